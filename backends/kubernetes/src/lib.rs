@@ -1,0 +1,1 @@
+//! rollhook's rollout driver on Kubernetes.

@@ -1,0 +1,1 @@
+//! Seals tokens at rest with a ring of keys.

@@ -1,0 +1,406 @@
+//! What is deployed: an app, where it runs and what its owner decided about it.
+
+use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    deploy::{Commit, Revision},
+    image::{Digest, ImageRef, Repositories},
+    time::{Timestamp, millis},
+};
+
+/// Why a text is not the name it was taken for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what} {}: {rule}", crate::text::quoted(given))]
+pub struct InvalidName {
+    /// Which name was meant, such as "app" or "namespace".
+    pub what: &'static str,
+    /// What was given.
+    pub given: String,
+    /// The rule that it breaks.
+    pub rule: &'static str,
+}
+
+/// The longest DNS-1123 label (RFC 1123 section 2.1), in bytes.
+pub const LABEL_MAX: usize = 63;
+
+fn label(what: &'static str, given: &str) -> Result<String, InvalidName> {
+    let fail = |rule| Err(InvalidName { what, given: given.chars().take(LABEL_MAX + 1).collect(), rule });
+    let bytes = given.as_bytes();
+    if bytes.is_empty() {
+        return fail("must not be empty");
+    }
+    if bytes.len() > LABEL_MAX {
+        return fail("must be at most 63 characters");
+    }
+    if !bytes.iter().all(|byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-')) {
+        return fail("must be lower-case letters, digits and hyphens (a DNS-1123 label)");
+    }
+    if bytes.first() == Some(&b'-') || bytes.last() == Some(&b'-') {
+        return fail("must start and end with a letter or a digit");
+    }
+    Ok(given.to_owned())
+}
+
+macro_rules! label_type {
+    ($(#[$doc:meta])* $name:ident, $what:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(String);
+
+        impl $name {
+            /// The name's text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = InvalidName;
+
+            fn from_str(text: &str) -> Result<Self, InvalidName> {
+                label($what, text).map(Self)
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = InvalidName;
+
+            fn try_from(text: String) -> Result<Self, InvalidName> {
+                text.parse()
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(name: $name) -> String {
+                name.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
+label_type! {
+    /// A project, such as `shop`: a DNS-1123 label.
+    Project, "project"
+}
+label_type! {
+    /// An environment of a project, such as `test`: a DNS-1123 label.
+    Environment, "environment"
+}
+label_type! {
+    /// Project and environment joined by a hyphen (`shop-test`): a DNS-1123 label of at most 63 characters.
+    Namespace, "namespace"
+}
+label_type! {
+    /// An app's name within its namespace: a DNS-1123 label.
+    AppName, "app"
+}
+
+impl Namespace {
+    /// The namespace that a project and an environment spell.
+    ///
+    /// # Errors
+    /// Where both together are longer than 63 characters.
+    pub fn of(project: &Project, environment: &Environment) -> Result<Self, InvalidName> {
+        format!("{project}-{environment}").parse()
+    }
+}
+
+/// `{namespace}/{app}`: how people and URLs name an app.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct AppId {
+    /// Project and environment, joined.
+    pub namespace: Namespace,
+    /// The app's name.
+    pub name: AppName,
+}
+
+impl fmt::Display for AppId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl FromStr for AppId {
+    type Err = InvalidName;
+
+    fn from_str(text: &str) -> Result<Self, InvalidName> {
+        let (namespace, name) = text.split_once('/').ok_or_else(|| InvalidName {
+            what: "app",
+            given: text.chars().take(LABEL_MAX + 1).collect(),
+            rule: "must be NAMESPACE/APP",
+        })?;
+        Ok(Self { namespace: namespace.parse()?, name: name.parse()? })
+    }
+}
+
+/// Made at registration: what token, fence and holds belong to, so that a re-created app starts clean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct AppUid(u128);
+
+impl AppUid {
+    /// The uid of 128 random bits.
+    pub const fn from_bits(bits: u128) -> Self {
+        Self(bits)
+    }
+
+    /// The 128 bits.
+    pub const fn as_bits(self) -> u128 {
+        self.0
+    }
+}
+
+impl fmt::Display for AppUid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl FromStr for AppUid {
+    type Err = InvalidName;
+
+    fn from_str(text: &str) -> Result<Self, InvalidName> {
+        let fail = || InvalidName {
+            what: "app uid",
+            given: text.chars().take(33).collect(),
+            rule: "must be 32 lower-case hexadecimal digits",
+        };
+        if text.len() != 32 || !text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
+            return Err(fail());
+        }
+        u128::from_str_radix(text, 16).map(Self).map_err(|_| fail())
+    }
+}
+
+impl TryFrom<String> for AppUid {
+    type Error = InvalidName;
+
+    fn try_from(text: String) -> Result<Self, InvalidName> {
+        text.parse()
+    }
+}
+
+impl From<AppUid> for String {
+    fn from(uid: AppUid) -> String {
+        uid.to_string()
+    }
+}
+
+/// Where an app's images come from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "kind")]
+pub enum Source {
+    /// CI builds them; a deploy names one.
+    Image,
+    /// rollhook builds them from a commit.
+    Git(GitSource),
+}
+
+/// What a git app is built from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GitSource {
+    /// The repository's URL, without credentials.
+    pub url: String,
+    /// The branch whose pushes count.
+    pub branch: String,
+    /// The Dockerfile's path within the context.
+    pub dockerfile: String,
+    /// The build context's path within the repository.
+    pub context: String,
+    /// The repository that built images are pushed to.
+    pub image_repository: String,
+}
+
+/// The kinds of workload that can be rolled out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum WorkloadKind {
+    /// `apps/v1` Deployment.
+    Deployment,
+    /// `apps/v1` StatefulSet.
+    StatefulSet,
+    /// `apps/v1` DaemonSet.
+    DaemonSet,
+    /// `batch/v1` CronJob.
+    CronJob,
+}
+
+impl WorkloadKind {
+    /// Kubernetes' name of the kind.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Deployment => "Deployment",
+            Self::StatefulSet => "StatefulSet",
+            Self::DaemonSet => "DaemonSet",
+            Self::CronJob => "CronJob",
+        }
+    }
+}
+
+impl fmt::Display for WorkloadKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for WorkloadKind {
+    type Err = InvalidName;
+
+    fn from_str(text: &str) -> Result<Self, InvalidName> {
+        [Self::Deployment, Self::StatefulSet, Self::DaemonSet, Self::CronJob]
+            .into_iter()
+            .find(|kind| kind.as_str().eq_ignore_ascii_case(text))
+            .ok_or_else(|| InvalidName {
+                what: "workload kind",
+                given: text.chars().take(LABEL_MAX).collect(),
+                rule: "must be Deployment, StatefulSet, DaemonSet or CronJob",
+            })
+    }
+}
+
+/// What an app's deploys change: containers of one workload in the app's namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Workload {
+    /// Its kind.
+    pub kind: WorkloadKind,
+    /// Its name.
+    pub name: String,
+    /// The containers whose image a deploy sets; never empty.
+    pub containers: Vec<String>,
+    /// How to make the workload where there is none.
+    pub create: Option<Template>,
+    /// The uid of another registration whose stamp this app may overwrite, as `--take-over` recorded it.
+    pub take_over: Option<AppUid>,
+}
+
+/// A Deployment (and Service) to be made for an app that has none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Template {
+    /// Number of pods.
+    pub replicas: u32,
+    /// The container's port; with one, a Service of the workload's name is made too.
+    pub port: Option<u16>,
+    /// Environment variables of the container.
+    pub env: BTreeMap<String, String>,
+    /// Name of the Secret that the image is pulled with.
+    pub pull_secret: Option<String>,
+    /// Path of an HTTP readiness probe on `port`.
+    pub readiness_path: Option<String>,
+}
+
+/// What happens after a rollout failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnFailure {
+    /// The current image is rolled out again.
+    #[default]
+    Restore,
+    /// The cluster is left as the failed rollout left it.
+    Leave,
+}
+
+/// What a held image or commit is refused to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HoldPolicy {
+    /// Only triggers that no person decided on: changes found in git, late deliveries.
+    #[default]
+    Automatic,
+    /// CI's calls as well.
+    All,
+}
+
+/// What an app's owner decided; every field has a default.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Policy {
+    /// After a failed rollout.
+    pub on_failure: OnFailure,
+    /// What a rollback's hold refuses.
+    pub hold: HoldPolicy,
+    /// How long the new pods must stay ready, without a restart, before a deploy counts as succeeded.
+    #[serde(with = "millis", rename = "settle_ms")]
+    pub settle: Duration,
+    /// How long a rollout may take.
+    #[serde(with = "millis", rename = "rollout_deadline_ms")]
+    pub rollout_deadline: Duration,
+    /// How long a build may take.
+    #[serde(with = "millis", rename = "build_deadline_ms")]
+    pub build_deadline: Duration,
+    /// The image repositories that a webhook may deploy from; empty: any.
+    pub repositories: Repositories,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            on_failure: OnFailure::Restore,
+            hold: HoldPolicy::Automatic,
+            settle: Duration::from_secs(10),
+            rollout_deadline: Duration::from_secs(10 * 60),
+            build_deadline: Duration::from_secs(30 * 60),
+            repositories: Repositories::default(),
+        }
+    }
+}
+
+/// What a person rolled away from; automation does not bring it back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hold {
+    /// The rollback that set it.
+    pub by: Revision,
+    /// The image that ran.
+    pub image: Option<ImageRef>,
+    /// Its digest, where it was observed.
+    pub digest: Option<Digest>,
+    /// The commit that ran.
+    pub commit: Option<Commit>,
+}
+
+impl Hold {
+    /// Whether a deploy of this image or commit would bring back what is held.
+    pub fn covers(&self, image: Option<&ImageRef>, commit: Option<&Commit>) -> bool {
+        let same_image = match (&self.image, image) {
+            (Some(held), Some(image)) => held.same_bits(self.digest.as_ref(), image, None),
+            (None, _) | (_, None) => false,
+        };
+        let same_commit = image.is_none() && self.commit.is_some() && self.commit.as_ref() == commit;
+        same_image || same_commit
+    }
+}
+
+/// The most holds kept per app; the oldest goes first.
+pub const HOLDS_MAX: usize = 100;
+
+/// One registration: an app as the store knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct App {
+    /// How people name it.
+    pub id: AppId,
+    /// Which registration of that name this is.
+    pub uid: AppUid,
+    /// The project it belongs to.
+    pub project: Project,
+    /// The project's environment.
+    pub environment: Environment,
+    /// Where its images come from.
+    pub source: Source,
+    /// What its deploys change.
+    pub workload: Workload,
+    /// What its owner decided.
+    pub policy: Policy,
+    /// What people rolled away from, oldest first.
+    pub holds: Vec<Hold>,
+    /// Grows with every change of policy and holds; a decision made on an older one is refused.
+    pub guard: u64,
+    /// When it was registered.
+    pub created_at: Timestamp,
+}

@@ -1,0 +1,372 @@
+//! Image references, as the distribution project's grammar spells them.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+/// Why a text is no image reference.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("image {}: {rule}", crate::text::quoted(given))]
+pub struct InvalidImage {
+    /// What was given.
+    pub given: String,
+    /// The rule that it breaks.
+    pub rule: &'static str,
+}
+
+/// A content digest, `sha256:` and 64 lower-case hexadecimal digits (or `sha512:` and 128).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Digest(String);
+
+impl Digest {
+    /// The digest's text, algorithm included.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// A reference to an image: `[host[:port]/]path[:tag][@digest]`.
+///
+/// Two references to the same repository may be spelt differently (`nginx` is `docker.io/library/nginx`); what was
+/// given is kept as it was, and comparisons use the full spelling.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct ImageRef {
+    repository: String,
+    tag: Option<String>,
+    digest: Option<Digest>,
+}
+
+/// The longest repository name in bytes, host included, that registries accept.
+const REPOSITORY_MAX: usize = 255;
+/// The longest tag in bytes.
+const TAG_MAX: usize = 128;
+
+impl ImageRef {
+    /// The repository as it was given, such as `registry.example.com/api` or `nginx`.
+    pub fn repository(&self) -> &str {
+        &self.repository
+    }
+
+    /// The tag, where one was given.
+    pub fn tag(&self) -> Option<&str> {
+        self.tag.as_deref()
+    }
+
+    /// The digest, where one was given.
+    pub fn digest(&self) -> Option<&Digest> {
+        self.digest.as_ref()
+    }
+
+    /// The repository in full: `nginx` is `docker.io/library/nginx`.
+    pub fn canonical_repository(&self) -> String {
+        canonical(&self.repository)
+    }
+
+    /// The reference with `:latest` where it names neither a tag nor a digest, as container runtimes read it.
+    #[must_use]
+    pub fn or_latest(mut self) -> Self {
+        if self.tag.is_none() && self.digest.is_none() {
+            self.tag = Some("latest".to_owned());
+        }
+        self
+    }
+
+    /// The reference pinned to these bits: `repository:tag@digest`.
+    #[must_use]
+    pub fn pinned(mut self, digest: Digest) -> Self {
+        self.digest = Some(digest);
+        self
+    }
+
+    /// The reference without its digest, where a tag is left to name it; else as it is.
+    #[must_use]
+    pub fn unpinned(mut self) -> Self {
+        if self.tag.is_some() {
+            self.digest = None;
+        }
+        self
+    }
+
+    /// Whether both mean the same bits, as far as can be known: by digest where both are known, else by name and tag.
+    ///
+    /// `digest` and `other_digest` are what was observed for each, beside what the references say themselves.
+    pub fn same_bits(&self, digest: Option<&Digest>, other: &Self, other_digest: Option<&Digest>) -> bool {
+        if self.canonical_repository() != other.canonical_repository() {
+            return false;
+        }
+        match (digest.or(self.digest.as_ref()), other_digest.or(other.digest.as_ref())) {
+            (Some(one), Some(two)) => one == two,
+            (Some(_) | None, None) | (None, Some(_)) => self.tag_or_latest() == other.tag_or_latest(),
+        }
+    }
+
+    fn tag_or_latest(&self) -> Option<&str> {
+        match (&self.tag, &self.digest) {
+            (Some(tag), _) => Some(tag),
+            (None, Some(_)) => None,
+            (None, None) => Some("latest"),
+        }
+    }
+}
+
+fn canonical(repository: &str) -> String {
+    match repository.split_once('/') {
+        Some((host, rest)) if is_host(host) => match host {
+            "index.docker.io" | "docker.io" if !rest.contains('/') => format!("docker.io/library/{rest}"),
+            "index.docker.io" => format!("docker.io/{rest}"),
+            _ => repository.to_owned(),
+        },
+        Some(_) => format!("docker.io/{repository}"),
+        None => format!("docker.io/library/{repository}"),
+    }
+}
+
+/// Whether a first component is a registry's host rather than a part of the path.
+fn is_host(component: &str) -> bool {
+    component == "localhost"
+        || component.contains(['.', ':', '['])
+        || component.bytes().any(|byte| byte.is_ascii_uppercase())
+}
+
+fn is_alphanumeric(byte: u8) -> bool {
+    matches!(byte, b'a'..=b'z' | b'0'..=b'9')
+}
+
+/// `[a-z0-9]+` runs joined by one of `.`, `_`, `__` or any number of `-`.
+fn check_path_component(component: &str) -> Result<(), &'static str> {
+    let rule = "each part of the path must be lower-case letters and digits, joined by '.', '_', '__' or '-'";
+    let bytes = component.as_bytes();
+    if bytes.is_empty() {
+        return Err("the path must not have an empty part");
+    }
+    let mut rest = bytes;
+    loop {
+        let run = rest.iter().take_while(|byte| is_alphanumeric(**byte)).count();
+        if run == 0 {
+            return Err(rule);
+        }
+        rest = &rest[run..];
+        if rest.is_empty() {
+            return Ok(());
+        }
+        let joiner = rest.iter().take_while(|byte| !is_alphanumeric(**byte)).count();
+        let (join, after) = rest.split_at(joiner);
+        let sound = matches!(join, b"." | b"_" | b"__") || join.iter().all(|byte| *byte == b'-');
+        if !sound {
+            return Err(rule);
+        }
+        rest = after;
+    }
+}
+
+fn check_host(host: &str) -> Result<(), &'static str> {
+    let (name, port) = if let Some(rest) = host.strip_prefix('[') {
+        let (address, after) = rest.split_once(']').ok_or("the IPv6 address of the host lacks its closing bracket")?;
+        address.parse::<std::net::Ipv6Addr>().map_err(|_| "the host is not an IPv6 address")?;
+        match after {
+            "" => (None, None),
+            _ => (None, Some(after.strip_prefix(':').ok_or("the host is not HOST or HOST:PORT")?)),
+        }
+    } else {
+        match host.split_once(':') {
+            Some((name, port)) => (Some(name), Some(port)),
+            None => (Some(host), None),
+        }
+    };
+    if let Some(name) = name {
+        let sound = |part: &str| {
+            !part.is_empty()
+                && !part.starts_with('-')
+                && !part.ends_with('-')
+                && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+        };
+        if !name.split('.').all(sound) {
+            return Err("the registry's host must be a DNS name or an IP address");
+        }
+    }
+    match port {
+        Some(port) if port.is_empty() || !port.bytes().all(|byte| byte.is_ascii_digit()) => {
+            Err("the registry's port must be a number")
+        }
+        Some(port) => port.parse::<u16>().map(drop).map_err(|_| "the registry's port must be at most 65535"),
+        None => Ok(()),
+    }
+}
+
+fn check_repository(repository: &str) -> Result<(), &'static str> {
+    if repository.is_empty() {
+        return Err("must not be empty");
+    }
+    if repository.len() > REPOSITORY_MAX {
+        return Err("the repository must be at most 255 characters");
+    }
+    let path = match repository.split_once('/') {
+        Some((host, path)) if is_host(host) => {
+            check_host(host)?;
+            path
+        }
+        Some(_) | None => repository,
+    };
+    path.split('/').try_for_each(check_path_component)
+}
+
+fn check_tag(tag: &str) -> Result<(), &'static str> {
+    let rule =
+        "the tag must be letters, digits, '_', '.' and '-', not starting with '.' or '-', at most 128 characters";
+    let sound = !tag.is_empty()
+        && tag.len() <= TAG_MAX
+        && !tag.starts_with(['.', '-'])
+        && tag.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-'));
+    if sound { Ok(()) } else { Err(rule) }
+}
+
+fn parse(text: &str) -> Result<ImageRef, &'static str> {
+    let (rest, digest) = match text.split_once('@') {
+        Some((rest, digest)) => (rest, Some(digest.parse::<Digest>().map_err(|invalid| invalid.rule)?)),
+        None => (text, None),
+    };
+    // A colon after the last slash starts the tag; one before it belongs to the host's port.
+    let path_start = rest.rfind('/').map_or(0, |slash| slash + 1);
+    let (repository, tag) = match rest[path_start..].find(':') {
+        Some(colon) => (&rest[..path_start + colon], Some(&rest[path_start + colon + 1..])),
+        None => (rest, None),
+    };
+    check_repository(repository)?;
+    if let Some(tag) = tag {
+        check_tag(tag)?;
+    }
+    Ok(ImageRef { repository: repository.to_owned(), tag: tag.map(str::to_owned), digest })
+}
+
+impl FromStr for ImageRef {
+    type Err = InvalidImage;
+
+    fn from_str(text: &str) -> Result<Self, InvalidImage> {
+        parse(text).map_err(|rule| InvalidImage { given: text.to_owned(), rule })
+    }
+}
+
+impl FromStr for Digest {
+    type Err = InvalidImage;
+
+    fn from_str(text: &str) -> Result<Self, InvalidImage> {
+        let sound = match text.split_once(':') {
+            Some((algorithm, hex)) => {
+                let length = match algorithm {
+                    "sha256" => 64,
+                    "sha512" => 128,
+                    _ => 0,
+                };
+                hex.len() == length && length > 0 && hex.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+            }
+            None => false,
+        };
+        if sound {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(InvalidImage {
+                given: text.to_owned(),
+                rule: "the digest must be sha256: and 64 lower-case hexadecimal digits, or sha512: and 128",
+            })
+        }
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for ImageRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.repository)?;
+        if let Some(tag) = &self.tag {
+            write!(f, ":{tag}")?;
+        }
+        if let Some(digest) = &self.digest {
+            write!(f, "@{digest}")?;
+        }
+        Ok(())
+    }
+}
+
+macro_rules! as_string {
+    ($name:ident) => {
+        impl TryFrom<String> for $name {
+            type Error = InvalidImage;
+
+            fn try_from(text: String) -> Result<Self, InvalidImage> {
+                text.parse()
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(value: $name) -> String {
+                value.to_string()
+            }
+        }
+    };
+}
+
+as_string!(Digest);
+as_string!(ImageRef);
+
+/// The image repositories that a webhook may deploy from; empty: any.
+///
+/// An entry is a repository (`registry.example.com/shop/api`) or, ending in `/*`, everything below a path.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Vec<String>", into = "Vec<String>")]
+pub struct Repositories(Vec<String>);
+
+impl Repositories {
+    /// The list as it was given.
+    pub fn as_slice(&self) -> &[String] {
+        &self.0
+    }
+
+    /// Whether an image of this repository may be deployed.
+    pub fn allow(&self, image: &ImageRef) -> bool {
+        let repository = image.canonical_repository();
+        self.0.is_empty()
+            || self.0.iter().any(|entry| match entry.strip_suffix("/*") {
+                Some(path) => below(path, &repository),
+                None => canonical(entry) == repository,
+            })
+    }
+}
+
+/// Whether a full repository lies below a path, which may be a bare host.
+fn below(path: &str, repository: &str) -> bool {
+    let full = match path.split_once('/') {
+        None if is_host(path) => path.to_owned(),
+        Some((host, _)) if is_host(host) => path.to_owned(),
+        Some(_) | None => format!("docker.io/{path}"),
+    };
+    repository.strip_prefix(&full).is_some_and(|rest| rest.starts_with('/'))
+}
+
+impl TryFrom<Vec<String>> for Repositories {
+    type Error = InvalidImage;
+
+    fn try_from(entries: Vec<String>) -> Result<Self, InvalidImage> {
+        for entry in &entries {
+            let path = entry.strip_suffix("/*").unwrap_or(entry);
+            let host_alone = path.len() < entry.len() && !path.contains('/') && is_host(path);
+            let checked = if host_alone { check_host(path) } else { check_repository(path) };
+            checked.map_err(|rule| InvalidImage { given: entry.clone(), rule })?;
+        }
+        Ok(Self(entries))
+    }
+}
+
+impl From<Repositories> for Vec<String> {
+    fn from(repositories: Repositories) -> Self {
+        repositories.0
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,19 @@
+//! The traits that backends implement; each one's documentation is its contract.
+//!
+//! Every promise in a list is a case of the conformance suite, under the name that stands in front of it.
+
+mod apps;
+mod builds;
+mod clock;
+mod history;
+mod rollout;
+mod tokens;
+
+pub use apps::{AppPage, Apps};
+pub use builds::{BuildOrder, BuildState, Builds};
+pub use clock::{Clock, Entropy};
+pub use history::{
+    Admission, Admitted, Claim, Claimed, Draft, History, HistoryExt, Page, Record, Replica, UNFINISHED_MAX, View, Wake,
+};
+pub use rollout::{Applied, Found, FoundContainer, Observation, Order, Phase, Rollouts, Stamp, Trouble, TroubleKind};
+pub use tokens::{Sealing, Tokens, WebhookSecret};

@@ -1,0 +1,294 @@
+//! What callers ask for, parsed.
+
+use std::{fmt, time::Duration};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    app::{AppId, Environment, Policy, Project, Source, Template, WorkloadKind},
+    deploy::{Actor, Commit, Revision, Trigger},
+    image::ImageRef,
+};
+
+/// A key under which repeating a call does not repeat its effect.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct IdempotencyKey {
+    /// The header that carried it; the same text in another header is another key.
+    pub header: KeyHeader,
+    /// Its text.
+    pub key: String,
+    /// SHA-256 of what was asked under it: the operation and the raw body.
+    pub request: [u8; 32],
+}
+
+/// The headers that carry an idempotency key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KeyHeader {
+    /// `Idempotency-Key`, as our snippets and clients send it.
+    IdempotencyKey,
+    /// `webhook-id` of Standard Webhooks.
+    WebhookId,
+    /// `X-GitHub-Delivery`.
+    GithubDelivery,
+}
+
+impl KeyHeader {
+    /// The header's name.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::IdempotencyKey => "idempotency-key",
+            Self::WebhookId => "webhook-id",
+            Self::GithubDelivery => "x-github-delivery",
+        }
+    }
+
+    /// How long its keys are kept: as long as the sender may repeat.
+    pub const fn kept_for(self) -> Duration {
+        match self {
+            Self::IdempotencyKey => Duration::from_secs(24 * 3600),
+            Self::WebhookId | Self::GithubDelivery => Duration::from_secs(7 * 24 * 3600),
+        }
+    }
+}
+
+/// The longest idempotency key, in bytes.
+pub const KEY_MAX: usize = 255;
+
+/// Why a text is no idempotency key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an idempotency key must be 1 to 255 visible ASCII characters")]
+pub struct InvalidKey;
+
+impl IdempotencyKey {
+    /// The key of a header's text, quoted (RFC 8941 string) or bare, for a request whose SHA-256 is `request`.
+    ///
+    /// # Errors
+    /// Where the text is empty, too long, or not visible ASCII.
+    pub fn new(header: KeyHeader, text: &str, request: [u8; 32]) -> Result<Self, InvalidKey> {
+        let text = text.trim();
+        let bare = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(text);
+        let sound = (1..=KEY_MAX).contains(&bare.len()) && bare.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+        if sound { Ok(Self { header, key: bare.to_owned(), request }) } else { Err(InvalidKey) }
+    }
+}
+
+/// A deploy as a webhook, a person or the service asks for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeployRequest {
+    /// The image; required for an image app.
+    pub image: Option<ImageRef>,
+    /// The commit; required for a git app.
+    pub commit: Option<Commit>,
+    /// The key that makes it repeatable.
+    pub key: Option<IdempotencyKey>,
+}
+
+/// A rollback as a person asks for it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RollbackRequest {
+    /// The revision to return to; without one, the last good version before what is on the cluster.
+    pub revision: Option<Revision>,
+    /// What the person believes to be current; if something else is by then, nothing happens.
+    pub if_current: Option<Revision>,
+    /// The key that makes it repeatable.
+    pub key: Option<IdempotencyKey>,
+}
+
+/// An app as a person registers it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Registration {
+    /// Its project.
+    pub project: Project,
+    /// The project's environment.
+    pub environment: Environment,
+    /// Its name.
+    pub name: crate::app::AppName,
+    /// Where its images come from.
+    pub source: Source,
+    /// The workload's kind.
+    pub kind: WorkloadKind,
+    /// The workload's name; default: the app's.
+    pub workload: Option<String>,
+    /// The containers to set; default: the one named like the app, or the only one.
+    pub containers: Vec<String>,
+    /// The image to start with where there is no workload yet.
+    pub image: Option<ImageRef>,
+    /// How to make the workload where there is none.
+    pub template: Template,
+    /// What the owner decided.
+    pub policy: Policy,
+    /// Whether another registration's stamp on the workload may be overwritten.
+    pub take_over: bool,
+}
+
+/// A change of some of an app's policy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PolicyChange {
+    /// See [`Policy::on_failure`].
+    pub on_failure: Option<crate::app::OnFailure>,
+    /// See [`Policy::hold`].
+    pub hold: Option<crate::app::HoldPolicy>,
+    /// See [`Policy::settle`].
+    pub settle: Option<Duration>,
+    /// See [`Policy::rollout_deadline`].
+    pub rollout_deadline: Option<Duration>,
+    /// See [`Policy::build_deadline`].
+    pub build_deadline: Option<Duration>,
+    /// See [`Policy::repositories`].
+    pub repositories: Option<crate::image::Repositories>,
+}
+
+impl PolicyChange {
+    /// The policy with the change made.
+    #[must_use]
+    pub fn apply(self, policy: Policy) -> Policy {
+        Policy {
+            on_failure: self.on_failure.unwrap_or(policy.on_failure),
+            hold: self.hold.unwrap_or(policy.hold),
+            settle: self.settle.unwrap_or(policy.settle),
+            rollout_deadline: self.rollout_deadline.unwrap_or(policy.rollout_deadline),
+            build_deadline: self.build_deadline.unwrap_or(policy.build_deadline),
+            repositories: self.repositories.unwrap_or(policy.repositories),
+        }
+    }
+}
+
+/// Who asks, and by which road.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cause {
+    /// What the history names as the trigger.
+    pub trigger: Trigger,
+    /// Who.
+    pub actor: Actor,
+}
+
+/// Why a request was refused: nothing was recorded and nothing was changed.
+///
+/// Each variant is one problem type of the HTTP contract.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The credentials prove nothing; says no more, so that it tells nobody which apps exist.
+    Unauthorized,
+    /// No such app (said to the authenticated only).
+    AppNotFound(AppId),
+    /// No such entry.
+    RevisionNotFound(Revision),
+    /// The webhook is not enabled.
+    NoWebhook,
+    /// An app of this name is registered already.
+    AppExists(AppId),
+    /// Another project and environment spell the same namespace.
+    NamespaceTaken {
+        /// The namespace.
+        id: AppId,
+        /// The project that has it.
+        project: Project,
+        /// The environment that has it.
+        environment: Environment,
+    },
+    /// The call does not fit the app's kind, or a field that the kind needs is missing.
+    WrongKind(String),
+    /// A field is missing or cannot be read; the first is its name.
+    InvalidField(&'static str, String),
+    /// The app's policy does not let webhooks deploy from this repository.
+    ImageNotAllowed {
+        /// The image.
+        image: ImageRef,
+        /// What is allowed.
+        allowed: Vec<String>,
+    },
+    /// A rollback holds this image or commit.
+    ImageHeld {
+        /// The rollback that set the hold.
+        by: Revision,
+        /// What is held, as a person knows it.
+        what: String,
+    },
+    /// The key was used for another request.
+    KeyReused,
+    /// Too many deploys of the app are unfinished.
+    TooManyUnfinished,
+    /// There is no version to return to.
+    NothingToRollBackTo(String),
+    /// Something else is current than the caller believed.
+    CurrentChanged {
+        /// What the caller believed.
+        expected: Revision,
+        /// What is current.
+        current: Option<Revision>,
+    },
+    /// The entry has ended; nothing is left to cancel.
+    AlreadyEnded(Revision),
+    /// The workload cannot be used as it is.
+    Workload(String),
+    /// The workload carries another registration's stamp.
+    WorkloadTaken(String),
+    /// Others kept changing the app; the caller may try again.
+    Busy,
+    /// The store is away.
+    StoreUnavailable {
+        /// Whether the write may have happened.
+        maybe_recorded: bool,
+    },
+    /// The cluster is away and the answer needs it (registration only).
+    ClusterUnavailable,
+    /// Something of ours is broken that a person must look at; the log says what.
+    Internal,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unauthorized => f.write_str("The credentials are missing or not valid for this resource."),
+            Self::AppNotFound(id) => write!(f, "There is no app {id}."),
+            Self::RevisionNotFound(revision) => write!(f, "There is no revision {revision} of this app."),
+            Self::NoWebhook => f.write_str("The app's webhook is not enabled; enable makes a token."),
+            Self::AppExists(id) => write!(f, "The app {id} is registered already."),
+            Self::NamespaceTaken { id, project, environment } => write!(
+                f,
+                "The namespace {} is project {project}, environment {environment} already; \
+                 choose names that spell another one.",
+                id.namespace
+            ),
+            Self::WrongKind(why) | Self::Workload(why) | Self::WorkloadTaken(why) | Self::NothingToRollBackTo(why) => {
+                f.write_str(why)
+            }
+            Self::InvalidField(field, why) => write!(f, "{field}: {why}"),
+            Self::ImageNotAllowed { image, allowed } => write!(
+                f,
+                "{image} is not from a repository that this app's webhook may deploy: {}.",
+                allowed.join(", ")
+            ),
+            Self::ImageHeld { by, what } => write!(
+                f,
+                "{what} is held since rollback {by} went away from it. Deploy another image, release the hold \
+                 (rollhook app release-hold), or deploy it by hand (rollhook app deploy)."
+            ),
+            Self::KeyReused => f.write_str("The idempotency key was used for another request; use a new one."),
+            Self::TooManyUnfinished => {
+                f.write_str("100 deploys of this app are unfinished; wait until some of them have ended.")
+            }
+            Self::CurrentChanged { expected, current: Some(current) } => {
+                write!(f, "Revision {current} is current by now, not {expected}; look at the history and decide again.")
+            }
+            Self::CurrentChanged { expected, current: None } => {
+                write!(f, "No revision is current, not {expected} either; look at the history and decide again.")
+            }
+            Self::AlreadyEnded(revision) => write!(f, "Revision {revision} has ended already."),
+            Self::Busy => f.write_str("Others kept changing this app at the same time; try again."),
+            Self::StoreUnavailable { maybe_recorded: false } => {
+                f.write_str("The store is not available; nothing was recorded. Try again.")
+            }
+            Self::StoreUnavailable { maybe_recorded: true } => f.write_str(
+                "The store is not available; the call may have been recorded. Repeat it with the same Idempotency-Key.",
+            ),
+            Self::ClusterUnavailable => {
+                f.write_str("The cluster cannot be reached, and registering an app needs a look at its workload.")
+            }
+            Self::Internal => f.write_str("The service could not read what it stored; its log says more."),
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}

@@ -1,0 +1,1 @@
+//! Effects, performed only through ports.

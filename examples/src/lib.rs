@@ -1,0 +1,1 @@
+//! rollhook embedded in other programs.

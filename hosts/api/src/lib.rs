@@ -1,0 +1,1 @@
+//! rollhook's wire types, shared by server and clients.

@@ -1,0 +1,1 @@
+//! rollhook's command line.

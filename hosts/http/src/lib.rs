@@ -1,0 +1,1 @@
+//! rollhook's HTTP host.

@@ -1,0 +1,1 @@
+//! Puts rollhook's backends together for its hosts.
