@@ -18,6 +18,9 @@ use crate::{
 /// The most unfinished deploys that an app may have.
 pub const UNFINISHED_MAX: usize = 100;
 
+/// A guard that no app ever has.
+const NEVER: u64 = i64::MAX as u64;
+
 /// What an accept wants to be recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Draft {
@@ -250,6 +253,34 @@ pub trait HistoryExt: History {
     async fn admitted(&self, app: AppUid, id: AdmissionId) -> Result<Option<Deploy>> {
         let page = Page { before: None, succeeded: false, limit: 4 * UNFINISHED_MAX };
         Ok(self.page(app, page).await?.into_iter().find(|deploy| deploy.id == id))
+    }
+
+    /// What an earlier accept under this key came to, where there was one: an accept that is stale whatever the app's
+    /// guard, so that it can only replay.
+    async fn replay(&self, app: AppUid, key: &IdempotencyKey) -> Result<Option<Admitted>> {
+        let draft = Draft {
+            image: None,
+            commit: None,
+            trigger: Trigger::Manual,
+            actor: Actor::auto(),
+            from: None,
+            effective: None,
+            adopted: false,
+        };
+        let admission = Admission {
+            app,
+            id: AdmissionId(0),
+            key: Some(key.clone()),
+            draft,
+            guard: NEVER,
+            after: None,
+            supersede: false,
+            hold: None,
+        };
+        Ok(match self.admit(admission).await? {
+            known @ (Admitted::Replay(_) | Admitted::KeyReused) => Some(known),
+            Admitted::New { .. } | Admitted::Stale | Admitted::Full => None,
+        })
     }
 }
 

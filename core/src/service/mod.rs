@@ -1,1 +1,87 @@
-//! Effects, performed only through ports.
+//! Effects, performed only through ports: authorize → submit → drive (step ⇄ perform) → recover.
+
+mod access;
+mod bells;
+mod drive;
+mod manage;
+mod rollback;
+mod run;
+mod submit;
+mod watch;
+
+use std::sync::Arc;
+
+pub use access::{Authorized, Operator};
+pub use manage::Registered;
+pub use submit::Accepted;
+pub use watch::Waited;
+
+use crate::{
+    error::Error,
+    ports::{Apps, Clock, Entropy, History, Replica, Rollouts, Tokens},
+    request::Refusal,
+};
+
+/// What a call to the service ends with.
+pub type Outcome<T> = Result<T, Refusal>;
+
+/// What the service acts through.
+#[derive(Clone)]
+pub struct Ports {
+    /// Registrations.
+    pub apps: Arc<dyn Apps>,
+    /// Secrets.
+    pub tokens: Arc<dyn Tokens>,
+    /// Deploys; of the same store as `apps`.
+    pub history: Arc<dyn History>,
+    /// The cluster.
+    pub rollouts: Arc<dyn Rollouts>,
+    /// Passing time.
+    pub clock: Arc<dyn Clock>,
+    /// Chance.
+    pub entropy: Arc<dyn Entropy>,
+}
+
+/// The service: answers callers, and drives deploys while somebody polls [`Deployer::run`].
+pub struct Deployer {
+    ports: Ports,
+    replica: Replica,
+    bells: bells::Bells,
+}
+
+impl Deployer {
+    /// A service of these ports.
+    ///
+    /// `replica` is a name that no other living process on the same store has, and that this one has again after a
+    /// restart, so that it need not wait out its own claims.
+    pub fn new(ports: Ports, replica: &str) -> Self {
+        let mut incarnation = [0; 8];
+        ports.entropy.fill(&mut incarnation);
+        // SQL stores keep it in a signed column.
+        let incarnation = u64::from_le_bytes(incarnation) >> 1;
+        Self { ports, replica: Replica { name: replica.to_owned(), incarnation }, bells: bells::Bells::default() }
+    }
+
+    /// Whether the store answers.
+    ///
+    /// # Errors
+    /// [`Refusal::StoreUnavailable`] while it does not.
+    pub async fn ready(&self) -> Outcome<()> {
+        self.ports.tokens.operator_hash().await.map(drop).map_err(|error| refused(&error))
+    }
+}
+
+/// What a caller is told of a port's failure; the log is told the rest.
+fn refused(error: &Error) -> Refusal {
+    match error {
+        Error::Unavailable { .. } => {
+            tracing::warn!(error = %error.chain(), "a store does not answer");
+            Refusal::StoreUnavailable { maybe_recorded: false }
+        }
+        Error::Conflict(_) => Refusal::Busy,
+        Error::NotFound(_) | Error::Denied { .. } | Error::Invalid { .. } | Error::Corrupt { .. } => {
+            tracing::error!(error = %error.chain(), "a store cannot do its work");
+            Refusal::Internal
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Whether a deploy is accepted, and as what.
+
+use crate::{
+    app::{App, HoldPolicy, Source},
+    deploy::{Commit, Origin, Trigger},
+    image::ImageRef,
+    ports::Draft,
+    request::{Cause, DeployRequest, Refusal},
+};
+
+/// A deploy that was accepted, and the fields of the request that have no part in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    /// What is recorded.
+    pub draft: Draft,
+    /// The fields that were given and are not deployed.
+    pub ignored: Vec<&'static str>,
+}
+
+/// Decides a deploy of an image or commit that somebody brings.
+///
+/// # Errors
+/// The refusal that the caller is answered with.
+pub fn deploy(app: &App, request: &DeployRequest, cause: &Cause) -> Result<Accepted, Refusal> {
+    let (image, ignored) = match &app.source {
+        Source::Image => (Some(posted_image(app, request, cause)?), Vec::new()),
+        Source::Git(_) => {
+            posted_commit(request)?;
+            (None, if request.image.is_some() { vec!["image"] } else { Vec::new() })
+        }
+    };
+    held(app, image.as_ref(), request.commit.as_ref(), cause)?;
+    let draft = draft(cause, image, request.commit.clone(), None);
+    Ok(Accepted { draft, ignored })
+}
+
+/// Decides a promotion: the image that another environment's app runs, deployed here.
+///
+/// # Errors
+/// The refusal that the caller is answered with.
+pub fn promotion(
+    app: &App,
+    image: ImageRef,
+    commit: Option<Commit>,
+    from: Origin,
+    cause: &Cause,
+) -> Result<Draft, Refusal> {
+    if app.source != Source::Image {
+        return Err(Refusal::WrongKind(format!(
+            "{} builds its images from git; promotion needs an image app.",
+            app.id
+        )));
+    }
+    held(app, Some(&image), commit.as_ref(), cause)?;
+    Ok(draft(cause, Some(image), commit, Some(from)))
+}
+
+fn draft(cause: &Cause, image: Option<ImageRef>, commit: Option<Commit>, from: Option<Origin>) -> Draft {
+    Draft { image, commit, trigger: cause.trigger, actor: cause.actor.clone(), from, effective: None, adopted: false }
+}
+
+fn posted_image(app: &App, request: &DeployRequest, cause: &Cause) -> Result<ImageRef, Refusal> {
+    let image = request.image.clone().ok_or_else(|| {
+        Refusal::InvalidField("image", "an image app is deployed by its image; post a full reference.".to_owned())
+    })?;
+    if image.tag().is_none() && image.digest().is_none() {
+        return Err(Refusal::InvalidField(
+            "image",
+            format!("{image} names neither a tag nor a digest, so that nobody could tell later what was deployed."),
+        ));
+    }
+    if cause.trigger == Trigger::Webhook && !app.policy.repositories.allow(&image) {
+        let allowed = app.policy.repositories.as_slice().to_vec();
+        return Err(Refusal::ImageNotAllowed { image, allowed });
+    }
+    Ok(image)
+}
+
+fn posted_commit(request: &DeployRequest) -> Result<(), Refusal> {
+    match (&request.commit, &request.image) {
+        (Some(commit), _) if is_sha(commit.as_str()) => Ok(()),
+        (Some(_), _) => Err(Refusal::InvalidField(
+            "commit",
+            "a git app is built from a commit: 40 or 64 hexadecimal digits, or a prefix of 7 or more.".to_owned(),
+        )),
+        (None, Some(_)) => Err(Refusal::WrongKind(
+            "This app builds its images from git: post the commit to build, or register an image app to deploy images."
+                .to_owned(),
+        )),
+        (None, None) => Err(Refusal::InvalidField("commit", "a git app is deployed by its commit.".to_owned())),
+    }
+}
+
+fn is_sha(text: &str) -> bool {
+    (7..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// A change that the service found itself is always refused what is held; CI where the app's policy says so; a person
+/// never.
+fn held(app: &App, image: Option<&ImageRef>, commit: Option<&Commit>, cause: &Cause) -> Result<(), Refusal> {
+    let binding = match cause.trigger {
+        Trigger::Git => true,
+        Trigger::Webhook => app.policy.hold == HoldPolicy::All,
+        Trigger::Manual | Trigger::Promotion | Trigger::Rollback => false,
+    };
+    match app.holds.iter().rev().find(|hold| binding && hold.covers(image, commit)) {
+        Some(hold) => {
+            let what = match (image, commit) {
+                (Some(image), _) => image.to_string(),
+                (None, Some(commit)) => commit.to_string(),
+                (None, None) => "This".to_owned(),
+            };
+            Err(Refusal::ImageHeld { by: hold.by, what })
+        }
+        None => Ok(()),
+    }
+}

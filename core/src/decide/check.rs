@@ -1,0 +1,1 @@
+//! Whether a history keeps the rules.

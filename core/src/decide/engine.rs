@@ -1,0 +1,1 @@
+//! What an app's driver does next.

@@ -1,0 +1,39 @@
+//! Whether a failed rollout is to be put right, and with what.
+
+use crate::{
+    app::OnFailure,
+    deploy::{Deploy, Status},
+    ports::View,
+};
+
+/// What is owed to an app whose newest deploy on the cluster ended badly.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Owed {
+    /// Nothing.
+    Nothing,
+    /// The current version is to be rolled out again.
+    Restore(Box<Deploy>),
+    /// There is no version to return to.
+    NothingToRestore,
+}
+
+/// Decides on an app as it stands.
+///
+/// A restore is owed once the newest deploy that touched the cluster ended failed or cancelled, unless a higher one is
+/// ready to roll out, or a restore was already made for it, or it was one itself.
+pub fn owed(view: &View) -> Owed {
+    let Some(top) = &view.on_cluster else { return Owed::Nothing };
+    let ended_badly = matches!(top.status(), Status::Failed | Status::Cancelled);
+    let higher_is_ready = view
+        .unfinished
+        .iter()
+        .any(|deploy| deploy.revision > top.revision && deploy.status() != Status::Building && deploy.image.is_some());
+    let tried = top.is_restore() || view.last_restore.is_some_and(|restore| restore > top.revision);
+    if view.app.policy.on_failure == OnFailure::Leave || !ended_badly || higher_is_ready || tried {
+        return Owed::Nothing;
+    }
+    match &view.current {
+        Some(current) => Owed::Restore(Box::new(current.clone())),
+        None => Owed::NothingToRestore,
+    }
+}

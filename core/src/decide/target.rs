@@ -1,0 +1,89 @@
+//! Which version a rollback without a revision means: the last good one before what is on the cluster now.
+
+use crate::{
+    app::Hold,
+    deploy::{Deploy, Origin, Revision, Status, Trigger},
+    ports::{Draft, View},
+    request::{Cause, Refusal},
+};
+
+/// What a rollback returns to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// The version that this entry stands for.
+    Entry(Box<Deploy>),
+    /// The newest that succeeded below a revision, with another image than this entry's.
+    Before {
+        /// Only revisions below this one.
+        below: Revision,
+        /// The version to go away from.
+        other_than: Box<Deploy>,
+    },
+    /// There is none.
+    None,
+}
+
+/// The default target.
+///
+/// From a good version, or a rollback that failed: the good one before it. From anything else that is unfinished or
+/// went wrong: the current one; a rollback on its way is asked for again. So one call returns from a bad deploy to the
+/// version before it, two go two back, and none to the bad one.
+pub fn default_target(view: &View) -> Target {
+    let Some(top) = &view.on_cluster else { return Target::None };
+    let rollback = top.trigger == Trigger::Rollback;
+    match top.status() {
+        Status::Succeeded => before(top),
+        Status::Failed if rollback => before(top),
+        Status::Queued | Status::Building | Status::RollingOut if rollback => Target::Entry(Box::new(top.clone())),
+        Status::Queued
+        | Status::Building
+        | Status::RollingOut
+        | Status::Failed
+        | Status::Superseded
+        | Status::Cancelled => match &view.current {
+            Some(current) => Target::Entry(Box::new(current.clone())),
+            None => Target::None,
+        },
+    }
+}
+
+fn before(top: &Deploy) -> Target {
+    Target::Before { below: top.effective, other_than: Box::new(top.clone()) }
+}
+
+/// The entry that a rollback to this version makes.
+///
+/// # Errors
+/// [`Refusal::NothingToRollBackTo`] where the version never had an image.
+pub fn rollback(target: &Deploy, cause: &Cause) -> Result<Draft, Refusal> {
+    let image = target.pinned_image().ok_or_else(|| {
+        Refusal::NothingToRollBackTo(format!("Revision {} never had an image to return to.", target.revision))
+    })?;
+    // A rollback is named by the version that it finally returns to, not by the rollback in between.
+    let origin = if target.trigger == Trigger::Rollback { target.effective } else { target.revision };
+    Ok(Draft {
+        image: Some(image),
+        commit: target.commit.clone(),
+        trigger: Trigger::Rollback,
+        actor: cause.actor.clone(),
+        from: Some(Origin::Revision(origin)),
+        effective: Some(target.effective),
+        adopted: false,
+    })
+}
+
+/// What is held once a person rolls back from what is on the cluster to `target`; nothing where both are the same.
+///
+/// The hold's `by` is the store's to set.
+pub fn hold(view: &View, target: &Deploy) -> Option<Hold> {
+    let top = view.on_cluster.as_ref()?;
+    if top.same_image(target) || (top.image.is_none() && top.commit.is_none()) {
+        return None;
+    }
+    Some(Hold {
+        by: Revision::following(view.last),
+        image: top.image.clone(),
+        digest: top.digest.clone(),
+        commit: top.commit.clone(),
+    })
+}

@@ -1,0 +1,136 @@
+//! Who may do what: the only place that makes a proof of it.
+
+use subtle::ConstantTimeEq;
+
+use super::{Deployer, Outcome, refused};
+use crate::{
+    app::{App, AppId, AppUid},
+    deploy::{Actor, Trigger},
+    request::{Cause, Refusal},
+    token::{Credentials, Token},
+};
+
+/// Proof that the caller may read and deploy one app; only [`Deployer::authorize`] and [`Deployer::open`] make one.
+#[derive(Clone, Debug)]
+pub struct Authorized {
+    pub(super) id: AppId,
+    pub(super) uid: AppUid,
+    pub(super) cause: Cause,
+}
+
+impl Authorized {
+    /// The app that it opens.
+    pub fn app(&self) -> &AppId {
+        &self.id
+    }
+
+    /// The registration that it opens.
+    pub fn uid(&self) -> AppUid {
+        self.uid
+    }
+}
+
+/// Proof that the caller may manage every app.
+#[derive(Clone, Debug)]
+pub struct Operator {
+    actor: Actor,
+}
+
+impl Operator {
+    /// The proof of a platform that has authenticated the person itself, or of a program that holds the store anyway.
+    pub fn trusted(name: &str) -> Self {
+        // The service's own name is its own.
+        let name = if name == Actor::auto().as_str() { "a person named auto" } else { name };
+        Self { actor: Actor::named(name) }
+    }
+
+    /// Who it is, as the history will name them.
+    pub fn actor(&self) -> &Actor {
+        &self.actor
+    }
+
+    pub(super) fn cause(&self, trigger: Trigger) -> Cause {
+        Cause { trigger, actor: self.actor.clone() }
+    }
+}
+
+/// What a secret is compared with where there is none, so that the work is the same.
+const NO_SECRET: [u8; Token::RANDOM_BYTES] = [0; Token::RANDOM_BYTES];
+
+impl Deployer {
+    /// Checks a webhook call's credentials over its raw body, by one read of the store.
+    ///
+    /// # Errors
+    /// [`Refusal::Unauthorized`] for whatever is not right about them, all alike; [`Refusal::StoreUnavailable`] while
+    /// the store is away.
+    pub async fn authorize(&self, app: &AppId, credentials: &Credentials, body: &[u8]) -> Outcome<Authorized> {
+        let secret = self.ports.tokens.find(app).await.map_err(|error| refused(&error))?;
+        let dummy = Token::from_random(&NO_SECRET);
+        let (uid, token) = match &secret {
+            Some(secret) => (Some(secret.app), Some(&secret.token)),
+            None => (None, dummy.as_ref()),
+        };
+        let fit = token.is_some_and(|token| credentials.fit(token, body));
+        match uid {
+            Some(uid) if fit => {
+                let cause = Cause { trigger: Trigger::Webhook, actor: Actor::ci() };
+                Ok(Authorized { id: app.clone(), uid, cause })
+            }
+            Some(_) | None => Err(Refusal::Unauthorized),
+        }
+    }
+
+    /// Checks a management token.
+    ///
+    /// # Errors
+    /// [`Refusal::Unauthorized`]; [`Refusal::StoreUnavailable`] while the store is away.
+    pub async fn authorize_operator(&self, presented: &[u8], name: &str) -> Outcome<Operator> {
+        use sha2::Digest as _;
+        let hash: [u8; 32] = sha2::Sha256::digest(presented).into();
+        match self.ports.tokens.operator_hash().await.map_err(|error| refused(&error))? {
+            Some(stored) if bool::from(stored.ct_eq(&hash)) => Ok(Operator::trusted(name)),
+            Some(_) | None => Err(Refusal::Unauthorized),
+        }
+    }
+
+    /// Makes this the management token; the store keeps its hash.
+    ///
+    /// # Errors
+    /// [`Refusal::StoreUnavailable`] while the store is away.
+    pub async fn set_operator_token(&self, token: &Token) -> Outcome<()> {
+        self.ports.tokens.set_operator_hash(token.hash()).await.map_err(|error| refused(&error))
+    }
+
+    /// Whether a management token was ever set.
+    ///
+    /// # Errors
+    /// [`Refusal::StoreUnavailable`] while the store is away.
+    pub async fn has_operator_token(&self) -> Outcome<bool> {
+        Ok(self.ports.tokens.operator_hash().await.map_err(|error| refused(&error))?.is_some())
+    }
+
+    /// Opens an app to a manager.
+    ///
+    /// # Errors
+    /// [`Refusal::AppNotFound`]; [`Refusal::StoreUnavailable`] while the store is away.
+    pub async fn open(&self, operator: &Operator, id: &AppId) -> Outcome<Authorized> {
+        let app = self.find(id).await?;
+        Ok(Authorized { id: app.id, uid: app.uid, cause: operator.cause(Trigger::Manual) })
+    }
+
+    pub(super) async fn find(&self, id: &AppId) -> Outcome<App> {
+        let app = self.ports.apps.find(id).await.map_err(|error| refused(&error))?;
+        app.ok_or_else(|| Refusal::AppNotFound(id.clone()))
+    }
+
+    /// A token that nobody has seen before.
+    pub fn new_token(&self) -> Token {
+        loop {
+            let mut bytes = zeroize::Zeroizing::new([0; Token::RANDOM_BYTES]);
+            self.ports.entropy.fill(bytes.as_mut_slice());
+            if let Some(token) = Token::from_random(bytes.as_slice()) {
+                return token;
+            }
+        }
+    }
+}
