@@ -52,7 +52,7 @@ until_true() {
     sleep .2
   done
 }
-api_ready() { runs apiserver && "$KUBECTL" --kubeconfig "$D/kubeconfig" --request-timeout=2s get --raw /readyz; }
+api_ready() { runs apiserver && "$KUBECTL" --request-timeout=2s get --raw /readyz; }
 
 # write_kubeconfig FILE PORT TOKEN
 write_kubeconfig() {
@@ -67,14 +67,15 @@ X
 }
 
 # control_plane BIN_DIR [API SERVER FLAG...]: etcd, API server (Secrets encrypted at rest, RBAC), controller manager
-# and scheduler on loopback; an administrator's `kubeconfig`; `env`, a file of exports for tests.
+# and scheduler on loopback; an administrator's `kubeconfig`; `env`, a file of exports for tests, already read here.
 control_plane() {
   local bin=$1 api etcd peer admin; shift
-  read -r api etcd peer < <(ports 3); admin=$(openssl rand -hex 16); KUBECTL=$bin/kubectl API_PORT=$api
+  read -r api etcd peer < <(ports 3); admin=$(openssl rand -hex 16); API_PORT=$api
   openssl genrsa -out sa.key 2048 2>/dev/null; openssl rsa -in sa.key -pubout -out sa.pub 2>/dev/null
   echo "$admin,admin,admin,system:masters" >> tokens.csv
   write_kubeconfig kubeconfig "$api" "$admin"
-  printf 'export KUBECONFIG=%q KUBECTL=%q\n' "$D/kubeconfig" "$KUBECTL" > env
+  printf 'export KUBECONFIG=%q KUBECTL=%q KUBECACHEDIR=%q\n' "$D/kubeconfig" "$bin/kubectl" "$D/kubectl-cache" > env
+  . ./env
   cat > encryption.yaml <<X
 apiVersion: apiserver.config.k8s.io/v1
 kind: EncryptionConfiguration

@@ -2,7 +2,8 @@
 # service.sh STATE_DIR NAME stop|start|pause|resume: an outage of one process of a test bed that is up, where NAME is
 # apiserver, etcd, controller-manager, scheduler; kwok in cluster/; kubelet, containerd, registry in node/.
 # `stop` kills it, and connections are refused; `start` starts it again on the same port with the same data, and returns
-# when the API server is ready. `pause` leaves connections open and unanswered, until `resume`.
+# when the API server is ready; controllers notice that after their own back-off, some up to 30 s later. `pause` leaves
+# connections open and unanswered, until `resume`.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"; D=$(realpath "$1"); name=$2; . "$D/env"
 [ -f "$D/$name.cmd" ] || { echo "service.sh: no $name in $D" >&2; exit 1; }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # up.sh STATE_DIR: starts a real Kubernetes control plane with two simulated nodes on loopback, in about 5 s, and prints
-# the kubeconfig's path. STATE_DIR/env exports KUBECONFIG and KUBECTL. Several may be up side by side.
+# the kubeconfig's path. STATE_DIR/env exports KUBECONFIG, KUBECTL and KUBECACHEDIR. Several may be up side by side.
 # What a pod does is told by its image's name: see stages.yaml. Stop it with down.sh STATE_DIR.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd); . "$here/../lib.sh"
@@ -9,7 +9,6 @@ bin=$("$here/build.sh"); claim "$1"
 control_plane "$bin" --advertise-address=127.0.0.1 --authorization-mode=RBAC --disable-admission-plugins=ServiceAccount
 stages=(); for f in "$bin"/stages/{node-initialize,node-heartbeat,pod-delete}.yaml "$here/stages.yaml"; do stages+=(-c "$f"); done
 start kwok "$bin/kwok" --kubeconfig=kubeconfig --manage-all-nodes=true --node-ip=127.0.0.1 "${stages[@]}"
-export KUBECONFIG=$D/kubeconfig
 for node in node-1 node-2; do
   "$KUBECTL" create -f - > /dev/null <<X
 apiVersion: v1

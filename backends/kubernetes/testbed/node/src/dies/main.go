@@ -1,0 +1,21 @@
+// dies serves like app, /healthz included, and exits 1 after 3 seconds.
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"time"
+)
+
+func main() {
+	http.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "ok") })
+	go func() {
+		time.Sleep(3 * time.Second)
+		fmt.Println("dies: exiting 1")
+		os.Exit(1)
+	}()
+	fmt.Println("dies: listening on 8080")
+	fmt.Println(http.ListenAndServe(":8080", nil))
+	os.Exit(1)
+}

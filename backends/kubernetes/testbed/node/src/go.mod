@@ -1,0 +1,3 @@
+module testbed
+
+go 1.24
