@@ -1,0 +1,216 @@
+//! A cluster that exists only here: workloads follow scripts, so that every way a rollout can go can be had at will.
+
+mod rollouts;
+mod script;
+mod workload;
+
+pub use script::Script;
+
+use std::{
+    collections::{BTreeMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use event_listener::Event;
+use rollhook_core::{
+    Error, Result,
+    app::{AppId, Namespace, Workload, WorkloadKind},
+    image::{Digest, ImageRef},
+    ports::{Applied, Clock, FoundContainer, Stamp},
+};
+use script::Scripts;
+use workload::Running;
+
+/// How many effects and refusals are remembered; the oldest go first.
+const REMEMBERED: usize = 100_000;
+/// How many pods a workload has that was seeded.
+const SEEDED_PODS: u32 = 2;
+/// For how long a workload had been running when it was seeded.
+const SEEDED_BEFORE: Duration = Duration::from_secs(3600);
+
+/// A scripted cluster, whose time is the [`Clock`]'s.
+///
+/// What a rollout does follows from its image: a name with `missing` in it cannot be pulled, `crash` crashes, `hang`
+/// never gets ready, and anything else is complete after the cluster's delay. [`SimulatedCluster::script`] says
+/// otherwise for an image.
+pub struct SimulatedCluster {
+    clock: Arc<dyn Clock>,
+    delay: Duration,
+    world: Mutex<World>,
+    changed: Event,
+}
+
+/// A change of a workload by an order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Effect {
+    /// The workload's namespace.
+    pub namespace: Namespace,
+    /// Its kind.
+    pub kind: WorkloadKind,
+    /// Its name.
+    pub workload: String,
+    /// The order's stamp.
+    pub stamp: Stamp,
+    /// The image that was set.
+    pub image: ImageRef,
+    /// When, on the clock.
+    pub at: Duration,
+}
+
+/// An order that changed nothing because it must not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The order's stamp.
+    pub stamp: Stamp,
+    /// What was answered.
+    pub answer: Applied,
+    /// When, on the clock.
+    pub at: Duration,
+}
+
+type Key = (Namespace, WorkloadKind, String);
+
+struct World {
+    reachable: bool,
+    workloads: BTreeMap<Key, Running>,
+    scripts: Scripts,
+    effects: VecDeque<Effect>,
+    refused: VecDeque<Refused>,
+}
+
+impl SimulatedCluster {
+    /// A cluster without workloads, where a sound image is complete after `delay`.
+    pub fn new(clock: Arc<dyn Clock>, delay: Duration) -> Self {
+        let world = World {
+            reachable: true,
+            workloads: BTreeMap::new(),
+            scripts: Scripts::default(),
+            effects: VecDeque::new(),
+            refused: VecDeque::new(),
+        };
+        Self { clock, delay, world: Mutex::new(world), changed: Event::new() }
+    }
+
+    /// What images do whose reference without its digest contains `pattern`, or whose digest is `pattern`, from now on
+    /// and in rollouts under way; a later script goes before an earlier one.
+    pub fn script(&self, pattern: &str, script: Script) {
+        self.lock().scripts.add(pattern, script);
+        self.changed.notify(usize::MAX);
+    }
+
+    /// Puts other content under the image's tag, and returns its digest; what already runs keeps what it has.
+    pub fn push(&self, image: &ImageRef) -> Digest {
+        self.lock().scripts.push(image)
+    }
+
+    /// The digest of what the image means now.
+    pub fn digest(&self, image: &ImageRef) -> Digest {
+        self.lock().scripts.digest(image)
+    }
+
+    /// Makes a workload that has been running for an hour, unstamped, with this image in all of its containers.
+    pub fn seed(&self, app: &AppId, workload: &Workload, image: &ImageRef) {
+        let containers = workload.containers.iter();
+        let containers =
+            containers.map(|name| FoundContainer { name: name.clone(), image: image.to_string() }).collect();
+        let now = self.clock.elapsed();
+        let mut world = self.lock();
+        let digest = world.scripts.digest(image);
+        let running = Running {
+            containers,
+            image: image.clone(),
+            digest,
+            stamp: None,
+            pods: SEEDED_PODS,
+            since: now,
+            before: SEEDED_BEFORE,
+            unsupported: None,
+        };
+        world.workloads.insert(key(app, workload.kind, &workload.name), running);
+        drop(world);
+        self.changed.notify(usize::MAX);
+    }
+
+    /// Makes a workload one that cannot be rolled out at all, or can be again; says whether it is there.
+    pub fn set_unsupported(&self, app: &AppId, workload: &Workload, why: Option<&str>) -> bool {
+        self.edit(app, workload, |running, _| running.unsupported = why.map(str::to_owned))
+    }
+
+    /// Makes a workload have this many pods; says whether it is there.
+    pub fn scale(&self, app: &AppId, workload: &Workload, pods: u32) -> bool {
+        self.edit(app, workload, |running, _| running.pods = pods)
+    }
+
+    /// Changes a workload's image and leaves its stamp, as somebody else's controller does; says whether it is there.
+    pub fn meddle(&self, app: &AppId, workload: &Workload, image: &ImageRef) -> bool {
+        let digest = self.digest(image);
+        self.edit(app, workload, |running, now| running.roll(&workload.containers, image, digest, now))
+    }
+
+    /// Removes a workload, as somebody else does; says whether it was there.
+    pub fn delete(&self, app: &AppId, workload: &Workload) -> bool {
+        let gone = self.lock().workloads.remove(&key(app, workload.kind, &workload.name)).is_some();
+        self.changed.notify(usize::MAX);
+        gone
+    }
+
+    /// Whether the cluster can be reached; while not, every call is `Unavailable`, and rollouts go on unseen.
+    pub fn set_reachable(&self, reachable: bool) {
+        self.lock().reachable = reachable;
+        self.changed.notify(usize::MAX);
+    }
+
+    /// Every change of a workload by an order, in their order; the last 100 000.
+    pub fn effects(&self) -> Vec<Effect> {
+        self.lock().effects.iter().cloned().collect()
+    }
+
+    /// The changes of one workload.
+    pub fn effects_on(&self, app: &AppId, workload: &Workload) -> Vec<Effect> {
+        let on = |effect: &&Effect| {
+            effect.namespace == app.namespace && effect.kind == workload.kind && effect.workload == workload.name
+        };
+        self.lock().effects.iter().filter(on).cloned().collect()
+    }
+
+    /// Every order that was refused or too old, in their order; the last 100 000.
+    pub fn refused(&self) -> Vec<Refused> {
+        self.lock().refused.iter().cloned().collect()
+    }
+
+    fn edit(&self, app: &AppId, workload: &Workload, change: impl FnOnce(&mut Running, Duration)) -> bool {
+        let now = self.clock.elapsed();
+        let mut world = self.lock();
+        let running = world.workloads.get_mut(&key(app, workload.kind, &workload.name));
+        let found = running.map(|running| change(running, now)).is_some();
+        drop(world);
+        self.changed.notify(usize::MAX);
+        found
+    }
+
+    /// The world as a client sees it, which is not at all while it is out of reach.
+    fn reach(&self) -> Result<MutexGuard<'_, World>> {
+        let world = self.lock();
+        if world.reachable {
+            Ok(world)
+        } else {
+            Err(Error::unavailable("the cluster", "the simulated cluster is switched to unreachable"))
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, World> {
+        self.world.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn key(app: &AppId, kind: WorkloadKind, name: &str) -> Key {
+    (app.namespace.clone(), kind, name.to_owned())
+}
+
+fn remember<T>(log: &mut VecDeque<T>, item: T) {
+    if log.len() == REMEMBERED {
+        log.pop_front();
+    }
+    log.push_back(item);
+}

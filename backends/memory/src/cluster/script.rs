@@ -1,0 +1,206 @@
+//! What a rollout of an image does, as a function of the time since it began.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use rollhook_core::{
+    deploy::Reason,
+    image::{Digest, ImageRef},
+    ports::{Trouble, TroubleKind},
+};
+use sha2::{Digest as _, Sha256};
+
+/// A crashing container restarts this often.
+pub(super) const RESTART_EVERY: Duration = Duration::from_secs(10);
+
+/// What a rollout of an image does.
+///
+/// The default is a rollout that completes after the cluster's delay.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Script {
+    /// How long until it is complete, or in trouble; the cluster's delay where not given.
+    pub delay: Option<Duration>,
+    /// What is wrong once the delay is over, in place of completing; its container defaults to the order's first.
+    pub trouble: Option<Trouble>,
+    /// After how much more time the trouble is over, so that the rollout completes.
+    pub heals_after: Option<Duration>,
+    /// Whether nothing ever moves: neither completion nor trouble.
+    pub hangs: bool,
+    /// How long after completing the containers die: they restart at once, and after 10 s they are crash-looping.
+    pub dies_after: Option<Duration>,
+    /// The digest that the pods are said to run, in place of the one made up for the image.
+    pub digest: Option<Digest>,
+}
+
+impl Script {
+    /// Completes.
+    pub fn completes() -> Self {
+        Self::default()
+    }
+
+    /// Never gets ready, and nothing is said to be wrong.
+    pub fn hangs() -> Self {
+        Self { hangs: true, ..Self::default() }
+    }
+
+    /// Cannot be pulled.
+    pub fn missing() -> Self {
+        Self::fails(TroubleKind::Image, "ImagePullBackOff", "the image cannot be pulled: manifest unknown")
+    }
+
+    /// Crashes again and again.
+    pub fn crashes() -> Self {
+        Self::fails(TroubleKind::Crash, "CrashLoopBackOff", "the container exits with code 1 right after its start")
+    }
+
+    /// Completes, and dies this long after.
+    pub fn dies_after(time: Duration) -> Self {
+        Self { dies_after: Some(time), ..Self::default() }
+    }
+
+    /// Ends in this trouble, in the order's first container.
+    pub fn fails(kind: TroubleKind, reason: &str, message: &str) -> Self {
+        let trouble = Trouble { kind, reason: Reason::new(reason), container: None, message: message.to_owned() };
+        Self { trouble: Some(trouble), ..Self::default() }
+    }
+
+    /// The same, after this delay.
+    #[must_use]
+    pub fn after(self, delay: Duration) -> Self {
+        Self { delay: Some(delay), ..self }
+    }
+
+    /// The same, healed this long after the trouble began.
+    #[must_use]
+    pub fn healing_after(self, time: Duration) -> Self {
+        Self { heals_after: Some(time), ..self }
+    }
+
+    /// The same, running these bits.
+    #[must_use]
+    pub fn with_digest(self, digest: Digest) -> Self {
+        Self { digest: Some(digest), ..self }
+    }
+}
+
+/// What a script has come to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Scene {
+    pub(super) ready: u32,
+    pub(super) complete: bool,
+    pub(super) restarts: u32,
+    pub(super) trouble: Option<Trouble>,
+    /// How long until something else is to be seen.
+    pub(super) next: Option<Duration>,
+}
+
+impl Script {
+    /// What is to be seen after `age`, of a workload of `pods` pods.
+    pub(super) fn scene(&self, age: Duration, pods: u32, default_delay: Duration) -> Scene {
+        let delay = self.delay.unwrap_or(default_delay);
+        if self.hangs {
+            return Scene::default();
+        }
+        if age < delay {
+            return starting(age, delay, if self.trouble.is_some() { 0 } else { pods });
+        }
+        let past = age - delay;
+        match &self.trouble {
+            Some(trouble) if self.heals_after.is_none_or(|heals| past < heals) => {
+                let crashing = trouble.kind == TroubleKind::Crash;
+                let restart = crashing.then(|| RESTART_EVERY - remainder(past));
+                Scene {
+                    restarts: if crashing { 1 + restarts(past) } else { 0 },
+                    trouble: Some(trouble.clone()),
+                    next: restart.into_iter().chain(self.heals_after.map(|heals| heals - past)).min(),
+                    ..Scene::default()
+                }
+            }
+            Some(_) | None => self.running(past, pods),
+        }
+    }
+
+    fn running(&self, past: Duration, pods: u32) -> Scene {
+        let complete = Scene { ready: pods, complete: true, ..Scene::default() };
+        let Some(dies) = self.dies_after else { return complete };
+        let Some(dead) = past.checked_sub(dies) else { return Scene { next: Some(dies - past), ..complete } };
+        let next = Some(RESTART_EVERY - remainder(dead));
+        let restarts = 1 + restarts(dead);
+        if dead < RESTART_EVERY {
+            return Scene { restarts, next, ..complete };
+        }
+        Scene { restarts, trouble: Self::crashes().trouble, next, ..Scene::default() }
+    }
+}
+
+/// Pods get ready one after the other, evenly over the delay, the last one at its end.
+fn starting(age: Duration, delay: Duration, pods: u32) -> Scene {
+    let ready = u32::try_from(age.as_millis() * u128::from(pods) / delay.as_millis().max(1)).unwrap_or(0);
+    let next_ready = if pods == 0 { delay } else { delay * (ready + 1) / pods };
+    let next = next_ready.min(delay).saturating_sub(age).max(Duration::from_millis(1));
+    Scene { ready, next: Some(next), ..Scene::default() }
+}
+
+fn restarts(crashing_for: Duration) -> u32 {
+    u32::try_from(crashing_for.as_millis() / RESTART_EVERY.as_millis()).unwrap_or(u32::MAX - 1)
+}
+
+fn remainder(crashing_for: Duration) -> Duration {
+    crashing_for - RESTART_EVERY * restarts(crashing_for)
+}
+
+/// Which image does what, and what its tag means.
+#[derive(Default)]
+pub(super) struct Scripts {
+    /// Pattern and script; the last that fits counts.
+    given: Vec<(String, Script)>,
+    /// How often other content was put under a name.
+    pushes: BTreeMap<String, u64>,
+}
+
+impl Scripts {
+    pub(super) fn add(&mut self, pattern: &str, script: Script) {
+        self.given.retain(|(known, _)| known != pattern);
+        self.given.push((pattern.to_owned(), script));
+    }
+
+    pub(super) fn of(&self, image: &ImageRef, digest: &Digest) -> Script {
+        let name = name(image);
+        let fits = |pattern: &str| pattern == digest.as_str() || name.contains(pattern);
+        if let Some((_, script)) = self.given.iter().rev().find(|(pattern, _)| fits(pattern)) {
+            return script.clone();
+        }
+        match ["missing", "crash", "hang"].into_iter().find(|word| fits(word)) {
+            Some("missing") => Script::missing(),
+            Some("crash") => Script::crashes(),
+            Some(_) => Script::hangs(),
+            None => Script::completes(),
+        }
+    }
+
+    pub(super) fn push(&mut self, image: &ImageRef) -> Digest {
+        let name = name(image);
+        let pushed = self.pushes.entry(name.clone()).or_default();
+        *pushed += 1;
+        made_up(&name, *pushed)
+    }
+
+    pub(super) fn digest(&self, image: &ImageRef) -> Digest {
+        let name = name(image);
+        image.digest().cloned().unwrap_or_else(|| made_up(&name, self.pushes.get(&name).copied().unwrap_or_default()))
+    }
+}
+
+/// The image without its digest, in full.
+fn name(image: &ImageRef) -> String {
+    match image.tag() {
+        Some(tag) => format!("{}:{tag}", image.canonical_repository()),
+        None => image.canonical_repository(),
+    }
+}
+
+#[expect(clippy::expect_used, reason = "64 hexadecimal digits are a digest")]
+fn made_up(name: &str, generation: u64) -> Digest {
+    let hash = Sha256::digest(format!("{name} {generation}"));
+    let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{hex}").parse().expect("64 hexadecimal digits are a digest")
+}

@@ -1,0 +1,118 @@
+//! A workload of the simulated cluster, and what is to be seen of it.
+
+use std::time::Duration;
+
+use rollhook_core::{
+    deploy::{Evidence, Reason},
+    image::{Digest, ImageRef},
+    ports::{FoundContainer, Observation, Order, Phase, Stamp, Trouble, TroubleKind},
+};
+
+use super::script::{Scene, Scripts};
+
+/// A workload and what it runs.
+pub(super) struct Running {
+    pub(super) containers: Vec<FoundContainer>,
+    /// The image that was set last.
+    pub(super) image: ImageRef,
+    /// What the image meant when it was set.
+    pub(super) digest: Digest,
+    pub(super) stamp: Option<Stamp>,
+    pub(super) pods: u32,
+    /// When the image was set.
+    pub(super) since: Duration,
+    /// For how long it had been running then.
+    pub(super) before: Duration,
+    pub(super) unsupported: Option<String>,
+}
+
+impl Running {
+    /// Starts another rollout.
+    pub(super) fn roll(&mut self, containers: &[String], image: &ImageRef, digest: Digest, now: Duration) {
+        for container in self.containers.iter_mut().filter(|container| containers.contains(&container.name)) {
+            container.image = image.to_string();
+        }
+        self.image = image.clone();
+        self.digest = digest;
+        self.since = now;
+        self.before = Duration::ZERO;
+    }
+
+    /// Whether what runs is the order's: its own stamp, or for an adopted one whatever ran before any stamp.
+    pub(super) fn is_at(&self, order: &Order) -> bool {
+        self.stamp == Some(order.stamp) || (order.adopted && self.stamp.is_none())
+    }
+
+    pub(super) fn scene(&self, scripts: &Scripts, now: Duration, delay: Duration) -> Scene {
+        let age = now.saturating_sub(self.since) + self.before;
+        let mut scene = scripts.of(&self.image, &self.digest).scene(age, self.pods, delay);
+        if let Some(trouble) = &mut scene.trouble
+            && trouble.container.is_none()
+        {
+            trouble.container = self.containers.first().map(|container| container.name.clone());
+        }
+        scene
+    }
+
+    pub(super) fn observe(&self, order: &Order, scripts: &Scripts, now: Duration, delay: Duration) -> Observation {
+        if !self.is_at(order) {
+            return waiting(self.stamp, "the workload does not carry this revision");
+        }
+        if !order.adopted && self.image != order.image {
+            let message = format!("the workload runs {}, which somebody else has set", self.image);
+            let seen = waiting(self.stamp, "the workload was changed by another");
+            return Observation { trouble: Some(last_word(Reason::REVERTED, message)), ..seen };
+        }
+        let Scene { ready, complete, restarts, trouble, .. } = self.scene(scripts, now, delay);
+        let pods = self.pods;
+        let script = scripts.of(&self.image, &self.digest);
+        let phase = match (complete, pods) {
+            (true, 0) => Phase::Complete { digest: None, note: Some("0 replicas: no pod runs".to_owned()) },
+            (true, _) => Phase::Complete { digest: Some(script.digest.unwrap_or(self.digest.clone())), note: None },
+            (false, _) => Phase::Progressing,
+        };
+        Observation {
+            stamp: self.stamp,
+            phase,
+            progress: format!("{ready}/{pods}"),
+            message: format!("{ready} of {pods} new pods are available"),
+            restarts,
+            trouble,
+        }
+    }
+
+    pub(super) fn evidence(&self, name: &str, trouble: &Trouble) -> Evidence {
+        let pod = format!("{name}-simulated-0");
+        let log = match trouble.kind {
+            TroubleKind::Crash => vec!["starting".to_owned(), "simulated: exiting with code 1".to_owned()],
+            TroubleKind::Image | TroubleKind::Config | TroubleKind::Unschedulable | TroubleKind::Final => Vec::new(),
+        };
+        Evidence {
+            container: trouble.container.clone(),
+            state: Some(format!("waiting: {}", trouble.reason)),
+            events: vec![
+                format!("Normal Scheduled: assigned {pod} to simulated-node"),
+                format!("Warning {}: {} ({})", trouble.reason, trouble.message, self.image),
+            ],
+            pod: Some(pod),
+            log,
+        }
+    }
+}
+
+/// What is seen while the order is not what runs.
+pub(super) fn waiting(stamp: Option<Stamp>, message: &str) -> Observation {
+    Observation {
+        stamp,
+        phase: Phase::Progressing,
+        progress: stamp.map_or_else(|| "unstamped".to_owned(), |stamp| stamp.to_string()),
+        message: message.to_owned(),
+        restarts: 0,
+        trouble: None,
+    }
+}
+
+/// Trouble that no time heals.
+pub(super) fn last_word(reason: &str, message: String) -> Trouble {
+    Trouble { kind: TroubleKind::Final, reason: Reason::new(reason), container: None, message }
+}
