@@ -1,0 +1,143 @@
+//! The ring: which key seals, which opens, and the format of what is sealed.
+
+use std::{collections::BTreeMap, fmt, path::Path};
+
+use zeroize::Zeroizing;
+
+use crate::{
+    directory,
+    error::Error,
+    key::{KEY_BYTES, Key, KeyId, NONCE_BYTES},
+};
+
+const VERSION: u8 = 1;
+
+/// Keys by their ids: the last in the order of ids seals, every one opens.
+pub struct KeyRing {
+    primary: KeyId,
+    keys: BTreeMap<KeyId, Key>,
+}
+
+impl KeyRing {
+    /// Reads every `<id>.key` file of a directory.
+    ///
+    /// # Errors
+    /// [`Error::NoKey`] where there is none, [`Error::Exposed`] where others can read one, [`Error::NotAKey`],
+    /// [`Error::Io`].
+    pub fn load(directory: &Path) -> Result<Self, Error> {
+        Self::of(directory::read(directory)?).ok_or_else(|| Error::NoKey { directory: directory.to_owned() })
+    }
+
+    /// Reads a directory's keys; where there is none yet, makes the directory (mode 0700) and a key (mode 0600) first.
+    /// Processes that do so at the same time end up with the same key.
+    ///
+    /// # Errors
+    /// As [`KeyRing::load`] does, [`Error::NoKey`] excepted.
+    pub fn load_or_create(directory: &Path) -> Result<Self, Error> {
+        directory::make(directory)?;
+        if directory::read(directory)?.is_empty() {
+            // Whichever process gets to the name first: all read what stands there then.
+            directory::add(directory, &KeyId::numbered(1), &Key::random()?)?;
+        }
+        Self::load(directory)
+    }
+
+    /// Adds a key that seals from the next load on, making the directory where there is none; the others still open.
+    ///
+    /// # Errors
+    /// As [`KeyRing::load`] does, [`Error::NoKey`] excepted.
+    pub fn create_key(directory: &Path) -> Result<KeyId, Error> {
+        directory::make(directory)?;
+        let key = Key::random()?;
+        loop {
+            let newest = directory::read(directory)?.into_iter().next_back().map(|(id, _)| id);
+            let id = match &newest {
+                Some(newest) => following(newest)?,
+                None => KeyId::numbered(1),
+            };
+            if directory::add(directory, &id, &key)? {
+                return Ok(id);
+            }
+        }
+    }
+
+    /// A ring of keys that lie elsewhere than in a directory; none where there are no keys.
+    pub fn from_keys(keys: impl IntoIterator<Item = (KeyId, Zeroizing<[u8; KEY_BYTES]>)>) -> Option<Self> {
+        Self::of(keys.into_iter().map(|(id, bytes)| (id, Key::new(bytes))).collect())
+    }
+
+    fn of(keys: BTreeMap<KeyId, Key>) -> Option<Self> {
+        let primary = keys.keys().next_back()?.clone();
+        Some(Self { primary, keys })
+    }
+
+    /// The key that seals.
+    pub fn primary(&self) -> &KeyId {
+        &self.primary
+    }
+
+    /// Seals a text for the purpose that `associated_data` names.
+    ///
+    /// # Errors
+    /// [`Error::NoRandomness`].
+    pub fn seal(&self, plaintext: &[u8], associated_data: &[u8]) -> Result<Vec<u8>, Error> {
+        let key = self.keys.get(&self.primary).ok_or_else(|| Error::UnknownKey(self.primary.clone()))?;
+        let mut nonce = [0; NONCE_BYTES];
+        getrandom::fill(&mut nonce).map_err(|_| Error::NoRandomness)?;
+        let mut sealed = header(&self.primary);
+        let ciphertext = key.encrypt(&nonce, plaintext, &bound(&sealed, associated_data))?;
+        sealed.extend_from_slice(&nonce);
+        sealed.extend_from_slice(&ciphertext);
+        Ok(sealed)
+    }
+
+    /// Opens what was sealed for the same purpose with any key of the ring.
+    ///
+    /// # Errors
+    /// [`Error::UnknownKey`] where it was sealed with a key that the ring lacks; [`Error::Corrupt`] where it was changed,
+    /// cut, or sealed for another purpose.
+    pub fn open(&self, sealed: &[u8], associated_data: &[u8]) -> Result<Zeroizing<Vec<u8>>, Error> {
+        let id = Self::key_of(sealed)?;
+        let key = self.keys.get(&id).ok_or_else(|| Error::UnknownKey(id.clone()))?;
+        let (head, rest) = sealed.split_at_checked(2 + id.as_str().len()).ok_or(Error::Corrupt)?;
+        let (nonce, ciphertext) = rest.split_first_chunk::<NONCE_BYTES>().ok_or(Error::Corrupt)?;
+        key.decrypt(nonce, ciphertext, &bound(head, associated_data))
+    }
+
+    /// The key that a value names as its own; says nothing about whether it is sound.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where the value does not begin like a sealed one.
+    pub fn key_of(sealed: &[u8]) -> Result<KeyId, Error> {
+        let (&[version, length], rest) = sealed.split_first_chunk::<2>().ok_or(Error::Corrupt)?;
+        if version != VERSION {
+            return Err(Error::Corrupt);
+        }
+        let id = rest.get(..usize::from(length)).ok_or(Error::Corrupt)?;
+        std::str::from_utf8(id).map_err(|_| Error::Corrupt)?.parse()
+    }
+}
+
+impl fmt::Debug for KeyRing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ids: Vec<&str> = self.keys.keys().map(KeyId::as_str).collect();
+        f.debug_struct("KeyRing").field("primary", &self.primary.as_str()).field("keys", &ids).finish()
+    }
+}
+
+fn header(id: &KeyId) -> Vec<u8> {
+    let mut header = vec![VERSION, u8::try_from(id.as_str().len()).unwrap_or(u8::MAX)];
+    header.extend_from_slice(id.as_str().as_bytes());
+    header
+}
+
+/// What is authenticated besides the text. The header tells its own length, so no two pairs run together to the same.
+fn bound(header: &[u8], associated_data: &[u8]) -> Vec<u8> {
+    [header, associated_data].concat()
+}
+
+/// The next numbered id that sorts after the newest.
+fn following(newest: &KeyId) -> Result<KeyId, Error> {
+    let next = KeyId::numbered(newest.number() + 1);
+    if next > *newest { Ok(next) } else { format!("{newest}-1").parse() }
+}
