@@ -1,1 +1,95 @@
-//! Whether a history keeps the rules.
+//! Whether a history keeps the rules; run by the tests after every step, and by whoever doubts a store.
+
+use std::collections::BTreeSet;
+
+use crate::{
+    deploy::{Deploy, Origin, Revision, State, Status, Trigger},
+    ports::{UNFINISHED_MAX, View},
+};
+
+/// A rule that a history breaks, in a sentence that names the revision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation(pub String);
+
+/// The rules that an app's whole history, oldest first, and the view read with it break.
+pub fn check(history: &[Deploy], view: &View) -> Vec<Violation> {
+    let mut broken = Vec::new();
+    let mut expect = |holds: bool, rule: String| {
+        if !holds {
+            broken.push(Violation(rule));
+        }
+    };
+    let mut ids = BTreeSet::new();
+    let mut next = history.first().map(|deploy| deploy.revision);
+    let mut newest_time = None;
+    for deploy in history {
+        let revision = deploy.revision;
+        expect(Some(revision) == next, format!("revision {revision} leaves a gap"));
+        next = Some(revision.next());
+        expect(ids.insert(deploy.id), format!("revision {revision} is an accept that made another one too"));
+        expect(
+            newest_time.is_none_or(|time| time <= deploy.created_at),
+            format!("revision {revision} was accepted before an older one"),
+        );
+        newest_time = Some(deploy.created_at);
+        for rule in broken_by(deploy, history) {
+            expect(false, rule);
+        }
+    }
+    let newest = |wanted: &dyn Fn(&Deploy) -> bool| history.iter().rev().find(|deploy| wanted(deploy));
+    expect(view.last == history.last().map(|deploy| deploy.revision), "the newest revision is another".to_owned());
+    expect(
+        view.current.as_ref() == newest(&|deploy| deploy.status() == Status::Succeeded),
+        "current is not the newest that succeeded".to_owned(),
+    );
+    expect(
+        view.on_cluster.as_ref() == newest(&|deploy| deploy.touched),
+        "on cluster is not the newest that touched it".to_owned(),
+    );
+    expect(
+        view.last_restore == newest(&Deploy::is_restore).map(|deploy| deploy.revision),
+        "the newest restore is another".to_owned(),
+    );
+    let unfinished: Vec<_> = history.iter().filter(|deploy| !deploy.is_terminal()).cloned().collect();
+    expect(view.unfinished == unfinished, "the unfinished entries are others".to_owned());
+    // One more than admitted ones: an accept that supersedes is not counted among what it ends.
+    expect(unfinished.len() <= UNFINISHED_MAX + 1, format!("{} entries are unfinished", unfinished.len()));
+    let rolling = unfinished.iter().filter(|deploy| deploy.status() == Status::RollingOut).count();
+    expect(rolling <= 1, format!("{rolling} entries roll out at once"));
+    broken
+}
+
+fn broken_by(deploy: &Deploy, history: &[Deploy]) -> Vec<String> {
+    let revision = deploy.revision;
+    let mut broken = Vec::new();
+    let mut expect = |holds: bool, rule: &str| {
+        if !holds {
+            broken.push(format!("revision {revision} {rule}"));
+        }
+    };
+    expect(deploy.updated_at >= deploy.created_at, "changed before it was accepted");
+    expect((deploy.step == 0) == (deploy.state == State::Queued), "is queued exactly while it was never changed");
+    expect(
+        deploy.trigger != Trigger::Rollback || matches!(deploy.from, Some(Origin::Revision(_))),
+        "is a rollback to nothing",
+    );
+    let earlier = |other: Revision| other < revision;
+    let effective = deploy.trigger == Trigger::Rollback && earlier(deploy.effective) || deploy.effective == revision;
+    expect(effective, "stands for a revision that it cannot stand for");
+    match &deploy.state {
+        State::RollingOut { .. } | State::Succeeded { .. } => expect(deploy.touched, "never touched the cluster"),
+        State::Failed { message, .. } => expect(!message.is_empty(), "failed without a word"),
+        State::Superseded { by, rollback } => {
+            expect(*by > revision, "is superseded by an older one");
+            let named = history.iter().find(|other| other.revision == *by);
+            expect(
+                named.is_none_or(|other| (other.trigger == Trigger::Rollback) == *rollback),
+                "does not say rightly whether a rollback superseded it",
+            );
+        }
+        State::Queued | State::Building { .. } | State::Cancelled { .. } => {}
+    }
+    let image_known = deploy.image.is_some() || !matches!(deploy.status(), Status::RollingOut | Status::Succeeded);
+    expect(image_known, "runs no image");
+    broken
+}

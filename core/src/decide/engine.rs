@@ -1,1 +1,401 @@
 //! What an app's driver does next.
+//!
+//! A driver holds a [`State`], feeds it [`Event`]s and performs the one [`Effect`] that each step answers with. Every
+//! change goes through the store first; nothing here must survive a restart.
+
+use crate::{
+    decide::{
+        restore::{self, Owed},
+        retry,
+        rollout::{Failing, UNREACHABLE_MAX, Verdict, Watch},
+    },
+    deploy::{Deploy, Evidence, Origin, Outage, Reason, Revision, State as Stored, Status, Trigger},
+    image::Digest,
+    ports::{Applied, Observation, Order, Stamp, Trouble, View},
+    time::Timestamp,
+};
+
+/// What a driver knows of its app.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct State {
+    view: View,
+    watch: Option<Watch>,
+    failing: Option<Failing>,
+    /// Changes that are being written.
+    pending: Vec<Deploy>,
+    /// Whether the store knows that nothing is left to do.
+    rested: bool,
+}
+
+/// A call to the cluster that came to nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CallFailed {
+    /// It cannot be reached; later it may.
+    Away,
+    /// It will not do it, now or later: a sentence.
+    Refused(String),
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The app was read.
+    Loaded(Box<View>),
+    /// The changes of the last [`Effect::Record`] are written.
+    Recorded,
+    /// The cluster was asked to apply an order.
+    Applied(Result<Applied, CallFailed>),
+    /// The cluster was looked at.
+    Observed(Result<Observation, CallFailed>),
+    /// Evidence was collected, or could not be.
+    Collected(Option<Evidence>),
+    /// The time that was waited for has come.
+    Woke,
+}
+
+/// What to do next, before the next event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Write these changes.
+    Record {
+        /// The entries as they are to be.
+        changes: Vec<Deploy>,
+        /// The rollbacks whose holds are lifted.
+        lift: Vec<Revision>,
+        /// Whether nothing is left to do then.
+        rest: bool,
+    },
+    /// Bring the cluster to an order.
+    Apply(Order),
+    /// Look at the cluster.
+    Observe(Order),
+    /// Wait until the cluster may have changed, but no longer than this; then [`Event::Woke`].
+    Watch(Order, Timestamp),
+    /// Wait for this long; then [`Event::Woke`].
+    Wait(Timestamp),
+    /// Collect evidence.
+    Collect(Order, Option<Trouble>),
+    /// Accept a restore of this version, unless something newer came.
+    Restore(Box<Deploy>),
+    /// Read the app.
+    Load,
+    /// Nothing is left to do.
+    Rest,
+}
+
+impl State {
+    /// The state of a driver that has just read its app.
+    ///
+    /// `named`: whether the store named the app as one with work, so that it must be told where there is none.
+    pub fn new(view: View, named: bool) -> Self {
+        Self { view, watch: None, failing: None, pending: Vec::new(), rested: !named }
+    }
+
+    /// The app as the driver knows it.
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+}
+
+/// Takes in what happened and says what to do next.
+pub fn step(mut state: State, event: Event, now: Timestamp) -> (State, Effect) {
+    let forced = absorb(&mut state, event, now);
+    let effect = forced.unwrap_or_else(|| next(&mut state, now));
+    if let Effect::Record { changes, rest, .. } = &effect {
+        state.pending.clone_from(changes);
+        state.rested = *rest;
+    }
+    (state, effect)
+}
+
+fn absorb(state: &mut State, event: Event, now: Timestamp) -> Option<Effect> {
+    match event {
+        Event::Loaded(view) => {
+            state.view = *view;
+            state.pending.clear();
+            state.rested &= state.view.unfinished.is_empty();
+            forget_ended(state);
+            None
+        }
+        Event::Recorded => {
+            let taken_back = state.pending.iter().any(|change| change.is_terminal() && !change.touched);
+            apply_changes(&mut state.view, std::mem::take(&mut state.pending));
+            forget_ended(state);
+            // Which entry is on the cluster once one has taken its touch back, only the store can tell.
+            taken_back.then_some(Effect::Load)
+        }
+        Event::Applied(Ok(applied)) => applied_to(state, applied, now),
+        Event::Observed(Ok(seen)) => {
+            state.watch.as_mut()?.observed(seen, now);
+            None
+        }
+        Event::Applied(Err(failed)) | Event::Observed(Err(failed)) => call_failed(state, failed, now),
+        Event::Collected(evidence) => {
+            let failing = state.failing.take()?;
+            let deploy = rolling(&state.view)?;
+            Some(fail(state, deploy, failing, evidence, true))
+        }
+        Event::Woke => None,
+    }
+}
+
+/// The entry that is rolling out.
+fn rolling(view: &View) -> Option<Deploy> {
+    view.unfinished.iter().rev().find(|deploy| deploy.status() == Status::RollingOut).cloned()
+}
+
+fn is_ready(deploy: &Deploy) -> bool {
+    deploy.image.is_some() && matches!(deploy.status(), Status::Queued | Status::RollingOut)
+}
+
+fn forget_ended(state: &mut State) {
+    let revision = rolling(&state.view).map(|deploy| deploy.revision);
+    if state.watch.as_ref().is_some_and(|watch| Some(watch.revision) != revision) {
+        state.watch = None;
+        state.failing = None;
+    }
+}
+
+/// The view as it is once the changes are written.
+fn apply_changes(view: &mut View, changes: Vec<Deploy>) {
+    for change in changes {
+        view.unfinished.retain(|deploy| deploy.revision != change.revision);
+        if change.touched && view.on_cluster.as_ref().is_none_or(|top| top.revision <= change.revision) {
+            view.on_cluster = Some(change.clone());
+        }
+        if change.status() == Status::Succeeded
+            && view.current.as_ref().is_none_or(|current| current.revision <= change.revision)
+        {
+            view.current = Some(change.clone());
+        }
+        if !change.is_terminal() {
+            view.unfinished.push(change);
+        }
+    }
+    view.unfinished.sort_by_key(|deploy| deploy.revision);
+}
+
+/// The effect of writing changes, and whether nothing is left to do then.
+fn record(state: &State, changes: Vec<Deploy>, lift: Vec<Revision>) -> Effect {
+    let mut after = state.view.clone();
+    let taken_back = changes.iter().any(|change| change.is_terminal() && !change.touched);
+    apply_changes(&mut after, changes.clone());
+    let owes = matches!(restore::owed(&after), Owed::Restore(_));
+    Effect::Record { changes, lift, rest: after.unfinished.is_empty() && !owes && !taken_back }
+}
+
+fn applied_to(state: &mut State, applied: Applied, now: Timestamp) -> Option<Effect> {
+    let deploy = rolling(&state.view)?;
+    match applied {
+        Applied::Done => {
+            let watch = state.watch.get_or_insert_with(|| Watch::new(deploy.revision, now));
+            watch.applied = true;
+            watch.failures = 0;
+            let observe = order(&state.view, &deploy).map_or(Effect::Load, Effect::Observe);
+            Some(reachable_again(state, &deploy, now).unwrap_or(observe))
+        }
+        Applied::Newer(newer) => Some(record(state, vec![superseded(&state.view, &deploy, newer)], Vec::new())),
+        Applied::Refused { reason, message } => {
+            let failing = Failing { reason, message, trouble: None };
+            Some(fail(state, deploy, failing, None, false))
+        }
+    }
+}
+
+fn call_failed(state: &mut State, failed: CallFailed, now: Timestamp) -> Option<Effect> {
+    let deploy = rolling(&state.view)?;
+    let Stored::RollingOut { since, outage } = deploy.state else { return None };
+    let watch = state.watch.get_or_insert_with(|| Watch::new(deploy.revision, now));
+    match failed {
+        CallFailed::Refused(message) => {
+            let failing = Failing { reason: Reason::new(Reason::REFUSED), message, trouble: None };
+            let touched = watch.applied;
+            Some(fail(state, deploy, failing, None, touched))
+        }
+        CallFailed::Away if outage.since.is_none() => {
+            watch.failures += 1;
+            let outage = Outage { since: Some(now), ..outage };
+            Some(record(state, vec![deploy.moved(Stored::RollingOut { since, outage })], Vec::new()))
+        }
+        CallFailed::Away if outage.total(now) >= UNREACHABLE_MAX => {
+            let message =
+                "The cluster could not be reached for an hour; whether the change arrived is not known.".to_owned();
+            let failing = Failing { reason: Reason::new(Reason::UNREACHABLE), message, trouble: None };
+            Some(fail(state, deploy, failing, None, true))
+        }
+        CallFailed::Away => {
+            watch.failures += 1;
+            let until = now.after(retry::backoff(watch.failures));
+            // A newer revision need not wait for a cluster that is away.
+            taken_over(state, &deploy, now).or(Some(Effect::Wait(until)))
+        }
+    }
+}
+
+/// The end of an outage is written before anything else, so that the deadline goes on from there.
+fn reachable_again(state: &State, deploy: &Deploy, now: Timestamp) -> Option<Effect> {
+    let Stored::RollingOut { since, outage } = deploy.state else { return None };
+    outage.since?;
+    let outage = Outage { since: None, past: outage.total(now) };
+    Some(record(state, vec![deploy.moved(Stored::RollingOut { since, outage })], Vec::new()))
+}
+
+fn next(state: &mut State, now: Timestamp) -> Effect {
+    let ready: Vec<Deploy> = state.view.unfinished.iter().filter(|deploy| is_ready(deploy)).cloned().collect();
+    let Some(highest) = ready.last() else { return idle(state, now) };
+    let rolling = rolling(&state.view);
+    if let Some(outdated) = outdated(&state.view, &ready, rolling.as_ref(), highest) {
+        return record(state, outdated, Vec::new());
+    }
+    match rolling {
+        Some(rolling) if rolling.revision < highest.revision => {
+            taken_over(state, &rolling, now).unwrap_or_else(|| drive(state, rolling, now))
+        }
+        Some(rolling) => drive(state, rolling, now),
+        None => begin(state, highest, Vec::new(), now),
+    }
+}
+
+/// Ready entries that will never run: below the highest ready one, or below what is on the cluster.
+fn outdated(view: &View, ready: &[Deploy], rolling: Option<&Deploy>, highest: &Deploy) -> Option<Vec<Deploy>> {
+    let rolling = rolling.map(|deploy| deploy.revision);
+    let top = view.on_cluster.as_ref().map(|deploy| deploy.revision);
+    let mut outdated = Vec::new();
+    for deploy in ready.iter().filter(|deploy| Some(deploy.revision) != rolling) {
+        let by = match top {
+            Some(top) if top > deploy.revision => Some(top),
+            Some(_) | None if deploy.revision < highest.revision => Some(highest.revision),
+            Some(_) | None => None,
+        };
+        outdated.extend(by.map(|by| superseded(view, deploy, by)));
+    }
+    (!outdated.is_empty()).then_some(outdated)
+}
+
+/// The start of a newer rollout in place of one that has stalled, or of any where the newer one is a rollback.
+fn taken_over(state: &State, rolling: &Deploy, now: Timestamp) -> Option<Effect> {
+    let highest = state.view.unfinished.iter().rfind(|deploy| is_ready(deploy))?;
+    if highest.revision <= rolling.revision {
+        return None;
+    }
+    let stalled = state.watch.as_ref().is_some_and(|watch| watch.stalled_at() <= now);
+    if !stalled && highest.trigger != Trigger::Rollback {
+        return None;
+    }
+    let ended = superseded(&state.view, rolling, highest.revision);
+    Some(begin(state, highest, vec![ended], now))
+}
+
+fn begin(state: &State, deploy: &Deploy, mut changes: Vec<Deploy>, now: Timestamp) -> Effect {
+    let started = Stored::RollingOut { since: now, outage: Outage::default() };
+    changes.push(Deploy { touched: true, ..deploy.moved(started) });
+    record(state, changes, Vec::new())
+}
+
+fn superseded(view: &View, deploy: &Deploy, by: Revision) -> Deploy {
+    let rollback = view
+        .unfinished
+        .iter()
+        .chain(view.on_cluster.as_ref())
+        .any(|other| other.revision == by && other.trigger == Trigger::Rollback);
+    deploy.moved(Stored::Superseded { by, rollback })
+}
+
+/// The next step of the rollout on its way.
+fn drive(state: &mut State, deploy: Deploy, now: Timestamp) -> Effect {
+    let Stored::RollingOut { since, outage } = deploy.state else { return Effect::Load };
+    let Some(order) = order(&state.view, &deploy) else { return Effect::Load };
+    let watch = state.watch.get_or_insert_with(|| Watch::new(deploy.revision, now));
+    if !watch.applied {
+        return Effect::Apply(order);
+    }
+    if outage.since.is_some() {
+        if watch.failures > 0 {
+            return Effect::Observe(order);
+        }
+        if let Some(effect) = reachable_again(state, &deploy, now) {
+            return effect;
+        }
+        return Effect::Observe(order);
+    }
+    match watch.verdict(&state.view.app.policy, since, outage, now) {
+        Verdict::Wait(at) if at <= now => Effect::Observe(order),
+        Verdict::Wait(at) => {
+            let newer = state.view.unfinished.iter().any(|other| is_ready(other) && other.revision > deploy.revision);
+            let until = if newer { at.min(watch.stalled_at()) } else { at };
+            Effect::Watch(order, until.max(now))
+        }
+        Verdict::Newer(newer) => record(state, vec![superseded(&state.view, &deploy, newer)], Vec::new()),
+        Verdict::Failed(failing) => {
+            let trouble = failing.trouble.clone();
+            state.failing = Some(failing);
+            Effect::Collect(order, trouble)
+        }
+        Verdict::Settled { digest, note } => succeed(state, &deploy, digest, note),
+    }
+}
+
+fn succeed(state: &State, deploy: &Deploy, digest: Option<Digest>, note: Option<String>) -> Effect {
+    let done = Deploy { digest, ..deploy.moved(Stored::Succeeded { note }) };
+    let by_person = match deploy.trigger {
+        Trigger::Manual | Trigger::Promotion => true,
+        Trigger::Rollback => !deploy.actor.is_auto(),
+        Trigger::Webhook | Trigger::Git => false,
+    };
+    let image = done.pinned_image();
+    let lift = state
+        .view
+        .app
+        .holds
+        .iter()
+        .filter(|hold| by_person && hold.covers(image.as_ref(), deploy.commit.as_ref()))
+        .map(|hold| hold.by)
+        .collect();
+    record(state, vec![done], lift)
+}
+
+fn fail(state: &State, deploy: Deploy, failing: Failing, evidence: Option<Evidence>, touched: bool) -> Effect {
+    let ended = |message: String| {
+        let state = Stored::Failed { reason: failing.reason.clone(), message, evidence: evidence.clone() };
+        Deploy { touched, ..deploy.moved(state) }
+    };
+    let mut after = state.view.clone();
+    apply_changes(&mut after, vec![ended(String::new())]);
+    let message = match restore::owed(&after) {
+        Owed::NothingToRestore if touched => {
+            format!("{} There is no earlier version that succeeded: nothing to restore.", failing.message)
+        }
+        Owed::NothingToRestore | Owed::Restore(_) | Owed::Nothing => failing.message.clone(),
+    };
+    record(state, vec![ended(message)], Vec::new())
+}
+
+fn idle(state: &State, now: Timestamp) -> Effect {
+    match restore::owed(&state.view) {
+        Owed::Restore(current) => Effect::Restore(current),
+        Owed::Nothing | Owed::NothingToRestore if !state.view.unfinished.is_empty() => {
+            Effect::Wait(now.after(retry::backoff(u32::MAX)))
+        }
+        Owed::Nothing | Owed::NothingToRestore if state.rested => Effect::Rest,
+        Owed::Nothing | Owed::NothingToRestore => Effect::Record { changes: Vec::new(), lift: Vec::new(), rest: true },
+    }
+}
+
+/// What the cluster is asked for; none while there is no image.
+fn order(view: &View, deploy: &Deploy) -> Option<Order> {
+    let image = deploy.image.clone()?;
+    let what = match &deploy.from {
+        Some(Origin::Revision(revision)) => format!("rollback to revision {revision}"),
+        Some(Origin::Promoted { app, revision }) => format!("promotion of {app} revision {revision}"),
+        None => format!("{} deploy", deploy.trigger),
+    };
+    let commit = deploy.commit.as_ref().map(|commit| format!(", commit {commit}")).unwrap_or_default();
+    Some(Order {
+        app: view.app.id.clone(),
+        stamp: Stamp { app: view.app.uid, revision: deploy.revision },
+        workload: view.app.workload.clone(),
+        image,
+        adopted: deploy.adopted,
+        cause: format!("rollhook revision {}: {what} by {}{commit}", deploy.revision, deploy.actor),
+    })
+}

@@ -1,6 +1,6 @@
 //! Decisions, pure: what was read goes in, what is to be done comes out.
 //!
-//! [`admission`] decides whether a deploy is accepted, [`target`] which revision a rollback means, [`restore`] whether a
+//! [`admission`] decides whether a deploy is accepted, [`target`] which version a rollback means, [`restore`] whether a
 //! failed rollout is to be put right, [`engine`] what an app's driver does next, and [`check`] whether a history keeps
 //! the rules.
 
@@ -9,4 +9,5 @@ pub mod check;
 pub mod engine;
 pub mod restore;
 pub mod retry;
+pub mod rollout;
 pub mod target;

@@ -1,1 +1,226 @@
-//! One app, driven.
+//! One app, driven: step ⇄ perform, until nothing is left to do.
+
+use std::{future::Future, time::Duration};
+
+use event_listener::EventListener;
+use futures_util::{FutureExt, future::BoxFuture, select_biased};
+
+use super::{Deployer, bells::Bell};
+use crate::{
+    app::AppUid,
+    decide::{
+        engine::{CallFailed, Effect, Event, State, step},
+        retry, target,
+    },
+    deploy::{Actor, AdmissionId, Deploy, Trigger},
+    error::{Error, Result},
+    ports::{Admission, Order, Record, View},
+    request::Cause,
+    time::Timestamp,
+};
+
+/// How long a driver goes on without reading the store or looking at the cluster, for want of any other sign.
+const POLL: Duration = Duration::from_secs(3);
+/// How long an app is left alone whose history cannot be read.
+const BROKEN: Duration = Duration::from_secs(30);
+
+/// The store's clock, carried on by this process's own between two reads.
+#[derive(Clone, Copy)]
+struct Now {
+    read: Timestamp,
+    at: Duration,
+}
+
+/// What a driver does after it performed an effect.
+enum Next {
+    Step(Box<Event>),
+    Reload,
+    Stop,
+}
+
+/// One app's driver.
+struct Driver<'a> {
+    deployer: &'a Deployer,
+    app: AppUid,
+    bell: Bell,
+    now: Now,
+    failures: u32,
+}
+
+impl Deployer {
+    /// Drives an app until nothing is left to do, or it is another's.
+    ///
+    /// `named`: whether the store named it as one with work.
+    pub(super) async fn drive(&self, app: AppUid, named: bool) {
+        let bell = self.bells.of(app);
+        let now = Now { read: Timestamp::default(), at: Duration::ZERO };
+        Driver { deployer: self, app, bell, now, failures: 0 }.run(named).await;
+    }
+}
+
+impl Driver<'_> {
+    async fn run(mut self, named: bool) {
+        let mut ring = self.bell.listen();
+        let Some(view) = self.load().await else { return };
+        let mut state = State::new(view.clone(), named);
+        let mut event = Event::Loaded(Box::new(view));
+        loop {
+            let (after, effect) = step(state, event, self.time());
+            state = after;
+            match self.perform(&state, effect, &mut ring).await {
+                Next::Step(next) => event = *next,
+                Next::Reload => {
+                    ring = self.bell.listen();
+                    let Some(view) = self.load().await else { return };
+                    event = Event::Loaded(Box::new(view));
+                }
+                Next::Stop => return,
+            }
+        }
+    }
+
+    fn time(&self) -> Timestamp {
+        self.now.read.after(self.deployer.ports.clock.elapsed().saturating_sub(self.now.at))
+    }
+
+    /// Reads the app, however long the store is away; none where there is nothing to drive.
+    async fn load(&mut self) -> Option<View> {
+        loop {
+            match self.deployer.ports.history.view(self.app).await {
+                Ok(view) => {
+                    self.failures = 0;
+                    self.now = Now { read: view.now, at: self.deployer.ports.clock.elapsed() };
+                    return Some(view);
+                }
+                Err(Error::NotFound(_)) => return None,
+                Err(error @ (Error::Unavailable { .. } | Error::Conflict(_))) => self.pause(&error).await,
+                Err(error @ (Error::Denied { .. } | Error::Invalid { .. } | Error::Corrupt { .. })) => {
+                    tracing::error!(app = %self.app, error = %error.chain(), "an app's history cannot be read");
+                    self.deployer.ports.clock.sleep(BROKEN).await;
+                    return None;
+                }
+            }
+        }
+    }
+
+    async fn pause(&mut self, error: &Error) {
+        tracing::warn!(app = %self.app, error = %error.chain(), "a driver waits for its store");
+        self.deployer.ports.clock.sleep(retry::backoff(self.failures)).await;
+        self.failures = self.failures.saturating_add(1);
+    }
+
+    async fn perform(&mut self, state: &State, effect: Effect, ring: &mut EventListener) -> Next {
+        let rollouts = &self.deployer.ports.rollouts;
+        match effect {
+            Effect::Record { changes, lift, rest } => self.record(changes, lift, rest).await,
+            Effect::Apply(order) => {
+                let applied = rollouts.apply(&order).await;
+                self.log_call(&order, "apply", &applied);
+                Next::step(Event::Applied(applied.map_err(call_failed)))
+            }
+            Effect::Observe(order) => {
+                let seen = rollouts.observe(&order).await;
+                self.log_call(&order, "observe", &seen);
+                Next::step(Event::Observed(seen.map_err(call_failed)))
+            }
+            Effect::Watch(order, until) => self.watch(&order, until, ring).await,
+            Effect::Wait(until) => self.until(until, ring, std::future::pending()).await,
+            Effect::Collect(order, trouble) => {
+                let evidence = rollouts.evidence(&order, trouble.as_ref()).await;
+                self.log_call(&order, "collect evidence", &evidence);
+                Next::step(Event::Collected(evidence.ok()))
+            }
+            Effect::Restore(current) => self.restore(state.view(), &current).await,
+            Effect::Load => Next::Reload,
+            Effect::Rest => Next::Stop,
+        }
+    }
+
+    fn log_call<T>(&self, order: &Order, what: &'static str, result: &Result<T>) {
+        if let Err(error) = result {
+            tracing::warn!(app = %order.app, revision = %order.stamp.revision, error = %error.chain(), "could not {what}");
+        }
+    }
+
+    async fn record(&mut self, changes: Vec<Deploy>, lift: Vec<crate::deploy::Revision>, rest: bool) -> Next {
+        for change in &changes {
+            tracing::info!(app = %self.app, revision = %change.revision, status = %change.status(), "recording");
+        }
+        let claim = Some(self.deployer.replica.incarnation);
+        let record = Record { app: self.app, claim, changes, lift, rest };
+        match self.deployer.ports.history.record(record).await {
+            Ok(()) => {
+                self.deployer.bells.ring(self.app);
+                Next::step(Event::Recorded)
+            }
+            Err(Error::Conflict("claim")) => {
+                self.deployer.inbox.disown(self.app);
+                Next::Stop
+            }
+            Err(Error::NotFound(_)) => Next::Stop,
+            Err(Error::Conflict(_)) => Next::Reload,
+            Err(error) => {
+                self.pause(&error).await;
+                Next::Reload
+            }
+        }
+    }
+
+    async fn watch(&mut self, order: &Order, until: Timestamp, ring: &mut EventListener) -> Next {
+        let until = until.min(self.time().after(POLL));
+        let changed: BoxFuture<'_, ()> = self.deployer.ports.rollouts.changed(order);
+        match self.until(until, ring, changed).await {
+            Next::Step(_) => {}
+            stop @ (Next::Reload | Next::Stop) => return stop,
+        }
+        let seen = self.deployer.ports.rollouts.observe(order).await;
+        self.log_call(order, "observe", &seen);
+        Next::step(Event::Observed(seen.map_err(call_failed)))
+    }
+
+    /// Waits for the time or the sign; somebody's ring means that the app must be read again.
+    async fn until(&self, until: Timestamp, ring: &mut EventListener, sign: impl Future<Output = ()>) -> Next {
+        let wait = until.since(self.time());
+        select_biased! {
+            () = ring.fuse() => Next::Reload,
+            () = sign.fuse() => Next::step(Event::Woke),
+            () = self.deployer.ports.clock.sleep(wait).fuse() => Next::step(Event::Woke),
+        }
+    }
+
+    /// Accepts a restore, on the condition that nothing newer came; whatever comes of it, the app is read again.
+    async fn restore(&mut self, view: &View, current: &Deploy) -> Next {
+        let cause = Cause { trigger: Trigger::Rollback, actor: Actor::auto() };
+        let Ok(draft) = target::rollback(current, &cause) else { return Next::Stop };
+        let admission = Admission {
+            app: self.app,
+            id: AdmissionId(self.deployer.ports.entropy.bits()),
+            key: None,
+            draft,
+            guard: view.app.guard,
+            after: Some(view.last),
+            supersede: false,
+            hold: None,
+        };
+        match self.deployer.ports.history.admit(admission).await {
+            Ok(_) => self.deployer.bells.ring(self.app),
+            Err(error) => self.pause(&error).await,
+        }
+        Next::Reload
+    }
+}
+
+impl Next {
+    fn step(event: Event) -> Self {
+        Self::Step(Box::new(event))
+    }
+}
+
+fn call_failed(error: Error) -> CallFailed {
+    match error {
+        Error::Unavailable { .. } | Error::Conflict(_) => CallFailed::Away,
+        Error::NotFound(_) | Error::Denied { .. } | Error::Invalid { .. } | Error::Corrupt { .. } => {
+            CallFailed::Refused(error.to_string())
+        }
+    }
+}

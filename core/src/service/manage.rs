@@ -111,7 +111,7 @@ impl Deployer {
             let removed = self.ports.apps.remove(app.uid).await;
             return Err(Refusal::StoreUnavailable { maybe_recorded: removed.is_err() });
         };
-        self.bells.ring(app.uid);
+        self.written(app.uid);
         tracing::info!(app = %app.id, uid = %app.uid, adopted, "registered");
         Ok(Registered { app, deploy, adopted })
     }
@@ -176,7 +176,7 @@ impl Deployer {
         let message = format!("{} deleted the app.", operator.actor());
         self.end_all(&access, Reason::new(Reason::APP_DELETED), &message).await?;
         self.ports.apps.remove(access.uid).await.map_err(|error| refused(&error))?;
-        self.bells.ring(access.uid);
+        self.written(access.uid);
         tracing::info!(app = %id, uid = %access.uid, actor = %operator.actor(), "deleted");
         Ok(())
     }
@@ -202,7 +202,7 @@ impl Deployer {
     async fn record_cancel(&self, access: &Authorized, changes: Vec<Deploy>) -> Result<(), Error> {
         let record = Record { app: access.uid, claim: None, changes, lift: Vec::new(), rest: false };
         self.ports.history.record(record).await?;
-        self.bells.ring(access.uid);
+        self.written(access.uid);
         Ok(())
     }
 

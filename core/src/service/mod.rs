@@ -3,6 +3,7 @@
 mod access;
 mod bells;
 mod drive;
+mod inbox;
 mod manage;
 mod rollback;
 mod run;
@@ -17,6 +18,7 @@ pub use submit::Accepted;
 pub use watch::Waited;
 
 use crate::{
+    app::AppUid,
     error::Error,
     ports::{Apps, Clock, Entropy, History, Replica, Rollouts, Tokens},
     request::Refusal,
@@ -47,6 +49,7 @@ pub struct Deployer {
     ports: Ports,
     replica: Replica,
     bells: bells::Bells,
+    inbox: inbox::Inbox,
 }
 
 impl Deployer {
@@ -59,7 +62,18 @@ impl Deployer {
         ports.entropy.fill(&mut incarnation);
         // SQL stores keep it in a signed column.
         let incarnation = u64::from_le_bytes(incarnation) >> 1;
-        Self { ports, replica: Replica { name: replica.to_owned(), incarnation }, bells: bells::Bells::default() }
+        Self {
+            ports,
+            replica: Replica { name: replica.to_owned(), incarnation },
+            bells: bells::Bells::default(),
+            inbox: inbox::Inbox::default(),
+        }
+    }
+
+    /// Something was written to the app here: whoever waits for it looks, and the engine has something to do.
+    fn written(&self, app: AppUid) {
+        self.bells.ring(app);
+        self.inbox.put(app);
     }
 
     /// Whether the store answers.

@@ -143,7 +143,7 @@ impl Deployer {
         match self.ports.history.admit(admission).await {
             Ok(Admitted::New { deploy, superseded }) => {
                 tracing::info!(app = %access.id, revision = %deploy.revision, trigger = %deploy.trigger, "accepted");
-                self.bells.ring(access.uid);
+                self.written(access.uid);
                 Ok(Some(accepted(deploy, false, superseded)))
             }
             Ok(Admitted::Replay(deploy)) => Ok(Some(accepted(deploy, true, Vec::new()))),
@@ -161,7 +161,7 @@ impl Deployer {
         tracing::warn!(app = %access.id, error = %error.chain(), "the store did not confirm an accept");
         match self.ports.history.admitted(access.uid, id).await {
             Ok(Some(deploy)) => {
-                self.bells.ring(access.uid);
+                self.written(access.uid);
                 Ok(accepted(deploy, false, Vec::new()))
             }
             Ok(None) => Err(Refusal::StoreUnavailable { maybe_recorded: false }),

@@ -1,0 +1,174 @@
+//! What a rollout's observations mean: still moving, failing for good, or settled.
+
+use std::time::Duration;
+
+use crate::{
+    app::Policy,
+    deploy::{Outage, Reason, Revision},
+    image::Digest,
+    ports::{Observation, Phase, Trouble, TroubleKind},
+    time::Timestamp,
+};
+
+/// A rollout without progress for this long gives way to a newer one.
+pub const STALLED: Duration = Duration::from_secs(10);
+/// How long the cluster may be out of reach before a deploy fails for it.
+pub const UNREACHABLE_MAX: Duration = Duration::from_secs(60 * 60);
+/// Trouble that was not seen for this long is over; between two crashes a container runs for a while.
+const FORGOTTEN: Duration = Duration::from_secs(30);
+/// Restarts within the settling time that make a rollout fail.
+const RESTARTS_MAX: u32 = 3;
+
+/// How long trouble of a kind may last: long enough for a second attempt, since one failed pull is no verdict.
+const fn grace(kind: TroubleKind) -> Duration {
+    match kind {
+        TroubleKind::Image => Duration::from_secs(15),
+        TroubleKind::Crash | TroubleKind::Config => Duration::from_secs(10),
+        TroubleKind::Unschedulable => Duration::from_secs(60),
+        TroubleKind::Final => Duration::ZERO,
+    }
+}
+
+/// Why a rollout has failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failing {
+    /// The code.
+    pub reason: Reason,
+    /// A sentence that a person can act on.
+    pub message: String,
+    /// What the cluster reports, where it is that.
+    pub trouble: Option<Trouble>,
+}
+
+/// What is to be made of a rollout now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It goes on; look again by then at the latest.
+    Wait(Timestamp),
+    /// A newer revision of the app is on the workload.
+    Newer(Revision),
+    /// It has failed.
+    Failed(Failing),
+    /// It runs, and stayed so.
+    Settled {
+        /// The digest that was observed.
+        digest: Option<Digest>,
+        /// A remark.
+        note: Option<String>,
+    },
+}
+
+/// What a driver remembers of the rollout that it watches. None of it must survive a restart: a new driver looks anew.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Watch {
+    /// The revision.
+    pub revision: Revision,
+    /// Whether this driver has brought the cluster to it.
+    pub applied: bool,
+    /// Calls to the cluster that failed in a row.
+    pub failures: u32,
+    progress: String,
+    progressed_at: Timestamp,
+    complete: Option<(Timestamp, u32)>,
+    first_restarts: Option<u32>,
+    trouble: Option<(Timestamp, Timestamp, Trouble)>,
+    last: Option<Observation>,
+}
+
+impl Watch {
+    /// A watch that begins now.
+    pub fn new(revision: Revision, now: Timestamp) -> Self {
+        Self {
+            revision,
+            applied: false,
+            failures: 0,
+            progress: String::new(),
+            progressed_at: now,
+            complete: None,
+            first_restarts: None,
+            trouble: None,
+            last: None,
+        }
+    }
+
+    /// Takes in what was seen.
+    pub fn observed(&mut self, seen: Observation, now: Timestamp) {
+        self.failures = 0;
+        if seen.progress != self.progress {
+            self.progress.clone_from(&seen.progress);
+            self.progressed_at = now;
+        }
+        self.trouble = match (seen.trouble.clone(), self.trouble.take()) {
+            (Some(trouble), Some((first, _, before))) if before.kind == trouble.kind => Some((first, now, trouble)),
+            (Some(trouble), _) => Some((now, now, trouble)),
+            (None, Some((first, last, before))) if now.since(last) < FORGOTTEN => Some((first, last, before)),
+            (None, _) => None,
+        };
+        self.complete = match (&seen.phase, self.complete) {
+            (Phase::Complete { .. }, Some((since, restarts))) if restarts == seen.restarts => Some((since, restarts)),
+            (Phase::Complete { .. }, _) => {
+                self.first_restarts.get_or_insert(seen.restarts);
+                Some((now, seen.restarts))
+            }
+            (Phase::Progressing, _) => None,
+        };
+        self.last = Some(seen);
+    }
+
+    /// When a newer revision may take over, if nothing moves until then.
+    pub fn stalled_at(&self) -> Timestamp {
+        self.progressed_at.after(STALLED)
+    }
+
+    /// What is to be made of it, for a rollout that began at `since`.
+    pub fn verdict(&self, policy: &Policy, since: Timestamp, outage: Outage, now: Timestamp) -> Verdict {
+        let Some(last) = &self.last else { return Verdict::Wait(now) };
+        if let Some(stamp) = last.stamp.filter(|stamp| stamp.revision > self.revision) {
+            return Verdict::Newer(stamp.revision);
+        }
+        if let Some(failing) = self.failing(last, now) {
+            return Verdict::Failed(failing);
+        }
+        let settled_at = self.complete.map(|(complete, _)| complete.after(policy.settle));
+        if let (Phase::Complete { digest, note }, Some(at), None) = (&last.phase, settled_at, &last.trouble)
+            && at <= now
+        {
+            return Verdict::Settled { digest: digest.clone(), note: note.clone() };
+        }
+        let deadline = since.after(policy.rollout_deadline + outage.total(now));
+        if deadline <= now {
+            return Verdict::Failed(self.late(policy, last));
+        }
+        let patience = last.trouble.as_ref().and(self.trouble.as_ref()).map(|(first, _, t)| first.after(grace(t.kind)));
+        let next = [Some(deadline), settled_at, patience].into_iter().flatten().filter(|at| *at > now).min();
+        Verdict::Wait(next.unwrap_or(deadline))
+    }
+
+    fn failing(&self, last: &Observation, now: Timestamp) -> Option<Failing> {
+        if let (Some((first, _, trouble)), Some(_)) = (&self.trouble, &last.trouble)
+            && now.since(*first) >= grace(trouble.kind)
+        {
+            let trouble = trouble.clone();
+            return Some(Failing {
+                reason: trouble.reason.clone(),
+                message: trouble.message.clone(),
+                trouble: Some(trouble),
+            });
+        }
+        let restarts = last.restarts.saturating_sub(self.first_restarts?);
+        (restarts >= RESTARTS_MAX).then(|| Failing {
+            reason: Reason::new(Reason::RESTARTING),
+            message: format!("Containers of the new version restarted {restarts} times after they had been ready."),
+            trouble: self.trouble.as_ref().map(|(_, _, trouble)| trouble.clone()),
+        })
+    }
+
+    fn late(&self, policy: &Policy, last: &Observation) -> Failing {
+        let waited = policy.rollout_deadline.as_secs();
+        Failing {
+            reason: Reason::new(Reason::DEADLINE),
+            message: format!("The rollout did not end within {waited} s. Last seen: {}", last.message),
+            trouble: self.trouble.as_ref().map(|(_, _, trouble)| trouble.clone()),
+        }
+    }
+}
