@@ -1,1 +1,29 @@
-//! rollhook's wire types, shared by server and clients.
+//! rollhook's wire types, shared by the server and its clients.
+//!
+//! What a server writes and what a client reads is one type here, so that the two cannot drift. Requests are kept as
+//! they were sent and are parsed into the core's nouns by their `parse` functions, whose failures are refusals like any
+//! other; answers are made from the core's nouns. Fields that a reader does not know are ignored.
+//!
+//! ```text
+//!   JSON ⇄ requests  ──parse──▶  rollhook_core::request
+//!   JSON ⇄ answers   ◀──of─────  rollhook_core::{app, deploy}
+//!   JSON ⇄ Problem   ◀──of─────  rollhook_core::request::Refusal
+//! ```
+
+pub mod app;
+pub mod deploy;
+pub mod duration;
+pub mod openapi;
+pub mod path;
+pub mod problem;
+pub mod time;
+
+pub use app::{
+    App, AppList, AppPatch, CreateApp, Hold, Policy, PolicyPatch, Registered, Template, Webhook, Workload,
+    WorkloadChoice,
+};
+pub use deploy::{
+    Deploy, DeployAnswer, DeployList, DeployPost, Promote, PromoteFrom, Rollback, RollbackAnswer, RolledBackTo,
+    Standing, TakenFrom,
+};
+pub use problem::{Kind, Problem};

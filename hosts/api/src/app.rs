@@ -1,0 +1,382 @@
+//! Apps: registering, showing and changing them, and their webhooks.
+
+use std::{collections::BTreeMap, fmt};
+
+use rollhook_core::{
+    app::{self, AppId, GitSource, HoldPolicy, OnFailure, Source, WorkloadKind},
+    deploy::Revision,
+    image::Repositories,
+    ports::{Sealing, View, WebhookSecret},
+    request::{PolicyChange, Refusal, Registration},
+    time::Timestamp,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    deploy::{Deploy, Standing},
+    duration, path,
+};
+
+/// An app to be registered: the body of `POST /api/v1/apps`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CreateApp {
+    /// Its project.
+    pub project: String,
+    /// The project's environment.
+    pub environment: String,
+    /// Its name.
+    pub app: String,
+    /// Where it is built, for an app that is built from git; without, CI builds its images.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub git: Option<GitSource>,
+    /// The workload whose image its deploys set.
+    pub workload: WorkloadChoice,
+    /// The image to start with where there is no workload yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// How to make the workload where there is none.
+    pub template: Template,
+    /// What differs from the default policy.
+    pub policy: PolicyPatch,
+    /// Whether another registration's stamp on the workload may be overwritten.
+    pub take_over: bool,
+}
+
+/// Which workload an app deploys; what is left out is found by the app's name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WorkloadChoice {
+    /// `Deployment` (default), `StatefulSet`, `DaemonSet` or `CronJob`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// Its name; default: the app's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The containers to set; default: the one named like the app, or the only one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub containers: Vec<String>,
+}
+
+/// A Deployment (and Service) to be made for an app that has none.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Template {
+    /// Number of pods; default 1.
+    pub replicas: u32,
+    /// The container's port; with one, a Service is made too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+    /// Environment variables.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// The Secret that the image is pulled with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pull_secret: Option<String>,
+    /// Path of an HTTP readiness probe.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub readiness_path: Option<String>,
+}
+
+impl Default for Template {
+    fn default() -> Self {
+        Self { replicas: 1, port: None, env: BTreeMap::new(), pull_secret: None, readiness_path: None }
+    }
+}
+
+impl CreateApp {
+    /// The registration that is asked for.
+    ///
+    /// # Errors
+    /// [`Refusal::InvalidField`], naming the field.
+    pub fn parse(self) -> Result<Registration, Refusal> {
+        let kind = self.workload.kind.as_deref().unwrap_or("Deployment");
+        Ok(Registration {
+            project: field("project", self.project.parse())?,
+            environment: field("environment", self.environment.parse())?,
+            name: field("app", self.app.parse())?,
+            source: self.git.map_or(Source::Image, Source::Git),
+            kind: field("workload.kind", kind.parse::<WorkloadKind>())?,
+            workload: self.workload.name,
+            containers: self.workload.containers,
+            image: field("image", self.image.as_deref().map(str::parse).transpose())?,
+            template: app::Template {
+                replicas: self.template.replicas,
+                port: self.template.port,
+                env: self.template.env,
+                pull_secret: self.template.pull_secret,
+                readiness_path: self.template.readiness_path,
+            },
+            policy: self.policy.parse()?.apply(app::Policy::default()),
+            take_over: self.take_over,
+        })
+    }
+}
+
+pub(crate) fn field<T, E: fmt::Display>(name: &'static str, parsed: Result<T, E>) -> Result<T, Refusal> {
+    parsed.map_err(|why| Refusal::InvalidField(name, format!("{why}.")))
+}
+
+/// What an app's owner decided.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Policy {
+    /// After a failed rollout: `restore` or `leave`.
+    pub on_failure: OnFailure,
+    /// What a rollback's hold refuses: `automatic` triggers, or `all`.
+    pub hold: HoldPolicy,
+    /// How long new pods must stay ready before a deploy counts as succeeded.
+    pub settle: String,
+    /// How long a rollout may take.
+    pub rollout_deadline: String,
+    /// How long a build may take.
+    pub build_deadline: String,
+    /// The image repositories that a webhook may deploy from; empty: any.
+    pub repositories: Vec<String>,
+}
+
+impl Policy {
+    /// The policy's wire form.
+    pub fn of(policy: &app::Policy) -> Self {
+        Self {
+            on_failure: policy.on_failure,
+            hold: policy.hold,
+            settle: duration::format(policy.settle),
+            rollout_deadline: duration::format(policy.rollout_deadline),
+            build_deadline: duration::format(policy.build_deadline),
+            repositories: policy.repositories.as_slice().to_vec(),
+        }
+    }
+}
+
+/// A change of some of an app's policy; what is absent stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PolicyPatch {
+    /// See [`Policy::on_failure`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_failure: Option<String>,
+    /// See [`Policy::hold`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hold: Option<String>,
+    /// See [`Policy::settle`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub settle: Option<String>,
+    /// See [`Policy::rollout_deadline`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rollout_deadline: Option<String>,
+    /// See [`Policy::build_deadline`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub build_deadline: Option<String>,
+    /// See [`Policy::repositories`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub repositories: Option<Vec<String>>,
+}
+
+impl PolicyPatch {
+    /// The change that is asked for.
+    ///
+    /// # Errors
+    /// [`Refusal::InvalidField`], naming the field.
+    pub fn parse(self) -> Result<PolicyChange, Refusal> {
+        let length = |name, text: Option<String>| {
+            text.map(|text| duration::parse(&text).ok_or(duration::RULE))
+                .transpose()
+                .map_err(|rule| invalid(name, rule))
+        };
+        let on_failure = self.on_failure.map(|word| match word.as_str() {
+            "restore" => Ok(OnFailure::Restore),
+            "leave" => Ok(OnFailure::Leave),
+            _ => Err(invalid("policy.on_failure", "must be restore or leave")),
+        });
+        let hold = self.hold.map(|word| match word.as_str() {
+            "automatic" => Ok(HoldPolicy::Automatic),
+            "all" => Ok(HoldPolicy::All),
+            _ => Err(invalid("policy.hold", "must be automatic or all")),
+        });
+        Ok(PolicyChange {
+            on_failure: on_failure.transpose()?,
+            hold: hold.transpose()?,
+            settle: length("policy.settle", self.settle)?,
+            rollout_deadline: length("policy.rollout_deadline", self.rollout_deadline)?,
+            build_deadline: length("policy.build_deadline", self.build_deadline)?,
+            repositories: field("policy.repositories", self.repositories.map(Repositories::try_from).transpose())?,
+        })
+    }
+}
+
+fn invalid(name: &'static str, rule: &str) -> Refusal {
+    Refusal::InvalidField(name, format!("{rule}."))
+}
+
+/// A change of an app, as a JSON merge patch (RFC 7396) of what `GET` shows: the body of `PATCH /api/v1/apps/{ns}/{app}`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AppPatch {
+    /// Its policy, the only part that can be changed.
+    pub policy: PolicyPatch,
+}
+
+/// An app and where it stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct App {
+    /// Project and environment, joined.
+    pub namespace: String,
+    /// Its name.
+    pub app: String,
+    /// Its project.
+    pub project: String,
+    /// The project's environment.
+    pub environment: String,
+    /// Which registration of that name this is.
+    pub uid: String,
+    /// Where its images come from.
+    pub source: Source,
+    /// What its deploys change.
+    pub workload: Workload,
+    /// What its owner decided.
+    pub policy: Policy,
+    /// What people rolled away from, oldest first.
+    pub holds: Vec<Hold>,
+    /// The newest deploy that succeeded: what runs.
+    pub current: Option<Deploy>,
+    /// The newest deploy that touched the cluster; another than `current` where that one has not succeeded.
+    pub on_cluster: Option<Deploy>,
+    /// The revisions that have not ended, ascending.
+    pub unfinished: Vec<Revision>,
+    /// When it was registered.
+    #[serde(with = "crate::time")]
+    pub created_at: Timestamp,
+}
+
+/// The containers whose image a deploy sets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Workload {
+    /// The workload's kind.
+    pub kind: WorkloadKind,
+    /// Its name.
+    pub name: String,
+    /// The containers.
+    pub containers: Vec<String>,
+}
+
+/// What a person rolled away from; automation does not bring it back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hold {
+    /// The rollback that set it.
+    pub by: Revision,
+    /// The image that ran.
+    pub image: Option<String>,
+    /// Its digest, where it was observed.
+    pub digest: Option<String>,
+    /// The commit that ran.
+    pub commit: Option<String>,
+}
+
+impl App {
+    /// The app as it stands in a view. Entries come without their evidence, which is shown one entry at a time.
+    pub fn of(view: &View) -> Self {
+        let app = &view.app;
+        let standing = Standing::of(view);
+        let entry = |deploy: &rollhook_core::deploy::Deploy| Deploy::of(&app.id, deploy, standing).without_evidence();
+        Self {
+            namespace: app.id.namespace.to_string(),
+            app: app.id.name.to_string(),
+            project: app.project.to_string(),
+            environment: app.environment.to_string(),
+            uid: app.uid.to_string(),
+            source: app.source.clone(),
+            workload: Workload {
+                kind: app.workload.kind,
+                name: app.workload.name.clone(),
+                containers: app.workload.containers.clone(),
+            },
+            policy: Policy::of(&app.policy),
+            holds: app.holds.iter().map(Hold::of).collect(),
+            current: view.current.as_ref().map(entry),
+            on_cluster: view.on_cluster.as_ref().map(entry),
+            unfinished: view.unfinished.iter().map(|deploy| deploy.revision).collect(),
+            created_at: app.created_at,
+        }
+    }
+}
+
+impl Hold {
+    fn of(hold: &app::Hold) -> Self {
+        Self {
+            by: hold.by,
+            image: hold.image.as_ref().map(ToString::to_string),
+            digest: hold.digest.as_ref().map(ToString::to_string),
+            commit: hold.commit.as_ref().map(ToString::to_string),
+        }
+    }
+}
+
+/// A part of the list of apps.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AppList {
+    /// By namespace, then name.
+    pub apps: Vec<App>,
+    /// What to pass as `after` for the part that follows; none where this is the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}
+
+/// The answer to a registration.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Registered {
+    /// The app.
+    pub app: App,
+    /// Revision 1: what runs already, or what the workload is made with.
+    pub deploy: Deploy,
+    /// Whether the workload existed, so that nothing is patched.
+    pub adopted: bool,
+}
+
+/// An app's webhook with its secret; `Debug` does not show it.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Webhook {
+    /// Where CI posts to.
+    pub url: String,
+    /// The secret.
+    pub token: String,
+    /// When it was made.
+    #[serde(with = "crate::time")]
+    pub created_at: Timestamp,
+    /// Who keeps it from being read where it is stored: `sealed`, `cluster` or `memory`.
+    pub sealing: String,
+    /// What a person should know about that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+}
+
+impl Webhook {
+    /// The wire form of a secret, for a server that is reached at `base_url`.
+    pub fn of(base_url: &str, id: &AppId, secret: &WebhookSecret, sealing: Sealing) -> Self {
+        let (word, note) = match sealing {
+            Sealing::Sealed => ("sealed", None),
+            Sealing::Cluster => (
+                "cluster",
+                Some(
+                    "The token is kept as the cluster keeps Secrets: it is sealed only if the cluster encrypts them at rest.",
+                ),
+            ),
+            Sealing::Memory => ("memory", Some("The token is kept in memory only and is gone when the server stops.")),
+        };
+        Self {
+            url: format!("{}{}", base_url.trim_end_matches('/'), path::webhook(id)),
+            token: secret.token.expose().to_owned(),
+            created_at: secret.created_at,
+            sealing: word.to_owned(),
+            note: note.map(str::to_owned),
+        }
+    }
+}
+
+impl fmt::Debug for Webhook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Webhook")
+            .field("url", &self.url)
+            .field("created_at", &self.created_at)
+            .field("sealing", &self.sealing)
+            .finish_non_exhaustive()
+    }
+}

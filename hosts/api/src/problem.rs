@@ -1,0 +1,235 @@
+//! What went wrong, as RFC 9457 has it; a client can act on the `type` alone.
+
+use std::time::Duration;
+
+use rollhook_core::request::Refusal;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+/// A problem's body, `application/problem+json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    /// `/problems/<slug>`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// What kind of problem it is, the same for every one of its type.
+    pub title: String,
+    /// The HTTP status.
+    pub status: u16,
+    /// What is wrong this time, and what to do.
+    pub detail: String,
+    /// By which the server's log names the call.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub request_id: String,
+    /// Further members, such as `held_by`, `current`, `expected` or `deploy`.
+    #[serde(flatten)]
+    pub members: Map<String, Value>,
+}
+
+impl Problem {
+    /// A problem of this kind.
+    pub fn new(kind: Kind, detail: impl Into<String>) -> Self {
+        let (slug, status, title) = kind.parts();
+        Self {
+            kind: format!("/problems/{slug}"),
+            title: title.to_owned(),
+            status,
+            detail: detail.into(),
+            request_id: String::new(),
+            members: Map::new(),
+        }
+    }
+
+    /// What a caller is told of a refusal.
+    pub fn of(refusal: &Refusal) -> Self {
+        let mut problem = Self::new(Kind::of(refusal), refusal.to_string());
+        problem.members = members(refusal);
+        problem
+    }
+
+    /// The problem with one more member.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
+        self.members.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// The last part of the type, by which a client decides.
+    pub fn slug(&self) -> &str {
+        self.kind.rsplit('/').next().unwrap_or_default()
+    }
+}
+
+/// What a client may want to act on without reading the detail.
+fn members(refusal: &Refusal) -> Map<String, Value> {
+    let members = match refusal {
+        Refusal::ImageHeld { by, .. } => json!({ "held_by": by }),
+        Refusal::CurrentChanged { expected, current } => json!({ "expected": expected, "current": current }),
+        Refusal::InvalidField(field, _) => json!({ "field": field }),
+        Refusal::ImageNotAllowed { image, allowed } => json!({ "image": image, "allowed": allowed }),
+        Refusal::StoreUnavailable { maybe_recorded } => json!({ "maybe_recorded": maybe_recorded }),
+        Refusal::AlreadyEnded(revision) | Refusal::RevisionNotFound(revision) => json!({ "revision": revision }),
+        Refusal::NamespaceTaken { project, environment, .. } => {
+            json!({ "project": project, "environment": environment })
+        }
+        Refusal::Unauthorized
+        | Refusal::AppNotFound(_)
+        | Refusal::NoWebhook
+        | Refusal::AppExists(_)
+        | Refusal::WrongKind(_)
+        | Refusal::KeyReused
+        | Refusal::TooManyUnfinished
+        | Refusal::NothingToRollBackTo(_)
+        | Refusal::Workload(_)
+        | Refusal::WorkloadTaken(_)
+        | Refusal::Busy
+        | Refusal::ClusterUnavailable
+        | Refusal::Internal => Value::Null,
+    };
+    match members {
+        Value::Object(members) => members,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
+    }
+}
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident = $slug:literal, $status:literal, $title:literal;)*) => {
+        /// The kinds of problem.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Kind {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Kind {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// Slug, HTTP status and title.
+            pub const fn parts(self) -> (&'static str, u16, &'static str) {
+                match self {
+                    $(Self::$name => ($slug, $status, $title),)*
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// The request or its body cannot be read.
+    Malformed = "malformed", 400, "The request cannot be read";
+    /// The credentials prove nothing.
+    Unauthorized = "unauthorized", 401, "Not authorized";
+    /// Nothing is at this path.
+    NotFound = "not-found", 404, "Not found";
+    /// No such app.
+    AppNotFound = "app-not-found", 404, "No such app";
+    /// No such entry.
+    RevisionNotFound = "revision-not-found", 404, "No such revision";
+    /// The webhook is not enabled.
+    NoWebhook = "no-webhook", 404, "The webhook is not enabled";
+    /// The path does not take this method.
+    MethodNotAllowed = "method-not-allowed", 405, "Method not allowed";
+    /// The body did not come in time.
+    SlowBody = "slow-body", 408, "The body came too slowly";
+    /// The name is taken.
+    AppExists = "app-exists", 409, "The app is registered already";
+    /// The namespace is another pair's.
+    NamespaceTaken = "namespace-taken", 409, "The namespace is taken";
+    /// The call does not fit the app's kind.
+    WrongKind = "wrong-kind", 409, "The call does not fit the app's kind";
+    /// A rollback holds it.
+    ImageHeld = "image-held", 409, "The image is held";
+    /// There is no version to return to, or to promote.
+    NothingToRollBackTo = "nothing-to-roll-back-to", 409, "Nothing to roll back to";
+    /// Another revision is current than the caller believed.
+    CurrentChanged = "current-changed", 409, "Another revision is current";
+    /// The deploy has ended.
+    AlreadyEnded = "already-ended", 409, "The deploy has ended already";
+    /// The workload is another registration's.
+    WorkloadTaken = "workload-taken", 409, "The workload belongs to another registration";
+    /// The body is too large.
+    BodyTooLarge = "body-too-large", 413, "The body is too large";
+    /// The body is not JSON by its type.
+    UnsupportedMediaType = "unsupported-media-type", 415, "The body must be application/json";
+    /// The image is missing or cannot be read.
+    InvalidImage = "invalid-image", 422, "The image is not valid";
+    /// The image is of a repository that the webhook may not deploy from.
+    ImageNotAllowed = "image-not-allowed", 422, "The image is not allowed";
+    /// The commit is missing or cannot be read.
+    InvalidCommit = "invalid-commit", 422, "The commit is not valid";
+    /// Another field is missing or cannot be read.
+    InvalidField = "invalid-field", 422, "A field is not valid";
+    /// The idempotency key cannot be read.
+    InvalidKey = "invalid-idempotency-key", 422, "The idempotency key is not valid";
+    /// The idempotency key belongs to another request.
+    KeyReused = "idempotency-key-reused", 422, "The idempotency key was used for another request";
+    /// The workload cannot be used as it is.
+    InvalidWorkload = "invalid-workload", 422, "The workload cannot be used";
+    /// The deploy that was waited for ended otherwise than well.
+    DeployFailed = "deploy-failed", 424, "The deploy failed";
+    /// The deploy that was waited for was rolled back.
+    DeployRolledBack = "deploy-rolled-back", 424, "The deploy was rolled back";
+    /// Too many calls.
+    RateLimited = "rate-limited", 429, "Too many calls";
+    /// Too many unfinished deploys.
+    TooManyUnfinished = "too-many-unfinished", 429, "Too many unfinished deploys";
+    /// The headers are too large.
+    HeadersTooLarge = "headers-too-large", 431, "The headers are too large";
+    /// Something of ours is broken.
+    Internal = "internal", 500, "Something is broken on this side";
+    /// Others kept changing the app.
+    Busy = "busy", 503, "The app is being changed by others";
+    /// The store is away.
+    StoreUnavailable = "store-unavailable", 503, "The store is not available";
+    /// The cluster is away.
+    ClusterUnavailable = "cluster-unavailable", 503, "The cluster is not available";
+    /// The server stops.
+    ShuttingDown = "shutting-down", 503, "The server is stopping";
+}
+
+impl Kind {
+    /// The kind that a refusal is.
+    pub fn of(refusal: &Refusal) -> Self {
+        match refusal {
+            Refusal::Unauthorized => Self::Unauthorized,
+            Refusal::AppNotFound(_) => Self::AppNotFound,
+            Refusal::RevisionNotFound(_) => Self::RevisionNotFound,
+            Refusal::NoWebhook => Self::NoWebhook,
+            Refusal::AppExists(_) => Self::AppExists,
+            Refusal::NamespaceTaken { .. } => Self::NamespaceTaken,
+            Refusal::WrongKind(_) => Self::WrongKind,
+            Refusal::InvalidField("image", _) => Self::InvalidImage,
+            Refusal::InvalidField("commit", _) => Self::InvalidCommit,
+            Refusal::InvalidField(..) => Self::InvalidField,
+            Refusal::ImageNotAllowed { .. } => Self::ImageNotAllowed,
+            Refusal::ImageHeld { .. } => Self::ImageHeld,
+            Refusal::KeyReused => Self::KeyReused,
+            Refusal::TooManyUnfinished => Self::TooManyUnfinished,
+            Refusal::NothingToRollBackTo(_) => Self::NothingToRollBackTo,
+            Refusal::CurrentChanged { .. } => Self::CurrentChanged,
+            Refusal::AlreadyEnded(_) => Self::AlreadyEnded,
+            Refusal::Workload(_) => Self::InvalidWorkload,
+            Refusal::WorkloadTaken(_) => Self::WorkloadTaken,
+            Refusal::Busy => Self::Busy,
+            Refusal::StoreUnavailable { .. } => Self::StoreUnavailable,
+            Refusal::ClusterUnavailable => Self::ClusterUnavailable,
+            Refusal::Internal => Self::Internal,
+        }
+    }
+
+    /// The kind of this slug; none where it is a newer server's.
+    pub fn of_slug(slug: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|kind| kind.parts().0 == slug)
+    }
+
+    /// After what time it is worth trying again, where time alone may help.
+    pub fn retry_after(self) -> Option<Duration> {
+        let seconds = match self.parts() {
+            ("too-many-unfinished", ..) => 10,
+            (_, 429, _) => 1,
+            (_, 503, _) => 2,
+            _ => return None,
+        };
+        Some(Duration::from_secs(seconds))
+    }
+}

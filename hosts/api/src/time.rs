@@ -1,0 +1,52 @@
+//! Points in time as RFC 3339 text in UTC, with milliseconds: `2026-01-02T03:04:05.678Z`.
+
+use rollhook_core::time::Timestamp;
+use serde::{Deserialize, Deserializer, Serializer};
+
+/// The time's text.
+pub fn format(time: Timestamp) -> String {
+    match jiff::Timestamp::from_millisecond(time.as_millis()) {
+        Ok(time) => format!("{time:.3}"),
+        // Only a store that was written to by hand holds a time of another era.
+        Err(_) if time.as_millis() < 0 => format!("{:.3}", jiff::Timestamp::MIN),
+        Err(_) => format!("{:.3}", jiff::Timestamp::MAX),
+    }
+}
+
+/// The time that a text means; none where it is not RFC 3339 in UTC.
+pub fn parse(text: &str) -> Option<Timestamp> {
+    let utc = text.ends_with('Z') && text.as_bytes().get(10) == Some(&b'T');
+    let time: jiff::Timestamp = utc.then(|| text.parse().ok()).flatten()?;
+    Some(Timestamp::from_millis(time.as_millisecond()))
+}
+
+pub(crate) fn serialize<S: Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&format(*time))
+}
+
+pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Timestamp, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    parse(&text).ok_or_else(|| serde::de::Error::custom("not a time such as 2026-01-02T03:04:05.678Z"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_and_time_are_the_same() {
+        let time = Timestamp::from_millis(1_767_323_045_678);
+        assert_eq!(format(time), "2026-01-02T03:04:05.678Z");
+        assert_eq!(parse("2026-01-02T03:04:05.678Z"), Some(time));
+        assert_eq!(format(Timestamp::default()), "1970-01-01T00:00:00.000Z");
+    }
+
+    #[test]
+    fn other_spellings_are_refused() {
+        for text in
+            ["", "2026-01-02", "2026-01-02T03:04:05", "2026-01-02 03:04:05Z", "2026-01-02T03:04:05+01:00", "soonZ"]
+        {
+            assert_eq!(parse(text), None, "{text}");
+        }
+    }
+}

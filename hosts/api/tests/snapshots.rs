@@ -1,0 +1,219 @@
+//! Every serialised type as it is on the wire; a change here is a change of the API.
+
+use std::time::Duration;
+
+use rollhook_api::{
+    App, AppList, AppPatch, CreateApp, Deploy, DeployAnswer, DeployList, DeployPost, Kind, PolicyPatch, Problem,
+    Promote, PromoteFrom, Registered, Rollback, RollbackAnswer, Standing, Webhook,
+};
+use rollhook_core::{
+    app::{self, AppId, AppUid, OnFailure, Source, WorkloadKind},
+    deploy::{Actor, AdmissionId, Evidence, Origin, Outage, Reason, Revision, State, Trigger},
+    ports::{Sealing, View, WebhookSecret},
+    request::Refusal,
+    service::Accepted,
+    time::Timestamp,
+    token::Token,
+};
+
+fn id() -> AppId {
+    "shop-test/api".parse().unwrap()
+}
+
+fn revision(number: u64) -> Revision {
+    Revision::new(number).unwrap()
+}
+
+fn entry(number: u64, state: State) -> rollhook_core::deploy::Deploy {
+    rollhook_core::deploy::Deploy {
+        id: AdmissionId(number.into()),
+        revision: revision(number),
+        image: Some(format!("registry.example.com/api:v{number}").parse().unwrap()),
+        commit: Some("def456a".parse().unwrap()),
+        trigger: Trigger::Webhook,
+        actor: Actor::ci(),
+        from: None,
+        effective: revision(number),
+        adopted: false,
+        state,
+        touched: true,
+        digest: None,
+        step: 2,
+        created_at: Timestamp::from_millis(1_767_323_045_678),
+        updated_at: Timestamp::from_millis(1_767_323_055_000),
+    }
+}
+
+fn succeeded() -> rollhook_core::deploy::Deploy {
+    let digest = format!("sha256:{}", "a".repeat(64)).parse().ok();
+    rollhook_core::deploy::Deploy { digest, ..entry(3, State::Succeeded { note: None }) }
+}
+
+fn failed() -> rollhook_core::deploy::Deploy {
+    let evidence = Evidence {
+        container: Some("api".to_owned()),
+        pod: Some("api-7d9f".to_owned()),
+        state: Some("waiting: ImagePullBackOff".to_owned()),
+        events: vec!["Failed to pull image".to_owned()],
+        log: Vec::new(),
+    };
+    let message = "Container api cannot pull its image.".to_owned();
+    entry(4, State::Failed { reason: Reason::new("ImagePullBackOff"), message, evidence: Some(evidence) })
+}
+
+fn rollback() -> rollhook_core::deploy::Deploy {
+    rollhook_core::deploy::Deploy {
+        trigger: Trigger::Rollback,
+        actor: Actor::named("alice"),
+        from: Some(Origin::Revision(revision(3))),
+        effective: revision(3),
+        touched: false,
+        ..entry(6, State::Queued)
+    }
+}
+
+fn view() -> View {
+    let since = Timestamp::from_millis(1_767_323_046_000);
+    View {
+        now: Timestamp::from_millis(1_767_323_060_000),
+        app: app::App {
+            id: id(),
+            uid: AppUid::from_bits(7),
+            project: "shop".parse().unwrap(),
+            environment: "test".parse().unwrap(),
+            source: Source::Image,
+            workload: app::Workload {
+                kind: WorkloadKind::Deployment,
+                name: "api".to_owned(),
+                containers: vec!["api".to_owned()],
+                create: None,
+                take_over: None,
+            },
+            policy: app::Policy { settle: Duration::ZERO, ..app::Policy::default() },
+            holds: vec![app::Hold {
+                by: revision(2),
+                image: Some("registry.example.com/api:bad".parse().unwrap()),
+                digest: None,
+                commit: Some("badbad1".parse().unwrap()),
+            }],
+            guard: 1,
+            created_at: Timestamp::from_millis(1_767_000_000_000),
+        },
+        last: Some(revision(5)),
+        unfinished: vec![entry(5, State::RollingOut { since, outage: Outage::default() })],
+        current: Some(succeeded()),
+        on_cluster: Some(failed()),
+        last_restore: None,
+    }
+}
+
+fn webhook() -> Webhook {
+    let token = Token::from_random(&[61; Token::RANDOM_BYTES]).unwrap();
+    let secret =
+        WebhookSecret { app: AppUid::from_bits(7), token, created_at: Timestamp::from_millis(1_767_000_000_000) };
+    Webhook::of("https://rollhook.example.com/", &id(), &secret, Sealing::Memory)
+}
+
+#[test]
+fn apps() {
+    let app = App::of(&view());
+    insta::assert_json_snapshot!("app", app);
+    insta::assert_json_snapshot!("app_list", AppList { apps: Vec::new(), next: Some("shop-test/api".to_owned()) });
+    let deploy = Deploy::of(&id(), &entry(1, State::Queued), Standing::default());
+    insta::assert_json_snapshot!("registered", Registered { app, deploy, adopted: true });
+}
+
+#[test]
+fn requests() {
+    let policy =
+        PolicyPatch { on_failure: Some("leave".to_owned()), settle: Some("0s".to_owned()), ..PolicyPatch::default() };
+    insta::assert_json_snapshot!("app_patch", AppPatch { policy: policy.clone() });
+    let create = CreateApp {
+        project: "shop".to_owned(),
+        environment: "test".to_owned(),
+        app: "api".to_owned(),
+        image: Some("registry.example.com/api:v1".to_owned()),
+        policy,
+        ..CreateApp::default()
+    };
+    insta::assert_json_snapshot!("create_app", create);
+    let registration = create.parse().unwrap();
+    assert_eq!(registration.policy.on_failure, OnFailure::Leave);
+    assert_eq!(registration.policy.settle, Duration::ZERO);
+    assert_eq!(registration.kind, WorkloadKind::Deployment);
+    insta::assert_json_snapshot!("deploy_post", DeployPost { image: Some("a:b".to_owned()), commit: None });
+    insta::assert_json_snapshot!("rollback", Rollback { revision: None, if_current: Some(revision(3)) });
+    let from = PromoteFrom { project: "shop".to_owned(), environment: "test".to_owned() };
+    insta::assert_json_snapshot!("promote", Promote { from });
+}
+
+#[test]
+fn deploys() {
+    let standing = Standing::of(&view());
+    insta::assert_json_snapshot!("deploy_succeeded", Deploy::of(&id(), &succeeded(), standing));
+    insta::assert_json_snapshot!("deploy_failed", Deploy::of(&id(), &failed(), standing));
+    insta::assert_json_snapshot!("deploy_rollback", Deploy::of(&id(), &rollback(), standing));
+    let from = Some(Origin::Promoted { app: "shop-dev/api".parse().unwrap(), revision: revision(9) });
+    let promoted = rollhook_core::deploy::Deploy { trigger: Trigger::Promotion, from, ..entry(5, State::Queued) };
+    let deploys = vec![Deploy::of(&id(), &promoted, standing)];
+    insta::assert_json_snapshot!("deploy_list", DeployList { deploys, next: Some(revision(5)) });
+}
+
+#[test]
+fn answers() {
+    let accepted = |deploy, superseded| Accepted { deploy, replayed: false, superseded, ignored: vec!["image"] };
+    insta::assert_json_snapshot!("answer", DeployAnswer::of(&id(), &entry(5, State::Queued)));
+    let superseded = State::Superseded { by: revision(7), rollback: false };
+    insta::assert_json_snapshot!("answer_superseded", DeployAnswer::of(&id(), &entry(5, superseded)));
+    insta::assert_json_snapshot!(
+        "answer_ignored",
+        DeployAnswer::accepted(&id(), &accepted(entry(5, State::Queued), vec![]))
+    );
+    insta::assert_json_snapshot!(
+        "answer_rollback",
+        RollbackAnswer::of(&id(), &accepted(rollback(), vec![revision(5)]))
+    );
+}
+
+#[test]
+fn webhooks_show_their_token_only_on_the_wire() {
+    let webhook = webhook();
+    insta::assert_json_snapshot!("webhook", webhook);
+    assert!(!format!("{webhook:?}").contains(&webhook.token[3..]));
+}
+
+#[test]
+fn problems() {
+    let held = Refusal::ImageHeld { by: revision(4), what: "registry.example.com/api:bad".to_owned() };
+    let mut problem = Problem::of(&held);
+    problem.request_id = "01JABC".to_owned();
+    insta::assert_json_snapshot!("problem_held", problem);
+    let changed = Refusal::CurrentChanged { expected: revision(3), current: None };
+    insta::assert_json_snapshot!("problem_current_changed", Problem::of(&changed));
+    let lost = Problem::of(&Refusal::StoreUnavailable { maybe_recorded: true });
+    insta::assert_json_snapshot!("problem_maybe_recorded", lost);
+    let read: Problem = serde_json::from_str(&serde_json::to_string(&lost).unwrap()).unwrap();
+    assert_eq!(read, lost);
+    assert_eq!(Kind::of_slug(read.slug()), Some(Kind::StoreUnavailable));
+}
+
+#[test]
+fn every_kind_of_problem() {
+    let table: Vec<String> = Kind::ALL
+        .iter()
+        .map(|kind| {
+            let (slug, status, title) = kind.parts();
+            format!("{status} {slug}: {title}")
+        })
+        .collect();
+    insta::assert_json_snapshot!("problem_kinds", table);
+}
+
+#[test]
+fn what_is_sent_is_read_back() {
+    let app = App::of(&view());
+    assert_eq!(serde_json::from_value::<App>(serde_json::to_value(&app).unwrap()).unwrap(), app);
+    let accepted = Accepted { deploy: rollback(), replayed: true, superseded: vec![revision(5)], ignored: Vec::new() };
+    let answer = RollbackAnswer::of(&id(), &accepted);
+    assert_eq!(serde_json::from_value::<RollbackAnswer>(serde_json::to_value(&answer).unwrap()).unwrap(), answer);
+}
