@@ -1,4 +1,5 @@
 //! Every serialised type as it is on the wire; a change here is a change of the API.
+#![allow(clippy::unwrap_used, reason = "a test may")]
 
 use std::time::Duration;
 
