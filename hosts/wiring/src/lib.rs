@@ -1,1 +1,22 @@
-//! Puts rollhook's backends together for its hosts.
+//! Puts rollhook's backends together for its hosts; the only crate that names backends.
+//!
+//! ```text
+//!   "sqlite:FILE"  ─▶ StoreSpec  ─╮
+//!   "kubernetes"   ─▶ DriverSpec ─┼─▶ open ─▶ Ports ─▶ Deployer (the host's)
+//!   key directory, data directory ╯
+//! ```
+//!
+//! A host parses its arguments into [`StoreSpec`] and [`DriverSpec`], calls [`open`], may wrap the ports that it gets,
+//! and makes a `Deployer` of them. A server then makes sure that there is a management token: [`admin::ensure`].
+
+pub mod admin;
+mod error;
+mod open;
+pub mod paths;
+mod spec;
+mod system;
+
+pub use error::Error;
+pub use open::{Opened, Settings, new_key, open};
+pub use spec::{DriverSpec, InvalidSpec, StoreSpec};
+pub use system::{SystemClock, SystemEntropy, hostname};

@@ -1,0 +1,93 @@
+//! The management token: made on first start where nobody else could have made it, else given in a file.
+
+use std::{
+    fs,
+    io::{ErrorKind, Write},
+    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    path::{Path, PathBuf},
+};
+
+use rollhook_core::{ports::Entropy, service::Deployer, token::Token};
+
+use crate::{Error, StoreSpec, SystemEntropy, paths};
+
+/// Makes sure that the store knows a management token, and returns the file that one was made into, if one was.
+///
+/// A given file's token replaces what the store knew. Without one, a store that knows a token is left as it is; one
+/// that knows none is told that of the data directory's file, which is made where it is missing.
+///
+/// # Errors
+/// Where the file cannot be read or holds no token, where a shared store has none and none is given, and where the
+/// store does not answer.
+pub async fn ensure(deployer: &Deployer, store: &StoreSpec, given: Option<&Path>) -> Result<Option<PathBuf>, Error> {
+    let file = match given {
+        Some(file) => file.to_owned(),
+        None if deployer.has_operator_token().await.map_err(Error::Admin)? => return Ok(None),
+        None => paths::admin_token().ok_or(Error::NoDataDirectory("--admin-token-file"))?,
+    };
+    let missing = matches!(fs::metadata(&file), Err(error) if error.kind() == ErrorKind::NotFound);
+    if missing && store.is_shared() {
+        return Err(Error::NoAdminToken(file));
+    }
+    if missing {
+        create(&file)?;
+    }
+    deployer.set_operator_token(&read(&file)?).await.map_err(Error::Admin)?;
+    Ok(missing.then_some(file))
+}
+
+/// Makes a management token's file, mode 0600; an existing file is left as it is.
+///
+/// # Errors
+/// Where the file exists or cannot be written.
+pub fn create(file: &Path) -> Result<(), Error> {
+    paths::make_parent(file)?;
+    let fail = |source| Error::File { doing: "write the management token to", path: file.to_owned(), source };
+    let mut out = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file).map_err(fail)?;
+    out.write_all(format!("{}\n", new_token().expose()).as_bytes()).and_then(|()| out.sync_all()).map_err(fail)
+}
+
+/// Reads a management token's file.
+///
+/// # Errors
+/// Where the file is missing or holds no token.
+pub fn read(file: &Path) -> Result<Token, Error> {
+    let text = fs::read_to_string(file).map_err(|source| {
+        if source.kind() == ErrorKind::NotFound {
+            Error::NoAdminToken(file.to_owned())
+        } else {
+            Error::File { doing: "read the management token from", path: file.to_owned(), source }
+        }
+    })?;
+    if fs::metadata(file).is_ok_and(|metadata| metadata.permissions().mode() & 0o004 != 0) {
+        tracing::warn!(file = %file.display(), "every user of this machine can read the management token");
+    }
+    text.trim().parse().map_err(|_| Error::NotAToken(file.to_owned()))
+}
+
+fn new_token() -> Token {
+    loop {
+        let mut bytes = [0; Token::RANDOM_BYTES];
+        SystemEntropy.fill(&mut bytes);
+        if let Some(token) = Token::from_random(&bytes) {
+            return token;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_made_token_is_private_and_read_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("new/admin-token");
+        create(&file).unwrap();
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(read(&file).is_ok());
+        assert!(create(&file).is_err(), "an existing token is not replaced");
+        fs::write(&file, "hunter2\n").unwrap();
+        assert!(!read(&file).unwrap_err().to_string().contains("hunter2"));
+    }
+}

@@ -1,0 +1,57 @@
+//! Why the backends could not be put together, told so that whoever starts the program can act on it.
+
+use std::{io, path::PathBuf};
+
+/// A failure at start-up.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no home directory to put data in.
+    #[error("neither XDG_DATA_HOME nor HOME is set; say where things are with {0}")]
+    NoDataDirectory(&'static str),
+    /// A file or directory could not be used.
+    #[error("cannot {doing} {}", path.display())]
+    File {
+        /// What was tried.
+        doing: &'static str,
+        /// With which.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// A management token's file is missing.
+    #[error("there is no management token in {}; make one with: rollhook-server admin-token new {}", .0.display(), .0.display())]
+    NoAdminToken(PathBuf),
+    /// A management token's file holds something else.
+    #[error("{} does not hold a management token; make one with: rollhook-server admin-token new FILE", .0.display())]
+    NotAToken(PathBuf),
+    /// The build lacks a backend.
+    #[error("this build has no {0}: it was made without that feature")]
+    NotBuilt(&'static str),
+    /// A backend could not be opened.
+    #[error("cannot open the {what}")]
+    Backend {
+        /// Which.
+        what: &'static str,
+        /// Why not.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// The store could not be read or written while the management token was set up.
+    #[error("cannot set up the management token: {0}")]
+    Admin(rollhook_core::request::Refusal),
+}
+
+impl Error {
+    /// The failure with all that led to it, in one line.
+    pub fn chain(&self) -> String {
+        let mut text = self.to_string();
+        let mut source = std::error::Error::source(self);
+        while let Some(cause) = source {
+            text.push_str(": ");
+            text.push_str(&cause.to_string());
+            source = cause.source();
+        }
+        text
+    }
+}

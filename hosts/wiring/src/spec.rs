@@ -1,0 +1,147 @@
+//! The words by which hosts name stores and drivers.
+
+use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
+
+/// A text that names no store, or no driver.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct InvalidSpec(String);
+
+/// Where registrations, secrets and history are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreSpec {
+    /// `memory`: nowhere; they are gone when the process ends.
+    Memory,
+    /// `sqlite:FILE`.
+    Sqlite(PathBuf),
+}
+
+impl StoreSpec {
+    /// Whether several processes on several machines share it, so that none of them may make keys up.
+    pub const fn is_shared(&self) -> bool {
+        match self {
+            Self::Memory | Self::Sqlite(_) => false,
+        }
+    }
+
+    /// Whether it outlives the process.
+    pub const fn is_durable(&self) -> bool {
+        match self {
+            Self::Memory => false,
+            Self::Sqlite(_) => true,
+        }
+    }
+}
+
+impl FromStr for StoreSpec {
+    type Err = InvalidSpec;
+
+    fn from_str(text: &str) -> Result<Self, InvalidSpec> {
+        let absent = |what: &str| Err(InvalidSpec(format!("the {what} store is not in this build; use sqlite:FILE")));
+        match text.split_once(':') {
+            None if text == "memory" => Ok(Self::Memory),
+            Some(("sqlite", file)) if !file.is_empty() && !file.starts_with("//") => Ok(Self::Sqlite(file.into())),
+            Some(("sqlite", "")) => Err(InvalidSpec("name the file: sqlite:FILE".to_owned())),
+            Some(("sqlite", _)) => {
+                Err(InvalidSpec("write the file's path right after the colon: sqlite:FILE".to_owned()))
+            }
+            Some(("postgres" | "postgresql", _)) => absent("postgres"),
+            None if text == "kubernetes" => absent("kubernetes"),
+            // The text may hold a password, so that it is not repeated.
+            Some(_) | None => Err(InvalidSpec("must be memory or sqlite:FILE".to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for StoreSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory => f.write_str("memory"),
+            Self::Sqlite(file) => write!(f, "sqlite:{}", file.display()),
+        }
+    }
+}
+
+/// What rolls deploys out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DriverSpec {
+    /// `simulated` or `simulated:DELAY`: nothing does; rollouts are made up and take this long.
+    Simulated(Duration),
+    /// `kubernetes`: the cluster that the process runs in, or that its kubeconfig names.
+    Kubernetes,
+}
+
+impl DriverSpec {
+    /// How long a made-up rollout takes where nothing else is said.
+    pub const SIMULATED_DELAY: Duration = Duration::from_secs(1);
+}
+
+impl FromStr for DriverSpec {
+    type Err = InvalidSpec;
+
+    fn from_str(text: &str) -> Result<Self, InvalidSpec> {
+        let unknown =
+            || InvalidSpec("must be simulated, simulated:DELAY (such as simulated:500ms) or kubernetes".to_owned());
+        match text.split_once(':') {
+            None if text == "simulated" => Ok(Self::Simulated(Self::SIMULATED_DELAY)),
+            None if text == "kubernetes" => Ok(Self::Kubernetes),
+            Some(("simulated", delay)) => delay_of(delay).map(Self::Simulated).ok_or_else(unknown),
+            Some(_) | None => Err(unknown()),
+        }
+    }
+}
+
+fn delay_of(text: &str) -> Option<Duration> {
+    let (number, length) = match text.strip_suffix("ms") {
+        Some(number) => (number, 1),
+        None => (text.strip_suffix('s')?, 1000),
+    };
+    let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    let millis = digits.then(|| number.parse::<u64>().ok()).flatten()?.checked_mul(length)?;
+    Some(Duration::from_millis(millis))
+}
+
+impl fmt::Display for DriverSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Simulated(delay) => write!(f, "simulated:{}ms", delay.as_millis()),
+            Self::Kubernetes => f.write_str("kubernetes"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stores_are_named() {
+        assert_eq!("memory".parse(), Ok(StoreSpec::Memory));
+        assert_eq!("sqlite:/var/lib/r.db".parse(), Ok(StoreSpec::Sqlite("/var/lib/r.db".into())));
+        assert_eq!("sqlite:r.db".parse(), Ok(StoreSpec::Sqlite("r.db".into())));
+        for text in ["", "sqlite", "sqlite:", "sqlite://r.db", "Memory", "memory:", "mysql://x"] {
+            assert!(text.parse::<StoreSpec>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn absent_stores_say_so_and_no_password() {
+        let told = |text: &str| text.parse::<StoreSpec>().unwrap_err().to_string();
+        assert!(told("postgres://u:hunter2@db/r").contains("not in this build"));
+        assert!(told("kubernetes").contains("not in this build"));
+        for text in ["postgres://u:hunter2@db/r", "mysql://u:hunter2@db/r", "sqlite://u:hunter2@db"] {
+            assert!(!told(text).contains("hunter2"), "{text}");
+        }
+    }
+
+    #[test]
+    fn drivers_are_named() {
+        assert_eq!("simulated".parse(), Ok(DriverSpec::Simulated(Duration::from_secs(1))));
+        assert_eq!("simulated:0ms".parse(), Ok(DriverSpec::Simulated(Duration::ZERO)));
+        assert_eq!("simulated:2s".parse(), Ok(DriverSpec::Simulated(Duration::from_secs(2))));
+        assert_eq!("kubernetes".parse(), Ok(DriverSpec::Kubernetes));
+        for text in ["", "simulated:", "simulated:5", "simulated:-1s", "simulated:ms", "docker", "kubernetes:x"] {
+            assert!(text.parse::<DriverSpec>().is_err(), "{text}");
+        }
+    }
+}
