@@ -1,1 +1,32 @@
-//! What every backend promises, as cases.
+//! What every backend promises, as cases: one suite per port, one case per promise, each named like its promise.
+//!
+//! A backend runs the suites by saying how it is started empty:
+//!
+//! ```ignore
+//! rollhook_conformance::stores!(block_on, Fresh::store().await);
+//! ```
+//!
+//! where `Fresh` is the backend's [`Stores`], and `block_on` drives a future to its end on whatever runtime the backend
+//! wants; [`block_on`] is one for backends that want none. Every case becomes a `#[test]` of its own, such as
+//! `history::admit_full`, on a store of its own.
+//!
+//! What a backend cannot do to itself, such as setting back its clock, it says with a [`Lack`]: a case that needs it is
+//! reported as skipped, and never passes silently.
+//!
+//! Beside the cases: [`samples`] of apps and deploys.
+
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a case fails as tests do, by panicking")]
+
+pub mod apps;
+pub mod history;
+pub mod samples;
+pub mod tokens;
+
+mod executor;
+mod macros;
+mod report;
+mod stores;
+
+pub use executor::block_on;
+pub use report::{Can, Lack, report};
+pub use stores::{Handles, Stores};

@@ -1,0 +1,78 @@
+//! One `#[test]` per case.
+
+/// Stamps the cases of `Apps`, `Tokens` and `History`, each on a store of its own.
+///
+/// The first argument drives a future to its end (`fn(impl Future<Output = T>) -> T`, or a closure that does); the
+/// second is an expression, which may await, of type [`Can`](crate::Can) of a [`Stores`](crate::Stores).
+#[macro_export]
+macro_rules! stores {
+    ($block_on:expr, $fresh:expr $(,)?) => {
+        $crate::cases! { $block_on, $fresh, apps:
+            create_then_find,
+            create_twice_conflicts,
+            create_namespace_of_another_pair_conflicts,
+            find_unknown_is_none,
+            list_is_sorted_and_paged,
+            update_is_guarded,
+            remove_takes_everything,
+        }
+        $crate::cases! { $block_on, $fresh, tokens:
+            put_then_find,
+            put_replaces_at_once,
+            find_unknown_is_none,
+            find_reads_the_store,
+            remove_forgets,
+            put_for_a_gone_app_is_not_found,
+            stored_token_is_sealed,
+            operator_hash_round_trip,
+        }
+        $crate::cases! { $block_on, $fresh, history:
+            admit_numbers_without_gaps,
+            admit_same_key_replays,
+            admit_same_key_other_request_is_reused,
+            admit_keys_are_per_app_and_header,
+            admit_key_expires,
+            admit_stale_guard,
+            admit_stale_after,
+            admit_full,
+            admit_supersedes,
+            admit_holds,
+            admit_unknown_app_is_not_found,
+            record_moves_forward_only,
+            record_needs_the_claim,
+            record_lifts_holds,
+            view_is_whole,
+            page_is_newest_first,
+            times_never_decrease,
+            claim_takes_free_work,
+            claim_expires,
+            claim_of_a_new_incarnation_frees_the_old,
+            claim_zero_gives_up,
+            rest_ends_work,
+            wakes_follow_writes,
+            corrupt_entry_is_an_error,
+        }
+    };
+}
+
+/// Stamps the named cases of one suite; [`stores!`] names them all.
+#[macro_export]
+macro_rules! cases {
+    ($block_on:expr, $fresh:expr, $suite:ident: $($case:ident),+ $(,)?) => {
+        mod $suite {
+            #[allow(unused_imports)]
+            use super::*;
+
+            $(
+                #[test]
+                fn $case() {
+                    let outcome = ($block_on)(async {
+                        let harness = $fresh?;
+                        $crate::$suite::$case(&harness).await
+                    });
+                    $crate::report(concat!(env!("CARGO_PKG_NAME"), "/", module_path!(), "::", stringify!($case)), outcome);
+                }
+            )+
+        }
+    };
+}

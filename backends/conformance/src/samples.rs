@@ -1,0 +1,126 @@
+//! Apps, deploys and what goes with them, made from a word or a number, for tests.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rollhook_core::{
+    app::{App, AppId, AppUid, Hold, Policy, Source, Workload, WorkloadKind},
+    deploy::{Actor, AdmissionId, Revision, Trigger},
+    image::{Digest, ImageRef},
+    ports::{Admission, Draft, Replica},
+    request::{IdempotencyKey, KeyHeader},
+    time::Timestamp,
+    token::Token,
+};
+
+/// An image app, `{project}-{environment}/{name}`, on a Deployment of its name; its uid follows from all three.
+pub fn app(project: &str, environment: &str, name: &str) -> App {
+    let id: AppId = format!("{project}-{environment}/{name}").parse().unwrap();
+    // FNV-1a, so that other words make another uid, and the same ones the same.
+    let words = [project, environment, name].join("/");
+    let bits = words.bytes().fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128, |hash, byte| {
+        (hash ^ u128::from(byte)).wrapping_mul(0x0100_0000_0000_0000_0000_013b)
+    });
+    App {
+        id,
+        uid: AppUid::from_bits(bits),
+        project: project.parse().unwrap(),
+        environment: environment.parse().unwrap(),
+        source: Source::Image,
+        workload: workload(name),
+        policy: Policy::default(),
+        holds: Vec::new(),
+        guard: 0,
+        created_at: Timestamp::default(),
+    }
+}
+
+/// A Deployment of this name with one container, `app`, that is not made where it is missing.
+pub fn workload(name: &str) -> Workload {
+    Workload {
+        kind: WorkloadKind::Deployment,
+        name: name.to_owned(),
+        containers: vec!["app".to_owned()],
+        create: None,
+        take_over: None,
+    }
+}
+
+/// `registry.example.com/shop/api` with this tag.
+pub fn image(tag: &str) -> ImageRef {
+    format!("registry.example.com/shop/api:{tag}").parse().unwrap()
+}
+
+/// A digest of this byte, repeated.
+pub fn digest(byte: u8) -> Digest {
+    format!("sha256:{}", format!("{byte:02x}").repeat(32)).parse().unwrap()
+}
+
+/// A revision.
+pub fn revision(number: u64) -> Revision {
+    Revision::new(number).unwrap()
+}
+
+/// A webhook's deploy of the image of this tag.
+pub fn draft(tag: &str) -> Draft {
+    Draft {
+        image: Some(image(tag)),
+        commit: Some(tag.parse().unwrap()),
+        trigger: Trigger::Webhook,
+        actor: Actor::ci(),
+        from: None,
+        effective: None,
+        adopted: false,
+    }
+}
+
+/// A person's rollback to this revision.
+pub fn rollback(tag: &str, to: Revision) -> Draft {
+    Draft {
+        trigger: Trigger::Rollback,
+        actor: Actor::named("alice"),
+        from: Some(rollhook_core::deploy::Origin::Revision(to)),
+        effective: Some(to),
+        ..draft(tag)
+    }
+}
+
+/// The service's own rollback to this revision, to put a failed rollout right.
+pub fn restore(tag: &str, to: Revision) -> Draft {
+    Draft { actor: Actor::auto(), ..rollback(tag, to) }
+}
+
+/// An accept of the draft, decided on the app as it was read; every call names itself anew.
+pub fn admission(app: &App, draft: Draft) -> Admission {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    Admission {
+        app: app.uid,
+        id: AdmissionId(u128::from(NEXT.fetch_add(1, Ordering::Relaxed))),
+        key: None,
+        draft,
+        guard: app.guard,
+        after: None,
+        supersede: false,
+        hold: None,
+    }
+}
+
+/// An `Idempotency-Key` for a request that this byte stands for.
+pub fn key(text: &str, request: u8) -> IdempotencyKey {
+    IdempotencyKey::new(KeyHeader::IdempotencyKey, text, [request; 32]).unwrap()
+}
+
+/// A hold on the image of this tag; the store sets whose it is.
+pub fn hold(tag: &str) -> Hold {
+    Hold { by: Revision::FIRST, image: Some(image(tag)), digest: None, commit: Some(tag.parse().unwrap()) }
+}
+
+/// A webhook token that follows from this byte.
+pub fn token(seed: u8) -> Token {
+    let bytes: Vec<u8> = (0..Token::RANDOM_BYTES as u8).map(|at| seed.wrapping_mul(31).wrapping_add(at * 3)).collect();
+    Token::from_random(&bytes).unwrap()
+}
+
+/// A replica.
+pub fn replica(name: &str, incarnation: u64) -> Replica {
+    Replica { name: name.to_owned(), incarnation }
+}

@@ -1,0 +1,63 @@
+//! What the store suites need of a backend.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use rollhook_core::{
+    app::AppUid,
+    deploy::Revision,
+    ports::{Apps, History, Tokens},
+};
+
+use crate::report::Can;
+
+/// One handle on a store: what one replica holds.
+#[derive(Clone)]
+pub struct Handles {
+    /// The registrations.
+    pub apps: Arc<dyn Apps>,
+    /// The secrets.
+    pub tokens: Arc<dyn Tokens>,
+    /// The history.
+    pub history: Arc<dyn History>,
+}
+
+/// One fresh store, and what a test must be able to do to it.
+#[async_trait]
+pub trait Stores: Send + Sync {
+    /// Another handle on the store, as a further replica would open it: nothing is shared with earlier ones but what is
+    /// stored.
+    async fn open(&self) -> Handles;
+
+    /// Lets time pass for the caller; at once where the store's clock is moved by hand.
+    async fn pause(&self, time: Duration);
+
+    /// Moves the store's clock ahead.
+    async fn advance(&self, time: Duration) -> Can;
+
+    /// Sets the store's clock back.
+    async fn set_back(&self, time: Duration) -> Can;
+
+    /// Makes an entry unreadable where it is stored.
+    async fn corrupt_entry(&self, app: AppUid, revision: Revision) -> Can;
+
+    /// All that is stored, as it is stored.
+    async fn raw_bytes(&self) -> Can<Vec<u8>>;
+
+    /// Moves the sealed token of one app to another where it is stored.
+    async fn move_secret(&self, from: AppUid, to: AppUid) -> Can;
+}
+
+/// The longest that a case waits for a clock that it cannot move.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Lets time pass for the store: by its clock, or by waiting where that is short enough.
+pub(crate) async fn pass(store: &dyn Stores, time: Duration) -> Can {
+    match store.advance(time).await {
+        Err(_) if time <= PATIENCE => {
+            store.pause(time).await;
+            Ok(())
+        }
+        done => done,
+    }
+}

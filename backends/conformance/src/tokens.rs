@@ -1,0 +1,180 @@
+//! The promises of [`rollhook_core::ports::Tokens`].
+
+use rollhook_core::{
+    Error,
+    app::{App, AppUid},
+    ports::{Sealing, WebhookSecret},
+    token::Token,
+};
+
+use crate::{
+    report::{Can, Lack},
+    samples,
+    stores::{Handles, Stores},
+};
+
+/// A token is found under the app's id, with the uid that it was put for.
+pub async fn put_then_find(store: &dyn Stores) -> Can {
+    let (handles, app) = registered(store).await;
+    let other = handles.apps.create(samples::app("shop", "prod", "api")).await.unwrap();
+    let put = handles.tokens.put(app.uid, &samples::token(1)).await.unwrap();
+    handles.tokens.put(other.uid, &samples::token(2)).await.unwrap();
+    assert_is(Some(&put), &app, &samples::token(1));
+    let found = handles.tokens.find(&app.id).await.unwrap();
+    assert_is(found.as_ref(), &app, &samples::token(1));
+    assert_eq!(found.unwrap().created_at, put.created_at);
+    assert!(put.created_at >= app.created_at, "created_at is the store's time");
+    assert_is(handles.tokens.find(&other.id).await.unwrap().as_ref(), &other, &samples::token(2));
+    Ok(())
+}
+
+/// After `put` returned, every replica finds the new token alone.
+pub async fn put_replaces_at_once(store: &dyn Stores) -> Can {
+    let (handles, app) = registered(store).await;
+    let replicas = [store.open().await.tokens, store.open().await.tokens];
+    for seed in 1..=20 {
+        handles.tokens.put(app.uid, &samples::token(seed)).await.unwrap();
+        for replica in &replicas {
+            assert_is(replica.find(&app.id).await.unwrap().as_ref(), &app, &samples::token(seed));
+        }
+    }
+    Ok(())
+}
+
+/// No such app, no token, or one that was removed: none.
+pub async fn find_unknown_is_none(store: &dyn Stores) -> Can {
+    let (handles, app) = registered(store).await;
+    assert!(handles.tokens.find(&app.id).await.unwrap().is_none(), "no token");
+    assert!(handles.tokens.find(&samples::app("shop", "prod", "api").id).await.unwrap().is_none(), "no app");
+    handles.tokens.put(app.uid, &samples::token(1)).await.unwrap();
+    assert!(
+        handles.tokens.find(&samples::app("shop", "prod", "api").id).await.unwrap().is_none(),
+        "same name elsewhere"
+    );
+    handles.tokens.remove(app.uid).await.unwrap();
+    assert!(handles.tokens.find(&app.id).await.unwrap().is_none(), "removed");
+    Ok(())
+}
+
+/// What another handle put or removed is seen by the next `find`, though this one has found something before.
+pub async fn find_reads_the_store(store: &dyn Stores) -> Can {
+    let (one, app) = registered(store).await;
+    let two = store.open().await;
+    assert!(two.tokens.find(&app.id).await.unwrap().is_none());
+    one.tokens.put(app.uid, &samples::token(1)).await.unwrap();
+    assert_is(two.tokens.find(&app.id).await.unwrap().as_ref(), &app, &samples::token(1));
+    two.tokens.remove(app.uid).await.unwrap();
+    assert!(one.tokens.find(&app.id).await.unwrap().is_none());
+    one.tokens.put(app.uid, &samples::token(2)).await.unwrap();
+    one.apps.remove(app.uid).await.unwrap();
+    assert!(two.tokens.find(&app.id).await.unwrap().is_none(), "the app is gone, and its token with it");
+    Ok(())
+}
+
+/// A closed webhook has no token; closing it again is no error.
+pub async fn remove_forgets(store: &dyn Stores) -> Can {
+    let (handles, app) = registered(store).await;
+    let other = handles.apps.create(samples::app("shop", "prod", "api")).await.unwrap();
+    handles.tokens.put(app.uid, &samples::token(1)).await.unwrap();
+    handles.tokens.put(other.uid, &samples::token(2)).await.unwrap();
+    handles.tokens.remove(app.uid).await.unwrap();
+    handles.tokens.remove(app.uid).await.unwrap();
+    handles.tokens.remove(AppUid::from_bits(404)).await.unwrap();
+    assert!(handles.tokens.find(&app.id).await.unwrap().is_none());
+    assert_is(handles.tokens.find(&other.id).await.unwrap().as_ref(), &other, &samples::token(2));
+    handles.tokens.put(app.uid, &samples::token(3)).await.unwrap();
+    assert_is(handles.tokens.find(&app.id).await.unwrap().as_ref(), &app, &samples::token(3));
+    Ok(())
+}
+
+/// A uid that is not registered, or no more, gets no token.
+pub async fn put_for_a_gone_app_is_not_found(store: &dyn Stores) -> Can {
+    let (handles, app) = registered(store).await;
+    let unknown = handles.tokens.put(AppUid::from_bits(404), &samples::token(1)).await;
+    assert!(matches!(unknown, Err(Error::NotFound("app"))), "{unknown:?}");
+    handles.apps.remove(app.uid).await.unwrap();
+    let again =
+        handles.apps.create(App { uid: AppUid::from_bits(7), ..samples::app("shop", "test", "api") }).await.unwrap();
+    let late = handles.tokens.put(app.uid, &samples::token(1)).await;
+    assert!(matches!(late, Err(Error::NotFound("app"))), "{late:?}");
+    assert!(handles.tokens.find(&again.id).await.unwrap().is_none(), "the late token opens nothing");
+    Ok(())
+}
+
+/// Where tokens are sealed, the stored bytes do not hold them, and a sealed one opens no other app.
+pub async fn stored_token_is_sealed(store: &dyn Stores) -> Can {
+    let (handles, app) = registered(store).await;
+    match handles.tokens.sealing() {
+        Sealing::Sealed => {}
+        Sealing::Cluster => return Err(Lack::NotApplicable("sealing is left to the cluster")),
+        Sealing::Memory => return Err(Lack::NotApplicable("nothing is written anywhere")),
+    }
+    let other = handles.apps.create(samples::app("shop", "prod", "api")).await.unwrap();
+    let token = samples::token(1);
+    handles.tokens.put(app.uid, &token).await.unwrap();
+    handles.tokens.put(other.uid, &samples::token(2)).await.unwrap();
+    let stored = store.raw_bytes().await?;
+    assert!(!stored.is_empty(), "something is stored");
+    for (form, bytes) in readable_forms(&token) {
+        assert!(!stored.windows(bytes.len()).any(|window| window == bytes), "the token is stored as {form}");
+    }
+    store.move_secret(app.uid, other.uid).await?;
+    for replica in [handles, store.open().await] {
+        let moved = replica.tokens.find(&other.id).await;
+        assert!(matches!(moved, Err(Error::Corrupt { .. })), "a sealed token of another app: {moved:?}");
+    }
+    Ok(())
+}
+
+/// The management token's hash is none at first, and then what was set last.
+pub async fn operator_hash_round_trip(store: &dyn Stores) -> Can {
+    let tokens = store.open().await.tokens;
+    assert_eq!(tokens.operator_hash().await.unwrap(), None);
+    for hash in [[0; 32], [0xff; 32], std::array::from_fn(|at| u8::try_from(at).unwrap())] {
+        tokens.set_operator_hash(hash).await.unwrap();
+        assert_eq!(tokens.operator_hash().await.unwrap(), Some(hash));
+        assert_eq!(store.open().await.tokens.operator_hash().await.unwrap(), Some(hash));
+    }
+    Ok(())
+}
+
+async fn registered(store: &dyn Stores) -> (Handles, App) {
+    let handles = store.open().await;
+    let app = handles.apps.create(samples::app("shop", "test", "api")).await.unwrap();
+    (handles, app)
+}
+
+#[track_caller]
+fn assert_is(found: Option<&WebhookSecret>, app: &App, token: &Token) {
+    let found = found.expect("a token");
+    assert_eq!(found.app, app.uid, "the token of another app");
+    assert_eq!(found.token.expose(), token.expose(), "another token");
+}
+
+/// The ways in which bytes hold a token for everybody to read: its text, hexadecimal, and base64 at any offset.
+fn readable_forms(token: &Token) -> Vec<(&'static str, Vec<u8>)> {
+    let text = token.expose().as_bytes();
+    let hex: String = text.iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut forms = vec![("text", text.to_vec()), ("hexadecimal digits", hex.into_bytes())];
+    // What stands before it shifts base64 by up to two bytes: only whole groups look the same whatever is around them.
+    forms.extend((0..3).map(|offset| ("base64", base64(&text[offset..]))));
+    forms
+}
+
+/// The whole groups of three bytes, in base64.
+fn base64(bytes: &[u8]) -> Vec<u8> {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let groups =
+        bytes.chunks_exact(3).map(|group| group.iter().fold(0_usize, |bits, byte| bits << 8 | usize::from(*byte)));
+    groups.flat_map(|bits| [18, 12, 6, 0].map(|shift| DIGITS[bits >> shift & 63])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_is_base64() {
+        assert_eq!(base64(b"light work"), b"bGlnaHQgd29y");
+    }
+}
