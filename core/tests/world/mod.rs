@@ -1,0 +1,331 @@
+//! The whole service on memory and a simulated cluster, in one thread, under a clock that moves only when nothing else
+//! can.
+
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
+
+use std::{
+    collections::BTreeMap,
+    future::Future,
+    pin::pin,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    task::{Context, Poll, Wake, Waker},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use futures_util::{FutureExt, select_biased};
+use rollhook_core::{
+    app::{AppId, HoldPolicy, OnFailure, Policy, Source, Template, WorkloadKind},
+    decide::check::check,
+    deploy::{Commit, Deploy, Revision, Status},
+    image::ImageRef,
+    ports::{Clock, Entropy, History, Page, View},
+    request::{DeployRequest, Registration, RollbackRequest},
+    service::{Accepted, Authorized, Deployer, Operator, Outcome, Ports},
+    time::Timestamp,
+};
+use rollhook_memory::{MemoryStore, SimulatedCluster};
+
+/// A clock that the executor moves.
+#[derive(Default)]
+pub struct SimClock {
+    now: Mutex<Duration>,
+    sleepers: Mutex<BTreeMap<(Duration, u64), Waker>>,
+    slept: AtomicU64,
+}
+
+impl SimClock {
+    /// Moves to the next moment that somebody sleeps for; false where nobody does.
+    fn advance(&self) -> bool {
+        let Some(((at, _), waker)) = self.sleepers.lock().unwrap().pop_first() else { return false };
+        let mut now = self.now.lock().unwrap();
+        *now = at.max(*now);
+        drop(now);
+        waker.wake();
+        true
+    }
+}
+
+struct Sleep<'a> {
+    clock: &'a SimClock,
+    key: (Duration, u64),
+}
+
+impl Future for Sleep<'_> {
+    type Output = ();
+
+    fn poll(self: std::pin::Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if *self.clock.now.lock().unwrap() >= self.key.0 {
+            return Poll::Ready(());
+        }
+        self.clock.sleepers.lock().unwrap().insert(self.key, context.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep<'_> {
+    fn drop(&mut self) {
+        self.clock.sleepers.lock().unwrap().remove(&self.key);
+    }
+}
+
+#[async_trait]
+impl Clock for SimClock {
+    fn elapsed(&self) -> Duration {
+        *self.now.lock().unwrap()
+    }
+
+    async fn sleep(&self, duration: Duration) {
+        let at = self.elapsed() + duration;
+        let key = (at, self.slept.fetch_add(1, Ordering::Relaxed));
+        Sleep { clock: self, key }.await;
+    }
+}
+
+/// Randomness that is the same in every run.
+pub struct SimEntropy(AtomicU64);
+
+impl Entropy for SimEntropy {
+    fn fill(&self, bytes: &mut [u8]) {
+        for byte in bytes {
+            // SplitMix64.
+            let seed = self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+            let mixed = (seed ^ (seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            *byte = (mixed >> 56) as u8;
+        }
+    }
+}
+
+struct Flag(AtomicBool);
+
+impl Wake for Flag {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Runs a future to its end, moving the clock whenever it waits for nothing else.
+pub fn block_on<T>(clock: &SimClock, future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    let flag = Arc::new(Flag(AtomicBool::new(true)));
+    let waker = Waker::from(Arc::clone(&flag));
+    for _ in 0..50_000_000 {
+        if flag.0.swap(false, Ordering::SeqCst) {
+            if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+                return value;
+            }
+        } else {
+            assert!(clock.advance(), "everybody waits, and nobody sleeps");
+        }
+    }
+    panic!("no end in sight");
+}
+
+/// The service and all that it acts on.
+pub struct World {
+    pub clock: Arc<SimClock>,
+    pub store: Arc<MemoryStore>,
+    pub cluster: Arc<SimulatedCluster>,
+    pub deployer: Arc<Deployer>,
+    pub operator: Operator,
+    pub skew: Arc<Mutex<i64>>,
+}
+
+impl World {
+    /// One replica on an empty store, and a cluster where a rollout takes this long.
+    pub fn new(delay: Duration) -> Self {
+        let clock = Arc::new(SimClock::default());
+        let skew = Arc::new(Mutex::new(0));
+        let (time, offset) = (Arc::clone(&clock), Arc::clone(&skew));
+        let store = Arc::new(MemoryStore::new(Arc::new(move || {
+            Timestamp::from_millis(1_700_000_000_000 + *offset.lock().unwrap()).after(time.elapsed())
+        })));
+        let cluster = Arc::new(SimulatedCluster::new(Arc::clone(&clock) as Arc<dyn Clock>, delay));
+        let deployer = Arc::new(replica(&clock, &store, &cluster, "one", 1));
+        Self { clock, store, cluster, deployer, operator: Operator::trusted("alice"), skew }
+    }
+
+    /// Another process on the same store and cluster.
+    pub fn replica(&self, name: &str, seed: u64) -> Arc<Deployer> {
+        Arc::new(replica(&self.clock, &self.store, &self.cluster, name, seed))
+    }
+
+    /// Runs a scenario while the engine runs beside it.
+    pub fn run<T>(&self, scenario: impl Future<Output = T>) -> T {
+        block_on(&self.clock, async {
+            let mut engine = pin!(self.deployer.run(std::future::pending()).fuse());
+            let mut scenario = pin!(scenario.fuse());
+            select_biased! {
+                () = engine => unreachable!("nobody shuts the engine down"),
+                value = scenario => value,
+            }
+        })
+    }
+
+    /// Runs a scenario with nobody driving.
+    pub fn idle<T>(&self, scenario: impl Future<Output = T>) -> T {
+        block_on(&self.clock, scenario)
+    }
+
+    pub async fn sleep(&self, seconds: u64) {
+        self.clock.sleep(Duration::from_secs(seconds)).await;
+    }
+
+    /// Registers `shop-test/NAME`, made with image `api:v1`, and waits until that runs.
+    pub async fn app(&self, name: &str, policy: Policy) -> Authorized {
+        let access = self.register(name, policy).await;
+        self.ended(&access, 1).await;
+        access
+    }
+
+    pub async fn register(&self, name: &str, policy: Policy) -> Authorized {
+        let wanted = registration(name, policy);
+        let registered = self.deployer.register(&self.operator, wanted).await.unwrap();
+        self.deployer.open(&self.operator, &registered.app.id).await.unwrap()
+    }
+
+    /// The access that the app's webhook token gives.
+    pub async fn webhook(&self, id: &AppId) -> Authorized {
+        let secret = self.deployer.enable_webhook(&self.operator, id).await.unwrap();
+        let token = Some(Ok(zeroize::Zeroizing::new(secret.token.expose().as_bytes().to_vec())));
+        let credentials = rollhook_core::token::Credentials { token, signature: None };
+        self.deployer.authorize(id, &credentials, b"{}").await.unwrap()
+    }
+
+    pub async fn deploy(&self, access: &Authorized, image: &str) -> Outcome<Accepted> {
+        self.deployer.submit(access, request(image)).await
+    }
+
+    /// Deploys and waits for the end.
+    pub async fn deployed(&self, access: &Authorized, image: &str) -> Deploy {
+        let revision = self.deploy(access, image).await.unwrap().deploy.revision;
+        self.ended(access, revision.get()).await
+    }
+
+    pub async fn rollback(&self, access: &Authorized) -> Outcome<Accepted> {
+        self.deployer.rollback(&self.operator, access.app(), RollbackRequest::default()).await
+    }
+
+    /// Rolls back and waits for the end.
+    pub async fn rolled_back(&self, access: &Authorized) -> Deploy {
+        let revision = self.rollback(access).await.unwrap().deploy.revision;
+        self.ended(access, revision.get()).await
+    }
+
+    /// The entry once it has ended, within two hours.
+    pub async fn ended(&self, access: &Authorized, revision: u64) -> Deploy {
+        let revision = Revision::new(revision).unwrap();
+        let mut seen = 0;
+        for _ in 0..10_000 {
+            let entry = self.deployer.changed(access, revision, seen, Duration::from_secs(10)).await.unwrap();
+            if entry.is_terminal() {
+                return entry;
+            }
+            seen = entry.step;
+        }
+        panic!("revision {revision} never ends");
+    }
+
+    pub async fn entry(&self, access: &Authorized, revision: u64) -> Deploy {
+        self.deployer.entry(access, Revision::new(revision).unwrap()).await.unwrap()
+    }
+
+    pub async fn view(&self, access: &Authorized) -> View {
+        self.deployer.view(access).await.unwrap()
+    }
+
+    /// The whole history, oldest first, which must keep the rules.
+    pub async fn history(&self, access: &Authorized) -> Vec<Deploy> {
+        let page = Page { before: None, succeeded: false, limit: 100_000 };
+        let mut history = self.store.page(access.uid(), page).await.unwrap();
+        history.reverse();
+        let view = self.store.view(access.uid()).await.unwrap();
+        assert_eq!(check(&history, &view), Vec::new());
+        history
+    }
+
+    /// Waits until nothing is unfinished and nothing is owed, and returns the history.
+    pub async fn quiet(&self, access: &Authorized) -> Vec<Deploy> {
+        for _ in 0..10_000 {
+            self.sleep(5).await;
+            let before = self.history(access).await;
+            if before.iter().all(Deploy::is_terminal) {
+                self.sleep(5).await;
+                let after = self.history(access).await;
+                if before == after {
+                    return after;
+                }
+            }
+        }
+        panic!("it never gets quiet");
+    }
+
+    /// The revisions that changed the cluster, in order.
+    pub fn effects(&self) -> Vec<u64> {
+        self.cluster.effects().iter().map(|effect| effect.stamp.revision.get()).collect()
+    }
+}
+
+fn replica(
+    clock: &Arc<SimClock>,
+    store: &Arc<MemoryStore>,
+    cluster: &Arc<SimulatedCluster>,
+    name: &str,
+    seed: u64,
+) -> Deployer {
+    let ports = Ports {
+        apps: Arc::clone(store) as _,
+        tokens: Arc::clone(store) as _,
+        history: Arc::clone(store) as _,
+        rollouts: Arc::clone(cluster) as _,
+        clock: Arc::clone(clock) as _,
+        entropy: Arc::new(SimEntropy(AtomicU64::new(seed.wrapping_mul(0x1234_5678_9abc_def1)))),
+    };
+    Deployer::new(ports, name)
+}
+
+pub fn registration(name: &str, policy: Policy) -> Registration {
+    Registration {
+        project: "shop".parse().unwrap(),
+        environment: "test".parse().unwrap(),
+        name: name.parse().unwrap(),
+        source: Source::Image,
+        kind: WorkloadKind::Deployment,
+        workload: None,
+        containers: Vec::new(),
+        image: Some(image("registry.example.com/api:v1")),
+        template: Template { replicas: 2, port: None, env: [].into(), pull_secret: None, readiness_path: None },
+        policy,
+        take_over: false,
+    }
+}
+
+pub fn image(text: &str) -> ImageRef {
+    text.parse().unwrap()
+}
+
+pub fn request(text: &str) -> DeployRequest {
+    let commit: Commit = "abc123f".parse().unwrap();
+    DeployRequest { image: Some(image(text)), commit: Some(commit), key: None }
+}
+
+/// The last word of an image's tag.
+pub fn tag(deploy: &Deploy) -> String {
+    deploy.image.as_ref().and_then(|image| image.tag().map(str::to_owned)).unwrap_or_default()
+}
+
+pub fn statuses(history: &[Deploy]) -> Vec<(u64, Status)> {
+    history.iter().map(|deploy| (deploy.revision.get(), deploy.status())).collect()
+}
+
+pub fn leave() -> Policy {
+    Policy { on_failure: OnFailure::Leave, ..Policy::default() }
+}
+
+pub fn hold_all() -> Policy {
+    Policy { hold: HoldPolicy::All, ..Policy::default() }
+}
