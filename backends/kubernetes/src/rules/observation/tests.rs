@@ -1,0 +1,260 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::rules::{
+    object::STAMP,
+    samples::{self, UID, merged, order, stamped},
+};
+
+/// A pod of the Deployment `api`, by revision.
+fn pod(name: &str, revision: u64, patch: Value) -> Pod {
+    let base = json!({
+        "metadata": {
+            "name": name,
+            "annotations": {STAMP: order(revision).stamp.to_string()},
+            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "api", "controller": true, "uid": UID}],
+        },
+        "spec": {"containers": [{"name": "app", "image": format!("registry.example.com/api:v{revision}")}]},
+        "status": {
+            "phase": "Running",
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "containerStatuses": [container(0, json!({"running": {}}))],
+        },
+    });
+    serde_json::from_value(merged(base, patch)).unwrap()
+}
+
+fn container(restarts: u32, state: Value) -> Value {
+    json!({"name": "app", "image": "registry.example.com/api:v5", "imageID": "", "ready": true, "restartCount": restarts,
+           "state": state})
+}
+
+fn broken(restarts: u32, reason: &str) -> Value {
+    json!({"status": {
+        "conditions": [{"type": "Ready", "status": "False"}],
+        "containerStatuses": [container(restarts, json!({"waiting": {"reason": reason}}))],
+    }})
+}
+
+/// The sample Deployment of 3 replicas at revision 5, all of it rolled out unless the patch says otherwise.
+fn deployment(patch: Value) -> Object {
+    let done = json!({"status": {"observedGeneration": 3, "replicas": 3, "updatedReplicas": 3, "readyReplicas": 3,
+                                 "availableReplicas": 3}});
+    stamped(samples::deployment(merged(done, patch)), &order(5))
+}
+
+fn pods(revision: u64) -> Vec<Pod> {
+    ["a", "b", "c"].map(|name| pod(name, revision, json!({}))).into()
+}
+
+fn is_complete(observation: &Observation) -> bool {
+    matches!(observation.phase, Phase::Complete { .. })
+}
+
+fn code(observation: &Observation) -> Option<(TroubleKind, &str)> {
+    observation.trouble.as_ref().map(|trouble| (trouble.kind, trouble.reason.as_str()))
+}
+
+#[test]
+fn complete_when_the_controller_and_the_pods_say_so() {
+    let seen = of(&order(5), &deployment(json!({})), &pods(5));
+    assert!(is_complete(&seen));
+    assert_eq!(seen.stamp, Some(order(5).stamp));
+    assert_eq!(seen.message, "3 of 3 new pods are available");
+    assert_eq!((seen.restarts, seen.trouble), (0, None));
+}
+
+#[test]
+fn the_old_version_is_never_the_new_ones_success() {
+    // Every count is as it should be, because the controller has not looked yet.
+    let object = deployment(json!({"status": {"observedGeneration": 2}}));
+    assert!(!is_complete(&of(&order(5), &object, &pods(4))));
+    // And if it had: the pods of the new revision are what counts.
+    assert!(!is_complete(&of(&order(5), &deployment(json!({})), &pods(4))));
+}
+
+#[test]
+fn a_pod_that_falls_back_is_seen_before_the_controller_counts_it() {
+    let mut pods = pods(5);
+    pods[1] = pod("b", 5, broken(1, "CrashLoopBackOff"));
+    let seen = of(&order(5), &deployment(json!({})), &pods);
+    assert!(!is_complete(&seen));
+    assert_eq!(seen.restarts, 1);
+    assert_eq!(code(&seen), Some((TroubleKind::Crash, "CrashLoopBackOff")));
+}
+
+#[test]
+fn trouble_is_that_of_the_new_revisions_pods() {
+    let rolling = deployment(json!({"status": {"replicas": 4, "updatedReplicas": 1}}));
+    let mut pods = pods(4);
+    pods[0] = pod("a", 4, broken(7, "CrashLoopBackOff"));
+    let seen = of(&order(5), &rolling, &pods);
+    assert_eq!((code(&seen), seen.restarts), (None, 0));
+    pods.push(pod("d", 5, broken(0, "ErrImagePull")));
+    let seen = of(&order(5), &rolling, &pods);
+    assert_eq!(code(&seen), Some((TroubleKind::Image, "ImagePullBackOff")));
+    assert_eq!(seen.trouble.unwrap().container.as_deref(), Some("app"));
+    assert_eq!(seen.message, "0 of 3 new pods are ready, 3 old ones are left");
+}
+
+#[test]
+fn pods_that_are_over_do_not_count() {
+    let mut pods = pods(5);
+    pods.push(pod("evicted", 5, json!({"status": {"phase": "Failed", "reason": "Evicted", "conditions": []}})));
+    pods.push(pod(
+        "going",
+        5,
+        merged(broken(3, "CrashLoopBackOff"), json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})),
+    ));
+    let seen = of(&order(5), &deployment(json!({})), &pods);
+    assert!(is_complete(&seen));
+    assert_eq!(seen.restarts, 0);
+}
+
+#[test]
+fn a_crash_loop_is_no_progress() {
+    let rolling = deployment(json!({"status": {"replicas": 4, "updatedReplicas": 1, "availableReplicas": 3}}));
+    let up = pod("d", 5, json!({"status": {"containerStatuses": [container(1, json!({"running": {}}))]}}));
+    let down = pod("d", 5, broken(2, "CrashLoopBackOff"));
+    let progress = |new: Pod| of(&order(5), &rolling, &[new]).progress;
+    assert_eq!(progress(up.clone()), progress(down));
+    assert_ne!(progress(up), progress(pod("d", 5, json!({}))));
+}
+
+#[test]
+fn the_clusters_own_verdict_is_final() {
+    let stuck = json!([{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}]);
+    let rolling = |conditions: &Value, observed: i64| {
+        deployment(json!({"status": {"updatedReplicas": 1, "observedGeneration": observed, "conditions": conditions}}))
+    };
+    let seen = of(&order(5), &rolling(&stuck, 3), &[pod("d", 5, broken(0, "ErrImagePull"))]);
+    assert_eq!(code(&seen), Some((TroubleKind::Final, "ProgressDeadlineExceeded")));
+    assert!(seen.trouble.unwrap().message.contains("cannot be pulled"));
+    // The verdict on the revision before is not this one's.
+    assert_eq!(code(&of(&order(5), &rolling(&stuck, 2), &[])), None);
+}
+
+#[test]
+fn pods_that_cannot_be_made() {
+    let conditions = json!([{"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate",
+                             "message": "pods \"api-x\" is forbidden: exceeded quota: small"}]);
+    let object = deployment(json!({"status": {"updatedReplicas": 0, "conditions": conditions}}));
+    let seen = of(&order(5), &object, &[]);
+    assert_eq!(code(&seen), Some((TroubleKind::Config, "FailedCreate")));
+    assert!(seen.trouble.unwrap().message.contains("exceeded quota: small"));
+}
+
+#[test]
+fn paused_on_the_way_is_final() {
+    let object = deployment(json!({"spec": {"paused": true}, "status": {"updatedReplicas": 1}}));
+    assert_eq!(code(&of(&order(5), &object, &[])), Some((TroubleKind::Final, Reason::PAUSED)));
+}
+
+#[test]
+fn a_newer_revision_is_told_by_its_stamp() {
+    let object = stamped(samples::deployment(json!({"status": {"observedGeneration": 3}})), &order(6));
+    let seen = of(&order(5), &object, &pods(6));
+    assert_eq!(seen.stamp, Some(order(6).stamp));
+    assert!(!is_complete(&seen));
+    assert_eq!(seen.trouble, None);
+}
+
+#[test]
+fn another_manager_is_named() {
+    let owner = json!([
+        {"manager": "rollhook", "operation": "Update", "time": "2026-01-01T00:00:00Z",
+         "fieldsV1": {"f:metadata": {"f:annotations": {"f:rollhook.dev/revision": {}}}}},
+        {"manager": "argocd-controller", "operation": "Apply", "time": "2026-01-01T00:01:00Z",
+         "fieldsV1": {"f:spec": {"f:template": {"f:spec": {"f:containers": {"k:{\"name\":\"app\"}": {"f:image": {}}}}}}}},
+        {"manager": "kube-controller-manager", "operation": "Update", "subresource": "status",
+         "time": "2026-01-01T00:02:00Z", "fieldsV1": {}},
+    ]);
+    let object = samples::deployment(merged(
+        serde_json::to_value(match deployment(json!({"metadata": {"managedFields": owner}})) {
+            Object::Deployment(object) => object,
+            Object::StatefulSet(_) | Object::DaemonSet(_) | Object::CronJob(_) => unreachable!(),
+        })
+        .unwrap(),
+        json!({"spec": {"template": {"spec": {"containers": [{"name": "app", "image": "registry.example.com/api:v4"}]}}}}),
+    ));
+    let seen = of(&order(5), &object, &pods(5));
+    assert!(!is_complete(&seen));
+    assert_eq!(code(&seen), Some((TroubleKind::Final, Reason::REVERTED)));
+    let message = seen.trouble.unwrap().message;
+    for part in
+        ["\"argocd-controller\"", "registry.example.com/api:v4", "registry.example.com/api:v5", "ignoreDifferences"]
+    {
+        assert!(message.contains(part), "{message}");
+    }
+}
+
+#[test]
+fn a_stamp_that_vanished_is_reverted() {
+    for strip in
+        [json!({"metadata": {"annotations": null}}), json!({"spec": {"template": {"metadata": {"annotations": null}}}})]
+    {
+        let Object::Deployment(object) = deployment(json!({})) else { panic!("no Deployment") };
+        let object = samples::deployment(merged(serde_json::to_value(object).unwrap(), strip));
+        let seen = of(&order(5), &object, &pods(5));
+        assert!(!is_complete(&seen));
+        assert_eq!(code(&seen), Some((TroubleKind::Final, Reason::REVERTED)));
+    }
+}
+
+#[test]
+fn an_image_rewritten_at_admission_is_still_ours() {
+    let ours = json!([{"manager": "rollhook", "operation": "Update", "time": "2026-01-01T00:00:00Z",
+        "fieldsV1": {"f:spec": {"f:template": {"f:spec": {"f:containers": {"k:{\"name\":\"app\"}": {"f:image": {}}}}}}}}]);
+    let Object::Deployment(object) = deployment(json!({"metadata": {"managedFields": ours}})) else { panic!() };
+    let mirrored = json!({"spec": {"template": {"spec": {"containers": [{"name": "app", "image": "mirror.example.com/api:v5"}]}}}});
+    let object = samples::deployment(merged(serde_json::to_value(object).unwrap(), mirrored));
+    assert!(is_complete(&of(&order(5), &object, &pods(5))));
+}
+
+#[test]
+fn what_was_adopted_is_seen_as_it_is() {
+    let mut adopted = order(1);
+    adopted.adopted = true;
+    adopted.image = "docker.io/library/nginx:latest".parse().unwrap();
+    let object = |image: &str| {
+        let status = json!({"observedGeneration": 3, "replicas": 3, "updatedReplicas": 3, "availableReplicas": 3});
+        let containers = json!([{"name": "app", "image": image}]);
+        samples::deployment(json!({"status": status, "spec": {"template": {"spec": {"containers": containers}}}}))
+    };
+    let unstamped: Vec<Pod> =
+        ["a", "b", "c"].map(|name| pod(name, 9, json!({"metadata": {"annotations": null}}))).into();
+    let seen = of(&adopted, &object("nginx"), &unstamped);
+    assert!(is_complete(&seen), "{seen:?}");
+    assert_eq!(seen.stamp, None);
+    let seen = of(&adopted, &object("nginx:1.27"), &unstamped);
+    assert_eq!(code(&seen), Some((TroubleKind::Final, Reason::REVERTED)));
+}
+
+#[test]
+fn a_daemon_sets_old_pods_must_be_gone() {
+    let done = json!({"status": {"observedGeneration": 3, "desiredNumberScheduled": 2, "currentNumberScheduled": 2,
+        "updatedNumberScheduled": 2, "numberAvailable": 2, "numberReady": 2, "numberMisscheduled": 0}});
+    let order = samples::order_for(rollhook_core::app::WorkloadKind::DaemonSet, 5);
+    let object = stamped(samples::daemon_set(done), &order);
+    let new = [pod("a", 5, json!({})), pod("b", 5, json!({}))];
+    assert!(is_complete(&of(&order, &object, &new)));
+    let with_old = [new[0].clone(), new[1].clone(), pod("c", 4, json!({}))];
+    assert!(!is_complete(&of(&order, &object, &with_old)));
+}
+
+#[test]
+fn a_cron_job_is_complete_once_read_back() {
+    let order = samples::order_for(rollhook_core::app::WorkloadKind::CronJob, 5);
+    let seen = of(&order, &stamped(samples::cron_job(json!({})), &order), &[]);
+    assert_eq!(
+        seen.phase,
+        Phase::Complete { digest: None, note: Some("takes effect at the next schedule".to_owned()) }
+    );
+    assert!(!is_complete(&of(&order, &samples::cron_job(json!({})), &[])));
+}
+
+#[test]
+fn a_workload_that_was_deleted_is_final() {
+    let seen = of_missing(&order(5));
+    assert_eq!(code(&seen), Some((TroubleKind::Final, Reason::WORKLOAD_MISSING)));
+}

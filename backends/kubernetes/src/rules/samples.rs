@@ -1,0 +1,121 @@
+//! Objects as an API server (1.36) gives them, to be changed by a test's own JSON.
+
+use rollhook_core::{
+    app::{AppUid, Workload, WorkloadKind},
+    deploy::Revision,
+    ports::{Order, Stamp},
+};
+use serde_json::{Value, json};
+
+use super::object::{Object, STAMP};
+
+/// The uid of every sample workload.
+pub(crate) const UID: &str = "0b5ba2ad-1111-4ab1-9f2c-000000000001";
+
+/// An order of this revision for a Deployment `api` with the container `app`.
+pub(crate) fn order(revision: u64) -> Order {
+    order_for(WorkloadKind::Deployment, revision)
+}
+
+/// An order of this revision for a workload of this kind.
+pub(crate) fn order_for(kind: WorkloadKind, revision: u64) -> Order {
+    Order {
+        app: "shop-test/api".parse().unwrap(),
+        stamp: Stamp { app: AppUid::from_bits(42), revision: Revision::new(revision).unwrap() },
+        workload: Workload {
+            kind,
+            name: "api".to_owned(),
+            containers: vec!["app".to_owned()],
+            create: None,
+            take_over: None,
+        },
+        image: format!("registry.example.com/api:v{revision}").parse().unwrap(),
+        adopted: false,
+        cause: format!("webhook: revision {revision}"),
+    }
+}
+
+/// The value with the patch laid over it, as in RFC 7396.
+pub(crate) fn merged(mut value: Value, patch: Value) -> Value {
+    merge(&mut value, patch);
+    value
+}
+
+fn merge(value: &mut Value, patch: Value) {
+    match patch {
+        Value::Object(patch) => {
+            if !value.is_object() {
+                *value = json!({});
+            }
+            for (key, part) in patch {
+                merge(&mut value[key.as_str()], part);
+            }
+        }
+        other => *value = other,
+    }
+}
+
+fn metadata() -> Value {
+    json!({
+        "name": "api", "namespace": "shop-test", "uid": UID, "resourceVersion": "1234", "generation": 3,
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+    })
+}
+
+fn template() -> Value {
+    json!({
+        "metadata": {"labels": {"app": "api"}},
+        "spec": {
+            "initContainers": [{"name": "migrate", "image": "registry.example.com/migrate:1"}],
+            "containers": [{"name": "app", "image": "registry.example.com/api:v0"}],
+        },
+    })
+}
+
+fn workload() -> Value {
+    json!({
+        "metadata": metadata(),
+        "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "api"}}, "template": template()},
+    })
+}
+
+/// A Deployment of 3 replicas.
+pub(crate) fn deployment(patch: Value) -> Object {
+    Object::Deployment(serde_json::from_value(merged(workload(), patch)).unwrap())
+}
+
+/// A StatefulSet of 3 replicas.
+pub(crate) fn stateful_set(patch: Value) -> Object {
+    let base = merged(workload(), json!({"spec": {"serviceName": "api"}}));
+    Object::StatefulSet(serde_json::from_value(merged(base, patch)).unwrap())
+}
+
+/// A DaemonSet.
+pub(crate) fn daemon_set(patch: Value) -> Object {
+    Object::DaemonSet(serde_json::from_value(merged(workload(), patch)).unwrap())
+}
+
+/// A CronJob.
+pub(crate) fn cron_job(patch: Value) -> Object {
+    let base = json!({
+        "metadata": metadata(),
+        "spec": {"schedule": "0 3 * * *", "jobTemplate": {"spec": {"template": template()}}},
+    });
+    Object::CronJob(serde_json::from_value(merged(base, patch)).unwrap())
+}
+
+/// The object with the order written to it, as our patch does.
+pub(crate) fn stamped(object: Object, order: &Order) -> Object {
+    let annotations = json!({STAMP: order.stamp.to_string()});
+    let container = json!([{"name": "app", "image": order.image.to_string()}]);
+    let template = json!({"metadata": {"annotations": annotations}, "spec": {"containers": container}});
+    let patch = json!({"metadata": {"annotations": annotations}, "spec": {"template": template}});
+    let deeper = json!({"metadata": {"annotations": annotations},
+                        "spec": {"jobTemplate": {"spec": {"template": template}}}});
+    match object {
+        Object::Deployment(object) => deployment(merged(serde_json::to_value(object).unwrap(), patch)),
+        Object::StatefulSet(object) => stateful_set(merged(serde_json::to_value(object).unwrap(), patch)),
+        Object::DaemonSet(object) => daemon_set(merged(serde_json::to_value(object).unwrap(), patch)),
+        Object::CronJob(object) => cron_job(merged(serde_json::to_value(object).unwrap(), deeper)),
+    }
+}

@@ -1,0 +1,229 @@
+//! What is wrong with a pod, in Kubernetes' own words and in a sentence that says what to do.
+
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod};
+use rollhook_core::{
+    deploy::Reason,
+    ports::{Trouble, TroubleKind},
+};
+
+use super::pods;
+use crate::error::shortened;
+
+/// The trouble to report of several pods: the one that says most, and of the pod first in the alphabet, so that it does
+/// not change from one look to the next.
+pub(crate) fn worst<'a>(pods: impl Iterator<Item = &'a Pod>) -> Option<Trouble> {
+    pods.filter_map(|pod| Some((of_pod(pod)?, pods::name(pod))))
+        .min_by_key(|(trouble, pod)| (trouble.kind, *pod))
+        .map(|(trouble, _)| trouble)
+}
+
+/// What is wrong with a pod, if anything.
+pub(crate) fn of_pod(pod: &Pod) -> Option<Trouble> {
+    pods::statuses(pod).find_map(|status| of_container(pods::name(pod), status)).or_else(|| unschedulable(pod))
+}
+
+fn of_container(pod: &str, status: &ContainerStatus) -> Option<Trouble> {
+    let (kind, reason, what) = waiting(status).or_else(|| stopped(status))?;
+    Some(Trouble {
+        kind,
+        reason: Reason::new(reason),
+        container: Some(status.name.clone()),
+        message: format!("container {} of pod {pod}: {what}", status.name),
+    })
+}
+
+fn waiting(status: &ContainerStatus) -> Option<(TroubleKind, &str, String)> {
+    let waiting = status.state.as_ref()?.waiting.as_ref()?;
+    let reason = waiting.reason.as_deref()?;
+    let said = waiting.message.as_deref().map_or_else(|| reason.to_owned(), shortened);
+    let image = &status.image;
+    Some(match reason {
+        // The two alternate while the kubelet tries again; one code for both.
+        "ErrImagePull" | "ImagePullBackOff" => (
+            TroubleKind::Image,
+            "ImagePullBackOff",
+            format!(
+                "the image {image} cannot be pulled ({said}): check that it was pushed, its name, and the pull secret"
+            ),
+        ),
+        "InvalidImageName"
+        | "ErrImageNeverPull"
+        | "ImageInspectError"
+        | "RegistryUnavailable"
+        | "SignatureValidationFailed" => (
+            TroubleKind::Image,
+            reason,
+            format!("the image {image} cannot be used ({said}): check its name and policy"),
+        ),
+        "CrashLoopBackOff" | "RunContainerError" | "StartError" | "PostStartHookError" => {
+            (TroubleKind::Crash, reason, crash(status, &said))
+        }
+        "CreateContainerConfigError" | "CreateContainerError" | "PreStartHookError" | "PreCreateHookError" => (
+            TroubleKind::Config,
+            reason,
+            format!("it cannot be made from its configuration ({said}): correct the workload or what it refers to"),
+        ),
+        _ => return None,
+    })
+}
+
+/// A container that failed and is about to be started again.
+fn stopped(status: &ContainerStatus) -> Option<(TroubleKind, &'static str, String)> {
+    let ended = status.state.as_ref()?.terminated.as_ref()?;
+    (ended.exit_code != 0 && status.restart_count > 0)
+        .then(|| (TroubleKind::Crash, "CrashLoopBackOff", crash(status, "it will be started again")))
+}
+
+fn crash(status: &ContainerStatus, said: &str) -> String {
+    let state = status.state.as_ref().and_then(|state| state.terminated.as_ref());
+    let last = status.last_state.as_ref().and_then(|state| state.terminated.as_ref());
+    match state.or(last) {
+        None => format!("it cannot be kept running ({said}): see its log"),
+        Some(ended) if ended.reason.as_deref() == Some("OOMKilled") => format!(
+            "it was killed for want of memory (OOMKilled) and restarted {} times: raise its memory limit, or let it use \
+             less",
+            status.restart_count
+        ),
+        Some(ended) => {
+            format!("it {}, {} restarts: see its log for why", ending(ended), status.restart_count)
+        }
+    }
+}
+
+fn ending(ended: &ContainerStateTerminated) -> String {
+    let message = ended.message.as_deref().map(|text| format!(", {}", shortened(text))).unwrap_or_default();
+    match (ended.signal, ended.reason.as_deref()) {
+        (Some(signal), _) if signal > 0 => format!("was ended by signal {signal}{message}"),
+        (_, Some(reason @ ("StartError" | "ContainerCannotRun"))) => format!("cannot be started ({reason}{message})"),
+        _ => format!("exited with code {}{message}", ended.exit_code),
+    }
+}
+
+fn unschedulable(pod: &Pod) -> Option<Trouble> {
+    let conditions = pod.status.as_ref()?.conditions.as_deref()?;
+    let condition = conditions.iter().find(|condition| {
+        condition.type_ == "PodScheduled"
+            && condition.status == "False"
+            && condition.reason.as_deref() == Some("Unschedulable")
+    })?;
+    let said = condition.message.as_deref().map_or_else(|| "no reason given".to_owned(), shortened);
+    Some(Trouble {
+        kind: TroubleKind::Unschedulable,
+        reason: Reason::new("Unschedulable"),
+        container: None,
+        message: format!(
+            "no node takes the pod {} ({said}): add nodes, or ask for less in its requests and node selectors",
+            pods::name(pod)
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(name: &str, status: Value) -> Pod {
+        serde_json::from_value(json!({"metadata": {"name": name}, "status": status})).unwrap()
+    }
+
+    fn container(state: Value, restarts: u32, last: Value) -> Value {
+        json!({"name": "app", "image": "r.example.com/api:v2", "imageID": "", "ready": false, "restartCount": restarts,
+               "state": state, "lastState": last})
+    }
+
+    fn of(state: Value, restarts: u32, last: Value) -> Option<(TroubleKind, String, String)> {
+        let pod = pod("api-1", json!({"containerStatuses": [container(state, restarts, last)]}));
+        of_pod(&pod).map(|trouble| {
+            assert_eq!(trouble.container.as_deref(), Some("app"));
+            (trouble.kind, trouble.reason.as_str().to_owned(), trouble.message)
+        })
+    }
+
+    #[test]
+    fn waiting_reasons_are_told_apart() {
+        let cases = [
+            ("ErrImagePull", TroubleKind::Image, "ImagePullBackOff"),
+            ("ImagePullBackOff", TroubleKind::Image, "ImagePullBackOff"),
+            ("InvalidImageName", TroubleKind::Image, "InvalidImageName"),
+            ("ErrImageNeverPull", TroubleKind::Image, "ErrImageNeverPull"),
+            ("CrashLoopBackOff", TroubleKind::Crash, "CrashLoopBackOff"),
+            ("RunContainerError", TroubleKind::Crash, "RunContainerError"),
+            ("CreateContainerConfigError", TroubleKind::Config, "CreateContainerConfigError"),
+            ("CreateContainerError", TroubleKind::Config, "CreateContainerError"),
+        ];
+        for (reason, kind, code) in cases {
+            let (found, found_code, message) =
+                of(json!({"waiting": {"reason": reason, "message": "as it is"}}), 0, json!({})).unwrap();
+            assert_eq!((found, found_code.as_str()), (kind, code));
+            assert!(message.contains("container app of pod api-1: "), "{message}");
+        }
+        for reason in ["ContainerCreating", "PodInitializing"] {
+            assert_eq!(of(json!({"waiting": {"reason": reason}}), 0, json!({})), None);
+        }
+        assert_eq!(of(json!({"waiting": {}}), 0, json!({})), None);
+        assert_eq!(of(json!({"running": {}}), 4, json!({})), None);
+    }
+
+    #[test]
+    fn a_crash_says_how_it_ended() {
+        let back_off = json!({"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s"}});
+        let cases = [
+            (json!({"terminated": {"exitCode": 3, "reason": "Error"}}), "it exited with code 3, 5 restarts"),
+            (json!({"terminated": {"exitCode": 0, "reason": "Completed"}}), "it exited with code 0, 5 restarts"),
+            (json!({"terminated": {"exitCode": 137, "reason": "OOMKilled"}}), "for want of memory (OOMKilled)"),
+            (json!({"terminated": {"exitCode": 139, "signal": 11}}), "it was ended by signal 11"),
+            (
+                json!({"terminated": {"exitCode": 128, "reason": "StartError", "message": "exec: \"run\": not found"}}),
+                "it cannot be started (StartError, exec: \"run\": not found)",
+            ),
+            (json!({}), "it cannot be kept running (back-off 40s)"),
+        ];
+        for (last, expected) in cases {
+            let (_, _, message) = of(back_off.clone(), 5, last).unwrap();
+            assert!(message.contains(expected), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_container_that_just_failed_again_is_a_crash() {
+        let failed = json!({"terminated": {"exitCode": 1, "reason": "Error"}});
+        let (kind, reason, _) = of(failed.clone(), 1, json!({})).unwrap();
+        assert_eq!((kind, reason.as_str()), (TroubleKind::Crash, "CrashLoopBackOff"));
+        assert_eq!(of(failed, 0, json!({})), None);
+        assert_eq!(of(json!({"terminated": {"exitCode": 0}}), 1, json!({})), None);
+    }
+
+    #[test]
+    fn init_containers_count() {
+        let back_off = json!({"waiting": {"reason": "CrashLoopBackOff"}});
+        let mut init = container(back_off, 2, json!({"terminated": {"exitCode": 1}}));
+        init["name"] = json!("migrate");
+        let waits = container(json!({"waiting": {"reason": "PodInitializing"}}), 0, json!({}));
+        let pod = pod("api-1", json!({"initContainerStatuses": [init], "containerStatuses": [waits]}));
+        assert_eq!(of_pod(&pod).unwrap().container.as_deref(), Some("migrate"));
+    }
+
+    #[test]
+    fn a_pod_that_no_node_takes() {
+        let condition = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+                               "message": "0/2 nodes are available: 2 Insufficient cpu."});
+        let trouble = of_pod(&pod("api-1", json!({"conditions": [condition]}))).unwrap();
+        assert_eq!((trouble.kind, trouble.reason.as_str()), (TroubleKind::Unschedulable, "Unschedulable"));
+        assert!(trouble.message.contains("2 Insufficient cpu"), "{}", trouble.message);
+        let gated = json!({"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"});
+        assert_eq!(of_pod(&pod("api-1", json!({"conditions": [gated]}))), None);
+    }
+
+    #[test]
+    fn the_report_does_not_depend_on_the_order_of_pods() {
+        let pull =
+            json!({"containerStatuses": [container(json!({"waiting": {"reason": "ErrImagePull"}}), 0, json!({}))]});
+        let nowhere = json!({"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]});
+        let pods = [pod("a", nowhere), pod("c", pull.clone()), pod("b", pull)];
+        let first = worst(pods.iter()).unwrap();
+        assert_eq!(worst(pods.iter().rev()).unwrap(), first);
+        assert!(first.message.contains("pod b"), "{}", first.message);
+    }
+}
