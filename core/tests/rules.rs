@@ -1,5 +1,7 @@
 //! The rules of deploying, each as a scenario on the whole engine under simulated time.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on ends")]
+
 mod world;
 
 use std::time::Duration;

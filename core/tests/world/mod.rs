@@ -2,6 +2,7 @@
 //! can.
 
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on ends")]
 
 use std::{
     collections::BTreeMap,
