@@ -2,13 +2,15 @@
 //!
 //! A backend runs the suites by saying how it is started empty:
 //!
-//! ```ignore
+//! ```text
 //! rollhook_conformance::stores!(block_on, Fresh::store().await);
 //! ```
 //!
 //! where `Fresh` is the backend's [`Stores`], and `block_on` drives a future to its end on whatever runtime the backend
 //! wants; [`block_on`] is one for backends that want none. Every case becomes a `#[test]` of its own, such as
 //! `history::admit_full`, on a store of its own.
+//!
+//! Drivers of clusters run [`rollouts!`] in the same way, with a [`Clusters`].
 //!
 //! What a backend cannot do to itself, such as setting back its clock, it says with a [`Lack`]: a case that needs it is
 //! reported as skipped, and never passes silently.
@@ -19,14 +21,17 @@
 
 pub mod apps;
 pub mod history;
+pub mod rollouts;
 pub mod samples;
 pub mod tokens;
 
+mod clusters;
 mod executor;
 mod macros;
 mod report;
 mod stores;
 
+pub use clusters::{Clusters, Sample};
 pub use executor::block_on;
 pub use report::{Can, Lack, report};
 pub use stores::{Handles, Stores};

@@ -55,7 +55,31 @@ macro_rules! stores {
     };
 }
 
-/// Stamps the named cases of one suite; [`stores!`] names them all.
+/// Stamps the cases of `Rollouts`, each on a workload of its own.
+///
+/// The arguments are those of [`stores!`], but that the expression is of type [`Can`](crate::Can) of a
+/// [`Clusters`](crate::Clusters).
+#[macro_export]
+macro_rules! rollouts {
+    ($block_on:expr, $fresh:expr $(,)?) => {
+        $crate::cases! { $block_on, $fresh, rollouts:
+            apply_then_observe_complete,
+            apply_is_idempotent,
+            apply_older_is_refused,
+            apply_foreign_stamp_is_refused,
+            apply_same_image_rolls_again,
+            apply_missing_is_created_or_refused,
+            observe_old_is_not_new,
+            observe_failing_image_is_trouble,
+            observe_crash_is_trouble,
+            adopt_changes_nothing,
+            inspect_unknown_is_none,
+            away_is_unavailable,
+        }
+    };
+}
+
+/// Stamps the named cases of one suite; [`stores!`] and [`rollouts!`] name them all.
 #[macro_export]
 macro_rules! cases {
     ($block_on:expr, $fresh:expr, $suite:ident: $($case:ident),+ $(,)?) => {
