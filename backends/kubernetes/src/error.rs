@@ -9,18 +9,18 @@ use rollhook_core::Error;
 
 /// The failure as the ports tell it.
 pub(crate) fn classify(error: KubeError) -> Error {
-    match error {
-        KubeError::Api(status) => of_status(status),
-        KubeError::SerdeError(_) | KubeError::FromUtf8(_) => {
-            Error::corrupt("the API server's answer cannot be read", error)
-        }
-        KubeError::BuildRequest(_) | KubeError::HttpError(_) => {
-            Error::Invalid { what: "no request can be made of this".to_owned(), cause: Some(error.into()) }
-        }
-        // Whatever is left lies between us and the API server: the network, TLS, a credential helper that failed.
-        // New kinds of failure belong here too, as it is the answer that loses nothing.
-        _ => Error::unavailable("the cluster's API server cannot be reached", error),
+    if let KubeError::Api(status) = error {
+        return of_status(status);
     }
+    if matches!(error, KubeError::SerdeError(_) | KubeError::FromUtf8(_)) {
+        return Error::corrupt("the API server's answer cannot be read", error);
+    }
+    if matches!(error, KubeError::BuildRequest(_) | KubeError::HttpError(_)) {
+        return Error::Invalid { what: "no request can be made of this".to_owned(), cause: Some(error.into()) };
+    }
+    // Whatever is left lies between us and the API server: the network, TLS, a credential helper that failed. A new kind
+    // of failure belongs here too, as this is the answer that loses nothing.
+    Error::unavailable("the cluster's API server cannot be reached", error)
 }
 
 /// The cluster's own sentence, where it refused what was sent and would refuse it again.

@@ -23,8 +23,10 @@
 mod apply;
 mod client;
 mod error;
+mod evidence;
 mod observe;
 mod rules;
+mod watch;
 
 use std::time::Duration;
 
@@ -36,7 +38,7 @@ use rollhook_core::{
     ports::{Applied, Found, Observation, Order, Rollouts, Trouble},
 };
 
-use crate::client::Cluster;
+use crate::{client::Cluster, watch::Watches};
 
 /// How long a call may take, with all that it sends.
 const CALL: Duration = Duration::from_secs(9);
@@ -44,6 +46,7 @@ const CALL: Duration = Duration::from_secs(9);
 /// A Kubernetes cluster, as rollhook rolls out to it.
 pub struct KubernetesCluster {
     cluster: Cluster,
+    watches: Watches,
 }
 
 impl KubernetesCluster {
@@ -52,7 +55,7 @@ impl KubernetesCluster {
     /// # Errors
     /// `Invalid` where there is no configuration, or one that cannot be used.
     pub async fn connect() -> Result<Self> {
-        Ok(Self { cluster: Cluster::connect().await? })
+        Ok(Self { cluster: Cluster::connect().await?, watches: Watches::default() })
     }
 
     /// Connects by a given configuration, whose own retries are switched off.
@@ -60,7 +63,7 @@ impl KubernetesCluster {
     /// # Errors
     /// `Invalid` where it cannot be used.
     pub fn with_config(config: kube::Config) -> Result<Self> {
-        Ok(Self { cluster: Cluster::with(config)? })
+        Ok(Self { cluster: Cluster::with(config)?, watches: Watches::default() })
     }
 }
 
@@ -86,11 +89,11 @@ impl Rollouts for KubernetesCluster {
         bounded(observe::observe(&self.cluster, order)).await
     }
 
-    async fn changed(&self, _order: &Order) {
-        std::future::pending::<()>().await;
+    async fn changed(&self, order: &Order) {
+        self.watches.changed(&self.cluster, order).await;
     }
 
-    async fn evidence(&self, _order: &Order, _trouble: Option<&Trouble>) -> Result<Evidence> {
-        Ok(Evidence::default())
+    async fn evidence(&self, order: &Order, trouble: Option<&Trouble>) -> Result<Evidence> {
+        bounded(evidence::evidence(&self.cluster, order, trouble)).await
     }
 }

@@ -56,12 +56,8 @@ pub(crate) fn of(order: &Order, object: &Object, pods: &[Pod]) -> Observation {
 /// Whether it is over by the controller's counts and by what the pods say, which is known earlier when one falls back.
 fn is_done(object: &Object, standing: &Standing, facts: &Facts) -> bool {
     let ready = i32::try_from(facts.ready).unwrap_or(i32::MAX) >= standing.wanted;
-    let old_gone = match object {
-        Object::Deployment(_) | Object::CronJob(_) => true,
-        // A StatefulSet's partition keeps old pods on purpose, and its counts cover the rest.
-        Object::StatefulSet(_) => true,
-        Object::DaemonSet(_) => facts.old == 0,
-    };
+    // The others' counts cover it, and a StatefulSet's partition keeps old pods on purpose.
+    let old_gone = !matches!(object, Object::DaemonSet(_)) || facts.old == 0;
     standing.done && ready && old_gone
 }
 

@@ -42,16 +42,15 @@ pub(crate) fn merged(mut value: Value, patch: Value) -> Value {
 }
 
 fn merge(value: &mut Value, patch: Value) {
-    match patch {
-        Value::Object(patch) => {
-            if !value.is_object() {
-                *value = json!({});
-            }
-            for (key, part) in patch {
-                merge(&mut value[key.as_str()], part);
-            }
-        }
-        other => *value = other,
+    let Value::Object(patch) = patch else {
+        *value = patch;
+        return;
+    };
+    if !value.is_object() {
+        *value = json!({});
+    }
+    for (key, part) in patch {
+        merge(&mut value[key.as_str()], part);
     }
 }
 

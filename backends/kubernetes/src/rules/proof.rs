@@ -1,0 +1,212 @@
+//! Which pod and container is the evidence of a failure, and how its state, events and log are told in lines.
+
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Event, Pod};
+use rollhook_core::ports::{Order, Trouble};
+
+use super::{pods, trouble};
+use crate::error::shortened;
+
+/// The most events that are kept.
+pub(crate) const EVENTS: usize = 10;
+/// The most log lines that are kept.
+pub(crate) const LOG_LINES: usize = 50;
+/// The longest line that is kept, in characters.
+const LINE: usize = 500;
+
+/// The pod of the order's revision that shows best what is wrong: one in the trouble that is reported, else one in any,
+/// else one that restarted, else one that is not ready.
+pub(crate) fn failing_pod<'a>(order: &Order, pods: &'a [Pod], reported: Option<&Trouble>) -> Option<&'a Pod> {
+    let rank = |pod: &Pod| {
+        let found = trouble::of_pod(pod);
+        let same = found.is_some()
+            && found.as_ref().map(|found| (&found.reason, &found.container))
+                == reported.map(|reported| (&reported.reason, &reported.container));
+        let going = pod.metadata.deletion_timestamp.is_some();
+        (!same, found.is_none(), pods::restarts(pod) == 0, pods::is_ready(pod), going)
+    };
+    let new = pods.iter().filter(|pod| pods::is_new(order, pod));
+    new.min_by_key(|pod| (rank(pod), pods::name(pod).to_owned()))
+}
+
+/// The container of the pod that shows best what is wrong.
+pub(crate) fn failing_container<'a>(pod: &'a Pod, reported: Option<&Trouble>) -> Option<&'a ContainerStatus> {
+    let found = trouble::of_pod(pod).and_then(|trouble| trouble.container);
+    let reported = reported.and_then(|trouble| trouble.container.as_ref());
+    let named = |name: &String| pods::statuses(pod).find(|status| status.name == *name);
+    reported.and_then(named).or_else(|| found.as_ref().and_then(named)).or_else(|| {
+        pods::statuses(pod)
+            .filter(|status| !is_done(status))
+            .min_by_key(|status| (status.restart_count == 0, status.ready))
+    })
+}
+
+/// Whether an init container has done its work.
+fn is_done(status: &ContainerStatus) -> bool {
+    let ended = status.state.as_ref().and_then(|state| state.terminated.as_ref());
+    ended.is_some_and(|ended| ended.exit_code == 0)
+}
+
+/// Whether it has run before, so that the log to read is that of its run before this one.
+pub(crate) fn has_crashed(status: &ContainerStatus) -> bool {
+    let over = status.state.as_ref().is_some_and(|state| state.terminated.is_some());
+    let before = status.last_state.as_ref().is_some_and(|state| state.terminated.is_some());
+    before && !over
+}
+
+/// The container's state in a line; without a container, why the pod has none yet.
+pub(crate) fn state(pod: &Pod, status: Option<&ContainerStatus>) -> Option<String> {
+    let Some(status) = status else {
+        let phase = pod.status.as_ref()?.phase.as_deref().unwrap_or("Unknown");
+        let why = trouble::of_pod(pod).map(|trouble| format!(": {}", trouble.message)).unwrap_or_default();
+        return Some(line(&format!("pod {phase}{why}")));
+    };
+    let now = status.state.as_ref()?;
+    let last = status.last_state.as_ref().and_then(|state| state.terminated.as_ref());
+    let before = last.map(|last| format!("; before that {}", terminated(last))).unwrap_or_default();
+    let restarts = match status.restart_count {
+        0 => String::new(),
+        count => format!("; {count} restarts"),
+    };
+    let told = if let Some(waiting) = &now.waiting {
+        let reason = waiting.reason.as_deref().unwrap_or("no reason given");
+        let message = waiting.message.as_deref().map(|text| format!(" ({})", shortened(text))).unwrap_or_default();
+        format!("waiting: {reason}{message}")
+    } else if let Some(ended) = &now.terminated {
+        terminated(ended)
+    } else if status.ready {
+        "running and ready".to_owned()
+    } else {
+        "running, not ready".to_owned()
+    };
+    Some(line(&format!("{told}{before}{restarts}")))
+}
+
+fn terminated(ended: &ContainerStateTerminated) -> String {
+    let reason = ended.reason.as_deref().filter(|reason| *reason != "Error");
+    let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
+    let message = ended.message.as_deref().map(|text| format!(" {}", shortened(text))).unwrap_or_default();
+    format!("terminated: exit code {}{reason}{message}", ended.exit_code)
+}
+
+/// The last events, oldest first, a line each.
+pub(crate) fn event_lines(mut events: Vec<Event>) -> Vec<String> {
+    events.sort_by_cached_key(|event| {
+        let micro =
+            |time: &Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime>| time.as_ref().map(|t| t.0);
+        let series = event.series.as_ref().and_then(|series| micro(&series.last_observed_time));
+        let seconds = event.last_timestamp.as_ref().or(event.first_timestamp.as_ref()).map(|time| time.0);
+        series.max(seconds).max(micro(&event.event_time))
+    });
+    let skipped = events.len().saturating_sub(EVENTS);
+    events.into_iter().skip(skipped).map(|event| line(&event_line(&event))).collect()
+}
+
+fn event_line(event: &Event) -> String {
+    let count = event.series.as_ref().and_then(|series| series.count).or(event.count).unwrap_or(1);
+    let times = if count > 1 { format!(" (x{count})") } else { String::new() };
+    let type_ = event.type_.as_deref().unwrap_or("Normal");
+    let reason = event.reason.as_deref().unwrap_or_default();
+    format!("{type_} {reason}{times}: {}", event.message.as_deref().unwrap_or_default().trim())
+}
+
+/// The last lines of a log, oldest first.
+pub(crate) fn log_lines(text: &str) -> Vec<String> {
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(LOG_LINES)..].iter().map(|text| line(text)).collect()
+}
+
+fn line(text: &str) -> String {
+    text.chars().map(|character| if character == '\n' { ' ' } else { character }).take(LINE).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::rules::{object::STAMP, samples};
+
+    fn container(name: &str, ready: bool, restarts: u32, state: Value, last: Value) -> Value {
+        json!({"name": name, "image": "api:1", "imageID": "", "ready": ready, "restartCount": restarts, "state": state,
+               "lastState": last})
+    }
+
+    fn pod(name: &str, revision: u64, containers: Value) -> Pod {
+        serde_json::from_value(json!({
+            "metadata": {"name": name, "annotations": {STAMP: samples::order(revision).stamp.to_string()}},
+            "status": {"phase": "Running", "containerStatuses": containers},
+        }))
+        .unwrap()
+    }
+
+    fn crashed() -> Value {
+        container(
+            "app",
+            false,
+            3,
+            json!({"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s"}}),
+            json!({"terminated": {"exitCode": 1, "reason": "Error"}}),
+        )
+    }
+
+    #[test]
+    fn the_pod_in_the_reported_trouble_is_the_evidence() {
+        let pull = container("app", false, 0, json!({"waiting": {"reason": "ErrImagePull"}}), json!({}));
+        let fine = container("app", true, 0, json!({"running": {}}), json!({}));
+        let pods = [
+            pod("old", 4, json!([crashed()])),
+            pod("fine", 5, json!([fine])),
+            pod("pull", 5, json!([pull])),
+            pod("crash", 5, json!([crashed()])),
+        ];
+        let order = samples::order(5);
+        let reported = trouble::of_pod(&pods[2]);
+        assert_eq!(pods::name(failing_pod(&order, &pods, reported.as_ref()).unwrap()), "pull");
+        assert_eq!(pods::name(failing_pod(&order, &pods, None).unwrap()), "crash");
+        assert!(failing_pod(&samples::order(6), &pods, None).is_none());
+    }
+
+    #[test]
+    fn the_failing_container_is_named() {
+        let fine = container("proxy", true, 0, json!({"running": {}}), json!({}));
+        let pod = pod("api-1", 5, json!([fine, crashed()]));
+        let found = failing_container(&pod, None).unwrap();
+        assert_eq!(found.name, "app");
+        assert!(has_crashed(found));
+        assert_eq!(
+            state(&pod, Some(found)).unwrap(),
+            "waiting: CrashLoopBackOff (back-off 40s); before that terminated: exit code 1; 3 restarts"
+        );
+    }
+
+    #[test]
+    fn a_pod_without_containers_tells_its_phase() {
+        let pod = pod("api-1", 5, json!([]));
+        assert_eq!(state(&pod, failing_container(&pod, None)).as_deref(), Some("pod Running"));
+    }
+
+    #[test]
+    fn events_are_sorted_counted_and_bounded() {
+        let event = |second: usize, count: i32| -> Event {
+            serde_json::from_value(json!({
+                "metadata": {}, "involvedObject": {}, "type": "Warning", "reason": "Failed", "count": count,
+                "message": format!("no {second}\nreally"), "lastTimestamp": format!("2026-01-01T00:00:{second:02}Z"),
+            }))
+            .unwrap()
+        };
+        let lines = event_lines((0..30).rev().map(|second| event(second, second as i32)).collect());
+        assert_eq!(lines.len(), EVENTS);
+        assert_eq!(lines.last().unwrap(), "Warning Failed (x29): no 29 really");
+        assert!(lines[0].contains("no 20"));
+    }
+
+    #[test]
+    fn a_log_is_cut_to_its_last_lines() {
+        let text: String = (0..200).map(|at| format!("{at} {}\n", "x".repeat(1000))).collect();
+        let lines = log_lines(&text);
+        assert_eq!(lines.len(), LOG_LINES);
+        assert!(lines[0].starts_with("150 ") && lines[49].starts_with("199 "));
+        assert!(lines.iter().all(|line| line.chars().count() <= LINE));
+        assert!(log_lines("").is_empty());
+    }
+}
