@@ -15,23 +15,27 @@
 //! What a backend cannot do to itself, such as setting back its clock, it says with a [`Lack`]: a case that needs it is
 //! reported as skipped, and never passes silently.
 //!
-//! Beside the cases: [`samples`] of apps and deploys.
+//! Beside the cases: [`samples`] of apps and deploys; [`Faulty`], which makes any port fail where a test wants it to; and
+//! [`model`], which compares a store with a small model of it, over random calls.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a case fails as tests do, by panicking")]
 
 pub mod apps;
 pub mod history;
+pub mod model;
 pub mod rollouts;
 pub mod samples;
 pub mod tokens;
 
 mod clusters;
 mod executor;
+mod faulty;
 mod macros;
 mod report;
 mod stores;
 
 pub use clusters::{Clusters, Sample};
 pub use executor::block_on;
+pub use faulty::{Fault, Faulty, Plan};
 pub use report::{Can, Lack, report};
 pub use stores::{Handles, Stores};

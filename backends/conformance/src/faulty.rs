@@ -1,0 +1,181 @@
+//! Ports that fail where a test wants them to: before anything happened, or after, with the answer lost.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use futures_util::{
+    StreamExt, future,
+    stream::{self, BoxStream},
+};
+use rollhook_core::{
+    Error, Result,
+    app::{App, AppId, AppUid, WorkloadKind},
+    deploy::{Deploy, Evidence},
+    ports::{
+        Admission, Admitted, AppPage, Applied, Apps, Claim, Claimed, Clock, Found, History, Observation, Order, Page,
+        Record, Rollouts, Sealing, Tokens, Trouble, View, Wake, WebhookSecret,
+    },
+    token::Token,
+};
+
+/// What happens to one call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing.
+    #[default]
+    None,
+    /// It is `Unavailable`, and was not done.
+    Before,
+    /// It was done, if it could be, and its answer is lost: `Unavailable`.
+    Lost,
+    /// It is done after this time, like that of a process that was stopped for a while.
+    Slow(Duration),
+    /// It is done, and its answer takes this time.
+    Late(Duration),
+}
+
+/// Which fault a call meets, by the call's name, such as `history.admit`; asked once per call, in their order.
+pub type Plan = Arc<dyn Fn(&'static str) -> Fault + Send + Sync>;
+
+/// A port whose calls meet the faults of a plan.
+///
+/// Streams of hints and waiting for changes give no errors: for these a fault means silence for ever, which their
+/// contracts allow.
+pub struct Faulty<T: ?Sized> {
+    inner: Arc<T>,
+    clock: Arc<dyn Clock>,
+    plan: Plan,
+}
+
+impl<T: ?Sized> Faulty<T> {
+    /// The port under a plan; delays are slept on the clock.
+    pub fn new(inner: Arc<T>, clock: Arc<dyn Clock>, plan: Plan) -> Self {
+        Self { inner, clock, plan }
+    }
+
+    async fn call<R>(&self, name: &'static str, call: impl Future<Output = Result<R>> + Send) -> Result<R> {
+        match (self.plan)(name) {
+            Fault::None => call.await,
+            Fault::Before => Err(Error::unavailable(name, "a fault before the call")),
+            Fault::Lost => {
+                drop(call.await);
+                Err(Error::unavailable(name, "a fault after the call"))
+            }
+            Fault::Slow(time) => {
+                self.clock.sleep(time).await;
+                call.await
+            }
+            Fault::Late(time) => {
+                let answer = call.await;
+                self.clock.sleep(time).await;
+                answer
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl<T: Apps + ?Sized> Apps for Faulty<T> {
+    async fn create(&self, app: App) -> Result<App> {
+        self.call("apps.create", self.inner.create(app)).await
+    }
+
+    async fn find(&self, id: &AppId) -> Result<Option<App>> {
+        self.call("apps.find", self.inner.find(id)).await
+    }
+
+    async fn list(&self, page: AppPage) -> Result<Vec<App>> {
+        self.call("apps.list", self.inner.list(page)).await
+    }
+
+    async fn update(&self, app: App) -> Result<App> {
+        self.call("apps.update", self.inner.update(app)).await
+    }
+
+    async fn remove(&self, uid: AppUid) -> Result<()> {
+        self.call("apps.remove", self.inner.remove(uid)).await
+    }
+}
+
+#[async_trait]
+impl<T: Tokens + ?Sized> Tokens for Faulty<T> {
+    async fn put(&self, app: AppUid, token: &Token) -> Result<WebhookSecret> {
+        self.call("tokens.put", self.inner.put(app, token)).await
+    }
+
+    async fn find(&self, app: &AppId) -> Result<Option<WebhookSecret>> {
+        self.call("tokens.find", self.inner.find(app)).await
+    }
+
+    async fn remove(&self, app: AppUid) -> Result<()> {
+        self.call("tokens.remove", self.inner.remove(app)).await
+    }
+
+    async fn operator_hash(&self) -> Result<Option<[u8; 32]>> {
+        self.call("tokens.operator_hash", self.inner.operator_hash()).await
+    }
+
+    async fn set_operator_hash(&self, hash: [u8; 32]) -> Result<()> {
+        self.call("tokens.set_operator_hash", self.inner.set_operator_hash(hash)).await
+    }
+
+    fn sealing(&self) -> Sealing {
+        self.inner.sealing()
+    }
+}
+
+#[async_trait]
+impl<T: History + ?Sized> History for Faulty<T> {
+    async fn admit(&self, admission: Admission) -> Result<Admitted> {
+        self.call("history.admit", self.inner.admit(admission)).await
+    }
+
+    async fn record(&self, record: Record) -> Result<()> {
+        self.call("history.record", self.inner.record(record)).await
+    }
+
+    async fn view(&self, app: AppUid) -> Result<View> {
+        self.call("history.view", self.inner.view(app)).await
+    }
+
+    async fn page(&self, app: AppUid, page: Page) -> Result<Vec<Deploy>> {
+        self.call("history.page", self.inner.page(app, page)).await
+    }
+
+    async fn claim(&self, claim: Claim) -> Result<Claimed> {
+        self.call("history.claim", self.inner.claim(claim)).await
+    }
+
+    fn wakes(&self) -> BoxStream<'static, Wake> {
+        match (self.plan)("history.wakes") {
+            Fault::None | Fault::Slow(_) | Fault::Late(_) => self.inner.wakes(),
+            Fault::Before | Fault::Lost => stream::pending().boxed(),
+        }
+    }
+}
+
+#[async_trait]
+impl<T: Rollouts + ?Sized> Rollouts for Faulty<T> {
+    async fn inspect(&self, app: &AppId, kind: WorkloadKind, name: &str) -> Result<Option<Found>> {
+        self.call("rollouts.inspect", self.inner.inspect(app, kind, name)).await
+    }
+
+    async fn apply(&self, order: &Order) -> Result<Applied> {
+        self.call("rollouts.apply", self.inner.apply(order)).await
+    }
+
+    async fn observe(&self, order: &Order) -> Result<Observation> {
+        self.call("rollouts.observe", self.inner.observe(order)).await
+    }
+
+    async fn changed(&self, order: &Order) {
+        match (self.plan)("rollouts.changed") {
+            Fault::None | Fault::Slow(_) | Fault::Late(_) => self.inner.changed(order).await,
+            Fault::Before | Fault::Lost => future::pending().await,
+        }
+    }
+
+    async fn evidence(&self, order: &Order, trouble: Option<&Trouble>) -> Result<Evidence> {
+        self.call("rollouts.evidence", self.inner.evidence(order, trouble)).await
+    }
+}
