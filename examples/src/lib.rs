@@ -1,1 +1,0 @@
-//! rollhook embedded in other programs.

@@ -1,0 +1,38 @@
+//! Each example runs, ends by itself, and prints what its documentation promises.
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
+use std::process::Command;
+
+fn output(example: &str) -> String {
+    let output = Command::new(example).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn embed_deploys_restores_and_rolls_back() {
+    let expected = "\
+shop-test/api is registered; its webhook's token is 39 characters long
+
+CI deploys v2: revision 2, succeeded
+CI deploys v3: revision 3, failed
+  ProgressDeadlineExceeded: no new pod became ready
+  revision 4 has put that right
+alice rolls back: revision 5 returns to 1, succeeded
+
+#   IMAGE                         COMMIT   TRIGGER   ACTOR  STATUS
+5   registry.example.com/api:v1            rollback  alice  succeeded (current)
+4   registry.example.com/api:v2   v2abc    rollback  auto   succeeded
+3   registry.example.com/api:v3   v3abc    webhook   ci     failed
+2   registry.example.com/api:v2   v2abc    webhook   ci     succeeded
+1   registry.example.com/api:v1            manual    alice  succeeded
+";
+    assert_eq!(output(env!("CARGO_BIN_EXE_embed")), expected);
+}
+
+#[test]
+fn own_backend_goes_on_from_its_file() {
+    let told = output(env!("CARGO_BIN_EXE_own_backend"));
+    let expected = "  2  registry.example.com/api:v2  succeeded\n  1  registry.example.com/api:v1  succeeded\n";
+    assert!(told.ends_with(expected), "{told}");
+}
