@@ -16,7 +16,7 @@
 //! reported as skipped, and never passes silently.
 //!
 //! Beside the cases: [`samples`] of apps and deploys; [`Faulty`], which makes any port fail where a test wants it to; and
-//! [`model`], which compares a store with a small model of it, over random calls.
+//! [`mod@model`], which compares a store with a small model of it, over random calls.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a case fails as tests do, by panicking")]
 
