@@ -59,6 +59,10 @@ ON CONFLICT (app) DO UPDATE SET
 
 const PUT_APP: &str = "UPDATE apps SET guard = ?2, body = ?3 WHERE id = ?1";
 
+/// For a look at their plans.
+#[cfg(test)]
+pub(crate) const STATEMENTS: [&str; 7] = [HEADS, KEYS, ENTRIES, PUT_ENTRIES, PUT_KEYS, PUT_HEADS, PUT_APP];
+
 /// Reads all that the accepts and records of a batch decide on.
 pub(crate) async fn load(
     connection: &mut SqliteConnection,

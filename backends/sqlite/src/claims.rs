@@ -14,7 +14,7 @@ use crate::{
 
 /// Apps with work that this incarnation owns, and those that nobody alive owns; what it owns comes first, so that a
 /// newcomer displaces none. A claim that seems to last longer than its time was made before the clock was set back.
-const CANDIDATES: &str = "
+pub(crate) const CANDIDATES: &str = "
 SELECT a.uid, h.app, h.place, h.owner IS ?1 AS mine
 FROM heads h CROSS JOIN apps a ON a.id = h.app
 WHERE h.place IS NOT NULL AND (h.owner IS NULL OR h.owner = ?1 OR h.owner NOT IN (
@@ -22,6 +22,10 @@ WHERE h.place IS NOT NULL AND (h.owner IS NULL OR h.owner = ?1 OR h.owner NOT IN
 ORDER BY mine DESC, h.place LIMIT ?4";
 
 const TAKE: &str = "UPDATE heads SET owner = ?1 WHERE app IN (SELECT value FROM json_each(?2))";
+
+/// Names of processes that have long been gone, such as a deleted pod's.
+const FORGET: &str = "DELETE FROM replicas WHERE expires_at < ?1";
+const FORGET_AFTER_MILLIS: i64 = 24 * 3600 * 1000;
 
 const LIVE: &str = "
 INSERT INTO replicas (name, incarnation, ttl, expires_at) VALUES (?1, ?2, ?3, ?4)
@@ -99,6 +103,8 @@ pub(crate) async fn perform(connection: &mut SqliteConnection, claim: &Claim, pl
     if !plan.alive {
         let live = sqlx::query(LIVE).bind(&claim.replica.name).bind(incarnation).bind(plan.ttl);
         live.bind(plan.now.after(claim.ttl).as_millis()).execute(&mut *connection).await?;
+        let forget = sqlx::query(FORGET).bind(plan.now.as_millis() - FORGET_AFTER_MILLIS);
+        forget.execute(&mut *connection).await?;
     }
     if !plan.take.is_empty() {
         let take = sqlx::query(TAKE).bind(incarnation).bind(to_json(&plan.take)?);

@@ -43,6 +43,10 @@ FROM apps a CROSS JOIN deploys d INDEXED BY deploys_succeeded
     ON d.status = 3 AND d.id > a.id << 32 AND d.id < (a.id << 32) + ?2
 WHERE a.uid = ?1 ORDER BY d.id DESC LIMIT ?3";
 
+/// For a look at their plans.
+#[cfg(test)]
+pub(crate) const STATEMENTS: [&str; 3] = [VIEWS, PAGE, PAGE_SUCCEEDED];
+
 /// Stored text by revision.
 type Bodies = BTreeMap<Revision, Vec<u8>>;
 
