@@ -1,0 +1,161 @@
+//! Apps as people read them: the list, and one with its policy.
+
+use rollhook_api::{App, Hold, Policy};
+use rollhook_core::{
+    app::{HoldPolicy, OnFailure, Source},
+    text::escaped,
+    time::Timestamp,
+};
+
+use crate::{
+    history::{mark, short_image, tint, what},
+    table::{self, Cell, Column},
+    when,
+};
+
+/// The list as a table: what runs, since when, and what else is under way.
+pub(crate) fn table(apps: &[App], now: Timestamp, colour: bool) -> String {
+    let columns = [Column("APP", 0), Column("#", 2), Column("IMAGE", 0), Column("WHEN", 0)];
+    let rows: Vec<_> = apps.iter().map(|app| row(app, short_image, |time| when::ago(time, now))).collect();
+    table::render(&columns, &rows, colour)
+}
+
+/// The list with all columns.
+pub(crate) fn wide(apps: &[App], colour: bool) -> String {
+    let columns = [
+        Column("APP", 0),
+        Column("#", 2),
+        Column("IMAGE", 0),
+        Column("WHEN", 0),
+        Column("PROJECT", 0),
+        Column("ENVIRONMENT", 0),
+        Column("WORKLOAD", 0),
+        Column("HOLDS", 0),
+        Column("UID", 0),
+    ];
+    let rows: Vec<_> = apps
+        .iter()
+        .map(|app| {
+            let mut row = row(app, str::to_owned, when::absolute);
+            row.extend([
+                Cell::new(&app.project),
+                Cell::new(&app.environment),
+                Cell::new(format!("{}/{}", app.workload.kind, app.workload.name)),
+                Cell::new(app.holds.len().to_string()),
+                Cell::new(&app.uid),
+            ]);
+            row
+        })
+        .collect();
+    table::render(&columns, &rows, colour)
+}
+
+fn row(app: &App, image: fn(&str) -> String, when: impl Fn(Timestamp) -> String) -> Vec<Cell> {
+    let name = Cell::new(format!("{}/{}", app.namespace, app.app));
+    let marks = marks(app);
+    let marks = if marks.is_empty() { String::new() } else { format!("({})", marks.join("; ")) };
+    let tint = app.on_cluster.as_ref().and_then(tint);
+    match &app.current {
+        Some(current) => vec![
+            name,
+            Cell::new(current.revision.to_string()),
+            Cell::optional(current.image.as_deref().map(image)),
+            Cell::new(format!("{} {marks}", when(current.created_at)).trim_end()).tinted(tint),
+        ],
+        None => vec![name, Cell::new("-"), Cell::new("-"), Cell::new(format!("- {marks}").trim_end()).tinted(tint)],
+    }
+}
+
+/// What a person must know beside what runs.
+fn marks(app: &App) -> Vec<String> {
+    let mut marks = Vec::new();
+    if let Some(deploy) = app.on_cluster.as_ref().filter(|deploy| !deploy.current) {
+        marks.push(format!("{} {}", deploy.revision, mark(deploy).unwrap_or_default()));
+    }
+    let shown = app.on_cluster.as_ref().map(|deploy| deploy.revision);
+    let others = app.unfinished.iter().filter(|revision| Some(**revision) != shown).count();
+    if others > 0 {
+        marks.push(format!("{others} unfinished"));
+    }
+    marks
+}
+
+/// One app, a line each.
+pub(crate) fn details(app: &App, now: Timestamp) -> String {
+    let mut lines: Vec<(&str, String)> = vec![
+        ("App", format!("{}/{}", app.namespace, app.app)),
+        ("Project", app.project.clone()),
+        ("Environment", app.environment.clone()),
+        ("Workload", workload(app)),
+    ];
+    if let Source::Git(git) = &app.source {
+        lines.push(("Source", format!("{} branch {}, {} in {}", git.url, git.branch, git.dockerfile, git.context)));
+    }
+    lines.push(("Current", entry(app.current.as_ref(), now)));
+    if app.on_cluster.as_ref().is_some_and(|deploy| !deploy.current) {
+        lines.push(("On cluster", entry(app.on_cluster.as_ref(), now)));
+    }
+    if !app.unfinished.is_empty() {
+        let unfinished: Vec<_> = app.unfinished.iter().map(ToString::to_string).collect();
+        lines.push(("Unfinished", unfinished.join(", ")));
+    }
+    lines.extend(app.holds.iter().map(|hold| ("Held", held(hold))));
+    lines.extend(policy(&app.policy));
+    lines.push(("Registered", when::absolute(app.created_at)));
+    lines.push(("Uid", app.uid.clone()));
+    listed(&lines)
+}
+
+/// The policy alone, a line each.
+pub(crate) fn policy_lines(shown: &Policy) -> String {
+    listed(&policy(shown))
+}
+
+fn listed(lines: &[(&str, String)]) -> String {
+    lines.iter().map(|(name, value)| format!("{name:18}{}\n", escaped(value))).collect()
+}
+
+fn workload(app: &App) -> String {
+    let workload = &app.workload;
+    let plural = if workload.containers.len() == 1 { "" } else { "s" };
+    format!("{}/{}, container{plural} {}", workload.kind, workload.name, workload.containers.join(", "))
+}
+
+fn entry(deploy: Option<&rollhook_api::Deploy>, now: Timestamp) -> String {
+    let Some(deploy) = deploy else { return "none".to_owned() };
+    let mark = match mark(deploy) {
+        Some(mark) if !deploy.current => format!(" ({mark})"),
+        Some(_) | None => String::new(),
+    };
+    format!("revision {}, {}, {}{mark}", deploy.revision, what(deploy), when::ago(deploy.created_at, now))
+}
+
+fn held(hold: &Hold) -> String {
+    let image = hold.image.as_deref().map(short_image);
+    let what = image.as_deref().or(hold.commit.as_deref()).unwrap_or("nothing");
+    format!("{what}, since rollback {}", hold.by)
+}
+
+/// The policy by the names of its flags.
+fn policy(policy: &Policy) -> Vec<(&'static str, String)> {
+    let on_failure = match policy.on_failure {
+        OnFailure::Restore => "restore",
+        OnFailure::Leave => "leave",
+    };
+    let hold = match policy.hold {
+        HoldPolicy::Automatic => "automatic",
+        HoldPolicy::All => "all",
+    };
+    let repositories = if policy.repositories.is_empty() { "any".to_owned() } else { policy.repositories.join(", ") };
+    vec![
+        ("on-failure", on_failure.to_owned()),
+        ("hold", hold.to_owned()),
+        ("settle", policy.settle.clone()),
+        ("rollout-deadline", policy.rollout_deadline.clone()),
+        ("build-deadline", policy.build_deadline.clone()),
+        ("repository", repositories),
+    ]
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

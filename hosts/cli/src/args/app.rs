@@ -1,0 +1,281 @@
+//! `rollhook app …`.
+
+use clap::{Args, Subcommand, ValueEnum};
+use rollhook_api::PolicyPatch;
+use rollhook_core::{
+    app::{AppName, Environment, Project},
+    deploy::{Commit, Revision},
+    image::ImageRef,
+};
+
+use super::value::{KeyValue, Names, WorkloadName, duration};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AppCommand {
+    /// The app's webhook: enable, status, disable
+    #[command(subcommand)]
+    Webhook(Webhook),
+    /// Show what was deployed, newest first
+    History(History),
+    /// Return to an earlier revision
+    Rollback(Rollback),
+    /// Register an app
+    Create(Box<Create>),
+    /// List the apps
+    List(List),
+    /// Show an app
+    Show(Target),
+    /// Change an app's policy
+    Set(Set),
+    /// Deploy an image
+    Deploy(Deploy),
+    /// End an unfinished deploy
+    Cancel(Cancel),
+    /// Deploy what another environment runs
+    Promote(Promote),
+    /// Let automation deploy again what was rolled back from
+    ReleaseHold(Target),
+    /// Remove an app with its token and history; its workload stays as it is
+    Delete(Delete),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Webhook {
+    /// Make a new token, and print it with the URL and CI snippets; the old token is refused from then on
+    Enable(Target),
+    /// Show the URL and the token
+    Status(Target),
+    /// Close the webhook
+    Disable(Target),
+}
+
+/// Which app is meant.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Target {
+    /// The app's name
+    #[arg(value_name = "APP")]
+    app: AppName,
+    /// The app's project
+    #[arg(long, env = "ROLLHOOK_PROJECT", hide_env_values = true)]
+    project: Project,
+    /// The project's environment
+    #[arg(long, env = "ROLLHOOK_ENVIRONMENT", hide_env_values = true)]
+    environment: Environment,
+}
+
+impl Target {
+    pub(crate) fn names(&self) -> Names {
+        Names { project: self.project.clone(), environment: self.environment.clone(), app: self.app.clone() }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct History {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// At most this many deploys
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) limit: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Rollback {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// Return to this revision; default: the last good version before what is on the cluster
+    #[arg(long, value_name = "N")]
+    pub(crate) revision: Option<Revision>,
+    /// Do not ask before returning to a revision that never succeeded
+    #[arg(long)]
+    pub(crate) yes: bool,
+    #[command(flatten)]
+    pub(crate) wait: Wait,
+}
+
+/// Whether the command lasts as long as the deploy.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Wait {
+    /// Wait until the deploy has ended, and fail unless it succeeded (without a server: always so)
+    #[arg(long)]
+    pub(crate) wait: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Create {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// What a deploy changes; default: the Deployment named like the app
+    #[arg(long, value_name = "KIND[/NAME]")]
+    pub(crate) workload: Option<WorkloadName>,
+    /// The container to change; repeatable; default: the one named like the app, or the only one
+    #[arg(long = "container", value_name = "NAME")]
+    pub(crate) containers: Vec<String>,
+    /// Overwrite the stamp that another registration left on the workload
+    #[arg(long)]
+    pub(crate) take_over: bool,
+    #[command(flatten)]
+    pub(crate) template: Template,
+    #[command(flatten)]
+    pub(crate) policy: PolicyFlags,
+    #[command(flatten)]
+    pub(crate) wait: Wait,
+}
+
+/// How a workload is made that does not exist yet.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Where the workload does not exist yet")]
+pub(crate) struct Template {
+    /// The image to start with
+    #[arg(long)]
+    pub(crate) image: Option<ImageRef>,
+    /// Number of pods
+    #[arg(long, value_name = "N")]
+    pub(crate) replicas: Option<u32>,
+    /// The container's port; with one, a Service is made too
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) port: Option<u16>,
+    /// An environment variable of the container; repeatable
+    #[arg(long = "env", value_name = "NAME=VALUE")]
+    pub(crate) env: Vec<KeyValue>,
+    /// Name of the Secret that the image is pulled with
+    #[arg(long, value_name = "SECRET")]
+    pub(crate) pull_secret: Option<String>,
+    /// Path of the HTTP readiness probe on --port
+    #[arg(long, value_name = "PATH")]
+    pub(crate) readiness_path: Option<String>,
+}
+
+/// An app's policy, each flag by the policy's name.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Policy")]
+pub(crate) struct PolicyFlags {
+    /// After a failed rollout: roll out the current image again, or leave everything as it is
+    #[arg(long, value_enum)]
+    on_failure: Option<OnFailureWord>,
+    /// What is refused an image that was rolled back from: automatic triggers, or CI's calls as well
+    #[arg(long, value_enum)]
+    hold: Option<HoldWord>,
+    /// How long new pods must stay ready before a deploy counts as succeeded, such as 10s
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    settle: Option<String>,
+    /// How long a rollout may take, such as 10m
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    rollout_deadline: Option<String>,
+    /// How long a build may take, such as 30m
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    build_deadline: Option<String>,
+    /// A repository that the webhook may deploy from, or PATH/* for all below a path; repeatable, or comma-separated;
+    /// empty for any
+    #[arg(long = "repository", alias = "repositories", value_name = "REPOSITORY", value_delimiter = ',')]
+    repositories: Option<Vec<String>>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum OnFailureWord {
+    Restore,
+    Leave,
+}
+
+impl OnFailureWord {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Restore => "restore",
+            Self::Leave => "leave",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum HoldWord {
+    Automatic,
+    All,
+}
+
+impl HoldWord {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Automatic => "automatic",
+            Self::All => "all",
+        }
+    }
+}
+
+impl PolicyFlags {
+    /// The change that the flags ask for.
+    pub(crate) fn patch(&self) -> PolicyPatch {
+        let given = |entries: &Vec<String>| entries.iter().filter(|entry| !entry.is_empty()).cloned().collect();
+        PolicyPatch {
+            on_failure: self.on_failure.map(|word| word.as_str().to_owned()),
+            hold: self.hold.map(|word| word.as_str().to_owned()),
+            settle: self.settle.clone(),
+            rollout_deadline: self.rollout_deadline.clone(),
+            build_deadline: self.build_deadline.clone(),
+            // One empty entry is how a command line says "none".
+            repositories: self.repositories.as_ref().map(given),
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    /// Only apps of this project
+    #[arg(long, env = "ROLLHOOK_PROJECT", hide_env_values = true)]
+    pub(crate) project: Option<Project>,
+    /// Only apps of this environment
+    #[arg(long, env = "ROLLHOOK_ENVIRONMENT", hide_env_values = true)]
+    pub(crate) environment: Option<Environment>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Set {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    #[command(flatten)]
+    pub(crate) policy: PolicyFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Deploy {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// The image, with a tag or a digest
+    #[arg(long)]
+    pub(crate) image: ImageRef,
+    /// The commit that the image was built from, for the history
+    #[arg(long)]
+    pub(crate) commit: Option<Commit>,
+    #[command(flatten)]
+    pub(crate) wait: Wait,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Cancel {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// The revision to end
+    #[arg(long, value_name = "N")]
+    pub(crate) revision: Revision,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Promote {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// The project to promote from; default: the same project
+    #[arg(long, value_name = "PROJECT")]
+    pub(crate) from_project: Option<Project>,
+    /// The environment to promote from
+    #[arg(long, value_name = "ENVIRONMENT")]
+    pub(crate) from_environment: Environment,
+    #[command(flatten)]
+    pub(crate) wait: Wait,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Delete {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// Do not ask
+    #[arg(long)]
+    pub(crate) yes: bool,
+}

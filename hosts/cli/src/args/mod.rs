@@ -1,0 +1,113 @@
+//! The words of the command line; every flag that configures is an environment variable too, except secrets, which are
+//! never a flag's value.
+
+mod app;
+mod value;
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub(crate) use app::{AppCommand, Create, Deploy, List, Promote, Rollback, Webhook};
+pub(crate) use value::Names;
+
+/// What stands below every help text.
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    done; with --wait, the deploy succeeded
+  1    refused, or failed for another reason
+  2    the command line is not right
+  3    the deploy ended without success
+  4    not authorised
+  5    the server or the store cannot be reached
+  6    needs a confirmation that was not given (see --yes)
+  130  interrupted; what was accepted stays accepted";
+
+/// Deploys images to apps, shows what was deployed, and rolls back.
+///
+/// With --server, it talks to a rollhook server. Without, it works on the store and the cluster itself, and drives each
+/// deploy to its end.
+#[derive(Debug, Parser)]
+#[command(name = "rollhook", version, propagate_version = true, after_help = EXIT_CODES, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+
+    /// How data is printed
+    #[arg(short, long, global = true, value_enum, default_value_t = Format::Table, value_name = "FORMAT")]
+    pub(crate) output: Format,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Where the apps are.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Where the apps are")]
+pub(crate) struct Connection {
+    /// URL of the rollhook server
+    ///
+    /// The management token comes from ROLLHOOK_TOKEN, or from the file that ROLLHOOK_TOKEN_FILE names.
+    #[arg(long, global = true, env = "ROLLHOOK_SERVER", hide_env_values = true, value_name = "URL")]
+    pub(crate) server: Option<String>,
+
+    /// Without a server: the store (sqlite:FILE, postgres://…, kubernetes)
+    ///
+    /// Default: SQLite in the XDG data directory.
+    #[arg(long, global = true, env = "ROLLHOOK_STORE", hide_env_values = true, value_name = "STORE")]
+    pub(crate) store: Option<String>,
+
+    /// Without a server: what rolls out (simulated, kubernetes); default: simulated, which deploys nowhere
+    #[arg(long, global = true, env = "ROLLHOOK_DRIVER", hide_env_values = true, value_name = "DRIVER")]
+    pub(crate) driver: Option<String>,
+
+    /// Without a server: the directory of the keys that seal tokens
+    #[arg(long, global = true, env = "ROLLHOOK_KEY_DIR", hide_env_values = true, value_name = "DIR")]
+    pub(crate) key_dir: Option<PathBuf>,
+
+    /// Without a server: where the server that shares the store is reached, for webhook URLs
+    #[arg(
+        long,
+        global = true,
+        env = "ROLLHOOK_BASE_URL",
+        hide_env_values = true,
+        value_name = "URL",
+        default_value = "http://127.0.0.1:8080"
+    )]
+    pub(crate) base_url: String,
+}
+
+/// How data is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    Table,
+    /// For people, with all columns.
+    Wide,
+    /// One JSON document.
+    Json,
+    /// One YAML document.
+    Yaml,
+}
+
+impl Format {
+    /// Whether a program reads it.
+    pub(crate) const fn is_document(self) -> bool {
+        matches!(self, Self::Json | Self::Yaml)
+    }
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Apps, their webhooks, deploys and rollbacks
+    #[command(subcommand)]
+    App(AppCommand),
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+}
+
+#[cfg(test)]
+mod tests;

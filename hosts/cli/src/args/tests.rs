@@ -1,0 +1,86 @@
+use clap::CommandFactory;
+
+use super::*;
+
+#[test]
+fn the_definition_is_sound() {
+    Cli::command().debug_assert();
+}
+
+/// Every command's long help, one after the other.
+#[test]
+fn help_texts() {
+    fn collect(command: &mut clap::Command, name: &str, all: &mut String) {
+        all.push_str(&format!("===== {name} --help =====\n{}\n", command.render_long_help()));
+        for sub in command.get_subcommands_mut().filter(|sub| sub.get_name() != "help") {
+            let name = format!("{name} {}", sub.get_name());
+            collect(sub, &name, all);
+        }
+    }
+    let mut all = String::new();
+    let mut command = Cli::command();
+    command.build();
+    collect(&mut command, "rollhook", &mut all);
+    insta::assert_snapshot!("help", all);
+}
+
+#[track_caller]
+fn parse(line: &str) -> Result<Cli, clap::Error> {
+    Cli::try_parse_from(line.split_whitespace())
+}
+
+#[test]
+fn commands_are_read_as_the_contract_spells_them() {
+    for line in [
+        "rollhook app webhook enable api --project shop --environment test",
+        "rollhook app webhook status api --project shop --environment test",
+        "rollhook app webhook disable api --project shop --environment test",
+        "rollhook app history api --project shop --environment test --limit 5 -o wide",
+        "rollhook app rollback api --project shop --environment test --revision 3 --yes --wait",
+        "rollhook app list",
+        "rollhook app show api --project shop --environment test --server https://deploys.example.com",
+        "rollhook app set api --project shop --environment test --on-failure leave --settle 0s",
+        "rollhook app deploy api --project shop --environment test --image r.example.com/api:1 --commit abc --wait",
+        "rollhook app cancel api --project shop --environment test --revision 4",
+        "rollhook app promote api --project shop --environment prod --from-environment test --from-project shop",
+        "rollhook app release-hold api --project shop --environment test",
+        "rollhook app delete api --project shop --environment test --yes",
+        "rollhook completions bash",
+    ] {
+        assert!(parse(line).is_ok(), "{line}: {}", parse(line).unwrap_err());
+    }
+}
+
+#[test]
+fn what_cannot_be_meant_is_a_usage_error() {
+    let app = "api --project shop --environment test";
+    for line in [
+        "rollhook app history UPPER --project shop --environment test".to_owned(),
+        format!("rollhook app history {app} --limit 0"),
+        format!("rollhook app rollback {app} --revision 0"),
+        format!("rollhook app deploy {app}"),
+        format!("rollhook app deploy {app} --image Not/An/Image"),
+        format!("rollhook app set {app} --settle 10"),
+        format!("rollhook app set {app} --on-failure explode"),
+        format!("rollhook app create {app} --env NOVALUE"),
+        format!("rollhook app create {app} --workload Pod/x"),
+        format!("rollhook app cancel {app}"),
+        format!("rollhook app show {app} --token secret"),
+    ] {
+        assert_eq!(parse(&line).unwrap_err().exit_code(), 2, "{line}");
+    }
+}
+
+#[test]
+fn repositories_repeat_separate_or_empty() {
+    let patch = |flags: &[&str]| {
+        let line = ["rollhook", "app", "set", "api", "--project", "shop", "--environment", "test"];
+        let cli = Cli::try_parse_from(line.iter().chain(flags)).unwrap();
+        let Command::App(AppCommand::Set(set)) = cli.command else { panic!("not set") };
+        set.policy.patch().repositories
+    };
+    assert_eq!(patch(&[]), None);
+    assert_eq!(patch(&["--repository", "a/b", "--repository", "c/d"]), Some(vec!["a/b".to_owned(), "c/d".to_owned()]));
+    assert_eq!(patch(&["--repositories", "a/b,c/d"]), Some(vec!["a/b".to_owned(), "c/d".to_owned()]));
+    assert_eq!(patch(&["--repository", ""]), Some(Vec::new()));
+}

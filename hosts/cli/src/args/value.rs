@@ -1,0 +1,69 @@
+//! Values of flags that are more than one word.
+
+use std::str::FromStr;
+
+use rollhook_core::app::{AppId, AppName, Environment, InvalidName, Namespace, Project, WorkloadKind};
+
+/// `NAME=VALUE`, an environment variable of a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KeyValue {
+    pub(crate) name: String,
+    pub(crate) value: String,
+}
+
+impl FromStr for KeyValue {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text.split_once('=') {
+            Some((name, value)) if !name.is_empty() => Ok(Self { name: name.to_owned(), value: value.to_owned() }),
+            Some(_) | None => Err("must be NAME=VALUE (the app's environment is --environment)"),
+        }
+    }
+}
+
+/// `KIND[/NAME]` of a workload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct WorkloadName {
+    pub(crate) kind: WorkloadKind,
+    pub(crate) name: Option<String>,
+}
+
+impl FromStr for WorkloadName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (kind, name) = match text.split_once('/') {
+            Some((_, "")) => return Err("the name after the slash is empty".to_owned()),
+            Some((kind, name)) => (kind, Some(name.to_owned())),
+            None => (text, None),
+        };
+        Ok(Self { kind: kind.parse().map_err(|invalid: InvalidName| invalid.to_string())?, name })
+    }
+}
+
+/// An app's full name, as three words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Names {
+    pub(crate) project: Project,
+    pub(crate) environment: Environment,
+    pub(crate) app: AppName,
+}
+
+impl Names {
+    /// The app's id.
+    ///
+    /// # Errors
+    /// Where project and environment together are too long for a namespace.
+    pub(crate) fn id(&self) -> Result<AppId, InvalidName> {
+        Ok(AppId { namespace: Namespace::of(&self.project, &self.environment)?, name: self.app.clone() })
+    }
+}
+
+/// A length of time, as the service writes it.
+///
+/// # Errors
+/// The rule that it breaks.
+pub(super) fn duration(text: &str) -> Result<String, &'static str> {
+    rollhook_api::duration::parse(text).map(|_| text.to_owned()).ok_or(rollhook_api::duration::RULE)
+}

@@ -1,0 +1,133 @@
+//! Registering, listing, showing, changing and removing apps.
+
+use rollhook_api::{App, AppList, AppPatch, CreateApp, PolicyPatch, Template, WorkloadChoice};
+use rollhook_core::{
+    app::{AppId, Namespace},
+    text::escaped,
+};
+
+use super::{Session, outcome::succeeded};
+use crate::{
+    apps,
+    args::{Create, Format, List},
+    confirm::confirm,
+    exit::Failure,
+    history::what,
+    when,
+};
+
+pub(crate) async fn create(session: &Session<'_>, args: &Create) -> Result<(), Failure> {
+    let names = args.target.names();
+    let id = names.id()?;
+    let mut registered = session.backend.create(request(args)).await?;
+    let (deploy, workload) = (&registered.deploy, &registered.app.workload);
+    let image = what(deploy);
+    let workload = escaped(&format!("{} {}", workload.kind, workload.name));
+    let how = if registered.adopted { "which runs" } else { "to be made with" };
+    session.output.line(&format!("Registered {id}: {workload}, {how} {image}, is revision {}", deploy.revision))?;
+    let ended = session.see_through(&id, deploy.revision, args.wait.wait).await?;
+    if let Some(ended) = &ended {
+        registered.app = session.backend.app(&id).await?;
+        registered.deploy = ended.clone();
+    }
+    session.document(&registered)?;
+    succeeded(ended.as_ref())
+}
+
+fn request(args: &Create) -> CreateApp {
+    let names = args.target.names();
+    let template = &args.template;
+    CreateApp {
+        project: names.project.to_string(),
+        environment: names.environment.to_string(),
+        app: names.app.to_string(),
+        git: None,
+        workload: WorkloadChoice {
+            kind: args.workload.as_ref().map(|workload| workload.kind.to_string()),
+            name: args.workload.as_ref().and_then(|workload| workload.name.clone()),
+            containers: args.containers.clone(),
+        },
+        image: template.image.as_ref().map(ToString::to_string),
+        template: Template {
+            replicas: template.replicas.unwrap_or(Template::default().replicas),
+            port: template.port,
+            env: template.env.iter().map(|env| (env.name.clone(), env.value.clone())).collect(),
+            pull_secret: template.pull_secret.clone(),
+            readiness_path: template.readiness_path.clone(),
+        },
+        policy: args.policy.patch(),
+        take_over: args.take_over,
+    }
+}
+
+pub(crate) async fn list(session: &Session<'_>, args: &List) -> Result<(), Failure> {
+    let namespace = match (&args.project, &args.environment) {
+        (Some(project), Some(environment)) => Some(Namespace::of(project, environment)?),
+        (Some(_), None) | (None, _) => None,
+    };
+    let wanted = |app: &App| {
+        args.project.as_ref().is_none_or(|project| project.as_str() == app.project)
+            && args.environment.as_ref().is_none_or(|environment| environment.as_str() == app.environment)
+    };
+    let mut list = AppList::default();
+    loop {
+        let page = session.backend.apps(namespace.as_ref(), list.next.as_deref()).await?;
+        list.next = page.next;
+        list.apps.extend(page.apps.into_iter().filter(wanted));
+        if list.next.is_none() {
+            break;
+        }
+    }
+    let colour = session.output.colour;
+    session.output.data(&list, || match session.output.format {
+        Format::Wide => apps::wide(&list.apps, colour),
+        Format::Table | Format::Json | Format::Yaml => apps::table(&list.apps, when::now(), colour),
+    })
+}
+
+pub(crate) async fn show(session: &Session<'_>, id: &AppId) -> Result<(), Failure> {
+    let app = session.backend.app(id).await?;
+    session.output.data(&app, || apps::details(&app, when::now()))
+}
+
+pub(crate) async fn set(session: &Session<'_>, id: &AppId, policy: PolicyPatch) -> Result<(), Failure> {
+    if policy == PolicyPatch::default() {
+        return Err(Failure::Usage("Say what to change, such as --settle 30s; see --help.".to_owned()));
+    }
+    let app = session.backend.change(id, AppPatch { policy }).await?;
+    session.output.data(&app, || apps::policy_lines(&app.policy))
+}
+
+pub(crate) async fn release_hold(session: &Session<'_>, id: &AppId) -> Result<(), Failure> {
+    let app = session.backend.release_hold(id).await?;
+    session.output.data(&app, || format!("Released: nothing of {id} is held any more\n"))
+}
+
+pub(crate) async fn delete(session: &Session<'_>, id: &AppId, yes: bool) -> Result<(), Failure> {
+    if !yes {
+        confirm(&format!("Remove {id} with its token and its history? Its workload stays as it is."))?;
+    }
+    session.backend.delete(id).await?;
+    session.output.line(&format!("Removed {id}; its workload stays as it is"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args;
+
+    #[test]
+    fn flags_become_the_request() {
+        let line = "rollhook app create api --project shop --environment test --workload statefulset/api-db \
+                    --container web --container worker --image r.example.com/api:1 --replicas 3 --port 8080 \
+                    --env A=1 --env B=x=y --pull-secret regcred --readiness-path /healthz --take-over \
+                    --on-failure leave --settle 0s --hold all --rollout-deadline 5m --repository r.example.com/api \
+                    --repository r.example.com/base/*";
+        let cli = args::Cli::try_parse_from(line.split_whitespace()).unwrap();
+        let args::Command::App(args::AppCommand::Create(create)) = cli.command else { panic!("not create") };
+        insta::assert_json_snapshot!(request(&create));
+        assert!(request(&create).parse().is_ok());
+    }
+}

@@ -1,0 +1,112 @@
+//! Deploying, rolling back, and what was deployed.
+
+use rollhook_api::{Deploy, DeployAnswer, DeployList, DeployPost, Promote, PromoteFrom, Rollback, RollbackAnswer};
+use rollhook_core::{
+    app::AppId,
+    deploy::{Revision, Status},
+    text::escaped,
+};
+
+use super::{Session, outcome::succeeded};
+use crate::{args, confirm::confirm, exit::Failure, history, output::message, when};
+
+/// Entries that are asked for at a time.
+const PAGE: usize = 100;
+
+pub(crate) async fn history(session: &Session<'_>, id: &AppId, limit: usize) -> Result<(), Failure> {
+    let mut list = DeployList::default();
+    loop {
+        let missing = limit - list.deploys.len();
+        let page = session.backend.history(id, list.next, missing.min(PAGE)).await?;
+        list.next = page.next;
+        let came = page.deploys.len();
+        list.deploys.extend(page.deploys.into_iter().take(missing));
+        if list.next.is_none() || came == 0 || list.deploys.len() >= limit {
+            break;
+        }
+    }
+    let colour = session.output.colour;
+    session.output.data(&list, || match session.output.format {
+        args::Format::Wide => history::wide(&list.deploys, colour),
+        args::Format::Table | args::Format::Json | args::Format::Yaml => {
+            history::table(&list.deploys, when::now(), colour)
+        }
+    })
+}
+
+pub(crate) async fn deploy(session: &Session<'_>, id: &AppId, args: &args::Deploy) -> Result<(), Failure> {
+    let post =
+        DeployPost { image: Some(args.image.to_string()), commit: args.commit.as_ref().map(ToString::to_string) };
+    let answer = session.backend.deploy(id, post).await?;
+    session.output.line(&format!("Deploying {} to {id}: revision {}", image(&answer), answer.revision))?;
+    conclude(session, id, answer, args.wait.wait).await
+}
+
+pub(crate) async fn promote(session: &Session<'_>, id: &AppId, args: &args::Promote) -> Result<(), Failure> {
+    let project = args.from_project.clone().unwrap_or_else(|| args.target.names().project);
+    let from = PromoteFrom { project: project.to_string(), environment: args.from_environment.to_string() };
+    let promote = Promote { from };
+    let source = promote.parse(id)?;
+    let answer = session.backend.promote(id, promote).await?;
+    let (image, revision) = (image(&answer), answer.revision);
+    session.output.line(&format!("Promoting {image} from {source} to {id}: revision {revision}"))?;
+    conclude(session, id, answer, args.wait.wait).await
+}
+
+async fn conclude(session: &Session<'_>, id: &AppId, mut answer: DeployAnswer, wait: bool) -> Result<(), Failure> {
+    let ended = session.see_through(id, answer.revision, wait).await?;
+    finish(&mut answer, ended.as_ref());
+    session.document(&answer)?;
+    succeeded(ended.as_ref())
+}
+
+pub(crate) async fn rollback(session: &Session<'_>, id: &AppId, args: &args::Rollback) -> Result<(), Failure> {
+    let current = session.backend.app(id).await?.current;
+    if let Some(revision) = args.revision.filter(|_| !args.yes) {
+        let target = session.backend.entry(id, revision).await?;
+        if target.status != Status::Succeeded {
+            confirm(&format!("{}\nRoll back to it all the same?", history::summary(&target)))?;
+        }
+    }
+    let asked = Rollback { revision: args.revision, if_current: current.map(|current| current.revision) };
+    let mut answer = session.backend.rollback(id, asked).await?;
+    tell_rollback(session, id, &answer)?;
+    let ended = session.see_through(id, answer.deploy.revision, args.wait.wait).await?;
+    finish(&mut answer.deploy, ended.as_ref());
+    session.document(&answer)?;
+    succeeded(ended.as_ref())
+}
+
+fn tell_rollback(session: &Session<'_>, id: &AppId, answer: &RollbackAnswer) -> Result<(), Failure> {
+    let image = escaped(&answer.to.image.as_deref().map_or_else(|| "no image".to_owned(), history::short_image));
+    let (to, new) = (answer.to.revision, answer.deploy.revision);
+    session.output.line(&format!("Rolling back {id} to revision {to} ({image}): new revision {new}"))?;
+    let superseded: Vec<_> = answer.deploy.superseded.iter().map(ToString::to_string).collect();
+    if !superseded.is_empty() {
+        session.output.line(&format!("Superseded: {}", superseded.join(", ")))?;
+    }
+    message(&format!("note: {}", escaped(&answer.note)));
+    Ok(())
+}
+
+pub(crate) async fn cancel(session: &Session<'_>, id: &AppId, revision: Revision) -> Result<(), Failure> {
+    let entry = session.backend.cancel(id, revision).await?;
+    session.output.line(&format!("Cancelled revision {revision} of {id}"))?;
+    session.put_right(id).await?;
+    session.document(&entry)
+}
+
+fn image(answer: &DeployAnswer) -> String {
+    let image = answer.image.as_deref().map(history::short_image);
+    escaped(image.as_deref().or(answer.commit.as_deref()).unwrap_or("nothing"))
+}
+
+/// The answer as it is once the deploy has ended.
+fn finish(answer: &mut DeployAnswer, ended: Option<&Deploy>) {
+    let Some(ended) = ended else { return };
+    answer.status = ended.status;
+    answer.reason.clone_from(&ended.reason);
+    answer.message.clone_from(&ended.message);
+    // Where another deploy took its place, that one's end is told, under its own number.
+    answer.superseded_by = if ended.revision == answer.revision { ended.superseded_by } else { Some(ended.revision) };
+}

@@ -1,0 +1,117 @@
+//! An app's webhook: URL, token, and what CI runs.
+
+use rollhook_api::{App, Webhook};
+use rollhook_core::{
+    app::{AppId, Source},
+    image::ImageRef,
+    text::escaped,
+};
+use serde::Serialize;
+
+use super::Session;
+use crate::{
+    args::Names,
+    exit::Failure,
+    output::message,
+    snippets::{Posted, Snippets},
+    when,
+};
+
+/// What enabling prints where a program reads.
+#[derive(Serialize)]
+struct Enabled<'a> {
+    #[serde(flatten)]
+    webhook: &'a Webhook,
+    snippets: &'a Snippets,
+}
+
+pub(crate) async fn enable(session: &Session<'_>, names: Names) -> Result<(), Failure> {
+    let id = names.id()?;
+    // Read first: once the token is made, nothing may keep it from being printed.
+    let app = session.backend.app(&id).await?;
+    let webhook = session.backend.enable(&id).await?;
+    let snippets = Snippets::new(&posted(&app));
+    let document = Enabled { webhook: &webhook, snippets: &snippets };
+    session.output.data(&document, || enabled(&webhook, &snippets))?;
+    message("note: a token that the app had before is refused from now on");
+    if app.policy.repositories.is_empty() && app.source == Source::Image {
+        message(&format!(
+            "tip: a leaked token can deploy any image; allow only yours: rollhook app set {} --project {} \
+             --environment {} --repository {}",
+            names.app,
+            names.project,
+            names.environment,
+            repository(&app)
+        ));
+    }
+    note(&webhook);
+    Ok(())
+}
+
+pub(crate) async fn status(session: &Session<'_>, id: &AppId) -> Result<(), Failure> {
+    let webhook = session.backend.webhook(id).await?;
+    session.output.data(&webhook, || {
+        format!(
+            "{}Made   {}\nStored {}\n",
+            credentials(&webhook),
+            when::absolute(webhook.created_at),
+            escaped(&webhook.sealing)
+        )
+    })?;
+    note(&webhook);
+    Ok(())
+}
+
+pub(crate) async fn disable(session: &Session<'_>, id: &AppId) -> Result<(), Failure> {
+    session.backend.disable(id).await?;
+    session.output.line(&format!("Disabled the webhook of {id}; its token is refused from now on"))
+}
+
+fn note(webhook: &Webhook) {
+    if let Some(note) = &webhook.note {
+        message(&format!("note: {}", escaped(note)));
+    }
+}
+
+fn credentials(webhook: &Webhook) -> String {
+    format!("URL    {}\nToken  {}\n", escaped(&webhook.url), escaped(&webhook.token))
+}
+
+fn enabled(webhook: &Webhook, snippets: &Snippets) -> String {
+    format!(
+        "{}
+Keep the two in CI as SERVICE_WEBHOOK_URL and, masked, SERVICE_WEBHOOK_TOKEN. A job then deploys with one of these; \
+         it fails
+unless the deploy succeeds within 15 minutes (DEPLOY_TIMEOUT, in seconds).
+
+--- GitLab CI: .gitlab-ci.yml ---
+{}
+--- GitHub Actions: .github/workflows/deploy.yml ---
+{}
+--- Anything else: sh and curl 7.76 or newer ---
+{}",
+        credentials(webhook),
+        snippets.gitlab_ci,
+        snippets.github_actions,
+        snippets.shell
+    )
+}
+
+fn posted(app: &App) -> Posted {
+    match app.source {
+        Source::Image => Posted::Image(repository(app)),
+        Source::Git(_) => Posted::Commit,
+    }
+}
+
+/// The repository that the app's images most likely come from. Parsed, so that no answer can smuggle a command into a
+/// snippet.
+fn repository(app: &App) -> String {
+    let allowed = app.policy.repositories.iter().find(|entry| !entry.ends_with("/*")).cloned();
+    let ran = || app.current.as_ref().or(app.on_cluster.as_ref())?.image.clone();
+    let image = allowed.or_else(ran).and_then(|image| image.parse::<ImageRef>().ok());
+    image.map_or_else(|| format!("registry.example.com/{}", app.app), |image| image.repository().to_owned())
+}
+
+#[cfg(test)]
+mod tests;

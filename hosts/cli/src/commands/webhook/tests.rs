@@ -1,0 +1,41 @@
+use rollhook_core::time::Timestamp;
+
+use super::*;
+use crate::{apps::tests::app, output};
+
+const TOKEN: &str = "rh_0123456789abcdefghijABCDEFGHIJ0000000";
+
+fn webhook() -> Webhook {
+    Webhook {
+        url: "https://deploys.example.com/api/v1/webhook/shop-test/api".to_owned(),
+        token: TOKEN.to_owned(),
+        created_at: Timestamp::from_millis(1_767_323_045_678),
+        sealing: "sealed".to_owned(),
+        note: None,
+    }
+}
+
+#[test]
+fn enable_prints_url_token_and_snippets_without_the_token() {
+    let snippets = Snippets::new(&posted(&app()));
+    let text = enabled(&webhook(), &snippets);
+    insta::assert_snapshot!("enable", text);
+    assert_eq!(text.matches(TOKEN).count(), 1);
+    assert_eq!(text.matches("deploys.example.com").count(), 1);
+    let document = output::json(&Enabled { webhook: &webhook(), snippets: &snippets }).unwrap();
+    assert_eq!(document.matches(TOKEN).count(), 1);
+    let read: serde_json::Value = serde_json::from_str(&document).unwrap();
+    assert_eq!(read["token"], TOKEN);
+    assert!(read["snippets"]["gitlab_ci"].is_string());
+}
+
+#[test]
+fn the_snippets_repository_is_the_apps_own_or_an_example() {
+    assert_eq!(repository(&app()), "registry.example.com/api");
+    let mut allowed = app();
+    allowed.policy.repositories = vec!["r.example.com/base/*".to_owned(), "r.example.com/shop/api".to_owned()];
+    assert_eq!(repository(&allowed), "r.example.com/shop/api");
+    let mut hostile = app();
+    hostile.policy.repositories = vec!["x\"; rm -rf / #".to_owned()];
+    assert_eq!(repository(&hostile), "registry.example.com/api");
+}

@@ -1,0 +1,136 @@
+use std::time::Duration;
+
+use rollhook_core::deploy::{Evidence, Revision, Trigger};
+
+use super::*;
+
+pub(crate) const NOW: Timestamp = Timestamp::from_millis(1_767_323_045_678);
+const MINUTE: u64 = 60;
+const DAY: u64 = 24 * 3600;
+
+/// An entry that was accepted this long ago.
+pub(crate) fn entry(revision: u64, image: &str, status: Status, ago: u64) -> Deploy {
+    let accepted = Timestamp::from_millis(NOW.as_millis() - i64::try_from(ago).unwrap() * 1000);
+    let revision = Revision::new(revision).unwrap();
+    Deploy {
+        namespace: "shop-test".to_owned(),
+        app: "api".to_owned(),
+        revision,
+        image: Some(format!("registry.example.com/api:{image}")),
+        commit: Some(image.to_owned()),
+        trigger: Trigger::Webhook,
+        actor: "ci".to_owned(),
+        status,
+        current: false,
+        on_cluster: false,
+        adopted: false,
+        effective: revision,
+        from: None,
+        digest: None,
+        reason: None,
+        message: None,
+        superseded_by: None,
+        evidence: None,
+        step: 2,
+        created_at: accepted,
+        updated_at: accepted.after(Duration::from_secs(15)),
+        url: format!("/api/v1/apps/shop-test/api/deploys/{revision}"),
+    }
+}
+
+fn contract() -> Vec<Deploy> {
+    vec![
+        Deploy { current: true, ..entry(3, "def456a", Status::Succeeded, 2 * MINUTE) },
+        Deploy { reason: Some("ImagePullBackOff".to_owned()), ..entry(2, "badbad1", Status::Failed, 9 * MINUTE) },
+        Deploy { trigger: Trigger::Manual, ..entry(1, "abc123f", Status::Succeeded, 3 * DAY) },
+    ]
+}
+
+/// One of everything, and what a hostile or careless caller may have posted.
+fn everything() -> Vec<Deploy> {
+    let commit = "0123456789abcdef0123456789abcdef01234567".to_owned();
+    let digest = format!("sha256:{}", "ab".repeat(32));
+    vec![
+        entry(12, "k", Status::Queued, 1),
+        Deploy { image: None, trigger: Trigger::Git, ..entry(11, "j", Status::Building, 20) },
+        entry(10, "i", Status::RollingOut, 61),
+        Deploy { on_cluster: true, ..entry(9, "h", Status::Failed, 3600) },
+        Deploy {
+            current: true,
+            commit: Some(commit),
+            digest: Some(digest.clone()),
+            image: Some(format!("registry.example.com/api:g@{digest}")),
+            trigger: Trigger::Rollback,
+            actor: "ada".to_owned(),
+            from: Some(TakenFrom { namespace: None, app: None, revision: Revision::FIRST }),
+            ..entry(8, "g", Status::Succeeded, 7200)
+        },
+        Deploy {
+            image: Some(format!("registry.example.com/api@{digest}")),
+            commit: None,
+            trigger: Trigger::Promotion,
+            from: Some(TakenFrom {
+                namespace: Some("shop-stage".to_owned()),
+                app: Some("api".to_owned()),
+                revision: Revision::new(41).unwrap(),
+            }),
+            ..entry(7, "f", Status::Succeeded, DAY)
+        },
+        Deploy { reason: Some("superseded".to_owned()), ..entry(6, "e", Status::Superseded, 2 * DAY) },
+        Deploy { reason: Some("cancelled".to_owned()), ..entry(5, "d", Status::Cancelled, 2 * DAY) },
+        Deploy {
+            commit: Some("\u{1b}[2J\u{1b}[31mred\u{9b}\r\n\u{202e}".to_owned()),
+            actor: "\u{7}bell".to_owned(),
+            reason: Some("a\tb".to_owned()),
+            ..entry(4, "c", Status::Failed, 2 * DAY)
+        },
+    ]
+}
+
+#[test]
+fn the_table_of_the_contract() {
+    let expected = "\
+#   IMAGE                             COMMIT    TRIGGER    WHEN
+3   registry.example.com/api:def456a  def456a   webhook    2 min ago (current)
+2   registry.example.com/api:badbad1  badbad1   webhook    9 min ago (failed)
+1   registry.example.com/api:abc123f  abc123f   manual     3 days ago
+";
+    assert_eq!(table(&contract(), NOW, false), expected);
+}
+
+#[test]
+fn every_status_and_hostile_text() {
+    insta::assert_snapshot!("table", table(&everything(), NOW, false));
+    insta::assert_snapshot!("wide", wide(&everything(), false));
+    let all = format!("{}{}", table(&everything(), NOW, false), wide(&everything(), false));
+    assert!(all.chars().all(|c| c == '\n' || !c.is_control()), "{all:?}");
+}
+
+#[test]
+fn colours_only_where_they_are_shown() {
+    assert!(table(&contract(), NOW, true).contains("\u{1b}[32m2 min ago (current)\u{1b}[0m"));
+    assert!(table(&contract(), NOW, true).contains("\u{1b}[31m9 min ago (failed)\u{1b}[0m"));
+}
+
+#[test]
+fn an_empty_history_is_its_headings() {
+    assert_eq!(table(&[], NOW, false), "#   IMAGE  COMMIT    TRIGGER    WHEN\n");
+}
+
+#[test]
+fn a_failure_is_told_with_what_was_seen() {
+    let evidence = Evidence {
+        container: Some("api".to_owned()),
+        pod: Some("api-5d9c7-x2x9z".to_owned()),
+        state: Some("terminated: exit code 1".to_owned()),
+        events: vec!["BackOff: Back-off restarting failed container".to_owned()],
+        log: vec!["starting".to_owned(), "panic: \u{1b}[31mno database\u{1b}[0m".to_owned()],
+    };
+    let failed = Deploy {
+        reason: Some("CrashLoopBackOff".to_owned()),
+        message: Some("Container api crashed 3 times.".to_owned()),
+        evidence: Some(evidence),
+        ..entry(2, "badbad1", Status::Failed, 1)
+    };
+    insta::assert_snapshot!("failure", ending(&failed).join("\n"));
+}

@@ -1,1 +1,0 @@
-//! rollhook's command line.

@@ -1,0 +1,36 @@
+//! `rollhook`, the command line of a deployment webhook service: deploys, history and rollback from a terminal or a
+//! pipeline.
+//!
+//! ```text
+//!   args ─▶ run ─▶ commands ──▶ Backend ──▶ Remote: a server's management API
+//!                     │                └──▶ Direct: store, cluster and engine in this process
+//!                     ▼
+//!           history, apps, table ─▶ output (data: stdout)     progress, exit ─▶ messages (stderr)
+//! ```
+//!
+//! `rollhook app deploy` parses its words, hands them to the backend that they name, watches the entry until it has
+//! ended, and exits with what came of it.
+
+mod apps;
+mod args;
+mod backend;
+mod commands;
+mod confirm;
+mod direct;
+mod exit;
+mod history;
+mod output;
+mod progress;
+mod remote;
+mod run;
+mod snippets;
+mod table;
+mod when;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    run::run(args::Cli::parse())
+}

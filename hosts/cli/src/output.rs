@@ -1,0 +1,114 @@
+//! Where words go: data to standard output, messages to standard error.
+//!
+//! A reader that closes its end (`| head`) is no failure of the command: what it did is done, so the rest is dropped.
+
+use std::{
+    env,
+    io::{self, ErrorKind, IsTerminal, Write},
+};
+
+use rollhook_core::text::escaped;
+use serde::Serialize;
+
+use crate::{args::Format, exit::Failure};
+
+/// How this command prints.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Output {
+    /// What was asked for with `--output`.
+    pub(crate) format: Format,
+    /// Whether standard output shows colours.
+    pub(crate) colour: bool,
+    /// Whether a person watches standard error.
+    pub(crate) watched: bool,
+}
+
+impl Output {
+    /// As the terminal and `NO_COLOR` have it.
+    pub(crate) fn new(format: Format) -> Self {
+        let plain = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+            || env::var_os("TERM").is_some_and(|term| term == "dumb");
+        Self { format, colour: io::stdout().is_terminal() && !plain, watched: io::stderr().is_terminal() }
+    }
+
+    /// The document where a program reads, else the text, which is made only then.
+    pub(crate) fn data<T: Serialize>(self, document: &T, text: impl FnOnce() -> String) -> Result<(), Failure> {
+        let printed = match self.format {
+            Format::Table | Format::Wide => text(),
+            Format::Json => json(document)?,
+            Format::Yaml => yaml(document)?,
+        };
+        print(&printed)
+    }
+
+    /// A sentence about what was done: data for a person, and nothing where a program reads.
+    pub(crate) fn line(self, line: &str) -> Result<(), Failure> {
+        if self.format.is_document() { Ok(()) } else { print(&format!("{line}\n")) }
+    }
+}
+
+/// The text to standard output, as it is.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Failure::Other(format!("Standard output cannot be written to: {error}.")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A line to standard error; where nobody can read it, there is nobody to tell either.
+pub(crate) fn message(line: &str) {
+    let _ = writeln!(io::stderr().lock(), "{line}");
+}
+
+pub(crate) fn json<T: Serialize>(document: &T) -> Result<String, Failure> {
+    let text = serde_json::to_string_pretty(document)
+        .map_err(|error| Failure::Other(format!("The answer is not JSON: {error}.")))?;
+    Ok(format!("{}\n", unprintable_escaped(&text)))
+}
+
+pub(crate) fn yaml<T: Serialize>(document: &T) -> Result<String, Failure> {
+    // By way of JSON's own model, so that both formats say the same, flattened fields and all.
+    let value =
+        serde_json::to_value(document).map_err(|error| Failure::Other(format!("The answer is not JSON: {error}.")))?;
+    let text =
+        serde_saphyr::to_string(&value).map_err(|error| Failure::Other(format!("The answer is not YAML: {error}.")))?;
+    Ok(unprintable_escaped(&text))
+}
+
+/// Control characters that the format itself would leave as they are, which only occur in quoted text, as `\u….`.
+fn unprintable_escaped(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        let mut bytes = [0; 4];
+        let text: &str = character.encode_utf8(&mut bytes);
+        if character == '\n' || escaped(text) == text {
+            shown.push(character);
+        } else {
+            shown.push_str(&format!("\\u{:04x}", u32::from(character)));
+        }
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOSTILE: &str = "a\u{1b}[31mb\u{9b}2Jc\u{202e}d\u{7f}\r\n\u{0}\"\\: #e\u{85}\u{2028}";
+
+    #[test]
+    fn documents_hold_no_control_characters_and_read_back() {
+        let document = serde_json::json!({ "message": HOSTILE, "plain": "ok", "multi": "a\nb" });
+        let shown = json(&document).unwrap();
+        assert!(shown.chars().all(|c| c == '\n' || !c.is_control()), "{shown:?}");
+        assert!(!shown.contains('\u{202e}'));
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), document);
+        let shown = yaml(&document).unwrap();
+        assert!(shown.chars().all(|c| c == '\n' || !c.is_control()), "{shown:?}");
+        assert!(!shown.contains('\u{202e}'));
+        assert_eq!(serde_saphyr::from_str::<serde_json::Value>(&shown).unwrap(), document, "{shown}");
+    }
+}

@@ -1,0 +1,332 @@
+//! A server's management API over HTTP.
+//!
+//! A call that got no answer is repeated with the same idempotency key, so that it takes effect once.
+
+use std::{env, fs, time::Duration};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::{HeaderValue, Method, Request, StatusCode, Uri, header};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::{
+    client::legacy::{Client, connect::HttpConnector},
+    rt::TokioExecutor,
+};
+use rollhook_api::{
+    App, AppList, AppPatch, CreateApp, Deploy, DeployAnswer, DeployList, DeployPost, Kind, Problem, Promote,
+    Registered, Rollback, RollbackAnswer, Webhook, path,
+};
+use rollhook_core::{
+    app::{AppId, Namespace},
+    deploy::Revision,
+};
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::{backend::Backend, exit::Failure, output::message};
+
+/// How often a call is made before its failure is told.
+const ATTEMPTS: u32 = 5;
+/// Before the second attempt; doubles with each.
+const PAUSE: Duration = Duration::from_millis(250);
+/// How long one attempt may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// How long connecting may take.
+const CONNECT: Duration = Duration::from_secs(10);
+/// The longest answer that is read, in bytes.
+const ANSWER_MAX: usize = 64 << 20;
+/// Between two looks at a deploy.
+const POLL: Duration = Duration::from_secs(1);
+
+/// A rollhook server.
+pub(crate) struct Remote {
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    base: String,
+    authorization: HeaderValue,
+}
+
+/// An attempt that may be repeated.
+struct Attempt {
+    failure: Failure,
+    again_after: Option<Duration>,
+}
+
+impl From<Failure> for Attempt {
+    fn from(failure: Failure) -> Self {
+        Self { failure, again_after: None }
+    }
+}
+
+impl Remote {
+    /// A client of the server at this URL, with the token that the environment names.
+    ///
+    /// # Errors
+    /// [`Failure::Usage`] where URL or token are missing or cannot be read.
+    pub(crate) fn new(server: &str) -> Result<Self, Failure> {
+        let base = server.trim_end_matches('/').to_owned();
+        let uri: Uri = base.parse().map_err(|_| Failure::Usage("--server: must be a URL.".to_owned()))?;
+        let plain = match uri.scheme_str() {
+            Some("http") => true,
+            Some("https") => false,
+            Some(_) | None => {
+                return Err(Failure::Usage("--server: must start with https:// or http://.".to_owned()));
+            }
+        };
+        if uri.authority().is_none_or(|authority| authority.as_str().contains('@')) || uri.query().is_some() {
+            return Err(Failure::Usage("--server: must be a URL without credentials and query.".to_owned()));
+        }
+        if plain && !uri.host().is_some_and(is_loopback) {
+            message("warning: the management token goes to the server unencrypted; use https://");
+        }
+        let tls = HttpsConnectorBuilder::new().with_native_roots();
+        let tls = tls.map_err(|error| Failure::Other(format!("The system's root certificates: {error}.")))?;
+        let mut http = HttpConnector::new();
+        http.enforce_http(false);
+        http.set_connect_timeout(Some(CONNECT));
+        let connector = tls.https_or_http().enable_http1().wrap_connector(http);
+        Ok(Self { client: Client::builder(TokioExecutor::new()).build(connector), base, authorization: bearer()? })
+    }
+
+    /// One call, repeated where it may not have arrived, and its answer.
+    async fn call(&self, method: Method, path: &str, body: Option<Bytes>) -> Result<Bytes, Failure> {
+        self.counted(method, path, body).await.map_err(|(failure, _)| failure)
+    }
+
+    /// As [`Remote::call`]; a failure comes with the number of attempts.
+    async fn counted(&self, method: Method, path: &str, body: Option<Bytes>) -> Result<Bytes, (Failure, u32)> {
+        let key = if method == Method::GET { None } else { Some(random_key().map_err(|failure| (failure, 0))?) };
+        let mut pause = PAUSE;
+        let mut attempt = 1;
+        loop {
+            let failed = match self.attempt(&method, path, body.clone(), key.as_ref()).await {
+                Ok(answer) => return Ok(answer),
+                Err(failed) => failed,
+            };
+            let Some(wait) = failed.again_after.filter(|_| attempt < ATTEMPTS) else {
+                return Err((failed.failure, attempt));
+            };
+            tokio::time::sleep(wait.max(pause)).await;
+            pause *= 2;
+            attempt += 1;
+        }
+    }
+
+    async fn attempt(
+        &self,
+        method: &Method,
+        path: &str,
+        body: Option<Bytes>,
+        key: Option<&HeaderValue>,
+    ) -> Result<Bytes, Attempt> {
+        let mut request = Request::builder()
+            .method(method)
+            .uri(format!("{}{path}", self.base))
+            .header(header::AUTHORIZATION, &self.authorization)
+            .header(header::ACCEPT, "application/json")
+            .header(header::USER_AGENT, concat!("rollhook/", env!("CARGO_PKG_VERSION")));
+        if let Some(key) = key {
+            request = request.header("idempotency-key", key);
+        }
+        if body.is_some() {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+        }
+        let request = request.body(Full::new(body.unwrap_or_default()));
+        let request = request.map_err(|error| Failure::Usage(format!("--server: {error}.")))?;
+        let exchange = async {
+            let response = self.client.request(request).await.map_err(|error| self.unreachable(&error))?;
+            let (head, body) = response.into_parts();
+            let body = Limited::new(body, ANSWER_MAX).collect().await;
+            let body = body.map_err(|error| self.unreachable(error.as_ref()))?.to_bytes();
+            if head.status.is_success() { Ok(body) } else { Err(self.refused(&head, &body)) }
+        };
+        tokio::time::timeout(PATIENCE, exchange).await.unwrap_or_else(|_| {
+            let seconds = PATIENCE.as_secs();
+            let failure =
+                Failure::Unreachable(format!("The server {} has not answered within {seconds} s.", self.base));
+            Err(Attempt { failure, again_after: Some(Duration::ZERO) })
+        })
+    }
+
+    fn unreachable(&self, error: &(dyn std::error::Error + 'static)) -> Attempt {
+        // The outer errors only say that something failed; the innermost one says what.
+        let mut innermost = error;
+        while let Some(source) = innermost.source() {
+            innermost = source;
+        }
+        let failure = Failure::Unreachable(format!("The server {} cannot be reached: {innermost}.", self.base));
+        Attempt { failure, again_after: Some(Duration::ZERO) }
+    }
+
+    /// What an answer that is no success means.
+    fn refused(&self, head: &http::response::Parts, body: &[u8]) -> Attempt {
+        let status = head.status;
+        let seconds = head.headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
+        let worth_it = match status {
+            StatusCode::TOO_MANY_REQUESTS => seconds.filter(|seconds| *seconds <= 5),
+            StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
+                Some(seconds.unwrap_or(0).min(5))
+            }
+            _ => None,
+        };
+        let failure = match serde_json::from_slice::<Problem>(body) {
+            // The proof is the status itself, whatever the body says of it.
+            Ok(problem) => Failure::Problem(Box::new(Problem { status: status.as_u16(), ..problem })),
+            Err(_) => self.strange(head),
+        };
+        Attempt { failure, again_after: worth_it.map(Duration::from_secs) }
+    }
+
+    /// An answer that no rollhook server gives.
+    fn strange(&self, head: &http::response::Parts) -> Failure {
+        let told = match head.headers.get(header::LOCATION).and_then(|value| value.to_str().ok()) {
+            Some(location) => format!("{} and points to {location}; is --server right?", head.status),
+            None => format!("{}, and not as a rollhook server does; is --server right?", head.status),
+        };
+        let detail = format!("The server {} answered {told}", self.base);
+        let problem = Problem::new(Kind::Internal, detail);
+        Failure::Problem(Box::new(Problem { status: head.status.as_u16(), ..problem }))
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+        self.read(&self.call(Method::GET, path, None).await?)
+    }
+
+    async fn send<B: Serialize + Sync, T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: &B,
+    ) -> Result<T, Failure> {
+        let body = serde_json::to_vec(body).map_err(|error| Failure::Other(format!("The request: {error}.")))?;
+        self.read(&self.call(method, path, Some(body.into())).await?)
+    }
+
+    fn read<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T, Failure> {
+        serde_json::from_slice(body).map_err(|error| {
+            Failure::Other(format!(
+                "The answer of the server {} cannot be read: {error}; is --server right?",
+                self.base
+            ))
+        })
+    }
+}
+
+fn is_loopback(host: &str) -> bool {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || bare.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// The management token, as the environment names it.
+fn bearer() -> Result<HeaderValue, Failure> {
+    let token = match (env::var("ROLLHOOK_TOKEN"), env::var_os("ROLLHOOK_TOKEN_FILE")) {
+        (Ok(token), _) if !token.is_empty() => token,
+        (_, Some(file)) if !file.is_empty() => fs::read_to_string(&file)
+            .map_err(|error| Failure::Usage(format!("ROLLHOOK_TOKEN_FILE: {}: {error}.", file.display())))?,
+        _ => {
+            return Err(Failure::Usage(
+                "A server needs its management token: set ROLLHOOK_TOKEN, or ROLLHOOK_TOKEN_FILE to a file with it."
+                    .to_owned(),
+            ));
+        }
+    };
+    let mut value = HeaderValue::from_str(&format!("Bearer {}", token.trim()))
+        .map_err(|_| Failure::Usage("The management token holds characters that no token has.".to_owned()))?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
+/// A key that no other call has.
+fn random_key() -> Result<HeaderValue, Failure> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| Failure::Other(format!("The system gives no random bytes: {error}.")))?;
+    let text = format!("cli-{:032x}", u128::from_le_bytes(bytes));
+    HeaderValue::from_str(&text).map_err(|error| Failure::Other(format!("The idempotency key: {error}.")))
+}
+
+#[async_trait]
+impl Backend for Remote {
+    async fn create(&self, app: CreateApp) -> Result<Registered, Failure> {
+        self.send(Method::POST, "/api/v1/apps", &app).await
+    }
+
+    async fn apps(&self, namespace: Option<&Namespace>, after: Option<&str>) -> Result<AppList, Failure> {
+        let mut query = vec!["limit=100".to_owned()];
+        query.extend(namespace.map(|namespace| format!("namespace={namespace}")));
+        // Ids are labels around a slash, and a slash may stand in a query as it is (RFC 3986 section 3.4).
+        query.extend(after.map(str::parse::<AppId>).transpose()?.map(|after| format!("after={after}")));
+        self.get(&format!("/api/v1/apps?{}", query.join("&"))).await
+    }
+
+    async fn app(&self, id: &AppId) -> Result<App, Failure> {
+        self.get(&path::app(id)).await
+    }
+
+    async fn change(&self, id: &AppId, patch: AppPatch) -> Result<App, Failure> {
+        self.send(Method::PATCH, &path::app(id), &patch).await
+    }
+
+    async fn delete(&self, id: &AppId) -> Result<(), Failure> {
+        match self.counted(Method::DELETE, &path::app(id), None).await {
+            // An earlier attempt has removed it, and its answer was lost.
+            Err((Failure::Problem(problem), 2..)) if problem.status == 404 => Ok(()),
+            other => other.map(drop).map_err(|(failure, _)| failure),
+        }
+    }
+
+    async fn enable(&self, id: &AppId) -> Result<Webhook, Failure> {
+        self.read(&self.call(Method::POST, &format!("{}/webhook", path::app(id)), None).await?)
+    }
+
+    async fn webhook(&self, id: &AppId) -> Result<Webhook, Failure> {
+        self.get(&format!("{}/webhook", path::app(id))).await
+    }
+
+    async fn disable(&self, id: &AppId) -> Result<(), Failure> {
+        self.call(Method::DELETE, &format!("{}/webhook", path::app(id)), None).await.map(drop)
+    }
+
+    async fn history(&self, id: &AppId, before: Option<Revision>, limit: usize) -> Result<DeployList, Failure> {
+        let before = before.map(|before| format!("&before={before}")).unwrap_or_default();
+        self.get(&format!("{}/deploys?limit={limit}{before}", path::app(id))).await
+    }
+
+    async fn entry(&self, id: &AppId, revision: Revision) -> Result<Deploy, Failure> {
+        self.get(&path::deploy(id, revision)).await
+    }
+
+    async fn changed(&self, id: &AppId, revision: Revision, _seen: u32, limit: Duration) -> Result<Deploy, Failure> {
+        tokio::time::sleep(POLL.min(limit)).await;
+        self.entry(id, revision).await
+    }
+
+    async fn deploy(&self, id: &AppId, post: DeployPost) -> Result<DeployAnswer, Failure> {
+        self.send(Method::POST, &format!("{}/deploys", path::app(id)), &post).await
+    }
+
+    async fn cancel(&self, id: &AppId, revision: Revision) -> Result<Deploy, Failure> {
+        self.read(&self.call(Method::POST, &format!("{}/cancel", path::deploy(id, revision)), None).await?)
+    }
+
+    async fn rollback(&self, id: &AppId, rollback: Rollback) -> Result<RollbackAnswer, Failure> {
+        self.send(Method::POST, &format!("{}/rollback", path::app(id)), &rollback).await
+    }
+
+    async fn promote(&self, id: &AppId, promote: Promote) -> Result<DeployAnswer, Failure> {
+        self.send(Method::POST, &format!("{}/promote", path::app(id)), &promote).await
+    }
+
+    async fn release_hold(&self, id: &AppId) -> Result<App, Failure> {
+        self.read(&self.call(Method::DELETE, &format!("{}/hold", path::app(id)), None).await?)
+    }
+
+    fn drives(&self) -> bool {
+        false
+    }
+
+    async fn left_to_do(&self, _id: &AppId) -> Result<Option<Revision>, Failure> {
+        Ok(None)
+    }
+
+    async fn close(&self) {}
+}

@@ -1,0 +1,86 @@
+//! From a parsed command line to an exit code.
+
+use std::process::ExitCode;
+
+use clap::CommandFactory;
+
+use crate::{
+    args::{AppCommand, Cli, Command, Connection, Names, Webhook},
+    backend::Backend,
+    commands::{Session, apps, deploys, webhook},
+    direct::Direct,
+    exit::Failure,
+    output::{Output, message, print},
+    remote::Remote,
+};
+
+/// Runs the command to its end.
+pub(crate) fn run(cli: Cli) -> ExitCode {
+    let ended = match cli.command {
+        Command::Completions { shell } => completions(shell),
+        Command::App(command) => {
+            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+            match runtime {
+                Ok(runtime) => runtime.block_on(Box::pin(app(&cli.connection, Output::new(cli.output), command))),
+                Err(error) => Err(Failure::Other(format!("The runtime does not start: {error}."))),
+            }
+        }
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.tell(),
+    }
+}
+
+fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "rollhook", &mut script);
+    print(&String::from_utf8_lossy(&script))
+}
+
+async fn app(connection: &Connection, output: Output, command: AppCommand) -> Result<(), Failure> {
+    let backend: Box<dyn Backend> = match connection.server.as_deref().filter(|server| !server.is_empty()) {
+        Some(server) => Box::new(Remote::new(server)?),
+        None => {
+            log_warnings();
+            Box::new(Direct::open(connection).await?)
+        }
+    };
+    let ended = Box::pin(dispatch(&Session { backend: &*backend, output }, command)).await;
+    backend.close().await;
+    if let Err(Failure::Problem(problem)) = &ended
+        && problem.slug() == "app-not-found"
+        && backend.drives()
+    {
+        message("note: no --server was given, so that the store on this machine was asked (see --store)");
+    }
+    ended
+}
+
+/// What goes wrong underneath is told by the log alone; a command that is its own host has no other place for it.
+fn log_warnings() {
+    use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
+    let filter = EnvFilter::try_from_env("ROLLHOOK_LOG").unwrap_or_else(|_| EnvFilter::new("warn"));
+    let layer = fmt::layer().with_writer(std::io::stderr).with_ansi(false).without_time().with_target(false);
+    tracing_subscriber::registry().with(filter).with(layer).init();
+}
+
+async fn dispatch(session: &Session<'_>, command: AppCommand) -> Result<(), Failure> {
+    let id = |names: Names| names.id();
+    match command {
+        AppCommand::Webhook(Webhook::Enable(target)) => webhook::enable(session, target.names()).await,
+        AppCommand::Webhook(Webhook::Status(target)) => webhook::status(session, &id(target.names())?).await,
+        AppCommand::Webhook(Webhook::Disable(target)) => webhook::disable(session, &id(target.names())?).await,
+        AppCommand::History(args) => deploys::history(session, &id(args.target.names())?, args.limit as usize).await,
+        AppCommand::Rollback(args) => deploys::rollback(session, &id(args.target.names())?, &args).await,
+        AppCommand::Create(args) => apps::create(session, &args).await,
+        AppCommand::List(args) => apps::list(session, &args).await,
+        AppCommand::Show(target) => apps::show(session, &id(target.names())?).await,
+        AppCommand::Set(args) => apps::set(session, &id(args.target.names())?, args.policy.patch()).await,
+        AppCommand::Deploy(args) => deploys::deploy(session, &id(args.target.names())?, &args).await,
+        AppCommand::Cancel(args) => deploys::cancel(session, &id(args.target.names())?, args.revision).await,
+        AppCommand::Promote(args) => deploys::promote(session, &id(args.target.names())?, &args).await,
+        AppCommand::ReleaseHold(target) => apps::release_hold(session, &id(target.names())?).await,
+        AppCommand::Delete(args) => apps::delete(session, &id(args.target.names())?, args.yes).await,
+    }
+}

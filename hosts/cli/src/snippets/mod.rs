@@ -1,0 +1,129 @@
+//! What a pipeline runs to deploy: ready to be copied, and never green for a deploy that did not succeed.
+//!
+//! All of them run one loop: the same call with the same key, again and again, until the answer is not 202. The token
+//! comes from the environment and goes to curl by standard input, so that no process list shows it.
+
+use serde::Serialize;
+
+/// How long a pipeline waits for the end of a deploy unless `DEPLOY_TIMEOUT` says otherwise, in seconds: more than the
+/// default deadline of a rollout.
+const TIMEOUT: u32 = 900;
+
+/// What differs between apps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Posted {
+    /// The image, of this repository, and its commit.
+    Image(String),
+    /// The commit alone.
+    Commit,
+}
+
+/// One deploy from a pipeline, in each language.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Snippets {
+    pub(crate) gitlab_ci: String,
+    pub(crate) github_actions: String,
+    pub(crate) shell: String,
+}
+
+impl Snippets {
+    pub(crate) fn new(posted: &Posted) -> Self {
+        Self { gitlab_ci: gitlab(posted), github_actions: github(posted), shell: shell(posted) }
+    }
+}
+
+/// The loop: `key` names this run and attempt, and is evaluated by the shell.
+fn script(posted: &Posted, key: &str) -> String {
+    let body = match posted {
+        Posted::Image(_) => r#"{\"image\":\"$IMAGE\",\"commit\":\"$COMMIT\"}"#,
+        Posted::Commit => r#"{\"commit\":\"$COMMIT\"}"#,
+    };
+    format!(
+        r#"set -eu
+: "${{SERVICE_WEBHOOK_URL:?}}" "${{SERVICE_WEBHOOK_TOKEN:?}}"
+key="{key}"
+body="{body}"
+end=$(($(date +%s) + ${{DEPLOY_TIMEOUT:-{TIMEOUT}}}))
+while :; do
+  answer="$(printf 'X-Service-Token: %s\n' "$SERVICE_WEBHOOK_TOKEN" |
+    curl --fail-with-body -sS --retry 5 --retry-connrefused --connect-timeout 10 --max-time 90 \
+      -H @- -H 'Content-Type: application/json' -H 'Prefer: wait=50' -H "Idempotency-Key: $key" \
+      -d "$body" -w ' %{{http_code}}' "$SERVICE_WEBHOOK_URL")" || answer="$answer failed"
+  printf '%s\n' "${{answer% *}}"
+  case "${{answer##* }}" in
+    200) break ;;
+    202) ;;
+    *) echo "The deploy did not succeed." >&2; exit 1 ;;
+  esac
+  if [ "$(date +%s)" -ge "$end" ]; then
+    echo "The deploy has not ended after ${{DEPLOY_TIMEOUT:-{TIMEOUT}}} s." >&2; exit 1
+  fi
+  sleep 2
+done
+"#
+    )
+}
+
+/// The text with every line moved to the right.
+fn indented(text: &str, by: usize) -> String {
+    let margin = " ".repeat(by);
+    text.lines().map(|line| format!("{margin}{line}\n")).collect()
+}
+
+/// A retried job has another `CI_JOB_ID`, so that it is another attempt.
+fn gitlab(posted: &Posted) -> String {
+    let image = match posted {
+        Posted::Image(repository) => {
+            format!("    IMAGE: {repository}:$CI_COMMIT_SHA # what your build has pushed\n")
+        }
+        Posted::Commit => String::new(),
+    };
+    let script = indented(&script(posted, "$CI_PIPELINE_ID-$CI_JOB_ID"), 6);
+    format!(
+        r#"deploy:
+  stage: deploy
+  image: curlimages/curl
+  variables:
+{image}    COMMIT: $CI_COMMIT_SHA
+  script:
+    - |
+{script}"#
+    )
+}
+
+/// "Re-run jobs" keeps the run's id and counts up its attempt.
+fn github(posted: &Posted) -> String {
+    let image = match posted {
+        Posted::Image(repository) => {
+            format!("          IMAGE: {repository}:${{{{ github.sha }}}} # what your build has pushed\n")
+        }
+        Posted::Commit => String::new(),
+    };
+    let script = indented(&script(posted, "$GITHUB_RUN_ID-$GITHUB_RUN_ATTEMPT-$GITHUB_JOB"), 10);
+    format!(
+        r#"jobs:
+  deploy:
+    runs-on: ubuntu-latest
+    steps:
+      - name: Deploy
+        env:
+          SERVICE_WEBHOOK_URL: ${{{{ vars.SERVICE_WEBHOOK_URL }}}}
+          SERVICE_WEBHOOK_TOKEN: ${{{{ secrets.SERVICE_WEBHOOK_TOKEN }}}}
+{image}          COMMIT: ${{{{ github.sha }}}}
+        run: |
+{script}"#
+    )
+}
+
+/// Each run of the script is an attempt.
+fn shell(posted: &Posted) -> String {
+    let image = match posted {
+        Posted::Image(repository) => format!("IMAGE=\"${{IMAGE:-{repository}:$COMMIT}}\"\n"),
+        Posted::Commit => String::new(),
+    };
+    let script = script(posted, "$(date +%s)-$$");
+    format!("#!/bin/sh\nCOMMIT=\"${{COMMIT:-$(git rev-parse HEAD)}}\"\n{image}{script}")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,223 @@
+//! The snippets, run by real shells and a real curl against a server that answers as told.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::{TcpListener, TcpStream},
+    process::{Command, Output},
+    sync::{Arc, Mutex},
+    thread,
+};
+
+use super::*;
+
+const TOKEN: &str = "rh_0123456789abcdefghijABCDEFGHIJ0000000";
+
+fn posted() -> Posted {
+    Posted::Image("registry.example.com/shop/api".to_owned())
+}
+
+#[test]
+fn snippets_as_printed() {
+    let snippets = Snippets::new(&posted());
+    insta::assert_snapshot!("gitlab_ci", snippets.gitlab_ci);
+    insta::assert_snapshot!("github_actions", snippets.github_actions);
+    insta::assert_snapshot!("shell", snippets.shell);
+    let snippets = Snippets::new(&Posted::Commit);
+    insta::assert_snapshot!("gitlab_ci_of_a_git_app", snippets.gitlab_ci);
+    assert!(!snippets.github_actions.contains("IMAGE") && !snippets.shell.contains("IMAGE"));
+}
+
+/// What a CI system takes out of its YAML.
+fn gitlab_script() -> String {
+    let job: serde_json::Value = serde_saphyr::from_str(&Snippets::new(&posted()).gitlab_ci).unwrap();
+    assert_eq!(job["deploy"]["variables"]["IMAGE"], "registry.example.com/shop/api:$CI_COMMIT_SHA");
+    assert_eq!(job["deploy"]["script"].as_array().unwrap().len(), 1);
+    job["deploy"]["script"][0].as_str().unwrap().to_owned()
+}
+
+fn github_script() -> String {
+    let jobs: serde_json::Value = serde_saphyr::from_str(&Snippets::new(&posted()).github_actions).unwrap();
+    let step = &jobs["jobs"]["deploy"]["steps"][0];
+    assert_eq!(step["env"]["IMAGE"], "registry.example.com/shop/api:${{ github.sha }}");
+    assert_eq!(step["env"]["SERVICE_WEBHOOK_TOKEN"], "${{ secrets.SERVICE_WEBHOOK_TOKEN }}");
+    step["run"].as_str().unwrap().to_owned()
+}
+
+/// A request as it came: head and body.
+type Seen = Arc<Mutex<Vec<(String, String)>>>;
+
+/// Answers with these statuses in turn, and the last one ever after.
+fn server(statuses: &'static [u16]) -> (String, Seen) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/api/v1/webhook/shop-test/api", listener.local_addr().unwrap());
+    let seen = Seen::default();
+    let record = Arc::clone(&seen);
+    thread::spawn(move || {
+        for (index, stream) in listener.incoming().enumerate() {
+            let status = statuses[index.min(statuses.len() - 1)];
+            record.lock().unwrap().push(answer(stream.unwrap(), status));
+        }
+    });
+    (url, seen)
+}
+
+fn answer(mut stream: TcpStream, status: u16) -> (String, String) {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        assert!(reader.read_line(&mut head).unwrap() > 0);
+    }
+    let length = head
+        .lines()
+        .find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length:").map(|rest| rest.trim().to_owned()));
+    let mut body = vec![0; length.unwrap().parse().unwrap()];
+    reader.read_exact(&mut body).unwrap();
+    let text = format!(r#"{{"status": {status}, "detail": "as told"}}"#);
+    let extra = if status == 302 { "Location: /elsewhere\r\n" } else { "" };
+    let head_out = format!("HTTP/1.1 {status} X\r\n{extra}Content-Length: {}\r\nConnection: close\r\n\r\n", text.len());
+    stream.write_all(format!("{head_out}{text}").as_bytes()).unwrap();
+    (head, String::from_utf8(body).unwrap())
+}
+
+/// Runs a script as a CI system does; curl's own retries are cut to two seconds so that the test need not wait.
+fn run(shell: &[&str], script: &str, url: &str, timeout: &str) -> Output {
+    let home = tempfile::tempdir().unwrap();
+    std::fs::write(home.path().join(".curlrc"), "retry-max-time = 2\n").unwrap();
+    Command::new(shell[0])
+        .args(&shell[1..])
+        .arg("-c")
+        .arg(script)
+        .env_clear()
+        .env("PATH", std::env::var("PATH").unwrap())
+        .env("CURL_HOME", home.path())
+        .env("SERVICE_WEBHOOK_URL", url)
+        .env("SERVICE_WEBHOOK_TOKEN", TOKEN)
+        .env("IMAGE", "registry.example.com/shop/api:abc123f")
+        .env("COMMIT", "abc123f")
+        .env("DEPLOY_TIMEOUT", timeout)
+        .envs([("CI_PIPELINE_ID", "11"), ("CI_JOB_ID", "22")])
+        .envs([("GITHUB_RUN_ID", "33"), ("GITHUB_RUN_ATTEMPT", "2"), ("GITHUB_JOB", "deploy")])
+        .output()
+        .unwrap()
+}
+
+fn plain() -> String {
+    Snippets::new(&posted()).shell
+}
+
+/// Every shell that is on this machine; `sh` always is.
+fn shells() -> Vec<Vec<&'static str>> {
+    let all = [vec!["sh"], vec!["dash"], vec!["bash", "-e"], vec!["busybox", "sh"]];
+    let there = |shell: &Vec<&str>| Command::new(shell[0]).args(["-c", ":"]).output().is_ok();
+    all.into_iter().filter(there).collect()
+}
+
+#[track_caller]
+fn exit_code(statuses: &'static [u16], timeout: &str) -> (i32, String, String, usize) {
+    let (url, seen) = server(statuses);
+    let output = run(&["sh"], &gitlab_script(), &url, timeout);
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    let calls = seen.lock().unwrap().len();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr), calls)
+}
+
+#[test]
+fn success_is_green_in_every_shell_and_snippet() {
+    thread::scope(|scope| {
+        for shell in shells() {
+            for (script, key) in [(gitlab_script(), "11-22"), (github_script(), "33-2-deploy"), (plain(), "")] {
+                let shell = shell.clone();
+                scope.spawn(move || is_green(&shell, &script, key));
+            }
+        }
+    });
+}
+
+fn is_green(shell: &[&str], script: &str, key: &str) {
+    let (url, seen) = server(&[202, 200]);
+    let output = run(shell, script, &url, "60");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{shell:?} {output:?}");
+    assert!(said.contains("as told") && !said.contains(TOKEN), "{said}");
+    let calls = seen.lock().unwrap();
+    assert_eq!(calls.len(), 2);
+    let keys: Vec<_> = calls.iter().map(|(head, _)| header(head, "idempotency-key")).collect();
+    assert_eq!(keys[0], keys[1], "a repetition is the same call");
+    assert!(key.is_empty() || keys[0] == key, "{keys:?}");
+    for (head, body) in calls.iter() {
+        assert_eq!(header(head, "x-service-token"), TOKEN);
+        assert_eq!(header(head, "prefer"), "wait=50");
+        assert_eq!(header(head, "content-type"), "application/json");
+        assert_eq!(body, r#"{"image":"registry.example.com/shop/api:abc123f","commit":"abc123f"}"#);
+    }
+}
+
+fn header(head: &str, name: &str) -> String {
+    let found = head.lines().filter_map(|line| line.split_once(':')).find(|(key, _)| key.eq_ignore_ascii_case(name));
+    found.map(|(_, value)| value.trim().to_owned()).unwrap_or_default()
+}
+
+#[test]
+fn success_at_once_is_one_call() {
+    let (code, _, said, calls) = exit_code(&[200], "60");
+    assert_eq!((code, calls), (0, 1), "{said}");
+}
+
+#[test]
+fn a_failed_deploy_is_red_and_says_why() {
+    let (code, body, said, calls) = exit_code(&[202, 424], "60");
+    assert_eq!((code, calls), (1, 2), "{said}");
+    assert!(body.contains("\"status\": 424"), "{body}");
+    assert!(said.contains("did not succeed"), "{said}");
+}
+
+#[test]
+fn a_wrong_token_is_red_without_a_repetition() {
+    let (code, body, said, calls) = exit_code(&[401], "60");
+    assert_eq!((code, calls), (1, 1), "{said}");
+    assert!(body.contains("401"), "{body}");
+}
+
+#[test]
+fn a_broken_server_is_red() {
+    let (code, _, said, calls) = exit_code(&[500], "60");
+    assert_eq!(code, 1, "{said}");
+    assert!(calls > 1, "curl repeats it");
+}
+
+#[test]
+fn a_server_that_recovers_is_green() {
+    assert_eq!(exit_code(&[503, 200], "60").0, 0);
+}
+
+#[test]
+fn a_redirect_is_red() {
+    assert_eq!(exit_code(&[302], "60").0, 1);
+    assert_eq!(exit_code(&[204], "60").0, 1);
+}
+
+#[test]
+fn no_server_is_red() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let output = run(&["sh"], &github_script(), &format!("http://{closed}/"), "60");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+}
+
+#[test]
+fn a_deploy_that_does_not_end_is_red_after_the_stated_time() {
+    let (code, _, said, calls) = exit_code(&[202], "3");
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("not ended after 3 s"), "{said}");
+    assert!(calls >= 2);
+}
+
+#[test]
+fn a_missing_variable_is_red_before_any_call() {
+    for missing in ["unset SERVICE_WEBHOOK_TOKEN", "SERVICE_WEBHOOK_TOKEN=", "unset SERVICE_WEBHOOK_URL", "unset IMAGE"]
+    {
+        let (url, seen) = server(&[200]);
+        let output = run(&["sh"], &format!("{missing}\n{}", gitlab_script()), &url, "3");
+        assert_ne!(output.status.code(), Some(0), "{missing}");
+        assert!(seen.lock().unwrap().is_empty(), "{missing}");
+    }
+}
