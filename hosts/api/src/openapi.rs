@@ -1,1 +1,255 @@
-//! The API described as OpenAPI 3.1.
+//! The API described as OpenAPI 3.1, for clients that generate their code and for people who look things up.
+
+mod schemas;
+
+use serde_json::{Map, Value, json};
+
+use crate::problem::Kind;
+
+/// The description.
+pub fn document() -> Value {
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "rollhook",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "A deployment webhook service: CI builds and tests, rollhook deploys.",
+            "license": { "name": "MIT OR Apache-2.0" }
+        },
+        "security": [{ "operator": [] }],
+        "paths": paths(),
+        "components": {
+            "securitySchemes": {
+                "operator": { "type": "http", "scheme": "bearer", "description": "The management token." },
+                "serviceToken": {
+                    "type": "apiKey", "in": "header", "name": "X-Service-Token",
+                    "description": "The app's webhook token."
+                },
+                "signature": {
+                    "type": "apiKey", "in": "header", "name": "X-Hub-Signature-256",
+                    "description": "sha256=<hex>: HMAC-SHA256 of the raw body, with the app's webhook token as the key."
+                }
+            },
+            "schemas": schemas::schemas(),
+            "parameters": parameters(),
+            "responses": { "Problem": problem() }
+        }
+    })
+}
+
+fn paths() -> Value {
+    const APP: &str = "/api/v1/apps/{namespace}/{app}";
+    let mut paths = Map::new();
+    let mut add = |path: String, item: Value| paths.insert(path, item);
+    add("/healthz".into(), json!({ "get": open("The process is alive") }));
+    add("/readyz".into(), json!({ "get": open("The store answers") }));
+    add("/metrics".into(), json!({ "get": open("Numbers for Prometheus") }));
+    add("/api/v1/openapi.json".into(), json!({ "get": open("This description") }));
+    add("/api/v1/webhook/{namespace}/{app}".into(), json!({ "parameters": of_app(), "post": webhook() }));
+    add(
+        "/api/v1/apps".into(),
+        json!({
+            "get": with(call("List apps", 200, "AppList"), &["appNamespace", "appAfter", "limit"]),
+            "post": sends(call("Register an app", 201, "Registered"), "CreateApp")
+        }),
+    );
+    add(
+        APP.into(),
+        json!({
+            "parameters": of_app(),
+            "get": call("Show an app", 200, "App"),
+            "patch": sends(call("Change an app's policy (JSON merge patch)", 200, "App"), "AppPatch"),
+            "delete": empty("Remove an app; its workload is not touched")
+        }),
+    );
+    add(
+        format!("{APP}/webhook"),
+        json!({
+            "parameters": of_app(),
+            "get": call("Show the webhook and its token", 200, "Webhook"),
+            "post": call("Enable the webhook with a new token", 200, "Webhook"),
+            "delete": empty("Disable the webhook")
+        }),
+    );
+    add(
+        format!("{APP}/deploys"),
+        json!({
+            "parameters": of_app(),
+            "get": with(call("The history, newest first", 200, "DeployList"), &["limit", "before"]),
+            "post": waits(keyed(sends(call("Deploy by hand", 202, "DeployAnswer"), "DeployPost")))
+        }),
+    );
+    entries(&mut paths, &format!("{APP}/deploys/{{revision}}"));
+    let posts = [
+        ("rollback", keyed(sends(call("Roll back", 202, "RollbackAnswer"), "Rollback"))),
+        ("promote", waits(keyed(sends(call("Deploy what another environment runs", 202, "DeployAnswer"), "Promote")))),
+        ("rebuild", call("Build a git app again", 202, "DeployAnswer")),
+    ];
+    for (name, operation) in posts {
+        paths.insert(format!("{APP}/{name}"), json!({ "parameters": of_app(), "post": operation }));
+    }
+    let release = call("Lift all holds of the app", 200, "App");
+    paths.insert(format!("{APP}/hold"), json!({ "parameters": of_app(), "delete": release }));
+    Value::Object(paths)
+}
+
+/// What is below one entry of a history.
+fn entries(paths: &mut Map<String, Value>, base: &str) {
+    let mut show = with(call("One entry with its evidence", 200, "Deploy"), &["prefer"]);
+    show["security"] = json!([{ "operator": [] }, { "serviceToken": [] }]);
+    let mut events = call("The entry's changes, until it has ended", 200, "Deploy");
+    events["responses"]["200"]["content"] = json!({ "text/event-stream": { "schema": { "type": "string" } } });
+    events["responses"]["204"] = json!({ "description": "It has ended, and the caller has seen its end." });
+    events["parameters"] = json!([reference("parameters", "lastEventId")]);
+    let mut log = call("The log of a git app's build", 200, "Deploy");
+    log["responses"]["200"]["content"] = json!({ "text/plain": { "schema": { "type": "string" } } });
+    let cancel = call("End a deploy at once", 200, "Deploy");
+    for (path, method, operation) in
+        [("", "get", show), ("/events", "get", events), ("/log", "get", log), ("/cancel", "post", cancel)]
+    {
+        let mut parameters = of_app();
+        if let Value::Array(parameters) = &mut parameters {
+            parameters.push(reference("parameters", "revision"));
+        }
+        paths.insert(format!("{base}{path}"), json!({ "parameters": parameters, method: operation }));
+    }
+}
+
+fn webhook() -> Value {
+    let mut operation = waits(keyed(sends(call("Deploy an image from CI", 202, "DeployAnswer"), "DeployPost")));
+    operation["security"] = json!([{ "serviceToken": [] }, { "signature": [] }]);
+    for name in ["webhookId", "githubDelivery"] {
+        push(&mut operation, name);
+    }
+    operation
+}
+
+/// A call that needs no authentication.
+fn open(summary: &str) -> Value {
+    json!({ "summary": summary, "security": [], "responses": { "200": { "description": "Yes." }, "default": failure() } })
+}
+
+fn call(summary: &str, status: u16, schema: &str) -> Value {
+    let content = json!({ "application/json": { "schema": reference("schemas", schema) } });
+    let description = if status == 202 { "Accepted: it is stored, and will end." } else { "Done." };
+    json!({
+        "summary": summary,
+        "responses": { status.to_string(): { "description": description, "content": content }, "default": failure() }
+    })
+}
+
+fn empty(summary: &str) -> Value {
+    json!({ "summary": summary, "responses": { "204": { "description": "Done." }, "default": failure() } })
+}
+
+fn sends(mut operation: Value, schema: &str) -> Value {
+    let content = json!({ "application/json": { "schema": reference("schemas", schema) } });
+    operation["requestBody"] = json!({ "required": schema != "Rollback", "content": content });
+    operation
+}
+
+fn keyed(mut operation: Value) -> Value {
+    push(&mut operation, "idempotencyKey");
+    operation
+}
+
+fn waits(mut operation: Value) -> Value {
+    push(&mut operation, "prefer");
+    let content = operation["responses"]["202"]["content"].clone();
+    operation["responses"]["200"] = json!({ "description": "It was waited for, and succeeded.", "content": content });
+    let failed = json!({ "application/problem+json": { "schema": reference("schemas", "Problem") } });
+    operation["responses"]["424"] =
+        json!({ "description": "It was waited for, and did not succeed.", "content": failed });
+    operation
+}
+
+fn with(mut operation: Value, parameters: &[&str]) -> Value {
+    for name in parameters {
+        push(&mut operation, name);
+    }
+    operation
+}
+
+fn push(operation: &mut Value, parameter: &str) {
+    let parameter = reference("parameters", parameter);
+    match &mut operation["parameters"] {
+        Value::Array(parameters) => parameters.push(parameter),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
+            operation["parameters"] = json!([parameter]);
+        }
+    }
+}
+
+fn of_app() -> Value {
+    json!([reference("parameters", "namespace"), reference("parameters", "app")])
+}
+
+fn reference(part: &str, name: &str) -> Value {
+    json!({ "$ref": format!("#/components/{part}/{name}") })
+}
+
+fn failure() -> Value {
+    reference("responses", "Problem")
+}
+
+fn problem() -> Value {
+    let kinds: Vec<String> = Kind::ALL
+        .iter()
+        .map(|kind| {
+            let (slug, status, title) = kind.parts();
+            format!("- `/problems/{slug}` ({status}): {title}")
+        })
+        .collect();
+    json!({
+        "description": format!("A problem; a client can act on its `type` alone.\n\n{}", kinds.join("\n")),
+        "content": { "application/problem+json": { "schema": reference("schemas", "Problem") } }
+    })
+}
+
+fn parameters() -> Value {
+    let parameter = |place: &str, name: &str, kind: &str, what: &str| {
+        json!({
+            "in": place, "name": name, "required": place == "path",
+            "schema": { "type": kind }, "description": what
+        })
+    };
+    json!({
+        "namespace": parameter("path", "namespace", "string", "Project and environment, joined by a hyphen."),
+        "app": parameter("path", "app", "string", "The app's name."),
+        "revision": parameter("path", "revision", "integer", "The entry's number."),
+        "limit": parameter("query", "limit", "integer", "At most this many, up to 200."),
+        "before": parameter("query", "before", "integer", "Only revisions below this one: `next` of the part before."),
+        "appNamespace": parameter("query", "namespace", "string", "Only apps of this namespace."),
+        "appAfter": parameter("query", "after", "string", "Only apps after this one: `next` of the part before."),
+        "prefer": parameter("header", "Prefer", "string", "`wait=N`: answer once it has ended, after N seconds (at most 50) in any case."),
+        "idempotencyKey": parameter("header", "Idempotency-Key", "string", "Repeating the call with this key does not repeat its effect for 24 hours."),
+        "webhookId": parameter("header", "webhook-id", "string", "Taken for the key where there is no Idempotency-Key; kept for 7 days."),
+        "githubDelivery": parameter("header", "X-GitHub-Delivery", "string", "Taken for the key where there is no other; kept for 7 days."),
+        "lastEventId": parameter("header", "Last-Event-ID", "string", "The id of the event that was seen last.")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Everything that the description points to is in it.
+    #[test]
+    fn no_reference_leads_nowhere() {
+        fn walk(value: &Value, document: &Value) {
+            match value {
+                Value::Object(members) => {
+                    if let Some(Value::String(target)) = members.get("$ref") {
+                        let pointer = target.strip_prefix('#').unwrap();
+                        assert!(document.pointer(pointer).is_some(), "{target}");
+                    }
+                    members.values().for_each(|value| walk(value, document));
+                }
+                Value::Array(items) => items.iter().for_each(|value| walk(value, document)),
+                Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+            }
+        }
+        let document = document();
+        walk(&document, &document);
+    }
+}

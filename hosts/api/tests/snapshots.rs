@@ -218,3 +218,26 @@ fn what_is_sent_is_read_back() {
     let answer = RollbackAnswer::of(&id(), &accepted);
     assert_eq!(serde_json::from_value::<RollbackAnswer>(serde_json::to_value(&answer).unwrap()).unwrap(), answer);
 }
+
+/// Every member that is sent is described, under its name.
+#[test]
+fn the_description_knows_every_member() {
+    let document = rollhook_api::openapi::document();
+    let known = |schema: &str, value: serde_json::Value| {
+        let properties = document.pointer(&format!("/components/schemas/{schema}/properties")).unwrap();
+        for name in value.as_object().unwrap().keys() {
+            assert!(properties.get(name).is_some(), "{schema}.{name}");
+        }
+    };
+    known("App", serde_json::to_value(App::of(&view())).unwrap());
+    known("Deploy", serde_json::to_value(Deploy::of(&id(), &failed(), Standing::default())).unwrap());
+    known("Deploy", serde_json::to_value(Deploy::of(&id(), &rollback(), Standing::default())).unwrap());
+    known("Webhook", serde_json::to_value(webhook()).unwrap());
+    let accepted =
+        Accepted { deploy: rollback(), replayed: false, superseded: vec![revision(5)], ignored: vec!["image"] };
+    known("RollbackAnswer", serde_json::to_value(RollbackAnswer::of(&id(), &accepted)).unwrap());
+    known("DeployAnswer", serde_json::to_value(DeployAnswer::of(&id(), &failed())).unwrap());
+    known("CreateApp", serde_json::to_value(CreateApp::default()).unwrap());
+    // Whether maps keep their order is for other crates of a build to say.
+    insta::with_settings!({ sort_maps => true }, { insta::assert_json_snapshot!("openapi", document) });
+}
