@@ -1,1 +1,45 @@
-//! rollhook's HTTP host.
+//! rollhook's HTTP host: parses calls, hands them to the core, renders the answers.
+//!
+//! ```text
+//!   accept ─▶ observe (id, log, metrics) ─▶ catch panics ─▶ router
+//!                                                             │ method → limits → body → auth → content
+//!                        webhook · manage · deploys · events ◀╯
+//!                                      │
+//!                                      ▼
+//!                               core's Deployer, whose `run` is one task beside
+//! ```
+//!
+//! One webhook call: [`router`] finds the route and refuses other methods; [`limits`] refuses a source that failed too
+//! often; [`body`] reads at most 1 MiB within 10 s; [`auth`] takes the credentials out of the headers, and the core
+//! checks them over the raw body; only then the body is looked into. The core accepts, which stores the entry, and
+//! the answer is rendered, or waits for the entry's end where the caller prefers that. Every failure on the way is one
+//! [`failure::Failure`], rendered as a problem in one place, [`observe`].
+//!
+//! The binary is [`run`]; a test or bench embeds [`Server`].
+
+mod args;
+mod auth;
+mod body;
+mod deploys;
+mod events;
+mod failure;
+mod headers;
+mod host;
+mod limits;
+mod log;
+mod manage;
+mod measured;
+mod metrics;
+mod observe;
+mod query;
+mod reply;
+mod router;
+mod run;
+mod server;
+mod source;
+mod webhook;
+
+pub use args::Args;
+pub use run::run;
+pub use server::{Config, Server};
+pub use source::{Cidr, InvalidCidr};

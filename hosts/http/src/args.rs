@@ -1,0 +1,113 @@
+//! The command line, every option of which is an environment variable too.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use rollhook_wiring::DriverSpec;
+
+use crate::source::Cidr;
+
+/// rollhook's server: CI posts an image, rollhook rolls it out and tells how that ended.
+#[derive(Debug, Parser)]
+#[command(name = "rollhook-server", version, about, args_conflicts_with_subcommands = true)]
+pub struct Args {
+    /// What to do in place of serving.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    /// How to serve.
+    #[command(flatten)]
+    pub serve: Serve,
+}
+
+/// What the binary does beside serving.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Keys that tokens are sealed with
+    #[command(subcommand)]
+    Keys(Keys),
+    /// The management token
+    #[command(subcommand)]
+    AdminToken(AdminToken),
+}
+
+/// What can be done with keys.
+#[derive(Debug, Subcommand)]
+pub enum Keys {
+    /// Add a key to a directory; the newest seals, all of them open
+    New {
+        /// The key directory
+        dir: PathBuf,
+    },
+}
+
+/// What can be done with the management token.
+#[derive(Debug, Subcommand)]
+pub enum AdminToken {
+    /// Make a management token's file, for --admin-token-file
+    New {
+        /// The file; must not exist
+        file: PathBuf,
+    },
+}
+
+/// The server's options.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct Serve {
+    /// Address and port to listen on; port 0 takes a free one
+    #[arg(long, env = "ROLLHOOK_LISTEN", default_value = "127.0.0.1:8080", value_name = "ADDRESS")]
+    pub listen: SocketAddr,
+    /// How CI reaches this server; webhook URLs begin with it [default: http://ADDRESS]
+    #[arg(long, env = "ROLLHOOK_BASE_URL", value_name = "URL", value_parser = base_url)]
+    pub base_url: Option<String>,
+    /// memory or sqlite:FILE [default: sqlite in the data directory]
+    // Kept as text until it is used: clap repeats what it cannot parse, and a store's URL may hold a password.
+    #[arg(long, env = "ROLLHOOK_STORE", value_name = "STORE", hide_env_values = true)]
+    pub store: Option<String>,
+    /// simulated, simulated:DELAY or kubernetes
+    #[arg(long, env = "ROLLHOOK_DRIVER", default_value = "simulated", value_name = "DRIVER")]
+    pub driver: DriverSpec,
+    /// Directory of the keys that tokens are sealed with [default: keys in the data directory]
+    #[arg(long, env = "ROLLHOOK_KEY_DIR", value_name = "DIR")]
+    pub key_dir: Option<PathBuf>,
+    /// File of the management token, which replaces the one that the store knows [default: admin-token in the data
+    /// directory]
+    #[arg(long, env = "ROLLHOOK_ADMIN_TOKEN_FILE", value_name = "FILE")]
+    pub admin_token_file: Option<PathBuf>,
+    /// Limit failed authentications per source, and deploys per app
+    #[arg(long, env = "ROLLHOOK_RATE_LIMIT", default_value = "on", value_name = "on|off")]
+    pub rate_limit: Switch,
+    /// Network of proxies whose X-Forwarded-For is believed; may be repeated
+    #[arg(long, env = "ROLLHOOK_TRUSTED_PROXY", value_name = "CIDR", value_delimiter = ',')]
+    pub trusted_proxy: Vec<Cidr>,
+    /// How log lines are written to stderr; RUST_LOG says which
+    #[arg(long, env = "ROLLHOOK_LOG_FORMAT", default_value = "text", value_name = "FORMAT")]
+    pub log_format: LogFormat,
+}
+
+/// On or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    /// On.
+    On,
+    /// Off.
+    Off,
+}
+
+/// How log lines are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object per line.
+    Json,
+}
+
+fn base_url(text: &str) -> Result<String, String> {
+    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    match rest {
+        Some(rest) if !rest.is_empty() && !rest.contains(['?', '#', ' ', '@']) => {
+            Ok(text.trim_end_matches('/').to_owned())
+        }
+        Some(_) | None => Err("must be http(s)://HOST[:PORT][/PATH], without a user, query or fragment".to_owned()),
+    }
+}

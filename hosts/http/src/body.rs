@@ -1,0 +1,174 @@
+//! Request bodies: bounded in size and time, and parsed only once the caller is known.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::{
+    HeaderMap,
+    header::{CONTENT_TYPE, EXPECT},
+};
+use http_body::Body as _;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use rollhook_api::Kind;
+use serde::de::DeserializeOwned;
+
+use crate::failure::Failure;
+
+/// The largest body.
+pub(crate) const BODY_MAX: usize = 1024 * 1024;
+/// For the whole body.
+const BODY_TIME: Duration = Duration::from_secs(10);
+/// What is read of a body that nobody wants, so that its sender gets to read the answer.
+const DRAINED_MAX: usize = 16 * 1024 * 1024;
+
+/// Reads the whole body.
+///
+/// # Errors
+/// 413 where it is larger than 1 MiB, 408 where it takes longer than 10 s, 400 where it breaks off.
+pub(crate) async fn read(mut body: Incoming, headers: &HeaderMap) -> Result<Bytes, Failure> {
+    if body.size_hint().lower() > BODY_MAX as u64 {
+        discard(body, headers);
+        return Err(too_large());
+    }
+    match tokio::time::timeout(BODY_TIME, collect(&mut body)).await {
+        Ok(Ok(whole)) => Ok(whole),
+        Ok(Err(failure)) => {
+            discard(body, headers);
+            Err(failure)
+        }
+        Err(_) => Err(Failure::new(Kind::SlowBody, "The body did not come within 10 seconds.")),
+    }
+}
+
+fn too_large() -> Failure {
+    Failure::new(Kind::BodyTooLarge, "The body must be at most 1 MiB.")
+}
+
+async fn collect(body: &mut Incoming) -> Result<Bytes, Failure> {
+    let mut first = Bytes::new();
+    let mut all = BytesMut::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| Failure::new(Kind::Malformed, "The body broke off."))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if first.len().max(all.len()) + data.len() > BODY_MAX {
+            return Err(too_large());
+        }
+        // Most bodies are one piece, which needs no copy.
+        if first.is_empty() && all.is_empty() {
+            first = data;
+            continue;
+        }
+        if all.is_empty() {
+            all.extend_from_slice(&first);
+        }
+        all.extend_from_slice(&data);
+    }
+    Ok(if all.is_empty() { first } else { all.freeze() })
+}
+
+/// Reads on and throws away: closing a connection on unread data resets it, and the answer is lost on its way.
+pub(crate) fn discard(mut body: Incoming, headers: &HeaderMap) {
+    // Who waits to be asked for the body has not sent it.
+    if body.is_end_stream() || headers.contains_key(EXPECT) {
+        return;
+    }
+    tokio::spawn(async move {
+        let discarded = async {
+            let mut left = DRAINED_MAX;
+            while let Some(Ok(frame)) = body.frame().await {
+                let length = frame.data_ref().map_or(0, Bytes::len);
+                left = left.saturating_sub(length);
+                if left == 0 {
+                    return;
+                }
+            }
+        };
+        let _ = tokio::time::timeout(BODY_TIME, discarded).await;
+    });
+}
+
+/// Refuses a body that is not JSON by its type; parameters such as a charset may follow.
+///
+/// # Errors
+/// 415.
+pub(crate) fn require_json(headers: &HeaderMap) -> Result<(), Failure> {
+    let mut types = headers.get_all(CONTENT_TYPE).iter();
+    let given = types.next().and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let essence = given.split(';').next().unwrap_or_default().trim();
+    let json =
+        ["application/json", "application/merge-patch+json"].iter().any(|known| essence.eq_ignore_ascii_case(known));
+    if json && types.next().is_none() {
+        return Ok(());
+    }
+    Err(Failure::new(Kind::UnsupportedMediaType, "Send the body with Content-Type: application/json."))
+}
+
+/// Reads a JSON object. The message of a failure says where it is, and never what was sent.
+///
+/// # Errors
+/// 400.
+pub(crate) fn object<T: DeserializeOwned>(body: &[u8]) -> Result<T, Failure> {
+    if body.trim_ascii_start().first().is_some_and(|byte| *byte != b'{') {
+        return Err(Failure::new(Kind::Malformed, "The body must be a JSON object."));
+    }
+    serde_json::from_slice(body).map_err(|error| {
+        let (line, column) = (error.line(), error.column());
+        Failure::new(Kind::Malformed, format!("The body: {} (line {line}, column {column}).", explained(&error)))
+    })
+}
+
+/// What is wrong, without any value: a value may be a secret.
+fn explained(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let text = text.rfind(" at line ").map_or(text.as_str(), |end| &text[..end]);
+    match (error.is_data(), text.rfind(", expected ")) {
+        (false, _) => text.to_owned(),
+        (true, Some(start)) => text[start + 2..].to_owned(),
+        (true, None) if text.starts_with("missing field ") || text.starts_with("duplicate field ") => text.to_owned(),
+        (true, None) => "it is JSON, but not what is expected here".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+    use rollhook_api::CreateApp;
+
+    use super::*;
+
+    #[test]
+    fn json_is_told_by_its_type() {
+        for (given, sound) in [
+            ("application/json", true),
+            ("Application/JSON; charset=utf-8", true),
+            ("application/jsonp", false),
+            ("text/plain", false),
+            ("application/x-www-form-urlencoded", false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(CONTENT_TYPE, HeaderValue::from_static(given));
+            assert_eq!(require_json(&headers).is_ok(), sound, "{given}");
+        }
+        assert!(require_json(&HeaderMap::new()).is_err());
+    }
+
+    #[test]
+    fn a_failure_says_where_and_never_what() {
+        let told = |body: &str| {
+            let failure = object::<CreateApp>(body.as_bytes()).unwrap_err();
+            String::from_utf8(format!("{failure:?}").into_bytes()).unwrap()
+        };
+        assert!(told("{\"app\": ").contains("line 1, column 8"));
+        assert!(told("[\"shop\"]").contains("must be a JSON object"));
+        assert!(told("").contains("EOF"));
+        for body in [
+            r#"{"app": {"hunter2": 1}}"#,
+            r#"{"take_over": "hunter2"}"#,
+            r#"{"template": {"replicas": "hunter2, expected hunter2"}}"#,
+            r#"{"app": hunter2}"#,
+        ] {
+            assert!(!told(body).contains("hunter2"), "{}", told(body));
+        }
+    }
+}

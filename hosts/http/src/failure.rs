@@ -1,0 +1,94 @@
+//! Whatever keeps a call from its answer: one type, rendered in one place.
+
+use std::time::Duration;
+
+use http::{
+    HeaderMap, HeaderName, HeaderValue, StatusCode,
+    header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE},
+};
+use rollhook_api::{Kind, Problem};
+use rollhook_core::request::Refusal;
+
+use crate::reply::{self, Reply};
+
+/// A problem and the headers that go with it.
+#[derive(Debug)]
+pub(crate) struct Failure(Box<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    kind: Kind,
+    problem: Problem,
+    headers: HeaderMap,
+}
+
+impl Failure {
+    /// A failure of this kind.
+    pub(crate) fn new(kind: Kind, detail: impl Into<String>) -> Self {
+        Self::of(kind, Problem::new(kind, detail))
+    }
+
+    fn of(kind: Kind, problem: Problem) -> Self {
+        let mut headers = HeaderMap::new();
+        if let Some(wait) = kind.retry_after() {
+            headers.insert(RETRY_AFTER, wait.as_secs().into());
+        }
+        if kind == Kind::Unauthorized {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"rollhook\""));
+        }
+        Self(Box::new(Inner { kind, problem, headers }))
+    }
+
+    /// The path does not take the method.
+    pub(crate) fn method_not_allowed(allowed: &str) -> Self {
+        let failure = Self::new(Kind::MethodNotAllowed, format!("This path takes {allowed}."));
+        failure.header(ALLOW, allowed)
+    }
+
+    /// Too many calls; time helps.
+    pub(crate) fn rate_limited(detail: &str, wait: Duration) -> Self {
+        let seconds = wait.as_millis().div_ceil(1000).max(1);
+        Self::new(Kind::RateLimited, detail).header(RETRY_AFTER, &seconds.to_string())
+    }
+
+    /// The failure with one more member.
+    pub(crate) fn with(mut self, name: &str, value: impl Into<serde_json::Value>) -> Self {
+        self.0.problem.members.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// The failure with a header, which replaces one of its name.
+    pub(crate) fn header(mut self, name: HeaderName, value: &str) -> Self {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            self.0.headers.insert(name, value);
+        }
+        self
+    }
+
+    /// What kind it is.
+    pub(crate) fn kind(&self) -> Kind {
+        self.0.kind
+    }
+
+    /// The kind's word, for a log line.
+    pub(crate) fn slug(&self) -> &'static str {
+        self.0.kind.parts().0
+    }
+
+    /// The answer.
+    pub(crate) fn render(self, request_id: &str) -> Reply {
+        let mut inner = self.0;
+        inner.problem.request_id = request_id.to_owned();
+        let status = StatusCode::from_u16(inner.problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut reply = reply::json(status, &inner.problem);
+        reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        reply.headers_mut().extend(inner.headers);
+        reply
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        Self::of(Kind::of(&refusal), Problem::of(&refusal))
+    }
+}

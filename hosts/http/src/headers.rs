@@ -1,0 +1,127 @@
+//! What callers say in headers: preferences and idempotency keys.
+
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName};
+use rollhook_api::Kind;
+use rollhook_core::request::{IdempotencyKey, KeyHeader};
+use sha2::{Digest, Sha256};
+
+use crate::failure::Failure;
+
+/// The longest wait, which is below the time-out of common proxies.
+const WAIT_MAX: u64 = 50;
+
+/// How long the caller prefers to wait (RFC 7240, `Prefer: wait=N`), bounded; none where it does not.
+pub(crate) fn wait(headers: &HeaderMap) -> Option<Duration> {
+    let lines = headers.get_all("prefer").iter().filter_map(|line| line.to_str().ok());
+    let seconds = lines.flat_map(preferences).find_map(|preference| {
+        let (name, value) = preference.split(';').next()?.split_once('=')?;
+        name.trim().eq_ignore_ascii_case("wait").then(|| value.trim().trim_matches('"').to_owned())
+    })?;
+    let digits = !seconds.is_empty() && seconds.bytes().all(|byte| byte.is_ascii_digit());
+    // More digits than fit are a long wait too.
+    digits.then(|| Duration::from_secs(seconds.parse().unwrap_or(WAIT_MAX).min(WAIT_MAX)))
+}
+
+/// The parts between commas that are not within quotation marks.
+fn preferences(line: &str) -> impl Iterator<Item = &str> {
+    let mut quoted = false;
+    line.split(move |character| {
+        quoted ^= character == '"';
+        character == ',' && !quoted
+    })
+}
+
+/// The key under which the call may be repeated, for a call of this operation with this body. Of several headers the
+/// first in `accepted` counts.
+///
+/// # Errors
+/// 422 where the header is there and is not a key.
+pub(crate) fn key(
+    headers: &HeaderMap,
+    accepted: &[KeyHeader],
+    operation: &str,
+    body: &[u8],
+) -> Result<Option<IdempotencyKey>, Failure> {
+    for header in accepted {
+        let mut lines = headers.get_all(HeaderName::from_static(header.as_str())).iter();
+        let Some(line) = lines.next() else { continue };
+        let invalid = |why: &str| Failure::new(Kind::InvalidKey, format!("{}: {why}.", header.as_str()));
+        if lines.next().is_some() {
+            return Err(invalid("must be sent once"));
+        }
+        let text = line.to_str().map_err(|_| invalid("must be 1 to 255 visible ASCII characters"))?;
+        let request = Sha256::new().chain_update(operation).chain_update([0]).chain_update(body).finalize();
+        return IdempotencyKey::new(*header, text, request.into())
+            .map(Some)
+            .map_err(|error| invalid(&error.to_string()));
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn waits(lines: &[&'static str]) -> Option<u64> {
+        let mut headers = HeaderMap::new();
+        for line in lines {
+            headers.append("prefer", HeaderValue::from_static(line));
+        }
+        wait(&headers).map(|wait| wait.as_secs())
+    }
+
+    #[test]
+    fn a_wait_is_read_as_rfc_7240_has_it() {
+        assert_eq!(waits(&["wait=10"]), Some(10));
+        assert_eq!(waits(&["respond-async, Wait = \"7\"; x=1"]), Some(7));
+        assert_eq!(waits(&["return=minimal", "wait=3"]), Some(3));
+        assert_eq!(waits(&["wait=3, wait=9"]), Some(3), "the first counts");
+        assert_eq!(waits(&["wait=50000000000000000000000"]), Some(50));
+        assert_eq!(waits(&["wait=51"]), Some(50));
+        assert_eq!(waits(&["wait=0"]), Some(0));
+        assert_eq!(waits(&["foo=\"a, wait=3\""]), None);
+        for line in ["wait", "wait=", "wait=-1", "wait=1.5", "waiting=3"] {
+            assert_eq!(waits(&[line]), None, "{line}");
+        }
+    }
+
+    fn keyed(lines: &[(&'static str, &'static str)]) -> Result<Option<IdempotencyKey>, Failure> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            headers.append(*name, HeaderValue::from_static(value));
+        }
+        let all = [KeyHeader::IdempotencyKey, KeyHeader::WebhookId, KeyHeader::GithubDelivery];
+        key(&headers, &all, "webhook", b"{}")
+    }
+
+    #[test]
+    fn the_first_header_counts() {
+        let found = keyed(&[("x-github-delivery", "g"), ("webhook-id", "w")]).unwrap().unwrap();
+        assert_eq!((found.header, found.key.as_str()), (KeyHeader::WebhookId, "w"));
+        let found = keyed(&[("x-github-delivery", "g"), ("idempotency-key", "\"i 1\"")]).unwrap().unwrap();
+        assert_eq!((found.header, found.key.as_str()), (KeyHeader::IdempotencyKey, "i 1"));
+        assert!(keyed(&[]).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_key_that_cannot_be_read_is_refused() {
+        for lines in [&[("idempotency-key", "")][..], &[("idempotency-key", "a"), ("idempotency-key", "a")]] {
+            assert_eq!(keyed(lines).unwrap_err().kind(), Kind::InvalidKey);
+        }
+    }
+
+    #[test]
+    fn operation_and_body_make_the_request() {
+        let mut headers = HeaderMap::new();
+        headers.insert("idempotency-key", HeaderValue::from_static("k"));
+        let request =
+            |operation, body| key(&headers, &[KeyHeader::IdempotencyKey], operation, body).unwrap().unwrap().request;
+        assert_eq!(request("deploy", b"{}"), request("deploy", b"{}"));
+        assert_ne!(request("deploy", b"{}"), request("rollback", b"{}"));
+        assert_ne!(request("deploy", b"{}"), request("deploy", b"{ }"));
+    }
+}

@@ -1,0 +1,23 @@
+//! Log lines on stderr. What never enters one: a token, a query string, an authentication header, a panic's text.
+
+use std::error::Error;
+
+use tracing_subscriber::EnvFilter;
+
+use crate::args::LogFormat;
+
+/// Starts logging; `RUST_LOG` chooses the lines.
+pub(crate) fn init(format: LogFormat) -> Result<(), Box<dyn Error + Send + Sync>> {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => lines.with_ansi(false).try_init()?,
+        LogFormat::Json => lines.json().flatten_event(true).with_span_list(false).try_init()?,
+    }
+    // A panic's text may quote what a caller sent.
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        tracing::error!(place, "panicked");
+    }));
+    Ok(())
+}

@@ -1,0 +1,74 @@
+//! A history that counts what it is told, and how long that takes.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+use rollhook_core::{
+    Result,
+    app::AppUid,
+    deploy::{Deploy, Status},
+    ports::{Admission, Admitted, Claim, Claimed, History, Page, Record, View, Wake},
+};
+use tokio::time::Instant;
+
+use crate::metrics::Metrics;
+
+/// The decorator.
+pub(crate) struct Measured {
+    inner: Arc<dyn History>,
+    metrics: Arc<Metrics>,
+}
+
+impl Measured {
+    pub(crate) fn new(inner: Arc<dyn History>, metrics: Arc<Metrics>) -> Self {
+        Self { inner, metrics }
+    }
+
+    async fn timed<T>(&self, call: &'static str, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let start = Instant::now();
+        let result = work.await;
+        self.metrics.store(call, result.is_ok(), start.elapsed());
+        result
+    }
+}
+
+#[async_trait]
+impl History for Measured {
+    async fn admit(&self, admission: Admission) -> Result<Admitted> {
+        let admitted = self.timed("admit", self.inner.admit(admission)).await?;
+        if let Admitted::New { deploy, superseded } = &admitted {
+            self.metrics.accepted(deploy.trigger);
+            if !superseded.is_empty() {
+                self.metrics.ended(Status::Superseded, superseded.len());
+            }
+        }
+        Ok(admitted)
+    }
+
+    async fn record(&self, record: Record) -> Result<()> {
+        let ended: Vec<Status> =
+            record.changes.iter().map(Deploy::status).filter(|status| status.is_terminal()).collect();
+        self.timed("record", self.inner.record(record)).await?;
+        for status in ended {
+            self.metrics.ended(status, 1);
+        }
+        Ok(())
+    }
+
+    async fn view(&self, app: AppUid) -> Result<View> {
+        self.timed("view", self.inner.view(app)).await
+    }
+
+    async fn page(&self, app: AppUid, page: Page) -> Result<Vec<Deploy>> {
+        self.timed("page", self.inner.page(app, page)).await
+    }
+
+    async fn claim(&self, claim: Claim) -> Result<Claimed> {
+        self.timed("claim", self.inner.claim(claim)).await
+    }
+
+    fn wakes(&self) -> BoxStream<'static, Wake> {
+        self.inner.wakes()
+    }
+}

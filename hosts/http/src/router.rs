@@ -1,0 +1,284 @@
+//! Which call a path means, and what every call goes through before it is answered.
+
+use std::{net::IpAddr, sync::Arc};
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, StatusCode, Uri};
+use hyper::body::Incoming;
+use rollhook_api::{Kind, openapi};
+use rollhook_core::{app::AppId, deploy::Revision, request::Refusal};
+
+use crate::{
+    auth, body, deploys, events,
+    failure::Failure,
+    host::Host,
+    manage,
+    reply::{self, Reply},
+    webhook,
+};
+
+/// The paths that something is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    Health,
+    Ready,
+    Metrics,
+    OpenApi,
+    Webhook,
+    Apps,
+    App,
+    AppWebhook,
+    Deploys,
+    Deploy,
+    Events,
+    Log,
+    Cancel,
+    Rollback,
+    Hold,
+    Promote,
+    Rebuild,
+}
+
+/// Each route, its path, and the methods that it takes.
+pub(crate) const ROUTES: &[(Route, &str, &str)] = &[
+    (Route::Health, "/healthz", "GET, HEAD"),
+    (Route::Ready, "/readyz", "GET, HEAD"),
+    (Route::Metrics, "/metrics", "GET, HEAD"),
+    (Route::OpenApi, "/api/v1/openapi.json", "GET, HEAD"),
+    (Route::Webhook, "/api/v1/webhook/{namespace}/{app}", "POST"),
+    (Route::Apps, "/api/v1/apps", "GET, HEAD, POST"),
+    (Route::App, "/api/v1/apps/{namespace}/{app}", "GET, HEAD, PATCH, DELETE"),
+    (Route::AppWebhook, "/api/v1/apps/{namespace}/{app}/webhook", "GET, HEAD, POST, DELETE"),
+    (Route::Deploys, "/api/v1/apps/{namespace}/{app}/deploys", "GET, HEAD, POST"),
+    (Route::Deploy, "/api/v1/apps/{namespace}/{app}/deploys/{revision}", "GET, HEAD"),
+    (Route::Events, "/api/v1/apps/{namespace}/{app}/deploys/{revision}/events", "GET, HEAD"),
+    (Route::Log, "/api/v1/apps/{namespace}/{app}/deploys/{revision}/log", "GET, HEAD"),
+    (Route::Cancel, "/api/v1/apps/{namespace}/{app}/deploys/{revision}/cancel", "POST"),
+    (Route::Rollback, "/api/v1/apps/{namespace}/{app}/rollback", "POST"),
+    (Route::Hold, "/api/v1/apps/{namespace}/{app}/hold", "DELETE"),
+    (Route::Promote, "/api/v1/apps/{namespace}/{app}/promote", "POST"),
+    (Route::Rebuild, "/api/v1/apps/{namespace}/{app}/rebuild", "POST"),
+];
+
+/// A route, and what stands in its path's places.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Found<'a> {
+    route: Route,
+    app: [&'a str; 2],
+    revision: &'a str,
+}
+
+fn find(path: &str) -> Option<Found<'_>> {
+    let found = |route, app, revision| Some(Found { route, app, revision });
+    let alone = |route| found(route, ["", ""], "");
+    let mut parts = [""; 9];
+    let mut count = 0;
+    for part in path.strip_prefix('/')?.split('/') {
+        *parts.get_mut(count)? = part;
+        count += 1;
+    }
+    match parts[..count] {
+        ["healthz"] => alone(Route::Health),
+        ["readyz"] => alone(Route::Ready),
+        ["metrics"] => alone(Route::Metrics),
+        ["api", "v1", "openapi.json"] => alone(Route::OpenApi),
+        ["api", "v1", "apps"] => alone(Route::Apps),
+        ["api", "v1", "webhook", namespace, app] => found(Route::Webhook, [namespace, app], ""),
+        ["api", "v1", "apps", namespace, app, ref rest @ ..] => {
+            let (route, revision) = below(rest)?;
+            found(route, [namespace, app], revision)
+        }
+        _ => None,
+    }
+}
+
+/// What is below an app.
+fn below<'a>(rest: &[&'a str]) -> Option<(Route, &'a str)> {
+    Some(match *rest {
+        [] => (Route::App, ""),
+        ["webhook"] => (Route::AppWebhook, ""),
+        ["rollback"] => (Route::Rollback, ""),
+        ["hold"] => (Route::Hold, ""),
+        ["promote"] => (Route::Promote, ""),
+        ["rebuild"] => (Route::Rebuild, ""),
+        ["deploys"] => (Route::Deploys, ""),
+        ["deploys", revision] => (Route::Deploy, revision),
+        ["deploys", revision, "events"] => (Route::Events, revision),
+        ["deploys", revision, "log"] => (Route::Log, revision),
+        ["deploys", revision, "cancel"] => (Route::Cancel, revision),
+        _ => return None,
+    })
+}
+
+fn entry(route: Route) -> (&'static str, &'static str) {
+    ROUTES.iter().find(|(known, ..)| *known == route).map_or(("", ""), |(_, path, methods)| (*path, *methods))
+}
+
+/// The path's route as a label: a text from a fixed set.
+pub(crate) fn template(path: &str) -> &'static str {
+    find(path).map_or("unknown", |found| entry(found.route).0)
+}
+
+/// A call whose body is read.
+pub(crate) struct Call {
+    pub(crate) host: Arc<Host>,
+    pub(crate) method: Method,
+    pub(crate) uri: Uri,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Call {
+    /// The app that the path names.
+    ///
+    /// # Errors
+    /// 404 where it cannot be an app's name.
+    pub(crate) fn app(&self) -> Result<AppId, Failure> {
+        let [namespace, name] = find(self.uri.path()).map_or([""; 2], |found| found.app);
+        match (namespace.parse(), name.parse()) {
+            (Ok(namespace), Ok(name)) => Ok(AppId { namespace, name }),
+            _ => Err(Failure::new(Kind::AppNotFound, "There is no app of this name.")),
+        }
+    }
+
+    /// The revision that the path names.
+    ///
+    /// # Errors
+    /// 404 where it cannot be one.
+    pub(crate) fn revision(&self) -> Result<Revision, Failure> {
+        let text = find(self.uri.path()).map_or("", |found| found.revision);
+        text.parse().map_err(|_| Failure::new(Kind::RevisionNotFound, "There is no such revision of this app."))
+    }
+
+    /// Whether it only reads.
+    pub(crate) fn reads(&self) -> bool {
+        self.method == Method::GET || self.method == Method::HEAD
+    }
+}
+
+/// Answers a call: method, limits, body, authentication and content, in this order.
+pub(crate) async fn dispatch(host: Arc<Host>, peer: IpAddr, request: Request<Incoming>) -> Result<Reply, Failure> {
+    let (parts, incoming) = request.into_parts();
+    let route = find(parts.uri.path()).map(|found| found.route);
+    let source = host.proxies.source(peer, &parts.headers);
+    let early = match route {
+        Some(route) => allowed(route, &parts.method),
+        None => Ok(()),
+    };
+    if let Err(failure) = early.and_then(|()| if is_open(route) { Ok(()) } else { host.limits.admit(source) }) {
+        body::discard(incoming, &parts.headers);
+        return Err(failure);
+    }
+    let body = body::read(incoming, &parts.headers).await?;
+    let call = Call { host, method: parts.method, uri: parts.uri, headers: parts.headers, body };
+    let answered = Box::pin(answer(route, &call)).await;
+    if answered.as_ref().is_err_and(|failure| failure.kind() == Kind::Unauthorized) {
+        call.host.limits.failed(source);
+    }
+    answered
+}
+
+fn allowed(route: Route, method: &Method) -> Result<(), Failure> {
+    let (_, methods) = entry(route);
+    if methods.split(", ").any(|known| known == method.as_str()) {
+        return Ok(());
+    }
+    Err(Failure::method_not_allowed(methods))
+}
+
+/// What everybody may ask.
+fn is_open(route: Option<Route>) -> bool {
+    matches!(route, Some(Route::Health | Route::Ready | Route::Metrics | Route::OpenApi))
+}
+
+async fn answer(route: Option<Route>, call: &Call) -> Result<Reply, Failure> {
+    match route {
+        Some(Route::Health) => {
+            Ok(reply::whole(StatusCode::OK, "text/plain; charset=utf-8", Bytes::from_static(b"ok\n")))
+        }
+        Some(Route::Ready) => ready(&call.host).await,
+        Some(Route::Metrics) => {
+            let text = call.host.metrics.text();
+            let media_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            Ok(reply::whole(StatusCode::OK, media_type, text.into()))
+        }
+        Some(Route::OpenApi) => Ok(reply::json(StatusCode::OK, &openapi::document())),
+        Some(Route::Webhook) => webhook::post(call).await,
+        Some(Route::Deploy) if auth::has_service_token(&call.headers) => webhook::entry(call).await,
+        other => managed(other, call).await,
+    }
+}
+
+/// Everything else is behind the management token.
+async fn managed(route: Option<Route>, call: &Call) -> Result<Reply, Failure> {
+    let operator = auth::operator(&call.host.deployer, &call.headers).await?;
+    // Also for paths that are not there, so that only managers learn which are.
+    let Some(route) = route else { return Err(Failure::new(Kind::NotFound, "There is nothing at this path.")) };
+    match route {
+        Route::Apps if call.reads() => manage::list(call, &operator).await,
+        Route::Apps => manage::register(call, &operator).await,
+        Route::App if call.reads() => manage::show(call, &operator).await,
+        Route::App if call.method == Method::PATCH => manage::change(call, &operator).await,
+        Route::App => manage::delete(call, &operator).await,
+        Route::AppWebhook if call.reads() => manage::webhook(call, &operator).await,
+        Route::AppWebhook if call.method == Method::POST => manage::enable(call, &operator).await,
+        Route::AppWebhook => manage::disable(call, &operator).await,
+        Route::Hold => manage::release(call, &operator).await,
+        Route::Deploys if call.reads() => deploys::list(call, &operator).await,
+        Route::Deploys => deploys::post(call, &operator).await,
+        Route::Deploy => deploys::show(call, &operator).await,
+        Route::Events => events::stream(call, &operator).await,
+        Route::Cancel => deploys::cancel(call, &operator).await,
+        Route::Rollback => deploys::rollback(call, &operator).await,
+        Route::Promote => deploys::promote(call, &operator).await,
+        Route::Log | Route::Rebuild => deploys::of_git_apps(call, &operator).await,
+        Route::Health | Route::Ready | Route::Metrics | Route::OpenApi | Route::Webhook => {
+            Err(Refusal::Unauthorized.into())
+        }
+    }
+}
+
+async fn ready(host: &Host) -> Result<Reply, Failure> {
+    if host.drain.has_begun() {
+        return Err(Failure::new(Kind::ShuttingDown, "The server is stopping."));
+    }
+    host.deployer.ready().await?;
+    Ok(reply::whole(StatusCode::OK, "text/plain; charset=utf-8", Bytes::from_static(b"ready\n")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_route_is_found_by_its_own_path() {
+        for (route, path, _) in ROUTES {
+            let path = path.replace("{namespace}", "shop-test").replace("{app}", "api").replace("{revision}", "7");
+            assert_eq!(find(&path).map(|found| found.route), Some(*route), "{path}");
+            assert_eq!(template(&path), entry(*route).0);
+        }
+    }
+
+    #[test]
+    fn other_paths_are_unknown() {
+        for path in
+            ["/", "", "*", "/healthz/", "/api/v1/apps/", "/api/v1/webhook/a", "/api/v1/webhook/a/b/", "/api/v2/apps"]
+        {
+            assert_eq!(template(path), "unknown", "{path}");
+        }
+        assert_eq!(template(&"/a".repeat(1000)), "unknown");
+    }
+
+    #[test]
+    fn every_route_and_method_is_in_the_description() {
+        let document = openapi::document();
+        let paths = document["paths"].as_object().unwrap();
+        for (_, path, methods) in ROUTES {
+            let described = paths.get(*path).unwrap_or_else(|| panic!("{path} is not described"));
+            for method in methods.split(", ").filter(|method| *method != "HEAD") {
+                assert!(described.get(method.to_lowercase()).is_some(), "{method} {path} is not described");
+            }
+        }
+        assert_eq!(paths.len(), ROUTES.len());
+    }
+}
