@@ -205,6 +205,8 @@ pub enum Wake {
 ///   `Conflict("deploy")` and nothing of the record is written.
 /// - `record_needs_the_claim`: with `claim` of an incarnation that does not own the app: `Conflict("claim")`, nothing
 ///   written.
+/// - `record_takes_a_touch_back`: where a change sets `touched` back (a refused order changed nothing),
+///   [`View::on_cluster`] is the newest of those that are left.
 /// - `record_lifts_holds`.
 /// - `view_is_whole`: each field of [`View`] as its documentation says, also with superseded and restored entries.
 /// - `page_is_newest_first`: `before`, `succeeded` and `limit` narrow it; an unknown app has no entries.

@@ -89,6 +89,12 @@ impl Clock for SimClock {
 /// Randomness that is the same in every run.
 pub struct SimEntropy(AtomicU64);
 
+impl SimEntropy {
+    pub fn new(seed: u64) -> Self {
+        Self(AtomicU64::new(seed.wrapping_mul(0x1234_5678_9abc_def1)))
+    }
+}
+
 impl Entropy for SimEntropy {
     fn fill(&self, bytes: &mut [u8]) {
         for byte in bytes {
@@ -284,7 +290,7 @@ fn replica(
         history: Arc::clone(store) as _,
         rollouts: Arc::clone(cluster) as _,
         clock: Arc::clone(clock) as _,
-        entropy: Arc::new(SimEntropy(AtomicU64::new(seed.wrapping_mul(0x1234_5678_9abc_def1)))),
+        entropy: Arc::new(SimEntropy::new(seed)),
     };
     Deployer::new(ports, name)
 }

@@ -1,0 +1,106 @@
+//! A store that does what it was asked and then cannot say so: the one thing that a real store does not do on demand.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on ends")]
+
+mod world;
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+use mockall::mock;
+use rollhook_core::{
+    Error, Result,
+    app::{AppUid, Policy},
+    deploy::{AdmissionId, Deploy},
+    ports::{Admission, Admitted, Apps, Claim, Claimed, History, Page, Record, View, Wake},
+    request::Refusal,
+    service::{Deployer, Operator, Ports},
+};
+use world::{World, request};
+
+mock! {
+    Store {}
+
+    #[async_trait]
+    impl History for Store {
+        async fn admit(&self, admission: Admission) -> Result<Admitted>;
+        async fn record(&self, record: Record) -> Result<()>;
+        async fn view(&self, app: AppUid) -> Result<View>;
+        async fn page(&self, app: AppUid, page: Page) -> Result<Vec<Deploy>>;
+        async fn claim(&self, claim: Claim) -> Result<Claimed>;
+        fn wakes(&self) -> BoxStream<'static, Wake>;
+    }
+}
+
+fn away<T>() -> Result<T> {
+    Err(Error::Unavailable { what: "the database does not answer".to_owned(), cause: None })
+}
+
+/// Submits one deploy through a history that behaves like this, and says what the caller is told.
+fn submitted(history: MockStore) -> Result<u64, Refusal> {
+    let world = World::new(Duration::ZERO);
+    let ports = Ports {
+        apps: Arc::clone(&world.store) as Arc<dyn Apps>,
+        tokens: Arc::clone(&world.store) as _,
+        history: Arc::new(history),
+        rollouts: Arc::clone(&world.cluster) as _,
+        clock: Arc::clone(&world.clock) as _,
+        entropy: Arc::new(world::SimEntropy::new(9)),
+    };
+    let deployer = Deployer::new(ports, "one");
+    world.idle(async {
+        let access = world.register("api", Policy::default()).await;
+        let access = deployer.open(&Operator::trusted("alice"), access.app()).await.unwrap();
+        deployer.submit(&access, request("registry.example.com/api:v2")).await.map(|done| done.deploy.revision.get())
+    })
+}
+
+/// The entry that an accept of this id made.
+fn made(id: AdmissionId) -> Deploy {
+    let draft = rollhook_core::ports::Draft {
+        image: None,
+        commit: None,
+        trigger: rollhook_core::deploy::Trigger::Webhook,
+        actor: rollhook_core::deploy::Actor::ci(),
+        from: None,
+        effective: None,
+        adopted: false,
+    };
+    let revision = rollhook_core::deploy::Revision::new(7).unwrap();
+    draft.entry(id, revision, rollhook_core::time::Timestamp::from_millis(1))
+}
+
+#[test]
+fn an_accept_whose_answer_was_lost_is_found_by_its_own_id() {
+    let mut history = MockStore::new();
+    let id_of = Arc::new(std::sync::Mutex::new(None));
+    let written = Arc::clone(&id_of);
+    history.expect_admit().times(1).returning(move |admission| {
+        *written.lock().unwrap() = Some(admission.id);
+        away()
+    });
+    history
+        .expect_page()
+        .times(1)
+        .returning(move |_, _| Ok(vec![made(AdmissionId(1)), made(id_of.lock().unwrap().unwrap())]));
+    assert_eq!(submitted(history), Ok(7));
+}
+
+#[test]
+fn an_accept_that_is_not_there_was_not_recorded() {
+    let mut history = MockStore::new();
+    history.expect_admit().times(1).returning(|_| away());
+    history.expect_page().times(1).returning(|_, _| Ok(vec![made(AdmissionId(1))]));
+    assert_eq!(submitted(history), Err(Refusal::StoreUnavailable { maybe_recorded: false }));
+}
+
+#[test]
+fn an_accept_that_cannot_be_looked_up_may_have_been_recorded_and_says_so() {
+    let mut history = MockStore::new();
+    history.expect_admit().times(1).returning(|_| away());
+    history.expect_page().times(1).returning(|_, _| away());
+    let refusal = submitted(history).unwrap_err();
+    assert_eq!(refusal, Refusal::StoreUnavailable { maybe_recorded: true });
+    assert!(refusal.to_string().contains("same Idempotency-Key"));
+}
