@@ -175,3 +175,6 @@ async fn delete(cluster: &Cluster, namespace: &str, pod: &k8s_openapi::api::core
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

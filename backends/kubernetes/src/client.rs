@@ -57,6 +57,12 @@ impl Cluster {
         Ok(Self { client })
     }
 
+    /// A connection through a client that is there already.
+    #[cfg(test)]
+    pub(crate) fn of(client: kube::Client) -> Self {
+        Self { client }
+    }
+
     /// The objects of one type in a namespace.
     pub(crate) fn api<K>(&self, namespace: &str) -> Api<K>
     where

@@ -18,18 +18,21 @@ pub(crate) fn common(containers: &[String], pods: &[&Pod]) -> Option<Digest> {
     common
 }
 
-/// The digest of one container's image in its own repository.
+/// The digest of one container's image in its own repository: what the pod names, or else what the runtime reports.
 ///
 /// Runtimes report `repository@sha256:…`, with `docker-pullable://` before it in the case of old ones. Without a
-/// repository it is the id of an unpacked image, which no registry knows; and a runtime that has the same image from
-/// two repositories names whichever came first, whose digest need not exist in the other.
+/// repository it is the id of an unpacked image, which no registry knows. A runtime that has the same image from two
+/// repositories names whichever came first; as its manifest may be another one there, the digest need not exist in the
+/// repository that a rollback would pull from, so that it counts as unknown.
 fn of_container(pod: &Pod, name: &str) -> Option<Digest> {
     let statuses = pod.status.as_ref()?.container_statuses.as_deref()?;
     let status = statuses.iter().find(|status| status.name == name)?;
     let container = pod.spec.as_ref()?.containers.iter().find(|container| container.name == name)?;
-    let id = status.image_id.rsplit("://").next()?;
-    let running: ImageRef = id.parse().ok()?;
     let wanted: ImageRef = container.image.as_deref()?.parse().ok()?;
+    if let Some(pinned) = wanted.digest() {
+        return Some(pinned.clone());
+    }
+    let running: ImageRef = status.image_id.rsplit("://").next()?.parse().ok()?;
     let same = running.canonical_repository() == wanted.canonical_repository();
     running.digest().filter(|_| same).cloned()
 }
@@ -64,6 +67,7 @@ mod tests {
             ("nginx:1", ONE.to_owned(), None),
             ("nginx:1", String::new(), None),
             ("r.example.com/a:1", format!("mirror.example.com/a@{ONE}"), None),
+            (&format!("r.example.com/a:1@{TWO}"), format!("mirror.example.com/a@{ONE}"), Some(TWO)),
         ];
         for (image, id, expected) in cases {
             let pod = pod(image, &id);

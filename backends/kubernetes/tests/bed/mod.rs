@@ -1,0 +1,257 @@
+//! Where tests find a cluster: the one that the runner lends, or one that is brought up here.
+//!
+//! Each test works in a namespace of its own and removes it. A test that finds no cluster says so by name and is counted
+//! as skipped.
+
+#![allow(dead_code, reason = "each test binary uses its own part of it")]
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use kube::{
+    Api, Client, Config,
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
+    config::{KubeConfigOptions, Kubeconfig},
+    core::{ApiResource, GroupVersionKind},
+};
+use rollhook_conformance::{Lack, report};
+use rollhook_core::{
+    app::{AppUid, Workload, WorkloadKind},
+    deploy::Revision,
+    ports::{Applied, Observation, Order, Phase, Rollouts, Stamp},
+};
+use rollhook_kubernetes::KubernetesCluster;
+use serde_json::{Value, json};
+
+/// The registration that the tests' orders belong to.
+pub(crate) const OURS: AppUid = AppUid::from_bits(0xa11);
+
+/// How often is looked for what must come: 90 s, at five looks a second.
+const LOOKS: usize = 450;
+const LOOK: Duration = Duration::from_millis(200);
+
+/// Runs a test on a bed of its own, or says that it was skipped.
+pub(crate) fn test(name: &str, body: impl AsyncFnOnce(&Bed)) {
+    match cluster() {
+        Err(reason) => report(&format!("{}/{name}", env!("CARGO_PKG_NAME")), Err(Lack::Skip(reason))),
+        Ok(state) => run(async {
+            let bed = Bed::at(state).await;
+            body(&bed).await;
+        }),
+    }
+}
+
+/// Drives a test's future to its end.
+pub(crate) fn run<T>(body: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(body)
+}
+
+/// A namespace of a cluster, and the driver under test.
+pub(crate) struct Bed {
+    pub(crate) state: PathBuf,
+    pub(crate) namespace: String,
+    pub(crate) client: Client,
+    pub(crate) driver: Arc<KubernetesCluster>,
+}
+
+impl Bed {
+    /// A new namespace of the cluster of this state directory.
+    pub(crate) async fn at(state: &Path) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        let namespace = format!("t-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let config = config(state).await;
+        let client = Client::try_from(config.clone()).unwrap();
+        let object = serde_json::from_value(json!({"metadata": {"name": namespace}})).unwrap();
+        Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &object).await.unwrap();
+        let driver = Arc::new(KubernetesCluster::with_config(config).unwrap());
+        Self { state: state.to_owned(), namespace, client, driver }
+    }
+
+    /// An order for the workload `api`, with the container `app`.
+    pub(crate) fn order(&self, kind: WorkloadKind, revision: u64, image: &str) -> Order {
+        Order {
+            app: format!("{}/api", self.namespace).parse().unwrap(),
+            stamp: Stamp { app: OURS, revision: Revision::new(revision).unwrap() },
+            workload: Workload {
+                kind,
+                name: "api".to_owned(),
+                containers: vec!["app".to_owned()],
+                create: None,
+                take_over: None,
+            },
+            image: image.parse().unwrap(),
+            adopted: false,
+            cause: format!("webhook: revision {revision}"),
+        }
+    }
+
+    /// The objects of a kind in the namespace.
+    pub(crate) fn objects(&self, kind: WorkloadKind) -> Api<DynamicObject> {
+        let (group, version) = match kind {
+            WorkloadKind::Deployment | WorkloadKind::StatefulSet | WorkloadKind::DaemonSet => ("apps", "v1"),
+            WorkloadKind::CronJob => ("batch", "v1"),
+        };
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind.as_str()));
+        Api::namespaced_with(self.client.clone(), &self.namespace, &resource)
+    }
+
+    /// The pods of the namespace.
+    pub(crate) async fn pods(&self) -> Vec<Pod> {
+        Api::<Pod>::namespaced(self.client.clone(), &self.namespace).list(&ListParams::default()).await.unwrap().items
+    }
+
+    /// Makes the workload `api` with 2 replicas of this image, with a patch laid over its specification.
+    pub(crate) async fn make(&self, kind: WorkloadKind, image: &str, spec: Value) {
+        let template = json!({
+            "metadata": {"labels": {"app": "api"}},
+            "spec": {"containers": [{"name": "app", "image": image}], "terminationGracePeriodSeconds": 0},
+        });
+        let mut object = json!({
+            "apiVersion": if kind == WorkloadKind::CronJob { "batch/v1" } else { "apps/v1" },
+            "kind": kind.as_str(),
+            "metadata": {"name": "api", "namespace": self.namespace},
+        });
+        object["spec"] = match kind {
+            WorkloadKind::CronJob => {
+                let mut job = template;
+                job["spec"]["restartPolicy"] = json!("Never");
+                json!({"schedule": "0 3 * * *", "jobTemplate": {"spec": {"template": job}}})
+            }
+            WorkloadKind::DaemonSet => json!({"selector": {"matchLabels": {"app": "api"}}, "template": template}),
+            WorkloadKind::Deployment | WorkloadKind::StatefulSet => {
+                json!({"replicas": 2, "selector": {"matchLabels": {"app": "api"}}, "template": template})
+            }
+        };
+        merge(&mut object["spec"], spec);
+        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        self.objects(kind).create(&PostParams::default(), &object).await.unwrap();
+    }
+
+    /// The workload `api` as it is.
+    pub(crate) async fn read(&self, kind: WorkloadKind) -> Value {
+        serde_json::to_value(self.objects(kind).get("api").await.unwrap()).unwrap()
+    }
+
+    /// Merges a patch into the workload `api` as another field manager.
+    pub(crate) async fn patch_as(&self, manager: &str, kind: WorkloadKind, patch: Value) {
+        let parameters = PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() };
+        self.objects(kind).patch("api", &parameters, &Patch::Strategic(patch)).await.unwrap();
+    }
+
+    /// Applies, which must succeed.
+    pub(crate) async fn apply(&self, order: &Order) {
+        assert_eq!(self.driver.apply(order).await.unwrap(), Applied::Done);
+    }
+
+    /// Looks until something is seen.
+    pub(crate) async fn until(&self, order: &Order, what: &str, seen: impl Fn(&Observation) -> bool) -> Observation {
+        let mut last = self.driver.observe(order).await.unwrap();
+        for _ in 0..LOOKS {
+            if seen(&last) {
+                return last;
+            }
+            tokio::time::sleep(LOOK).await;
+            last = self.driver.observe(order).await.unwrap();
+        }
+        panic!("not {what} in time: {last:?}");
+    }
+
+    /// Looks until it is complete.
+    pub(crate) async fn until_complete(&self, order: &Order) -> Observation {
+        self.until(order, "complete", is_complete).await
+    }
+
+    /// Applies, and looks until it is complete.
+    pub(crate) async fn roll_out(&self, order: &Order) -> Observation {
+        self.apply(order).await;
+        self.until_complete(order).await
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        let (state, namespace) = (self.state.clone(), self.namespace.clone());
+        // On a thread of its own: the test's runtime is busy here, and may be unwinding.
+        let removed = std::thread::spawn(move || {
+            run(async {
+                let client = Client::try_from(config(&state).await).unwrap();
+                let remove = async { Api::<Namespace>::all(client).delete(&namespace, &DeleteParams::default()).await };
+                // The cluster may be away, in a test about just that.
+                let _ = tokio::time::timeout(Duration::from_secs(5), remove).await;
+            });
+        });
+        let _ = removed.join();
+    }
+}
+
+/// Whether the observation says that the rollout is over.
+pub(crate) fn is_complete(seen: &Observation) -> bool {
+    matches!(seen.phase, Phase::Complete { .. })
+}
+
+/// How tests connect to the cluster of this state directory.
+pub(crate) async fn config(state: &Path) -> Config {
+    let kubeconfig = Kubeconfig::read_from(state.join("kubeconfig")).unwrap();
+    Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap()
+}
+
+/// The state directory of the cluster that this binary's tests share.
+pub(crate) fn cluster() -> Result<&'static Path, &'static str> {
+    static SHARED: OnceLock<Result<PathBuf, &'static str>> = OnceLock::new();
+    SHARED
+        .get_or_init(|| match std::env::var_os("ROLLHOOK_TEST_CLUSTER") {
+            Some(lent) => Ok(lent.into()),
+            None => {
+                let name = format!("rollhook-test-cluster.{}", std::process::id());
+                bring_up(&std::env::temp_dir().join(name))
+            }
+        })
+        .as_deref()
+        .map_err(|reason| *reason)
+}
+
+/// Brings up a cluster, which goes down with this process at the latest.
+pub(crate) fn bring_up(state: &Path) -> Result<PathBuf, &'static str> {
+    let cache = std::env::var_os("XDG_CACHE_HOME")
+        .map_or_else(|| std::env::home_dir().unwrap_or_default().join(".cache"), PathBuf::from);
+    let built = |entry: std::fs::DirEntry| entry.path().join("kube-apiserver").exists();
+    let mut there = std::fs::read_dir(cache.join("rollhook-cluster")).into_iter().flatten().flatten();
+    if std::env::var_os("CLUSTER_BIN").is_none() && !there.any(built) {
+        return Err("no cluster is lent (ROLLHOOK_TEST_CLUSTER), and none is built (testbed/cluster/build.sh)");
+    }
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("testbed/cluster");
+    let up = Command::new(scripts.join("up.sh")).arg(state).stdout(Stdio::null()).status();
+    if !up.is_ok_and(|status| status.success()) {
+        return Err("the cluster did not come up (testbed/cluster/up.sh)");
+    }
+    let reaper = format!(
+        "while kill -0 {} 2> /dev/null; do sleep 1; done; exec '{}' '{}'",
+        std::process::id(),
+        scripts.join("down.sh").display(),
+        state.display()
+    );
+    let background = "setsid bash -c \"$0\" > /dev/null 2>&1 < /dev/null &";
+    assert!(Command::new("bash").args(["-c", background, &reaper]).status().unwrap().success());
+    Ok(state.to_owned())
+}
+
+fn merge(value: &mut Value, patch: Value) {
+    let Value::Object(patch) = patch else {
+        *value = patch;
+        return;
+    };
+    if !value.is_object() {
+        *value = json!({});
+    }
+    for (key, part) in patch {
+        merge(&mut value[key.as_str()], part);
+    }
+}

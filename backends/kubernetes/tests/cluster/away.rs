@@ -1,0 +1,51 @@
+//! A cluster that goes away and comes back. It needs a cluster of its own, as the others' tests would go down with it.
+
+use std::{
+    path::Path,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use rollhook_conformance::{Lack, report};
+use rollhook_core::{app::WorkloadKind::Deployment, ports::Rollouts};
+use serde_json::json;
+
+use crate::bed::{self, Bed};
+
+const NAME: &str = "an_outage_is_unavailable_in_bounded_time_and_passes";
+
+fn apiserver(state: &Path, what: &str) {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("testbed/cluster/apiserver.sh");
+    assert!(Command::new(script).arg(state).arg(what).status().unwrap().success(), "apiserver.sh {what}");
+}
+
+#[test]
+#[allow(clippy::disallowed_methods, reason = "how long it takes is what is tested")]
+fn an_outage_is_unavailable_in_bounded_time_and_passes() {
+    let state = match bed::cluster() {
+        Err(reason) => return report(&format!("{}/{NAME}", env!("CARGO_PKG_NAME")), Err(Lack::Skip(reason))),
+        Ok(shared) => shared.with_file_name(format!("cluster-away.{}", std::process::id())),
+    };
+    bed::bring_up(&state).unwrap();
+    bed::run(async {
+        let bed = Bed::at(&state).await;
+        bed.make(Deployment, "api:v1", json!({})).await;
+        let order = bed.order(Deployment, 1, "api:v2");
+        bed.roll_out(&order).await;
+        // Paused, connections hang; stopped, they are refused.
+        for (away, back) in [("pause", "resume"), ("stop", "start")] {
+            apiserver(&state, away);
+            let next = bed.order(Deployment, 2, "api:v3");
+            let begin = Instant::now();
+            assert!(bed.driver.observe(&order).await.unwrap_err().is_unavailable(), "{away}");
+            assert!(bed.driver.apply(&next).await.unwrap_err().is_unavailable(), "{away}");
+            assert!(bed.driver.evidence(&order, None).await.unwrap_err().is_unavailable(), "{away}");
+            assert!(bed.driver.inspect(&order.app, Deployment, "api").await.unwrap_err().is_unavailable(), "{away}");
+            assert!(begin.elapsed() < Duration::from_secs(40), "{away}: {:?}", begin.elapsed());
+            apiserver(&state, back);
+            assert!(bed::is_complete(&bed.driver.observe(&order).await.unwrap()), "{away}");
+        }
+        let next = bed.order(Deployment, 2, "api:v3");
+        bed.roll_out(&next).await;
+    });
+}

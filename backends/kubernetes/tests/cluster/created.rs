@@ -1,0 +1,91 @@
+//! Workloads that are made for apps that have none.
+
+use k8s_openapi::api::core::v1::Service;
+use kube::Api;
+use rollhook_core::{
+    app::{
+        Template,
+        WorkloadKind::{Deployment, StatefulSet},
+    },
+    deploy::Reason,
+    ports::{Applied, Order, Rollouts},
+};
+use serde_json::json;
+
+use crate::bed::{self, Bed};
+
+fn order(bed: &Bed, revision: u64, image: &str) -> Order {
+    let mut order = bed.order(Deployment, revision, image);
+    order.workload.create = Some(Template {
+        replicas: 2,
+        port: Some(8080),
+        env: [("MODE".to_owned(), "test".to_owned())].into(),
+        pull_secret: Some("registry".to_owned()),
+        readiness_path: Some("/healthz".to_owned()),
+    });
+    order
+}
+
+fn services(bed: &Bed) -> Api<Service> {
+    Api::namespaced(bed.client.clone(), &bed.namespace)
+}
+
+#[test]
+fn a_deployment_and_a_service_are_made() {
+    bed::test("a_deployment_and_a_service_are_made", async |bed| {
+        let order = order(bed, 1, "api:v1");
+        let seen = bed.roll_out(&order).await;
+        assert_eq!(seen.stamp, Some(order.stamp));
+        let made = bed.read(Deployment).await;
+        assert_eq!(made["spec"]["minReadySeconds"], 10);
+        assert_eq!(made["metadata"]["labels"]["app.kubernetes.io/managed-by"], "rollhook");
+        let service = services(bed).get("api").await.unwrap().spec.unwrap();
+        assert_eq!(service.selector.unwrap(), [("app.kubernetes.io/name".to_owned(), "api".to_owned())].into());
+        assert_eq!(service.ports.unwrap()[0].port, 8080);
+        // Again, as after a restart, and with a Service that was there already.
+        bed.apply(&order).await;
+        bed.objects(Deployment).delete("api", &Default::default()).await.unwrap();
+        bed.apply(&order).await;
+    });
+}
+
+#[test]
+fn a_namespace_that_is_missing_is_named() {
+    bed::test("a_namespace_that_is_missing_is_named", async |bed| {
+        let mut order = order(bed, 1, "api:v1");
+        order.app = "no-such/api".parse().unwrap();
+        for port in [Some(8080), None] {
+            order.workload.create.as_mut().unwrap().port = port;
+            let Applied::Refused { reason, message } = bed.driver.apply(&order).await.unwrap() else {
+                panic!("not refused")
+            };
+            assert_eq!(reason.as_str(), Reason::WORKLOAD_MISSING);
+            assert!(message.contains("kubectl create namespace no-such"), "{message}");
+        }
+    });
+}
+
+#[test]
+fn a_refused_deployment_leaves_no_service() {
+    bed::test("a_refused_deployment_leaves_no_service", async |bed| {
+        let quota = json!({"metadata": {"name": "none"}, "spec": {"hard": {"count/deployments.apps": "0"}}});
+        let quotas = Api::<k8s_openapi::api::core::v1::ResourceQuota>::namespaced(bed.client.clone(), &bed.namespace);
+        quotas.create(&Default::default(), &serde_json::from_value(quota).unwrap()).await.unwrap();
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        let applied = bed.driver.apply(&order(bed, 1, "api:v1")).await.unwrap();
+        let Applied::Refused { reason, message } = applied else { panic!("{applied:?}") };
+        assert_eq!(reason.as_str(), Reason::REFUSED);
+        assert!(message.contains("exceeded quota"), "{message}");
+        assert!(services(bed).get_opt("api").await.unwrap().is_none());
+    });
+}
+
+#[test]
+fn only_deployments_are_made() {
+    bed::test("only_deployments_are_made", async |bed| {
+        let mut order = order(bed, 1, "api:v1");
+        order.workload.kind = StatefulSet;
+        let Applied::Refused { reason, .. } = bed.driver.apply(&order).await.unwrap() else { panic!("not refused") };
+        assert_eq!(reason.as_str(), Reason::WORKLOAD_MISSING);
+    });
+}

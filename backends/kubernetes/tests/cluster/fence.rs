@@ -1,0 +1,147 @@
+//! What the driver refuses to touch. The suite of all drivers covers stamps; here is what only Kubernetes has.
+
+use rollhook_core::{
+    app::WorkloadKind::{self, DaemonSet, Deployment, StatefulSet},
+    deploy::Reason,
+    ports::{Applied, Order, Rollouts},
+};
+use serde_json::{Value, json};
+
+use crate::bed::{self, Bed};
+
+async fn refused(bed: &Bed, order: &Order) -> (String, String) {
+    let before = bed.read(order.workload.kind).await;
+    let Applied::Refused { reason, message } = bed.driver.apply(order).await.unwrap() else { panic!("not refused") };
+    let after = bed.read(order.workload.kind).await;
+    assert_eq!(after["metadata"]["generation"], before["metadata"]["generation"], "nothing was changed");
+    (reason.as_str().to_owned(), message)
+}
+
+#[test]
+fn a_paused_deployment_fails_at_once() {
+    bed::test("a_paused_deployment_fails_at_once", async |bed| {
+        bed.make(Deployment, "api:v1", json!({})).await;
+        let one = bed.order(Deployment, 1, "api:v2");
+        bed.roll_out(&one).await;
+        bed.patch_as("kubectl-rollout", Deployment, json!({"spec": {"paused": true}})).await;
+        let (reason, message) = refused(bed, &bed.order(Deployment, 2, "api:v3")).await;
+        assert_eq!(reason, Reason::PAUSED, "{message}");
+        // The own stamp is recognised first.
+        bed.apply(&one).await;
+    });
+}
+
+#[test]
+fn on_delete_is_refused() {
+    bed::test("on_delete_is_refused", async |bed| {
+        for kind in [StatefulSet, DaemonSet] {
+            bed.make(kind, "api:v1", json!({"updateStrategy": {"type": "OnDelete"}})).await;
+            let order = bed.order(kind, 1, "api:v2");
+            let found = bed.driver.inspect(&order.app, kind, "api").await.unwrap().unwrap();
+            assert!(found.unsupported.is_some_and(|why| why.contains("OnDelete")), "{kind}");
+            assert!(refused(bed, &order).await.1.contains("OnDelete"), "{kind}");
+        }
+    });
+}
+
+#[test]
+fn containers_are_those_that_the_workload_has() {
+    bed::test("containers_are_those_that_the_workload_has", async |bed| {
+        let init = json!([{"name": "migrate", "image": "migrate:1"}]);
+        bed.make(Deployment, "api:v1", json!({"template": {"spec": {"initContainers": init}}})).await;
+        let mut order = bed.order(Deployment, 1, "api:v2");
+        let found = bed.driver.inspect(&order.app, Deployment, "api").await.unwrap().unwrap();
+        let containers: Vec<_> =
+            found.containers.iter().map(|found| (found.name.as_str(), found.image.as_str())).collect();
+        assert_eq!(containers, [("app", "api:v1")]);
+        order.workload.containers = vec!["web".to_owned(), "migrate".to_owned()];
+        let (_, message) = refused(bed, &order).await;
+        assert_eq!(message, "Deployment api has no container web, migrate; it has app");
+    });
+}
+
+#[test]
+fn what_the_cluster_refuses_ends_with_its_own_sentence() {
+    bed::test("what_the_cluster_refuses_ends_with_its_own_sentence", async |bed| {
+        bed.make(Deployment, "api:v1", json!({})).await;
+        deny_images_named_forbidden(bed).await;
+        let order = bed.order(Deployment, 1, "api:forbidden");
+        for _ in 0..50 {
+            // Policies take effect a moment after they were made.
+            match bed.driver.apply(&order).await.unwrap() {
+                Applied::Refused { reason, message } => {
+                    assert_eq!(reason.as_str(), Reason::REFUSED);
+                    return assert!(message.contains("forbidden here"), "{message}");
+                }
+                Applied::Done => tokio::time::sleep(std::time::Duration::from_millis(200)).await,
+                Applied::Newer(revision) => panic!("newer: {revision}"),
+            }
+            bed.objects(Deployment).delete("api", &Default::default()).await.unwrap();
+            bed.make(Deployment, "api:v1", json!({})).await;
+        }
+        panic!("the policy took no effect");
+    });
+}
+
+async fn deny_images_named_forbidden(bed: &Bed) {
+    let name = &bed.namespace;
+    let rules = json!([{"apiGroups": ["apps"], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["deployments"]}]);
+    let selector = json!({"matchLabels": {"kubernetes.io/metadata.name": name}});
+    let expression = "!object.spec.template.spec.containers.exists(c, c.image.contains('forbidden'))";
+    let policy = json!({"spec": {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": rules, "namespaceSelector": selector},
+        "validations": [{"expression": expression, "message": "that image is forbidden here"}],
+    }});
+    let binding = json!({"spec": {"policyName": name, "validationActions": ["Deny"]}});
+    for (kind, mut object) in [("ValidatingAdmissionPolicy", policy), ("ValidatingAdmissionPolicyBinding", binding)] {
+        let resource = kube::core::ApiResource::from_gvk(&kube::core::GroupVersionKind::gvk(
+            "admissionregistration.k8s.io",
+            "v1",
+            kind,
+        ));
+        let api = kube::Api::<kube::core::DynamicObject>::all_with(bed.client.clone(), &resource);
+        object["apiVersion"] = json!("admissionregistration.k8s.io/v1");
+        object["kind"] = json!(kind);
+        // Goes with the namespace, as cluster-wide objects otherwise would not.
+        object["metadata"] = json!({"name": name, "ownerReferences": [owner(bed).await]});
+        api.create(&Default::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+    }
+}
+
+async fn owner(bed: &Bed) -> Value {
+    let namespaces = kube::Api::<k8s_openapi::api::core::v1::Namespace>::all(bed.client.clone());
+    let uid = namespaces.get(&bed.namespace).await.unwrap().metadata.uid;
+    json!({"apiVersion": "v1", "kind": "Namespace", "name": bed.namespace, "uid": uid})
+}
+
+#[test]
+fn an_answer_that_was_lost_is_recognised() {
+    bed::test("an_answer_that_was_lost_is_recognised", async |bed| {
+        bed.make(Deployment, "api:v1", json!({})).await;
+        let order = bed.order(Deployment, 1, "api:v2");
+        let before = generation(bed, Deployment).await;
+        // Whoever comes second reads an object that has changed under it, as after a lost answer.
+        let all = futures_util::future::join_all((0..8).map(|_| bed.driver.apply(&order))).await;
+        assert!(all.into_iter().all(|applied| applied.unwrap() == Applied::Done));
+        assert_eq!(generation(bed, Deployment).await, before + 1, "patched once");
+    });
+}
+
+#[test]
+fn of_racing_orders_the_highest_stays() {
+    bed::test("of_racing_orders_the_highest_stays", async |bed| {
+        bed.make(Deployment, "api:v1", json!({})).await;
+        let orders: Vec<_> =
+            (1..=6).map(|revision| bed.order(Deployment, revision, &format!("api:v{revision}"))).collect();
+        let all = futures_util::future::join_all(orders.iter().map(|order| bed.driver.apply(order))).await;
+        assert_eq!(all[5].as_ref().unwrap(), &Applied::Done);
+        let found = bed.driver.inspect(&orders[0].app, Deployment, "api").await.unwrap().unwrap();
+        assert_eq!(found.stamp, Some(orders[5].stamp));
+        assert_eq!(found.containers[0].image, "api:v6");
+    });
+}
+
+async fn generation(bed: &Bed, kind: WorkloadKind) -> i64 {
+    bed.read(kind).await["metadata"]["generation"].as_i64().unwrap()
+}

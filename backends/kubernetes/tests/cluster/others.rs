@@ -1,0 +1,70 @@
+//! Others who write to the same workload while it rolls out.
+
+use rollhook_core::{
+    app::WorkloadKind::Deployment,
+    deploy::Reason,
+    ports::{Applied, Rollouts, Trouble, TroubleKind},
+};
+use serde_json::{Value, json};
+
+use crate::bed::{self, Bed};
+
+async fn after(bed: &Bed, manager: &str, patch: Value) -> Trouble {
+    bed.make(Deployment, "api:v1", json!({})).await;
+    let order = bed.order(Deployment, 1, "api:v2");
+    bed.roll_out(&order).await;
+    bed.patch_as(manager, Deployment, patch).await;
+    let seen = bed.driver.observe(&order).await.unwrap();
+    assert!(!bed::is_complete(&seen), "{seen:?}");
+    let trouble = seen.trouble.unwrap();
+    assert_eq!((trouble.kind, trouble.reason.as_str()), (TroubleKind::Final, Reason::REVERTED), "{}", trouble.message);
+    // To apply the order again is not to fight: it ends in the same way as if nothing had been restarted.
+    let applied = bed.driver.apply(&order).await.unwrap();
+    let Applied::Refused { reason, .. } = applied else { panic!("not refused: {applied:?}") };
+    assert_eq!(reason.as_str(), Reason::REVERTED);
+    trouble
+}
+
+#[test]
+fn a_manager_that_reverts_the_image_is_named() {
+    bed::test("a_manager_that_reverts_the_image_is_named", async |bed| {
+        let image = json!({"spec": {"template": {"spec": {"containers": [{"name": "app", "image": "api:v1"}]}}}});
+        let message = after(bed, "argocd-controller", image).await.message;
+        for part in ["\"argocd-controller\"", "to api:v1", "ignoreDifferences"] {
+            assert!(message.contains(part), "{message}");
+        }
+    });
+}
+
+#[test]
+fn a_manager_that_removes_the_stamp_is_named() {
+    bed::test("a_manager_that_removes_the_stamp_is_named", async |bed| {
+        let strip = json!({"spec": {"template": {"metadata": {"annotations": {"rollhook.dev/revision": null, "theirs": "1"}}}}});
+        let message = after(bed, "kustomize-controller", strip).await.message;
+        assert!(message.contains("\"kustomize-controller\"") && message.contains("Flux"), "{message}");
+    });
+}
+
+#[test]
+fn a_change_of_something_else_is_no_matter() {
+    bed::test("a_change_of_something_else_is_no_matter", async |bed| {
+        bed.make(Deployment, "api:v1", json!({})).await;
+        let order = bed.order(Deployment, 1, "api:v2");
+        bed.roll_out(&order).await;
+        bed.patch_as("kubectl-scale", Deployment, json!({"spec": {"replicas": 3}})).await;
+        let seen = bed.until(&order, "complete with 3", |seen| seen.message.starts_with("3 of 3")).await;
+        assert_eq!(seen.trouble, None);
+    });
+}
+
+#[test]
+fn a_workload_that_is_deleted_is_final() {
+    bed::test("a_workload_that_is_deleted_is_final", async |bed| {
+        bed.make(Deployment, "api:v1", json!({})).await;
+        let order = bed.order(Deployment, 1, "api:v2");
+        bed.apply(&order).await;
+        bed.objects(Deployment).delete("api", &Default::default()).await.unwrap();
+        let seen = bed.until(&order, "gone", |seen| seen.trouble.is_some()).await;
+        assert_eq!(seen.trouble.unwrap().reason.as_str(), Reason::WORKLOAD_MISSING);
+    });
+}

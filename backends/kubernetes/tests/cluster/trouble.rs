@@ -1,0 +1,152 @@
+//! Revisions that do not come up: the trouble is theirs and named, and the old version's health is not their success.
+
+use rollhook_core::{
+    app::WorkloadKind::Deployment,
+    ports::{Rollouts, TroubleKind},
+};
+use serde_json::json;
+
+use crate::bed::{self, is_complete};
+
+async fn sees(bed: &bed::Bed, image: &str, kind: TroubleKind, reason: &str) {
+    bed.make(Deployment, "api:v1", json!({})).await;
+    let order = bed.order(Deployment, 1, image);
+    bed.apply(&order).await;
+    let seen = bed.until(&order, "in trouble", |seen| seen.trouble.is_some() || is_complete(seen)).await;
+    let trouble = seen.trouble.unwrap();
+    assert_eq!((trouble.kind, trouble.reason.as_str()), (kind, reason), "{}", trouble.message);
+    assert_eq!(trouble.container.as_deref(), Some("app"));
+    let evidence = bed.driver.evidence(&order, Some(&trouble)).await.unwrap();
+    assert_eq!(evidence.container.as_deref(), Some("app"));
+    assert!(evidence.pod.is_some() && evidence.state.is_some_and(|state| state.contains(reason)));
+    assert!(!evidence.events.is_empty(), "the scheduler tells at least where the pod went");
+}
+
+#[test]
+fn an_image_that_is_missing() {
+    bed::test("an_image_that_is_missing", async |bed| {
+        sees(bed, "api:missing", TroubleKind::Image, "ImagePullBackOff").await;
+    });
+}
+
+#[test]
+fn a_container_that_crashes() {
+    bed::test("a_container_that_crashes", async |bed| {
+        sees(bed, "api:crash", TroubleKind::Crash, "CrashLoopBackOff").await;
+    });
+}
+
+#[test]
+fn a_configuration_that_is_bad() {
+    bed::test("a_configuration_that_is_bad", async |bed| {
+        sees(bed, "api:badconfig", TroubleKind::Config, "CreateContainerConfigError").await;
+    });
+}
+
+#[test]
+fn an_init_container_that_crashes() {
+    bed::test("an_init_container_that_crashes", async |bed| {
+        let init = json!([{"name": "migrate", "image": "migrate:initcrash"}]);
+        bed.make(Deployment, "api:v1", json!({"template": {"spec": {"initContainers": init}}})).await;
+        let order = bed.order(Deployment, 1, "api:v2");
+        bed.apply(&order).await;
+        let seen = bed.until(&order, "in trouble", |seen| seen.trouble.is_some()).await;
+        let trouble = seen.trouble.unwrap();
+        assert_eq!((trouble.kind, trouble.container.as_deref()), (TroubleKind::Crash, Some("migrate")));
+    });
+}
+
+#[test]
+fn a_pod_that_hangs_is_neither_success_nor_trouble() {
+    bed::test("a_pod_that_hangs_is_neither_success_nor_trouble", async |bed| {
+        bed.make(Deployment, "api:v1", json!({})).await;
+        let order = bed.order(Deployment, 1, "api:hang");
+        bed.apply(&order).await;
+        bed.until(&order, "begun", |seen| seen.progress.contains("new=1")).await;
+        for _ in 0..10 {
+            let seen = bed.driver.observe(&order).await.unwrap();
+            assert!(!is_complete(&seen) && seen.trouble.is_none(), "{seen:?}");
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+    });
+}
+
+#[test]
+fn a_pod_that_no_node_takes() {
+    bed::test("a_pod_that_no_node_takes", async |bed| {
+        let spec = json!({"template": {"spec": {"nodeSelector": {"no-such": "node"}}}});
+        bed.make(Deployment, "api:v1", spec).await;
+        let order = bed.order(Deployment, 1, "api:v2");
+        bed.apply(&order).await;
+        let seen = bed.until(&order, "in trouble", |seen| seen.trouble.is_some()).await;
+        assert_eq!(seen.trouble.unwrap().kind, TroubleKind::Unschedulable);
+    });
+}
+
+#[test]
+fn a_quota_that_is_full() {
+    bed::test("a_quota_that_is_full", async |bed| {
+        bed.make(Deployment, "api:v1", json!({"strategy": {"rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}}))
+            .await;
+        let mut adopted = bed.order(Deployment, 1, "api:v1");
+        adopted.adopted = true;
+        bed.until_complete(&adopted).await;
+        let quota =
+            serde_json::from_value(json!({"metadata": {"name": "small"}, "spec": {"hard": {"pods": "2"}}})).unwrap();
+        let quotas =
+            kube::Api::<k8s_openapi::api::core::v1::ResourceQuota>::namespaced(bed.client.clone(), &bed.namespace);
+        quotas.create(&Default::default(), &quota).await.unwrap();
+        let order = bed.order(Deployment, 2, "api:v2");
+        // A quota counts a moment after it was made.
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        bed.apply(&order).await;
+        let seen = bed.until(&order, "in trouble", |seen| seen.trouble.is_some() || is_complete(seen)).await;
+        let trouble = seen.trouble.unwrap();
+        assert_eq!((trouble.kind, trouble.reason.as_str()), (TroubleKind::Config, "FailedCreate"));
+        assert!(trouble.message.contains("exceeded quota"), "{}", trouble.message);
+        let evidence = bed.driver.evidence(&order, Some(&trouble)).await.unwrap();
+        assert_eq!(evidence.pod, None);
+    });
+}
+
+#[test]
+fn progress_deadline_exceeded_is_final() {
+    bed::test("progress_deadline_exceeded_is_final", async |bed| {
+        bed.make(Deployment, "api:v1", json!({"progressDeadlineSeconds": 2})).await;
+        let order = bed.order(Deployment, 1, "api:hang");
+        bed.apply(&order).await;
+        let seen = bed.until(&order, "in trouble", |seen| seen.trouble.is_some()).await;
+        let trouble = seen.trouble.unwrap();
+        assert_eq!((trouble.kind, trouble.reason.as_str()), (TroubleKind::Final, "ProgressDeadlineExceeded"));
+        // The verdict on this revision is not that on the next one.
+        let next = bed.order(Deployment, 2, "api:v2");
+        bed.apply(&next).await;
+        let seen = bed.until(&next, "complete", |seen| seen.trouble.is_some() || is_complete(seen)).await;
+        assert!(is_complete(&seen), "{seen:?}");
+    });
+}
+
+#[test]
+fn the_old_version_stays_while_the_new_one_fails() {
+    bed::test("the_old_version_stays_while_the_new_one_fails", async |bed| {
+        let strategy = json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}});
+        bed.make(Deployment, "api:v1", json!({"replicas": 4, "strategy": strategy})).await;
+        bed.roll_out(&bed.order(Deployment, 1, "api:v2")).await;
+        let failing = bed.order(Deployment, 2, "api:missing");
+        bed.apply(&failing).await;
+        bed.until(&failing, "in trouble", |seen| seen.trouble.is_some() || is_complete(seen)).await;
+        let restore = bed.order(Deployment, 3, "api:v2");
+        for at in 0..30 {
+            let order = if at < 15 { &failing } else { &restore };
+            if at == 15 {
+                bed.apply(&restore).await;
+            }
+            let seen = bed.driver.observe(order).await.unwrap();
+            assert!(at >= 15 || !is_complete(&seen), "the old version's health is not the new one's: {seen:?}");
+            let available = bed.read(Deployment).await["status"]["availableReplicas"].as_i64().unwrap_or(0);
+            assert!(available >= 4, "{available} of 4 are left");
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+        bed.until_complete(&restore).await;
+    });
+}

@@ -1,0 +1,44 @@
+//! How soon a change is told.
+
+use std::time::Duration;
+
+use rollhook_core::{app::WorkloadKind::Deployment, ports::Rollouts};
+use serde_json::json;
+use tokio::time::{sleep, timeout};
+
+use crate::bed;
+
+#[test]
+fn changes_are_told_and_quiet_is_quiet() {
+    bed::test("changes_are_told_and_quiet_is_quiet", async |bed| {
+        bed.make(Deployment, "api:v1", json!({})).await;
+        let order = bed.order(Deployment, 1, "api:v2");
+        bed.roll_out(&order).await;
+        // The watch begins, and rings for what was listed; then nothing happens, and nothing is told.
+        let mut quiet = 0;
+        while quiet < 2 {
+            quiet =
+                if timeout(Duration::from_secs(1), bed.driver.changed(&order)).await.is_err() { quiet + 1 } else { 0 };
+        }
+        // A change between two calls is not lost.
+        bed.patch_as("kubectl-scale", Deployment, json!({"spec": {"replicas": 3}})).await;
+        sleep(Duration::from_millis(500)).await;
+        timeout(Duration::from_secs(1), bed.driver.changed(&order)).await.expect("told at once");
+        bed.until_complete(&order).await;
+    });
+}
+
+#[test]
+fn a_rollout_can_be_followed_by_its_changes_alone() {
+    bed::test("a_rollout_can_be_followed_by_its_changes_alone", async |bed| {
+        bed.make(Deployment, "api:v1", json!({})).await;
+        let order = bed.order(Deployment, 1, "api:v2");
+        bed.apply(&order).await;
+        let follow = async {
+            while !bed::is_complete(&bed.driver.observe(&order).await.unwrap()) {
+                bed.driver.changed(&order).await;
+            }
+        };
+        timeout(Duration::from_secs(15), follow).await.expect("told of all that was needed");
+    });
+}

@@ -1,0 +1,181 @@
+//! The driver on a node with a real kubelet and real containers: digests, logs, and containers that die.
+
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "../bed/mod.rs"]
+mod bed;
+
+use std::{path::Path, process::Command, time::Duration};
+
+use rollhook_conformance::{Lack, report};
+use rollhook_core::{
+    app::WorkloadKind::{self, Deployment, StatefulSet},
+    image::{Digest, ImageRef},
+    ports::{Observation, Order, Phase, Rollouts, TroubleKind},
+};
+use serde_json::json;
+
+use crate::bed::Bed;
+
+/// Runs a test on the node that the runner lends, or says that it was skipped.
+fn test(name: &str, body: impl AsyncFnOnce(&Bed)) {
+    let Some(state) = std::env::var_os("ROLLHOOK_TEST_NODE") else {
+        let lack = Lack::Skip("no node is lent (ROLLHOOK_TEST_NODE, testbed/node/up.sh)");
+        return report(&format!("{}/node::{name}", env!("CARGO_PKG_NAME")), Err(lack));
+    };
+    bed::run(async {
+        let bed = Bed::at(Path::new(&state)).await;
+        body(&bed).await;
+    });
+}
+
+/// Puts a program into the registry under this name and tag, and returns the reference with its digest.
+fn push(bed: &Bed, name: &str, program: &str) -> ImageRef {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("testbed/node/push.sh");
+    let pushed = Command::new(script).arg(&bed.state).arg(name).arg(program).output().unwrap();
+    assert!(pushed.status.success(), "{}", String::from_utf8_lossy(&pushed.stderr));
+    String::from_utf8(pushed.stdout).unwrap().trim().parse().unwrap()
+}
+
+fn order(bed: &Bed, kind: WorkloadKind, revision: u64, image: &ImageRef) -> Order {
+    bed.order(kind, revision, &image.to_string())
+}
+
+fn digest(seen: Observation) -> Option<Digest> {
+    let Phase::Complete { digest, .. } = seen.phase else { panic!("not complete: {seen:?}") };
+    digest
+}
+
+#[test]
+fn what_runs_tells_its_digest() {
+    test("what_runs_tells_its_digest", async |bed| {
+        let [v1, v2] = ["app-v1", "app-v2"].map(|program| push(bed, &format!("app:{}", &program[4..]), program));
+        bed.make(Deployment, &v1.clone().unpinned().to_string(), json!({})).await;
+        let mut adopted = order(bed, Deployment, 1, &v1.clone().unpinned());
+        adopted.adopted = true;
+        assert_eq!(digest(bed.until_complete(&adopted).await).as_ref(), v1.digest());
+        let next = order(bed, Deployment, 2, &v2.clone().unpinned());
+        assert_eq!(digest(bed.roll_out(&next).await).as_ref(), v2.digest());
+    });
+}
+
+#[test]
+fn a_moving_tag_is_told_apart_by_its_digest() {
+    test("a_moving_tag_is_told_apart_by_its_digest", async |bed| {
+        let before = push(bed, "app:moving", "app-v1");
+        let tag = before.clone().unpinned();
+        let container = json!([{"name": "app", "image": tag.to_string(), "imagePullPolicy": "Always"}]);
+        bed.make(Deployment, "-", json!({"template": {"spec": {"containers": container}}})).await;
+        assert_eq!(digest(bed.roll_out(&order(bed, Deployment, 1, &tag)).await).as_ref(), before.digest());
+        let after = push(bed, "app:moving", "app-v2");
+        assert_ne!(before.digest(), after.digest());
+        // The same reference again is a rollout of its own, and brings the new bits.
+        assert_eq!(digest(bed.roll_out(&order(bed, Deployment, 2, &tag)).await).as_ref(), after.digest());
+        // Pinned, the tag does not bring them back.
+        assert_eq!(digest(bed.roll_out(&order(bed, Deployment, 3, &before)).await).as_ref(), before.digest());
+    });
+}
+
+#[test]
+fn a_container_that_dies_after_it_was_ready_is_seen() {
+    test("a_container_that_dies_after_it_was_ready_is_seen", async |bed| {
+        let [v1, dies] = [("app:v1", "app-v1"), ("app:dies", "dies")].map(|(name, program)| push(bed, name, program));
+        bed.make(Deployment, &v1.to_string(), json!({})).await;
+        bed.roll_out(&order(bed, Deployment, 1, &v1)).await;
+        let order = order(bed, Deployment, 2, &dies);
+        // Without a probe it counts as available for 3 s, by Kubernetes' rules and kubectl's.
+        let ready = bed.roll_out(&order).await;
+        let seen = bed.until(&order, "restarted", |seen| seen.restarts > ready.restarts).await;
+        let seen = match &seen.trouble {
+            Some(_) => seen,
+            None => bed.until(&order, "in trouble", |seen| seen.trouble.is_some()).await,
+        };
+        let trouble = seen.trouble.unwrap();
+        assert_eq!(trouble.kind, TroubleKind::Crash, "{trouble:?}");
+        let evidence = bed.driver.evidence(&order, Some(&trouble)).await.unwrap();
+        assert!(evidence.log.iter().any(|line| line == "dies: exiting 1"), "{evidence:?}");
+    });
+}
+
+#[test]
+fn a_crash_leaves_its_log_as_evidence() {
+    test("a_crash_leaves_its_log_as_evidence", async |bed| {
+        let [v1, crash] =
+            [("app:v1", "app-v1"), ("app:crash", "crash")].map(|(name, program)| push(bed, name, program));
+        bed.make(Deployment, &v1.to_string(), json!({})).await;
+        bed.roll_out(&order(bed, Deployment, 1, &v1)).await;
+        let order = order(bed, Deployment, 2, &crash);
+        bed.apply(&order).await;
+        let trouble = bed.until(&order, "in trouble", |seen| seen.trouble.is_some()).await.trouble.unwrap();
+        assert_eq!((trouble.kind, trouble.reason.as_str()), (TroubleKind::Crash, "CrashLoopBackOff"));
+        assert!(trouble.message.contains("exited with code 1"), "{}", trouble.message);
+        let evidence = bed.driver.evidence(&order, Some(&trouble)).await.unwrap();
+        assert_eq!(evidence.container.as_deref(), Some("app"));
+        assert_eq!(evidence.log, ["crash: exiting 1"]);
+        assert!(evidence.state.is_some_and(|state| state.contains("exit code 1")));
+        assert!(!evidence.events.is_empty());
+    });
+}
+
+#[test]
+fn an_image_that_is_not_in_the_registry() {
+    test("an_image_that_is_not_in_the_registry", async |bed| {
+        let v1 = push(bed, "app:v1", "app-v1");
+        bed.make(Deployment, &v1.to_string(), json!({})).await;
+        let missing = format!("{}:nosuch", v1.repository()).parse().unwrap();
+        let order = order(bed, Deployment, 1, &missing);
+        bed.apply(&order).await;
+        let trouble = bed.until(&order, "in trouble", |seen| seen.trouble.is_some()).await.trouble.unwrap();
+        assert_eq!((trouble.kind, trouble.reason.as_str()), (TroubleKind::Image, "ImagePullBackOff"));
+        let evidence = bed.driver.evidence(&order, Some(&trouble)).await.unwrap();
+        assert!(evidence.events.iter().any(|event| event.contains("nosuch")), "{evidence:?}");
+        assert!(evidence.log.is_empty());
+    });
+}
+
+#[test]
+fn a_secret_that_is_missing() {
+    test("a_secret_that_is_missing", async |bed| {
+        let v1 = push(bed, "app:v1", "app-v1");
+        let from = json!([{"secretRef": {"name": "settings"}}]);
+        let container = json!([{"name": "app", "image": v1.to_string(), "envFrom": from}]);
+        bed.make(Deployment, "-", json!({"template": {"spec": {"containers": container}}})).await;
+        let order = order(bed, Deployment, 1, &v1);
+        bed.apply(&order).await;
+        let trouble = bed.until(&order, "in trouble", |seen| seen.trouble.is_some()).await.trouble.unwrap();
+        assert_eq!((trouble.kind, trouble.reason.as_str()), (TroubleKind::Config, "CreateContainerConfigError"));
+        assert!(trouble.message.contains("\"settings\" not found"), "{}", trouble.message);
+    });
+}
+
+#[test]
+fn a_pod_that_cannot_be_started() {
+    test("a_pod_that_cannot_be_started", async |bed| {
+        let v1 = push(bed, "app:v1", "app-v1");
+        let container = json!([{"name": "app", "image": v1.to_string(), "command": ["/no-such-program"]}]);
+        bed.make(Deployment, "-", json!({"template": {"spec": {"containers": container}}})).await;
+        let order = order(bed, Deployment, 1, &v1);
+        bed.apply(&order).await;
+        let trouble = bed.until(&order, "in trouble", |seen| seen.trouble.is_some()).await.trouble.unwrap();
+        assert_eq!(trouble.kind, TroubleKind::Crash, "{trouble:?}");
+        assert!(trouble.message.contains("no-such-program"), "{}", trouble.message);
+    });
+}
+
+#[test]
+fn a_stuck_stateful_set_moves_back() {
+    test("a_stuck_stateful_set_moves_back", async |bed| {
+        let [v1, crash] =
+            [("app:v1", "app-v1"), ("app:crash", "crash")].map(|(name, program)| push(bed, name, program));
+        bed.make(StatefulSet, &v1.to_string(), json!({})).await;
+        bed.roll_out(&order(bed, StatefulSet, 1, &v1)).await;
+        let broken = order(bed, StatefulSet, 2, &crash);
+        bed.apply(&broken).await;
+        bed.until(&broken, "in trouble", |seen| seen.trouble.is_some()).await;
+        let back = order(bed, StatefulSet, 3, &v1);
+        let seen = bed.roll_out(&back).await;
+        assert_eq!((seen.restarts, seen.stamp), (0, Some(back.stamp)));
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert!(bed::is_complete(&bed.driver.observe(&back).await.unwrap()));
+    });
+}
