@@ -25,6 +25,7 @@ mod clock;
 mod connection;
 mod error;
 mod history;
+mod housekeeping;
 mod job;
 mod ledger;
 mod reader;

@@ -51,7 +51,7 @@ pub(crate) const STATEMENTS: [&str; 3] = [VIEWS, PAGE, PAGE_SUCCEEDED];
 type Bodies = BTreeMap<Revision, Vec<u8>>;
 
 /// An app's row of [`VIEWS`].
-struct Row0 {
+struct AppRow {
     app: Vec<u8>,
     last: Option<Revision>,
     current: Option<Revision>,
@@ -68,7 +68,7 @@ pub(crate) async fn view(
     now: Timestamp,
 ) -> sqlx::Result<()> {
     let wanted: BTreeSet<AppUid> = jobs.iter().map(|job| job.ask).collect();
-    let mut found: HashMap<AppUid, (Option<Row0>, Bodies)> = HashMap::new();
+    let mut found: HashMap<AppUid, (Option<AppRow>, Bodies)> = HashMap::new();
     for row in sqlx::query(VIEWS).bind(to_json(&wanted)?).fetch_all(connection).await? {
         let uid = uid(row.try_get(0)?).map_err(|error| sqlx::Error::Decode(Box::new(error)))?;
         let (app, bodies) = found.entry(uid).or_default();
@@ -87,8 +87,8 @@ pub(crate) async fn view(
     Ok(())
 }
 
-fn app_row(row: &SqliteRow) -> sqlx::Result<Row0> {
-    Ok(Row0 {
+fn app_row(row: &SqliteRow) -> sqlx::Result<AppRow> {
+    Ok(AppRow {
         app: row.try_get_unchecked(2)?,
         last: revision(row.try_get(3)?),
         current: revision(row.try_get(4)?),
@@ -99,7 +99,7 @@ fn app_row(row: &SqliteRow) -> sqlx::Result<Row0> {
     })
 }
 
-fn assemble(row: &Row0, bodies: &Bodies, now: Timestamp) -> Result<View> {
+fn assemble(row: &AppRow, bodies: &Bodies, now: Timestamp) -> Result<View> {
     let entry = |revision: &Revision| {
         let missing =
             || Error::Corrupt { what: format!("entry {revision} of an app's history is missing"), cause: None };

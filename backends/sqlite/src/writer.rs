@@ -22,17 +22,12 @@ use tokio::{
     time::{MissedTickBehavior, interval},
 };
 
-use crate::{batch, claims, clock::StoreClock, connection::Link, error::Failure, job::Job, rows::entry_id};
+use crate::{batch, claims, clock::StoreClock, connection::Link, error::Failure, housekeeping::Housekeeping, job::Job};
 
 /// The most calls that share a commit.
 const BATCH: usize = 512;
 /// How often is looked for changes by other processes, while somebody listens.
 const PULSE: Duration = Duration::from_millis(200);
-/// How often expired keys are deleted, while anything is written.
-const PRUNING: Duration = Duration::from_secs(10);
-/// The most rows that are deleted at once, so that no accept waits long for it.
-const SWEEP: i64 = 1000;
-
 /// A call that writes.
 pub(crate) enum Op {
     Admit(Job<Box<Admission>, Admitted>),
@@ -128,21 +123,6 @@ pub(crate) struct Writer {
     pub(crate) housekeeping: Housekeeping,
 }
 
-/// What the writer does besides.
-pub(crate) struct Housekeeping {
-    /// SQLite's number for the last change by others that was seen.
-    seen_version: Option<i64>,
-    pruned_at: Timestamp,
-    /// Whether entries of removed apps may be left.
-    leftovers: bool,
-}
-
-impl Default for Housekeeping {
-    fn default() -> Self {
-        Self { seen_version: None, pruned_at: Timestamp::default(), leftovers: true }
-    }
-}
-
 impl Writer {
     /// Serves calls until no handle of the store is left.
     pub(crate) async fn run(mut self) {
@@ -212,7 +192,10 @@ impl Writer {
         self.housekeeping.prune(connection, now).await?;
         execute(connection, "COMMIT").await?;
         self.commits.fetch_add(1, Ordering::Relaxed);
-        self.housekeeping.leftovers |= batch.iter().any(|op| matches!(op, Op::Rare(_)));
+        if batch.iter().any(|op| matches!(op, Op::Rare(_))) {
+            // It may have removed an app.
+            self.housekeeping.expect_leftovers();
+        }
         Ok(())
     }
 
@@ -224,14 +207,14 @@ impl Writer {
             let _ = execute(connection, "ROLLBACK").await;
         } else {
             self.link.reset();
-            self.housekeeping.seen_version = None;
+            self.housekeeping.forget_version();
         }
     }
 
     async fn pulse(&mut self) {
         let listened_to = self.wakes.receiver_count() > 0;
         if !listened_to {
-            self.housekeeping.seen_version = None;
+            self.housekeeping.forget_version();
         }
         if let Err(failure) = self.try_pulse(listened_to).await {
             tracing::debug!(error = failure.to_error().chain(), "looking after the database failed");
@@ -243,12 +226,11 @@ impl Writer {
         if listened_to && self.housekeeping.others_wrote(self.link.get().await?).await? {
             let _ = self.wakes.send(Wake::Any);
         }
-        if self.housekeeping.leftovers {
+        if self.housekeeping.expects_leftovers() {
             let connection = self.link.get().await?;
             execute(connection, "BEGIN IMMEDIATE").await?;
-            let more = sweep(connection).await?;
+            self.housekeeping.sweep(connection).await?;
             execute(connection, "COMMIT").await?;
-            self.housekeeping.leftovers = more;
         }
         Ok(())
     }
@@ -312,46 +294,6 @@ async fn perform_deploys(connection: &mut SqliteConnection, batch: &mut [Op], no
         }
     }
     Ok(batch::store(connection, &ledger).await?)
-}
-
-impl Housekeeping {
-    async fn others_wrote(&mut self, connection: &mut SqliteConnection) -> sqlx::Result<bool> {
-        let version: i64 = sqlx::query_scalar("PRAGMA data_version").fetch_one(connection).await?;
-        let before = self.seen_version.replace(version);
-        Ok(before.is_some_and(|before| before != version))
-    }
-
-    async fn prune(&mut self, connection: &mut SqliteConnection, now: Timestamp) -> sqlx::Result<()> {
-        let is_due = now < self.pruned_at || now.since(self.pruned_at) >= PRUNING;
-        if !is_due {
-            return Ok(());
-        }
-        let delete = "DELETE FROM keys WHERE (app, header, key) IN \
-                      (SELECT app, header, key FROM keys WHERE expires_at <= ?1 LIMIT ?2)";
-        let deleted = sqlx::query(delete).bind(now.as_millis()).bind(SWEEP).execute(connection).await?;
-        if deleted.rows_affected() < SWEEP.unsigned_abs() {
-            self.pruned_at = now;
-        }
-        Ok(())
-    }
-}
-
-/// Deletes some of what removed apps have left, and says whether there may be more.
-async fn sweep(connection: &mut SqliteConnection) -> sqlx::Result<bool> {
-    let app: Option<i64> =
-        sqlx::query_scalar("SELECT app FROM leftovers LIMIT 1").fetch_optional(&mut *connection).await?;
-    let Some(app) = app else { return Ok(false) };
-    let entries = "DELETE FROM deploys WHERE id IN (SELECT id FROM deploys WHERE id BETWEEN ?1 AND ?2 LIMIT ?3)";
-    let entries = sqlx::query(entries).bind(entry_id(app, 0)).bind(entry_id(app, u64::MAX)).bind(SWEEP);
-    let keys =
-        "DELETE FROM keys WHERE (app, header, key) IN (SELECT app, header, key FROM keys WHERE app = ?1 LIMIT ?2)";
-    let keys = sqlx::query(keys).bind(app).bind(SWEEP);
-    let deleted = entries.execute(&mut *connection).await?.rows_affected()
-        + keys.execute(&mut *connection).await?.rows_affected();
-    if deleted == 0 {
-        sqlx::query("DELETE FROM leftovers WHERE app = ?1").bind(app).execute(connection).await?;
-    }
-    Ok(true)
 }
 
 async fn execute(connection: &mut SqliteConnection, statement: &'static str) -> sqlx::Result<()> {

@@ -95,3 +95,5 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 rollhook_conformance::stores!(block_on, Fresh::store());
+
+rollhook_conformance::model!(block_on, Fresh::store(), 60);
