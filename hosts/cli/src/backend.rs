@@ -76,3 +76,9 @@ pub(crate) trait Backend: Send + Sync {
     /// Gives up what it drives, so that nobody has to wait for it.
     async fn close(&self);
 }
+
+/// Who the history will say it was.
+pub(crate) fn user() -> String {
+    let named = |name| std::env::var(name).ok().filter(|value: &String| !value.is_empty());
+    named("USER").or_else(|| named("LOGNAME")).unwrap_or_else(|| "cli".to_owned())
+}

@@ -20,7 +20,12 @@ use tokio::{
     task::JoinHandle,
 };
 
-use crate::{args::Connection, backend::Backend, exit::Failure, output::message};
+use crate::{
+    args::Connection,
+    backend::{Backend, user},
+    exit::Failure,
+    output::message,
+};
 
 /// Apps that one page of the list holds.
 const APPS_PAGE: usize = 100;
@@ -111,12 +116,6 @@ impl Direct {
     }
 }
 
-/// Who the history will say it was.
-fn user() -> String {
-    let named = |name| std::env::var(name).ok().filter(|value: &String| !value.is_empty());
-    named("USER").or_else(|| named("LOGNAME")).unwrap_or_else(|| "cli".to_owned())
-}
-
 #[async_trait]
 impl Backend for Direct {
     async fn create(&self, app: CreateApp) -> Result<Registered, Failure> {
@@ -137,7 +136,11 @@ impl Backend for Direct {
         let next = (found.len() == APPS_PAGE).then(|| found.last().map(|app| app.id.to_string())).flatten();
         let mut apps = Vec::with_capacity(found.len());
         for app in &found {
-            apps.push(self.app(&app.id).await?);
+            match self.app(&app.id).await {
+                // It was removed since the list was read.
+                Err(Failure::Problem(problem)) if problem.status == 404 => {}
+                shown => apps.push(shown?),
+            }
         }
         Ok(AppList { apps, next })
     }

@@ -20,10 +20,15 @@ use rollhook_api::{
 use rollhook_core::{
     app::{AppId, Namespace},
     deploy::Revision,
+    text::escaped,
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::{backend::Backend, exit::Failure, output::message};
+use crate::{
+    backend::{Backend, user},
+    exit::Failure,
+    output::message,
+};
 
 /// How often a call is made before its failure is told.
 const ATTEMPTS: u32 = 5;
@@ -43,6 +48,7 @@ pub(crate) struct Remote {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     base: String,
     authorization: HeaderValue,
+    actor: HeaderValue,
 }
 
 /// An attempt that may be repeated.
@@ -84,7 +90,10 @@ impl Remote {
         http.enforce_http(false);
         http.set_connect_timeout(Some(CONNECT));
         let connector = tls.https_or_http().enable_http1().wrap_connector(http);
-        Ok(Self { client: Client::builder(TokioExecutor::new()).build(connector), base, authorization: bearer()? })
+        let client = Client::builder(TokioExecutor::new()).build(connector);
+        let actor = HeaderValue::from_bytes(escaped(&user()).as_bytes());
+        let actor = actor.unwrap_or_else(|_| HeaderValue::from_static("cli"));
+        Ok(Self { client, base, authorization: bearer()?, actor })
     }
 
     /// One call, repeated where it may not have arrived, and its answer.
@@ -122,6 +131,7 @@ impl Remote {
             .method(method)
             .uri(format!("{}{path}", self.base))
             .header(header::AUTHORIZATION, &self.authorization)
+            .header("x-rollhook-actor", &self.actor)
             .header(header::ACCEPT, "application/json")
             .header(header::USER_AGENT, concat!("rollhook/", env!("CARGO_PKG_VERSION")));
         if let Some(key) = key {

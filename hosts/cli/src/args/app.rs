@@ -114,11 +114,11 @@ pub(crate) struct Create {
     #[arg(long)]
     pub(crate) take_over: bool,
     #[command(flatten)]
+    pub(crate) wait: Wait,
+    #[command(flatten)]
     pub(crate) template: Template,
     #[command(flatten)]
     pub(crate) policy: PolicyFlags,
-    #[command(flatten)]
-    pub(crate) wait: Wait,
 }
 
 /// How a workload is made that does not exist yet.

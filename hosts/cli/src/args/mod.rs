@@ -28,14 +28,14 @@ Exit codes:
 /// With --server, it talks to a rollhook server. Without, it works on the store and the cluster itself, and drives each
 /// deploy to its end.
 #[derive(Debug, Parser)]
-#[command(name = "rollhook", version, propagate_version = true, after_help = EXIT_CODES, max_term_width = 100)]
+#[command(name = "rollhook", version, after_help = EXIT_CODES, max_term_width = 100)]
 pub(crate) struct Cli {
-    #[command(flatten)]
-    pub(crate) connection: Connection,
-
     /// How data is printed
     #[arg(short, long, global = true, value_enum, default_value_t = Format::Table, value_name = "FORMAT")]
     pub(crate) output: Format,
+
+    #[command(flatten)]
+    pub(crate) connection: Connection,
 
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -48,27 +48,54 @@ pub(crate) struct Connection {
     /// URL of the rollhook server
     ///
     /// The management token comes from ROLLHOOK_TOKEN, or from the file that ROLLHOOK_TOKEN_FILE names.
-    #[arg(long, global = true, env = "ROLLHOOK_SERVER", hide_env_values = true, value_name = "URL")]
+    #[arg(
+        long,
+        global = true,
+        hide_short_help = true,
+        env = "ROLLHOOK_SERVER",
+        hide_env_values = true,
+        value_name = "URL"
+    )]
     pub(crate) server: Option<String>,
 
-    /// Without a server: the store (sqlite:FILE, postgres://…, kubernetes)
-    ///
-    /// Default: SQLite in the XDG data directory.
-    #[arg(long, global = true, env = "ROLLHOOK_STORE", hide_env_values = true, value_name = "STORE")]
+    /// Without a server: the store, sqlite:FILE; default: SQLite in the XDG data directory
+    #[arg(
+        long,
+        global = true,
+        hide_short_help = true,
+        env = "ROLLHOOK_STORE",
+        hide_env_values = true,
+        value_name = "STORE"
+    )]
     pub(crate) store: Option<String>,
 
-    /// Without a server: what rolls out (simulated, kubernetes); default: simulated, which deploys nowhere
-    #[arg(long, global = true, env = "ROLLHOOK_DRIVER", hide_env_values = true, value_name = "DRIVER")]
+    /// Without a server: what rolls out, kubernetes or simulated[:DELAY]; default: simulated, which deploys nowhere
+    #[arg(
+        long,
+        global = true,
+        hide_short_help = true,
+        env = "ROLLHOOK_DRIVER",
+        hide_env_values = true,
+        value_name = "DRIVER"
+    )]
     pub(crate) driver: Option<String>,
 
-    /// Without a server: the directory of the keys that seal tokens
-    #[arg(long, global = true, env = "ROLLHOOK_KEY_DIR", hide_env_values = true, value_name = "DIR")]
+    /// Without a server: the directory of the keys that tokens are sealed with; default: in the XDG data directory
+    #[arg(
+        long,
+        global = true,
+        hide_short_help = true,
+        env = "ROLLHOOK_KEY_DIR",
+        hide_env_values = true,
+        value_name = "DIR"
+    )]
     pub(crate) key_dir: Option<PathBuf>,
 
     /// Without a server: where the server that shares the store is reached, for webhook URLs
     #[arg(
         long,
         global = true,
+        hide_short_help = true,
         env = "ROLLHOOK_BASE_URL",
         hide_env_values = true,
         value_name = "URL",

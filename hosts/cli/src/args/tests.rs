@@ -7,19 +7,19 @@ fn the_definition_is_sound() {
     Cli::command().debug_assert();
 }
 
-/// Every command's long help, one after the other.
+/// The whole help of the program, and the short one of each command.
 #[test]
 fn help_texts() {
     fn collect(command: &mut clap::Command, name: &str, all: &mut String) {
-        all.push_str(&format!("===== {name} --help =====\n{}\n", command.render_long_help()));
         for sub in command.get_subcommands_mut().filter(|sub| sub.get_name() != "help") {
             let name = format!("{name} {}", sub.get_name());
+            all.push_str(&format!("\n===== {name} -h\n{}", sub.render_help()));
             collect(sub, &name, all);
         }
     }
-    let mut all = String::new();
     let mut command = Cli::command();
     command.build();
+    let mut all = format!("===== rollhook --help\n{}", command.render_long_help());
     collect(&mut command, "rollhook", &mut all);
     insta::assert_snapshot!("help", all);
 }

@@ -80,9 +80,9 @@ fn credentials(webhook: &Webhook) -> String {
 fn enabled(webhook: &Webhook, snippets: &Snippets) -> String {
     format!(
         "{}
-Keep the two in CI as SERVICE_WEBHOOK_URL and, masked, SERVICE_WEBHOOK_TOKEN. A job then deploys with one of these; \
-         it fails
-unless the deploy succeeds within 15 minutes (DEPLOY_TIMEOUT, in seconds).
+Keep them in CI as SERVICE_WEBHOOK_URL and, masked, SERVICE_WEBHOOK_TOKEN. Each of
+these deploys from a job, which fails unless the deploy has succeeded within 15
+minutes (DEPLOY_TIMEOUT, in seconds).
 
 --- GitLab CI: .gitlab-ci.yml ---
 {}

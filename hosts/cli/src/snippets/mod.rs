@@ -32,15 +32,15 @@ impl Snippets {
     }
 }
 
-/// The loop: `key` names this run and attempt, and is evaluated by the shell.
-fn script(posted: &Posted, key: &str) -> String {
+/// The loop. `key` names this run and attempt; the shell evaluates it, and `before` ahead of it.
+fn script(posted: &Posted, before: &str, key: &str) -> String {
     let body = match posted {
         Posted::Image(_) => r#"{\"image\":\"$IMAGE\",\"commit\":\"$COMMIT\"}"#,
         Posted::Commit => r#"{\"commit\":\"$COMMIT\"}"#,
     };
     format!(
         r#"set -eu
-: "${{SERVICE_WEBHOOK_URL:?}}" "${{SERVICE_WEBHOOK_TOKEN:?}}"
+{before}: "${{SERVICE_WEBHOOK_URL:?}}" "${{SERVICE_WEBHOOK_TOKEN:?}}"
 key="{key}"
 body="{body}"
 end=$(($(date +%s) + ${{DEPLOY_TIMEOUT:-{TIMEOUT}}}))
@@ -78,7 +78,7 @@ fn gitlab(posted: &Posted) -> String {
         }
         Posted::Commit => String::new(),
     };
-    let script = indented(&script(posted, "$CI_PIPELINE_ID-$CI_JOB_ID"), 6);
+    let script = indented(&script(posted, "", "$CI_PIPELINE_ID-$CI_JOB_ID"), 6);
     format!(
         r#"deploy:
   stage: deploy
@@ -99,7 +99,7 @@ fn github(posted: &Posted) -> String {
         }
         Posted::Commit => String::new(),
     };
-    let script = indented(&script(posted, "$GITHUB_RUN_ID-$GITHUB_RUN_ATTEMPT-$GITHUB_JOB"), 10);
+    let script = indented(&script(posted, "", "$GITHUB_RUN_ID-$GITHUB_RUN_ATTEMPT-$GITHUB_JOB"), 10);
     format!(
         r#"jobs:
   deploy:
@@ -121,8 +121,8 @@ fn shell(posted: &Posted) -> String {
         Posted::Image(repository) => format!("IMAGE=\"${{IMAGE:-{repository}:$COMMIT}}\"\n"),
         Posted::Commit => String::new(),
     };
-    let script = script(posted, "$(date +%s)-$$");
-    format!("#!/bin/sh\nCOMMIT=\"${{COMMIT:-$(git rev-parse HEAD)}}\"\n{image}{script}")
+    let before = format!("COMMIT=\"${{COMMIT:-$(git rev-parse HEAD)}}\"\n{image}");
+    format!("#!/bin/sh\n{}", script(posted, &before, "$(date +%s)-$$"))
 }
 
 #[cfg(test)]
