@@ -1,0 +1,77 @@
+//! Starting the real binary: what it makes, what it refuses, what it says.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
+
+mod common;
+
+use std::{fs, process::Command};
+
+use common::Server;
+
+fn run(arguments: &[&str]) -> (bool, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_rollhook-server"))
+        .args(arguments)
+        .env_remove("HOME")
+        .env_remove("XDG_DATA_HOME")
+        .output()
+        .unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&text).into_owned())
+}
+
+#[test]
+fn what_cannot_be_is_said_and_fails() {
+    for (arguments, said) in [
+        (&["--store", "postgres://u:hunter2@db/r"][..], "not in this build"),
+        (&["--store", "kubernetes"], "not in this build"),
+        (&["--store", "mysql://u:hunter2@db/r"], "must be memory or sqlite:FILE"),
+        (&["--driver", "docker"], "must be simulated"),
+        (&["--listen", "localhost"], "--listen"),
+        (&["--base-url", "ftp://x"], "http(s)://"),
+        (&["--trusted-proxy", "10.0.0.0/33"], "ADDRESS/BITS"),
+        (&["--listen", "127.0.0.1:0"], "XDG_DATA_HOME"),
+        (&["keys"], "new"),
+    ] {
+        let (ok, text) = run(arguments);
+        assert!(!ok && text.contains(said), "{arguments:?}: {text}");
+        assert!(!text.contains("hunter2"), "{text}");
+    }
+}
+
+#[test]
+fn keys_and_tokens_are_made_on_request() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let (keys, token) = (path("keys"), path("token"));
+    assert!(run(&["keys", "new", &keys]).0 && run(&["keys", "new", &keys]).0);
+    assert_eq!(fs::read_dir(&keys).unwrap().count(), 2);
+    let (ok, said) = run(&["admin-token", "new", &token]);
+    let text = fs::read_to_string(&token).unwrap();
+    assert!(ok && text.starts_with("rh_") && !said.contains(text.trim()), "{said}");
+    assert!(!run(&["admin-token", "new", &token]).0, "an existing token is not replaced");
+}
+
+#[test]
+fn a_given_management_token_replaces_the_stored_one() {
+    let server = Server::start();
+    let app = server.app("api");
+    let old = server.admin.clone();
+    let directory = server.stop();
+    fs::remove_file(directory.path().join("admin-token")).unwrap();
+    let server = Server::in_directory(directory, &[], &[]);
+    assert_ne!(server.admin, old);
+    server.manage("GET", &app.path).expect(200);
+    server.call("GET", &app.path).header("authorization", &format!("Bearer {old}")).expect(401);
+}
+
+#[test]
+fn a_base_url_is_what_webhooks_begin_with() {
+    let server = Server::with(&["--base-url", "https://deploy.example.com/rollhook/", "--store", "memory"]);
+    let create =
+        serde_json::json!({ "project": "shop", "environment": "test", "app": "api", "image": "r.example.com/a:1" });
+    server.manage("POST", "/api/v1/apps").json(&create).expect(201);
+    let webhook = server.manage("POST", "/api/v1/apps/shop-test/api/webhook").expect(200).json();
+    assert_eq!(webhook["url"], "https://deploy.example.com/rollhook/api/v1/webhook/shop-test/api");
+    assert_eq!(webhook["sealing"], "memory");
+    assert!(webhook["note"].as_str().unwrap().contains("memory"));
+    assert!(server.log().contains("the store is in memory"));
+}
