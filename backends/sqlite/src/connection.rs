@@ -79,8 +79,7 @@ fn options(path: &Path) -> SqliteConnectOptions {
 
 /// Makes the file, and the directories above it, readable by nobody else, where they are missing.
 pub(crate) fn prepare(path: &Path) -> Result<()> {
-    let made = make(path);
-    made.map_err(|error| Error::unavailable(format!("the database file {} cannot be opened", path.display()), error))
+    make(path).map_err(|error| Error::unavailable("the database file cannot be opened", error))
 }
 
 fn make(path: &Path) -> io::Result<()> {

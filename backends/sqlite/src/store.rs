@@ -62,9 +62,7 @@ impl SqliteStore {
     /// As [`SqliteStore::open`].
     pub async fn open_with_clock(path: impl AsRef<Path>, ring: KeyRing, clock: StoreClock) -> Result<Self> {
         let path = path.as_ref();
-        prepare(path)?;
-        let mut link = Link::writer(path);
-        schema::migrate(first_connection(&mut link).await?).await?;
+        let link = open_writer(path).await.map_err(|error| naming(path, error))?;
         let (writer, calls) = mpsc::channel(WAITING);
         let (wakes, _) = broadcast::channel(WAKES);
         let commits = Arc::default();
@@ -109,6 +107,25 @@ impl fmt::Debug for SqliteStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SqliteStore").field("keys", &self.ring).field("commits", &self.commits()).finish()
     }
+}
+
+async fn open_writer(path: &Path) -> Result<Link> {
+    prepare(path)?;
+    let mut link = Link::writer(path);
+    schema::migrate(first_connection(&mut link).await?).await?;
+    Ok(link)
+}
+
+/// The error with the file's name before what is wrong with it.
+fn naming(path: &Path, mut error: Error) -> Error {
+    if let Error::Denied { what, .. }
+    | Error::Invalid { what, .. }
+    | Error::Unavailable { what, .. }
+    | Error::Corrupt { what, .. } = &mut error
+    {
+        *what = format!("{}: {what}", path.display());
+    }
+    error
 }
 
 /// Changing a new file to WAL mode needs it alone, which SQLite does not wait for by itself.
