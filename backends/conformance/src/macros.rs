@@ -40,6 +40,7 @@ macro_rules! stores {
             admit_unknown_app_is_not_found,
             record_moves_forward_only,
             record_needs_the_claim,
+            record_takes_a_touch_back,
             record_lifts_holds,
             view_is_whole,
             page_is_newest_first,

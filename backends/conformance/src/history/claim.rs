@@ -55,6 +55,7 @@ async fn waiting_in_line(store: &dyn Stores) -> Can {
     }
     let two = Claim { replica: samples::replica("c", 3), ttl: LONG, limit: 2 };
     assert_eq!(handles.history.claim(two.clone()).await.unwrap().apps, line[..2]);
+    assert_eq!(handles.history.claim(two.clone()).await.unwrap().apps, line[..2], "the limit is for old and new ones");
     assert_eq!(claim(&*handles.history, "d", 4, LONG).await, line[2..]);
     assert_eq!(handles.history.claim(two).await.unwrap().apps, line[..2]);
     Ok(())

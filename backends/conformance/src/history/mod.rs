@@ -27,7 +27,10 @@ pub use claim::{
     claim_expires, claim_of_a_new_incarnation_frees_the_old, claim_takes_free_work, claim_zero_gives_up,
     rest_ends_work, wakes_follow_writes,
 };
-pub use record::{record_lifts_holds, record_moves_forward_only, record_needs_the_claim, times_never_decrease};
+pub use record::{
+    record_lifts_holds, record_moves_forward_only, record_needs_the_claim, record_takes_a_touch_back,
+    times_never_decrease,
+};
 pub use view::{corrupt_entry_is_an_error, page_is_newest_first, view_is_whole};
 
 /// A handle on the store's history, and an app.

@@ -104,6 +104,27 @@ pub async fn record_needs_the_claim(store: &dyn Stores) -> Can {
     Ok(())
 }
 
+/// An entry that turned out not to have touched the cluster leaves it to the one that did before.
+pub async fn record_takes_a_touch_back(store: &dyn Stores) -> Can {
+    let (history, app) = registered(store).await;
+    let mut deploys = Vec::new();
+    for tag in ["v1", "v2", "v3"] {
+        let deploy = admit(&*history, &app, samples::draft(tag)).await;
+        let rolling = deploy.moved(State::RollingOut { since: deploy.created_at, outage: Outage::default() });
+        history.record(record_of(&app, vec![Deploy { touched: true, ..rolling }])).await.unwrap();
+        deploys.push(entry(&*history, &app, deploy.revision).await);
+    }
+    let on_cluster = async || history.view(app.uid).await.unwrap().on_cluster.map(|deploy| deploy.revision.get());
+    assert_eq!(on_cluster().await, Some(3));
+    for (deploy, left) in deploys.iter().rev().zip([Some(2), Some(1), None]) {
+        let refused = Deploy { touched: false, ..deploy.moved(failed()) };
+        history.record(record_of(&app, vec![refused])).await.unwrap();
+        assert!(!entry(&*history, &app, deploy.revision).await.touched);
+        assert_eq!(on_cluster().await, left);
+    }
+    Ok(())
+}
+
 /// Holds of the named rollbacks are lifted, others stay, and the guard counts up.
 pub async fn record_lifts_holds(store: &dyn Stores) -> Can {
     let (history, app) = registered(store).await;

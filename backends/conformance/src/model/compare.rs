@@ -225,7 +225,11 @@ fn record(ledger: &Ledger, change: &Change) -> Record {
     for (index, step, next) in &change.entries {
         let Some(stored) = ledger.entries.get(usize::from(*index) % ledger.entries.len().max(1)) else { continue };
         if changes.iter().all(|earlier| earlier.revision != stored.revision) {
-            let touched = stored.touched || matches!(next, Next::RollingOut);
+            let touched = match next {
+                Next::RollingOut => true,
+                Next::Refused => false,
+                Next::Succeeded | Next::Failed | Next::Cancelled => stored.touched,
+            };
             changes.push(Deploy { step: stored.step + u32::from(*step), touched, ..stored.moved(state(*next)) });
         }
     }
@@ -238,7 +242,7 @@ fn state(next: Next) -> State {
     match next {
         Next::RollingOut => State::RollingOut { since: Timestamp::default(), outage: Outage::default() },
         Next::Succeeded => succeeded(),
-        Next::Failed => State::Failed { reason, message, evidence: None },
+        Next::Failed | Next::Refused => State::Failed { reason, message, evidence: None },
         Next::Cancelled => State::Cancelled { reason, message },
     }
 }

@@ -122,6 +122,8 @@ pub enum Next {
     Succeeded,
     /// Failed.
     Failed,
+    /// Failed, having changed nothing.
+    Refused,
     /// Cancelled.
     Cancelled,
 }
@@ -178,7 +180,13 @@ fn accept() -> impl Strategy<Value = Accept> {
 }
 
 fn change() -> impl Strategy<Value = Change> {
-    let next = prop_oneof![Just(Next::RollingOut), Just(Next::Succeeded), Just(Next::Failed), Just(Next::Cancelled),];
+    let next = prop_oneof![
+        Just(Next::RollingOut),
+        Just(Next::Succeeded),
+        Just(Next::Failed),
+        Just(Next::Refused),
+        Just(Next::Cancelled),
+    ];
     let step = prop_oneof![9 => Just(1_u8), 1 => 0..3_u8];
     let entries = vec((0..20_u8, step, next), 0..3);
     (0..APPS, entries, option::of(0..REPLICAS), weighted(0.2), weighted(0.4))
