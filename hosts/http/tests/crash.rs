@@ -1,0 +1,295 @@
+//! The real binary killed with SIGKILL, again and again: what it accepted is in the history, once, and ends.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
+
+mod process;
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    net::SocketAddr,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread,
+    time::{Duration, SystemTime},
+};
+
+use process::{App, Connection, Process, Start, address};
+use rollhook_core::{
+    app::{App as Registered, AppId},
+    decide::check::check,
+    deploy::{Deploy, Revision, Trigger},
+    ports::{Apps, Claim, History, Page, Replica, View},
+    time::Timestamp,
+};
+use rollhook_sealing::KeyRing;
+use rollhook_sqlite::{SqliteStore, StoreClock};
+use serde_json::json;
+
+const KILLS: usize = 20;
+const APPS: usize = 10;
+const CLIENTS: usize = 6;
+/// How often something is looked at before it counts as never happening.
+const PATIENCE: usize = 6000;
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// What a client made of one post.
+#[derive(Debug)]
+struct Post {
+    app: usize,
+    /// Its commit, which no other post has.
+    label: String,
+    keyed: bool,
+    outcome: Outcome,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Outcome {
+    Accepted(u64),
+    /// The answer says that nothing was recorded.
+    Refused,
+    /// There was no answer, or it says that it does not know.
+    Unknown,
+}
+
+#[test]
+fn whatever_was_accepted_survives_twenty_kills_exactly_once_and_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let address = address();
+    let start = Start { directory: directory.path(), address, driver: "simulated:20ms", by: &[] };
+    let mut server = start.run();
+    let apps: Arc<Vec<App>> = Arc::new((0..APPS).map(|number| server.app(&format!("app{number}"))).collect());
+    let load = Arc::new(Load { address, apps: apps.clone(), stop: AtomicBool::new(false), accepted: 0.into() });
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|number| {
+            let load = load.clone();
+            thread::spawn(move || load.client(number))
+        })
+        .collect();
+    for kill in 0..KILLS {
+        // After some answers, never the same number of them, and at no particular moment between two.
+        let enough = load.accepted.load(Ordering::Relaxed) + 15 + 7 * (kill % 5);
+        until("answers come", || load.accepted.load(Ordering::Relaxed) >= enough);
+        thread::sleep(Duration::from_micros(977 * (kill as u64 % 11)));
+        server.kill();
+        server = start.run();
+    }
+    load.stop.store(true, Ordering::Relaxed);
+    let posts: Vec<Post> = clients.into_iter().flat_map(|client| client.join().unwrap()).collect();
+    for app in apps.iter() {
+        until("every deploy ends", || all_ended(&server, app));
+    }
+    server.kill();
+    let histories = histories(directory.path());
+    for (number, (history, view)) in histories.iter().enumerate() {
+        verify(number, &apps[number].name, history, view, &posts);
+    }
+    let unknown = posts.iter().filter(|post| post.outcome == Outcome::Unknown).count();
+    println!("{} posts, {unknown} of them without an answer", posts.len());
+}
+
+/// What the clients share.
+struct Load {
+    address: SocketAddr,
+    apps: Arc<Vec<App>>,
+    stop: AtomicBool,
+    accepted: AtomicUsize,
+}
+
+impl Load {
+    fn client(&self, number: usize) -> Vec<Post> {
+        let mut posts = Vec::new();
+        let mut connection = None;
+        while !self.stop.load(Ordering::Relaxed) {
+            let count = posts.len();
+            let label = format!("client{number}-post{count}");
+            let (app, keyed) = ((number + count) % APPS, count % 2 == 0);
+            let outcome = self.post(&mut connection, &self.apps[app], &label, keyed);
+            posts.push(Post { app, label, keyed, outcome });
+        }
+        posts
+    }
+
+    /// Posts; with a key, until there is an answer that settles it.
+    fn post(&self, connection: &mut Option<Connection>, app: &App, label: &str, keyed: bool) -> Outcome {
+        // An image that cannot be pulled now and then, so that rollouts are stuck and given up.
+        let broken = app.name == "app9" && label.ends_with('5');
+        let tag = if broken { format!("missing-{label}") } else { label.to_owned() };
+        let body = json!({ "image": format!("r.example.com/api:{tag}"), "commit": label }).to_string();
+        let mut headers = vec![("x-service-token", app.token.as_str())];
+        if keyed {
+            headers.push(("idempotency-key", label));
+        }
+        for _ in 0..PATIENCE {
+            match self.try_post(connection, app, &headers, &body) {
+                Some(Outcome::Refused) | None if keyed => thread::sleep(PAUSE),
+                Some(outcome) => return outcome,
+                None => return Outcome::Unknown,
+            }
+        }
+        panic!("{label} was never answered")
+    }
+
+    fn try_post(
+        &self,
+        connection: &mut Option<Connection>,
+        app: &App,
+        headers: &[(&str, &str)],
+        body: &str,
+    ) -> Option<Outcome> {
+        if connection.is_none() {
+            *connection = Connection::open(self.address).ok();
+        }
+        let Some(open) = connection else {
+            // Nothing was sent.
+            thread::sleep(PAUSE);
+            return Some(Outcome::Refused);
+        };
+        let Ok(answer) = open.call("POST", &app.hook, headers, body) else {
+            *connection = None;
+            return None;
+        };
+        match answer.status {
+            202 => {
+                self.accepted.fetch_add(1, Ordering::Relaxed);
+                Some(Outcome::Accepted(answer.body["revision"].as_u64().unwrap()))
+            }
+            429 => Some(Outcome::Refused),
+            503 if answer.body["maybe_recorded"] == true => None,
+            503 => Some(Outcome::Refused),
+            status => panic!("{status}: {}", answer.body),
+        }
+    }
+}
+
+fn all_ended(server: &Process, app: &App) -> bool {
+    let mut connection = Connection::open(server.address).unwrap();
+    let admin = server.admin();
+    let path = format!("{}/deploys?limit=200", app.path);
+    let answer = connection.call("GET", &path, &[("authorization", &admin)], "").unwrap();
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    let deploys = answer.body["deploys"].as_array().unwrap();
+    deploys.iter().all(|deploy| matches!(deploy["status"].as_str(), Some("succeeded" | "failed" | "superseded")))
+}
+
+/// Every app's history, oldest first, and the view read with it, from the file itself.
+fn histories(directory: &Path) -> Vec<(Vec<Deploy>, View)> {
+    with_store(directory, StoreClock::system(), async |store| {
+        let mut histories = Vec::new();
+        for number in 0..APPS {
+            let app = registered(store, &format!("app{number}")).await;
+            let mut history = Vec::new();
+            let mut before = None;
+            loop {
+                let page = store.page(app.uid, Page { before, succeeded: false, limit: 500 }).await.unwrap();
+                let Some(last) = page.last() else { break };
+                before = Some(last.revision);
+                history.extend(page);
+            }
+            history.reverse();
+            histories.push((history, store.view(app.uid).await.unwrap()));
+        }
+        histories
+    })
+}
+
+fn verify(number: usize, name: &str, history: &[Deploy], view: &View, posts: &[Post]) {
+    assert_eq!(check(history, view), []);
+    assert_eq!(history.first().map(|deploy| deploy.revision), Some(Revision::FIRST));
+    let open: Vec<_> = history.iter().filter(|deploy| !deploy.is_terminal()).collect();
+    assert!(open.is_empty(), "{name}: {open:?}");
+    let mut found: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    for deploy in history.iter().filter(|deploy| deploy.trigger == Trigger::Webhook) {
+        let label = deploy.commit.as_ref().unwrap().to_string();
+        found.entry(label).or_default().push(deploy.revision.get());
+    }
+    for post in posts.iter().filter(|post| post.app == number) {
+        let revisions = found.remove(&post.label).unwrap_or_default();
+        let sound = match post.outcome {
+            Outcome::Accepted(revision) => revisions == [revision],
+            Outcome::Refused => revisions.is_empty(),
+            Outcome::Unknown => revisions.len() <= 1,
+        };
+        assert!(sound, "{name}: {post:?} is in the history as {revisions:?}");
+        assert!(!post.keyed || matches!(post.outcome, Outcome::Accepted(_)), "{post:?}");
+    }
+    assert!(found.is_empty(), "{name}: nobody posted {found:?}");
+}
+
+#[test]
+fn a_kill_in_the_middle_of_a_rollout_ends_it_after_the_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let start = Start { directory: directory.path(), address: address(), driver: "simulated:3s", by: &[] };
+    let server = start.run();
+    let app = server.app("api");
+    let body = json!({ "image": "r.example.com/api:next", "commit": "next" }).to_string();
+    let call = |method, path: &str, headers: &[(&str, &str)], body: &str| {
+        let headers = [&[("x-service-token", app.token.as_str())], headers].concat();
+        Connection::open(start.address).unwrap().call(method, path, &headers, body).unwrap()
+    };
+    let entry = format!("{}/deploys/2", app.path);
+    assert_eq!(call("POST", &app.hook, &[], &body).status, 202);
+    until("it rolls out", || call("GET", &entry, &[], "").body["status"] == "rolling_out");
+    server.kill();
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    the_dead_claim_binds_others_only(directory.path(), Timestamp::from_millis(now.as_millis().try_into().unwrap()));
+    let server = start.run();
+    let answer = call("GET", &entry, &[("prefer", "wait=50")], "");
+    assert_eq!(answer.body["status"], "succeeded", "{}", answer.body);
+    assert_eq!(replicas(&server.log()).len(), 2);
+}
+
+/// Shown on a copy of what the killed server left, whose clock stands still: no time passes, so that none is waited for.
+fn the_dead_claim_binds_others_only(directory: &Path, now: Timestamp) {
+    let copy = tempfile::tempdir().unwrap();
+    for name in ["rollhook.db", "rollhook.db-wal"] {
+        fs::copy(directory.join(name), copy.path().join(name)).unwrap();
+    }
+    let keys = KeyRing::load(&directory.join("keys")).unwrap();
+    let log = fs::read_to_string(directory.join("log")).unwrap();
+    let [name] = &replicas(&log)[..] else { panic!("{log}") };
+    let named = |name: &str| {
+        let replica = Replica { name: name.to_owned(), incarnation: 1 };
+        Claim { replica, ttl: Duration::from_secs(15), limit: 10 }
+    };
+    with_keys(copy.path(), keys, StoreClock::new(move || now), async |store| {
+        let app = registered(store, "api").await;
+        assert_eq!(store.claim(named("a stranger")).await.unwrap().apps, []);
+        assert_eq!(store.claim(named(name)).await.unwrap().apps, [app.uid]);
+    });
+}
+
+/// The names under which servers said that they claim work.
+fn replicas(log: &str) -> Vec<String> {
+    let names = log.lines().filter_map(|line| line.split_once("replica=\"").or_else(|| line.split_once("replica=")));
+    names.map(|(_, rest)| rest.split(['"', ' ']).next().unwrap().to_owned()).collect()
+}
+
+async fn registered(store: &SqliteStore, name: &str) -> Registered {
+    let id = AppId { namespace: "shop-test".parse().unwrap(), name: name.parse().unwrap() };
+    Apps::find(store, &id).await.unwrap().unwrap()
+}
+
+fn with_store<T>(directory: &Path, clock: StoreClock, read: impl AsyncFnOnce(&SqliteStore) -> T) -> T {
+    with_keys(directory, KeyRing::load(&directory.join("keys")).unwrap(), clock, read)
+}
+
+fn with_keys<T>(directory: &Path, keys: KeyRing, clock: StoreClock, read: impl AsyncFnOnce(&SqliteStore) -> T) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let store = SqliteStore::open_with_clock(directory.join("rollhook.db"), keys, clock).await.unwrap();
+        read(&store).await
+    })
+}
+
+fn until(what: &str, mut so: impl FnMut() -> bool) {
+    for _ in 0..PATIENCE {
+        if so() {
+            return;
+        }
+        thread::sleep(PAUSE);
+    }
+    panic!("never: {what}")
+}
