@@ -218,11 +218,12 @@ impl PolicyFlags {
 
 #[derive(Debug, Args)]
 pub(crate) struct List {
+    // Not by environment variables: whoever has them set must still be able to see everything.
     /// Only apps of this project
-    #[arg(long, env = "ROLLHOOK_PROJECT", hide_env_values = true)]
+    #[arg(long)]
     pub(crate) project: Option<Project>,
     /// Only apps of this environment
-    #[arg(long, env = "ROLLHOOK_ENVIRONMENT", hide_env_values = true)]
+    #[arg(long)]
     pub(crate) environment: Option<Environment>,
 }
 
