@@ -1,11 +1,10 @@
 //! Reads what a batch of accepts and records concerns, and writes back what they changed: a few statements for all of
 //! them, because each statement is a trip to the connection's thread.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use rollhook_core::{
     app::AppUid,
-    deploy::Revision,
     ports::{Admission, Record},
     time::Timestamp,
 };
@@ -18,10 +17,10 @@ use crate::{
 };
 
 const HEADS: &str = "
-SELECT a.uid, a.id, a.guard, h.last_revision, h.current_revision, h.on_cluster_revision, h.last_restore, h.unfinished,
+SELECT a.uid, a.id, a.guard, h.last_revision, h.current_revision, h.ended_on_cluster, h.last_restore, h.unfinished,
        h.place, h.owner, EXISTS (SELECT 1 FROM replicas r WHERE r.incarnation = h.owner), h.last_time,
        CASE WHEN j.value ->> 1 THEN a.body END,
-       (SELECT max(place) FROM heads WHERE place IS NOT NULL)
+       (SELECT max(place) FROM heads WHERE place IS NOT NULL), h.touching
 FROM json_each(?1) j CROSS JOIN apps a ON a.uid = j.value ->> 0 CROSS JOIN heads h ON h.app = a.id";
 
 const KEYS: &str = "
@@ -47,15 +46,15 @@ SELECT value ->> 0, value ->> 1, value ->> 2, substr(?2, value ->> 3, 32), value
 FROM json_each(?1)";
 
 const PUT_HEADS: &str = "
-INSERT INTO heads (app, last_revision, current_revision, on_cluster_revision, last_restore, unfinished, place, owner,
-                   last_time)
-SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value -> 5, value ->> 6, value ->> 7,
-       value ->> 8
+INSERT INTO heads (app, last_revision, current_revision, on_cluster_revision, last_restore, ended_on_cluster,
+                   unfinished, touching, place, owner, last_time)
+SELECT value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5,
+       value -> 6, value -> 7, value ->> 8, value ->> 9, value ->> 10
 FROM json_each(?1) WHERE true
 ON CONFLICT (app) DO UPDATE SET
     last_revision = excluded.last_revision, current_revision = excluded.current_revision,
     on_cluster_revision = excluded.on_cluster_revision, last_restore = excluded.last_restore,
-    unfinished = excluded.unfinished, place = excluded.place, owner = excluded.owner, last_time = excluded.last_time";
+    ended_on_cluster = excluded.ended_on_cluster, unfinished = excluded.unfinished, touching = excluded.touching, place = excluded.place, owner = excluded.owner, last_time = excluded.last_time";
 
 const PUT_APP: &str = "UPDATE apps SET guard = ?2, body = ?3 WHERE id = ?1";
 
@@ -101,15 +100,16 @@ async fn load_heads(
 }
 
 fn head(row: &SqliteRow) -> sqlx::Result<Head> {
-    let unfinished: BTreeSet<Revision> = serde_json::from_str(row.try_get(7)?).map_err(decoding)?;
+    let revisions = |column: usize| serde_json::from_str(row.try_get(column)?).map_err(decoding);
     Ok(Head {
         app: row.try_get(1)?,
         guard: unsigned(row.try_get(2)?),
         last: revision(row.try_get(3)?),
         current: revision(row.try_get(4)?),
-        on_cluster: revision(row.try_get(5)?),
+        ended_on_cluster: revision(row.try_get(5)?),
         last_restore: revision(row.try_get(6)?),
-        unfinished,
+        unfinished: revisions(7)?,
+        touching: revisions(14)?,
         place: row.try_get(8)?,
         owner: row.try_get(9)?,
         owner_is_known: row.try_get(10)?,
@@ -223,9 +223,22 @@ async fn store_keys(connection: &mut SqliteConnection, ledger: &Ledger) -> sqlx:
 
 async fn store_heads(connection: &mut SqliteConnection, ledger: &Ledger) -> sqlx::Result<()> {
     let changed = ledger.heads.values().filter(|head| head.changed).map(|head| {
-        let newest = (number(head.last), number(head.current), number(head.on_cluster), number(head.last_restore));
-        let (last, current, on_cluster, last_restore) = newest;
-        (head.app, last, current, on_cluster, last_restore, &head.unfinished, head.place, head.owner, head.last_time)
+        let newest = [head.last, head.current, head.on_cluster(), head.last_restore, head.ended_on_cluster];
+        let [last, current, on_cluster, last_restore, ended] = newest.map(number);
+        let sets = (&head.unfinished, &head.touching);
+        (
+            head.app,
+            last,
+            current,
+            on_cluster,
+            last_restore,
+            ended,
+            sets.0,
+            sets.1,
+            head.place,
+            head.owner,
+            head.last_time,
+        )
     });
     put(connection, PUT_HEADS, &changed.collect::<Vec<_>>(), None).await?;
     for head in ledger.heads.values() {

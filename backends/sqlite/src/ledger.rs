@@ -35,7 +35,10 @@ pub(crate) struct Head {
     pub(crate) guard: u64,
     pub(crate) last: Option<Revision>,
     pub(crate) current: Option<Revision>,
-    pub(crate) on_cluster: Option<Revision>,
+    /// The newest that touched the cluster and ended: what it ended with stays.
+    pub(crate) ended_on_cluster: Option<Revision>,
+    /// The unfinished ones that touched it, as far as is known: a refused order takes its touch back.
+    pub(crate) touching: BTreeSet<Revision>,
     pub(crate) last_restore: Option<Revision>,
     pub(crate) unfinished: BTreeSet<Revision>,
     pub(crate) place: Option<i64>,
@@ -107,6 +110,11 @@ impl Head {
         now.max(self.last_time)
     }
 
+    /// The newest that touched the cluster.
+    pub(crate) fn on_cluster(&self) -> Option<Revision> {
+        self.ended_on_cluster.max(self.touching.last().copied())
+    }
+
     fn queue(&mut self, next_place: &mut i64) {
         if self.place.is_none() {
             self.place = Some(*next_place);
@@ -117,11 +125,8 @@ impl Head {
 
     fn note(&mut self, deploy: &Deploy) {
         let revision = deploy.revision;
-        if deploy.is_terminal() {
-            self.unfinished.remove(&revision);
-        } else {
-            self.unfinished.insert(revision);
-        }
+        mark(&mut self.unfinished, revision, !deploy.is_terminal());
+        mark(&mut self.touching, revision, !deploy.is_terminal() && deploy.touched);
         let raise = |newest: &mut Option<Revision>, holds: bool| {
             if holds {
                 *newest = (*newest).max(Some(revision));
@@ -129,7 +134,7 @@ impl Head {
         };
         raise(&mut self.last, true);
         raise(&mut self.current, deploy.status() == Status::Succeeded);
-        raise(&mut self.on_cluster, deploy.touched);
+        raise(&mut self.ended_on_cluster, deploy.is_terminal() && deploy.touched);
         raise(&mut self.last_restore, deploy.is_restore());
         self.last_time = deploy.updated_at;
         self.changed = true;
@@ -256,6 +261,14 @@ impl Ledger {
             head.queue(&mut self.next_place);
         }
         Ok(())
+    }
+}
+
+fn mark(set: &mut BTreeSet<Revision>, revision: Revision, member: bool) {
+    if member {
+        set.insert(revision);
+    } else {
+        set.remove(&revision);
     }
 }
 

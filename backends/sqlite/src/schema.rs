@@ -30,11 +30,13 @@ CREATE TABLE apps (
 
 CREATE TABLE heads (
     app INTEGER PRIMARY KEY,
-    last_revision INTEGER NOT NULL DEFAULT 0, -- 0: none; so in the next three
+    last_revision INTEGER NOT NULL DEFAULT 0, -- 0: none; so in the next four
     current_revision INTEGER NOT NULL DEFAULT 0,
     on_cluster_revision INTEGER NOT NULL DEFAULT 0,
     last_restore INTEGER NOT NULL DEFAULT 0,
-    unfinished TEXT NOT NULL DEFAULT '[]', -- JSON: revisions, ascending
+    ended_on_cluster INTEGER NOT NULL DEFAULT 0, -- the newest that touched the cluster and ended
+    unfinished TEXT NOT NULL DEFAULT '[]', -- JSON: revisions, ascending; so in the next
+    touching TEXT NOT NULL DEFAULT '[]', -- the unfinished ones that touched the cluster, which may be taken back
     place INTEGER, -- in the queue of apps with work
     owner INTEGER, -- the incarnation that drives it
     last_time INTEGER NOT NULL DEFAULT 0
