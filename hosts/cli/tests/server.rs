@@ -128,9 +128,11 @@ fn everything_else_is_understood() {
     server.run("app rollback api --wait").ok();
     assert!(server.run("app show api").ok().out.contains("since rollback 4"));
     server.run("app release-hold api").ok();
+    server.run("app set api --settle 1m").ok();
     server.run("app deploy api --image r.example.com/api:five").ok();
     assert!(server.run("app cancel api --revision 5").ok().out.contains("Cancelled revision 5"));
-    assert_eq!(server.run("app history api --limit 2 -o json").ok().json()["next"], 5);
+    let page = server.run("app history api --limit 2 -o json").ok().json();
+    assert_eq!((page["deploys"].as_array().unwrap().len(), &page["next"]), (2, &page["deploys"][1]["revision"]));
     assert!(server.run("app history api --revision 1").exits(2).err.contains("--revision"));
     assert!(server.run("app webhook status api").exits(1).err.contains("not enabled"));
     server.run("app delete api --yes").ok();
