@@ -4,9 +4,6 @@
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-/// Promised of drivers without a name in front: "Away → `Unavailable`, from every call".
-const UNNAMED: &str = "away_is_unavailable";
-
 /// The names that stand in front of promises: in list items, between backticks, before anything else.
 fn promises(port: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
@@ -57,10 +54,7 @@ fn read(path: &str) -> String {
 #[test]
 fn every_promise_has_its_case() {
     for (port, suite) in [("apps", "apps"), ("tokens", "tokens"), ("history", "history"), ("rollout", "rollouts")] {
-        let mut promised = promises(port);
-        if suite == "rollouts" {
-            promised.insert(UNNAMED.to_owned());
-        }
+        let promised = promises(port);
         assert!(promised.len() > 5, "the promises of {port} were read: {promised:?}");
         assert_eq!(cases(suite), promised, "{port}: cases that are stamped, and promises");
         assert_eq!(written(suite), promised, "{port}: cases that are written, and promises");

@@ -162,7 +162,8 @@ pub struct Found {
 /// - `observe_failing_image_is_trouble`, `observe_crash_is_trouble`: kind and container are named.
 /// - `adopt_changes_nothing`: an adopted order leaves the workload as it is.
 /// - `inspect_unknown_is_none`.
-/// - Away → `Unavailable`, from every call, within a bounded time (10 s).
+/// - `away_is_unavailable`: a cluster that cannot be reached is `Unavailable`, from every call, within a bounded time
+///   (10 s).
 #[async_trait]
 pub trait Rollouts: Send + Sync {
     /// The workload as it is, for registration.
