@@ -16,9 +16,15 @@
 //! own. `observe` then compares the controller's counts by kubectl's rules, and looks at the pods of just that revision
 //! for trouble, restarts and the digest that they run, until the engine has seen enough.
 //!
-//! The driver needs these permissions in each app's namespace: `get`, `patch`, `watch` and `list` of the four kinds
-//! (`create` of Deployments and Services where it is to make them), `get`, `list`, `watch` and `delete` of pods, `get` of
-//! `pods/log`, and `list` of events.
+//! It needs these permissions in each app's namespace, and no more:
+//!
+//! | resource | verbs |
+//! |---|---|
+//! | `deployments`, `statefulsets`, `daemonsets` (`apps`), `cronjobs` (`batch`) | get, list, watch, patch |
+//! | `pods` | list, watch; delete, where a stuck pod of a StatefulSet is to be moved |
+//! | `pods/log` | get |
+//! | `events` | list |
+//! | `deployments`, `services` | create, and delete of `services`, where workloads are to be made |
 
 mod apply;
 mod client;

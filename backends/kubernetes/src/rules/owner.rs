@@ -121,10 +121,12 @@ fn manager_of<'a>(object: &'a Object, path: &[&str]) -> Option<&'a str> {
     owners.first().and_then(|entry| entry.manager.as_deref())
 }
 
-/// The manager other than us that wrote last; it removed what nobody owns any more.
+/// The manager other than us that wrote last, where that was after us: one who removes a field owns nothing by it.
 fn last_other_manager(object: &Object) -> Option<&str> {
+    let is_ours = |entry: &&ManagedFieldsEntry| entry.manager.as_deref() == Some(MANAGER);
+    let patched = managers(object).filter(is_ours).map(time).max().flatten();
     managers(object)
-        .filter(|entry| entry.manager.as_deref() != Some(MANAGER))
+        .filter(|entry| !is_ours(entry) && time(entry) >= patched)
         .max_by_key(|entry| time(entry))
         .and_then(|entry| entry.manager.as_deref())
 }
@@ -136,4 +138,52 @@ fn managers(object: &Object) -> impl Iterator<Item = &ManagedFieldsEntry> {
 
 fn time(entry: &ManagedFieldsEntry) -> Option<jiff::Timestamp> {
     entry.time.as_ref().map(|time| time.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::rules::samples;
+
+    fn entry(manager: &str, minute: u8, fields: Value) -> Value {
+        json!({"manager": manager, "operation": "Update", "time": format!("2026-01-01T00:{minute:02}:00Z"),
+               "fieldsV1": fields})
+    }
+
+    /// What is said of a Deployment whose stamp is gone, by its managers.
+    fn said(entries: Value) -> String {
+        let object = samples::deployment(json!({"metadata": {"managedFields": entries}}));
+        changed_by_another(&object, &samples::order(5)).unwrap()
+    }
+
+    #[test]
+    fn who_wrote_after_us_is_named() {
+        let ours = entry("rollhook", 10, json!({}));
+        let message = said(json!([entry("kubectl-create", 1, json!({})), ours, entry("helm", 20, json!({}))]));
+        assert!(message.starts_with("the field manager \"helm\" removed the annotation"), "{message}");
+        assert!(message.contains("Helm release"), "{message}");
+    }
+
+    #[test]
+    fn who_wrote_before_us_is_not_accused() {
+        let status = json!({"manager": "kube-controller-manager", "operation": "Update", "subresource": "status",
+                            "time": "2026-01-01T00:30:00Z", "fieldsV1": {}});
+        let message = said(json!([entry("kubectl-create", 1, json!({})), entry("rollhook", 10, json!({})), status]));
+        assert!(message.starts_with("another removed the annotation"), "{message}");
+    }
+
+    #[test]
+    fn a_newer_revision_is_nobodys_intrusion() {
+        let object = samples::stamped(samples::deployment(json!({})), &samples::order(6));
+        assert_eq!(changed_by_another(&object, &samples::order(5)), None);
+    }
+
+    #[test]
+    fn spellings_of_an_adopted_image() {
+        let nginx: ImageRef = "docker.io/library/nginx:latest".parse().unwrap();
+        assert!(same("nginx", &nginx, true) && same("nginx:latest", &nginx, true));
+        assert!(!same("nginx:1.27", &nginx, true) && !same("nginx", &nginx, false));
+    }
 }

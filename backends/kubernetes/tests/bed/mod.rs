@@ -56,6 +56,7 @@ pub(crate) fn run<T>(body: impl Future<Output = T>) -> T {
 
 /// A namespace of a cluster, and the driver under test.
 pub(crate) struct Bed {
+    owned: bool,
     pub(crate) state: PathBuf,
     pub(crate) namespace: String,
     pub(crate) client: Client,
@@ -72,7 +73,18 @@ impl Bed {
         let object = serde_json::from_value(json!({"metadata": {"name": namespace}})).unwrap();
         Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &object).await.unwrap();
         let driver = Arc::new(KubernetesCluster::with_config(config).unwrap());
-        Self { state: state.to_owned(), namespace, client, driver }
+        Self { owned: true, state: state.to_owned(), namespace, client, driver }
+    }
+
+    /// The same namespace through another driver.
+    pub(crate) fn with_driver(&self, driver: KubernetesCluster) -> Self {
+        Self {
+            owned: false,
+            state: self.state.clone(),
+            namespace: self.namespace.clone(),
+            client: self.client.clone(),
+            driver: Arc::new(driver),
+        }
     }
 
     /// An order for the workload `api`, with the container `app`.
@@ -146,6 +158,14 @@ impl Bed {
         self.objects(kind).patch("api", &parameters, &Patch::Strategic(patch)).await.unwrap();
     }
 
+    /// Runs kubectl in the namespace, as a person would.
+    pub(crate) fn kubectl(&self, arguments: &[&str]) {
+        let run = ". \"$1/env\"; shift; exec \"$KUBECTL\" \"$@\"";
+        let mut command = Command::new("bash");
+        command.args(["-c", run, "kubectl"]).arg(&self.state).args(["-n", &self.namespace]).args(arguments);
+        assert!(command.stdout(Stdio::null()).status().unwrap().success(), "kubectl {arguments:?}");
+    }
+
     /// Applies, which must succeed.
     pub(crate) async fn apply(&self, order: &Order) {
         assert_eq!(self.driver.apply(order).await.unwrap(), Applied::Done);
@@ -178,6 +198,9 @@ impl Bed {
 
 impl Drop for Bed {
     fn drop(&mut self) {
+        if !self.owned {
+            return;
+        }
         let (state, namespace) = (self.state.clone(), self.namespace.clone());
         // On a thread of its own: the test's runtime is busy here, and may be unwinding.
         let removed = std::thread::spawn(move || {

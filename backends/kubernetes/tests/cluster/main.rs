@@ -11,6 +11,7 @@ mod created;
 mod fence;
 mod kinds;
 mod others;
+mod permissions;
 mod stuck;
 mod trouble;
 mod watch;

@@ -13,6 +13,8 @@ async fn after(bed: &Bed, manager: &str, patch: Value) -> Trouble {
     bed.make(Deployment, "api:v1", json!({})).await;
     let order = bed.order(Deployment, 1, "api:v2");
     bed.roll_out(&order).await;
+    // Managers' times are whole seconds.
+    tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
     bed.patch_as(manager, Deployment, patch).await;
     let seen = bed.driver.observe(&order).await.unwrap();
     assert!(!bed::is_complete(&seen), "{seen:?}");
@@ -42,6 +44,21 @@ fn a_manager_that_removes_the_stamp_is_named() {
         let strip = json!({"spec": {"template": {"metadata": {"annotations": {"rollhook.dev/revision": null, "theirs": "1"}}}}});
         let message = after(bed, "kustomize-controller", strip).await.message;
         assert!(message.contains("\"kustomize-controller\"") && message.contains("Flux"), "{message}");
+    });
+}
+
+#[test]
+fn a_rollback_by_kubectl_is_named_and_the_next_deploy_goes_on() {
+    bed::test("a_rollback_by_kubectl_is_named_and_the_next_deploy_goes_on", async |bed| {
+        bed.make(Deployment, "api:v1", json!({})).await;
+        bed.roll_out(&bed.order(Deployment, 1, "api:v2")).await;
+        let order = bed.order(Deployment, 2, "api:v3");
+        bed.roll_out(&order).await;
+        bed.kubectl(&["rollout", "undo", "deployment/api"]);
+        let trouble = bed.driver.observe(&order).await.unwrap().trouble.unwrap();
+        assert_eq!(trouble.reason.as_str(), Reason::REVERTED);
+        assert!(trouble.message.contains("\"kubectl\""), "{}", trouble.message);
+        bed.roll_out(&bed.order(Deployment, 3, "api:v4")).await;
     });
 }
 

@@ -1,0 +1,102 @@
+//! What the driver may do: the permissions that its documentation lists are enough, and without them it is denied.
+
+use kube::{
+    Api,
+    core::{ApiResource, DynamicObject, GroupVersionKind},
+};
+use rollhook_core::{
+    Error,
+    app::{
+        Template,
+        WorkloadKind::{CronJob, DaemonSet, Deployment, StatefulSet},
+    },
+    ports::Rollouts,
+};
+use rollhook_kubernetes::KubernetesCluster;
+use serde_json::{Value, json};
+
+use crate::bed::{self, Bed};
+
+const USER: &str = "rollhook-driver";
+
+/// A driver that acts as a user who has these rules in the namespace.
+async fn driver(bed: &Bed, rules: Value) -> KubernetesCluster {
+    let subject = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": USER});
+    let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "driver"});
+    let binding = json!({"roleRef": role, "subjects": [subject]});
+    for (kind, mut object) in [("Role", json!({"rules": rules})), ("RoleBinding", binding)] {
+        object["apiVersion"] = json!("rbac.authorization.k8s.io/v1");
+        object["kind"] = json!(kind);
+        object["metadata"] = json!({"name": "driver"});
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("rbac.authorization.k8s.io", "v1", kind));
+        let api = Api::<DynamicObject>::namespaced_with(bed.client.clone(), &bed.namespace, &resource);
+        api.create(&Default::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+    }
+    let mut config = bed::config(&bed.state).await;
+    config.auth_info.impersonate = Some(USER.to_owned());
+    KubernetesCluster::with_config(config).unwrap()
+}
+
+fn documented() -> Value {
+    let all = ["get", "list", "watch", "patch"];
+    json!([
+        {"apiGroups": ["apps"], "resources": ["deployments", "statefulsets", "daemonsets"], "verbs": all},
+        {"apiGroups": ["batch"], "resources": ["cronjobs"], "verbs": all},
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch", "delete"]},
+        {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]},
+        {"apiGroups": [""], "resources": ["events"], "verbs": ["list"]},
+        {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["create"]},
+        {"apiGroups": [""], "resources": ["services"], "verbs": ["create", "delete"]},
+    ])
+}
+
+#[test]
+fn the_documented_permissions_are_enough() {
+    bed::test("the_documented_permissions_are_enough", async |bed| {
+        let bed = bed.with_driver(driver(bed, documented()).await);
+        // Permissions count a moment after they were given.
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        for kind in [CronJob, DaemonSet] {
+            bed.make(kind, "api:v1", json!({})).await;
+            bed.roll_out(&bed.order(kind, 1, "api:v2")).await;
+            bed.objects(kind).delete("api", &Default::default()).await.unwrap();
+        }
+        bed.make(StatefulSet, "api:v1", json!({})).await;
+        let broken = bed.order(StatefulSet, 1, "api:crash");
+        bed.apply(&broken).await;
+        let trouble = bed.until(&broken, "in trouble", |seen| seen.trouble.is_some()).await.trouble;
+        let evidence = bed.driver.evidence(&broken, trouble.as_ref()).await.unwrap();
+        assert!(!evidence.events.is_empty());
+        bed.roll_out(&bed.order(StatefulSet, 2, "api:v2")).await;
+
+        let mut order = bed.order(Deployment, 1, "api:v1");
+        let template =
+            Template { replicas: 1, port: Some(80), env: [].into(), pull_secret: None, readiness_path: None };
+        order.workload.create = Some(template);
+        bed.apply(&order).await;
+        let mut rung = 0;
+        while rung < 3 {
+            let ring = tokio::time::timeout(std::time::Duration::from_secs(5), bed.driver.changed(&order));
+            ring.await.expect("the watch sees the rollout");
+            rung += 1;
+        }
+    });
+}
+
+#[test]
+fn without_permissions_it_is_denied() {
+    bed::test("without_permissions_it_is_denied", async |bed| {
+        bed.make(Deployment, "api:v1", json!({})).await;
+        let reads = json!([{"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get"]}]);
+        let driver = driver(bed, reads).await;
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        let order = bed.order(Deployment, 1, "api:v2");
+        let denied = |error: Error, verb: &str| {
+            let Error::Denied { what, .. } = error else { panic!("{}", error.chain()) };
+            assert!(what.contains(&format!("cannot {verb} resource")), "{what}");
+        };
+        denied(driver.apply(&order).await.unwrap_err(), "patch");
+        denied(driver.observe(&order).await.unwrap_err(), "list");
+        denied(driver.inspect(&order.app, StatefulSet, "api").await.unwrap_err(), "get");
+    });
+}
