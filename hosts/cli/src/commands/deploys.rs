@@ -54,6 +54,9 @@ pub(crate) async fn promote(session: &Session<'_>, id: &AppId, args: &args::Prom
 }
 
 async fn conclude(session: &Session<'_>, id: &AppId, mut answer: DeployAnswer, wait: bool) -> Result<(), Failure> {
+    for field in &answer.ignored {
+        message(&format!("note: the {} has no part in it", escaped(field)));
+    }
     let ended = session.see_through(id, answer.revision, wait).await?;
     finish(&mut answer, ended.as_ref());
     session.document(&answer)?;

@@ -1,10 +1,9 @@
-//! A server's management API over HTTP.
+//! One call over HTTP: made, repeated where it may not have arrived, and its answer read.
 //!
 //! A call that got no answer is repeated with the same idempotency key, so that it takes effect once.
 
 use std::{env, fs, time::Duration};
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
@@ -13,22 +12,11 @@ use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::TokioExecutor,
 };
-use rollhook_api::{
-    App, AppList, AppPatch, CreateApp, Deploy, DeployAnswer, DeployList, DeployPost, Kind, Problem, Promote,
-    Registered, Rollback, RollbackAnswer, Webhook, path,
-};
-use rollhook_core::{
-    app::{AppId, Namespace},
-    deploy::Revision,
-    text::escaped,
-};
+use rollhook_api::{Kind, Problem};
+use rollhook_core::text::escaped;
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::{
-    backend::{Backend, user},
-    exit::Failure,
-    output::message,
-};
+use crate::{backend::user, exit::Failure, output::message};
 
 /// How often a call is made before its failure is told.
 const ATTEMPTS: u32 = 5;
@@ -40,11 +28,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const CONNECT: Duration = Duration::from_secs(10);
 /// The longest answer that is read, in bytes.
 const ANSWER_MAX: usize = 64 << 20;
-/// Between two looks at a deploy.
-const POLL: Duration = Duration::from_secs(1);
 
-/// A rollhook server.
-pub(crate) struct Remote {
+/// A rollhook server, and what it is told of us.
+pub(super) struct Server {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     base: String,
     authorization: HeaderValue,
@@ -63,12 +49,12 @@ impl From<Failure> for Attempt {
     }
 }
 
-impl Remote {
+impl Server {
     /// A client of the server at this URL, with the token that the environment names.
     ///
     /// # Errors
     /// [`Failure::Usage`] where URL or token are missing or cannot be read.
-    pub(crate) fn new(server: &str) -> Result<Self, Failure> {
+    pub(super) fn new(server: &str) -> Result<Self, Failure> {
         let base = server.trim_end_matches('/').to_owned();
         let uri: Uri = base.parse().map_err(|_| Failure::Usage("--server: must be a URL.".to_owned()))?;
         let plain = match uri.scheme_str() {
@@ -97,12 +83,17 @@ impl Remote {
     }
 
     /// One call, repeated where it may not have arrived, and its answer.
-    async fn call(&self, method: Method, path: &str, body: Option<Bytes>) -> Result<Bytes, Failure> {
+    pub(super) async fn call(&self, method: Method, path: &str, body: Option<Bytes>) -> Result<Bytes, Failure> {
         self.counted(method, path, body).await.map_err(|(failure, _)| failure)
     }
 
-    /// As [`Remote::call`]; a failure comes with the number of attempts.
-    async fn counted(&self, method: Method, path: &str, body: Option<Bytes>) -> Result<Bytes, (Failure, u32)> {
+    /// As [`Server::call`]; a failure comes with the number of attempts.
+    pub(super) async fn counted(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<Bytes>,
+    ) -> Result<Bytes, (Failure, u32)> {
         let key = if method == Method::GET { None } else { Some(random_key().map_err(|failure| (failure, 0))?) };
         let mut pause = PAUSE;
         let mut attempt = 1;
@@ -197,11 +188,11 @@ impl Remote {
         Failure::Problem(Box::new(Problem { status: head.status.as_u16(), ..problem }))
     }
 
-    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+    pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
         self.read(&self.call(Method::GET, path, None).await?)
     }
 
-    async fn send<B: Serialize + Sync, T: DeserializeOwned>(
+    pub(super) async fn send<B: Serialize + Sync, T: DeserializeOwned>(
         &self,
         method: Method,
         path: &str,
@@ -211,7 +202,7 @@ impl Remote {
         self.read(&self.call(method, path, Some(body.into())).await?)
     }
 
-    fn read<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T, Failure> {
+    pub(super) fn read<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T, Failure> {
         serde_json::from_slice(body).map_err(|error| {
             Failure::Other(format!(
                 "The answer of the server {} cannot be read: {error}; is --server right?",
@@ -252,91 +243,4 @@ fn random_key() -> Result<HeaderValue, Failure> {
         .map_err(|error| Failure::Other(format!("The system gives no random bytes: {error}.")))?;
     let text = format!("cli-{:032x}", u128::from_le_bytes(bytes));
     HeaderValue::from_str(&text).map_err(|error| Failure::Other(format!("The idempotency key: {error}.")))
-}
-
-#[async_trait]
-impl Backend for Remote {
-    async fn create(&self, app: CreateApp) -> Result<Registered, Failure> {
-        self.send(Method::POST, "/api/v1/apps", &app).await
-    }
-
-    async fn apps(&self, namespace: Option<&Namespace>, after: Option<&str>) -> Result<AppList, Failure> {
-        let mut query = vec!["limit=100".to_owned()];
-        query.extend(namespace.map(|namespace| format!("namespace={namespace}")));
-        // Ids are labels around a slash, and a slash may stand in a query as it is (RFC 3986 section 3.4).
-        query.extend(after.map(str::parse::<AppId>).transpose()?.map(|after| format!("after={after}")));
-        self.get(&format!("/api/v1/apps?{}", query.join("&"))).await
-    }
-
-    async fn app(&self, id: &AppId) -> Result<App, Failure> {
-        self.get(&path::app(id)).await
-    }
-
-    async fn change(&self, id: &AppId, patch: AppPatch) -> Result<App, Failure> {
-        self.send(Method::PATCH, &path::app(id), &patch).await
-    }
-
-    async fn delete(&self, id: &AppId) -> Result<(), Failure> {
-        match self.counted(Method::DELETE, &path::app(id), None).await {
-            // An earlier attempt has removed it, and its answer was lost.
-            Err((Failure::Problem(problem), 2..)) if problem.status == 404 => Ok(()),
-            other => other.map(drop).map_err(|(failure, _)| failure),
-        }
-    }
-
-    async fn enable(&self, id: &AppId) -> Result<Webhook, Failure> {
-        self.read(&self.call(Method::POST, &format!("{}/webhook", path::app(id)), None).await?)
-    }
-
-    async fn webhook(&self, id: &AppId) -> Result<Webhook, Failure> {
-        self.get(&format!("{}/webhook", path::app(id))).await
-    }
-
-    async fn disable(&self, id: &AppId) -> Result<(), Failure> {
-        self.call(Method::DELETE, &format!("{}/webhook", path::app(id)), None).await.map(drop)
-    }
-
-    async fn history(&self, id: &AppId, before: Option<Revision>, limit: usize) -> Result<DeployList, Failure> {
-        let before = before.map(|before| format!("&before={before}")).unwrap_or_default();
-        self.get(&format!("{}/deploys?limit={limit}{before}", path::app(id))).await
-    }
-
-    async fn entry(&self, id: &AppId, revision: Revision) -> Result<Deploy, Failure> {
-        self.get(&path::deploy(id, revision)).await
-    }
-
-    async fn changed(&self, id: &AppId, revision: Revision, _seen: u32, limit: Duration) -> Result<Deploy, Failure> {
-        tokio::time::sleep(POLL.min(limit)).await;
-        self.entry(id, revision).await
-    }
-
-    async fn deploy(&self, id: &AppId, post: DeployPost) -> Result<DeployAnswer, Failure> {
-        self.send(Method::POST, &format!("{}/deploys", path::app(id)), &post).await
-    }
-
-    async fn cancel(&self, id: &AppId, revision: Revision) -> Result<Deploy, Failure> {
-        self.read(&self.call(Method::POST, &format!("{}/cancel", path::deploy(id, revision)), None).await?)
-    }
-
-    async fn rollback(&self, id: &AppId, rollback: Rollback) -> Result<RollbackAnswer, Failure> {
-        self.send(Method::POST, &format!("{}/rollback", path::app(id)), &rollback).await
-    }
-
-    async fn promote(&self, id: &AppId, promote: Promote) -> Result<DeployAnswer, Failure> {
-        self.send(Method::POST, &format!("{}/promote", path::app(id)), &promote).await
-    }
-
-    async fn release_hold(&self, id: &AppId) -> Result<App, Failure> {
-        self.read(&self.call(Method::DELETE, &format!("{}/hold", path::app(id)), None).await?)
-    }
-
-    fn drives(&self) -> bool {
-        false
-    }
-
-    async fn left_to_do(&self, _id: &AppId) -> Result<Option<Revision>, Failure> {
-        Ok(None)
-    }
-
-    async fn close(&self) {}
 }
