@@ -70,7 +70,12 @@ fn meant(history: &[Deploy]) -> Option<u64> {
         Status::Succeeded => before(),
         Status::Failed if rollback => before(),
         status if !status.is_terminal() && rollback => Some(top),
-        _ => current,
+        Status::Queued
+        | Status::Building
+        | Status::RollingOut
+        | Status::Failed
+        | Status::Superseded
+        | Status::Cancelled => current,
     };
     entry.map(|d| d.effective.get())
 }

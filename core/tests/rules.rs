@@ -27,7 +27,11 @@ fn reason(deploy: &rollhook_core::deploy::Deploy) -> (String, String) {
         State::Failed { reason, message, .. } | State::Cancelled { reason, message } => {
             (reason.to_string(), message.clone())
         }
-        other => panic!("{other:?} has no reason"),
+        State::Queued
+        | State::Building { .. }
+        | State::RollingOut { .. }
+        | State::Succeeded { .. }
+        | State::Superseded { .. } => panic!("{:?} has no reason", deploy.state),
     }
 }
 
