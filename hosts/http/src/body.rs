@@ -1,6 +1,6 @@
 //! Request bodies: bounded in size and time, and parsed only once the caller is known.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use http::{
@@ -12,6 +12,7 @@ use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use rollhook_api::Kind;
 use serde::de::DeserializeOwned;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::failure::Failure;
 
@@ -22,16 +23,34 @@ const BODY_TIME: Duration = Duration::from_secs(10);
 /// What is read of a body that nobody wants, so that its sender gets to read the answer.
 const DRAINED_MAX: usize = 16 * 1024 * 1024;
 
+/// Beyond this size a body is a large one.
+const LARGE: usize = 64 * 1024;
+/// How many large bodies are held at once: what strangers can make the server hold is bounded before they are known.
+const LARGE_BODIES: usize = 128;
+
+/// The room that there is for large bodies.
+pub(crate) fn room() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(LARGE_BODIES))
+}
+
+/// A whole body, and the room that it takes.
+#[derive(Default)]
+pub(crate) struct Whole {
+    pub(crate) bytes: Bytes,
+    /// Held for as long as the bytes are.
+    room: Option<OwnedSemaphorePermit>,
+}
+
 /// Reads the whole body.
 ///
 /// # Errors
 /// 413 where it is larger than 1 MiB, 408 where it takes longer than 10 s, 400 where it breaks off.
-pub(crate) async fn read(mut body: Incoming, headers: &HeaderMap) -> Result<Bytes, Failure> {
+pub(crate) async fn read(mut body: Incoming, headers: &HeaderMap, room: &Arc<Semaphore>) -> Result<Whole, Failure> {
     if body.size_hint().lower() > BODY_MAX as u64 {
         discard(body, headers);
         return Err(too_large());
     }
-    match tokio::time::timeout(BODY_TIME, collect(&mut body)).await {
+    match tokio::time::timeout(BODY_TIME, collect(&mut body, room)).await {
         Ok(Ok(whole)) => Ok(whole),
         Ok(Err(failure)) => {
             discard(body, headers);
@@ -45,26 +64,34 @@ fn too_large() -> Failure {
     Failure::new(Kind::BodyTooLarge, "The body must be at most 1 MiB.")
 }
 
-async fn collect(body: &mut Incoming) -> Result<Bytes, Failure> {
-    let mut first = Bytes::new();
-    let mut all = BytesMut::new();
+async fn collect(body: &mut Incoming, room: &Arc<Semaphore>) -> Result<Whole, Failure> {
+    let mut whole = Whole::default();
+    let mut pieces = BytesMut::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| Failure::new(Kind::Malformed, "The body broke off."))?;
         let Ok(data) = frame.into_data() else { continue };
-        if first.len().max(all.len()) + data.len() > BODY_MAX {
+        let length = whole.bytes.len().max(pieces.len()) + data.len();
+        if length > BODY_MAX {
             return Err(too_large());
         }
+        if length > LARGE && whole.room.is_none() {
+            // The semaphore is never closed.
+            whole.room = room.clone().acquire_owned().await.ok();
+        }
         // Most bodies are one piece, which needs no copy.
-        if first.is_empty() && all.is_empty() {
-            first = data;
+        if whole.bytes.is_empty() && pieces.is_empty() {
+            whole.bytes = data;
             continue;
         }
-        if all.is_empty() {
-            all.extend_from_slice(&first);
+        if pieces.is_empty() {
+            pieces.extend_from_slice(&whole.bytes);
         }
-        all.extend_from_slice(&data);
+        pieces.extend_from_slice(&data);
     }
-    Ok(if all.is_empty() { first } else { all.freeze() })
+    if !pieces.is_empty() {
+        whole.bytes = pieces.freeze();
+    }
+    Ok(whole)
 }
 
 /// Reads on and throws away: closing a connection on unread data resets it, and the answer is lost on its way.

@@ -72,7 +72,7 @@ pub(crate) async fn entry(call: &Call, access: &Authorized) -> Result<Reply, Fai
 pub(crate) async fn post(call: &Call, operator: &Operator) -> Result<Reply, Failure> {
     let access = call.host.deployer.open(operator, &call.app()?).await?;
     body::require_json(&call.headers)?;
-    let post = webhook::parse(&call.body)?;
+    let post = webhook::parse(&call.body.bytes)?;
     let accepted = call.host.deployer.submit(&access, post.parse(key(call, "deploy")?)?).await?;
     webhook::answer(call, &access, &accepted).await
 }
@@ -82,7 +82,7 @@ pub(crate) async fn promote(call: &Call, operator: &Operator) -> Result<Reply, F
     let id = call.app()?;
     let access = call.host.deployer.open(operator, &id).await?;
     body::require_json(&call.headers)?;
-    let from = body::object::<Promote>(&call.body)?.parse(&id)?;
+    let from = body::object::<Promote>(&call.body.bytes)?.parse(&id)?;
     let accepted = call.host.deployer.promote(operator, &id, &from, key(call, "promote")?).await?;
     webhook::answer(call, &access, &accepted).await
 }
@@ -118,15 +118,15 @@ pub(crate) async fn of_git_apps(call: &Call, operator: &Operator) -> Result<Repl
 
 /// A body that may be left out.
 fn optional<T: DeserializeOwned + Default>(call: &Call) -> Result<T, Failure> {
-    if call.body.trim_ascii().is_empty() {
+    if call.body.bytes.trim_ascii().is_empty() {
         return Ok(T::default());
     }
     body::require_json(&call.headers)?;
-    body::object(&call.body)
+    body::object(&call.body.bytes)
 }
 
 fn key(call: &Call, operation: &str) -> Result<Option<IdempotencyKey>, Failure> {
-    headers::key(&call.headers, &[KeyHeader::IdempotencyKey], operation, &call.body)
+    headers::key(&call.headers, &[KeyHeader::IdempotencyKey], operation, &call.body.bytes)
 }
 
 fn accepted_as<T: Serialize>(answer: &T, location: &str) -> Reply {

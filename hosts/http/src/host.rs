@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use rollhook_core::service::Deployer;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
-use crate::{limits::Limits, metrics::Metrics, source::Proxies};
+use crate::{limits::Limits, measured::Writable, metrics::Metrics, source::Proxies};
 
 /// The core, and what stands around it.
 pub(crate) struct Host {
@@ -14,7 +14,9 @@ pub(crate) struct Host {
     pub(crate) limits: Limits,
     pub(crate) proxies: Proxies,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) writable: Writable,
     pub(crate) drain: Drain,
+    pub(crate) large_bodies: Arc<Semaphore>,
 }
 
 /// Whether the server is stopping.

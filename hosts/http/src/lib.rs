@@ -9,11 +9,11 @@
 //!                               core's Deployer, whose `run` is one task beside
 //! ```
 //!
-//! One webhook call: [`router`] finds the route and refuses other methods; [`limits`] refuses a source that failed too
-//! often; [`body`] reads at most 1 MiB within 10 s; [`auth`] takes the credentials out of the headers, and the core
+//! One webhook call: `router` finds the route and refuses other methods; `limits` refuses a source that failed too
+//! often; `body` reads at most 1 MiB within 10 s; `auth` takes the credentials out of the headers, and the core
 //! checks them over the raw body; only then the body is looked into. The core accepts, which stores the entry, and
 //! the answer is rendered, or waits for the entry's end where the caller prefers that. Every failure on the way is one
-//! [`failure::Failure`], rendered as a problem in one place, [`observe`].
+//! `failure::Failure`, rendered as a problem in one place, `observe`.
 //!
 //! The binary is [`run`]; a test or bench embeds [`Server`].
 

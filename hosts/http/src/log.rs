@@ -9,7 +9,9 @@ use crate::args::LogFormat;
 /// Starts logging; `RUST_LOG` chooses the lines.
 pub(crate) fn init(format: LogFormat) -> Result<(), Box<dyn Error + Send + Sync>> {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // A line that cannot be written is lost. Saying so, to the same stderr, would panic: a full disk must not end calls.
+    let lines =
+        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).log_internal_errors(false);
     match format {
         LogFormat::Text => lines.with_ansi(false).try_init()?,
         LogFormat::Json => lines.json().flatten_event(true).with_span_list(false).try_init()?,

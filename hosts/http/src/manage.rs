@@ -26,7 +26,7 @@ const AT_ONCE: usize = 8;
 /// `POST /apps`.
 pub(crate) async fn register(call: &Call, operator: &Operator) -> Result<Reply, Failure> {
     body::require_json(&call.headers)?;
-    let wanted: CreateApp = body::object(&call.body)?;
+    let wanted: CreateApp = body::object(&call.body.bytes)?;
     let registered = call.host.deployer.register(operator, wanted.parse()?).await?;
     let view = view(call, operator, &registered.app.id).await?;
     let deploy = Deploy::of(&registered.app.id, &registered.deploy, Standing::of(&view));
@@ -75,7 +75,7 @@ pub(crate) async fn show(call: &Call, operator: &Operator) -> Result<Reply, Fail
 pub(crate) async fn change(call: &Call, operator: &Operator) -> Result<Reply, Failure> {
     let id = call.app()?;
     body::require_json(&call.headers)?;
-    let patch = patch(body::object(&call.body)?)?;
+    let patch = patch(body::object(&call.body.bytes)?)?;
     call.host.deployer.change_policy(operator, &id, patch.policy.parse()?).await?;
     Ok(reply::json(StatusCode::OK, &App::of(&view(call, operator, &id).await?)))
 }

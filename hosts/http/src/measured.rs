@@ -1,6 +1,9 @@
-//! A history that counts what it is told, and how long that takes.
+//! A history that counts what it is told, and how long that takes, and knows whether it can be written to.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
@@ -18,11 +21,27 @@ use crate::metrics::Metrics;
 pub(crate) struct Measured {
     inner: Arc<dyn History>,
     metrics: Arc<Metrics>,
+    writable: Writable,
+}
+
+/// Whether the engine's last sign of life was taken. It gives one every second, so that readiness is known without a
+/// write for whoever asks.
+#[derive(Clone)]
+pub(crate) struct Writable(Arc<AtomicBool>);
+
+impl Writable {
+    pub(crate) fn now(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 impl Measured {
     pub(crate) fn new(inner: Arc<dyn History>, metrics: Arc<Metrics>) -> Self {
-        Self { inner, metrics }
+        Self { inner, metrics, writable: Writable(Arc::new(AtomicBool::new(true))) }
+    }
+
+    pub(crate) fn writable(&self) -> Writable {
+        self.writable.clone()
     }
 
     async fn timed<T>(&self, call: &'static str, work: impl Future<Output = Result<T>>) -> Result<T> {
@@ -65,7 +84,9 @@ impl History for Measured {
     }
 
     async fn claim(&self, claim: Claim) -> Result<Claimed> {
-        self.timed("claim", self.inner.claim(claim)).await
+        let claimed = self.timed("claim", self.inner.claim(claim)).await;
+        self.writable.0.store(claimed.is_ok(), Ordering::Relaxed);
+        claimed
     }
 
     fn wakes(&self) -> BoxStream<'static, Wake> {

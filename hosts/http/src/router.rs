@@ -9,7 +9,9 @@ use rollhook_api::{Kind, openapi};
 use rollhook_core::{app::AppId, deploy::Revision, request::Refusal};
 
 use crate::{
-    auth, body, deploys, events,
+    auth,
+    body::{self, Whole},
+    deploys, events,
     failure::Failure,
     host::Host,
     manage,
@@ -125,7 +127,7 @@ pub(crate) struct Call {
     pub(crate) method: Method,
     pub(crate) uri: Uri,
     pub(crate) headers: HeaderMap,
-    pub(crate) body: Bytes,
+    pub(crate) body: Whole,
 }
 
 impl Call {
@@ -169,7 +171,7 @@ pub(crate) async fn dispatch(host: Arc<Host>, peer: IpAddr, request: Request<Inc
         body::discard(incoming, &parts.headers);
         return Err(failure);
     }
-    let body = body::read(incoming, &parts.headers).await?;
+    let body = body::read(incoming, &parts.headers, &host.large_bodies).await?;
     let call = Call { host, method: parts.method, uri: parts.uri, headers: parts.headers, body };
     let answered = Box::pin(answer(route, &call)).await;
     if answered.as_ref().is_err_and(|failure| failure.kind() == Kind::Unauthorized) {
@@ -243,6 +245,9 @@ async fn ready(host: &Host) -> Result<Reply, Failure> {
         return Err(Failure::new(Kind::ShuttingDown, "The server is stopping."));
     }
     host.deployer.ready().await?;
+    if !host.writable.now() {
+        return Err(Failure::new(Kind::StoreUnavailable, "The store can be read, but not written."));
+    }
     Ok(reply::whole(StatusCode::OK, "text/plain; charset=utf-8", Bytes::from_static(b"ready\n")))
 }
 

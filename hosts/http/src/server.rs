@@ -18,6 +18,7 @@ use tokio::{
 use tower::{Service, ServiceBuilder};
 
 use crate::{
+    body,
     host::{Drain, Host},
     limits::Limits,
     measured::Measured,
@@ -61,7 +62,9 @@ impl Server {
     /// A server of these ports on a bound address. `replica` is as `Deployer::new` wants it.
     pub fn new(listener: TcpListener, config: Config, ports: Ports, replica: &str) -> Self {
         let metrics = Arc::new(Metrics::default());
-        let history = Arc::new(Measured::new(ports.history.clone(), metrics.clone()));
+        let history = Measured::new(ports.history.clone(), metrics.clone());
+        let writable = history.writable();
+        let history = Arc::new(history);
         let (begin_drain, drain) = Drain::new();
         let host = Host {
             deployer: Arc::new(Deployer::new(Ports { history, ..ports }, replica)),
@@ -69,7 +72,9 @@ impl Server {
             limits: Limits::new(config.rate_limit),
             proxies: Proxies::new(config.trusted_proxies),
             metrics,
+            writable,
             drain,
+            large_bodies: body::room(),
         };
         Self { listener, host: Arc::new(host), begin_drain }
     }

@@ -27,11 +27,11 @@ const KEYS: [KeyHeader; 3] = [KeyHeader::IdempotencyKey, KeyHeader::WebhookId, K
 
 /// Accepts a deploy.
 pub(crate) async fn post(call: &Call) -> Result<Reply, Failure> {
-    let access = authorize(call, &call.body).await?;
+    let access = authorize(call, &call.body.bytes).await?;
     call.host.limits.call(access.uid())?;
     body::require_json(&call.headers)?;
-    let post = parse(&call.body)?;
-    let key = headers::key(&call.headers, &KEYS, "webhook", &call.body)?;
+    let post = parse(&call.body.bytes)?;
+    let key = headers::key(&call.headers, &KEYS, "webhook", &call.body.bytes)?;
     let accepted = call.host.deployer.submit(&access, post.parse(key)?).await?;
     answer(call, &access, &accepted).await
 }

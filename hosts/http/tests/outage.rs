@@ -1,62 +1,171 @@
-//! The store goes away under the real binary, and comes back.
+//! The store is away for a while: everybody is told so, nothing is lost, and nobody has to restart anything.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 
 mod common;
+mod process;
 
 use std::{
-    io::{BufRead, BufReader},
-    process::{Child, Command, Stdio},
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+    process::Command,
 };
 
-use common::{Server, image};
+use common::{App, Call, Reply, Server, image, skip, until};
+use process::Other;
+use serde_json::Value;
 
-const LOCK: &str = "
+/// Holds SQLite's write lock, as a tool does that somebody forgot at its prompt. Others may still read.
+const NOBODY_WRITES: &str = "
 import sqlite3, sys
-db = sqlite3.connect(sys.argv[1], timeout=30, isolation_level=None)
-db.execute('BEGIN IMMEDIATE')
-print('locked', flush=True)
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute('BEGIN EXCLUSIVE')
+print('ready', flush=True)
 sys.stdin.read()
-db.execute('ROLLBACK')
+connection.execute('ROLLBACK')
 ";
 
-/// Another process that holds the database's write lock for as long as it lives; none without Python.
-fn lock(server: &Server) -> Option<Child> {
-    let file = server.file("rollhook.db");
-    let mut command = Command::new("python3");
-    command.args(["-c", LOCK]).arg(file).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = command.spawn().ok()?;
-    let mut line = String::new();
-    BufReader::new(child.stdout.take()?).read_line(&mut line).ok()?;
-    (line == "locked\n").then_some(child)
+/// Holds all locks of the write-ahead log's index, bytes 120 to 127 of its file, as SQLite does while it recovers a log.
+const NOBODY_READS: &str = "
+import fcntl, sys
+file = open(sys.argv[1] + '-shm', 'r+b')
+fcntl.lockf(file, fcntl.LOCK_EX, 8, 120)
+print('ready', flush=True)
+sys.stdin.read()
+";
+
+#[test]
+fn while_nobody_can_write_deploys_are_503_and_reading_goes_on() {
+    let test = "while_nobody_can_write_deploys_are_503_and_reading_goes_on";
+    let server = Server::start();
+    let app = server.app("api");
+    server.post(&app, &image("before")).header("prefer", "wait=50").expect(200);
+    let database = server.file("rollhook.db").display().to_string();
+    let Some(lock) = Other::run(NOBODY_WRITES, &[&database]) else { return skip(test, "there is no python3") };
+    for tag in ["locked1", "locked2"] {
+        let body = away(&server.post(&app, &image(tag)));
+        assert_eq!(body["maybe_recorded"], false, "{body}");
+    }
+    away(&server.manage("POST", &format!("{}/rollback", app.path)));
+    // What can be told is told.
+    server.post(&app, &image("locked3")).header("x-service-token", "rh_wrong").expect(401);
+    server.manage("GET", &format!("{}/deploys", app.path)).expect(200);
+    server.call("GET", "/healthz").expect(200);
+    until("it is known not to be ready", || server.call("GET", "/readyz").send().status == 503);
+    away(&server.call("GET", "/readyz"));
+    lock.end();
+    recovers(&server, &app);
+    assert_eq!(commits(&server, &app), ["before", "after"], "what was refused is not in the history");
 }
 
 #[test]
-fn a_locked_store_is_503_and_nothing_is_lost_or_doubled() {
+fn while_nobody_can_read_nobody_is_told_that_they_are_not_authorized() {
+    let test = "while_nobody_can_read_nobody_is_told_that_they_are_not_authorized";
     let server = Server::start();
     let app = server.app("api");
-    let Some(mut locked) = lock(&server) else {
-        return common::skip(
-            "a_locked_store_is_503_and_nothing_is_lost_or_doubled",
-            "python3 cannot lock the database",
-        );
-    };
-    let call = server.post(&app, &image("v2")).header("idempotency-key", "k");
-    let away = call.expect(503);
-    assert_eq!(away.problem(), "store-unavailable");
-    assert!(away.header("retry-after").unwrap().parse::<u64>().unwrap() >= 1);
-    assert!(!away.text().contains("sqlite") && !away.text().contains("rollhook.db"), "{}", away.text());
-    server.call("GET", "/healthz").expect(200);
-    // What can be checked without writing still is: a wrong token is no outage.
-    server.post(&app, &image("v2")).header("x-service-token", "twice").expect(401);
-    drop(locked.stdin.take());
-    locked.wait().unwrap();
-    let mut reply = call.send();
-    common::until("the store is back", || {
-        reply = call.send();
-        reply.status == 202
+    let database = server.file("rollhook.db").display().to_string();
+    let Some(lock) = Other::run(NOBODY_READS, &[&database]) else { return skip(test, "there is no python3") };
+    let unread = [
+        server.post(&app, &image("unread")),
+        server.call("POST", &app.hook).json(&image("unread")).sign(&app.token),
+        server.call("POST", &app.hook).json(&image("unread")).header("x-service-token", "rh_wrong"),
+        server.call("POST", "/api/v1/webhook/shop-test/none").json(&image("unread")),
+        server.manage("GET", &format!("{}/deploys", app.path)),
+        server.manage("GET", &format!("{}/deploys/1/events", app.path)),
+        server.manage("POST", "/api/v1/apps").json(&image("unread")),
+        server.call("GET", "/readyz"),
+    ];
+    std::thread::scope(|scope| {
+        for call in &unread {
+            scope.spawn(|| away(call));
+        }
     });
-    assert_eq!(reply.json()["revision"], 2);
-    let history = server.manage("GET", &format!("{}/deploys", app.path)).expect(200).json();
-    assert_eq!(history["deploys"].as_array().unwrap().len(), 2);
-    call.header("prefer", "wait=30").expect(200);
+    server.call("GET", "/healthz").expect(200);
+    server.call("GET", "/metrics").expect(200);
+    lock.end();
+    recovers(&server, &app);
+    assert_eq!(commits(&server, &app), ["after"]);
+}
+
+#[test]
+fn a_full_disk_is_503_until_there_is_space() {
+    let test = "a_full_disk_is_503_until_there_is_space";
+    let directory = tempfile::tempdir().unwrap();
+    let Some(disk) = SmallDisk::mount(directory.path()) else { return skip(test, "mounting needs root") };
+    // The log is on the full disk too: losing its lines must not cost anything else.
+    let server = Server::in_directory(directory, &["--rate-limit", "off"], &[]);
+    let app = server.app("api");
+    let ballast = disk.fill();
+    let mut posted = 0;
+    // The write-ahead log may have space left in its last pages.
+    until("there is no space left", || {
+        posted += 1;
+        let reply = server.post(&app, &image(&format!("filling{posted}"))).send();
+        assert!(matches!(reply.status, 202 | 503), "{}", reply.text());
+        reply.status == 503
+    });
+    away(&server.post(&app, &image("full")));
+    server.call("GET", "/healthz").expect(200);
+    until("it is known not to be ready", || server.call("GET", "/readyz").send().status == 503);
+    fs::remove_file(ballast).unwrap();
+    recovers(&server, &app);
+    let commits = commits(&server, &app);
+    let accepted: Vec<String> = (1..posted).map(|number| format!("filling{number}")).chain(["after".into()]).collect();
+    assert_eq!(commits, accepted, "what was accepted is there, and nothing else");
+    drop(server);
+}
+
+/// Expects the answer of a server whose store is away.
+fn away(call: &Call) -> Value {
+    let reply: Reply = call.expect(503);
+    assert_eq!(reply.problem(), "store-unavailable");
+    assert!(reply.header("retry-after").is_some_and(|seconds| seconds.parse::<u32>().is_ok()), "{reply:?}");
+    let text = reply.text().to_lowercase();
+    for inner in ["sqlite", "rollhook.db", "locked", "(code", "disk"] {
+        assert!(!text.contains(inner), "{inner} is nobody's business: {text}");
+    }
+    reply.json()
+}
+
+/// Deploys again, by itself.
+fn recovers(server: &Server, app: &App) {
+    until("it is ready again", || server.call("GET", "/readyz").send().status == 200);
+    let reply = server.post(app, &image("after")).header("prefer", "wait=50").expect(200);
+    assert_eq!(reply.json()["status"], "succeeded");
+}
+
+/// The commits of all that was accepted by the webhook, oldest first.
+fn commits(server: &Server, app: &App) -> Vec<String> {
+    let page = server.manage("GET", &format!("{}/deploys?limit=200", app.path)).expect(200).json();
+    let deploys = page["deploys"].as_array().unwrap().iter().rev();
+    let webhook = deploys.filter(|deploy| deploy["trigger"] == "webhook");
+    webhook.map(|deploy| deploy["commit"].as_str().unwrap().to_owned()).collect()
+}
+
+/// A file system of 2 MiB, unmounted when it is dropped.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn mount(at: &Path) -> Option<Self> {
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=2m,mode=700", "rollhook-test"]).arg(at);
+        mount.output().is_ok_and(|output| output.status.success()).then(|| Self(at.to_owned()))
+    }
+
+    /// Writes until nothing fits any more.
+    fn fill(&self) -> PathBuf {
+        let path = self.0.join("ballast");
+        let mut file = fs::File::create(&path).unwrap();
+        for size in [4096, 1] {
+            while file.write_all(&vec![0; size]).is_ok() {}
+        }
+        path
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).output();
+        let _ = fs::remove_dir(&self.0);
+    }
 }

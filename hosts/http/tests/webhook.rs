@@ -416,6 +416,26 @@ fn a_slow_body_is_408() {
 }
 
 #[test]
+fn strangers_with_large_bodies_hold_nobody_up() {
+    let server = Server::start();
+    let app = server.app("api");
+    let stranger = server.call("POST", &app.hook);
+    let started = |_| {
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        stream.write_all(&stranger.head(1024 * 1024)).unwrap();
+        stream.write_all(&[b'x'; 100_000]).unwrap();
+        stream
+    };
+    let streams: Vec<TcpStream> = (0..200).map(started).collect();
+    thread::sleep(Duration::from_millis(500));
+    let start = Instant::now();
+    server.post(&app, &image("v2")).expect(202);
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    let statuses: BTreeSet<u16> = streams.into_iter().map(|stream| Reply::read(stream).status).collect();
+    assert_eq!(statuses, BTreeSet::from([408]));
+}
+
+#[test]
 fn slow_headers_are_hung_up_on() {
     let server = Server::start();
     let mut stream = TcpStream::connect(server.address).unwrap();

@@ -1,0 +1,285 @@
+//! A namespace of a real cluster, and the real server that deploys there.
+//!
+//! The runner lends two clusters by their state directories: `ROLLHOOK_TEST_CLUSTER` plays nodes and pods, which do what
+//! their image's name says (backends/kubernetes/testbed/cluster/stages.yaml); `ROLLHOOK_TEST_NODE` runs real containers.
+#![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
+#![allow(clippy::disallowed_methods, reason = "real clusters live in real time")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
+
+pub mod kubectl;
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde_json::{Value, json};
+
+use crate::common::{App, Call, Reply, Server, skip};
+use kubectl::Kubectl;
+
+/// The image that apps begin with.
+pub const FIRST: &str = "r.example.com/api:v1";
+
+/// A namespace with a server of its own; both go with it.
+pub struct Bed {
+    pub kubectl: Kubectl,
+    project: String,
+    environment: String,
+    server: Option<Server>,
+    /// The state directory of a cluster that is this test's own.
+    own: Option<PathBuf>,
+}
+
+impl Bed {
+    /// On the lent cluster of simulated nodes; none where there is none, which is said.
+    pub fn cluster(test: &str) -> Option<Self> {
+        Some(Self::at(lent("ROLLHOOK_TEST_CLUSTER", test)?))
+    }
+
+    /// On the lent node that runs containers; none where there is none, which is said.
+    pub fn node(test: &str) -> Option<Self> {
+        Some(Self::at(lent("ROLLHOOK_TEST_NODE", test)?))
+    }
+
+    /// On a cluster that nobody else uses, beside the lent one; none where none is lent.
+    pub fn own_cluster(test: &str) -> Option<Self> {
+        let name = test.rsplit("::").next().unwrap();
+        let state = lent("ROLLHOOK_TEST_CLUSTER", test)?.with_file_name(format!("cluster-{name}"));
+        let up = Command::new(script("cluster/up.sh")).arg(&state).stdout(Stdio::null()).status().unwrap();
+        assert!(up.success(), "{} did not come up", state.display());
+        let mut bed = Self::at(state.clone());
+        bed.own = Some(state);
+        Some(bed)
+    }
+
+    fn at(state: PathBuf) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        let project = format!("e2e-{}", std::process::id());
+        let environment = NEXT.fetch_add(1, Ordering::Relaxed).to_string();
+        let kubectl = Kubectl { state, namespace: format!("{project}-{environment}") };
+        kubectl.run(&["create", "namespace", &kubectl.namespace]);
+        let server = Some(serve(&kubectl.state, tempfile::tempdir().unwrap()));
+        Self { kubectl, project, environment, server, own: None }
+    }
+
+    pub fn server(&self) -> &Server {
+        self.server.as_ref().unwrap()
+    }
+
+    /// Kills the server with SIGKILL and starts it again on the same store.
+    pub fn kill_and_restart(&mut self) {
+        let directory = self.server.take().unwrap().stop();
+        self.server = Some(serve(&self.kubectl.state, directory));
+    }
+
+    /// Does something to the cluster's API server, as `service.sh` has it.
+    pub fn api_server(&self, what: &str) {
+        let script = script("service.sh");
+        let done = Command::new(script).arg(&self.kubectl.state).args(["apiserver", what]).status().unwrap();
+        assert!(done.success(), "service.sh apiserver {what}");
+    }
+
+    /// Registers an app that adopts the workload of its name, waits until that runs, and enables the webhook.
+    pub fn adopt(&self, kind: &str, name: &str, policy: Value) -> App {
+        self.register(name, json!({ "workload": { "kind": kind, "name": name }, "policy": policy }))
+    }
+
+    /// Registers an app with what else is to be said of it.
+    pub fn register(&self, name: &str, further: Value) -> App {
+        let mut create = json!({ "project": self.project, "environment": self.environment, "app": name });
+        create.as_object_mut().unwrap().extend(further.as_object().unwrap().clone());
+        let path = format!("/api/v1/apps/{}/{name}", self.kubectl.namespace);
+        let registered = self.manage("POST", "/api/v1/apps").json(&create).expect(201).json();
+        assert_eq!(registered["deploy"]["revision"], 1, "{registered}");
+        let app =
+            App { path, hook: format!("/api/v1/webhook/{}/{name}", self.kubectl.namespace), token: self.enable(name) };
+        let first = self.ended(&app, 1);
+        assert_eq!(first["status"], "succeeded", "{first}");
+        app
+    }
+
+    fn enable(&self, name: &str) -> String {
+        let path = format!("/api/v1/apps/{}/{name}/webhook", self.kubectl.namespace);
+        self.manage("POST", &path).expect(200).json()["token"].as_str().unwrap().to_owned()
+    }
+
+    /// A manager's call.
+    pub fn manage(&self, method: &str, path: &str) -> Call {
+        self.server().manage(method, path)
+    }
+
+    /// CI's call, as it is made; give it a preference, and send it.
+    pub fn post(&self, app: &App, image: &str) -> Call {
+        let commit = image.rsplit(':').next().unwrap();
+        self.server().post(app, &json!({ "image": image, "commit": commit }))
+    }
+
+    /// What a CI job does: it repeats the same call until the deploy has ended.
+    pub fn deploy(&self, app: &App, image: &str) -> Reply {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        let key = format!("run-{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        let call = self.post(app, image).header("idempotency-key", &key).header("prefer", "wait=50");
+        (0..6).map(|_| call.send()).find(|reply| reply.status != 202).unwrap()
+    }
+
+    /// A deploy that must fail, and its entry with the evidence.
+    pub fn fails(&self, app: &App, image: &str) -> Value {
+        let reply = self.deploy(app, image);
+        assert_eq!((reply.status, reply.problem().as_str()), (424, "deploy-failed"), "{}", reply.text());
+        reply.json()["deploy"].clone()
+    }
+
+    /// A deploy that must succeed, and its revision.
+    pub fn succeeds(&self, app: &App, image: &str) -> u64 {
+        let reply = self.deploy(app, image);
+        assert_eq!(reply.status, 200, "{}", reply.text());
+        reply.json()["revision"].as_u64().unwrap()
+    }
+
+    /// A rollback over HTTP that must succeed; its answer.
+    pub fn roll_back(&self, app: &App) -> Value {
+        let answer = self.manage("POST", &format!("{}/rollback", app.path)).expect(202).json();
+        let entry = self.ended(app, answer["revision"].as_u64().unwrap());
+        assert_eq!(entry["status"], "succeeded", "{entry}");
+        answer
+    }
+
+    /// An entry of the history as it is.
+    pub fn entry(&self, app: &App, revision: u64) -> Value {
+        self.manage("GET", &format!("{}/deploys/{revision}", app.path)).expect(200).json()
+    }
+
+    /// An entry of the history once it has ended.
+    pub fn ended(&self, app: &App, revision: u64) -> Value {
+        let call = self.manage("GET", &format!("{}/deploys/{revision}", app.path)).header("prefer", "wait=50");
+        let ended = (0..6).map(|_| call.expect(200).json()).find(is_over);
+        ended.unwrap_or_else(|| panic!("revision {revision} does not end: {}", self.entry(app, revision)))
+    }
+
+    /// The whole history, newest first, once everything in it has ended, and a failed rollout was put right.
+    pub fn history(&self, app: &App) -> Vec<Value> {
+        let list = || self.manage("GET", &format!("{}/deploys?limit=200", app.path)).expect(200).json();
+        let entries = |list: Value| list["deploys"].as_array().unwrap().clone();
+        self.until("the history has ended", || entries(list()).iter().all(is_over));
+        entries(list())
+    }
+
+    /// Each entry's revision, trigger, actor and status, oldest first.
+    pub fn outline(&self, app: &App) -> Vec<String> {
+        let word = |entry: &Value, name: &str| entry[name].as_str().unwrap().to_owned();
+        let line = |entry: &Value| {
+            let [trigger, actor, status] = ["trigger", "actor", "status"].map(|name| word(entry, name));
+            format!("{} {trigger} {actor} {status}", entry["revision"])
+        };
+        self.history(app).iter().rev().map(line).collect()
+    }
+
+    /// Waits until the app has this many revisions, such as a restore that the service makes itself.
+    pub fn await_revision(&self, app: &App, revision: u64) -> Value {
+        let call = self.manage("GET", &format!("{}/deploys/{revision}", app.path));
+        self.until(&format!("there is a revision {revision}"), || call.send().status == 200);
+        self.ended(app, revision)
+    }
+
+    /// Waits until a revision rolls out.
+    pub fn await_rollout(&self, app: &App, revision: u64) {
+        self.until("it rolls out", || {
+            let entry = self.entry(app, revision);
+            assert!(!is_over(&entry), "{entry}");
+            entry["status"] == "rolling_out"
+        });
+    }
+
+    /// What the app's annotations name it by.
+    pub fn stamp(&self, app: &App, revision: u64) -> String {
+        let uid = self.manage("GET", &app.path).expect(200).json()["uid"].as_str().unwrap().to_owned();
+        format!("{uid}/{revision}")
+    }
+
+    /// The command line tool, on the app's project and environment; none where it was not built, which is said.
+    pub fn cli(&self, test: &str) -> Option<Cli<'_>> {
+        let program = Path::new(env!("CARGO_BIN_EXE_rollhook-server")).with_file_name("rollhook");
+        if program.exists() {
+            return Some(Cli { bed: self, program });
+        }
+        skip(test, "the command line tool is not built (cargo build -p rollhook)");
+        None
+    }
+
+    /// Looks again and again until it is so; that it never is, is found out after a time that no busy machine needs.
+    pub fn until(&self, what: &str, mut so: impl FnMut() -> bool) {
+        let end = Instant::now() + Duration::from_secs(120);
+        while !so() {
+            assert!(Instant::now() < end, "never: {what}");
+            thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("--- the namespace\n{}", self.kubectl.story());
+        }
+        drop(self.server.take());
+        match &self.own {
+            Some(state) => drop(Command::new(script("cluster/down.sh")).arg(state).status()),
+            None => self.kubectl.remove_namespace(),
+        }
+    }
+}
+
+/// The `rollhook` command as a person runs it against the test's server.
+pub struct Cli<'a> {
+    bed: &'a Bed,
+    program: PathBuf,
+}
+
+impl Cli<'_> {
+    /// What a command prints; it must succeed.
+    pub fn run(&self, words: &str) -> String {
+        let output = Command::new(&self.program)
+            .args(words.split_whitespace())
+            .env_clear()
+            .env("HOME", self.bed.server().directory.path())
+            .env("USER", "ada")
+            .env("ROLLHOOK_SERVER", format!("http://{}", self.bed.server().address))
+            .env("ROLLHOOK_TOKEN", &self.bed.server().admin)
+            .env("ROLLHOOK_PROJECT", &self.bed.project)
+            .env("ROLLHOOK_ENVIRONMENT", &self.bed.environment)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "rollhook {words}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+}
+
+/// Whether an entry has ended.
+pub fn is_over(entry: &Value) -> bool {
+    !matches!(entry["status"].as_str(), Some("queued" | "building" | "rolling_out"))
+}
+
+/// A file of the test beds.
+pub fn script(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../backends/kubernetes/testbed").join(name)
+}
+
+fn serve(state: &Path, directory: tempfile::TempDir) -> Server {
+    let kubeconfig = state.join("kubeconfig");
+    let variables = [("KUBECONFIG", kubeconfig.to_str().unwrap()), ("RUST_LOG", "info,rollhook_kubernetes=debug")];
+    Server::in_directory(directory, &["--driver", "kubernetes"], &variables)
+}
+
+fn lent(variable: &str, test: &str) -> Option<PathBuf> {
+    let state = std::env::var_os(variable).filter(|state| !state.is_empty());
+    if state.is_none() {
+        let name = format!("{}/{test}", env!("CARGO_PKG_NAME"));
+        skip(&name, &format!("no cluster is lent ({variable})"));
+    }
+    state.map(PathBuf::from)
+}

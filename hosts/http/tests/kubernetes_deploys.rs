@@ -1,0 +1,141 @@
+//! Deploys to a real Kubernetes: from CI's call to what the cluster runs, and back.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
+
+mod bed;
+mod common;
+
+use std::thread;
+
+use bed::{Bed, FIRST};
+use common::App;
+use serde_json::json;
+
+#[test]
+fn an_app_without_a_workload_is_made_deployed_and_rolled_back() {
+    let test = "kubernetes_deploys::an_app_without_a_workload_is_made_deployed_and_rolled_back";
+    let Some(bed) = Bed::cluster(test) else { return };
+    let Some(cli) = bed.cli(test) else { return };
+    let kubectl = &bed.kubectl;
+    cli.run(&format!("app create api --image {FIRST} --replicas 2 --settle 1s --wait"));
+    assert_eq!(kubectl.image("deployment/api"), FIRST);
+    assert_eq!(kubectl.running("api"), [FIRST, FIRST]);
+
+    let enabled: serde_json::Value = serde_json::from_str(&cli.run("app webhook enable api --output json")).unwrap();
+    let app = App {
+        path: format!("/api/v1/apps/{}/api", kubectl.namespace),
+        hook: enabled["url"].as_str().unwrap().split_once("/api/").map(|(_, rest)| format!("/api/{rest}")).unwrap(),
+        token: enabled["token"].as_str().unwrap().to_owned(),
+    };
+    let v2 = "r.example.com/api:v2";
+    let answer = bed.post(&app, v2).header("prefer", "wait=50").expect(200).json();
+    assert_eq!((&answer["revision"], &answer["status"]), (&json!(2), &json!("succeeded")));
+    let deployment = kubectl.get("deployment/api");
+    assert_eq!(deployment["spec"]["template"]["spec"]["containers"][0]["image"], v2);
+    let cause = deployment["metadata"]["annotations"]["kubernetes.io/change-cause"].as_str().unwrap();
+    assert_eq!(cause, "rollhook revision 2: webhook deploy by ci, commit v2");
+    assert_eq!(kubectl.running("api"), [v2, v2]);
+    let stamp = bed.stamp(&app, 2);
+    for pod in kubectl.pods("api") {
+        assert_eq!(pod["metadata"]["annotations"]["rollhook.dev/revision"], stamp);
+    }
+    let history = cli.run("app history api");
+    let lines: Vec<&str> = history.lines().collect();
+    assert!(lines[1].starts_with("2 ") && lines[1].contains(v2) && lines[1].ends_with("(current)"), "{history}");
+    assert!(lines[2].starts_with("1 ") && !lines[2].contains("current"), "{history}");
+
+    let told = cli.run("app rollback api --wait");
+    assert!(told.contains(&format!("to revision 1 ({FIRST}): new revision 3")), "{told}");
+    assert_eq!(kubectl.image("deployment/api"), FIRST);
+    assert_eq!(kubectl.running("api"), [FIRST, FIRST]);
+    let causes = kubectl.run(&["rollout", "history", "deployment/api"]);
+    assert!(causes.contains("rollhook revision 3: rollback to revision 1 by "), "{causes}");
+    assert_eq!(bed.entry(&app, 3)["current"], true);
+}
+
+#[test]
+fn no_200_while_the_new_version_is_not_ready() {
+    let Some(bed) = Bed::cluster("kubernetes_deploys::no_200_while_the_new_version_is_not_ready") else { return };
+    bed.kubectl.make("Deployment", "api", FIRST, json!({}));
+    let app = bed.adopt("Deployment", "api", json!({ "settle": "1s" }));
+    let gate = "r.example.com/api:gate";
+    let call = bed.post(&app, gate).header("idempotency-key", "run-1");
+    call.clone().header("prefer", "wait=3").expect(202);
+    bed.until("the new pod runs, unready", || bed.kubectl.pods("api").len() == 2);
+    // The old pod is healthy all the while, and that counts for nothing.
+    let again = call.clone().header("prefer", "wait=5").expect(202);
+    assert_eq!(again.header("idempotent-replayed"), Some("true"));
+    assert_eq!(again.json()["status"], "rolling_out");
+    assert_eq!(bed.kubectl.running("api"), [FIRST]);
+    let waiting = thread::spawn({
+        let call = call.clone().header("prefer", "wait=50");
+        move || call.send()
+    });
+    call.clone().header("prefer", "wait=2").expect(202);
+    assert!(!waiting.is_finished());
+    bed.kubectl.open_gate("api");
+    assert_eq!(waiting.join().unwrap().status, 200);
+    assert_eq!(bed.kubectl.running("api"), [gate]);
+}
+
+#[test]
+fn a_version_that_never_gets_ready_fails_though_the_old_one_is_healthy() {
+    let test = "kubernetes_deploys::a_version_that_never_gets_ready_fails_though_the_old_one_is_healthy";
+    let Some(bed) = Bed::cluster(test) else { return };
+    bed.kubectl.make("Deployment", "api", FIRST, json!({ "replicas": 2 }));
+    let app = bed.adopt("Deployment", "api", json!({ "settle": "1s", "rollout_deadline": "8s" }));
+    let available = bed.kubectl.watch("deployment/api", ".status.availableReplicas");
+    let failed = bed.fails(&app, "r.example.com/api:gate");
+    assert_eq!(failed["reason"], "rollout-deadline-exceeded", "{failed}");
+    assert!(failed["message"].as_str().unwrap().contains("0 of 2 new pods are ready"), "{failed}");
+    assert_eq!(bed.await_revision(&app, 3)["image"], FIRST);
+    bed.until("only the old version runs", || bed.kubectl.running("api") == [FIRST, FIRST]);
+    let seen = available.finish();
+    assert!(seen.len() > 1 && seen.iter().all(|count| count.parse::<u32>().unwrap() >= 2), "{seen:?}");
+}
+
+#[test]
+fn a_stateful_set_is_deployed_and_freed_from_a_broken_pod() {
+    let test = "kubernetes_deploys::a_stateful_set_is_deployed_and_freed_from_a_broken_pod";
+    let Some(bed) = Bed::cluster(test) else { return };
+    bed.kubectl.make("StatefulSet", "db", FIRST, json!({}));
+    let app = bed.adopt("StatefulSet", "db", json!({ "settle": "1s" }));
+    let v2 = "r.example.com/api:v2";
+    bed.succeeds(&app, v2);
+    assert_eq!(bed.kubectl.image("statefulset/db"), v2);
+    assert_eq!(bed.kubectl.running("db"), [v2, v2]);
+    // Its controller would wait for the broken pod for ever, whatever is ordered after it.
+    assert_eq!(bed.fails(&app, "r.example.com/api:crash")["reason"], "CrashLoopBackOff");
+    let restored = bed.await_revision(&app, 4);
+    assert_eq!((&restored["status"], &restored["image"]), (&json!("succeeded"), &json!(v2)), "{restored}");
+    assert_eq!(bed.kubectl.running("db"), [v2, v2]);
+}
+
+#[test]
+fn a_daemon_set_is_deployed() {
+    let Some(bed) = Bed::cluster("kubernetes_deploys::a_daemon_set_is_deployed") else { return };
+    bed.kubectl.make("DaemonSet", "agent", FIRST, json!({}));
+    let app = bed.adopt("DaemonSet", "agent", json!({ "settle": "1s" }));
+    let v2 = "r.example.com/api:v2";
+    bed.succeeds(&app, v2);
+    assert_eq!(bed.kubectl.image("daemonset/agent"), v2);
+    assert_eq!(bed.kubectl.running("agent"), [v2, v2], "one on each of the two nodes");
+    assert_eq!(bed.roll_back(&app)["to"]["revision"], 1);
+    assert_eq!(bed.kubectl.running("agent"), [FIRST, FIRST]);
+}
+
+#[test]
+fn a_cron_job_is_deployed_for_its_next_run() {
+    let Some(bed) = Bed::cluster("kubernetes_deploys::a_cron_job_is_deployed_for_its_next_run") else { return };
+    bed.kubectl.make("CronJob", "nightly", FIRST, json!({}));
+    let app = bed.adopt("CronJob", "nightly", json!({ "settle": "0s" }));
+    let v2 = "r.example.com/api:v2";
+    let answer = bed.deploy(&app, v2);
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    assert_eq!(answer.json()["message"], "takes effect at the next schedule");
+    assert_eq!(bed.kubectl.image("cronjob/nightly"), v2);
+    bed.kubectl.run(&["create", "job", "now", "--from", "cronjob/nightly"]);
+    let annotations = bed.kubectl.get("job/now")["spec"]["template"]["metadata"]["annotations"].clone();
+    assert_eq!(annotations["rollhook.dev/revision"], bed.stamp(&app, 2));
+    assert_eq!(bed.roll_back(&app)["to"]["revision"], 1);
+    assert_eq!(bed.kubectl.image("cronjob/nightly"), FIRST);
+}

@@ -1,0 +1,118 @@
+//! Deploys that fail on a real Kubernetes: what is told, and how it is put right.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
+
+mod bed;
+mod common;
+
+use bed::{Bed, FIRST};
+use serde_json::json;
+
+#[test]
+fn a_missing_image_is_told_and_the_app_put_right_without_losing_a_pod() {
+    let test = "kubernetes_failures::a_missing_image_is_told_and_the_app_put_right_without_losing_a_pod";
+    let Some(bed) = Bed::cluster(test) else { return };
+    bed.kubectl.make("Deployment", "api", FIRST, json!({ "replicas": 4 }));
+    let app = bed.adopt("Deployment", "api", json!({ "settle": "1s" }));
+    let available = bed.kubectl.watch("deployment/api", ".status.availableReplicas");
+
+    let missing = "r.example.com/api:missing";
+    let failed = bed.fails(&app, missing);
+    assert_eq!(failed["reason"], "ImagePullBackOff", "{failed}");
+    assert!(failed["message"].as_str().unwrap().contains("container app of pod api-"), "{failed}");
+    let entry = bed.entry(&app, 2);
+    assert_eq!((&entry["status"], &entry["evidence"]["container"]), (&json!("failed"), &json!("app")), "{entry}");
+    assert!(entry["evidence"]["pod"].as_str().unwrap().starts_with("api-"), "{entry}");
+    assert!(entry["evidence"]["state"].as_str().unwrap().contains("ImagePullBackOff"), "{entry}");
+    assert!(!entry["evidence"]["events"].as_array().unwrap().is_empty(), "{entry}");
+
+    let restored = bed.await_revision(&app, 3);
+    assert_eq!((&restored["status"], &restored["image"]), (&json!("succeeded"), &json!(FIRST)), "{restored}");
+    assert_eq!((&restored["current"], &restored["from"]["revision"]), (&json!(true), &json!(1)), "{restored}");
+    assert_eq!(bed.kubectl.image("deployment/api"), FIRST);
+
+    // The same image once more is a deploy of its own, and goes the same way.
+    assert_eq!(bed.fails(&app, missing)["revision"], 4);
+    bed.await_revision(&app, 5);
+    let (posted, restore) = ("webhook ci failed", "rollback auto succeeded");
+    let outline = bed.outline(&app);
+    assert_eq!(
+        outline[1..],
+        [format!("2 {posted}"), format!("3 {restore}"), format!("4 {posted}"), format!("5 {restore}")]
+    );
+    assert!(outline[0].starts_with("1 manual "), "{outline:?}");
+    assert_eq!(bed.kubectl.running("api"), [FIRST; 4]);
+    let seen = available.finish();
+    assert!(seen.len() > 1 && seen.iter().all(|count| count.parse::<u32>().unwrap() >= 4), "{seen:?}");
+}
+
+#[test]
+fn each_trouble_has_its_own_reason() {
+    let Some(bed) = Bed::cluster("kubernetes_failures::each_trouble_has_its_own_reason") else { return };
+    let setup = |image: &str| json!([{ "name": "setup", "image": image }]);
+    let spec = |image| json!({ "template": { "spec": { "initContainers": setup(image) } } });
+    let app = |name: &str, policy| {
+        bed.kubectl.make("Deployment", name, FIRST, spec("r.example.com/setup:v1"));
+        bed.adopt("Deployment", name, policy)
+    };
+    let policy = json!({ "settle": "0s", "on_failure": "leave" });
+    let crash = app("crash", policy.clone());
+    let failed = bed.fails(&crash, "r.example.com/api:crash");
+    assert_eq!(failed["reason"], "CrashLoopBackOff", "{failed}");
+    assert!(failed["message"].as_str().unwrap().contains("exited with code 1, 3 restarts"), "{failed}");
+    assert_eq!(bed.entry(&crash, 2)["evidence"]["container"], "app");
+
+    let badconfig = app("badconfig", policy.clone());
+    let failed = bed.fails(&badconfig, "r.example.com/api:badconfig");
+    assert_eq!(failed["reason"], "CreateContainerConfigError", "{failed}");
+    assert!(failed["message"].as_str().unwrap().contains("secret \"settings\" not found"), "{failed}");
+
+    let mut short = policy.clone();
+    short["rollout_deadline"] = json!("8s");
+    let hang = app("hang", short);
+    let failed = bed.fails(&hang, "r.example.com/api:hang");
+    assert_eq!(failed["reason"], "rollout-deadline-exceeded", "{failed}");
+
+    let initcrash = app("initcrash", policy);
+    let broken = json!({ "spec": spec("r.example.com/setup:initcrash") }).to_string();
+    bed.kubectl.run(&["patch", "deployment/initcrash", "--patch", &broken]);
+    let failed = bed.fails(&initcrash, "r.example.com/api:v2");
+    assert_eq!(failed["reason"], "CrashLoopBackOff", "{failed}");
+    assert!(failed["message"].as_str().unwrap().contains("container setup of pod initcrash-"), "{failed}");
+    assert_eq!(bed.entry(&initcrash, 2)["evidence"]["container"], "setup");
+    // Each left as it was: the old pod serves on.
+    for name in ["crash", "badconfig", "hang", "initcrash"] {
+        assert_eq!(bed.kubectl.running(name), [FIRST], "{name}");
+    }
+}
+
+#[test]
+fn a_container_that_dies_after_it_was_ready_is_no_success() {
+    let test = "kubernetes_failures::a_container_that_dies_after_it_was_ready_is_no_success";
+    let Some(bed) = Bed::cluster(test) else { return };
+    bed.kubectl.make("Deployment", "api", FIRST, json!({}));
+    let app = bed.adopt("Deployment", "api", json!({}));
+    let failed = bed.fails(&app, "r.example.com/api:dies");
+    assert_eq!(failed["reason"], "CrashLoopBackOff", "{failed}");
+    assert_eq!(bed.await_revision(&app, 3)["status"], "succeeded");
+    assert_eq!(bed.kubectl.running("api"), [FIRST]);
+}
+
+#[test]
+fn a_manager_that_takes_the_image_back_is_named() {
+    let Some(bed) = Bed::cluster("kubernetes_failures::a_manager_that_takes_the_image_back_is_named") else { return };
+    bed.kubectl.make("Deployment", "api", FIRST, json!({}));
+    let app = bed.adopt("Deployment", "api", json!({ "settle": "1s" }));
+    let accepted = bed.post(&app, "r.example.com/api:gate").header("idempotency-key", "run-1");
+    accepted.expect(202);
+    bed.until("the new image is there", || bed.kubectl.image("deployment/api").ends_with(":gate"));
+    let image = format!("app={FIRST}");
+    bed.kubectl.run(&["set", "image", "deployment/api", &image, "--field-manager", "argocd-controller"]);
+    let reply = accepted.header("prefer", "wait=50").expect(424);
+    let failed = reply.json()["deploy"].clone();
+    assert_eq!(failed["reason"], "workload-changed-by-another", "{failed}");
+    let message = failed["message"].as_str().unwrap();
+    assert!(message.contains("\"argocd-controller\"") && message.contains("ignoreDifferences"), "{message}");
+    let restored = bed.await_revision(&app, 3);
+    assert_eq!((&restored["status"], &restored["actor"]), (&json!("succeeded"), &json!("auto")), "{restored}");
+    assert_eq!(bed.kubectl.running("api"), [FIRST]);
+}

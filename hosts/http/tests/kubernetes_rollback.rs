@@ -1,0 +1,86 @@
+//! Rollbacks on a real Kubernetes: where they go, and that they stick.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
+
+mod bed;
+mod common;
+
+use bed::{Bed, FIRST};
+use serde_json::json;
+
+const V2: &str = "r.example.com/api:v2";
+
+#[test]
+fn what_was_rolled_back_from_is_held_until_it_is_released() {
+    let test = "kubernetes_rollback::what_was_rolled_back_from_is_held_until_it_is_released";
+    let Some(bed) = Bed::cluster(test) else { return };
+    let Some(cli) = bed.cli(test) else { return };
+    bed.kubectl.make("Deployment", "api", FIRST, json!({}));
+    let app = bed.adopt("Deployment", "api", json!({ "settle": "0s", "hold": "all" }));
+    bed.succeeds(&app, V2);
+    let told = cli.run("app rollback api --wait");
+    assert!(told.contains("to revision 1"), "{told}");
+    assert_eq!(bed.kubectl.running("api"), [FIRST]);
+
+    let refused = bed.post(&app, V2).expect(409);
+    assert_eq!(refused.problem(), "image-held");
+    assert_eq!(refused.json()["held_by"], 3);
+    let detail = refused.json()["detail"].as_str().unwrap().to_owned();
+    assert!(detail.contains("revision 3") && detail.contains("release-hold"), "{detail}");
+    assert_eq!(bed.history(&app).len(), 3, "a refusal is not recorded");
+    assert_eq!(bed.kubectl.running("api"), [FIRST]);
+
+    cli.run("app release-hold api");
+    assert_eq!(bed.succeeds(&app, V2), 4);
+    assert_eq!(bed.kubectl.running("api"), [V2]);
+}
+
+#[test]
+fn by_default_a_call_of_ci_deploys_what_was_rolled_back_from() {
+    let test = "kubernetes_rollback::by_default_a_call_of_ci_deploys_what_was_rolled_back_from";
+    let Some(bed) = Bed::cluster(test) else { return };
+    bed.kubectl.make("Deployment", "api", FIRST, json!({}));
+    let app = bed.adopt("Deployment", "api", json!({ "settle": "0s" }));
+    bed.succeeds(&app, V2);
+    assert_eq!(bed.roll_back(&app)["to"]["revision"], 1);
+    assert_eq!(bed.succeeds(&app, V2), 4);
+    assert_eq!(bed.kubectl.running("api"), [V2]);
+}
+
+#[test]
+fn from_a_failed_deploy_to_the_version_before_it_and_then_one_further() {
+    let test = "kubernetes_rollback::from_a_failed_deploy_to_the_version_before_it_and_then_one_further";
+    let Some(bed) = Bed::cluster(test) else { return };
+    bed.kubectl.make("Deployment", "api", FIRST, json!({}));
+    let app = bed.adopt("Deployment", "api", json!({ "settle": "0s", "on_failure": "leave" }));
+    bed.succeeds(&app, V2);
+    let crash = "r.example.com/api:crash";
+    bed.fails(&app, crash);
+    assert_eq!(bed.kubectl.image("deployment/api"), crash, "it is left as it is");
+    assert_eq!(bed.entry(&app, 3)["on_cluster"], true);
+    assert_eq!(bed.entry(&app, 2)["current"], true);
+
+    assert_eq!(bed.roll_back(&app)["to"], json!({ "revision": 2, "image": V2, "commit": "v2" }));
+    assert_eq!(bed.kubectl.running("api"), [V2]);
+    assert_eq!(bed.roll_back(&app)["to"]["revision"], 1);
+    assert_eq!(bed.kubectl.running("api"), [FIRST]);
+    let nowhere = bed.manage("POST", &format!("{}/rollback", app.path)).expect(409);
+    assert_eq!(nowhere.problem(), "nothing-to-roll-back-to");
+    assert_eq!(bed.history(&app).len(), 5);
+}
+
+#[test]
+fn a_rollback_does_not_wait_for_a_rollout() {
+    let Some(bed) = Bed::cluster("kubernetes_rollback::a_rollback_does_not_wait_for_a_rollout") else { return };
+    bed.kubectl.make("Deployment", "api", FIRST, json!({}));
+    let app = bed.adopt("Deployment", "api", json!({ "settle": "0s" }));
+    bed.succeeds(&app, V2);
+    let call = bed.post(&app, "r.example.com/api:gate").header("idempotency-key", "run-1");
+    call.expect(202);
+    bed.until("the new image is there", || bed.kubectl.image("deployment/api").ends_with(":gate"));
+    let answer = bed.roll_back(&app);
+    assert_eq!((&answer["to"]["revision"], &answer["superseded"]), (&json!(2), &json!([3])));
+    let told = call.header("prefer", "wait=50").expect(424);
+    assert_eq!(told.problem(), "deploy-rolled-back");
+    assert_eq!(bed.kubectl.image("deployment/api"), V2);
+    bed.until("only that runs", || bed.kubectl.running("api") == [V2]);
+}

@@ -1,0 +1,70 @@
+//! Opening real backends.
+#![cfg(feature = "sqlite")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
+
+use std::{fs, path::Path};
+
+use rollhook_core::{ports::Sealing, service::Deployer};
+use rollhook_wiring::{DriverSpec, Error, Opened, Settings, StoreSpec, admin, open};
+
+fn settings(directory: &Path) -> Settings {
+    Settings {
+        store: Some(StoreSpec::Sqlite(directory.join("data/rollhook.db"))),
+        driver: "simulated:0ms".parse().unwrap(),
+        key_dir: Some(directory.join("keys")),
+    }
+}
+
+async fn opened(settings: &Settings) -> Opened {
+    open(settings).await.unwrap_or_else(|error| panic!("{}", error.chain()))
+}
+
+fn deployer(opened: &Opened) -> Deployer {
+    Deployer::new(opened.ports.clone(), "test")
+}
+
+#[tokio::test]
+async fn a_first_start_makes_what_is_missing_and_a_second_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let (settings, token) = (settings(directory.path()), directory.path().join("admin-token"));
+    let first = opened(&settings).await;
+    let made: Vec<&str> = first.made.iter().map(|(what, _)| *what).collect();
+    assert_eq!(made, ["key directory", "database"]);
+    let service = deployer(&first);
+    assert_eq!(service.sealing(), Sealing::Sealed);
+    assert_eq!(admin::ensure(&service, &first.store, Some(&token)).await.unwrap(), Some(token.clone()));
+    drop((service, first));
+
+    let second = opened(&settings).await;
+    assert_eq!(second.made, []);
+    let service = deployer(&second);
+    assert_eq!(admin::ensure(&service, &second.store, Some(&token)).await.unwrap(), None);
+    assert_eq!(admin::ensure(&service, &second.store, None).await.unwrap(), None, "the store knows one");
+    let presented = fs::read_to_string(&token).unwrap();
+    assert!(service.authorize_operator(presented.trim().as_bytes(), "test").await.is_ok());
+}
+
+#[tokio::test]
+async fn a_key_that_others_can_read_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    let settings = settings(directory.path());
+    drop(opened(&settings).await);
+    for key in fs::read_dir(directory.path().join("keys")).unwrap() {
+        fs::set_permissions(key.unwrap().path(), fs::Permissions::from_mode(0o644)).unwrap();
+    }
+    match open(&settings).await {
+        Err(error @ Error::Backend { .. }) => assert!(error.chain().contains("chmod 600"), "{}", error.chain()),
+        Err(error) => panic!("{}", error.chain()),
+        Ok(_) => panic!("it was opened"),
+    }
+}
+
+#[tokio::test]
+async fn a_simulated_driver_needs_no_cluster() {
+    let settings = Settings { store: Some(StoreSpec::Memory), driver: "simulated".parse().unwrap(), key_dir: None };
+    let opened = opened(&settings).await;
+    assert_eq!(opened.made, []);
+    assert_eq!(deployer(&opened).sealing(), Sealing::Memory);
+    assert_eq!(settings.driver, DriverSpec::Simulated(DriverSpec::SIMULATED_DELAY));
+}
