@@ -50,6 +50,11 @@ impl Failure {
         matches!(primary_code(&self.0), Some(code::BUSY | code::LOCKED | code::FULL))
     }
 
+    /// Whether the file is out of reach, for whatever is asked of it.
+    pub(crate) fn is_away(&self) -> bool {
+        matches!(meaning(&self.0), Meaning::Away(_))
+    }
+
     /// Whether another connection is in the way.
     pub(crate) fn is_busy(&self) -> bool {
         matches!(primary_code(&self.0), Some(code::BUSY | code::LOCKED))

@@ -59,23 +59,33 @@ impl Reader {
             for read in batch.drain(..) {
                 waiting.add(read);
             }
-            self.serve(waiting).await;
+            let mut away = None;
+            self.serve(waiting, &mut away).await;
+            if away.is_some() {
+                // They have waited for the same file already, which may take SQLite 10 s to give up.
+                let mut waiting = Waiting::default();
+                while let Ok(read) = self.calls.try_recv() {
+                    waiting.add(read);
+                }
+                self.serve(waiting, &mut away).await;
+            }
         }
         self.link.close().await;
     }
 
-    async fn serve(&mut self, waiting: Waiting) {
+    /// Answers all; once the file is `away`, without trying it again for each kind of call.
+    async fn serve(&mut self, waiting: Waiting, away: &mut Option<Failure>) {
         let now = self.clock.now();
         let link = &mut self.link;
-        together(link, waiting.secrets, tokens::find).await;
-        together(link, waiting.apps, apps::find).await;
-        together(link, waiting.operator_hashes, tokens::operator_hash).await;
-        together(link, waiting.views, async |connection: &mut SqliteConnection, jobs: &mut [_]| {
+        together(link, away, waiting.secrets, tokens::find).await;
+        together(link, away, waiting.apps, apps::find).await;
+        together(link, away, waiting.operator_hashes, tokens::operator_hash).await;
+        together(link, away, waiting.views, async |connection: &mut SqliteConnection, jobs: &mut [_]| {
             views::view(connection, jobs, now).await
         })
         .await;
-        together(link, waiting.pages, views::page).await;
-        together(link, waiting.lists, apps::list).await;
+        together(link, away, waiting.pages, views::page).await;
+        together(link, away, waiting.lists, apps::list).await;
     }
 }
 
@@ -101,24 +111,35 @@ fn keep<Q, A>(jobs: &mut Vec<Job<Q, A>>, job: Job<Q, A>) {
 /// Reads for all jobs of one kind, and answers them.
 async fn together<Q, A>(
     link: &mut Link,
+    away: &mut Option<Failure>,
     mut jobs: Vec<Job<Q, A>>,
     read: impl AsyncFnOnce(&mut SqliteConnection, &mut [Job<Q, A>]) -> sqlx::Result<()>,
 ) {
     if jobs.is_empty() {
         return;
     }
-    let done = match link.get().await {
-        Ok(connection) => read(connection, &mut jobs).await,
-        Err(error) => Err(error),
+    let done = match away {
+        Some(failure) => Err(failure.clone()),
+        None => try_together(link, &mut jobs, read).await,
     };
-    let done: Result<(), Failure> = done.map_err(Failure::from);
     if let Err(failure) = &done {
         tracing::warn!(error = failure.to_error().chain(), calls = jobs.len(), "a read failed");
         if !failure.leaves_connection_sound() {
             link.reset();
         }
+        if failure.is_away() {
+            *away = Some(failure.clone());
+        }
     }
     for job in jobs {
         job.finish(&done);
     }
+}
+
+async fn try_together<Q, A>(
+    link: &mut Link,
+    jobs: &mut [Job<Q, A>],
+    read: impl AsyncFnOnce(&mut SqliteConnection, &mut [Job<Q, A>]) -> sqlx::Result<()>,
+) -> Result<(), Failure> {
+    Ok(read(link.get().await?, jobs).await?)
 }
