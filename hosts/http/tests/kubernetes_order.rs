@@ -6,7 +6,7 @@ mod common;
 
 use std::{thread, time::Duration};
 
-use bed::{Bed, FIRST, is_over};
+use bed::{Bed, FIRST, is_over, repeat};
 use serde_json::{Value, json};
 
 #[test]
@@ -103,10 +103,11 @@ fn calls_are_accepted_while_the_cluster_is_away_and_deployed_after() {
     let test = "kubernetes_order::calls_are_accepted_while_the_cluster_is_away_and_deployed_after";
     let Some(bed) = Bed::own_cluster(test) else { return };
     bed.kubectl.make("Deployment", "api", FIRST, json!({}));
-    let app = bed.adopt("Deployment", "api", json!({ "settle": "1s", "rollout_deadline": "15s" }));
+    let app = bed.adopt("Deployment", "api", json!({ "settle": "1s", "rollout_deadline": "90s" }));
     bed.kubectl.make("Deployment", "busy", FIRST, json!({}));
-    let busy = bed.adopt("Deployment", "busy", json!({ "settle": "1s", "rollout_deadline": "15s" }));
-    // One rollout is under way, and its deadline is shorter than the outage.
+    let busy = bed.adopt("Deployment", "busy", json!({ "settle": "1s", "rollout_deadline": "90s" }));
+    // One rollout is under way, and a long outage lasts longer than its deadline. Afterwards, controllers need up to
+    // half a minute to notice that the API server is back.
     bed.post(&busy, "r.example.com/api:gate").expect(202);
     bed.until("the new image is there", || bed.kubectl.image("deployment/busy").ends_with(":gate"));
     bed.until("the new pod runs, unready", || bed.kubectl.pods("busy").len() == 2);
@@ -122,10 +123,7 @@ fn calls_are_accepted_while_the_cluster_is_away_and_deployed_after() {
     bed.server().call("GET", "/healthz").expect(200);
     thread::sleep(away / 2);
     assert!(!is_over(&bed.entry(&app, 4)) && !is_over(&bed.entry(&busy, 2)), "time without a cluster does not count");
-    let waiting = thread::spawn({
-        let call = call.header("prefer", "wait=50");
-        move || call.send()
-    });
+    let waiting = thread::spawn(move || repeat(call));
     bed.api_server("start");
     bed.kubectl.open_gate("busy");
     assert_eq!(waiting.join().unwrap().status, 200);

@@ -25,7 +25,7 @@ fn what_was_rolled_back_from_is_held_until_it_is_released() {
     assert_eq!(refused.problem(), "image-held");
     assert_eq!(refused.json()["held_by"], 3);
     let detail = refused.json()["detail"].as_str().unwrap().to_owned();
-    assert!(detail.contains("revision 3") && detail.contains("release-hold"), "{detail}");
+    assert!(detail.contains("rollback 3") && detail.contains("release-hold"), "{detail}");
     assert_eq!(bed.history(&app).len(), 3, "a refusal is not recorded");
     assert_eq!(bed.kubectl.running("api"), [FIRST]);
 

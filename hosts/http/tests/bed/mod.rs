@@ -121,9 +121,8 @@ impl Bed {
     /// What a CI job does: it repeats the same call until the deploy has ended.
     pub fn deploy(&self, app: &App, image: &str) -> Reply {
         static NEXT: AtomicU32 = AtomicU32::new(1);
-        let key = format!("run-{}", NEXT.fetch_add(1, Ordering::Relaxed));
-        let call = self.post(app, image).header("idempotency-key", &key).header("prefer", "wait=50");
-        (0..6).map(|_| call.send()).find(|reply| reply.status != 202).unwrap()
+        let key = format!("deploy-{}", NEXT.fetch_add(1, Ordering::Relaxed));
+        repeat(self.post(app, image).header("idempotency-key", &key))
     }
 
     /// A deploy that must fail, and its entry with the evidence.
@@ -257,6 +256,12 @@ impl Cli<'_> {
         assert!(output.status.success(), "rollhook {words}: {output:?}");
         String::from_utf8(output.stdout).unwrap()
     }
+}
+
+/// Repeats a call that has an idempotency key until the deploy has ended.
+pub fn repeat(call: Call) -> Reply {
+    let call = call.header("prefer", "wait=50");
+    (0..6).map(|_| call.send()).find(|reply| reply.status != 202).unwrap_or_else(|| panic!("it does not end"))
 }
 
 /// Whether an entry has ended.

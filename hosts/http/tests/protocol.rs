@@ -1,0 +1,144 @@
+//! Bodies too large, calls too slow, and HTTP as nobody should speak it, against the real binary.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
+
+mod common;
+
+use std::{
+    collections::BTreeSet,
+    io::Write,
+    net::TcpStream,
+    thread,
+    time::{Duration, Instant},
+};
+
+use common::{Reply, Server, image};
+use serde_json::Value;
+
+#[test]
+fn a_large_body_is_413_and_its_sender_reads_that() {
+    let server = Server::start();
+    let app = server.app("api");
+    let post = |body: &[u8]| {
+        server
+            .call("POST", &app.hook)
+            .header("x-service-token", &app.token)
+            .header("content-type", "application/json")
+            .body(body)
+            .send()
+    };
+    let padded = |length: usize| {
+        let start = br#"{"image":"r.example.com/api:v2","padding":""#;
+        let mut body = start.to_vec();
+        body.resize(length - 2, b'x');
+        body.extend_from_slice(b"\"}");
+        body
+    };
+    assert_eq!(post(&padded(1024 * 1024)).status, 202);
+    for length in [1024 * 1024 + 1, 8 * 1024 * 1024] {
+        let reply = post(&padded(length));
+        assert_eq!((reply.status, reply.problem().as_str()), (413, "body-too-large"));
+    }
+    // Without a length, the limit is found out on the way.
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    let head =
+        format!("POST {} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n", app.hook);
+    stream.write_all(head.as_bytes()).unwrap();
+    for _ in 0..32 {
+        stream.write_all(b"10000\r\n").unwrap();
+        stream.write_all(&[b'x'; 0x10000]).unwrap();
+        stream.write_all(b"\r\n").unwrap();
+    }
+    stream.write_all(b"0\r\n\r\n").unwrap();
+    assert_eq!(Reply::read(stream).status, 413);
+}
+
+#[test]
+fn a_slow_body_is_408() {
+    let server = Server::start();
+    let app = server.app("api");
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    stream.write_all(&server.post(&app, &image("v2")).head(100)).unwrap();
+    stream.write_all(b"{").unwrap();
+    let start = Instant::now();
+    let reply = Reply::read(stream);
+    assert_eq!((reply.status, reply.problem().as_str()), (408, "slow-body"));
+    assert!((8..15).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
+}
+
+#[test]
+fn strangers_with_large_bodies_hold_nobody_up() {
+    let server = Server::start();
+    let app = server.app("api");
+    let stranger = server.call("POST", &app.hook);
+    let started = |_| {
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        stream.write_all(&stranger.head(1024 * 1024)).unwrap();
+        stream.write_all(&[b'x'; 100_000]).unwrap();
+        stream
+    };
+    let streams: Vec<TcpStream> = (0..200).map(started).collect();
+    thread::sleep(Duration::from_millis(500));
+    let start = Instant::now();
+    server.post(&app, &image("v2")).expect(202);
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    let statuses: BTreeSet<u16> = streams.into_iter().map(|stream| Reply::read(stream).status).collect();
+    assert_eq!(statuses, BTreeSet::from([408]));
+}
+
+#[test]
+fn slow_headers_are_hung_up_on() {
+    let server = Server::start();
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.write_all(b"POST /api/v1/webhook/shop-test/api HTTP/1.1\r\nhost: x\r\n").unwrap();
+    let start = Instant::now();
+    let mut bytes = Vec::new();
+    std::io::Read::read_to_end(&mut stream, &mut bytes).unwrap();
+    assert!((8..15).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
+}
+
+#[test]
+fn oddities_of_the_protocol_are_no_500() {
+    let server = Server::start();
+    let app = server.app("api");
+    let raw = |bytes: &[u8]| {
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(12))).unwrap();
+        let _ = stream.write_all(bytes);
+        let mut answer = Vec::new();
+        let _ = std::io::Read::read_to_end(&mut stream, &mut answer);
+        String::from_utf8_lossy(&answer).into_owned()
+    };
+    let hook = &app.hook;
+    for odd in [
+        format!(
+            "POST {hook} HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n0\r\n\r\nGET /healthz HTTP/1.1\r\n\r\n"
+        ),
+        format!(
+            "POST {hook} HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\ncontent-length: 6\r\nconnection: close\r\n\r\nhello!"
+        ),
+        format!("POST {hook} HTTP/1.1\r\nhost: x\r\ncontent-length: -1\r\nconnection: close\r\n\r\n"),
+        format!("POST {hook} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\nzz\r\n"),
+        format!("POST {hook} HTTP/1.1\r\nhost: x\r\nx y: z\r\nconnection: close\r\n\r\n"),
+        format!("POST {hook} HTTP/1.1\r\nhost: x\r\n{}: z\r\nconnection: close\r\n\r\n", "h".repeat(100_000)),
+        format!("POST /{} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n", "p".repeat(100_000)),
+        "GET http://evil.example.com/healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n".to_owned(),
+        "OPTIONS * HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n".to_owned(),
+        "CONNECT evil.example.com:443 HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n".to_owned(),
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned(),
+        "\x16\x03\x01\x02\x00\x01\x00\x01\u{fc}".to_owned(),
+    ] {
+        let answer = raw(odd.as_bytes());
+        assert!(!answer.contains(" 500 ") && !answer.contains(" 202 "), "{odd:.60}: {answer}");
+    }
+    server.call("GET", "/healthz").expect(200);
+}
+
+#[test]
+fn a_head_is_a_get_without_a_body() {
+    let server = Server::start();
+    let reply = server.call("HEAD", "/healthz").expect(200);
+    assert!(reply.body.is_empty());
+    let reply: Value = server.call("GET", "/api/v1/openapi.json").expect(200).json();
+    assert_eq!(reply["openapi"], "3.1.0");
+}
