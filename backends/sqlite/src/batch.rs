@@ -54,7 +54,8 @@ FROM json_each(?1) WHERE true
 ON CONFLICT (app) DO UPDATE SET
     last_revision = excluded.last_revision, current_revision = excluded.current_revision,
     on_cluster_revision = excluded.on_cluster_revision, last_restore = excluded.last_restore,
-    ended_on_cluster = excluded.ended_on_cluster, unfinished = excluded.unfinished, touching = excluded.touching, place = excluded.place, owner = excluded.owner, last_time = excluded.last_time";
+    ended_on_cluster = excluded.ended_on_cluster, unfinished = excluded.unfinished, touching = excluded.touching,
+    place = excluded.place, owner = excluded.owner, last_time = excluded.last_time";
 
 const PUT_APP: &str = "UPDATE apps SET guard = ?2, body = ?3 WHERE id = ?1";
 
