@@ -1,7 +1,7 @@
 //! How much a store takes; by hand, because a loaded machine says nothing:
-//! `cargo test --release -p rollhook-sqlite --test throughput -- --ignored --nocapture`
+//! `cargo bench -p rollhook-sqlite`
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, reason = "a measurement that cannot go on ends")]
 #![allow(clippy::disallowed_methods, reason = "a measurement reads the clock")]
 
 use std::{
@@ -94,8 +94,6 @@ async fn measure(apps: usize, callers: usize, deploys: usize) {
     );
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "a measurement"]
 async fn deploys_per_second() {
     measure(1, 1, 500).await;
     measure(1, 64, 20_000).await;
@@ -111,8 +109,6 @@ FROM (WITH RECURSIVE n (value) AS (SELECT 2 UNION ALL SELECT value + 1 FROM n WH
       SELECT value FROM n) n, deploys d WHERE d.id & 0xffffffff = 1;
 UPDATE heads SET last_revision = 1000000, current_revision = 1000000;";
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "a measurement"]
 async fn a_million_entries() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("store.db");
@@ -146,8 +142,6 @@ async fn a_million_entries() {
     println!("view and deploy: {:?}; resident {} MiB", started.elapsed() / 1000, resident_mib());
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "a measurement"]
 async fn two_processes_take_turns() {
     let place = tempfile::tempdir().unwrap();
     let path = place.path().join("store.db");
@@ -177,4 +171,11 @@ async fn two_processes_take_turns() {
     };
     let (one, two) = tokio::join!(tokio::spawn(load(one)), tokio::spawn(load(two)));
     println!("accepted, refused, longest wait: {:?} and {:?}", one.unwrap(), two.unwrap());
+}
+
+#[tokio::main(worker_threads = 2)]
+async fn main() {
+    deploys_per_second().await;
+    a_million_entries().await;
+    two_processes_take_turns().await;
 }
