@@ -1,5 +1,7 @@
 //! Text that came from outside, made fit to be shown.
 
+use crate::token::Token;
+
 /// The text with its control characters escaped, as a terminal or a log may show it.
 pub fn escaped(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
@@ -13,8 +15,9 @@ pub fn escaped(text: &str) -> String {
     shown
 }
 
-/// The escaped text between quotation marks, cut after 200 characters.
+/// The escaped text between quotation marks, without tokens, cut after 200 characters.
 pub fn quoted(text: &str) -> String {
+    let text = without_tokens(text);
     let mut cut: String = text.chars().take(200).collect();
     if cut.len() < text.len() {
         cut.push('…');
@@ -22,7 +25,42 @@ pub fn quoted(text: &str) -> String {
     format!("\"{}\"", escaped(&cut))
 }
 
+/// The text with each token in it left out: whoever sends one in a wrong place must not read it in a log afterwards.
+fn without_tokens(text: &str) -> String {
+    let mut rest = text;
+    let mut shown = String::with_capacity(text.len());
+    while let Some(start) = rest.find(Token::PREFIX) {
+        let (before, candidate) = rest.split_at(start);
+        shown.push_str(before);
+        shown.push_str(Token::PREFIX);
+        let is_token = candidate.get(..Token::LENGTH).is_some_and(|token| token.parse::<Token>().is_ok());
+        if is_token {
+            shown.push('…');
+        }
+        rest = &candidate[if is_token { Token::LENGTH } else { Token::PREFIX.len() }..];
+    }
+    shown.push_str(rest);
+    shown
+}
+
 /// Characters that make a terminal show the following text in another order than it is written.
 fn is_direction_override(character: char) -> bool {
     matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_in_a_wrong_place_is_not_repeated() {
+        let token = Token::from_random(&[7; Token::RANDOM_BYTES]).unwrap();
+        let given = format!("a:{} rh_ä {0}{0}", token.expose());
+        assert_eq!(quoted(&given), "\"a:rh_… rh_ä rh_…rh_…\"");
+        let other = "rh_0123456789012345678901234567890123456";
+        assert_eq!(quoted(other), format!("\"{other}\""), "a wrong checksum is no token");
+        assert_eq!(quoted("rh_"), "\"rh_\"");
+        // Cutting comes after: no part of a token is left over at the end.
+        assert_eq!(quoted(&format!("{}{}", "x".repeat(180), token.expose())), format!("\"{}rh_…\"", "x".repeat(180)));
+    }
 }

@@ -10,7 +10,6 @@ use zeroize::Zeroizing;
 /// The random characters of a token; 30 of base62 hold 178 bits.
 const RANDOM: usize = 30;
 const CHECKSUM: usize = 6;
-const PREFIX: &str = "rh_";
 const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 /// A secret of `rh_`, 30 random base62 characters and 6 of CRC-32, so that secret scanners can tell one.
@@ -27,6 +26,10 @@ pub struct NotAToken;
 impl Token {
     /// Number of random bytes that [`Token::from_random`] wants, plenty so that rejection leaves enough.
     pub const RANDOM_BYTES: usize = 64;
+    /// What every token begins with.
+    pub(crate) const PREFIX: &str = "rh_";
+    /// Number of a token's characters, all of them ASCII.
+    pub(crate) const LENGTH: usize = Self::PREFIX.len() + RANDOM + CHECKSUM;
 
     /// Makes a token of random bytes; none where too few of them could be used, which 64 random bytes do not do in
     /// practice.
@@ -40,7 +43,8 @@ impl Token {
                 .map(|byte| char::from(BASE62[usize::from(byte % 62)]))
                 .collect(),
         );
-        (random.len() == RANDOM).then(|| Self(Zeroizing::new(format!("{PREFIX}{}{}", *random, checksum(&random)))))
+        (random.len() == RANDOM)
+            .then(|| Self(Zeroizing::new(format!("{}{}{}", Self::PREFIX, *random, checksum(&random)))))
     }
 
     /// The token's text: for the answer to enable and status, and for sealing; for nothing else.
@@ -93,7 +97,7 @@ impl FromStr for Token {
     type Err = NotAToken;
 
     fn from_str(text: &str) -> Result<Self, NotAToken> {
-        let rest = text.strip_prefix(PREFIX).ok_or(NotAToken)?;
+        let rest = text.strip_prefix(Self::PREFIX).ok_or(NotAToken)?;
         if rest.len() != RANDOM + CHECKSUM || !rest.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
             return Err(NotAToken);
         }
