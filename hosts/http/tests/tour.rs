@@ -1,0 +1,233 @@
+//! What people paste: the README's tour, and the snippets that `webhook enable` prints, run as CI runs them.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
+
+mod common;
+mod process;
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::symlink,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+    sync::OnceLock,
+    thread,
+};
+
+use common::{Server, skip};
+
+const README: &str = include_str!("../../../README.md");
+
+#[test]
+fn the_readme_tour_works_as_it_is_pasted() {
+    let test = "the_readme_tour_works_as_it_is_pasted";
+    if !has_curl() {
+        return skip(test, "there is no curl");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    // What the tour builds is there already.
+    fs::create_dir(directory.path().join("target")).unwrap();
+    symlink(rollhook().parent().unwrap(), directory.path().join("target/release")).unwrap();
+    let address = process::address().to_string();
+    let ready = format!("for _ in $(seq 600); do curl -sf http://{address}/readyz && break; sleep 0.1; done");
+    let script: Vec<String> = tour()
+        .lines()
+        .filter(|line| !line.starts_with("cargo build"))
+        .map(|line| if line == "sleep 1" { ready.clone() } else { line.replace("127.0.0.1:8080", &address) })
+        .collect();
+    // The server is the only background job.
+    let script = format!("trap 'kill $!' EXIT\n{}\n", script.join("\n"));
+    let output = clean("sh")
+        .args(["-eu", "-c", &script])
+        .current_dir(directory.path())
+        .env("TMPDIR", directory.path())
+        .env("ROLLHOOK_LISTEN", &address)
+        .output()
+        .unwrap();
+    let (out, err) = texts(&output);
+    let log = fs::read_to_string(directory.path().join("server.log")).unwrap_or_default();
+    assert!(output.status.success(), "{out}\n{err}\n{log}");
+    let lines: Vec<_> = out.lines().collect();
+    let line = |number: &str, words: &[&str]| {
+        let fits = |line: &&&str| line.starts_with(number) && words.iter().all(|word| line.contains(word));
+        assert!(lines.iter().any(|line| fits(&line)), "no line {number} with {words:?}: {out}");
+    };
+    line("{", &["\"revision\":2", "\"status\":\"succeeded\""]);
+    line("2 ", &["registry.example.com/api:def456a", "def456a", "webhook", "(current)"]);
+    line("Rolling back", &["revision 1", "registry.example.com/api:abc123f", "new revision 3"]);
+    line("3 ", &["registry.example.com/api:abc123f", "rollback", "(current)"]);
+    assert!(log.contains("NOTHING IS DEPLOYED ANYWHERE"), "{log}");
+}
+
+/// The commands of the tour.
+fn tour() -> &'static str {
+    let (_, after) = README.split_once("## The 60-second tour").unwrap();
+    let (_, block) = after.split_once("```sh\n").unwrap();
+    block.split_once("```").unwrap().0
+}
+
+#[test]
+fn each_snippet_deploys_and_fails_the_pipeline_when_the_deploy_fails() {
+    let test = "each_snippet_deploys_and_fails_the_pipeline_when_the_deploy_fails";
+    if !has_curl() {
+        return skip(test, "there is no curl");
+    }
+    let server = Server::start();
+    thread::scope(|scope| {
+        for kind in [Kind::GitLab, Kind::GitHub, Kind::Shell] {
+            let server = &server;
+            scope.spawn(move || deploys_and_fails(server, kind));
+        }
+    });
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    GitLab,
+    GitHub,
+    Shell,
+}
+
+fn deploys_and_fails(server: &Server, kind: Kind) {
+    let app = format!("{kind:?}").to_lowercase();
+    let image = |tag: &str| format!("registry.example.com/{app}:{tag}");
+    let create = ["app", "create", &app, "--image", &image("first"), "--settle", "0s", "--wait"];
+    succeeded(&manage(server, &create));
+    let enabled = succeeded(&manage(server, &["app", "webhook", "enable", &app]));
+    let job = Job::read(kind, &enabled);
+    let (url, token) = (value(&enabled, "URL"), value(&enabled, "Token"));
+    assert!(!job.script.contains(token), "{}", job.script);
+
+    let out = succeeded(&job.run(url, token, "good"));
+    assert!(out.contains("\"status\":\"succeeded\""), "{out}");
+    let failed = job.run(url, token, "missing");
+    let (out, err) = texts(&failed);
+    assert_eq!(failed.status.code(), Some(1), "{out}{err}");
+    assert!(out.contains("/problems/deploy-failed") && err.contains("The deploy did not succeed."), "{out}{err}");
+    let refused = job.run(url, "rh_wrong", "other");
+    let (out, err) = texts(&refused);
+    assert_eq!(refused.status.code(), Some(1), "{out}{err}");
+    assert!(out.contains("/problems/unauthorized"), "{out}{err}");
+
+    let history = succeeded(&manage(server, &["app", "history", &app]));
+    let lines: Vec<_> = history.lines().skip(1).collect();
+    // The version before is put back by itself, which may still go on.
+    let deploys = &lines[lines.len() - 3..];
+    assert!(deploys[0].contains(&image("missing")) && deploys[0].contains("(failed"), "{history}");
+    assert!(deploys[1].contains(&image("good")), "{history}");
+    let back = succeeded(&manage(server, &["app", "rollback", &app, "--revision", "1", "--wait"]));
+    assert!(back.contains("revision 1") && back.contains(&image("first")), "{back}");
+    let history = succeeded(&manage(server, &["app", "history", &app]));
+    let newest = history.lines().nth(1).unwrap();
+    assert!(newest.contains(&image("first")) && newest.ends_with("(current)"), "{history}");
+}
+
+/// A job as a pipeline's file describes it.
+struct Job {
+    kind: Kind,
+    script: String,
+    variables: BTreeMap<String, String>,
+}
+
+impl Job {
+    /// Out of what `webhook enable` printed.
+    fn read(kind: Kind, enabled: &str) -> Self {
+        let sections: Vec<&str> = enabled.split("\n--- ").collect();
+        let (title, margin, begin) = match kind {
+            Kind::GitLab => ("GitLab CI", 6, "    - |\n"),
+            Kind::GitHub => ("GitHub Actions", 10, "        run: |\n"),
+            Kind::Shell => ("Anything else", 0, " ---\n"),
+        };
+        let section = sections.iter().find(|section| section.starts_with(title)).unwrap();
+        let (head, script) = section.split_once(begin).unwrap();
+        let script: String = script.lines().map(|line| format!("{}\n", line.get(margin..).unwrap_or(""))).collect();
+        let variable = |line: &str| {
+            let (name, value) = line.split(" #").next()?.trim().split_once(": ")?;
+            name.chars().all(|letter| letter.is_ascii_uppercase() || letter == '_').then(|| (name.into(), value.into()))
+        };
+        Self { kind, script, variables: head.lines().filter_map(variable).collect() }
+    }
+
+    /// With the variables that the pipeline's service sets, and its own.
+    fn run(&self, url: &str, token: &str, commit: &str) -> Output {
+        let mut command = match self.kind {
+            Kind::GitLab | Kind::Shell => clean("sh"),
+            Kind::GitHub => clean("bash"),
+        };
+        if let Kind::GitHub = self.kind {
+            command.args(["--noprofile", "--norc", "-eo", "pipefail"]);
+        }
+        command.args(["-c", &self.script]);
+        command.env("SERVICE_WEBHOOK_URL", url).env("SERVICE_WEBHOOK_TOKEN", token);
+        for (name, value) in &self.variables {
+            if name.starts_with("SERVICE_") {
+                assert_eq!(value.split('.').nth(1), Some(format!("{name} }}}}").as_str()), "{value}");
+                continue;
+            }
+            command.env(name, value.replace("$CI_COMMIT_SHA", commit).replace("${{ github.sha }}", commit));
+        }
+        match self.kind {
+            Kind::GitLab => command.envs([("CI_PIPELINE_ID", "7"), ("CI_JOB_ID", commit)]),
+            Kind::GitHub => {
+                command.envs([("GITHUB_RUN_ID", commit), ("GITHUB_RUN_ATTEMPT", "1"), ("GITHUB_JOB", "deploy")])
+            }
+            Kind::Shell => command.env("COMMIT", commit),
+        };
+        command.output().unwrap()
+    }
+}
+
+/// `URL    https://…`
+fn value<'a>(enabled: &'a str, name: &str) -> &'a str {
+    enabled.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim()
+}
+
+/// The command line as its user runs it.
+fn manage(server: &Server, words: &[&str]) -> Output {
+    clean(rollhook())
+        .args(words)
+        .env("ROLLHOOK_SERVER", format!("http://{}", server.address))
+        .env("ROLLHOOK_TOKEN_FILE", server.file("admin-token"))
+        .envs([("ROLLHOOK_PROJECT", "shop"), ("ROLLHOOK_ENVIRONMENT", "test")])
+        .output()
+        .unwrap()
+}
+
+#[track_caller]
+fn succeeded(output: &Output) -> String {
+    let (out, err) = texts(output);
+    assert!(output.status.success(), "{}: {out}{err}", output.status);
+    out
+}
+
+fn texts(output: &Output) -> (String, String) {
+    (String::from_utf8_lossy(&output.stdout).into_owned(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// A program that sees nothing of the environment of these tests but where programs are.
+fn clean(program: impl AsRef<std::ffi::OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap()).stdin(Stdio::null());
+    command
+}
+
+fn has_curl() -> bool {
+    Command::new("curl").arg("--version").output().is_ok_and(|output| output.status.success())
+}
+
+/// The command line's program. Cargo names a test the programs of its own package only. That of the other package lies
+/// beside ours where the whole workspace was built; where only this package was, it is built now.
+fn rollhook() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let program = Path::new(env!("CARGO_BIN_EXE_rollhook-server")).with_file_name("rollhook");
+        if !program.exists() {
+            let directory = program.parent().unwrap();
+            let mut build = Command::new(env!("CARGO"));
+            build.args(["build", "--quiet", "-p", "rollhook", "--target-dir"]).arg(directory.parent().unwrap());
+            build.args(directory.ends_with("release").then_some("--release"));
+            assert!(build.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success());
+        }
+        program
+    })
+}
