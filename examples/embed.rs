@@ -51,7 +51,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 async fn story(deployer: &Deployer) -> Result<(), Box<dyn Error>> {
     // The platform has authenticated this person itself.
     let alice = Operator::trusted("alice");
-    let app = deployer.register(&alice, registration()?).await?.app.id;
+    let app = deployer.register(&alice, registration()?, None).await?.app.id;
     let access = deployer.open(&alice, &app).await?;
     deployer.wait(&access, Revision::FIRST, PATIENCE).await?;
     let secret = deployer.enable_webhook(&alice, &app).await?;

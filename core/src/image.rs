@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Why a text is no image reference.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("image {}: {rule}", crate::text::quoted(given))]
+#[error("{}: {rule}", crate::text::quoted(given))]
 pub struct InvalidImage {
     /// What was given.
     pub given: String,

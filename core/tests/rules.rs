@@ -169,7 +169,7 @@ fn without_a_version_to_return_to_the_entry_says_so() {
     world.run(async {
         let mut wanted = registration("api", Policy::default());
         wanted.image = Some(image(&api("missing")));
-        let app = world.deployer.register(&world.operator, wanted).await.unwrap().app;
+        let app = world.deployer.register(&world.operator, wanted, None).await.unwrap().app;
         let access = world.deployer.open(&world.operator, &app.id).await.unwrap();
         let failed = world.ended(&access, 1).await;
         assert!(reason(&failed).1.contains("nothing to restore"), "{:?}", reason(&failed));
@@ -382,8 +382,10 @@ fn a_cancelled_rollout_ends_at_once_and_is_put_right() {
         let history = world.quiet(&access).await;
         assert!(history[2].is_restore());
         assert_eq!(history[2].status(), Status::Succeeded);
-        let again = world.deployer.cancel(&world.operator, access.app(), revision).await.unwrap_err();
-        assert_eq!(again, Refusal::AlreadyEnded(revision));
+        let again = world.deployer.cancel(&world.operator, access.app(), revision).await.unwrap();
+        assert_eq!(again, ended);
+        let first = world.deployer.cancel(&world.operator, access.app(), Revision::FIRST).await.unwrap_err();
+        assert_eq!(first, Refusal::AlreadyEnded(Revision::FIRST));
     });
 }
 
@@ -470,10 +472,10 @@ fn deleting_an_app_ends_its_deploys_and_leaves_the_workload() {
         let late = world.deployer.submit(&ci, request(&api("v9"))).await.unwrap_err();
         assert!(matches!(late, Refusal::AppNotFound(_)));
         // A new registration of the name starts clean, and must say that it takes the workload over.
-        let refused = world.deployer.register(&world.operator, registration("api", Policy::default())).await;
+        let refused = world.deployer.register(&world.operator, registration("api", Policy::default()), None).await;
         assert!(matches!(refused, Err(Refusal::WorkloadTaken(_))), "{refused:?}");
         let wanted = rollhook_core::request::Registration { take_over: true, ..registration("api", Policy::default()) };
-        let again = world.deployer.register(&world.operator, wanted).await.unwrap();
+        let again = world.deployer.register(&world.operator, wanted, None).await.unwrap();
         assert_ne!(again.app.uid, access.uid());
         assert_eq!(again.deploy.revision, Revision::FIRST);
         assert!(again.adopted);
@@ -559,7 +561,7 @@ fn what_was_adopted_is_recorded_and_left_alone() {
     world.cluster.seed(&"shop-test/api".parse().unwrap(), &workload, &image("registry.example.com/api"));
     world.run(async {
         let wanted = rollhook_core::request::Registration { image: None, ..registration("api", Policy::default()) };
-        let registered = world.deployer.register(&world.operator, wanted).await.unwrap();
+        let registered = world.deployer.register(&world.operator, wanted, None).await.unwrap();
         assert!(registered.adopted);
         let access = world.deployer.open(&world.operator, &registered.app.id).await.unwrap();
         let first = world.ended(&access, 1).await;
@@ -606,7 +608,7 @@ fn promotion_brings_what_the_other_environment_runs() {
         world.deployed(&test, &api("v2")).await;
         let mut wanted = registration("api", Policy::default());
         wanted.environment = "prod".parse().unwrap();
-        let prod = world.deployer.register(&world.operator, wanted).await.unwrap().app;
+        let prod = world.deployer.register(&world.operator, wanted, None).await.unwrap().app;
         let accepted = world.deployer.promote(&world.operator, &prod.id, test.app(), None).await.unwrap();
         assert_eq!(accepted.deploy.trigger, Trigger::Promotion);
         let access = world.deployer.open(&world.operator, &prod.id).await.unwrap();
@@ -618,17 +620,32 @@ fn promotion_brings_what_the_other_environment_runs() {
 }
 
 #[test]
+fn registering_again_with_the_same_key_answers_what_it_made() {
+    let world = World::new(SECOND);
+    world.idle(async {
+        let key = |text: &str, body| Some(IdempotencyKey::new(KeyHeader::IdempotencyKey, text, [body; 32]).unwrap());
+        let register =
+            async |key| world.deployer.register(&world.operator, registration("api", Policy::default()), key).await;
+        let made = register(key("one", 1)).await.unwrap();
+        assert_eq!(register(key("one", 1)).await.unwrap(), made);
+        assert_eq!(register(key("one", 2)).await, Err(Refusal::KeyReused));
+        assert!(matches!(register(key("two", 1)).await, Err(Refusal::AppExists(_))));
+        assert!(matches!(register(None).await, Err(Refusal::AppExists(_))));
+    });
+}
+
+#[test]
 fn names_that_spell_a_taken_namespace_are_refused() {
     let world = World::new(SECOND);
     world.idle(async {
         let mut wanted = registration("api", Policy::default());
         wanted.project = "a-b".parse().unwrap();
         wanted.environment = "c".parse().unwrap();
-        world.deployer.register(&world.operator, wanted).await.unwrap();
+        world.deployer.register(&world.operator, wanted, None).await.unwrap();
         let mut other = registration("web", Policy::default());
         other.project = "a".parse().unwrap();
         other.environment = "b-c".parse().unwrap();
-        let refused = world.deployer.register(&world.operator, other).await.unwrap_err();
+        let refused = world.deployer.register(&world.operator, other, None).await.unwrap_err();
         assert!(matches!(refused, Refusal::NamespaceTaken { .. }), "{refused:?}");
     });
 }

@@ -76,7 +76,7 @@ async fn deploy(deployer: &Deployer, first: bool) -> Result<(), Box<dyn Error>> 
     let alice = Operator::trusted("alice");
     let app: AppId = "shop-test/api".parse()?;
     let revision = if first {
-        deployer.register(&alice, registration()?).await?.deploy.revision
+        deployer.register(&alice, registration()?, None).await?.deploy.revision
     } else {
         let request = DeployRequest { image: Some("registry.example.com/api:v2".parse()?), commit: None, key: None };
         deployer.submit(&deployer.open(&alice, &app).await?, request).await?.deploy.revision

@@ -164,7 +164,7 @@ impl Watch {
     }
 
     fn late(&self, policy: &Policy, last: &Observation) -> Failing {
-        let waited = policy.rollout_deadline.as_secs();
+        let waited = policy.rollout_deadline.as_secs_f64();
         Failing {
             reason: Reason::new(Reason::DEADLINE),
             message: format!("The rollout did not end within {waited} s. Last seen: {}", last.message),

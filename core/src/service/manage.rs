@@ -3,11 +3,11 @@
 use super::{Authorized, Deployer, Operator, Outcome, refused};
 use crate::{
     app::{App, AppId, AppUid, Namespace, Source, Workload},
-    deploy::{AdmissionId, Deploy, Reason, Revision, State, Trigger},
+    deploy::{AdmissionId, Deploy, Reason, Revision, State, Status, Trigger},
     error::Error,
     image::ImageRef,
     ports::{Admission, Admitted, AppPage, Draft, Found, HistoryExt, Record, WebhookSecret},
-    request::{PolicyChange, Refusal, Registration},
+    request::{IdempotencyKey, PolicyChange, Refusal, Registration},
 };
 
 /// A registered app.
@@ -25,11 +25,17 @@ pub struct Registered {
 const ATTEMPTS: u32 = 20;
 
 impl Deployer {
-    /// Registers an app. A workload that exists is adopted: nothing is patched, and revision 1 is what runs.
+    /// Registers an app. A workload that exists is adopted: nothing is patched, and revision 1 is what runs. Repeating
+    /// the call with its key answers what it made.
     ///
     /// # Errors
     /// The refusal; nothing is registered then.
-    pub async fn register(&self, operator: &Operator, wanted: Registration) -> Outcome<Registered> {
+    pub async fn register(
+        &self,
+        operator: &Operator,
+        wanted: Registration,
+        key: Option<IdempotencyKey>,
+    ) -> Outcome<Registered> {
         if let Source::Git(_) = wanted.source {
             return Err(Refusal::WrongKind(
                 "Git apps need a builder, and this server has none; register an image app, and let CI build."
@@ -39,8 +45,8 @@ impl Deployer {
         let namespace = Namespace::of(&wanted.project, &wanted.environment)
             .map_err(|invalid| Refusal::InvalidField("environment", invalid.to_string()))?;
         let id = AppId { namespace, name: wanted.name.clone() };
-        if self.ports.apps.find(&id).await.map_err(|error| refused(&error))?.is_some() {
-            return Err(Refusal::AppExists(id));
+        if let Some(app) = self.ports.apps.find(&id).await.map_err(|error| refused(&error))? {
+            return self.registered(app, key.as_ref()).await;
         }
         let name = wanted.workload.clone().unwrap_or_else(|| wanted.name.to_string());
         let found = self.ports.rollouts.inspect(&id, wanted.kind, &name).await.map_err(|error| {
@@ -71,21 +77,40 @@ impl Deployer {
             guard: 0,
             created_at: crate::time::Timestamp::default(),
         };
-        self.create(operator, app, image, adopted).await
+        self.create(operator, app, (image, adopted), key).await
     }
 
-    async fn create(&self, operator: &Operator, app: App, image: ImageRef, adopted: bool) -> Outcome<Registered> {
+    /// What an earlier call under the same key has made.
+    async fn registered(&self, app: App, key: Option<&IdempotencyKey>) -> Outcome<Registered> {
+        let Some(key) = key else { return Err(Refusal::AppExists(app.id)) };
+        match self.ports.history.replay(app.uid, key).await.map_err(|error| refused(&error))? {
+            Some(Admitted::Replay(deploy)) => Ok(Registered { adopted: deploy.adopted, app, deploy }),
+            Some(Admitted::KeyReused) => Err(Refusal::KeyReused),
+            Some(Admitted::New { .. } | Admitted::Stale | Admitted::Full) | None => Err(Refusal::AppExists(app.id)),
+        }
+    }
+
+    async fn create(
+        &self,
+        operator: &Operator,
+        app: App,
+        (image, adopted): (ImageRef, bool),
+        key: Option<IdempotencyKey>,
+    ) -> Outcome<Registered> {
         let (id, project, environment) = (app.id.clone(), app.project.clone(), app.environment.clone());
         let app = match self.ports.apps.create(app).await {
             Ok(app) => app,
             Err(Error::Conflict("namespace")) => return Err(self.namespace_taken(id, project, environment).await),
-            Err(Error::Conflict(_)) => return Err(Refusal::AppExists(id)),
+            Err(Error::Conflict(_)) => {
+                let app = self.find(&id).await?;
+                return self.registered(app, key.as_ref()).await;
+            }
             Err(error) => return Err(refused(&error)),
         };
         let admission = Admission {
             app: app.uid,
             id: AdmissionId(self.ports.entropy.bits()),
-            key: None,
+            key,
             draft: Draft {
                 image: Some(image),
                 commit: None,
@@ -206,7 +231,7 @@ impl Deployer {
         Ok(())
     }
 
-    /// Ends a deploy at once.
+    /// Ends a deploy at once; one that was cancelled already stays so.
     ///
     /// # Errors
     /// [`Refusal::AlreadyEnded`], [`Refusal::RevisionNotFound`], [`Refusal::AppNotFound`], [`Refusal::Busy`];
@@ -215,8 +240,10 @@ impl Deployer {
         let access = self.open(operator, id).await?;
         for _ in 0..ATTEMPTS {
             let entry = self.entry(&access, revision).await?;
-            if entry.is_terminal() {
-                return Err(Refusal::AlreadyEnded(revision));
+            match entry.status() {
+                Status::Cancelled => return Ok(entry),
+                Status::Succeeded | Status::Failed | Status::Superseded => return Err(Refusal::AlreadyEnded(revision)),
+                Status::Queued | Status::Building | Status::RollingOut => {}
             }
             let message = format!("{} cancelled it.", operator.actor());
             let state = State::Cancelled { reason: Reason::new(Reason::CANCELLED), message };

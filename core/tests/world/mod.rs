@@ -191,7 +191,7 @@ impl World {
 
     pub async fn register(&self, name: &str, policy: Policy) -> Authorized {
         let wanted = registration(name, policy);
-        let registered = self.deployer.register(&self.operator, wanted).await.unwrap();
+        let registered = self.deployer.register(&self.operator, wanted, None).await.unwrap();
         self.deployer.open(&self.operator, &registered.app.id).await.unwrap()
     }
 

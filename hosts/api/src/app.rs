@@ -19,7 +19,7 @@ use crate::{
 
 /// An app to be registered: the body of `POST /api/v1/apps`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub struct CreateApp {
     /// Its project.
     pub project: String,
@@ -45,7 +45,7 @@ pub struct CreateApp {
 
 /// Which workload an app deploys; what is left out is found by the app's name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub struct WorkloadChoice {
     /// `Deployment` (default), `StatefulSet`, `DaemonSet` or `CronJob`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -60,7 +60,7 @@ pub struct WorkloadChoice {
 
 /// A Deployment (and Service) to be made for an app that has none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub struct Template {
     /// Number of pods; default 1.
     pub replicas: u32,
@@ -150,7 +150,7 @@ impl Policy {
 
 /// A change of some of an app's policy; what is absent stays.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub struct PolicyPatch {
     /// See [`Policy::on_failure`].
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -120,7 +120,7 @@ impl Direct {
 impl Backend for Direct {
     async fn create(&self, app: CreateApp) -> Result<Registered, Failure> {
         self.start().await;
-        let registered = self.deployer.register(&self.operator, app.parse()?).await?;
+        let registered = self.deployer.register(&self.operator, app.parse()?, None).await?;
         let id = &registered.app.id;
         Ok(Registered {
             app: self.app(id).await?,

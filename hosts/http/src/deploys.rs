@@ -125,7 +125,7 @@ fn optional<T: DeserializeOwned + Default>(call: &Call) -> Result<T, Failure> {
     body::object(&call.body.bytes)
 }
 
-fn key(call: &Call, operation: &str) -> Result<Option<IdempotencyKey>, Failure> {
+pub(crate) fn key(call: &Call, operation: &str) -> Result<Option<IdempotencyKey>, Failure> {
     headers::key(&call.headers, &[KeyHeader::IdempotencyKey], operation, &call.body.bytes)
 }
 

@@ -11,7 +11,7 @@ use rollhook_core::{
 use serde_json::Value;
 
 use crate::{
-    body,
+    body, deploys,
     failure::Failure,
     query::Query,
     reply::{self, Reply},
@@ -27,7 +27,7 @@ const AT_ONCE: usize = 8;
 pub(crate) async fn register(call: &Call, operator: &Operator) -> Result<Reply, Failure> {
     body::require_json(&call.headers)?;
     let wanted: CreateApp = body::object(&call.body.bytes)?;
-    let registered = call.host.deployer.register(operator, wanted.parse()?).await?;
+    let registered = call.host.deployer.register(operator, wanted.parse()?, deploys::key(call, "register")?).await?;
     let view = view(call, operator, &registered.app.id).await?;
     let deploy = Deploy::of(&registered.app.id, &registered.deploy, Standing::of(&view));
     let answer = Registered { app: App::of(&view), deploy, adopted: registered.adopted };
