@@ -70,6 +70,14 @@ impl Start<'_> {
 }
 
 impl Process {
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Ends it as a power cut does, with nothing put in order.
     pub fn kill(mut self) {
         self.child.kill().unwrap();

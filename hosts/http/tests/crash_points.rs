@@ -1,0 +1,155 @@
+//! The real binary killed at chosen system calls, between one step of an accept, or of a start, and the next.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
+
+mod common;
+mod process;
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    process::{Child, ChildStderr, Command, Stdio},
+};
+
+use common::skip;
+use process::{App, Connection, Process, Start, address};
+use serde_json::json;
+
+/// What writes an answer to a socket.
+const ANSWER: &str = "writev,sendto,sendmsg";
+const FLUSH: &str = "fdatasync,fsync";
+const STORE: &str = "pwrite64";
+
+#[test]
+fn killed_before_the_answer_the_entry_is_there_and_the_repeated_call_finds_it() {
+    let test = "killed_before_the_answer_the_entry_is_there_and_the_repeated_call_finds_it";
+    if !has_strace() {
+        return skip(test, "strace cannot be run here");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let start = Start { directory: directory.path(), address: address(), driver: "simulated:0ms", by: &[] };
+    let mut server = start.run();
+    let app = server.app("api");
+    for label in ["one", "two", "three"] {
+        server = killed_at(ANSWER, server, &app, label);
+        let (replayed, revision) = post(&server, &app, label).unwrap();
+        assert!(replayed, "{label} was stored before it was to be answered");
+        // Not even the killed process's engine made another one of it.
+        assert_eq!(recorded(&server, &app, label), [revision]);
+    }
+}
+
+#[test]
+fn killed_before_the_flush_or_the_write_the_repeated_call_makes_one_entry() {
+    let test = "killed_before_the_flush_or_the_write_the_repeated_call_makes_one_entry";
+    if !has_strace() {
+        return skip(test, "strace cannot be run here");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let start = Start { directory: directory.path(), address: address(), driver: "simulated:0ms", by: &[] };
+    let mut server = start.run();
+    let app = server.app("api");
+    for (number, calls) in [FLUSH, STORE, FLUSH, STORE, FLUSH, STORE].into_iter().enumerate() {
+        let label = format!("{calls}-{number}");
+        server = killed_at(calls, server, &app, &label);
+        let (_, revision) = post(&server, &app, &label).unwrap();
+        assert_eq!(recorded(&server, &app, &label), [revision]);
+    }
+}
+
+#[test]
+fn killed_in_the_middle_of_the_first_start_the_next_one_works() {
+    let test = "killed_in_the_middle_of_the_first_start_the_next_one_works";
+    if !has_strace() {
+        return skip(test, "strace cannot be run here");
+    }
+    // The how manieth of a thread's calls that change files; there are about 50 until it listens.
+    for number in [1, 2, 3, 4, 6, 10, 14, 20, 30, 42] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name).display().to_string();
+        let calls = format!("mkdir,pwrite64,{FLUSH},rename,link,linkat,unlink,ftruncate");
+        let killed = Command::new("strace")
+            .args(["-D", "-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={calls}")])
+            .args(["-e", &format!("inject={calls}:signal=SIGKILL:when={number}")])
+            .args([env!("CARGO_BIN_EXE_rollhook-server"), "--listen", "127.0.0.1:0", "--driver", "simulated:0ms"])
+            .args(["--store", &format!("sqlite:{}", path("rollhook.db")), "--key-dir", &path("keys")])
+            .args(["--admin-token-file", &path("admin-token")])
+            .output()
+            .unwrap();
+        assert!(killed.stdout.is_empty(), "call {number}: it has started");
+        let start = Start { directory: directory.path(), address: address(), driver: "simulated:0ms", by: &[] };
+        let server = start.run();
+        let app = server.app("api");
+        post(&server, &app, "after").unwrap();
+        server.kill();
+        let made = fs::read_dir(path("keys")).unwrap().filter(|file| {
+            let name = file.as_ref().unwrap().file_name();
+            name.to_string_lossy().ends_with(".key")
+        });
+        assert_eq!(made.count(), 1, "call {number}");
+    }
+}
+
+/// Posts while the next of these calls kills the server, and starts it again.
+fn killed_at(calls: &str, server: Process, app: &App, label: &str) -> Process {
+    let directory = server.directory().to_owned();
+    let start = Start { directory: &directory, address: server.address, driver: "simulated:0ms", by: &[] };
+    let (mut strace, _listener) = attach(&server, calls);
+    assert!(post(&server, app, label).is_none(), "{calls}: the server answered");
+    server.kill();
+    strace.wait().unwrap();
+    start.run()
+}
+
+/// A strace that kills the server with SIGKILL before the first of these calls happens, and what listens to its words: a
+/// strace that nobody listens to any more ends early.
+fn attach(server: &Process, calls: &str) -> (Child, BufReader<ChildStderr>) {
+    let mut strace = Command::new("strace")
+        .args(["-f", "-o", "/dev/null", "-e", &format!("trace={calls}")])
+        .args(["-e", &format!("inject={calls}:signal=SIGKILL:when=1"), "-p", &server.pid().to_string()])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut words = BufReader::new(strace.stderr.take().unwrap());
+    let mut line = String::new();
+    words.read_line(&mut line).unwrap();
+    assert!(line.contains(" attached"), "{line}");
+    (strace, words)
+}
+
+fn has_strace() -> bool {
+    let traced = Command::new("strace").args(["-qq", "-o", "/dev/null", "true"]).status();
+    let attached = || {
+        let mut server = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = server.id().to_string();
+        let attached = Command::new("timeout").args(["0.5", "strace", "-o", "/dev/null", "-p", &pid]).output().unwrap();
+        server.kill().unwrap();
+        server.wait().unwrap();
+        String::from_utf8_lossy(&attached.stderr).contains(" attached")
+    };
+    traced.is_ok_and(|status| status.success()) && attached()
+}
+
+/// Whether the call was known already, and its revision; none where there was no answer.
+fn post(server: &Process, app: &App, label: &str) -> Option<(bool, u64)> {
+    let body = json!({ "image": "r.example.com/api:next", "commit": label }).to_string();
+    let headers = [("x-service-token", app.token.as_str()), ("idempotency-key", label)];
+    let answer = Connection::open(server.address).ok()?.call("POST", &app.hook, &headers, &body).ok()?;
+    assert_eq!(answer.status, 202, "{}", answer.body);
+    Some((answer.replayed, answer.body["revision"].as_u64().unwrap()))
+}
+
+/// The revisions of this commit, each of which ends.
+fn recorded(server: &Process, app: &App, label: &str) -> Vec<u64> {
+    let admin = server.admin();
+    let headers = [("authorization", admin.as_str()), ("prefer", "wait=50")];
+    let mut connection = Connection::open(server.address).unwrap();
+    let mut get = |path: String| connection.call("GET", &path, &headers, "").unwrap().body;
+    let page = get(format!("{}/deploys?limit=200", app.path));
+    let deploys = page["deploys"].as_array().unwrap().iter().filter(|deploy| deploy["commit"] == label);
+    let revisions: Vec<u64> = deploys.map(|deploy| deploy["revision"].as_u64().unwrap()).collect();
+    for revision in &revisions {
+        let ended = get(format!("{}/deploys/{revision}", app.path));
+        assert!(matches!(ended["status"].as_str(), Some("succeeded" | "superseded")), "{ended}");
+    }
+    revisions
+}
