@@ -1,0 +1,167 @@
+//! From the webhook's call to the Deployment's changed generation on a real API server, beside a bare patch of the image.
+
+use std::{env, path::Path, time::Duration};
+
+use futures_util::{StreamExt, TryStreamExt};
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Namespace};
+use kube::{
+    Api, Client, Config,
+    api::{DeleteParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams},
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use serde_json::json;
+use tokio::{
+    sync::watch,
+    time::{Instant, timeout},
+};
+
+use crate::{
+    Failure,
+    client::{self, Connection},
+    place::Place,
+    seed::{self, Target},
+    table::{Row, median},
+};
+
+/// A multiple of the bare patch's.
+const TARGET: f64 = 3.0;
+const NAME: &str = "call to changed Deployment";
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(crate) async fn run(server: &Path, quick: bool) -> Result<Row, Failure> {
+    let Some(bed) = env::var_os("ROLLHOOK_TEST_CLUSTER") else {
+        return Ok(Row::absent(NAME, "not measured: ROLLHOOK_TEST_CLUSTER names no test bed"));
+    };
+    let kubeconfig = Path::new(&bed).join("kubeconfig");
+    let config =
+        Config::from_custom_kubeconfig(Kubeconfig::read_from(&kubeconfig)?, &KubeConfigOptions::default()).await?;
+    let client = Client::try_from(config)?;
+    let project = format!("bench{}", std::process::id());
+    let namespace = format!("{project}-test");
+    let spaces: Api<Namespace> = Api::all(client.clone());
+    spaces.create(&PostParams::default(), &serde_json::from_value(json!({"metadata": {"name": namespace}}))?).await?;
+    let measured = measure(server, quick, &client, &project, &kubeconfig).await;
+    spaces.delete(&namespace, &DeleteParams::default()).await?;
+    measured
+}
+
+async fn measure(
+    server: &Path,
+    quick: bool,
+    client: &Client,
+    project: &str,
+    kubeconfig: &Path,
+) -> Result<Row, Failure> {
+    let count = if quick { 5 } else { 50 };
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), &format!("{project}-test"));
+    let mut rolled = Watched::create(&deployments, "rolled").await?;
+    let mut patched = Watched::create(&deployments, "patched").await?;
+    let place = Place::new()?;
+    place.admin_token(server)?;
+    let target = seed::app(&place.store().await?, project, "test", "rolled").await?;
+    let rollhook = place.serve_with(server, "kubernetes", &[("KUBECONFIG", kubeconfig)]).await?;
+    let mut connection = Connection::open(rollhook.address).await?;
+    let (mut ours, mut bare) = (Vec::new(), Vec::new());
+    for number in 0..=count {
+        let (start, before) = (Instant::now(), rolled.generation());
+        post(&mut connection, &target, number).await?;
+        let changed = rolled.changed(before).await? - start;
+        end(&mut connection, &target, number + 1).await?;
+        let (start, before) = (Instant::now(), patched.generation());
+        patch(&deployments, number).await?;
+        let patched = patched.changed(before).await? - start;
+        // The first of each finds nothing at hand, not even a connection.
+        if number > 0 {
+            ours.push(changed);
+            bare.push(patched);
+        }
+    }
+    rollhook.stop().await?;
+    let (ours, bare) = (median(&mut ours), median(&mut bare));
+    let ratio = ours.as_secs_f64() / bare.as_secs_f64();
+    Ok(Row {
+        name: format!("{NAME}, median of {count}"),
+        measured: format!("{:.1} ms", ours.as_secs_f64() * 1000.0),
+        baseline: format!("bare patch: {:.1} ms", bare.as_secs_f64() * 1000.0),
+        ratio: format!("{ratio:.2} ×"),
+        target: format!("≤ {TARGET} ×"),
+        met: Some(ratio <= TARGET),
+    })
+}
+
+async fn post(connection: &mut Connection, target: &Target, number: u32) -> Result<(), Failure> {
+    let path = format!("/api/v1/webhook/{}", target.app);
+    let body = format!(r#"{{"image":"{}"}}"#, image(number));
+    match connection.call(&client::request("POST", &path, &[("X-Service-Token", &target.token)], &body)).await? {
+        202 => Ok(()),
+        status => Err(format!("a call is answered {status}").into()),
+    }
+}
+
+/// Waits until the deploy has succeeded, so that the next one finds nothing under way.
+async fn end(connection: &mut Connection, target: &Target, revision: u32) -> Result<(), Failure> {
+    let path = format!("/api/v1/apps/{}/deploys/{revision}", target.app);
+    let headers = [("X-Service-Token", target.token.as_str()), ("Prefer", "wait=50")];
+    match connection.call(&client::request("GET", &path, &headers, "")).await? {
+        200 => Ok(()),
+        status => {
+            let told = String::from_utf8_lossy(connection.body()).into_owned();
+            Err(format!("revision {revision} is answered {status}: {told}").into())
+        }
+    }
+}
+
+async fn patch(deployments: &Api<Deployment>, number: u32) -> Result<(), Failure> {
+    let containers = json!([{"name": "app", "image": image(number)}]);
+    let patch = json!({"spec": {"template": {"spec": {"containers": containers}}}});
+    deployments.patch("patched", &PatchParams::default(), &Patch::Strategic(patch)).await?;
+    Ok(())
+}
+
+fn image(number: u32) -> String {
+    format!("registry.example.com/shop/api:v{number}")
+}
+
+/// A Deployment whose changes are seen as they come.
+struct Watched(watch::Receiver<i64>);
+
+impl Watched {
+    async fn create(deployments: &Api<Deployment>, name: &str) -> Result<Self, Failure> {
+        let labels = json!({"app": name});
+        let deployment = json!({
+            "metadata": {"name": name},
+            "spec": {
+                "replicas": 1,
+                "selector": {"matchLabels": labels},
+                "template": {
+                    "metadata": {"labels": labels},
+                    "spec": {"containers": [{"name": "app", "image": "registry.example.com/shop/api:first"}]},
+                },
+            },
+        });
+        let made = deployments.create(&PostParams::default(), &serde_json::from_value(deployment)?).await?;
+        let (sender, receiver) = watch::channel(made.metadata.generation.unwrap_or(0));
+        let version = made.metadata.resource_version.unwrap_or_default();
+        let parameters = WatchParams::default().fields(&format!("metadata.name={name}")).timeout(290);
+        let mut events = deployments.watch(&parameters, &version).await?.boxed();
+        tokio::spawn(async move {
+            while let Ok(Some(event)) = events.try_next().await {
+                if let WatchEvent::Modified(seen) = event {
+                    sender.send_replace(seen.metadata.generation.unwrap_or(0));
+                }
+            }
+        });
+        Ok(Self(receiver))
+    }
+
+    fn generation(&self) -> i64 {
+        *self.0.borrow()
+    }
+
+    /// When the generation was seen to be another than before.
+    async fn changed(&mut self, before: i64) -> Result<Instant, Failure> {
+        let changed = self.0.wait_for(|generation| *generation != before);
+        timeout(PATIENCE, changed).await.map_err(|_| "the Deployment does not change")??;
+        Ok(Instant::now())
+    }
+}

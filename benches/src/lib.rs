@@ -1,1 +1,0 @@
-//! Speed and memory of rollhook, as ratios.
