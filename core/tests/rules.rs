@@ -487,6 +487,23 @@ fn deleting_an_app_ends_its_deploys_and_leaves_the_workload() {
 }
 
 #[test]
+fn what_is_taken_over_is_current_whatever_revision_it_carries() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app("api", Policy::default()).await;
+        world.deployed(&access, &api("v2")).await;
+        world.deployer.delete(&world.operator, access.app()).await.unwrap();
+        let wanted = rollhook_core::request::Registration { take_over: true, ..registration("api", Policy::default()) };
+        let again = world.deployer.register(&world.operator, wanted, None).await.unwrap();
+        let access = world.deployer.open(&world.operator, &again.app.id).await.unwrap();
+        let first = world.ended(&access, 1).await;
+        assert_eq!((first.status(), tag(&first).as_str()), (Status::Succeeded, "v2"), "{first:?}");
+        world.deployed(&access, &api("v3")).await;
+        assert_eq!(world.rolled_back(&access).await.effective.get(), 1);
+    });
+}
+
+#[test]
 fn at_most_a_hundred_are_unfinished() {
     let world = World::new(SECOND);
     world.idle(async {

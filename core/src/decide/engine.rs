@@ -318,7 +318,7 @@ fn drive(state: &mut State, deploy: Deploy, now: Timestamp) -> Effect {
         }
         return Effect::Observe(order);
     }
-    match watch.verdict(&state.view.app.policy, since, outage, now) {
+    match watch.verdict(&state.view.app, since, outage, now) {
         Verdict::Wait(at) if at <= now => Effect::Observe(order),
         Verdict::Wait(at) => {
             let newer = state.view.unfinished.iter().any(|other| is_ready(other) && other.revision > deploy.revision);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::{
-    app::Policy,
+    app::{App, Policy},
     deploy::{Outage, Reason, Revision},
     image::Digest,
     ports::{Observation, Phase, Trouble, TroubleKind},
@@ -120,10 +120,12 @@ impl Watch {
         self.progressed_at.after(STALLED)
     }
 
-    /// What is to be made of it, for a rollout that began at `since`.
-    pub fn verdict(&self, policy: &Policy, since: Timestamp, outage: Outage, now: Timestamp) -> Verdict {
+    /// What is to be made of it, for a rollout of this app that began at `since`.
+    pub fn verdict(&self, app: &App, since: Timestamp, outage: Outage, now: Timestamp) -> Verdict {
+        let policy = &app.policy;
         let Some(last) = &self.last else { return Verdict::Wait(now) };
-        if let Some(stamp) = last.stamp.filter(|stamp| stamp.revision > self.revision) {
+        // Another registration's numbers, which what was taken over carries, say nothing about this one's.
+        if let Some(stamp) = last.stamp.filter(|stamp| stamp.app == app.uid && stamp.revision > self.revision) {
             return Verdict::Newer(stamp.revision);
         }
         if let Some(failing) = self.failing(last, now) {

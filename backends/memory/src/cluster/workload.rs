@@ -38,9 +38,10 @@ impl Running {
         self.before = Duration::ZERO;
     }
 
-    /// Whether what runs is the order's: its own stamp, or for an adopted one whatever ran before any stamp.
+    /// Whether what runs is the order's: its own stamp, or for an adopted one whatever ran before any stamp of its app.
     pub(super) fn is_at(&self, order: &Order) -> bool {
-        self.stamp == Some(order.stamp) || (order.adopted && self.stamp.is_none())
+        self.stamp == Some(order.stamp)
+            || (order.adopted && self.stamp.is_none_or(|stamp| stamp.app != order.stamp.app))
     }
 
     pub(super) fn scene(&self, scripts: &Scripts, now: Duration, delay: Duration) -> Scene {
