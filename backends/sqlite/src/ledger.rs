@@ -118,7 +118,6 @@ impl Head {
     fn queue(&mut self, next_place: &mut i64) {
         if self.place.is_none() {
             self.place = Some(*next_place);
-            self.owner = None;
             *next_place += 1;
         }
     }
@@ -229,7 +228,7 @@ impl Ledger {
     /// Changes entries, or says why not.
     pub(crate) fn record(&mut self, record: &Record) -> Result<()> {
         let head = self.heads.get_mut(&record.app).ok_or(Error::NotFound("app"))?;
-        let owns = |claim| head.place.is_some() && head.owner == Some(signed(claim)) && head.owner_is_known;
+        let owns = |claim| head.owner == Some(signed(claim)) && head.owner_is_known;
         if record.claim.is_some_and(|claim| !owns(claim)) {
             return Err(Error::Conflict("claim"));
         }
@@ -255,7 +254,8 @@ impl Ledger {
         }
         if record.rest && head.unfinished.is_empty() {
             head.changed |= head.place.is_some();
-            (head.place, head.owner) = (None, None);
+            // It stays its owner's for as long as that one lives: what comes next is driven without another claim.
+            head.place = None;
         } else {
             head.changed |= head.place.is_none();
             head.queue(&mut self.next_place);

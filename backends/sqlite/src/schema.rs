@@ -38,7 +38,7 @@ CREATE TABLE heads (
     unfinished TEXT NOT NULL DEFAULT '[]', -- JSON: revisions, ascending; so in the next
     touching TEXT NOT NULL DEFAULT '[]', -- the unfinished ones that touched the cluster, which may be taken back
     place INTEGER, -- in the queue of apps with work
-    owner INTEGER, -- the incarnation that drives it
+    owner INTEGER, -- the incarnation that drives it, or did last
     last_time INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE INDEX heads_with_work ON heads (place) WHERE place IS NOT NULL;
