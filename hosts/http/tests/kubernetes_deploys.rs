@@ -6,7 +6,7 @@ mod common;
 
 use std::thread;
 
-use bed::{Bed, FIRST};
+use bed::{Bed, FIRST, cli::Cli};
 use common::App;
 use serde_json::json;
 
@@ -14,7 +14,7 @@ use serde_json::json;
 fn an_app_without_a_workload_is_made_deployed_and_rolled_back() {
     let test = "kubernetes_deploys::an_app_without_a_workload_is_made_deployed_and_rolled_back";
     let Some(bed) = Bed::cluster(test) else { return };
-    let Some(cli) = bed.cli(test) else { return };
+    let Some(cli) = Cli::of(&bed, test) else { return };
     let kubectl = &bed.kubectl;
     cli.run(&format!("app create api --image {FIRST} --replicas 2 --settle 1s --wait"));
     assert_eq!(kubectl.image("deployment/api"), FIRST);
@@ -138,4 +138,38 @@ fn a_cron_job_is_deployed_for_its_next_run() {
     assert_eq!(annotations["rollhook.dev/revision"], bed.stamp(&app, 2));
     assert_eq!(bed.roll_back(&app)["to"]["revision"], 1);
     assert_eq!(bed.kubectl.image("cronjob/nightly"), FIRST);
+}
+
+#[test]
+fn a_deleted_app_leaves_its_workload_and_another_takes_it_over_by_name_only() {
+    let test = "kubernetes_deploys::a_deleted_app_leaves_its_workload_and_another_takes_it_over_by_name_only";
+    let Some(bed) = Bed::cluster(test) else { return };
+    bed.kubectl.make("Deployment", "api", FIRST, json!({}));
+    let policy = json!({ "settle": "0s" });
+    let app = bed.adopt("Deployment", "api", policy.clone());
+    let call = bed.post(&app, "r.example.com/api:gate").header("prefer", "wait=50");
+    let waiting = thread::spawn(move || call.send());
+    bed.until("the new image is there", || bed.kubectl.image("deployment/api").ends_with(":gate"));
+    let before = bed.kubectl.get("deployment/api")["metadata"].clone();
+    bed.manage("DELETE", &app.path).expect(204);
+    assert_eq!(waiting.join().unwrap().problem(), "deploy-failed");
+    bed.post(&app, FIRST).expect(401);
+
+    let create = |take_over: bool| {
+        let create = bed.create("api", json!({ "policy": policy, "take_over": take_over }));
+        bed.manage("POST", "/api/v1/apps").json(&create)
+    };
+    assert_eq!(create(false).expect(409).problem(), "workload-taken");
+    let after = bed.kubectl.get("deployment/api")["metadata"].clone();
+    let key = "rollhook.dev/revision";
+    assert_eq!(after["generation"], before["generation"]);
+    assert_eq!(after["annotations"][key], before["annotations"][key]);
+
+    bed.kubectl.open_gate("api");
+    let again = bed.register("api", json!({ "policy": policy, "take_over": true }));
+    assert_ne!(again.token, app.token);
+    let v2 = "r.example.com/api:v2";
+    assert_eq!(bed.succeeds(&again, v2), 2);
+    assert_eq!(bed.kubectl.get("deployment/api")["metadata"]["annotations"][key], bed.stamp(&again, 2));
+    assert_eq!(bed.kubectl.running("api"), [v2]);
 }

@@ -38,10 +38,14 @@ fn fifty_calls_at_once_and_the_highest_revision_runs() {
     let image = last["image"].as_str().unwrap();
     assert_eq!(bed.kubectl.image("deployment/api"), image);
     assert_eq!(bed.kubectl.running("api"), [image, image]);
-    let seen = stamps.finish();
+    assert_sorted(&stamps.finish(), 51);
+}
+
+/// Never backwards, up to this revision.
+fn assert_sorted(stamps: &[String], last: u64) {
     let number = |stamp: &String| stamp.rsplit('/').next().unwrap().parse().unwrap_or(0);
-    let numbers: Vec<u64> = seen.iter().map(number).collect();
-    assert!(numbers.is_sorted() && numbers.last() == Some(&51), "{numbers:?}");
+    let numbers: Vec<u64> = stamps.iter().map(number).collect();
+    assert!(numbers.is_sorted() && numbers.last() == Some(&last), "{numbers:?}");
 }
 
 #[test]
@@ -84,6 +88,34 @@ fn a_killed_server_rolls_nothing_out_twice() {
 }
 
 #[test]
+fn a_server_that_was_paused_takes_nothing_backwards() {
+    let Some(bed) = Bed::cluster("kubernetes_order::a_server_that_was_paused_takes_nothing_backwards") else { return };
+    bed.kubectl.make("Deployment", "api", FIRST, json!({}));
+    let app = bed.adopt("Deployment", "api", json!({ "settle": "1s" }));
+    let other = bed.second_server();
+    let stamps = bed.kubectl.watch("deployment/api", r".metadata.annotations.rollhook\.dev/revision");
+    bed.post(&app, "r.example.com/api:gate").expect(202);
+    bed.until("the new image is there", || bed.kubectl.image("deployment/api").ends_with(":gate"));
+    // Paused, it holds its connections, its claim, and what it believed.
+    bed.server().signal("STOP");
+    let v3 = "r.example.com/api:v3";
+    let post = other.post(&app, &json!({ "image": v3, "commit": "v3" })).header("idempotency-key", "run-1");
+    assert_eq!(post.expect(202).json()["revision"], 3);
+    assert_eq!(repeat(post).status, 200);
+    let generation = bed.kubectl.generation("deployment/api");
+    bed.server().signal("CONT");
+    // It is driving again once it has brought a deploy to its end.
+    drop(other);
+    assert_eq!(bed.ended(&app, 2)["status"], "superseded");
+    assert_eq!(bed.kubectl.generation("deployment/api"), generation);
+    let v4 = "r.example.com/api:v4";
+    assert_eq!(bed.succeeds(&app, v4), 4);
+    assert_eq!(bed.kubectl.running("api"), [v4]);
+    assert_eq!(bed.kubectl.generation("deployment/api"), generation + 1);
+    assert_sorted(&stamps.finish(), 4);
+}
+
+#[test]
 fn a_failed_deploy_is_put_right_once_though_the_server_is_killed_meanwhile() {
     let test = "kubernetes_order::a_failed_deploy_is_put_right_once_though_the_server_is_killed_meanwhile";
     let Some(mut bed) = Bed::cluster(test) else { return };
@@ -101,7 +133,7 @@ fn a_failed_deploy_is_put_right_once_though_the_server_is_killed_meanwhile() {
 #[test]
 fn calls_are_accepted_while_the_cluster_is_away_and_deployed_after() {
     let test = "kubernetes_order::calls_are_accepted_while_the_cluster_is_away_and_deployed_after";
-    let Some(bed) = Bed::own_cluster(test) else { return };
+    let Some(mut bed) = Bed::own_cluster(test) else { return };
     bed.kubectl.make("Deployment", "api", FIRST, json!({}));
     let app = bed.adopt("Deployment", "api", json!({ "settle": "1s", "rollout_deadline": "90s" }));
     bed.kubectl.make("Deployment", "busy", FIRST, json!({}));
@@ -118,11 +150,14 @@ fn calls_are_accepted_while_the_cluster_is_away_and_deployed_after() {
         bed.post(&app, &format!("r.example.com/api:{tag}")).expect(202);
     }
     thread::sleep(away / 2);
-    let call = bed.post(&app, "r.example.com/api:v4").header("idempotency-key", "run-1");
-    call.clone().header("prefer", "wait=2").expect(202);
+    let call = |bed: &Bed| bed.post(&app, "r.example.com/api:v4").header("idempotency-key", "run-1");
+    call(&bed).header("prefer", "wait=2").expect(202);
     bed.server().call("GET", "/healthz").expect(200);
+    // Nor does a server need the cluster to start.
+    bed.kill_and_restart();
     thread::sleep(away / 2);
     assert!(!is_over(&bed.entry(&app, 4)) && !is_over(&bed.entry(&busy, 2)), "time without a cluster does not count");
+    let call = call(&bed);
     let waiting = thread::spawn(move || repeat(call));
     bed.api_server("start");
     bed.kubectl.open_gate("busy");

@@ -4,7 +4,7 @@
 mod bed;
 mod common;
 
-use bed::{Bed, FIRST};
+use bed::{Bed, FIRST, cli::Cli};
 use serde_json::json;
 
 const V2: &str = "r.example.com/api:v2";
@@ -13,7 +13,7 @@ const V2: &str = "r.example.com/api:v2";
 fn what_was_rolled_back_from_is_held_until_it_is_released() {
     let test = "kubernetes_rollback::what_was_rolled_back_from_is_held_until_it_is_released";
     let Some(bed) = Bed::cluster(test) else { return };
-    let Some(cli) = bed.cli(test) else { return };
+    let Some(cli) = Cli::of(&bed, test) else { return };
     bed.kubectl.make("Deployment", "api", FIRST, json!({}));
     let app = bed.adopt("Deployment", "api", json!({ "settle": "0s", "hold": "all" }));
     bed.succeeds(&app, V2);

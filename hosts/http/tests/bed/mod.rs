@@ -6,9 +6,11 @@
 #![allow(clippy::disallowed_methods, reason = "real clusters live in real time")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
+pub mod cli;
 pub mod kubectl;
 
 use std::{
+    os::unix::fs::symlink,
     path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::atomic::{AtomicU32, Ordering},
@@ -27,8 +29,8 @@ pub const FIRST: &str = "r.example.com/api:v1";
 /// A namespace with a server of its own; both go with it.
 pub struct Bed {
     pub kubectl: Kubectl,
-    project: String,
-    environment: String,
+    pub project: String,
+    pub environment: String,
     server: Option<Server>,
     /// The state directory of a cluster that is this test's own.
     own: Option<PathBuf>,
@@ -48,7 +50,8 @@ impl Bed {
     /// On a cluster that nobody else uses, beside the lent one; none where none is lent.
     pub fn own_cluster(test: &str) -> Option<Self> {
         let name = test.rsplit("::").next().unwrap();
-        let state = lent("ROLLHOOK_TEST_CLUSTER", test)?.with_file_name(format!("cluster-{name}"));
+        let name = format!("cluster-{name}.{}", std::process::id());
+        let state = lent("ROLLHOOK_TEST_CLUSTER", test)?.with_file_name(name);
         let up = Command::new(script("cluster/up.sh")).arg(&state).stdout(Stdio::null()).status().unwrap();
         assert!(up.success(), "{} did not come up", state.display());
         let mut bed = Self::at(state.clone());
@@ -76,6 +79,16 @@ impl Bed {
         self.server = Some(serve(&self.kubectl.state, directory));
     }
 
+    /// A second server on the same store, keys and cluster.
+    pub fn second_server(&self) -> Server {
+        let directory = tempfile::tempdir().unwrap();
+        let first = self.server().directory.path();
+        for name in ["keys", "admin-token", "rollhook.db"] {
+            symlink(first.join(name), directory.path().join(name)).unwrap();
+        }
+        serve(&self.kubectl.state, directory)
+    }
+
     /// Does something to the cluster's API server, as `service.sh` has it.
     pub fn api_server(&self, what: &str) {
         let script = script("service.sh");
@@ -90,8 +103,7 @@ impl Bed {
 
     /// Registers an app with what else is to be said of it.
     pub fn register(&self, name: &str, further: Value) -> App {
-        let mut create = json!({ "project": self.project, "environment": self.environment, "app": name });
-        create.as_object_mut().unwrap().extend(further.as_object().unwrap().clone());
+        let create = self.create(name, further);
         let path = format!("/api/v1/apps/{}/{name}", self.kubectl.namespace);
         let registered = self.manage("POST", "/api/v1/apps").json(&create).expect(201).json();
         assert_eq!(registered["deploy"]["revision"], 1, "{registered}");
@@ -100,6 +112,13 @@ impl Bed {
         let first = self.ended(&app, 1);
         assert_eq!(first["status"], "succeeded", "{first}");
         app
+    }
+
+    /// What registers an app, with what else is to be said of it.
+    pub fn create(&self, name: &str, further: Value) -> Value {
+        let mut create = json!({ "project": self.project, "environment": self.environment, "app": name });
+        create.as_object_mut().unwrap().extend(further.as_object().unwrap().clone());
+        create
     }
 
     fn enable(&self, name: &str) -> String {
@@ -199,16 +218,6 @@ impl Bed {
         format!("{uid}/{revision}")
     }
 
-    /// The command line tool, on the app's project and environment; none where it was not built, which is said.
-    pub fn cli(&self, test: &str) -> Option<Cli<'_>> {
-        let program = Path::new(env!("CARGO_BIN_EXE_rollhook-server")).with_file_name("rollhook");
-        if program.exists() {
-            return Some(Cli { bed: self, program });
-        }
-        skip(test, "the command line tool is not built (cargo build -p rollhook)");
-        None
-    }
-
     /// Looks again and again until it is so; that it never is, is found out after a time that no busy machine needs.
     pub fn until(&self, what: &str, mut so: impl FnMut() -> bool) {
         let end = Instant::now() + Duration::from_secs(120);
@@ -229,32 +238,6 @@ impl Drop for Bed {
             Some(state) => drop(Command::new(script("cluster/down.sh")).arg(state).status()),
             None => self.kubectl.remove_namespace(),
         }
-    }
-}
-
-/// The `rollhook` command as a person runs it against the test's server.
-pub struct Cli<'a> {
-    bed: &'a Bed,
-    program: PathBuf,
-}
-
-impl Cli<'_> {
-    /// What a command prints; it must succeed.
-    pub fn run(&self, words: &str) -> String {
-        let output = Command::new(&self.program)
-            .args(words.split_whitespace())
-            .env_clear()
-            .env("HOME", self.bed.server().directory.path())
-            .env("USER", "ada")
-            .env("ROLLHOOK_SERVER", format!("http://{}", self.bed.server().address))
-            .env("ROLLHOOK_TOKEN", &self.bed.server().admin)
-            .env("ROLLHOOK_PROJECT", &self.bed.project)
-            .env("ROLLHOOK_ENVIRONMENT", &self.bed.environment)
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "rollhook {words}: {output:?}");
-        String::from_utf8(output.stdout).unwrap()
     }
 }
 
@@ -283,8 +266,12 @@ fn serve(state: &Path, directory: tempfile::TempDir) -> Server {
 fn lent(variable: &str, test: &str) -> Option<PathBuf> {
     let state = std::env::var_os(variable).filter(|state| !state.is_empty());
     if state.is_none() {
-        let name = format!("{}/{test}", env!("CARGO_PKG_NAME"));
-        skip(&name, &format!("no cluster is lent ({variable})"));
+        lacks(test, &format!("no cluster is lent ({variable})"));
     }
     state.map(PathBuf::from)
+}
+
+/// Tells of a test that cannot run here.
+pub fn lacks(test: &str, what: &str) {
+    skip(&format!("{}/{test}", env!("CARGO_PKG_NAME")), what);
 }
