@@ -93,12 +93,17 @@ impl Deployer {
         }
     }
 
-    /// Makes this the management token; the store keeps its hash.
+    /// Makes this the management token; the store keeps its hash. Nothing is written where it knows it already.
     ///
     /// # Errors
     /// [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn set_operator_token(&self, token: &Token) -> Outcome<()> {
-        self.ports.tokens.set_operator_hash(token.hash()).await.map_err(|error| refused(&error))
+        let hash = token.hash();
+        let known = self.ports.tokens.operator_hash().await.map_err(|error| refused(&error))?;
+        if known.is_some_and(|known| bool::from(known.ct_eq(&hash))) {
+            return Ok(());
+        }
+        self.ports.tokens.set_operator_hash(hash).await.map_err(|error| refused(&error))
     }
 
     /// Whether a management token was ever set.

@@ -3,11 +3,12 @@
 use std::{
     fs,
     io::{ErrorKind, Write},
-    os::unix::fs::{OpenOptionsExt, PermissionsExt},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
 };
 
 use rollhook_core::{ports::Entropy, service::Deployer, token::Token};
+use zeroize::Zeroizing;
 
 use crate::{Error, StoreSpec, SystemEntropy, paths};
 
@@ -30,7 +31,11 @@ pub async fn ensure(deployer: &Deployer, store: &StoreSpec, given: Option<&Path>
         return Err(Error::NoAdminToken(file));
     }
     if missing {
-        create(&file)?;
+        match create(&file) {
+            // Another process starts at the same time, and was first.
+            Err(Error::File { source, .. }) if source.kind() == ErrorKind::AlreadyExists => {}
+            other => other?,
+        }
     }
     deployer.set_operator_token(&read(&file)?).await.map_err(Error::Admin)?;
     Ok(missing.then_some(file))
@@ -43,8 +48,17 @@ pub async fn ensure(deployer: &Deployer, store: &StoreSpec, given: Option<&Path>
 pub fn create(file: &Path) -> Result<(), Error> {
     paths::make_parent(file)?;
     let fail = |source| Error::File { doing: "write the management token to", path: file.to_owned(), source };
-    let mut out = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file).map_err(fail)?;
-    out.write_all(format!("{}\n", new_token().expose()).as_bytes()).and_then(|()| out.sync_all()).map_err(fail)
+    let directory = match file.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        Some(_) | None => Path::new("."),
+    };
+    // A file of this name is whole from its first moment on: a crash in between would otherwise leave an empty one, which
+    // no later start could use or replace.
+    let mut draft = tempfile::NamedTempFile::new_in(directory).map_err(fail)?;
+    let text = Zeroizing::new(format!("{}\n", new_token().expose()));
+    draft.write_all(text.as_bytes()).and_then(|()| draft.as_file().sync_all()).map_err(fail)?;
+    draft.persist_noclobber(file).map_err(|error| fail(error.error))?;
+    fs::File::open(directory).and_then(|handle| handle.sync_all()).map_err(fail)
 }
 
 /// Reads a management token's file.
