@@ -219,6 +219,22 @@ fn a_rollout_without_progress_gives_way_and_one_with_progress_does_not() {
 }
 
 #[test]
+fn a_rollout_that_settles_is_not_without_progress() {
+    for settle in [10, 60] {
+        let world = World::new(SECOND);
+        world.run(async {
+            let policy = Policy { settle: Duration::from_secs(settle), ..Policy::default() };
+            let access = world.app("api", policy).await;
+            let good = world.deploy(&access, &api("v2")).await.unwrap().deploy.revision.get();
+            world.sleep(3).await;
+            let next = world.deploy(&access, &api("v3")).await.unwrap().deploy.revision.get();
+            assert_eq!(world.ended(&access, good).await.status(), Status::Succeeded, "settle {settle} s");
+            assert_eq!(world.ended(&access, next).await.status(), Status::Succeeded, "settle {settle} s");
+        });
+    }
+}
+
+#[test]
 fn a_rollback_never_waits_and_supersedes_what_is_unfinished() {
     let world = World::new(SECOND);
     world.cluster.script("hang", Script::hangs());

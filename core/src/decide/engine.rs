@@ -278,7 +278,8 @@ fn taken_over(state: &State, rolling: &Deploy, now: Timestamp) -> Option<Effect>
     if highest.revision <= rolling.revision {
         return None;
     }
-    let stalled = state.watch.as_ref().is_some_and(|watch| watch.stalled_at() <= now);
+    let policy = &state.view.app.policy;
+    let stalled = state.watch.as_ref().is_some_and(|watch| watch.stalled_at(policy) <= now);
     if !stalled && highest.trigger != Trigger::Rollback {
         return None;
     }
@@ -322,7 +323,7 @@ fn drive(state: &mut State, deploy: Deploy, now: Timestamp) -> Effect {
         Verdict::Wait(at) if at <= now => Effect::Observe(order),
         Verdict::Wait(at) => {
             let newer = state.view.unfinished.iter().any(|other| is_ready(other) && other.revision > deploy.revision);
-            let until = if newer { at.min(watch.stalled_at()) } else { at };
+            let until = if newer { at.min(watch.stalled_at(&state.view.app.policy)) } else { at };
             Effect::Watch(order, until.max(now))
         }
         Verdict::Newer(newer) => record(state, vec![superseded(&state.view, &deploy, newer)], Vec::new()),

@@ -115,9 +115,12 @@ impl Watch {
         self.last = Some(seen);
     }
 
-    /// When a newer revision may take over, if nothing moves until then.
-    pub fn stalled_at(&self) -> Timestamp {
-        self.progressed_at.after(STALLED)
+    /// When a newer revision may take over, if nothing moves until then. What runs and settles waits for nothing but
+    /// time: that is progress, unless a container restarts meanwhile.
+    pub fn stalled_at(&self, policy: &Policy) -> Timestamp {
+        let undisturbed = self.complete.filter(|(_, restarts)| Some(*restarts) == self.first_restarts);
+        let settled_at = undisturbed.map(|(complete, _)| complete.after(policy.settle));
+        self.progressed_at.max(settled_at.unwrap_or(self.progressed_at)).after(STALLED)
     }
 
     /// What is to be made of it, for a rollout of this app that began at `since`.
