@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use rollhook_core::{
     app::{AppUid, Policy},
-    deploy::{Origin, Revision, State, Status, Trigger},
-    ports::{History, HistoryExt},
+    deploy::{Origin, Reason, Revision, State, Status, Trigger},
+    ports::{History, HistoryExt, Record},
     request::{DeployRequest, IdempotencyKey, KeyHeader, Refusal, RollbackRequest},
     token::Credentials,
 };
@@ -499,6 +499,27 @@ fn deleting_an_app_ends_its_deploys_and_leaves_the_workload() {
         assert!(matches!(late, Refusal::AppNotFound(_)), "the old registration's token opens nothing");
         let access = world.deployer.open(&world.operator, &again.app.id).await.unwrap();
         assert_eq!(world.deployed(&access, &api("v5")).await.status(), Status::Succeeded);
+    });
+}
+
+#[test]
+fn what_a_deletion_has_ended_is_not_put_right() {
+    let world = World::new(SECOND);
+    world.cluster.script("hang", Script::hangs());
+    world.run(async {
+        let access = world.app("api", Policy::default()).await;
+        world.deploy(&access, &api("hang")).await.unwrap();
+        world.sleep(2).await;
+        let before = world.effects();
+        // A deletion that gets no further than this, or not yet.
+        let rolling = world.entry(&access, 2).await;
+        let message = "alice deleted the app.".to_owned();
+        let state = State::Cancelled { reason: Reason::new(Reason::APP_DELETED), message };
+        let changes = vec![rolling.moved(state)];
+        let record = Record { app: access.uid(), claim: None, changes, lift: Vec::new(), rest: false };
+        world.store.record(record).await.unwrap();
+        assert_eq!(world.quiet(&access).await.len(), 2, "nothing is restored");
+        assert_eq!(world.effects(), before);
     });
 }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     app::OnFailure,
-    deploy::{Deploy, Status},
+    deploy::{Deploy, Reason, State, Status},
     ports::View,
 };
 
@@ -20,10 +20,19 @@ pub enum Owed {
 /// Decides on an app as it stands.
 ///
 /// A restore is owed once the newest deploy that touched the cluster ended failed or cancelled, unless a higher one is
-/// ready to roll out, or a restore was already made for it, or it was one itself.
+/// ready to roll out, or a restore was already made for it, or it was one itself. What the app's deletion has ended is
+/// left as it is.
 pub fn owed(view: &View) -> Owed {
     let Some(top) = &view.on_cluster else { return Owed::Nothing };
-    let ended_badly = matches!(top.status(), Status::Failed | Status::Cancelled);
+    let ended_badly = match &top.state {
+        State::Failed { .. } => true,
+        State::Cancelled { reason, .. } => reason.as_str() != Reason::APP_DELETED,
+        State::Queued
+        | State::Building { .. }
+        | State::RollingOut { .. }
+        | State::Succeeded { .. }
+        | State::Superseded { .. } => false,
+    };
     let higher_is_ready = view
         .unfinished
         .iter()
