@@ -90,7 +90,19 @@ async fn sqlite(file: &Path, key_dir: Option<&Path>, made: &mut Vec<(&'static st
         Some(directory) => directory.to_owned(),
         None => paths::keys().ok_or(Error::NoDataDirectory("--key-dir"))?,
     };
+    // Looked at before the keys: whoever made the database had made a key before.
+    let known = file.metadata().is_ok_and(|metadata| metadata.len() > 0);
     let first_key = matches!(KeyRing::load(&keys), Err(rollhook_sealing::Error::NoKey { .. }));
+    if first_key && known {
+        let (file, keys) = (file.display(), keys.display());
+        return Err(fail(
+            format!(
+                "{file} is there, and the keys that its tokens are sealed with are not in {keys}: name their directory \
+                 with --key-dir; if they are lost, make one (rollhook-server keys new {keys}) and enable each webhook anew"
+            )
+            .into(),
+        ));
+    }
     let ring = KeyRing::load_or_create(&keys).map_err(|error| fail(error.into()))?;
     if first_key {
         made.push(("key directory", keys));

@@ -61,6 +61,21 @@ async fn a_key_that_others_can_read_is_refused() {
 }
 
 #[tokio::test]
+async fn a_database_without_its_keys_is_refused_and_not_given_new_ones() {
+    let directory = tempfile::tempdir().unwrap();
+    let settings = settings(directory.path());
+    drop(opened(&settings).await);
+    fs::rename(directory.path().join("keys"), directory.path().join("lost")).unwrap();
+    match open(&settings).await {
+        Err(error) => assert!(error.chain().contains("--key-dir"), "{}", error.chain()),
+        Ok(_) => panic!("it was opened"),
+    }
+    assert!(!directory.path().join("keys").exists(), "nothing was made");
+    fs::rename(directory.path().join("lost"), directory.path().join("keys")).unwrap();
+    drop(opened(&settings).await);
+}
+
+#[tokio::test]
 async fn a_simulated_driver_needs_no_cluster() {
     let settings = Settings { store: Some(StoreSpec::Memory), driver: "simulated".parse().unwrap(), key_dir: None };
     let opened = opened(&settings).await;
