@@ -289,9 +289,10 @@ pub struct DeployList {
     pub next: Option<Revision>,
 }
 
-/// A rollback to be made: the body of `POST …/rollback`, which may be empty.
+/// A rollback to be made: the body of `POST …/rollback`, which may be empty. A misspelt field is refused: it must not
+/// mean another revision than the one that was asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub struct Rollback {
     /// The revision to return to; without, the last good version before what is on the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]

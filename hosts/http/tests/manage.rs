@@ -175,6 +175,8 @@ fn rollback_returns_to_the_version_before_and_holds_what_it_left() {
     server.post(&app, &image("v2")).expect(202);
     assert_eq!(rollback(r#"{"revision": 99}"#).problem(), "revision-not-found");
     assert_eq!(rollback(r#"{"revision": 0}"#).problem(), "malformed");
+    // A typing error must not go back to another revision than the one that was meant.
+    assert_eq!(rollback(r#"{"revison": 1}"#).problem(), "malformed");
 }
 
 #[test]
