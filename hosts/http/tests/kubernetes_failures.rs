@@ -4,8 +4,10 @@
 mod bed;
 mod common;
 
+use std::{thread, time::Duration};
+
 use bed::{Bed, FIRST};
-use serde_json::json;
+use serde_json::{Value, json};
 
 #[test]
 fn a_missing_image_is_told_and_the_app_put_right_without_losing_a_pod() {
@@ -48,41 +50,51 @@ fn a_missing_image_is_told_and_the_app_put_right_without_losing_a_pod() {
 #[test]
 fn each_trouble_has_its_own_reason() {
     let Some(bed) = Bed::cluster("kubernetes_failures::each_trouble_has_its_own_reason") else { return };
-    let setup = |image: &str| json!([{ "name": "setup", "image": image }]);
-    let spec = |image| json!({ "template": { "spec": { "initContainers": setup(image) } } });
-    let app = |name: &str, policy| {
-        bed.kubectl.make("Deployment", name, FIRST, spec("r.example.com/setup:v1"));
-        bed.adopt("Deployment", name, policy)
+    let fails = |word: &str, policy: Value| {
+        bed.kubectl.make("Deployment", word, FIRST, json!({}));
+        let app = bed.adopt("Deployment", word, policy);
+        let failed = bed.fails(&app, &format!("r.example.com/api:{word}"));
+        // It is left as it is: the old pod serves on.
+        assert_eq!(bed.kubectl.running(word), [FIRST], "{word}");
+        let message = failed["message"].as_str().unwrap().to_owned();
+        (failed["reason"].as_str().unwrap().to_owned(), message, bed.entry(&app, 2)["evidence"].clone())
     };
-    let policy = json!({ "settle": "0s", "on_failure": "leave" });
-    let crash = app("crash", policy.clone());
-    let failed = bed.fails(&crash, "r.example.com/api:crash");
-    assert_eq!(failed["reason"], "CrashLoopBackOff", "{failed}");
-    assert!(failed["message"].as_str().unwrap().contains("exited with code 1, 3 restarts"), "{failed}");
-    assert_eq!(bed.entry(&crash, 2)["evidence"]["container"], "app");
+    let leave = json!({ "settle": "0s", "on_failure": "leave" });
+    let short = json!({ "settle": "0s", "on_failure": "leave", "rollout_deadline": "8s" });
+    let [crash, badconfig, hang] = thread::scope(|scope| {
+        [("crash", &leave), ("badconfig", &leave), ("hang", &short)]
+            .map(|(word, policy)| scope.spawn(move || fails(word, policy.clone())))
+            .map(|thread| thread.join().unwrap())
+    });
+    let (reason, message, evidence) = crash;
+    assert_eq!((reason.as_str(), &evidence["container"]), ("CrashLoopBackOff", &json!("app")), "{message}");
+    assert!(message.contains("exited with code 1, 3 restarts"), "{message}");
+    let (reason, message, evidence) = badconfig;
+    assert_eq!((reason.as_str(), &evidence["container"]), ("CreateContainerConfigError", &json!("app")), "{message}");
+    assert!(message.contains("secret \"settings\" not found"), "{message}");
+    let (reason, message, _) = hang;
+    assert_eq!(reason, "rollout-deadline-exceeded", "{message}");
+    assert!(message.contains("0 of 1 new pods are ready"), "{message}");
+}
 
-    let badconfig = app("badconfig", policy.clone());
-    let failed = bed.fails(&badconfig, "r.example.com/api:badconfig");
-    assert_eq!(failed["reason"], "CreateContainerConfigError", "{failed}");
-    assert!(failed["message"].as_str().unwrap().contains("secret \"settings\" not found"), "{failed}");
-
-    let mut short = policy.clone();
-    short["rollout_deadline"] = json!("8s");
-    let hang = app("hang", short);
-    let failed = bed.fails(&hang, "r.example.com/api:hang");
-    assert_eq!(failed["reason"], "rollout-deadline-exceeded", "{failed}");
-
-    let initcrash = app("initcrash", policy);
+#[test]
+fn what_a_rollback_cannot_put_right_is_tried_once() {
+    let Some(bed) = Bed::cluster("kubernetes_failures::what_a_rollback_cannot_put_right_is_tried_once") else { return };
+    let spec = |image| json!({ "template": { "spec": { "initContainers": [{ "name": "setup", "image": image }] } } });
+    bed.kubectl.make("Deployment", "api", FIRST, spec("r.example.com/setup:v1"));
+    let app = bed.adopt("Deployment", "api", json!({ "settle": "0s" }));
+    // Somebody breaks the configuration, which no image of the app's own can help.
     let broken = json!({ "spec": spec("r.example.com/setup:initcrash") }).to_string();
-    bed.kubectl.run(&["patch", "deployment/initcrash", "--patch", &broken]);
-    let failed = bed.fails(&initcrash, "r.example.com/api:v2");
+    bed.kubectl.run(&["patch", "deployment/api", "--patch", &broken]);
+    let failed = bed.fails(&app, "r.example.com/api:v2");
     assert_eq!(failed["reason"], "CrashLoopBackOff", "{failed}");
-    assert!(failed["message"].as_str().unwrap().contains("container setup of pod initcrash-"), "{failed}");
-    assert_eq!(bed.entry(&initcrash, 2)["evidence"]["container"], "setup");
-    // Each left as it was: the old pod serves on.
-    for name in ["crash", "badconfig", "hang", "initcrash"] {
-        assert_eq!(bed.kubectl.running(name), [FIRST], "{name}");
-    }
+    assert!(failed["message"].as_str().unwrap().contains("container setup of pod api-"), "{failed}");
+    assert_eq!(bed.entry(&app, 2)["evidence"]["container"], "setup");
+    assert_eq!(bed.await_revision(&app, 3)["reason"], "CrashLoopBackOff");
+    // Time for another, were there to be one.
+    thread::sleep(Duration::from_secs(2));
+    assert_eq!(bed.outline(&app)[1..], ["2 webhook ci failed", "3 rollback auto failed"]);
+    assert_eq!(bed.kubectl.running("api"), [FIRST], "the pod of before the change");
 }
 
 #[test]
