@@ -12,7 +12,7 @@ use kube::{
 use serde_json::json;
 use tokio::{
     sync::watch,
-    time::{Instant, timeout},
+    time::{Instant, sleep, timeout},
 };
 
 use crate::{
@@ -26,6 +26,8 @@ use crate::{
 /// A multiple of the bare patch's.
 const TARGET: f64 = 3.0;
 const NAME: &str = "call to changed Deployment";
+/// Longer than a pod of the test bed takes to become ready, after which the Deployment changes once more.
+const QUIET: Duration = Duration::from_millis(400);
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) async fn run(server: &Path, quick: bool) -> Result<Row, Failure> {
@@ -63,10 +65,12 @@ async fn measure(
     let mut connection = Connection::open(rollhook.address).await?;
     let (mut ours, mut bare) = (Vec::new(), Vec::new());
     for number in 0..=count {
+        quiet(&mut rolled, &mut patched).await;
         let (start, before) = (Instant::now(), rolled.generation());
         post(&mut connection, &target, number).await?;
         let changed = rolled.changed(before).await? - start;
         end(&mut connection, &target, number + 1).await?;
+        quiet(&mut rolled, &mut patched).await;
         let (start, before) = (Instant::now(), patched.generation());
         patch(&deployments, number).await?;
         let patched = patched.changed(before).await? - start;
@@ -107,6 +111,17 @@ async fn end(connection: &mut Connection, target: &Target, revision: u32) -> Res
         status => {
             let told = String::from_utf8_lossy(connection.body()).into_owned();
             Err(format!("revision {revision} is answered {status}: {told}").into())
+        }
+    }
+}
+
+/// Waits until both rollouts are over and the controllers rest: what they do would be in the other's time.
+async fn quiet(one: &mut Watched, other: &mut Watched) {
+    loop {
+        tokio::select! {
+            _ = one.0.changed() => {}
+            _ = other.0.changed() => {}
+            () = sleep(QUIET) => return,
         }
     }
 }
