@@ -17,7 +17,7 @@ use rollhook_core::{
     request::Refusal,
     service::{Deployer, Operator, Ports},
 };
-use world::{World, request};
+use world::{World, registration, request};
 
 mock! {
     Store {}
@@ -37,9 +37,8 @@ fn away<T>() -> Result<T> {
     Err(Error::Unavailable { what: "the database does not answer".to_owned(), cause: None })
 }
 
-/// Submits one deploy through a history that behaves like this, and says what the caller is told.
-fn submitted(history: MockStore) -> Result<u64, Refusal> {
-    let world = World::new(Duration::ZERO);
+/// The service on a history that behaves like this; the rest is the world's.
+fn deployer(world: &World, history: MockStore) -> Deployer {
     let ports = Ports {
         apps: Arc::clone(&world.store) as Arc<dyn Apps>,
         tokens: Arc::clone(&world.store) as _,
@@ -48,7 +47,13 @@ fn submitted(history: MockStore) -> Result<u64, Refusal> {
         clock: Arc::clone(&world.clock) as _,
         entropy: Arc::new(world::SimEntropy::new(9)),
     };
-    let deployer = Deployer::new(ports, "one");
+    Deployer::new(ports, "one")
+}
+
+/// Submits one deploy through a history that behaves like this, and says what the caller is told.
+fn submitted(history: MockStore) -> Result<u64, Refusal> {
+    let world = World::new(Duration::ZERO);
+    let deployer = deployer(&world, history);
     world.idle(async {
         let access = world.register("api", Policy::default()).await;
         let access = deployer.open(&Operator::trusted("alice"), access.app()).await.unwrap();
@@ -103,4 +108,32 @@ fn an_accept_that_cannot_be_looked_up_may_have_been_recorded_and_says_so() {
     let refusal = submitted(history).unwrap_err();
     assert_eq!(refusal, Refusal::StoreUnavailable { maybe_recorded: true });
     assert!(refusal.to_string().contains("same Idempotency-Key"));
+}
+
+#[test]
+fn a_cancel_whose_answer_was_lost_may_have_been_recorded_and_says_so() {
+    let world = World::new(Duration::ZERO);
+    let mut history = MockStore::new();
+    history.expect_page().returning(|_, _| Ok(vec![made(AdmissionId(1))]));
+    history.expect_record().times(1).returning(|_| away());
+    let deployer = deployer(&world, history);
+    let refusal = world.idle(async {
+        let access = world.register("api", Policy::default()).await;
+        deployer.cancel(&world.operator, access.app(), made(AdmissionId(1)).revision).await.unwrap_err()
+    });
+    assert_eq!(refusal, Refusal::StoreUnavailable { maybe_recorded: true });
+}
+
+#[test]
+fn a_registration_that_somebody_deployed_to_at_once_is_not_taken_back() {
+    let world = World::new(Duration::ZERO);
+    let mut history = MockStore::new();
+    history.expect_admit().times(1).returning(|_| Ok(Admitted::Stale));
+    let deployer = deployer(&world, history);
+    world.idle(async {
+        let wanted = registration("api", Policy::default());
+        let refusal = deployer.register(&world.operator, wanted, None).await.unwrap_err();
+        let Refusal::AppExists(id) = refusal else { panic!("{refusal:?}") };
+        assert!(deployer.open(&world.operator, &id).await.is_ok(), "what was accepted is still there");
+    });
 }

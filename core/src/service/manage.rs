@@ -1,6 +1,6 @@
 //! Registering apps, their webhooks, policy and holds, and ending deploys by hand.
 
-use super::{Authorized, Deployer, Operator, Outcome, refused};
+use super::{Authorized, Deployer, Operator, Outcome, refused, unwritten};
 use crate::{
     app::{App, AppId, AppUid, Namespace, Source, Workload},
     deploy::{AdmissionId, Deploy, Reason, Revision, State, Status, Trigger},
@@ -105,7 +105,7 @@ impl Deployer {
                 let app = self.find(&id).await?;
                 return self.registered(app, key.as_ref()).await;
             }
-            Err(error) => return Err(refused(&error)),
+            Err(error) => return Err(unwritten(&error)),
         };
         let admission = Admission {
             app: app.uid,
@@ -128,7 +128,9 @@ impl Deployer {
         let id = admission.id;
         let first = match self.ports.history.admit(admission).await {
             Ok(Admitted::New { deploy, .. }) => Some(deploy),
-            Ok(Admitted::Replay(_) | Admitted::KeyReused | Admitted::Stale | Admitted::Full) => None,
+            // Somebody deployed to it in the moment since: what was accepted stays, and the app with it.
+            Ok(Admitted::Stale) => return Err(Refusal::AppExists(app.id)),
+            Ok(Admitted::Replay(_) | Admitted::KeyReused | Admitted::Full) => None,
             Err(_) => self.ports.history.admitted(app.uid, id).await.ok().flatten(),
         };
         let Some(deploy) = first else {
@@ -185,7 +187,7 @@ impl Deployer {
                 Ok(app) => return Ok(app),
                 Err(Error::Conflict(_)) => {}
                 Err(Error::NotFound(_)) => return Err(Refusal::AppNotFound(id.clone())),
-                Err(error) => return Err(refused(&error)),
+                Err(error) => return Err(unwritten(&error)),
             }
         }
         Err(Refusal::Busy)
@@ -197,10 +199,10 @@ impl Deployer {
     /// [`Refusal::AppNotFound`]; [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn delete(&self, operator: &Operator, id: &AppId) -> Outcome<()> {
         let access = self.open(operator, id).await?;
-        self.ports.tokens.remove(access.uid).await.map_err(|error| refused(&error))?;
+        self.ports.tokens.remove(access.uid).await.map_err(|error| unwritten(&error))?;
         let message = format!("{} deleted the app.", operator.actor());
         self.end_all(&access, Reason::new(Reason::APP_DELETED), &message).await?;
-        self.ports.apps.remove(access.uid).await.map_err(|error| refused(&error))?;
+        self.ports.apps.remove(access.uid).await.map_err(|error| unwritten(&error))?;
         self.written(access.uid);
         tracing::info!(app = %id, uid = %access.uid, actor = %operator.actor(), "deleted");
         Ok(())
@@ -218,7 +220,7 @@ impl Deployer {
             match self.record_cancel(access, changes).await {
                 Ok(()) => return Ok(()),
                 Err(Error::Conflict(_)) => {}
-                Err(error) => return Err(refused(&error)),
+                Err(error) => return Err(unwritten(&error)),
             }
         }
         Err(Refusal::Busy)
@@ -251,7 +253,7 @@ impl Deployer {
                 Ok(()) => return self.entry(&access, revision).await,
                 Err(Error::Conflict(_)) => {}
                 Err(Error::NotFound(_)) => return Err(Refusal::AppNotFound(id.clone())),
-                Err(error) => return Err(refused(&error)),
+                Err(error) => return Err(unwritten(&error)),
             }
         }
         Err(Refusal::Busy)
@@ -265,7 +267,7 @@ impl Deployer {
         let access = self.open(operator, id).await?;
         match self.ports.tokens.put(access.uid, &self.new_token()).await {
             Err(Error::NotFound(_)) => Err(Refusal::AppNotFound(id.clone())),
-            other => other.map_err(|error| refused(&error)),
+            other => other.map_err(|error| unwritten(&error)),
         }
     }
 
@@ -284,7 +286,7 @@ impl Deployer {
     /// [`Refusal::AppNotFound`]; [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn disable_webhook(&self, operator: &Operator, id: &AppId) -> Outcome<()> {
         let access = self.open(operator, id).await?;
-        self.ports.tokens.remove(access.uid).await.map_err(|error| refused(&error))
+        self.ports.tokens.remove(access.uid).await.map_err(|error| unwritten(&error))
     }
 
     /// Who keeps stored tokens from being read.

@@ -85,6 +85,12 @@ impl Deployer {
     }
 }
 
+/// What a caller is told of a write's failure: one whose answer was lost may have happened.
+fn unwritten(error: &Error) -> Refusal {
+    let refusal = refused(error);
+    if error.is_unavailable() { Refusal::StoreUnavailable { maybe_recorded: true } } else { refusal }
+}
+
 /// What a caller is told of a port's failure; the log is told the rest.
 fn refused(error: &Error) -> Refusal {
     match error {
