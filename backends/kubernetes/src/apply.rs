@@ -31,7 +31,13 @@ pub(crate) async fn apply(cluster: &Cluster, order: &Order) -> Result<Applied> {
         tokio::time::sleep(PAUSE * attempt).await;
         if let Some(applied) = attempt_once(cluster, order).await? {
             if applied == Applied::Done && !order.adopted {
-                free_stuck_pods(cluster, order).await?;
+                match free_stuck_pods(cluster, order).await {
+                    // The order stands: to call it refused would be to say that nothing was changed.
+                    Err(error) if !error.is_unavailable() => {
+                        tracing::warn!(app = %order.app, error = %error.chain(), "pods that may block the rollout stay");
+                    }
+                    freed => freed?,
+                }
             }
             return Ok(applied);
         }

@@ -118,3 +118,17 @@ fn somebody_may_create_it_first() {
     assert!(matches!(applied.unwrap(), Applied::Refused { .. }));
     assert_eq!(asked, [GET, "POST deployments of shop-test", GET]);
 }
+
+#[test]
+fn an_order_that_stands_is_done_though_pods_must_not_be_listed() {
+    let order = samples::order_for(WorkloadKind::StatefulSet, 5);
+    let set = || samples::stateful_set(json!({"status": {"replicas": 3, "observedGeneration": 3}}));
+    let there = |object: Object| {
+        let Object::StatefulSet(object) = object else { panic!("no StatefulSet") };
+        (200, serde_json::to_value(object).unwrap())
+    };
+    let patched = || there(stamped(set(), &order));
+    let (applied, asked) = play([there(set()), patched(), patched(), status(403, "Forbidden")], &order);
+    assert_eq!(applied.unwrap(), Applied::Done);
+    assert_eq!(asked.last().unwrap(), "GET pods of shop-test");
+}
