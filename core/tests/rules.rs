@@ -10,7 +10,7 @@ use rollhook_core::{
     app::{AppUid, Policy},
     deploy::{Origin, Reason, Revision, State, Status, Trigger},
     ports::{History, HistoryExt, Record},
-    request::{DeployRequest, IdempotencyKey, KeyHeader, Refusal, RollbackRequest},
+    request::{DeployRequest, IdempotencyKey, KeyHeader, PolicyChange, Refusal, RollbackRequest},
     token::Credentials,
 };
 use rollhook_memory::Script;
@@ -685,6 +685,33 @@ fn registering_again_with_the_same_key_answers_what_it_made() {
         assert_eq!(register(key("one", 2)).await, Err(Refusal::KeyReused));
         assert!(matches!(register(key("two", 1)).await, Err(Refusal::AppExists(_))));
         assert!(matches!(register(None).await, Err(Refusal::AppExists(_))));
+    });
+}
+
+#[test]
+fn what_can_never_work_is_not_registered() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let field = |refused: Refusal| {
+            let Refusal::InvalidField(field, _) = refused else { panic!("{refused:?}") };
+            field
+        };
+        for (settle, deadline) in [(10, 10), (20, 10), (0, 0)] {
+            let (settle, rollout_deadline) = (Duration::from_secs(settle), Duration::from_secs(deadline));
+            let wanted = registration("api", Policy { settle, rollout_deadline, ..Policy::default() });
+            let refused = world.deployer.register(&world.operator, wanted, None).await.unwrap_err();
+            assert_eq!(field(refused), "policy.rollout_deadline");
+        }
+        for name in ["", "../x", "a/scale", "API", "a..b", "-a", "a?b=c", &"a".repeat(254)] {
+            let wanted = registration("api", Policy::default());
+            let wanted = rollhook_core::request::Registration { workload: Some(name.to_owned()), ..wanted };
+            let refused = world.deployer.register(&world.operator, wanted, None).await.unwrap_err();
+            assert_eq!(field(refused), "workload.name", "{name}");
+        }
+        let access = world.app("api", Policy::default()).await;
+        let change = PolicyChange { settle: Some(Duration::from_secs(3600)), ..PolicyChange::default() };
+        let refused = world.deployer.change_policy(&world.operator, access.app(), change).await.unwrap_err();
+        assert_eq!(field(refused), "policy.rollout_deadline");
     });
 }
 

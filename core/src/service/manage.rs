@@ -2,7 +2,7 @@
 
 use super::{Authorized, Deployer, Operator, Outcome, refused, unwritten};
 use crate::{
-    app::{App, AppId, AppUid, Namespace, Source, Workload},
+    app::{App, AppId, AppUid, Namespace, Policy, Source, Workload},
     deploy::{AdmissionId, Deploy, Reason, Revision, State, Status, Trigger},
     error::Error,
     image::ImageRef,
@@ -48,7 +48,12 @@ impl Deployer {
         if let Some(app) = self.ports.apps.find(&id).await.map_err(|error| refused(&error))? {
             return self.registered(app, key.as_ref()).await;
         }
+        let wanted = Registration { policy: sound(wanted.policy)?, ..wanted };
         let name = wanted.workload.clone().unwrap_or_else(|| wanted.name.to_string());
+        if !is_object_name(&name) {
+            let rule = "must be a name that Kubernetes takes: lower-case letters, digits, hyphens and dots.".to_owned();
+            return Err(Refusal::InvalidField("workload.name", rule));
+        }
         let found = self.ports.rollouts.inspect(&id, wanted.kind, &name).await.map_err(|error| {
             tracing::warn!(app = %id, error = %error.chain(), "the workload could not be looked at");
             match error {
@@ -167,9 +172,10 @@ impl Deployer {
     /// Changes an app's policy.
     ///
     /// # Errors
-    /// [`Refusal::AppNotFound`], [`Refusal::Busy`]; [`Refusal::StoreUnavailable`] while the store is away.
+    /// [`Refusal::InvalidField`], [`Refusal::AppNotFound`], [`Refusal::Busy`]; [`Refusal::StoreUnavailable`] while the
+    /// store is away.
     pub async fn change_policy(&self, _operator: &Operator, id: &AppId, change: PolicyChange) -> Outcome<App> {
-        self.update(id, |app| App { policy: change.clone().apply(app.policy.clone()), ..app }).await
+        self.update(id, |app| Ok(App { policy: sound(change.clone().apply(app.policy.clone()))?, ..app })).await
     }
 
     /// Lifts all holds of an app.
@@ -177,13 +183,13 @@ impl Deployer {
     /// # Errors
     /// [`Refusal::AppNotFound`], [`Refusal::Busy`]; [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn release_hold(&self, _operator: &Operator, id: &AppId) -> Outcome<App> {
-        self.update(id, |app| App { holds: Vec::new(), ..app }).await
+        self.update(id, |app| Ok(App { holds: Vec::new(), ..app })).await
     }
 
-    async fn update(&self, id: &AppId, change: impl Fn(App) -> App + Send + Sync) -> Outcome<App> {
+    async fn update(&self, id: &AppId, change: impl Fn(App) -> Outcome<App> + Send + Sync) -> Outcome<App> {
         for _ in 0..ATTEMPTS {
             let app = self.find(id).await?;
-            match self.ports.apps.update(change(app)).await {
+            match self.ports.apps.update(change(app)?).await {
                 Ok(app) => return Ok(app),
                 Err(Error::Conflict(_)) => {}
                 Err(Error::NotFound(_)) => return Err(Refusal::AppNotFound(id.clone())),
@@ -293,6 +299,23 @@ impl Deployer {
     pub fn sealing(&self) -> crate::ports::Sealing {
         self.ports.tokens.sealing()
     }
+}
+
+/// The policy, where a rollout can succeed under it.
+fn sound(policy: Policy) -> Outcome<Policy> {
+    if policy.settle < policy.rollout_deadline {
+        return Ok(policy);
+    }
+    let rule = "must be longer than the time to settle: no rollout would be over before it.".to_owned();
+    Err(Refusal::InvalidField("policy.rollout_deadline", rule))
+}
+
+/// A DNS-1123 subdomain, as Kubernetes wants its objects to be named.
+fn is_object_name(name: &str) -> bool {
+    let sound = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
+    let part =
+        |part: &str| !part.is_empty() && !part.starts_with('-') && !part.ends_with('-') && part.bytes().all(sound);
+    name.len() <= 253 && name.split('.').all(part)
 }
 
 /// Which workload is adopted, and what it runs.
