@@ -7,10 +7,11 @@ mod world;
 use std::time::Duration;
 
 use rollhook_core::{
-    app::{AppUid, Policy},
-    deploy::{Origin, Reason, Revision, State, Status, Trigger},
-    ports::{History, HistoryExt, Record},
-    request::{DeployRequest, IdempotencyKey, KeyHeader, PolicyChange, Refusal, RollbackRequest},
+    app::{AppUid, OnFailure, Policy},
+    decide::target::rollback,
+    deploy::{Actor, AdmissionId, Deploy, Origin, Reason, Revision, State, Status, Trigger},
+    ports::{Admission, History, HistoryExt, Record},
+    request::{Cause, DeployRequest, IdempotencyKey, KeyHeader, PolicyChange, Refusal, RollbackRequest},
     token::Credentials,
 };
 use rollhook_memory::Script;
@@ -22,7 +23,7 @@ fn api(tag: &str) -> String {
     format!("registry.example.com/api:{tag}")
 }
 
-fn reason(deploy: &rollhook_core::deploy::Deploy) -> (String, String) {
+fn reason(deploy: &Deploy) -> (String, String) {
     match &deploy.state {
         State::Failed { reason, message, .. } | State::Cancelled { reason, message } => {
             (reason.to_string(), message.clone())
@@ -161,6 +162,38 @@ fn a_restore_that_fails_is_not_restored_again() {
         world.sleep(3600).await;
         assert_eq!(world.history(&access).await.len(), 3);
     });
+}
+
+#[test]
+fn a_restore_that_gave_way_to_a_deploy_that_never_ran_is_made_again() {
+    let world = World::new(SECOND);
+    world.cluster.script("crash", Script::crashes());
+    let write = async |changes: Vec<Deploy>, app| {
+        world.store.record(Record { app, claim: None, changes, lift: Vec::new(), rest: false }).await.unwrap();
+    };
+    let access = world.run(async {
+        let access = world.app("api", leave()).await;
+        assert_eq!(world.deployed(&access, &api("crash")).await.status(), Status::Failed);
+        let change = PolicyChange { on_failure: Some(OnFailure::Restore), ..PolicyChange::default() };
+        world.deployer.change_policy(&world.operator, access.app(), change).await.unwrap();
+        access
+    });
+    world.idle(async {
+        // As a slow engine leaves it: the restore has not begun when a deploy comes, and somebody cancels that one.
+        let view = world.view(&access).await;
+        let cause = Cause { trigger: Trigger::Rollback, actor: Actor::auto() };
+        let draft = rollback(&view.current.unwrap(), &cause).unwrap();
+        let (app, id, guard) = (access.uid(), AdmissionId(9), view.app.guard);
+        let admission = Admission { app, id, key: None, draft, guard, after: None, supersede: false, hold: None };
+        world.store.admit(admission).await.unwrap();
+        let next = world.deploy(&access, &api("v4")).await.unwrap().deploy;
+        let gave_way = State::Superseded { by: next.revision, rollback: false };
+        write(vec![world.entry(&access, 3).await.moved(gave_way)], access.uid()).await;
+        world.deployer.cancel(&world.operator, access.app(), next.revision).await.unwrap();
+    });
+    let history = world.run(world.quiet(&access));
+    assert_eq!(statuses(&history[2..]), [(3, Status::Superseded), (4, Status::Cancelled), (5, Status::Succeeded)]);
+    assert!(history[4].is_restore());
 }
 
 #[test]

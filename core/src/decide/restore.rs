@@ -20,7 +20,7 @@ pub enum Owed {
 /// Decides on an app as it stands.
 ///
 /// A restore is owed once the newest deploy that touched the cluster ended failed or cancelled, unless a higher one is
-/// ready to roll out, or a restore was already made for it, or it was one itself. What the app's deletion has ended is
+/// ready to roll out, or the newest of all is a restore that was already made for it, or it was one itself. What the app's deletion has ended is
 /// left as it is.
 pub fn owed(view: &View) -> Owed {
     let Some(top) = &view.on_cluster else { return Owed::Nothing };
@@ -37,7 +37,8 @@ pub fn owed(view: &View) -> Owed {
         .unfinished
         .iter()
         .any(|deploy| deploy.revision > top.revision && deploy.status() != Status::Building && deploy.image.is_some());
-    let tried = top.is_restore() || view.last_restore.is_some_and(|restore| restore > top.revision);
+    // A restore that somebody's deploy took the place of was none, where that one never got to the cluster either.
+    let tried = top.is_restore() || view.last_restore.is_some_and(|restore| Some(restore) == view.last);
     if view.app.policy.on_failure == OnFailure::Leave || !ended_badly || higher_is_ready || tried {
         return Owed::Nothing;
     }
