@@ -104,9 +104,13 @@ impl Kubectl {
         self.pods(name).iter().filter(ready).map(image).collect()
     }
 
-    /// Opens the gate of all pods that there are of a workload.
+    /// Opens the gate of the pods of a workload that have one. Old pods are left alone: once a gate is open, they go.
     pub fn open_gate(&self, name: &str) {
-        self.run(&["annotate", "pods", "--selector", &format!("app={name}"), "rollhook.test/open=true", "--overwrite"]);
+        let gated = |pod: &&Value| pod["spec"]["containers"][0]["image"].as_str().unwrap().contains("gate");
+        for pod in self.pods(name).iter().filter(gated) {
+            let pod = pod["metadata"]["name"].as_str().unwrap();
+            self.run(&["annotate", "pod", pod, "rollhook.test/open=true", "--overwrite"]);
+        }
     }
 
     /// Begins to note a field of a workload, at each change of the object.
