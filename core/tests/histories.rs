@@ -132,7 +132,8 @@ impl Run {
         assert!(self.world.effects().is_sorted(), "the cluster went backwards: {:?}", self.world.effects());
         for restore in history.iter().filter(|d| d.is_restore()) {
             let before = history.iter().rev().find(|d| d.revision < restore.revision && d.touched).unwrap();
-            assert!(matches!(before.status(), Status::Failed | Status::Cancelled), "{restore:?} was not owed");
+            let bad = matches!(before.status(), Status::Failed | Status::Cancelled | Status::Superseded);
+            assert!(bad, "{restore:?} was not owed");
             assert!(!before.is_restore(), "a restore was restored");
         }
     }

@@ -150,6 +150,23 @@ fn a_failed_rollout_is_put_right_once() {
 }
 
 #[test]
+fn what_was_superseded_by_one_that_never_got_to_the_cluster_is_put_right() {
+    let world = World::new(SECOND);
+    world.cluster.script("hang", Script::hangs());
+    world.run(async {
+        let access = world.app("api", Policy::default()).await;
+        let hung = world.deploy(&access, &api("hang")).await.unwrap().deploy.revision;
+        world.sleep(2).await;
+        let back = world.rollback(&access).await.unwrap().deploy.revision;
+        world.deployer.cancel(&world.operator, access.app(), back).await.unwrap();
+        let history = world.quiet(&access).await;
+        assert!(matches!(history[1].state, State::Superseded { .. }), "revision {hung}");
+        assert_eq!(history.last().unwrap().status(), Status::Succeeded);
+        assert!(history.last().unwrap().is_restore());
+    });
+}
+
+#[test]
 fn a_restore_that_fails_is_not_restored_again() {
     let world = World::new(SECOND);
     world.run(async {

@@ -67,7 +67,8 @@ fn of_status(status: Box<Status>) -> Error {
     let code = status.code;
     let cause = Some(KubeError::Api(status).into());
     match code {
-        401 => Error::Denied { what: "the API server does not accept our credentials".to_owned(), cause },
+        // Credentials are rotated while we run; a rollout is not lost for that.
+        401 => Error::Unavailable { what: "the API server does not accept our credentials".to_owned(), cause },
         403 => Error::Denied { what, cause },
         404 => Error::NotFound("what was named in the cluster"),
         409 => Error::Conflict("the object in the cluster has changed in the meantime"),
@@ -102,7 +103,7 @@ mod tests {
             false,
         ),
         (
-            "Denied",
+            "Unavailable",
             r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}"#,
             false,
         ),

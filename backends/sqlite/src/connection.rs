@@ -37,7 +37,7 @@ impl Link {
 
     /// To read with.
     pub(crate) fn reader(path: &Path) -> Self {
-        Self { options: options(path).pragma("cache_size", "-2048").pragma("query_only", "ON"), open: None }
+        Self { options: options(path).pragma("cache_size", "-1024").pragma("query_only", "ON"), open: None }
     }
 
     /// The connection, opened if it is not.

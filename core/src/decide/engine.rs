@@ -25,6 +25,9 @@ pub struct State {
     pending: Vec<Deploy>,
     /// Whether the store knows that nothing is left to do.
     rested: bool,
+    /// The rollout that this driver has begun itself, while every call for it was answered: only of that one is it sure
+    /// whether a refusal left the cluster untouched.
+    begun: Option<Revision>,
 }
 
 /// A call to the cluster that came to nothing.
@@ -88,7 +91,7 @@ impl State {
     ///
     /// `named`: whether the store named the app as one with work, so that it must be told where there is none.
     pub fn new(view: View, named: bool) -> Self {
-        Self { view, watch: None, failing: None, pending: Vec::new(), rested: !named }
+        Self { view, watch: None, failing: None, pending: Vec::new(), rested: !named, begun: None }
     }
 
     /// The app as the driver knows it.
@@ -118,6 +121,8 @@ fn absorb(state: &mut State, event: Event, now: Timestamp) -> Option<Effect> {
             None
         }
         Event::Recorded => {
+            let begun = state.pending.iter().find(|change| change.step == 1 && change.status() == Status::RollingOut);
+            state.begun = begun.map(|deploy| deploy.revision).or(state.begun);
             let taken_back = state.pending.iter().any(|change| change.is_terminal() && !change.touched);
             apply_changes(&mut state.view, std::mem::take(&mut state.pending));
             forget_ended(state);
@@ -197,7 +202,8 @@ fn applied_to(state: &mut State, applied: Applied, now: Timestamp) -> Option<Eff
         Applied::Newer(newer) => Some(record(state, vec![superseded(&state.view, &deploy, newer)], Vec::new())),
         Applied::Refused { reason, message } => {
             let failing = Failing { reason, message, trouble: None };
-            Some(fail(state, deploy, failing, None, false))
+            let touched = state.begun != Some(deploy.revision);
+            Some(fail(state, deploy, failing, None, touched))
         }
     }
 }
@@ -206,10 +212,13 @@ fn call_failed(state: &mut State, failed: CallFailed, now: Timestamp) -> Option<
     let deploy = rolling(&state.view)?;
     let Stored::RollingOut { since, outage } = deploy.state else { return None };
     let watch = state.watch.get_or_insert_with(|| Watch::new(deploy.revision, now));
+    if failed == CallFailed::Away {
+        state.begun = None;
+    }
     match failed {
         CallFailed::Refused(message) => {
             let failing = Failing { reason: Reason::new(Reason::REFUSED), message, trouble: None };
-            let touched = watch.applied;
+            let touched = watch.applied || state.begun != Some(deploy.revision);
             Some(fail(state, deploy, failing, None, touched))
         }
         CallFailed::Away if outage.since.is_none() => {
@@ -364,7 +373,8 @@ fn fail(state: &State, deploy: Deploy, failing: Failing, evidence: Option<Eviden
     apply_changes(&mut after, vec![ended(String::new())]);
     let message = match restore::owed(&after) {
         Owed::NothingToRestore if touched => {
-            format!("{} There is no earlier version that succeeded: nothing to restore.", failing.message)
+            let stop = if failing.message.ends_with('.') { "" } else { "." };
+            format!("{}{stop} There is no earlier version that succeeded: nothing to restore.", failing.message)
         }
         Owed::NothingToRestore | Owed::Restore(_) | Owed::Nothing => failing.message.clone(),
     };

@@ -19,19 +19,16 @@ pub enum Owed {
 
 /// Decides on an app as it stands.
 ///
-/// A restore is owed once the newest deploy that touched the cluster ended failed or cancelled, unless a higher one is
-/// ready to roll out, or the newest of all is a restore that was already made for it, or it was one itself. What the app's deletion has ended is
-/// left as it is.
+/// A restore is owed once the newest deploy that touched the cluster ended otherwise than well, unless a higher one is
+/// ready to roll out, or the newest of all is a restore that was already made for it, or it was one itself. What the
+/// app's deletion has ended is left as it is.
 pub fn owed(view: &View) -> Owed {
     let Some(top) = &view.on_cluster else { return Owed::Nothing };
     let ended_badly = match &top.state {
-        State::Failed { .. } => true,
+        // Whoever took its place and never got to the cluster left it there.
+        State::Failed { .. } | State::Superseded { .. } => true,
         State::Cancelled { reason, .. } => reason.as_str() != Reason::APP_DELETED,
-        State::Queued
-        | State::Building { .. }
-        | State::RollingOut { .. }
-        | State::Succeeded { .. }
-        | State::Superseded { .. } => false,
+        State::Queued | State::Building { .. } | State::RollingOut { .. } | State::Succeeded { .. } => false,
     };
     let higher_is_ready = view
         .unfinished

@@ -210,6 +210,7 @@ fn invalid(name: &'static str, rule: &str) -> Refusal {
 
 /// A change of an app, as a JSON merge patch (RFC 7396) of what `GET` shows: the body of `PATCH /api/v1/apps/{ns}/{app}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct AppPatch {
     /// Its policy, the only part that can be changed.
     pub policy: PolicyPatch,

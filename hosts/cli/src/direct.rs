@@ -39,6 +39,7 @@ pub(crate) struct Direct {
     operator: Operator,
     base_url: String,
     simulated: bool,
+    driver_named: bool,
     engine: Mutex<Option<Engine>>,
 }
 
@@ -80,15 +81,26 @@ impl Direct {
             operator: Operator::trusted(&user()),
             base_url: connection.base_url.clone(),
             simulated,
+            driver_named: connection.driver.is_some(),
             engine: Mutex::new(None),
         })
     }
 
     /// Drives deploys from now on.
-    async fn start(&self) {
+    ///
+    /// # Errors
+    /// [`Failure::Usage`] where no driver was named: one that deploys nowhere would tell a store whose apps run on a real
+    /// cluster that they run what they do not.
+    async fn start(&self) -> Result<(), Failure> {
+        if !self.driver_named {
+            return Err(Failure::Usage(
+                "--driver: say what rolls out: kubernetes, or simulated to try things out (or name a --server)."
+                    .to_owned(),
+            ));
+        }
         let mut engine = self.engine.lock().await;
         if engine.is_some() {
-            return;
+            return Ok(());
         }
         if self.simulated {
             message("note: the driver is simulated, it deploys nowhere (see --driver)");
@@ -104,6 +116,7 @@ impl Direct {
                 .await;
         });
         *engine = Some(Engine { stop, task });
+        Ok(())
     }
 
     async fn access(&self, id: &AppId) -> Result<Authorized, Failure> {
@@ -119,7 +132,7 @@ impl Direct {
 #[async_trait]
 impl Backend for Direct {
     async fn create(&self, app: CreateApp) -> Result<Registered, Failure> {
-        self.start().await;
+        self.start().await?;
         let registered = self.deployer.register(&self.operator, app.parse()?, None).await?;
         let id = &registered.app.id;
         Ok(Registered {
@@ -193,25 +206,25 @@ impl Backend for Direct {
     }
 
     async fn deploy(&self, id: &AppId, post: DeployPost) -> Result<DeployAnswer, Failure> {
-        self.start().await;
+        self.start().await?;
         let accepted = self.deployer.submit(&self.access(id).await?, post.parse(None)?).await?;
         Ok(DeployAnswer::accepted(id, &accepted))
     }
 
     async fn cancel(&self, id: &AppId, revision: Revision) -> Result<Deploy, Failure> {
-        self.start().await;
+        self.start().await?;
         let entry = self.deployer.cancel(&self.operator, id, revision).await?;
         self.shown(id, &entry).await
     }
 
     async fn rollback(&self, id: &AppId, rollback: Rollback) -> Result<RollbackAnswer, Failure> {
-        self.start().await;
+        self.start().await?;
         let accepted = self.deployer.rollback(&self.operator, id, rollback.parse(None)).await?;
         Ok(RollbackAnswer::of(id, &accepted))
     }
 
     async fn promote(&self, id: &AppId, promote: Promote) -> Result<DeployAnswer, Failure> {
-        self.start().await;
+        self.start().await?;
         let accepted = self.deployer.promote(&self.operator, id, &promote.parse(id)?, None).await?;
         Ok(DeployAnswer::accepted(id, &accepted))
     }

@@ -161,6 +161,26 @@ fn wrong_words_exit_with_2_and_name_the_flag() {
 }
 
 #[test]
+fn nothing_is_deployed_where_no_driver_was_named() {
+    let home = Home::fast().with_history();
+    for words in [
+        "app deploy api --image r.example.com/api:four",
+        "app rollback api --yes",
+        "app create web --image r.example.com/w:1",
+    ] {
+        let refused = home.command(words).env_remove("ROLLHOOK_DRIVER").output().unwrap();
+        assert_eq!(refused.status.code(), Some(2), "{words}");
+        assert!(String::from_utf8(refused.stderr).unwrap().contains("--driver"), "{words}");
+    }
+    let read = home.command("app history api").env_remove("ROLLHOOK_DRIVER").output().unwrap();
+    assert_eq!(
+        String::from_utf8(read.stdout).unwrap().lines().count(),
+        4,
+        "reading needs none, and nothing was recorded"
+    );
+}
+
+#[test]
 fn a_store_that_cannot_be_opened_exits_with_5() {
     let home = Home::new();
     std::fs::write(home.path().join("not.db"), "this is no database, but a text of some length").unwrap();

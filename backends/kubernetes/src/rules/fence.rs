@@ -5,10 +5,7 @@ use rollhook_core::{
     ports::{Order, Stamp},
 };
 
-use super::{
-    object::{Mark, Object, STAMP},
-    owner,
-};
+use super::object::{Mark, Object, STAMP};
 
 /// What is to be done with a workload that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,11 +76,8 @@ fn by_stamp(object: &Object, order: &Order, carried: Option<Stamp>) -> Option<Ve
         return None;
     }
     // Stamp and image are written in one patch, so an image that differs now was changed since. To patch it once more
-    // would be to fight whoever did that, and only after a restart of ours.
-    Some(match owner::changed_by_another(object, order) {
-        None => Verdict::Settled,
-        Some(message) => Verdict::refused(Reason::REVERTED, message),
-    })
+    // would be to fight whoever did that; the next observation says who it was.
+    Some(Verdict::Settled)
 }
 
 /// What about the workload itself keeps it from being rolled out.

@@ -23,7 +23,7 @@ use script::Scripts;
 use workload::Running;
 
 /// How many effects and refusals are remembered; the oldest go first.
-const REMEMBERED: usize = 100_000;
+const REMEMBERED: usize = 10_000;
 /// How many pods a workload has that was seeded.
 const SEEDED_PODS: u32 = 2;
 /// For how long a workload had been running when it was seeded.

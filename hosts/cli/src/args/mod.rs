@@ -69,7 +69,7 @@ pub(crate) struct Connection {
     )]
     pub(crate) store: Option<String>,
 
-    /// Without a server: what rolls out: kubernetes, simulated or simulated:DELAY; default: simulated, which deploys nowhere
+    /// Without a server: what rolls out: kubernetes, or to try things out simulated or simulated:DELAY, which deploy nowhere
     #[arg(
         long,
         global = true,
