@@ -56,7 +56,7 @@ pub struct Order {
 /// How an order ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Applied {
-    /// The workload carries the order's stamp and image.
+    /// The workload was brought to the order, now or before; what another made of it since, an observation says.
     Done,
     /// It carries a newer revision of the same app; nothing was changed.
     Newer(Revision),

@@ -60,7 +60,7 @@ async fn app(connection: &Connection, output: Output, command: AppCommand) -> Re
 /// What goes wrong underneath is told by the log alone; a command that is its own host has no other place for it.
 fn log_warnings() {
     use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn"));
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn,kube_client=off"));
     let layer = fmt::layer().with_writer(std::io::stderr).with_ansi(false).without_time().with_target(false);
     // Saying that a line could not be written, to the same stderr, would panic: a reader that went away must not end
     // the deploy that is driven here.

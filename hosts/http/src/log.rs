@@ -8,7 +8,8 @@ use crate::args::LogFormat;
 
 /// Starts logging; `RUST_LOG` chooses the lines.
 pub(crate) fn init(format: LogFormat) -> Result<(), Box<dyn Error + Send + Sync>> {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    // The cluster's client names no call in what it reports of an outage; our own lines do.
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,kube_client=off"));
     // A line that cannot be written is lost. Saying so, to the same stderr, would panic: a full disk must not end calls.
     let lines =
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).log_internal_errors(false);
