@@ -97,7 +97,9 @@ pub(crate) async fn perform(connection: &mut SqliteConnection, claim: &Claim, pl
     if plan.ttl == 0 {
         // A late farewell of an earlier incarnation must not end the present one.
         let farewell = sqlx::query("DELETE FROM replicas WHERE name = ?1 AND incarnation = ?2");
-        farewell.bind(&claim.replica.name).bind(incarnation).execute(connection).await?;
+        farewell.bind(&claim.replica.name).bind(incarnation).execute(&mut *connection).await?;
+        // Apps at rest are given up as well, though the same process should come back.
+        sqlx::query("UPDATE heads SET owner = NULL WHERE owner = ?1").bind(incarnation).execute(connection).await?;
         return Ok(());
     }
     if !plan.alive {
