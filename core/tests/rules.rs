@@ -405,6 +405,22 @@ fn rollback_sticks_where_the_policy_says_all_and_ci_decides_by_default() {
 }
 
 #[test]
+fn what_runs_after_a_rollback_that_failed_is_not_held() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app("api", hold_all()).await;
+        world.deployed(&access, &api("v2")).await;
+        world.cluster.script("api:v1", Script::crashes());
+        assert_eq!(world.rolled_back(&access).await.status(), Status::Failed);
+        let history = world.quiet(&access).await;
+        assert_eq!(tag(history.last().unwrap()), "v2");
+        assert!(world.view(&access).await.app.holds.is_empty());
+        let ci = world.webhook(access.app()).await;
+        assert!(world.deployer.submit(&ci, request(&api("v2"))).await.is_ok());
+    });
+}
+
+#[test]
 fn the_same_image_is_the_same_bits() {
     let world = World::new(SECOND);
     world.run(async {

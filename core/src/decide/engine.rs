@@ -347,9 +347,10 @@ fn drive(state: &mut State, deploy: Deploy, now: Timestamp) -> Effect {
 
 fn succeed(state: &State, deploy: &Deploy, digest: Option<Digest>, note: Option<String>) -> Effect {
     let done = Deploy { digest, ..deploy.moved(Stored::Succeeded { note }) };
-    let by_person = match deploy.trigger {
-        Trigger::Manual | Trigger::Promotion => true,
-        Trigger::Rollback => !deploy.actor.is_auto(),
+    let lifts = match deploy.trigger {
+        // A restore as well: after a rollback that failed it brings back what that one went away from, and what runs is
+        // not held.
+        Trigger::Manual | Trigger::Promotion | Trigger::Rollback => true,
         Trigger::Webhook | Trigger::Git => false,
     };
     let image = done.pinned_image();
@@ -358,7 +359,7 @@ fn succeed(state: &State, deploy: &Deploy, digest: Option<Digest>, note: Option<
         .app
         .holds
         .iter()
-        .filter(|hold| by_person && hold.covers(image.as_ref(), deploy.commit.as_ref()))
+        .filter(|hold| lifts && hold.covers(image.as_ref(), deploy.commit.as_ref()))
         .map(|hold| hold.by)
         .collect();
     record(state, vec![done], lift)

@@ -44,15 +44,20 @@ fn script(posted: &Posted, before: &str, key: &str) -> String {
 key="{key}"
 body="{body}"
 end=$(($(date +%s) + ${{DEPLOY_TIMEOUT:-{TIMEOUT}}}))
+lost=0
 while :; do
+  code=0
   answer="$(printf 'X-Service-Token: %s\n' "$SERVICE_WEBHOOK_TOKEN" |
     curl --fail-with-body -sS --retry 5 --retry-connrefused --connect-timeout 10 --max-time 90 \
       -H @- -H 'Content-Type: application/json' -H 'Prefer: wait=50' -H "Idempotency-Key: $key" \
-      -d "$body" -w ' %{{http_code}}' "$SERVICE_WEBHOOK_URL")" || answer="$answer failed"
+      -d "$body" -w ' %{{http_code}}' "$SERVICE_WEBHOOK_URL")" || code=$?
   printf '%s\n' "${{answer% *}}"
-  case "${{answer##* }}" in
-    200) break ;;
-    202) ;;
+  case "$code ${{answer##* }}" in
+    "0 200") break ;;
+    "0 202") lost=0 ;;
+    *" 000" | *" 200" | *" 202") # no answer, or not the whole of it
+      lost=$((lost + 1))
+      if [ "$lost" -ge 3 ]; then echo "No answer; the deploy may have been accepted." >&2; exit 1; fi ;;
     *) echo "The deploy did not succeed." >&2; exit 1 ;;
   esac
   if [ "$(date +%s)" -ge "$end" ]; then

@@ -61,6 +61,7 @@ fn server(statuses: &'static [u16]) -> (String, Seen) {
     (url, seen)
 }
 
+/// Status 0 reads the call and closes without a word, as a server that is killed does.
 fn answer(mut stream: TcpStream, status: u16) -> (String, String) {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let mut head = String::new();
@@ -72,6 +73,9 @@ fn answer(mut stream: TcpStream, status: u16) -> (String, String) {
         .find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length:").map(|rest| rest.trim().to_owned()));
     let mut body = vec![0; length.unwrap().parse().unwrap()];
     reader.read_exact(&mut body).unwrap();
+    if status == 0 {
+        return (head, String::from_utf8(body).unwrap());
+    }
     let text = format!(r#"{{"status": {status}, "detail": "as told"}}"#);
     let extra = if status == 302 { "Location: /elsewhere\r\n" } else { "" };
     let head_out = format!("HTTP/1.1 {status} X\r\n{extra}Content-Length: {}\r\nConnection: close\r\n\r\n", text.len());
@@ -188,6 +192,14 @@ fn a_broken_server_is_red() {
 #[test]
 fn a_server_that_recovers_is_green() {
     assert_eq!(exit_code(&[503, 200], "60").0, 0);
+}
+
+#[test]
+fn a_call_that_was_cut_off_is_repeated_and_not_for_ever() {
+    assert_eq!(exit_code(&[202, 0, 200], "60").0, 0);
+    let (code, _, said, calls) = exit_code(&[0], "60");
+    assert_eq!(code, 1, "{said}");
+    assert!(calls >= 3 && said.contains("may have been accepted"), "{calls}: {said}");
 }
 
 #[test]
