@@ -1,6 +1,6 @@
 //! Registering apps, their webhooks, policy and holds, and ending deploys by hand.
 
-use super::{Authorized, Deployer, Operator, Outcome, refused, unwritten};
+use super::{ATTEMPTS, Authorized, Deployer, Operator, Outcome, refused, unwritten};
 use crate::{
     app::{App, AppId, AppUid, Namespace, Policy, Source, Workload},
     deploy::{AdmissionId, Deploy, Reason, Revision, State, Status, Trigger},
@@ -20,9 +20,6 @@ pub struct Registered {
     /// Whether the workload existed.
     pub adopted: bool,
 }
-
-/// How often a change is made anew when somebody else wrote in between.
-const ATTEMPTS: u32 = 20;
 
 impl Deployer {
     /// Registers an app. A workload that exists is adopted: nothing is patched, and revision 1 is what runs. Repeating

@@ -24,6 +24,9 @@ use crate::{
     request::Refusal,
 };
 
+/// How often a decision is made anew when somebody else wrote in between.
+const ATTEMPTS: u32 = 20;
+
 /// What a call to the service ends with.
 pub type Outcome<T> = Result<T, Refusal>;
 

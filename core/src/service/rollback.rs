@@ -1,6 +1,6 @@
 //! Back to a version that was good, as a new revision on the same road.
 
-use super::{Accepted, Authorized, Deployer, Operator, Outcome, refused, submit::Decision};
+use super::{ATTEMPTS, Accepted, Authorized, Deployer, Operator, Outcome, refused, submit::Decision};
 use crate::{
     app::AppId,
     decide::target::{self, Target},
@@ -9,8 +9,6 @@ use crate::{
     request::{Refusal, RollbackRequest},
 };
 
-/// How often the decision is made anew when somebody else wrote in between.
-const ATTEMPTS: u32 = 20;
 /// Entries per page while the good version before is looked for.
 const SEARCH_PAGE: usize = 50;
 

@@ -1,6 +1,6 @@
 //! The one write path: every deploy, whoever asks for it, is admitted here.
 
-use super::{Authorized, Deployer, Operator, Outcome, refused};
+use super::{ATTEMPTS, Authorized, Deployer, Operator, Outcome, refused};
 use crate::{
     app::{App, AppId, Hold},
     decide::admission,
@@ -22,9 +22,6 @@ pub struct Accepted {
     /// The fields of the request that have no part in it.
     pub ignored: Vec<&'static str>,
 }
-
-/// How often a decision is made anew when somebody else wrote in between.
-const ATTEMPTS: u32 = 20;
 
 /// What is decided on an app as it was read, beside the draft.
 pub(super) struct Decision {

@@ -45,13 +45,6 @@ pub enum Error {
 impl Error {
     /// The failure with all that led to it, in one line.
     pub fn chain(&self) -> String {
-        let mut text = self.to_string();
-        let mut source = std::error::Error::source(self);
-        while let Some(cause) = source {
-            text.push_str(": ");
-            text.push_str(&cause.to_string());
-            source = cause.source();
-        }
-        text
+        rollhook_core::error::chain(self)
     }
 }
