@@ -31,6 +31,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         tokens: store.clone(),
         history: store,
         rollouts: cluster,
+        builder: None,
         clock,
         entropy: Arc::new(OsEntropy),
     };

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     deploy::{Commit, Revision},
     image::{Digest, ImageRef, Repositories},
+    source::GitSource,
     time::{Timestamp, millis},
 };
 
@@ -205,21 +206,6 @@ pub enum Source {
     Git(GitSource),
 }
 
-/// What a git app is built from.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GitSource {
-    /// The repository's URL, without credentials.
-    pub url: String,
-    /// The branch whose pushes count.
-    pub branch: String,
-    /// The Dockerfile's path within the context.
-    pub dockerfile: String,
-    /// The build context's path within the repository.
-    pub context: String,
-    /// The repository that built images are pushed to.
-    pub image_repository: String,
-}
-
 /// The kinds of workload that can be rolled out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum WorkloadKind {
@@ -372,7 +358,11 @@ impl Hold {
             (Some(held), Some(image)) => held.same_bits(self.digest.as_ref(), image, None),
             (None, _) | (_, None) => false,
         };
-        let same_commit = image.is_none() && self.commit.is_some() && self.commit.as_ref() == commit;
+        let same_commit = image.is_none()
+            && match (&self.commit, commit) {
+                (Some(held), Some(commit)) => held.may_be(commit),
+                (None, _) | (_, None) => false,
+            };
         same_image || same_commit
     }
 }

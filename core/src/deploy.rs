@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     app::{AppId, InvalidName},
     image::{Digest, ImageRef},
+    source::Fingerprint,
     time::{Timestamp, millis},
 };
 
@@ -72,6 +73,17 @@ impl Commit {
     /// The commit's text.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Whether it is written as git writes a commit: 40 or 64 hexadecimal digits, or a prefix of 7 or more.
+    pub fn is_sha(&self) -> bool {
+        (7..=64).contains(&self.0.len()) && self.0.bytes().all(|byte| byte.is_ascii_hexdigit())
+    }
+
+    /// Whether both may mean one commit: they are the same, or one is the other's prefix.
+    pub fn may_be(&self, other: &Self) -> bool {
+        let (one, two) = (self.0.to_ascii_lowercase(), other.0.to_ascii_lowercase());
+        self == other || (self.is_sha() && other.is_sha() && (one.starts_with(&two) || two.starts_with(&one)))
     }
 }
 
@@ -228,6 +240,24 @@ impl Reason {
     pub const REFUSED: &'static str = "cluster-refused";
     /// Containers of the new revision restarted again and again while they should have stayed ready.
     pub const RESTARTING: &'static str = "containers-restarting";
+    /// The build ran and failed; its log says why.
+    pub const BUILD_FAILED: &'static str = "build-failed";
+    /// The build took longer than the app's deadline.
+    pub const BUILD_DEADLINE: &'static str = "build-deadline-exceeded";
+    /// The builder knows nothing of a build that it had begun.
+    pub const BUILD_LOST: &'static str = "build-lost";
+    /// The builder will not build it.
+    pub const BUILD_REFUSED: &'static str = "build-refused";
+    /// The source has no such commit.
+    pub const COMMIT_NOT_FOUND: &'static str = "commit-not-found";
+    /// More than one commit of the source begins so.
+    pub const COMMIT_AMBIGUOUS: &'static str = "commit-ambiguous";
+    /// The app's source was changed while the commit was built.
+    pub const SOURCE_CHANGED: &'static str = "source-changed";
+    /// The source cannot be reached.
+    pub const SOURCE_UNREACHABLE: &'static str = "source-unreachable";
+    /// The source does not let the builder read it.
+    pub const SOURCE_DENIED: &'static str = "source-denied";
 
     /// The reason of this code, which is a word of letters, digits and hyphens; others are dropped.
     pub fn new(code: &str) -> Self {
@@ -287,10 +317,13 @@ impl Outage {
 pub enum State {
     /// Accepted and waiting for its turn.
     Queued,
-    /// Its commit is being built (git apps).
+    /// Its commit is being built (git apps), or is built, where there is an image, and waits to be rolled out.
     Building {
         /// Since when.
         since: Timestamp,
+        /// The source that it is built from.
+        #[serde(default)]
+        source: Fingerprint,
     },
     /// The cluster is being brought to it.
     RollingOut {
@@ -467,6 +500,11 @@ impl Deploy {
         })
     }
 
+    /// Whether it waits for a build, or for one to end.
+    pub const fn is_to_be_built(&self) -> bool {
+        self.image.is_none() && !self.is_terminal()
+    }
+
     /// Whether both run the same bits, as far as can be known.
     pub fn same_image(&self, other: &Self) -> bool {
         match (&self.image, &other.image) {
@@ -478,6 +516,6 @@ impl Deploy {
     /// The entry in its next state.
     #[must_use]
     pub fn moved(&self, state: State) -> Self {
-        Self { state, step: self.step + 1, ..self.clone() }
+        Self { state, step: self.step.saturating_add(1), ..self.clone() }
     }
 }

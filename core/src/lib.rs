@@ -29,6 +29,7 @@ pub mod image;
 pub mod ports;
 pub mod request;
 pub mod service;
+pub mod source;
 pub mod text;
 pub mod time;
 pub mod token;

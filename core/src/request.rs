@@ -8,6 +8,7 @@ use crate::{
     app::{AppId, Environment, Policy, Project, Source, Template, WorkloadKind},
     deploy::{Actor, Commit, Revision, Trigger},
     image::ImageRef,
+    source::{Branch, CredentialsName, GitSource, GitUrl, ImageRepository, RelativePath},
 };
 
 /// A key under which repeating a call does not repeat its effect.
@@ -139,6 +140,38 @@ pub struct PolicyChange {
     pub repositories: Option<crate::image::Repositories>,
 }
 
+/// A change of some of a git app's source.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SourceChange {
+    /// See [`GitSource::url`].
+    pub url: Option<GitUrl>,
+    /// See [`GitSource::branch`].
+    pub branch: Option<Branch>,
+    /// See [`GitSource::dockerfile`].
+    pub dockerfile: Option<RelativePath>,
+    /// See [`GitSource::context`].
+    pub context: Option<RelativePath>,
+    /// See [`GitSource::image_repository`].
+    pub image_repository: Option<ImageRepository>,
+    /// See [`GitSource::credentials`]; `Some(None)` takes them away.
+    pub credentials: Option<Option<CredentialsName>>,
+}
+
+impl SourceChange {
+    /// The source with the change made.
+    #[must_use]
+    pub fn apply(self, source: GitSource) -> GitSource {
+        GitSource {
+            url: self.url.unwrap_or(source.url),
+            branch: self.branch.unwrap_or(source.branch),
+            dockerfile: self.dockerfile.unwrap_or(source.dockerfile),
+            context: self.context.unwrap_or(source.context),
+            image_repository: self.image_repository.unwrap_or(source.image_repository),
+            credentials: self.credentials.unwrap_or(source.credentials),
+        }
+    }
+}
+
 impl PolicyChange {
     /// The policy with the change made.
     #[must_use]
@@ -231,8 +264,14 @@ pub enum Refusal {
         /// Whether the write may have happened.
         maybe_recorded: bool,
     },
+    /// The store does not let this service do it, or cannot as things are: what to do about it, for its operator.
+    StoreRefused(String),
     /// The cluster is away and the answer needs it (registration only).
     ClusterUnavailable,
+    /// The builder is away and the answer needs it (logs only).
+    BuilderUnavailable,
+    /// Nothing is known of a build's log.
+    NoBuildLog(Revision),
     /// Something of ours is broken that a person must look at; the log says what.
     Internal,
 }
@@ -251,9 +290,11 @@ impl fmt::Display for Refusal {
                  choose names that spell another one.",
                 id.namespace
             ),
-            Self::WrongKind(why) | Self::Workload(why) | Self::WorkloadTaken(why) | Self::NothingToRollBackTo(why) => {
-                f.write_str(why)
-            }
+            Self::WrongKind(why)
+            | Self::Workload(why)
+            | Self::WorkloadTaken(why)
+            | Self::NothingToRollBackTo(why)
+            | Self::StoreRefused(why) => f.write_str(why),
             Self::InvalidField(field, why) => write!(f, "{field}: {why}"),
             Self::ImageNotAllowed { image, allowed } => write!(
                 f,
@@ -286,6 +327,11 @@ impl fmt::Display for Refusal {
             Self::ClusterUnavailable => {
                 f.write_str("The cluster cannot be reached, and registering an app needs a look at its workload.")
             }
+            Self::BuilderUnavailable => f.write_str("The builder cannot be reached; try again."),
+            Self::NoBuildLog(revision) => write!(
+                f,
+                "There is no build log of revision {revision}: it was not built by this server, or its log is gone by now."
+            ),
             Self::Internal => f.write_str("The service could not read what it stored; its log says more."),
         }
     }

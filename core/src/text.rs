@@ -33,14 +33,28 @@ fn without_tokens(text: &str) -> String {
         let (before, candidate) = rest.split_at(start);
         shown.push_str(before);
         shown.push_str(Token::PREFIX);
-        let is_token = candidate.get(..Token::LENGTH).is_some_and(|token| token.parse::<Token>().is_ok());
-        if is_token {
+        let hidden = token_length(candidate);
+        if hidden > 0 {
             shown.push('…');
         }
-        rest = &candidate[if is_token { Token::LENGTH } else { Token::PREFIX.len() }..];
+        rest = &candidate[hidden.max(Token::PREFIX.len())..];
     }
     shown.push_str(rest);
     shown
+}
+
+/// How much of a text that begins like a token is one, or most of one: an error keeps only the beginning of what was
+/// given, and so may have cut a token's end off.
+fn token_length(candidate: &str) -> usize {
+    match candidate.get(..Token::LENGTH) {
+        Some(whole) if whole.parse::<Token>().is_ok() => Token::LENGTH,
+        Some(_) => 0,
+        None => {
+            let told = candidate.len() > Token::LENGTH / 2;
+            let random = candidate.bytes().skip(Token::PREFIX.len()).all(|byte| byte.is_ascii_alphanumeric());
+            if told && random { candidate.len() } else { 0 }
+        }
+    }
 }
 
 /// Characters that make a terminal show the following text in another order than it is written.
@@ -60,6 +74,10 @@ mod tests {
         let other = "rh_0123456789012345678901234567890123456";
         assert_eq!(quoted(other), format!("\"{other}\""), "a wrong checksum is no token");
         assert_eq!(quoted("rh_"), "\"rh_\"");
+        for kept in [20, 34, 38] {
+            assert_eq!(quoted(&format!("a:{}", &token.expose()[..kept])), "\"a:rh_…\"", "a token that was cut off");
+        }
+        assert_eq!(quoted("rh_main"), "\"rh_main\"", "too short to tell anybody a token");
         // Cutting comes after: no part of a token is left over at the end.
         assert_eq!(quoted(&format!("{}{}", "x".repeat(180), token.expose())), format!("\"{}rh_…\"", "x".repeat(180)));
     }

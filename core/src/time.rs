@@ -26,6 +26,13 @@ impl Timestamp {
         Self(self.0.saturating_add(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
     }
 
+    /// This point after the clock that it was read from was set from `was` to `is`: as far from the one as it was from
+    /// the other.
+    #[must_use]
+    pub fn reset(self, was: Self, is: Self) -> Self {
+        Self(self.0.saturating_add(is.0.saturating_sub(was.0)))
+    }
+
     /// How long ago `earlier` was; zero where it lies ahead.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))

@@ -57,6 +57,7 @@ async fn life(file: &Path, first: bool) -> Result<(), Box<dyn Error>> {
         tokens: store.clone(),
         history: store,
         rollouts: Arc::new(SimulatedCluster::new(clock.clone(), Duration::from_millis(50))),
+        builder: None,
         clock,
         entropy: Arc::new(OsEntropy),
     };
@@ -76,7 +77,12 @@ async fn deploy(deployer: &Deployer, first: bool) -> Result<(), Box<dyn Error>> 
     let alice = Operator::trusted("alice");
     let app: AppId = "shop-test/api".parse()?;
     let revision = if first {
-        deployer.register(&alice, registration()?, None).await?.deploy.revision
+        deployer
+            .register(&alice, registration()?, None)
+            .await?
+            .deploy
+            .ok_or("an image app has a first revision")?
+            .revision
     } else {
         let request = DeployRequest { image: Some("registry.example.com/api:v2".parse()?), commit: None, key: None };
         deployer.submit(&deployer.open(&alice, &app).await?, request).await?.deploy.revision

@@ -93,7 +93,13 @@ impl Apps for JsonStore {
             if stored.guard != app.guard {
                 return Err(Error::Conflict("app"));
             }
-            *stored = App { policy: app.policy, holds: app.holds, guard: app.guard + 1, ..stored.clone() };
+            *stored = App {
+                guard: app.guard + 1,
+                source: app.source,
+                policy: app.policy,
+                holds: app.holds,
+                ..stored.clone()
+            };
             Ok(stored.clone())
         })
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rollhook_core::{
     Error,
-    app::{App, AppUid, OnFailure, Policy},
+    app::{App, AppUid, OnFailure, Policy, Source},
     deploy::Revision,
     ports::{Admitted, AppPage, Claim, Page, Record},
 };
@@ -122,11 +122,12 @@ pub async fn list_is_sorted_and_paged(store: &dyn Stores) -> Can {
     Ok(())
 }
 
-/// Policy and holds are replaced where uid and guard are as they were read, and only those.
+/// Source, policy and holds are replaced where uid and guard are as they were read, and only those.
 pub async fn update_is_guarded(store: &dyn Stores) -> Can {
     let apps = store.open().await.apps;
     let read = apps.create(samples::app("shop", "test", "api")).await.unwrap();
     let changed = App {
+        source: Source::Git(samples::git_source()),
         policy: Policy { on_failure: OnFailure::Leave, ..Policy::default() },
         holds: vec![samples::hold("bad")],
         workload: samples::workload("ignored"),
@@ -134,8 +135,7 @@ pub async fn update_is_guarded(store: &dyn Stores) -> Can {
     };
     let written = apps.update(changed.clone()).await.unwrap();
     assert!(written.guard > read.guard, "the guard is counted up");
-    let expected =
-        App { policy: changed.policy.clone(), holds: changed.holds.clone(), guard: written.guard, ..read.clone() };
+    let expected = App { workload: read.workload.clone(), guard: written.guard, ..changed.clone() };
     assert_eq!(written, expected);
     assert_eq!(apps.find(&read.id).await.unwrap(), Some(expected));
 

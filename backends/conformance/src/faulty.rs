@@ -12,8 +12,8 @@ use rollhook_core::{
     app::{App, AppId, AppUid, WorkloadKind},
     deploy::{Deploy, Evidence},
     ports::{
-        Admission, Admitted, AppPage, Applied, Apps, Claim, Claimed, Clock, Found, History, Observation, Order, Page,
-        Record, Rollouts, Sealing, Tokens, Trouble, View, Wake, WebhookSecret,
+        Admission, Admitted, AppPage, Applied, Apps, Claim, Claimed, Clock, Fits, Found, History, Observation, Order,
+        Page, Record, Rollouts, Sealing, Tokens, Trouble, View, Wake, WebhookSecret,
     },
     token::Token,
 };
@@ -107,12 +107,20 @@ impl<T: Tokens + ?Sized> Tokens for Faulty<T> {
         self.call("tokens.find", self.inner.find(app)).await
     }
 
+    async fn find_fitting(&self, app: &AppId, fits: Fits<'_, Token>) -> Result<Option<WebhookSecret>> {
+        self.call("tokens.find_fitting", self.inner.find_fitting(app, fits)).await
+    }
+
     async fn remove(&self, app: AppUid) -> Result<()> {
         self.call("tokens.remove", self.inner.remove(app)).await
     }
 
     async fn operator_hash(&self) -> Result<Option<[u8; 32]>> {
         self.call("tokens.operator_hash", self.inner.operator_hash()).await
+    }
+
+    async fn operator_fitting(&self, fits: Fits<'_, [u8; 32]>) -> Result<bool> {
+        self.call("tokens.operator_fitting", self.inner.operator_fitting(fits)).await
     }
 
     async fn set_operator_hash(&self, hash: [u8; 32]) -> Result<()> {

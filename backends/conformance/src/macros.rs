@@ -21,10 +21,12 @@ macro_rules! stores {
             put_replaces_at_once,
             find_unknown_is_none,
             find_reads_the_store,
+            find_fitting_opens_by_what_is_stored,
             remove_forgets,
             put_for_a_gone_app_is_not_found,
             stored_token_is_sealed,
             operator_hash_round_trip,
+            operator_fitting_opens_by_what_is_stored,
         }
         $crate::cases! { $block_on, $fresh, history:
             admit_numbers_without_gaps,
@@ -80,7 +82,31 @@ macro_rules! rollouts {
     };
 }
 
-/// Stamps the named cases of one suite; [`stores!`] and [`rollouts!`] name them all.
+/// Stamps the cases of `Builds`, each on a builder of its own.
+///
+/// The arguments are those of [`stores!`], but that the expression is of type [`Can`](crate::Can) of a
+/// [`Builders`](crate::Builders).
+#[macro_export]
+macro_rules! builds {
+    ($block_on:expr, $fresh:expr $(,)?) => {
+        $crate::cases! { $block_on, $fresh, builds:
+            start_then_observe_built,
+            start_is_idempotent,
+            start_while_another_runs_is_busy,
+            start_resolves_a_short_commit,
+            unknown_commit_fails,
+            ambiguous_commit_fails,
+            failed_build_keeps_its_log,
+            cancel_ends_and_frees,
+            observe_unknown_is_unknown,
+            running_is_what_has_not_ended,
+            end_outlives_a_restart,
+            log_is_read_in_parts,
+        }
+    };
+}
+
+/// Stamps the named cases of one suite; [`stores!`], [`rollouts!`] and [`builds!`] name them all.
 #[macro_export]
 macro_rules! cases {
     ($block_on:expr, $fresh:expr, $suite:ident: $($case:ident),+ $(,)?) => {

@@ -8,6 +8,7 @@ use rollhook_core::{
     image::{Digest, ImageRef},
     ports::{Admission, Draft, Replica},
     request::{IdempotencyKey, KeyHeader},
+    source::GitSource,
     time::Timestamp,
     token::Token,
 };
@@ -31,6 +32,18 @@ pub fn app(project: &str, environment: &str, name: &str) -> App {
         holds: Vec::new(),
         guard: 0,
         created_at: Timestamp::default(),
+    }
+}
+
+/// A source, `https://git.example.com/shop/api.git`, with nothing out of the ordinary.
+pub fn git_source() -> GitSource {
+    GitSource {
+        url: "https://git.example.com/shop/api.git".parse().unwrap(),
+        branch: "main".parse().unwrap(),
+        dockerfile: "Dockerfile".parse().unwrap(),
+        context: ".".parse().unwrap(),
+        image_repository: "registry.example.com/shop/api".parse().unwrap(),
+        credentials: None,
     }
 }
 

@@ -1,8 +1,10 @@
 //! The promises of [`rollhook_core::ports::Tokens`].
 
+use std::time::Duration;
+
 use rollhook_core::{
     Error,
-    app::{App, AppUid},
+    app::{App, AppId, AppUid},
     ports::{Sealing, WebhookSecret},
     token::Token,
 };
@@ -12,6 +14,9 @@ use crate::{
     samples,
     stores::{Handles, Stores},
 };
+
+/// How often a token is presented that was put elsewhere, until it must be known.
+const SOON: usize = 500;
 
 /// A token is found under the app's id, with the uid that it was put for.
 pub async fn put_then_find(store: &dyn Stores) -> Can {
@@ -68,6 +73,34 @@ pub async fn find_reads_the_store(store: &dyn Stores) -> Can {
     one.tokens.put(app.uid, &samples::token(2)).await.unwrap();
     one.apps.remove(app.uid).await.unwrap();
     assert!(two.tokens.find(&app.id).await.unwrap().is_none(), "the app is gone, and its token with it");
+    Ok(())
+}
+
+/// What is accepted was read just now, whatever was remembered before; what is refused may be, for moments.
+pub async fn find_fitting_opens_by_what_is_stored(store: &dyn Stores) -> Can {
+    let (one, app) = registered(store).await;
+    let two = store.open().await;
+    let other = samples::app("shop", "prod", "api").id;
+    assert!(fitting(&two, &app.id, 1).await.is_none(), "no token");
+    for seed in 1..=5 {
+        one.tokens.put(app.uid, &samples::token(seed)).await.unwrap();
+        assert!(fitting(&two, &app.id, seed - 1).await.is_none(), "the token before");
+        assert!(fitting(&two, &app.id, 77).await.is_none(), "another token");
+        assert!(fitting(&two, &other, seed).await.is_none(), "another app");
+        for handles in [&one, &two] {
+            assert_is(soon(store, handles, &app.id, seed).await.as_ref(), &app, &samples::token(seed));
+        }
+    }
+    one.tokens.remove(app.uid).await.unwrap();
+    for handles in [&one, &two] {
+        assert!(fitting(handles, &app.id, 5).await.is_none(), "the webhook is closed");
+    }
+    one.tokens.put(app.uid, &samples::token(6)).await.unwrap();
+    assert_is(soon(store, &two, &app.id, 6).await.as_ref(), &app, &samples::token(6));
+    one.apps.remove(app.uid).await.unwrap();
+    for handles in [&one, &two] {
+        assert!(fitting(handles, &app.id, 6).await.is_none(), "the app is gone");
+    }
     Ok(())
 }
 
@@ -136,6 +169,47 @@ pub async fn operator_hash_round_trip(store: &dyn Stores) -> Can {
         assert_eq!(store.open().await.tokens.operator_hash().await.unwrap(), Some(hash));
     }
     Ok(())
+}
+
+/// A hash opens from when it was set until another was, on every replica, whatever one has remembered.
+pub async fn operator_fitting_opens_by_what_is_stored(store: &dyn Stores) -> Can {
+    let replicas = [store.open().await.tokens, store.open().await.tokens];
+    let opens = async |hash: [u8; 32]| {
+        let mut opened = Vec::new();
+        for tokens in &replicas {
+            opened.push(tokens.operator_fitting(&|stored| stored == Some(&hash)).await.unwrap());
+        }
+        opened
+    };
+    assert_eq!(opens([1; 32]).await, [false, false], "there is none");
+    for seed in 1..=3 {
+        replicas[0].set_operator_hash([seed; 32]).await.unwrap();
+        assert_eq!(opens([seed - 1; 32]).await, [false, false], "the one before");
+        assert_eq!(opens([seed; 32]).await, [true, true]);
+    }
+    Ok(())
+}
+
+/// The app's token, if it is this one, looked for as for a caller who presents it.
+async fn fitting(handles: &Handles, app: &AppId, seed: u8) -> Option<WebhookSecret> {
+    let presented = samples::token(seed);
+    let fits = |stored: Option<&Token>| stored.is_some_and(|stored| stored.expose() == presented.expose());
+    let found = handles.tokens.find_fitting(app, &fits).await.unwrap();
+    if let Some(found) = &found {
+        assert_eq!(found.token.expose(), presented.expose(), "what does not fit is not found");
+    }
+    found
+}
+
+/// As [`fitting`], repeated for as long as a refusal may be out of date.
+async fn soon(store: &dyn Stores, handles: &Handles, app: &AppId, seed: u8) -> Option<WebhookSecret> {
+    for _ in 0..SOON {
+        match fitting(handles, app, seed).await {
+            None => store.pause(Duration::from_millis(20)).await,
+            found => return found,
+        }
+    }
+    None
 }
 
 async fn registered(store: &dyn Stores) -> (Handles, App) {

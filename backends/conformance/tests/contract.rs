@@ -53,7 +53,9 @@ fn read(path: &str) -> String {
 
 #[test]
 fn every_promise_has_its_case() {
-    for (port, suite) in [("apps", "apps"), ("tokens", "tokens"), ("history", "history"), ("rollout", "rollouts")] {
+    let suites =
+        [("apps", "apps"), ("tokens", "tokens"), ("history", "history"), ("rollout", "rollouts"), ("builds", "builds")];
+    for (port, suite) in suites {
         let promised = promises(port);
         assert!(promised.len() > 5, "the promises of {port} were read: {promised:?}");
         assert_eq!(cases(suite), promised, "{port}: cases that are stamped, and promises");

@@ -37,10 +37,14 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Connects as `kubectl` would, or from inside a pod with its service account; nothing is sent yet.
     pub(crate) async fn connect() -> Result<Self> {
-        Self::with(Config::infer().await.map_err(|error| Error::Invalid {
-            what: "there is no kubeconfig, and this is no pod with a service account".to_owned(),
-            cause: Some(error.into()),
-        })?)
+        Self::with(inferred().await?)
+    }
+
+    /// The same for one that watches without end: a connection on which nothing comes for so long is dead.
+    pub(crate) async fn connect_with_limit(quiet: Duration) -> Result<Self> {
+        let mut config = inferred().await?;
+        config.read_timeout = Some(quiet);
+        Self::with(config)
     }
 
     /// Connects by a given configuration.
@@ -55,6 +59,11 @@ impl Cluster {
             cause: Some(error.into()),
         })?;
         Ok(Self { client })
+    }
+
+    /// The client itself.
+    pub(crate) fn into_client(self) -> kube::Client {
+        self.client
     }
 
     /// A connection through a client that is there already.
@@ -149,6 +158,13 @@ impl Cluster {
             Err(error) => Err(classify(error)),
         }
     }
+}
+
+async fn inferred() -> Result<Config> {
+    Config::infer().await.map_err(|error| Error::Invalid {
+        what: "there is no kubeconfig, and this is no pod with a service account".to_owned(),
+        cause: Some(error.into()),
+    })
 }
 
 /// The selector as queries spell it.

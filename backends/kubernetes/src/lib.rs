@@ -1,4 +1,8 @@
-//! rollhook's rollout driver on Kubernetes: Deployments, StatefulSets, DaemonSets and CronJobs.
+//! rollhook on Kubernetes: rollouts of Deployments, StatefulSets, DaemonSets and CronJobs ([`KubernetesCluster`]), and
+//! apps, tokens and history kept in the cluster itself ([`KubernetesStore`], as custom resources of [`crd`]). Neither needs
+//! the other.
+//!
+//! The driver:
 //!
 //! ```text
 //!            apply                observe, inspect          changed            evidence
@@ -16,7 +20,7 @@
 //! own. `observe` then compares the controller's counts by kubectl's rules, and looks at the pods of just that revision
 //! for trouble, restarts and the digest that they run, until the engine has seen enough.
 //!
-//! It needs these permissions in each app's namespace, and no more:
+//! The driver needs these permissions in each app's namespace, and no more (for those of the store see [`manifests`]):
 //!
 //! | resource | verbs |
 //! |---|---|
@@ -30,8 +34,10 @@ mod apply;
 mod client;
 mod error;
 mod evidence;
+pub mod manifests;
 mod observe;
 mod rules;
+mod store;
 mod watch;
 
 use std::time::Duration;
@@ -43,6 +49,8 @@ use rollhook_core::{
     deploy::Evidence,
     ports::{Applied, Found, Observation, Order, Rollouts, Trouble},
 };
+
+pub use store::{KubernetesStore, StoreClock, crd, ensure_crds};
 
 use crate::{client::Cluster, watch::Watches};
 

@@ -32,7 +32,13 @@ impl Apps for MemoryStore {
         if ledger.app.guard != app.guard {
             return Err(Error::Conflict("app"));
         }
-        ledger.app = App { policy: app.policy, holds: app.holds, guard: app.guard + 1, ..ledger.app.clone() };
+        ledger.app = App {
+            guard: app.guard + 1,
+            source: app.source,
+            policy: app.policy,
+            holds: app.holds,
+            ..ledger.app.clone()
+        };
         Ok(ledger.app.clone())
     }
 

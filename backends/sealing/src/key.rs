@@ -27,14 +27,23 @@ impl KeyId {
         &self.0
     }
 
-    /// `k0001`, `k0002`, …: names that sort by number.
-    pub(crate) fn numbered(number: u32) -> Self {
-        Self(format!("k{number:04}"))
+    /// The id of the key that a first start makes.
+    pub(crate) fn first() -> Self {
+        Self("k0001".to_owned())
+    }
+
+    /// `k0001-…`, `k0002-…`, …: names that sort by number, and that no two directories have in common, so that a key is
+    /// never taken for another of its name.
+    pub(crate) fn numbered(number: u32) -> Result<Self, Error> {
+        let mut unique = [0; 4];
+        getrandom::fill(&mut unique).map_err(|_| Error::NoRandomness)?;
+        Ok(Self(format!("k{number:04}-{:08x}", u32::from_be_bytes(unique))))
     }
 
     /// The number of a numbered id; zero for any other.
     pub(crate) fn number(&self) -> u32 {
-        self.0.strip_prefix('k').and_then(|digits| digits.parse().ok()).unwrap_or(0)
+        let digits = self.0.strip_prefix('k').and_then(|rest| rest.split('-').next());
+        digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
     }
 }
 

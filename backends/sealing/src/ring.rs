@@ -1,6 +1,11 @@
 //! The ring: which key seals, which opens, and the format of what is sealed.
 
-use std::{collections::BTreeMap, fmt, path::Path};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    path::{Path, PathBuf},
+    sync::{Arc, PoisonError, RwLock},
+};
 
 use zeroize::Zeroizing;
 
@@ -13,9 +18,29 @@ use crate::{
 const VERSION: u8 = 1;
 
 /// Keys by their ids: the last in the order of ids seals, every one opens.
+///
+/// A ring of a directory reads it again when it meets a value sealed with a key that it does not know: a process that
+/// runs while keys are replaced need not be restarted.
 pub struct KeyRing {
+    directory: Option<PathBuf>,
+    keys: RwLock<Arc<Keys>>,
+}
+
+/// The keys at one time; never none.
+struct Keys {
     primary: KeyId,
-    keys: BTreeMap<KeyId, Key>,
+    all: BTreeMap<KeyId, Key>,
+}
+
+impl Keys {
+    fn of(all: BTreeMap<KeyId, Key>) -> Option<Arc<Self>> {
+        let primary = all.keys().next_back()?.clone();
+        Some(Arc::new(Self { primary, all }))
+    }
+
+    fn get(&self, id: &KeyId) -> Result<&Key, Error> {
+        self.all.get(id).ok_or_else(|| Error::UnknownKey(id.clone()))
+    }
 }
 
 impl KeyRing {
@@ -25,7 +50,7 @@ impl KeyRing {
     /// [`Error::NoKey`] where there is none, [`Error::Exposed`] where others can read one, [`Error::NotAKey`],
     /// [`Error::Io`].
     pub fn load(directory: &Path) -> Result<Self, Error> {
-        Self::of(directory::read(directory)?).ok_or_else(|| Error::NoKey { directory: directory.to_owned() })
+        Ok(Self { directory: Some(directory.to_owned()), keys: RwLock::new(keys_of(directory)?) })
     }
 
     /// Reads a directory's keys; where there is none yet, makes the directory (mode 0700) and a key (mode 0600) first.
@@ -37,7 +62,7 @@ impl KeyRing {
         directory::make(directory)?;
         if directory::read(directory)?.is_empty() {
             // Whichever process gets to the name first: all read what stands there then.
-            directory::add(directory, &KeyId::numbered(1), &Key::random()?)?;
+            directory::add(directory, &KeyId::first(), &Key::random()?)?;
         }
         Self::load(directory)
     }
@@ -53,7 +78,7 @@ impl KeyRing {
             let newest = directory::read(directory)?.into_iter().next_back().map(|(id, _)| id);
             let id = match &newest {
                 Some(newest) => following(newest)?,
-                None => KeyId::numbered(1),
+                None => KeyId::numbered(1)?,
             };
             if directory::add(directory, &id, &key)? {
                 return Ok(id);
@@ -63,17 +88,30 @@ impl KeyRing {
 
     /// A ring of keys that lie elsewhere than in a directory; none where there are no keys.
     pub fn from_keys(keys: impl IntoIterator<Item = (KeyId, Zeroizing<[u8; KEY_BYTES]>)>) -> Option<Self> {
-        Self::of(keys.into_iter().map(|(id, bytes)| (id, Key::new(bytes))).collect())
+        let keys = Keys::of(keys.into_iter().map(|(id, bytes)| (id, Key::new(bytes))).collect())?;
+        Some(Self { directory: None, keys: RwLock::new(keys) })
     }
 
-    fn of(keys: BTreeMap<KeyId, Key>) -> Option<Self> {
-        let primary = keys.keys().next_back()?.clone();
-        Some(Self { primary, keys })
+    fn keys(&self) -> Arc<Keys> {
+        Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The keys as they are on disk now, where that is where they come from.
+    fn reloaded(&self) -> Result<Arc<Keys>, Error> {
+        let Some(directory) = &self.directory else { return Ok(self.keys()) };
+        let keys = keys_of(directory)?;
+        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&keys);
+        Ok(keys)
     }
 
     /// The key that seals.
-    pub fn primary(&self) -> &KeyId {
-        &self.primary
+    pub fn primary(&self) -> KeyId {
+        self.keys().primary.clone()
+    }
+
+    /// Whether there is a key of this id.
+    pub fn has(&self, id: &KeyId) -> bool {
+        self.keys().get(id).is_ok()
     }
 
     /// Seals a text for the purpose that `associated_data` names.
@@ -81,11 +119,11 @@ impl KeyRing {
     /// # Errors
     /// [`Error::NoRandomness`].
     pub fn seal(&self, plaintext: &[u8], associated_data: &[u8]) -> Result<Vec<u8>, Error> {
-        let key = self.keys.get(&self.primary).ok_or_else(|| Error::UnknownKey(self.primary.clone()))?;
+        let keys = self.keys();
         let mut nonce = [0; NONCE_BYTES];
         getrandom::fill(&mut nonce).map_err(|_| Error::NoRandomness)?;
-        let mut sealed = header(&self.primary);
-        let ciphertext = key.encrypt(&nonce, plaintext, &bound(&sealed, associated_data))?;
+        let mut sealed = header(&keys.primary);
+        let ciphertext = keys.get(&keys.primary)?.encrypt(&nonce, plaintext, &bound(&sealed, associated_data))?;
         sealed.extend_from_slice(&nonce);
         sealed.extend_from_slice(&ciphertext);
         Ok(sealed)
@@ -98,10 +136,13 @@ impl KeyRing {
     /// cut, or sealed for another purpose.
     pub fn open(&self, sealed: &[u8], associated_data: &[u8]) -> Result<Zeroizing<Vec<u8>>, Error> {
         let id = Self::key_of(sealed)?;
-        let key = self.keys.get(&id).ok_or_else(|| Error::UnknownKey(id.clone()))?;
+        let mut keys = self.keys();
+        if keys.get(&id).is_err() {
+            keys = self.reloaded()?;
+        }
         let (head, rest) = sealed.split_at_checked(2 + id.as_str().len()).ok_or(Error::Corrupt)?;
         let (nonce, ciphertext) = rest.split_first_chunk::<NONCE_BYTES>().ok_or(Error::Corrupt)?;
-        key.decrypt(nonce, ciphertext, &bound(head, associated_data))
+        keys.get(&id)?.decrypt(nonce, ciphertext, &bound(head, associated_data))
     }
 
     /// The key that a value names as its own; says nothing about whether it is sound.
@@ -120,9 +161,14 @@ impl KeyRing {
 
 impl fmt::Debug for KeyRing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ids: Vec<&str> = self.keys.keys().map(KeyId::as_str).collect();
-        f.debug_struct("KeyRing").field("primary", &self.primary.as_str()).field("keys", &ids).finish()
+        let keys = self.keys();
+        let ids: Vec<&str> = keys.all.keys().map(KeyId::as_str).collect();
+        f.debug_struct("KeyRing").field("primary", &keys.primary.as_str()).field("keys", &ids).finish()
     }
+}
+
+fn keys_of(directory: &Path) -> Result<Arc<Keys>, Error> {
+    Keys::of(directory::read(directory)?).ok_or_else(|| Error::NoKey { directory: directory.to_owned() })
 }
 
 fn header(id: &KeyId) -> Vec<u8> {
@@ -138,6 +184,6 @@ fn bound(header: &[u8], associated_data: &[u8]) -> Vec<u8> {
 
 /// The next numbered id that sorts after the newest.
 fn following(newest: &KeyId) -> Result<KeyId, Error> {
-    let next = KeyId::numbered(newest.number() + 1);
+    let next = KeyId::numbered(newest.number() + 1)?;
     if next > *newest { Ok(next) } else { format!("{newest}-1").parse() }
 }

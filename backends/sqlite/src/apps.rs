@@ -105,7 +105,8 @@ impl Write for Update {
         if stored.guard != wanted.guard {
             return Ok(Err(Error::Conflict("app")));
         }
-        let app = App { policy: wanted.policy.clone(), holds: wanted.holds.clone(), guard: wanted.guard + 1, ..stored };
+        let App { source, policy, holds, .. } = wanted.clone();
+        let app = App { source, policy, holds, guard: wanted.guard + 1, ..stored };
         sqlx::query("UPDATE apps SET guard = ?2, body = ?3 WHERE id = ?1")
             .bind(row)
             .bind(signed(app.guard))

@@ -1,5 +1,7 @@
 //! The secrets, sealed before they come near the file.
 
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
 use rollhook_core::{
     Error, Result,
@@ -8,7 +10,7 @@ use rollhook_core::{
     time::Timestamp,
     token::Token,
 };
-use rollhook_sealing::KeyRing;
+use rollhook_sealing::{KeyId, KeyRing};
 use sqlx::{Row, SqliteConnection};
 
 use crate::{
@@ -68,8 +70,21 @@ impl SqliteStore {
     /// # Errors
     /// `Denied` where a token was sealed with a key that the ring lacks, `Corrupt` where one was damaged; nothing is
     /// changed then.
-    pub async fn reseal(&self) -> Result<usize> {
+    pub async fn reseal(&self) -> Result<u64> {
         self.write(Reseal(self.ring.clone())).await
+    }
+
+    /// The keys that it seals and opens with.
+    pub fn ring(&self) -> &KeyRing {
+        &self.ring
+    }
+
+    /// The keys that tokens are sealed with, and how many with each.
+    ///
+    /// # Errors
+    /// `Unavailable` while the file cannot be read; `Corrupt` where a token names no key.
+    pub async fn keys_in_use(&self) -> Result<Vec<(KeyId, u64)>> {
+        self.write(KeysInUse).await
     }
 }
 
@@ -134,9 +149,9 @@ struct Reseal(std::sync::Arc<KeyRing>);
 
 #[async_trait]
 impl Write for Reseal {
-    type Output = usize;
+    type Output = u64;
 
-    async fn write(&self, connection: &mut SqliteConnection, _: Timestamp) -> sqlx::Result<Result<usize>> {
+    async fn write(&self, connection: &mut SqliteConnection, _: Timestamp) -> sqlx::Result<Result<u64>> {
         let rows = sqlx::query("SELECT t.app, a.uid, t.sealed FROM tokens t JOIN apps a ON a.id = t.app")
             .fetch_all(&mut *connection)
             .await?;
@@ -153,7 +168,7 @@ impl Write for Reseal {
             let update = sqlx::query("UPDATE tokens SET sealed = ?2 WHERE app = ?1").bind(app).bind(sealed);
             update.execute(&mut *connection).await?;
         }
-        Ok(Ok(renewed.len()))
+        Ok(Ok(renewed.len() as u64))
     }
 }
 
@@ -161,8 +176,27 @@ impl Reseal {
     fn renew(&self, app: &str, sealed: &[u8]) -> Result<Option<Vec<u8>>> {
         let purpose = purpose(uid(app)?);
         let text = self.0.open(sealed, &purpose)?;
-        let is_newest = KeyRing::key_of(sealed)? == *self.0.primary();
+        let is_newest = KeyRing::key_of(sealed)? == self.0.primary();
         Ok(if is_newest { None } else { Some(self.0.seal(&text, &purpose)?) })
+    }
+}
+
+struct KeysInUse;
+
+#[async_trait]
+impl Write for KeysInUse {
+    type Output = Vec<(KeyId, u64)>;
+
+    async fn write(&self, connection: &mut SqliteConnection, _: Timestamp) -> sqlx::Result<Result<Self::Output>> {
+        let rows: Vec<Vec<u8>> = sqlx::query_scalar("SELECT sealed FROM tokens").fetch_all(connection).await?;
+        let mut counts = BTreeMap::new();
+        for sealed in rows {
+            match KeyRing::key_of(&sealed) {
+                Ok(id) => *counts.entry(id).or_default() += 1,
+                Err(error) => return Ok(Err(error.into())),
+            }
+        }
+        Ok(Ok(counts.into_iter().collect()))
     }
 }
 

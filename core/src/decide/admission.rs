@@ -78,7 +78,7 @@ fn posted_image(app: &App, request: &DeployRequest, cause: &Cause) -> Result<Ima
 
 fn posted_commit(request: &DeployRequest) -> Result<(), Refusal> {
     match (&request.commit, &request.image) {
-        (Some(commit), _) if is_sha(commit.as_str()) => Ok(()),
+        (Some(commit), _) if commit.is_sha() => Ok(()),
         (Some(_), _) => Err(Refusal::InvalidField(
             "commit",
             "a git app is built from a commit: 40 or 64 hexadecimal digits, or a prefix of 7 or more.".to_owned(),
@@ -89,10 +89,6 @@ fn posted_commit(request: &DeployRequest) -> Result<(), Refusal> {
         )),
         (None, None) => Err(Refusal::InvalidField("commit", "a git app is deployed by its commit.".to_owned())),
     }
-}
-
-fn is_sha(text: &str) -> bool {
-    (7..=64).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 /// A change that the service found itself is always refused what is held; CI where the app's policy says so; a person

@@ -56,6 +56,8 @@ pub fn check(history: &[Deploy], view: &View) -> Vec<Violation> {
     expect(unfinished.len() <= UNFINISHED_MAX + 1, format!("{} entries are unfinished", unfinished.len()));
     let rolling = unfinished.iter().filter(|deploy| deploy.status() == Status::RollingOut).count();
     expect(rolling <= 1, format!("{rolling} entries roll out at once"));
+    let building = unfinished.iter().filter(|deploy| deploy.status() == Status::Building && deploy.image.is_none());
+    expect(building.count() <= 1, "more than one entry is being built".to_owned());
     broken
 }
 

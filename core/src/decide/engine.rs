@@ -4,14 +4,16 @@
 //! change goes through the store first; nothing here must survive a restart.
 
 use crate::{
+    app::Source,
     decide::{
+        lane::{Lane, Turn},
         restore::{self, Owed},
         retry,
         rollout::{Failing, UNREACHABLE_MAX, Verdict, Watch},
     },
     deploy::{Deploy, Evidence, Origin, Outage, Reason, Revision, State as Stored, Status, Trigger},
     image::Digest,
-    ports::{Applied, Observation, Order, Stamp, Trouble, View},
+    ports::{Applied, BuildOrder, BuildState, Observation, Order, Stamp, Started, Trouble, View},
     time::Timestamp,
 };
 
@@ -28,9 +30,12 @@ pub struct State {
     /// The rollout that this driver has begun itself, while every call for it was answered: only of that one is it sure
     /// whether a refusal left the cluster untouched.
     begun: Option<Revision>,
+    /// When the cluster was last asked what it runs: the answer may be late, and says nothing of the time since.
+    asked: Timestamp,
+    lane: Lane,
 }
 
-/// A call to the cluster that came to nothing.
+/// A call to the cluster or the builder that came to nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallFailed {
     /// It cannot be reached; later it may.
@@ -52,6 +57,16 @@ pub enum Event {
     Observed(Result<Observation, CallFailed>),
     /// Evidence was collected, or could not be.
     Collected(Option<Evidence>),
+    /// The builder was asked which build of the app it has not ended.
+    BuildFound(Result<Option<Revision>, CallFailed>),
+    /// The builder was given the order for this revision.
+    BuildStarted(Revision, Result<Started, CallFailed>),
+    /// The build was looked at.
+    BuildObserved(Result<BuildState, CallFailed>),
+    /// The builder was told to end the build.
+    BuildCancelled(Result<(), CallFailed>),
+    /// The builder gave a sign.
+    BuildChanged,
     /// The time that was waited for has come.
     Woke,
 }
@@ -80,6 +95,14 @@ pub enum Effect {
     Collect(Order, Option<Trouble>),
     /// Accept a restore of this version, unless something newer came.
     Restore(Box<Deploy>),
+    /// Ask the builder which build of the app it has not ended.
+    FindBuild,
+    /// Give the builder an order.
+    StartBuild(Box<BuildOrder>),
+    /// Look at a build.
+    ObserveBuild(Stamp),
+    /// Tell the builder to end a build.
+    CancelBuild(Stamp),
     /// Read the app.
     Load,
     /// Nothing is left to do.
@@ -91,12 +114,33 @@ impl State {
     ///
     /// `named`: whether the store named the app as one with work, so that it must be told where there is none.
     pub fn new(view: View, named: bool) -> Self {
-        Self { view, watch: None, failing: None, pending: Vec::new(), rested: !named, begun: None }
+        Self {
+            view,
+            watch: None,
+            failing: None,
+            pending: Vec::new(),
+            rested: !named,
+            begun: None,
+            asked: Timestamp::default(),
+            lane: Lane::default(),
+        }
+    }
+
+    /// Takes in that the store's clock, by which the driver measures time, was found set from `was` to `is`. What the
+    /// driver has watched itself has lasted as long as it had; deadlines, which others know as well, are the store's.
+    pub fn clock_set(&mut self, was: Timestamp, is: Timestamp) {
+        self.watch.iter_mut().for_each(|watch| watch.clock_set(was, is));
+        self.lane.clock_set(was, is);
     }
 
     /// The app as the driver knows it.
     pub fn view(&self) -> &View {
         &self.view
+    }
+
+    /// The build whose end is waited for: a sign of it is [`Event::BuildChanged`].
+    pub fn building(&self) -> Option<Stamp> {
+        self.lane.building().map(|revision| Stamp { app: self.view.app.uid, revision })
     }
 }
 
@@ -104,11 +148,40 @@ impl State {
 pub fn step(mut state: State, event: Event, now: Timestamp) -> (State, Effect) {
     let forced = absorb(&mut state, event, now);
     let effect = forced.unwrap_or_else(|| next(&mut state, now));
+    let effect = build_beside(&state, effect, now);
     if let Effect::Record { changes, rest, .. } = &effect {
         state.pending.clone_from(changes);
         state.rested = *rest;
     }
+    if let Effect::Observe(_) = &effect {
+        state.asked = now;
+    }
     (state, effect)
+}
+
+/// A build goes on while the cluster gives nothing to do but wait.
+fn build_beside(state: &State, effect: Effect, now: Timestamp) -> Effect {
+    let until = match &effect {
+        Effect::Wait(until) | Effect::Watch(_, until) => *until,
+        Effect::Record { .. }
+        | Effect::Apply(_)
+        | Effect::Observe(_)
+        | Effect::Collect(..)
+        | Effect::Restore(_)
+        | Effect::FindBuild
+        | Effect::StartBuild(_)
+        | Effect::ObserveBuild(_)
+        | Effect::CancelBuild(_)
+        | Effect::Load
+        | Effect::Rest => return effect,
+    };
+    match (state.lane.turn(&state.view, now), effect) {
+        (Turn::Record(changes), _) => record(state, changes, Vec::new()),
+        (Turn::Call(call), _) => *call,
+        (Turn::At(at), Effect::Watch(order, _)) => Effect::Watch(order, until.min(at)),
+        (Turn::At(at), _) => Effect::Wait(until.min(at)),
+        (Turn::Idle, wait) => wait,
+    }
 }
 
 fn absorb(state: &mut State, event: Event, now: Timestamp) -> Option<Effect> {
@@ -117,21 +190,22 @@ fn absorb(state: &mut State, event: Event, now: Timestamp) -> Option<Effect> {
             state.view = *view;
             state.pending.clear();
             state.rested &= state.view.unfinished.is_empty();
+            state.lane.loaded(&state.view, now);
             forget_ended(state);
             None
         }
         Event::Recorded => {
-            let begun = state.pending.iter().find(|change| change.step == 1 && change.status() == Status::RollingOut);
-            state.begun = begun.map(|deploy| deploy.revision).or(state.begun);
-            let taken_back = state.pending.iter().any(|change| change.is_terminal() && !change.touched);
+            let was_rolling = rolling(&state.view).map(|deploy| deploy.revision);
+            let begun = rolling_in(&state.pending).map(|deploy| deploy.revision);
+            state.begun = begun.filter(|begun| Some(*begun) != was_rolling).or(state.begun);
+            let unclear = state.pending.iter().any(leaves_unclear);
             apply_changes(&mut state.view, std::mem::take(&mut state.pending));
             forget_ended(state);
-            // Which entry is on the cluster once one has taken its touch back, only the store can tell.
-            taken_back.then_some(Effect::Load)
+            unclear.then_some(Effect::Load)
         }
         Event::Applied(Ok(applied)) => applied_to(state, applied, now),
         Event::Observed(Ok(seen)) => {
-            state.watch.as_mut()?.observed(seen, now);
+            state.watch.as_mut()?.observed(seen, state.asked, now);
             None
         }
         Event::Applied(Err(failed)) | Event::Observed(Err(failed)) => call_failed(state, failed, now),
@@ -140,17 +214,46 @@ fn absorb(state: &mut State, event: Event, now: Timestamp) -> Option<Effect> {
             let deploy = rolling(&state.view)?;
             Some(fail(state, deploy, failing, evidence, true))
         }
-        Event::Woke => None,
+        Event::BuildFound(found) => {
+            state.lane.found(found, now);
+            None
+        }
+        Event::BuildStarted(revision, started) => {
+            // Another build runs than this driver knows of, which may have read the app too long ago.
+            let outdated = matches!(started, Ok(Started::Busy(_)));
+            let refused = state.lane.started(&state.view, revision, started, now);
+            refused.map(|entry| record(state, vec![entry], Vec::new())).or(outdated.then_some(Effect::Load))
+        }
+        Event::BuildObserved(seen) => {
+            let entry = state.lane.observed(&state.view, seen, now)?;
+            Some(record(state, vec![entry], Vec::new()))
+        }
+        Event::BuildCancelled(answer) => {
+            state.lane.cancelled(answer, now);
+            None
+        }
+        Event::BuildChanged => {
+            state.lane.changed(now);
+            None
+        }
+        Event::Woke => {
+            let deploy = rolling(&state.view).filter(|_| state.watch.as_ref().is_some_and(|watch| watch.applied))?;
+            order(&state.view, &deploy).map(Effect::Observe)
+        }
     }
 }
 
 /// The entry that is rolling out.
 fn rolling(view: &View) -> Option<Deploy> {
-    view.unfinished.iter().rev().find(|deploy| deploy.status() == Status::RollingOut).cloned()
+    rolling_in(&view.unfinished).cloned()
+}
+
+fn rolling_in(entries: &[Deploy]) -> Option<&Deploy> {
+    entries.iter().rev().find(|deploy| deploy.status() == Status::RollingOut)
 }
 
 fn is_ready(deploy: &Deploy) -> bool {
-    deploy.image.is_some() && matches!(deploy.status(), Status::Queued | Status::RollingOut)
+    deploy.image.is_some() && !deploy.is_terminal()
 }
 
 fn forget_ended(state: &mut State) {
@@ -180,13 +283,21 @@ fn apply_changes(view: &mut View, changes: Vec<Deploy>) {
     view.unfinished.sort_by_key(|deploy| deploy.revision);
 }
 
+/// Whether only the store can tell what is to be done after a change: which entry is on the cluster once one has taken
+/// its touch back, and whether a failed rollout is to be put right, about which the owner may have changed their mind
+/// while it was watched.
+fn leaves_unclear(change: &Deploy) -> bool {
+    change.status() == Status::Failed || (change.is_terminal() && !change.touched)
+}
+
 /// The effect of writing changes, and whether nothing is left to do then.
 fn record(state: &State, changes: Vec<Deploy>, lift: Vec<Revision>) -> Effect {
     let mut after = state.view.clone();
-    let taken_back = changes.iter().any(|change| change.is_terminal() && !change.touched);
+    let unclear = changes.iter().any(leaves_unclear);
     apply_changes(&mut after, changes.clone());
     let owes = matches!(restore::owed(&after), Owed::Restore(_));
-    Effect::Record { changes, lift, rest: after.unfinished.is_empty() && !owes && !taken_back }
+    let done = after.unfinished.is_empty() && !owes && !unclear && state.lane.is_free(&after);
+    Effect::Record { changes, lift, rest: done }
 }
 
 fn applied_to(state: &mut State, applied: Applied, now: Timestamp) -> Option<Effect> {
@@ -250,32 +361,31 @@ fn reachable_again(state: &State, deploy: &Deploy, now: Timestamp) -> Option<Eff
 }
 
 fn next(state: &mut State, now: Timestamp) -> Effect {
-    let ready: Vec<Deploy> = state.view.unfinished.iter().filter(|deploy| is_ready(deploy)).cloned().collect();
-    let Some(highest) = ready.last() else { return idle(state, now) };
+    let highest = state.view.unfinished.iter().rfind(|deploy| is_ready(deploy)).cloned();
     let rolling = rolling(&state.view);
-    if let Some(outdated) = outdated(&state.view, &ready, rolling.as_ref(), highest) {
+    if let Some(outdated) = outdated(&state.view, rolling.as_ref(), highest.as_ref()) {
         return record(state, outdated, Vec::new());
     }
-    match rolling {
-        Some(rolling) if rolling.revision < highest.revision => {
+    match (rolling, highest) {
+        (_, None) => idle(state, now),
+        (Some(rolling), Some(highest)) if rolling.revision < highest.revision => {
             taken_over(state, &rolling, now).unwrap_or_else(|| drive(state, rolling, now))
         }
-        Some(rolling) => drive(state, rolling, now),
-        None => begin(state, highest, Vec::new(), now),
+        (Some(rolling), Some(_)) => drive(state, rolling, now),
+        (None, Some(highest)) => begin(state, &highest, Vec::new(), now),
     }
 }
 
-/// Ready entries that will never run: below the highest ready one, or below what is on the cluster.
-fn outdated(view: &View, ready: &[Deploy], rolling: Option<&Deploy>, highest: &Deploy) -> Option<Vec<Deploy>> {
+/// Entries that will never run: below the highest ready one, or below what is on the cluster. Those that are not built
+/// yet are no exception.
+fn outdated(view: &View, rolling: Option<&Deploy>, highest: Option<&Deploy>) -> Option<Vec<Deploy>> {
     let rolling = rolling.map(|deploy| deploy.revision);
+    let highest = highest.map(|deploy| deploy.revision);
     let top = view.on_cluster.as_ref().map(|deploy| deploy.revision);
     let mut outdated = Vec::new();
-    for deploy in ready.iter().filter(|deploy| Some(deploy.revision) != rolling) {
-        let by = match top {
-            Some(top) if top > deploy.revision => Some(top),
-            Some(_) | None if deploy.revision < highest.revision => Some(highest.revision),
-            Some(_) | None => None,
-        };
+    for deploy in view.unfinished.iter().filter(|deploy| Some(deploy.revision) != rolling) {
+        let above = |other: &Revision| *other > deploy.revision;
+        let by = top.filter(above).or(highest.filter(above));
         outdated.extend(by.map(|by| superseded(view, deploy, by)));
     }
     (!outdated.is_empty()).then_some(outdated)
@@ -354,12 +464,14 @@ fn succeed(state: &State, deploy: &Deploy, digest: Option<Digest>, note: Option<
         Trigger::Webhook | Trigger::Git => false,
     };
     let image = done.pinned_image();
+    // What is built from a held commit again is another image, and still what was held.
+    let built = matches!(state.view.app.source, Source::Git(_)).then_some(done.commit.as_ref()).flatten();
     let lift = state
         .view
         .app
         .holds
         .iter()
-        .filter(|hold| lifts && hold.covers(image.as_ref(), deploy.commit.as_ref()))
+        .filter(|hold| lifts && (hold.covers(image.as_ref(), None) || hold.covers(None, built)))
         .map(|hold| hold.by)
         .collect();
     record(state, vec![done], lift)
@@ -385,7 +497,9 @@ fn fail(state: &State, deploy: Deploy, failing: Failing, evidence: Option<Eviden
 fn idle(state: &State, now: Timestamp) -> Effect {
     match restore::owed(&state.view) {
         Owed::Restore(current) => Effect::Restore(current),
-        Owed::Nothing | Owed::NothingToRestore if !state.view.unfinished.is_empty() => {
+        Owed::Nothing | Owed::NothingToRestore
+            if !state.view.unfinished.is_empty() || !state.lane.is_free(&state.view) =>
+        {
             Effect::Wait(now.after(retry::backoff(u32::MAX)))
         }
         Owed::Nothing | Owed::NothingToRestore if state.rested => Effect::Rest,

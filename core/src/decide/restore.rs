@@ -2,7 +2,7 @@
 
 use crate::{
     app::OnFailure,
-    deploy::{Deploy, Reason, State, Status},
+    deploy::{Deploy, Reason, State},
     ports::View,
 };
 
@@ -30,10 +30,7 @@ pub fn owed(view: &View) -> Owed {
         State::Cancelled { reason, .. } => reason.as_str() != Reason::APP_DELETED,
         State::Queued | State::Building { .. } | State::RollingOut { .. } | State::Succeeded { .. } => false,
     };
-    let higher_is_ready = view
-        .unfinished
-        .iter()
-        .any(|deploy| deploy.revision > top.revision && deploy.status() != Status::Building && deploy.image.is_some());
+    let higher_is_ready = view.unfinished.iter().any(|deploy| deploy.revision > top.revision && deploy.image.is_some());
     // A restore that somebody's deploy took the place of was none, where that one never got to the cluster either.
     let tried = top.is_restore() || view.last_restore.is_some_and(|restore| Some(restore) == view.last);
     if view.app.policy.on_failure == OnFailure::Leave || !ended_badly || higher_is_ready || tried {

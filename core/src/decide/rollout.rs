@@ -72,7 +72,7 @@ pub struct Watch {
     complete: Option<(Timestamp, u32)>,
     first_restarts: Option<u32>,
     trouble: Option<(Timestamp, Timestamp, Trouble)>,
-    last: Option<Observation>,
+    last: Option<(Timestamp, Observation)>,
 }
 
 impl Watch {
@@ -91,8 +91,17 @@ impl Watch {
         }
     }
 
-    /// Takes in what was seen.
-    pub fn observed(&mut self, seen: Observation, now: Timestamp) {
+    /// Takes in that the clock was set from `was` to `is`, so that what had lasted for a second has lasted for no more.
+    pub(super) fn clock_set(&mut self, was: Timestamp, is: Timestamp) {
+        let reset = |at: &mut Timestamp| *at = at.reset(was, is);
+        reset(&mut self.progressed_at);
+        self.complete.iter_mut().for_each(|(since, _)| reset(since));
+        self.last.iter_mut().for_each(|(seen_at, _)| reset(seen_at));
+        self.trouble.iter_mut().for_each(|(first, last, _)| [first, last].into_iter().for_each(reset));
+    }
+
+    /// Takes in what was seen at some moment between `asked` and `now`.
+    pub fn observed(&mut self, seen: Observation, asked: Timestamp, now: Timestamp) {
         self.failures = 0;
         if seen.progress != self.progress {
             self.progress.clone_from(&seen.progress);
@@ -112,7 +121,7 @@ impl Watch {
             }
             (Phase::Progressing, _) => None,
         };
-        self.last = Some(seen);
+        self.last = Some((asked, seen));
     }
 
     /// When a newer revision may take over, if nothing moves until then. What runs and settles waits for nothing but
@@ -124,34 +133,37 @@ impl Watch {
     }
 
     /// What is to be made of it, for a rollout of this app that began at `since`.
+    ///
+    /// It is judged as of the last look: what has happened since, while the driver was stopped or its store slow, is not
+    /// known until the next one.
     pub fn verdict(&self, app: &App, since: Timestamp, outage: Outage, now: Timestamp) -> Verdict {
         let policy = &app.policy;
-        let Some(last) = &self.last else { return Verdict::Wait(now) };
+        let Some((seen_at, last)) = &self.last else { return Verdict::Wait(now) };
         // Another registration's numbers, which what was taken over carries, say nothing about this one's.
         if let Some(stamp) = last.stamp.filter(|stamp| stamp.app == app.uid && stamp.revision > self.revision) {
             return Verdict::Newer(stamp.revision);
         }
-        if let Some(failing) = self.failing(last, now) {
+        if let Some(failing) = self.failing(last, *seen_at) {
             return Verdict::Failed(failing);
         }
         let settled_at = self.complete.map(|(complete, _)| complete.after(policy.settle));
         if let (Phase::Complete { digest, note }, Some(at), None) = (&last.phase, settled_at, &last.trouble)
-            && at <= now
+            && at <= *seen_at
         {
             return Verdict::Settled { digest: digest.clone(), note: note.clone() };
         }
-        let deadline = since.after(policy.rollout_deadline + outage.total(now));
-        if deadline <= now {
+        let deadline = since.after(policy.rollout_deadline + outage.total(*seen_at));
+        if deadline <= *seen_at {
             return Verdict::Failed(self.late(policy, last));
         }
         let patience = last.trouble.as_ref().and(self.trouble.as_ref()).map(|(first, _, t)| first.after(grace(t.kind)));
-        let next = [Some(deadline), settled_at, patience].into_iter().flatten().filter(|at| *at > now).min();
+        let next = [Some(deadline), settled_at, patience].into_iter().flatten().filter(|at| at > seen_at).min();
         Verdict::Wait(next.unwrap_or(deadline))
     }
 
-    fn failing(&self, last: &Observation, now: Timestamp) -> Option<Failing> {
+    fn failing(&self, last: &Observation, seen_at: Timestamp) -> Option<Failing> {
         if let (Some((first, _, trouble)), Some(_)) = (&self.trouble, &last.trouble)
-            && now.since(*first) >= grace(trouble.kind)
+            && seen_at.since(*first) >= grace(trouble.kind)
         {
             let trouble = trouble.clone();
             return Some(Failing {
@@ -177,3 +189,6 @@ impl Watch {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

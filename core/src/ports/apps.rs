@@ -26,8 +26,8 @@ pub struct AppPage {
 ///   as an app is in it; another pair that spells it is a `Conflict("namespace")`.
 /// - `find_unknown_is_none`.
 /// - `list_is_sorted_and_paged`: by namespace, then name; `after` and `namespace` narrow it.
-/// - `update_is_guarded`: replaces policy and holds where uid and guard are as given, and counts the guard up; else
-///   `Conflict("app")`, or `NotFound("app")` where the uid is gone.
+/// - `update_is_guarded`: replaces source, policy and holds where uid and guard are as given, and counts the guard up;
+///   else `Conflict("app")`, or `NotFound("app")` where the uid is gone.
 /// - `remove_takes_everything`: unfinished entries, history, keys, claim and token of the uid are gone with it, and an
 ///   app created under the same id starts at revision 1. Removing what is gone is no error.
 #[async_trait]
@@ -41,7 +41,7 @@ pub trait Apps: Send + Sync {
     /// A part of the list.
     async fn list(&self, page: AppPage) -> Result<Vec<App>>;
 
-    /// Changes policy and holds, if nobody else did since `app` was read.
+    /// Changes source, policy and holds, if nobody else did since `app` was read.
     async fn update(&self, app: App) -> Result<App>;
 
     /// Removes the app and all that belongs to its uid.

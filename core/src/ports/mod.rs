@@ -10,10 +10,10 @@ mod rollout;
 mod tokens;
 
 pub use apps::{AppPage, Apps};
-pub use builds::{BuildOrder, BuildState, Builds};
+pub use builds::{BuildFailure, BuildOrder, BuildState, Builds, Started};
 pub use clock::{Clock, Entropy};
 pub use history::{
     Admission, Admitted, Claim, Claimed, Draft, History, HistoryExt, Page, Record, Replica, UNFINISHED_MAX, View, Wake,
 };
 pub use rollout::{Applied, Found, FoundContainer, Observation, Order, Phase, Rollouts, Stamp, Trouble, TroubleKind};
-pub use tokens::{Sealing, Tokens, WebhookSecret};
+pub use tokens::{Fits, Sealing, Tokens, WebhookSecret};

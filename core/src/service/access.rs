@@ -58,26 +58,20 @@ impl Operator {
 const NO_SECRET: [u8; Token::RANDOM_BYTES] = [0; Token::RANDOM_BYTES];
 
 impl Deployer {
-    /// Checks a webhook call's credentials over its raw body, by one read of the store.
+    /// Checks a webhook call's credentials over its raw body, by at most one read of the store.
     ///
     /// # Errors
     /// [`Refusal::Unauthorized`] for whatever is not right about them, all alike; [`Refusal::StoreUnavailable`] while
     /// the store is away.
     pub async fn authorize(&self, app: &AppId, credentials: &Credentials, body: &[u8]) -> Outcome<Authorized> {
-        let secret = self.ports.tokens.find(app).await.map_err(|error| refused(&error))?;
         let dummy = Token::from_random(&NO_SECRET);
-        let (uid, token) = match &secret {
-            Some(secret) => (Some(secret.app), Some(&secret.token)),
-            None => (None, dummy.as_ref()),
+        let fits = |secret: Option<&Token>| {
+            let fit = secret.or(dummy.as_ref()).is_some_and(|token| credentials.fit(token, body));
+            fit & secret.is_some()
         };
-        let fit = token.is_some_and(|token| credentials.fit(token, body));
-        match uid {
-            Some(uid) if fit => {
-                let cause = Cause { trigger: Trigger::Webhook, actor: Actor::ci() };
-                Ok(Authorized { id: app.clone(), uid, cause })
-            }
-            Some(_) | None => Err(Refusal::Unauthorized),
-        }
+        let secret = self.ports.tokens.find_fitting(app, &fits).await.map_err(|error| refused(&error))?;
+        let uid = secret.ok_or(Refusal::Unauthorized)?.app;
+        Ok(Authorized { id: app.clone(), uid, cause: Cause { trigger: Trigger::Webhook, actor: Actor::ci() } })
     }
 
     /// Checks a management token.
@@ -87,23 +81,26 @@ impl Deployer {
     pub async fn authorize_operator(&self, presented: &[u8], name: &str) -> Outcome<Operator> {
         use sha2::Digest as _;
         let hash: [u8; 32] = sha2::Sha256::digest(presented).into();
-        match self.ports.tokens.operator_hash().await.map_err(|error| refused(&error))? {
-            Some(stored) if bool::from(stored.ct_eq(&hash)) => Ok(Operator::trusted(name)),
-            Some(_) | None => Err(Refusal::Unauthorized),
+        let fits = |stored: Option<&[u8; 32]>| stored.is_some_and(|stored| bool::from(stored.ct_eq(&hash)));
+        match self.ports.tokens.operator_fitting(&fits).await.map_err(|error| refused(&error))? {
+            true => Ok(Operator::trusted(name)),
+            false => Err(Refusal::Unauthorized),
         }
     }
 
-    /// Makes this the management token; the store keeps its hash. Nothing is written where it knows it already.
+    /// Makes this the management token, and says whether it replaced another; the store keeps its hash. Nothing is
+    /// written where it knows it already.
     ///
     /// # Errors
     /// [`Refusal::StoreUnavailable`] while the store is away.
-    pub async fn set_operator_token(&self, token: &Token) -> Outcome<()> {
+    pub async fn set_operator_token(&self, token: &Token) -> Outcome<bool> {
         let hash = token.hash();
         let known = self.ports.tokens.operator_hash().await.map_err(|error| refused(&error))?;
         if known.is_some_and(|known| bool::from(known.ct_eq(&hash))) {
-            return Ok(());
+            return Ok(false);
         }
-        self.ports.tokens.set_operator_hash(hash).await.map_err(|error| refused(&error))
+        self.ports.tokens.set_operator_hash(hash).await.map_err(|error| refused(&error))?;
+        Ok(known.is_some())
     }
 
     /// Whether a management token was ever set.

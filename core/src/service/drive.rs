@@ -14,7 +14,7 @@ use crate::{
     },
     deploy::{Actor, AdmissionId, Deploy, Trigger},
     error::{Error, Result},
-    ports::{Admission, Order, Record, View},
+    ports::{Admission, Builds, Order, Record, Stamp, View},
     request::Cause,
     time::Timestamp,
 };
@@ -61,7 +61,7 @@ impl Deployer {
 impl Driver<'_> {
     async fn run(mut self, named: bool) {
         let mut ring = self.bell.listen();
-        let Some(view) = self.load().await else { return };
+        let Some((view, _)) = self.load().await else { return };
         let mut state = State::new(view.clone(), named);
         let mut event = Event::Loaded(Box::new(view));
         loop {
@@ -71,7 +71,8 @@ impl Driver<'_> {
                 Next::Step(next) => event = *next,
                 Next::Reload => {
                     ring = self.bell.listen();
-                    let Some(view) = self.load().await else { return };
+                    let Some((view, was)) = self.load().await else { return };
+                    state.clock_set(was, view.now);
                     event = Event::Loaded(Box::new(view));
                 }
                 Next::Stop => return,
@@ -83,14 +84,16 @@ impl Driver<'_> {
         self.now.read.after(self.deployer.ports.clock.elapsed().saturating_sub(self.now.at))
     }
 
-    /// Reads the app, however long the store is away; none where there is nothing to drive.
-    async fn load(&mut self) -> Option<View> {
+    /// Reads the app, however long the store is away, and says which time it was until then; none where there is nothing
+    /// to drive.
+    async fn load(&mut self) -> Option<(View, Timestamp)> {
         loop {
             match self.deployer.ports.history.view(self.app).await {
                 Ok(view) => {
                     self.failures = 0;
+                    let was = self.time();
                     self.now = Now { read: view.now, at: self.deployer.ports.clock.elapsed() };
-                    return Some(view);
+                    return Some((view, was));
                 }
                 Err(Error::NotFound(_)) => return None,
                 Err(error @ (Error::Unavailable { .. } | Error::Conflict(_))) => self.pause(&error).await,
@@ -123,8 +126,25 @@ impl Driver<'_> {
                 self.log_call(&order, "observe", &seen);
                 Next::step(Event::Observed(seen.map_err(call_failed)))
             }
-            Effect::Watch(order, until) => self.watch(&order, until, ring).await,
-            Effect::Wait(until) => self.until(until, ring, std::future::pending()).await,
+            Effect::Watch(order, until) => self.watch(&order, until, state.building(), ring).await,
+            Effect::Wait(until) => self.until(until, ring, std::future::pending(), state.building()).await,
+            Effect::FindBuild => {
+                let found = self.build("find", self.app, |builds| builds.running(self.app)).await;
+                Next::step(Event::BuildFound(found))
+            }
+            Effect::StartBuild(order) => {
+                let started = self.build("start", order.stamp, |builds| builds.start(&order)).await;
+                Next::step(Event::BuildStarted(order.stamp.revision, started))
+            }
+            Effect::ObserveBuild(build) => {
+                let seen = self.build("look at", build, |builds| builds.observe(build)).await;
+                Next::step(Event::BuildObserved(seen))
+            }
+            Effect::CancelBuild(build) => {
+                tracing::info!(app = %self.app, revision = %build.revision, "ending a build that nobody waits for");
+                let answer = self.build("end", build, |builds| builds.cancel(build)).await;
+                Next::step(Event::BuildCancelled(answer))
+            }
             Effect::Collect(order, trouble) => {
                 let evidence = rollouts.evidence(&order, trouble.as_ref()).await;
                 self.log_call(&order, "collect evidence", &evidence);
@@ -134,6 +154,24 @@ impl Driver<'_> {
             Effect::Load => Next::Reload,
             Effect::Rest => Next::Stop,
         }
+    }
+
+    /// A call of the builder.
+    async fn build<'b, T>(
+        &'b self,
+        what: &'static str,
+        which: impl std::fmt::Display,
+        call: impl FnOnce(&'b dyn Builds) -> BoxFuture<'b, Result<T>>,
+    ) -> Result<T, CallFailed> {
+        let Some(builder) = &self.deployer.ports.builder else {
+            return Err(CallFailed::Refused(
+                "This server has no builder, so that it cannot build git apps.".to_owned(),
+            ));
+        };
+        call(&*builder.builds).await.map_err(|error| {
+            tracing::warn!(build = %which, error = %error.chain(), "could not {what} a build");
+            call_failed(error)
+        })
     }
 
     fn log_call<T>(&self, order: &Order, what: &'static str, result: &Result<T>) {
@@ -166,23 +204,36 @@ impl Driver<'_> {
         }
     }
 
-    async fn watch(&mut self, order: &Order, until: Timestamp, ring: &mut EventListener) -> Next {
+    async fn watch(
+        &mut self,
+        order: &Order,
+        until: Timestamp,
+        building: Option<Stamp>,
+        ring: &mut EventListener,
+    ) -> Next {
         let until = until.min(self.time().after(POLL));
         let changed: BoxFuture<'_, ()> = self.deployer.ports.rollouts.changed(order);
-        match self.until(until, ring, changed).await {
-            Next::Step(_) => {}
-            stop @ (Next::Reload | Next::Stop) => return stop,
-        }
-        let seen = self.deployer.ports.rollouts.observe(order).await;
-        self.log_call(order, "observe", &seen);
-        Next::step(Event::Observed(seen.map_err(call_failed)))
+        self.until(until, ring, changed, building).await
     }
 
-    /// Waits for the time or the sign; somebody's ring means that the app must be read again.
-    async fn until(&self, until: Timestamp, ring: &mut EventListener, sign: impl Future<Output = ()>) -> Next {
+    /// Waits for the time or the sign, or for the build's; somebody's ring means that the app must be read again.
+    async fn until(
+        &self,
+        until: Timestamp,
+        ring: &mut EventListener,
+        sign: impl Future<Output = ()>,
+        building: Option<Stamp>,
+    ) -> Next {
         let wait = until.since(self.time());
+        let built = async {
+            match (&self.deployer.ports.builder, building) {
+                (Some(builder), Some(build)) => builder.builds.changed(build).await,
+                (None, _) | (_, None) => std::future::pending().await,
+            }
+        };
         select_biased! {
             () = ring.fuse() => Next::Reload,
+            () = built.boxed().fuse() => Next::step(Event::BuildChanged),
             () = sign.fuse() => Next::step(Event::Woke),
             () = self.deployer.ports.clock.sleep(wait).fuse() => Next::step(Event::Woke),
         }

@@ -1,22 +1,29 @@
 //! Registering apps, their webhooks, policy and holds, and ending deploys by hand.
 
+use std::time::Duration;
+
 use super::{ATTEMPTS, Authorized, Deployer, Operator, Outcome, refused, unwritten};
 use crate::{
-    app::{App, AppId, AppUid, Namespace, Policy, Source, Workload},
+    app::{App, AppId, AppUid, Namespace, Policy, Source},
+    decide::registration,
     deploy::{AdmissionId, Deploy, Reason, Revision, State, Status, Trigger},
     error::Error,
     image::ImageRef,
-    ports::{Admission, Admitted, AppPage, Draft, Found, HistoryExt, Record, WebhookSecret},
-    request::{IdempotencyKey, PolicyChange, Refusal, Registration},
+    ports::{Admission, Admitted, AppPage, Draft, HistoryExt, Record, WebhookSecret},
+    request::{IdempotencyKey, PolicyChange, Refusal, Registration, SourceChange},
 };
+
+/// The longest that a registration waits for its first revision.
+const HALF_MADE: Duration = Duration::from_secs(60);
 
 /// A registered app.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registered {
     /// The registration.
     pub app: App,
-    /// Revision 1: what runs already, or the image that the workload is made with.
-    pub deploy: Deploy,
+    /// Revision 1: what runs already, or the image that the workload is made with; none for a git app that has neither,
+    /// whose first build makes it.
+    pub deploy: Option<Deploy>,
     /// Whether the workload existed.
     pub adopted: bool,
 }
@@ -33,24 +40,20 @@ impl Deployer {
         wanted: Registration,
         key: Option<IdempotencyKey>,
     ) -> Outcome<Registered> {
-        if let Source::Git(_) = wanted.source {
-            return Err(Refusal::WrongKind(
-                "Git apps need a builder, and this server has none; register an image app, and let CI build."
-                    .to_owned(),
-            ));
-        }
+        self.buildable(&wanted.source)?;
         let namespace = Namespace::of(&wanted.project, &wanted.environment)
             .map_err(|invalid| Refusal::InvalidField("environment", invalid.to_string()))?;
         let id = AppId { namespace, name: wanted.name.clone() };
+        let mut left_behind = None;
         if let Some(app) = self.ports.apps.find(&id).await.map_err(|error| refused(&error))? {
-            return self.registered(app, key.as_ref()).await;
+            if !self.was_left_half_made(&app).await? {
+                return self.registered(app, &wanted, key.as_ref()).await;
+            }
+            left_behind = Some(app.uid);
         }
         let wanted = Registration { policy: sound(wanted.policy)?, ..wanted };
         let name = wanted.workload.clone().unwrap_or_else(|| wanted.name.to_string());
-        if !is_object_name(&name) {
-            let rule = "must be a name that Kubernetes takes: lower-case letters, digits, hyphens and dots.".to_owned();
-            return Err(Refusal::InvalidField("workload.name", rule));
-        }
+        registration::check_name(&name)?;
         let found = self.ports.rollouts.inspect(&id, wanted.kind, &name).await.map_err(|error| {
             tracing::warn!(app = %id, error = %error.chain(), "the workload could not be looked at");
             match error {
@@ -64,31 +67,65 @@ impl Deployer {
         })?;
         let adopted = found.is_some();
         let (workload, image) = match found {
-            Some(found) => adopt(&wanted, name, &found)?,
-            None => create(&wanted, name)?,
+            Some(found) => registration::adopt(&wanted, name, &found)?,
+            None => registration::create(&wanted, name)?,
         };
         let app = App {
             id,
             uid: AppUid::from_bits(self.ports.entropy.bits()),
-            project: wanted.project,
-            environment: wanted.environment,
-            source: wanted.source,
+            project: wanted.project.clone(),
+            environment: wanted.environment.clone(),
+            source: wanted.source.clone(),
             workload,
-            policy: wanted.policy,
+            policy: wanted.policy.clone(),
             holds: Vec::new(),
             guard: 0,
             created_at: crate::time::Timestamp::default(),
         };
-        self.create(operator, app, (image, adopted), key).await
+        if let Some(uid) = left_behind {
+            tracing::warn!(app = %app.id, "an earlier registration was never finished: it is made anew");
+            self.ports.apps.remove(uid).await.map_err(|error| unwritten(&error))?;
+        }
+        self.create(operator, app, (image, adopted), &wanted, key).await
+    }
+
+    /// Whether apps of this source can be registered here.
+    fn buildable(&self, source: &Source) -> Outcome<()> {
+        let Source::Git(git) = source else { return Ok(()) };
+        let Some(builder) = &self.ports.builder else {
+            let why = "Git apps need a builder, and this server has none; register an image app, and let CI build.";
+            return Err(Refusal::WrongKind(why.to_owned()));
+        };
+        if git.url.is_local() && !builder.local_sources {
+            let rule = "must be https:// or ssh:// to another machine; sources on this one, on link-local addresses and \
+                        without encryption are the operator's to allow (--allow-local-sources).";
+            return Err(Refusal::InvalidField("source.url", rule.to_owned()));
+        }
+        Ok(())
     }
 
     /// What an earlier call under the same key has made.
-    async fn registered(&self, app: App, key: Option<&IdempotencyKey>) -> Outcome<Registered> {
+    async fn registered(&self, app: App, wanted: &Registration, key: Option<&IdempotencyKey>) -> Outcome<Registered> {
         let Some(key) = key else { return Err(Refusal::AppExists(app.id)) };
         match self.ports.history.replay(app.uid, key).await.map_err(|error| refused(&error))? {
-            Some(Admitted::Replay(deploy)) => Ok(Registered { adopted: deploy.adopted, app, deploy }),
+            Some(Admitted::Replay(deploy)) => Ok(Registered { adopted: deploy.adopted, app, deploy: Some(deploy) }),
             Some(Admitted::KeyReused) => Err(Refusal::KeyReused),
+            // There is no entry that could know the key: a call for the very same is the same call.
+            None if registration::waits_for_a_build(&app) && registration::made(&app, wanted) => {
+                Ok(Registered { adopted: false, app, deploy: None })
+            }
             Some(Admitted::New { .. } | Admitted::Stale | Admitted::Full) | None => Err(Refusal::AppExists(app.id)),
+        }
+    }
+
+    /// Whether a process ended between registering the app and recording its first revision. One that is about to
+    /// record it is given time to.
+    async fn was_left_half_made(&self, app: &App) -> Outcome<bool> {
+        match self.ports.history.view(app.uid).await {
+            Ok(_) if registration::waits_for_a_build(app) => Ok(false),
+            Ok(view) => Ok(view.last.is_none() && view.now.since(app.created_at) > HALF_MADE),
+            Err(Error::NotFound(_)) => Ok(false),
+            Err(error) => Err(refused(&error)),
         }
     }
 
@@ -96,7 +133,8 @@ impl Deployer {
         &self,
         operator: &Operator,
         app: App,
-        (image, adopted): (ImageRef, bool),
+        (image, adopted): (Option<ImageRef>, bool),
+        wanted: &Registration,
         key: Option<IdempotencyKey>,
     ) -> Outcome<Registered> {
         let (id, project, environment) = (app.id.clone(), app.project.clone(), app.environment.clone());
@@ -105,10 +143,12 @@ impl Deployer {
             Err(Error::Conflict("namespace")) => return Err(self.namespace_taken(id, project, environment).await),
             Err(Error::Conflict(_)) => {
                 let app = self.find(&id).await?;
-                return self.registered(app, key.as_ref()).await;
+                return self.registered(app, wanted, key.as_ref()).await;
             }
             Err(error) => return Err(unwritten(&error)),
         };
+        tracing::info!(app = %app.id, uid = %app.uid, adopted, "registered");
+        let Some(image) = image else { return Ok(Registered { app, deploy: None, adopted }) };
         let admission = Admission {
             app: app.uid,
             id: AdmissionId(self.ports.entropy.bits()),
@@ -141,8 +181,7 @@ impl Deployer {
             return Err(Refusal::StoreUnavailable { maybe_recorded: removed.is_err() });
         };
         self.written(app.uid);
-        tracing::info!(app = %app.id, uid = %app.uid, adopted, "registered");
-        Ok(Registered { app, deploy, adopted })
+        Ok(Registered { app, deploy: Some(deploy), adopted })
     }
 
     async fn namespace_taken(
@@ -171,8 +210,43 @@ impl Deployer {
     /// # Errors
     /// [`Refusal::InvalidField`], [`Refusal::AppNotFound`], [`Refusal::Busy`]; [`Refusal::StoreUnavailable`] while the
     /// store is away.
-    pub async fn change_policy(&self, _operator: &Operator, id: &AppId, change: PolicyChange) -> Outcome<App> {
-        self.update(id, |app| Ok(App { policy: sound(change.clone().apply(app.policy.clone()))?, ..app })).await
+    pub async fn change_policy(&self, operator: &Operator, id: &AppId, change: PolicyChange) -> Outcome<App> {
+        self.change(operator, id, change, SourceChange::default()).await
+    }
+
+    /// Changes an app's policy, and a git app's source, both at once. A build that has begun from another source ends.
+    ///
+    /// # Errors
+    /// As [`Deployer::change_policy`]; [`Refusal::WrongKind`] for an image app's source.
+    pub async fn change(
+        &self,
+        _operator: &Operator,
+        id: &AppId,
+        policy: PolicyChange,
+        source: SourceChange,
+    ) -> Outcome<App> {
+        let changed = self.update(id, |app| {
+            let policy = sound(policy.clone().apply(app.policy.clone()))?;
+            let source = match app.source.clone() {
+                other if source == SourceChange::default() => other,
+                Source::Git(git) => Source::Git(source.clone().apply(git)),
+                Source::Image => {
+                    return Err(Refusal::WrongKind(format!(
+                        "{} is an image app, which has no source to change.",
+                        app.id
+                    )));
+                }
+            };
+            if source != app.source {
+                self.buildable(&source)?;
+            }
+            Ok(App { policy, source, ..app })
+        });
+        let app = changed.await?;
+        if app.source != Source::Image {
+            self.written(app.uid);
+        }
+        Ok(app)
     }
 
     /// Lifts all holds of an app.
@@ -205,6 +279,7 @@ impl Deployer {
         self.ports.tokens.remove(access.uid).await.map_err(|error| unwritten(&error))?;
         let message = format!("{} deleted the app.", operator.actor());
         self.end_all(&access, Reason::new(Reason::APP_DELETED), &message).await?;
+        self.end_builds(access.uid).await;
         self.ports.apps.remove(access.uid).await.map_err(|error| unwritten(&error))?;
         self.written(access.uid);
         tracing::info!(app = %id, uid = %access.uid, actor = %operator.actor(), "deleted");
@@ -223,6 +298,7 @@ impl Deployer {
             match self.record_cancel(access, changes).await {
                 Ok(()) => return Ok(()),
                 Err(Error::Conflict(_)) => {}
+                Err(Error::NotFound(_)) => return Err(Refusal::AppNotFound(access.id.clone())),
                 Err(error) => return Err(unwritten(&error)),
             }
         }
@@ -305,79 +381,4 @@ fn sound(policy: Policy) -> Outcome<Policy> {
     }
     let rule = "must be longer than the time to settle: no rollout would be over before it.".to_owned();
     Err(Refusal::InvalidField("policy.rollout_deadline", rule))
-}
-
-/// A DNS-1123 subdomain, as Kubernetes wants its objects to be named.
-fn is_object_name(name: &str) -> bool {
-    let sound = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
-    let part =
-        |part: &str| !part.is_empty() && !part.starts_with('-') && !part.ends_with('-') && part.bytes().all(sound);
-    name.len() <= 253 && name.split('.').all(part)
-}
-
-/// Which workload is adopted, and what it runs.
-fn adopt(wanted: &Registration, name: String, found: &Found) -> Outcome<(Workload, ImageRef)> {
-    let what = format!("{} {name}", wanted.kind);
-    if let Some(why) = &found.unsupported {
-        return Err(Refusal::Workload(format!("{what} cannot be rolled out: {why}")));
-    }
-    let take_over = match found.stamp {
-        Some(stamp) if !wanted.take_over => {
-            return Err(Refusal::WorkloadTaken(format!(
-                "{what} carries the stamp of another registration ({stamp}). If that one is gone, register with --take-over."
-            )));
-        }
-        stamp => stamp.map(|stamp| stamp.app),
-    };
-    let containers = containers(wanted, &what, found)?;
-    let mut images = found.containers.iter().filter(|container| containers.contains(&container.name));
-    let image = images.next().map(|container| container.image.as_str()).unwrap_or_default();
-    if let Some(other) = images.find(|container| container.image != image) {
-        return Err(Refusal::Workload(format!(
-            "{what}: container {} runs {}, another one {image}; an app's containers share one image.",
-            other.name, other.image
-        )));
-    }
-    let image: ImageRef = image
-        .parse()
-        .map_err(|invalid| Refusal::Workload(format!("{what} runs an image that cannot be read: {invalid}")))?;
-    Ok((Workload { kind: wanted.kind, name, containers, create: None, take_over }, image.or_latest()))
-}
-
-fn containers(wanted: &Registration, what: &str, found: &Found) -> Outcome<Vec<String>> {
-    let names: Vec<&str> = found.containers.iter().map(|container| container.name.as_str()).collect();
-    let listed = || names.join(", ");
-    if let Some(missing) = wanted.containers.iter().find(|container| !names.contains(&container.as_str())) {
-        return Err(Refusal::Workload(format!("{what} has no container {missing}; it has: {}.", listed())));
-    }
-    match names.as_slice() {
-        _ if !wanted.containers.is_empty() => Ok(wanted.containers.clone()),
-        [only] => Ok(vec![(*only).to_owned()]),
-        several if several.contains(&wanted.name.as_str()) => Ok(vec![wanted.name.to_string()]),
-        _ => Err(Refusal::Workload(format!("{what} has several containers: say which one to deploy: {}.", listed()))),
-    }
-}
-
-/// How the workload is made, and with what.
-fn create(wanted: &Registration, name: String) -> Outcome<(Workload, ImageRef)> {
-    let what = format!("{} {name}", wanted.kind);
-    let Some(image) = wanted.image.clone() else {
-        return Err(Refusal::Workload(format!("{what} does not exist; give an image to have a Deployment made.")));
-    };
-    if wanted.kind != crate::app::WorkloadKind::Deployment {
-        return Err(Refusal::Workload(format!("{what} does not exist, and only a Deployment can be made.")));
-    }
-    if image.tag().is_none() && image.digest().is_none() {
-        return Err(Refusal::InvalidField("image", format!("{image} names neither a tag nor a digest.")));
-    }
-    if wanted.template.readiness_path.is_some() && wanted.template.port.is_none() {
-        return Err(Refusal::InvalidField("readiness_path", "needs a port.".to_owned()));
-    }
-    let containers = match wanted.containers.as_slice() {
-        [] => vec![wanted.name.to_string()],
-        [one] => vec![one.clone()],
-        _ => return Err(Refusal::InvalidField("containers", "a Deployment is made with one container.".to_owned())),
-    };
-    let create = Some(wanted.template.clone());
-    Ok((Workload { kind: wanted.kind, name, containers, create, take_over: None }, image))
 }

@@ -2,6 +2,7 @@
 
 mod access;
 mod bells;
+mod builds;
 mod drive;
 mod inbox;
 mod manage;
@@ -13,6 +14,7 @@ mod watch;
 use std::sync::Arc;
 
 pub use access::{Authorized, Operator};
+pub use builds::LogPart;
 pub use manage::Registered;
 pub use submit::Accepted;
 pub use watch::Waited;
@@ -20,7 +22,7 @@ pub use watch::Waited;
 use crate::{
     app::AppUid,
     error::Error,
-    ports::{Apps, Clock, Entropy, History, Replica, Rollouts, Tokens},
+    ports::{Apps, Builds, Clock, Entropy, History, Replica, Rollouts, Tokens},
     request::Refusal,
 };
 
@@ -41,10 +43,21 @@ pub struct Ports {
     pub history: Arc<dyn History>,
     /// The cluster.
     pub rollouts: Arc<dyn Rollouts>,
+    /// What builds git apps; none: there are only image apps.
+    pub builder: Option<Builder>,
     /// Passing time.
     pub clock: Arc<dyn Clock>,
     /// Chance.
     pub entropy: Arc<dyn Entropy>,
+}
+
+/// A builder, and what it may read.
+#[derive(Clone)]
+pub struct Builder {
+    /// It.
+    pub builds: Arc<dyn Builds>,
+    /// Whether apps may be built from local sources ([`crate::source::GitUrl::is_local`]): the operator's to say.
+    pub local_sources: bool,
 }
 
 /// The service: answers callers, and drives deploys while somebody polls [`Deployer::run`].
@@ -79,12 +92,12 @@ impl Deployer {
         self.inbox.put(app);
     }
 
-    /// Whether the store answers.
+    /// Whether the store answers; as cheap for it as a call that does not authenticate, which this is.
     ///
     /// # Errors
     /// [`Refusal::StoreUnavailable`] while it does not.
     pub async fn ready(&self) -> Outcome<()> {
-        self.ports.tokens.operator_hash().await.map(drop).map_err(|error| refused(&error))
+        self.ports.tokens.operator_fitting(&|_| false).await.map(drop).map_err(|error| refused(&error))
     }
 }
 
@@ -102,7 +115,11 @@ fn refused(error: &Error) -> Refusal {
             Refusal::StoreUnavailable { maybe_recorded: false }
         }
         Error::Conflict(_) => Refusal::Busy,
-        Error::NotFound(_) | Error::Denied { .. } | Error::Invalid { .. } | Error::Corrupt { .. } => {
+        Error::Denied { .. } | Error::Invalid { .. } => {
+            tracing::error!(error = %error.chain(), "a store refuses");
+            Refusal::StoreRefused(error.to_string())
+        }
+        Error::NotFound(_) | Error::Corrupt { .. } => {
             tracing::error!(error = %error.chain(), "a store cannot do its work");
             Refusal::Internal
         }

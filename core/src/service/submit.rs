@@ -86,7 +86,10 @@ impl Deployer {
     async fn promotion(&self, cause: &Cause, id: &AppId, from: &AppId) -> Outcome<Decision> {
         let app = self.find(id).await?;
         let source = self.find(from).await?;
-        let view = self.ports.history.view(source.uid).await.map_err(|error| refused(&error))?;
+        let view = match self.ports.history.view(source.uid).await {
+            Err(Error::NotFound(_)) => return Err(Refusal::AppNotFound(from.clone())),
+            other => other.map_err(|error| refused(&error))?,
+        };
         let current = view.current.ok_or_else(|| {
             Refusal::NothingToRollBackTo(format!("{from} has no current deploy that could be promoted."))
         })?;
@@ -153,7 +156,8 @@ impl Deployer {
         }
     }
 
-    /// The store's answer was lost: the entry is looked for once, by the accept's own id.
+    /// The store's answer was lost: the entry is looked for once, by the accept's own id. One that is not there may still
+    /// come, from a store that is slower than its callers are patient.
     async fn look_up(&self, access: &Authorized, id: AdmissionId, error: &Error) -> Outcome<Accepted> {
         tracing::warn!(app = %access.id, error = %error.chain(), "the store did not confirm an accept");
         match self.ports.history.admitted(access.uid, id).await {
@@ -161,8 +165,7 @@ impl Deployer {
                 self.written(access.uid);
                 Ok(accepted(deploy, false, Vec::new()))
             }
-            Ok(None) => Err(Refusal::StoreUnavailable { maybe_recorded: false }),
-            Err(_) => Err(Refusal::StoreUnavailable { maybe_recorded: true }),
+            Ok(None) | Err(_) => Err(Refusal::StoreUnavailable { maybe_recorded: true }),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt};
 
 use rollhook_core::{
-    app::{self, AppId, GitSource, HoldPolicy, OnFailure, Source, WorkloadKind},
+    app::{self, AppId, HoldPolicy, OnFailure, Source, WorkloadKind},
     deploy::Revision,
     image::Repositories,
     ports::{Sealing, View, WebhookSecret},
@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     deploy::{Deploy, Standing},
     duration, path,
+    source::{GitChoice, SourcePatch},
 };
 
 /// An app to be registered: the body of `POST /api/v1/apps`.
@@ -29,7 +30,7 @@ pub struct CreateApp {
     pub app: String,
     /// Where it is built, for an app that is built from git; without, CI builds its images.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub git: Option<GitSource>,
+    pub git: Option<GitChoice>,
     /// The workload whose image its deploys set.
     pub workload: WorkloadChoice,
     /// The image to start with where there is no workload yet.
@@ -95,7 +96,7 @@ impl CreateApp {
             project: field("project", self.project.parse())?,
             environment: field("environment", self.environment.parse())?,
             name: field("app", self.app.parse())?,
-            source: self.git.map_or(Source::Image, Source::Git),
+            source: self.git.map_or(Ok(Source::Image), |git| git.parse().map(Source::Git))?,
             kind: field("workload.kind", kind.parse::<WorkloadKind>())?,
             workload: self.workload.name,
             containers: self.workload.containers,
@@ -212,8 +213,12 @@ fn invalid(name: &'static str, rule: &str) -> Refusal {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AppPatch {
-    /// Its policy, the only part that can be changed.
+    /// Its policy.
+    #[serde(default)]
     pub policy: PolicyPatch,
+    /// A git app's source.
+    #[serde(default, skip_serializing_if = "SourcePatch::is_empty")]
+    pub source: SourcePatch,
 }
 
 /// An app and where it stands.
@@ -326,8 +331,9 @@ pub struct AppList {
 pub struct Registered {
     /// The app.
     pub app: App,
-    /// Revision 1: what runs already, or what the workload is made with.
-    pub deploy: Deploy,
+    /// Revision 1: what runs already, or what the workload is made with; none where a git app's first build makes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deploy: Option<Deploy>,
     /// Whether the workload existed, so that nothing is patched.
     pub adopted: bool,
 }

@@ -38,6 +38,25 @@ impl DeployPost {
     }
 }
 
+/// A git app's commit to be built again: the body of `POST …/rebuild`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Rebuild {
+    /// The commit; default: what is current.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
+}
+
+impl Rebuild {
+    /// The commit that is meant.
+    ///
+    /// # Errors
+    /// [`Refusal::InvalidField`].
+    pub fn parse(&self) -> Result<Option<deploy::Commit>, Refusal> {
+        field("commit", self.commit.as_deref().map(str::parse).transpose())
+    }
+}
+
 /// What an accepted deploy is answered with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeployAnswer {

@@ -16,6 +16,7 @@ pub mod duration;
 pub mod openapi;
 pub mod path;
 pub mod problem;
+pub mod source;
 pub mod time;
 
 pub use app::{
@@ -23,7 +24,8 @@ pub use app::{
     WorkloadChoice,
 };
 pub use deploy::{
-    Deploy, DeployAnswer, DeployList, DeployPost, Promote, PromoteFrom, Rollback, RollbackAnswer, RolledBackTo,
-    Standing, TakenFrom,
+    Deploy, DeployAnswer, DeployList, DeployPost, Promote, PromoteFrom, Rebuild, Rollback, RollbackAnswer,
+    RolledBackTo, Standing, TakenFrom,
 };
 pub use problem::{Kind, Problem};
+pub use source::{GitChoice, SourcePatch};

@@ -83,7 +83,7 @@ fn paths() -> Value {
     let posts = [
         ("rollback", keyed(sends(call("Roll back", 202, "RollbackAnswer"), "Rollback"))),
         ("promote", waits(keyed(sends(call("Deploy what another environment runs", 202, "DeployAnswer"), "Promote")))),
-        ("rebuild", call("Build a git app again", 202, "DeployAnswer")),
+        ("rebuild", waits(keyed(sends(call("Build a git app again", 202, "DeployAnswer"), "Rebuild")))),
     ];
     for (name, operation) in posts {
         paths.insert(format!("{APP}/{name}"), json!({ "parameters": of_app(), "post": operation }));
@@ -103,6 +103,7 @@ fn entries(paths: &mut Map<String, Value>, base: &str) {
     events["parameters"] = json!([reference("parameters", "lastEventId")]);
     let mut log = call("The log of a git app's build", 200, "Deploy");
     log["responses"]["200"]["content"] = json!({ "text/plain": { "schema": { "type": "string" } } });
+    log["parameters"] = json!([reference("parameters", "logFrom"), reference("parameters", "follow")]);
     let cancel = call("End a deploy at once", 200, "Deploy");
     for (path, method, operation) in
         [("", "get", show), ("/events", "get", events), ("/log", "get", log), ("/cancel", "post", cancel)]
@@ -144,7 +145,7 @@ fn empty(summary: &str) -> Value {
 
 fn sends(mut operation: Value, schema: &str) -> Value {
     let content = json!({ "application/json": { "schema": reference("schemas", schema) } });
-    operation["requestBody"] = json!({ "required": schema != "Rollback", "content": content });
+    operation["requestBody"] = json!({ "required": !matches!(schema, "Rollback" | "Rebuild"), "content": content });
     operation
 }
 
@@ -225,6 +226,8 @@ fn parameters() -> Value {
         "idempotencyKey": parameter("header", "Idempotency-Key", "string", "Repeating the call with this key does not repeat its effect for 24 hours."),
         "webhookId": parameter("header", "webhook-id", "string", "Taken for the key where there is no Idempotency-Key; kept for 7 days."),
         "githubDelivery": parameter("header", "X-GitHub-Delivery", "string", "Taken for the key where there is no other; kept for 7 days."),
+        "logFrom": parameter("query", "from", "integer", "Only what follows this many bytes."),
+        "follow": parameter("query", "follow", "boolean", "Answer with what is written until the build has ended."),
         "lastEventId": parameter("header", "Last-Event-ID", "string", "The id of the event that was seen last.")
     })
 }

@@ -68,7 +68,9 @@ fn members(refusal: &Refusal) -> Map<String, Value> {
         Refusal::InvalidField(field, _) => json!({ "field": field }),
         Refusal::ImageNotAllowed { image, allowed } => json!({ "image": image, "allowed": allowed }),
         Refusal::StoreUnavailable { maybe_recorded } => json!({ "maybe_recorded": maybe_recorded }),
-        Refusal::AlreadyEnded(revision) | Refusal::RevisionNotFound(revision) => json!({ "revision": revision }),
+        Refusal::AlreadyEnded(revision) | Refusal::RevisionNotFound(revision) | Refusal::NoBuildLog(revision) => {
+            json!({ "revision": revision })
+        }
         Refusal::NamespaceTaken { project, environment, .. } => {
             json!({ "project": project, "environment": environment })
         }
@@ -83,7 +85,9 @@ fn members(refusal: &Refusal) -> Map<String, Value> {
         | Refusal::Workload(_)
         | Refusal::WorkloadTaken(_)
         | Refusal::Busy
+        | Refusal::StoreRefused(_)
         | Refusal::ClusterUnavailable
+        | Refusal::BuilderUnavailable
         | Refusal::Internal => Value::Null,
     };
     match members {
@@ -125,6 +129,8 @@ kinds! {
     AppNotFound = "app-not-found", 404, "No such app";
     /// No such entry.
     RevisionNotFound = "revision-not-found", 404, "No such revision";
+    /// There is no log of a build.
+    NoBuildLog = "no-build-log", 404, "No build log";
     /// The webhook is not enabled.
     NoWebhook = "no-webhook", 404, "The webhook is not enabled";
     /// The path does not take this method.
@@ -181,8 +187,12 @@ kinds! {
     Busy = "busy", 503, "The app is being changed by others";
     /// The store is away.
     StoreUnavailable = "store-unavailable", 503, "The store is not available";
+    /// The store does not let the service do it.
+    StoreRefused = "store-refused", 503, "The store refuses";
     /// The cluster is away.
     ClusterUnavailable = "cluster-unavailable", 503, "The cluster is not available";
+    /// The builder is away.
+    BuilderUnavailable = "builder-unavailable", 503, "The builder is not available";
     /// The server stops.
     ShuttingDown = "shutting-down", 503, "The server is stopping";
 }
@@ -212,7 +222,10 @@ impl Kind {
             Refusal::WorkloadTaken(_) => Self::WorkloadTaken,
             Refusal::Busy => Self::Busy,
             Refusal::StoreUnavailable { .. } => Self::StoreUnavailable,
+            Refusal::StoreRefused(_) => Self::StoreRefused,
             Refusal::ClusterUnavailable => Self::ClusterUnavailable,
+            Refusal::BuilderUnavailable => Self::BuilderUnavailable,
+            Refusal::NoBuildLog(_) => Self::NoBuildLog,
             Refusal::Internal => Self::Internal,
         }
     }

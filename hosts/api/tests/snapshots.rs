@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rollhook_api::{
     App, AppList, AppPatch, CreateApp, Deploy, DeployAnswer, DeployList, DeployPost, Kind, PolicyPatch, Problem,
-    Promote, PromoteFrom, Registered, Rollback, RollbackAnswer, Standing, Webhook,
+    Promote, PromoteFrom, Registered, Rollback, RollbackAnswer, SourcePatch, Standing, Webhook,
 };
 use rollhook_core::{
     app::{self, AppId, AppUid, OnFailure, Source, WorkloadKind},
@@ -121,14 +121,14 @@ fn apps() {
     insta::assert_json_snapshot!("app", app);
     insta::assert_json_snapshot!("app_list", AppList { apps: Vec::new(), next: Some("shop-test/api".to_owned()) });
     let deploy = Deploy::of(&id(), &entry(1, State::Queued), Standing::default());
-    insta::assert_json_snapshot!("registered", Registered { app, deploy, adopted: true });
+    insta::assert_json_snapshot!("registered", Registered { app, deploy: Some(deploy), adopted: true });
 }
 
 #[test]
 fn requests() {
     let policy =
         PolicyPatch { on_failure: Some("leave".to_owned()), settle: Some("0s".to_owned()), ..PolicyPatch::default() };
-    insta::assert_json_snapshot!("app_patch", AppPatch { policy: policy.clone() });
+    insta::assert_json_snapshot!("app_patch", AppPatch { policy: policy.clone(), source: SourcePatch::default() });
     let create = CreateApp {
         project: "shop".to_owned(),
         environment: "test".to_owned(),

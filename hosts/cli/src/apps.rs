@@ -88,9 +88,7 @@ pub(crate) fn details(app: &App, now: Timestamp) -> String {
         ("Environment", app.environment.clone()),
         ("Workload", workload(app)),
     ];
-    if let Source::Git(git) = &app.source {
-        lines.push(("Source", format!("{} branch {}, {} in {}", git.url, git.branch, git.dockerfile, git.context)));
-    }
+    lines.extend(source(&app.source));
     lines.push(("Current", entry(app.current.as_ref(), now)));
     if app.on_cluster.as_ref().is_some_and(|deploy| !deploy.current) {
         lines.push(("On cluster", entry(app.on_cluster.as_ref(), now)));
@@ -109,6 +107,24 @@ pub(crate) fn details(app: &App, now: Timestamp) -> String {
 /// The policy alone, a line each.
 pub(crate) fn policy_lines(shown: &Policy) -> String {
     listed(&policy(shown))
+}
+
+/// The source alone, a line each.
+pub(crate) fn source_lines(shown: &Source) -> String {
+    listed(&source(shown))
+}
+
+/// What a git app is built from.
+fn source(source: &Source) -> Vec<(&'static str, String)> {
+    let Source::Git(git) = source else { return Vec::new() };
+    let mut lines = vec![
+        ("Source", git.url.to_string()),
+        ("Branch", git.branch.to_string()),
+        ("Dockerfile", format!("{} in {}", git.dockerfile, git.context)),
+        ("Image repository", git.image_repository.to_string()),
+    ];
+    lines.extend(git.credentials.as_ref().map(|name| ("Credentials", name.to_string())));
+    lines
 }
 
 fn listed(lines: &[(&str, String)]) -> String {

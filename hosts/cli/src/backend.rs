@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use rollhook_api::{
-    App, AppList, AppPatch, CreateApp, Deploy, DeployAnswer, DeployList, DeployPost, Promote, Registered, Rollback,
-    RollbackAnswer, Webhook,
+    App, AppList, AppPatch, CreateApp, Deploy, DeployAnswer, DeployList, DeployPost, Promote, Rebuild, Registered,
+    Rollback, RollbackAnswer, Webhook,
 };
 use rollhook_core::{
     app::{AppId, Namespace},
@@ -27,7 +27,7 @@ pub(crate) trait Backend: Send + Sync {
     /// One app.
     async fn app(&self, id: &AppId) -> Result<App, Failure>;
 
-    /// Changes an app's policy.
+    /// Changes an app's policy and source.
     async fn change(&self, id: &AppId, patch: AppPatch) -> Result<App, Failure>;
 
     /// Removes an app.
@@ -53,6 +53,12 @@ pub(crate) trait Backend: Send + Sync {
 
     /// Deploys an image.
     async fn deploy(&self, id: &AppId, post: DeployPost) -> Result<DeployAnswer, Failure>;
+
+    /// Builds a commit of a git app again; without one, what is current.
+    async fn rebuild(&self, id: &AppId, rebuild: Rebuild) -> Result<DeployAnswer, Failure>;
+
+    /// A build's log from this byte on, as much as there is now.
+    async fn build_log(&self, id: &AppId, revision: Revision, from: u64) -> Result<Vec<u8>, Failure>;
 
     /// Ends a deploy.
     async fn cancel(&self, id: &AppId, revision: Revision) -> Result<Deploy, Failure>;

@@ -4,8 +4,8 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use rollhook_api::{
-    App, AppList, AppPatch, CreateApp, Deploy, DeployAnswer, DeployList, DeployPost, Promote, Registered, Rollback,
-    RollbackAnswer, Standing, Webhook,
+    App, AppList, AppPatch, CreateApp, Deploy, DeployAnswer, DeployList, DeployPost, Promote, Rebuild, Registered,
+    Rollback, RollbackAnswer, Standing, Webhook,
 };
 use rollhook_core::{
     app::{AppId, Namespace},
@@ -14,7 +14,7 @@ use rollhook_core::{
     ports::{AppPage, Page},
     service::{Authorized, Deployer, Operator},
 };
-use rollhook_wiring::{DriverSpec, Settings, StoreSpec};
+use rollhook_wiring::{BuilderSettings, BuilderStop, DriverSpec, Settings, StoreSpec};
 use tokio::{
     sync::{Mutex, oneshot},
     task::JoinHandle,
@@ -41,6 +41,7 @@ pub(crate) struct Direct {
     simulated: bool,
     driver_named: bool,
     engine: Mutex<Option<Engine>>,
+    builder: Mutex<Option<BuilderStop>>,
 }
 
 /// A running engine, and what stops it.
@@ -68,12 +69,18 @@ impl Direct {
         let driver: DriverSpec =
             connection.driver.as_deref().unwrap_or("simulated").parse().map_err(|invalid| usage("driver", &invalid))?;
         let simulated = matches!(driver, DriverSpec::Simulated(_));
-        let settings = Settings { store, driver, key_dir: connection.key_dir.clone() };
+        let builder = BuilderSettings {
+            command: connection.build_command.clone(),
+            directory: connection.build_dir.clone(),
+            credentials: connection.build_credentials.clone(),
+            local_sources: connection.allow_local_sources,
+        };
+        let settings = Settings { store, driver, key_dir: connection.key_dir.clone(), builder };
         let opened = rollhook_wiring::open(&settings)
             .await
             .map_err(|error| Failure::Unreachable(format!("{}.", error.chain())))?;
-        for (what, path) in &opened.made {
-            message(&format!("note: made the {what} {}", path.display()));
+        for (what, place) in &opened.made {
+            message(&format!("note: made the {what} {place}"));
         }
         let replica = format!("cli-{}-{}", rollhook_wiring::hostname(), std::process::id());
         Ok(Self {
@@ -83,6 +90,7 @@ impl Direct {
             simulated,
             driver_named: connection.driver.is_some(),
             engine: Mutex::new(None),
+            builder: Mutex::new(Some(opened.builder)),
         })
     }
 
@@ -135,11 +143,11 @@ impl Backend for Direct {
         self.start().await?;
         let registered = self.deployer.register(&self.operator, app.parse()?, None).await?;
         let id = &registered.app.id;
-        Ok(Registered {
-            app: self.app(id).await?,
-            deploy: self.shown(id, &registered.deploy).await?,
-            adopted: registered.adopted,
-        })
+        let deploy = match &registered.deploy {
+            Some(deploy) => Some(self.shown(id, deploy).await?),
+            None => None,
+        };
+        Ok(Registered { app: self.app(id).await?, deploy, adopted: registered.adopted })
     }
 
     async fn apps(&self, namespace: Option<&Namespace>, after: Option<&str>) -> Result<AppList, Failure> {
@@ -163,7 +171,7 @@ impl Backend for Direct {
     }
 
     async fn change(&self, id: &AppId, patch: AppPatch) -> Result<App, Failure> {
-        self.deployer.change_policy(&self.operator, id, patch.policy.parse()?).await?;
+        self.deployer.change(&self.operator, id, patch.policy.parse()?, patch.source.parse()?).await?;
         self.app(id).await
     }
 
@@ -209,6 +217,16 @@ impl Backend for Direct {
         self.start().await?;
         let accepted = self.deployer.submit(&self.access(id).await?, post.parse(None)?).await?;
         Ok(DeployAnswer::accepted(id, &accepted))
+    }
+
+    async fn rebuild(&self, id: &AppId, rebuild: Rebuild) -> Result<DeployAnswer, Failure> {
+        self.start().await?;
+        let accepted = self.deployer.rebuild(&self.operator, id, rebuild.parse()?, None).await?;
+        Ok(DeployAnswer::accepted(id, &accepted))
+    }
+
+    async fn build_log(&self, id: &AppId, revision: Revision, from: u64) -> Result<Vec<u8>, Failure> {
+        Ok(self.deployer.build_log(&self.access(id).await?, revision, from, false).await?.bytes)
     }
 
     async fn cancel(&self, id: &AppId, revision: Revision) -> Result<Deploy, Failure> {
@@ -260,6 +278,9 @@ impl Backend for Direct {
             if task.await.is_err() {
                 message("warning: the engine did not stop in order; another process takes over after 15 s");
             }
+        }
+        if let Some(builder) = self.builder.lock().await.take() {
+            builder.stop().await;
         }
     }
 }

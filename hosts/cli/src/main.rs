@@ -29,8 +29,6 @@ mod when;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 fn main() -> ExitCode {
-    run::run(args::Cli::parse())
+    run::run(args::Cli::read(std::env::args_os()).unwrap_or_else(|error| error.exit()))
 }

@@ -3,7 +3,8 @@
 use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
-use rollhook_wiring::DriverSpec;
+use rollhook_core::app::Namespace;
+use rollhook_wiring::{BuilderSettings, DriverSpec};
 
 use crate::source::Cidr;
 
@@ -28,16 +29,49 @@ pub enum Command {
     /// The management token
     #[command(subcommand)]
     AdminToken(AdminToken),
+    /// Print what a cluster is given before rollhook runs in it: for kubectl apply -f -
+    Manifests(Manifests),
+}
+
+/// What the printed manifests are for.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct Manifests {
+    /// The namespace that the server runs in
+    #[arg(long, default_value = rollhook_wiring::manifests::NAMESPACE, value_name = "NAMESPACE")]
+    pub namespace: Namespace,
+    /// A namespace with apps; may be repeated
+    #[arg(long, value_name = "NAMESPACE", required = true)]
+    pub app_namespace: Vec<Namespace>,
+    /// The server's image; adds a Deployment of two replicas to start from
+    #[arg(long, value_name = "IMAGE")]
+    pub image: Option<String>,
 }
 
 /// What can be done with keys.
 #[derive(Debug, Subcommand)]
 pub enum Keys {
-    /// Add a key to a directory; the newest seals, all of them open
+    /// Add a key to a directory: it opens at once, and seals from the next start or `keys rotate` on
     New {
         /// The key directory
         dir: PathBuf,
     },
+    /// Seal every token with the newest key, so that older keys can be deleted
+    ///
+    /// Give every replica the new key first: one that lacks it cannot open what this seals.
+    Rotate(Sealed),
+    /// Tell how many tokens are sealed with which key
+    Status(Sealed),
+}
+
+/// A store, and the keys that it seals with.
+#[derive(Clone, Debug, ClapArgs)]
+pub struct Sealed {
+    /// As the server's --store [default: sqlite in the data directory]
+    #[arg(long, env = "ROLLHOOK_STORE", value_name = "STORE", hide_env_values = true)]
+    pub store: Option<String>,
+    /// As the server's --key-dir [default: keys in the data directory]
+    #[arg(long, env = "ROLLHOOK_KEY_DIR", value_name = "DIR")]
+    pub key_dir: Option<PathBuf>,
 }
 
 /// What can be done with the management token.
@@ -59,7 +93,7 @@ pub struct Serve {
     /// How CI reaches this server; webhook URLs begin with it [default: http://ADDRESS]
     #[arg(long, env = "ROLLHOOK_BASE_URL", value_name = "URL", value_parser = base_url)]
     pub base_url: Option<String>,
-    /// memory or sqlite:FILE [default: sqlite in the data directory]
+    /// memory, sqlite:FILE, postgres://USER@HOST/DATABASE or kubernetes [default: sqlite in the data directory]
     // Kept as text until it is used: clap repeats what it cannot parse, and a store's URL may hold a password.
     #[arg(long, env = "ROLLHOOK_STORE", value_name = "STORE", hide_env_values = true)]
     pub store: Option<String>,
@@ -79,9 +113,41 @@ pub struct Serve {
     /// Network of proxies whose X-Forwarded-For is believed; may be repeated
     #[arg(long, env = "ROLLHOOK_TRUSTED_PROXY", value_name = "CIDR", value_delimiter = ',')]
     pub trusted_proxy: Vec<Cidr>,
+    /// What builds git apps.
+    #[command(flatten)]
+    pub builds: Builds,
     /// How log lines are written to stderr; RUST_LOG says which
     #[arg(long, env = "ROLLHOOK_LOG_FORMAT", default_value = "text", value_name = "FORMAT")]
     pub log_format: LogFormat,
+}
+
+/// What builds git apps.
+#[derive(Clone, Debug, ClapArgs)]
+#[command(next_help_heading = "Git apps")]
+pub struct Builds {
+    /// Program on this machine that builds a commit and pushes the image; its last line is REPOSITORY@sha256:…
+    #[arg(long, env = "ROLLHOOK_BUILD_COMMAND", value_name = "PROGRAM")]
+    pub build_command: Option<PathBuf>,
+    /// Directory of builds and their logs, which survives restarts [default: builds in the data directory]
+    #[arg(long, env = "ROLLHOOK_BUILD_DIR", value_name = "DIR")]
+    pub build_dir: Option<PathBuf>,
+    /// Directory of the credentials that apps name: files with USER:PASSWORD, a token, or an ssh key
+    #[arg(long, env = "ROLLHOOK_BUILD_CREDENTIALS", value_name = "DIR")]
+    pub build_credentials: Option<PathBuf>,
+    /// Let apps be built from this machine's files and addresses, from link-local ones, and over plain http
+    #[arg(long, env = "ROLLHOOK_ALLOW_LOCAL_SOURCES")]
+    pub allow_local_sources: bool,
+}
+
+impl From<Builds> for BuilderSettings {
+    fn from(builds: Builds) -> Self {
+        Self {
+            command: builds.build_command,
+            directory: builds.build_dir,
+            credentials: builds.build_credentials,
+            local_sources: builds.allow_local_sources,
+        }
+    }
 }
 
 /// On or off.

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, StatusCode, header::LOCATION};
-use rollhook_api::{Deploy, DeployList, Promote, Rollback, RollbackAnswer, Standing};
+use rollhook_api::{Deploy, DeployList, Promote, Rebuild, Rollback, RollbackAnswer, Standing};
 use rollhook_core::{
     deploy::Revision,
     ports::Page,
-    request::{IdempotencyKey, KeyHeader, Refusal},
+    request::{IdempotencyKey, KeyHeader},
     service::{Authorized, Operator},
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -109,11 +109,13 @@ pub(crate) async fn cancel(call: &Call, operator: &Operator) -> Result<Reply, Fa
     Ok(reply::json(StatusCode::OK, &Deploy::of(&id, &deploy, standing)))
 }
 
-/// Calls about builds, of which image apps have none.
-pub(crate) async fn of_git_apps(call: &Call, operator: &Operator) -> Result<Reply, Failure> {
-    let access = call.host.deployer.open(operator, &call.app()?).await?;
-    let why = format!("{} is an image app: CI builds its images, and has the builds' logs.", access.app());
-    Err(Refusal::WrongKind(why).into())
+/// `POST …/rebuild`.
+pub(crate) async fn rebuild(call: &Call, operator: &Operator) -> Result<Reply, Failure> {
+    let id = call.app()?;
+    let commit = optional::<Rebuild>(call)?.parse()?;
+    let accepted = call.host.deployer.rebuild(operator, &id, commit, key(call, "rebuild")?).await?;
+    let access = call.host.deployer.open(operator, &id).await?;
+    webhook::answer(call, &access, &accepted).await
 }
 
 /// A body that may be left out.

@@ -27,6 +27,7 @@ mod headers;
 mod host;
 mod limits;
 mod log;
+mod log_of_build;
 mod manage;
 mod measured;
 mod metrics;

@@ -29,7 +29,8 @@ pub(crate) async fn register(call: &Call, operator: &Operator) -> Result<Reply, 
     let wanted: CreateApp = body::object(&call.body.bytes)?;
     let registered = call.host.deployer.register(operator, wanted.parse()?, deploys::key(call, "register")?).await?;
     let view = view(call, operator, &registered.app.id).await?;
-    let deploy = Deploy::of(&registered.app.id, &registered.deploy, Standing::of(&view));
+    let deploy = registered.deploy.as_ref();
+    let deploy = deploy.map(|deploy| Deploy::of(&registered.app.id, deploy, Standing::of(&view)));
     let answer = Registered { app: App::of(&view), deploy, adopted: registered.adopted };
     let mut reply = reply::json(StatusCode::CREATED, &answer);
     if let Ok(location) = HeaderValue::from_str(&path::app(&registered.app.id)) {
@@ -76,17 +77,25 @@ pub(crate) async fn change(call: &Call, operator: &Operator) -> Result<Reply, Fa
     let id = call.app()?;
     body::require_json(&call.headers)?;
     let patch = patch(body::object(&call.body.bytes)?)?;
-    call.host.deployer.change_policy(operator, &id, patch.policy.parse()?).await?;
+    call.host.deployer.change(operator, &id, patch.policy.parse()?, patch.source.parse()?).await?;
     Ok(reply::json(StatusCode::OK, &App::of(&view(call, operator, &id).await?)))
 }
 
 /// Reads a merge patch, in which a null takes a field away: of a policy, that is back to the default.
 fn patch(mut patch: Value) -> Result<AppPatch, Failure> {
+    if patch.get("policy").or_else(|| patch.get("source")).is_none() {
+        return Err(Failure::new(Kind::Malformed, "The body must have a policy or a source to change."));
+    }
     let defaults = serde_json::to_value(Policy::of(&rollhook_core::app::Policy::default())).unwrap_or_default();
     if let Some(policy) = patch.get_mut("policy").and_then(Value::as_object_mut) {
         for (name, value) in policy.iter_mut().filter(|(_, value)| value.is_null()) {
             *value = defaults.get(name).cloned().unwrap_or_default();
         }
+    }
+    if let Some(credentials) = patch.get_mut("source").and_then(|source| source.get_mut("credentials"))
+        && credentials.is_null()
+    {
+        *credentials = Value::String(String::new());
     }
     body::object(patch.to_string().as_bytes())
 }
@@ -143,6 +152,8 @@ mod tests {
         assert_eq!(read.settle.as_deref(), Some("10s"));
         assert_eq!(read.hold.as_deref(), Some("all"));
         assert_eq!(read.on_failure, None);
+        let read = patch(json!({"source": {"credentials": null}})).unwrap().source.parse().unwrap();
+        assert_eq!(read.credentials, Some(None), "taken away");
         assert_eq!(patch(json!({})).unwrap_err().kind(), Kind::Malformed);
         assert_eq!(patch(json!({"policy": 7})).unwrap_err().kind(), Kind::Malformed);
         let wrong = patch(json!({"policy": {"settle": "soon"}})).unwrap().policy.parse().unwrap_err();

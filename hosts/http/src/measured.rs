@@ -1,4 +1,5 @@
-//! A history that counts what it is told, and how long that takes, and knows whether it can be written to.
+//! A history that counts what it is told, and how long that takes, and knows whether it can be written to; a rollout
+//! driver whose answers to orders are counted.
 
 use std::sync::{
     Arc,
@@ -9,15 +10,18 @@ use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use rollhook_core::{
     Result,
-    app::AppUid,
-    deploy::{Deploy, Status},
-    ports::{Admission, Admitted, Claim, Claimed, History, Page, Record, View, Wake},
+    app::{AppId, AppUid, WorkloadKind},
+    deploy::{Deploy, Evidence, Status},
+    ports::{
+        Admission, Admitted, Applied, Claim, Claimed, Found, History, Observation, Order, Page, Record, Rollouts,
+        Trouble, View, Wake,
+    },
 };
 use tokio::time::Instant;
 
 use crate::metrics::Metrics;
 
-/// The decorator.
+/// The history's decorator.
 pub(crate) struct Measured {
     inner: Arc<dyn History>,
     metrics: Arc<Metrics>,
@@ -91,5 +95,42 @@ impl History for Measured {
 
     fn wakes(&self) -> BoxStream<'static, Wake> {
         self.inner.wakes()
+    }
+}
+
+/// The rollout driver's decorator.
+pub(crate) struct CountedOrders {
+    inner: Arc<dyn Rollouts>,
+    metrics: Arc<Metrics>,
+}
+
+impl CountedOrders {
+    pub(crate) fn new(inner: Arc<dyn Rollouts>, metrics: Arc<Metrics>) -> Self {
+        Self { inner, metrics }
+    }
+}
+
+#[async_trait]
+impl Rollouts for CountedOrders {
+    async fn inspect(&self, app: &AppId, kind: WorkloadKind, name: &str) -> Result<Option<Found>> {
+        self.inner.inspect(app, kind, name).await
+    }
+
+    async fn apply(&self, order: &Order) -> Result<Applied> {
+        let applied = self.inner.apply(order).await;
+        self.metrics.ordered(&applied);
+        applied
+    }
+
+    async fn observe(&self, order: &Order) -> Result<Observation> {
+        self.inner.observe(order).await
+    }
+
+    async fn changed(&self, order: &Order) {
+        self.inner.changed(order).await;
+    }
+
+    async fn evidence(&self, order: &Order, trouble: Option<&Trouble>) -> Result<Evidence> {
+        self.inner.evidence(order, trouble).await
     }
 }

@@ -12,8 +12,9 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 use rollhook_core::{
+    Result,
     deploy::{Status, Trigger},
-    ports::Entropy,
+    ports::{Applied, Entropy},
 };
 use rollhook_wiring::SystemEntropy;
 
@@ -43,6 +44,11 @@ struct ByStatus {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByOutcome {
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct StoreCall {
     call: &'static str,
     outcome: &'static str,
@@ -56,6 +62,7 @@ pub(crate) struct Metrics {
     accepted: Family<ByTrigger, Counter>,
     ended: Family<ByStatus, Counter>,
     store: Family<StoreCall, Histogram>,
+    orders: Family<ByOutcome, Counter>,
     connections: Gauge,
     /// What the ids of this process's calls begin with.
     prefix: u32,
@@ -80,6 +87,8 @@ impl Default for Metrics {
             Unit::Seconds,
             store.clone(),
         );
+        let orders = Family::default();
+        registry.register("rollout_orders", "Orders given to the rollout driver", orders.clone());
         let connections = Gauge::default();
         registry.register("http_connections", "Open connections", connections.clone());
         let mut prefix = [0; 4];
@@ -91,6 +100,7 @@ impl Default for Metrics {
             accepted,
             ended,
             store,
+            orders,
             connections,
             prefix: u32::from_le_bytes(prefix),
             calls_seen: AtomicU64::default(),
@@ -127,6 +137,17 @@ impl Metrics {
     pub(crate) fn store(&self, call: &'static str, ok: bool, took: Duration) {
         let outcome = if ok { "ok" } else { "error" };
         self.store.get_or_create(&StoreCall { call, outcome }).observe(took.as_secs_f64());
+    }
+
+    /// An order was answered; `newer`: the workload carried a later revision, so that nothing was changed.
+    pub(crate) fn ordered(&self, applied: &Result<Applied>) {
+        let outcome = match applied {
+            Ok(Applied::Done) => "done",
+            Ok(Applied::Newer(_)) => "newer",
+            Ok(Applied::Refused { .. }) => "refused",
+            Err(_) => "error",
+        };
+        self.orders.get_or_create(&ByOutcome { outcome }).inc();
     }
 
     pub(crate) fn connected(&self) {

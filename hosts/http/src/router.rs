@@ -14,7 +14,7 @@ use crate::{
     deploys, events,
     failure::Failure,
     host::Host,
-    manage,
+    log_of_build, manage,
     reply::{self, Reply},
     webhook,
 };
@@ -233,7 +233,8 @@ async fn managed(route: Option<Route>, call: &Call) -> Result<Reply, Failure> {
         Route::Cancel => deploys::cancel(call, &operator).await,
         Route::Rollback => deploys::rollback(call, &operator).await,
         Route::Promote => deploys::promote(call, &operator).await,
-        Route::Log | Route::Rebuild => deploys::of_git_apps(call, &operator).await,
+        Route::Log => log_of_build::read(call, &operator).await,
+        Route::Rebuild => deploys::rebuild(call, &operator).await,
         Route::Health | Route::Ready | Route::Metrics | Route::OpenApi | Route::Webhook => {
             Err(Refusal::Unauthorized.into())
         }

@@ -1,16 +1,17 @@
 //! What the binary does: open the backends, serve until a signal, stop in order.
 
-use std::{error::Error, io::Write, path::PathBuf};
+use std::{error::Error, io::Write};
 
 use rollhook_core::ports::Sealing;
-use rollhook_wiring::{DriverSpec, Settings, admin, hostname};
+use rollhook_wiring::{DriverSpec, Made, Settings, StoreSpec, admin, hostname, keys, manifests};
 use tokio::{
     net::TcpListener,
+    runtime::Runtime,
     signal::unix::{SignalKind, signal},
 };
 
 use crate::{
-    args::{AdminToken, Args, Command, Keys, Serve, Switch},
+    args::{AdminToken, Args, Command, Keys, Sealed, Serve, Switch},
     log,
     server::{Config, Server},
 };
@@ -24,19 +25,51 @@ type Failure = Box<dyn Error + Send + Sync>;
 pub fn run(args: Args) -> Result<(), Failure> {
     match args.command {
         Some(Command::Keys(Keys::New { dir })) => {
-            let id = rollhook_wiring::new_key(&dir).map_err(|error| error.chain())?;
+            let id = keys::create(&dir).map_err(|error| error.chain())?;
             say(&format!("made key {id} in {}", dir.display()))
         }
+        Some(Command::Keys(Keys::Rotate(sealed))) => runtime()?.block_on(report_keys(sealed, true)),
+        Some(Command::Keys(Keys::Status(sealed))) => runtime()?.block_on(report_keys(sealed, false)),
         Some(Command::AdminToken(AdminToken::New { file })) => {
             admin::create(&file).map_err(|error| error.chain())?;
             say(&format!("made the management token in {}", file.display()))
         }
+        Some(Command::Manifests(wanted)) => {
+            let printed = manifests::print(wanted.namespace.as_str(), &wanted.app_namespace, wanted.image.as_deref());
+            say(printed.map_err(|error| error.chain())?.trim_end())
+        }
         None => {
             log::init(args.serve.log_format)?;
-            let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-            runtime.block_on(serve(args.serve))
+            runtime()?.block_on(serve(args.serve))
         }
     }
+}
+
+fn runtime() -> std::io::Result<Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()
+}
+
+async fn report_keys(sealed: Sealed, reseal: bool) -> Result<(), Failure> {
+    let store =
+        rollhook_wiring::named_or_default(store_spec(sealed.store.as_deref())?).map_err(|error| error.chain())?;
+    let report = keys::report(&store, sealed.key_dir.as_deref(), reseal).await.map_err(|error| error.chain())?;
+    if reseal {
+        say(&format!("sealed anew: {}", report.resealed))?;
+    }
+    for used in &report.usage {
+        let absent = if used.held { "" } else { "  NOT IN THE KEY DIRECTORY" };
+        say(&format!("{}  {} token{}{absent}", used.key, used.tokens, if used.tokens == 1 { "" } else { "s" }))?;
+    }
+    let absent = report.usage.iter().any(|used| !used.held);
+    if absent {
+        Err("tokens are sealed with a key that is not in the key directory: they do not open".into())
+    } else {
+        Ok(())
+    }
+}
+
+fn store_spec(text: Option<&str>) -> Result<Option<StoreSpec>, Failure> {
+    Ok(text.map(str::parse).transpose().map_err(|invalid| format!("--store: {invalid}"))?)
 }
 
 /// Answers on stdout, where a program that started this one reads them.
@@ -47,8 +80,8 @@ fn say(line: &str) -> Result<(), Failure> {
 }
 
 async fn serve(args: Serve) -> Result<(), Failure> {
-    let store = args.store.as_deref().map(str::parse).transpose().map_err(|invalid| format!("--store: {invalid}"))?;
-    let settings = Settings { store, driver: args.driver.clone(), key_dir: args.key_dir };
+    let store = store_spec(args.store.as_deref())?;
+    let settings = Settings { store, driver: args.driver.clone(), key_dir: args.key_dir, builder: args.builds.into() };
     // The address is taken first: a second server started by mistake ends here, before it opens the first one's store.
     let listener =
         TcpListener::bind(args.listen).await.map_err(|error| format!("cannot listen on {}: {error}", args.listen))?;
@@ -63,8 +96,8 @@ async fn serve(args: Serve) -> Result<(), Failure> {
     let server = Server::new(listener, config, opened.ports, &replica);
     let admin = admin::ensure(server.deployer(), &opened.store, args.admin_token_file.as_deref());
     let admin = admin.await.map_err(|error| error.chain())?;
-    tell(opened.made.into_iter().chain(admin.map(|file| ("management token", file))));
-    warn(&settings.driver, &opened.store, server.deployer().sealing());
+    tell(opened.made.into_iter().chain(admin.map(|file| ("management token", file.display().to_string()))));
+    warn(&settings, &opened.store, server.deployer().sealing());
     tracing::info!(%address, store = %opened.store, driver = %settings.driver, replica, "listening");
     say(&format!("listening on http://{address}"))?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -83,17 +116,22 @@ async fn serve(args: Serve) -> Result<(), Failure> {
             std::process::exit(1);
         });
     };
-    Ok(server.serve(stop).await?)
+    let served = server.serve(stop).await;
+    opened.builder.stop().await;
+    Ok(served?)
 }
 
-fn tell(made: impl Iterator<Item = (&'static str, PathBuf)>) {
-    for (what, path) in made {
-        tracing::info!(path = %path.display(), "made the {what}");
+fn tell(made: impl Iterator<Item = Made>) {
+    for (what, place) in made {
+        tracing::info!(path = place, "made the {what}");
     }
 }
 
-fn warn(driver: &DriverSpec, store: &rollhook_wiring::StoreSpec, sealing: Sealing) {
-    match driver {
+fn warn(settings: &Settings, store: &StoreSpec, sealing: Sealing) {
+    if settings.builder.command.is_some() && store.is_shared() {
+        tracing::warn!("builds run on this machine: another replica that takes an app over begins its build anew");
+    }
+    match settings.driver {
         DriverSpec::Simulated(_) => {
             tracing::warn!("THE DRIVER IS SIMULATED: NOTHING IS DEPLOYED ANYWHERE. Use --driver kubernetes to deploy.");
         }

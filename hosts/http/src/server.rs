@@ -21,7 +21,7 @@ use crate::{
     body,
     host::{Drain, Host},
     limits::Limits,
-    measured::Measured,
+    measured::{CountedOrders, Measured},
     metrics::Metrics,
     observe::{self, Observe},
     reply::Reply,
@@ -65,9 +65,10 @@ impl Server {
         let history = Measured::new(ports.history.clone(), metrics.clone());
         let writable = history.writable();
         let history = Arc::new(history);
+        let rollouts = Arc::new(CountedOrders::new(ports.rollouts.clone(), metrics.clone()));
         let (begin_drain, drain) = Drain::new();
         let host = Host {
-            deployer: Arc::new(Deployer::new(Ports { history, ..ports }, replica)),
+            deployer: Arc::new(Deployer::new(Ports { history, rollouts, ..ports }, replica)),
             base_url: config.base_url,
             limits: Limits::new(config.rate_limit),
             proxies: Proxies::new(config.trusted_proxies),

@@ -27,6 +27,18 @@ const KEYS: [KeyHeader; 3] = [KeyHeader::IdempotencyKey, KeyHeader::WebhookId, K
 
 /// Accepts a deploy.
 pub(crate) async fn post(call: &Call) -> Result<Reply, Failure> {
+    accept(call).await.map_err(told_to_ci)
+}
+
+/// What the store says to its operator is in the log, not for the holder of a token.
+fn told_to_ci(failure: Failure) -> Failure {
+    if failure.kind() == Kind::StoreRefused {
+        return Failure::new(Kind::StoreUnavailable, "The store cannot do this now; the server's log says why.");
+    }
+    failure
+}
+
+async fn accept(call: &Call) -> Result<Reply, Failure> {
     let access = authorize(call, &call.body.bytes).await?;
     call.host.limits.call(access.uid())?;
     body::require_json(&call.headers)?;
@@ -38,8 +50,8 @@ pub(crate) async fn post(call: &Call) -> Result<Reply, Failure> {
 
 /// One entry, for the holder of the app's webhook token.
 pub(crate) async fn entry(call: &Call) -> Result<Reply, Failure> {
-    let access = authorize(call, &[]).await?;
-    deploys::entry(call, &access).await
+    let access = authorize(call, &[]).await.map_err(told_to_ci)?;
+    deploys::entry(call, &access).await.map_err(told_to_ci)
 }
 
 /// What is wrong about a caller is never told: an impossible app's name is one reason among others.

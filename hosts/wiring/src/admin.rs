@@ -24,6 +24,7 @@ pub async fn ensure(deployer: &Deployer, store: &StoreSpec, given: Option<&Path>
     let file = match given {
         Some(file) => file.to_owned(),
         None if deployer.has_operator_token().await.map_err(Error::Admin)? => return Ok(None),
+        None if store.is_shared() => return Err(Error::NoSharedAdminToken(store.kind())),
         None => paths::admin_token().ok_or(Error::NoDataDirectory("--admin-token-file"))?,
     };
     let missing = matches!(fs::metadata(&file), Err(error) if error.kind() == ErrorKind::NotFound);
@@ -37,7 +38,9 @@ pub async fn ensure(deployer: &Deployer, store: &StoreSpec, given: Option<&Path>
             other => other?,
         }
     }
-    deployer.set_operator_token(&read(&file)?).await.map_err(Error::Admin)?;
+    if deployer.set_operator_token(&read(&file)?).await.map_err(Error::Admin)? {
+        tracing::warn!(file = %file.display(), "the management token was replaced: the one before is refused from now on");
+    }
     Ok(missing.then_some(file))
 }
 

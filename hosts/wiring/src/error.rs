@@ -19,6 +19,18 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// A store that replicas share was opened without keys.
+    #[error(
+        "processes share the {0} store, so that each must be given the same keys: name the directory that the others \
+         use with --key-dir; for a new store, make one with rollhook-server keys new DIR"
+    )]
+    NoKeyDirectory(&'static str),
+    /// A store that replicas share knows no management token, and none was given.
+    #[error(
+        "the {0} store knows no management token yet: make one with rollhook-server admin-token new FILE, and name the \
+         file with --admin-token-file"
+    )]
+    NoSharedAdminToken(&'static str),
     /// A management token's file is missing.
     #[error("there is no management token in {}; make one with: rollhook-server admin-token new {}", .0.display(), .0.display())]
     NoAdminToken(PathBuf),
@@ -43,6 +55,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// A failure of opening `what`.
+    pub(crate) fn backend(what: &'static str) -> impl Fn(Box<dyn std::error::Error + Send + Sync>) -> Self {
+        move |source| Self::Backend { what, source }
+    }
+
     /// The failure with all that led to it, in one line.
     pub fn chain(&self) -> String {
         rollhook_core::error::chain(self)

@@ -10,13 +10,19 @@
 //! and makes a `Deployer` of them. A server then makes sure that there is a management token: [`admin::ensure`].
 
 pub mod admin;
+mod builder;
 mod error;
+pub mod keys;
+pub mod manifests;
 mod open;
 pub mod paths;
 mod spec;
+mod store;
 mod system;
 
+pub use builder::{BuilderSettings, BuilderStop};
 pub use error::Error;
-pub use open::{Opened, Settings, new_key, open};
-pub use spec::{DriverSpec, InvalidSpec, StoreSpec};
+pub use open::{Opened, Settings, named_or_default, open};
+pub use spec::{DatabaseUrl, DriverSpec, InvalidSpec, StoreSpec};
+pub use store::Made;
 pub use system::{SystemClock, SystemEntropy, hostname};

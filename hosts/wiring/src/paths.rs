@@ -25,6 +25,11 @@ pub fn keys() -> Option<PathBuf> {
     Some(data()?.join("keys"))
 }
 
+/// Where builds are kept.
+pub fn builds() -> Option<PathBuf> {
+    Some(data()?.join("builds"))
+}
+
 /// The management token's file.
 pub fn admin_token() -> Option<PathBuf> {
     Some(data()?.join("admin-token"))

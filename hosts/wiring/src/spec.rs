@@ -2,6 +2,8 @@
 
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
+use zeroize::Zeroizing;
+
 /// A text that names no store, or no driver.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
@@ -14,6 +16,10 @@ pub enum StoreSpec {
     Memory,
     /// `sqlite:FILE`.
     Sqlite(PathBuf),
+    /// `postgres://USER@HOST/DATABASE`.
+    Postgres(DatabaseUrl),
+    /// `kubernetes`: custom resources and Secrets of the cluster that the process runs in, or that its kubeconfig names.
+    Kubernetes,
 }
 
 impl StoreSpec {
@@ -21,6 +27,7 @@ impl StoreSpec {
     pub const fn is_shared(&self) -> bool {
         match self {
             Self::Memory | Self::Sqlite(_) => false,
+            Self::Postgres(_) | Self::Kubernetes => true,
         }
     }
 
@@ -28,8 +35,48 @@ impl StoreSpec {
     pub const fn is_durable(&self) -> bool {
         match self {
             Self::Memory => false,
-            Self::Sqlite(_) => true,
+            Self::Sqlite(_) | Self::Postgres(_) | Self::Kubernetes => true,
         }
+    }
+
+    /// The word for its kind.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Sqlite(_) => "sqlite",
+            Self::Postgres(_) => "postgres",
+            Self::Kubernetes => "kubernetes",
+        }
+    }
+}
+
+/// A database's URL, which may hold a password: it is shown without.
+#[derive(Clone, PartialEq, Eq)]
+pub struct DatabaseUrl(Zeroizing<String>);
+
+impl DatabaseUrl {
+    /// All of it.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for DatabaseUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rest = self.0.split_once("://").map_or("", |(_, rest)| rest);
+        // A password may stand before the `@`, and among the options. Where it cannot be told which it is, because one
+        // holds the other's sign unescaped, nothing is shown.
+        let place = match (rest.rfind('@'), rest.find(['?', '#'])) {
+            (Some(at), Some(options)) if options < at => "…",
+            (at, options) => &rest[at.map_or(0, |at| at + 1)..options.unwrap_or(rest.len())],
+        };
+        write!(f, "postgres://{place}")
+    }
+}
+
+impl fmt::Debug for DatabaseUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 
@@ -37,7 +84,6 @@ impl FromStr for StoreSpec {
     type Err = InvalidSpec;
 
     fn from_str(text: &str) -> Result<Self, InvalidSpec> {
-        let absent = |what: &str| Err(InvalidSpec(format!("the {what} store is not in this build; use sqlite:FILE")));
         match text.split_once(':') {
             None if text == "memory" => Ok(Self::Memory),
             Some(("sqlite", file)) if !file.is_empty() && !file.starts_with("//") => Ok(Self::Sqlite(file.into())),
@@ -45,10 +91,17 @@ impl FromStr for StoreSpec {
             Some(("sqlite", _)) => {
                 Err(InvalidSpec("write the file's path right after the colon: sqlite:FILE".to_owned()))
             }
-            Some(("postgres" | "postgresql", _)) => absent("postgres"),
-            None if text == "kubernetes" => absent("kubernetes"),
+            Some(("postgres" | "postgresql", rest)) if rest.len() > 2 && rest.starts_with("//") => {
+                Ok(Self::Postgres(DatabaseUrl(Zeroizing::new(text.to_owned()))))
+            }
+            Some(("postgres" | "postgresql", _)) => {
+                Err(InvalidSpec("name the database: postgres://USER@HOST/DATABASE".to_owned()))
+            }
+            None if text == "kubernetes" => Ok(Self::Kubernetes),
             // The text may hold a password, so that it is not repeated.
-            Some(_) | None => Err(InvalidSpec("must be memory or sqlite:FILE".to_owned())),
+            Some(_) | None => {
+                Err(InvalidSpec("must be memory, sqlite:FILE, postgres://USER@HOST/DATABASE or kubernetes".to_owned()))
+            }
         }
     }
 }
@@ -58,6 +111,8 @@ impl fmt::Display for StoreSpec {
         match self {
             Self::Memory => f.write_str("memory"),
             Self::Sqlite(file) => write!(f, "sqlite:{}", file.display()),
+            Self::Postgres(url) => url.fmt(f),
+            Self::Kubernetes => f.write_str("kubernetes"),
         }
     }
 }
@@ -125,12 +180,25 @@ mod tests {
     }
 
     #[test]
-    fn absent_stores_say_so_and_no_password() {
-        let told = |text: &str| text.parse::<StoreSpec>().unwrap_err().to_string();
-        assert!(told("postgres://u:hunter2@db/r").contains("not in this build"));
-        assert!(told("kubernetes").contains("not in this build"));
-        for text in ["postgres://u:hunter2@db/r", "mysql://u:hunter2@db/r", "sqlite://u:hunter2@db"] {
-            assert!(!told(text).contains("hunter2"), "{text}");
+    fn shared_stores_are_named_and_show_no_password() {
+        assert_eq!("kubernetes".parse(), Ok(StoreSpec::Kubernetes));
+        for (text, shown) in [
+            ("postgres://u:hunter2@db/r", "postgres://db/r"),
+            ("postgresql://u:hunter2@db:5432/r?sslmode=require", "postgres://db:5432/r"),
+            ("postgres://u:hunt/er2@db/r", "postgres://db/r"),
+            ("postgres://u:hunt?er2@db/r", "postgres://…"),
+            ("postgres:///r?host=/run/postgresql&password=hunter2", "postgres:///r"),
+        ] {
+            let store: StoreSpec = text.parse().unwrap();
+            assert!(store.is_shared() && store.is_durable());
+            assert_eq!(store.to_string(), shown);
+            assert!(!format!("{store:?}").contains("hunt"), "{store:?}");
+        }
+        for text in
+            ["postgres:", "postgres://", "postgres:u:hunter2@db", "mysql://u:hunter2@db/r", "sqlite://u:hunter2@db"]
+        {
+            let told = text.parse::<StoreSpec>().unwrap_err().to_string();
+            assert!(!told.contains("hunter2"), "{text}");
         }
     }
 

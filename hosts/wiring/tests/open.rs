@@ -5,13 +5,14 @@
 use std::{fs, path::Path};
 
 use rollhook_core::{ports::Sealing, service::Deployer};
-use rollhook_wiring::{DriverSpec, Error, Opened, Settings, StoreSpec, admin, open};
+use rollhook_wiring::{BuilderSettings, DriverSpec, Error, Opened, Settings, StoreSpec, admin, open};
 
 fn settings(directory: &Path) -> Settings {
     Settings {
         store: Some(StoreSpec::Sqlite(directory.join("data/rollhook.db"))),
         driver: "simulated:0ms".parse().unwrap(),
         key_dir: Some(directory.join("keys")),
+        builder: BuilderSettings::default(),
     }
 }
 
@@ -77,7 +78,12 @@ async fn a_database_without_its_keys_is_refused_and_not_given_new_ones() {
 
 #[tokio::test]
 async fn a_simulated_driver_needs_no_cluster() {
-    let settings = Settings { store: Some(StoreSpec::Memory), driver: "simulated".parse().unwrap(), key_dir: None };
+    let settings = Settings {
+        store: Some(StoreSpec::Memory),
+        driver: "simulated".parse().unwrap(),
+        key_dir: None,
+        builder: BuilderSettings::default(),
+    };
     let opened = opened(&settings).await;
     assert_eq!(opened.made, []);
     assert_eq!(deployer(&opened).sealing(), Sealing::Memory);

@@ -27,6 +27,8 @@ pub struct Script {
     pub hangs: bool,
     /// How long after completing the containers die: they restart at once, and after 10 s they are crash-looping.
     pub dies_after: Option<Duration>,
+    /// How often the containers restart once they are ready, and are ready again at once.
+    pub restarts_every: Option<Duration>,
     /// The digest that the pods are said to run, in place of the one made up for the image.
     pub digest: Option<Digest>,
 }
@@ -55,6 +57,11 @@ impl Script {
     /// Completes, and dies this long after.
     pub fn dies_after(time: Duration) -> Self {
         Self { dies_after: Some(time), ..Self::default() }
+    }
+
+    /// Completes, and restarts this often from then on.
+    pub fn restarts_every(time: Duration) -> Self {
+        Self { restarts_every: Some(time), ..Self::default() }
     }
 
     /// Ends in this trouble, in the order's first container.
@@ -121,6 +128,10 @@ impl Script {
 
     fn running(&self, past: Duration, pods: u32) -> Scene {
         let complete = Scene { ready: pods, complete: true, ..Scene::default() };
+        if let Some(every) = self.restarts_every {
+            let restarts = count(past, every);
+            return Scene { restarts, next: Some(every * (restarts + 1) - past), ..complete };
+        }
         let Some(dies) = self.dies_after else { return complete };
         let Some(dead) = past.checked_sub(dies) else { return Scene { next: Some(dies - past), ..complete } };
         let next = Some(RESTART_EVERY - remainder(dead));
@@ -141,7 +152,11 @@ fn starting(age: Duration, delay: Duration, pods: u32) -> Scene {
 }
 
 fn restarts(crashing_for: Duration) -> u32 {
-    u32::try_from(crashing_for.as_millis() / RESTART_EVERY.as_millis()).unwrap_or(u32::MAX - 1)
+    count(crashing_for, RESTART_EVERY)
+}
+
+fn count(time: Duration, every: Duration) -> u32 {
+    u32::try_from(time.as_millis() / every.as_millis().max(1)).unwrap_or(u32::MAX - 1)
 }
 
 fn remainder(crashing_for: Duration) -> Duration {

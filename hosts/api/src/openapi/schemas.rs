@@ -8,19 +8,20 @@ pub(super) fn schemas() -> Value {
     let mut add = |name: &str, schema: Value| schemas.insert(name.to_owned(), schema);
     add("Problem", problem());
     add("CreateApp", create_app());
-    add("AppPatch", object(&["policy"], json!({ "policy": policy() })));
+    add("AppPatch", object(&[], json!({ "policy": policy(), "source": object(&[], source()) })));
     add("Policy", policy());
     add("App", app());
     add("AppList", object(&["apps"], json!({ "apps": list(to("App")), "next": text() })));
     add(
         "Registered",
-        object(&["app", "deploy", "adopted"], json!({ "app": to("App"), "deploy": to("Deploy"), "adopted": flag() })),
+        object(&["app", "adopted"], json!({ "app": to("App"), "deploy": to("Deploy"), "adopted": flag() })),
     );
     add("Webhook", webhook());
     add("DeployPost", object(&[], json!({ "image": text(), "commit": text() })));
     add("DeployAnswer", answer(json!({})));
     add("Deploy", deploy());
     add("DeployList", object(&["deploys"], json!({ "deploys": list(to("Deploy")), "next": number() })));
+    add("Rebuild", object(&[], json!({ "commit": text() })));
     add("Rollback", object(&[], json!({ "revision": number(), "if_current": number() })));
     let to =
         object(&["revision", "image", "commit"], json!({ "revision": number(), "image": maybe(), "commit": maybe() }));
@@ -95,6 +96,13 @@ fn policy() -> Value {
     )
 }
 
+fn source() -> Value {
+    json!({
+        "url": text(), "branch": text(), "dockerfile": text(), "context": text(), "image_repository": text(),
+        "credentials": text()
+    })
+}
+
 fn create_app() -> Value {
     let workload = json!({ "kind": text(), "name": text(), "containers": list(text()) });
     let template = json!({
@@ -107,7 +115,7 @@ fn create_app() -> Value {
             "project": text(),
             "environment": text(),
             "app": text(),
-            "git": object(&[], json!({ "url": text(), "branch": text(), "dockerfile": text(), "context": text(), "image_repository": text() })),
+            "git": object(&["url", "image_repository"], source()),
             "workload": object(&[], workload),
             "image": text(),
             "template": object(&[], template),
@@ -118,7 +126,9 @@ fn create_app() -> Value {
 }
 
 fn app() -> Value {
-    let source = object(&["kind"], json!({ "kind": one_of(&["image", "git"]) }));
+    let mut members = source();
+    members["kind"] = one_of(&["image", "git"]);
+    let source = object(&["kind"], members);
     let workload =
         object(&["kind", "name", "containers"], json!({ "kind": text(), "name": text(), "containers": list(text()) }));
     let hold = object(&["by"], json!({ "by": number(), "image": maybe(), "digest": maybe(), "commit": maybe() }));

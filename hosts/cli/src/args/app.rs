@@ -1,11 +1,12 @@
 //! `rollhook app …`.
 
 use clap::{Args, Subcommand, ValueEnum};
-use rollhook_api::PolicyPatch;
+use rollhook_api::{GitChoice, PolicyPatch, SourcePatch};
 use rollhook_core::{
     app::{AppName, Environment, Project},
     deploy::{Commit, Revision},
     image::ImageRef,
+    source::{Branch, ImageRepository, RelativePath},
 };
 
 use super::value::{KeyValue, Names, WorkloadName, duration};
@@ -25,10 +26,14 @@ pub(crate) enum AppCommand {
     List(List),
     /// Show an app
     Show(Target),
-    /// Change an app's policy
-    Set(Set),
+    /// Change an app's policy or source
+    Set(Box<Set>),
     /// Deploy an image
     Deploy(Deploy),
+    /// Build and deploy a commit of a git app
+    Rebuild(Rebuild),
+    /// Show a build's log
+    BuildLogs(BuildLogs),
     /// End an unfinished deploy
     Cancel(Cancel),
     /// Deploy what another environment runs
@@ -116,9 +121,73 @@ pub(crate) struct Create {
     #[command(flatten)]
     pub(crate) wait: Wait,
     #[command(flatten)]
+    pub(crate) git: Git,
+    #[command(flatten)]
     pub(crate) template: Template,
     #[command(flatten)]
     pub(crate) policy: PolicyFlags,
+}
+
+/// What an app is built from.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "An app that is built from git")]
+pub(crate) struct Git {
+    /// The repository, https://… or ssh://…, without credentials
+    // Kept as text until it is used: clap repeats what it cannot parse, and a URL may hold a password by mistake.
+    #[arg(long, value_name = "URL")]
+    git: Option<String>,
+    /// The branch whose pushes count [new apps: main]
+    #[arg(long)]
+    branch: Option<Branch>,
+    /// The repository that built images are pushed to
+    #[arg(long, value_name = "REPOSITORY")]
+    image_repository: Option<ImageRepository>,
+    /// The Dockerfile's path within the context [new apps: Dockerfile]
+    #[arg(long, value_name = "PATH")]
+    dockerfile: Option<RelativePath>,
+    /// The build context's path within the repository [new apps: .]
+    #[arg(long, value_name = "PATH")]
+    context: Option<RelativePath>,
+    /// The name of the credentials that the builder reads the repository with; empty for none
+    #[arg(long, value_name = "NAME")]
+    credentials: Option<String>,
+}
+
+impl Git {
+    /// The change that the flags ask for.
+    pub(crate) fn patch(&self) -> SourcePatch {
+        SourcePatch {
+            url: self.git.clone(),
+            branch: self.branch.as_ref().map(ToString::to_string),
+            dockerfile: self.dockerfile.as_ref().map(ToString::to_string),
+            context: self.context.as_ref().map(ToString::to_string),
+            image_repository: self.image_repository.as_ref().map(ToString::to_string),
+            credentials: self.credentials.clone(),
+        }
+    }
+
+    /// A new app's source.
+    ///
+    /// # Errors
+    /// Where there are parts of a source without its URL, or without a place for its images.
+    pub(crate) fn choice(&self) -> Result<Option<GitChoice>, &'static str> {
+        let given = self.patch();
+        let Some(url) = given.url.clone() else {
+            return if given.is_empty() { Ok(None) } else { Err("--git: say which repository the app is built from.") };
+        };
+        let Some(image_repository) = given.image_repository else {
+            return Err("--image-repository: say where built images are pushed to.");
+        };
+        let default = GitChoice::default();
+        Ok(Some(GitChoice {
+            url,
+            branch: given.branch.unwrap_or(default.branch),
+            dockerfile: given.dockerfile.unwrap_or(default.dockerfile),
+            context: given.context.unwrap_or(default.context),
+            image_repository,
+            credentials: given.credentials.filter(|name| !name.is_empty()),
+        }))
+    }
 }
 
 /// How a workload is made that does not exist yet.
@@ -232,7 +301,32 @@ pub(crate) struct Set {
     #[command(flatten)]
     pub(crate) target: Target,
     #[command(flatten)]
+    pub(crate) git: Git,
+    #[command(flatten)]
     pub(crate) policy: PolicyFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Rebuild {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// The commit, in full or its first 7 digits or more; default: the one that is current
+    #[arg(long, value_name = "SHA")]
+    pub(crate) commit: Option<Commit>,
+    #[command(flatten)]
+    pub(crate) wait: Wait,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BuildLogs {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// The revision; default: the newest that was built
+    #[arg(long, value_name = "N")]
+    pub(crate) revision: Option<Revision>,
+    /// Go on until the build has ended
+    #[arg(short, long)]
+    pub(crate) follow: bool,
 }
 
 #[derive(Debug, Args)]

@@ -4,11 +4,13 @@
 mod app;
 mod value;
 
-use std::path::PathBuf;
+use std::{ffi::OsString, path::PathBuf};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{
+    Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, error::ErrorKind, parser::ValueSource,
+};
 
-pub(crate) use app::{AppCommand, Create, Deploy, List, Promote, Rollback, Webhook};
+pub(crate) use app::{AppCommand, BuildLogs, Create, Deploy, List, Promote, Rebuild, Rollback, Set, Webhook};
 pub(crate) use value::Names;
 
 /// What stands below every help text.
@@ -58,7 +60,7 @@ pub(crate) struct Connection {
     )]
     pub(crate) server: Option<String>,
 
-    /// Without a server: the store, sqlite:FILE; default: SQLite in the XDG data directory
+    /// Without a server: the store: sqlite:FILE, postgres://USER@HOST/DATABASE or kubernetes; default: SQLite in the XDG data directory
     #[arg(
         long,
         global = true,
@@ -91,6 +93,43 @@ pub(crate) struct Connection {
     )]
     pub(crate) key_dir: Option<PathBuf>,
 
+    /// Without a server: the program that builds git apps on this machine
+    #[arg(
+        long,
+        global = true,
+        hide_short_help = true,
+        env = "ROLLHOOK_BUILD_COMMAND",
+        hide_env_values = true,
+        value_name = "PROGRAM"
+    )]
+    pub(crate) build_command: Option<PathBuf>,
+
+    /// Without a server: the directory of builds and their logs; default: in the XDG data directory
+    #[arg(
+        long,
+        global = true,
+        hide_short_help = true,
+        env = "ROLLHOOK_BUILD_DIR",
+        hide_env_values = true,
+        value_name = "DIR"
+    )]
+    pub(crate) build_dir: Option<PathBuf>,
+
+    /// Without a server: the directory of the credentials that git apps name
+    #[arg(
+        long,
+        global = true,
+        hide_short_help = true,
+        env = "ROLLHOOK_BUILD_CREDENTIALS",
+        hide_env_values = true,
+        value_name = "DIR"
+    )]
+    pub(crate) build_credentials: Option<PathBuf>,
+
+    /// Without a server: let git apps be built from this machine's files and addresses, and over plain http
+    #[arg(long, global = true, hide_short_help = true, env = "ROLLHOOK_ALLOW_LOCAL_SOURCES", hide_env_values = true)]
+    pub(crate) allow_local_sources: bool,
+
     /// Without a server: where the server that shares the store is reached, for webhook URLs
     #[arg(
         long,
@@ -121,6 +160,28 @@ impl Format {
     /// Whether a program reads it.
     pub(crate) const fn is_document(self) -> bool {
         matches!(self, Self::Json | Self::Yaml)
+    }
+}
+
+impl Cli {
+    /// Reads a command line. A flag that names the place beats a variable that names another one.
+    ///
+    /// # Errors
+    /// What clap has to say about it, help included.
+    pub(crate) fn read<T: Into<OsString> + Clone>(words: impl IntoIterator<Item = T>) -> Result<Self, clap::Error> {
+        let mut command = Self::command();
+        let matches = command.try_get_matches_from_mut(words)?;
+        let flag = |name| matches.value_source(name) == Some(ValueSource::CommandLine);
+        let direct = flag("store") || flag("driver");
+        if flag("server") && direct {
+            let why = "--server asks a server, --store and --driver work without one: name one place";
+            return Err(command.error(ErrorKind::ArgumentConflict, why));
+        }
+        let mut cli = Self::from_arg_matches(&matches)?;
+        if direct {
+            cli.connection.server = None;
+        }
+        Ok(cli)
     }
 }
 

@@ -1,5 +1,3 @@
-use clap::CommandFactory;
-
 use super::*;
 
 #[test]
@@ -26,7 +24,7 @@ fn help_texts() {
 
 #[track_caller]
 fn parse(line: &str) -> Result<Cli, clap::Error> {
-    Cli::try_parse_from(line.split_whitespace())
+    Cli::read(line.split_whitespace())
 }
 
 #[test]
@@ -83,4 +81,16 @@ fn repositories_repeat_separate_or_empty() {
     assert_eq!(patch(&["--repository", "a/b", "--repository", "c/d"]), Some(vec!["a/b".to_owned(), "c/d".to_owned()]));
     assert_eq!(patch(&["--repositories", "a/b,c/d"]), Some(vec!["a/b".to_owned(), "c/d".to_owned()]));
     assert_eq!(patch(&["--repository", ""]), Some(Vec::new()));
+}
+
+#[test]
+fn two_places_are_not_named_at_once() {
+    for line in [
+        "rollhook app list --server http://127.0.0.1:1 --store sqlite:x.db",
+        "rollhook --driver simulated app list --server http://127.0.0.1:1",
+    ] {
+        assert_eq!(parse(line).unwrap_err().kind(), clap::error::ErrorKind::ArgumentConflict, "{line}");
+    }
+    assert!(parse("rollhook --store sqlite:x.db app list").unwrap().connection.server.is_none());
+    assert!(parse("rollhook app list --server http://127.0.0.1:1").unwrap().connection.server.is_some());
 }

@@ -1,6 +1,6 @@
 //! Registering, listing, showing, changing and removing apps.
 
-use rollhook_api::{App, AppList, AppPatch, CreateApp, PolicyPatch, Template, WorkloadChoice};
+use rollhook_api::{App, AppList, AppPatch, CreateApp, Template, WorkloadChoice};
 use rollhook_core::{
     app::{AppId, Namespace},
     text::escaped,
@@ -9,7 +9,7 @@ use rollhook_core::{
 use super::{Session, outcome::succeeded};
 use crate::{
     apps,
-    args::{Create, Format, List},
+    args::{Create, Format, List, Set},
     confirm::confirm,
     exit::Failure,
     history::what,
@@ -19,29 +19,33 @@ use crate::{
 pub(crate) async fn create(session: &Session<'_>, args: &Create) -> Result<(), Failure> {
     let names = args.target.names();
     let id = names.id()?;
-    let mut registered = session.backend.create(request(args)).await?;
-    let (deploy, workload) = (&registered.deploy, &registered.app.workload);
-    let image = what(deploy);
+    let mut registered = session.backend.create(request(args)?).await?;
+    let workload = &registered.app.workload;
     let workload = escaped(&format!("{} {}", workload.kind, workload.name));
+    let Some(deploy) = &registered.deploy else {
+        session.output.line(&format!("Registered {id}: {workload}, to be made by the first build that succeeds"))?;
+        return session.document(&registered);
+    };
+    let (image, revision) = (what(deploy), deploy.revision);
     let how = if registered.adopted { "which runs" } else { "to be made with" };
-    session.output.line(&format!("Registered {id}: {workload}, {how} {image}, is revision {}", deploy.revision))?;
-    let ended = session.see_through(&id, deploy.revision, args.wait.wait).await?;
+    session.output.line(&format!("Registered {id}: {workload}, {how} {image}, is revision {revision}"))?;
+    let ended = session.see_through(&id, revision, args.wait.wait).await?;
     if let Some(ended) = &ended {
         registered.app = session.backend.app(&id).await?;
-        registered.deploy = ended.clone();
+        registered.deploy = Some(ended.clone());
     }
     session.document(&registered)?;
     succeeded(ended.as_ref())
 }
 
-fn request(args: &Create) -> CreateApp {
+fn request(args: &Create) -> Result<CreateApp, Failure> {
     let names = args.target.names();
     let template = &args.template;
-    CreateApp {
+    Ok(CreateApp {
         project: names.project.to_string(),
         environment: names.environment.to_string(),
         app: names.app.to_string(),
-        git: None,
+        git: args.git.choice().map_err(|why| Failure::Usage(why.to_owned()))?,
         workload: WorkloadChoice {
             kind: args.workload.as_ref().map(|workload| workload.kind.to_string()),
             name: args.workload.as_ref().and_then(|workload| workload.name.clone()),
@@ -57,7 +61,7 @@ fn request(args: &Create) -> CreateApp {
         },
         policy: args.policy.patch(),
         take_over: args.take_over,
-    }
+    })
 }
 
 pub(crate) async fn list(session: &Session<'_>, args: &List) -> Result<(), Failure> {
@@ -90,12 +94,17 @@ pub(crate) async fn show(session: &Session<'_>, id: &AppId) -> Result<(), Failur
     session.output.data(&app, || apps::details(&app, when::now()))
 }
 
-pub(crate) async fn set(session: &Session<'_>, id: &AppId, policy: PolicyPatch) -> Result<(), Failure> {
-    if policy == PolicyPatch::default() {
+pub(crate) async fn set(session: &Session<'_>, id: &AppId, args: &Set) -> Result<(), Failure> {
+    let patch = AppPatch { policy: args.policy.patch(), source: args.git.patch() };
+    if patch == AppPatch::default() {
         return Err(Failure::Usage("Say what to change, such as --settle 30s; see --help.".to_owned()));
     }
-    let app = session.backend.change(id, AppPatch { policy }).await?;
-    session.output.data(&app, || apps::policy_lines(&app.policy))
+    let changes_source = !patch.source.is_empty();
+    let app = session.backend.change(id, patch).await?;
+    session.output.data(&app, || {
+        let source = if changes_source { apps::source_lines(&app.source) } else { String::new() };
+        source + &apps::policy_lines(&app.policy)
+    })
 }
 
 pub(crate) async fn release_hold(session: &Session<'_>, id: &AppId) -> Result<(), Failure> {
@@ -127,7 +136,7 @@ mod tests {
                     --repository r.example.com/base/*";
         let cli = args::Cli::try_parse_from(line.split_whitespace()).unwrap();
         let args::Command::App(args::AppCommand::Create(create)) = cli.command else { panic!("not create") };
-        insta::assert_json_snapshot!(request(&create));
-        assert!(request(&create).parse().is_ok());
+        insta::assert_json_snapshot!(request(&create).unwrap());
+        assert!(request(&create).unwrap().parse().is_ok());
     }
 }

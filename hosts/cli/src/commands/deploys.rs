@@ -53,7 +53,12 @@ pub(crate) async fn promote(session: &Session<'_>, id: &AppId, args: &args::Prom
     conclude(session, id, answer, args.wait.wait).await
 }
 
-async fn conclude(session: &Session<'_>, id: &AppId, mut answer: DeployAnswer, wait: bool) -> Result<(), Failure> {
+pub(super) async fn conclude(
+    session: &Session<'_>,
+    id: &AppId,
+    mut answer: DeployAnswer,
+    wait: bool,
+) -> Result<(), Failure> {
     for field in &answer.ignored {
         message(&format!("note: the {} has no part in it", escaped(field)));
     }
@@ -99,7 +104,7 @@ pub(crate) async fn cancel(session: &Session<'_>, id: &AppId, revision: Revision
     session.document(&entry)
 }
 
-fn image(answer: &DeployAnswer) -> String {
+pub(super) fn image(answer: &DeployAnswer) -> String {
     let image = answer.image.as_deref().map(history::short_image);
     escaped(image.as_deref().or(answer.commit.as_deref()).unwrap_or("nothing"))
 }

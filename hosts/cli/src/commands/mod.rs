@@ -1,6 +1,7 @@
 //! What each command does: ask the backend, and say what came of it.
 
 pub(crate) mod apps;
+pub(crate) mod builds;
 pub(crate) mod deploys;
 mod outcome;
 pub(crate) mod webhook;

@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use http::Method;
 use rollhook_api::{
-    App, AppList, AppPatch, CreateApp, Deploy, DeployAnswer, DeployList, DeployPost, Promote, Registered, Rollback,
-    RollbackAnswer, Webhook, path,
+    App, AppList, AppPatch, CreateApp, Deploy, DeployAnswer, DeployList, DeployPost, Promote, Rebuild, Registered,
+    Rollback, RollbackAnswer, Webhook, path,
 };
 use rollhook_core::{
     app::{AppId, Namespace},
@@ -92,6 +92,15 @@ impl Backend for Remote {
 
     async fn deploy(&self, id: &AppId, post: DeployPost) -> Result<DeployAnswer, Failure> {
         self.0.send(Method::POST, &format!("{}/deploys", path::app(id)), &post).await
+    }
+
+    async fn rebuild(&self, id: &AppId, rebuild: Rebuild) -> Result<DeployAnswer, Failure> {
+        self.0.send(Method::POST, &format!("{}/rebuild", path::app(id)), &rebuild).await
+    }
+
+    async fn build_log(&self, id: &AppId, revision: Revision, from: u64) -> Result<Vec<u8>, Failure> {
+        let path = format!("{}/log?from={from}", path::deploy(id, revision));
+        Ok(self.0.call(Method::GET, &path, None).await?.to_vec())
     }
 
     async fn cancel(&self, id: &AppId, revision: Revision) -> Result<Deploy, Failure> {

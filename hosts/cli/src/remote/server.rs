@@ -123,7 +123,7 @@ impl Server {
             .uri(format!("{}{path}", self.base))
             .header(header::AUTHORIZATION, &self.authorization)
             .header("x-rollhook-actor", &self.actor)
-            .header(header::ACCEPT, "application/json")
+            .header(header::ACCEPT, "application/json, text/plain")
             .header(header::USER_AGENT, concat!("rollhook/", env!("CARGO_PKG_VERSION")));
         if let Some(key) = key {
             request = request.header("idempotency-key", key);

@@ -1,0 +1,37 @@
+//! Builds commits with a program on this machine: for single machines, and to hand builds to any other CI engine.
+//!
+//! ```text
+//!   start ─▶ DIR/{app uid}/{revision}/order.json         what is known of a build is in files
+//!              │
+//!              ├─ git: the one full SHA at the source, fetched as that SHA, checked out, verified
+//!              ├─ PROGRAM, in the checkout               its own process group; all it writes is the log
+//!              ▼
+//!            end.json                                    the image by digest, or why there is none
+//! ```
+//!
+//! **The program** gets a checkout of exactly the commit as its working directory, and in its environment
+//! `ROLLHOOK_COMMIT` (in full), `ROLLHOOK_IMAGE` (the tag to push: repository and commit), `ROLLHOOK_IMAGE_REPOSITORY`,
+//! `ROLLHOOK_DOCKERFILE`, `ROLLHOOK_CONTEXT`, `ROLLHOOK_SOURCE_URL`, `ROLLHOOK_BRANCH`, `ROLLHOOK_APP` and
+//! `ROLLHOOK_REVISION`. It builds and pushes, and the last line that it writes to standard output is the image by digest,
+//! `REPOSITORY@sha256:…`. The server's own environment is not passed on, but for what finds programs, proxies and
+//! container engines.
+//!
+//! **No build outlives its server unseen.** Whatever a build starts carries `ROLLHOOK_BUILD` with a number of its own in
+//! its environment. When a build ends, is cancelled, or its server stops, its process group and everything that carries
+//! the number is killed. After a crash, the next server on the same directory does so before anything else, and the
+//! build begins anew: the program may run again for the same revision. That needs Linux's `/proc`.
+//!
+//! One process at a time builds an app (a lock on the app's directory); processes that share a directory do not get into
+//! each other's way.
+
+mod builder;
+mod credentials;
+mod environment;
+mod git;
+mod log;
+mod orphans;
+mod process;
+mod record;
+mod run;
+
+pub use builder::{CommandBuilds, Error, Settings};

@@ -1,0 +1,156 @@
+//! A build's log: whole, up to a size, in a file; and its last lines, for the history.
+
+use std::{
+    collections::VecDeque,
+    fs::{self, File},
+    io::{self, Read, Seek, SeekFrom, Write},
+    path::Path,
+};
+
+/// The largest log that is kept; what is longer is cut at its end, of which the last lines are still told.
+const FILE_MAX: u64 = 8 << 20;
+/// The largest part that is read at once.
+const PART_MAX: u64 = 64 << 10;
+/// The lines that the history keeps, and how long each is at most, in characters.
+const LINES: usize = 50;
+const LINE: usize = 500;
+/// As many bytes as a line's characters may have.
+const LINE_BYTES: usize = 4 * LINE;
+
+/// A log that is being written.
+pub(crate) struct Log {
+    file: File,
+    written: u64,
+    cut: bool,
+    tail: Tail,
+}
+
+/// The last lines of a text that comes in pieces.
+#[derive(Default)]
+pub(crate) struct Tail {
+    lines: VecDeque<String>,
+    open: Vec<u8>,
+}
+
+impl Log {
+    /// A new log in this file.
+    pub(crate) fn create(path: &Path) -> io::Result<Self> {
+        Ok(Self { file: File::create(path)?, written: 0, cut: false, tail: Tail::default() })
+    }
+
+    /// Adds what a process wrote. A file that cannot be written to is no reason to fail the build.
+    pub(crate) fn write(&mut self, bytes: &[u8]) {
+        self.tail.write(bytes);
+        if self.cut {
+            return;
+        }
+        let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        if self.written.saturating_add(length) > FILE_MAX {
+            self.cut = true;
+            let _ = self.file.write_all(b"\n[rollhook: the log is longer than 8 MiB; it is cut here]\n");
+            return;
+        }
+        match self.file.write_all(bytes) {
+            Ok(()) => self.written += length,
+            Err(error) => {
+                tracing::warn!(%error, "a build's log cannot be written");
+                self.cut = true;
+            }
+        }
+    }
+
+    /// Adds a line of our own.
+    pub(crate) fn say(&mut self, line: &str) {
+        self.write(format!("[rollhook: {line}]\n").as_bytes());
+    }
+
+    /// The last lines, oldest first.
+    pub(crate) fn tail(&self) -> Vec<String> {
+        self.tail.lines()
+    }
+}
+
+impl Tail {
+    pub(crate) fn write(&mut self, bytes: &[u8]) {
+        for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let room = LINE_BYTES.saturating_sub(self.open.len());
+            self.open.extend(piece.iter().take(room));
+            if piece.ends_with(b"\n") {
+                let line = shown(&self.open);
+                self.open.clear();
+                self.lines.extend((!line.is_empty()).then_some(line));
+                if self.lines.len() > LINES {
+                    self.lines.pop_front();
+                }
+            }
+        }
+    }
+
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let last = shown(&self.open);
+        let lines = self.lines.iter().cloned().chain((!last.is_empty()).then_some(last));
+        let surplus = (self.lines.len() + 1).saturating_sub(LINES);
+        lines.skip(if self.open.is_empty() { 0 } else { surplus }).collect()
+    }
+
+    /// The last line that is not empty.
+    pub(crate) fn last(&self) -> Option<String> {
+        self.lines().pop()
+    }
+}
+
+fn shown(line: &[u8]) -> String {
+    String::from_utf8_lossy(line).trim_end().chars().take(LINE).collect()
+}
+
+/// A part of a log, from this byte on; none where there is no log.
+pub(crate) fn read(path: &Path, from: u64) -> io::Result<Option<Vec<u8>>> {
+    let mut file = match fs::File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    file.seek(SeekFrom::Start(from.min(file.metadata()?.len())))?;
+    let mut part = Vec::new();
+    file.take(PART_MAX).read_to_end(&mut part)?;
+    Ok(Some(part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_lines_are_kept_whatever_pieces_they_come_in() {
+        let mut tail = Tail::default();
+        for line in 0..80 {
+            tail.write(format!("line {line}\r\n\n").as_bytes());
+        }
+        tail.write(b"ha");
+        tail.write(b"lf");
+        let lines = tail.lines();
+        assert_eq!(lines.len(), LINES);
+        assert_eq!(lines[0], "line 31");
+        assert_eq!(tail.last().as_deref(), Some("half"));
+        tail.write(&[b'x'; 100_000]);
+        assert_eq!(tail.last().unwrap().chars().count(), LINE);
+        tail.write(b"\n\xff\n");
+        assert_eq!(tail.last().as_deref(), Some("\u{fffd}"));
+    }
+
+    #[test]
+    fn a_log_is_bounded_and_read_in_parts() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        assert_eq!(read(&path, 0).unwrap(), None);
+        let mut log = Log::create(&path).unwrap();
+        for _ in 0..200 {
+            log.write(&[b'y'; 64 << 10]);
+        }
+        log.write(b"\nthe end\n");
+        assert!(fs::metadata(&path).unwrap().len() <= FILE_MAX + 100);
+        assert_eq!(log.tail().last().map(String::as_str), Some("the end"));
+        assert_eq!(read(&path, 0).unwrap().unwrap().len() as u64, PART_MAX);
+        assert_eq!(read(&path, FILE_MAX * 2).unwrap().unwrap(), b"");
+    }
+}

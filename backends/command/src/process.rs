@@ -1,0 +1,164 @@
+//! One child process in a group of its own, until it has ended, whatever it takes.
+
+use std::{io, process::ExitStatus, process::Stdio, time::Duration};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::{
+    io::{AsyncRead, AsyncReadExt},
+    process::{Child, Command},
+    sync::watch,
+};
+
+use crate::orphans;
+
+/// How long a process may take to put things in order once it is asked to end.
+const GRACE: Duration = Duration::from_secs(5);
+/// How long what is still in the pipes is read, once all processes are gone.
+const DRAIN: Duration = Duration::from_secs(2);
+
+/// Why a build is to end before it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// Nobody waits for it any more.
+    Cancelled,
+    /// The server stops; the build is to begin anew with the next one.
+    Interrupted,
+}
+
+/// How a process ended.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// By itself.
+    Exited(ExitStatus),
+    /// It took longer than it may.
+    TimedOut,
+    /// It was told to.
+    Stopped(Stop),
+}
+
+/// Which of a process's two outputs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Output {
+    /// Standard output.
+    Out,
+    /// Standard error.
+    Err,
+}
+
+/// Runs a process to its end, and all that it started with it. Everything that it writes is handed to `took`.
+///
+/// # Errors
+/// Where it cannot be started.
+pub(crate) async fn run(
+    mut command: Command,
+    build: &str,
+    limit: Option<Duration>,
+    stop: &mut watch::Receiver<Option<Stop>>,
+    mut took: impl FnMut(Output, &[u8]) + Send,
+) -> io::Result<Ended> {
+    command.process_group(0).kill_on_drop(true).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn()?;
+    let group = child.id();
+    let mut out = Pipe::new(child.stdout.take());
+    let mut err = Pipe::new(child.stderr.take());
+    let limit = async {
+        match limit {
+            Some(limit) => tokio::time::sleep(limit).await,
+            None => std::future::pending().await,
+        }
+    };
+    let mut limit = std::pin::pin!(limit);
+    let ended = loop {
+        tokio::select! {
+            bytes = out.read() => took(Output::Out, bytes),
+            bytes = err.read() => took(Output::Err, bytes),
+            status = child.wait() => break Ended::Exited(status?),
+            () = &mut limit => break Ended::TimedOut,
+            why = stopped(stop) => break Ended::Stopped(why),
+        }
+    };
+    if !matches!(ended, Ended::Exited(_)) {
+        ask_to_end(&mut child, group, &mut out, &mut err, &mut took).await;
+    }
+    // Its descendants too: those that left the group are found by what they carry.
+    orphans::end(build, group).await;
+    let drain = async {
+        while !(out.is_closed() && err.is_closed()) {
+            tokio::select! {
+                bytes = out.read() => took(Output::Out, bytes),
+                bytes = err.read() => took(Output::Err, bytes),
+            }
+        }
+    };
+    let _ = tokio::time::timeout(DRAIN, drain).await;
+    Ok(ended)
+}
+
+/// Resolves once the build is to end; never where nobody can say so any more.
+pub(crate) async fn stopped(stop: &mut watch::Receiver<Option<Stop>>) -> Stop {
+    let why = stop.wait_for(Option::is_some).await.ok().and_then(|why| *why);
+    match why {
+        Some(why) => why,
+        None => std::future::pending().await,
+    }
+}
+
+/// Asks the group to end, and kills it where it does not.
+async fn ask_to_end(
+    child: &mut Child,
+    group: Option<u32>,
+    out: &mut Pipe<impl AsyncRead + Unpin>,
+    err: &mut Pipe<impl AsyncRead + Unpin>,
+    took: &mut impl FnMut(Output, &[u8]),
+) {
+    signal(group, Signal::TERM);
+    let ended = async {
+        loop {
+            tokio::select! {
+                bytes = out.read() => took(Output::Out, bytes),
+                bytes = err.read() => took(Output::Err, bytes),
+                _ = child.wait() => return,
+            }
+        }
+    };
+    if tokio::time::timeout(GRACE, ended).await.is_err() {
+        // Not waited for yet, so that the group is still the build's.
+        signal(group, Signal::KILL);
+        let _ = child.wait().await;
+    }
+}
+
+fn signal(group: Option<u32>, signal: Signal) {
+    if let Some(group) = group.and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw) {
+        // A group that is gone needs no signal.
+        let _ = kill_process_group(group, signal);
+    }
+}
+
+/// One end of a pipe, read piece by piece; once it is closed, it never has anything.
+struct Pipe<R> {
+    from: Option<R>,
+    piece: Vec<u8>,
+}
+
+impl<R: AsyncRead + Unpin> Pipe<R> {
+    fn new(from: Option<R>) -> Self {
+        Self { from, piece: vec![0; 16 << 10] }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.from.is_none()
+    }
+
+    /// The next piece; empty where the pipe is closed just now. May be dropped without a loss.
+    async fn read(&mut self) -> &[u8] {
+        let Some(from) = &mut self.from else { return std::future::pending().await };
+        match from.read(&mut self.piece).await {
+            Ok(length @ 1..) => &self.piece[..length],
+            Ok(0) | Err(_) => {
+                self.from = None;
+                &[]
+            }
+        }
+    }
+}

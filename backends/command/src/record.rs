@@ -1,0 +1,170 @@
+//! What is known of builds, in files: `DIR/{app uid}/lock`, and for each build `DIR/{app uid}/{revision}/` with
+//! `run` (the build's own number), `log`, `work/` while it runs, and `end.json` once it has ended.
+
+use std::{
+    fs::{self, File, TryLockError},
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use rollhook_core::{
+    app::AppUid,
+    deploy::{Commit, Reason, Revision},
+    image::ImageRef,
+    ports::{BuildFailure, BuildState, Stamp},
+};
+use serde::{Deserialize, Serialize};
+
+/// Ended builds that are kept of each app, with their logs; more than an app can have unfinished.
+const KEPT: usize = 200;
+
+/// How a build ended, as it is stored.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum End {
+    Built { image: ImageRef, commit: Commit },
+    Failed { reason: Reason, message: String, commit: Option<Commit>, log: Vec<String> },
+}
+
+impl From<BuildFailure> for End {
+    fn from(BuildFailure { reason, message, commit, log }: BuildFailure) -> Self {
+        Self::Failed { reason, message, commit, log }
+    }
+}
+
+impl From<End> for BuildState {
+    fn from(end: End) -> Self {
+        match end {
+            End::Built { image, commit } => Self::Built { image, commit },
+            End::Failed { reason, message, commit, log } => Self::Failed(BuildFailure { reason, message, commit, log }),
+        }
+    }
+}
+
+/// The builder's directory.
+#[derive(Clone, Debug)]
+pub(crate) struct Records(pub(crate) PathBuf);
+
+/// One build's directory.
+#[derive(Clone, Debug)]
+pub(crate) struct Record(PathBuf);
+
+impl Records {
+    /// The apps of which something is known.
+    pub(crate) fn apps(&self) -> io::Result<Vec<AppUid>> {
+        names(&self.0).map(|names| names.iter().filter_map(|name| name.parse().ok()).collect())
+    }
+
+    /// The build's directory, which need not be there.
+    pub(crate) fn of(&self, build: Stamp) -> Record {
+        Record(self.app(build.app).join(build.revision.to_string()))
+    }
+
+    fn app(&self, app: AppUid) -> PathBuf {
+        self.0.join(app.to_string())
+    }
+
+    /// The right to build the app, until the file is dropped; none where another process has it. Nothing is made for an
+    /// app that nothing is known of, unless `make`.
+    pub(crate) fn lock(&self, app: AppUid, make: bool) -> io::Result<Option<File>> {
+        let directory = self.app(app);
+        if make {
+            fs::create_dir_all(&directory)?;
+        }
+        let file = File::options().create(true).append(true).open(directory.join("lock"))?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(file)),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    /// Whether anything is known of the app.
+    pub(crate) fn knows(&self, app: AppUid) -> bool {
+        self.app(app).is_dir()
+    }
+
+    /// The app's builds, oldest first.
+    pub(crate) fn builds(&self, app: AppUid) -> io::Result<Vec<Record>> {
+        let mut revisions: Vec<Revision> = names(&self.app(app))?.iter().filter_map(|name| name.parse().ok()).collect();
+        revisions.sort_unstable();
+        Ok(revisions.into_iter().map(|revision| self.of(Stamp { app, revision })).collect())
+    }
+
+    /// Removes the oldest builds beyond those that are kept.
+    pub(crate) fn prune(&self, app: AppUid) -> io::Result<()> {
+        let builds = self.builds(app)?;
+        let surplus = builds.len().saturating_sub(KEPT);
+        builds.iter().take(surplus).try_for_each(Record::forget)
+    }
+}
+
+fn names(directory: &Path) -> io::Result<Vec<String>> {
+    match fs::read_dir(directory) {
+        Ok(entries) => Ok(entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+impl Record {
+    /// Makes the build's directory, with its own number in it before anything is started that carries it.
+    pub(crate) fn begin(&self, run: &str) -> io::Result<()> {
+        fs::create_dir_all(self.work())?;
+        self.write("run", run.as_bytes())
+    }
+
+    /// The number of a build that was begun and has not ended.
+    pub(crate) fn unfinished(&self) -> io::Result<Option<String>> {
+        if self.0.join("end.json").exists() {
+            return Ok(None);
+        }
+        match fs::read_to_string(self.0.join("run")) {
+            Ok(run) => Ok(Some(run)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Some(String::new())),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Stores the end, and removes what was only there to build.
+    pub(crate) fn end(&self, end: &End) -> io::Result<()> {
+        self.write("end.json", &serde_json::to_vec(end)?)?;
+        if let Err(error) = fs::remove_dir_all(self.work()) {
+            tracing::warn!(directory = %self.work().display(), %error, "a checkout cannot be removed");
+        }
+        Ok(())
+    }
+
+    /// The end, where it is known.
+    pub(crate) fn ended(&self) -> io::Result<Option<End>> {
+        match fs::read(self.0.join("end.json")) {
+            Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Removes all that is known of it.
+    pub(crate) fn forget(&self) -> io::Result<()> {
+        match fs::remove_dir_all(&self.0) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
+    pub(crate) fn work(&self) -> PathBuf {
+        self.0.join("work")
+    }
+
+    pub(crate) fn log(&self) -> PathBuf {
+        self.0.join("log")
+    }
+
+    /// A file that is whole from its first moment on.
+    fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let mut draft = tempfile::NamedTempFile::new_in(&self.0)?;
+        draft.write_all(bytes)?;
+        draft.as_file().sync_all()?;
+        draft.persist(self.0.join(name)).map(drop).map_err(|error| error.error)
+    }
+}

@@ -1,0 +1,137 @@
+//! A builder on a git host of its own, with a build command that does what the commit's `build.txt` says.
+
+#![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
+
+use rollhook_command::{CommandBuilds, Settings};
+use rollhook_conformance::{GitHost, GitRepository, samples};
+use rollhook_core::{
+    app::AppUid,
+    ports::{BuildFailure, BuildOrder, BuildState, Builds, Stamp, Started},
+    source::GitSource,
+};
+
+const COMMAND: &str = r#"#!/bin/sh
+env | sort
+case "$(cat build.txt)" in
+fail*) echo "something is broken" >&2; exit 3 ;;
+hang*)
+    sleep 600 &
+    echo "child $!"
+    setsid sh -c 'echo "stray $$"; exec sleep 600' &
+    sleep 600 ;;
+leave*) sleep 600 & echo "child $!" ;;
+stubborn*) trap '' TERM; while :; do sleep 1; done ;;
+esac
+echo "head $(git rev-parse HEAD)"
+echo "$ROLLHOOK_IMAGE_REPOSITORY@sha256:$(cat build.txt | sha256sum | cut -c1-64)"
+"#;
+
+/// Everything that a test of the builder needs; gone when it is dropped.
+pub struct Bench {
+    pub directory: tempfile::TempDir,
+    pub host: GitHost,
+    pub repository: GitRepository,
+    pub settings: Settings,
+}
+
+impl Bench {
+    pub fn new() -> Self {
+        Self::with(None)
+    }
+
+    /// With a host that wants this `Authorization`.
+    pub fn with(authorization: Option<&str>) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("host");
+        fs::create_dir(&root).unwrap();
+        let host = GitHost::serve(&root, authorization);
+        let repository = host.repository("api");
+        let command = directory.path().join("build-command");
+        fs::write(&command, COMMAND).unwrap();
+        fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).unwrap();
+        let settings = Settings { local_sources: true, ..Settings::new(command, directory.path().join("builds")) };
+        Self { directory, host, repository, settings }
+    }
+
+    pub async fn open(&self) -> Arc<CommandBuilds> {
+        Arc::new(CommandBuilds::open(self.settings.clone()).await.unwrap())
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub fn source(&self) -> GitSource {
+        GitSource { url: self.host.url("api").parse().unwrap(), ..samples::git_source() }
+    }
+
+    pub fn order(&self, revision: u64, commit: &str) -> BuildOrder {
+        let stamp = Stamp { app: AppUid::from_bits(0xa11), revision: samples::revision(revision) };
+        let app = samples::app("shop", "test", "api").id;
+        BuildOrder { app, stamp, source: self.source(), commit: commit.parse().unwrap() }
+    }
+}
+
+/// The build once it has ended, within a minute.
+pub async fn ended(builds: &CommandBuilds, build: Stamp) -> BuildState {
+    for _ in 0..600 {
+        let state = builds.observe(build).await.unwrap();
+        if state != BuildState::Running {
+            return state;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("the build has not ended: {}", log(builds, build).await);
+}
+
+pub async fn built(builds: &CommandBuilds, order: &BuildOrder) -> String {
+    assert_eq!(builds.start(order).await.unwrap(), Started::Known);
+    match ended(builds, order.stamp).await {
+        BuildState::Built { commit, .. } => commit.to_string(),
+        other @ (BuildState::Running | BuildState::Failed(_) | BuildState::Unknown) => {
+            panic!("{other:?} {}", log(builds, order.stamp).await)
+        }
+    }
+}
+
+pub async fn failed(builds: &CommandBuilds, order: &BuildOrder) -> BuildFailure {
+    assert_eq!(builds.start(order).await.unwrap(), Started::Known);
+    match ended(builds, order.stamp).await {
+        BuildState::Failed(failure) => failure,
+        other @ (BuildState::Running | BuildState::Built { .. } | BuildState::Unknown) => {
+            panic!("{other:?} {}", log(builds, order.stamp).await)
+        }
+    }
+}
+
+pub async fn log(builds: &CommandBuilds, build: Stamp) -> String {
+    String::from_utf8_lossy(&builds.log(build, 0).await.unwrap().unwrap_or_default()).into_owned()
+}
+
+/// The number behind a word in the log, once it is there.
+pub async fn told(builds: &CommandBuilds, build: Stamp, word: &str) -> u32 {
+    for _ in 0..600 {
+        let log = log(builds, build).await;
+        let found = log.lines().find_map(|line| line.strip_prefix(word)?.trim().parse().ok());
+        if let Some(number) = found {
+            return number;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    panic!("never told {word}: {}", log(builds, build).await);
+}
+
+/// Whether a process is there; one that only waits to be waited for is not.
+pub fn is_alive(pid: u32) -> bool {
+    let stat = fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
+}

@@ -1,0 +1,49 @@
+//! What a cluster is given before rollhook runs in it, as YAML for `kubectl apply -f -`.
+//!
+//! It is generated from what the code uses, so that neither a field nor a permission is forgotten; the files in
+//! `manifests/` are printed by these functions.
+
+mod rbac;
+mod server;
+
+use rollhook_core::app::Namespace;
+use serde_json::Value;
+
+use crate::store::crd;
+
+/// The namespace of the server's own objects where no other is chosen.
+pub const NAMESPACE: &str = "rollhook";
+
+/// The ServiceAccount of the server, and the name of all that gives it permissions.
+pub const SERVICE_ACCOUNT: &str = "rollhook";
+
+/// The custom resources of the Kubernetes store.
+pub fn crds() -> String {
+    let definitions = crd::definitions().map(|definition| serde_json::to_value(definition).unwrap_or_default());
+    print("rollhook's custom resources: `App`, and `AppDeploy`, one for each revision of an app.", definitions)
+}
+
+/// The ServiceAccount of a server in this namespace, and its permissions: for its own objects, and for the apps in each
+/// of these namespaces. Nothing of it reads Secrets or changes workloads anywhere else.
+pub fn rbac(namespace: &str, app_namespaces: &[Namespace]) -> String {
+    let about = "What rollhook may do. For each namespace that apps are in, there is a RoleBinding: without it, nothing in\n\
+                 there is read but rollhook's own custom resources, and single Leases. Print it for your namespaces, which must be there, and\n\
+                 again with each new one.";
+    print(about, rbac::objects(namespace, app_namespaces))
+}
+
+/// Two replicas of the server, as an example to start from. `image` is where you keep its image.
+pub fn server(namespace: &str, image: &str) -> String {
+    print(&server::about(namespace), server::objects(namespace, image))
+}
+
+/// The documents, with a comment before them.
+fn print(about: &str, documents: impl IntoIterator<Item = Value>) -> String {
+    let mut text: String = about.lines().map(|line| format!("{}\n", format!("# {line}").trim_end())).collect();
+    for document in documents {
+        text.push_str("---\n");
+        // Writing to a text, of what has been JSON, does not fail.
+        text.push_str(&serde_saphyr::to_string(&document).unwrap_or_default());
+    }
+    text
+}

@@ -1,0 +1,170 @@
+//! What the server may do, and where.
+//!
+//! | bound | what |
+//! |---|---|
+//! | in each namespace of apps | workloads, their pods, events and logs; the apps' Secrets; writes of our custom resources |
+//! | in the server's own namespace | Leases of replicas; the Secret with the management token's hash |
+//! | everywhere | reads of our custom resources, which hold no secret, and of their definitions; single Leases by name |
+
+use rollhook_core::app::Namespace;
+use serde_json::{Value, json};
+
+use super::SERVICE_ACCOUNT;
+use crate::store::{
+    OPERATOR_SECRET,
+    crd::{GROUP, definitions},
+};
+
+const API: &str = "rbac.authorization.k8s.io";
+/// The ClusterRole that is bound in each namespace of apps.
+const APPS: &str = "rollhook-apps";
+const OWN: &str = SERVICE_ACCOUNT;
+/// All reads that a watch needs.
+const READ: [&str; 3] = ["get", "list", "watch"];
+
+pub(super) fn objects(namespace: &str, app_namespaces: &[Namespace]) -> Vec<Value> {
+    let account = json!({
+        "apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": SERVICE_ACCOUNT, "namespace": namespace},
+    });
+    let mut objects = vec![
+        account,
+        role("ClusterRole", APPS, None, in_app_namespaces()),
+        role("ClusterRole", OWN, None, everywhere()),
+        binding("ClusterRoleBinding", None, "ClusterRole", OWN, namespace),
+        role("Role", OWN, Some(namespace), in_own_namespace()),
+        binding("RoleBinding", Some(namespace), "Role", OWN, namespace),
+    ];
+    let bound = |apps: &Namespace| binding("RoleBinding", Some(apps.as_str()), "ClusterRole", APPS, namespace);
+    objects.extend(app_namespaces.iter().map(bound));
+    objects
+}
+
+/// What a rollout reads and changes, and what is stored beside the apps.
+fn in_app_namespaces() -> Vec<Value> {
+    vec![
+        // The driver: one guarded patch per rollout. Workloads are created where an app is registered with an image.
+        rule("apps", &["deployments", "statefulsets", "daemonsets"], &["get", "list", "watch", "patch"]),
+        rule("apps", &["deployments"], &["create"]),
+        rule("batch", &["cronjobs"], &["get", "list", "watch", "patch"]),
+        rule("", &["services"], &["create", "delete"]),
+        // The pods of a rollout, and a failing one's evidence. A pod of a StatefulSet that blocks it is deleted.
+        rule("", &["pods"], &["list", "watch", "delete"]),
+        rule("", &["pods/log"], &["get"]),
+        rule("", &["events"], &["list"]),
+        // The store. Secrets are read by name, never listed or watched.
+        rule("", &["secrets"], &["get", "create", "update", "delete"]),
+        rule(GROUP, &["apps"], &["create", "update", "patch", "delete"]),
+        rule(GROUP, &["appdeploys"], &["create", "delete", "deletecollection"]),
+        rule(GROUP, &["appdeploys/status"], &["update"]),
+    ]
+}
+
+fn in_own_namespace() -> Vec<Value> {
+    let mut named = rule("", &["secrets"], &["get", "update"]);
+    named["resourceNames"] = json!([OPERATOR_SECRET]);
+    vec![
+        rule("coordination.k8s.io", &["leases"], &["get", "list", "watch", "create", "update", "delete"]),
+        named,
+        // A name cannot narrow what has none yet.
+        rule("", &["secrets"], &["create"]),
+    ]
+}
+
+fn everywhere() -> Vec<Value> {
+    // Whether they are of the form that this version writes.
+    let mut own = rule("apiextensions.k8s.io", &["customresourcedefinitions"], &["get"]);
+    own["resourceNames"] = definitions().map(|definition| definition.metadata.name).to_vec().into();
+    vec![
+        rule(GROUP, &["apps", "appdeploys"], &READ),
+        own,
+        // Whether who drives an app still lives, where that is a process of another namespace.
+        rule("coordination.k8s.io", &["leases"], &["get"]),
+    ]
+}
+
+fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
+    json!({"apiGroups": [group], "resources": resources, "verbs": verbs})
+}
+
+fn role(kind: &str, name: &str, namespace: Option<&str>, rules: Vec<Value>) -> Value {
+    let metadata = named(name, namespace);
+    json!({"apiVersion": format!("{API}/v1"), "kind": kind, "metadata": metadata, "rules": rules})
+}
+
+fn binding(kind: &str, namespace: Option<&str>, role_kind: &str, role: &str, account_namespace: &str) -> Value {
+    json!({
+        "apiVersion": format!("{API}/v1"), "kind": kind, "metadata": named(role, namespace),
+        "roleRef": {"apiGroup": API, "kind": role_kind, "name": role},
+        "subjects": [{"kind": "ServiceAccount", "name": SERVICE_ACCOUNT, "namespace": account_namespace}],
+    })
+}
+
+fn named(name: &str, namespace: Option<&str>) -> Value {
+    match namespace {
+        Some(namespace) => json!({"name": name, "namespace": namespace}),
+        None => json!({"name": name}),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made() -> Vec<Value> {
+        objects("rollhook", &["shop-test".parse().unwrap(), "shop-prod".parse().unwrap()])
+    }
+
+    fn rules(object: &Value) -> impl Iterator<Item = &Value> {
+        object["rules"].as_array().into_iter().flatten()
+    }
+
+    fn has(list: &Value, word: &str) -> bool {
+        list.as_array().is_some_and(|list| list.iter().any(|item| item == word))
+    }
+
+    #[test]
+    fn nobody_lists_secrets_and_no_cluster_wide_binding_reads_them() {
+        for object in made() {
+            for rule in rules(&object).filter(|rule| has(&rule["resources"], "secrets")) {
+                for verb in ["list", "watch", "deletecollection", "*"] {
+                    assert!(!has(&rule["verbs"], verb), "{object}");
+                }
+                // The ClusterRole that may is bound by RoleBindings alone: see the next test.
+                assert!(object["kind"] == "Role" || object["metadata"]["name"] == APPS, "{object}");
+            }
+        }
+    }
+
+    #[test]
+    fn only_our_own_resources_and_signs_of_life_are_read_everywhere() {
+        let all = made();
+        let wide: Vec<&Value> = all.iter().filter(|object| object["kind"] == "ClusterRoleBinding").collect();
+        assert_eq!(wide.len(), 1);
+        let role = &wide[0]["roleRef"]["name"];
+        let role = all.iter().find(|object| object["kind"] == "ClusterRole" && object["metadata"]["name"] == *role);
+        for rule in rules(role.unwrap()) {
+            match rule["apiGroups"][0].as_str() {
+                Some(GROUP) => assert_eq!(rule["verbs"], json!(READ)),
+                _ => assert_eq!(rule["verbs"], json!(["get"])),
+            }
+        }
+    }
+
+    #[test]
+    fn each_namespace_of_apps_has_a_binding() {
+        let bound = made().into_iter().filter(|object| object["roleRef"]["name"] == APPS);
+        let bound: Vec<Value> = bound.map(|object| object["metadata"]["namespace"].clone()).collect();
+        assert_eq!(bound, ["shop-test", "shop-prod"]);
+    }
+
+    #[test]
+    fn nothing_is_allowed_wholesale() {
+        for object in made() {
+            for rule in rules(&object) {
+                for list in ["apiGroups", "resources", "verbs"] {
+                    assert!(!has(&rule[list], "*"), "{rule}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! How often the API server is asked for callers whom this replica would refuse.
+
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use crate::store::clock::StoreClock;
+
+/// One call in this time, whoever asks, and however many do.
+pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
+
+/// The calls that may be made for callers without a good token.
+pub(crate) struct Budget {
+    clock: StoreClock,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// When the next call may be made, by the clock.
+    free_at: Duration,
+    /// How many wait for it; those who do not wait stand back.
+    waiting: usize,
+}
+
+impl Budget {
+    pub(crate) fn new(clock: StoreClock) -> Self {
+        Self { clock, state: Mutex::default() }
+    }
+
+    /// Whether a call may be made now.
+    pub(crate) fn take_now(&self) -> bool {
+        let now = self.clock.elapsed();
+        let mut state = self.locked();
+        let free = state.waiting == 0 && now >= state.free_at;
+        if free {
+            state.free_at = now + INTERVAL;
+        }
+        free
+    }
+
+    /// Returns when a call may be made.
+    pub(crate) async fn take(&self) {
+        let _waiting = Waiting::of(self);
+        loop {
+            let now = self.clock.elapsed();
+            let free_at = {
+                let mut state = self.locked();
+                if now >= state.free_at {
+                    state.free_at = now + INTERVAL;
+                    return;
+                }
+                state.free_at
+            };
+            tokio::time::sleep(free_at - now).await;
+        }
+    }
+
+    fn locked(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One who waits, until it is dropped: callers hang up.
+struct Waiting<'a>(&'a Budget);
+
+impl<'a> Waiting<'a> {
+    fn of(budget: &'a Budget) -> Self {
+        budget.locked().waiting += 1;
+        Self(budget)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.locked().waiting -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::secrets::tests::HandClock;
+
+    #[test]
+    fn one_call_in_each_interval() {
+        let clock = HandClock::default();
+        let budget = Budget::new(clock.clock());
+        let takes = || [(); 3].map(|()| budget.take_now());
+        assert_eq!(takes(), [true, false, false]);
+        clock.advance(INTERVAL - Duration::from_millis(1));
+        assert_eq!(takes(), [false; 3]);
+        clock.advance(Duration::from_millis(1));
+        assert_eq!(takes(), [true, false, false]);
+        clock.advance(10 * INTERVAL);
+        assert_eq!(takes(), [true, false, false], "what was not used is not saved up");
+    }
+
+    #[tokio::test]
+    async fn who_waits_goes_first_and_who_hangs_up_keeps_nobody_waiting() {
+        let clock = HandClock::default();
+        let budget = Budget::new(clock.clock());
+        assert!(budget.take_now());
+        let turn = async {
+            budget.take().await;
+            assert!(!budget.take_now(), "this was its turn");
+        };
+        let pass = async {
+            tokio::task::yield_now().await;
+            clock.advance(INTERVAL);
+            assert!(!budget.take_now(), "somebody waits for this one");
+        };
+        futures_util::join!(turn, pass);
+        assert!(tokio::time::timeout(Duration::from_millis(1), budget.take()).await.is_err(), "it hangs up");
+        clock.advance(INTERVAL);
+        assert!(budget.take_now());
+    }
+}

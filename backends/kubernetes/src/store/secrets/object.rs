@@ -1,0 +1,222 @@
+//! The Secret that holds an app's token: what it looks like, and whose it is.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    ByteString,
+    api::core::v1::Secret,
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
+};
+use rollhook_core::{
+    Error, Result,
+    app::{AppId, AppUid},
+    ports::WebhookSecret,
+    time::Timestamp,
+};
+use rollhook_sealing::KeyRing;
+
+use super::Registered;
+use crate::store::crd::{GROUP, UID_LABEL, webhook_secret};
+
+/// Whose the object is; this service touches no Secret that lacks it.
+const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "rollhook");
+const CREATED_AT: &str = "rollhook.dev/created-at";
+const SEALED: &str = "sealed-token";
+const HASH: &str = "sha256";
+
+/// Who made a Secret that stands under a name of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Maker {
+    /// This service, for this registration.
+    Rollhook(AppUid),
+    /// Somebody else.
+    Stranger,
+}
+
+/// The name of an app's Secret.
+pub(crate) fn name(app: &AppId) -> String {
+    webhook_secret(app.name.as_str())
+}
+
+/// Who made it.
+pub(crate) fn maker(secret: &Secret) -> Maker {
+    let uid = label(secret, UID_LABEL).and_then(|uid| uid.parse().ok());
+    uid.filter(|_| is_ours(secret)).map_or(Maker::Stranger, Maker::Rollhook)
+}
+
+/// The token, sealed for its registration, as an object that goes with the `App`.
+pub(crate) fn sealed(ring: &KeyRing, app: &Registered, secret: &WebhookSecret) -> Result<Secret> {
+    let mut object = Secret {
+        metadata: ObjectMeta {
+            name: Some(name(&app.id)),
+            namespace: Some(app.id.namespace.to_string()),
+            owner_references: Some(vec![OwnerReference {
+                api_version: format!("{GROUP}/v1"),
+                kind: "App".to_owned(),
+                name: app.id.name.to_string(),
+                uid: app.object.clone(),
+                ..OwnerReference::default()
+            }]),
+            ..ObjectMeta::default()
+        },
+        type_: Some("Opaque".to_owned()),
+        ..Secret::default()
+    };
+    label_as(&mut object, MANAGED_BY.0, MANAGED_BY.1);
+    label_as(&mut object, UID_LABEL, &app.uid.to_string());
+    fill(ring, &mut object, secret)?;
+    Ok(object)
+}
+
+/// Puts another token in place of the one that is in there; what others wrote beside it stays.
+pub(crate) fn fill(ring: &KeyRing, object: &mut Secret, secret: &WebhookSecret) -> Result<()> {
+    let sealed = ring.seal(secret.token.expose().as_bytes(), &purpose(object, secret.app))?;
+    let annotations = object.metadata.annotations.get_or_insert_default();
+    annotations.insert(CREATED_AT.to_owned(), text_of(secret.created_at));
+    object.data.get_or_insert_default().insert(SEALED.to_owned(), ByteString(sealed));
+    Ok(())
+}
+
+/// The token in a Secret of this service; none in a stranger's.
+pub(crate) fn open(ring: &KeyRing, object: &Secret) -> Result<Option<WebhookSecret>> {
+    let Maker::Rollhook(app) = maker(object) else { return Ok(None) };
+    let text = ring.open(bytes(object)?, &purpose(object, app))?;
+    let token = std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok());
+    let token = token.ok_or_else(|| corrupt(object, "what was sealed is no token"))?;
+    let created_at = object.metadata.annotations.as_ref().and_then(|all| all.get(CREATED_AT));
+    let created_at = created_at.and_then(|text| text.parse::<jiff::Timestamp>().ok());
+    let created_at = created_at.ok_or_else(|| corrupt(object, "its annotation rollhook.dev/created-at is no time"))?;
+    Ok(Some(WebhookSecret { app, token, created_at: Timestamp::from_millis(created_at.as_millisecond()) }))
+}
+
+/// The sealed bytes.
+pub(crate) fn bytes(object: &Secret) -> Result<&[u8]> {
+    let data = object.data.as_ref().and_then(|data| data.get(SEALED));
+    data.map(|sealed| sealed.0.as_slice()).ok_or_else(|| corrupt(object, "it has no sealed token"))
+}
+
+/// The management token's hash as an object of the server's own namespace.
+pub(crate) fn operator(name: &str, hash: &[u8; 32]) -> Secret {
+    let mut object = Secret {
+        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+        type_: Some("Opaque".to_owned()),
+        ..Secret::default()
+    };
+    label_as(&mut object, MANAGED_BY.0, MANAGED_BY.1);
+    object.data = Some(BTreeMap::from([(HASH.to_owned(), ByteString(hash.to_vec()))]));
+    object
+}
+
+/// The hash in such an object.
+pub(crate) fn operator_hash(object: &Secret) -> Result<[u8; 32]> {
+    let data = object.data.as_ref().and_then(|data| data.get(HASH));
+    let hash = data.and_then(|hash| hash.0.as_slice().try_into().ok());
+    hash.ok_or_else(|| corrupt(object, "the management token's hash is not 32 bytes"))
+}
+
+/// Whether this service made it, for whatever.
+pub(crate) fn is_ours(object: &Secret) -> bool {
+    label(object, MANAGED_BY.0) == Some(MANAGED_BY.1)
+}
+
+/// What is told of a Secret that is in the way.
+pub(crate) fn in_the_way(namespace: &str, name: &str) -> Error {
+    Error::invalid(format!(
+        "the Secret {name} in the namespace {namespace} was not made by rollhook, and is left as it is: look whether it \
+         is needed, remove it (kubectl delete secret {name} --namespace {namespace}), then try again"
+    ))
+}
+
+/// What a token is sealed for: moved to another app's object, or copied to another namespace, it does not open.
+fn purpose(object: &Secret, app: AppUid) -> Vec<u8> {
+    let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
+    format!("webhook-token:{namespace}/{app}").into_bytes()
+}
+
+fn label<'a>(object: &'a Secret, name: &str) -> Option<&'a str> {
+    object.metadata.labels.as_ref()?.get(name).map(String::as_str)
+}
+
+fn label_as(object: &mut Secret, name: &str, value: &str) {
+    object.metadata.labels.get_or_insert_default().insert(name.to_owned(), value.to_owned());
+}
+
+fn text_of(time: Timestamp) -> String {
+    // Out of a calendar's range only if the clock is.
+    jiff::Timestamp::from_millisecond(time.as_millis()).unwrap_or_default().to_string()
+}
+
+fn corrupt(object: &Secret, why: &str) -> Error {
+    let name = object.metadata.name.as_deref().unwrap_or_default();
+    let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
+    Error::Corrupt {
+        what: format!("the Secret {name} in the namespace {namespace} cannot be used: {why}"),
+        cause: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::secrets::tests::{registered, ring, token};
+
+    fn secret(app: &Registered) -> WebhookSecret {
+        WebhookSecret { app: app.uid, token: token(1), created_at: Timestamp::from_millis(1_795_250_000_123) }
+    }
+
+    #[test]
+    fn a_token_is_read_back_with_its_time() {
+        let app = registered(1, None);
+        let object = sealed(&ring(), &app, &secret(&app)).unwrap();
+        assert_eq!(maker(&object), Maker::Rollhook(app.uid));
+        assert_eq!(object.metadata.name.as_deref(), Some("api-webhook"));
+        let owner = &object.metadata.owner_references.as_ref().unwrap()[0];
+        assert_eq!((owner.kind.as_str(), owner.uid.as_str(), owner.controller), ("App", "object-1", None));
+        let read = open(&ring(), &object).unwrap().unwrap();
+        assert_eq!((read.app, read.created_at), (app.uid, secret(&app).created_at));
+        assert_eq!(read.token.expose(), token(1).expose());
+        assert!(!serde_json::to_string(&object).unwrap().contains(&token(1).expose()[3..]));
+    }
+
+    #[test]
+    fn a_token_moved_to_another_app_does_not_open() {
+        let (app, other) = (registered(1, None), registered(2, None));
+        let mut moved = sealed(&ring(), &other, &WebhookSecret { app: other.uid, ..secret(&other) }).unwrap();
+        moved.data = sealed(&ring(), &app, &secret(&app)).unwrap().data;
+        assert!(matches!(open(&ring(), &moved), Err(Error::Corrupt { .. })));
+        let mut relabelled = sealed(&ring(), &app, &secret(&app)).unwrap();
+        label_as(&mut relabelled, UID_LABEL, &other.uid.to_string());
+        assert!(matches!(open(&ring(), &relabelled), Err(Error::Corrupt { .. })));
+        let mut copied = sealed(&ring(), &app, &secret(&app)).unwrap();
+        copied.metadata.namespace = Some("shop-copy".to_owned());
+        assert!(matches!(open(&ring(), &copied), Err(Error::Corrupt { .. })));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_said_by_name() {
+        let app = registered(1, None);
+        let mut object = sealed(&ring(), &app, &secret(&app)).unwrap();
+        object.data = None;
+        let told = open(&ring(), &object).unwrap_err().to_string();
+        assert!(told.contains("Secret api-webhook in the namespace shop-test"), "{told}");
+    }
+
+    #[test]
+    fn a_strangers_secret_is_no_token() {
+        let app = registered(1, None);
+        for missing in [MANAGED_BY.0, UID_LABEL] {
+            let mut object = sealed(&ring(), &app, &secret(&app)).unwrap();
+            object.metadata.labels.as_mut().unwrap().remove(missing);
+            assert_eq!(maker(&object), Maker::Stranger);
+            assert!(open(&ring(), &object).unwrap().is_none());
+        }
+    }
+
+    #[test]
+    fn the_management_token_s_hash_is_read_back() {
+        let object = operator("rollhook-operator", &[7; 32]);
+        assert!(is_ours(&object));
+        assert_eq!(operator_hash(&object).unwrap(), [7; 32]);
+        assert!(matches!(operator_hash(&Secret::default()), Err(Error::Corrupt { .. })));
+    }
+}

@@ -1,0 +1,73 @@
+//! Replacing the key that tokens are sealed with.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Secret;
+use rollhook_core::{Error, Result};
+use rollhook_sealing::{KeyId, KeyRing};
+
+use super::{
+    ATTEMPTS, KubernetesStore, Secrets,
+    object::{self, Maker},
+    registrations::{Registered, Registrations},
+};
+use crate::store::calls::{self, Written};
+
+impl KubernetesStore {
+    /// Seals every token anew with the newest key, so that older keys can be deleted; says how many were not sealed
+    /// with it before. May be interrupted, and repeated; a webhook that is enabled meanwhile has the token of that.
+    ///
+    /// # Errors
+    /// `Denied` where a token was sealed with a key that the ring lacks, `Corrupt` where one was damaged; those before
+    /// it are sealed anew then.
+    pub async fn reseal(&self) -> Result<u64> {
+        let mut count = 0;
+        for app in self.all().await? {
+            count += u64::from(self.secrets.reseal(&app).await?);
+        }
+        Ok(count)
+    }
+
+    /// The keys that it seals and opens with.
+    pub fn ring(&self) -> &KeyRing {
+        self.secrets.ring()
+    }
+
+    /// The keys that tokens are sealed with, and how many with each.
+    ///
+    /// # Errors
+    /// `Unavailable` while the API server is away; `Corrupt` where a token names no key.
+    pub async fn keys_in_use(&self) -> Result<Vec<(KeyId, u64)>> {
+        let mut keys = BTreeMap::new();
+        for app in self.all().await? {
+            if let Some(secret) = self.secrets.own(&app).await? {
+                *keys.entry(KeyRing::key_of(object::bytes(&secret)?)?).or_default() += 1;
+            }
+        }
+        Ok(keys.into_iter().collect())
+    }
+}
+
+impl Secrets {
+    /// Whether the app's token had to be sealed anew.
+    async fn reseal(&self, app: &Registered) -> Result<bool> {
+        for _ in 0..ATTEMPTS {
+            let Some(mut secret) = self.own(app).await? else { return Ok(false) };
+            let Some(token) = object::open(&self.ring, &secret)? else { return Ok(false) };
+            if KeyRing::key_of(object::bytes(&secret)?)? == self.ring.primary() {
+                return Ok(false);
+            }
+            object::fill(&self.ring, &mut secret, &token)?;
+            match calls::replace(&self.calls.secrets(app.id.namespace.as_str()), &secret).await? {
+                Written::Done(_) => return Ok(true),
+                Written::Conflict | Written::Gone => {}
+            }
+        }
+        Err(Error::Conflict("the app's Secret is changed faster than it can be sealed"))
+    }
+
+    /// The Secret of just this registration.
+    async fn own(&self, app: &Registered) -> Result<Option<Secret>> {
+        Ok(self.object(&app.id).await?.filter(|secret| object::maker(secret) == Maker::Rollhook(app.uid)))
+    }
+}

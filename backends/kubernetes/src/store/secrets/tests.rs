@@ -1,0 +1,275 @@
+//! What callers without a good token cost, told by a store that counts.
+
+mod world;
+
+use std::time::Duration;
+
+use rollhook_core::{
+    Error, Result,
+    app::AppUid,
+    ports::{Fits, WebhookSecret},
+    token::Token,
+};
+use serde_json::json;
+
+use super::{Registered, Secrets, object, operator};
+use world::World;
+pub(crate) use world::{HandClock, registered, ring, token};
+
+const SECRET: &str = "GET shop-test/secrets/api-webhook";
+const APP: &str = "GET app shop-test/api";
+const OPERATOR: &str = "GET rollhook/secrets/rollhook-operator";
+
+/// A caller who presents this token.
+async fn caller(world: &World, secrets: &Secrets, presented: u8) -> Result<Option<WebhookSecret>> {
+    caller_of(world, secrets, "shop-test/api", presented).await
+}
+
+async fn caller_of(world: &World, secrets: &Secrets, app: &str, presented: u8) -> Result<Option<WebhookSecret>> {
+    let presented = token(presented);
+    let fits = |stored: Option<&Token>| stored.is_some_and(|stored| stored.matches(presented.expose().as_bytes()));
+    secrets.find_fitting(world, &app.parse().unwrap(), &fits).await
+}
+
+async fn refused(world: &World, secrets: &Secrets, presented: u8, times: usize) {
+    for _ in 0..times {
+        assert!(caller(world, secrets, presented).await.unwrap().is_none());
+    }
+}
+
+/// An app with token 1, which its watch has seen.
+async fn enabled() -> (World, Secrets) {
+    let world = World::default();
+    let secrets = world.secrets();
+    world.register(registered(1, None));
+    secrets.put(&world, AppUid::from_bits(1), &token(1)).await.unwrap();
+    world.watch();
+    world.calls();
+    (world, secrets)
+}
+
+#[tokio::test]
+async fn callers_without_a_good_token_cost_one_call_per_second() {
+    let (world, secrets) = enabled().await;
+    caller(&world, &secrets, 1).await.unwrap().unwrap();
+    assert_eq!(world.calls(), [SECRET], "a good token is read");
+    for _ in 0..3 {
+        world.clock.advance(Duration::from_millis(999));
+        refused(&world, &secrets, 9, 200).await;
+        assert!(world.calls().is_empty(), "within the second nobody is looked after");
+        world.clock.advance(Duration::from_millis(1));
+        refused(&world, &secrets, 9, 200).await;
+        assert_eq!(world.calls(), [SECRET], "then one of 200 is");
+    }
+}
+
+#[tokio::test]
+async fn callers_of_unknown_apps_cost_one_call_per_second() {
+    let world = World::default();
+    let secrets = world.secrets();
+    refused(&world, &secrets, 1, 200).await;
+    assert_eq!(world.calls(), [APP]);
+    world.clock.advance(Duration::from_secs(1));
+    refused(&world, &secrets, 1, 200).await;
+    assert_eq!(world.calls(), [APP]);
+}
+
+#[tokio::test]
+async fn a_replica_that_has_just_begun_reads_each_token_once() {
+    let (world, _) = enabled().await;
+    let replica = world.secrets();
+    let callers = (0..50).map(|_| caller(&world, &replica, 9));
+    futures_util::future::join_all(callers).await;
+    let calls = world.calls();
+    assert!(calls.len() <= 3 && calls.iter().all(|call| call == SECRET), "{calls:?}");
+    refused(&world, &replica, 9, 50).await;
+    assert!(world.calls().is_empty());
+    caller(&world, &replica, 1).await.unwrap().unwrap();
+    assert_eq!(world.calls(), [SECRET], "a good token is let in whatever the budget");
+}
+
+#[tokio::test]
+async fn a_replica_that_has_just_begun_reads_a_few_apps_tokens_at_a_time() {
+    let world = World::default();
+    let names: Vec<String> = (0..40).map(|number| format!("shop-test/app-{number}")).collect();
+    for (uid, name) in (1..).zip(&names) {
+        world.register(Registered { id: name.parse().unwrap(), ..registered(uid, None) });
+        world.secrets().put(&world, AppUid::from_bits(uid), &token(1)).await.unwrap();
+    }
+    world.watch();
+    let replica = world.secrets();
+    world.calls();
+    let wrong = names.iter().map(|name| caller_of(&world, &replica, name, 9));
+    let (wrong, good) =
+        futures_util::join!(futures_util::future::join_all(wrong), caller_of(&world, &replica, "shop-test/app-39", 1));
+    assert!(wrong.into_iter().all(|outcome| outcome.unwrap().is_none()));
+    assert!(good.unwrap().is_some(), "a good one waits for its turn");
+    assert_eq!(world.calls().len(), names.len(), "each is read once, for all who wait");
+    assert_eq!(world.state.lock().unwrap().flew, super::FIRST_READS);
+}
+
+#[tokio::test]
+async fn who_hangs_up_has_the_token_read_once_all_the_same() {
+    let (world, _) = enabled().await;
+    let replica = world.secrets();
+    for _ in 0..50 {
+        assert!(futures_util::poll!(Box::pin(caller(&world, &replica, 9))).is_pending(), "it hangs up");
+    }
+    let remembered = || {
+        let app = registered(1, Some(&world.state.lock().unwrap().stored.values().next()?.webhook.clone()?));
+        Some(matches!(replica.memory.slot(&app.id).recall(&app, Duration::ZERO), super::Recall::Token(Some(_))))
+    };
+    while remembered() != Some(true) {
+        tokio::task::yield_now().await;
+    }
+    refused(&world, &replica, 9, 50).await;
+    assert_eq!(world.calls(), [SECRET]);
+}
+
+#[tokio::test]
+async fn wrong_management_tokens_leave_webhooks_their_budget() {
+    let (world, one) = enabled().await;
+    let two = world.secrets();
+    caller(&world, &two, 1).await.unwrap().unwrap();
+    world.clock.advance(Duration::from_secs(1));
+    let wrong: Fits<'_, [u8; 32]> = &|_| false;
+    assert!(!two.operator.fitting(&two.calls, wrong).await.unwrap());
+    let mut next = std::pin::pin!(two.operator.fitting(&two.calls, wrong));
+    assert!(futures_util::poll!(next.as_mut()).is_pending(), "it waits for its turn");
+    one.put(&world, AppUid::from_bits(1), &token(2)).await.unwrap();
+    caller(&world, &two, 2).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_token_that_could_not_be_read_is_read_again_whatever_others_ask_for() {
+    let (world, _) = enabled().await;
+    let replica = world.secrets();
+    world.away(true);
+    assert!(caller(&world, &replica, 1).await.unwrap_err().is_unavailable());
+    world.away(false);
+    world.clock.advance(Duration::from_secs(1));
+    assert!(caller_of(&world, &replica, "shop-test/unknown", 9).await.unwrap().is_none(), "it takes the budget");
+    caller(&world, &replica, 1).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn an_old_token_is_refused_at_once_though_it_is_remembered() {
+    let (world, one) = enabled().await;
+    let two = world.secrets();
+    caller(&world, &two, 1).await.unwrap().unwrap();
+    one.put(&world, AppUid::from_bits(1), &token(2)).await.unwrap();
+    refused(&world, &two, 1, 1).await;
+    one.remove(&world, AppUid::from_bits(1)).await.unwrap();
+    refused(&world, &two, 2, 1).await;
+    refused(&world, &two, 1, 1).await;
+}
+
+#[tokio::test]
+async fn a_token_put_elsewhere_is_let_in_once_the_watch_tells_of_it() {
+    let (world, one) = enabled().await;
+    let two = world.secrets();
+    caller(&world, &two, 1).await.unwrap().unwrap();
+    one.put(&world, AppUid::from_bits(1), &token(2)).await.unwrap();
+    // The budget is spent by others, so that nothing but the watch can tell.
+    refused(&world, &two, 9, 2).await;
+    world.watch();
+    caller(&world, &two, 2).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_token_is_let_in_though_the_watch_lags_behind() {
+    let world = World::default();
+    let (one, two) = (world.secrets(), world.secrets());
+    world.register(registered(1, None));
+    one.put(&world, AppUid::from_bits(1), &token(1)).await.unwrap();
+    caller(&world, &two, 1).await.unwrap().unwrap();
+    world.watch();
+    one.put(&world, AppUid::from_bits(1), &token(2)).await.unwrap();
+    world.clock.advance(Duration::from_secs(1));
+    caller(&world, &two, 2).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_store_that_is_away_is_asked_once_per_second_by_those_who_are_not_known() {
+    let (world, _) = enabled().await;
+    let replica = world.secrets();
+    world.away(true);
+    for _ in 0..50 {
+        assert!(caller(&world, &replica, 9).await.unwrap_err().is_unavailable());
+    }
+    let calls = world.calls();
+    assert!(calls.len() <= 2, "{calls:?}");
+    world.away(false);
+    world.clock.advance(Duration::from_secs(1));
+    caller(&world, &replica, 1).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn the_token_of_an_earlier_app_opens_nothing_and_gives_way() {
+    let (world, secrets) = enabled().await;
+    world.register(registered(2, None));
+    world.watch();
+    world.clock.advance(Duration::from_secs(1));
+    refused(&world, &secrets, 1, 1).await;
+    assert!(secrets.find(&world, &"shop-test/api".parse().unwrap()).await.unwrap().is_none());
+    let late = secrets.put(&world, AppUid::from_bits(1), &token(3)).await;
+    assert!(matches!(late, Err(Error::NotFound("app"))), "{late:?}");
+    secrets.put(&world, AppUid::from_bits(2), &token(2)).await.unwrap();
+    world.watch();
+    let opened = caller(&world, &secrets, 2).await.unwrap().unwrap();
+    assert_eq!(opened.app, AppUid::from_bits(2));
+}
+
+#[tokio::test]
+async fn a_strangers_secret_is_left_as_it_is() {
+    let world = World::default();
+    let secrets = world.secrets();
+    world.register(registered(1, None));
+    world.watch();
+    let theirs = json!({"metadata": {"name": "api-webhook", "namespace": "shop-test"}, "data": {}});
+    for (path, name) in
+        [("shop-test/secrets/api-webhook", "api-webhook"), ("rollhook/secrets/rollhook-operator", operator::NAME)]
+    {
+        world.state.lock().unwrap().secrets.insert(path.to_owned(), theirs.clone());
+        let told = match name {
+            operator::NAME => secrets.operator.set(&secrets.calls, [1; 32]).await.unwrap_err(),
+            _ => secrets.put(&world, AppUid::from_bits(1), &token(1)).await.unwrap_err(),
+        };
+        let told = told.to_string();
+        assert!(told.contains(&format!("kubectl delete secret {name} ")), "{told}");
+        secrets.remove(&world, AppUid::from_bits(1)).await.unwrap();
+        assert_eq!(world.state.lock().unwrap().secrets[path], theirs);
+    }
+    assert_eq!(object::name(&registered(1, None).id), "api-webhook");
+}
+
+#[tokio::test]
+async fn wrong_management_tokens_cost_one_call_per_second_and_wait_for_it() {
+    let world = World::default();
+    let secrets = world.secrets();
+    secrets.operator.set(&secrets.calls, [1; 32]).await.unwrap();
+    world.calls();
+    let presents = async |hash: [u8; 32]| {
+        let fits: Fits<'_, [u8; 32]> = &|stored| stored == Some(&hash);
+        secrets.operator.fitting(&secrets.calls, fits).await.unwrap()
+    };
+    assert!(presents([1; 32]).await);
+    assert_eq!(world.calls(), [OPERATOR]);
+    assert!(!presents([9; 32]).await);
+    assert_eq!(world.calls(), [OPERATOR], "the first is looked after at once");
+    {
+        let mut many = std::pin::pin!(futures_util::future::join_all((0..50).map(|_| presents([9; 32]))));
+        assert!(futures_util::poll!(many.as_mut()).is_pending());
+        assert!(presents([1; 32]).await, "they keep nobody else waiting");
+        assert_eq!(world.calls(), [OPERATOR]);
+        world.clock.advance(Duration::from_secs(1));
+        assert_eq!(many.await, [false; 50]);
+    }
+    assert_eq!(world.calls(), [OPERATOR], "all of them share one");
+    // Another replica sets another.
+    let other = world.secrets();
+    other.operator.set(&other.calls, [2; 32]).await.unwrap();
+    assert!(!presents([1; 32]).await, "the old one is refused at once");
+    world.clock.advance(Duration::from_secs(1));
+    assert!(presents([2; 32]).await);
+}

@@ -1,0 +1,31 @@
+//! The committed manifests are what the code prints.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
+
+use std::{fs, path::Path};
+
+use rollhook_kubernetes::manifests;
+
+/// What `manifests/server.yaml` names: nobody publishes one yet, so that you build and keep your own.
+const IMAGE: &str = "registry.example.com/rollhook-server:0.1.0";
+
+#[test]
+fn the_committed_manifests_are_what_the_code_prints() {
+    let printed = [
+        ("crds.yaml", manifests::crds()),
+        ("rbac.yaml", manifests::rbac(manifests::NAMESPACE, &["shop-test".parse().unwrap()])),
+        ("server.yaml", manifests::server(manifests::NAMESPACE, IMAGE)),
+    ];
+    for (name, text) in printed {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests").join(name);
+        if std::env::var_os("ROLLHOOK_PRINT_MANIFESTS").is_some() {
+            fs::write(&file, &text).unwrap();
+        }
+        let committed = fs::read_to_string(&file).unwrap_or_default();
+        assert!(
+            committed == text,
+            "{} is not what the code prints; write it anew with \
+             ROLLHOOK_PRINT_MANIFESTS=1 cargo test -p rollhook-kubernetes --test manifests, and look at the difference",
+            file.display()
+        );
+    }
+}

@@ -1,0 +1,7 @@
+//! The suite of all stores.
+
+use crate::{bed, harness::Fresh};
+
+rollhook_conformance::stores!(bed::run, Fresh::store().await);
+
+rollhook_conformance::model!(bed::run, Fresh::store().await, 12);

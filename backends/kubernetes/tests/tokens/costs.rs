@@ -1,0 +1,94 @@
+//! What callers cost, counted on the client.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use rollhook_core::ports::Tokens;
+
+use crate::{
+    bed,
+    place::{Place, Replica},
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn callers_without_a_good_token_cost_one_call_per_second() {
+    bed::test("callers_without_a_good_token_cost_one_call_per_second", async |bed| {
+        let place = Place::of(bed).await;
+        place.enable(1).await;
+        let replica = Replica::of(bed).await;
+        replica.let_in(&place.app.id, 1).await;
+        let unknown = format!("{}/web", bed.namespace).parse().unwrap();
+        let elsewhere = "somebody-elses/api".parse().unwrap();
+        for _ in 0..3 {
+            replica.pass(SECOND);
+            replica.calls.take();
+            for _ in 0..100 {
+                for app in [&place.app.id, &unknown, &elsewhere] {
+                    assert!(replica.caller(app, 9).await.is_none());
+                }
+            }
+            let many = join_all((0..100).map(|_| replica.caller(&place.app.id, 9))).await;
+            assert!(many.iter().all(Option::is_none));
+            let calls = replica.calls.take();
+            assert_eq!(calls.len(), 1, "{calls:?}");
+        }
+    });
+}
+
+#[test]
+fn good_callers_who_come_at_the_same_time_share_reads() {
+    bed::test("good_callers_who_come_at_the_same_time_share_reads", async |bed| {
+        let place = Place::of(bed).await;
+        place.enable(1).await;
+        let replica = Replica::of(bed).await;
+        replica.let_in(&place.app.id, 1).await;
+        replica.calls.take();
+        let many = join_all((0..64).map(|_| replica.caller(&place.app.id, 1))).await;
+        assert!(many.iter().all(Option::is_some));
+        let calls = replica.calls.take();
+        assert!((1..=2).contains(&calls.len()), "{calls:?}");
+        replica.caller(&place.app.id, 1).await.unwrap();
+        assert_eq!(replica.calls.take().len(), 1, "who comes later has a read of their own");
+    });
+}
+
+#[test]
+fn enable_is_known_everywhere_by_the_watch_alone() {
+    bed::test("enable_is_known_everywhere_by_the_watch_alone", async |bed| {
+        let place = Place::of(bed).await;
+        place.enable(1).await;
+        let replica = Replica::of(bed).await;
+        replica.let_in(&place.app.id, 1).await;
+        for seed in 2..6 {
+            place.enable(seed).await;
+            assert!(replica.caller(&place.app.id, seed - 1).await.is_none(), "the old one is refused at once");
+            // No time passes for the replica, so that only the watch can tell it.
+            replica.let_in(&place.app.id, seed).await;
+        }
+        place.store.remove(place.app.uid).await.unwrap();
+        assert!(replica.caller(&place.app.id, 5).await.is_none());
+    });
+}
+
+#[test]
+fn wrong_management_tokens_share_one_call_per_second() {
+    bed::test("wrong_management_tokens_share_one_call_per_second", async |bed| {
+        let place = Place::of(bed).await;
+        place.store.set_operator_hash([1; 32]).await.unwrap();
+        let replica = Replica::of(bed).await;
+        let presents =
+            async |hash: [u8; 32]| replica.store.operator_fitting(&|stored| stored == Some(&hash)).await.unwrap();
+        replica.pass(SECOND);
+        assert!(presents([1; 32]).await);
+        replica.calls.take();
+        let mut wrong = std::pin::pin!(join_all((0..50).map(|_| presents([9; 32]))));
+        assert!(futures_util::poll!(wrong.as_mut()).is_pending(), "they wait for their turn");
+        assert!(presents([1; 32]).await, "and keep nobody waiting");
+        assert_eq!(replica.calls.take().len(), 1);
+        replica.pass(SECOND);
+        assert_eq!(wrong.await, [false; 50]);
+        assert_eq!(replica.calls.take().len(), 1);
+    });
+}

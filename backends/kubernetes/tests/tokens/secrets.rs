@@ -1,0 +1,97 @@
+//! The Secrets as the cluster has them.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::{
+    Api,
+    api::{DeleteParams, PostParams},
+};
+use rollhook_conformance::{Lack, report, samples};
+use rollhook_core::{
+    Error,
+    ports::{Apps, Tokens},
+};
+use rollhook_kubernetes::{KubernetesStore, crd::AppObject};
+use serde_json::json;
+
+use crate::{
+    bed::{self, Bed},
+    place::{Place, store},
+};
+
+const NAME: &str = "api-webhook";
+
+fn secrets(bed: &Bed) -> Api<Secret> {
+    Api::namespaced(bed.client.clone(), &bed.namespace)
+}
+
+#[test]
+fn the_secret_goes_with_its_app() {
+    bed::test("the_secret_goes_with_its_app", async |bed| {
+        let place = Place::of(bed).await;
+        place.enable(1).await;
+        let apps = Api::<AppObject>::namespaced(bed.client.clone(), &bed.namespace);
+        let app = apps.get("api").await.unwrap();
+        let secret = secrets(bed).get(NAME).await.unwrap();
+        let owner = &secret.metadata.owner_references.as_ref().unwrap()[0];
+        assert_eq!((&owner.kind, Some(&owner.uid)), (&"App".to_owned(), app.metadata.uid.as_ref()));
+        // Somebody removes the app by hand: nobody gets in by what is left, and the cluster clears it away.
+        apps.delete("api", &DeleteParams::default()).await.unwrap();
+        // The collector learns of a new kind within half a minute, if it is not busy.
+        for _ in 0..900 {
+            if secrets(bed).get_opt(NAME).await.unwrap().is_none() {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        }
+        panic!("the Secret is left");
+    });
+}
+
+#[test]
+fn a_strangers_secret_is_left_as_it_is() {
+    bed::test("a_strangers_secret_is_left_as_it_is", async |bed| {
+        let place = Place::of(bed).await;
+        let theirs = json!({"metadata": {"name": NAME}, "stringData": {"password": "1234"}});
+        secrets(bed).create(&PostParams::default(), &serde_json::from_value(theirs).unwrap()).await.unwrap();
+        assert!(Tokens::find(&place.store, &place.app.id).await.unwrap().is_none());
+        let refused = place.store.put(place.app.uid, &samples::token(1)).await.unwrap_err();
+        let Error::Invalid { what, .. } = &refused else { panic!("{refused:?}") };
+        let way_out = format!("kubectl delete secret {NAME} --namespace {}", bed.namespace);
+        assert!(what.contains(&way_out), "{what}");
+        Tokens::remove(&place.store, place.app.uid).await.unwrap();
+        Apps::remove(&place.store, place.app.uid).await.unwrap();
+        let left = secrets(bed).get(NAME).await.unwrap().data.unwrap();
+        assert_eq!(left["password"].0, b"1234");
+    });
+}
+
+/// Has a cluster of its own: keys are counted over all apps.
+#[test]
+fn tokens_are_sealed_anew_with_another_key() {
+    const NAME: &str = "tokens_are_sealed_anew_with_another_key";
+    let state = match bed::cluster() {
+        Err(reason) => return report(&format!("{}/{NAME}", env!("CARGO_PKG_NAME")), Err(Lack::Skip(reason))),
+        Ok(shared) => shared.with_file_name(format!("cluster-keys.{}", std::process::id())),
+    };
+    bed::bring_up(&state).unwrap();
+    bed::run(async {
+        let bed = Bed::at(&state).await;
+        let place = Place::of(&bed).await;
+        assert!(place.store.keys_in_use().await.unwrap().is_empty());
+        place.enable(1).await;
+        let both = store(&bed, &["k0001", "k0002"]);
+        assert_eq!(used(&both).await, [("k0001".to_owned(), 1)].into());
+        assert_eq!((both.reseal().await.unwrap(), both.reseal().await.unwrap()), (1, 0));
+        assert_eq!(used(&place.store).await, [("k0002".to_owned(), 1)].into());
+        let found = Tokens::find(&both, &place.app.id).await.unwrap().unwrap();
+        assert_eq!(found.token.expose(), samples::token(1).expose());
+        let old = Tokens::find(&place.store, &place.app.id).await.unwrap_err();
+        assert!(matches!(old, Error::Denied { .. }), "it lacks the key: {old:?}");
+    });
+}
+
+async fn used(store: &KubernetesStore) -> BTreeMap<String, u64> {
+    store.keys_in_use().await.unwrap().into_iter().map(|(id, count)| (id.to_string(), count)).collect()
+}

@@ -1,0 +1,112 @@
+//! The stores as the conformance suites want them.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use rollhook_conformance::{Can, Handles, Lack, Stores};
+use rollhook_core::{app::AppUid, deploy::Revision};
+use rollhook_postgres::PostgresStore;
+use sqlx::Row;
+
+use super::{Database, LACK, Server, ring};
+
+/// A fresh store for the suites.
+pub(crate) struct Fresh {
+    database: Database,
+    url: String,
+    /// Milliseconds by which the store's clock is ahead of the server's.
+    ahead: AtomicI64,
+}
+
+impl Fresh {
+    pub(crate) async fn direct() -> Can<Self> {
+        let database = Database::on(Server::lent().ok_or(Lack::Skip(LACK))?).await;
+        Ok(Self { url: database.url.clone(), database, ahead: AtomicI64::new(0) })
+    }
+
+    /// One whose handles connect through a pooler.
+    pub(crate) async fn pooled() -> Can<Self> {
+        let fresh = Self::direct().await?;
+        let url = fresh.database.pooled_url().ok_or(Lack::Skip("there is no PgBouncer on this machine"))?;
+        Ok(Self { url, ..fresh })
+    }
+
+    async fn change(&self, statement: String) -> Can {
+        self.database.run(&statement).await;
+        Ok(())
+    }
+
+    async fn move_clock(&self, millis: i64) -> Can {
+        let ahead = self.ahead.fetch_add(millis, Ordering::SeqCst) + millis;
+        self.change(format!(
+            "CREATE OR REPLACE FUNCTION rollhook.clock() RETURNS bigint LANGUAGE sql VOLATILE AS \
+             'SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint + {ahead}'"
+        ))
+        .await
+    }
+}
+
+#[async_trait]
+impl Stores for Fresh {
+    async fn open(&self) -> Handles {
+        let store = Arc::new(PostgresStore::connect(&self.url, ring(1)).await.unwrap());
+        Handles { apps: store.clone(), tokens: store.clone(), history: store }
+    }
+
+    async fn pause(&self, time: Duration) {
+        tokio::time::sleep(time).await;
+    }
+
+    async fn advance(&self, time: Duration) -> Can {
+        self.move_clock(i64::try_from(time.as_millis()).unwrap()).await
+    }
+
+    async fn set_back(&self, time: Duration) -> Can {
+        self.move_clock(-i64::try_from(time.as_millis()).unwrap()).await
+    }
+
+    async fn corrupt_entry(&self, app: AppUid, revision: Revision) -> Can {
+        self.change(format!(
+            "UPDATE rollhook.deploys d SET body = '{{\"id\":' FROM rollhook.apps a \
+             WHERE a.uid = '{app}' AND d.app = a.id AND d.revision = {revision}"
+        ))
+        .await
+    }
+
+    /// Every table, as text.
+    async fn raw_bytes(&self) -> Can<Vec<u8>> {
+        let tables =
+            "SELECT relname::text FROM pg_class WHERE relnamespace = 'rollhook'::regnamespace AND relkind = 'r'";
+        let mut bytes = Vec::new();
+        for table in self.database.rows(tables).await {
+            let dump = format!("SELECT t::text FROM rollhook.{} t", table.get::<&str, _>(0));
+            for row in self.database.rows(&dump).await {
+                bytes.extend(row.get::<&str, _>(0).as_bytes());
+            }
+        }
+        // A column of bytes is text there as hexadecimal digits.
+        for row in self.database.rows("SELECT encode(sealed, 'escape') FROM rollhook.tokens").await {
+            bytes.extend(row.get::<&str, _>(0).as_bytes());
+        }
+        Ok(bytes)
+    }
+
+    async fn move_secret(&self, from: AppUid, to: AppUid) -> Can {
+        self.change(format!(
+            "UPDATE rollhook.tokens t SET sealed = o.sealed FROM rollhook.tokens o, rollhook.apps a, rollhook.apps b \
+             WHERE a.uid = '{from}' AND o.app = a.id AND b.uid = '{to}' AND t.app = b.id"
+        ))
+        .await
+    }
+}
+
+/// A runtime for one case.
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}

@@ -1,0 +1,195 @@
+//! A database of its own for a case, on the server that the test command lends.
+
+pub(crate) mod fresh;
+pub(crate) mod log;
+
+use std::{
+    fs,
+    path::PathBuf,
+    process::Command,
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
+
+use rollhook_conformance::{Lack, samples};
+use rollhook_core::{
+    app::App,
+    ports::{Admission, Admitted, Apps},
+};
+use rollhook_postgres::PostgresStore;
+use rollhook_sealing::KeyRing;
+use sqlx::{AssertSqlSafe, Connection, PgConnection, postgres::PgRow};
+use zeroize::Zeroizing;
+
+/// The variable that names the state directory of a server that is up.
+const LENT: &str = "ROLLHOOK_TEST_POSTGRES";
+
+/// Why a case cannot run.
+pub(crate) const LACK: &str =
+    "there is no PostgreSQL: backends/postgres/testbed/up.sh DIR, then ROLLHOOK_TEST_POSTGRES=DIR";
+
+/// Tells that a test did not run.
+pub(crate) fn skipped(test: &str, reason: &'static str) {
+    let test = format!("{}/{}::{test}", env!("CARGO_PKG_NAME"), env!("CARGO_CRATE_NAME"));
+    rollhook_conformance::report(&test, Err(Lack::Skip(reason)));
+}
+
+/// A server.
+pub(crate) struct Server {
+    pub(crate) place: PathBuf,
+    own: bool,
+}
+
+impl Server {
+    /// The one that is lent, for all tests; none where there is none.
+    pub(crate) fn lent() -> Option<Self> {
+        Some(Self { place: std::env::var_os(LENT)?.into(), own: false })
+    }
+
+    /// One that a test may stop, which ends with this value, or this process at the latest.
+    pub(crate) fn own(test: &str) -> Option<Self> {
+        let mut place = Self::lent()?.place.clone().into_os_string();
+        place.push(format!("-{test}"));
+        let server = Self { place: place.into(), own: true };
+        server.script("up.sh", &[&std::process::id().to_string()]);
+        Some(server)
+    }
+
+    /// Runs `server.sh` with this word.
+    pub(crate) fn control(&self, word: &str) {
+        self.script("server.sh", &[word]);
+    }
+
+    pub(crate) fn script(&self, name: &str, arguments: &[&str]) {
+        let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("testbed").join(name);
+        let status = Command::new(script).arg(&self.place).args(arguments).status().unwrap();
+        assert!(status.success(), "{name} {arguments:?}");
+    }
+
+    /// How to connect; `url`, or `pooler-url` where there is a pooler.
+    pub(crate) fn url(&self, name: &str) -> Option<String> {
+        Some(fs::read_to_string(self.place.join(name)).ok()?.trim().to_owned())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if self.own {
+            self.script("down.sh", &[]);
+        }
+    }
+}
+
+/// A database of its own, on a server.
+pub(crate) struct Database {
+    pub(crate) server: Server,
+    pub(crate) url: String,
+    name: String,
+}
+
+impl Database {
+    /// An empty one.
+    pub(crate) async fn on(server: Server) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("t{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let admin = server.url("url").unwrap();
+        let mut connection = PgConnection::connect(&admin).await.unwrap();
+        run(&mut connection, &format!("CREATE DATABASE {name}")).await;
+        connection.close().await.unwrap();
+        let url = admin.strip_suffix("postgres").unwrap().to_owned() + &name;
+        Self { server, url, name }
+    }
+
+    /// An empty one on the server that is lent; where there is none, the test is reported as skipped.
+    pub(crate) async fn lent(test: &str) -> Option<Self> {
+        match Server::lent() {
+            Some(server) => Some(Self::on(server).await),
+            None => {
+                skipped(test, LACK);
+                None
+            }
+        }
+    }
+
+    pub(crate) async fn store(&self) -> PostgresStore {
+        PostgresStore::connect(&self.url, ring(1)).await.unwrap()
+    }
+
+    pub(crate) async fn connection(&self) -> PgConnection {
+        PgConnection::connect(&self.url).await.unwrap()
+    }
+
+    pub(crate) async fn run(&self, statements: &str) {
+        let mut connection = self.connection().await;
+        run(&mut connection, statements).await;
+        connection.close().await.unwrap();
+    }
+
+    pub(crate) async fn rows(&self, statement: &str) -> Vec<PgRow> {
+        let mut connection = self.connection().await;
+        let rows = sqlx::raw_sql(AssertSqlSafe(statement.to_owned())).fetch_all(&mut connection).await.unwrap();
+        connection.close().await.unwrap();
+        rows
+    }
+
+    /// The one number that the statement gives.
+    pub(crate) async fn number(&self, statement: &str) -> i64 {
+        sqlx::Row::get(&self.rows(statement).await[0], 0)
+    }
+
+    /// Waits until nobody else is connected: sessions report what they did when they end.
+    pub(crate) async fn left_alone(&self) {
+        let others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
+                      AND pid <> pg_backend_pid() AND backend_type = 'client backend'";
+        for _ in 0..100 {
+            if self.number(others).await == 0 {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("sessions stay");
+    }
+
+    /// The URL with another user and password.
+    pub(crate) fn url_of(&self, user: &str, password: &str) -> String {
+        format!("postgres://{user}:{password}@{}", self.url.split_once('@').unwrap().1)
+    }
+
+    /// The URL through the pooler, if there is one.
+    pub(crate) fn pooled_url(&self) -> Option<String> {
+        Some(self.server.url("pooler-url")?.strip_suffix("postgres").unwrap().to_owned() + &self.name)
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+pub(crate) async fn run(connection: &mut PgConnection, statements: &str) {
+    sqlx::raw_sql(AssertSqlSafe(statements.to_owned())).execute(connection).await.unwrap();
+}
+
+pub(crate) fn ring(newest: u8) -> KeyRing {
+    let keys = (1..=newest).map(|number| (format!("k{number:04}").parse().unwrap(), Zeroizing::new([number; 32])));
+    KeyRing::from_keys(keys).unwrap()
+}
+
+/// A store with one app.
+pub(crate) async fn with_app(database: &Database) -> (PostgresStore, App) {
+    let store = database.store().await;
+    let app = store.create(samples::app("shop", "test", "api")).await.unwrap();
+    (store, app)
+}
+
+/// An accept of the image of this tag.
+pub(crate) fn accept(app: &App, tag: &str) -> Admission {
+    samples::admission(app, samples::draft(tag))
+}
+
+/// The number of what was accepted.
+pub(crate) fn number(admitted: &Admitted) -> u64 {
+    match admitted {
+        Admitted::New { deploy, .. } | Admitted::Replay(deploy) => deploy.revision.get(),
+        Admitted::KeyReused | Admitted::Stale | Admitted::Full => panic!("{admitted:?}"),
+    }
+}

@@ -1,0 +1,7 @@
+//! The stores keep what the ports promise.
+
+use crate::bed::fresh::{Fresh, block_on};
+
+rollhook_conformance::stores!(block_on, Fresh::direct().await);
+
+rollhook_conformance::model!(block_on, Fresh::direct().await, 60);

@@ -1,0 +1,148 @@
+//! Making the schema, and who may use it.
+
+use crate::bed::{Database, log::Log, ring};
+use futures_util::future::join_all;
+use rollhook_conformance::samples;
+use rollhook_core::{
+    Error,
+    deploy::{Reason, State},
+    ports::{Admitted, Apps, History, Page, Record},
+};
+use rollhook_postgres::PostgresStore;
+
+async fn refusal(url: &str) -> Error {
+    PostgresStore::connect(url, ring(1)).await.unwrap_err()
+}
+
+#[tokio::test]
+async fn replicas_that_start_at_once_make_one_schema() {
+    let Some(database) = Database::lent("replicas_that_start_at_once_make_one_schema").await else { return };
+    let url = database.pooled_url();
+    let connects = (0..8).map(|at| {
+        let url = url.as_ref().filter(|_| at % 2 == 0).unwrap_or(&database.url);
+        PostgresStore::connect(url, ring(1))
+    });
+    for store in join_all(connects).await {
+        store.unwrap();
+    }
+    assert_eq!(database.number("SELECT count(*) FROM rollhook.rollhook_migrations").await, 1);
+}
+
+#[tokio::test]
+async fn the_first_run_says_what_it_made() {
+    let Some(database) = Database::lent("the_first_run_says_what_it_made").await else { return };
+    let log = Log::default();
+    let _listening = log.listen();
+    database.store().await;
+    assert_eq!(log.take(), ["made the schema rollhook"]);
+    database.store().await;
+    assert!(log.take().is_empty(), "later ones make nothing");
+}
+
+#[tokio::test]
+async fn a_schema_of_a_newer_version_is_refused() {
+    let Some(database) = Database::lent("a_schema_of_a_newer_version_is_refused").await else { return };
+    database.store().await;
+    database.run("INSERT INTO rollhook.rollhook_migrations VALUES (99)").await;
+    let refused = refusal(&database.url).await;
+    assert!(matches!(&refused, Error::Invalid { what, .. } if what.contains("newer version")), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_schema_of_another_program_is_refused_by_name() {
+    let Some(database) = Database::lent("a_schema_of_another_program_is_refused_by_name").await else { return };
+    database.run("CREATE SCHEMA rollhook; CREATE TABLE rollhook.things (id int)").await;
+    let refused = refusal(&database.url).await;
+    let named = |what: &str| what.contains("a schema named rollhook that another program made");
+    assert!(matches!(&refused, Error::Invalid { what, .. } if named(what)), "{refused:?}");
+    database.run("DROP TABLE rollhook.things").await;
+    database.store().await;
+    assert_eq!(database.number("SELECT count(*) FROM rollhook.apps").await, 0, "one that is empty is as good as none");
+}
+
+#[tokio::test]
+async fn a_user_needs_few_rights() {
+    let Some(database) = Database::lent("a_user_needs_few_rights").await else { return };
+    let (owner, user) = (format!("owner_{}", database.name()), format!("user_{}", database.name()));
+    database
+        .run(&format!("CREATE ROLE {owner} LOGIN PASSWORD 'hunter2'; CREATE ROLE {user} LOGIN PASSWORD 'hunter2'"))
+        .await;
+    let (owners, users) = (database.url_of(&owner, "hunter2"), database.url_of(&user, "hunter2"));
+    let refused = refusal(&owners).await;
+    let told = |what: &str| what.contains("GRANT CREATE ON DATABASE");
+    assert!(matches!(&refused, Error::Denied { what, .. } if told(what)), "{refused:?}");
+
+    database.run(&format!("GRANT CREATE ON DATABASE {} TO {owner}", database.name())).await;
+    PostgresStore::connect(&owners, ring(1)).await.unwrap();
+    database.run(&format!("REVOKE CREATE ON DATABASE {} FROM {owner}", database.name())).await;
+    let store = PostgresStore::connect(&owners, ring(1)).await.unwrap();
+    store.create(samples::app("shop", "test", "api")).await.unwrap();
+
+    let refused = refusal(&users).await;
+    assert!(matches!(&refused, Error::Denied { what, .. } if what.contains("granted")), "{refused:?}");
+    database
+        .run(&format!(
+            "GRANT USAGE ON SCHEMA rollhook TO {user}; \
+             GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA rollhook TO {user}; \
+             GRANT USAGE ON ALL SEQUENCES IN SCHEMA rollhook TO {user}"
+        ))
+        .await;
+    let store = PostgresStore::connect(&users, ring(1)).await.unwrap();
+    let app = store.create(samples::app("shop", "prod", "api")).await.unwrap();
+    store.admit(samples::admission(&app, samples::draft("v1"))).await.unwrap();
+}
+
+#[tokio::test]
+async fn nothing_depends_on_the_search_path_or_the_callers_settings() {
+    let test = "nothing_depends_on_the_search_path_or_the_callers_settings";
+    let Some(database) = Database::lent(test).await else { return };
+    let name = database.name();
+    database
+        .run(&format!(
+            "CREATE SCHEMA decoy; CREATE TABLE decoy.apps (id int); ALTER DATABASE {name} SET search_path = decoy; \
+             ALTER DATABASE {name} SET standard_conforming_strings = off; ALTER DATABASE {name} SET bytea_output = escape"
+        ))
+        .await;
+    let store = database.store().await;
+    let app = store.create(samples::app("shop", "test", "api")).await.unwrap();
+    let message = "back\\slash 'quote' $json$ \u{0} ü";
+    let admission = samples::admission(&app, samples::draft("v1"));
+    let Admitted::New { deploy, .. } = store.admit(admission).await.unwrap() else { panic!("not new") };
+    let state = State::Cancelled { reason: Reason::new("cancelled"), message: message.to_owned() };
+    let changes = vec![deploy.moved(state.clone())];
+    let record = Record { app: app.uid, claim: None, changes, lift: Vec::new(), rest: false };
+    store.record(record).await.unwrap();
+    let page = Page { before: None, succeeded: false, limit: 1 };
+    assert_eq!(store.page(app.uid, page).await.unwrap()[0].state, state);
+
+    database.run(&format!("ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'")).await;
+    let refused = refusal(&database.url).await;
+    let told = |what: &str| what.contains("SET default_transaction_isolation = 'read committed'");
+    assert!(matches!(&refused, Error::Invalid { what, .. } if told(what)), "{refused:?}");
+}
+
+#[tokio::test]
+async fn refusals_say_what_to_do_and_show_no_password() {
+    let Some(database) = Database::lent("refusals_say_what_to_do_and_show_no_password").await else { return };
+    let nowhere = "postgres://postgres:hunter2@127.0.0.1:1/db".to_owned();
+    let unnamed = database.url_of("postgres", "hunter2").replace(database.name(), "no_such");
+    let right = database.url.split([':', '@']).nth(2).unwrap().to_owned();
+    let missing = database.url.replace(database.name(), "no_such");
+    let tls = format!("{}?sslmode=require", database.url);
+    for (url, expected) in [
+        (database.url_of("postgres", "hunter2"), "refuses the user or the password"),
+        (unnamed, "refuses the user or the password"),
+        (nowhere, "127.0.0.1:1: the database cannot be reached"),
+        (missing, "does not exist"),
+        (tls, "sslmode"),
+    ] {
+        let refused = refusal(&url).await;
+        let told = refused.chain();
+        assert!(told.contains(expected), "{expected}: {told}");
+        for text in [told, format!("{refused:?}")] {
+            assert!(!text.contains("hunter2") && !text.contains(&right), "{text}");
+        }
+    }
+    let shown = format!("{:?}", database.store().await);
+    assert!(!shown.contains(&right) && !shown.contains("postgres://"), "{shown}");
+}

@@ -1,0 +1,291 @@
+//! An app's build lane: first in, first out, and never two builds at once.
+//!
+//! The lane is free once the build's end was observed, whatever has become of its entry meanwhile: one that was cancelled,
+//! or is late, keeps it until the builder says that it has ended. What the builder is doing is asked of the builder alone,
+//! so that nothing of this must survive a restart.
+
+use crate::{
+    app::Source,
+    decide::{
+        engine::{CallFailed, Effect},
+        retry,
+    },
+    deploy::{Deploy, Evidence, Reason, Revision, State as Stored, Status},
+    ports::{BuildFailure, BuildOrder, BuildState, Stamp, Started, View},
+    time::Timestamp,
+};
+
+/// How long a driver goes without a look at a build, for want of a sign from the builder.
+const LOOK: std::time::Duration = std::time::Duration::from_secs(3);
+
+/// What a driver knows of its app's lane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// The builder was not asked yet, or could not say.
+    Unknown {
+        /// When to ask.
+        ask_at: Timestamp,
+        /// Calls that failed in a row.
+        failures: u32,
+    },
+    /// No build of the app runs.
+    Free,
+    /// A build whose end was not observed.
+    Taken {
+        /// Of which revision.
+        revision: Revision,
+        /// When to look.
+        look_at: Timestamp,
+        /// Calls that failed in a row.
+        failures: u32,
+        /// Whether the builder was told to end it.
+        cancelled: bool,
+    },
+}
+
+/// What the lane wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// To build this entry, or to end some: their next states.
+    Record(Vec<Deploy>),
+    /// A call.
+    Call(Box<Effect>),
+    /// To be asked again then.
+    At(Timestamp),
+    /// Nothing, until something changes.
+    Idle,
+}
+
+impl Turn {
+    fn call(effect: Effect) -> Self {
+        Self::Call(Box::new(effect))
+    }
+}
+
+impl Default for Lane {
+    fn default() -> Self {
+        Self::Unknown { ask_at: Timestamp::from_millis(i64::MIN), failures: 0 }
+    }
+}
+
+impl Lane {
+    /// Whether nothing of the app is being built, as far as is known. An image app has no lane, which is free.
+    pub fn is_free(&self, view: &View) -> bool {
+        *self == Self::Free || view.app.source == Source::Image
+    }
+
+    /// The revision whose end is waited for.
+    pub fn building(&self) -> Option<Revision> {
+        match self {
+            Self::Taken { revision, .. } => Some(*revision),
+            Self::Unknown { .. } | Self::Free => None,
+        }
+    }
+
+    /// What is next.
+    pub fn turn(&self, view: &View, now: Timestamp) -> Turn {
+        let Source::Git(source) = &view.app.source else { return Turn::Idle };
+        let ended: Vec<_> = view.unfinished.iter().filter_map(|deploy| overdue(view, deploy, now)).collect();
+        if !ended.is_empty() {
+            return Turn::Record(ended);
+        }
+        match self {
+            Self::Unknown { ask_at, .. } if *ask_at > now => Turn::At(*ask_at),
+            Self::Unknown { .. } => Turn::call(Effect::FindBuild),
+            Self::Free => match first(view) {
+                None => Turn::Idle,
+                Some(deploy) if deploy.state == Stored::Queued => {
+                    let source = source.fingerprint();
+                    Turn::Record(vec![deploy.moved(Stored::Building { since: now, source })])
+                }
+                Some(deploy) => order(view, deploy).map_or(Turn::Idle, |order| Turn::call(Effect::StartBuild(order))),
+            },
+            Self::Taken { look_at, .. } if *look_at > now => Turn::At(*look_at),
+            Self::Taken { revision, cancelled, .. } => {
+                let build = Stamp { app: view.app.uid, revision: *revision };
+                let told = *cancelled || !is_over(view, *revision);
+                Turn::call(if told { Effect::ObserveBuild(build) } else { Effect::CancelBuild(build) })
+            }
+        }
+    }
+
+    /// The clock by which looks are due was set from `was` to `is`.
+    pub(super) fn clock_set(&mut self, was: Timestamp, is: Timestamp) {
+        match self {
+            Self::Unknown { ask_at: at, .. } | Self::Taken { look_at: at, .. } => *at = at.reset(was, is),
+            Self::Free => {}
+        }
+    }
+
+    /// The app was read anew: a build that nobody waits for any more is ended without delay.
+    pub fn loaded(&mut self, view: &View, now: Timestamp) {
+        if let Self::Taken { revision, look_at, cancelled: false, .. } = self
+            && is_over(view, *revision)
+        {
+            *look_at = now;
+        }
+    }
+
+    /// The builder gave a sign.
+    pub fn changed(&mut self, now: Timestamp) {
+        if let Self::Taken { look_at, .. } = self {
+            *look_at = now;
+        }
+    }
+
+    /// The builder was asked what it is building.
+    pub fn found(&mut self, found: Result<Option<Revision>, CallFailed>, now: Timestamp) {
+        *self = match found {
+            Ok(Some(revision)) => Self::taken(revision, now),
+            Ok(None) => Self::Free,
+            Err(CallFailed::Away) => self.unknown(now),
+            // It will refuse the order as well, and that ends the entry.
+            Err(CallFailed::Refused(_)) => Self::Free,
+        };
+    }
+
+    /// The builder was given an order; the entry's end, where it refuses.
+    pub fn started(
+        &mut self,
+        view: &View,
+        revision: Revision,
+        started: Result<Started, CallFailed>,
+        now: Timestamp,
+    ) -> Option<Deploy> {
+        match started {
+            Ok(Started::Known) => *self = Self::taken(revision, now),
+            Ok(Started::Busy(other)) => *self = Self::taken(other, now.after(LOOK)),
+            // It may have been started all the same.
+            Err(CallFailed::Away) => *self = self.unknown(now),
+            Err(CallFailed::Refused(message)) => {
+                return built(view, revision).map(|deploy| failed(deploy, Reason::BUILD_REFUSED, message));
+            }
+        }
+        None
+    }
+
+    /// The builder was told to end a build.
+    pub fn cancelled(&mut self, answer: Result<(), CallFailed>, now: Timestamp) {
+        match (&mut *self, answer) {
+            (Self::Taken { look_at, cancelled, .. }, Ok(())) => (*look_at, *cancelled) = (now, true),
+            (Self::Taken { .. }, Err(_)) => self.put_off(now),
+            (Self::Unknown { .. } | Self::Free, _) => {}
+        }
+    }
+
+    /// The build was looked at; the entry's next state, where that is known by it.
+    pub fn observed(&mut self, view: &View, seen: Result<BuildState, CallFailed>, now: Timestamp) -> Option<Deploy> {
+        let Self::Taken { revision, look_at, failures, .. } = self else { return None };
+        let entry = built(view, *revision);
+        let seen = match seen {
+            Ok(BuildState::Running) => {
+                (*look_at, *failures) = (now.after(LOOK), 0);
+                return None;
+            }
+            Err(_) => {
+                self.put_off(now);
+                return None;
+            }
+            Ok(ended) => ended,
+        };
+        *self = Self::Free;
+        let entry = entry?;
+        Some(match seen {
+            BuildState::Built { image, commit } => {
+                let exact = entry.commit.as_ref().is_some_and(|ordered| ordered.may_be(&commit));
+                match image.digest() {
+                    Some(_) if exact => {
+                        Deploy { image: Some(image), commit: Some(commit), ..entry.moved(entry.state.clone()) }
+                    }
+                    Some(_) => failed(
+                        entry,
+                        Reason::BUILD_FAILED,
+                        format!("The builder built {commit}, which nobody asked for."),
+                    ),
+                    None => failed(entry, Reason::BUILD_FAILED, format!("The builder named {image} without a digest.")),
+                }
+            }
+            BuildState::Failed(BuildFailure { reason, message, commit, log }) => {
+                let evidence = (!log.is_empty()).then(|| Evidence { log, ..Evidence::default() });
+                let commit = commit.or_else(|| entry.commit.clone());
+                Deploy { commit, ..entry.moved(Stored::Failed { reason, message, evidence }) }
+            }
+            BuildState::Unknown | BuildState::Running => {
+                let message = "The builder knows nothing of this build any more; deploy the commit again.".to_owned();
+                failed(entry, Reason::BUILD_LOST, message)
+            }
+        })
+    }
+
+    fn taken(revision: Revision, look_at: Timestamp) -> Self {
+        Self::Taken { revision, look_at, failures: 0, cancelled: false }
+    }
+
+    fn unknown(&self, now: Timestamp) -> Self {
+        let failures = match self {
+            Self::Unknown { failures, .. } | Self::Taken { failures, .. } => *failures,
+            Self::Free => 0,
+        };
+        Self::Unknown { ask_at: now.after(retry::backoff(failures)), failures: failures.saturating_add(1) }
+    }
+
+    fn put_off(&mut self, now: Timestamp) {
+        if let Self::Taken { look_at, failures, .. } = self {
+            *look_at = now.after(retry::backoff(*failures));
+            *failures = failures.saturating_add(1);
+        }
+    }
+}
+
+/// The entry whose turn it is: the one that is being built, else the oldest that waits for it.
+fn first(view: &View) -> Option<&Deploy> {
+    view.unfinished.iter().find(|deploy| deploy.is_to_be_built())
+}
+
+/// The entry of a build, while its end is waited for.
+fn built(view: &View, revision: Revision) -> Option<&Deploy> {
+    let waits = |deploy: &&Deploy| deploy.is_to_be_built() && deploy.status() == Status::Building;
+    view.unfinished.iter().find(|deploy| deploy.revision == revision).filter(waits)
+}
+
+/// Whether a build's entry has ended. Nothing is known of a revision that came after the app was read.
+fn is_over(view: &View, revision: Revision) -> bool {
+    view.last.is_some_and(|last| revision <= last) && view.unfinished.iter().all(|deploy| deploy.revision != revision)
+}
+
+/// The end of an entry whose build must not go on.
+fn overdue(view: &View, deploy: &Deploy, now: Timestamp) -> Option<Deploy> {
+    let (Stored::Building { since, source: begun }, Source::Git(source)) = (&deploy.state, &view.app.source) else {
+        return None;
+    };
+    let deadline = view.app.policy.build_deadline;
+    if !deploy.is_to_be_built() {
+        None
+    } else if *begun != source.fingerprint() {
+        let message =
+            "The app's source was changed while this was built: deploy the commit again, from the new source.";
+        Some(failed(deploy, Reason::SOURCE_CHANGED, message.to_owned()))
+    } else if since.after(deadline) <= now {
+        let message = format!("The build did not end within {} s.", deadline.as_secs_f64());
+        Some(failed(deploy, Reason::BUILD_DEADLINE, message))
+    } else {
+        None
+    }
+}
+
+fn failed(deploy: &Deploy, reason: &str, message: String) -> Deploy {
+    deploy.moved(Stored::Failed { reason: Reason::new(reason), message, evidence: None })
+}
+
+fn order(view: &View, deploy: &Deploy) -> Option<Box<BuildOrder>> {
+    let Source::Git(source) = &view.app.source else { return None };
+    Some(Box::new(BuildOrder {
+        app: view.app.id.clone(),
+        stamp: Stamp { app: view.app.uid, revision: deploy.revision },
+        source: source.clone(),
+        commit: deploy.commit.clone()?,
+    }))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,168 @@
+use super::*;
+use crate::{
+    app::{App, AppUid, Policy, Workload, WorkloadKind},
+    deploy::{Actor, AdmissionId, Trigger},
+    ports::Draft,
+    source::GitSource,
+};
+
+const NOW: Timestamp = Timestamp::from_millis(1_000_000);
+
+fn revision(number: u64) -> Revision {
+    Revision::new(number).unwrap()
+}
+
+fn source() -> GitSource {
+    GitSource {
+        url: "https://git.example.com/api.git".parse().unwrap(),
+        branch: "main".parse().unwrap(),
+        dockerfile: "Dockerfile".parse().unwrap(),
+        context: ".".parse().unwrap(),
+        image_repository: "registry.example.com/api".parse().unwrap(),
+        credentials: None,
+    }
+}
+
+/// A git app with these queued entries, each of its own commit.
+fn view(revisions: &[u64]) -> View {
+    let entry = |number: &u64| {
+        let draft = Draft {
+            image: None,
+            commit: format!("abc{number:037}").parse().ok(),
+            trigger: Trigger::Webhook,
+            actor: Actor::ci(),
+            from: None,
+            effective: None,
+            adopted: false,
+        };
+        draft.entry(AdmissionId(u128::from(*number)), revision(*number), NOW)
+    };
+    let app = App {
+        id: "shop-test/api".parse().unwrap(),
+        uid: AppUid::from_bits(1),
+        project: "shop".parse().unwrap(),
+        environment: "test".parse().unwrap(),
+        source: Source::Git(source()),
+        workload: Workload {
+            kind: WorkloadKind::Deployment,
+            name: "api".to_owned(),
+            containers: vec!["api".to_owned()],
+            create: None,
+            take_over: None,
+        },
+        policy: Policy::default(),
+        holds: Vec::new(),
+        guard: 0,
+        created_at: NOW,
+    };
+    View {
+        now: NOW,
+        app,
+        last: revisions.last().map(|last| revision(*last)),
+        unfinished: revisions.iter().map(entry).collect(),
+        current: None,
+        on_cluster: None,
+        last_restore: None,
+    }
+}
+
+/// The view with its first entry being built.
+fn building(mut view: View) -> View {
+    let Turn::Record(changes) = Lane::Free.turn(&view, NOW) else { panic!("nothing begins") };
+    for change in changes {
+        view.unfinished.retain(|deploy| deploy.revision != change.revision);
+        view.unfinished.insert(0, change);
+    }
+    view
+}
+
+fn taken(number: u64) -> Lane {
+    Lane::taken(revision(number), NOW)
+}
+
+#[test]
+fn an_image_app_has_no_lane() {
+    let mut view = view(&[1]);
+    view.app.source = Source::Image;
+    assert_eq!(Lane::default().turn(&view, NOW), Turn::Idle);
+    assert!(Lane::default().is_free(&view));
+}
+
+#[test]
+fn the_builder_is_asked_first_and_again_while_it_is_away() {
+    let view = view(&[1]);
+    let mut lane = Lane::default();
+    assert_eq!(lane.turn(&view, NOW), Turn::call(Effect::FindBuild));
+    lane.found(Err(CallFailed::Away), NOW);
+    assert!(matches!(lane.turn(&view, NOW), Turn::At(at) if at > NOW));
+    assert!(!lane.is_free(&view));
+    lane.found(Ok(None), NOW);
+    assert!(matches!(lane.turn(&view, NOW), Turn::Record(_)), "the oldest begins");
+}
+
+#[test]
+fn the_oldest_is_recorded_before_it_is_started() {
+    let view = building(view(&[3, 4]));
+    assert_eq!(view.unfinished[0].status(), Status::Building);
+    let Turn::Call(call) = Lane::Free.turn(&view, NOW) else { panic!("it is not started") };
+    let Effect::StartBuild(order) = *call else { panic!("{call:?}") };
+    assert_eq!(order.stamp.revision, revision(3));
+}
+
+#[test]
+fn an_order_whose_answer_was_lost_is_asked_about() {
+    let view = building(view(&[3]));
+    let mut lane = Lane::Free;
+    assert_eq!(lane.started(&view, revision(3), Err(CallFailed::Away), NOW), None);
+    let later = NOW.after(LOOK);
+    assert_eq!(lane.turn(&view, later), Turn::call(Effect::FindBuild));
+}
+
+#[test]
+fn a_build_of_an_ended_entry_is_cancelled_once_and_then_watched() {
+    let view = building(view(&[3, 4]));
+    let mut lane = taken(2);
+    let build = Stamp { app: view.app.uid, revision: revision(2) };
+    assert_eq!(lane.turn(&view, NOW), Turn::call(Effect::CancelBuild(build)));
+    lane.cancelled(Err(CallFailed::Away), NOW);
+    assert!(matches!(lane.turn(&view, NOW), Turn::At(_)));
+    assert_eq!(lane.turn(&view, NOW.after(LOOK)), Turn::call(Effect::CancelBuild(build)));
+    lane.cancelled(Ok(()), NOW);
+    assert_eq!(lane.turn(&view, NOW), Turn::call(Effect::ObserveBuild(build)));
+    assert_eq!(lane.observed(&view, Ok(BuildState::Unknown), NOW), None);
+    assert!(lane.is_free(&view));
+}
+
+#[test]
+fn a_build_that_is_newer_than_what_was_read_is_another_owners_and_left_alone() {
+    let view = building(view(&[3]));
+    let mut lane = Lane::Free;
+    assert_eq!(lane.started(&view, revision(3), Ok(Started::Busy(revision(5))), NOW), None);
+    let later = NOW.after(LOOK);
+    let build = Stamp { app: view.app.uid, revision: revision(5) };
+    assert_eq!(lane.turn(&view, later), Turn::call(Effect::ObserveBuild(build)));
+}
+
+#[test]
+fn what_is_built_is_exactly_the_commit_and_by_digest() {
+    let view = building(view(&[3]));
+    let commit = view.unfinished[0].commit.clone().unwrap();
+    let image = |text: &str| text.parse().unwrap();
+    let digest = format!("registry.example.com/api@sha256:{}", "0".repeat(64));
+    let told = |image, commit| taken(3).observed(&view, Ok(BuildState::Built { image, commit }), NOW).unwrap();
+    let good = told(image(&digest), commit.clone());
+    assert!(good.image.is_some() && good.status() == Status::Building && good.step == 2);
+    assert_eq!(told(image(&digest), "d00d00d".parse().unwrap()).status(), Status::Failed);
+    assert_eq!(told(image("registry.example.com/api:v1"), commit).status(), Status::Failed);
+}
+
+#[test]
+fn a_builder_that_refuses_ends_the_entry() {
+    let view = building(view(&[3]));
+    let refused = Err(CallFailed::Refused("There is no builder here.".to_owned()));
+    let mut lane = Lane::default();
+    lane.found(refused.clone().map(|()| None), NOW);
+    let ended = lane.started(&view, revision(3), refused.map(|()| Started::Known), NOW).unwrap();
+    let Stored::Failed { reason, .. } = ended.state else { panic!("{:?}", ended.state) };
+    assert_eq!(reason.as_str(), Reason::BUILD_REFUSED);
+}

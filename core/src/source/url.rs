@@ -1,0 +1,230 @@
+//! Where a repository is.
+
+use std::{
+    fmt,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    str::FromStr,
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::app::InvalidName;
+
+/// The longest URL, in bytes.
+const URL_MAX: usize = 2048;
+
+/// A repository's URL: `https://HOST/PATH` or `ssh://[USER@]HOST/PATH`; also `http://` and `file://`, which are local
+/// ([`GitUrl::is_local`]), and `USER@HOST:PATH`, which is read as ssh.
+///
+/// It holds no password, no query and nothing that git would read as an option or as a program to start
+/// (`ext::`, `-u…`).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct GitUrl(pub(super) String);
+
+/// How a repository is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scheme {
+    Https,
+    Http,
+    Ssh,
+    File,
+}
+
+impl GitUrl {
+    /// The URL's text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The one protocol that git needs for it: `https`, `http`, `ssh` or `file`.
+    pub fn protocol(&self) -> &'static str {
+        match split(&self.0) {
+            Some((Scheme::Https, _)) | None => "https",
+            Some((Scheme::Http, _)) => "http",
+            Some((Scheme::Ssh, _)) => "ssh",
+            Some((Scheme::File, _)) => "file",
+        }
+    }
+
+    /// The host's name or address, without its port; none for a file.
+    pub fn host(&self) -> Option<&str> {
+        match split(&self.0)? {
+            (Scheme::File, _) => None,
+            (_, rest) => Some(host_and_port(authority(rest)).0),
+        }
+    }
+
+    /// Whether it reaches what only the operator may let apps reach: this machine's files, this machine itself,
+    /// link-local addresses (where clouds keep their instances' secrets), and anything without encryption.
+    ///
+    /// A name is judged as it is written; what it resolves to is the builder's network to bound.
+    pub fn is_local(&self) -> bool {
+        let plain = !matches!(split(&self.0), Some((Scheme::Https | Scheme::Ssh, _)));
+        plain || self.host().is_none_or(is_local_host)
+    }
+}
+
+fn split(text: &str) -> Option<(Scheme, &str)> {
+    let schemes =
+        [("https://", Scheme::Https), ("http://", Scheme::Http), ("ssh://", Scheme::Ssh), ("file://", Scheme::File)];
+    schemes.iter().find_map(|(prefix, scheme)| Some((*scheme, text.strip_prefix(prefix)?)))
+}
+
+fn authority(rest: &str) -> &str {
+    rest.split('/').next().unwrap_or_default()
+}
+
+/// The host without the user before it, and the port behind it.
+fn host_and_port(authority: &str) -> (&str, Option<&str>) {
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    if let Some((address, after)) = host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        return (address, after.strip_prefix(':'));
+    }
+    host.split_once(':').map_or((host, None), |(host, port)| (host, Some(port)))
+}
+
+fn is_local_host(host: &str) -> bool {
+    let name = host.trim_end_matches('.').to_ascii_lowercase();
+    if name == "localhost" || name.ends_with(".localhost") {
+        return true;
+    }
+    match name.parse::<IpAddr>() {
+        Ok(IpAddr::V4(address)) => is_local_v4(address),
+        Ok(IpAddr::V6(address)) => match address.to_ipv4_mapped() {
+            Some(address) => is_local_v4(address),
+            None => is_local_v6(address),
+        },
+        Err(_) => false,
+    }
+}
+
+fn is_local_v4(address: Ipv4Addr) -> bool {
+    // All of 0/8 is this host on some systems, not only 0.0.0.0.
+    address.is_loopback()
+        || address.is_link_local()
+        || address.octets()[0] == 0
+        || address.is_multicast()
+        || address.is_broadcast()
+}
+
+fn is_local_v6(address: Ipv6Addr) -> bool {
+    address.is_loopback()
+        || address.is_unspecified()
+        || address.is_unicast_link_local()
+        || address.is_multicast()
+        // Written in other ways, an IPv4 address is in its last 32 bits (RFC 4291, RFC 6052).
+        || address.segments()[..6] == [0, 0, 0, 0, 0, 0]
+        || address.segments()[..6] == [0x64, 0xff9b, 0, 0, 0, 0]
+}
+
+fn check(text: &str) -> Result<String, &'static str> {
+    if text.is_empty() || text.len() > URL_MAX {
+        return Err("must be 1 to 2048 characters");
+    }
+    if text.bytes().any(|byte| !(b'!'..=b'~').contains(&byte) || matches!(byte, b'"' | b'<' | b'>' | b'\\' | b'`')) {
+        return Err("must be printable ASCII without spaces and quotation marks (others percent-encoded)");
+    }
+    let text = match from_scp(text) {
+        Some(url) => url,
+        None => text.to_owned(),
+    };
+    let Some((scheme, rest)) = split(&text) else {
+        return Err("must begin with https:// or ssh://");
+    };
+    if text.contains(['?', '#']) {
+        return Err("must be without a query and a fragment");
+    }
+    let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
+    if path.is_empty() || path.split('/').any(|part| part == "..") {
+        return Err("must have a path to the repository, without ..");
+    }
+    if scheme == Scheme::File {
+        return if authority.is_empty() { Ok(text) } else { Err("a file's URL must be file:///PATH") };
+    }
+    check_user(scheme, authority)?;
+    check_host(authority)?;
+    Ok(text)
+}
+
+/// `USER@HOST:PATH`, as git hosts print it, as the URL that it stands for.
+fn from_scp(text: &str) -> Option<String> {
+    let (place, path) = text.split_once(':')?;
+    let (user, host) = place.split_once('@')?;
+    let sound = !user.is_empty() && !host.is_empty() && !place.contains('/') && !path.starts_with(['/', ':']);
+    sound.then(|| format!("ssh://{user}@{host}/{path}"))
+}
+
+fn check_user(scheme: Scheme, authority: &str) -> Result<(), &'static str> {
+    let Some((user, _)) = authority.rsplit_once('@') else { return Ok(()) };
+    if scheme != Scheme::Ssh || user.contains([':', '@']) {
+        return Err("must hold no credentials; name those that the builder knows with credentials");
+    }
+    let sound = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+    if user.is_empty() || user.starts_with('-') || !user.bytes().all(sound) {
+        return Err("the user must be letters, digits, '.', '_' and '-', and not begin with a hyphen");
+    }
+    Ok(())
+}
+
+fn check_host(authority: &str) -> Result<(), &'static str> {
+    let (host, port) = host_and_port(authority);
+    if port.is_some_and(|port| port.parse::<u16>().is_err() || !port.bytes().all(|byte| byte.is_ascii_digit())) {
+        return Err("the port must be a number up to 65535");
+    }
+    if authority.contains('[') {
+        return host.parse::<Ipv6Addr>().map(drop).map_err(|_| "the host in brackets must be an IPv6 address");
+    }
+    let name = host.strip_suffix('.').unwrap_or(host);
+    let sound = |part: &str| {
+        !part.is_empty()
+            && !part.starts_with('-')
+            && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+    };
+    if name.len() > 253 || !name.split('.').all(sound) {
+        return Err("the host must be a DNS name or an IP address");
+    }
+    // 127.1, 0x7f000001 and 017700000001 are addresses to a resolver, and names to whoever only reads them.
+    let last = name.rsplit('.').next().unwrap_or_default();
+    let number = last.bytes().all(|byte| byte.is_ascii_digit()) || last.to_ascii_lowercase().starts_with("0x");
+    if number && name.parse::<Ipv4Addr>().is_err() {
+        return Err("an IPv4 address must be four decimal numbers");
+    }
+    Ok(())
+}
+
+impl FromStr for GitUrl {
+    type Err = InvalidName;
+
+    fn from_str(text: &str) -> Result<Self, InvalidName> {
+        check(text).map(Self).map_err(|rule| super::invalid("source URL", &without_user(text), rule))
+    }
+}
+
+/// The text as an error may repeat it: whoever puts a password into a URL must not read it in a log afterwards.
+fn without_user(text: &str) -> String {
+    match text.rsplit_once('@') {
+        Some((_, rest)) => format!("…@{rest}"),
+        None => text.to_owned(),
+    }
+}
+
+impl TryFrom<String> for GitUrl {
+    type Error = InvalidName;
+
+    fn try_from(text: String) -> Result<Self, InvalidName> {
+        text.parse()
+    }
+}
+
+impl From<GitUrl> for String {
+    fn from(url: GitUrl) -> String {
+        url.0
+    }
+}
+
+impl fmt::Display for GitUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}

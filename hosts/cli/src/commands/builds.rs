@@ -1,0 +1,111 @@
+//! Building commits of git apps, and what builds write.
+
+use std::time::Duration;
+
+use rollhook_api::{Deploy, Rebuild};
+use rollhook_core::{
+    app::AppId,
+    deploy::{Revision, Status},
+    text::escaped,
+};
+
+use super::{
+    Session,
+    deploys::{conclude, image},
+};
+use crate::{args, exit::Failure, output::print};
+
+/// Between two looks at a log that is being written.
+const LOOK: Duration = Duration::from_secs(1);
+/// Entries among which the newest build is looked for.
+const RECENT: usize = 100;
+
+pub(crate) async fn rebuild(session: &Session<'_>, id: &AppId, args: &args::Rebuild) -> Result<(), Failure> {
+    let rebuild = Rebuild { commit: args.commit.as_ref().map(ToString::to_string) };
+    let answer = session.backend.rebuild(id, rebuild).await?;
+    session.output.line(&format!("Building {} for {id}: revision {}", image(&answer), answer.revision))?;
+    conclude(session, id, answer, args.wait.wait).await
+}
+
+pub(crate) async fn logs(session: &Session<'_>, id: &AppId, args: &args::BuildLogs) -> Result<(), Failure> {
+    let revision = match args.revision {
+        Some(revision) => revision,
+        None => newest(session, id).await?,
+    };
+    let mut read = 0;
+    let mut lines = Lines::default();
+    loop {
+        // Asked before the log is read: what an ended build wrote is there by then.
+        let runs = args.follow && is_being_built(&session.backend.entry(id, revision).await?);
+        loop {
+            let part = session.backend.build_log(id, revision, read).await?;
+            if part.is_empty() {
+                break;
+            }
+            read += part.len() as u64;
+            print(&lines.take_in(&part))?;
+        }
+        if !runs {
+            return print(&lines.rest());
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+fn is_being_built(entry: &Deploy) -> bool {
+    matches!(entry.status, Status::Queued | Status::Building) && entry.image.is_none()
+}
+
+/// The newest entry that was built, or is to be.
+async fn newest(session: &Session<'_>, id: &AppId) -> Result<Revision, Failure> {
+    let recent = session.backend.history(id, None, RECENT).await?.deploys;
+    let built = |entry: &&Deploy| entry.commit.is_some() && entry.from.is_none() && !entry.adopted;
+    match recent.iter().find(built) {
+        Some(entry) => Ok(entry.revision),
+        None => Err(Failure::Other(format!("Nothing of {id} was built recently; see --revision."))),
+    }
+}
+
+/// A log in whole lines, fit for a terminal: what a build writes is a stranger's text.
+#[derive(Default)]
+struct Lines(Vec<u8>);
+
+impl Lines {
+    fn take_in(&mut self, part: &[u8]) -> String {
+        self.0.extend_from_slice(part);
+        let end = self.0.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        shown(&self.0.drain(..end).collect::<Vec<u8>>())
+    }
+
+    fn rest(&mut self) -> String {
+        let rest = std::mem::take(&mut self.0);
+        if rest.is_empty() { String::new() } else { format!("{}\n", shown(&rest)) }
+    }
+}
+
+fn shown(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let lines = text.split_inclusive('\n').map(|line| match line.strip_suffix('\n') {
+        Some(line) => format!("{}\n", clean(line)),
+        None => clean(line),
+    });
+    lines.collect()
+}
+
+fn clean(line: &str) -> String {
+    line.trim_end_matches('\r').split('\t').map(escaped).collect::<Vec<_>>().join("\t")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_is_shown_in_whole_lines_without_control_characters() {
+        let mut lines = Lines::default();
+        assert_eq!(lines.take_in("one\r\n\tt\u{1b}[2Jwo\nthr\u{e4}".as_bytes()), "one\n\tt\\u{1b}[2Jwo\n");
+        assert_eq!(lines.take_in(b"\xff"), "");
+        assert_eq!(lines.rest(), "thr\u{e4}\u{fffd}\n");
+        assert_eq!(lines.rest(), "");
+    }
+}

@@ -1,0 +1,65 @@
+//! Opens what builds git apps.
+
+use std::{path::PathBuf, sync::Arc};
+
+use rollhook_command::CommandBuilds;
+use rollhook_core::{ports::Clock, service::Builder};
+use rollhook_memory::SimulatedBuilds;
+
+use crate::{DriverSpec, Error, paths};
+
+/// Which builder a host wants.
+#[derive(Clone, Debug, Default)]
+pub struct BuilderSettings {
+    /// The program that builds on this machine; none: the simulated driver's simulated one, or none at all.
+    pub command: Option<PathBuf>,
+    /// Where builds and their logs are kept; none: in the data directory.
+    pub directory: Option<PathBuf>,
+    /// Where the credentials are that sources name.
+    pub credentials: Option<PathBuf>,
+    /// Whether apps may be built from local sources.
+    pub local_sources: bool,
+}
+
+/// What stops a builder in order.
+#[derive(Default)]
+pub struct BuilderStop(Option<Arc<CommandBuilds>>);
+
+impl BuilderStop {
+    /// Ends all builds of this process, which begin anew with the next one; after the engine has ended.
+    pub async fn stop(self) {
+        if let Some(builds) = self.0 {
+            builds.close().await;
+        }
+    }
+}
+
+/// Opens the builder.
+pub(crate) async fn open(
+    settings: &BuilderSettings,
+    driver: &DriverSpec,
+    clock: Arc<dyn Clock>,
+) -> Result<(Option<Builder>, BuilderStop), Error> {
+    let local_sources = settings.local_sources;
+    let Some(program) = settings.command.clone() else {
+        return Ok(match driver {
+            DriverSpec::Simulated(delay) => {
+                let builds = Arc::new(SimulatedBuilds::new(clock, *delay));
+                (Some(Builder { builds, local_sources }), BuilderStop::default())
+            }
+            DriverSpec::Kubernetes => (None, BuilderStop::default()),
+        });
+    };
+    let directory = match &settings.directory {
+        Some(directory) => directory.clone(),
+        None => paths::builds().ok_or(Error::NoDataDirectory("--build-dir"))?,
+    };
+    let given = rollhook_command::Settings {
+        credentials: settings.credentials.clone(),
+        local_sources,
+        ..rollhook_command::Settings::new(program, directory)
+    };
+    let builds = CommandBuilds::open(given).await.map_err(|error| Error::backend("builder")(error.into()))?;
+    let builds = Arc::new(builds);
+    Ok((Some(Builder { builds: builds.clone(), local_sources }), BuilderStop(Some(builds))))
+}
