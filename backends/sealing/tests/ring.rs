@@ -46,6 +46,17 @@ fn another_key_of_the_same_name_is_corrupt() {
 }
 
 #[test]
+fn a_key_that_was_added_while_the_process_runs_opens_and_then_seals() {
+    let place = tempfile::tempdir().unwrap();
+    let running = KeyRing::load_or_create(place.path()).unwrap();
+    let added = KeyRing::create_key(place.path()).unwrap();
+    let sealed = KeyRing::load(place.path()).unwrap().seal(b"secret", b"app").unwrap();
+    assert_eq!(running.primary().as_str(), "k0001");
+    assert_eq!(*running.open(&sealed, b"app").unwrap(), b"secret");
+    assert_eq!(running.primary(), added);
+}
+
+#[test]
 fn the_same_text_never_seals_to_the_same_bytes() {
     let ring = ring([key("k0001", 1)]);
     assert_ne!(ring.seal(b"secret", b"app").unwrap(), ring.seal(b"secret", b"app").unwrap());
@@ -131,17 +142,27 @@ fn load_or_create_makes_a_private_key_once() {
 fn create_key_adds_a_new_primary() {
     let place = tempfile::tempdir().unwrap();
     let sealed = KeyRing::load_or_create(place.path()).unwrap().seal(b"secret", b"app").unwrap();
-    assert_eq!(KeyRing::create_key(place.path()).unwrap().as_str(), "k0002");
+    let added = KeyRing::create_key(place.path()).unwrap();
+    assert!(added.as_str().starts_with("k0002-"), "{added}");
     let ring = KeyRing::load(place.path()).unwrap();
-    assert_eq!(ring.primary().as_str(), "k0002");
+    assert_eq!(ring.primary(), added);
     assert_eq!(*ring.open(&sealed, b"app").unwrap(), b"secret");
+}
+
+#[test]
+fn keys_of_two_directories_are_never_taken_for_each_other() {
+    let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let ids = [&one, &other].map(|place| KeyRing::create_key(place.path()).unwrap());
+    let sealed = KeyRing::load(one.path()).unwrap().seal(b"secret", b"app").unwrap();
+    let opened = KeyRing::load(other.path()).unwrap().open(&sealed, b"app");
+    assert!(matches!(opened, Err(Error::UnknownKey(id)) if id == ids[0]));
 }
 
 #[test]
 fn create_key_sorts_after_names_that_people_gave() {
     let place = tempfile::tempdir().unwrap();
-    KeyRing::create_key(place.path()).unwrap();
-    fs::rename(place.path().join("k0001.key"), place.path().join("prod.key")).unwrap();
+    let made = KeyRing::create_key(place.path()).unwrap();
+    fs::rename(place.path().join(format!("{made}.key")), place.path().join("prod.key")).unwrap();
     assert_eq!(KeyRing::create_key(place.path()).unwrap().as_str(), "prod-1");
     assert_eq!(KeyRing::load(place.path()).unwrap().primary().as_str(), "prod-1");
 }

@@ -338,7 +338,9 @@ async fn resealing_makes_old_keys_unneeded() {
     let token = samples::token(1);
     store.put(app.uid, &token).await.unwrap();
     let both = SqliteStore::open(file(&place), ring(2)).await.unwrap();
+    assert_eq!(both.keys_in_use().await.unwrap(), [("k0001".parse().unwrap(), 1)]);
     assert_eq!(both.reseal().await.unwrap(), 1);
+    assert_eq!(both.keys_in_use().await.unwrap(), [("k0002".parse().unwrap(), 1)]);
     assert_eq!(both.reseal().await.unwrap(), 0);
     let found = Tokens::find(&both, &app.id).await.unwrap().unwrap();
     assert_eq!(found.token.expose(), token.expose());

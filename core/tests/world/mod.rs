@@ -21,14 +21,17 @@ use futures_util::{FutureExt, select_biased};
 use rollhook_core::{
     app::{AppId, HoldPolicy, OnFailure, Policy, Source, Template, WorkloadKind},
     decide::check::check,
-    deploy::{Commit, Deploy, Revision, Status},
+    deploy::{Commit, Deploy, Revision, State, Status},
     image::ImageRef,
     ports::{Clock, Entropy, History, Page, View},
     request::{DeployRequest, Registration, RollbackRequest},
-    service::{Accepted, Authorized, Deployer, Operator, Outcome, Ports},
+    service::{Accepted, Authorized, Builder, Deployer, Operator, Outcome, Ports},
     time::Timestamp,
 };
-use rollhook_memory::{MemoryStore, SimulatedCluster};
+use rollhook_memory::{MemoryStore, SimulatedBuilds, SimulatedCluster};
+
+/// How long a build takes.
+pub const BUILD: Duration = Duration::from_secs(30);
 
 /// A clock that the executor moves.
 #[derive(Default)]
@@ -137,6 +140,7 @@ pub struct World {
     pub clock: Arc<SimClock>,
     pub store: Arc<MemoryStore>,
     pub cluster: Arc<SimulatedCluster>,
+    pub builds: Arc<SimulatedBuilds>,
     pub deployer: Arc<Deployer>,
     pub operator: Operator,
     pub skew: Arc<Mutex<i64>>,
@@ -152,13 +156,14 @@ impl World {
             Timestamp::from_millis(1_700_000_000_000 + *offset.lock().unwrap()).after(time.elapsed())
         })));
         let cluster = Arc::new(SimulatedCluster::new(Arc::clone(&clock) as Arc<dyn Clock>, delay));
-        let deployer = Arc::new(replica(&clock, &store, &cluster, "one", 1));
-        Self { clock, store, cluster, deployer, operator: Operator::trusted("alice"), skew }
+        let builds = Arc::new(SimulatedBuilds::new(Arc::clone(&clock) as Arc<dyn Clock>, BUILD));
+        let deployer = Arc::new(replica(&clock, &store, &cluster, &builds, "one", 1));
+        Self { clock, store, cluster, builds, deployer, operator: Operator::trusted("alice"), skew }
     }
 
     /// Another process on the same store and cluster.
     pub fn replica(&self, name: &str, seed: u64) -> Arc<Deployer> {
-        Arc::new(replica(&self.clock, &self.store, &self.cluster, name, seed))
+        Arc::new(replica(&self.clock, &self.store, &self.cluster, &self.builds, name, seed))
     }
 
     /// Runs a scenario while the engine runs beside it.
@@ -281,6 +286,7 @@ fn replica(
     clock: &Arc<SimClock>,
     store: &Arc<MemoryStore>,
     cluster: &Arc<SimulatedCluster>,
+    builds: &Arc<SimulatedBuilds>,
     name: &str,
     seed: u64,
 ) -> Deployer {
@@ -289,6 +295,7 @@ fn replica(
         tokens: Arc::clone(store) as _,
         history: Arc::clone(store) as _,
         rollouts: Arc::clone(cluster) as _,
+        builder: Some(Builder { builds: Arc::clone(builds) as _, local_sources: false }),
         clock: Arc::clone(clock) as _,
         entropy: Arc::new(SimEntropy::new(seed)),
     };
@@ -313,6 +320,24 @@ pub fn registration(name: &str, policy: Policy) -> Registration {
 
 pub fn image(text: &str) -> ImageRef {
     text.parse().unwrap()
+}
+
+pub fn api(tag: &str) -> String {
+    format!("registry.example.com/api:{tag}")
+}
+
+/// Why an entry ended, as a code and a sentence.
+pub fn reason(deploy: &Deploy) -> (String, String) {
+    match &deploy.state {
+        State::Failed { reason, message, .. } | State::Cancelled { reason, message } => {
+            (reason.to_string(), message.clone())
+        }
+        State::Queued
+        | State::Building { .. }
+        | State::RollingOut { .. }
+        | State::Succeeded { .. }
+        | State::Superseded { .. } => panic!("{:?} has no reason", deploy.state),
+    }
 }
 
 pub fn request(text: &str) -> DeployRequest {

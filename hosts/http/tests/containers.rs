@@ -91,7 +91,8 @@ fn a_crash_comes_with_the_last_lines_of_its_log() {
     let (v1, _) = push(&bed, "app:v1", "app-v1");
     let (crash, _) = push(&bed, "app:crash", "crash");
     bed.kubectl.make("Deployment", "api", &v1, json!({}));
-    let app = bed.adopt("Deployment", "api", json!({ "settle": "1s" }));
+    // A busy kubelet tells of a container that ended a second or two late.
+    let app = bed.adopt("Deployment", "api", json!({ "settle": "5s" }));
     let failed = bed.fails(&app, &crash);
     assert_eq!(failed["reason"], "CrashLoopBackOff", "{failed}");
     let evidence = bed.entry(&app, 2)["evidence"].clone();

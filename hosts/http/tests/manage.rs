@@ -3,14 +3,9 @@
 
 mod common;
 
-use std::{
-    io::{BufRead, BufReader},
-    net::TcpStream,
-    thread,
-    time::Duration,
-};
+use std::{thread, time::Duration};
 
-use common::{App, Server, image};
+use common::{App, Server, events, image};
 use serde_json::{Value, json};
 
 fn deploy(server: &Server, app: &App, tag: &str) -> Value {
@@ -84,9 +79,9 @@ fn a_registration_that_cannot_be_is_refused_by_its_field() {
         (json!({ "workload": { "kind": "Pod" } }), 422, "invalid-field"),
         (json!({ "app": 7 }), 400, "malformed"),
         (
-            json!({ "git": { "url": "https://git.example.com/a", "branch": "main", "dockerfile": "Dockerfile", "context": ".", "image_repository": "r.example.com/a" } }),
-            409,
-            "wrong-kind",
+            json!({ "git": { "url": "http://git.example.com/a", "image_repository": "r.example.com/a" } }),
+            422,
+            "invalid-field",
         ),
     ] {
         let reply = create(change.clone());
@@ -200,19 +195,6 @@ fn promotion_brings_what_another_environment_runs() {
 }
 
 /// The events of a stream until it ends.
-fn events(stream: TcpStream) -> Vec<(String, Value)> {
-    let mut events = Vec::new();
-    let mut id = String::new();
-    for line in BufReader::new(stream).lines().map_while(Result::ok) {
-        if let Some(given) = line.strip_prefix("id: ") {
-            id = given.to_owned();
-        } else if let Some(data) = line.strip_prefix("data: ") {
-            events.push((id.clone(), serde_json::from_str(data).unwrap()));
-        }
-    }
-    events
-}
-
 #[test]
 fn events_follow_a_deploy_to_its_end_and_resume() {
     let server = Server::with(&["--driver", "simulated:1s"]);
@@ -268,6 +250,7 @@ fn probes_and_numbers_are_open_and_bounded() {
         r#"rollhook_http_requests_total{route="unknown",method="GET",status="4xx"} 1"#,
         r#"rollhook_deploys_accepted_total{trigger="webhook"} 1"#,
         r#"rollhook_deploys_ended_total{status="succeeded"} 2"#,
+        r#"rollhook_rollout_orders_total{outcome="done"} 2"#,
     ] {
         assert!(text.contains(line), "{line}\n{text}");
     }

@@ -44,7 +44,7 @@ fn while_nobody_can_write_deploys_are_503_and_reading_goes_on() {
     let Some(lock) = Other::run(NOBODY_WRITES, &[&database]) else { return skip(test, "there is no python3") };
     for tag in ["locked1", "locked2"] {
         let body = away(&server.post(&app, &image(tag)));
-        assert_eq!(body["maybe_recorded"], false, "{body}");
+        assert_eq!(body["maybe_recorded"], true, "a store that is slower than its callers may still do it: {body}");
     }
     away(&server.manage("POST", &format!("{}/rollback", app.path)));
     // What can be told is told.

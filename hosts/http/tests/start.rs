@@ -21,9 +21,9 @@ fn run(arguments: &[&str]) -> (bool, String) {
 #[test]
 fn what_cannot_be_is_said_and_fails() {
     for (arguments, said) in [
-        (&["--store", "postgres://u:hunter2@db/r"][..], "not in this build"),
-        (&["--store", "kubernetes"], "not in this build"),
-        (&["--store", "mysql://u:hunter2@db/r"], "must be memory or sqlite:FILE"),
+        (&["--listen", "127.0.0.1:0", "--store", "postgres://u:hunter2@db/r"][..], "rollhook-server keys new DIR"),
+        (&["--listen", "127.0.0.1:0", "--store", "kubernetes"], "rollhook-server keys new DIR"),
+        (&["--store", "mysql://u:hunter2@db/r"], "must be memory, sqlite:FILE, postgres://"),
         (&["--driver", "docker"], "must be simulated"),
         (&["--listen", "localhost"], "--listen"),
         (&["--base-url", "ftp://x"], "http(s)://"),

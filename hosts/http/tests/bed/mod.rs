@@ -8,11 +8,11 @@
 
 pub mod cli;
 pub mod kubectl;
+pub mod own;
 
 use std::{
     os::unix::fs::symlink,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
     sync::atomic::{AtomicU32, Ordering},
     thread,
     time::{Duration, Instant},
@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 
 use crate::common::{App, Call, Reply, Server, skip};
 use kubectl::Kubectl;
+use own::OwnCluster;
 
 /// The image that apps begin with.
 pub const FIRST: &str = "r.example.com/api:v1";
@@ -32,8 +33,8 @@ pub struct Bed {
     pub project: String,
     pub environment: String,
     server: Option<Server>,
-    /// The state directory of a cluster that is this test's own.
-    own: Option<PathBuf>,
+    /// Where the cluster is this test's own; it goes down after everything else.
+    own: Option<OwnCluster>,
 }
 
 impl Bed {
@@ -49,13 +50,9 @@ impl Bed {
 
     /// On a cluster that nobody else uses, beside the lent one; none where none is lent.
     pub fn own_cluster(test: &str) -> Option<Self> {
-        let name = test.rsplit("::").next().unwrap();
-        let name = format!("cluster-{name}.{}", std::process::id());
-        let state = lent("ROLLHOOK_TEST_CLUSTER", test)?.with_file_name(name);
-        let up = Command::new(script("cluster/up.sh")).arg(&state).stdout(Stdio::null()).status().unwrap();
-        assert!(up.success(), "{} did not come up", state.display());
-        let mut bed = Self::at(state.clone());
-        bed.own = Some(state);
+        let own = OwnCluster::up(test)?;
+        let mut bed = Self::at(own.state.clone());
+        bed.own = Some(own);
         Some(bed)
     }
 
@@ -89,11 +86,9 @@ impl Bed {
         serve(&self.kubectl.state, directory)
     }
 
-    /// Does something to the cluster's API server, as `service.sh` has it.
+    /// Does something to the own cluster's API server, as `service.sh` has it.
     pub fn api_server(&self, what: &str) {
-        let script = script("service.sh");
-        let done = Command::new(script).arg(&self.kubectl.state).args(["apiserver", what]).status().unwrap();
-        assert!(done.success(), "service.sh apiserver {what}");
+        self.own.as_ref().unwrap().service("apiserver", what);
     }
 
     /// Registers an app that adopts the workload of its name, waits until that runs, and enables the webhook.
@@ -234,9 +229,8 @@ impl Drop for Bed {
             eprintln!("--- the namespace\n{}", self.kubectl.story());
         }
         drop(self.server.take());
-        match &self.own {
-            Some(state) => drop(Command::new(script("cluster/down.sh")).arg(state).status()),
-            None => self.kubectl.remove_namespace(),
+        if self.own.is_none() {
+            self.kubectl.remove_namespace();
         }
     }
 }

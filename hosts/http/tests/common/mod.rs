@@ -73,7 +73,7 @@ impl Server {
 
     /// A call without credentials.
     pub fn call(&self, method: &str, path: &str) -> Call {
-        Call { address: self.address, method: method.into(), path: path.into(), headers: Vec::new(), body: Vec::new() }
+        Call::to(self.address, method, path)
     }
 
     /// A manager's call.
@@ -161,6 +161,11 @@ pub struct Call {
 }
 
 impl Call {
+    /// A call without credentials.
+    pub fn to(address: SocketAddr, method: &str, path: &str) -> Self {
+        Self { address, method: method.into(), path: path.into(), headers: Vec::new(), body: Vec::new() }
+    }
+
     pub fn header(self, name: &str, value: &str) -> Self {
         self.raw_header(name, value.as_bytes())
     }
@@ -275,6 +280,20 @@ impl Reply {
         assert_eq!(body["request_id"].as_str(), self.header("x-request-id"));
         body["type"].as_str().unwrap().strip_prefix("/problems/").unwrap().to_owned()
     }
+}
+
+/// A stream's events until it ends: each one's id and data.
+pub fn events(stream: TcpStream) -> Vec<(String, Value)> {
+    let mut events = Vec::new();
+    let mut id = String::new();
+    for line in BufReader::new(stream).lines().map_while(Result::ok) {
+        if let Some(given) = line.strip_prefix("id: ") {
+            id = given.to_owned();
+        } else if let Some(data) = line.strip_prefix("data: ") {
+            events.push((id.clone(), serde_json::from_str(data).unwrap()));
+        }
+    }
+    events
 }
 
 /// Asks again and again until it is so.

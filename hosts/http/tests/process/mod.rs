@@ -8,7 +8,7 @@ use std::{
     io::{self, BufRead, BufReader, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
     path::{Path, PathBuf},
-    process::{Child, ChildStdin, Command, Stdio},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     sync::atomic::{AtomicU16, Ordering},
     thread,
     time::Duration,
@@ -31,7 +31,10 @@ pub struct Start<'a> {
 pub struct Process {
     pub address: SocketAddr,
     directory: PathBuf,
+    log: PathBuf,
     child: Child,
+    /// Open for as long as it lives: whatever writes into a closed pipe ends.
+    stdout: Option<ChildStdout>,
 }
 
 impl Start<'_> {
@@ -46,30 +49,42 @@ impl Start<'_> {
             }
             [] => Command::new(server),
         };
-        for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("ROLLHOOK_") || name == "RUST_LOG" {
-                command.env_remove(name);
-            }
-        }
-        let log = fs::File::options().create(true).append(true).open(path("log")).unwrap();
+        without_settings(&mut command);
         command
             .args(["--listen", &self.address.to_string(), "--driver", self.driver, "--rate-limit", "off"])
             .args(["--store", &format!("sqlite:{}", path("rollhook.db"))])
-            .args(["--key-dir", &path("keys"), "--admin-token-file", &path("admin-token")])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(log);
-        let child = command.spawn().unwrap();
-        // Killed from here on, whatever fails.
-        let mut process = Process { address: self.address, directory: self.directory.to_owned(), child };
-        let mut line = String::new();
-        BufReader::new(process.child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert_eq!(line.trim(), format!("listening on http://{}", self.address), "{}", process.log());
-        process
+            .args(["--key-dir", &path("keys"), "--admin-token-file", &path("admin-token")]);
+        Process::start(command, self.address, self.directory, "log")
+    }
+}
+
+/// Takes away what the runner's environment would have the server do.
+pub fn without_settings(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("ROLLHOOK_") || name == "RUST_LOG" {
+            command.env_remove(name);
+        }
     }
 }
 
 impl Process {
+    /// Starts a command that becomes a server on this address, and waits until it says that it listens. What it keeps
+    /// lies in the directory, and its log there under this name.
+    pub fn start(mut command: Command, address: SocketAddr, directory: &Path, log: &str) -> Self {
+        let log = directory.join(log);
+        let stderr = fs::File::options().create(true).append(true).open(&log).unwrap();
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
+        let child = command.spawn().unwrap();
+        // Killed from here on, whatever fails.
+        let mut process = Self { address, directory: directory.to_owned(), log, child, stdout: None };
+        let mut stdout = BufReader::new(process.child.stdout.take().unwrap());
+        let listening = format!("listening on http://{address}");
+        let said = stdout.by_ref().lines().map_while(Result::ok).any(|line| line == listening);
+        assert!(said, "it does not start: {}", process.log());
+        process.stdout = Some(stdout.into_inner());
+        process
+    }
+
     pub fn directory(&self) -> &Path {
         &self.directory
     }
@@ -84,9 +99,14 @@ impl Process {
         self.child.wait().unwrap();
     }
 
+    /// Sends it a signal, such as `STOP`.
+    pub fn signal(&self, name: &str) {
+        signal(self.pid(), name);
+    }
+
     /// Everything that was logged so far, by every server in this directory.
     pub fn log(&self) -> String {
-        String::from_utf8_lossy(&fs::read(self.directory.join("log")).unwrap()).into_owned()
+        String::from_utf8_lossy(&fs::read(&self.log).unwrap()).into_owned()
     }
 
     /// What a manager's calls are authorized by.
@@ -133,6 +153,11 @@ impl Drop for Process {
     }
 }
 
+/// Sends a process a signal, such as `STOP`.
+pub fn signal(pid: u32, name: &str) {
+    assert!(Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap().success());
+}
+
 /// An app with its webhook enabled.
 pub struct App {
     pub name: String,
@@ -154,9 +179,14 @@ pub struct Answer {
 
 impl Connection {
     pub fn open(address: SocketAddr) -> io::Result<Self> {
+        Self::open_for(address, Duration::from_secs(70))
+    }
+
+    /// A connection on which no answer takes longer than this.
+    pub fn open_for(address: SocketAddr, patience: Duration) -> io::Result<Self> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(Duration::from_secs(70)))?;
+        stream.set_read_timeout(Some(patience))?;
         Ok(Self(BufReader::new(stream)))
     }
 

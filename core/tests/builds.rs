@@ -1,0 +1,552 @@
+//! Git apps: the build lane beside the rollouts, each rule as a scenario on the whole engine under simulated time.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on ends")]
+
+mod world;
+
+use std::time::Duration;
+
+use rollhook_core::{
+    app::{HoldPolicy, Policy, Source},
+    deploy::{Commit, Deploy, Origin, Reason, Revision, State, Status, Trigger},
+    ports::{BuildState, Builds, Stamp},
+    request::{DeployRequest, PolicyChange, Refusal, Registration, SourceChange},
+    service::{Accepted, Authorized, Outcome},
+    source::GitSource,
+};
+use rollhook_memory::{BuildScript, Script};
+use world::{BUILD, World, image, registration, statuses};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn source() -> GitSource {
+    GitSource {
+        url: "https://git.example.com/shop/api.git".parse().unwrap(),
+        branch: "main".parse().unwrap(),
+        dockerfile: "Dockerfile".parse().unwrap(),
+        context: ".".parse().unwrap(),
+        image_repository: "registry.example.com/shop/api".parse().unwrap(),
+        credentials: None,
+    }
+}
+
+fn git(name: &str, policy: Policy) -> Registration {
+    Registration { source: Source::Git(source()), image: None, ..registration(name, policy) }
+}
+
+/// A commit of these first digits, in full.
+fn sha(digits: &str) -> Commit {
+    format!("{digits:0<40}").parse().unwrap()
+}
+
+impl World {
+    /// A git app without anything that runs.
+    async fn git_app(&self, policy: Policy) -> Authorized {
+        let app = self.deployer.register(&self.operator, git("api", policy), None).await.unwrap().app;
+        self.deployer.open(&self.operator, &app.id).await.unwrap()
+    }
+
+    /// A git app that runs revision 1, built from `a1`.
+    async fn built_app(&self, policy: Policy) -> Authorized {
+        let access = self.git_app(policy).await;
+        self.push(&access, "a1").await.unwrap();
+        assert_eq!(self.ended(&access, 1).await.status(), Status::Succeeded);
+        access
+    }
+
+    async fn push(&self, access: &Authorized, digits: &str) -> Outcome<Accepted> {
+        self.submit(access, sha(digits)).await
+    }
+
+    async fn submit(&self, access: &Authorized, commit: Commit) -> Outcome<Accepted> {
+        self.deployer.submit(access, DeployRequest { image: None, commit: Some(commit), key: None }).await
+    }
+
+    fn stamp(&self, access: &Authorized, revision: u64) -> Stamp {
+        Stamp { app: access.uid(), revision: Revision::new(revision).unwrap() }
+    }
+
+    /// The revisions whose build was begun, in order.
+    fn begun(&self) -> Vec<u64> {
+        self.builds.begun().iter().map(|begun| begun.stamp.revision.get()).collect()
+    }
+}
+
+#[track_caller]
+fn reason(deploy: &Deploy) -> String {
+    let (State::Failed { reason, message, .. } | State::Cancelled { reason, message }) = &deploy.state else {
+        panic!("{:?} has no reason", deploy.state)
+    };
+    assert!(!message.is_empty());
+    reason.to_string()
+}
+
+#[test]
+fn the_first_successful_build_makes_the_workload() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let registered = world.deployer.register(&world.operator, git("api", Policy::default()), None).await.unwrap();
+        assert_eq!((registered.deploy, registered.adopted), (None, false));
+        let access = world.deployer.open(&world.operator, &registered.app.id).await.unwrap();
+        assert_eq!(world.view(&access).await.last, None);
+        let queued = world.submit(&access, "abc1234".parse().unwrap()).await.unwrap().deploy;
+        assert_eq!((queued.status(), queued.image), (Status::Queued, None));
+        world.sleep(5).await;
+        assert_eq!(world.entry(&access, 1).await.status(), Status::Building);
+        assert_eq!(world.effects(), [0; 0], "nothing touches the cluster before it is built");
+        let done = world.ended(&access, 1).await;
+        assert_eq!(done.status(), Status::Succeeded);
+        let commit = done.commit.unwrap();
+        assert!(commit.as_str().len() == 40 && commit.as_str().starts_with("abc1234"), "recorded in full: {commit}");
+        assert!(done.image.unwrap().digest().is_some(), "recorded by digest");
+        assert_eq!(world.effects(), [1]);
+        assert_eq!(world.quiet(&access).await.len(), 1);
+    });
+}
+
+#[test]
+fn a_registration_that_waits_for_its_first_build_is_no_half_made_one() {
+    let world = World::new(SECOND);
+    world.run(async {
+        use rollhook_core::request::{IdempotencyKey, KeyHeader};
+        let key = || IdempotencyKey::new(KeyHeader::IdempotencyKey, "run-1", [1; 32]).ok();
+        let register = async |wanted, key| world.deployer.register(&world.operator, wanted, key).await;
+        let first = register(git("api", Policy::default()), key()).await.unwrap();
+        world.sleep(3600).await;
+        let repeated = register(git("api", Policy::default()), key()).await.unwrap();
+        assert_eq!(repeated, first, "the same call");
+        let exists = Err(Refusal::AppExists(first.app.id.clone()));
+        assert_eq!(register(git("api", Policy::default()), None).await, exists);
+        let other = Policy { settle: SECOND, ..Policy::default() };
+        assert_eq!(register(git("api", other), key()).await, exists);
+    });
+}
+
+#[test]
+fn a_workload_that_exists_is_adopted_and_the_first_build_replaces_it() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let wanted = git("api", Policy::default());
+        let id = "shop-test/api".parse().unwrap();
+        let workload = rollhook_core::app::Workload {
+            kind: wanted.kind,
+            name: "api".to_owned(),
+            containers: vec!["api".to_owned()],
+            create: None,
+            take_over: None,
+        };
+        world.cluster.seed(&id, &workload, &image("registry.example.com/shop/api:old"));
+        let registered = world.deployer.register(&world.operator, wanted, None).await.unwrap();
+        assert!(registered.adopted && registered.deploy.is_some());
+        let access = world.deployer.open(&world.operator, &id).await.unwrap();
+        assert_eq!(world.ended(&access, 1).await.status(), Status::Succeeded);
+        world.push(&access, "b2").await.unwrap();
+        assert_eq!(world.ended(&access, 2).await.status(), Status::Succeeded);
+        let back = world.rolled_back(&access).await;
+        assert_eq!((back.status(), back.effective.get()), (Status::Succeeded, 1));
+        assert_eq!(world.begun(), [2], "a rollback builds nothing");
+    });
+}
+
+#[test]
+fn local_sources_are_the_operators_to_allow() {
+    let world = World::new(SECOND);
+    world.run(async {
+        for url in ["http://git.example.com/a.git", "file:///srv/a.git", "https://127.0.0.1/a.git"] {
+            let local = GitSource { url: url.parse().unwrap(), ..source() };
+            let wanted = Registration { source: Source::Git(local), ..git("api", Policy::default()) };
+            let refused = world.deployer.register(&world.operator, wanted, None).await.unwrap_err();
+            assert!(matches!(refused, Refusal::InvalidField("source.url", _)), "{url}: {refused:?}");
+        }
+        let access = world.git_app(Policy::default()).await;
+        let local = SourceChange { url: "file:///srv/a.git".parse().ok(), ..SourceChange::default() };
+        let change = world.deployer.change(&world.operator, access.app(), PolicyChange::default(), local).await;
+        assert!(matches!(change, Err(Refusal::InvalidField("source.url", _))));
+    });
+}
+
+#[test]
+fn two_triggers_for_one_push_make_two_builds_one_after_the_other() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.git_app(Policy::default()).await;
+        world.push(&access, "a1").await.unwrap();
+        world.push(&access, "a1").await.unwrap();
+        let history = world.quiet(&access).await;
+        assert_eq!(history.len(), 2);
+        assert_eq!(history[1].status(), Status::Succeeded);
+        let begun = world.builds.begun();
+        assert_eq!(world.begun(), [1, 2]);
+        assert!(begun[1].at - begun[0].at >= BUILD, "the second waits for the first's end");
+    });
+}
+
+#[test]
+fn a_burst_of_pushes_is_built_in_order_and_the_newest_runs_last() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.git_app(Policy::default()).await;
+        for push in 0..20 {
+            world.push(&access, &format!("a{push:02}b")).await.unwrap();
+            world.sleep(1).await;
+        }
+        for _ in 0..2000 {
+            assert!(world.builds.running_now(access.uid()) <= 1, "never two builds at once");
+            world.sleep(1).await;
+        }
+        let history = world.quiet(&access).await;
+        assert_eq!(history.len(), 20);
+        assert_eq!(history[19].status(), Status::Succeeded);
+        assert!(history.iter().all(|entry| matches!(entry.status(), Status::Succeeded | Status::Superseded)));
+        assert_eq!(world.begun(), (1..=20).collect::<Vec<_>>(), "every one is built, first in first out");
+        let effects = world.effects();
+        assert!(effects.is_sorted() && effects.last() == Some(&20), "{effects:?}");
+    });
+}
+
+#[test]
+fn a_build_runs_while_an_older_revisions_rollout_is_watched() {
+    let world = World::new(Duration::from_secs(120));
+    world.run(async {
+        let access = world.built_app(Policy::default()).await;
+        world.push(&access, "b2").await.unwrap();
+        world.sleep(45).await;
+        assert_eq!(world.entry(&access, 2).await.status(), Status::RollingOut);
+        world.cluster.script("shop/api", Script::hangs());
+        world.push(&access, "c3").await.unwrap();
+        world.sleep(10).await;
+        assert_eq!(world.entry(&access, 3).await.status(), Status::Building);
+        assert_eq!(world.entry(&access, 2).await.status(), Status::RollingOut, "still watched");
+        world.sleep(40).await;
+        assert_eq!(world.entry(&access, 2).await.status(), Status::Superseded, "without progress it gave way");
+        assert_eq!(world.entry(&access, 3).await.status(), Status::RollingOut);
+    });
+}
+
+#[test]
+fn what_is_built_waits_for_a_rollout_that_makes_progress() {
+    let world = World::new(SECOND);
+    world.builds.script("c3", BuildScript::succeeds().after(SECOND));
+    world.run(async {
+        let policy = Policy { settle: Duration::from_secs(60), ..Policy::default() };
+        let access = world.built_app(policy).await;
+        world.push(&access, "b2").await.unwrap();
+        world.sleep(40).await;
+        world.push(&access, "c3").await.unwrap();
+        world.sleep(10).await;
+        let waiting = world.entry(&access, 3).await;
+        assert!(waiting.status() == Status::Building && waiting.image.is_some(), "built, and waits");
+        assert_eq!(world.ended(&access, 2).await.status(), Status::Succeeded);
+        assert_eq!(world.ended(&access, 3).await.status(), Status::Succeeded);
+        world.quiet(&access).await;
+    });
+}
+
+#[test]
+fn a_failed_build_says_why_and_the_next_one_is_built() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.built_app(Policy::default()).await;
+        for (digits, code) in [("500", "build-failed"), ("404", "commit-not-found"), ("300", "commit-ambiguous")] {
+            world.push(&access, digits).await.unwrap();
+            let revision = world.view(&access).await.last.unwrap().get();
+            let failed = world.ended(&access, revision).await;
+            assert_eq!(reason(&failed), code);
+            assert!(!failed.touched && failed.image.is_none());
+            let State::Failed { evidence, .. } = failed.state else { panic!("{:?}", failed.state) };
+            assert!(!evidence.unwrap().log.is_empty(), "the log's end is kept");
+        }
+        world.push(&access, "b5").await.unwrap();
+        assert_eq!(world.ended(&access, 5).await.status(), Status::Succeeded);
+        assert_eq!(world.effects(), [1, 5], "a failed build touches nothing, and nothing is restored");
+        assert_eq!(world.quiet(&access).await.len(), 5);
+    });
+}
+
+#[test]
+fn a_rollback_ends_builds_and_the_lane_is_free_only_once_they_have_ended() {
+    let world = World::new(SECOND);
+    world.builds.script("c3", BuildScript::hangs().dying_for(Duration::from_secs(20)));
+    world.run(async {
+        let access = world.built_app(Policy::default()).await;
+        world.push(&access, "b2").await.unwrap();
+        assert_eq!(world.ended(&access, 2).await.status(), Status::Succeeded);
+        world.push(&access, "c3").await.unwrap();
+        world.sleep(5).await;
+        let accepted = world.rollback(&access).await.unwrap();
+        assert_eq!(accepted.superseded, [Revision::new(3).unwrap()]);
+        assert_eq!(accepted.deploy.from, Some(Origin::Revision(Revision::FIRST)));
+        let begun = world.view(&access).await.now;
+        world.push(&access, "d5").await.unwrap();
+        let back = world.ended(&access, 4).await;
+        assert_eq!(back.status(), Status::Succeeded);
+        assert!(back.updated_at.since(begun) < Duration::from_secs(15), "it waits for no build");
+        assert_eq!(world.entry(&access, 5).await.status(), Status::Queued, "the cancelled build still dies");
+        assert_eq!(world.builds.running_now(access.uid()), 1);
+        assert_eq!(world.ended(&access, 5).await.status(), Status::Succeeded);
+        let times: Vec<_> = world.builds.begun().iter().map(|begun| begun.at).collect();
+        assert!(times[3] - times[2] >= Duration::from_secs(20));
+        assert!(matches!(world.entry(&access, 3).await.state, State::Superseded { rollback: true, .. }));
+        world.quiet(&access).await;
+    });
+}
+
+#[test]
+fn a_cancelled_build_ends_at_once_and_its_late_result_is_dropped() {
+    let world = World::new(SECOND);
+    world.builds.script("b2", BuildScript::hangs().dying_for(Duration::from_secs(15)));
+    world.run(async {
+        let access = world.built_app(Policy::default()).await;
+        let revision = world.push(&access, "b2").await.unwrap().deploy.revision;
+        world.sleep(5).await;
+        let cancelled = world.deployer.cancel(&world.operator, access.app(), revision).await.unwrap();
+        assert_eq!(cancelled.status(), Status::Cancelled);
+        world.sleep(60).await;
+        let history = world.quiet(&access).await;
+        assert_eq!(history[1], cancelled, "nothing follows a terminal status");
+        assert_eq!(world.builds.running_now(access.uid()), 0);
+        assert_eq!(world.effects(), [1]);
+    });
+}
+
+#[test]
+fn a_build_that_ended_before_its_entry_was_cancelled_rolls_nothing_out() {
+    let world = World::new(SECOND);
+    let access = world.run(async {
+        let access = world.built_app(Policy::default()).await;
+        world.push(&access, "b2").await.unwrap();
+        world.sleep(5).await;
+        access
+    });
+    // Nobody drives while the build ends and a person cancels.
+    world.idle(async {
+        world.sleep(60).await;
+        let revision = Revision::new(2).unwrap();
+        world.deployer.cancel(&world.operator, access.app(), revision).await.unwrap();
+        assert!(matches!(world.builds.observe(world.stamp(&access, 2)).await, Ok(BuildState::Built { .. })));
+    });
+    let history = world.run(world.quiet(&access));
+    assert_eq!(statuses(&history), [(1, Status::Succeeded), (2, Status::Cancelled)]);
+    assert_eq!(world.effects(), [1]);
+}
+
+#[test]
+fn a_changed_source_ends_the_build_and_the_next_is_built_from_the_new_one() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.built_app(Policy::default()).await;
+        world.push(&access, "b2").await.unwrap();
+        world.push(&access, "c3").await.unwrap();
+        world.sleep(5).await;
+        let change =
+            SourceChange { image_repository: "registry.example.com/shop/next".parse().ok(), ..SourceChange::default() };
+        let change = world.deployer.change(&world.operator, access.app(), PolicyChange::default(), change).await;
+        assert!(change.is_ok());
+        assert_eq!(reason(&world.ended(&access, 2).await), "source-changed");
+        let next = world.ended(&access, 3).await;
+        assert_eq!(next.status(), Status::Succeeded, "what had not begun is built from the new source");
+        assert_eq!(next.image.unwrap().repository(), "registry.example.com/shop/next");
+        assert_eq!(world.effects(), [1, 3]);
+        world.quiet(&access).await;
+    });
+}
+
+#[test]
+fn a_source_that_was_changed_while_nobody_drove_ends_the_build_too() {
+    let world = World::new(SECOND);
+    let access = world.run(async {
+        let access = world.built_app(Policy::default()).await;
+        world.push(&access, "b2").await.unwrap();
+        world.sleep(5).await;
+        access
+    });
+    world.idle(async {
+        let change = SourceChange { branch: "next".parse().ok(), ..SourceChange::default() };
+        let change = world.deployer.change(&world.operator, access.app(), PolicyChange::default(), change).await;
+        assert!(change.is_ok());
+        world.sleep(60).await;
+    });
+    let history = world.run(world.quiet(&access));
+    assert_eq!(reason(&history[1]), "source-changed", "though the build had ended well by then");
+    assert_eq!(world.effects(), [1]);
+}
+
+#[test]
+fn a_build_has_a_deadline_of_its_own_that_does_not_run_while_queued() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.built_app(Policy::default()).await;
+        world.push(&access, "8882").await.unwrap();
+        world.push(&access, "8883").await.unwrap();
+        let begun = world.view(&access).await.now;
+        for (revision, minutes) in [(2, 30), (3, 60)] {
+            let late = world.ended(&access, revision).await;
+            assert_eq!(reason(&late), "build-deadline-exceeded");
+            let took = late.updated_at.since(begun).as_secs();
+            assert!((minutes * 60..minutes * 60 + 30).contains(&took), "revision {revision}: {took} s");
+        }
+        assert_eq!(world.quiet(&access).await.len(), 3);
+        assert_eq!(world.builds.running_now(access.uid()), 0);
+    });
+}
+
+#[test]
+fn a_crash_at_any_moment_of_a_build_loses_nothing_and_doubles_nothing() {
+    for moment in 0..80 {
+        let world = World::new(SECOND);
+        let access = world.run(async {
+            let access = world.built_app(Policy::default()).await;
+            world.push(&access, "b2").await.unwrap();
+            world.push(&access, "c3").await.unwrap();
+            world.sleep(moment).await;
+            access
+        });
+        // The driver is gone in the middle of whatever it did; another replica takes over after a while.
+        let other = world.replica("two", 7 + moment);
+        let history = world::block_on(&world.clock, async {
+            let mut engine = std::pin::pin!(other.run(std::future::pending()));
+            let mut quiet = std::pin::pin!(world.quiet(&access));
+            match futures_util::future::select(&mut engine, &mut quiet).await {
+                futures_util::future::Either::Left(_) => unreachable!("nobody shuts the engine down"),
+                futures_util::future::Either::Right((history, _)) => history,
+            }
+        });
+        assert_eq!(history.len(), 3, "moment {moment}");
+        assert_eq!(history[2].status(), Status::Succeeded, "moment {moment}");
+        assert!(matches!(history[1].status(), Status::Succeeded | Status::Superseded), "moment {moment}");
+        assert_eq!(world.begun(), [1, 2, 3], "moment {moment}: each is built once");
+        assert!(world.effects().is_sorted(), "moment {moment}");
+    }
+}
+
+#[test]
+fn a_builder_that_is_away_is_waited_for_and_lost_builds_are_told() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.built_app(Policy::default()).await;
+        world.builds.set_reachable(false);
+        world.push(&access, "b2").await.unwrap();
+        world.sleep(300).await;
+        world.builds.set_reachable(true);
+        assert_eq!(world.ended(&access, 2).await.status(), Status::Succeeded);
+
+        world.push(&access, "c3").await.unwrap();
+        world.sleep(5).await;
+        world.builds.set_reachable(false);
+        world.sleep(100).await;
+        world.builds.set_reachable(true);
+        assert_eq!(world.ended(&access, 3).await.status(), Status::Succeeded, "it ended unseen");
+
+        world.push(&access, "d4").await.unwrap();
+        world.sleep(5).await;
+        world.builds.lose();
+        assert_eq!(reason(&world.ended(&access, 4).await), Reason::BUILD_LOST);
+        world.quiet(&access).await;
+    });
+}
+
+#[test]
+fn a_rollback_waits_for_no_builder() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.built_app(Policy::default()).await;
+        world.push(&access, "b2").await.unwrap();
+        world.ended(&access, 2).await;
+        world.push(&access, "c3").await.unwrap();
+        world.sleep(5).await;
+        world.builds.set_reachable(false);
+        let begun = world.view(&access).await.now;
+        let back = world.rolled_back(&access).await;
+        assert_eq!(back.status(), Status::Succeeded);
+        assert!(back.updated_at.since(begun) < Duration::from_secs(15));
+        world.sleep(300).await;
+        world.builds.set_reachable(true);
+        world.quiet(&access).await;
+        assert_eq!(world.builds.running_now(access.uid()), 0);
+    });
+}
+
+#[test]
+fn deleting_an_app_ends_its_build() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.built_app(Policy::default()).await;
+        world.push(&access, "8882").await.unwrap();
+        world.sleep(5).await;
+        assert_eq!(world.builds.running_now(access.uid()), 1);
+        world.deployer.delete(&world.operator, access.app()).await.unwrap();
+        world.sleep(1).await;
+        assert_eq!(world.builds.running_now(access.uid()), 0);
+    });
+}
+
+#[test]
+fn a_rebuild_is_a_deploy_of_what_is_current() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.git_app(Policy::default()).await;
+        let rebuild =
+            async |commit: Option<Commit>| world.deployer.rebuild(&world.operator, access.app(), commit, None).await;
+        assert!(matches!(rebuild(None).await, Err(Refusal::InvalidField("commit", _))));
+        world.push(&access, "a1").await.unwrap();
+        world.ended(&access, 1).await;
+        world.push(&access, "500").await.unwrap();
+        world.ended(&access, 2).await;
+        let again = rebuild(None).await.unwrap().deploy;
+        assert_eq!((again.commit.clone(), again.trigger), (Some(sha("a1")), Trigger::Manual));
+        assert_eq!(world.ended(&access, 3).await.status(), Status::Succeeded);
+        assert_eq!(rebuild(Some(sha("c3"))).await.unwrap().deploy.commit, Some(sha("c3")));
+        world.quiet(&access).await;
+        let plain = world.register("web", Policy::default()).await;
+        let refused = world.deployer.rebuild(&world.operator, plain.app(), None, None).await;
+        assert!(matches!(refused, Err(Refusal::WrongKind(_))));
+    });
+}
+
+#[test]
+fn a_held_commit_is_held_in_full_and_in_short_until_a_person_builds_it_again() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let policy = Policy { hold: HoldPolicy::All, ..Policy::default() };
+        let access = world.built_app(policy).await;
+        world.push(&access, "b2b2b2b2").await.unwrap();
+        world.ended(&access, 2).await;
+        world.rolled_back(&access).await;
+        let ci = world.webhook(access.app()).await;
+        for commit in [sha("b2b2b2b2"), "b2b2b2b".parse().unwrap(), "B2B2B2B2".parse().unwrap()] {
+            let refused = world.submit(&ci, commit).await;
+            assert!(matches!(refused, Err(Refusal::ImageHeld { .. })), "{refused:?}");
+        }
+        assert!(world.push(&access, "b2b2b2b2").await.is_ok(), "a person's call deploys");
+        world.ended(&access, 4).await;
+        assert!(world.view(&access).await.app.holds.is_empty());
+        assert!(world.submit(&ci, sha("b2b2b2b2")).await.is_ok());
+        world.quiet(&access).await;
+    });
+}
+
+#[test]
+fn a_builds_log_is_followed_to_its_end() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.built_app(Policy::default()).await;
+        world.push(&access, "b2").await.unwrap();
+        world.ended(&access, 2).await;
+        let revision = world.push(&access, "500").await.unwrap().deploy.revision;
+        let mut text = Vec::new();
+        loop {
+            let part = world.deployer.build_log(&access, revision, text.len() as u64, true).await.unwrap();
+            text.extend(part.bytes);
+            if part.last {
+                break;
+            }
+        }
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.starts_with("building 500") && text.ends_with("Error 1\n"), "{text}");
+        let none = world.deployer.build_log(&access, Revision::new(9).unwrap(), 0, true).await;
+        assert!(matches!(none, Err(Refusal::RevisionNotFound(_))));
+        let back = world.rolled_back(&access).await;
+        let none = world.deployer.build_log(&access, back.revision, 0, true).await;
+        assert_eq!(none, Err(Refusal::NoBuildLog(back.revision)));
+    });
+}

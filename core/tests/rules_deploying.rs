@@ -1,0 +1,276 @@
+//! Rolling out: what succeeds, what fails, what gives way, and what time and restarts change about it; each rule as a
+//! scenario on the whole engine under simulated time.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on ends")]
+
+mod world;
+
+use std::time::Duration;
+
+use rollhook_core::{
+    app::{AppUid, Policy},
+    deploy::{Revision, State, Status},
+    ports::{History, HistoryExt},
+};
+use rollhook_memory::Script;
+use world::{World, api, image, leave, reason, request, statuses};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn a_deploy_succeeds_once_it_was_observed_and_settled() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app("api", Policy::default()).await;
+        let begun = world.view(&access).await.now;
+        let done = world.deployed(&access, &api("v2")).await;
+        assert_eq!(done.status(), Status::Succeeded);
+        assert!(done.updated_at.since(begun) >= Duration::from_secs(11), "rollout and settle");
+        assert!(done.digest.is_some());
+        let view = world.view(&access).await;
+        assert_eq!(view.current.as_ref().map(|d| d.revision.get()), Some(2));
+        assert_eq!(view.current, view.on_cluster);
+        assert_eq!(statuses(&world.quiet(&access).await), [(1, Status::Succeeded), (2, Status::Succeeded)]);
+        assert_eq!(world.effects(), [1, 2]);
+    });
+}
+
+#[test]
+fn an_old_version_that_is_healthy_is_never_the_new_ones_success() {
+    let world = World::new(SECOND);
+    world.cluster.script("hang", Script::hangs());
+    world.run(async {
+        let access = world.app("api", leave()).await;
+        let failed = world.deployed(&access, &api("hang")).await;
+        assert_eq!(failed.status(), Status::Failed);
+        let (code, message) = reason(&failed);
+        assert_eq!(code, "rollout-deadline-exceeded");
+        assert!(message.contains("600 s"), "{message}");
+        let view = world.view(&access).await;
+        assert_eq!(view.current.unwrap().revision.get(), 1);
+        assert_eq!(view.on_cluster.unwrap().revision.get(), 2);
+    });
+}
+
+#[test]
+fn a_container_that_dies_while_it_settles_is_no_success() {
+    let world = World::new(SECOND);
+    world.cluster.script("dies", Script::dies_after(Duration::from_secs(3)));
+    world.run(async {
+        let access = world.app("api", leave()).await;
+        let failed = world.deployed(&access, &api("dies")).await;
+        assert_eq!(failed.status(), Status::Failed);
+    });
+}
+
+#[test]
+fn trouble_is_given_a_grace_and_then_named_with_its_evidence() {
+    let world = World::new(SECOND);
+    world.cluster.script("flaky", Script::missing().healing_after(Duration::from_secs(5)));
+    world.run(async {
+        let access = world.app("api", leave()).await;
+        assert_eq!(world.deployed(&access, &api("flaky")).await.status(), Status::Succeeded);
+        let failed = world.deployed(&access, &api("missing")).await;
+        let State::Failed { reason, message, evidence } = failed.state else { panic!("{:?}", failed.state) };
+        assert_eq!(reason.as_str(), "ImagePullBackOff");
+        assert!(!message.is_empty());
+        assert_eq!(evidence.unwrap().container.as_deref(), Some("api"));
+    });
+}
+
+#[test]
+fn only_the_highest_rolls_out_and_every_other_ends() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app("api", Policy::default()).await;
+        let deploys = (0..50).map(|n| world.deployer.submit(&access, request(&api(&format!("n{n}")))));
+        let accepted = futures_util::future::join_all(deploys).await;
+        let mut revisions: Vec<u64> = accepted.iter().map(|a| a.as_ref().unwrap().deploy.revision.get()).collect();
+        revisions.sort_unstable();
+        assert_eq!(revisions, (2..=51).collect::<Vec<_>>());
+        let history = world.quiet(&access).await;
+        assert_eq!(history.len(), 51);
+        assert_eq!(history[50].status(), Status::Succeeded);
+        assert!(history[1..50].iter().all(|d| matches!(d.status(), Status::Superseded | Status::Succeeded)));
+        let effects = world.effects();
+        assert!(effects.is_sorted(), "{effects:?}");
+        assert_eq!(effects.last(), Some(&51));
+    });
+}
+
+#[test]
+fn a_rollout_without_progress_gives_way_and_one_with_progress_does_not() {
+    let world = World::new(SECOND);
+    world.cluster.script("hang", Script::hangs());
+    world.run(async {
+        let access = world.app("api", Policy::default()).await;
+        let hung = world.deploy(&access, &api("hang")).await.unwrap().deploy.revision.get();
+        world.sleep(2).await;
+        let begun = world.view(&access).await.now;
+        let next = world.deployed(&access, &api("v3")).await;
+        assert_eq!(next.status(), Status::Succeeded);
+        let gave_way = world.entry(&access, hung).await;
+        assert_eq!(gave_way.state, State::Superseded { by: next.revision, rollback: false });
+        let waited = gave_way.updated_at.since(begun);
+        assert!(waited >= Duration::from_secs(5) && waited <= Duration::from_secs(12), "{waited:?}");
+    });
+}
+
+#[test]
+fn a_rollout_that_settles_is_not_without_progress() {
+    for settle in [10, 60] {
+        let world = World::new(SECOND);
+        world.run(async {
+            let policy = Policy { settle: Duration::from_secs(settle), ..Policy::default() };
+            let access = world.app("api", policy).await;
+            let good = world.deploy(&access, &api("v2")).await.unwrap().deploy.revision.get();
+            world.sleep(3).await;
+            let next = world.deploy(&access, &api("v3")).await.unwrap().deploy.revision.get();
+            assert_eq!(world.ended(&access, good).await.status(), Status::Succeeded, "settle {settle} s");
+            assert_eq!(world.ended(&access, next).await.status(), Status::Succeeded, "settle {settle} s");
+        });
+    }
+}
+
+#[test]
+fn posting_the_same_image_again_is_a_rollout_of_its_own() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app("api", Policy::default()).await;
+        world.deployed(&access, &api("v2")).await;
+        world.deployed(&access, &api("v2")).await;
+        assert_eq!(world.effects(), [1, 2, 3]);
+    });
+}
+
+#[test]
+fn time_in_which_the_cluster_is_away_does_not_count() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app("api", Policy::default()).await;
+        world.cluster.set_reachable(false);
+        let revision = world.deploy(&access, &api("v2")).await.unwrap().deploy.revision.get();
+        world.sleep(30 * 60).await;
+        assert_eq!(world.entry(&access, revision).await.status(), Status::RollingOut);
+        world.cluster.set_reachable(true);
+        assert_eq!(world.ended(&access, revision).await.status(), Status::Succeeded);
+        world.cluster.set_reachable(false);
+        let lost = world.deployed(&access, &api("v3")).await;
+        assert_eq!(reason(&lost).0, "cluster-unreachable");
+        world.cluster.set_reachable(true);
+        world.quiet(&access).await;
+    });
+}
+
+#[test]
+fn a_deadline_survives_a_restart_and_a_take_over() {
+    let world = World::new(SECOND);
+    world.cluster.script("hang", Script::hangs());
+    let access = world.run(async {
+        let access = world.app("api", leave()).await;
+        world.deploy(&access, &api("hang")).await.unwrap();
+        world.sleep(5 * 60).await;
+        access
+    });
+    // The first process is gone without a word; another one takes over.
+    let other = world.replica("two", 2);
+    let begun = world.idle(world.view(&access)).now;
+    let failed = world::block_on(&world.clock, async {
+        use futures_util::{FutureExt, select_biased};
+        let mut engine = std::pin::pin!(other.run(std::future::pending()).fuse());
+        let mut scenario = std::pin::pin!(world.ended(&access, 2).fuse());
+        select_biased! { () = engine => unreachable!(), value = scenario => value }
+    });
+    assert_eq!(reason(&failed).0, "rollout-deadline-exceeded");
+    let waited = failed.updated_at.since(begun);
+    assert!(waited < Duration::from_secs(5 * 60 + 10), "{waited:?}");
+}
+
+#[test]
+fn a_restart_does_not_wait_out_its_own_claim_and_a_stranger_waits_half_a_minute_at_most() {
+    for (name, most) in [("one", 14), ("two", 30 + 14)] {
+        let world = World::new(SECOND);
+        let access = world.run(async {
+            let access = world.app("api", Policy::default()).await;
+            world.deploy(&access, &api("v2")).await.unwrap();
+            world.sleep(3).await;
+            access
+        });
+        let begun = world.idle(world.view(&access)).now;
+        let next = world.replica(name, 7);
+        let done = world::block_on(&world.clock, async {
+            use futures_util::{FutureExt, select_biased};
+            let mut engine = std::pin::pin!(next.run(std::future::pending()).fuse());
+            let mut scenario = std::pin::pin!(world.ended(&access, 2).fuse());
+            select_biased! { () = engine => unreachable!(), value = scenario => value }
+        });
+        assert_eq!(done.status(), Status::Succeeded);
+        let waited = done.updated_at.since(begun);
+        assert!(waited <= Duration::from_secs(most), "{name}: {waited:?}");
+    }
+}
+
+#[test]
+fn a_wait_follows_the_deploy_that_took_its_place() {
+    let world = World::new(Duration::from_secs(30));
+    world.run(async {
+        let access = world.app("api", Policy::default()).await;
+        world.deploy(&access, &api("v2")).await.unwrap();
+        world.sleep(1).await;
+        let middle = world.deploy(&access, &api("v3")).await.unwrap().deploy.revision;
+        let last = world.deploy(&access, &api("v4")).await.unwrap().deploy.revision;
+        let short = world.deployer.wait(&access, middle, Duration::from_secs(5)).await.unwrap();
+        assert!(!short.last().is_terminal());
+        let long = world.deployer.wait(&access, middle, Duration::from_secs(300)).await.unwrap();
+        assert_eq!(long.deploy.status(), Status::Superseded);
+        assert_eq!(long.last().revision, last);
+        assert_eq!(long.last().status(), Status::Succeeded);
+    });
+}
+
+#[test]
+fn an_order_that_is_refused_leaves_no_trace_on_the_cluster() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app("api", Policy::default()).await;
+        let app = world.view(&access).await.app;
+        // Somebody else's registration has the workload by now.
+        world.cluster.delete(&app.id, &app.workload);
+        let foreign = rollhook_core::app::App { uid: AppUid::from_bits(77), ..app.clone() };
+        let order = rollhook_core::ports::Order {
+            app: app.id.clone(),
+            stamp: rollhook_core::ports::Stamp { app: foreign.uid, revision: Revision::FIRST },
+            workload: app.workload.clone(),
+            image: image(&api("theirs")),
+            adopted: false,
+            cause: "theirs".to_owned(),
+        };
+        rollhook_core::ports::Rollouts::apply(&*world.cluster, &order).await.unwrap();
+        let refused = world.deployed(&access, &api("v2")).await;
+        assert_eq!(reason(&refused).0, "foreign-stamp");
+        assert!(!refused.touched);
+        let history = world.quiet(&access).await;
+        assert_eq!(history.len(), 2, "nothing is owed");
+        assert_eq!(world.view(&access).await.on_cluster.unwrap().revision.get(), 1);
+    });
+}
+
+#[test]
+fn once_quiet_stepping_again_does_nothing() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app("api", Policy::default()).await;
+        world.deployed(&access, &api("missing")).await;
+        let before = (world.quiet(&access).await, world.effects());
+        world.sleep(24 * 3600).await;
+        assert_eq!((world.history(&access).await, world.effects()), before);
+        let claim = rollhook_core::ports::Claim {
+            replica: rollhook_core::ports::Replica { name: "another".to_owned(), incarnation: 5 },
+            ttl: SECOND,
+            limit: 10,
+        };
+        world.sleep(60).await;
+        assert_eq!(world.store.claim(claim).await.unwrap().apps, Vec::<AppUid>::new(), "no work is left");
+        assert!(world.store.entry(access.uid(), Revision::FIRST).await.unwrap().is_some());
+    });
+}

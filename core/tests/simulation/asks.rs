@@ -1,0 +1,177 @@
+//! What people and CI ask for, put to one replica.
+
+use std::{sync::Arc, time::Duration};
+
+use rollhook_core::{
+    app::{AppId, AppUid, HoldPolicy, OnFailure, Policy, Source, Template, WorkloadKind},
+    deploy::{Commit, Deploy, Revision},
+    ports::WebhookSecret,
+    request::{DeployRequest, IdempotencyKey, KeyHeader, PolicyChange, Refusal, Registration, RollbackRequest},
+    service::{Accepted, Deployer, Operator, Outcome},
+    token::{Credentials, Token},
+};
+
+use crate::images::image;
+
+/// Where the apps are: the third wants the first one's workload.
+const APPS: [(&str, &str); 3] = [("test", "api"), ("prod", "api"), ("test", "other")];
+
+/// The name of an app.
+pub(crate) fn id(app: usize) -> AppId {
+    let (environment, name) = APPS[app];
+    format!("shop-{environment}/{name}").parse().unwrap()
+}
+
+/// The workload that all of them deploy to, in their namespaces.
+pub(crate) const WORKLOAD: &str = "api";
+
+/// A call with everything it needs, so that it can be repeated.
+#[derive(Clone, Debug)]
+pub(crate) enum Wanted {
+    Post(Token, DeployRequest),
+    /// Only whether a token is let in.
+    Probe(Token),
+    Deploy(AppId, DeployRequest),
+    Rollback(AppId, RollbackRequest),
+    Cancel(AppId, Revision),
+    Promote(Option<IdempotencyKey>),
+    Release,
+    Policy(AppId, PolicyChange),
+    Enable,
+    Disable,
+    Delete(AppId),
+    Register(usize, bool),
+}
+
+/// What a call was answered with.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Accepted(AppUid, Accepted),
+    Registered(AppUid, Deploy),
+    Token(WebhookSecret),
+    Cancelled(AppUid, Deploy),
+    Changed,
+    Done,
+}
+
+impl Wanted {
+    /// Asks for it.
+    pub(crate) async fn ask(self, deployer: Arc<Deployer>, name: String) -> Outcome<Answer> {
+        let person = Operator::trusted(&name);
+        let first = id(0);
+        match self {
+            Self::Post(token, request) => {
+                let access = deployer.authorize(&first, &credentials(&token), b"").await?;
+                let accepted = deployer.submit(&access, request).await?;
+                Ok(Answer::Accepted(access.uid(), accepted))
+            }
+            Self::Probe(token) => deployer.authorize(&first, &credentials(&token), b"").await.map(|_| Answer::Done),
+            Self::Deploy(id, request) => {
+                let access = deployer.open(&person, &id).await?;
+                let accepted = deployer.submit(&access, request).await?;
+                Ok(Answer::Accepted(access.uid(), accepted))
+            }
+            Self::Rollback(id, request) => {
+                let access = deployer.open(&person, &id).await?;
+                let accepted = deployer.rollback(&person, &id, request).await?;
+                Ok(Answer::Accepted(access.uid(), accepted))
+            }
+            Self::Cancel(id, revision) => {
+                let access = deployer.open(&person, &id).await?;
+                Ok(Answer::Cancelled(access.uid(), deployer.cancel(&person, &id, revision).await?))
+            }
+            Self::Promote(key) => {
+                let to = id(1);
+                let access = deployer.open(&person, &to).await?;
+                let accepted = deployer.promote(&person, &to, &first, key).await?;
+                Ok(Answer::Accepted(access.uid(), accepted))
+            }
+            Self::Release => deployer.release_hold(&person, &first).await.map(|_| Answer::Changed),
+            Self::Policy(id, change) => deployer.change_policy(&person, &id, change).await.map(|_| Answer::Changed),
+            Self::Enable => deployer.enable_webhook(&person, &first).await.map(Answer::Token),
+            Self::Disable => deployer.disable_webhook(&person, &first).await.map(|()| Answer::Done),
+            Self::Delete(id) => deployer.delete(&person, &id).await.map(|()| Answer::Done),
+            Self::Register(app, take_over) => {
+                let registered = deployer.register(&person, registration(app, take_over), None).await?;
+                let first = registered.deploy.ok_or(Refusal::Internal)?;
+                Ok(Answer::Registered(registered.app.uid, first))
+            }
+        }
+    }
+}
+
+fn credentials(token: &Token) -> Credentials {
+    Credentials { token: Some(Ok(zeroize::Zeroizing::new(token.expose().as_bytes().to_vec()))), signature: None }
+}
+
+/// A deploy whose commit is its caller's name.
+pub(crate) fn deploy(tag: &str, name: &str, key: Option<IdempotencyKey>) -> DeployRequest {
+    let commit: Commit = name.parse().unwrap();
+    DeployRequest { image: Some(image(tag)), commit: Some(commit), key }
+}
+
+/// The key of a call, which always asks for the same.
+pub(crate) fn key(name: &str) -> IdempotencyKey {
+    let mut request = [0; 32];
+    request[..name.len()].copy_from_slice(name.as_bytes());
+    IdempotencyKey::new(KeyHeader::IdempotencyKey, name, request).unwrap()
+}
+
+pub(crate) fn policy(leave: bool, hold_all: bool, settle: u8) -> PolicyChange {
+    PolicyChange {
+        on_failure: Some(if leave { OnFailure::Leave } else { OnFailure::Restore }),
+        hold: Some(if hold_all { HoldPolicy::All } else { HoldPolicy::Automatic }),
+        settle: Some(Duration::from_secs(settle.into())),
+        ..PolicyChange::default()
+    }
+}
+
+fn registration(app: usize, take_over: bool) -> Registration {
+    let (environment, name) = APPS[app];
+    let short =
+        Policy { settle: Duration::from_secs(3), rollout_deadline: Duration::from_secs(45), ..Policy::default() };
+    Registration {
+        project: "shop".parse().unwrap(),
+        environment: environment.parse().unwrap(),
+        name: name.parse().unwrap(),
+        source: Source::Image,
+        kind: WorkloadKind::Deployment,
+        workload: Some(WORKLOAD.to_owned()),
+        containers: vec!["api".to_owned()],
+        image: Some(image("v1")),
+        template: Template { replicas: 2, port: None, env: [].into(), pull_secret: None, readiness_path: None },
+        policy: short,
+        take_over,
+    }
+}
+
+/// The word of a refusal, for counting.
+pub(crate) const fn word(refusal: &Refusal) -> &'static str {
+    match refusal {
+        Refusal::Unauthorized => "refused: unauthorized",
+        Refusal::AppNotFound(_) => "refused: no such app",
+        Refusal::RevisionNotFound(_) => "refused: no such revision",
+        Refusal::NoWebhook => "refused: no webhook",
+        Refusal::AppExists(_) => "refused: the app exists",
+        Refusal::NamespaceTaken { .. } => "refused: the namespace is taken",
+        Refusal::WrongKind(_) => "refused: wrong kind",
+        Refusal::InvalidField(..) => "refused: invalid field",
+        Refusal::ImageNotAllowed { .. } => "refused: image not allowed",
+        Refusal::ImageHeld { .. } => "refused: image held",
+        Refusal::KeyReused => "refused: key reused",
+        Refusal::TooManyUnfinished => "refused: too many unfinished",
+        Refusal::NothingToRollBackTo(_) => "refused: nothing to roll back to",
+        Refusal::CurrentChanged { .. } => "refused: current changed",
+        Refusal::AlreadyEnded(_) => "refused: already ended",
+        Refusal::Workload(_) => "refused: the workload",
+        Refusal::WorkloadTaken(_) => "refused: the workload is taken",
+        Refusal::Busy => "refused: busy",
+        Refusal::StoreUnavailable { maybe_recorded: false } => "refused: the store is away",
+        Refusal::StoreUnavailable { maybe_recorded: true } => "refused: may have been recorded",
+        Refusal::ClusterUnavailable => "refused: the cluster is away",
+        Refusal::BuilderUnavailable => "refused: the builder is away",
+        Refusal::NoBuildLog(_) => "refused: no build log",
+        Refusal::StoreRefused(_) => "refused: by the store",
+        Refusal::Internal => "refused: internal",
+    }
+}

@@ -1,0 +1,315 @@
+//! Those who call: they repeat what has a key, and hold the service to what it answered.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use rollhook_core::{
+    app::AppUid,
+    deploy::{Commit, Deploy, Revision, Status},
+    request::Refusal,
+    service::Outcome,
+    token::Token,
+};
+
+use crate::{
+    asks::{Answer, Wanted, word},
+    choices::Key,
+    rules::Rules,
+    stage::Stage,
+};
+
+/// How often a call is made before its caller gives up.
+const ATTEMPTS: u8 = 6;
+
+/// A call, however often it is made.
+pub(crate) struct Call {
+    pub(crate) name: String,
+    pub(crate) wanted: Wanted,
+    key: Key,
+    attempts: u8,
+    running: u8,
+    /// Whether it may have had an effect that its caller was not told of.
+    unknown: bool,
+    accepted: Option<(AppUid, Revision)>,
+    /// The turn in which it was made first.
+    turn: u64,
+    /// What is known of the token that it brings.
+    token: TokenIs,
+}
+
+/// What a caller knows of a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TokenIs {
+    /// The only one, as long as the webhook was not touched since this turn.
+    Good(u64),
+    /// Replaced or removed for certain.
+    Dead,
+    Unknown,
+}
+
+struct Issued {
+    token: Token,
+    turn: u64,
+    dead: bool,
+}
+
+/// All callers of a run.
+pub(crate) struct Callers {
+    stage: Arc<Stage>,
+    calls: BTreeMap<u64, Call>,
+    tokens: Vec<Issued>,
+    /// Counts what happens to the webhook, and calls.
+    turn: u64,
+    /// The turn since which nothing has happened to the webhook but an answered enable, if so.
+    good_since: Option<u64>,
+}
+
+/// What the caller does after an answer.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    Nothing,
+    /// It calls again.
+    Again,
+    /// A new token is there: who brings an old one is not let in any more.
+    Probe,
+    /// The app is there, and its webhook is to be opened.
+    Enable,
+}
+
+impl Callers {
+    pub(crate) fn new(stage: &Arc<Stage>) -> Self {
+        Self { stage: Arc::clone(stage), calls: BTreeMap::new(), tokens: Vec::new(), turn: 0, good_since: None }
+    }
+
+    /// The name of the next call.
+    pub(crate) fn name(&self) -> String {
+        format!("call-{}", self.calls.len() + 1)
+    }
+
+    /// A new call.
+    pub(crate) fn call(&mut self, wanted: Wanted, key: Key) -> u64 {
+        let (name, number) = (self.name(), self.calls.len() as u64);
+        let (token, turn) = (TokenIs::Unknown, 0);
+        let call = Call { name, wanted, key, attempts: 0, running: 0, unknown: false, accepted: None, turn, token };
+        self.calls.insert(number, call);
+        number
+    }
+
+    /// The call is made, once more; what is to be asked, and by whom.
+    pub(crate) fn make(&mut self, number: u64) -> Option<(String, Wanted)> {
+        let mut call = self.calls.remove(&number)?;
+        let made = (call.attempts < ATTEMPTS).then(|| (call.name.clone(), call.wanted.clone()));
+        if made.is_some() {
+            self.stage.journal.count_if(call.attempts > 0, "rule 4: a call was repeated");
+            if call.attempts == 0 {
+                self.first(&mut call);
+            }
+            call.attempts += 1;
+            call.running += 1;
+        }
+        self.calls.insert(number, call);
+        made
+    }
+
+    /// What is known when a call is made first is what it is judged by.
+    fn first(&mut self, call: &mut Call) {
+        self.turn += 1;
+        call.turn = self.turn;
+        if let Wanted::Post(token, _) | Wanted::Probe(token) = &call.wanted {
+            call.token = self.known(token);
+        }
+        if touches_webhook(&call.wanted) {
+            self.good_since = None;
+        }
+    }
+
+    /// The newest token, or the oldest.
+    pub(crate) fn token(&self, old: bool) -> Option<Token> {
+        let issued = if old { self.tokens.first() } else { self.tokens.last() };
+        issued.map(|issued| issued.token.clone())
+    }
+
+    pub(crate) fn are_calling(&self) -> bool {
+        self.calls.values().any(|call| call.running > 0)
+    }
+
+    /// The replica died that was asked.
+    pub(crate) fn cut_off(&mut self, number: u64) -> Next {
+        let Some(call) = self.calls.get_mut(&number) else { return Next::Nothing };
+        self.stage.journal.tell(&call.name, || "is cut off".to_owned());
+        self.stage.journal.count("rule 4: a call was cut off");
+        call.running -= 1;
+        call.unknown = true;
+        if touches_webhook(&call.wanted) {
+            self.good_since = None;
+        }
+        if call.key == Key::None { Next::Nothing } else { Next::Again }
+    }
+
+    /// The call was answered.
+    pub(crate) fn answered(&mut self, number: u64, answer: Outcome<Answer>) -> Next {
+        let stage = Arc::clone(&self.stage);
+        let Some(mut call) = self.calls.remove(&number) else { return Next::Nothing };
+        call.running -= 1;
+        let next = match answer {
+            Ok(answer) => {
+                stage.journal.tell(&call.name, || told(&answer));
+                self.granted(&mut call, answer)
+            }
+            Err(refusal) => {
+                stage.journal.tell(&call.name, || format!("is refused: {refusal}"));
+                self.refused(&mut call, &refusal)
+            }
+        };
+        if touches_webhook(&call.wanted) && next == Next::Nothing {
+            self.good_since = None;
+        }
+        self.calls.insert(number, call);
+        next
+    }
+
+    fn granted(&mut self, call: &mut Call, answer: Answer) -> Next {
+        let stage = Arc::clone(&self.stage);
+        let journal = &stage.journal;
+        journal.expect(call.token != TokenIs::Dead, || format!("{}: an old token was let in", call.name));
+        journal.count_if(matches!(call.token, TokenIs::Good(_)), "rule 3: the new token was let in");
+        match answer {
+            Answer::Accepted(app, accepted) => {
+                let rules = stage.rules.lock().unwrap();
+                accepted_is_recorded(&rules, call, app, &accepted.deploy, &stage);
+                let superseded = ended_by(&rules, app, accepted.deploy.revision);
+                let gone = !rules.known.contains_key(&app);
+                let right = gone || accepted.superseded.is_empty() || accepted.superseded == superseded;
+                journal.expect(right, || format!("{}: superseded were {superseded:?}", call.name));
+                journal.count_if(accepted.replayed, "rule 4: a repeated call was answered with its entry");
+                journal.count_if(call.unknown, "rule 4: a call of unknown outcome was settled");
+                let again = call.key == Key::Twice && call.attempts < 3;
+                if again { Next::Again } else { Next::Nothing }
+            }
+            Answer::Registered(app, deploy) => {
+                let rules = stage.rules.lock().unwrap();
+                accepted_is_recorded(&rules, call, app, &deploy, &stage);
+                journal.count_if(deploy.adopted, "rule 5: a workload was adopted");
+                if matches!(call.wanted, Wanted::Register(0, _)) { Next::Enable } else { Next::Nothing }
+            }
+            Answer::Token(secret) => {
+                self.buries(call.turn);
+                self.turn += 1;
+                let others = self.calls.values().any(|other| other.running > 0 && touches_webhook(&other.wanted));
+                self.good_since = (!others).then_some(self.turn);
+                self.tokens.push(Issued { token: secret.token, turn: self.turn, dead: false });
+                Next::Probe
+            }
+            Answer::Cancelled(app, deploy) => {
+                let rules = stage.rules.lock().unwrap();
+                let entry = entry(&rules, app, deploy.revision);
+                let is = deploy.status() == Status::Cancelled && entry.is_none_or(|entry| *entry == deploy);
+                journal.expect(is, || format!("{}: revision {} is not cancelled", call.name, deploy.revision));
+                Next::Nothing
+            }
+            Answer::Changed => Next::Nothing,
+            Answer::Done => {
+                if matches!(call.wanted, Wanted::Disable | Wanted::Delete(_)) && touches_webhook(&call.wanted) {
+                    self.buries(call.turn);
+                    return Next::Probe;
+                }
+                Next::Nothing
+            }
+        }
+    }
+
+    fn refused(&mut self, call: &mut Call, refusal: &Refusal) -> Next {
+        let journal = &self.stage.journal;
+        journal.count(word(refusal));
+        journal.expect(*refusal != Refusal::Internal, || format!("{}: something internal went wrong", call.name));
+        journal.expect(*refusal != Refusal::KeyReused, || format!("{}: its key is another's", call.name));
+        if *refusal == Refusal::Unauthorized {
+            let good = matches!(call.token, TokenIs::Good(since) if self.good_since == Some(since));
+            journal.expect(!good, || format!("{}: the only token was refused", call.name));
+            journal.count_if(call.token == TokenIs::Dead, "rule 3: an old token was refused");
+        }
+        let away = matches!(refusal, Refusal::StoreUnavailable { .. } | Refusal::Busy);
+        call.unknown |= *refusal == Refusal::StoreUnavailable { maybe_recorded: true };
+        let rules = self.stage.rules.lock().unwrap();
+        if call.running == 0 && !call.unknown && call.accepted.is_none() {
+            let made = rules.known.values().flat_map(|known| &known.history).find(|entry| is_of(entry, call));
+            journal.expect(made.is_none(), || format!("{} was told that nothing was recorded", call.name));
+        }
+        if away && call.key != Key::None { Next::Again } else { Next::Nothing }
+    }
+
+    fn known(&self, token: &Token) -> TokenIs {
+        let text = token.expose();
+        match self.tokens.iter().find(|issued| issued.token.expose() == text) {
+            Some(issued) if issued.dead => TokenIs::Dead,
+            Some(issued) => match self.good_since.filter(|since| *since == issued.turn) {
+                Some(since) => TokenIs::Good(since),
+                None => TokenIs::Unknown,
+            },
+            None => TokenIs::Unknown,
+        }
+    }
+
+    /// Whatever was issued before this turn is let in no more.
+    fn buries(&mut self, turn: u64) {
+        self.tokens.iter_mut().filter(|issued| issued.turn < turn).for_each(|issued| issued.dead = true);
+    }
+}
+
+fn touches_webhook(wanted: &Wanted) -> bool {
+    match wanted {
+        Wanted::Enable | Wanted::Disable => true,
+        Wanted::Delete(id) => *id == crate::asks::id(0),
+        Wanted::Register(app, _) => *app == 0,
+        Wanted::Post(..)
+        | Wanted::Probe(_)
+        | Wanted::Deploy(..)
+        | Wanted::Rollback(..)
+        | Wanted::Cancel(..)
+        | Wanted::Promote(_)
+        | Wanted::Release
+        | Wanted::Policy(..) => false,
+    }
+}
+
+fn entry(rules: &Rules, app: AppUid, revision: Revision) -> Option<&Deploy> {
+    rules.known.get(&app)?.history.get(revision.get() as usize - 1)
+}
+
+fn ended_by(rules: &Rules, app: AppUid, by: Revision) -> Vec<Revision> {
+    use rollhook_core::deploy::State;
+    let ended = |entry: &&Deploy| matches!(entry.state, State::Superseded { by: other, rollback: true } if other == by);
+    let history = rules.known.get(&app).map(|known| &known.history);
+    history.into_iter().flatten().filter(ended).map(|entry| entry.revision).collect()
+}
+
+/// Whether the entry is of this call: a person's by their name, CI's by the commit.
+fn is_of(entry: &Deploy, call: &Call) -> bool {
+    entry.actor.as_str() == call.name
+        || entry.commit.as_ref().map(Commit::as_str) == Some(call.name.as_str())
+            && entry.trigger == rollhook_core::deploy::Trigger::Webhook
+}
+
+/// Rule 4: what was accepted is in the history, and a repeated call made nothing else.
+fn accepted_is_recorded(rules: &Rules, call: &mut Call, app: AppUid, told: &Deploy, stage: &Stage) {
+    if !rules.known.contains_key(&app) {
+        return;
+    }
+    stage.journal.count("rule 4: an accept was looked up");
+    let recorded = entry(rules, app, told.revision).is_some_and(|entry| entry.id == told.id && is_of(entry, call));
+    stage.journal.expect(recorded, || format!("{}: revision {} is not in the history", call.name, told.revision));
+    let before = call.accepted.replace((app, told.revision)).filter(|(former, _)| *former == app);
+    stage.journal.expect(before.is_none_or(|(_, revision)| revision == told.revision), || {
+        format!("{}: accepted as {:?}, then as {}", call.name, before, told.revision)
+    });
+}
+
+fn told(answer: &Answer) -> String {
+    match answer {
+        Answer::Accepted(_, accepted) if accepted.replayed => format!("is told again: {}", accepted.deploy.revision),
+        Answer::Accepted(_, accepted) => format!("is accepted as revision {}", accepted.deploy.revision),
+        Answer::Registered(_, deploy) => format!("is registered, with revision {}", deploy.revision),
+        Answer::Token(_) => "has a new token".to_owned(),
+        Answer::Cancelled(_, deploy) => format!("has cancelled revision {}", deploy.revision),
+        Answer::Changed | Answer::Done => "is done".to_owned(),
+    }
+}

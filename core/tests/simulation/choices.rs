@@ -1,0 +1,221 @@
+//! All that can happen, as lists of choices: generated whole, so that a failing list shrinks to a short one.
+
+use std::time::Duration;
+
+use proptest::{prelude::*, sample::select};
+
+use crate::{faults::Trouble, images::TAGS};
+
+/// How a run goes.
+#[derive(Clone, Debug)]
+pub(crate) struct Scenario {
+    /// How many replicas there are.
+    pub(crate) replicas: usize,
+    /// Whether the first version has settled before anything else happens.
+    pub(crate) settled: bool,
+    /// Whether failures are left as they are, from the beginning.
+    pub(crate) leave: bool,
+    /// Whether holds bind CI too, from the beginning.
+    pub(crate) hold_all: bool,
+    pub(crate) choices: Vec<Choice>,
+}
+
+/// One thing that happens.
+#[derive(Clone, Debug)]
+pub(crate) enum Choice {
+    /// Lets time pass, in milliseconds.
+    Pass(u32),
+    /// Somebody asks one of the replicas for something.
+    Ask { replica: usize, ask: Ask },
+    /// Trouble waits for one of a replica's calls (empty: any), after so many others.
+    Trouble { replica: usize, call: &'static str, nth: u8, trouble: Trouble },
+    /// A replica dies, or leaves in good order, and comes back after so many seconds, by its name or another.
+    Restart { replica: usize, orderly: bool, after: u8, renamed: bool },
+    /// Somebody does something to the cluster.
+    Cluster(Meddling),
+    /// The store's clock is set, by seconds.
+    Clock(i32),
+    /// A replica's own clock jumps ahead, by seconds.
+    Ahead { replica: usize, by: u8 },
+    /// Whose turn it is among those that can go on.
+    Order(usize),
+}
+
+/// What is asked for; apps are 0 (`shop-test/api`), 1 (`shop-prod/api`), and 2, which wants the workload of 0.
+#[derive(Clone, Debug)]
+pub(crate) enum Ask {
+    /// CI posts an image, with a token that may be an old one.
+    Post { tag: &'static str, key: Key, old_token: bool },
+    /// A person deploys an image.
+    Deploy { app: usize, tag: &'static str, key: Key },
+    /// A person rolls back: by default, or to a revision counted from the newest, perhaps only if what they expect is current.
+    Rollback { app: usize, back: Option<usize>, expects: Expects, key: Key },
+    /// A person cancels a revision counted from the newest.
+    Cancel { app: usize, back: usize },
+    /// What app 0 runs is deployed as app 1.
+    Promote { key: Key },
+    /// The holds of app 0 are released.
+    Release,
+    /// Policy: leave failures as they are, hold against CI too, settle for so many seconds.
+    Policy { app: usize, leave: bool, hold_all: bool, settle: u8 },
+    /// A new token for app 0.
+    Enable,
+    /// The webhook of app 0 is closed.
+    Disable,
+    /// An app is deleted.
+    Delete { app: usize },
+    /// An app is registered; if its workload belongs to another, by taking that over.
+    Register { app: usize, take_over: bool },
+}
+
+/// What a person who rolls back expects to be current.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expects {
+    Anything,
+    /// What is current when they ask.
+    Current,
+    /// The newest revision, whatever has become of it.
+    Newest,
+}
+
+/// Whether a call has a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Key {
+    /// None: a call whose answer is lost is not repeated.
+    None,
+    /// One, under which the call is repeated until it is answered.
+    Repeated,
+    /// One, and the call is made twice at once, and again later.
+    Twice,
+}
+
+/// What happens to the cluster.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Meddling {
+    /// It goes away, or comes back.
+    Reach(bool),
+    /// Other content is pushed under the tag that moves.
+    Push,
+    /// Somebody sets another image.
+    Image,
+    /// Somebody removes the workload of app 0.
+    Remove,
+    /// The workload of app 0 cannot be rolled out any more, or can again.
+    Unsupported(bool),
+    /// Somebody scales the workload of app 0.
+    Scale(u32),
+}
+
+/// Every call to a port; none of them is safe.
+pub(crate) const CALLS: [&str; 19] = [
+    "",
+    "history.admit",
+    "history.record",
+    "history.view",
+    "history.page",
+    "history.claim",
+    "history.wakes",
+    "rollouts.apply",
+    "rollouts.observe",
+    "rollouts.changed",
+    "rollouts.evidence",
+    "rollouts.inspect",
+    "apps.find",
+    "apps.update",
+    "apps.create",
+    "apps.remove",
+    "tokens.find_fitting",
+    "tokens.put",
+    "tokens.remove",
+];
+
+pub(crate) fn scenarios() -> impl Strategy<Value = Scenario> {
+    let choices = proptest::collection::vec(choice(), 1..30);
+    let sometimes = || proptest::bool::weighted(0.3);
+    (1..=3usize, sometimes(), sometimes(), sometimes(), choices).prop_map(
+        |(replicas, unsettled, leave, hold_all, choices)| Scenario {
+            replicas,
+            settled: !unsettled,
+            leave,
+            hold_all,
+            choices,
+        },
+    )
+}
+
+fn choice() -> impl Strategy<Value = Choice> {
+    prop_oneof![
+        10 => prop_oneof![4 => 0..60u32, 4 => 100..3_000u32, 5 => 3_000..25_000u32, 1 => 60_000..80_000u32]
+            .prop_map(Choice::Pass),
+        13 => (0..3usize, ask()).prop_map(|(replica, ask)| Choice::Ask { replica, ask }),
+        7 => (0..3usize, call(), 0..4u8, trouble())
+            .prop_map(|(replica, call, nth, trouble)| Choice::Trouble { replica, call, nth, trouble }),
+        1 => (0..3usize, any::<bool>(), select(&[0u8, 3, 40]), any::<bool>())
+            .prop_map(|(replica, orderly, after, renamed)| Choice::Restart { replica, orderly, after, renamed }),
+        3 => meddling().prop_map(Choice::Cluster),
+        1 => select(&[5, -5, 40, -40, 200, -200, 4_000]).prop_map(Choice::Clock),
+        1 => (0..3usize, select(&[2u8, 12, 60])).prop_map(|(replica, by)| Choice::Ahead { replica, by }),
+        1 => (0..4usize).prop_map(Choice::Order),
+    ]
+}
+
+fn ask() -> impl Strategy<Value = Ask> {
+    let app = || prop_oneof![8 => Just(0usize), 2 => Just(1), 2 => Just(2)];
+    let policy = (app(), any::<bool>(), any::<bool>(), select(&[3u8, 0, 10]));
+    prop_oneof![
+        10 => (tag(), key(), proptest::bool::weighted(0.1))
+            .prop_map(|(tag, key, old_token)| Ask::Post { tag, key, old_token }),
+        4 => (app(), tag(), key()).prop_map(|(app, tag, key)| Ask::Deploy { app, tag, key }),
+        6 => (app(), proptest::option::weighted(0.5, 0..5usize), expects(), key())
+            .prop_map(|(app, back, expects, key)| Ask::Rollback { app, back, expects, key }),
+        3 => (app(), 0..3usize).prop_map(|(app, back)| Ask::Cancel { app, back }),
+        2 => key().prop_map(|key| Ask::Promote { key }),
+        1 => Just(Ask::Release),
+        2 => policy.prop_map(|(app, leave, hold_all, settle)| Ask::Policy { app, leave, hold_all, settle }),
+        1 => Just(Ask::Enable),
+        1 => Just(Ask::Disable),
+        2 => app().prop_map(|app| Ask::Delete { app }),
+        2 => (0..3usize, proptest::bool::weighted(0.8)).prop_map(|(app, take_over)| Ask::Register { app, take_over }),
+    ]
+}
+
+fn tag() -> impl Strategy<Value = &'static str> {
+    select(&TAGS)
+}
+
+fn expects() -> impl Strategy<Value = Expects> {
+    select(&[Expects::Anything, Expects::Current, Expects::Newest])
+}
+
+fn key() -> impl Strategy<Value = Key> {
+    select(&[Key::None, Key::Repeated, Key::Twice])
+}
+
+fn call() -> impl Strategy<Value = &'static str> {
+    prop_oneof![2 => Just(""), 2 => select(&CALLS[1..4]), 2 => select(&CALLS[5..9]), 4 => select(&CALLS)]
+}
+
+fn trouble() -> impl Strategy<Value = Trouble> {
+    let time = || select(&[1u64, 4, 12, 20, 40]).prop_map(Duration::from_secs);
+    prop_oneof![
+        2 => Just(Trouble::Before),
+        3 => Just(Trouble::Lost),
+        1 => time().prop_map(Trouble::Slow),
+        1 => time().prop_map(Trouble::Late),
+        2 => any::<bool>().prop_map(|done| Trouble::Crash { done }),
+        3 => (any::<bool>(), time()).prop_map(|(done, time)| Trouble::Pause { done, time }),
+        1 => time().prop_map(Trouble::Adrift),
+        1 => Just(Trouble::Stale),
+    ]
+}
+
+fn meddling() -> impl Strategy<Value = Meddling> {
+    prop_oneof![
+        3 => any::<bool>().prop_map(Meddling::Reach),
+        2 => Just(Meddling::Push),
+        1 => Just(Meddling::Image),
+        1 => Just(Meddling::Remove),
+        1 => any::<bool>().prop_map(Meddling::Unsupported),
+        1 => (0..3u32).prop_map(Meddling::Scale),
+    ]
+}

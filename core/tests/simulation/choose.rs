@@ -1,0 +1,176 @@
+//! What a choice does to a run.
+
+use std::time::Duration;
+
+use rollhook_core::{
+    app::Workload,
+    deploy::Revision,
+    request::{IdempotencyKey, RollbackRequest},
+};
+
+use crate::{
+    asks::{self, WORKLOAD, Wanted, id},
+    choices::{Ask, Choice, Expects, Key, Meddling},
+    faults::Trouble,
+    images::image,
+    rules::{Known, Wish, model},
+    run::Run,
+};
+
+impl Run {
+    pub(crate) fn choose(&mut self, choice: &Choice) {
+        let slots = self.slots.len();
+        let seconds = |n: u8| Duration::from_secs(n.into());
+        match choice {
+            Choice::Pass(millis) => self.pass(Duration::from_millis(u64::from(*millis))),
+            Choice::Ask { replica, ask } => self.ask(*replica % slots, ask),
+            Choice::Trouble { replica, call, nth, trouble } => {
+                if let Some(replica) = &self.slots[replica % slots] {
+                    let any = matches!(trouble, Trouble::Adrift(_) | Trouble::Stale);
+                    replica.faults.arm(if any { "" } else { call }, if any { 0 } else { *nth }, *trouble);
+                }
+            }
+            Choice::Restart { replica, orderly: true, .. } => {
+                self.stage.journal.count("fault: an orderly restart");
+                self.slots[replica % slots].iter().for_each(|replica| replica.leave());
+            }
+            Choice::Restart { replica, orderly: false, after, renamed } => {
+                self.stage.journal.count(if *renamed { "fault: replaced" } else { "fault: killed" });
+                self.crash(replica % slots, seconds(*after), *renamed);
+            }
+            Choice::Cluster(meddling) => self.meddle(*meddling),
+            Choice::Clock(by) => {
+                self.stage.journal.count(if *by < 0 { "fault: clock set back" } else { "fault: clock set ahead" });
+                self.stage.set_clock(i64::from(*by) * 1000);
+                let now = self.now();
+                // Leases are counted anew from here.
+                self.slots.iter_mut().flatten().for_each(|replica| replica.able = replica.able.max(now));
+            }
+            Choice::Ahead { replica, by } => {
+                if let Some(replica) = &self.slots[replica % slots] {
+                    self.stage.journal.count("fault: a replica's clock jumped");
+                    self.stage.own_jumps(seconds(*by));
+                    replica.clock.jump(seconds(*by));
+                }
+            }
+            Choice::Order(order) => self.order = *order,
+        }
+    }
+
+    fn meddle(&mut self, meddling: Meddling) {
+        let app = id(0);
+        let Some(workload) = self.known(0, |known| known.view.app.workload.clone()) else { return };
+        let cluster = &self.stage.cluster;
+        let what = match meddling {
+            Meddling::Reach(there) => {
+                cluster.set_reachable(there);
+                if there { "cluster: back" } else { "cluster: away" }
+            }
+            Meddling::Push => {
+                cluster.push(&image("latest"));
+                "cluster: a tag moved"
+            }
+            Meddling::Image => {
+                cluster.meddle(&app, &workload, &image("v9"));
+                "cluster: somebody set another image"
+            }
+            Meddling::Remove => {
+                cluster.delete(&app, &Workload { name: WORKLOAD.to_owned(), ..workload });
+                self.stage.rules.lock().unwrap().workload_is_gone(&app.namespace, WORKLOAD);
+                "cluster: somebody removed the workload"
+            }
+            Meddling::Unsupported(is) => {
+                cluster.set_unsupported(&app, &workload, is.then_some("its strategy is OnDelete"));
+                "cluster: the workload cannot be rolled out"
+            }
+            Meddling::Scale(pods) => {
+                cluster.scale(&app, &workload, pods);
+                "cluster: scaled"
+            }
+        };
+        self.stage.journal.count(what);
+    }
+
+    fn known<T>(&self, app: usize, read: impl FnOnce(&Known) -> T) -> Option<T> {
+        let rules = self.stage.rules.lock().unwrap();
+        rules.known.values().find(|known| known.view.app.id == id(app)).map(read)
+    }
+
+    fn revision(&self, app: usize, back: usize) -> Option<Revision> {
+        self.known(app, |known| known.history.iter().rev().nth(back).map(|entry| entry.revision)).flatten()
+    }
+
+    fn ask(&mut self, slot: usize, ask: &Ask) {
+        let name = self.callers.name();
+        let wanted = match ask {
+            Ask::Post { tag, key, old_token } => {
+                let token = self.callers.token(*old_token);
+                token.map(|token| (Wanted::Post(token, asks::deploy(tag, &name, keyed(*key, &name))), *key))
+            }
+            Ask::Deploy { app, tag, key } => {
+                Some((Wanted::Deploy(id(*app), asks::deploy(tag, &name, keyed(*key, &name))), *key))
+            }
+            Ask::Rollback { app, back, expects, key } => {
+                Some((self.rollback(*app, *back, *expects, keyed(*key, &name)), *key))
+            }
+            Ask::Cancel { app, back } => {
+                self.revision(*app, *back).map(|revision| (Wanted::Cancel(id(*app), revision), Key::None))
+            }
+            Ask::Promote { key } => Some((Wanted::Promote(keyed(*key, &name)), *key)),
+            Ask::Release => Some((Wanted::Release, Key::None)),
+            Ask::Policy { app, leave, hold_all, settle } => {
+                Some((Wanted::Policy(id(*app), asks::policy(*leave, *hold_all, *settle)), Key::None))
+            }
+            Ask::Enable => Some((Wanted::Enable, Key::None)),
+            Ask::Disable => Some((Wanted::Disable, Key::None)),
+            Ask::Delete { app } => {
+                self.stage.rules.lock().unwrap().deleting.insert(id(*app));
+                Some((Wanted::Delete(id(*app)), Key::None))
+            }
+            Ask::Register { app, take_over } => Some((Wanted::Register(*app, *take_over), Key::None)),
+        };
+        let Some((wanted, key)) = wanted else { return };
+        let call = self.callers.call(wanted, key);
+        self.make(call, slot);
+        if key == Key::Twice {
+            self.make(call, slot + 1);
+        }
+    }
+
+    fn rollback(&mut self, app: usize, back: Option<usize>, expects: Expects, key: Option<IdempotencyKey>) -> Wanted {
+        let revision = back.and_then(|back| self.revision(app, back));
+        let current = |known: &Known| model::current(&known.history).map(|entry| entry.revision);
+        let if_current = match expects {
+            Expects::Anything => None,
+            Expects::Current => self.known(app, current).flatten(),
+            Expects::Newest => self.revision(app, 0),
+        };
+        self.stage.rules.lock().unwrap().wishes.insert(self.callers.name(), Wish { revision, if_current });
+        Wanted::Rollback(id(app), RollbackRequest { revision, if_current, key })
+    }
+}
+
+fn keyed(key: Key, name: &str) -> Option<IdempotencyKey> {
+    (key != Key::None).then(|| asks::key(name))
+}
+
+/// What is asked, in a line.
+pub(crate) fn told(wanted: &Wanted) -> String {
+    match wanted {
+        Wanted::Post(_, request) | Wanted::Deploy(_, request) => {
+            format!("deploy {}", request.image.as_ref().and_then(|image| image.tag()).unwrap_or_default())
+        }
+        Wanted::Probe(_) => "is this old token still good?".to_owned(),
+        Wanted::Rollback(id, request) => {
+            format!("roll {id} back, to {:?}, if current is {:?}", request.revision, request.if_current)
+        }
+        Wanted::Cancel(id, revision) => format!("cancel revision {revision} of {id}"),
+        Wanted::Promote(_) => "promote".to_owned(),
+        Wanted::Release => "release the holds".to_owned(),
+        Wanted::Policy(id, change) => format!("change the policy of {id}: {change:?}"),
+        Wanted::Enable => "a new token".to_owned(),
+        Wanted::Disable => "close the webhook".to_owned(),
+        Wanted::Delete(id) => format!("delete {id}"),
+        Wanted::Register(app, take_over) => format!("register {}, take over: {take_over}", id(*app)),
+    }
+}

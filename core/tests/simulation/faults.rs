@@ -1,0 +1,175 @@
+//! Troubles that wait for a replica's calls: what strikes, which call, and the how manieth.
+
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use rollhook_conformance::{Fault, Plan};
+
+use crate::stage::Stage;
+
+/// What may happen to a replica at one of its calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// The call fails, and was not done.
+    Before,
+    /// The call is done, and its answer is lost.
+    Lost,
+    /// The call is done later.
+    Slow(Duration),
+    /// The call's answer comes later.
+    Late(Duration),
+    /// The process dies, with the call done or not.
+    Crash { done: bool },
+    /// The process stops for a while, with the call done or not.
+    Pause { done: bool, time: Duration },
+    /// The caller is told that it failed, and it is done later: an order that is still under way.
+    Adrift(Duration),
+    /// A read is answered with what the replica was answered before.
+    Stale,
+}
+
+impl Trouble {
+    const fn kind(self) -> &'static str {
+        match self {
+            Self::Before => "fault: failed before",
+            Self::Lost => "fault: answer lost",
+            Self::Slow(_) => "fault: done late",
+            Self::Late(_) => "fault: answered late",
+            Self::Crash { done: false } => "fault: crash before a call",
+            Self::Crash { done: true } => "fault: crash after a call",
+            Self::Pause { time, .. } if time.as_secs() < 15 => "fault: pause",
+            Self::Pause { .. } => "fault: pause beyond the lease",
+            Self::Adrift(_) => "fault: an order under way",
+            Self::Stale => "fault: stale read",
+        }
+    }
+
+    /// For how long an answer may have been under way.
+    const fn time(self) -> Duration {
+        match self {
+            Self::Slow(time) | Self::Late(time) | Self::Pause { time, .. } => time,
+            Self::Before | Self::Lost | Self::Crash { .. } | Self::Adrift(_) | Self::Stale => Duration::ZERO,
+        }
+    }
+
+    fn fits(self, call: &str) -> bool {
+        match self {
+            Self::Adrift(_) => call == "rollouts.apply",
+            Self::Stale => matches!(call, "history.view" | "apps.find"),
+            Self::Before | Self::Lost | Self::Slow(_) | Self::Late(_) | Self::Crash { .. } | Self::Pause { .. } => true,
+        }
+    }
+}
+
+/// What the run is to do with a replica whose call was struck.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Signal {
+    Crash,
+    Pause(Duration),
+}
+
+struct Armed {
+    call: &'static str,
+    left: u8,
+    trouble: Trouble,
+}
+
+/// The troubles that wait for one replica's calls.
+#[derive(Default)]
+pub(crate) struct Faults {
+    armed: Mutex<Vec<Armed>>,
+    signal: Mutex<Option<Signal>>,
+    adrift: Mutex<Option<Duration>>,
+    stale: Mutex<bool>,
+    /// For how long from now its signs of life are not what they should be.
+    disturbed: Mutex<Option<Duration>>,
+}
+
+impl Faults {
+    /// This trouble strikes the call of this name (empty: any) that comes after `nth` others.
+    pub(crate) fn arm(&self, call: &'static str, nth: u8, trouble: Trouble) {
+        self.armed.lock().unwrap().push(Armed { call, left: nth, trouble });
+    }
+
+    pub(crate) fn disarm(&self) {
+        self.armed.lock().unwrap().clear();
+    }
+
+    pub(crate) fn signal(&self) -> Option<Signal> {
+        self.signal.lock().unwrap().take()
+    }
+
+    pub(crate) fn adrift(&self) -> Option<Duration> {
+        self.adrift.lock().unwrap().take()
+    }
+
+    pub(crate) fn stale(&self) -> bool {
+        std::mem::take(&mut *self.stale.lock().unwrap())
+    }
+
+    pub(crate) fn disturbed(&self) -> Option<Duration> {
+        self.disturbed.lock().unwrap().take()
+    }
+
+    /// The plan by which the replica's ports fail. A call that nothing strikes gives way to others before it is done.
+    pub(crate) fn plan(self: &Arc<Self>, stage: Arc<Stage>, name: String) -> Plan {
+        let faults = Arc::clone(self);
+        Arc::new(move |call| {
+            let Some(trouble) = faults.strikes(call) else { return Fault::Slow(Duration::ZERO) };
+            stage.journal.count(trouble.kind());
+            if let Trouble::Crash { .. } = trouble {
+                stage.journal.count(format!("crash at {call}"));
+            }
+            stage.journal.tell(&name, || format!("{call} meets {trouble:?}"));
+            stage.is_late(trouble.time());
+            faults.befall(call, trouble)
+        })
+    }
+
+    fn strikes(&self, call: &str) -> Option<Trouble> {
+        let mut armed = self.armed.lock().unwrap();
+        let mut struck = None;
+        for (index, waiting) in armed.iter_mut().enumerate() {
+            let meant = waiting.call.is_empty() || waiting.call == call;
+            if !meant || !waiting.trouble.fits(call) {
+                continue;
+            }
+            match waiting.left.checked_sub(1) {
+                Some(left) => waiting.left = left,
+                None => struck = struck.or(Some(index)),
+            }
+        }
+        struck.map(|index| armed.remove(index).trouble)
+    }
+
+    fn befall(&self, call: &str, trouble: Trouble) -> Fault {
+        if call == "history.claim" {
+            *self.disturbed.lock().unwrap() = Some(trouble.time());
+        }
+        let at = |done| if done { Fault::Late(Duration::ZERO) } else { Fault::Slow(Duration::ZERO) };
+        match trouble {
+            Trouble::Before => Fault::Before,
+            Trouble::Lost => Fault::Lost,
+            Trouble::Slow(time) => Fault::Slow(time),
+            Trouble::Late(time) => Fault::Late(time),
+            Trouble::Crash { done } => {
+                *self.signal.lock().unwrap() = Some(Signal::Crash);
+                at(done)
+            }
+            Trouble::Pause { done, time } => {
+                *self.signal.lock().unwrap() = Some(Signal::Pause(time));
+                at(done)
+            }
+            Trouble::Adrift(time) => {
+                *self.adrift.lock().unwrap() = Some(time);
+                at(false)
+            }
+            Trouble::Stale => {
+                *self.stale.lock().unwrap() = true;
+                at(false)
+            }
+        }
+    }
+}

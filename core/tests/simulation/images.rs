@@ -1,0 +1,31 @@
+//! The images that are deployed, and what becomes of each.
+
+use std::time::Duration;
+
+use rollhook_core::{deploy::Reason, image::ImageRef, ports::TroubleKind};
+use rollhook_memory::Script;
+
+/// Tags: the first five are sound, of which one moves and one takes its time; the others fail, each in its own way.
+pub(crate) const TAGS: [&str; 13] =
+    ["v1", "v2", "v3", "latest", "slow", "missing", "crash", "hang", "dies", "full", "misfit", "paused", "flaps"];
+
+/// The image of a tag.
+pub(crate) fn image(tag: &str) -> ImageRef {
+    format!("registry.example.com/api:{tag}").parse().unwrap()
+}
+
+/// What images do that the cluster does not know by their name.
+pub(crate) fn scripts() -> Vec<(&'static str, Script)> {
+    let seconds = Duration::from_secs;
+    vec![
+        ("slow", Script::completes().after(seconds(16))),
+        ("dies", Script::dies_after(seconds(2))),
+        ("flaps", Script::restarts_every(seconds(2))),
+        (
+            "full",
+            Script::fails(TroubleKind::Unschedulable, "Unschedulable", "no node has room").healing_after(seconds(20)),
+        ),
+        ("misfit", Script::fails(TroubleKind::Config, "CreateContainerConfigError", "the secret is not there")),
+        ("paused", Script::fails(TroubleKind::Final, Reason::PAUSED, "the Deployment is paused").after(seconds(0))),
+    ]
+}

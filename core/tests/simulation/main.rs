@@ -1,0 +1,102 @@
+//! The engine with several replicas on a store, a driver and clocks that fail, under simulated time: whatever people,
+//! CI and the cluster do, and whenever a replica dies or stops, the rules hold after every write.
+//!
+//! ```text
+//!   seed ─► choices ─► Run ── callers ─► Deployer ─► Faulty ─► Wire ─► store, cluster
+//!                       │                  (one per replica)     │
+//!                       └── time, order, deaths          Rules ◄─┘  judge what is stored and done
+//! ```
+//!
+//! A run is one thread's, and nothing in it is random but what its choices say: `ROLLHOOK_SEED=N` replays seed N and
+//! prints what happened. A seed that breaks a rule is shrunk to a log that a person can read.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on ends")]
+
+mod asks;
+mod broken;
+mod callers;
+mod choices;
+mod choose;
+mod clock;
+mod coverage;
+mod faults;
+mod found;
+mod images;
+mod journal;
+mod quiet;
+mod replica;
+mod rules;
+mod run;
+mod seeds;
+mod stage;
+mod tasks;
+mod wire;
+
+use broken::Promise;
+use coverage::EXPECTED;
+
+/// How many seeds are played.
+const SEEDS: u64 = 10_000;
+/// Within how many seeds a broken promise is noticed.
+const NOTICED: u64 = 2_000;
+
+#[test]
+fn the_rules_hold_whatever_happens() {
+    if let Some(seed) = number("ROLLHOOK_SEED") {
+        println!("{}", seeds::replay(seed, None));
+        return;
+    }
+    let count = number("ROLLHOOK_SEEDS").unwrap_or(SEEDS);
+    let played = seeds::all(count, None);
+    for (what, times) in &played.tally {
+        println!("{times:>9}  {what}");
+    }
+    assert!(played.broken.is_none(), "{}", played.broken.map(|seed| seeds::shrunk(seed, None)).unwrap_or_default());
+    let missing: Vec<_> = EXPECTED.iter().filter(|what| !played.tally.contains_key(**what)).collect();
+    assert!(count < SEEDS || missing.is_empty(), "{count} seeds, and never: {missing:#?}");
+}
+
+#[test]
+fn a_seed_is_the_same_in_every_run() {
+    for seed in 0..20 {
+        assert_eq!(seeds::replay(seed, None), seeds::replay(seed, None));
+    }
+}
+
+/// Plays seeds on backends that break a promise until somebody notices.
+fn is_noticed(promise: Promise) {
+    let broken = seeds::all(NOTICED, Some(promise)).broken;
+    let Some(seed) = broken else { panic!("{NOTICED} seeds, and nobody noticed that {promise:?} was broken") };
+    let log = seeds::replay(seed, Some(promise));
+    println!("{promise:?}: {}", log.lines().next().unwrap_or_default());
+}
+
+macro_rules! noticed {
+    ($($name:ident: $promise:ident),* $(,)?) => {
+        mod noticed {
+            $(#[test]
+            fn $name() {
+                super::is_noticed(super::Promise::$promise);
+            })*
+        }
+    };
+}
+
+noticed! {
+    an_older_order_takes_effect: Fence,
+    a_record_of_one_that_is_not_the_owner: Claim,
+    a_key_that_is_written_after_its_entry: KeyWithEntry,
+    a_rollback_to_the_version_before_the_right_one: Target,
+    a_success_before_its_time: Settle,
+    a_success_of_the_old_versions_pods: OwnPods,
+    a_restore_that_nobody_remembers: LastRestore,
+    what_a_rollback_ends_before_it_is_accepted: Supersede,
+    a_lease_that_never_ends: Expiry,
+    a_time_that_goes_back: Times,
+    a_decision_on_what_is_not_so_any_more: Guard,
+    a_token_that_is_remembered: OneToken,
+}
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok()?.parse().ok()
+}

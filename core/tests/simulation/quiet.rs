@@ -1,0 +1,95 @@
+//! The end of a run: troubles cease, everything ends, and then nothing moves any more.
+
+use std::time::Duration;
+
+use rollhook_core::{app::OnFailure, deploy::Status};
+
+use crate::{rules::model, run::Run};
+
+/// Much longer than the longest chain of deadlines, take-overs and clocks that were set back.
+const PATIENCE: Duration = Duration::from_secs(1_800);
+
+impl Run {
+    /// Lets everything come to its end, and judges what is left.
+    pub(crate) fn quieten(&mut self) {
+        // A driver that read an old policy last has decided by that.
+        self.stale = self.stage.journal.has_counted("fault: stale read");
+        self.stage.cluster.set_reachable(true);
+        self.slots.iter().flatten().for_each(|replica| replica.faults.disarm());
+        let end = self.now() + PATIENCE;
+        while !self.is_over() && !self.is_quiet() {
+            let late = self.now() > end;
+            self.stage.journal.expect(!late, || format!("it never ends: {}", self.unfinished()));
+            self.pass(Duration::from_secs(3));
+        }
+        if self.is_over() {
+            return;
+        }
+        self.judge_the_end();
+        self.stands_still("stepping again did something");
+        // Memory holds nothing that a restart must know.
+        self.crash(0, Duration::ZERO, false);
+        self.stands_still("a restart did something");
+    }
+
+    fn is_quiet(&self) -> bool {
+        let all_there = self.slots.iter().all(|slot| slot.as_ref().is_some_and(|replica| !replica.paused));
+        all_there
+            && self.nothing_is_due()
+            && !self.callers.are_calling()
+            && self.stage.is_still()
+            && self.unfinished().is_empty()
+    }
+
+    fn unfinished(&self) -> String {
+        let rules = self.stage.rules.lock().unwrap();
+        let mut unfinished = Vec::new();
+        for known in rules.known.values() {
+            let entries = known.history.iter().filter(|entry| !entry.is_terminal());
+            unfinished.extend(entries.map(|entry| format!("{} {}", known.view.app.id, entry.revision)));
+            let settled = !known.undecided && !self.stale;
+            if let Some(owed) = model::owed(&known.history, &known.view.app.policy).filter(|_| settled) {
+                unfinished.push(format!("{} owes a restore of {}", known.view.app.id, owed.revision));
+            }
+        }
+        unfinished.join(", ")
+    }
+
+    fn judge_the_end(&self) {
+        let rules = self.stage.rules.lock().unwrap();
+        let journal = &self.stage.journal;
+        for known in rules.known.values() {
+            let app = &known.view.app;
+            if let Some(top) = model::went_wrong(&known.history) {
+                journal.count(match (app.policy.on_failure, model::current(&known.history)) {
+                    (OnFailure::Leave, _) => "rule 12: left as it is",
+                    (OnFailure::Restore, None) => "rule 12: nothing to restore",
+                    (OnFailure::Restore, Some(_)) => "rule 12: the restore was tried",
+                });
+                journal.count_if(top.status() == Status::Cancelled, "rule 12: a cancelled one had touched the cluster");
+            }
+            let top = model::on_cluster(&known.history);
+            journal.count_if(
+                top.is_some_and(|top| top.is_restore() && top.status() == Status::Failed),
+                "rule 12: a restore that failed was left",
+            );
+            let carried = rules.carried(&app.id.namespace, &app.workload.name).filter(|stamp| stamp.app == app.uid);
+            if let (Some(top), Some(carried)) = (top.filter(|top| top.status() == Status::Succeeded), carried) {
+                journal.count("rule 7: current runs at the end");
+                journal.expect(top.revision == carried.revision, || {
+                    format!("{} is current, and the cluster has {}", top.revision, carried.revision)
+                });
+            }
+        }
+    }
+
+    /// Nothing is written and nothing is changed, whatever time passes.
+    fn stands_still(&mut self, otherwise: &str) {
+        let done = |run: &Self| (run.stage.rules.lock().unwrap().writes, run.stage.cluster.effects().len());
+        let before = done(self);
+        self.pass(Duration::from_secs(12));
+        let after = done(self);
+        self.stage.journal.count("effect: it stood still");
+        self.stage.journal.expect(before == after, || otherwise.to_owned());
+    }
+}

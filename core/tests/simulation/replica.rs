@@ -1,0 +1,105 @@
+//! One process: a deployer on ports that fail, with a clock of its own.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use event_listener::Event;
+use rollhook_conformance::Faulty;
+use rollhook_core::{
+    ports::{Clock, Entropy},
+    service::{Deployer, Ports},
+};
+
+use crate::{
+    broken::Backend,
+    clock::OwnClock,
+    faults::Faults,
+    stage::Stage,
+    wire::{Life, Wire},
+};
+
+/// A process that lives.
+pub(crate) struct Replica {
+    pub(crate) life: Life,
+    pub(crate) deployer: Arc<Deployer>,
+    pub(crate) clock: Arc<OwnClock>,
+    pub(crate) faults: Arc<Faults>,
+    pub(crate) paused: bool,
+    /// Since when nothing has kept it from giving signs of life.
+    pub(crate) able: Duration,
+    /// The task that drives its apps.
+    pub(crate) engine: u64,
+    leaves: Arc<(AtomicBool, Event)>,
+}
+
+impl Replica {
+    /// A process that begins now.
+    pub(crate) fn new(stage: &Arc<Stage>, life: Life) -> Self {
+        let clock = stage.time.clock();
+        let faults = Arc::new(Faults::default());
+        let plan = faults.plan(Arc::clone(stage), life.name.clone());
+        let own: Arc<dyn Clock> = clock.clone();
+        let wire = Arc::new(Wire {
+            stage: Arc::clone(stage),
+            life: life.clone(),
+            faults: Arc::clone(&faults),
+            backend: Backend::new(stage, Arc::clone(&own), stage.promise),
+            views: Default::default(),
+            apps: Default::default(),
+        });
+        let tokens = Arc::clone(&wire.backend.tokens);
+        let faulty = Arc::new(Faulty::new(wire, Arc::clone(&own), Arc::clone(&plan)));
+        let ports = Ports {
+            apps: faulty.clone(),
+            tokens: Arc::new(Faulty::new(tokens, Arc::clone(&own), plan)),
+            history: faulty.clone(),
+            rollouts: faulty,
+            builder: None,
+            clock: own,
+            entropy: Arc::new(Chance(AtomicU64::new(life.number.wrapping_mul(0x1234_5678_9abc_def1)))),
+        };
+        let deployer = Arc::new(Deployer::new(ports, &life.name));
+        let able = stage.time.now();
+        Self { life, deployer, clock, faults, paused: false, able, engine: 0, leaves: Arc::default() }
+    }
+
+    /// What drives its apps until it leaves.
+    pub(crate) fn run(&self) -> impl Future<Output = ()> + Send + 'static {
+        let (deployer, leaves) = (Arc::clone(&self.deployer), Arc::clone(&self.leaves));
+        async move {
+            let left = async {
+                let listener = leaves.1.listen();
+                if !leaves.0.load(Ordering::Relaxed) {
+                    listener.await;
+                }
+            };
+            deployer.run(left).await;
+        }
+    }
+
+    /// Has it leave in good order.
+    pub(crate) fn leave(&self) {
+        self.leaves.0.store(true, Ordering::Relaxed);
+        self.leaves.1.notify(usize::MAX);
+    }
+}
+
+/// Randomness that is the same in every run, and another in every life.
+struct Chance(AtomicU64);
+
+impl Entropy for Chance {
+    fn fill(&self, bytes: &mut [u8]) {
+        for byte in bytes {
+            // SplitMix64.
+            let seed = self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+            let mixed = (seed ^ (seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            *byte = (mixed >> 56) as u8;
+        }
+    }
+}

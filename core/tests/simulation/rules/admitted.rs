@@ -1,0 +1,132 @@
+//! Entries that are new: once each, of what was asked for, and only where it may be.
+
+use rollhook_core::{
+    app::{Hold, HoldPolicy},
+    deploy::{Deploy, Origin, State, Status, Trigger},
+    ports::View,
+};
+
+use super::{Known, Rules, changed::in_time, model};
+use crate::journal::Journal;
+
+impl Rules {
+    pub(super) fn admitted(
+        &self,
+        known: &Known,
+        before: &[Deploy],
+        history: &[Deploy],
+        view: &View,
+        new: &Deploy,
+        journal: &Journal,
+    ) {
+        let revision = new.revision;
+        journal.tell("store", || {
+            let tag = new.image.as_ref().and_then(|image| image.tag()).unwrap_or_default().to_owned();
+            format!("{} {revision}: accepted, {} of {tag} by {}", view.app.id, new.trigger, new.actor)
+        });
+        in_time(known.latest, new.created_at, journal);
+        journal.count(format!("effect: accepted, {}", new.trigger));
+        let mine = |entry: &&Deploy| entry.actor == new.actor && entry.commit == new.commit;
+        let once = new.actor.is_auto() || before.iter().filter(mine).count() == 0;
+        journal.expect(once, || format!("revision {revision}: one call made two entries"));
+        match new.trigger {
+            Trigger::Rollback if new.actor.is_auto() => self.restore(before, view, new, journal),
+            Trigger::Rollback => self.rollback(known, before, history, new, journal),
+            Trigger::Webhook => {
+                let held = known.view.app.holds.iter().any(|hold| hold.covers(new.image.as_ref(), new.commit.as_ref()));
+                let refused = held && known.view.app.policy.hold == HoldPolicy::All;
+                journal.expect(!refused, || format!("revision {revision} brings back what is held"));
+            }
+            Trigger::Promotion => self.promotion(new, journal),
+            Trigger::Manual | Trigger::Git => {}
+        }
+    }
+
+    /// Rule 12: owed, of what is current, and only once.
+    fn restore(&self, before: &[Deploy], view: &View, new: &Deploy, journal: &Journal) {
+        journal.count("rule 12: a restore was made");
+        let owed = model::owed(before, &view.app.policy);
+        let right = owed.is_some_and(|owed| owed.effective == new.effective && owed.pinned_image() == new.image);
+        journal.expect(right, || {
+            format!("revision {} restores {}; owed was {:?}", new.revision, new.effective, owed.map(|it| it.revision))
+        });
+    }
+
+    /// Rules 10 and 13: the right version, as its bits were, and everything unfinished ends in the same write.
+    fn rollback(&self, known: &Known, before: &[Deploy], history: &[Deploy], new: &Deploy, journal: &Journal) {
+        let revision = new.revision;
+        let Some(wish) = self.wishes.get(new.actor.as_str()) else {
+            journal.expect(false, || format!("revision {revision} is a rollback that nobody asked for"));
+            return;
+        };
+        let found = (new.effective.get(), new.image.clone());
+        let right = match wish.revision {
+            Some(wished) => before
+                .iter()
+                .any(|entry| entry.revision == wished && (entry.effective.get(), entry.pinned_image()) == found),
+            None => known.meant.contains(&found),
+        };
+        journal.count(if wish.revision.is_some() { "rule 10: to a revision" } else { model::situation(before) });
+        let pinned = new.image.as_ref().is_some_and(|image| image.digest().is_some());
+        journal.count_if(pinned, "rule 13: a rollback names the bits");
+        journal.expect(right, || {
+            format!("revision {revision} rolls back to {}; meant was one of {:?}", new.effective, known.meant)
+        });
+        let expected = wish.if_current.is_none_or(|expected| known.currents.contains(&Some(expected)));
+        journal.expect(expected, || format!("revision {revision}: {:?} was not current", wish.if_current));
+        for entry in before.iter().filter(|entry| !entry.is_terminal()) {
+            let state = history.get(entry.revision.get() as usize - 1).map(|entry| &entry.state);
+            let ended = matches!(state, Some(State::Superseded { by, rollback: true }) if *by == revision);
+            journal.expect(ended, || format!("revision {} went on beside rollback {revision}", entry.revision));
+        }
+    }
+
+    /// Rules 5 and 13: what the other environment runs, as its bits are.
+    fn promotion(&self, new: &Deploy, journal: &Journal) {
+        let Some(Origin::Promoted { app, revision }) = &new.from else {
+            journal.expect(false, || format!("revision {} is promoted from nowhere", new.revision));
+            return;
+        };
+        let Some(source) = self.known.values().find(|known| known.view.app.id == *app) else { return };
+        let Some(entry) = source.history.iter().find(|entry| entry.revision == *revision) else { return };
+        let right = entry.status() == Status::Succeeded && entry.pinned_image() == new.image;
+        journal.expect(right || source.view.app.created_at > new.created_at, || {
+            format!("revision {} is not what {app} runs", new.revision)
+        });
+    }
+
+    /// Rule 11: a person's rollback holds what it goes away from; only people, and what they deploy, lift it.
+    pub(super) fn holds(&self, known: &Known, before: &[Deploy], history: &[Deploy], view: &View, journal: &Journal) {
+        let (old, new) = (&known.view.app.holds, &view.app.holds);
+        let admitted = history.get(before.len()..).unwrap_or_default();
+        let added = new.iter().filter(|hold| !old.contains(hold));
+        for hold in added {
+            journal.count("rule 11: a hold was set");
+            let by = admitted.iter().find(|entry| entry.revision == hold.by);
+            let person = by.is_some_and(|by| by.trigger == Trigger::Rollback && !by.actor.is_auto());
+            journal.expect(person, || format!("a hold by revision {}, which is no person's rollback", hold.by));
+        }
+        for entry in admitted.iter().filter(|entry| entry.trigger == Trigger::Rollback && !entry.actor.is_auto()) {
+            // A rollback is decided on what it has read; what touches the cluster before it is accepted is not held.
+            let tag = |entry: &Deploy| entry.image.as_ref().and_then(|image| image.tag().map(str::to_owned));
+            let same = known.tops.iter().any(|top| tag(top) == tag(entry));
+            let held = |hold: &Hold| hold.by == entry.revision && known.tops.iter().any(|top| top.image == hold.image);
+            journal.expect(same || known.tops.is_empty() || new.iter().any(held), || {
+                format!("rollback {} does not hold what was on the cluster", entry.revision)
+            });
+        }
+        let succeeded = |entry: &Deploy| {
+            let now = history.get(entry.revision.get() as usize - 1);
+            now.is_some_and(|now| now.status() == Status::Succeeded) && entry.status() != Status::Succeeded
+        };
+        for hold in old.iter().filter(|hold| !new.contains(hold)) {
+            let lifts = before.iter().any(|entry| {
+                let covered = hold.covers(entry.image.as_ref(), None);
+                covered && entry.trigger != Trigger::Webhook && succeeded(entry)
+            });
+            journal.count(if lifts { "rule 11: a success lifted a hold" } else { "rule 11: a hold was released" });
+            let by_hand = before == history && new.is_empty();
+            journal.expect(lifts || by_hand, || format!("the hold of rollback {} was lost", hold.by));
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Entries that change: only forwards, only in the ways there are, and with the truth.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use rollhook_core::{
+    deploy::{Deploy, Reason, Revision, State, Status},
+    time::Timestamp,
+};
+
+use super::{Known, Moment, Rules, Seen};
+use crate::journal::Journal;
+
+/// A rollout without progress for this long may be taken over (rule 9).
+const STALLED: Duration = Duration::from_secs(10);
+
+impl Rules {
+    pub(super) fn changed(
+        &self,
+        known: &Known,
+        before: &[Deploy],
+        old: &Deploy,
+        new: &Deploy,
+        moment: Moment,
+        journal: &Journal,
+    ) {
+        let revision = new.revision;
+        journal.tell("store", || format!("{} {revision}: {} → {}", known.view.app.id, old.status(), told(&new.state)));
+        let kept = Deploy {
+            state: new.state.clone(),
+            step: new.step,
+            touched: new.touched,
+            digest: new.digest.clone(),
+            updated_at: new.updated_at,
+            ..old.clone()
+        };
+        journal.expect(&kept == new, || format!("revision {revision}: what was accepted was changed"));
+        journal.expect(!old.is_terminal(), || format!("revision {revision} had ended, and was changed"));
+        journal.expect(new.step == old.step + 1, || format!("revision {revision}: a step was left out"));
+        in_time(known.latest, new.updated_at, journal);
+        journal.expect(follows(old.status(), new.status()), || {
+            format!("revision {revision} went from {} to {}", old.status(), new.status())
+        });
+        match &new.state {
+            State::Succeeded { note } => {
+                journal.count("effect: succeeded");
+                journal.count_if(note.is_some(), "effect: a remark");
+                self.succeeded(known, new, journal);
+            }
+            State::Failed { reason, evidence, .. } => {
+                journal.count(format!("reason: {reason}"));
+                journal.count_if(evidence.as_ref().is_some_and(|it| it.state.is_some()), "rule 12: evidence was kept");
+                journal.count_if(!new.touched, "effect: a refused order took its touch back");
+                let seen = self.seen.get(&(known.view.app.uid, revision)).into_iter().flatten();
+                journal.count_if(seen.clone().any(|seen| seen.complete), "rule 7: complete, and then it failed");
+                self.failed(known, new, reason, moment, journal);
+            }
+            State::Superseded { by, rollback } => {
+                journal.count_if(*rollback, "rule 10: a rollback superseded");
+                self.superseded(known, before, old, (*by, *rollback), moment, journal);
+            }
+            State::Cancelled { reason, .. } => journal.count(format!("reason: {reason}")),
+            State::RollingOut { .. } => {
+                let waited = before.iter().any(|entry| entry.revision < revision && entry.touched);
+                journal.count_if(old.status() == Status::Queued && waited, "rule 9: a higher one followed");
+            }
+            State::Queued | State::Building { .. } => {}
+        }
+    }
+
+    /// Rule 7: the cluster was seen running just this revision, and again after the settling time, all well in between.
+    fn succeeded(&self, known: &Known, new: &Deploy, journal: &Journal) {
+        let seen = self.seen.get(&(known.view.app.uid, new.revision)).map_or(&[][..], Vec::as_slice);
+        let watchers: BTreeSet<u64> = seen.iter().map(|seen| seen.by).collect();
+        let settled = watchers.into_iter().any(|watcher| stayed(seen, watcher, new) >= Some(known.shortest.0));
+        journal.count("rule 7: a success was judged");
+        journal.expect(settled, || {
+            format!("revision {} succeeded, and was not seen to stay ready for the settling time", new.revision)
+        });
+    }
+
+    /// Rule 6: a deadline is not over before its time, nor is an outage. It is the store's clock that counts: one that
+    /// was set ahead, be it before a driver took notice, ends them early, which fails on the safe side.
+    fn failed(&self, known: &Known, new: &Deploy, reason: &Reason, moment: Moment, journal: &Journal) {
+        let Some(began) = known.rolling.get(&new.revision) else { return };
+        let least = match reason.as_str() {
+            Reason::DEADLINE => known.shortest.1,
+            Reason::UNREACHABLE => Duration::from_secs(3600),
+            _ => Duration::ZERO,
+        };
+        let passed = moment.most.saturating_sub(began.now);
+        journal.expect(passed >= least, || format!("revision {} failed of {reason} after {passed:?}", new.revision));
+    }
+
+    /// Rules 9 and 10: what rolls out gives way to a rollback, or when nothing moves.
+    fn superseded(
+        &self,
+        known: &Known,
+        before: &[Deploy],
+        old: &Deploy,
+        (by, rollback): (Revision, bool),
+        moment: Moment,
+        journal: &Journal,
+    ) {
+        // The one that takes its place may be accepted in the same write.
+        let there = by.get() <= before.len() as u64 || rollback;
+        journal.expect(there, || format!("revision {} is superseded by {by}, which is not there", old.revision));
+        let Some(began) = known.rolling.get(&old.revision).filter(|_| old.status() == Status::RollingOut) else {
+            journal.count("rule 9: a lower one never ran");
+            return;
+        };
+        let newer_is_there = before.iter().any(|entry| entry.revision == by && entry.touched);
+        if rollback || newer_is_there {
+            journal.count_if(rollback, "rule 9: a rollback did not wait");
+            return;
+        }
+        let mut moved = began.own;
+        let mut progress = None;
+        for seen in self.seen.get(&(known.view.app.uid, old.revision)).into_iter().flatten() {
+            if progress.replace(&seen.progress) != Some(&seen.progress) {
+                moved = seen.moment.own;
+            }
+        }
+        journal.count("rule 9: one without progress was taken over");
+        journal.expect(moment.own.saturating_sub(moved) >= STALLED, || {
+            format!("revision {} gave way to {by} although it moved", old.revision)
+        });
+    }
+}
+
+/// For how long a watcher has last seen it ready without a break.
+fn stayed(seen: &[Seen], watcher: u64, new: &Deploy) -> Option<Duration> {
+    let mut by_it = seen.iter().rev().filter(|seen| seen.by == watcher);
+    let last = by_it.next().filter(|last| last.complete && last.sound && last.digest == new.digest)?;
+    let first = by_it.take_while(|seen| seen.complete && seen.restarts == last.restarts).last().unwrap_or(last);
+    Some(last.moment.own - first.moment.own)
+}
+
+/// Rule 14: an app's stored times never decrease.
+pub(super) fn in_time(latest: Timestamp, time: Timestamp, journal: &Journal) {
+    journal.expect(time >= latest, || format!("a time went back by {:?}", latest.since(time)));
+}
+
+fn follows(old: Status, new: Status) -> bool {
+    match new {
+        Status::Queued | Status::Building => false,
+        Status::RollingOut => matches!(old, Status::Queued | Status::RollingOut),
+        Status::Succeeded | Status::Failed => old == Status::RollingOut,
+        Status::Superseded | Status::Cancelled => !old.is_terminal(),
+    }
+}
+
+fn told(state: &State) -> String {
+    match state {
+        State::Failed { reason, message, .. } => format!("failed, {reason}: {message}"),
+        State::Superseded { by, .. } => format!("superseded by {by}"),
+        State::Cancelled { message, .. } => format!("cancelled: {message}"),
+        State::RollingOut { outage, .. } if outage.since.is_some() => "rolling_out, the cluster is away".to_owned(),
+        State::RollingOut { .. } | State::Queued | State::Building { .. } | State::Succeeded { .. } => {
+            state.status().to_string()
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! What was done to the cluster: never backwards, and never by whom it does not belong to.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rollhook_core::{
+    app::{AppUid, Namespace},
+    ports::{Order, Stamp},
+};
+use rollhook_memory::Effect;
+
+use super::Rules;
+use crate::journal::Journal;
+
+type Place = (Namespace, String);
+
+/// What each workload carried, in the order in which it did.
+#[derive(Default)]
+pub(super) struct Fences {
+    judged: usize,
+    carried: BTreeMap<Place, Vec<Stamp>>,
+    /// Workloads that somebody removed: with the stamp went what tells a late order from a new one.
+    removed: BTreeSet<Place>,
+}
+
+impl Rules {
+    /// Judges the effects that are new, which are this order's.
+    pub(crate) fn effects(&mut self, effects: &[Effect], order: &Order, journal: &Journal) {
+        for effect in effects.iter().skip(self.fences.judged) {
+            self.effect(effect, order, journal);
+        }
+        self.fences.judged = effects.len();
+    }
+
+    /// Somebody took the workload away.
+    pub(crate) fn workload_is_gone(&mut self, namespace: &Namespace, workload: &str) {
+        let place = (namespace.clone(), workload.to_owned());
+        self.fences.carried.remove(&place);
+        self.fences.removed.insert(place);
+    }
+
+    /// What a workload carries by what was done to it, where nobody removed it.
+    pub(crate) fn carried(&self, namespace: &Namespace, workload: &str) -> Option<Stamp> {
+        let place = (namespace.clone(), workload.to_owned());
+        let carried = self.fences.carried.get(&place).filter(|_| !self.fences.removed.contains(&place))?;
+        carried.last().copied()
+    }
+
+    fn effect(&mut self, effect: &Effect, order: &Order, journal: &Journal) {
+        let Stamp { app, revision } = effect.stamp;
+        journal.tell("cluster", || format!("{} runs {} as revision {revision}", effect.workload, effect.image));
+        journal.count("effect: the cluster was changed");
+        let carried = self.fences.carried.entry((effect.namespace.clone(), effect.workload.clone())).or_default();
+        if let Some(last) = carried.last().filter(|last| last.app == app) {
+            journal.expect(last.revision <= revision, || {
+                format!("the cluster went back from revision {} to {revision}", last.revision)
+            });
+        } else if let Some(last) = carried.last() {
+            let allowed = order.workload.take_over == Some(last.app);
+            journal.count("rule 9: a workload was taken over from another registration");
+            journal.expect(allowed, || format!("{} took over what belongs to {}", app, last.app));
+        }
+        let returns =
+            carried.iter().any(|stamp| stamp.app == app) && carried.last().is_some_and(|last| last.app != app);
+        journal
+            .expect(!returns || order.workload.take_over.is_some(), || "a former owner changed the cluster".to_owned());
+        carried.push(effect.stamp);
+        self.touched(app, effect, journal);
+    }
+
+    /// What changes the cluster is recorded before.
+    fn touched(&self, app: AppUid, effect: &Effect, journal: &Journal) {
+        let Some(known) = self.known.get(&app) else {
+            // The workload carries the stamp of the app that was deleted until another one's is there.
+            journal.count("rule 16: an order under way arrived after its app was deleted");
+            return;
+        };
+        let entry = known.history.iter().find(|entry| entry.revision == effect.stamp.revision);
+        journal.expect(entry.is_some_and(|entry| entry.touched), || {
+            format!("revision {} changed the cluster, and its entry says that it did not", effect.stamp.revision)
+        });
+    }
+}

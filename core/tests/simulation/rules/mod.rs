@@ -1,0 +1,190 @@
+//! The rules, judged after every write, order and observation, from what is stored and what the cluster did: nothing
+//! here asks the code under test.
+
+mod admitted;
+mod changed;
+mod cluster;
+pub(crate) mod model;
+mod owners;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use rollhook_core::{
+    app::{AppId, AppUid},
+    decide::check::check,
+    deploy::{Deploy, Revision},
+    image::{Digest, ImageRef},
+    ports::{Stamp, View},
+    time::Timestamp,
+};
+
+use crate::journal::Journal;
+use cluster::Fences;
+use owners::Owners;
+
+/// A moment of a run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Moment {
+    /// The world's time.
+    pub(crate) now: Duration,
+    /// The same and whatever replicas' own clocks have jumped ahead: between two of these passes no less time than any
+    /// replica can have felt.
+    pub(crate) own: Duration,
+    /// The same and whatever the store's clock has jumped ahead: later than any replica may believe it to be.
+    pub(crate) most: Duration,
+}
+
+/// What a replica saw of a revision on the cluster.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) by: u64,
+    pub(crate) moment: Moment,
+    pub(crate) complete: bool,
+    pub(crate) sound: bool,
+    pub(crate) digest: Option<Digest>,
+    pub(crate) restarts: u32,
+    pub(crate) progress: String,
+}
+
+/// What a person has asked of a rollback.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wish {
+    pub(crate) revision: Option<Revision>,
+    pub(crate) if_current: Option<Revision>,
+}
+
+/// An app as it was stored last.
+pub(crate) struct Known {
+    pub(crate) history: Vec<Deploy>,
+    pub(crate) view: View,
+    /// What a plain rollback has meant since the newest revision was accepted: its effective revision and its image.
+    meant: BTreeSet<(u64, Option<ImageRef>)>,
+    /// What has been on the cluster since then.
+    tops: Vec<Deploy>,
+    /// What has been current since then.
+    currents: BTreeSet<Option<Revision>>,
+    /// When each rollout began.
+    rolling: BTreeMap<Revision, Moment>,
+    /// The settling time and deadline that have been the shortest so far.
+    shortest: (Duration, Duration),
+    latest: Timestamp,
+    /// Whether nothing has happened to an entry since the owner's mind changed last, so that nothing is owed for it.
+    pub(crate) undecided: bool,
+}
+
+/// What is known of a run.
+#[derive(Default)]
+pub(crate) struct Rules {
+    pub(crate) known: BTreeMap<AppUid, Known>,
+    pub(crate) owners: Owners,
+    /// How many changes of entries were recorded.
+    pub(crate) writes: u64,
+    /// What people asked for, by their names.
+    pub(crate) wishes: BTreeMap<String, Wish>,
+    /// Apps that somebody is deleting or has deleted.
+    pub(crate) deleting: BTreeSet<AppId>,
+    fences: Fences,
+    seen: BTreeMap<(AppUid, Revision), Vec<Seen>>,
+}
+
+impl Rules {
+    /// Judges the store as it is now by what it was before.
+    pub(crate) fn stored(&mut self, stored: BTreeMap<AppUid, (Vec<Deploy>, View)>, moment: Moment, journal: &Journal) {
+        let gone: Vec<AppUid> = self.known.keys().filter(|uid| !stored.contains_key(uid)).copied().collect();
+        for uid in gone {
+            self.removed(uid, journal);
+        }
+        for (uid, (history, view)) in stored {
+            let same = self.known.get(&uid).is_some_and(|known| known.history == history && known.view.app == view.app);
+            if !same {
+                self.app(uid, history, view, moment, journal);
+            }
+        }
+    }
+
+    fn app(&mut self, uid: AppUid, history: Vec<Deploy>, view: View, moment: Moment, journal: &Journal) {
+        let mut known = self.known.remove(&uid).unwrap_or_else(|| Known::new(&view));
+        let before = std::mem::take(&mut known.history);
+        journal.expect(before.len() <= history.len(), || "entries have gone".to_owned());
+        for (old, new) in before.iter().zip(&history).filter(|(old, new)| old != new) {
+            self.changed(&known, &before, old, new, moment, journal);
+        }
+        for new in &history[before.len().min(history.len())..] {
+            self.admitted(&known, &before, &history, &view, new, journal);
+        }
+        self.holds(&known, &before, &history, &view, journal);
+        for violation in check(&history, &view) {
+            journal.expect(false, || violation.0);
+        }
+        known.update(history, view, moment, &before);
+        self.known.insert(uid, known);
+    }
+
+    /// An app has gone, with all that belonged to it.
+    fn removed(&mut self, uid: AppUid, journal: &Journal) {
+        let Some(known) = self.known.remove(&uid) else { return };
+        journal.tell("store", || format!("{} is gone", known.view.app.id));
+        journal.expect(self.deleting.contains(&known.view.app.id) || known.history.len() <= 1, || {
+            format!("{} is gone, and nobody deleted it", known.view.app.id)
+        });
+        journal.count("rule 16: an app was removed");
+        self.owners.forgets(uid);
+    }
+
+    /// The engine has said that nothing is left to do.
+    pub(crate) fn rests(&mut self, uid: AppUid) {
+        if self.known.get(&uid).is_some_and(|known| known.view.unfinished.is_empty()) {
+            self.owners.forgets(uid);
+        }
+    }
+
+    /// A replica has looked at the cluster.
+    pub(crate) fn observed(&mut self, stamp: Stamp, seen: Seen, journal: &Journal) {
+        journal.count_if(seen.complete, "rule 7: a revision was seen complete");
+        self.seen.entry((stamp.app, stamp.revision)).or_default().push(seen);
+    }
+
+    /// The apps that have work to do.
+    pub(crate) fn at_work(&self) -> impl Iterator<Item = AppUid> + '_ {
+        self.known.iter().filter(|(_, known)| !known.view.unfinished.is_empty()).map(|(uid, _)| *uid)
+    }
+}
+
+impl Known {
+    fn new(view: &View) -> Self {
+        let policy = &view.app.policy;
+        Self {
+            history: Vec::new(),
+            view: view.clone(),
+            meant: BTreeSet::new(),
+            tops: Vec::new(),
+            currents: [None].into(),
+            rolling: BTreeMap::new(),
+            shortest: (policy.settle, policy.rollout_deadline),
+            latest: view.app.created_at,
+            undecided: false,
+        }
+    }
+
+    fn update(&mut self, history: Vec<Deploy>, view: View, moment: Moment, before: &[Deploy]) {
+        self.undecided = history == before && (self.undecided || self.view.app.policy != view.app.policy);
+        if history.len() != before.len() {
+            self.meant.clear();
+            self.tops.clear();
+            self.currents.clear();
+        }
+        self.meant.extend(model::meant(&history).map(|entry| (entry.effective.get(), entry.pinned_image())));
+        self.tops.extend(model::on_cluster(&history).cloned());
+        self.currents.insert(model::current(&history).map(|entry| entry.revision));
+        for entry in history.iter().filter(|entry| entry.status() == rollhook_core::deploy::Status::RollingOut) {
+            self.rolling.entry(entry.revision).or_insert(moment);
+        }
+        let policy = &view.app.policy;
+        self.shortest = (self.shortest.0.min(policy.settle), self.shortest.1.min(policy.rollout_deadline));
+        self.latest = history.iter().map(|entry| entry.updated_at).max().unwrap_or(self.latest).max(self.latest);
+        (self.history, self.view) = (history, view);
+    }
+}

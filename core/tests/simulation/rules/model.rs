@@ -1,0 +1,71 @@
+//! What the rules say, read off a whole history.
+
+use rollhook_core::{
+    app::{OnFailure, Policy},
+    deploy::{Deploy, Reason, State, Status, Trigger},
+};
+
+pub(crate) fn current(history: &[Deploy]) -> Option<&Deploy> {
+    history.iter().rev().find(|entry| entry.status() == Status::Succeeded)
+}
+
+pub(crate) fn on_cluster(history: &[Deploy]) -> Option<&Deploy> {
+    history.iter().rev().find(|entry| entry.touched)
+}
+
+/// What a rollback without a revision returns to (rule 10).
+pub(crate) fn meant(history: &[Deploy]) -> Option<&Deploy> {
+    let top = on_cluster(history)?;
+    let rollback = top.trigger == Trigger::Rollback;
+    let before = || {
+        let below = history.iter().rev().filter(|entry| entry.revision < top.effective);
+        below.into_iter().find(|entry| entry.status() == Status::Succeeded && !entry.same_image(top))
+    };
+    match top.status() {
+        Status::Succeeded => before(),
+        Status::Failed if rollback => before(),
+        status if !status.is_terminal() && rollback => Some(top),
+        Status::Queued
+        | Status::Building
+        | Status::RollingOut
+        | Status::Failed
+        | Status::Superseded
+        | Status::Cancelled => current(history),
+    }
+}
+
+/// From where a rollback returns, for counting.
+pub(crate) fn situation(history: &[Deploy]) -> &'static str {
+    let top = on_cluster(history);
+    match top.map(|top| (top.status(), top.trigger == Trigger::Rollback)) {
+        Some((Status::Succeeded, false)) => "rule 10: from a good version",
+        Some((Status::Succeeded, true)) => "rule 10: from a rollback, one further",
+        Some((Status::Failed, true)) => "rule 10: from a rollback that failed",
+        Some((Status::RollingOut, true)) => "rule 10: again, while a rollback is on its way",
+        Some((Status::RollingOut, false)) => "rule 10: from what is on its way",
+        Some((Status::Failed, false)) => "rule 10: from what failed",
+        Some((Status::Queued | Status::Building | Status::Superseded | Status::Cancelled, _)) | None => {
+            "rule 10: from what was stopped"
+        }
+    }
+}
+
+/// Whether the newest that touched the cluster ended otherwise than well, and was no restore (rule 12).
+pub(crate) fn went_wrong(history: &[Deploy]) -> Option<&Deploy> {
+    on_cluster(history).filter(|top| {
+        let badly = match &top.state {
+            State::Failed { .. } | State::Superseded { .. } => true,
+            State::Cancelled { reason, .. } => reason.as_str() != Reason::APP_DELETED,
+            State::Queued | State::Building { .. } | State::RollingOut { .. } | State::Succeeded { .. } => false,
+        };
+        badly && !top.is_restore()
+    })
+}
+
+/// What is to be restored (rule 12).
+pub(crate) fn owed<'a>(history: &'a [Deploy], policy: &Policy) -> Option<&'a Deploy> {
+    let top = went_wrong(history)?;
+    let higher = history.iter().any(|entry| entry.revision > top.revision && !entry.is_terminal());
+    let tried = history.last().is_some_and(Deploy::is_restore);
+    (policy.on_failure == OnFailure::Restore && !higher && !tried).then(|| current(history)).flatten()
+}

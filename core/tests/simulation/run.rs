@@ -1,0 +1,270 @@
+//! One run: replicas, callers and troubles on one stage, in one thread.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use rollhook_core::service::Outcome;
+
+use crate::{
+    asks::{self, Answer, Wanted},
+    broken::Promise,
+    callers::{Callers, Next},
+    choices::{Key, Scenario},
+    faults::Signal,
+    journal::Tally,
+    replica::Replica,
+    stage::Stage,
+    tasks::Tasks,
+    wire::Life,
+};
+
+/// More than any run needs: one that does more has no end.
+const POLLS_MAX: u64 = 400_000;
+const NAMES: [&str; 3] = ["one", "two", "three"];
+
+/// What came of a run.
+pub(crate) struct Ended {
+    pub(crate) broken: Option<String>,
+    pub(crate) tally: Tally,
+    pub(crate) log: Vec<String>,
+}
+
+/// What is to happen at a time.
+enum Due {
+    /// A paused life goes on.
+    Resume(u64),
+    /// A replica's next life begins.
+    Start(usize, String),
+    /// A call is made, by way of a replica.
+    Call(u64, usize),
+}
+
+type Answers = Arc<Mutex<Vec<(u64, Outcome<Answer>)>>>;
+
+pub(crate) struct Run {
+    pub(crate) stage: Arc<Stage>,
+    pub(crate) callers: Callers,
+    pub(crate) slots: Vec<Option<Replica>>,
+    pub(crate) order: usize,
+    /// Whether some read was answered with what had been.
+    pub(crate) stale: bool,
+    tasks: Tasks,
+    calling: BTreeMap<u64, u64>,
+    answers: Answers,
+    agenda: BTreeMap<(Duration, u64), Due>,
+    sequence: u64,
+    polls: u64,
+}
+
+/// Plays a scenario, on sound backends or on ones that break a promise.
+pub(crate) fn play(scenario: &Scenario, promise: Option<Promise>, told: bool) -> Ended {
+    let mut run = Run::new(scenario.replicas, promise, told);
+    run.begin(scenario);
+    for choice in &scenario.choices {
+        if run.is_over() {
+            break;
+        }
+        run.stage.journal.tell("—", || format!("{choice:?}"));
+        run.choose(choice);
+        run.pass(Duration::ZERO);
+    }
+    run.quieten();
+    let (broken, tally, log) = run.stage.journal.close();
+    Ended { broken, tally, log }
+}
+
+impl Run {
+    fn new(replicas: usize, promise: Option<Promise>, told: bool) -> Self {
+        let stage = Arc::new(Stage::new(told, promise));
+        let callers = Callers::new(&stage);
+        let mut run = Self {
+            stage,
+            callers,
+            slots: (0..replicas).map(|_| None).collect(),
+            order: 0,
+            stale: false,
+            tasks: Tasks::default(),
+            calling: BTreeMap::new(),
+            answers: Answers::default(),
+            agenda: BTreeMap::new(),
+            sequence: 0,
+            polls: 0,
+        };
+        (0..replicas).for_each(|slot| run.start(slot, NAMES[slot].to_owned()));
+        run
+    }
+
+    fn begin(&mut self, scenario: &Scenario) {
+        for app in 0..2 {
+            let call = self.callers.call(Wanted::Register(app, false), Key::None);
+            self.make(call, 0);
+        }
+        self.pass(Duration::from_secs(if scenario.settled { 8 } else { 0 }));
+        if scenario.leave || scenario.hold_all {
+            let wanted = Wanted::Policy(asks::id(0), asks::policy(scenario.leave, scenario.hold_all, 3));
+            let call = self.callers.call(wanted, Key::None);
+            self.make(call, 0);
+        }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.stage.journal.is_broken()
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        self.stage.time.now()
+    }
+
+    /// Lets everybody go on until this much time has passed, and nobody can go on.
+    pub(crate) fn pass(&mut self, span: Duration) {
+        let end = self.now() + span;
+        while !self.is_over() {
+            self.hear();
+            let running = |slot: usize| self.slots[slot].as_ref().is_some_and(|replica| !replica.paused);
+            if let Some(task) = self.tasks.next(self.order, running) {
+                self.poll(task);
+                continue;
+            }
+            let times =
+                [self.stage.time.next(), self.stage.next_arrival(), self.agenda.keys().next().map(|(at, _)| *at)];
+            let next = times.into_iter().flatten().min().filter(|at| *at <= end);
+            self.stage.time.advance(next.unwrap_or(end));
+            self.orphans();
+            let Some(_) = next else { return };
+            self.stage.arrive();
+            self.happen();
+        }
+    }
+
+    fn poll(&mut self, task: u64) {
+        self.polls += 1;
+        self.stage.journal.expect(self.polls < POLLS_MAX, || "there is no end in sight".to_owned());
+        let ended = self.tasks.poll(task);
+        for slot in 0..self.slots.len() {
+            let Some(replica) = &mut self.slots[slot] else { continue };
+            if let Some(time) = replica.faults.disturbed() {
+                replica.able = self.stage.time.now() + time;
+            }
+            match replica.faults.signal() {
+                Some(Signal::Crash) => self.crash(slot, Duration::from_secs(2), false),
+                Some(Signal::Pause(time)) => self.pause(slot, time),
+                None if ended && replica.engine == task => self.crash(slot, Duration::from_secs(3), false),
+                None => {}
+            }
+        }
+    }
+
+    /// Passes on the answers that have come.
+    fn hear(&mut self) {
+        let answers = std::mem::take(&mut *self.answers.lock().unwrap());
+        for (call, answer) in answers {
+            let next = self.callers.answered(call, answer);
+            self.follow(call, next);
+        }
+    }
+
+    fn follow(&mut self, call: u64, next: Next) {
+        match next {
+            Next::Nothing => {}
+            Next::Again => self.at(Duration::from_secs(1), Due::Call(call, (call + 1) as usize)),
+            Next::Enable => {
+                let call = self.callers.call(Wanted::Enable, Key::None);
+                self.make(call, call as usize);
+            }
+            Next::Probe => {
+                let Some(token) = self.callers.token(true) else { return };
+                for slot in 0..self.slots.len() {
+                    let call = self.callers.call(Wanted::Probe(token.clone()), Key::None);
+                    self.make(call, slot);
+                }
+            }
+        }
+    }
+
+    fn at(&mut self, after: Duration, due: Due) {
+        self.sequence += 1;
+        self.agenda.insert((self.now() + after, self.sequence), due);
+    }
+
+    /// Whether nothing is going to happen by itself.
+    pub(crate) fn nothing_is_due(&self) -> bool {
+        self.agenda.is_empty()
+    }
+
+    fn happen(&mut self) {
+        while let Some(first) = self.agenda.first_entry().filter(|first| first.key().0 <= self.stage.time.now()) {
+            match first.remove() {
+                Due::Resume(life) => {
+                    let now = self.now();
+                    for replica in self.slots.iter_mut().flatten().filter(|replica| replica.life.number == life) {
+                        self.stage.journal.tell(&replica.life.name, || "goes on".to_owned());
+                        (replica.paused, replica.able) = (false, now);
+                    }
+                }
+                Due::Start(slot, name) if self.slots[slot].is_none() => self.start(slot, name),
+                Due::Start(..) => {}
+                Due::Call(call, slot) => self.make(call, slot),
+            }
+        }
+    }
+
+    fn start(&mut self, slot: usize, name: String) {
+        self.sequence += 1;
+        let mut replica = Replica::new(&self.stage, Life { number: self.sequence, name });
+        self.stage.journal.tell(&replica.life.name, || "starts".to_owned());
+        replica.engine = self.tasks.spawn(slot, replica.run());
+        self.slots[slot] = Some(replica);
+    }
+
+    /// Ends a replica's life; what it was doing is not done any more.
+    pub(crate) fn crash(&mut self, slot: usize, after: Duration, renamed: bool) {
+        let Some(replica) = self.slots[slot].take() else { return };
+        self.stage.journal.tell(&replica.life.name, || "is no more".to_owned());
+        let next = if renamed { format!("{}'", replica.life.name) } else { replica.life.name.clone() };
+        for task in self.tasks.kill(slot) {
+            if let Some(call) = self.calling.remove(&task) {
+                let next = self.callers.cut_off(call);
+                self.follow(call, next);
+            }
+        }
+        self.at(after, Due::Start(slot, next));
+    }
+
+    pub(crate) fn pause(&mut self, slot: usize, time: Duration) {
+        let Some(replica) = &mut self.slots[slot] else { return };
+        replica.paused = true;
+        let life = replica.life.number;
+        self.at(time, Due::Resume(life));
+    }
+
+    /// Makes a call, by way of this replica or the next one that lives.
+    pub(crate) fn make(&mut self, call: u64, slot: usize) {
+        let count = self.slots.len();
+        let Some(slot) = (slot..slot + count).map(|slot| slot % count).find(|slot| self.slots[*slot].is_some()) else {
+            self.at(Duration::from_secs(2), Due::Call(call, slot));
+            return;
+        };
+        let Some((name, wanted)) = self.callers.make(call) else { return };
+        let Some(replica) = &self.slots[slot] else { return };
+        self.stage.journal.tell(&name, || format!("asks {}: {}", replica.life.name, crate::choose::told(&wanted)));
+        let (answers, deployer) = (Arc::clone(&self.answers), Arc::clone(&replica.deployer));
+        let task = self.tasks.spawn(slot, async move {
+            let answer = wanted.ask(deployer, name).await;
+            answers.lock().unwrap().push((call, answer));
+        });
+        self.calling.insert(task, call);
+    }
+
+    /// Rule 6: work is never without an owner for long while somebody lives.
+    fn orphans(&mut self) {
+        let alive = || self.slots.iter().flatten().filter(|replica| !replica.paused);
+        let running: BTreeSet<u64> = alive().map(|replica| replica.life.number).collect();
+        let able = alive().map(|replica| replica.able).min();
+        let mut rules = self.stage.rules.lock().unwrap();
+        let working = rules.at_work().collect();
+        rules.owners.overdue(&working, &running, able, self.stage.time.now(), &self.stage.journal);
+    }
+}

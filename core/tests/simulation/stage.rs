@@ -1,0 +1,189 @@
+//! What all replicas of a run share: the store, the cluster, time, and what is known to be true of them.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicI64, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::FutureExt;
+use rollhook_core::{
+    app::{App, AppUid},
+    deploy::{Deploy, Revision},
+    ports::{AppPage, Applied, Apps, Clock, History, Order, Page, Rollouts, View},
+    time::Timestamp,
+};
+use rollhook_memory::{MemoryStore, SimulatedCluster};
+
+use crate::{
+    broken::Promise,
+    clock::Time,
+    journal::Journal,
+    rules::{Moment, Rules},
+};
+
+/// How long a sound image takes to roll out.
+const ROLLOUT: Duration = Duration::from_secs(2);
+
+pub(crate) struct Stage {
+    pub(crate) time: Arc<Time>,
+    pub(crate) store: Arc<MemoryStore>,
+    pub(crate) cluster: Arc<SimulatedCluster>,
+    pub(crate) journal: Arc<Journal>,
+    pub(crate) rules: Mutex<Rules>,
+    /// By how much the store's clock is wrong, in milliseconds.
+    skew: Arc<AtomicI64>,
+    /// By how much replicas' own clocks have jumped ahead, all together, in milliseconds.
+    own_jumped: AtomicU64,
+    /// By how much what they know of the store's clock has.
+    jumped: AtomicU64,
+    /// Until when some call or answer may be under way, in milliseconds.
+    late_until: AtomicU64,
+    /// The promise that the backends break.
+    pub(crate) promise: Option<Promise>,
+    /// Idempotency keys, where they are not kept with the entries.
+    pub(crate) keys: Mutex<BTreeMap<(AppUid, String), Revision>>,
+    /// When each step of an entry was first seen, where times are not kept in order.
+    times: Mutex<BTreeMap<(AppUid, Revision, u32), Timestamp>>,
+    /// Orders that are under way since their sender was told that they failed.
+    adrift: Mutex<Vec<(Duration, Order)>>,
+}
+
+impl Stage {
+    pub(crate) fn new(told: bool, promise: Option<Promise>) -> Self {
+        let time = Arc::new(Time::default());
+        let skew = Arc::new(AtomicI64::new(0));
+        let (passing, wrong) = (Arc::clone(&time), Arc::clone(&skew));
+        let store = Arc::new(MemoryStore::new(Arc::new(move || clock(&wrong, &passing))));
+        let cluster = Arc::new(SimulatedCluster::new(time.clock() as Arc<dyn Clock>, ROLLOUT));
+        for (tag, script) in crate::images::scripts() {
+            cluster.script(tag, script);
+        }
+        let journal = Arc::new(Journal::new(Arc::clone(&time), told));
+        let rules = Mutex::new(Rules::default());
+        Self {
+            time,
+            store,
+            cluster,
+            journal,
+            rules,
+            skew,
+            own_jumped: AtomicU64::new(0),
+            jumped: AtomicU64::new(0),
+            late_until: AtomicU64::new(0),
+            promise,
+            keys: Mutex::default(),
+            times: Mutex::default(),
+            adrift: Mutex::default(),
+        }
+    }
+
+    /// Sets the store's clock.
+    pub(crate) fn set_clock(&self, by: i64) {
+        self.skew.fetch_add(by, Ordering::Relaxed);
+        self.jumps(Duration::from_millis(u64::try_from(by).unwrap_or(0)));
+    }
+
+    /// The store's clock has jumped ahead, or what some replica knows of it will.
+    fn jumps(&self, by: Duration) {
+        self.jumped.fetch_add(millis(by), Ordering::Relaxed);
+    }
+
+    /// Some call or answer takes this long; what it tells of the store's clock may be as old.
+    pub(crate) fn is_late(&self, by: Duration) {
+        self.jumps(by);
+        self.late_until.fetch_max(millis(self.time.now() + by), Ordering::Relaxed);
+    }
+
+    /// A replica's own clock has jumped ahead.
+    pub(crate) fn own_jumps(&self, by: Duration) {
+        self.own_jumped.fetch_add(millis(by), Ordering::Relaxed);
+    }
+
+    /// The present, for judging what is too early.
+    pub(crate) fn moment(&self) -> Moment {
+        let now = self.time.now();
+        let jumped = |by: &AtomicU64| Duration::from_millis(by.load(Ordering::Relaxed));
+        let own = now + jumped(&self.own_jumped);
+        Moment { now, own, most: own + jumped(&self.jumped) }
+    }
+
+    /// Every app as it is stored.
+    pub(crate) fn apps(&self) -> Vec<App> {
+        let page = AppPage { namespace: None, after: None, limit: 100 };
+        self.store.list(page).now_or_never().unwrap().unwrap()
+    }
+
+    /// An app's history as it is stored, oldest first, and its view.
+    pub(crate) fn truth(&self, app: &App) -> (Vec<Deploy>, View) {
+        let page = Page { before: None, succeeded: false, limit: usize::MAX };
+        let mut history = self.store.page(app.uid, page).now_or_never().unwrap().unwrap();
+        history.reverse();
+        if self.promise == Some(Promise::Times) {
+            let mut times = self.times.lock().unwrap();
+            for entry in &mut history {
+                let mut first = |step| {
+                    *times.entry((app.uid, entry.revision, step)).or_insert_with(|| clock(&self.skew, &self.time))
+                };
+                (entry.created_at, entry.updated_at) = (first(0), first(entry.step));
+            }
+        }
+        (history, self.store.view(app.uid).now_or_never().unwrap().unwrap())
+    }
+
+    /// Judges what has become of the store; called after every write.
+    pub(crate) fn look(&self) {
+        let stored = self.apps().into_iter().map(|app| (app.uid, self.truth(&app))).collect();
+        self.rules.lock().unwrap().stored(stored, self.moment(), &self.journal);
+    }
+
+    /// Judges what has become of the cluster; called after every order.
+    pub(crate) fn look_at_cluster(&self, order: &Order) {
+        let effects = self.cluster.effects();
+        self.rules.lock().unwrap().effects(&effects, order, &self.journal);
+    }
+
+    /// An order that arrives later than its sender believes.
+    pub(crate) fn set_adrift(&self, order: Order, time: Duration) {
+        self.adrift.lock().unwrap().push((self.time.now() + time, order));
+    }
+
+    /// When the next order that is under way arrives.
+    pub(crate) fn next_arrival(&self) -> Option<Duration> {
+        self.adrift.lock().unwrap().iter().map(|(at, _)| *at).min()
+    }
+
+    /// Has the orders take effect whose time has come.
+    pub(crate) fn arrive(&self) {
+        let now = self.time.now();
+        let mut adrift = self.adrift.lock().unwrap();
+        let (due, later) = adrift.drain(..).partition(|(at, _)| *at <= now);
+        *adrift = later;
+        drop(adrift);
+        for (_, order) in due {
+            let applied = self.cluster.apply(&order).now_or_never().unwrap();
+            self.journal
+                .tell("cluster", || format!("an order under way arrives, {}: {applied:?}", order.stamp.revision));
+            self.journal.count_if(matches!(applied, Ok(Applied::Newer(_))), "rule 9: a late order was refused");
+            self.look_at_cluster(&order);
+        }
+    }
+
+    /// Whether nothing is under way.
+    pub(crate) fn is_still(&self) -> bool {
+        let late = Duration::from_millis(self.late_until.load(Ordering::Relaxed));
+        self.adrift.lock().unwrap().is_empty() && late < self.time.now()
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap()
+}
+
+/// The store's clock.
+fn clock(skew: &AtomicI64, time: &Time) -> Timestamp {
+    Timestamp::from_millis(1_700_000_000_000 + skew.load(Ordering::Relaxed)).after(time.now())
+}

@@ -1,0 +1,212 @@
+//! Servers that share a store, under load, while they are killed and stopped and what they stand on goes away.
+//!
+//! After each run: whatever was accepted is in the history, once; no Deployment ever went back to an earlier revision;
+//! everything has ended; and the cluster runs what is current.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
+#![allow(unreachable_pub, reason = "a test program's modules")]
+
+#[path = "../bed/mod.rs"]
+mod bed;
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../fleet/mod.rs"]
+mod fleet;
+mod load;
+mod pausing;
+#[path = "../process/mod.rs"]
+mod process;
+mod stamps;
+mod verdict;
+mod wire;
+
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use fleet::{Fleet, Shared};
+use load::{APPS, Load};
+use process::App;
+use stamps::Stamps;
+use wire::Wire;
+
+const OUTDATED: &str = r#"rollhook_rollout_orders_total{outcome="newer"}"#;
+
+mod postgres {
+    use super::Shared::Postgres;
+
+    #[test]
+    fn servers_are_killed() {
+        super::servers_are_killed(Postgres, "faults::postgres::servers_are_killed");
+    }
+
+    #[test]
+    fn servers_are_stopped_past_their_lease() {
+        super::servers_are_stopped_past_their_lease(Postgres, "faults::postgres::servers_are_stopped_past_their_lease");
+    }
+
+    #[test]
+    fn the_cluster_goes_away() {
+        super::the_cluster_goes_away(Postgres, "faults::postgres::the_cluster_goes_away");
+    }
+
+    #[test]
+    fn the_database_is_restarted() {
+        super::the_database_is_restarted("faults::postgres::the_database_is_restarted");
+    }
+}
+
+mod kubernetes {
+    use super::Shared::Kubernetes;
+
+    #[test]
+    fn servers_are_killed() {
+        super::servers_are_killed(Kubernetes, "faults::kubernetes::servers_are_killed");
+    }
+
+    #[test]
+    fn servers_are_stopped_past_their_lease() {
+        let test = "faults::kubernetes::servers_are_stopped_past_their_lease";
+        super::servers_are_stopped_past_their_lease(Kubernetes, test);
+    }
+
+    #[test]
+    fn the_cluster_goes_away() {
+        super::the_cluster_goes_away(Kubernetes, "faults::kubernetes::the_cluster_goes_away");
+    }
+}
+
+fn servers_are_killed(shared: Shared, test: &str) {
+    let Some(fleet) = Fleet::on_cluster(shared, test) else { return };
+    let replicas = [fleet.replica("first"), fleet.replica("second")];
+    let mut servers = replicas.each_ref().map(|replica| Some(replica.run()));
+    let run = Run::begin(&fleet, replicas.each_ref().map(|replica| replica.address));
+    for kill in 0..8_u64 {
+        // Never after the same number of answers, and at no particular moment between two.
+        run.load.goes_on(15 + 7 * (kill as usize % 3));
+        thread::sleep(Duration::from_micros(9770 * (kill % 7)));
+        let victim = kill as usize % 2;
+        drop(servers[victim].take());
+        if kill % 4 >= 2 {
+            run.load.goes_on(10);
+        }
+        servers[victim] = Some(replicas[victim].run());
+    }
+    // One stays away: the other one ends what it was at.
+    run.load.goes_on(20);
+    drop(servers[0].take());
+    run.load.goes_on(10);
+    run.end(&fleet, replicas[1].address);
+}
+
+fn servers_are_stopped_past_their_lease(shared: Shared, test: &str) {
+    let Some(fleet) = Fleet::on_cluster(shared, test) else { return };
+    let wire = Wire::lay(&fleet.cluster.as_ref().unwrap().state);
+    let mut first = fleet.replica("first");
+    wire.write_kubeconfig(&fleet.path("wire"));
+    first.kubeconfig = Some(fleet.path("wire"));
+    let (mut second, trigger) = (fleet.replica("second"), fleet.path("trigger"));
+    pausing::by_this_program(&mut second, &trigger);
+    let servers = [first.run(), second.run()];
+    let run = Run::begin(&fleet, [first.address, second.address]);
+    run.load.goes_on(20);
+
+    // Between the driver's reading and its change: what arrives late is refused by what it was made for.
+    let held = wire.hold_next(servers[0].pid());
+    run.overtaken(&held.app, held.revision);
+    servers[0].signal("CONT");
+    assert_eq!(held.release(), 409, "a change that was made for an earlier state");
+    // Before the driver reads: it finds a newer revision there.
+    let (app, revision) = pausing::at_next_order(&trigger);
+    run.overtaken(&app, revision);
+    pausing::release(&trigger);
+    servers[1].signal("CONT");
+    until("the order is refused", || Fleet::counted(servers[1].address, OUTDATED) > 0);
+
+    run.load.goes_on(20);
+    run.end(&fleet, servers[1].address);
+}
+
+fn the_cluster_goes_away(shared: Shared, test: &str) {
+    let Some(fleet) = Fleet::on_cluster(shared, test) else { return };
+    let cluster = fleet.cluster.as_ref().unwrap();
+    let replicas = [fleet.replica("first"), fleet.replica("second")];
+    let _servers = replicas.each_ref().map(|replica| replica.run());
+    let run = Run::begin(&fleet, replicas.each_ref().map(|replica| replica.address));
+    for (name, away, back) in [
+        ("apiserver", "stop", "start"),
+        ("etcd", "stop", "start"),
+        ("apiserver", "pause", "resume"),
+        ("etcd", "pause", "resume"),
+    ] {
+        run.load.goes_on(20);
+        cluster.service(name, away);
+        match shared {
+            // The store is away as well: nothing is accepted, and nobody is told anything else.
+            Shared::Kubernetes => thread::sleep(Duration::from_secs(6)),
+            // That is no reason to refuse.
+            Shared::Postgres | Shared::Sqlite => run.load.goes_on(40),
+        }
+        cluster.service(name, back);
+    }
+    run.load.goes_on(40);
+    run.end(&fleet, replicas[0].address);
+}
+
+fn the_database_is_restarted(test: &str) {
+    let Some(fleet) = Fleet::on_cluster(Shared::Postgres, test) else { return };
+    let postgres = fleet.postgres.as_ref().unwrap();
+    let replicas = [fleet.replica("first"), fleet.replica("second")];
+    let _servers = replicas.each_ref().map(|replica| replica.run());
+    let run = Run::begin(&fleet, replicas.each_ref().map(|replica| replica.address));
+    for (round, how) in ["stop", "kill", "stop", "kill", "kill"].into_iter().enumerate() {
+        run.load.goes_on(20 + round);
+        postgres.server(how);
+        // Now and then it is back before anybody has noticed.
+        thread::sleep(Duration::from_millis(700 * (round as u64 % 3)));
+        postgres.server("start");
+    }
+    run.load.goes_on(40);
+    run.end(&fleet, replicas[0].address);
+}
+
+/// Apps under load, and the watch on what they run.
+struct Run {
+    apps: Arc<Vec<App>>,
+    stamps: Stamps,
+    load: Load,
+}
+
+impl Run {
+    /// Each server gets its share of the apps to drive.
+    fn begin(fleet: &Fleet, servers: [SocketAddr; 2]) -> Self {
+        let app = |number: usize| fleet.app(servers[number * servers.len() / APPS], &format!("app{number}"));
+        let apps: Arc<Vec<App>> = Arc::new((0..APPS).map(app).collect());
+        let stamps = Stamps::watch(fleet.kubectl());
+        let load = Load::start(servers.to_vec(), apps.clone());
+        Self { apps, stamps, load }
+    }
+
+    /// Waits until another replica has brought the app to a later revision.
+    fn overtaken(&self, app: &str, revision: u64) {
+        until("another replica goes on", || self.stamps.of(app) > revision);
+    }
+
+    /// Ends the load, waits until everything is over, and checks all of it.
+    fn end(self, fleet: &Fleet, server: SocketAddr) {
+        let posts = self.load.end();
+        let histories = verdict::at_rest(fleet, server, &self.apps);
+        verdict::check(fleet, &self.apps, &histories, &posts, &self.stamps.end());
+    }
+}
+
+/// Looks again and again until it is so; that it never is, is found out after a time that no busy machine needs.
+fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(240);
+    while !so() {
+        assert!(Instant::now() < end, "never: {what}");
+        thread::sleep(Duration::from_millis(100));
+    }
+}

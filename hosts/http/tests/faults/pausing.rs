@@ -1,0 +1,118 @@
+//! A replica that stops itself just before its rollout driver is given an order: this test program, run again.
+
+use std::{
+    fs,
+    future::pending,
+    io,
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use clap::Parser;
+use rollhook_core::{
+    Result,
+    app::{AppId, WorkloadKind},
+    deploy::Evidence,
+    ports::{Applied, Found, Observation, Order, Rollouts, Trouble},
+    service::Ports,
+};
+use rollhook_server::{Args, Config, Server};
+use rollhook_wiring::{Settings, admin};
+use tokio::{net::TcpListener, runtime::Runtime};
+
+use crate::{fleet::Replica, process::signal};
+
+/// Names the file whose presence stops the replica at its next order.
+const TRIGGER: &str = "FAULTS_TRIGGER";
+
+/// Serves where this program was started as a replica, and else is no test of anything.
+#[test]
+fn the_program_is_a_replica_where_it_is_started_as_one() {
+    let Some(trigger) = std::env::var_os(TRIGGER) else { return };
+    tracing_subscriber::fmt().with_writer(io::stderr).with_ansi(false).init();
+    Runtime::new().unwrap().block_on(serve(trigger.into()));
+}
+
+/// Has a replica be this program.
+pub fn by_this_program(replica: &mut Replica, trigger: &Path) {
+    let program = std::env::current_exe().unwrap().display().to_string();
+    let test = "pausing::the_program_is_a_replica_where_it_is_started_as_one";
+    replica.program = [program.as_str(), test, "--exact", "--nocapture"].map(str::to_owned).to_vec();
+    replica.variables.push((TRIGGER, trigger.display().to_string()));
+}
+
+/// Has the replica with this trigger stop at its next order, and says for which app and revision that was.
+pub fn at_next_order(trigger: &Path) -> (String, u64) {
+    // Stopped or not, it goes no further before this file is gone.
+    fs::write(trigger.with_extension("held"), "").unwrap();
+    fs::write(trigger, "").unwrap();
+    let told = trigger.with_extension("told");
+    crate::until("a driver is given an order", || told.exists());
+    let text = fs::read_to_string(&told).unwrap();
+    fs::remove_file(told).unwrap();
+    let (app, revision) = text.split_once(' ').unwrap();
+    (app.to_owned(), revision.parse().unwrap())
+}
+
+/// Lets it go on; it must be continued as well.
+pub fn release(trigger: &Path) {
+    fs::remove_file(trigger.with_extension("held")).unwrap();
+}
+
+async fn serve(trigger: PathBuf) {
+    let args = Args::parse_from(["replica"]).serve;
+    let store = args.store.map(|store| store.parse().unwrap());
+    let listener = TcpListener::bind(args.listen).await.unwrap();
+    let settings = Settings { store, driver: args.driver, key_dir: args.key_dir, builder: args.builds.into() };
+    let opened = rollhook_wiring::open(&settings).await.unwrap();
+    let rollouts = Arc::new(Pausing { inner: opened.ports.rollouts.clone(), trigger });
+    let base_url = format!("http://{}", args.listen);
+    let config = Config { base_url: base_url.clone(), rate_limit: false, trusted_proxies: Vec::new() };
+    let server = Server::new(listener, config, Ports { rollouts, ..opened.ports }, &base_url);
+    admin::ensure(server.deployer(), &opened.store, args.admin_token_file.as_deref()).await.unwrap();
+    // The test's own name may stand on the line.
+    println!("\nlistening on {base_url}");
+    server.serve(pending()).await.unwrap();
+}
+
+/// The decorator.
+struct Pausing {
+    inner: Arc<dyn Rollouts>,
+    trigger: PathBuf,
+}
+
+#[async_trait]
+impl Rollouts for Pausing {
+    async fn inspect(&self, app: &AppId, kind: WorkloadKind, name: &str) -> Result<Option<Found>> {
+        self.inner.inspect(app, kind, name).await
+    }
+
+    async fn apply(&self, order: &Order) -> Result<Applied> {
+        if fs::remove_file(&self.trigger).is_ok() {
+            let draft = self.trigger.with_extension("draft");
+            fs::write(&draft, format!("{} {}", order.app.name, order.stamp.revision)).unwrap();
+            fs::rename(draft, self.trigger.with_extension("told")).unwrap();
+            signal(std::process::id(), "STOP");
+            // The signal was sent, and may take a moment.
+            while self.trigger.with_extension("held").exists() {
+                thread::sleep(Duration::from_millis(10));
+            }
+        }
+        self.inner.apply(order).await
+    }
+
+    async fn observe(&self, order: &Order) -> Result<Observation> {
+        self.inner.observe(order).await
+    }
+
+    async fn changed(&self, order: &Order) {
+        self.inner.changed(order).await;
+    }
+
+    async fn evidence(&self, order: &Order, trouble: Option<&Trouble>) -> Result<Evidence> {
+        self.inner.evidence(order, trouble).await
+    }
+}

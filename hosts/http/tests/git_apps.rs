@@ -1,0 +1,263 @@
+//! Git apps from end to end: a real git host, the real server with a build command, and CI's own `curl`.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
+
+mod common;
+
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
+
+use common::{App, Server, until};
+use rollhook_conformance::{GitHost, GitRepository};
+use serde_json::{Value, json};
+
+/// Builds what `build.txt` says, and writes down each time that it was run.
+const COMMAND: &str = r#"#!/bin/sh
+runs=$(dirname "$0")/runs
+echo "begin $ROLLHOOK_REVISION" >> "$runs"
+case "$(cat build.txt)" in
+fail*) echo "it is broken" >&2; exit 1 ;;
+hang*) echo "process $$"; sleep 600 ;;
+once*)
+    # Hangs the first time that it is run, as a build does whose server is killed meanwhile.
+    if [ "$(grep -c begin "$runs")" = 1 ]; then echo "process $$"; setsid sleep 600 & sleep 600; fi ;;
+esac
+echo "built $(git rev-parse HEAD)"
+echo "end $ROLLHOOK_REVISION" >> "$runs"
+echo "$ROLLHOOK_IMAGE_REPOSITORY@sha256:$(echo "$ROLLHOOK_COMMIT" | sha256sum | cut -c1-64)"
+"#;
+
+/// Whether the process that a build told of is there; one that only waits to be waited for is not.
+fn is_alive(log: &str) -> bool {
+    let pid = log.lines().find_map(|line| line.strip_prefix("process ")).unwrap();
+    let stat = fs::read_to_string(Path::new("/proc").join(pid).join("stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
+}
+
+/// A server that builds, a git host, and an app that is built from there.
+struct Bench {
+    place: tempfile::TempDir,
+    host: GitHost,
+    repository: GitRepository,
+    server: Server,
+    app: App,
+}
+
+fn arguments(place: &Path) -> Vec<String> {
+    let path = |name: &str| place.join(name).display().to_string();
+    let command = path("build-command");
+    fs::write(&command, COMMAND).unwrap();
+    fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).unwrap();
+    ["--build-command", &command, "--build-dir", &path("builds"), "--allow-local-sources", "--rate-limit", "off"]
+        .map(str::to_owned)
+        .to_vec()
+}
+
+fn start(place: &Path, directory: tempfile::TempDir) -> Server {
+    let arguments = arguments(place);
+    Server::in_directory(directory, &arguments.iter().map(String::as_str).collect::<Vec<_>>(), &[])
+}
+
+fn create(url: &str) -> Value {
+    json!({
+        "project": "shop", "environment": "test", "app": "api", "policy": { "settle": "0s" },
+        "git": { "url": url, "image_repository": "registry.example.com/shop/api" }
+    })
+}
+
+impl Bench {
+    fn new() -> Self {
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path().join("host");
+        fs::create_dir(&root).unwrap();
+        let host = GitHost::serve(&root, None);
+        let repository = host.repository("api");
+        let server = start(place.path(), tempfile::tempdir().unwrap());
+        let registered = server.manage("POST", "/api/v1/apps").json(&create(&host.url("api"))).expect(201).json();
+        assert!(registered["deploy"].is_null(), "its first build makes it: {registered}");
+        let path = "/api/v1/apps/shop-test/api".to_owned();
+        let webhook = server.manage("POST", &format!("{path}/webhook")).expect(200).json();
+        let token = webhook["token"].as_str().unwrap().to_owned();
+        let app = App { path, hook: "/api/v1/webhook/shop-test/api".to_owned(), token };
+        Self { place, host, repository, server, app }
+    }
+
+    /// CI's call as its snippet makes it; the exit code of `curl`, and what was answered.
+    fn curl(&self, commit: &str) -> (i32, Value) {
+        let output = Command::new("curl")
+            .args(["--fail-with-body", "-sS", "-X", "POST"])
+            .args(["-H", &format!("X-Service-Token: {}", self.app.token), "-H", "Content-Type: application/json"])
+            .args(["-H", "Prefer: wait=50", "-d", &json!({ "commit": commit }).to_string()])
+            .arg(format!("http://{}{}", self.server.address, self.app.hook))
+            .output()
+            .unwrap();
+        (output.status.code().unwrap(), serde_json::from_slice(&output.stdout).unwrap_or_default())
+    }
+
+    fn push(&self, commit: &str) -> u64 {
+        let answer = self.server.post(&self.app, &json!({ "commit": commit })).expect(202).json();
+        answer["revision"].as_u64().unwrap()
+    }
+
+    fn entry(&self, revision: u64) -> Value {
+        self.server.manage("GET", &format!("{}/deploys/{revision}", self.app.path)).expect(200).json()
+    }
+
+    fn until_is(&self, revision: u64, status: &str) {
+        until(&format!("revision {revision} {status}"), || self.entry(revision)["status"] == status);
+    }
+
+    fn log(&self, revision: u64, follow: bool) -> String {
+        let path = format!("{}/deploys/{revision}/log?follow={follow}", self.app.path);
+        let reply = self.server.manage("GET", &path).expect(200);
+        assert_eq!(reply.header("content-type"), Some("text/plain; charset=utf-8"));
+        reply.text()
+    }
+
+    fn runs(&self) -> String {
+        fs::read_to_string(self.place.path().join("runs")).unwrap_or_default()
+    }
+}
+
+#[test]
+fn a_commit_is_built_and_deployed_and_ci_is_told() {
+    let bench = Bench::new();
+    let good = bench.repository.commit("build.txt", "good");
+    let (code, answer) = bench.curl(&good);
+    assert_eq!((code, &answer["status"]), (0, &json!("succeeded")), "{answer}");
+    let image = answer["image"].as_str().unwrap();
+    assert!(image.starts_with("registry.example.com/shop/api@sha256:"), "{image}");
+    assert_eq!(answer["commit"], good);
+    assert!(bench.log(1, false).contains(&format!("built {good}\n")));
+
+    let next = bench.repository.commit("build.txt", "next");
+    let (code, answer) = bench.curl(&next[..8]);
+    assert_eq!((code, &answer["commit"]), (0, &json!(next)), "a short one is recorded in full: {answer}");
+
+    let bad = bench.repository.commit("build.txt", "fail");
+    let (code, problem) = bench.curl(&bad);
+    assert_eq!(code, 22, "the pipeline fails: {problem}");
+    assert_eq!(problem["deploy"]["reason"], "build-failed");
+    assert!(problem["deploy"]["evidence"]["log"].to_string().contains("it is broken"), "{problem}");
+    let (code, problem) = bench.curl("0123456789012345678901234567890123456789");
+    assert_eq!((code, &problem["deploy"]["reason"]), (22, &json!("commit-not-found")), "{problem}");
+
+    let rebuilt = bench.server.manage("POST", &format!("{}/rebuild", bench.app.path)).header("prefer", "wait=50");
+    let rebuilt = rebuilt.expect(200).json();
+    assert_eq!((&rebuilt["commit"], &rebuilt["trigger"]), (&json!(next), &json!("manual")), "what is current");
+    let app = bench.server.manage("GET", &bench.app.path).expect(200).json();
+    assert_eq!(app["source"]["branch"], "main");
+    assert_eq!(app["current"]["revision"], 5);
+}
+
+#[test]
+fn a_build_is_shown_followed_and_cancelled() {
+    let bench = Bench::new();
+    let hanging = bench.repository.commit("build.txt", "hang");
+    let revision = bench.push(&hanging);
+    bench.until_is(revision, "building");
+    until("it runs", || bench.log(revision, false).contains("process "));
+    let told = bench.log(revision, false);
+    assert!(is_alive(&told));
+    let followed = std::thread::scope(|scope| {
+        let followed = scope.spawn(|| bench.log(revision, true));
+        let cancel = format!("{}/deploys/{revision}/cancel", bench.app.path);
+        let cancelled = bench.server.manage("POST", &cancel).expect(200).json();
+        assert_eq!((&cancelled["status"], &cancelled["reason"]), (&json!("cancelled"), &json!("cancelled")));
+        followed.join().unwrap()
+    });
+    assert!(followed.contains("The build was ended."), "followed to its end: {followed}");
+    assert!(!is_alive(&told));
+    let good = bench.repository.commit("build.txt", "good");
+    assert_eq!(bench.curl(&good).0, 0, "the lane is free");
+    let nothing = bench.server.manage("GET", &format!("{}/deploys/9/log", bench.app.path)).expect(404);
+    assert_eq!(nothing.problem(), "revision-not-found");
+}
+
+#[test]
+fn a_burst_of_pushes_is_built_one_at_a_time_and_the_newest_runs() {
+    let bench = Bench::new();
+    let commits: Vec<String> =
+        (0..20).map(|push| bench.repository.commit("build.txt", &format!("push {push}"))).collect();
+    let revisions: Vec<u64> = commits.iter().map(|commit| bench.push(commit)).collect();
+    assert_eq!(revisions, (1..=20).collect::<Vec<_>>());
+    bench.until_is(20, "succeeded");
+    let begun_and_ended: Vec<String> =
+        (1..=20).flat_map(|revision| [format!("begin {revision}"), format!("end {revision}")]).collect();
+    assert_eq!(bench.runs().lines().collect::<Vec<_>>(), begun_and_ended, "never two at once, and in order");
+    let history = bench.server.manage("GET", &format!("{}/deploys?limit=50", bench.app.path)).expect(200).json();
+    let entries = history["deploys"].as_array().unwrap();
+    assert_eq!(entries.len(), 20);
+    assert_eq!((&entries[0]["current"], &entries[0]["commit"]), (&json!(true), &json!(commits[19])));
+    assert!(entries.iter().all(|entry| ["succeeded", "superseded"].contains(&entry["status"].as_str().unwrap())));
+}
+
+#[test]
+fn a_server_that_is_killed_loses_no_build_and_leaves_nothing_running() {
+    let mut bench = Bench::new();
+    let commit = bench.repository.commit("build.txt", "once");
+    let revision = bench.push(&commit);
+    until("it runs", || bench.log(revision, false).contains("process "));
+    let told = bench.log(revision, false);
+    let place = bench.place.path().to_owned();
+    let spare = Server::with(&["--store", "memory"]);
+    let directory = std::mem::replace(&mut bench.server, spare).stop();
+    assert!(is_alive(&told), "killed, a server cannot end what it has started");
+    bench.server = start(&place, directory);
+    assert!(!is_alive(&told), "the next one does, before it answers");
+    bench.until_is(revision, "succeeded");
+    assert_eq!(bench.runs(), "begin 1\nbegin 1\nend 1\n", "it began anew");
+    let history = bench.server.manage("GET", &format!("{}/deploys", bench.app.path)).expect(200).json();
+    assert_eq!(history["deploys"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn a_server_that_stops_ends_its_builds_first() {
+    let mut bench = Bench::new();
+    let commit = bench.repository.commit("build.txt", "hang");
+    let revision = bench.push(&commit);
+    until("it runs", || bench.log(revision, false).contains("process "));
+    let told = bench.log(revision, false);
+    bench.server.signal("TERM");
+    assert!(bench.server.ended(std::time::Duration::from_secs(30)));
+    assert!(!is_alive(&told));
+}
+
+#[test]
+fn a_changed_source_ends_its_build_and_sources_are_checked() {
+    let bench = Bench::new();
+    let patch = |source: Value| bench.server.manage("PATCH", &bench.app.path).json(&json!({ "source": source }));
+    for (source, field) in [
+        (json!({ "url": "https://ada:hunter2@git.example.com/a.git" }), "source.url"),
+        (json!({ "url": "--upload-pack=x" }), "source.url"),
+        (json!({ "branch": "-x" }), "source.branch"),
+        (json!({ "dockerfile": "../Dockerfile" }), "source.dockerfile"),
+        (json!({ "context": "/etc" }), "source.context"),
+        (json!({ "image_repository": "registry.example.com/api:v1" }), "source.image_repository"),
+        (json!({ "credentials": "../../etc/passwd" }), "source.credentials"),
+    ] {
+        let refused = patch(source).expect(422);
+        assert_eq!(refused.problem(), "invalid-field");
+        assert_eq!(refused.json()["field"], field);
+        assert!(!refused.text().contains("hunter2"));
+    }
+    let hanging = bench.repository.commit("build.txt", "hang");
+    let revision = bench.push(&hanging);
+    bench.until_is(revision, "building");
+    let changed = patch(json!({ "branch": "next", "credentials": null })).expect(200).json();
+    assert_eq!(changed["source"]["branch"], "next");
+    bench.until_is(revision, "failed");
+    assert_eq!(bench.entry(revision)["reason"], "source-changed");
+    assert!(!bench.server.log().contains("hunter2"));
+    drop(bench.host);
+}
+
+#[test]
+fn local_sources_and_image_apps_are_refused_what_is_not_theirs() {
+    let server = Server::start();
+    for url in ["http://git.example.com/a.git", "file:///srv/a.git", "https://169.254.169.254/a.git"] {
+        let refused = server.manage("POST", "/api/v1/apps").json(&create(url)).expect(422);
+        assert_eq!(refused.json()["field"], "source.url", "{url}");
+    }
+    let app = server.app("web");
+    let refused = server.manage("PATCH", &app.path).json(&json!({ "source": { "branch": "next" } })).expect(409);
+    assert_eq!(refused.problem(), "wrong-kind");
+}
