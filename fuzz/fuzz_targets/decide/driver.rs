@@ -1,0 +1,276 @@
+//! The driver: performs what the engine says, as the service does, with the weather for a cluster.
+
+use rollhook_core::{
+    app::{AppUid, OnFailure},
+    decide::{
+        engine::{CallFailed, Effect, Event, State, step},
+        target,
+    },
+    deploy::{Actor, Deploy, Evidence, Reason, Revision, Status, Trigger},
+    error::Error,
+    image::{Digest, ImageRef},
+    ports::{Admitted, Applied, History, Observation, Order, Phase, Record, Stamp, Trouble},
+    request::Cause,
+    time::Timestamp,
+};
+
+use crate::{
+    choices::{Call, Few, Ill, Image, Weather},
+    world::{World, at_once},
+};
+
+/// What the driver does while nothing happens.
+#[derive(Debug)]
+pub(crate) enum Waiting {
+    /// It looks at the cluster by then at the latest.
+    Watch(Box<Order>, Timestamp),
+    Wait(Timestamp),
+    /// Nothing is left to do.
+    Rest,
+}
+
+/// More effects than these without a pause are a loop.
+const EFFECTS_MAX: usize = 64;
+
+impl World {
+    /// A driver reads the app: the one that runs, or a new one.
+    pub(crate) fn read(&mut self) {
+        let view = self.view();
+        if self.driver.is_none() {
+            self.driver = Some(State::new(view.clone(), true));
+        }
+        self.fresh = true;
+        self.drive(Event::Loaded(Box::new(view)));
+    }
+
+    pub(crate) fn pass(&mut self, millis: i64) {
+        self.later(millis);
+        match std::mem::replace(&mut self.waiting, Waiting::Rest) {
+            Waiting::Watch(order, _) => {
+                let seen = self.look(&order);
+                self.drive(Event::Observed(seen));
+            }
+            Waiting::Wait(_) => self.drive(Event::Woke),
+            Waiting::Rest => {}
+        }
+    }
+
+    /// The cluster is well, nobody asks for anything: everything ends, and then nothing moves any more.
+    pub(crate) fn ends(&mut self) {
+        (self.weather, self.fuse, self.lose_answer) = (Weather::FAIR, None, false);
+        self.driver = None;
+        self.read();
+        for _ in 0..100 {
+            let until = match &self.waiting {
+                Waiting::Watch(_, until) | Waiting::Wait(until) => *until,
+                Waiting::Rest => break,
+            };
+            self.pass(until.as_millis() - self.now().as_millis());
+            self.keeps_the_rules();
+        }
+        let history = self.history();
+        assert!(matches!(self.waiting, Waiting::Rest), "it never ends: {:?}", self.waiting);
+        assert!(history.iter().all(Deploy::is_terminal));
+        self.driver = None;
+        self.read();
+        assert!(matches!(self.waiting, Waiting::Rest) && self.history() == history, "stepping again did something");
+    }
+
+    fn drive(&mut self, first: Event) {
+        let mut event = first;
+        for _ in 0..EFFECTS_MAX {
+            let Some(state) = self.driver.take() else { return };
+            let (state, effect) = step(state, event, self.now());
+            let next = self.perform(&state, effect);
+            if self.burnt() {
+                return;
+            }
+            self.driver = Some(state);
+            match next {
+                Some(next) => event = next,
+                None => return,
+            }
+        }
+        panic!("the driver goes round in circles");
+    }
+
+    /// Whether the driver is killed now.
+    fn burnt(&mut self) -> bool {
+        match self.fuse {
+            Some(0) => (self.fuse, self.waiting) = (None, Waiting::Rest),
+            Some(left) => {
+                self.fuse = Some(left - 1);
+                return false;
+            }
+            None => return false,
+        }
+        true
+    }
+
+    fn perform(&mut self, state: &State, effect: Effect) -> Option<Event> {
+        match effect {
+            Effect::Record { changes, lift, rest } => return Some(self.record(changes, lift, rest)),
+            Effect::Apply(order) => return Some(Event::Applied(self.apply(&order))),
+            Effect::Observe(order) => return Some(Event::Observed(self.look(&order))),
+            Effect::Collect(..) => return Some(Event::Collected(self.weather.complete.then(Evidence::default))),
+            Effect::Restore(current) => self.restore(state, &current),
+            Effect::FindBuild | Effect::StartBuild(_) | Effect::ObserveBuild(_) | Effect::CancelBuild(_) => {
+                panic!("an image app is built: {effect:?}")
+            }
+            Effect::Load => {}
+            Effect::Watch(order, until) => {
+                assert!(until > self.now(), "it watches for no time");
+                self.waiting = Waiting::Watch(Box::new(order), until);
+                return None;
+            }
+            Effect::Wait(until) => {
+                assert!(until > self.now(), "it waits for no time");
+                self.waiting = Waiting::Wait(until);
+                return None;
+            }
+            Effect::Rest => {
+                self.waiting = Waiting::Rest;
+                return None;
+            }
+        }
+        Some(self.reload())
+    }
+
+    fn reload(&mut self) -> Event {
+        self.fresh = true;
+        Event::Loaded(Box::new(self.view()))
+    }
+
+    fn record(&mut self, changes: Vec<Deploy>, lift: Vec<Revision>, rest: bool) -> Event {
+        let history = self.history();
+        let policy = self.view().app.policy;
+        if self.fresh {
+            for change in &changes {
+                let stored = history.iter().find(|deploy| deploy.revision == change.revision).expect("it is stored");
+                self.witness.vouches(stored, change, &policy, self.now());
+            }
+        }
+        let record = Record { app: self.uid, claim: None, changes, lift, rest };
+        match at_once(self.store.record(record)) {
+            Ok(()) if std::mem::take(&mut self.lose_answer) => self.reload(),
+            Ok(()) => Event::Recorded,
+            Err(Error::Conflict(what)) => {
+                assert!(!self.fresh, "a conflict on {what}, though nobody else wrote");
+                self.reload()
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// Rule 12, read off the whole history.
+    fn restore(&mut self, state: &State, current: &Deploy) {
+        let cause = Cause { trigger: Trigger::Rollback, actor: Actor::auto() };
+        let draft = target::rollback(current, &cause).expect("what succeeded has an image");
+        let history = self.history();
+        if let Admitted::New { deploy, .. } = self.admit(state.view(), draft, Some(state.view().last), false, None) {
+            let top = history.iter().rev().find(|deploy| deploy.touched).expect("something failed on the cluster");
+            assert!(matches!(top.status(), Status::Failed | Status::Cancelled | Status::Superseded), "{top:?}");
+            assert!(!top.is_restore(), "a restore is not restored");
+            assert!(
+                history.iter().all(|other| other.is_terminal() || other.revision < top.revision),
+                "a newer one waits"
+            );
+            assert_eq!(state.view().app.policy.on_failure, OnFailure::Restore);
+            let good = history.iter().rev().find(|deploy| deploy.status() == Status::Succeeded).expect("a good one");
+            assert_eq!((deploy.image, deploy.effective), (good.pinned_image(), good.effective));
+        }
+    }
+
+    fn apply(&mut self, order: &Order) -> Result<Applied, CallFailed> {
+        let revision = order.stamp.revision;
+        self.witness.orders(order, self.now());
+        if self.fresh {
+            let stored = self.history().into_iter().find(|deploy| deploy.revision == revision).expect("it is stored");
+            assert!(
+                stored.touched && stored.status() == Status::RollingOut,
+                "touched before it was recorded: {stored:?}"
+            );
+            assert_eq!(stored.image.as_ref(), Some(&order.image));
+        }
+        let newer = self.newer(revision);
+        let refused = newer.is_some() || matches!(self.weather.call, Call::Denied | Call::Refused);
+        // A killed driver does not learn that it was refused.
+        if !refused || self.fuse == Some(0) {
+            self.witness.may_have_changed(revision);
+        }
+        if let Some(newer) = newer {
+            self.witness.is_newer_than(revision);
+            return Ok(Applied::Newer(newer));
+        }
+        match self.weather.call {
+            Call::Answered | Call::Foreign | Call::Newer(_) => {
+                self.witness.did(revision);
+                Ok(Applied::Done)
+            }
+            Call::Away => Err(CallFailed::Away),
+            Call::Denied => Err(CallFailed::Refused("The cluster does not allow it.".into())),
+            Call::Refused => {
+                let message = "The workload is not one.".into();
+                Ok(Applied::Refused { reason: Reason::new("not-possible"), message })
+            }
+        }
+    }
+
+    /// The newer revision that another driver has brought the workload to.
+    fn newer(&self, revision: Revision) -> Option<Revision> {
+        let Call::Newer(by) = self.weather.call else { return None };
+        let newer = (0..=by).fold(revision, |revision, _| revision.next());
+        let view = self.view();
+        let known = view.unfinished.iter().chain(&view.on_cluster).any(|deploy| deploy.revision == newer);
+        known.then_some(newer)
+    }
+
+    fn look(&mut self, order: &Order) -> Result<Observation, CallFailed> {
+        let weather = self.weather;
+        let revision = order.stamp.revision;
+        let stamp = match weather.call {
+            Call::Away => return Err(CallFailed::Away),
+            Call::Denied => return Err(CallFailed::Refused("The cluster does not show it.".into())),
+            Call::Newer(_) => Stamp { revision: self.newer(revision).unwrap_or(revision), ..order.stamp },
+            // Another registration's numbers say nothing, as high as they may be.
+            Call::Foreign => Stamp { app: AppUid::from_bits(8), revision },
+            Call::Answered | Call::Refused => order.stamp,
+        };
+        let digest = weather.digest.map(Few::digest);
+        let seen = Observation {
+            stamp: Some(stamp),
+            phase: if weather.complete { Phase::Complete { digest, note: None } } else { Phase::Progressing },
+            progress: weather.progress.to_string(),
+            message: "as the weather is".into(),
+            restarts: weather.restarts.into(),
+            trouble: weather.trouble.map(trouble),
+        };
+        self.witness.saw(revision, seen.clone(), self.now());
+        Ok(seen)
+    }
+}
+
+fn trouble(ill: Ill) -> Trouble {
+    let reason = Reason::new(&format!("{ill:?}"));
+    Trouble { kind: ill.kind(), reason, container: None, message: "The pod is in trouble.".into() }
+}
+
+impl Few {
+    fn digest(self) -> Digest {
+        format!("sha256:{}", self.name().repeat(64)).parse().expect("a digest")
+    }
+}
+
+impl Image {
+    pub(crate) fn reference(self) -> ImageRef {
+        let image: ImageRef = format!("registry.example.com/api:{}", self.tag.name()).parse().expect("an image");
+        match self.digest() {
+            Some(digest) => image.pinned(digest),
+            None => image,
+        }
+    }
+
+    pub(crate) fn digest(self) -> Option<Digest> {
+        self.digest.map(Few::digest)
+    }
+}

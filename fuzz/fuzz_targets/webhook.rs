@@ -1,0 +1,110 @@
+//! The webhook's body, which may be any other call's too: a request that is exactly what was posted and can be shown, or a refusal that gives nothing away
+//! and is the caller's to mend. Never a panic.
+
+#![no_main]
+
+use std::sync::LazyLock;
+
+use libfuzzer_sys::fuzz_target;
+use rollhook_api::Kind;
+use rollhook_core::{
+    app::{App, Source},
+    decide::admission,
+    deploy::{Actor, Trigger},
+    request::{Cause, DeployRequest},
+};
+use rollhook_fuzz::{
+    assert_clean,
+    server::{self, Refused},
+};
+use serde_json::Value;
+
+/// An app of each source; its webhook may deploy from two places.
+static APPS: LazyLock<[App; 2]> = LazyLock::new(|| {
+    let app = |source: Value| {
+        let app = serde_json::json!({
+            "id": {"namespace": "shop-test", "name": "api"}, "uid": "0".repeat(32), "project": "shop",
+            "environment": "test", "source": source,
+            "workload": {"kind": "Deployment", "name": "api", "containers": ["api"]},
+            "policy": {"repositories": ["registry.example.com/*", "nginx"]}, "holds": [], "guard": 0, "created_at": 0,
+        });
+        serde_json::from_value(app).expect("an app")
+    };
+    let git = serde_json::json!({
+        "kind": "git", "url": "https://git.example.com/api", "branch": "main", "dockerfile": "Dockerfile",
+        "context": ".", "image_repository": "registry.example.com/api",
+    });
+    [app(serde_json::json!({"kind": "image"})), app(git)]
+});
+
+fuzz_target!(|body: &[u8]| {
+    match server::deploy_request(body) {
+        Ok(request) => {
+            is_what_was_posted(body, &request);
+            for app in APPS.iter() {
+                decided(app, &request);
+            }
+        }
+        Err(refused) => is_the_callers(body, &refused),
+    }
+    for refused in server::other_requests(body) {
+        assert_eq!(refused.kind, Kind::Malformed);
+        assert_clean(&refused.problem.detail, "");
+    }
+});
+
+fn is_the_callers(body: &[u8], refused: &Refused) {
+    let detail = &refused.problem.detail;
+    let posted = serde_json::from_slice::<Value>(body);
+    match refused.kind {
+        Kind::Malformed => {
+            assert_clean(detail, "");
+            let read = posted.is_ok_and(|posted| posted.is_object());
+            assert!(!read || detail.contains("duplicate field"), "it is a JSON object: {detail}");
+        }
+        Kind::InvalidImage | Kind::InvalidCommit => {
+            // None for a number beyond all numbers, in a field that nobody looks at.
+            let field = if refused.kind == Kind::InvalidImage { "image" } else { "commit" };
+            if let Ok(posted) = posted {
+                assert_clean(detail, posted[field].as_str().unwrap_or_default());
+            }
+        }
+        _ => panic!("{refused:?}"),
+    }
+}
+
+fn is_what_was_posted(body: &[u8], request: &DeployRequest) {
+    let image = request.image.as_ref().map(ToString::to_string);
+    let commit = request.commit.as_ref().map(ToString::to_string);
+    if let Ok(posted) = serde_json::from_slice::<Value>(body) {
+        assert_eq!((image.as_deref(), commit.as_deref()), (posted["image"].as_str(), posted["commit"].as_str()));
+    }
+    // What is accepted is shown as it was given.
+    for shown in [image, commit].into_iter().flatten() {
+        assert!(!shown.contains(char::is_control) && shown.trim() == shown && !shown.is_empty(), "{shown:?}");
+    }
+    assert!(request.commit.as_ref().is_none_or(|commit| commit.as_str().chars().count() <= 128));
+}
+
+fn decided(app: &App, request: &DeployRequest) {
+    let cause = Cause { trigger: Trigger::Webhook, actor: Actor::ci() };
+    match (&app.source, admission::deploy(app, request, &cause)) {
+        (Source::Image, Ok(accepted)) => {
+            let image = accepted.draft.image.expect("an image app deploys an image");
+            assert!(image.tag().is_some() || image.digest().is_some(), "{image} could be anything");
+            let full = image.canonical_repository();
+            assert!(full == "docker.io/library/nginx" || full.starts_with("registry.example.com/"), "{full}");
+            assert_eq!((Some(image), accepted.draft.commit), (request.image.clone(), request.commit.clone()));
+        }
+        (Source::Git(_), Ok(accepted)) => {
+            let commit = accepted.draft.commit.expect("a git app builds a commit");
+            let sha = commit.as_str();
+            assert!((7..=64).contains(&sha.len()) && sha.bytes().all(|byte| byte.is_ascii_hexdigit()), "{sha}");
+            assert_eq!((accepted.draft.image, accepted.ignored.contains(&"image")), (None, request.image.is_some()));
+        }
+        (Source::Image | Source::Git(_), Err(refusal)) => {
+            let problem = server::refusal(refusal).problem;
+            assert!(!problem.detail.is_empty() && !problem.detail.contains(char::is_control));
+        }
+    }
+}

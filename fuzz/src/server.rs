@@ -1,0 +1,83 @@
+//! The server's own parsing, up to where the core takes over.
+
+use std::{
+    pin::pin,
+    task::{Context, Poll, Waker},
+    time::Duration,
+};
+
+use http::HeaderMap;
+use http_body::Body as _;
+use rollhook_api::{AppPatch, CreateApp, Kind, Problem, Promote, Rollback};
+use rollhook_core::{
+    request::{DeployRequest, IdempotencyKey, KeyHeader, Refusal},
+    token::Credentials,
+};
+
+use crate::{auth, body, failure::Failure, headers, webhook};
+
+/// A refusal: its kind, and the problem as the caller reads it.
+#[derive(Debug)]
+pub struct Refused {
+    /// The kind.
+    pub kind: Kind,
+    /// The problem.
+    pub problem: Problem,
+}
+
+/// What a webhook's body asks for.
+///
+/// # Errors
+/// What the caller is answered.
+pub fn deploy_request(body: &[u8]) -> Result<DeployRequest, Box<Refused>> {
+    webhook::parse(body).and_then(|post| Ok(post.parse(None)?)).map_err(refused)
+}
+
+/// What keeps a body from being any other request, told by each.
+pub fn other_requests(body: &[u8]) -> Vec<Box<Refused>> {
+    let refusals = [
+        body::object::<CreateApp>(body).err(),
+        body::object::<AppPatch>(body).err(),
+        body::object::<Rollback>(body).err(),
+        body::object::<Promote>(body).err(),
+    ];
+    refusals.into_iter().flatten().map(refused).collect()
+}
+
+/// The credentials in a call's headers.
+pub fn credentials(headers: &HeaderMap) -> Credentials {
+    auth::credentials(headers)
+}
+
+/// The idempotency key in a call's headers.
+///
+/// # Errors
+/// What the caller is answered.
+pub fn key(headers: &HeaderMap, accepted: &[KeyHeader], body: &[u8]) -> Result<Option<IdempotencyKey>, Box<Refused>> {
+    headers::key(headers, accepted, "webhook", body).map_err(refused)
+}
+
+/// How long the caller prefers to wait.
+pub fn wait(headers: &HeaderMap) -> Option<Duration> {
+    headers::wait(headers)
+}
+
+/// What the caller is answered for a refusal of the core.
+pub fn refusal(refusal: Refusal) -> Box<Refused> {
+    refused(refusal.into())
+}
+
+fn refused(failure: Failure) -> Box<Refused> {
+    let kind = failure.kind();
+    let (mut parts, body) = failure.render("fuzz").into_parts();
+    assert_eq!(parts.headers.remove("content-type").expect("a type"), "application/problem+json");
+    // A whole text is there at once.
+    let Poll::Ready(Some(Ok(frame))) = pin!(body).as_mut().poll_frame(&mut Context::from_waker(Waker::noop())) else {
+        panic!("a problem without a body")
+    };
+    let text = frame.into_data().expect("a frame of data");
+    let problem: Problem = serde_json::from_slice(&text).expect("a problem is JSON");
+    assert_eq!(problem.status, parts.status.as_u16());
+    assert!((400..500).contains(&problem.status), "a caller's mistake is not the server's: {problem:?}");
+    Box::new(Refused { kind, problem })
+}
