@@ -1,13 +1,12 @@
 //! From the webhook's call to the Deployment's changed generation on a real API server, beside a bare patch of the image.
 
-use std::{env, path::Path, time::Duration};
+use std::{path::Path, time::Duration};
 
 use futures_util::{StreamExt, TryStreamExt};
-use k8s_openapi::api::{apps::v1::Deployment, core::v1::Namespace};
+use k8s_openapi::api::apps::v1::Deployment;
 use kube::{
-    Api, Client, Config,
-    api::{DeleteParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams},
-    config::{KubeConfigOptions, Kubeconfig},
+    Api,
+    api::{Patch, PatchParams, PostParams, WatchEvent, WatchParams},
 };
 use serde_json::json;
 use tokio::{
@@ -17,9 +16,11 @@ use tokio::{
 
 use crate::{
     Failure,
-    client::{self, Connection},
-    place::Place,
-    seed::{self, Target},
+    bed::Cluster,
+    client::Connection,
+    deploy,
+    place::{ANY, Place},
+    seed,
     table::{Row, median},
 };
 
@@ -31,45 +32,29 @@ const QUIET: Duration = Duration::from_millis(400);
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) async fn run(server: &Path, quick: bool) -> Result<Row, Failure> {
-    let Some(bed) = env::var_os("ROLLHOOK_TEST_CLUSTER") else {
-        return Ok(Row::absent(NAME, "not measured: ROLLHOOK_TEST_CLUSTER names no test bed"));
-    };
-    let kubeconfig = Path::new(&bed).join("kubeconfig");
-    let config =
-        Config::from_custom_kubeconfig(Kubeconfig::read_from(&kubeconfig)?, &KubeConfigOptions::default()).await?;
-    let client = Client::try_from(config)?;
-    let project = format!("bench{}", std::process::id());
-    let namespace = format!("{project}-test");
-    let spaces: Api<Namespace> = Api::all(client.clone());
-    spaces.create(&PostParams::default(), &serde_json::from_value(json!({"metadata": {"name": namespace}}))?).await?;
-    let measured = measure(server, quick, &client, &project, &kubeconfig).await;
-    spaces.delete(&namespace, &DeleteParams::default()).await?;
-    measured
+    let measured = Cluster::lend("cluster", async |cluster| measure(server, quick, cluster).await).await?;
+    Ok(measured.unwrap_or_else(|| Row::no_cluster(NAME)))
 }
 
-async fn measure(
-    server: &Path,
-    quick: bool,
-    client: &Client,
-    project: &str,
-    kubeconfig: &Path,
-) -> Result<Row, Failure> {
+async fn measure(server: &Path, quick: bool, cluster: &Cluster) -> Result<Row, Failure> {
     let count = if quick { 5 } else { 50 };
-    let deployments: Api<Deployment> = Api::namespaced(client.clone(), &format!("{project}-test"));
+    let deployments: Api<Deployment> = Api::namespaced(cluster.client.clone(), &cluster.namespace());
     let mut rolled = Watched::create(&deployments, "rolled").await?;
     let mut patched = Watched::create(&deployments, "patched").await?;
     let place = Place::new()?;
+    let kubeconfig = place.path("kubeconfig");
+    cluster.kubeconfig(&kubeconfig)?;
     place.admin_token(server)?;
-    let target = seed::app(&place.store().await?, project, "test", "rolled").await?;
-    let rollhook = place.serve_with(server, "kubernetes", &[("KUBECONFIG", kubeconfig)]).await?;
+    let target = seed::app(&*place.open().await?, &cluster.project, "test", "rolled").await?;
+    let rollhook = place.serve_at(ANY, server, "kubernetes", Some(&kubeconfig)).await?;
     let mut connection = Connection::open(rollhook.address).await?;
     let (mut ours, mut bare) = (Vec::new(), Vec::new());
     for number in 0..=count {
         quiet(&mut rolled, &mut patched).await;
         let (start, before) = (Instant::now(), rolled.generation());
-        post(&mut connection, &target, number).await?;
+        let revision = deploy::post(&mut connection, &target, &image(number)).await?;
         let changed = rolled.changed(before).await? - start;
-        end(&mut connection, &target, number + 1).await?;
+        deploy::end(&mut connection, &target, revision).await?;
         quiet(&mut rolled, &mut patched).await;
         let (start, before) = (Instant::now(), patched.generation());
         patch(&deployments, number).await?;
@@ -91,28 +76,6 @@ async fn measure(
         target: format!("≤ {TARGET} ×"),
         met: Some(ratio <= TARGET),
     })
-}
-
-async fn post(connection: &mut Connection, target: &Target, number: u32) -> Result<(), Failure> {
-    let path = format!("/api/v1/webhook/{}", target.app);
-    let body = format!(r#"{{"image":"{}"}}"#, image(number));
-    match connection.call(&client::request("POST", &path, &[("X-Service-Token", &target.token)], &body)).await? {
-        202 => Ok(()),
-        status => Err(format!("a call is answered {status}").into()),
-    }
-}
-
-/// Waits until the deploy has succeeded, so that the next one finds nothing under way.
-async fn end(connection: &mut Connection, target: &Target, revision: u32) -> Result<(), Failure> {
-    let path = format!("/api/v1/apps/{}/deploys/{revision}", target.app);
-    let headers = [("X-Service-Token", target.token.as_str()), ("Prefer", "wait=50")];
-    match connection.call(&client::request("GET", &path, &headers, "")).await? {
-        200 => Ok(()),
-        status => {
-            let told = String::from_utf8_lossy(connection.body()).into_owned();
-            Err(format!("revision {revision} is answered {status}: {told}").into())
-        }
-    }
 }
 
 /// Waits until both rollouts are over and the controllers rest: what they do would be in the other's time.
@@ -137,24 +100,29 @@ fn image(number: u32) -> String {
     format!("registry.example.com/shop/api:v{number}")
 }
 
+/// Makes a Deployment of one pod that is available as soon as it is ready.
+pub(crate) async fn create(deployments: &Api<Deployment>, name: &str) -> Result<Deployment, Failure> {
+    let labels = json!({"app": name});
+    let deployment = json!({
+        "metadata": {"name": name},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [{"name": "app", "image": "registry.example.com/shop/api:first"}]},
+            },
+        },
+    });
+    Ok(deployments.create(&PostParams::default(), &serde_json::from_value(deployment)?).await?)
+}
+
 /// A Deployment whose changes are seen as they come.
 struct Watched(watch::Receiver<i64>);
 
 impl Watched {
     async fn create(deployments: &Api<Deployment>, name: &str) -> Result<Self, Failure> {
-        let labels = json!({"app": name});
-        let deployment = json!({
-            "metadata": {"name": name},
-            "spec": {
-                "replicas": 1,
-                "selector": {"matchLabels": labels},
-                "template": {
-                    "metadata": {"labels": labels},
-                    "spec": {"containers": [{"name": "app", "image": "registry.example.com/shop/api:first"}]},
-                },
-            },
-        });
-        let made = deployments.create(&PostParams::default(), &serde_json::from_value(deployment)?).await?;
+        let made = create(deployments, name).await?;
         let (sender, receiver) = watch::channel(made.metadata.generation.unwrap_or(0));
         let version = made.metadata.resource_version.unwrap_or_default();
         let parameters = WatchParams::default().fields(&format!("metadata.name={name}")).timeout(290);

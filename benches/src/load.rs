@@ -29,7 +29,7 @@ const KEY: &str = "run-0000000000000000";
 pub(crate) struct Sent {
     /// Answers with status 202.
     pub(crate) accepted: u64,
-    /// Other answers.
+    /// Answers with another.
     pub(crate) refused: u64,
     /// How long it took.
     pub(crate) time: Duration,
@@ -50,6 +50,11 @@ impl Sent {
         self.time += other.time;
         self.cpu += other.cpu;
         self.latencies.extend(other.latencies);
+    }
+
+    /// How much of one processor the load itself used, in percent.
+    pub(crate) fn cpu_share(&self) -> f64 {
+        100.0 * self.cpu.as_secs_f64() / self.time.as_secs_f64()
     }
 
     /// The rate with its latencies, in words.

@@ -12,17 +12,31 @@
 
 mod accepts;
 mod bare;
+mod bed;
+mod calls;
 mod client;
 mod cluster;
+mod deploy;
+mod idle;
+mod kubernetes;
+mod ledger;
 mod load;
 mod memory;
 mod pages;
+mod pgbench;
 mod place;
+mod postgres;
 mod process;
 mod seed;
+mod subject;
 mod table;
+mod takeover;
+mod tally;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
 
 use clap::{Parser, ValueEnum};
 use table::Row;
@@ -48,14 +62,24 @@ struct Args {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Bench {
-    /// Accepted deploys per second
+    /// Accepted deploys per second, on SQLite
     Accepts,
+    /// The same on PostgreSQL
+    Postgres,
+    /// The same in Kubernetes itself
+    Kubernetes,
     /// From the call to the changed Deployment
     Cluster,
+    /// Calls of the API server: for a deploy, and for those who do not authenticate
+    Calls,
+    /// How long until another replica drives what a killed one had
+    Takeover,
     /// Resident memory
     Memory,
     /// Pages of a long history
     Pages,
+    /// Queries and API calls of servers that have nothing to do
+    Idle,
     /// The baseline server of `accepts`, until it is stopped
     #[value(hide = true)]
     Bare,
@@ -103,18 +127,37 @@ async fn run(args: &Args) -> Result<(), Failure> {
         Some(server) => server.clone(),
         None => process::build_server()?,
     };
-    let all = [Bench::Accepts, Bench::Cluster, Bench::Memory, Bench::Pages];
-    let benches = if args.benches.is_empty() { &all[..] } else { &args.benches };
+    let benches = if args.benches.is_empty() { Bench::value_variants() } else { &args.benches };
     let mut rows: Vec<Row> = Vec::new();
+    let mut outcome = Ok(());
     for bench in benches {
-        match bench {
-            Bench::Accepts => rows.extend(accepts::run(&server, args.quick).await?),
-            Bench::Cluster => rows.push(cluster::run(&server, args.quick).await?),
-            Bench::Memory => rows.extend(memory::run(&server, args.quick).await?),
-            Bench::Pages => rows.push(pages::run(&server, args.quick).await?),
-            Bench::Bare => return Err("bare is run alone".into()),
+        match bench.run(&server, args.quick).await {
+            Ok(measured) => rows.extend(measured),
+            Err(failure) => {
+                // What the others have measured took long enough.
+                outcome = Err(failure);
+                break;
+            }
         }
     }
     table::print(&rows);
-    Ok(())
+    outcome
+}
+
+impl Bench {
+    async fn run(self, server: &Path, quick: bool) -> Result<Vec<Row>, Failure> {
+        Ok(match self {
+            Self::Accepts => accepts::run(server, quick).await?,
+            Self::Postgres => postgres::run(server, quick).await?,
+            Self::Kubernetes => vec![kubernetes::run(server, quick).await?],
+            Self::Cluster => vec![cluster::run(server, quick).await?],
+            Self::Calls => calls::run(server, quick).await?,
+            Self::Takeover => takeover::run(server, quick).await?,
+            Self::Memory => memory::run(server, quick).await?,
+            Self::Pages => vec![pages::run(server, quick).await?],
+            Self::Idle => idle::run(server, quick).await?,
+            // A server, and no bench of its own.
+            Self::Bare => Vec::new(),
+        })
+    }
 }

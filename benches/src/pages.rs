@@ -20,7 +20,7 @@ pub(crate) async fn run(server: &Path, quick: bool) -> Result<Row, Failure> {
     let (long, short) = if quick { (50_000, 1000) } else { (1_000_000, 1000) };
     let place = Place::new()?;
     let admin = place.admin_token(server)?;
-    let store = place.store().await?;
+    let store = place.sqlite().await?;
     let mut connection = place.connection().await?;
     let mut targets = Vec::new();
     for (name, length) in [("long", long), ("short", short)] {

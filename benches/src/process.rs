@@ -81,6 +81,11 @@ impl Process {
         Ok(Resident { now: field("VmRSS:"), peak: field("VmHWM:") })
     }
 
+    /// Ends it without any farewell, as a crash does; returns once it is gone.
+    pub(crate) async fn kill(mut self) -> Result<(), Failure> {
+        Ok(self.child.kill().await?)
+    }
+
     /// Asks it to end, and waits until it has.
     pub(crate) async fn stop(mut self) -> Result<(), Failure> {
         Command::new("kill").arg(self.pid.to_string()).status()?;

@@ -1,25 +1,30 @@
 //! Stores filled before a server starts on them: apps through the backend's own API, and long histories as copies, made
 //! by SQLite itself, of one deploy that went through it.
 
-use std::time::Duration;
+use std::{ops::Range, time::Duration};
 
 use futures_util::future::try_join_all;
 use rollhook_core::{
     app::{App, AppId, AppUid, OnFailure, Policy, Source, Template, Workload, WorkloadKind},
     deploy::{Actor, AdmissionId, Deploy, State, Trigger},
-    ports::{Admission, Admitted, Apps, Draft, History, Record, Tokens},
+    ports::{Admission, Admitted, Draft, History, Record},
     time::Timestamp,
     token::Token,
 };
 use rollhook_sqlite::SqliteStore;
 use sqlx::SqliteConnection;
 
-use crate::Failure;
+use crate::{Failure, place::Store};
 
-/// Apps made at once, which share commits.
-const TOGETHER: usize = 500;
+/// Apps registered at once: in Kubernetes each writes to the same object once, to have the namespace.
+const TOGETHER: usize = 8;
+/// Until a running server knows of what another process has registered.
+pub(crate) const KNOWN: Duration = Duration::from_secs(2);
+/// First deploys at once, which share commits.
+const FIRST_TOGETHER: usize = 500;
 
 /// An app and what opens it.
+#[derive(Clone)]
 pub(crate) struct Target {
     /// Its name.
     pub(crate) app: AppId,
@@ -29,19 +34,19 @@ pub(crate) struct Target {
     pub(crate) token: String,
 }
 
-/// Registers `load-test/app-00000` and so on, with open webhooks, where a deploy succeeds as soon as it is rolled out.
-pub(crate) async fn apps(store: &SqliteStore, count: usize) -> Result<Vec<Target>, Failure> {
-    let mut targets = Vec::with_capacity(count);
-    let numbers: Vec<usize> = (0..count).collect();
+/// Registers `{project}-test/app-00000` and so on, with open webhooks, where a deploy succeeds as soon as it is rolled out.
+pub(crate) async fn apps(store: &dyn Store, project: &str, numbers: Range<usize>) -> Result<Vec<Target>, Failure> {
+    let mut targets = Vec::with_capacity(numbers.len());
+    let numbers: Vec<usize> = numbers.collect();
     for some in numbers.chunks(TOGETHER) {
-        let made = some.iter().map(async |number| app(store, "load", "test", &format!("app-{number:05}")).await);
+        let made = some.iter().map(async |number| app(store, project, "test", &format!("app-{number:05}")).await);
         targets.extend(try_join_all(made).await?);
     }
     Ok(targets)
 }
 
 /// Registers one app with an open webhook; its Deployment has its name, and is made where it is missing.
-pub(crate) async fn app(store: &SqliteStore, project: &str, environment: &str, name: &str) -> Result<Target, Failure> {
+pub(crate) async fn app(store: &dyn Store, project: &str, environment: &str, name: &str) -> Result<Target, Failure> {
     let mut bits = [0; 16];
     getrandom::fill(&mut bits)?;
     let template = Template { replicas: 1, port: None, env: [].into(), pull_secret: None, readiness_path: None };
@@ -79,7 +84,7 @@ pub(crate) async fn histories(
     targets: &[Target],
     length: u32,
 ) -> Result<(), Failure> {
-    for some in targets.chunks(TOGETHER) {
+    for some in targets.chunks(FIRST_TOGETHER) {
         try_join_all(some.iter().map(|target| first(store, target.uid))).await?;
     }
     let uids = some_uids(targets)?;

@@ -1,5 +1,7 @@
 //! What the benches say, as a table.
 
+use std::time::Duration;
+
 /// One measurement beside its baseline.
 pub(crate) struct Row {
     /// What was measured.
@@ -17,6 +19,18 @@ pub(crate) struct Row {
 }
 
 impl Row {
+    /// A rate that should be at least this share of the baseline's.
+    pub(crate) fn share(name: &str, measured: String, baseline: String, ratio: f64, target: f64) -> Self {
+        Self {
+            name: name.to_owned(),
+            measured,
+            baseline,
+            ratio: format!("{:.1} %", 100.0 * ratio),
+            target: format!("≥ {:.0} %", 100.0 * target),
+            met: Some(ratio >= target),
+        }
+    }
+
     /// A bench that could not be run here.
     pub(crate) fn absent(name: &str, why: &str) -> Self {
         let none = || "–".to_owned();
@@ -28,6 +42,11 @@ impl Row {
             target: none(),
             met: None,
         }
+    }
+
+    /// A bench for which there is no cluster.
+    pub(crate) fn no_cluster(name: &str) -> Self {
+        Self::absent(name, "not measured: ROLLHOOK_TEST_CLUSTER names no test bed")
     }
 }
 
@@ -54,4 +73,12 @@ pub(crate) fn percentile<T: Ord + Copy + Default>(values: &mut [T], percent: usi
     values.sort_unstable();
     let index = (values.len() * percent / 100).min(values.len().saturating_sub(1));
     values.get(index).copied().unwrap_or_default()
+}
+
+/// Milliseconds, or seconds where it is long.
+pub(crate) fn time(time: Duration) -> String {
+    match time.as_secs_f64() {
+        long if long >= 1.0 => format!("{long:.1} s"),
+        short => format!("{:.1} ms", short * 1000.0),
+    }
 }
