@@ -5,6 +5,7 @@
 mod apps;
 mod builds;
 mod clock;
+mod heads;
 mod history;
 mod rollout;
 mod tokens;
@@ -12,6 +13,7 @@ mod tokens;
 pub use apps::{AppPage, Apps};
 pub use builds::{BuildFailure, BuildOrder, BuildState, Builds, Started};
 pub use clock::{Clock, Entropy};
+pub use heads::Heads;
 pub use history::{
     Admission, Admitted, Claim, Claimed, Draft, History, HistoryExt, Page, Record, Replica, UNFINISHED_MAX, View, Wake,
 };

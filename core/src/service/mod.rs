@@ -22,7 +22,7 @@ pub use watch::Waited;
 use crate::{
     app::AppUid,
     error::Error,
-    ports::{Apps, Builds, Clock, Entropy, History, Replica, Rollouts, Tokens},
+    ports::{Apps, Builds, Clock, Entropy, Heads, History, Replica, Rollouts, Tokens},
     request::Refusal,
 };
 
@@ -56,6 +56,8 @@ pub struct Ports {
 pub struct Builder {
     /// It.
     pub builds: Arc<dyn Builds>,
+    /// What reads the branches of the sources that it builds from.
+    pub heads: Arc<dyn Heads>,
     /// Whether apps may be built from local sources ([`crate::source::GitUrl::is_local`]): the operator's to say.
     pub local_sources: bool,
 }

@@ -295,7 +295,11 @@ fn replica(
         tokens: Arc::clone(store) as _,
         history: Arc::clone(store) as _,
         rollouts: Arc::clone(cluster) as _,
-        builder: Some(Builder { builds: Arc::clone(builds) as _, local_sources: false }),
+        builder: Some(Builder {
+            builds: Arc::clone(builds) as _,
+            heads: Arc::clone(builds) as _,
+            local_sources: false,
+        }),
         clock: Arc::clone(clock) as _,
         entropy: Arc::new(SimEntropy::new(seed)),
     };

@@ -45,7 +45,7 @@ pub(crate) async fn open(
         return Ok(match driver {
             DriverSpec::Simulated(delay) => {
                 let builds = Arc::new(SimulatedBuilds::new(clock, *delay));
-                (Some(Builder { builds, local_sources }), BuilderStop::default())
+                (Some(Builder { builds: builds.clone(), heads: builds, local_sources }), BuilderStop::default())
             }
             DriverSpec::Kubernetes => (None, BuilderStop::default()),
         });
@@ -61,5 +61,6 @@ pub(crate) async fn open(
     };
     let builds = CommandBuilds::open(given).await.map_err(|error| Error::backend("builder")(error.into()))?;
     let builds = Arc::new(builds);
-    Ok((Some(Builder { builds: builds.clone(), local_sources }), BuilderStop(Some(builds))))
+    let heads = Arc::new(SimulatedBuilds::new(clock, std::time::Duration::ZERO));
+    Ok((Some(Builder { builds: builds.clone(), heads, local_sources }), BuilderStop(Some(builds))))
 }

@@ -15,7 +15,8 @@ use rollhook_core::{
     Error, Result,
     app::AppUid,
     deploy::{Commit, Reason, Revision},
-    ports::{BuildFailure, BuildOrder, BuildState, Builds, Clock, Stamp, Started},
+    ports::{BuildFailure, BuildOrder, BuildState, Builds, Clock, Heads, Stamp, Started},
+    source::GitSource,
 };
 pub use script::BuildScript;
 use script::Outcome;
@@ -47,6 +48,8 @@ struct State {
     reachable: bool,
     scripts: Vec<(String, BuildScript)>,
     builds: BTreeMap<(AppUid, Revision), Build>,
+    /// By URL and branch; none: the branch is not there.
+    heads: BTreeMap<(String, String), Option<Commit>>,
     begun: Vec<Begun>,
 }
 
@@ -61,13 +64,24 @@ struct Build {
 impl SimulatedBuilds {
     /// A builder without builds, that takes this long for one.
     pub fn new(clock: Arc<dyn Clock>, delay: Duration) -> Self {
-        let state = State { reachable: true, scripts: Vec::new(), builds: BTreeMap::new(), begun: Vec::new() };
+        let state = State {
+            reachable: true,
+            scripts: Vec::new(),
+            builds: BTreeMap::new(),
+            heads: BTreeMap::new(),
+            begun: Vec::new(),
+        };
         Self { clock, delay, state: Mutex::new(state), changed: Event::new() }
     }
 
     /// What builds do from now on whose commit begins with `prefix`; a later script goes before an earlier one.
     pub fn script(&self, prefix: &str, script: BuildScript) {
         self.lock().scripts.push((prefix.to_owned(), script));
+    }
+
+    /// Where the branch of a source is from now on; none: nowhere.
+    pub fn set_head(&self, source: &GitSource, head: Option<Commit>) {
+        self.lock().heads.insert(branch(source), head);
     }
 
     /// Whether the builder can be reached; while not, every call is `Unavailable`, and builds go on unseen.
@@ -224,5 +238,19 @@ impl Build {
             log.push_str(if self.cancelled { "cancelled\n" } else { self.outcome.last_words() });
         }
         log
+    }
+}
+
+fn branch(source: &GitSource) -> (String, String) {
+    (source.url.as_str().to_owned(), source.branch.as_str().to_owned())
+}
+
+#[async_trait]
+impl Heads for SimulatedBuilds {
+    /// What was said of the branch; a source that nothing was said of does not answer.
+    async fn head(&self, source: &GitSource) -> Result<Option<Commit>> {
+        let state = self.reach()?;
+        let known = state.heads.get(&branch(source)).cloned();
+        known.ok_or_else(|| Error::Unavailable { what: format!("{} is made up", source.url), cause: None })
     }
 }
