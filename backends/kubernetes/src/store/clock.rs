@@ -36,6 +36,12 @@ impl StoreClock {
         Self { now: Arc::new(now), elapsed: Arc::new(elapsed), lag: Duration::ZERO }
     }
 
+    /// These clocks, on which who is refused by memory waits for this long.
+    #[cfg(test)]
+    pub(crate) fn lagging(self, lag: Duration) -> Self {
+        Self { lag, ..self }
+    }
+
     /// The time that is stored.
     pub fn now(&self) -> Timestamp {
         (self.now)()

@@ -177,6 +177,19 @@ async fn a_token_put_elsewhere_is_let_in_once_the_watch_tells_of_it() {
 }
 
 #[tokio::test]
+async fn who_is_refused_by_memory_alone_is_refused_once_the_watch_had_time() {
+    let (world, one) = enabled().await;
+    let two = world.secrets_by(world.clock.clock().lagging(Duration::from_millis(20)));
+    caller(&world, &two, 1).await.unwrap().unwrap();
+    refused(&world, &two, 9, 2).await;
+    one.put(&world, AppUid::from_bits(1), &token(2)).await.unwrap();
+    // Their first look is over, and finds nothing, before the watch tells.
+    let (opened, ()) = futures_util::join!(caller(&world, &two, 2), async { world.watch() });
+    opened.unwrap().unwrap();
+    refused(&world, &two, 9, 1).await;
+}
+
+#[tokio::test]
 async fn a_token_is_let_in_though_the_watch_lags_behind() {
     let world = World::default();
     let (one, two) = (world.secrets(), world.secrets());

@@ -80,13 +80,17 @@ pub(crate) struct State {
 
 impl World {
     pub(crate) fn secrets(&self) -> Secrets {
+        self.secrets_by(self.clock.clock())
+    }
+
+    pub(crate) fn secrets_by(&self, clock: StoreClock) -> Secrets {
         let world = self.clone();
         let service = service_fn(move |request: Request<Body>| {
             let world = world.clone();
             async move { world.answer(request).await }
         });
         let calls = Calls::new(kube::Client::new(service, "rollhook"), "rollhook");
-        Secrets::new(calls, Arc::new(ring()), self.clock.clock())
+        Secrets::new(calls, Arc::new(ring()), clock)
     }
 
     pub(crate) async fn answer(&self, request: Request<Body>) -> Result<Response<Body>, std::convert::Infallible> {
