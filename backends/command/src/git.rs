@@ -1,8 +1,7 @@
 //! One full SHA at the source, fetched as that SHA, checked out and verified.
 //!
-//! git runs without anybody's configuration, over the one protocol of the URL, without redirects and without asking
-//! anybody. Every argument that came from outside is checked where it was parsed (`rollhook_core::source`), and stands
-//! behind `--` where git would read options.
+//! How git is started is [`rollhook_git`]'s to say. Every argument that came from outside is checked where it was parsed
+//! (`rollhook_core::source`), and stands behind `--` where git would read options.
 
 use std::{path::Path, process::ExitStatus, time::Duration};
 
@@ -11,10 +10,10 @@ use rollhook_core::{
     ports::BuildFailure,
     source::GitSource,
 };
+use rollhook_git::{Complaint, Credentials, Invocation};
 use tokio::{process::Command, sync::watch};
 
 use crate::{
-    credentials::Credentials,
     environment,
     log::{Log, Tail},
     process::{self, Ended, Output, Stop},
@@ -233,35 +232,11 @@ impl Git<'_> {
         }
     }
 
-    /// git, told everything by its environment, which other users of this machine cannot read.
+    /// git, which carries the build's number.
     fn git(&self, directory: &Path) -> Command {
-        let mut command = environment::git(self.run, self.work);
-        let silence = self.silence.as_secs().max(1).to_string();
-        let mut settings = vec![
-            ("protocol.version", "2"),
-            ("http.followRedirects", "false"),
-            ("http.lowSpeedLimit", "1"),
-            ("http.lowSpeedTime", &silence),
-            ("credential.helper", ""),
-            ("core.hooksPath", "/dev/null"),
-            ("core.fsmonitor", "false"),
-            ("submodule.recurse", "false"),
-            ("gc.auto", "0"),
-            ("maintenance.auto", "false"),
-            ("advice.detachedHead", "false"),
-        ];
-        settings.extend(self.credentials.header.as_deref().map(|header| ("http.extraHeader", header)));
-        command.env("GIT_CONFIG_COUNT", settings.len().to_string());
-        for (index, (name, value)) in settings.iter().enumerate() {
-            command.env(format!("GIT_CONFIG_KEY_{index}"), name).env(format!("GIT_CONFIG_VALUE_{index}"), value);
-        }
-        let ssh = self.credentials.ssh.as_deref().unwrap_or_default();
-        let patience = format!("-o BatchMode=yes -o ConnectTimeout={silence} -o ServerAliveInterval={silence}");
-        command
-            .env("GIT_SSH_COMMAND", format!("ssh {patience} {ssh}"))
-            .env("GIT_ALLOW_PROTOCOL", self.source.url.protocol())
-            .current_dir(directory);
-        command
+        let (source, credentials) = (self.source, self.credentials);
+        let invocation = Invocation { source, credentials, home: self.work, silence: self.silence };
+        environment::numbered(invocation.git(directory), self.run)
     }
 
     fn not_found(&self, commit: &Commit) -> Failed {
@@ -275,24 +250,24 @@ impl Git<'_> {
 
     /// What git says, in our words; its own are in the log.
     fn explained(&self, told: &Told) -> Failed {
-        let text = told.error.lines().join("\n");
-        let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
         let url = &self.source.url;
-        if says(&["not our ref", "unadvertised object", "couldn't find remote ref", "no such remote ref"]) {
-            let message = format!("{url} has no such commit, or does not hand it out by its hash.");
-            return Failed::For(Reason::COMMIT_NOT_FOUND, message);
+        match Complaint::of(&told.error.lines().join("\n")) {
+            Complaint::NoSuchCommit => {
+                let message = format!("{url} has no such commit, or does not hand it out by its hash.");
+                Failed::For(Reason::COMMIT_NOT_FOUND, message)
+            }
+            Complaint::Denied => {
+                let message = match &self.source.credentials {
+                    Some(name) => format!("{url} does not let the builder in with the credentials {name}."),
+                    None => format!("{url} does not let the builder in without credentials."),
+                };
+                Failed::For(Reason::SOURCE_DENIED, message)
+            }
+            Complaint::NoRepository | Complaint::Moved | Complaint::Unreachable => {
+                let last = told.error.last().unwrap_or_else(|| "git said nothing".to_owned());
+                Failed::For(Reason::SOURCE_UNREACHABLE, format!("{url} cannot be read: {last}."))
+            }
         }
-        let denied =
-            ["could not read Username", "could not read Password", "Authentication failed", "Permission denied"];
-        if says(&denied) || says(&["error: 401", "error: 403", "Host key verification failed"]) {
-            let message = match &self.source.credentials {
-                Some(name) => format!("{url} does not let the builder in with the credentials {name}."),
-                None => format!("{url} does not let the builder in without credentials."),
-            };
-            return Failed::For(Reason::SOURCE_DENIED, message);
-        }
-        let last = told.error.last().unwrap_or_else(|| "git said nothing".to_owned());
-        Failed::For(Reason::SOURCE_UNREACHABLE, format!("{url} cannot be read: {last}."))
     }
 }
 

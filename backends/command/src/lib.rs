@@ -25,7 +25,6 @@
 //! each other's way.
 
 mod builder;
-mod credentials;
 mod environment;
 mod git;
 mod log;

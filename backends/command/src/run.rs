@@ -8,11 +8,12 @@ use rollhook_core::{
     ports::{BuildFailure, BuildOrder},
     source::GitSource,
 };
+use rollhook_git::Credentials;
 use tokio::sync::{Semaphore, watch};
 
 use crate::{
     builder::Settings,
-    credentials, environment,
+    environment,
     git::{Failed, Git},
     log::{Log, Tail},
     process::{self, Ended, Output, Stop},
@@ -71,7 +72,7 @@ impl Run {
             room = room.acquire_owned() => room,
             why = process::stopped(&mut self.stop) => return Err(Failed::Stopped(why)),
         };
-        let credentials = credentials::find(&source, self.settings.credentials.as_deref())
+        let credentials = Credentials::find(&source, self.settings.credentials.as_deref())
             .map_err(|message| Failed::For(Reason::SOURCE_DENIED, message))?;
         let work = self.record.work();
         let git = Git {

@@ -4,6 +4,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use rollhook_command::CommandBuilds;
 use rollhook_core::{ports::Clock, service::Builder};
+use rollhook_git::GitHeads;
 use rollhook_memory::SimulatedBuilds;
 
 use crate::{DriverSpec, Error, paths};
@@ -61,6 +62,12 @@ pub(crate) async fn open(
     };
     let builds = CommandBuilds::open(given).await.map_err(|error| Error::backend("builder")(error.into()))?;
     let builds = Arc::new(builds);
-    let heads = Arc::new(SimulatedBuilds::new(clock, std::time::Duration::ZERO));
+    let given = rollhook_git::Settings {
+        credentials: settings.credentials.clone(),
+        local_sources,
+        ..rollhook_git::Settings::default()
+    };
+    let heads = GitHeads::open(given).map_err(|error| Error::backend("builder")(error.into()))?;
+    let heads = Arc::new(heads);
     Ok((Some(Builder { builds: builds.clone(), heads, local_sources }), BuilderStop(Some(builds))))
 }

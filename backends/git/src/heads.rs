@@ -1,0 +1,179 @@
+//! The port that reads branches, by `git ls-remote`.
+
+use std::{io, path::PathBuf, time::Duration};
+
+use async_trait::async_trait;
+use rollhook_core::{Error as PortError, Result, deploy::Commit, ports::Heads, source::GitSource};
+use tempfile::TempDir;
+use tokio::sync::Semaphore;
+
+use crate::{Complaint, Credentials, Invocation, process};
+
+/// How branches are read.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where the credentials are that sources name: a file each.
+    pub credentials: Option<PathBuf>,
+    /// Whether local sources may be read (`rollhook_core::source::GitUrl::is_local`).
+    pub local_sources: bool,
+    /// How long one reading may take, and how long it may wait for its turn.
+    pub limit: Duration,
+    /// How long a git server may be silent.
+    pub silence: Duration,
+    /// How many sources are read at once.
+    pub at_once: usize,
+}
+
+impl Default for Settings {
+    /// No credentials, no local sources, 20 s, 10 s of silence, eight sources at once.
+    fn default() -> Self {
+        Self {
+            credentials: None,
+            local_sources: false,
+            limit: Duration::from_secs(20),
+            silence: Duration::from_secs(10),
+            at_once: 8,
+        }
+    }
+}
+
+/// Why branches cannot be read at all.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot make a directory for git to run in")]
+pub struct Error(#[from] io::Error);
+
+/// Reads branches with git.
+pub struct GitHeads {
+    settings: Settings,
+    room: Semaphore,
+    /// Empty: git finds no repository here, and so no configuration of one.
+    home: TempDir,
+}
+
+impl GitHeads {
+    /// A reader of branches.
+    ///
+    /// # Errors
+    /// Where there is no place for a temporary directory.
+    pub fn open(settings: Settings) -> std::result::Result<Self, Error> {
+        let home = TempDir::with_prefix("rollhook-git-")?;
+        Ok(Self { room: Semaphore::new(settings.at_once), settings, home })
+    }
+
+    async fn ls_remote(&self, source: &GitSource, credentials: &Credentials) -> Result<process::Said> {
+        let url = &source.url;
+        let wait = tokio::time::timeout(self.settings.limit, self.room.acquire());
+        let Ok(Ok(_room)) = wait.await else {
+            let what = format!("{url} was not read: this server reads as many sources as it may at once");
+            return Err(PortError::Unavailable { what, cause: None });
+        };
+        let home = self.home.path();
+        let invocation = Invocation { source, credentials, home, silence: self.settings.silence };
+        let mut git = invocation.git(home);
+        // What lies above a directory for temporary files is anybody's.
+        git.env("GIT_CEILING_DIRECTORIES", home.parent().unwrap_or(home));
+        git.args(["ls-remote", "-q", "--heads", "--refs", "--", url.as_str(), &reference(source)]);
+        process::run(git, self.settings.limit).await.map_err(|error| {
+            let what = match error.kind() {
+                io::ErrorKind::TimedOut => format!("{url} did not answer in time"),
+                io::ErrorKind::FileTooLarge => format!("{url} answered with more than a branch"),
+                _ => "git cannot be run on the server's machine".to_owned(),
+            };
+            PortError::unavailable(what, error)
+        })
+    }
+}
+
+#[async_trait]
+impl Heads for GitHeads {
+    async fn head(&self, source: &GitSource) -> Result<Option<Commit>> {
+        if source.url.is_local() && !self.settings.local_sources {
+            let message = format!("{} is local, which this server's operator does not allow", source.url);
+            return Err(PortError::invalid(message));
+        }
+        let credentials = Credentials::find(source, self.settings.credentials.as_deref())
+            .map_err(|what| PortError::Denied { what: what.trim_end_matches('.').to_owned(), cause: None })?;
+        let said = self.ls_remote(source, &credentials).await?;
+        if !said.status.success() {
+            return Err(classified(source, said.complaint));
+        }
+        head_of(source, &said.answer)
+    }
+}
+
+fn reference(source: &GitSource) -> String {
+    format!("refs/heads/{}", source.branch)
+}
+
+/// The branch's commit among the lines of an answer: git matches the end of names, so that it also names `a/refs/heads/b`
+/// where `b` is asked for.
+fn head_of(source: &GitSource, answer: &str) -> Result<Option<Commit>> {
+    let wanted = reference(source);
+    let found = answer.lines().find_map(|line| {
+        let (hash, name) = line.split_once('\t')?;
+        (name == wanted).then_some(hash)
+    });
+    let Some(hash) = found else { return Ok(None) };
+    let commit = hash.parse().ok().filter(|commit: &Commit| commit.is_sha() && matches!(hash.len(), 40 | 64));
+    match commit {
+        Some(commit) => Ok(Some(commit)),
+        None => Err(PortError::invalid(format!("{} answered with what is no commit", source.url))),
+    }
+}
+
+/// A failure of git, by what it says.
+fn classified(source: &GitSource, complaint: String) -> PortError {
+    let url = &source.url;
+    let kind = Complaint::of(&complaint);
+    let cause = Some(complaint.into());
+    match kind {
+        Complaint::Denied => {
+            let what = match &source.credentials {
+                Some(name) => format!("{url} does not let this server in with the credentials {name}"),
+                None => format!("{url} does not let this server in without credentials"),
+            };
+            PortError::Denied { what, cause }
+        }
+        Complaint::NoRepository => {
+            let what = format!("there is no repository at {url}, or none that this server may read");
+            PortError::Denied { what, cause }
+        }
+        Complaint::Moved => {
+            PortError::Invalid { what: format!("{url} leads elsewhere: name the repository's new URL"), cause }
+        }
+        Complaint::NoSuchCommit | Complaint::Unreachable => {
+            PortError::Unavailable { what: format!("{url} cannot be read"), cause }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rollhook_conformance::samples;
+
+    use super::*;
+
+    #[test]
+    fn only_the_branch_itself_is_read_from_an_answer() {
+        let source = samples::git_source();
+        let (ours, theirs) = ("a".repeat(40), "b".repeat(40));
+        let other = format!("{theirs}\trefs/heads/x/refs/heads/main\n");
+        assert_eq!(head_of(&source, &other).unwrap(), None);
+        let both = format!("{other}{ours}\trefs/heads/main\n");
+        assert_eq!(head_of(&source, &both).unwrap().unwrap().as_str(), ours);
+        assert_eq!(head_of(&source, "").unwrap(), None);
+        for hash in ["", "main", "0123", &"g".repeat(40), &"a".repeat(41)] {
+            assert!(head_of(&source, &format!("{hash}\trefs/heads/main")).is_err(), "{hash}");
+        }
+    }
+
+    #[test]
+    fn what_git_says_stays_in_the_log() {
+        let source = samples::git_source();
+        for complaint in ["Authentication failed", "' not found", "error: 301", "10.1.2.3 is away"] {
+            let error = classified(&source, complaint.to_owned());
+            assert!(!error.to_string().contains(complaint), "{error}");
+            assert!(error.chain().contains(complaint), "{}", error.chain());
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! git, started for one source.
+
+use std::{path::Path, time::Duration};
+
+use rollhook_core::source::GitSource;
+use tokio::process::Command;
+
+use crate::{Credentials, environment};
+
+/// A source, and what git needs to read it.
+#[derive(Clone, Copy)]
+pub struct Invocation<'a> {
+    /// What is read.
+    pub source: &'a GitSource,
+    /// With which credentials.
+    pub credentials: &'a Credentials,
+    /// A directory of the caller's own, which git takes for its user's home.
+    pub home: &'a Path,
+    /// For how long a connection may be silent.
+    pub silence: Duration,
+}
+
+impl Invocation<'_> {
+    /// git in this directory, told everything by its environment, which other users of this machine cannot read.
+    ///
+    /// It has no configuration but what is given here, speaks the one protocol of the source's URL, follows no redirect
+    /// and asks nobody.
+    pub fn git(&self, directory: &Path) -> Command {
+        let mut command = environment::child("git", &[]);
+        let silence = self.silence.as_secs().max(1).to_string();
+        let mut settings = vec![
+            ("protocol.version", "2"),
+            ("http.followRedirects", "false"),
+            ("http.lowSpeedLimit", "1"),
+            ("http.lowSpeedTime", &silence),
+            ("credential.helper", ""),
+            ("core.hooksPath", "/dev/null"),
+            ("core.fsmonitor", "false"),
+            ("submodule.recurse", "false"),
+            ("gc.auto", "0"),
+            ("maintenance.auto", "false"),
+            ("advice.detachedHead", "false"),
+        ];
+        settings.extend(self.credentials.header().map(|header| ("http.extraHeader", header)));
+        command.env("GIT_CONFIG_COUNT", settings.len().to_string());
+        for (index, (name, value)) in settings.iter().enumerate() {
+            command.env(format!("GIT_CONFIG_KEY_{index}"), name).env(format!("GIT_CONFIG_VALUE_{index}"), value);
+        }
+        let ssh = self.credentials.ssh().unwrap_or_default();
+        let patience = format!("-o BatchMode=yes -o ConnectTimeout={silence} -o ServerAliveInterval={silence}");
+        command
+            .env("HOME", self.home)
+            .env("LC_ALL", "C")
+            .env("GIT_CONFIG_NOSYSTEM", "1")
+            .env("GIT_CONFIG_GLOBAL", "/dev/null")
+            .env("GIT_TERMINAL_PROMPT", "0")
+            .env("GIT_ASKPASS", "")
+            .env("SSH_ASKPASS_REQUIRE", "never")
+            .env("GIT_NO_LAZY_FETCH", "1")
+            .env("GIT_SSH_COMMAND", format!("ssh {patience} {ssh}"))
+            .env("GIT_ALLOW_PROTOCOL", self.source.url.protocol())
+            .current_dir(directory);
+        command
+    }
+}
