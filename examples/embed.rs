@@ -61,8 +61,8 @@ async fn story(deployer: &Deployer) -> Result<(), Box<dyn Error>> {
     for tag in ["v2", "v3"] {
         // What an HTTP handler does: raw body and presented token first, then whatever the body says.
         let body = format!(r#"{{"image": "registry.example.com/api:{tag}"}}"#);
-        let token = Some(Ok(secret.token.expose().as_bytes().to_vec().into()));
-        let ci = deployer.authorize(&app, &Credentials { token, signature: None }, body.as_bytes()).await?;
+        let presented = Credentials::token(secret.token.expose().as_bytes());
+        let ci = deployer.authorize(&app, &presented, body.as_bytes()).await?;
         let image = Some(format!("registry.example.com/api:{tag}").parse()?);
         let request = DeployRequest { image, commit: Some(format!("{tag}abc").parse()?), key: None };
         let accepted = deployer.submit(&ci, request).await?.deploy;

@@ -23,6 +23,7 @@
 
 pub mod app;
 pub mod decide;
+pub mod delivery;
 pub mod deploy;
 pub mod error;
 pub mod image;

@@ -1,6 +1,10 @@
 //! An app's secret token, and what proves that a caller holds it.
 
+mod credentials;
+
 use std::{fmt, str::FromStr};
+
+pub use credentials::{Credential, Credentials, SignedMessage, TOLERANCE};
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest as _, Sha256};
@@ -60,9 +64,10 @@ impl Token {
         ours.ct_eq(&theirs).into()
     }
 
-    /// Whether the signature is HMAC-SHA256 over the body with this token's bytes as the key, in constant time.
-    pub fn signed(&self, body: &[u8], signature: &Signature) -> bool {
-        verify(self.0.as_bytes(), body, signature)
+    /// The key that signs messages of Standard Webhooks, which must be 32 bytes: another secret made of this one, so that
+    /// there is one to keep.
+    pub fn signing_key(&self) -> SigningKey {
+        SigningKey(Zeroizing::new(mac(self.0.as_bytes(), &[SIGNING])))
     }
 
     /// The SHA-256 of the text, which is all that is kept of a management token.
@@ -71,16 +76,29 @@ impl Token {
     }
 }
 
-/// Whether `signature` is HMAC-SHA256 of `body` under `key`, in constant time.
-pub fn verify(key: &[u8], body: &[u8], signature: &Signature) -> bool {
-    match Hmac::<Sha256>::new_from_slice(key) {
-        Ok(mut mac) => {
-            mac.update(body);
-            mac.verify_slice(&signature.0).is_ok()
+/// HMAC-SHA256 of the parts, one after another, under a key of at most 64 bytes, as all of ours are.
+fn mac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
+    // A key that is shorter than a block of the hash is one that zeros follow (RFC 2104 section 2).
+    let mut block = Zeroizing::new([0; 64]);
+    block.iter_mut().zip(key).for_each(|(byte, of_key)| *byte = *of_key);
+    let mut mac = Hmac::<Sha256>::new(&(*block).into());
+    parts.iter().for_each(|part| mac.update(part));
+    mac.finalize().into_bytes().into()
+}
+
+/// The bytes in base64 (RFC 4648 section 4), padded.
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for group in bytes.chunks(3) {
+        let byte = |at: usize| u32::from(group.get(at).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for digit in 0..4 {
+            let index = bits >> (18 - 6 * digit) & 63;
+            text.push(if digit > group.len() { '=' } else { char::from(DIGITS[index as usize]) });
         }
-        // HMAC takes keys of any length.
-        Err(_) => false,
     }
+    text
 }
 
 fn checksum(random: &str) -> String {
@@ -112,6 +130,30 @@ impl fmt::Debug for Token {
     }
 }
 
+/// What [`Token::signing_key`] is an HMAC of.
+const SIGNING: &[u8] = b"rollhook: key of Standard Webhooks, 1";
+
+/// The key that signs messages of Standard Webhooks, as secret as the token that it is made of.
+#[derive(Clone)]
+pub struct SigningKey(Zeroizing<[u8; 32]>);
+
+impl SigningKey {
+    /// The key as git hosts want it, `whsec_` and the bytes in base64: for the answer to enable and status alone.
+    pub fn expose(&self) -> Zeroizing<String> {
+        Zeroizing::new(format!("whsec_{}", *Zeroizing::new(base64(self.as_bytes()))))
+    }
+
+    fn as_bytes(&self) -> &[u8] {
+        self.0.as_slice()
+    }
+}
+
+impl fmt::Debug for SigningKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SigningKey(…)")
+    }
+}
+
 /// A presented HMAC-SHA256, as `X-Hub-Signature-256: sha256=<hex>` carries it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Signature([u8; 32]);
@@ -120,7 +162,17 @@ impl FromStr for Signature {
     type Err = NotAToken;
 
     fn from_str(text: &str) -> Result<Self, NotAToken> {
-        let hex = text.strip_prefix("sha256=").ok_or(NotAToken)?.as_bytes();
+        Self::bare(text.strip_prefix("sha256=").ok_or(NotAToken)?)
+    }
+}
+
+impl Signature {
+    /// The signature of this text, which is its hexadecimal digits alone.
+    ///
+    /// # Errors
+    /// Where it is anything but 64 of them.
+    pub fn bare(text: &str) -> Result<Self, NotAToken> {
+        let hex = text.as_bytes();
         if hex.len() != 64 {
             return Err(NotAToken);
         }
@@ -133,37 +185,6 @@ impl FromStr for Signature {
     }
 }
 
-/// What a caller of a webhook presented; each that is present must be valid.
-///
-/// A header that was present but could not be read at all, or was repeated, is `Some(Err(NotAToken))`: it is invalid,
-/// which is not the same as absent.
-#[derive(Clone, Default)]
-pub struct Credentials {
-    /// The text of `X-Service-Token`.
-    pub token: Option<Result<Zeroizing<Vec<u8>>, NotAToken>>,
-    /// The content of `X-Hub-Signature-256`.
-    pub signature: Option<Result<Signature, NotAToken>>,
-}
-
-impl Credentials {
-    /// Whether anything was presented and all of it fits the secret, over this body.
-    pub fn fit(&self, secret: &Token, body: &[u8]) -> bool {
-        let token = self.token.as_ref().map(|token| token.as_ref().is_ok_and(|presented| secret.matches(presented)));
-        let signature =
-            self.signature.as_ref().map(|given| given.as_ref().is_ok_and(|signature| secret.signed(body, signature)));
-        (token.is_some() || signature.is_some()) && token.unwrap_or(true) && signature.unwrap_or(true)
-    }
-}
-
-impl fmt::Debug for Credentials {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Credentials")
-            .field("token", &self.token.is_some())
-            .field("signature", &self.signature.is_some())
-            .finish()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,9 +194,33 @@ mod tests {
     fn github_published_signature_vector() {
         let signature: Signature =
             "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17".parse().unwrap();
-        assert!(verify(b"It's a Secret to Everybody", b"Hello, World!", &signature));
-        assert!(!verify(b"It's a Secret to Everybody", b"Hello, World", &signature));
-        assert!(!verify(b"another secret", b"Hello, World!", &signature));
+        let key = b"It's a Secret to Everybody";
+        assert_eq!(mac(key, &[b"Hello, World!"]), signature.0);
+        assert_eq!(mac(key, &[b"Hello, ", b"World!"]), signature.0);
+        assert_ne!(mac(key, &[b"Hello, World"]), signature.0);
+        assert_ne!(mac(b"another secret", &[b"Hello, World!"]), signature.0);
+    }
+
+    #[test]
+    fn a_signature_is_64_digits_behind_its_name_or_bare() {
+        let digits = "0aF1".repeat(16);
+        assert_eq!(format!("sha256={digits}").parse::<Signature>(), Signature::bare(&digits));
+        assert!(Signature::bare(&digits).is_ok());
+        for text in ["", "sha256=", &digits[1..], &format!("{digits}0"), &digits.replace('a', "g"), &"é".repeat(32)] {
+            assert!(Signature::bare(text).is_err(), "{text}");
+            assert!(format!("sha256={text}").parse::<Signature>().is_err(), "{text}");
+        }
+        assert!(digits.parse::<Signature>().is_err());
+        assert!(format!("sha1={digits}").parse::<Signature>().is_err());
+    }
+
+    /// RFC 4648, section 10.
+    #[test]
+    fn base64_published_vectors() {
+        let vectors = ["", "Zg==", "Zm8=", "Zm9v", "Zm9vYg==", "Zm9vYmE=", "Zm9vYmFy"];
+        for (length, expected) in vectors.into_iter().enumerate() {
+            assert_eq!(base64(&b"foobar"[..length]), expected);
+        }
     }
 
     fn token(seed: u8) -> Token {
@@ -196,32 +241,11 @@ mod tests {
     }
 
     #[test]
-    fn debug_shows_no_secret() {
-        let secret = token(9);
-        let credentials =
-            Credentials { token: Some(Ok(Zeroizing::new(secret.expose().as_bytes().to_vec()))), signature: None };
-        let shown = format!("{secret:?} {credentials:?}");
-        assert!(!shown.contains(&secret.expose()[3..12]), "{shown}");
-    }
-
-    #[test]
-    fn each_credential_that_is_present_must_fit() {
-        let secret = token(1);
-        let body = b"{}";
-        let mut mac = Hmac::<Sha256>::new_from_slice(secret.expose().as_bytes()).unwrap();
-        mac.update(body);
-        let hex: String = mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
-        let good_token = || Some(Ok(Zeroizing::new(secret.expose().as_bytes().to_vec())));
-        let good_signature = || Some(format!("sha256={hex}").parse());
-        let bad_signature = || Some(format!("sha256={}", "0".repeat(64)).parse());
-        let fits = |token, signature| Credentials { token, signature }.fit(&secret, body);
-        assert!(fits(good_token(), None));
-        assert!(fits(None, good_signature()));
-        assert!(fits(good_token(), good_signature()));
-        assert!(!fits(None, None));
-        assert!(!fits(good_token(), bad_signature()));
-        assert!(!fits(good_token(), Some(Err(NotAToken))));
-        assert!(!fits(Some(Err(NotAToken)), good_signature()));
-        assert!(!fits(Some(Ok(Zeroizing::new(b"x".to_vec()))), good_signature()));
+    fn a_signing_key_is_32_bytes_that_follow_from_the_token() {
+        let key = token(7).signing_key().expose();
+        assert!(key.starts_with("whsec_"), "{}", *key);
+        assert_eq!(key.len(), "whsec_".len() + 44, "32 bytes in base64");
+        assert_eq!(*key, *token(7).signing_key().expose());
+        assert_ne!(*key, *token(8).signing_key().expose());
     }
 }

@@ -26,10 +26,7 @@ fn nothing_before_the_token_and_a_token_opens_one_app() {
         let web = world.app("web", Policy::default()).await;
         let secret = world.deployer.enable_webhook(&world.operator, api.app()).await.unwrap();
         let other = world.deployer.enable_webhook(&world.operator, web.app()).await.unwrap();
-        let with = |text: &str| Credentials {
-            token: Some(Ok(zeroize::Zeroizing::new(text.as_bytes().to_vec()))),
-            signature: None,
-        };
+        let with = |text: &str| Credentials::token(text.as_bytes());
         let try_ = async |id: &str, credentials: Credentials| {
             world.deployer.authorize(&id.parse().unwrap(), &credentials, b"{}").await.map(|access| access.uid())
         };

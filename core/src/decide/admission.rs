@@ -1,7 +1,7 @@
 //! Whether a deploy is accepted, and as what.
 
 use crate::{
-    app::{App, HoldPolicy, Source},
+    app::{App, Hold, HoldPolicy, Source},
     deploy::{Commit, Origin, Trigger},
     image::ImageRef,
     ports::Draft,
@@ -91,15 +91,20 @@ fn posted_commit(request: &DeployRequest) -> Result<(), Refusal> {
     }
 }
 
-/// A change that the service found itself is always refused what is held; CI where the app's policy says so; a person
-/// never.
+/// What holds an image or commit.
+pub(super) fn hold_of<'a>(app: &'a App, image: Option<&ImageRef>, commit: Option<&Commit>) -> Option<&'a Hold> {
+    app.holds.iter().rev().find(|hold| hold.covers(image, commit))
+}
+
+/// A change that the service found itself is always refused what is held, as is a git host's push, which nobody decided
+/// to deploy ([`super::push`]); CI where the app's policy says so; a person never.
 fn held(app: &App, image: Option<&ImageRef>, commit: Option<&Commit>, cause: &Cause) -> Result<(), Refusal> {
     let binding = match cause.trigger {
         Trigger::Git => true,
         Trigger::Webhook => app.policy.hold == HoldPolicy::All,
         Trigger::Manual | Trigger::Promotion | Trigger::Rollback => false,
     };
-    match app.holds.iter().rev().find(|hold| binding && hold.covers(image, commit)) {
+    match hold_of(app, image, commit).filter(|_| binding) {
         Some(hold) => {
             let what = match (image, commit) {
                 (Some(image), _) => image.to_string(),

@@ -6,6 +6,7 @@ mod builds;
 mod drive;
 mod inbox;
 mod manage;
+mod push;
 mod rollback;
 mod run;
 mod submit;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 pub use access::{Authorized, Operator};
 pub use builds::LogPart;
 pub use manage::Registered;
+pub use push::Pushed;
 pub use submit::Accepted;
 pub use watch::Waited;
 

@@ -101,7 +101,7 @@ impl Wanted {
 }
 
 fn credentials(token: &Token) -> Credentials {
-    Credentials { token: Some(Ok(zeroize::Zeroizing::new(token.expose().as_bytes().to_vec()))), signature: None }
+    Credentials::token(token.expose().as_bytes())
 }
 
 /// A deploy whose commit is its caller's name.

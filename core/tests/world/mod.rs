@@ -203,8 +203,7 @@ impl World {
     /// The access that the app's webhook token gives.
     pub async fn webhook(&self, id: &AppId) -> Authorized {
         let secret = self.deployer.enable_webhook(&self.operator, id).await.unwrap();
-        let token = Some(Ok(zeroize::Zeroizing::new(secret.token.expose().as_bytes().to_vec())));
-        let credentials = rollhook_core::token::Credentials { token, signature: None };
+        let credentials = rollhook_core::token::Credentials::token(secret.token.expose().as_bytes());
         self.deployer.authorize(id, &credentials, b"{}").await.unwrap()
     }
 

@@ -1,24 +1,64 @@
 //! Takes credentials out of headers. Whether they are any good is the core's to say.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use http::{HeaderMap, header::AUTHORIZATION};
 use rollhook_core::{
     request::Refusal,
     service::{Deployer, Operator},
-    token::{Credentials, NotAToken, Signature},
+    time::Timestamp,
+    token::{Credential, Credentials, NotAToken, Signature, SignedMessage},
 };
 use zeroize::Zeroizing;
 
 use crate::failure::Failure;
 
 const TOKEN: &str = "x-service-token";
-const SIGNATURE: &str = "x-hub-signature-256";
 const ACTOR: &str = "x-rollhook-actor";
 
-/// What a webhook's caller presented. A header that is repeated, or not ASCII, is invalid, not absent.
-pub(crate) fn credentials(headers: &HeaderMap) -> Credentials {
-    let token = once(headers, TOKEN).map(|text| text.map(|text| Zeroizing::new(text.as_bytes().to_vec())));
-    let signature = once(headers, SIGNATURE).map(|text| text.and_then(str::parse::<Signature>));
-    Credentials { token, signature }
+/// What carries the token itself: our callers' header, and GitLab's.
+const TOKENS: [&str; 2] = [TOKEN, "x-gitlab-token"];
+/// GitHub's signature, which Gitea and Forgejo send as well.
+const SIGNATURE: &str = "x-hub-signature-256";
+/// What GitHub calls so is HMAC-SHA1, which is no credential here; what Bitbucket calls so is HMAC-SHA256.
+const HUB_SIGNATURE: &str = "x-hub-signature";
+/// The signatures that are hexadecimal digits alone.
+const BARE_SIGNATURES: [&str; 2] = ["x-gitea-signature", "x-forgejo-signature"];
+/// The signature of Standard Webhooks, and what is signed beside the body. Without a signature the others are no
+/// credentials: callers may send `webhook-id` as an idempotency key.
+const MESSAGE_SIGNATURE: &str = "webhook-signature";
+const MESSAGE_ID: &str = "webhook-id";
+const MESSAGE_TIME: &str = "webhook-timestamp";
+
+/// What a webhook's caller presented, at `now` by the wall clock. A header that is repeated, or not ASCII, is invalid,
+/// not absent.
+pub(crate) fn credentials(headers: &HeaderMap, now: Timestamp) -> Credentials {
+    let token = |text: &str| Ok(Credential::Token(Zeroizing::new(text.as_bytes().to_vec())));
+    let named = |text: &str| text.parse::<Signature>().map(Credential::Signature);
+    let bare = |text: &str| Signature::bare(text).map(Credential::Signature);
+    let tokens = TOKENS.iter().filter_map(|name| once(headers, name)).map(|text| text.and_then(token));
+    let named = [once(headers, SIGNATURE), hub_signature(headers)].into_iter().flatten().map(|t| t.and_then(named));
+    let bare = BARE_SIGNATURES.iter().filter_map(|name| once(headers, name)).map(|text| text.and_then(bare));
+    let message = once(headers, MESSAGE_SIGNATURE).map(|signature| signed_message(headers, signature?, now));
+    tokens.chain(named).chain(bare).chain(message).collect()
+}
+
+/// `X-Hub-Signature` without its lines of SHA-1.
+fn hub_signature(headers: &HeaderMap) -> Option<Result<&str, NotAToken>> {
+    let legacy = |line: &&http::HeaderValue| line.as_bytes().starts_with(b"sha1=");
+    single(headers.get_all(HUB_SIGNATURE).iter().filter(|line| !legacy(line)))
+}
+
+fn signed_message(headers: &HeaderMap, signature: &str, now: Timestamp) -> Result<Credential, NotAToken> {
+    let beside = |name| once(headers, name).ok_or(NotAToken)?;
+    SignedMessage::new(beside(MESSAGE_ID)?, beside(MESSAGE_TIME)?, signature, now).map(Credential::Message)
+}
+
+/// The wall clock's time, to which what a sender signed its own against is compared.
+#[allow(clippy::disallowed_methods, reason = "a sender's time can be compared with no other clock")]
+pub(crate) fn wall_clock() -> Timestamp {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_millis(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
 }
 
 /// Whether a webhook's own token is presented, and nothing else.
@@ -27,7 +67,10 @@ pub(crate) fn has_service_token(headers: &HeaderMap) -> bool {
 }
 
 fn once<'a>(headers: &'a HeaderMap, name: &str) -> Option<Result<&'a str, NotAToken>> {
-    let mut lines = headers.get_all(name).iter();
+    single(headers.get_all(name).iter())
+}
+
+fn single<'a>(mut lines: impl Iterator<Item = &'a http::HeaderValue>) -> Option<Result<&'a str, NotAToken>> {
     let first = lines.next()?;
     Some(if lines.next().is_some() { Err(NotAToken) } else { first.to_str().map_err(|_| NotAToken) })
 }
@@ -57,18 +100,61 @@ mod tests {
 
     use super::*;
 
+    const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
+
+    fn shown(lines: &[(&'static str, &[u8])]) -> String {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            headers.append(*name, HeaderValue::from_bytes(value).unwrap());
+        }
+        format!("{:?}", credentials(&headers, NOW))
+    }
+
     #[test]
     fn a_repeated_or_unreadable_header_is_invalid() {
-        let mut headers = HeaderMap::new();
-        assert!(credentials(&headers).token.is_none() && credentials(&headers).signature.is_none());
-        headers.append(TOKEN, HeaderValue::from_static("a"));
-        assert!(matches!(credentials(&headers).token, Some(Ok(_))));
-        headers.append(TOKEN, HeaderValue::from_static("a"));
-        assert!(matches!(credentials(&headers).token, Some(Err(_))));
-        headers.insert(TOKEN, HeaderValue::from_bytes(b"a\xc3\xbc").unwrap());
-        assert!(matches!(credentials(&headers).token, Some(Err(_))));
-        headers.insert(SIGNATURE, HeaderValue::from_static("sha1=00"));
-        assert!(matches!(credentials(&headers).signature, Some(Err(_))));
+        assert_eq!(shown(&[]), "[]");
+        let digits = "0".repeat(64);
+        let named = format!("sha256={digits}");
+        for (name, sound, kind) in [
+            ("x-service-token", "a", "token"),
+            ("x-gitlab-token", "a", "token"),
+            ("x-hub-signature-256", named.as_str(), "signature"),
+            ("x-hub-signature", &named, "signature"),
+            ("x-gitea-signature", &digits, "signature"),
+            ("x-forgejo-signature", &digits, "signature"),
+        ] {
+            let sound = sound.as_bytes();
+            assert_eq!(shown(&[(name, sound)]), format!("[{kind:?}]"), "{name}");
+            assert_eq!(shown(&[(name, sound), (name, sound)]), "[\"invalid\"]", "{name}");
+            assert_eq!(shown(&[(name, &[sound, b"\xc3\xbc"].concat())]), "[\"invalid\"]", "{name}");
+        }
+        assert_eq!(shown(&[("x-hub-signature-256", b"sha1=00")]), "[\"invalid\"]");
+        assert_eq!(shown(&[("x-hub-signature-256", digits.as_bytes())]), "[\"invalid\"]");
+        assert_eq!(shown(&[("x-gitea-signature", named.as_bytes())]), "[\"invalid\"]");
+        assert_eq!(shown(&[("x-gitea-signature", b"")]), "[\"invalid\"]");
+    }
+
+    #[test]
+    fn sha1_is_neither_credential_nor_failure() {
+        let named = format!("sha256={}", "0".repeat(64));
+        assert_eq!(shown(&[("x-hub-signature", b"sha1=00")]), "[]");
+        assert_eq!(shown(&[("x-hub-signature", b"sha1=00"), ("x-hub-signature", named.as_bytes())]), "[\"signature\"]");
+        assert_eq!(shown(&[("x-hub-signature", b"sha1=00"), ("x-service-token", b"a")]), "[\"token\"]");
+        assert_eq!(shown(&[("x-hub-signature", b"00")]), "[\"invalid\"]");
+        assert_eq!(shown(&[("x-hub-signature", b"")]), "[\"invalid\"]");
+    }
+
+    #[test]
+    fn a_message_is_its_three_headers_and_its_id_alone_is_no_credential() {
+        let (id, sent, signature): (_, (_, &[u8]), _) =
+            (("webhook-id", &b"a"[..]), ("webhook-timestamp", b"1700000000"), ("webhook-signature", &b"v1,x"[..]));
+        assert_eq!(shown(&[id, sent, signature]), "[\"message\"]");
+        assert_eq!(shown(&[id]), "[]");
+        assert_eq!(shown(&[id, sent]), "[]");
+        for lines in [&[signature][..], &[id, signature], &[sent, signature], &[id, id, sent, signature]] {
+            assert_eq!(shown(lines), "[\"invalid\"]");
+        }
+        assert_eq!(shown(&[id, ("webhook-timestamp", b"1700000301"), signature]), "[\"invalid\"]", "stale");
     }
 
     #[test]

@@ -57,7 +57,8 @@ pub(crate) async fn entry(call: &Call) -> Result<Reply, Failure> {
 /// What is wrong about a caller is never told: an impossible app's name is one reason among others.
 async fn authorize(call: &Call, body: &[u8]) -> Result<Authorized, Failure> {
     let app = call.app().map_err(|_| Refusal::Unauthorized)?;
-    Ok(call.host.deployer.authorize(&app, &auth::credentials(&call.headers), body).await?)
+    let credentials = auth::credentials(&call.headers, auth::wall_clock());
+    Ok(call.host.deployer.authorize(&app, &credentials, body).await?)
 }
 
 /// The parts of the body that are looked at, of whatever type they were sent.

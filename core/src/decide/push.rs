@@ -1,0 +1,146 @@
+//! What becomes of a git host's call: a build, or nothing and why.
+
+use super::admission;
+use crate::{
+    app::{App, Source},
+    delivery::{Change, Delivery, Event, GitHost, Push, Reference},
+    deploy::{Commit, Deploy},
+    request::Refusal,
+    source::GitSource,
+};
+
+/// What a git host's call asks for, as far as the call and the app alone tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// Nothing is to be done, for the reason in this sentence.
+    Nothing(String),
+    /// This commit, the head of the app's branch when it was pushed.
+    Build(Commit),
+}
+
+/// Where the app's branch is at its source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// At this commit; none: the source has no such branch.
+    At(Option<Commit>),
+    /// The source could not be read in time.
+    Unread,
+}
+
+/// What becomes of a pushed commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing is to be done, for the reason in this sentence.
+    Nothing(String),
+    /// The push was told of before, and this entry is what became of it.
+    Known(Box<Deploy>),
+    /// It is built.
+    Build,
+}
+
+/// Decides what a git host's call asks for.
+///
+/// # Errors
+/// [`Refusal::WrongKind`] for an app that is not built from git.
+pub fn wanted(app: &App, delivery: &Delivery) -> Result<Wanted, Refusal> {
+    match (&app.source, &delivery.event) {
+        (Source::Git(source), Event::Ping) => Ok(Wanted::Nothing(format!(
+            "The webhook works: what {} tells of pushes to branch \"{}\" is built.",
+            delivery.host, source.branch
+        ))),
+        (Source::Image, Event::Ping) => Ok(Wanted::Nothing(format!(
+            "The secret is right, but a push will be refused: {}",
+            not_from_git(app, delivery.host)
+        ))),
+        (Source::Image, Event::Push(_) | Event::Other(_)) => Err(Refusal::WrongKind(not_from_git(app, delivery.host))),
+        (Source::Git(source), Event::Other(event)) => Ok(nothing(format!(
+            "{} told of {}, and only pushes to branch \"{}\" count",
+            delivery.host,
+            crate::text::quoted(event),
+            source.branch
+        ))),
+        (Source::Git(source), Event::Push(push)) => Ok(pushed(app, source, push)),
+    }
+}
+
+fn not_from_git(app: &App, host: GitHost) -> String {
+    format!(
+        "{} is deployed by its image, and {host} has none to post. Let CI post the image once it is built (rollhook app \
+         webhook enable prints how), or register the app as one that is built from git.",
+        app.id
+    )
+}
+
+fn nothing(why: String) -> Wanted {
+    Wanted::Nothing(format!("Nothing was done: {why}."))
+}
+
+fn pushed(app: &App, source: &GitSource, push: &Push) -> Wanted {
+    let ours =
+        |change: &&Change| matches!(&change.reference, Reference::Branch(name) if *name == source.branch.as_str());
+    let Some(change) = push.changes.iter().find(ours) else {
+        let moved = push.changes.first().map_or_else(|| "nothing".to_owned(), |change| change.reference.to_string());
+        return nothing(format!("the push moved {moved}, and this app is built from branch \"{}\"", source.branch));
+    };
+    match &change.head {
+        None => nothing(format!("branch \"{}\" was deleted", source.branch)),
+        Some(head) if head.skip => nothing(format!("the message of commit {} says [skip deploy]", head.commit)),
+        Some(head) => match admission::hold_of(app, None, Some(&head.commit)) {
+            Some(hold) => nothing(format!(
+                "commit {} is held since rollback {} went away from it. To deploy it all the same, release the hold \
+                 (rollhook app release-hold), or let CI or a person ask for it",
+                head.commit, hold.by
+            )),
+            None => Wanted::Build(head.commit.clone()),
+        },
+    }
+}
+
+/// Decides what becomes of a pushed commit.
+///
+/// `entries` are the newest of the app's history, newest first, read before `standing` was: a push that was accepted
+/// since is then found out by the admission, and one that was accepted before is where the branch is.
+///
+/// Hosts repeat what they told, some under another id, so that a push is known by what it brought: the newest that
+/// this host told of brought the same.
+pub fn verdict(source: &GitSource, entries: &[Deploy], host: GitHost, commit: &Commit, standing: &Standing) -> Verdict {
+    if let Some(late) = late(source, entries, commit, standing) {
+        return Verdict::Nothing(format!("Nothing was done: {late}."));
+    }
+    let newest = entries.iter().find(|entry| host.made(entry));
+    match newest.filter(|entry| brings(entry, commit)) {
+        Some(known) => Verdict::Known(Box::new(known.clone())),
+        None => Verdict::Build,
+    }
+}
+
+/// Why the branch has moved on since the push.
+fn late(source: &GitSource, entries: &[Deploy], commit: &Commit, standing: &Standing) -> Option<String> {
+    let branch = &source.branch;
+    match standing {
+        Standing::At(Some(head)) if head.may_be(commit) => None,
+        Standing::At(Some(head)) => Some(format!(
+            "the push brought commit {commit}, and branch \"{branch}\" is at {head} by now; what is late deploys nothing \
+             backwards"
+        )),
+        Standing::At(None) => {
+            Some(format!("the push brought commit {commit}, and the source has no branch \"{branch}\" by now"))
+        }
+        Standing::Unread => {
+            let at = entries.iter().position(|entry| brings(entry, commit))?;
+            let known = entries.get(at)?;
+            let newer = entries.iter().take(at).find(|entry| entry.commit.is_some())?;
+            let other = newer.commit.as_ref()?;
+            Some(format!(
+                "commit {commit} was deployed as revision {} already, revision {} is of commit {other}, and the source \
+                 could not be asked in time where branch \"{branch}\" is. To deploy it all the same, let CI or a person \
+                 ask for it",
+                known.revision, newer.revision
+            ))
+        }
+    }
+}
+
+fn brings(entry: &Deploy, commit: &Commit) -> bool {
+    entry.commit.as_ref().is_some_and(|brought| brought.may_be(commit))
+}
