@@ -10,11 +10,13 @@ use futures_util::{
 use rollhook_core::{
     Error, Result,
     app::{App, AppId, AppUid, WorkloadKind},
-    deploy::{Deploy, Evidence},
+    deploy::{Commit, Deploy, Evidence, Revision},
     ports::{
-        Admission, Admitted, AppPage, Applied, Apps, Claim, Claimed, Clock, Fits, Found, History, Observation, Order,
-        Page, Record, Rollouts, Sealing, Tokens, Trouble, View, Wake, WebhookSecret,
+        Admission, Admitted, AppPage, Applied, Apps, BuildOrder, BuildState, Builds, Claim, Claimed, Clock, Fits,
+        Found, Heads, History, Observation, Order, Page, Record, Rollouts, Sealing, Stamp, Started, Tokens, Trouble,
+        View, Wake, WebhookSecret,
     },
+    source::GitSource,
     token::Token,
 };
 
@@ -185,5 +187,42 @@ impl<T: Rollouts + ?Sized> Rollouts for Faulty<T> {
 
     async fn evidence(&self, order: &Order, trouble: Option<&Trouble>) -> Result<Evidence> {
         self.call("rollouts.evidence", self.inner.evidence(order, trouble)).await
+    }
+}
+
+#[async_trait]
+impl<T: Builds + ?Sized> Builds for Faulty<T> {
+    async fn start(&self, order: &BuildOrder) -> Result<Started> {
+        self.call("builds.start", self.inner.start(order)).await
+    }
+
+    async fn running(&self, app: AppUid) -> Result<Option<Revision>> {
+        self.call("builds.running", self.inner.running(app)).await
+    }
+
+    async fn observe(&self, build: Stamp) -> Result<BuildState> {
+        self.call("builds.observe", self.inner.observe(build)).await
+    }
+
+    async fn changed(&self, build: Stamp) {
+        match (self.plan)("builds.changed") {
+            Fault::None | Fault::Slow(_) | Fault::Late(_) => self.inner.changed(build).await,
+            Fault::Before | Fault::Lost => future::pending().await,
+        }
+    }
+
+    async fn cancel(&self, build: Stamp) -> Result<()> {
+        self.call("builds.cancel", self.inner.cancel(build)).await
+    }
+
+    async fn log(&self, build: Stamp, from: u64) -> Result<Option<Vec<u8>>> {
+        self.call("builds.log", self.inner.log(build, from)).await
+    }
+}
+
+#[async_trait]
+impl<T: Heads + ?Sized> Heads for Faulty<T> {
+    async fn head(&self, source: &GitSource) -> Result<Option<Commit>> {
+        self.call("heads.head", self.inner.head(source)).await
     }
 }

@@ -125,6 +125,25 @@ impl GitRepository {
         self.git(&["rev-parse", "HEAD"])
     }
 
+    /// Commits something that was never there before to a branch, which is made where there is none, and returns it.
+    pub fn push(&self, branch: &str) -> String {
+        let name = format!("refs/heads/{branch}");
+        let known = self.git(&["for-each-ref", "--format=%(objectname)", "--", &name]);
+        let count = self.git(&["rev-list", "--all", "--count"]);
+        let tree = self.git(&["write-tree"]);
+        let message = format!("push {count} to {branch}, after {known}");
+        let mut arguments = vec!["commit-tree", tree.as_str(), "-m", message.as_str()];
+        arguments.extend((!known.is_empty()).then_some(["-p", known.as_str()]).into_iter().flatten());
+        let commit = self.git(&arguments);
+        self.push_back(branch, &commit);
+        commit
+    }
+
+    /// Has a branch be at this commit, whatever it was at before.
+    pub fn push_back(&self, branch: &str, to: &str) {
+        self.git(&["update-ref", &format!("refs/heads/{branch}"), to]);
+    }
+
     /// A long history on a branch of its own, and the first digits that two of its commits share.
     pub fn ambiguous(&self) -> String {
         const COMMITS: u32 = 40_000;

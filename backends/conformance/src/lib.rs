@@ -11,24 +11,26 @@
 //! `history::admit_full`, on a store of its own.
 //!
 //! Drivers of clusters run [`rollouts!`] in the same way, with a [`Clusters`], and builders [`builds!`] with a
-//! [`Builders`].
+//! [`Builders`]; readers of branches run [`heads!`] with a [`Branches`].
 //!
 //! What a backend cannot do to itself, such as setting back its clock, it says with a [`Lack`]: a case that needs it is
 //! reported as skipped, and never passes silently.
 //!
-//! Beside the cases: [`samples`] of apps and deploys; a [`GitHost`] for builders to read from; [`Faulty`], which makes any port fail where a test wants it to; and
-//! [`mod@model`], which compares a store with a small model of it, over random calls.
+//! Beside the cases: [`samples`] of apps and deploys; a [`GitHost`] for builders to read from; [`Faulty`], which makes any port
+//! fail where a test wants it to; and [`mod@model`], which compares a store with a small model of it, over random calls.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a case fails as tests do, by panicking")]
 
 pub mod apps;
 pub mod builds;
+pub mod heads;
 pub mod history;
 pub mod model;
 pub mod rollouts;
 pub mod samples;
 pub mod tokens;
 
+mod branches;
 mod builders;
 mod clusters;
 mod executor;
@@ -38,6 +40,7 @@ mod macros;
 mod report;
 mod stores;
 
+pub use branches::Branches;
 pub use builders::{Builders, Made};
 pub use clusters::{Clusters, Sample};
 pub use executor::block_on;

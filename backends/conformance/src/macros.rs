@@ -106,7 +106,24 @@ macro_rules! builds {
     };
 }
 
-/// Stamps the named cases of one suite; [`stores!`], [`rollouts!`] and [`builds!`] name them all.
+/// Stamps the cases of `Heads`, each on a source of its own.
+///
+/// The arguments are those of [`stores!`], but that the expression is of type [`Can`](crate::Can) of a
+/// [`Branches`](crate::Branches).
+#[macro_export]
+macro_rules! heads {
+    ($block_on:expr, $fresh:expr $(,)?) => {
+        $crate::cases! { $block_on, $fresh, heads:
+            head_is_the_branchs,
+            head_follows_a_push,
+            head_of_no_branch_is_none,
+            head_of_a_silent_source_is_unavailable,
+            head_of_a_closed_source_is_denied,
+        }
+    };
+}
+
+/// Stamps the named cases of one suite; [`stores!`], [`rollouts!`], [`builds!`] and [`heads!`] name them all.
 #[macro_export]
 macro_rules! cases {
     ($block_on:expr, $fresh:expr, $suite:ident: $($case:ident),+ $(,)?) => {

@@ -22,6 +22,8 @@ pub struct Settings {
     pub silence: Duration,
     /// How many sources are read at once.
     pub at_once: usize,
+    /// Where a directory is made for git to run in.
+    pub temporary: PathBuf,
 }
 
 impl Default for Settings {
@@ -33,6 +35,7 @@ impl Default for Settings {
             limit: Duration::from_secs(20),
             silence: Duration::from_secs(10),
             at_once: 8,
+            temporary: std::env::temp_dir(),
         }
     }
 }
@@ -56,7 +59,7 @@ impl GitHeads {
     /// # Errors
     /// Where there is no place for a temporary directory.
     pub fn open(settings: Settings) -> std::result::Result<Self, Error> {
-        let home = TempDir::with_prefix("rollhook-git-")?;
+        let home = TempDir::with_prefix_in("rollhook-git-", &settings.temporary)?;
         Ok(Self { room: Semaphore::new(settings.at_once), settings, home })
     }
 
@@ -74,10 +77,12 @@ impl GitHeads {
         git.env("GIT_CEILING_DIRECTORIES", home.parent().unwrap_or(home));
         git.args(["ls-remote", "-q", "--heads", "--refs", "--", url.as_str(), &reference(source)]);
         process::run(git, self.settings.limit).await.map_err(|error| {
-            let what = match error.kind() {
-                io::ErrorKind::TimedOut => format!("{url} did not answer in time"),
-                io::ErrorKind::FileTooLarge => format!("{url} answered with more than a branch"),
-                _ => "git cannot be run on the server's machine".to_owned(),
+            let what = if error.kind() == io::ErrorKind::TimedOut {
+                format!("{url} did not answer in time")
+            } else if error.kind() == io::ErrorKind::FileTooLarge {
+                format!("{url} answered with more than a branch")
+            } else {
+                "git cannot be run on the server's machine".to_owned()
             };
             PortError::unavailable(what, error)
         })

@@ -1,13 +1,25 @@
-//! The build suite, on the simulated builder.
+//! The suites of builds and heads, on the simulated builder.
+
+#![allow(clippy::expect_used, reason = "a test may")]
 
 mod clock;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use clock::ByHand;
-use rollhook_conformance::{Builders, Can, Lack, Made, block_on, samples};
-use rollhook_core::{deploy::Commit, ports::Builds, source::GitSource};
+use rollhook_conformance::{Branches, Builders, Can, Lack, Made, block_on, samples};
+use rollhook_core::{
+    deploy::Commit,
+    ports::{Builds, Heads},
+    source::GitSource,
+};
 use rollhook_memory::SimulatedBuilds;
 
 struct Simulated {
@@ -56,3 +68,56 @@ impl Builders for Simulated {
 }
 
 rollhook_conformance::builds!(block_on, Simulated::fresh());
+
+struct Moved {
+    builds: Arc<SimulatedBuilds>,
+    pushed: AtomicU32,
+}
+
+impl Moved {
+    fn fresh() -> Can<Self> {
+        let builds = Arc::new(SimulatedBuilds::new(Arc::new(ByHand::default()), Duration::ZERO));
+        Ok(Self { builds, pushed: AtomicU32::new(0) })
+    }
+}
+
+#[async_trait]
+impl Branches for Moved {
+    fn heads(&self) -> Arc<dyn Heads> {
+        self.builds.clone()
+    }
+
+    fn source(&self) -> GitSource {
+        let source = samples::git_source();
+        for missing in ["gone", "ma", "main2"] {
+            let branch = missing.parse().unwrap_or_else(|_| source.branch.clone());
+            self.builds.set_head(&GitSource { branch, ..source.clone() }, None);
+        }
+        source
+    }
+
+    async fn push(&self, source: &GitSource) -> Commit {
+        let number = self.pushed.fetch_add(1, Ordering::Relaxed);
+        let commit: Commit = format!("{:040x}", 0xabc_0000 + number).parse().expect("it is one");
+        self.builds.set_head(source, Some(commit.clone()));
+        commit
+    }
+
+    async fn push_back(&self, source: &GitSource, to: &Commit) {
+        self.builds.set_head(source, Some(to.clone()));
+    }
+
+    async fn silent(&self) -> Can<GitSource> {
+        let source = samples::git_source();
+        self.builds.silence_source(&source);
+        Ok(source)
+    }
+
+    async fn closed(&self) -> Can<GitSource> {
+        let source = samples::git_source();
+        self.builds.close_source(&source);
+        Ok(source)
+    }
+}
+
+rollhook_conformance::heads!(block_on, Moved::fresh());

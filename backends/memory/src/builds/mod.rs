@@ -48,9 +48,16 @@ struct State {
     reachable: bool,
     scripts: Vec<(String, BuildScript)>,
     builds: BTreeMap<(AppUid, Revision), Build>,
-    /// By URL and branch; none: the branch is not there.
-    heads: BTreeMap<(String, String), Option<Commit>>,
+    /// By URL and branch.
+    heads: BTreeMap<(String, String), Branch>,
     begun: Vec<Begun>,
+}
+
+/// What reading a branch comes to.
+#[derive(Clone)]
+enum Branch {
+    At(Option<Commit>),
+    Closed,
 }
 
 struct Build {
@@ -81,7 +88,17 @@ impl SimulatedBuilds {
 
     /// Where the branch of a source is from now on; none: nowhere.
     pub fn set_head(&self, source: &GitSource, head: Option<Commit>) {
-        self.lock().heads.insert(branch(source), head);
+        self.lock().heads.insert(branch(source), Branch::At(head));
+    }
+
+    /// From now on a source lets nobody in who wants to know where its branch is.
+    pub fn close_source(&self, source: &GitSource) {
+        self.lock().heads.insert(branch(source), Branch::Closed);
+    }
+
+    /// From now on a source does not say where its branch is, as none does that nothing was said of.
+    pub fn silence_source(&self, source: &GitSource) {
+        self.lock().heads.remove(&branch(source));
     }
 
     /// Whether the builder can be reached; while not, every call is `Unavailable`, and builds go on unseen.
@@ -250,7 +267,10 @@ impl Heads for SimulatedBuilds {
     /// What was said of the branch; a source that nothing was said of does not answer.
     async fn head(&self, source: &GitSource) -> Result<Option<Commit>> {
         let state = self.reach()?;
-        let known = state.heads.get(&branch(source)).cloned();
-        known.ok_or_else(|| Error::Unavailable { what: format!("{} is made up", source.url), cause: None })
+        match state.heads.get(&branch(source)) {
+            Some(Branch::At(head)) => Ok(head.clone()),
+            Some(Branch::Closed) => Err(Error::Denied { what: format!("{} is closed", source.url), cause: None }),
+            None => Err(Error::Unavailable { what: format!("{} is made up", source.url), cause: None }),
+        }
     }
 }

@@ -1,0 +1,50 @@
+//! A git host with a repository, and a reader of its branches.
+
+#![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
+use std::{fs, path::PathBuf, time::Duration};
+
+use rollhook_conformance::{GitHost, GitRepository, samples};
+use rollhook_core::source::GitSource;
+use rollhook_git::{GitHeads, Settings};
+
+/// What a host that wants credentials wants to be sent: `ada:hunter2`.
+pub const AUTHORIZATION: &str = "Basic YWRhOmh1bnRlcjI=";
+
+/// Everything that a test of the reader needs; gone when it is dropped.
+pub struct Bench {
+    pub directory: tempfile::TempDir,
+    pub host: GitHost,
+    pub repository: GitRepository,
+    pub settings: Settings,
+}
+
+impl Bench {
+    pub fn new() -> Self {
+        Self::with(None)
+    }
+
+    /// With a host that wants this `Authorization`.
+    pub fn with(authorization: Option<&str>) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path().join("host");
+        fs::create_dir(&root).unwrap();
+        let host = GitHost::serve(&root, authorization);
+        let repository = host.repository("api");
+        let settings = Settings { local_sources: true, silence: Duration::from_secs(2), ..Settings::default() };
+        Self { directory, host, repository, settings }
+    }
+
+    pub fn reader(&self) -> GitHeads {
+        GitHeads::open(self.settings.clone()).unwrap()
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub fn source(&self) -> GitSource {
+        GitSource { url: self.host.url("api").parse().unwrap(), ..samples::git_source() }
+    }
+}

@@ -1,0 +1,142 @@
+//! What the suite does not ask of every reader: credentials, local sources, hosts that are gone or keep silent, and nothing
+//! that is left running.
+
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
+mod bench;
+
+use std::{fs, sync::Arc, time::Duration};
+
+use bench::{AUTHORIZATION, Bench};
+use rollhook_core::{Error, ports::Heads, source::GitSource};
+use rollhook_git::Settings;
+
+#[tokio::test]
+async fn credentials_open_the_source_and_only_the_right_ones() {
+    let mut bench = Bench::with(Some(AUTHORIZATION));
+    let commit = bench.repository.push("main");
+    let credentials = bench.path("credentials");
+    fs::create_dir(&credentials).unwrap();
+    fs::write(credentials.join("right"), "ada:hunter2\n").unwrap();
+    fs::write(credentials.join("wrong"), "ada:sesame\n").unwrap();
+    let named = |name: &str| GitSource { credentials: Some(name.parse().unwrap()), ..bench.source() };
+    let (right, wrong, none) = (named("right"), named("wrong"), named("none"));
+    bench.settings.credentials = Some(credentials);
+    let reader = bench.reader();
+    assert_eq!(reader.head(&right).await.unwrap().unwrap().as_str(), commit);
+    for source in [wrong, none] {
+        let error = reader.head(&source).await.unwrap_err();
+        assert!(matches!(error, Error::Denied { .. }), "{}", error.chain());
+        assert!(!error.chain().contains("sesame") && !error.chain().contains("YWRh"), "{}", error.chain());
+    }
+    bench.settings.credentials = None;
+    let error = bench.reader().head(&right).await.unwrap_err();
+    assert!(matches!(error, Error::Denied { .. }), "{}", error.chain());
+}
+
+#[tokio::test]
+async fn a_repository_that_is_not_there_or_empty_is_told_apart() {
+    let bench = Bench::new();
+    let reader = bench.reader();
+    assert_eq!(reader.head(&bench.source()).await.unwrap(), None, "no commit yet");
+    let gone = GitSource { url: bench.host.url("gone").parse().unwrap(), ..bench.source() };
+    assert!(matches!(reader.head(&gone).await.unwrap_err(), Error::Denied { .. }));
+    let nobody = GitSource { url: "http://127.0.0.1:1/api.git".parse().unwrap(), ..bench.source() };
+    assert!(reader.head(&nobody).await.unwrap_err().is_unavailable());
+}
+
+#[tokio::test]
+async fn local_sources_are_refused_where_the_operator_does_not_allow_them() {
+    let mut bench = Bench::new();
+    let commit = bench.repository.push("main");
+    let url = format!("file://{}/.git", bench.path("host/api").display());
+    let file = GitSource { url: url.parse().unwrap(), ..bench.source() };
+    assert_eq!(bench.reader().head(&file).await.unwrap().unwrap().as_str(), commit);
+    bench.settings.local_sources = false;
+    let reader = bench.reader();
+    for source in [file, bench.source()] {
+        assert!(matches!(reader.head(&source).await.unwrap_err(), Error::Invalid { .. }));
+    }
+}
+
+#[tokio::test]
+async fn a_repository_above_does_not_configure_the_reader() {
+    let mut bench = Bench::new();
+    let commit = bench.repository.push("main");
+    // As somebody may have put one where temporary files are.
+    let temporary = bench.path("temporary");
+    fs::create_dir_all(temporary.join(".git/refs")).unwrap();
+    fs::create_dir_all(temporary.join(".git/objects")).unwrap();
+    fs::write(temporary.join(".git/HEAD"), "ref: refs/heads/main\n").unwrap();
+    let elsewhere = "[url \"http://127.0.0.1:1/\"]\n\tinsteadOf = http://\n";
+    fs::write(temporary.join(".git/config"), format!("[core]\n\trepositoryformatversion = 0\n{elsewhere}")).unwrap();
+    bench.settings.temporary = temporary;
+    assert_eq!(bench.reader().head(&bench.source()).await.unwrap().unwrap().as_str(), commit);
+}
+
+#[tokio::test]
+async fn nothing_is_left_of_a_reading_that_nobody_waits_for() {
+    let mut bench = Bench::new();
+    bench.settings = Settings { silence: Duration::from_secs(600), limit: Duration::from_secs(600), ..bench.settings };
+    bench.repository.push("main");
+    bench.host.hang();
+    let reader = Arc::new(bench.reader());
+    let source = bench.source();
+    let reading = tokio::spawn({
+        let (reader, source) = (reader.clone(), source.clone());
+        async move { reader.head(&source).await.map(drop) }
+    });
+    let url = source.url.as_str();
+    assert!(until(|| processes_with(&[url]) >= 2).await, "git and what speaks http for it");
+    reading.abort();
+    assert!(until(|| processes_with(&[url]) == 0).await, "they are gone");
+
+    bench.settings.limit = Duration::from_millis(300);
+    let reader = bench.reader();
+    assert!(reader.head(&source).await.unwrap_err().is_unavailable());
+    assert!(until(|| processes_with(&[url]) == 0).await, "these as well");
+}
+
+#[tokio::test]
+async fn only_so_many_sources_are_read_at_once() {
+    let mut bench = Bench::new();
+    bench.settings =
+        Settings { silence: Duration::from_secs(600), limit: Duration::from_secs(3), at_once: 1, ..bench.settings };
+    bench.repository.push("main");
+    bench.host.hang();
+    let reader = bench.reader();
+    let source = bench.source();
+    let most = async {
+        let mut most = 0;
+        for _ in 0..20 {
+            most = most.max(processes_with(&["ls-remote", source.url.as_str()]));
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        most
+    };
+    let (one, other, most) = tokio::join!(reader.head(&source), reader.head(&source), most);
+    assert!(one.unwrap_err().is_unavailable() && other.unwrap_err().is_unavailable());
+    assert_eq!(most, 1);
+}
+
+async fn until(holds: impl Fn() -> bool) -> bool {
+    for _ in 0..600 {
+        if holds() {
+            return true;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    false
+}
+
+/// How many processes have these among their arguments.
+fn processes_with(arguments: &[&str]) -> usize {
+    let entries = fs::read_dir("/proc").unwrap();
+    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter(|pid| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let parts: Vec<_> = line.split(|byte| *byte == 0).collect();
+        arguments.iter().all(|argument| parts.contains(&argument.as_bytes()))
+    })
+    .count()
+}
