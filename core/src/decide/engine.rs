@@ -224,10 +224,11 @@ fn absorb(state: &mut State, event: Event, now: Timestamp) -> Option<Effect> {
             let refused = state.lane.started(&state.view, revision, started, now);
             refused.map(|entry| record(state, vec![entry], Vec::new())).or(outdated.then_some(Effect::Load))
         }
-        Event::BuildObserved(seen) => {
-            let entry = state.lane.observed(&state.view, seen, now)?;
-            Some(record(state, vec![entry], Vec::new()))
-        }
+        Event::BuildObserved(seen) => match state.lane.observed(&state.view, seen, now) {
+            Turn::Record(changes) => Some(record(state, changes, Vec::new())),
+            Turn::Call(call) => Some(*call),
+            Turn::At(_) | Turn::Idle => None,
+        },
         Event::BuildCancelled(answer) => {
             state.lane.cancelled(answer, now);
             None

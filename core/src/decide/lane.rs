@@ -10,7 +10,8 @@ use crate::{
         engine::{CallFailed, Effect},
         retry,
     },
-    deploy::{Deploy, Evidence, Reason, Revision, State as Stored, Status},
+    deploy::{Commit, Deploy, Evidence, Reason, Revision, State as Stored, Status},
+    image::ImageRef,
     ports::{BuildFailure, BuildOrder, BuildState, Stamp, Started, View},
     time::Timestamp,
 };
@@ -40,6 +41,16 @@ pub enum Lane {
         failures: u32,
         /// Whether the builder was told to end it.
         cancelled: bool,
+    },
+    /// No build of the app runs any more, and the last one made an image. It is its entry's once the app was read anew:
+    /// the source may have been changed, or the entry ended, before the build had.
+    Built {
+        /// Of which revision.
+        revision: Revision,
+        /// The image, by digest.
+        image: ImageRef,
+        /// The commit in full.
+        commit: Commit,
     },
 }
 
@@ -71,28 +82,32 @@ impl Default for Lane {
 impl Lane {
     /// Whether nothing of the app is being built, as far as is known. An image app has no lane, which is free.
     pub fn is_free(&self, view: &View) -> bool {
-        *self == Self::Free || view.app.source == Source::Image
+        matches!(self, Self::Free | Self::Built { .. }) || view.app.source == Source::Image
     }
 
     /// The revision whose end is waited for.
     pub fn building(&self) -> Option<Revision> {
         match self {
             Self::Taken { revision, .. } => Some(*revision),
-            Self::Unknown { .. } | Self::Free => None,
+            Self::Unknown { .. } | Self::Free | Self::Built { .. } => None,
         }
     }
 
     /// What is next.
     pub fn turn(&self, view: &View, now: Timestamp) -> Turn {
         let Source::Git(source) = &view.app.source else { return Turn::Idle };
-        let ended: Vec<_> = view.unfinished.iter().filter_map(|deploy| overdue(view, deploy, now)).collect();
+        let ended: Vec<_> = view.unfinished.iter().filter_map(|deploy| self.overdue(view, deploy, now)).collect();
         if !ended.is_empty() {
             return Turn::Record(ended);
         }
         match self {
             Self::Unknown { ask_at, .. } if *ask_at > now => Turn::At(*ask_at),
             Self::Unknown { .. } => Turn::call(Effect::FindBuild),
-            Self::Free => match first(view) {
+            Self::Built { revision, image, commit } if let Some(entry) = built(view, *revision) => {
+                let (image, commit) = (Some(image.clone()), Some(commit.clone()));
+                Turn::Record(vec![Deploy { image, commit, ..entry.moved(entry.state.clone()) }])
+            }
+            Self::Free | Self::Built { .. } => match first(view) {
                 None => Turn::Idle,
                 Some(deploy) if deploy.state == Stored::Queued => {
                     let source = source.fingerprint();
@@ -113,7 +128,7 @@ impl Lane {
     pub(super) fn clock_set(&mut self, was: Timestamp, is: Timestamp) {
         match self {
             Self::Unknown { ask_at: at, .. } | Self::Taken { look_at: at, .. } => *at = at.reset(was, is),
-            Self::Free => {}
+            Self::Free | Self::Built { .. } => {}
         }
     }
 
@@ -169,33 +184,34 @@ impl Lane {
         match (&mut *self, answer) {
             (Self::Taken { look_at, cancelled, .. }, Ok(())) => (*look_at, *cancelled) = (now, true),
             (Self::Taken { .. }, Err(_)) => self.put_off(now),
-            (Self::Unknown { .. } | Self::Free, _) => {}
+            (Self::Unknown { .. } | Self::Free | Self::Built { .. }, _) => {}
         }
     }
 
-    /// The build was looked at; the entry's next state, where that is known by it.
-    pub fn observed(&mut self, view: &View, seen: Result<BuildState, CallFailed>, now: Timestamp) -> Option<Deploy> {
-        let Self::Taken { revision, look_at, failures, .. } = self else { return None };
-        let entry = built(view, *revision);
+    /// The build was looked at; the entry's end, or the call to make first, where something follows from it.
+    pub fn observed(&mut self, view: &View, seen: Result<BuildState, CallFailed>, now: Timestamp) -> Turn {
+        let Self::Taken { revision, look_at, failures, .. } = self else { return Turn::Idle };
+        let revision = *revision;
         let seen = match seen {
             Ok(BuildState::Running) => {
                 (*look_at, *failures) = (now.after(LOOK), 0);
-                return None;
+                return Turn::Idle;
             }
             Err(_) => {
                 self.put_off(now);
-                return None;
+                return Turn::Idle;
             }
             Ok(ended) => ended,
         };
         *self = Self::Free;
-        let entry = entry?;
-        Some(match seen {
+        let Some(entry) = built(view, revision) else { return Turn::Idle };
+        let ended = match seen {
             BuildState::Built { image, commit } => {
                 let exact = entry.commit.as_ref().is_some_and(|ordered| ordered.may_be(&commit));
                 match image.digest() {
                     Some(_) if exact => {
-                        Deploy { image: Some(image), commit: Some(commit), ..entry.moved(entry.state.clone()) }
+                        *self = Self::Built { revision, image, commit };
+                        return Turn::call(Effect::Load);
                     }
                     Some(_) => failed(
                         entry,
@@ -214,7 +230,8 @@ impl Lane {
                 let message = "The builder knows nothing of this build any more; deploy the commit again.".to_owned();
                 failed(entry, Reason::BUILD_LOST, message)
             }
-        })
+        };
+        Turn::Record(vec![ended])
     }
 
     fn taken(revision: Revision, look_at: Timestamp) -> Self {
@@ -224,7 +241,7 @@ impl Lane {
     fn unknown(&self, now: Timestamp) -> Self {
         let failures = match self {
             Self::Unknown { failures, .. } | Self::Taken { failures, .. } => *failures,
-            Self::Free => 0,
+            Self::Free | Self::Built { .. } => 0,
         };
         Self::Unknown { ask_at: now.after(retry::backoff(failures)), failures: failures.saturating_add(1) }
     }
@@ -233,6 +250,27 @@ impl Lane {
         if let Self::Taken { look_at, failures, .. } = self {
             *look_at = now.after(retry::backoff(*failures));
             *failures = failures.saturating_add(1);
+        }
+    }
+
+    /// The end of an entry whose build must not go on, or has ended and was from another source.
+    fn overdue(&self, view: &View, deploy: &Deploy, now: Timestamp) -> Option<Deploy> {
+        let (Stored::Building { since, source: begun }, Source::Git(source)) = (&deploy.state, &view.app.source) else {
+            return None;
+        };
+        let deadline = view.app.policy.build_deadline;
+        let has_ended = matches!(self, Self::Built { revision, .. } if *revision == deploy.revision);
+        if !deploy.is_to_be_built() {
+            None
+        } else if *begun != source.fingerprint() {
+            let message =
+                "The app's source was changed while this was built: deploy the commit again, from the new source.";
+            Some(failed(deploy, Reason::SOURCE_CHANGED, message.to_owned()))
+        } else if since.after(deadline) <= now && !has_ended {
+            let message = format!("The build did not end within {} s.", deadline.as_secs_f64());
+            Some(failed(deploy, Reason::BUILD_DEADLINE, message))
+        } else {
+            None
         }
     }
 }
@@ -251,26 +289,6 @@ fn built(view: &View, revision: Revision) -> Option<&Deploy> {
 /// Whether a build's entry has ended. Nothing is known of a revision that came after the app was read.
 fn is_over(view: &View, revision: Revision) -> bool {
     view.last.is_some_and(|last| revision <= last) && view.unfinished.iter().all(|deploy| deploy.revision != revision)
-}
-
-/// The end of an entry whose build must not go on.
-fn overdue(view: &View, deploy: &Deploy, now: Timestamp) -> Option<Deploy> {
-    let (Stored::Building { since, source: begun }, Source::Git(source)) = (&deploy.state, &view.app.source) else {
-        return None;
-    };
-    let deadline = view.app.policy.build_deadline;
-    if !deploy.is_to_be_built() {
-        None
-    } else if *begun != source.fingerprint() {
-        let message =
-            "The app's source was changed while this was built: deploy the commit again, from the new source.";
-        Some(failed(deploy, Reason::SOURCE_CHANGED, message.to_owned()))
-    } else if since.after(deadline) <= now {
-        let message = format!("The build did not end within {} s.", deadline.as_secs_f64());
-        Some(failed(deploy, Reason::BUILD_DEADLINE, message))
-    } else {
-        None
-    }
 }
 
 fn failed(deploy: &Deploy, reason: &str, message: String) -> Deploy {

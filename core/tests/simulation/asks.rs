@@ -6,12 +6,14 @@ use rollhook_core::{
     app::{AppId, AppUid, HoldPolicy, OnFailure, Policy, Source, Template, WorkloadKind},
     deploy::{Commit, Deploy, Revision},
     ports::WebhookSecret,
-    request::{DeployRequest, IdempotencyKey, KeyHeader, PolicyChange, Refusal, Registration, RollbackRequest},
+    request::{
+        DeployRequest, IdempotencyKey, KeyHeader, PolicyChange, Refusal, Registration, RollbackRequest, SourceChange,
+    },
     service::{Accepted, Deployer, Operator, Outcome},
     token::{Credentials, Token},
 };
 
-use crate::images::image;
+use crate::{choices::Kind, images::image, sources};
 
 /// Where the apps are: the third wants the first one's workload.
 const APPS: [(&str, &str); 3] = [("test", "api"), ("prod", "api"), ("test", "other")];
@@ -36,18 +38,21 @@ pub(crate) enum Wanted {
     Cancel(AppId, Revision),
     Promote(Option<IdempotencyKey>),
     Release,
+    Rebuild(AppId, Option<Commit>, Option<IdempotencyKey>),
+    Source(AppId, SourceChange),
     Policy(AppId, PolicyChange),
     Enable,
     Disable,
     Delete(AppId),
-    Register(usize, bool),
+    Register(usize, bool, Kind),
 }
 
 /// What a call was answered with.
 #[derive(Debug)]
 pub(crate) enum Answer {
     Accepted(AppUid, Accepted),
-    Registered(AppUid, Deploy),
+    /// With the first revision, where there is one.
+    Registered(AppUid, Option<Deploy>),
     Token(WebhookSecret),
     Cancelled(AppUid, Deploy),
     Changed,
@@ -86,15 +91,22 @@ impl Wanted {
                 let accepted = deployer.promote(&person, &to, &first, key).await?;
                 Ok(Answer::Accepted(access.uid(), accepted))
             }
+            Self::Rebuild(id, commit, key) => {
+                let access = deployer.open(&person, &id).await?;
+                let accepted = deployer.rebuild(&person, &id, commit, key).await?;
+                Ok(Answer::Accepted(access.uid(), accepted))
+            }
+            Self::Source(id, change) => {
+                deployer.change(&person, &id, PolicyChange::default(), change).await.map(|_| Answer::Changed)
+            }
             Self::Release => deployer.release_hold(&person, &first).await.map(|_| Answer::Changed),
             Self::Policy(id, change) => deployer.change_policy(&person, &id, change).await.map(|_| Answer::Changed),
             Self::Enable => deployer.enable_webhook(&person, &first).await.map(Answer::Token),
             Self::Disable => deployer.disable_webhook(&person, &first).await.map(|()| Answer::Done),
             Self::Delete(id) => deployer.delete(&person, &id).await.map(|()| Answer::Done),
-            Self::Register(app, take_over) => {
-                let registered = deployer.register(&person, registration(app, take_over), None).await?;
-                let first = registered.deploy.ok_or(Refusal::Internal)?;
-                Ok(Answer::Registered(registered.app.uid, first))
+            Self::Register(app, take_over, kind) => {
+                let registered = deployer.register(&person, registration(app, take_over, kind), None).await?;
+                Ok(Answer::Registered(registered.app.uid, registered.deploy))
             }
         }
     }
@@ -126,19 +138,23 @@ pub(crate) fn policy(leave: bool, hold_all: bool, settle: u8) -> PolicyChange {
     }
 }
 
-fn registration(app: usize, take_over: bool) -> Registration {
+fn registration(app: usize, take_over: bool, kind: Kind) -> Registration {
     let (environment, name) = APPS[app];
-    let short =
-        Policy { settle: Duration::from_secs(3), rollout_deadline: Duration::from_secs(45), ..Policy::default() };
+    let short = Policy {
+        settle: Duration::from_secs(3),
+        rollout_deadline: Duration::from_secs(45),
+        build_deadline: Duration::from_secs(45),
+        ..Policy::default()
+    };
     Registration {
         project: "shop".parse().unwrap(),
         environment: environment.parse().unwrap(),
         name: name.parse().unwrap(),
-        source: Source::Image,
+        source: if kind == Kind::Image { Source::Image } else { Source::Git(sources::source()) },
         kind: WorkloadKind::Deployment,
         workload: Some(WORKLOAD.to_owned()),
         containers: vec!["api".to_owned()],
-        image: Some(image("v1")),
+        image: (kind != Kind::BareGit).then(|| image("v1")),
         template: Template { replicas: 2, port: None, env: [].into(), pull_secret: None, readiness_path: None },
         policy: short,
         take_over,

@@ -13,8 +13,8 @@ use rollhook_core::{
     app::{AppId, AppUid, WorkloadKind},
     deploy::{Actor, Deploy, Evidence, Revision, State, Trigger},
     ports::{
-        Admission, Admitted, Applied, Apps, Claim, Claimed, Clock, Found, History, Observation, Order, Page, Phase,
-        Record, Rollouts, Sealing, Tokens, Trouble, View, Wake, WebhookSecret,
+        Admission, Admitted, Applied, Apps, Builds, Claim, Claimed, Clock, Found, History, Observation, Order, Page,
+        Phase, Record, Rollouts, Sealing, Tokens, Trouble, View, Wake, WebhookSecret,
     },
     token::Token,
 };
@@ -56,6 +56,7 @@ pub(crate) struct Backend {
     pub(crate) tokens: Arc<dyn Tokens>,
     pub(crate) history: Arc<dyn History>,
     pub(crate) rollouts: Arc<dyn Rollouts>,
+    pub(crate) builds: Arc<dyn Builds>,
 }
 
 impl Backend {
@@ -67,11 +68,13 @@ impl Backend {
                 tokens: stage.store.clone(),
                 history: stage.store.clone(),
                 rollouts: stage.cluster.clone(),
+                builds: stage.builders[0].clone(),
             };
         };
         let stage = Arc::clone(stage);
         let liar = Arc::new(Liar { promise, stage, clock, token: Mutex::default() });
-        Self { apps: liar.stage.store.clone(), tokens: liar.clone(), history: liar.clone(), rollouts: liar }
+        let builds = liar.stage.builders[0].clone();
+        Self { apps: liar.stage.store.clone(), tokens: liar.clone(), history: liar.clone(), rollouts: liar, builds }
     }
 }
 

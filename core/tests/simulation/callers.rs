@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use rollhook_core::{
     app::AppUid,
-    deploy::{Commit, Deploy, Revision, Status},
-    request::Refusal,
+    deploy::{Deploy, Revision, Status},
+    request::{DeployRequest, Refusal},
     service::Outcome,
     token::Token,
 };
@@ -83,6 +83,11 @@ impl Callers {
     /// The name of the next call.
     pub(crate) fn name(&self) -> String {
         format!("call-{}", self.calls.len() + 1)
+    }
+
+    /// How many calls there have been, for what no other call brings.
+    pub(crate) fn count(&self) -> usize {
+        self.calls.len()
     }
 
     /// A new call.
@@ -187,9 +192,13 @@ impl Callers {
             }
             Answer::Registered(app, deploy) => {
                 let rules = stage.rules.lock().unwrap();
-                accepted_is_recorded(&rules, call, app, &deploy, &stage);
-                journal.count_if(deploy.adopted, "rule 5: a workload was adopted");
-                if matches!(call.wanted, Wanted::Register(0, _)) { Next::Enable } else { Next::Nothing }
+                if let Some(deploy) = &deploy {
+                    accepted_is_recorded(&rules, call, app, deploy, &stage);
+                }
+                let adopted = deploy.as_ref().is_some_and(|deploy| deploy.adopted);
+                journal.count_if(adopted, "rule 5: a workload was adopted");
+                journal.count_if(deploy.is_none(), "rule 5: an app waits for its first build");
+                if matches!(call.wanted, Wanted::Register(0, ..)) { Next::Enable } else { Next::Nothing }
             }
             Answer::Token(secret) => {
                 self.buries(call.turn);
@@ -259,7 +268,7 @@ fn touches_webhook(wanted: &Wanted) -> bool {
     match wanted {
         Wanted::Enable | Wanted::Disable => true,
         Wanted::Delete(id) => *id == crate::asks::id(0),
-        Wanted::Register(app, _) => *app == 0,
+        Wanted::Register(app, ..) => *app == 0,
         Wanted::Post(..)
         | Wanted::Probe(_)
         | Wanted::Deploy(..)
@@ -267,6 +276,8 @@ fn touches_webhook(wanted: &Wanted) -> bool {
         | Wanted::Cancel(..)
         | Wanted::Promote(_)
         | Wanted::Release
+        | Wanted::Rebuild(..)
+        | Wanted::Source(..)
         | Wanted::Policy(..) => false,
     }
 }
@@ -282,11 +293,16 @@ fn ended_by(rules: &Rules, app: AppUid, by: Revision) -> Vec<Revision> {
     history.into_iter().flatten().filter(ended).map(|entry| entry.revision).collect()
 }
 
-/// Whether the entry is of this call: a person's by their name, CI's by the commit.
+/// Whether the entry is of this call: a person's by their name, CI's by the commit, which no other call brings.
 fn is_of(entry: &Deploy, call: &Call) -> bool {
     entry.actor.as_str() == call.name
-        || entry.commit.as_ref().map(Commit::as_str) == Some(call.name.as_str())
-            && entry.trigger == rollhook_core::deploy::Trigger::Webhook
+        || entry.trigger == rollhook_core::deploy::Trigger::Webhook
+            && matches!(&call.wanted, Wanted::Post(_, request) if same_commit(request, entry))
+}
+
+/// A git app's entry names its commit in full once that is known.
+fn same_commit(request: &DeployRequest, entry: &Deploy) -> bool {
+    request.commit.as_ref().zip(entry.commit.as_ref()).is_some_and(|(wanted, has)| wanted.may_be(has))
 }
 
 /// Rule 4: what was accepted is in the history, and a repeated call made nothing else.
@@ -307,7 +323,8 @@ fn told(answer: &Answer) -> String {
     match answer {
         Answer::Accepted(_, accepted) if accepted.replayed => format!("is told again: {}", accepted.deploy.revision),
         Answer::Accepted(_, accepted) => format!("is accepted as revision {}", accepted.deploy.revision),
-        Answer::Registered(_, deploy) => format!("is registered, with revision {}", deploy.revision),
+        Answer::Registered(_, Some(deploy)) => format!("is registered, with revision {}", deploy.revision),
+        Answer::Registered(_, None) => "is registered, and waits for a build".to_owned(),
         Answer::Token(_) => "has a new token".to_owned(),
         Answer::Cancelled(_, deploy) => format!("has cancelled revision {}", deploy.revision),
         Answer::Changed | Answer::Done => "is done".to_owned(),

@@ -17,7 +17,20 @@ pub(crate) struct Scenario {
     pub(crate) leave: bool,
     /// Whether holds bind CI too, from the beginning.
     pub(crate) hold_all: bool,
+    /// What apps 0 and 2 are.
+    pub(crate) kinds: [Kind; 2],
     pub(crate) choices: Vec<Choice>,
+}
+
+/// What an app is deployed from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Images.
+    Image,
+    /// Commits, and at first an image.
+    Git,
+    /// Commits alone.
+    BareGit,
 }
 
 /// One thing that happens.
@@ -58,6 +71,10 @@ pub(crate) enum Ask {
     Release,
     /// Policy: leave failures as they are, hold against CI too, settle for so many seconds.
     Policy { app: usize, leave: bool, hold_all: bool, settle: u8 },
+    /// A person has a commit built again: what is current, or that of a revision counted from the newest.
+    Rebuild { app: usize, back: Option<usize>, key: Key },
+    /// The source of an app is changed to one of three.
+    Source { app: usize, to: u8 },
     /// A new token for app 0.
     Enable,
     /// The webhook of app 0 is closed.
@@ -104,10 +121,14 @@ pub(crate) enum Meddling {
     Unsupported(bool),
     /// Somebody scales the workload of app 0.
     Scale(u32),
+    /// The builder goes away, or comes back.
+    Builder(bool),
+    /// The builder's machine is lost, with all that it knew.
+    LoseBuilds,
 }
 
 /// Every call to a port; none of them is safe.
-pub(crate) const CALLS: [&str; 19] = [
+pub(crate) const CALLS: [&str; 24] = [
     "",
     "history.admit",
     "history.record",
@@ -119,6 +140,11 @@ pub(crate) const CALLS: [&str; 19] = [
     "rollouts.observe",
     "rollouts.changed",
     "rollouts.evidence",
+    "builds.start",
+    "builds.running",
+    "builds.observe",
+    "builds.changed",
+    "builds.cancel",
     "rollouts.inspect",
     "apps.find",
     "apps.update",
@@ -132,15 +158,21 @@ pub(crate) const CALLS: [&str; 19] = [
 pub(crate) fn scenarios() -> impl Strategy<Value = Scenario> {
     let choices = proptest::collection::vec(choice(), 1..30);
     let sometimes = || proptest::bool::weighted(0.3);
-    (1..=3usize, sometimes(), sometimes(), sometimes(), choices).prop_map(
-        |(replicas, unsettled, leave, hold_all, choices)| Scenario {
+    let kinds = [kind(4), kind(7)];
+    (1..=3usize, sometimes(), sometimes(), sometimes(), kinds, choices).prop_map(
+        |(replicas, unsettled, leave, hold_all, kinds, choices)| Scenario {
             replicas,
             settled: !unsettled,
             leave,
             hold_all,
+            kinds,
             choices,
         },
     )
+}
+
+fn kind(images: u32) -> impl Strategy<Value = Kind> {
+    prop_oneof![images => Just(Kind::Image), 3 => Just(Kind::Git), 3 => Just(Kind::BareGit)]
 }
 
 fn choice() -> impl Strategy<Value = Choice> {
@@ -172,6 +204,9 @@ fn ask() -> impl Strategy<Value = Ask> {
         2 => key().prop_map(|key| Ask::Promote { key }),
         1 => Just(Ask::Release),
         2 => policy.prop_map(|(app, leave, hold_all, settle)| Ask::Policy { app, leave, hold_all, settle }),
+        2 => (app(), proptest::option::weighted(0.6, 0..3usize), key())
+            .prop_map(|(app, back, key)| Ask::Rebuild { app, back, key }),
+        2 => (app(), 0..3u8).prop_map(|(app, to)| Ask::Source { app, to }),
         1 => Just(Ask::Enable),
         1 => Just(Ask::Disable),
         2 => app().prop_map(|app| Ask::Delete { app }),
@@ -192,7 +227,7 @@ fn key() -> impl Strategy<Value = Key> {
 }
 
 fn call() -> impl Strategy<Value = &'static str> {
-    prop_oneof![2 => Just(""), 2 => select(&CALLS[1..4]), 2 => select(&CALLS[5..9]), 4 => select(&CALLS)]
+    prop_oneof![2 => Just(""), 2 => select(&CALLS[1..4]), 2 => select(&CALLS[5..9]), 2 => select(&CALLS[11..16]), 4 => select(&CALLS)]
 }
 
 fn trouble() -> impl Strategy<Value = Trouble> {
@@ -217,5 +252,7 @@ fn meddling() -> impl Strategy<Value = Meddling> {
         1 => Just(Meddling::Remove),
         1 => any::<bool>().prop_map(Meddling::Unsupported),
         1 => (0..3u32).prop_map(Meddling::Scale),
+        2 => any::<bool>().prop_map(Meddling::Builder),
+        1 => Just(Meddling::LoseBuilds),
     ]
 }

@@ -4,17 +4,18 @@ use std::time::Duration;
 
 use rollhook_core::{
     app::Workload,
-    deploy::Revision,
-    request::{IdempotencyKey, RollbackRequest},
+    deploy::{Commit, Revision},
+    request::{DeployRequest, IdempotencyKey, RollbackRequest},
 };
 
 use crate::{
     asks::{self, WORKLOAD, Wanted, id},
-    choices::{Ask, Choice, Expects, Key, Meddling},
+    choices::{Ask, Choice, Expects, Key, Kind, Meddling},
     faults::Trouble,
     images::image,
     rules::{Known, Wish, model},
     run::Run,
+    sources,
 };
 
 impl Run {
@@ -83,6 +84,15 @@ impl Run {
                 cluster.set_unsupported(&app, &workload, is.then_some("its strategy is OnDelete"));
                 "cluster: the workload cannot be rolled out"
             }
+            Meddling::Builder(there) => {
+                self.stage.builders.iter().for_each(|builder| builder.set_reachable(there));
+                if there { "builder: back" } else { "builder: away" }
+            }
+            Meddling::LoseBuilds => {
+                self.stage.builders.iter().for_each(|builder| builder.lose());
+                self.stage.rules.lock().unwrap().builds_are_lost();
+                "builder: its machine was lost"
+            }
             Meddling::Scale(pods) => {
                 cluster.scale(&app, &workload, pods);
                 "cluster: scaled"
@@ -105,10 +115,10 @@ impl Run {
         let wanted = match ask {
             Ask::Post { tag, key, old_token } => {
                 let token = self.callers.token(*old_token);
-                token.map(|token| (Wanted::Post(token, asks::deploy(tag, &name, keyed(*key, &name))), *key))
+                token.map(|token| (Wanted::Post(token, self.deploy(0, tag, keyed(*key, &name))), *key))
             }
             Ask::Deploy { app, tag, key } => {
-                Some((Wanted::Deploy(id(*app), asks::deploy(tag, &name, keyed(*key, &name))), *key))
+                Some((Wanted::Deploy(id(*app), self.deploy(*app, tag, keyed(*key, &name))), *key))
             }
             Ask::Rollback { app, back, expects, key } => {
                 Some((self.rollback(*app, *back, *expects, keyed(*key, &name)), *key))
@@ -121,13 +131,19 @@ impl Run {
             Ask::Policy { app, leave, hold_all, settle } => {
                 Some((Wanted::Policy(id(*app), asks::policy(*leave, *hold_all, *settle)), Key::None))
             }
+            Ask::Rebuild { app, back, key } => {
+                let commit = back.map(|back| self.commit(*app, back));
+                let known = commit != Some(None);
+                known.then(|| (Wanted::Rebuild(id(*app), commit.flatten(), keyed(*key, &name)), *key))
+            }
+            Ask::Source { app, to } => Some((Wanted::Source(id(*app), sources::change(*to)), Key::None)),
             Ask::Enable => Some((Wanted::Enable, Key::None)),
             Ask::Disable => Some((Wanted::Disable, Key::None)),
             Ask::Delete { app } => {
                 self.stage.rules.lock().unwrap().deleting.insert(id(*app));
                 Some((Wanted::Delete(id(*app)), Key::None))
             }
-            Ask::Register { app, take_over } => Some((Wanted::Register(*app, *take_over), Key::None)),
+            Ask::Register { app, take_over } => Some((Wanted::Register(*app, *take_over, self.kind(*app)), Key::None)),
         };
         let Some((wanted, key)) = wanted else { return };
         let call = self.callers.call(wanted, key);
@@ -135,6 +151,18 @@ impl Run {
         if key == Key::Twice {
             self.make(call, slot + 1);
         }
+    }
+
+    /// What CI or a person brings to an app of its kind.
+    fn deploy(&self, app: usize, tag: &str, key: Option<IdempotencyKey>) -> DeployRequest {
+        match self.kind(app) {
+            Kind::Image => asks::deploy(tag, &self.callers.name(), key),
+            Kind::Git | Kind::BareGit => sources::deploy(tag, self.callers.count(), key),
+        }
+    }
+
+    fn commit(&self, app: usize, back: usize) -> Option<Commit> {
+        self.known(app, |known| known.history.iter().rev().nth(back).and_then(|entry| entry.commit.clone())).flatten()
     }
 
     fn rollback(&mut self, app: usize, back: Option<usize>, expects: Expects, key: Option<IdempotencyKey>) -> Wanted {
@@ -158,7 +186,8 @@ fn keyed(key: Key, name: &str) -> Option<IdempotencyKey> {
 pub(crate) fn told(wanted: &Wanted) -> String {
     match wanted {
         Wanted::Post(_, request) | Wanted::Deploy(_, request) => {
-            format!("deploy {}", request.image.as_ref().and_then(|image| image.tag()).unwrap_or_default())
+            let commit = request.commit.as_ref().map(Commit::as_str).unwrap_or_default();
+            format!("deploy {} {commit}", request.image.as_ref().and_then(|image| image.tag()).unwrap_or_default())
         }
         Wanted::Probe(_) => "is this old token still good?".to_owned(),
         Wanted::Rollback(id, request) => {
@@ -166,11 +195,15 @@ pub(crate) fn told(wanted: &Wanted) -> String {
         }
         Wanted::Cancel(id, revision) => format!("cancel revision {revision} of {id}"),
         Wanted::Promote(_) => "promote".to_owned(),
+        Wanted::Rebuild(id, commit, _) => format!("build {commit:?} of {id} again"),
+        Wanted::Source(id, change) => format!("change the source of {id}: {change:?}"),
         Wanted::Release => "release the holds".to_owned(),
         Wanted::Policy(id, change) => format!("change the policy of {id}: {change:?}"),
         Wanted::Enable => "a new token".to_owned(),
         Wanted::Disable => "close the webhook".to_owned(),
         Wanted::Delete(id) => format!("delete {id}"),
-        Wanted::Register(app, take_over) => format!("register {}, take over: {take_over}", id(*app)),
+        Wanted::Register(app, take_over, kind) => {
+            format!("register {} of {kind:?}, take over: {take_over}", id(*app))
+        }
     }
 }

@@ -56,7 +56,7 @@ impl Trouble {
 
     fn fits(self, call: &str) -> bool {
         match self {
-            Self::Adrift(_) => call == "rollouts.apply",
+            Self::Adrift(_) => matches!(call, "rollouts.apply" | "builds.start"),
             Self::Stale => matches!(call, "history.view" | "apps.find"),
             Self::Before | Self::Lost | Self::Slow(_) | Self::Late(_) | Self::Crash { .. } | Self::Pause { .. } => true,
         }
@@ -124,6 +124,9 @@ impl Faults {
             }
             stage.journal.tell(&name, || format!("{call} meets {trouble:?}"));
             stage.is_late(trouble.time());
+            if call.starts_with("builds.") {
+                stage.builder_is_deaf();
+            }
             faults.befall(call, trouble)
         })
     }

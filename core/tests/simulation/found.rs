@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use crate::{
-    choices::{Ask, Choice, Key, Scenario},
+    choices::{Ask, Choice, Key, Kind, Scenario},
     faults::Trouble,
     run::play,
 };
 
 fn holds(choices: Vec<Choice>) {
-    let scenario = Scenario { replicas: 1, settled: true, leave: false, hold_all: false, choices };
+    let scenario =
+        Scenario { replicas: 1, settled: true, leave: false, hold_all: false, kinds: [Kind::Image; 2], choices };
     let ended = play(&scenario, None, true);
     assert_eq!(ended.broken, None, "{}", ended.log.join("\n"));
 }

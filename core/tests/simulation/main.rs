@@ -14,6 +14,7 @@
 
 mod asks;
 mod broken;
+mod building;
 mod callers;
 mod choices;
 mod choose;
@@ -28,6 +29,7 @@ mod replica;
 mod rules;
 mod run;
 mod seeds;
+mod sources;
 mod stage;
 mod tasks;
 mod wire;

@@ -15,6 +15,7 @@ impl Run {
         // A driver that read an old policy last has decided by that.
         self.stale = self.stage.journal.has_counted("fault: stale read");
         self.stage.cluster.set_reachable(true);
+        self.stage.builders.iter().for_each(|builder| builder.set_reachable(true));
         self.slots.iter().flatten().for_each(|replica| replica.faults.disarm());
         let end = self.now() + PATIENCE;
         while !self.is_over() && !self.is_quiet() {
@@ -43,7 +44,10 @@ impl Run {
 
     fn unfinished(&self) -> String {
         let rules = self.stage.rules.lock().unwrap();
-        let mut unfinished = Vec::new();
+        let running = self.stage.builds(&rules.built_for()).into_iter();
+        let waited_for = running.filter(|(app, revision)| !rules.is_left(*app, *revision));
+        let mut unfinished: Vec<_> =
+            waited_for.map(|(app, revision)| format!("the build of revision {revision} of {app}")).collect();
         for known in rules.known.values() {
             let entries = known.history.iter().filter(|entry| !entry.is_terminal());
             unfinished.extend(entries.map(|entry| format!("{} {}", known.view.app.id, entry.revision)));
@@ -85,7 +89,10 @@ impl Run {
 
     /// Nothing is written and nothing is changed, whatever time passes.
     fn stands_still(&mut self, otherwise: &str) {
-        let done = |run: &Self| (run.stage.rules.lock().unwrap().writes, run.stage.cluster.effects().len());
+        let done = |run: &Self| {
+            let writes = run.stage.rules.lock().unwrap().writes;
+            (writes, run.stage.cluster.effects().len(), run.stage.begun())
+        };
         let before = done(self);
         self.pass(Duration::from_secs(12));
         let after = done(self);

@@ -12,7 +12,7 @@ use event_listener::Event;
 use rollhook_conformance::Faulty;
 use rollhook_core::{
     ports::{Clock, Entropy},
-    service::{Deployer, Ports},
+    service::{Builder, Deployer, Ports},
 };
 
 use crate::{
@@ -58,8 +58,8 @@ impl Replica {
             apps: faulty.clone(),
             tokens: Arc::new(Faulty::new(tokens, Arc::clone(&own), plan)),
             history: faulty.clone(),
-            rollouts: faulty,
-            builder: None,
+            rollouts: faulty.clone(),
+            builder: Some(Builder { builds: faulty, heads: stage.builders[0].clone(), local_sources: false }),
             clock: own,
             entropy: Arc::new(Chance(AtomicU64::new(life.number.wrapping_mul(0x1234_5678_9abc_def1)))),
         };

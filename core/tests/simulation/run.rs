@@ -12,10 +12,11 @@ use crate::{
     asks::{self, Answer, Wanted},
     broken::Promise,
     callers::{Callers, Next},
-    choices::{Key, Scenario},
+    choices::{Key, Kind, Scenario},
     faults::Signal,
     journal::Tally,
     replica::Replica,
+    sources,
     stage::Stage,
     tasks::Tasks,
     wire::Life,
@@ -51,6 +52,7 @@ pub(crate) struct Run {
     pub(crate) order: usize,
     /// Whether some read was answered with what had been.
     pub(crate) stale: bool,
+    kinds: [Kind; 2],
     tasks: Tasks,
     calling: BTreeMap<u64, u64>,
     answers: Answers,
@@ -61,7 +63,7 @@ pub(crate) struct Run {
 
 /// Plays a scenario, on sound backends or on ones that break a promise.
 pub(crate) fn play(scenario: &Scenario, promise: Option<Promise>, told: bool) -> Ended {
-    let mut run = Run::new(scenario.replicas, promise, told);
+    let mut run = Run::new(scenario, promise, told);
     run.begin(scenario);
     for choice in &scenario.choices {
         if run.is_over() {
@@ -77,7 +79,8 @@ pub(crate) fn play(scenario: &Scenario, promise: Option<Promise>, told: bool) ->
 }
 
 impl Run {
-    fn new(replicas: usize, promise: Option<Promise>, told: bool) -> Self {
+    fn new(scenario: &Scenario, promise: Option<Promise>, told: bool) -> Self {
+        let replicas = scenario.replicas;
         let stage = Arc::new(Stage::new(told, promise));
         let callers = Callers::new(&stage);
         let mut run = Self {
@@ -86,6 +89,7 @@ impl Run {
             slots: (0..replicas).map(|_| None).collect(),
             order: 0,
             stale: false,
+            kinds: scenario.kinds,
             tasks: Tasks::default(),
             calling: BTreeMap::new(),
             answers: Answers::default(),
@@ -99,14 +103,30 @@ impl Run {
 
     fn begin(&mut self, scenario: &Scenario) {
         for app in 0..2 {
-            let call = self.callers.call(Wanted::Register(app, false), Key::None);
+            let call = self.callers.call(Wanted::Register(app, false, self.kind(app)), Key::None);
             self.make(call, 0);
+        }
+        if scenario.settled && self.kind(0) == Kind::BareGit {
+            self.pass(Duration::from_secs(1));
+            let request = sources::deploy("v1", self.callers.count(), None);
+            let call = self.callers.call(Wanted::Deploy(asks::id(0), request), Key::None);
+            self.make(call, 0);
+            self.pass(sources::BUILD);
         }
         self.pass(Duration::from_secs(if scenario.settled { 8 } else { 0 }));
         if scenario.leave || scenario.hold_all {
             let wanted = Wanted::Policy(asks::id(0), asks::policy(scenario.leave, scenario.hold_all, 3));
             let call = self.callers.call(wanted, Key::None);
             self.make(call, 0);
+        }
+    }
+
+    /// What an app is registered as.
+    pub(crate) fn kind(&self, app: usize) -> Kind {
+        match app {
+            0 => self.kinds[0],
+            1 => Kind::Image,
+            _ => self.kinds[1],
         }
     }
 

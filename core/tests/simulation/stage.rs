@@ -1,10 +1,10 @@
 //! What all replicas of a run share: the store, the cluster, time, and what is known to be true of them.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicI64, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -13,25 +13,36 @@ use futures_util::FutureExt;
 use rollhook_core::{
     app::{App, AppUid},
     deploy::{Deploy, Revision},
-    ports::{AppPage, Applied, Apps, Clock, History, Order, Page, Rollouts, View},
+    ports::{AppPage, Applied, Apps, BuildOrder, Builds, Clock, History, Order, Page, Rollouts, View},
     time::Timestamp,
 };
-use rollhook_memory::{MemoryStore, SimulatedCluster};
+use rollhook_memory::{MemoryStore, SimulatedBuilds, SimulatedCluster};
 
 use crate::{
     broken::Promise,
     clock::Time,
     journal::Journal,
     rules::{Moment, Rules},
+    sources,
 };
 
 /// How long a sound image takes to roll out.
 const ROLLOUT: Duration = Duration::from_secs(2);
 
+/// An order that is under way though its sender was told that it failed.
+pub(crate) enum Adrift {
+    /// To the cluster.
+    Rollout(Order),
+    /// To the builder.
+    Build(BuildOrder),
+}
+
 pub(crate) struct Stage {
     pub(crate) time: Arc<Time>,
     pub(crate) store: Arc<MemoryStore>,
     pub(crate) cluster: Arc<SimulatedCluster>,
+    /// The builder, and a second machine that only one that breaks promises uses.
+    pub(crate) builders: [Arc<SimulatedBuilds>; 2],
     pub(crate) journal: Arc<Journal>,
     pub(crate) rules: Mutex<Rules>,
     /// By how much the store's clock is wrong, in milliseconds.
@@ -42,6 +53,8 @@ pub(crate) struct Stage {
     jumped: AtomicU64,
     /// Until when some call or answer may be under way, in milliseconds.
     late_until: AtomicU64,
+    /// Whether some call of the builder was struck, so that it may not have heard what it was told.
+    deaf: AtomicBool,
     /// The promise that the backends break.
     pub(crate) promise: Option<Promise>,
     /// Idempotency keys, where they are not kept with the entries.
@@ -49,7 +62,7 @@ pub(crate) struct Stage {
     /// When each step of an entry was first seen, where times are not kept in order.
     times: Mutex<BTreeMap<(AppUid, Revision, u32), Timestamp>>,
     /// Orders that are under way since their sender was told that they failed.
-    adrift: Mutex<Vec<(Duration, Order)>>,
+    adrift: Mutex<Vec<(Duration, Adrift)>>,
 }
 
 impl Stage {
@@ -59,8 +72,13 @@ impl Stage {
         let (passing, wrong) = (Arc::clone(&time), Arc::clone(&skew));
         let store = Arc::new(MemoryStore::new(Arc::new(move || clock(&wrong, &passing))));
         let cluster = Arc::new(SimulatedCluster::new(time.clock() as Arc<dyn Clock>, ROLLOUT));
-        for (tag, script) in crate::images::scripts() {
-            cluster.script(tag, script);
+        for (pattern, script) in crate::images::scripts().into_iter().chain(sources::built_scripts()) {
+            cluster.script(pattern, script);
+        }
+        let builder = || Arc::new(SimulatedBuilds::new(time.clock() as Arc<dyn Clock>, sources::BUILD));
+        let builders = [builder(), builder()];
+        for (beginning, script) in sources::build_scripts() {
+            builders.iter().for_each(|builder| builder.script(beginning, script.clone()));
         }
         let journal = Arc::new(Journal::new(Arc::clone(&time), told));
         let rules = Mutex::new(Rules::default());
@@ -68,12 +86,14 @@ impl Stage {
             time,
             store,
             cluster,
+            builders,
             journal,
             rules,
             skew,
             own_jumped: AtomicU64::new(0),
             jumped: AtomicU64::new(0),
             late_until: AtomicU64::new(0),
+            deaf: AtomicBool::new(false),
             promise,
             keys: Mutex::default(),
             times: Mutex::default(),
@@ -137,7 +157,9 @@ impl Stage {
     /// Judges what has become of the store; called after every write.
     pub(crate) fn look(&self) {
         let stored = self.apps().into_iter().map(|app| (app.uid, self.truth(&app))).collect();
-        self.rules.lock().unwrap().stored(stored, self.moment(), &self.journal);
+        let building = |app| self.builds_of(app) > 0;
+        let deaf = self.deaf.load(Ordering::Relaxed) || !self.builder_answers();
+        self.rules.lock().unwrap().stored(stored, &building, deaf, self.moment(), &self.journal);
     }
 
     /// Judges what has become of the cluster; called after every order.
@@ -146,8 +168,44 @@ impl Stage {
         self.rules.lock().unwrap().effects(&effects, order, &self.journal);
     }
 
+    /// How many builds of the app run, as the builder itself knows.
+    fn builds_of(&self, app: AppUid) -> usize {
+        self.builders.iter().map(|builder| builder.running_now(app)).sum()
+    }
+
+    /// Judges a build that was begun by this order, if one was; called after every such order.
+    pub(crate) fn look_at_builds(&self, order: &BuildOrder) {
+        let begun = self.begun();
+        let running = self.builds_of(order.stamp.app);
+        self.rules.lock().unwrap().begins(begun, order, running, &self.journal);
+    }
+
+    fn builder_answers(&self) -> bool {
+        self.builders[0].running(AppUid::from_bits(0)).now_or_never().is_some_and(|answer| answer.is_ok())
+    }
+
+    /// A call of the builder was struck.
+    pub(crate) fn builder_is_deaf(&self) {
+        self.deaf.store(true, Ordering::Relaxed);
+    }
+
+    /// The builds of these apps that run.
+    pub(crate) fn builds(&self, apps: &BTreeSet<AppUid>) -> Vec<(AppUid, Revision)> {
+        let running = |app: AppUid, builder: &SimulatedBuilds| builder.running(app).now_or_never()?.ok().flatten();
+        let of = |app: &AppUid| {
+            let found = self.builders.iter().filter_map(|builder| Some((*app, running(*app, builder)?)));
+            found.collect::<Vec<_>>()
+        };
+        apps.iter().flat_map(of).collect()
+    }
+
+    /// How many builds were ever begun.
+    pub(crate) fn begun(&self) -> usize {
+        self.builders.iter().map(|builder| builder.begun().len()).sum()
+    }
+
     /// An order that arrives later than its sender believes.
-    pub(crate) fn set_adrift(&self, order: Order, time: Duration) {
+    pub(crate) fn set_adrift(&self, order: Adrift, time: Duration) {
         self.adrift.lock().unwrap().push((self.time.now() + time, order));
     }
 
@@ -164,6 +222,17 @@ impl Stage {
         *adrift = later;
         drop(adrift);
         for (_, order) in due {
+            let order = match order {
+                Adrift::Rollout(order) => order,
+                Adrift::Build(order) => {
+                    let started = self.builders[0].start(&order).now_or_never().unwrap();
+                    self.journal.tell("builder", || {
+                        format!("an order under way arrives, {}: {started:?}", order.stamp.revision)
+                    });
+                    self.look_at_builds(&order);
+                    continue;
+                }
+            };
             let applied = self.cluster.apply(&order).now_or_never().unwrap();
             self.journal
                 .tell("cluster", || format!("an order under way arrives, {}: {applied:?}", order.stamp.revision));

@@ -17,7 +17,12 @@ use rollhook_core::{
     },
 };
 
-use crate::{broken::Backend, faults::Faults, rules::Seen, stage::Stage};
+use crate::{
+    broken::Backend,
+    faults::Faults,
+    rules::Seen,
+    stage::{Adrift, Stage},
+};
 
 /// One life of a replica.
 #[derive(Clone, Debug)]
@@ -40,11 +45,11 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    fn tell(&self, line: impl FnOnce() -> String) {
+    pub(crate) fn tell(&self, line: impl FnOnce() -> String) {
         self.stage.journal.tell(&self.life.name, line);
     }
 
-    fn told<T>(&self, call: &str, answer: &Result<T>) {
+    pub(crate) fn told<T>(&self, call: &str, answer: &Result<T>) {
         match answer {
             Ok(_) => self.tell(|| call.to_owned()),
             Err(error) => self.tell(|| format!("{call}: {}", error.chain())),
@@ -134,7 +139,7 @@ impl Rollouts for Wire {
     async fn apply(&self, order: &Order) -> Result<Applied> {
         if let Some(time) = self.faults.adrift() {
             self.tell(|| format!("apply revision {}: no answer, but it is under way", order.stamp.revision));
-            self.stage.set_adrift(order.clone(), time);
+            self.stage.set_adrift(Adrift::Rollout(order.clone()), time);
             return Err(Error::unavailable("the cluster", "no answer"));
         }
         let answer = self.backend.rollouts.apply(order).await;

@@ -57,7 +57,8 @@ fn malformed(detail: String) -> Failure {
     Failure::new(Kind::Malformed, detail)
 }
 
-fn decoded(text: &str) -> Option<String> {
+/// The text that was encoded for a query or a form (`application/x-www-form-urlencoded`); none where it is no text.
+pub(crate) fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [byte, after @ ..] = rest {

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::*;
 use crate::{
     app::{App, AppUid, Policy, Workload, WorkloadKind},
@@ -129,7 +131,7 @@ fn a_build_of_an_ended_entry_is_cancelled_once_and_then_watched() {
     assert_eq!(lane.turn(&view, NOW.after(LOOK)), Turn::call(Effect::CancelBuild(build)));
     lane.cancelled(Ok(()), NOW);
     assert_eq!(lane.turn(&view, NOW), Turn::call(Effect::ObserveBuild(build)));
-    assert_eq!(lane.observed(&view, Ok(BuildState::Unknown), NOW), None);
+    assert_eq!(lane.observed(&view, Ok(BuildState::Unknown), NOW), Turn::Idle);
     assert!(lane.is_free(&view));
 }
 
@@ -149,11 +151,38 @@ fn what_is_built_is_exactly_the_commit_and_by_digest() {
     let commit = view.unfinished[0].commit.clone().unwrap();
     let image = |text: &str| text.parse().unwrap();
     let digest = format!("registry.example.com/api@sha256:{}", "0".repeat(64));
-    let told = |image, commit| taken(3).observed(&view, Ok(BuildState::Built { image, commit }), NOW).unwrap();
-    let good = told(image(&digest), commit.clone());
-    assert!(good.image.is_some() && good.status() == Status::Building && good.step == 2);
-    assert_eq!(told(image(&digest), "d00d00d".parse().unwrap()).status(), Status::Failed);
-    assert_eq!(told(image("registry.example.com/api:v1"), commit).status(), Status::Failed);
+    let told = |image, commit| {
+        let mut lane = taken(3);
+        let turn = lane.observed(&view, Ok(BuildState::Built { image, commit }), NOW);
+        (turn, lane)
+    };
+    let status = |turn| match turn {
+        Turn::Record(changes) => changes.first().map(Deploy::status),
+        Turn::Call(_) | Turn::At(_) | Turn::Idle => None,
+    };
+    let (turn, lane) = told(image(&digest), commit.clone());
+    assert_eq!(turn, Turn::call(Effect::Load), "whether it is still wanted is to be read first");
+    let Turn::Record(changes) = lane.turn(&view, NOW.after(Duration::from_secs(86_400))) else { panic!("{lane:?}") };
+    let good = &changes[0];
+    assert!(good.image.is_some() && good.status() == Status::Building && good.step == 2, "no deadline runs any more");
+    assert_eq!(status(told(image(&digest), "d00d00d".parse().unwrap()).0), Some(Status::Failed));
+    assert_eq!(status(told(image("registry.example.com/api:v1"), commit).0), Some(Status::Failed));
+}
+
+#[test]
+fn what_was_built_from_a_former_source_is_not_the_entrys() {
+    let mut view = building(view(&[3, 4]));
+    let commit = view.unfinished[0].commit.clone().unwrap();
+    let image = format!("registry.example.com/api@sha256:{}", "0".repeat(64)).parse().unwrap();
+    let lane = Lane::Built { revision: revision(3), image, commit };
+    assert!(lane.is_free(&view) && lane.building().is_none());
+    view.app.source = Source::Git(GitSource { branch: "next".parse().unwrap(), ..source() });
+    let Turn::Record(changes) = lane.turn(&view, NOW) else { panic!("it goes on") };
+    let Stored::Failed { reason, .. } = &changes[0].state else { panic!("{:?}", changes[0].state) };
+    assert_eq!((reason.as_str(), &changes[0].image), (Reason::SOURCE_CHANGED, &None));
+    view.unfinished.remove(0);
+    let Turn::Record(changes) = lane.turn(&view, NOW) else { panic!("the next one does not begin") };
+    assert_eq!(changes[0].revision, revision(4));
 }
 
 #[test]

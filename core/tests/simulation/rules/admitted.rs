@@ -1,8 +1,8 @@
 //! Entries that are new: once each, of what was asked for, and only where it may be.
 
 use rollhook_core::{
-    app::{Hold, HoldPolicy},
-    deploy::{Deploy, Origin, State, Status, Trigger},
+    app::{Hold, HoldPolicy, Source},
+    deploy::{Deploy, Origin, Revision, State, Status, Trigger},
     ports::View,
 };
 
@@ -27,6 +27,10 @@ impl Rules {
         in_time(known.latest, new.created_at, journal);
         journal.count(format!("effect: accepted, {}", new.trigger));
         let mine = |entry: &&Deploy| entry.actor == new.actor && entry.commit == new.commit;
+        let built = view.app.source != Source::Image && new.from.is_none() && revision != Revision::FIRST;
+        journal.expect(!built || (new.image.is_none() && new.commit.is_some()), || {
+            format!("revision {revision} brings an image to an app that is built")
+        });
         let once = new.actor.is_auto() || before.iter().filter(mine).count() == 0;
         journal.expect(once, || format!("revision {revision}: one call made two entries"));
         match new.trigger {
@@ -121,7 +125,8 @@ impl Rules {
         };
         for hold in old.iter().filter(|hold| !new.contains(hold)) {
             let lifts = before.iter().any(|entry| {
-                let covered = hold.covers(entry.image.as_ref(), None);
+                let built = view.app.source != Source::Image && hold.covers(None, entry.commit.as_ref());
+                let covered = hold.covers(entry.image.as_ref(), None) || built;
                 covered && entry.trigger != Trigger::Webhook && succeeded(entry)
             });
             journal.count(if lifts { "rule 11: a success lifted a hold" } else { "rule 11: a hold was released" });

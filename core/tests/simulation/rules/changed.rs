@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use rollhook_core::{
-    deploy::{Deploy, Reason, Revision, State, Status},
+    deploy::{Commit, Deploy, Reason, Revision, State, Status},
     time::Timestamp,
 };
 
@@ -25,7 +25,11 @@ impl Rules {
     ) {
         let revision = new.revision;
         journal.tell("store", || format!("{} {revision}: {} → {}", known.view.app.id, old.status(), told(&new.state)));
+        let built = old.image.is_none() && new.image.is_some();
+        let resolved = old.is_to_be_built() && may_be(old.commit.as_ref(), new.commit.as_ref());
         let kept = Deploy {
+            image: if built { new.image.clone() } else { old.image.clone() },
+            commit: if resolved { new.commit.clone() } else { old.commit.clone() },
             state: new.state.clone(),
             step: new.step,
             touched: new.touched,
@@ -37,9 +41,12 @@ impl Rules {
         journal.expect(!old.is_terminal(), || format!("revision {revision} had ended, and was changed"));
         journal.expect(new.step == old.step + 1, || format!("revision {revision}: a step was left out"));
         in_time(known.latest, new.updated_at, journal);
-        journal.expect(follows(old.status(), new.status()), || {
+        journal.expect(follows(old, new), || {
             format!("revision {revision} went from {} to {}", old.status(), new.status())
         });
+        if built {
+            self.was_built(known, old, new, journal);
+        }
         match &new.state {
             State::Succeeded { note } => {
                 journal.count("effect: succeeded");
@@ -55,13 +62,21 @@ impl Rules {
                 self.failed(known, new, reason, moment, journal);
             }
             State::Superseded { by, rollback } => {
+                if old.status() == Status::Building {
+                    journal.count_if(*rollback && old.image.is_none(), "rule 10: a rollback ended a build");
+                    journal.count_if(old.image.is_some(), "rule 9: what was built never ran");
+                    journal.count_if(!*rollback && old.image.is_none(), "rule 9: a build was overtaken");
+                }
                 journal.count_if(*rollback, "rule 10: a rollback superseded");
                 self.superseded(known, before, old, (*by, *rollback), moment, journal);
             }
-            State::Cancelled { reason, .. } => journal.count(format!("reason: {reason}")),
+            State::Cancelled { reason, .. } => {
+                journal.count(format!("reason: {reason}"));
+                journal.count_if(old.status() == Status::Building, "rule 8: a build was cancelled");
+            }
             State::RollingOut { .. } => {
                 let waited = before.iter().any(|entry| entry.revision < revision && entry.touched);
-                journal.count_if(old.status() == Status::Queued && waited, "rule 9: a higher one followed");
+                journal.count_if(old.status() != Status::RollingOut && waited, "rule 9: a higher one followed");
             }
             State::Queued | State::Building { .. } => {}
         }
@@ -81,9 +96,11 @@ impl Rules {
     /// Rule 6: a deadline is not over before its time, nor is an outage. It is the store's clock that counts: one that
     /// was set ahead, be it before a driver took notice, ends them early, which fails on the safe side.
     fn failed(&self, known: &Known, new: &Deploy, reason: &Reason, moment: Moment, journal: &Journal) {
-        let Some(began) = known.rolling.get(&new.revision) else { return };
+        let phase = if reason.as_str() == Reason::BUILD_DEADLINE { &known.building } else { &known.rolling };
+        let Some(began) = phase.get(&new.revision) else { return };
         let least = match reason.as_str() {
             Reason::DEADLINE => known.shortest.1,
+            Reason::BUILD_DEADLINE => known.shortest.2,
             Reason::UNREACHABLE => Duration::from_secs(3600),
             _ => Duration::ZERO,
         };
@@ -140,12 +157,26 @@ pub(super) fn in_time(latest: Timestamp, time: Timestamp, journal: &Journal) {
     journal.expect(time >= latest, || format!("a time went back by {:?}", latest.since(time)));
 }
 
-fn follows(old: Status, new: Status) -> bool {
-    match new {
-        Status::Queued | Status::Building => false,
-        Status::RollingOut => matches!(old, Status::Queued | Status::RollingOut),
-        Status::Succeeded | Status::Failed => old == Status::RollingOut,
-        Status::Superseded | Status::Cancelled => !old.is_terminal(),
+fn may_be(old: Option<&Commit>, new: Option<&Commit>) -> bool {
+    old.zip(new).is_some_and(|(old, new)| old.may_be(new))
+}
+
+fn follows(old: &Deploy, new: &Deploy) -> bool {
+    let was = old.status();
+    match new.status() {
+        Status::Queued => false,
+        // What the deadline runs from, and what is built, stay as they were.
+        Status::Building => match was {
+            Status::Queued => old.image.is_none(),
+            Status::Building => old.state == new.state && old.image.is_none(),
+            Status::RollingOut | Status::Succeeded | Status::Failed | Status::Superseded | Status::Cancelled => false,
+        },
+        Status::RollingOut => {
+            new.image.is_some() && matches!(was, Status::Queued | Status::Building | Status::RollingOut)
+        }
+        Status::Succeeded => was == Status::RollingOut,
+        Status::Failed => was == Status::RollingOut || (was == Status::Building && old.image.is_none()),
+        Status::Superseded | Status::Cancelled => !was.is_terminal(),
     }
 }
 

@@ -78,5 +78,9 @@ impl Rules {
         journal.expect(entry.is_some_and(|entry| entry.touched), || {
             format!("revision {} changed the cluster, and its entry says that it did not", effect.stamp.revision)
         });
+        let image = entry.and_then(|entry| entry.image.as_ref());
+        journal.expect(image == Some(&effect.image), || {
+            format!("revision {} runs {}, and its entry says {image:?}", effect.stamp.revision, effect.image)
+        });
     }
 }

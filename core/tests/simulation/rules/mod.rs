@@ -2,6 +2,7 @@
 //! here asks the code under test.
 
 mod admitted;
+mod builds;
 mod changed;
 mod cluster;
 pub(crate) mod model;
@@ -15,13 +16,14 @@ use std::{
 use rollhook_core::{
     app::{AppId, AppUid},
     decide::check::check,
-    deploy::{Deploy, Revision},
+    deploy::{Deploy, Revision, Status},
     image::{Digest, ImageRef},
     ports::{Stamp, View},
     time::Timestamp,
 };
 
 use crate::journal::Journal;
+use builds::Lanes;
 use cluster::Fences;
 use owners::Owners;
 
@@ -68,8 +70,12 @@ pub(crate) struct Known {
     currents: BTreeSet<Option<Revision>>,
     /// When each rollout began.
     rolling: BTreeMap<Revision, Moment>,
-    /// The settling time and deadline that have been the shortest so far.
-    shortest: (Duration, Duration),
+    /// When each build was recorded.
+    building: BTreeMap<Revision, Moment>,
+    /// Entries whose source was changed while they were built.
+    outdated: BTreeSet<Revision>,
+    /// The settling time and deadlines, of rollouts and builds, that have been the shortest so far.
+    shortest: (Duration, Duration, Duration),
     latest: Timestamp,
     /// Whether nothing has happened to an entry since the owner's mind changed last, so that nothing is owed for it.
     pub(crate) undecided: bool,
@@ -87,25 +93,45 @@ pub(crate) struct Rules {
     /// Apps that somebody is deleting or has deleted.
     pub(crate) deleting: BTreeSet<AppId>,
     fences: Fences,
+    lanes: Lanes,
     seen: BTreeMap<(AppUid, Revision), Vec<Seen>>,
 }
 
 impl Rules {
-    /// Judges the store as it is now by what it was before.
-    pub(crate) fn stored(&mut self, stored: BTreeMap<AppUid, (Vec<Deploy>, View)>, moment: Moment, journal: &Journal) {
+    /// Judges the store as it is now by what it was before. `building`: whether a build of an app runs;
+    /// `deaf`: whether the builder may not have heard what it was told.
+    pub(crate) fn stored(
+        &mut self,
+        stored: BTreeMap<AppUid, (Vec<Deploy>, View)>,
+        building: &dyn Fn(AppUid) -> bool,
+        deaf: bool,
+        moment: Moment,
+        journal: &Journal,
+    ) {
         let gone: Vec<AppUid> = self.known.keys().filter(|uid| !stored.contains_key(uid)).copied().collect();
         for uid in gone {
+            if building(uid) && deaf {
+                self.leaves_build(uid, journal);
+            }
             self.removed(uid, journal);
         }
         for (uid, (history, view)) in stored {
             let same = self.known.get(&uid).is_some_and(|known| known.history == history && known.view.app == view.app);
             if !same {
-                self.app(uid, history, view, moment, journal);
+                self.app(uid, history, view, building(uid), moment, journal);
             }
         }
     }
 
-    fn app(&mut self, uid: AppUid, history: Vec<Deploy>, view: View, moment: Moment, journal: &Journal) {
+    fn app(
+        &mut self,
+        uid: AppUid,
+        history: Vec<Deploy>,
+        view: View,
+        building: bool,
+        moment: Moment,
+        journal: &Journal,
+    ) {
         let mut known = self.known.remove(&uid).unwrap_or_else(|| Known::new(&view));
         let before = std::mem::take(&mut known.history);
         journal.expect(before.len() <= history.len(), || "entries have gone".to_owned());
@@ -119,6 +145,7 @@ impl Rules {
         for violation in check(&history, &view) {
             journal.expect(false, || violation.0);
         }
+        known.sources(&history, &view, |entry| self.is_under_way(uid, entry, building));
         known.update(history, view, moment, &before);
         self.known.insert(uid, known);
     }
@@ -131,6 +158,7 @@ impl Rules {
             format!("{} is gone, and nobody deleted it", known.view.app.id)
         });
         journal.count("rule 16: an app was removed");
+        self.builds_of_the_removed(uid, journal);
         self.owners.forgets(uid);
     }
 
@@ -163,7 +191,9 @@ impl Known {
             tops: Vec::new(),
             currents: [None].into(),
             rolling: BTreeMap::new(),
-            shortest: (policy.settle, policy.rollout_deadline),
+            building: BTreeMap::new(),
+            outdated: BTreeSet::new(),
+            shortest: (policy.settle, policy.rollout_deadline, policy.build_deadline),
             latest: view.app.created_at,
             undecided: false,
         }
@@ -179,11 +209,16 @@ impl Known {
         self.meant.extend(model::meant(&history).map(|entry| (entry.effective.get(), entry.pinned_image())));
         self.tops.extend(model::on_cluster(&history).cloned());
         self.currents.insert(model::current(&history).map(|entry| entry.revision));
-        for entry in history.iter().filter(|entry| entry.status() == rollhook_core::deploy::Status::RollingOut) {
+        for entry in history.iter().filter(|entry| entry.status() == Status::RollingOut) {
             self.rolling.entry(entry.revision).or_insert(moment);
         }
+        for entry in history.iter().filter(|entry| entry.status() == Status::Building) {
+            self.building.entry(entry.revision).or_insert(moment);
+        }
         let policy = &view.app.policy;
-        self.shortest = (self.shortest.0.min(policy.settle), self.shortest.1.min(policy.rollout_deadline));
+        let (settle, rollout, build) = self.shortest;
+        self.shortest =
+            (settle.min(policy.settle), rollout.min(policy.rollout_deadline), build.min(policy.build_deadline));
         self.latest = history.iter().map(|entry| entry.updated_at).max().unwrap_or(self.latest).max(self.latest);
         (self.history, self.view) = (history, view);
     }

@@ -65,7 +65,8 @@ pub(crate) fn went_wrong(history: &[Deploy]) -> Option<&Deploy> {
 /// What is to be restored (rule 12).
 pub(crate) fn owed<'a>(history: &'a [Deploy], policy: &Policy) -> Option<&'a Deploy> {
     let top = went_wrong(history)?;
-    let higher = history.iter().any(|entry| entry.revision > top.revision && !entry.is_terminal());
+    let ready = |entry: &Deploy| !entry.is_terminal() && entry.image.is_some();
+    let higher = history.iter().any(|entry| entry.revision > top.revision && ready(entry));
     let tried = history.last().is_some_and(Deploy::is_restore);
     (policy.on_failure == OnFailure::Restore && !higher && !tried).then(|| current(history)).flatten()
 }

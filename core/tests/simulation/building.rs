@@ -1,0 +1,76 @@
+//! A replica's way to its builder: what is asked and answered there is noted, and judged.
+
+use async_trait::async_trait;
+use futures_util::FutureExt;
+use rollhook_core::{
+    Error, Result,
+    app::AppUid,
+    deploy::Revision,
+    ports::{BuildOrder, BuildState, Builds, Stamp, Started},
+};
+
+use crate::{stage::Adrift, wire::Wire};
+
+#[async_trait]
+impl Builds for Wire {
+    async fn start(&self, order: &BuildOrder) -> Result<Started> {
+        if let Some(time) = self.faults.adrift() {
+            self.tell(|| format!("build revision {}: no answer, but it is under way", order.stamp.revision));
+            self.stage.set_adrift(Adrift::Build(order.clone()), time);
+            return Err(Error::unavailable("the builder", "no answer"));
+        }
+        let answer = self.backend.builds.start(order).await;
+        match &answer {
+            Ok(started) => self.tell(|| format!("build revision {}: {started:?}", order.stamp.revision)),
+            Err(_) => self.told("build", &answer),
+        }
+        let busy = matches!(answer, Ok(Started::Busy(_)));
+        self.stage.journal.count_if(busy, "rule 8: a build was refused while another ran");
+        self.stage.look_at_builds(order);
+        answer
+    }
+
+    async fn running(&self, app: AppUid) -> Result<Option<Revision>> {
+        let answer = self.backend.builds.running(app).await;
+        self.tell(|| format!("what is built? {answer:?}"));
+        answer
+    }
+
+    async fn observe(&self, build: Stamp) -> Result<BuildState> {
+        let answer = self.backend.builds.observe(build).await;
+        self.tell(|| format!("look at the build of revision {}: {answer:?}", build.revision));
+        let seen = match self.stage.promise {
+            Some(_) => self.stage.observe_build(build),
+            None => answer.as_ref().ok().cloned(),
+        };
+        if let Some(seen) = seen {
+            self.stage.rules.lock().unwrap().build_seen(build, &seen, &self.stage.journal);
+        }
+        answer
+    }
+
+    async fn changed(&self, build: Stamp) {
+        self.backend.builds.changed(build).await;
+    }
+
+    async fn cancel(&self, build: Stamp) -> Result<()> {
+        let answer = self.backend.builds.cancel(build).await;
+        self.told(&format!("end the build of revision {}", build.revision), &answer);
+        if answer.is_ok() {
+            self.stage.rules.lock().unwrap().build_is_told_to_end(build, &self.stage.journal);
+        }
+        answer
+    }
+
+    async fn log(&self, build: Stamp, from: u64) -> Result<Option<Vec<u8>>> {
+        self.backend.builds.log(build, from).await
+    }
+}
+
+impl crate::stage::Stage {
+    /// A build as it is, on whichever machine it runs.
+    fn observe_build(&self, build: Stamp) -> Option<BuildState> {
+        let seen = |at: usize| self.builders[at].observe(build).now_or_never()?.ok();
+        seen(0).filter(|seen| *seen != BuildState::Unknown).or_else(|| seen(1))
+    }
+}

@@ -1,0 +1,198 @@
+//! Builds: one at a time for each app, in the order of revisions, of exactly what was asked for; told to end once nobody
+//! waits for them. What runs is the builder's to say.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rollhook_core::{
+    app::{AppUid, Source},
+    deploy::{Commit, Deploy, Revision, State, Status},
+    image::ImageRef,
+    ports::{BuildOrder, BuildState, Stamp, View},
+};
+
+use super::{Known, Rules};
+use crate::journal::Journal;
+
+type Build = (AppUid, Revision);
+
+/// What is known of builds.
+#[derive(Default)]
+pub(super) struct Lanes {
+    /// How many builds were begun.
+    begun: usize,
+    /// What each was ordered to be built from, last.
+    ordered: BTreeMap<Build, BuildOrder>,
+    /// What came of those that ended well.
+    built: BTreeMap<Build, (ImageRef, Commit)>,
+    /// Those that were told to end.
+    told: BTreeSet<Build>,
+    /// Those that were begun after their entry had ended, by an order that came late.
+    late: BTreeSet<Build>,
+    /// Apps that were removed while the builder did not hear that it was to end their builds.
+    left: BTreeSet<AppUid>,
+    /// Those that the builder's machine was lost with.
+    lost: BTreeSet<Build>,
+}
+
+impl Rules {
+    /// The builder forgot everything.
+    pub(crate) fn builds_are_lost(&mut self) {
+        let begun = self.lanes.ordered.keys().copied();
+        self.lanes.lost.extend(begun);
+    }
+
+    /// An order was given to the builder, which has begun so many builds by now, and of this app runs so many.
+    pub(crate) fn begins(&mut self, begun: usize, order: &BuildOrder, running: usize, journal: &Journal) {
+        if begun == std::mem::replace(&mut self.lanes.begun, begun) {
+            return;
+        }
+        let Stamp { app, revision } = order.stamp;
+        let build = (app, revision);
+        journal.count("rule 8: a build was begun");
+        journal.expect(running <= 1, || format!("{running} builds of {} run at once", order.app));
+        let mut before = self.lanes.ordered.range((app, Revision::FIRST)..).take_while(|((of, _), _)| *of == app);
+        journal.count_if(
+            before.clone().any(|(_, other)| other.commit == order.commit),
+            "rule 8: a commit was built twice",
+        );
+        let again = self.lanes.lost.remove(&build);
+        journal.count_if(again, "rule 8: a lost build was begun again");
+        let known = self.known.get(&app);
+        let entry = known.and_then(|known| known.history.iter().find(|entry| entry.revision == revision));
+        match (known, entry) {
+            (Some(known), Some(entry)) if entry.is_to_be_built() => {
+                let newer = before.find(|((_, other), _)| *other > revision);
+                journal.expect(newer.is_none(), || format!("revision {revision} was built after a newer one"));
+                journal.expect(again || !self.lanes.ordered.contains_key(&build), || {
+                    format!("revision {revision} was built twice")
+                });
+                begins_right(known, entry, order, journal);
+            }
+            _ => {
+                journal.count("rule 8: an order to build came after its entry's end");
+                self.lanes.late.insert(build);
+            }
+        }
+        self.lanes.ordered.insert(build, order.clone());
+    }
+
+    /// The builder has said how far a build is.
+    pub(crate) fn build_seen(&mut self, build: Stamp, seen: &BuildState, journal: &Journal) {
+        let BuildState::Built { image, commit } = seen else { return };
+        let key = (build.app, build.revision);
+        self.lanes.built.insert(key, (image.clone(), commit.clone()));
+        let entry = self.known.get(&build.app).and_then(|known| known.entry(build.revision));
+        journal.count_if(entry.is_some_and(Deploy::is_terminal), "rule 8: a result after its entry's end was dropped");
+    }
+
+    /// The builder was told to end a build.
+    pub(crate) fn build_is_told_to_end(&mut self, build: Stamp, journal: &Journal) {
+        let entry = self.known.get(&build.app).and_then(|known| known.entry(build.revision));
+        journal.expect(entry.is_none_or(|entry| !entry.is_to_be_built()), || {
+            format!("the build of revision {} was told to end while it was waited for", build.revision)
+        });
+        if self.lanes.told.insert((build.app, build.revision)) {
+            journal.count("rule 8: a build was told to end");
+        }
+    }
+
+    /// An entry has got its image.
+    pub(super) fn was_built(&self, known: &Known, old: &Deploy, new: &Deploy, journal: &Journal) {
+        let revision = new.revision;
+        let build = (known.view.app.uid, revision);
+        journal.count("rule 8: an entry has its image");
+        let result = self.lanes.built.get(&build);
+        let exact = result.is_some_and(|(image, commit)| {
+            new.image.as_ref() == Some(image)
+                && new.commit.as_ref() == Some(commit)
+                && old.commit.as_ref().is_some_and(|ordered| ordered.may_be(commit))
+        });
+        journal.expect(exact, || format!("revision {revision} has an image that was not built for it: {result:?}"));
+        let State::Building { source, .. } = &old.state else {
+            journal.expect(false, || format!("revision {revision} has an image, and was {}", old.status()));
+            return;
+        };
+        let ordered = self.lanes.ordered.get(&build);
+        let from = ordered.is_some_and(|order| {
+            let repository = new.image.as_ref().map(ImageRef::repository);
+            order.source.fingerprint() == *source && repository == Some(order.source.image_repository.as_str())
+        });
+        journal.expect(from, || format!("revision {revision} was not built from the source that it names"));
+        let stale = journal.has_counted("fault: stale read");
+        journal.expect(stale || !known.outdated.contains(&revision), || {
+            format!("revision {revision} has an image, and its source was changed while it was built")
+        });
+    }
+
+    /// Whether the build's end was not seen yet, while its entry waits for it.
+    pub(super) fn is_under_way(&self, app: AppUid, entry: &Deploy, running: bool) -> bool {
+        running || !self.lanes.ordered.contains_key(&(app, entry.revision))
+    }
+
+    /// Rule 16: what was being built for an app that is gone was told to end.
+    pub(super) fn builds_of_the_removed(&self, app: AppUid, journal: &Journal) {
+        let told = self.lanes.told.range((app, Revision::FIRST)..).next().is_some_and(|(of, _)| *of == app);
+        journal.count_if(told, "rule 16: an app was removed whose build had been told to end");
+    }
+
+    /// Apps that something was ever built for.
+    pub(crate) fn built_for(&self) -> BTreeSet<AppUid> {
+        self.lanes.ordered.keys().map(|(app, _)| *app).collect()
+    }
+
+    /// An app goes, and the builder did not hear that it was to end its build: that one ends by the builder's own limits.
+    pub(super) fn leaves_build(&mut self, app: AppUid, journal: &Journal) {
+        journal.count("rule 16: a build was left to a builder that did not hear");
+        self.lanes.left.insert(app);
+    }
+
+    /// Whether nobody can be blamed for a build that runs: its order came after its entry had ended, or it was left.
+    pub(crate) fn is_left(&self, app: AppUid, revision: Revision) -> bool {
+        let late = self.lanes.late.contains(&(app, revision)) && !self.lanes.told.contains(&(app, revision));
+        late || self.lanes.left.contains(&app)
+    }
+}
+
+/// What is built is what the entry says, and it is its turn.
+fn begins_right(known: &Known, entry: &Deploy, order: &BuildOrder, journal: &Journal) {
+    let revision = entry.revision;
+    let named = match &entry.state {
+        State::Building { source, .. } => *source == order.source.fingerprint(),
+        State::Queued
+        | State::RollingOut { .. }
+        | State::Succeeded { .. }
+        | State::Failed { .. }
+        | State::Superseded { .. }
+        | State::Cancelled { .. } => false,
+    };
+    journal.expect(named, || format!("revision {revision} is built, and its entry does not say so, or from where"));
+    let commit = entry.commit.as_ref() == Some(&order.commit);
+    journal.expect(commit, || format!("revision {revision} is built from {}, which is not its commit", order.commit));
+    let waiting = known.history.iter().find(|other| other.revision < revision && other.is_to_be_built());
+    journal.expect(waiting.is_none(), || {
+        format!("revision {revision} is built before {:?}", waiting.map(|entry| entry.revision))
+    });
+    let rolling = known.history.iter().any(|other| other.status() == Status::RollingOut);
+    journal.count_if(rolling, "rule 9: a build was begun beside a rollout");
+    let lined = known.history.iter().any(|other| other.revision > revision && other.is_to_be_built());
+    journal.count_if(lined, "rule 8: another waits for its turn");
+}
+
+impl Known {
+    fn entry(&self, revision: Revision) -> Option<&Deploy> {
+        self.history.iter().find(|entry| entry.revision == revision)
+    }
+
+    /// Takes in which entries are being built from a source that is not the app's any more.
+    pub(super) fn sources(&mut self, history: &[Deploy], view: &View, under_way: impl Fn(&Deploy) -> bool) {
+        let Source::Git(source) = &view.app.source else { return };
+        for entry in history.iter().filter(|entry| entry.is_to_be_built()) {
+            let State::Building { source: begun, .. } = &entry.state else { continue };
+            if *begun == source.fingerprint() {
+                self.outdated.remove(&entry.revision);
+            } else if under_way(entry) {
+                self.outdated.insert(entry.revision);
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Bitbucket's pushes, as "Event payloads" in its documentation describes them: `repo:push` of Bitbucket Cloud and
+//! `repo:refs_changed` of Bitbucket Data Center, which have nothing in common but that both tell of several branches and
+//! tags at once.
+
+use rollhook_core::delivery::{Change, Push, Reference};
+use serde::Deserialize;
+
+use super::{change, read};
+use crate::failure::Failure;
+
+/// What Bitbucket Cloud sends.
+#[derive(Deserialize)]
+struct Cloud {
+    actor: Option<Person>,
+    push: Moves,
+}
+
+#[derive(Deserialize)]
+struct Person {
+    nickname: Option<String>,
+    display_name: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Moves {
+    changes: Vec<Move>,
+}
+
+/// One branch or tag before and after; none: it was not there.
+#[derive(Deserialize)]
+struct Move {
+    old: Option<Named>,
+    new: Option<Named>,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    #[serde(rename = "type")]
+    kind: String,
+    name: String,
+    target: Option<Target>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    hash: String,
+    #[serde(default)]
+    message: String,
+}
+
+impl Named {
+    fn reference(self) -> Reference {
+        match self.kind.as_str() {
+            "branch" => Reference::Branch(self.name),
+            "tag" => Reference::Tag(self.name),
+            _ => Reference::Other(self.name),
+        }
+    }
+}
+
+impl Move {
+    fn change(self) -> Option<Result<Change, Failure>> {
+        match (self.new, self.old) {
+            (Some(mut new), _) => {
+                let target = new.target.take()?;
+                Some(change(new.reference(), &target.hash, &target.message))
+            }
+            (None, Some(old)) => Some(Ok(Change { reference: old.reference(), head: None })),
+            (None, None) => None,
+        }
+    }
+}
+
+/// Reads a push to Bitbucket Cloud.
+///
+/// # Errors
+/// 400 or 422 where it cannot be read.
+pub(super) fn push(payload: &[u8]) -> Result<Push, Failure> {
+    let sent: Cloud = read(payload)?;
+    let changes = sent.push.changes.into_iter().filter_map(Move::change).collect::<Result<_, _>>()?;
+    let pusher = sent.actor.and_then(|actor| actor.nickname.filter(|name| !name.is_empty()).or(actor.display_name));
+    Ok(Push { pusher, changes })
+}
+
+/// What Bitbucket Data Center sends.
+#[derive(Deserialize)]
+struct DataCenter {
+    actor: Option<User>,
+    changes: Vec<Moved>,
+    /// The newest of the commits, which older versions leave out.
+    commits: Option<Vec<Message>>,
+    #[serde(rename = "toCommit")]
+    to_commit: Option<Message>,
+}
+
+#[derive(Deserialize)]
+struct User {
+    name: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Moved {
+    #[serde(rename = "ref")]
+    reference: Id,
+    /// All zeros for one that was deleted.
+    #[serde(rename = "toHash")]
+    to: String,
+}
+
+#[derive(Deserialize)]
+struct Id {
+    id: String,
+}
+
+#[derive(Deserialize)]
+struct Message {
+    #[serde(default)]
+    id: String,
+    #[serde(default)]
+    message: String,
+}
+
+/// Reads a push to Bitbucket Data Center.
+///
+/// # Errors
+/// 400 or 422 where it cannot be read.
+pub(super) fn refs_changed(payload: &[u8]) -> Result<Push, Failure> {
+    let sent: DataCenter = read(payload)?;
+    let commits: Vec<Message> = sent.to_commit.into_iter().chain(sent.commits.into_iter().flatten()).collect();
+    let message = |id: &str| commits.iter().find(|commit| commit.id == id).map_or("", |commit| commit.message.as_str());
+    let changes = sent.changes.iter().map(|moved| change(Reference::of(&moved.reference.id), &moved.to, message(&moved.to)));
+    Ok(Push { changes: changes.collect::<Result<_, _>>()?, pusher: sent.actor.and_then(|actor| actor.name) })
+}
