@@ -4,6 +4,8 @@
 //! or is late, keeps it until the builder says that it has ended. What the builder is doing is asked of the builder alone,
 //! so that nothing of this must survive a restart.
 
+use std::time::Duration;
+
 use crate::{
     app::Source,
     decide::{
@@ -13,11 +15,15 @@ use crate::{
     deploy::{Commit, Deploy, Evidence, Reason, Revision, State as Stored, Status},
     image::ImageRef,
     ports::{BuildFailure, BuildOrder, BuildState, Stamp, Started, View},
+    source::GitSource,
     time::Timestamp,
 };
 
 /// How long a driver goes without a look at a build, for want of a sign from the builder.
-const LOOK: std::time::Duration = std::time::Duration::from_secs(3);
+const LOOK: Duration = Duration::from_secs(3);
+/// How long a build is watched before the app is read again, for want of any sign from the store: builds last long, signs
+/// may be lost, and a build that nobody waits for any more is to end soon.
+const READ: Duration = Duration::from_secs(15);
 
 /// What a driver knows of its app's lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,19 +109,16 @@ impl Lane {
         match self {
             Self::Unknown { ask_at, .. } if *ask_at > now => Turn::At(*ask_at),
             Self::Unknown { .. } => Turn::call(Effect::FindBuild),
-            Self::Built { revision, image, commit } if let Some(entry) = built(view, *revision) => {
-                let (image, commit) = (Some(image.clone()), Some(commit.clone()));
-                Turn::Record(vec![Deploy { image, commit, ..entry.moved(entry.state.clone()) }])
-            }
-            Self::Free | Self::Built { .. } => match first(view) {
-                None => Turn::Idle,
-                Some(deploy) if deploy.state == Stored::Queued => {
-                    let source = source.fingerprint();
-                    Turn::Record(vec![deploy.moved(Stored::Building { since: now, source })])
+            Self::Free => begin(view, source, now),
+            Self::Built { revision, image, commit } => match built(view, *revision) {
+                Some(entry) => {
+                    let (image, commit) = (Some(image.clone()), Some(commit.clone()));
+                    Turn::Record(vec![Deploy { image, commit, ..entry.moved(entry.state.clone()) }])
                 }
-                Some(deploy) => order(view, deploy).map_or(Turn::Idle, |order| Turn::call(Effect::StartBuild(order))),
+                None => begin(view, source, now),
             },
             Self::Taken { look_at, .. } if *look_at > now => Turn::At(*look_at),
+            Self::Taken { .. } if now.since(view.now) >= READ => Turn::call(Effect::Load),
             Self::Taken { revision, cancelled, .. } => {
                 let build = Stamp { app: view.app.uid, revision: *revision };
                 let told = *cancelled || !is_over(view, *revision);
@@ -272,6 +275,18 @@ impl Lane {
         } else {
             None
         }
+    }
+}
+
+/// The next build, where nothing is being built.
+fn begin(view: &View, source: &GitSource, now: Timestamp) -> Turn {
+    match first(view) {
+        None => Turn::Idle,
+        Some(deploy) if deploy.state == Stored::Queued => {
+            let source = source.fingerprint();
+            Turn::Record(vec![deploy.moved(Stored::Building { since: now, source })])
+        }
+        Some(deploy) => order(view, deploy).map_or(Turn::Idle, |order| Turn::call(Effect::StartBuild(order))),
     }
 }
 

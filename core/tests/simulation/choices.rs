@@ -158,7 +158,7 @@ pub(crate) const CALLS: [&str; 24] = [
 pub(crate) fn scenarios() -> impl Strategy<Value = Scenario> {
     let choices = proptest::collection::vec(choice(), 1..30);
     let sometimes = || proptest::bool::weighted(0.3);
-    let kinds = [kind(4), kind(7)];
+    let kinds = [kind(8), kind(10)];
     (1..=3usize, sometimes(), sometimes(), sometimes(), kinds, choices).prop_map(
         |(replicas, unsettled, leave, hold_all, kinds, choices)| Scenario {
             replicas,
@@ -180,7 +180,7 @@ fn choice() -> impl Strategy<Value = Choice> {
         10 => prop_oneof![4 => 0..60u32, 4 => 100..3_000u32, 5 => 3_000..25_000u32, 1 => 60_000..80_000u32]
             .prop_map(Choice::Pass),
         13 => (0..3usize, ask()).prop_map(|(replica, ask)| Choice::Ask { replica, ask }),
-        7 => (0..3usize, call(), 0..4u8, trouble())
+        7 => (0..3usize, call(), select(&[0u8, 0, 0, 1, 2, 3]), trouble())
             .prop_map(|(replica, call, nth, trouble)| Choice::Trouble { replica, call, nth, trouble }),
         1 => (0..3usize, any::<bool>(), select(&[0u8, 3, 40]), any::<bool>())
             .prop_map(|(replica, orderly, after, renamed)| Choice::Restart { replica, orderly, after, renamed }),
@@ -227,7 +227,8 @@ fn key() -> impl Strategy<Value = Key> {
 }
 
 fn call() -> impl Strategy<Value = &'static str> {
-    prop_oneof![2 => Just(""), 2 => select(&CALLS[1..4]), 2 => select(&CALLS[5..9]), 2 => select(&CALLS[11..16]), 4 => select(&CALLS)]
+    prop_oneof![2 => Just(""), 2 => select(&CALLS[1..4]), 2 => select(&CALLS[5..9]), 2 => select(&CALLS[11..16]),
+        2 => select(&CALLS[16..]), 3 => select(&CALLS)]
 }
 
 fn trouble() -> impl Strategy<Value = Trouble> {

@@ -1,5 +1,3 @@
-use std::time::Duration;
-
 use super::*;
 use crate::{
     app::{App, AppUid, Policy, Workload, WorkloadKind},
@@ -183,6 +181,20 @@ fn what_was_built_from_a_former_source_is_not_the_entrys() {
     view.unfinished.remove(0);
     let Turn::Record(changes) = lane.turn(&view, NOW) else { panic!("the next one does not begin") };
     assert_eq!(changes[0].revision, revision(4));
+}
+
+#[test]
+fn who_watches_a_build_reads_the_app_again_now_and_then() {
+    let mut view = building(view(&[3]));
+    let later = NOW.after(READ);
+    assert_eq!(
+        taken(3).turn(&view, later),
+        Turn::call(Effect::Load),
+        "its entry may have ended, and no sign came of it"
+    );
+    view.now = later;
+    let build = Stamp { app: view.app.uid, revision: revision(3) };
+    assert_eq!(taken(3).turn(&view, later), Turn::call(Effect::ObserveBuild(build)));
 }
 
 #[test]

@@ -87,7 +87,9 @@ impl Rules {
 
     /// The builder was told to end a build.
     pub(crate) fn build_is_told_to_end(&mut self, build: Stamp, journal: &Journal) {
-        let entry = self.known.get(&build.app).and_then(|known| known.entry(build.revision));
+        // Who deletes the app ends whatever is built, also what came in the meantime.
+        let stays = self.known.get(&build.app).filter(|known| !self.deleting.contains(&known.view.app.id));
+        let entry = stays.and_then(|known| known.entry(build.revision));
         journal.expect(entry.is_none_or(|entry| !entry.is_to_be_built()), || {
             format!("the build of revision {} was told to end while it was waited for", build.revision)
         });
