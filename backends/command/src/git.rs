@@ -251,7 +251,8 @@ impl Git<'_> {
     /// What git says, in our words; its own are in the log.
     fn explained(&self, told: &Told) -> Failed {
         let url = &self.source.url;
-        match Complaint::of(&told.error.lines().join("\n")) {
+        let lines = told.error.lines();
+        match Complaint::of(&lines.join("\n")) {
             Complaint::NoSuchCommit => {
                 let message = format!("{url} has no such commit, or does not hand it out by its hash.");
                 Failed::For(Reason::COMMIT_NOT_FOUND, message)
@@ -263,8 +264,9 @@ impl Git<'_> {
                 };
                 Failed::For(Reason::SOURCE_DENIED, message)
             }
+            Complaint::Refused(refusal) => Failed::For(Reason::SOURCE_DENIED, refusal.sentence(self.source)),
             Complaint::NoRepository | Complaint::Moved | Complaint::Unreachable => {
-                let last = told.error.last().unwrap_or_else(|| "git said nothing".to_owned());
+                let last = Complaint::last_word(&lines).unwrap_or("git said nothing").trim_end_matches('.');
                 Failed::For(Reason::SOURCE_UNREACHABLE, format!("{url} cannot be read: {last}."))
             }
         }

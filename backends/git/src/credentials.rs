@@ -1,23 +1,36 @@
 //! Credentials that a source names: a file of that name in the operator's directory.
 //!
-//! For https the file holds `USER:PASSWORD`, or a token alone; for ssh it is a private key.
+//! For https the file holds `USER:PASSWORD`, or a token alone; for ssh it is a private key without a passphrase. Beside them
+//! may be the file `known_hosts`, with the keys of the hosts that ssh may talk to: no credentials have such a name.
 
-use std::{fs, io, path::Path};
+use std::{
+    fs::{self, File},
+    io,
+    path::{Path, PathBuf},
+};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use rollhook_core::source::GitSource;
+
+mod key;
+
+use key::Kind;
 
 /// What git is given to be let in; `Debug` is not there on purpose.
 #[derive(Default)]
 pub struct Credentials {
     /// A header of every request.
     header: Option<String>,
-    /// The options of ssh.
-    ssh: Option<String>,
+    /// The file of ssh's private key; none: those that the server's user has.
+    key: Option<PathBuf>,
+    /// The file of the hosts' keys; none: the one that the server's user has.
+    known_hosts: Option<PathBuf>,
 }
 
 /// A token's user, which the hosts that have tokens do not look at.
 const TOKEN_USER: &str = "x-access-token";
+/// An underscore is in no name of credentials.
+const KNOWN_HOSTS: &str = "known_hosts";
 
 impl Credentials {
     /// The credentials of a source, from the operator's directory of them.
@@ -25,34 +38,77 @@ impl Credentials {
     /// # Errors
     /// A sentence for a person, where they cannot be had.
     pub fn find(source: &GitSource, directory: Option<&Path>) -> Result<Self, String> {
-        let Some(name) = &source.credentials else { return Ok(Self::default()) };
-        let Some(directory) = directory else {
-            return Err(format!(
-                "The source names the credentials {name}, and this server has none (--build-credentials)."
-            ));
-        };
-        // A name is letters, digits and hyphens: it does not lead out of the directory.
-        let file = directory.join(name.as_str());
-        let told = |error: io::Error| {
-            tracing::warn!(file = %file.display(), %error, "credentials cannot be read");
-            format!("The builder has no credentials named {name} that it can read.")
-        };
         if source.url.protocol() == "ssh" {
-            let file = file.canonicalize().map_err(told)?;
-            let quoted = file.display().to_string().replace('\'', "'\\''");
-            return Ok(Self { ssh: Some(format!("-i '{quoted}' -o IdentitiesOnly=yes")), ..Self::default() });
+            return Self::for_ssh(source, directory);
         }
-        let text = fs::read_to_string(&file).map_err(told)?;
+        let Some((_, text)) = named(source, directory)? else { return Ok(Self::default()) };
         let text = text.trim();
         let pair = if text.contains(':') { text.to_owned() } else { format!("{TOKEN_USER}:{text}") };
         Ok(Self { header: Some(format!("Authorization: Basic {}", STANDARD.encode(pair))), ..Self::default() })
+    }
+
+    fn for_ssh(source: &GitSource, directory: Option<&Path>) -> Result<Self, String> {
+        let known_hosts = match directory {
+            Some(directory) => known_hosts(directory)?,
+            None => None,
+        };
+        let Some((file, text)) = named(source, directory)? else { return Ok(Self { known_hosts, ..Self::default() }) };
+        let name = source.credentials.as_ref().map(ToString::to_string).unwrap_or_default();
+        match Kind::of(&text) {
+            Kind::Open => Ok(Self { key: Some(file), known_hosts, ..Self::default() }),
+            Kind::Locked => Err(format!(
+                "The private key of the credentials {name} has a passphrase, which nobody is there to type: store it \
+                 without one (ssh-keygen -p)."
+            )),
+            Kind::None => Err(format!("The credentials {name} are no private key, which a source over ssh needs.")),
+        }
     }
 
     pub(crate) fn header(&self) -> Option<&str> {
         self.header.as_deref()
     }
 
-    pub(crate) fn ssh(&self) -> Option<&str> {
-        self.ssh.as_deref()
+    pub(crate) fn key(&self) -> Option<&Path> {
+        self.key.as_deref()
+    }
+
+    pub(crate) fn known_hosts(&self) -> Option<&Path> {
+        self.known_hosts.as_deref()
+    }
+}
+
+/// The file that a source's credentials are in, and what it holds; none where it names no credentials.
+///
+/// The path leads through links, as it is given: where a cluster replaces the files of a mounted Secret, what the links
+/// lead to goes away, also in the middle of a build.
+fn named(source: &GitSource, directory: Option<&Path>) -> Result<Option<(PathBuf, String)>, String> {
+    let Some(name) = &source.credentials else { return Ok(None) };
+    let Some(directory) = directory else {
+        return Err(format!(
+            "The source names the credentials {name}, and this server has none (--build-credentials)."
+        ));
+    };
+    // A name is letters, digits and hyphens: it does not lead out of the directory.
+    let file = directory.join(name.as_str());
+    let read = || Ok((std::path::absolute(&file)?, fs::read(&file)?));
+    let told = |error: io::Error| {
+        tracing::warn!(file = %file.display(), %error, "credentials cannot be read");
+        format!("The builder has no credentials named {name} that it can read.")
+    };
+    let (path, bytes) = read().map_err(told)?;
+    Ok(Some((path, String::from_utf8_lossy(&bytes).into_owned())))
+}
+
+/// The hosts' keys in the directory, where it has any.
+fn known_hosts(directory: &Path) -> Result<Option<PathBuf>, String> {
+    let file = directory.join(KNOWN_HOSTS);
+    // ssh takes a file that it cannot read for an empty one.
+    match File::open(&file).and_then(|_| std::path::absolute(&file)) {
+        Ok(path) => Ok(Some(path)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => {
+            tracing::warn!(file = %file.display(), %error, "the keys of hosts cannot be read");
+            Err("The file known_hosts beside the credentials cannot be read.".to_owned())
+        }
     }
 }

@@ -146,6 +146,9 @@ fn classified(source: &GitSource, complaint: String) -> PortError {
         Complaint::Moved => {
             PortError::Invalid { what: format!("{url} leads elsewhere: name the repository's new URL"), cause }
         }
+        Complaint::Refused(refusal) => {
+            PortError::Denied { what: refusal.sentence(source).trim_end_matches('.').to_owned(), cause }
+        }
         Complaint::NoSuchCommit | Complaint::Unreachable => {
             PortError::Unavailable { what: format!("{url} cannot be read"), cause }
         }

@@ -7,6 +7,10 @@ use tokio::process::Command;
 
 use crate::{Credentials, environment};
 
+/// Where ssh finds the files of the credentials.
+const KEY: &str = "ROLLHOOK_SSH_KEY";
+const KNOWN_HOSTS: &str = "ROLLHOOK_SSH_KNOWN_HOSTS";
+
 /// A source, and what git needs to read it.
 #[derive(Clone, Copy)]
 pub struct Invocation<'a> {
@@ -46,8 +50,6 @@ impl Invocation<'_> {
         for (index, (name, value)) in settings.iter().enumerate() {
             command.env(format!("GIT_CONFIG_KEY_{index}"), name).env(format!("GIT_CONFIG_VALUE_{index}"), value);
         }
-        let ssh = self.credentials.ssh().unwrap_or_default();
-        let patience = format!("-o BatchMode=yes -o ConnectTimeout={silence} -o ServerAliveInterval={silence}");
         command
             .env("HOME", self.home)
             .env("LC_ALL", "C")
@@ -57,9 +59,29 @@ impl Invocation<'_> {
             .env("GIT_ASKPASS", "")
             .env("SSH_ASKPASS_REQUIRE", "never")
             .env("GIT_NO_LAZY_FETCH", "1")
-            .env("GIT_SSH_COMMAND", format!("ssh {patience} {ssh}"))
+            .env("GIT_SSH_COMMAND", self.ssh())
+            .envs(self.credentials.key().map(|file| (KEY, file)))
+            .envs(self.credentials.known_hosts().map(|file| (KNOWN_HOSTS, file)))
             .env("GIT_ALLOW_PROTOCOL", self.source.url.protocol())
             .current_dir(directory);
         command
+    }
+
+    /// ssh, as a shell reads it. Like git, it has no configuration but this, and asks nobody: a host whose key it does not
+    /// know is refused. Nothing is written to anybody's known hosts.
+    fn ssh(&self) -> String {
+        let silence = self.silence.as_secs().max(1);
+        let mut ssh = format!(
+            "ssh -F none -o BatchMode=yes -o StrictHostKeyChecking=yes -o UpdateHostKeys=no \
+             -o ConnectTimeout={silence} -o ServerAliveInterval={silence} -o ServerAliveCountMax=1"
+        );
+        // The files are told in variables, which ssh reads as they are: in its options, blanks and `%` have a meaning.
+        if self.credentials.known_hosts().is_some() {
+            ssh.push_str(&format!(" -o 'UserKnownHostsFile=${{{KNOWN_HOSTS}}}'"));
+        }
+        if self.credentials.key().is_some() {
+            ssh.push_str(&format!(" -o 'IdentityFile=${{{KEY}}}' -o IdentitiesOnly=yes -o IdentityAgent=none"));
+        }
+        ssh
     }
 }

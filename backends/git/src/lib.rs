@@ -18,7 +18,7 @@ mod heads;
 mod invocation;
 mod process;
 
-pub use complaint::Complaint;
+pub use complaint::{Complaint, Refusal};
 pub use credentials::Credentials;
 pub use heads::{Error, GitHeads, Settings};
 pub use invocation::Invocation;

@@ -24,6 +24,21 @@ fn urls_that_are_taken() {
 }
 
 #[test]
+fn the_port_is_the_one_that_is_named() {
+    for (text, port) in [
+        ("https://git.example.com:8443/shop/api", Some(8443)),
+        ("https://[2001:db8::1]:443/api.git", Some(443)),
+        ("ssh://git@git.example.com:2222/api.git", Some(2222)),
+        ("ssh://git@git.example.com/api:3000/api.git", None),
+        ("git@git.example.com:shop/api.git", None),
+        ("https://[2001:db8::1]/api.git", None),
+        ("file:///srv/api:1/git", None),
+    ] {
+        assert_eq!(url(text).port(), port, "{text}");
+    }
+}
+
+#[test]
 fn urls_that_only_the_operator_allows() {
     for text in [
         "http://git.example.com/api.git",

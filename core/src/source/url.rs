@@ -55,6 +55,14 @@ impl GitUrl {
         }
     }
 
+    /// The port that it names; none where it is its protocol's own.
+    pub fn port(&self) -> Option<u16> {
+        match split(&self.0)? {
+            (Scheme::File, _) => None,
+            (_, rest) => host_and_port(authority(rest)).1?.parse().ok(),
+        }
+    }
+
     /// Whether it reaches what only the operator may let apps reach: this machine's files, this machine itself,
     /// link-local addresses (where clouds keep their instances' secrets), and anything without encryption.
     ///
