@@ -8,7 +8,7 @@ use crate::{
     deploy::{Commit, Revision},
     image::{Digest, ImageRef, Repositories},
     source::GitSource,
-    time::{Timestamp, millis},
+    time::{Timestamp, maybe_millis, millis},
 };
 
 /// Why a text is not the name it was taken for.
@@ -323,7 +323,15 @@ pub struct Policy {
     pub build_deadline: Duration,
     /// The image repositories that a webhook may deploy from; empty: any.
     pub repositories: Repositories,
+    /// How often a git app's branch is looked at for changes that nobody told of; none: never.
+    #[serde(with = "maybe_millis", rename = "poll_ms", skip_serializing_if = "Option::is_none")]
+    pub poll: Option<Duration>,
 }
+
+/// The shortest time between two looks at a branch, unless the operator says otherwise.
+pub const POLL_MIN: Duration = Duration::from_secs(30);
+/// The longest.
+pub const POLL_MAX: Duration = Duration::from_secs(24 * 3600);
 
 impl Default for Policy {
     fn default() -> Self {
@@ -334,6 +342,7 @@ impl Default for Policy {
             rollout_deadline: Duration::from_secs(10 * 60),
             build_deadline: Duration::from_secs(30 * 60),
             repositories: Repositories::default(),
+            poll: None,
         }
     }
 }
@@ -393,4 +402,11 @@ pub struct App {
     pub guard: u64,
     /// When it was registered.
     pub created_at: Timestamp,
+}
+
+impl App {
+    /// Whether its source is looked at for changes: such an app always has work.
+    pub fn is_polled(&self) -> bool {
+        self.policy.poll.is_some()
+    }
 }

@@ -138,6 +138,8 @@ pub struct PolicyChange {
     pub build_deadline: Option<Duration>,
     /// See [`Policy::repositories`].
     pub repositories: Option<crate::image::Repositories>,
+    /// See [`Policy::poll`]; `Some(None)` ends it.
+    pub poll: Option<Option<Duration>>,
 }
 
 /// A change of some of a git app's source.
@@ -183,6 +185,7 @@ impl PolicyChange {
             rollout_deadline: self.rollout_deadline.unwrap_or(policy.rollout_deadline),
             build_deadline: self.build_deadline.unwrap_or(policy.build_deadline),
             repositories: self.repositories.unwrap_or(policy.repositories),
+            poll: self.poll.unwrap_or(policy.poll),
         }
     }
 }

@@ -39,6 +39,24 @@ impl Timestamp {
     }
 }
 
+/// Durations that may be absent, stored as whole milliseconds.
+pub(crate) mod maybe_millis {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(value: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(value) => super::millis::serialize(value, serializer),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+        Ok(Option::<u64>::deserialize(deserializer)?.map(Duration::from_millis))
+    }
+}
+
 /// Durations stored as whole milliseconds.
 pub(crate) mod millis {
     use std::time::Duration;

@@ -52,6 +52,7 @@ macro_rules! stores {
             claim_of_a_new_incarnation_frees_the_old,
             claim_zero_gives_up,
             rest_ends_work,
+            polled_app_has_work,
             wakes_follow_writes,
             corrupt_entry_is_an_error,
         }

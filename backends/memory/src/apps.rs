@@ -15,7 +15,10 @@ use crate::store::{Ledger, MemoryStore, Space, State};
 impl Apps for MemoryStore {
     async fn create(&self, app: App) -> Result<App> {
         let now = self.now();
-        self.lock().create(App { guard: 0, created_at: now, ..app })
+        let mut state = self.lock();
+        let created = state.create(App { guard: 0, created_at: now, ..app })?;
+        state.queue_if_polled(&created);
+        Ok(created)
     }
 
     async fn find(&self, id: &AppId) -> Result<Option<App>> {
@@ -39,7 +42,9 @@ impl Apps for MemoryStore {
             holds: app.holds,
             ..ledger.app.clone()
         };
-        Ok(ledger.app.clone())
+        let updated = ledger.app.clone();
+        state.queue_if_polled(&updated);
+        Ok(updated)
     }
 
     async fn remove(&self, uid: AppUid) -> Result<()> {
@@ -75,6 +80,13 @@ impl State {
         };
         self.ledgers.insert(app.uid, Ledger::new(app.clone()));
         Ok(app)
+    }
+
+    /// An app that is polled has work whatever happens.
+    fn queue_if_polled(&mut self, app: &App) {
+        if app.is_polled() {
+            self.claims.queue(app.uid);
+        }
     }
 
     fn list(&self, page: &AppPage) -> Vec<App> {

@@ -81,7 +81,7 @@ impl State {
         ledger.check(&changes)?;
         ledger.change(changes, now);
         ledger.lift(&lift);
-        if rest && ledger.entries.unfinished_count() == 0 {
+        if rest && ledger.entries.unfinished_count() == 0 && !ledger.app.is_polled() {
             self.claims.forget(app);
         } else {
             self.claims.queue(app);

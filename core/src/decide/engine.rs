@@ -7,15 +7,20 @@ use crate::{
     app::Source,
     decide::{
         lane::{Lane, Turn},
+        poll::{self, Detected, Poll},
         restore::{self, Owed},
         retry,
         rollout::{Failing, UNREACHABLE_MAX, Verdict, Watch},
     },
-    deploy::{Deploy, Evidence, Origin, Outage, Reason, Revision, State as Stored, Status, Trigger},
+    deploy::{Commit, Deploy, Evidence, Origin, Outage, Reason, Revision, State as Stored, Status, Trigger},
     image::Digest,
     ports::{Applied, BuildOrder, BuildState, Observation, Order, Stamp, Started, Trouble, View},
+    source::GitSource,
     time::Timestamp,
 };
+
+/// How long a driver waits that has nothing to do but to look at its app's source in time.
+const LONG: std::time::Duration = std::time::Duration::from_secs(3600);
 
 /// What a driver knows of its app.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +38,7 @@ pub struct State {
     /// When the cluster was last asked what it runs: the answer may be late, and says nothing of the time since.
     asked: Timestamp,
     lane: Lane,
+    poll: Poll,
 }
 
 /// A call to the cluster or the builder that came to nothing.
@@ -67,6 +73,14 @@ pub enum Event {
     BuildCancelled(Result<(), CallFailed>),
     /// The builder gave a sign.
     BuildChanged,
+    /// The source was asked where its branch is.
+    HeadAsked,
+    /// The source was not asked: that the app is this process's is not sure just now.
+    HeadPutOff,
+    /// The source's branch is there, or could not be read; and any number.
+    HeadRead(Option<Commit>, u64),
+    /// What became of the branch's head; and any number.
+    Detected(Detected, u64),
     /// The time that was waited for has come.
     Woke,
 }
@@ -103,6 +117,11 @@ pub enum Effect {
     ObserveBuild(Stamp),
     /// Tell the builder to end a build.
     CancelBuild(Stamp),
+    /// Ask a source where its branch is: [`Event::HeadAsked`] at once, and [`Event::HeadRead`] at the first wait after the
+    /// answer came.
+    ReadHead(Box<GitSource>),
+    /// Decide whether a branch's head is deployed, where this other one was dealt with before, and accept it.
+    Detect(Commit, Option<Commit>),
     /// Read the app.
     Load,
     /// Nothing is left to do.
@@ -123,7 +142,15 @@ impl State {
             begun: None,
             asked: Timestamp::default(),
             lane: Lane::default(),
+            poll: Poll::default(),
         }
+    }
+
+    /// The same, of a driver that looks at sources no more often than this, whatever their apps' policies say.
+    #[must_use]
+    pub fn polling_at_least(mut self, interval: std::time::Duration) -> Self {
+        self.poll.at_least(interval);
+        self
     }
 
     /// Takes in that the store's clock, by which the driver measures time, was found set from `was` to `is`. What the
@@ -131,6 +158,7 @@ impl State {
     pub fn clock_set(&mut self, was: Timestamp, is: Timestamp) {
         self.watch.iter_mut().for_each(|watch| watch.clock_set(was, is));
         self.lane.clock_set(was, is);
+        self.poll.clock_set(was, is);
     }
 
     /// The app as the driver knows it.
@@ -149,6 +177,7 @@ pub fn step(mut state: State, event: Event, now: Timestamp) -> (State, Effect) {
     let forced = absorb(&mut state, event, now);
     let effect = forced.unwrap_or_else(|| next(&mut state, now));
     let effect = build_beside(&state, effect, now);
+    let effect = poll_beside(&mut state, effect, now);
     if let Effect::Record { changes, rest, .. } = &effect {
         state.pending.clone_from(changes);
         state.rested = *rest;
@@ -172,6 +201,8 @@ fn build_beside(state: &State, effect: Effect, now: Timestamp) -> Effect {
         | Effect::StartBuild(_)
         | Effect::ObserveBuild(_)
         | Effect::CancelBuild(_)
+        | Effect::ReadHead(_)
+        | Effect::Detect(..)
         | Effect::Load
         | Effect::Rest => return effect,
     };
@@ -184,6 +215,23 @@ fn build_beside(state: &State, effect: Effect, now: Timestamp) -> Effect {
     }
 }
 
+/// The source is looked at while neither the cluster nor the builder gives anything to do but wait.
+fn poll_beside(state: &mut State, effect: Effect, now: Timestamp) -> Effect {
+    let (Effect::Wait(until) | Effect::Watch(_, until)) = &effect else { return effect };
+    let until = *until;
+    match (state.poll.turn(&state.view, now), effect) {
+        (poll::Turn::Idle, wait) => wait,
+        (poll::Turn::At(at), Effect::Watch(order, _)) => Effect::Watch(order, until.min(at)),
+        (poll::Turn::At(at), _) => Effect::Wait(until.min(at)),
+        (poll::Turn::Load, _) => {
+            state.poll.reading();
+            Effect::Load
+        }
+        (poll::Turn::Ask(source), _) => Effect::ReadHead(source),
+        (poll::Turn::Detect(head, before), _) => Effect::Detect(head, before),
+    }
+}
+
 fn absorb(state: &mut State, event: Event, now: Timestamp) -> Option<Effect> {
     match event {
         Event::Loaded(view) => {
@@ -191,6 +239,7 @@ fn absorb(state: &mut State, event: Event, now: Timestamp) -> Option<Effect> {
             state.pending.clear();
             state.rested &= state.view.unfinished.is_empty();
             state.lane.loaded(&state.view, now);
+            state.poll.loaded(&state.view, now);
             forget_ended(state);
             None
         }
@@ -236,6 +285,22 @@ fn absorb(state: &mut State, event: Event, now: Timestamp) -> Option<Effect> {
         Event::BuildChanged => {
             state.lane.changed(now);
             None
+        }
+        Event::HeadAsked => {
+            state.poll.asked();
+            None
+        }
+        Event::HeadPutOff => {
+            state.poll.put_off(now);
+            None
+        }
+        Event::HeadRead(head, chance) => {
+            state.poll.answered(&state.view, head, now, chance);
+            None
+        }
+        Event::Detected(detected, chance) => {
+            state.poll.detected(&state.view, &detected, now, chance);
+            matches!(detected, Detected::Accepted(_)).then_some(Effect::Load)
         }
         Event::Woke => {
             let deploy = rolling(&state.view).filter(|_| state.watch.as_ref().is_some_and(|watch| watch.applied))?;
@@ -502,6 +567,9 @@ fn idle(state: &State, now: Timestamp) -> Effect {
             if !state.view.unfinished.is_empty() || !state.lane.is_free(&state.view) =>
         {
             Effect::Wait(now.after(retry::backoff(u32::MAX)))
+        }
+        Owed::Nothing | Owed::NothingToRestore if state.rested && state.view.app.is_polled() => {
+            Effect::Wait(now.after(LONG))
         }
         Owed::Nothing | Owed::NothingToRestore if state.rested => Effect::Rest,
         Owed::Nothing | Owed::NothingToRestore => Effect::Record { changes: Vec::new(), lift: Vec::new(), rest: true },

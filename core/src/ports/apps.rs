@@ -28,6 +28,7 @@ pub struct AppPage {
 /// - `list_is_sorted_and_paged`: by namespace, then name; `after` and `namespace` narrow it.
 /// - `update_is_guarded`: replaces source, policy and holds where uid and guard are as given, and counts the guard up;
 ///   else `Conflict("app")`, or `NotFound("app")` where the uid is gone.
+///   An app that is polled has work from then on, in the same write (`polled_app_has_work` of [`super::History`]).
 /// - `remove_takes_everything`: unfinished entries, history, keys, claim and token of the uid are gone with it, and an
 ///   app created under the same id starts at revision 1. Removing what is gone is no error.
 #[async_trait]

@@ -116,7 +116,7 @@ pub struct Record {
     /// The rollbacks whose holds are lifted. Counts the app's guard up where there are any.
     pub lift: Vec<Revision>,
     /// The engine sees nothing left to do for the app once this is written: until the next accept or cancel, `claim`
-    /// need not name it. Ignored while entries are unfinished.
+    /// need not name it. Ignored while entries are unfinished, and for an app that is polled.
     pub rest: bool,
 }
 
@@ -219,6 +219,9 @@ pub enum Wake {
 /// - `claim_zero_gives_up`.
 /// - `rest_ends_work`: after a record with `rest` and nothing unfinished the app is not named, until the next accept,
 ///   or a record without `rest`.
+/// - `polled_app_has_work`: an app that is polled ([`App::is_polled`]) is named, from the [`super::Apps::create`] or
+///   [`super::Apps::update`] on that has it polled, and whatever records say of rest; once an update ends the polling,
+///   the next record with `rest` ends the work.
 /// - `wakes_follow_writes`: a handle's stream has an item after an accept or record through that handle.
 /// - `corrupt_entry_is_an_error`: what cannot be read is `Corrupt`, never left out.
 #[async_trait]

@@ -5,16 +5,17 @@ use std::{future::Future, time::Duration};
 use event_listener::EventListener;
 use futures_util::{FutureExt, future::BoxFuture, select_biased};
 
-use super::{Deployer, bells::Bell};
+use super::{Deployer, bells::Bell, detect::Reading, inbox::Held};
 use crate::{
     app::AppUid,
     decide::{
         engine::{CallFailed, Effect, Event, State, step},
+        poll::Detected,
         retry, target,
     },
-    deploy::{Actor, AdmissionId, Deploy, Trigger},
+    deploy::{Actor, AdmissionId, Commit, Deploy, Trigger},
     error::{Error, Result},
-    ports::{Admission, Builds, Order, Record, Stamp, View},
+    ports::{Admission, Builds, Order, Record, View},
     request::Cause,
     time::Timestamp,
 };
@@ -45,6 +46,8 @@ struct Driver<'a> {
     bell: Bell,
     now: Now,
     failures: u32,
+    /// The answer of the app's source, while it is waited for.
+    reading: Option<Reading>,
 }
 
 impl Deployer {
@@ -54,7 +57,8 @@ impl Deployer {
     pub(super) async fn drive(&self, app: AppUid, named: bool) {
         let bell = self.bells.of(app);
         let now = Now { read: Timestamp::default(), at: Duration::ZERO };
-        Driver { deployer: self, app, bell, now, failures: 0 }.run(named).await;
+        Driver { deployer: self, app, bell, now, failures: 0, reading: None }.run(named).await;
+        self.polls.forget(app);
     }
 }
 
@@ -62,7 +66,7 @@ impl Driver<'_> {
     async fn run(mut self, named: bool) {
         let mut ring = self.bell.listen();
         let Some((view, _)) = self.load().await else { return };
-        let mut state = State::new(view.clone(), named);
+        let mut state = State::new(view.clone(), named).polling_at_least(self.deployer.min_poll);
         let mut event = Event::Loaded(Box::new(view));
         loop {
             let (after, effect) = step(state, event, self.time());
@@ -113,7 +117,8 @@ impl Driver<'_> {
     }
 
     async fn perform(&mut self, state: &State, effect: Effect, ring: &mut EventListener) -> Next {
-        let rollouts = &self.deployer.ports.rollouts;
+        let (deployer, app) = (self.deployer, self.app);
+        let rollouts = &deployer.ports.rollouts;
         match effect {
             Effect::Record { changes, lift, rest } => self.record(changes, lift, rest).await,
             Effect::Apply(order) => {
@@ -126,25 +131,37 @@ impl Driver<'_> {
                 self.log_call(&order, "observe", &seen);
                 Next::step(Event::Observed(seen.map_err(call_failed)))
             }
-            Effect::Watch(order, until) => self.watch(&order, until, state.building(), ring).await,
-            Effect::Wait(until) => self.until(until, ring, std::future::pending(), state.building()).await,
+            Effect::Watch(order, until) => self.watch(&order, until, state, ring).await,
+            Effect::Wait(until) => self.until(until, ring, std::future::pending(), state).await,
             Effect::FindBuild => {
-                let found = self.build("find", self.app, |builds| builds.running(self.app)).await;
+                let found = Self::build(deployer, "find", app, |builds| builds.running(app)).await;
                 Next::step(Event::BuildFound(found))
             }
             Effect::StartBuild(order) => {
-                let started = self.build("start", order.stamp, |builds| builds.start(&order)).await;
+                let started = Self::build(deployer, "start", order.stamp, |builds| builds.start(&order)).await;
                 Next::step(Event::BuildStarted(order.stamp.revision, started))
             }
             Effect::ObserveBuild(build) => {
-                let seen = self.build("look at", build, |builds| builds.observe(build)).await;
+                let seen = Self::build(deployer, "look at", build, |builds| builds.observe(build)).await;
                 Next::step(Event::BuildObserved(seen))
             }
             Effect::CancelBuild(build) => {
                 tracing::info!(app = %self.app, revision = %build.revision, "ending a build that nobody waits for");
-                let answer = self.build("end", build, |builds| builds.cancel(build)).await;
+                let answer = Self::build(deployer, "end", build, |builds| builds.cancel(build)).await;
                 Next::step(Event::BuildCancelled(answer))
             }
+            Effect::ReadHead(source) => {
+                match self.deployer.inbox.holds(self.app, self.deployer.ports.clock.elapsed()) {
+                    Held::Ours => {
+                        self.reading = Some(self.deployer.read_head(*source));
+                        Next::step(Event::HeadAsked)
+                    }
+                    // Whoever took it over looks at it by now.
+                    Held::NotNamed if state.view().unfinished.is_empty() => Next::Stop,
+                    Held::NotNamed | Held::Unsure => Next::step(Event::HeadPutOff),
+                }
+            }
+            Effect::Detect(head, before) => self.detect(&head, before.as_ref()).await,
             Effect::Collect(order, trouble) => {
                 let evidence = rollouts.evidence(&order, trouble.as_ref()).await;
                 self.log_call(&order, "collect evidence", &evidence);
@@ -157,13 +174,15 @@ impl Driver<'_> {
     }
 
     /// A call of the builder.
+    ///
+    /// It takes no part of the driver, which cannot be shared while it waits for an answer.
     async fn build<'b, T>(
-        &'b self,
+        deployer: &'b Deployer,
         what: &'static str,
         which: impl std::fmt::Display,
         call: impl FnOnce(&'b dyn Builds) -> BoxFuture<'b, Result<T>>,
     ) -> Result<T, CallFailed> {
-        let Some(builder) = &self.deployer.ports.builder else {
+        let Some(builder) = &deployer.ports.builder else {
             return Err(CallFailed::Refused(
                 "This server has no builder, so that it cannot build git apps.".to_owned(),
             ));
@@ -204,39 +223,73 @@ impl Driver<'_> {
         }
     }
 
-    async fn watch(
-        &mut self,
-        order: &Order,
-        until: Timestamp,
-        building: Option<Stamp>,
-        ring: &mut EventListener,
-    ) -> Next {
+    async fn watch(&mut self, order: &Order, until: Timestamp, state: &State, ring: &mut EventListener) -> Next {
         let until = until.min(self.time().after(POLL));
-        let changed: BoxFuture<'_, ()> = self.deployer.ports.rollouts.changed(order);
-        self.until(until, ring, changed, building).await
+        let deployer = self.deployer;
+        let changed: BoxFuture<'_, ()> = deployer.ports.rollouts.changed(order);
+        self.until(until, ring, changed, state).await
     }
 
-    /// Waits for the time or the sign, or for the build's; somebody's ring means that the app must be read again.
+    /// Waits for the time or the sign, for the build's, or for the source's answer; somebody's ring means that the app
+    /// must be read again.
     async fn until(
-        &self,
+        &mut self,
         until: Timestamp,
         ring: &mut EventListener,
         sign: impl Future<Output = ()>,
-        building: Option<Stamp>,
+        state: &State,
     ) -> Next {
         let wait = until.since(self.time());
+        let building = state.building();
+        let mut reading = std::mem::take(&mut self.reading);
+        let answer = async {
+            match &mut reading {
+                Some(reading) => reading.await,
+                None => std::future::pending().await,
+            }
+        };
         let built = async {
             match (&self.deployer.ports.builder, building) {
                 (Some(builder), Some(build)) => builder.builds.changed(build).await,
                 (None, _) | (_, None) => std::future::pending().await,
             }
         };
-        select_biased! {
-            () = ring.fuse() => Next::Reload,
-            () = built.boxed().fuse() => Next::step(Event::BuildChanged),
-            () = sign.fuse() => Next::step(Event::Woke),
-            () = self.deployer.ports.clock.sleep(wait).fuse() => Next::step(Event::Woke),
+        let answered = select_biased! {
+            () = ring.fuse() => Err(Next::Reload),
+            () = built.boxed().fuse() => Err(Next::step(Event::BuildChanged)),
+            () = sign.fuse() => Err(Next::step(Event::Woke)),
+            answer = answer.boxed().fuse() => Ok(answer),
+            () = self.deployer.ports.clock.sleep(wait).fuse() => Err(Next::step(Event::Woke)),
+        };
+        match answered {
+            Ok(answer) => {
+                let head = self.deployer.head_read(state.view(), answer, self.time());
+                Next::step(Event::HeadRead(head, self.chance()))
+            }
+            Err(next) => {
+                self.reading = reading;
+                next
+            }
         }
+    }
+
+    fn chance(&self) -> u64 {
+        let mut bytes = [0; 8];
+        self.deployer.ports.entropy.fill(&mut bytes);
+        u64::from_le_bytes(bytes)
+    }
+
+    /// Has a branch's head accepted, where it is new.
+    async fn detect(&mut self, head: &Commit, before: Option<&Commit>) -> Next {
+        let detected = match self.deployer.detect(self.app, head, before, self.time()).await {
+            Ok(detected) => detected,
+            Err(Error::NotFound(_)) => return Next::Stop,
+            Err(error) => {
+                self.pause(&error).await;
+                Detected::Later
+            }
+        };
+        Next::step(Event::Detected(detected, self.chance()))
     }
 
     /// Accepts a restore, on the condition that nothing newer came; whatever comes of it, the app is read again.

@@ -3,10 +3,12 @@
 use std::{
     collections::BTreeSet,
     sync::{Mutex, PoisonError},
+    time::Duration,
 };
 
 use event_listener::{Event, EventListener};
 
+use super::run::TTL;
 use crate::app::AppUid;
 
 /// Apps that were written to here, and those that this process drives; hints, both.
@@ -20,6 +22,20 @@ pub(super) struct Inbox {
 struct Hints {
     new: BTreeSet<AppUid>,
     owned: BTreeSet<AppUid>,
+    /// What the last claim named, and when it was made.
+    named: BTreeSet<AppUid>,
+    claimed: Option<Duration>,
+}
+
+/// Whether an app is this process's, as far as it knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Held {
+    /// The last claim named it.
+    Ours,
+    /// It did not.
+    NotNamed,
+    /// The last claim was too long ago.
+    Unsure,
 }
 
 impl Inbox {
@@ -42,9 +58,27 @@ impl Inbox {
         })
     }
 
-    /// The store named this process as the app's owner.
-    pub(super) fn own(&self, app: AppUid) {
-        self.with(|hints| hints.owned.insert(app));
+    /// The store named this process as the owner of these, to a claim that was made at this time.
+    pub(super) fn own(&self, apps: &[AppUid], at: Duration) {
+        self.with(|hints| {
+            hints.owned.extend(apps);
+            hints.named = apps.iter().copied().collect();
+            hints.claimed = Some(at);
+        });
+    }
+
+    /// Whether the app is this process's now.
+    pub(super) fn holds(&self, app: AppUid, now: Duration) -> Held {
+        self.with(|hints| match hints.claimed {
+            Some(at) if now.saturating_sub(at) < TTL => {
+                if hints.named.contains(&app) {
+                    Held::Ours
+                } else {
+                    Held::NotNamed
+                }
+            }
+            Some(_) | None => Held::Unsure,
+        })
     }
 
     /// The store said that the app is another's.

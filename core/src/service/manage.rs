@@ -52,6 +52,7 @@ impl Deployer {
             left_behind = Some(app.uid);
         }
         let wanted = Registration { policy: sound(wanted.policy)?, ..wanted };
+        self.pollable(&wanted.policy, &wanted.source)?;
         let name = wanted.workload.clone().unwrap_or_else(|| wanted.name.to_string());
         registration::check_name(&name)?;
         let found = self.ports.rollouts.inspect(&id, wanted.kind, &name).await.map_err(|error| {
@@ -239,6 +240,10 @@ impl Deployer {
             };
             if source != app.source {
                 self.buildable(&source)?;
+            }
+            // What was allowed once may stay as it is.
+            if policy.poll != app.policy.poll {
+                self.pollable(&policy, &source)?;
             }
             Ok(App { policy, source, ..app })
         });

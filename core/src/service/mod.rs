@@ -3,26 +3,29 @@
 mod access;
 mod bells;
 mod builds;
+mod detect;
 mod drive;
 mod inbox;
 mod manage;
+mod polls;
 mod push;
 mod rollback;
 mod run;
 mod submit;
 mod watch;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 pub use access::{Authorized, Operator};
 pub use builds::LogPart;
 pub use manage::Registered;
+pub use polls::{Found, Polled};
 pub use push::Pushed;
 pub use submit::Accepted;
 pub use watch::Waited;
 
 use crate::{
-    app::AppUid,
+    app::{AppUid, POLL_MIN},
     error::Error,
     ports::{Apps, Builds, Clock, Entropy, Heads, History, Replica, Rollouts, Tokens},
     request::Refusal,
@@ -70,6 +73,8 @@ pub struct Deployer {
     replica: Replica,
     bells: bells::Bells,
     inbox: inbox::Inbox,
+    polls: polls::Polls,
+    min_poll: Duration,
 }
 
 impl Deployer {
@@ -87,6 +92,8 @@ impl Deployer {
             replica: Replica { name: replica.to_owned(), incarnation },
             bells: bells::Bells::default(),
             inbox: inbox::Inbox::default(),
+            polls: polls::Polls::default(),
+            min_poll: POLL_MIN,
         }
     }
 

@@ -18,7 +18,7 @@ use crate::{
 
 /// A replica that gives no sign of life for this long is taken over: with the time between two signs and one claim's
 /// own time well below the promised 30 s.
-const TTL: Duration = Duration::from_secs(15);
+pub(super) const TTL: Duration = Duration::from_secs(15);
 /// Between two signs of life.
 const EVERY: Duration = Duration::from_secs(1);
 /// Between two claims that hints have asked for.
@@ -36,6 +36,8 @@ struct Drivers<'a> {
     tick: Fuse<BoxFuture<'a, ()>>,
     /// When the next claim may start.
     due: Duration,
+    /// When the claim was made that is under way.
+    claimed_at: Duration,
 }
 
 impl Deployer {
@@ -79,6 +81,7 @@ impl<'a> Drivers<'a> {
             claiming: Fuse::terminated(),
             tick: std::future::ready(()).boxed().fuse(),
             due: Duration::ZERO,
+            claimed_at: Duration::ZERO,
         }
     }
 
@@ -122,6 +125,7 @@ impl<'a> Drivers<'a> {
 
     fn claim(&mut self) {
         let claim = self.deployer.sign(TTL, self.apps.len() + BATCH);
+        self.claimed_at = self.deployer.ports.clock.elapsed();
         self.claiming = self.deployer.ports.history.claim(claim).fuse();
         self.tick = Fuse::terminated();
         self.due = Duration::MAX;
@@ -148,8 +152,8 @@ impl<'a> Drivers<'a> {
         self.claiming = Fuse::terminated();
         match claimed {
             Ok(claimed) => {
+                self.deployer.inbox.own(&claimed.apps, self.claimed_at);
                 for app in claimed.apps {
-                    self.deployer.inbox.own(app);
                     if !self.apps.contains_key(&app) {
                         self.start(app, true);
                     }

@@ -9,12 +9,12 @@ use futures_util::{
 };
 use rollhook_core::{
     Error,
-    app::{App, AppUid},
+    app::{App, AppUid, Policy},
     deploy::State,
     ports::{Claim, History, Record, Wake},
 };
 
-use super::{admit, failed, moved, record_of, registered, succeeded};
+use super::{admit, failed, moved, record_of, registered, reread, succeeded};
 use crate::{
     report::Can,
     samples,
@@ -173,6 +173,36 @@ pub async fn rest_ends_work(store: &dyn Stores) -> Can {
     assert_eq!(claim_either(&*history).await, []);
     history.record(record_of(&app, Vec::new())).await.unwrap();
     assert_eq!(claim_either(&*history).await, [app.uid], "a record without rest ends it too");
+    Ok(())
+}
+
+/// An app that is polled is always somebody's, whatever is recorded, until it is polled no longer.
+pub async fn polled_app_has_work(store: &dyn Stores) -> Can {
+    let handles = store.open().await;
+    let history = &*handles.history;
+    let polled = |app: App| App { policy: Policy { poll: Some(LONG), ..app.policy }, ..app };
+    let not = |app: App| App { policy: Policy { poll: None, ..app.policy }, ..app };
+    let app = handles.apps.create(polled(samples::app("shop", "test", "api"))).await.unwrap();
+    assert_eq!(claim(history, "a", 1, LONG).await, [app.uid], "from its registration on");
+    let rest = || Record { claim: Some(1), rest: true, ..record_of(&app, Vec::new()) };
+    history.record(rest()).await.unwrap();
+    assert_eq!(claim(history, "a", 1, LONG).await, [app.uid], "there is no rest for it");
+    let deploy = admit(history, &app, samples::draft("v1")).await;
+    history.record(Record { changes: vec![deploy.moved(failed())], ..rest() }).await.unwrap();
+    assert_eq!(claim(history, "a", 1, LONG).await, [app.uid], "nor once a deploy has ended");
+
+    handles.apps.update(not(reread(history, &app).await)).await.unwrap();
+    history.record(rest()).await.unwrap();
+    assert_eq!(claim_either(history).await, [], "it is polled no longer");
+    let now = reread(history, &app).await;
+    assert_eq!(now.policy.poll, None);
+
+    let again = store.open().await;
+    again.apps.update(polled(now)).await.unwrap();
+    assert_eq!(claim_either(history).await, [app.uid], "and again, though nothing else has happened");
+    history.record(Record { claim: None, ..rest() }).await.unwrap();
+    assert_eq!(claim_either(history).await, [app.uid], "whoever says rest did not know of it");
+    assert_eq!(reread(history, &app).await.policy.poll, Some(LONG));
     Ok(())
 }
 

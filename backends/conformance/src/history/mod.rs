@@ -25,7 +25,7 @@ pub use admit::{
 };
 pub use claim::{
     claim_expires, claim_of_a_new_incarnation_frees_the_old, claim_takes_free_work, claim_zero_gives_up,
-    rest_ends_work, wakes_follow_writes,
+    polled_app_has_work, rest_ends_work, wakes_follow_writes,
 };
 pub use record::{
     record_lifts_holds, record_moves_forward_only, record_needs_the_claim, record_takes_a_touch_back,

@@ -50,6 +50,8 @@ struct State {
     builds: BTreeMap<(AppUid, Revision), Build>,
     /// By URL and branch.
     heads: BTreeMap<(String, String), Branch>,
+    /// How often a branch was asked for.
+    looks: usize,
     begun: Vec<Begun>,
 }
 
@@ -76,6 +78,7 @@ impl SimulatedBuilds {
             scripts: Vec::new(),
             builds: BTreeMap::new(),
             heads: BTreeMap::new(),
+            looks: 0,
             begun: Vec::new(),
         };
         Self { clock, delay, state: Mutex::new(state), changed: Event::new() }
@@ -116,6 +119,11 @@ impl SimulatedBuilds {
     /// Every build that was begun, in their order.
     pub fn begun(&self) -> Vec<Begun> {
         self.lock().begun.clone()
+    }
+
+    /// How often it was asked where a branch is.
+    pub fn looks(&self) -> usize {
+        self.lock().looks
     }
 
     /// How many builds of the app run.
@@ -266,6 +274,7 @@ fn branch(source: &GitSource) -> (String, String) {
 impl Heads for SimulatedBuilds {
     /// What was said of the branch; a source that nothing was said of does not answer.
     async fn head(&self, source: &GitSource) -> Result<Option<Commit>> {
+        self.lock().looks += 1;
         let state = self.reach()?;
         match state.heads.get(&branch(source)) {
             Some(Branch::At(head)) => Ok(head.clone()),

@@ -1,0 +1,227 @@
+use super::*;
+use crate::{
+    app::{App, AppUid, Hold, Policy, Workload, WorkloadKind},
+    deploy::AdmissionId,
+};
+
+const NOW: Timestamp = Timestamp::from_millis(1_000_000);
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn sha(digits: &str) -> Commit {
+    format!("{digits:0<40}").parse().unwrap()
+}
+
+fn revision(number: usize) -> Revision {
+    Revision::new(number as u64).unwrap()
+}
+
+fn view(uid: u128, poll: Option<Duration>) -> View {
+    let source = GitSource {
+        url: "https://git.example.com/api.git".parse().unwrap(),
+        branch: "main".parse().unwrap(),
+        dockerfile: "Dockerfile".parse().unwrap(),
+        context: ".".parse().unwrap(),
+        image_repository: "registry.example.com/api".parse().unwrap(),
+        credentials: None,
+    };
+    let app = App {
+        id: "shop-test/api".parse().unwrap(),
+        uid: AppUid::from_bits(uid),
+        project: "shop".parse().unwrap(),
+        environment: "test".parse().unwrap(),
+        source: Source::Git(source),
+        workload: Workload {
+            kind: WorkloadKind::Deployment,
+            name: "api".to_owned(),
+            containers: vec!["api".to_owned()],
+            create: None,
+            take_over: None,
+        },
+        policy: Policy { poll, ..Policy::default() },
+        holds: Vec::new(),
+        guard: 0,
+        created_at: NOW,
+    };
+    View { now: NOW, app, last: None, unfinished: Vec::new(), current: None, on_cluster: None, last_restore: None }
+}
+
+/// Entries of these triggers and commits, as a page shows them when they were accepted in this order.
+fn newest(entries: &[(Trigger, &str)]) -> Vec<Deploy> {
+    let entry = |(number, (trigger, commit)): (usize, &(Trigger, &str))| {
+        let draft = Draft {
+            image: None,
+            commit: commit.parse().ok(),
+            trigger: *trigger,
+            actor: Actor::auto(),
+            from: None,
+            effective: None,
+            adopted: false,
+        };
+        draft.entry(AdmissionId(number as u128), revision(number + 1), NOW)
+    };
+    entries.iter().enumerate().map(entry).rev().collect()
+}
+
+fn decided(entries: &[(Trigger, &str)], head: &str, before: Option<&str>) -> Verdict {
+    decide(&view(1, Some(MINUTE)), &newest(entries), &sha(head), before.map(sha).as_ref())
+}
+
+#[track_caller]
+fn assert_deployed(verdict: Verdict, head: &str) {
+    let Verdict::Deploy(draft) = verdict else { panic!("{verdict:?}") };
+    assert_eq!((draft.trigger, draft.commit, draft.actor.as_str()), (Trigger::Git, Some(sha(head)), "auto"));
+}
+
+#[test]
+fn what_the_history_has_is_known_whoever_brought_it() {
+    let (a, b) = (sha("a1").to_string(), sha("b2").to_string());
+    assert_deployed(decided(&[], "a1", None), "a1");
+    assert_deployed(decided(&[(Trigger::Webhook, &b)], "a1", None), "a1");
+    for trigger in [Trigger::Webhook, Trigger::Manual, Trigger::Rollback, Trigger::Git] {
+        assert_eq!(decided(&[(trigger, &a)], "a1", None), Verdict::Known, "{trigger}");
+        assert_eq!(decided(&[(trigger, &a), (Trigger::Webhook, &b)], "a1", None), Verdict::Known, "{trigger}");
+    }
+    assert_eq!(decided(&[(Trigger::Webhook, "a100000")], "a1", None), Verdict::Known, "by its first digits");
+    assert_deployed(decided(&[(Trigger::Manual, "a label")], "a1", None), "a1");
+}
+
+#[test]
+fn a_branch_that_was_taken_back_is_deployed_once() {
+    let (a, b) = (sha("a1").to_string(), sha("b2").to_string());
+    let (ours, theirs) = (Trigger::Git, Trigger::Webhook);
+    assert_deployed(decided(&[(theirs, &a), (theirs, &b)], "a1", Some("b2")), "a1");
+    assert_deployed(decided(&[(theirs, &a), (ours, &b)], "a1", None), "a1");
+    assert_eq!(decided(&[(theirs, &a), (ours, &b), (ours, &a)], "a1", Some("b2")), Verdict::Known);
+    assert_eq!(decided(&[(theirs, &a), (ours, &b), (Trigger::Rollback, &a)], "a1", Some("b2")), Verdict::Known);
+    assert_eq!(decided(&[(theirs, &a)], "a1", Some("b2")), Verdict::Known, "the other was never deployed");
+    assert_eq!(decided(&[(theirs, &a), (theirs, &b)], "a1", None), Verdict::Known, "nobody knows that it was the head");
+    assert_eq!(decided(&[(ours, &a), (theirs, &b)], "a1", Some("a1")), Verdict::Known);
+}
+
+#[test]
+fn what_is_held_is_not_deployed() {
+    let mut view = view(1, Some(MINUTE));
+    view.app.holds = vec![Hold { by: revision(7), image: None, digest: None, commit: Some(sha("a1")) }];
+    assert_eq!(decide(&view, &[], &sha("a1"), None), Verdict::Held(revision(7)));
+    assert_deployed(decide(&view, &[], &sha("b2"), None), "b2");
+}
+
+/// A driver's poll whose app was just read for the first time.
+fn poll(view: &View) -> Poll {
+    let mut poll = Poll::default();
+    poll.loaded(view, NOW);
+    poll
+}
+
+/// Has the poll look, and answers it; returns when it wants to be asked again, or what it found.
+fn look(poll: &mut Poll, view: &View, answer: Option<&str>, chance: u64) -> (Timestamp, Turn) {
+    let turn = poll.turn(view, NOW);
+    let Turn::At(at) = turn else { panic!("{turn:?}") };
+    assert_eq!(poll.turn(view, at), Turn::Load);
+    poll.reading();
+    assert_eq!(poll.turn(view, at), Turn::Idle);
+    poll.loaded(view, at);
+    assert!(matches!(poll.turn(view, at), Turn::Ask(_)));
+    poll.asked();
+    assert_eq!(poll.turn(view, at), Turn::Idle);
+    poll.answered(view, answer.map(sha), at, chance);
+    (at, poll.turn(view, at))
+}
+
+#[test]
+fn apps_are_spread_and_their_looks_too() {
+    let points: std::collections::BTreeSet<_> = (0..100)
+        .map(|number| {
+            let view = view(number * 0x1234_5678_9abc_def1, Some(MINUTE));
+            let turn = poll(&view).turn(&view, Timestamp::default());
+            let Turn::At(at) = turn else { panic!("{turn:?}") };
+            at.since(NOW)
+        })
+        .collect();
+    assert!(points.len() > 90 && points.iter().all(|point| *point < MINUTE));
+    for chance in [0, 1, 5_999, u64::MAX / 2, u64::MAX] {
+        let wait = jittered(MINUTE, chance);
+        assert!((MINUTE * 9 / 10..=MINUTE * 11 / 10).contains(&wait), "{wait:?}");
+    }
+    assert_ne!(jittered(MINUTE, 1), jittered(MINUTE, 2));
+    assert_eq!(jittered(Duration::ZERO, 7), Duration::ZERO);
+}
+
+#[test]
+fn an_app_that_is_not_polled_wants_nothing() {
+    let mut other = view(1, None);
+    assert_eq!(poll(&other).turn(&other, NOW), Turn::Idle);
+    other.app.source = Source::Image;
+    other.app.policy.poll = Some(MINUTE);
+    assert_eq!(poll(&other).turn(&other, NOW), Turn::Idle);
+    let on = view(1, Some(MINUTE));
+    let mut poll = poll(&on);
+    poll.loaded(&view(1, None), NOW);
+    assert_eq!(poll, Poll::default(), "all is forgotten");
+}
+
+#[test]
+fn a_new_head_is_decided_on_and_an_old_one_is_not() {
+    let view = view(1, Some(MINUTE));
+    let mut poll = poll(&view);
+    let (at, turn) = look(&mut poll, &view, Some("a1"), 0);
+    assert_eq!(turn, Turn::Detect(sha("a1"), None));
+    poll.detected(&view, &Detected::Known, at, 0);
+    let (at, turn) = look(&mut poll, &view, Some("a1"), 0);
+    assert_eq!(turn, Turn::At(at.after(MINUTE * 9 / 10)));
+    let (at, turn) = look(&mut poll, &view, Some("b2"), 0);
+    assert_eq!(turn, Turn::Detect(sha("b2"), Some(sha("a1"))));
+    poll.detected(&view, &Detected::Held(revision(3)), at, 0);
+    let (at, turn) = look(&mut poll, &view, Some("b2"), 0);
+    assert_eq!(turn, Turn::Detect(sha("b2"), Some(sha("a1"))), "a hold may be lifted");
+    poll.detected(&view, &Detected::Later, at, u64::MAX);
+    assert!(matches!(poll.turn(&view, at), Turn::At(again) if again.since(at) <= AGAIN * 11 / 10));
+}
+
+#[test]
+fn a_source_that_cannot_be_read_is_asked_less_and_less_often() {
+    for interval in [MINUTE, MINUTE * 60] {
+        let view = view(1, Some(interval));
+        let mut poll = poll(&view);
+        let mut last = Duration::ZERO;
+        for _ in 0..40 {
+            let (at, turn) = look(&mut poll, &view, None, 0);
+            let Turn::At(next) = turn else { panic!("{turn:?}") };
+            assert!(next.since(at) >= last, "never more often");
+            last = next.since(at);
+        }
+        assert_eq!(last, interval.max(BACKOFF_MAX) * 9 / 10);
+        look(&mut poll, &view, Some("a1"), 0);
+        poll.detected(&view, &Detected::Known, NOW, 0);
+        assert!(matches!(poll.turn(&view, NOW), Turn::At(at) if at.since(NOW) == interval * 9 / 10));
+    }
+}
+
+#[test]
+fn a_shorter_interval_and_another_source_hold_at_once() {
+    let slow = view(1, Some(MINUTE * 600));
+    let mut poll = poll(&slow);
+    look(&mut poll, &slow, None, 0);
+    let mut fast = view(1, Some(MINUTE));
+    poll.failures = 0;
+    poll.loaded(&fast, NOW);
+    assert!(matches!(poll.turn(&fast, NOW), Turn::At(at) if at <= NOW.after(MINUTE)));
+    poll.at_least(MINUTE * 5);
+    poll.loaded(&slow, NOW);
+    let Source::Git(source) = &mut fast.app.source else { panic!("it is one") };
+    source.branch = "next".parse().unwrap();
+    poll.loaded(&fast, NOW);
+    assert_eq!(poll.turn(&fast, NOW), Turn::Load);
+    assert_eq!(poll.interval(&fast), Some(MINUTE * 5), "the operator's bound outlives it");
+}
+
+#[test]
+fn an_answer_that_nobody_waits_for_is_none() {
+    let view = view(1, Some(MINUTE));
+    let mut poll = poll(&view);
+    let before = poll.clone();
+    poll.answered(&view, Some(sha("a1")), NOW, 0);
+    poll.detected(&view, &Detected::Known, NOW, 0);
+    poll.put_off(NOW);
+    assert_eq!(poll, before);
+}

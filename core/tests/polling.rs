@@ -1,0 +1,494 @@
+//! Changes that nobody told of: git apps whose branch is looked at, on the whole engine under simulated time.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on ends")]
+
+mod world;
+
+use std::{
+    cell::Cell,
+    pin::{Pin, pin},
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use futures_util::{FutureExt, select_biased};
+use rollhook_core::{
+    app::{Policy, Source},
+    deploy::{Commit, Deploy, Revision, Status, Trigger},
+    request::{DeployRequest, PolicyChange, Refusal, Registration, SourceChange},
+    service::{Authorized, Deployer, Found},
+    source::GitSource,
+};
+use world::{World, registration};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MINUTE: Duration = Duration::from_secs(60);
+
+fn source() -> GitSource {
+    GitSource {
+        url: "https://git.example.com/shop/api.git".parse().unwrap(),
+        branch: "main".parse().unwrap(),
+        dockerfile: "Dockerfile".parse().unwrap(),
+        context: ".".parse().unwrap(),
+        image_repository: "registry.example.com/shop/api".parse().unwrap(),
+        credentials: None,
+    }
+}
+
+fn polled() -> Policy {
+    Policy { poll: Some(MINUTE), ..Policy::default() }
+}
+
+fn git(policy: Policy) -> Registration {
+    Registration { source: Source::Git(source()), image: None, ..registration("api", policy) }
+}
+
+/// A commit of these first digits, in full.
+fn sha(digits: &str) -> Commit {
+    format!("{digits:0<40}").parse().unwrap()
+}
+
+fn poll(interval: Option<Duration>) -> PolicyChange {
+    PolicyChange { poll: Some(interval), ..PolicyChange::default() }
+}
+
+/// Trigger and first digits of each entry, oldest first.
+fn told(history: &[Deploy]) -> Vec<(Trigger, String)> {
+    let digits = |deploy: &Deploy| deploy.commit.as_ref().map(|commit| commit.as_str()[..2].to_owned());
+    history.iter().map(|deploy| (deploy.trigger, digits(deploy).unwrap_or_default())).collect()
+}
+
+fn entry(trigger: Trigger, digits: &str) -> (Trigger, String) {
+    (trigger, digits.to_owned())
+}
+
+impl World {
+    async fn git_app(&self, policy: Policy) -> Authorized {
+        let app = self.deployer.register(&self.operator, git(policy), None).await.unwrap().app;
+        self.deployer.open(&self.operator, &app.id).await.unwrap()
+    }
+
+    /// A polled app that runs revision 1, found at `a1`.
+    async fn polled_app(&self) -> Authorized {
+        self.push("a1");
+        let access = self.git_app(polled()).await;
+        self.sleep(65).await;
+        assert_eq!(self.ended(&access, 1).await.status(), Status::Succeeded);
+        access
+    }
+
+    fn push(&self, digits: &str) {
+        self.builds.set_head(&source(), Some(sha(digits)));
+    }
+
+    async fn submit(&self, access: &Authorized, digits: &str) -> u64 {
+        let request = DeployRequest { image: None, commit: Some(sha(digits)), key: None };
+        self.deployer.submit(access, request).await.unwrap().deploy.revision.get()
+    }
+
+    async fn change(&self, access: &Authorized, change: PolicyChange) {
+        self.deployer.change_policy(&self.operator, access.app(), change).await.unwrap();
+    }
+
+    fn found(&self, access: &Authorized) -> Option<Found> {
+        self.deployer.polled(access.uid()).map(|polled| polled.found)
+    }
+
+    /// What has been read from the source so far.
+    fn looks(&self) -> usize {
+        self.builds.looks()
+    }
+}
+
+/// The engine of another process, until the scenario ends.
+async fn beside<T>(other: &Deployer, scenario: impl Future<Output = T>) -> T {
+    let mut engine = pin!(other.run(std::future::pending()).fuse());
+    let mut scenario = pin!(scenario.fuse());
+    select_biased! {
+        () = engine => unreachable!("nobody shuts it down"),
+        value = scenario => value,
+    }
+}
+
+#[test]
+fn a_push_is_found_built_and_deployed_and_nothing_is_deployed_twice() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.polled_app().await;
+        let first = world.entry(&access, 1).await;
+        assert_eq!((first.trigger, first.actor.as_str()), (Trigger::Git, "auto"));
+        world.sleep(3600).await;
+        assert_eq!(world.history(&access).await.len(), 1, "the same head is nothing new");
+        world.push("b2");
+        world.sleep(70).await;
+        assert_eq!(world.ended(&access, 2).await.status(), Status::Succeeded);
+        world.sleep(3600).await;
+        assert_eq!(told(&world.history(&access).await), [entry(Trigger::Git, "a1"), entry(Trigger::Git, "b2")]);
+        assert_eq!(world.found(&access), Some(Found::Head(sha("b2"))));
+    });
+}
+
+#[test]
+fn a_source_is_looked_at_about_as_often_as_its_owner_wants() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.polled_app().await;
+        let before = world.looks();
+        world.sleep(3600).await;
+        let looks = world.looks() - before;
+        assert!((50..=70).contains(&looks), "{looks} looks in an hour");
+        world.change(&access, poll(Some(MINUTE * 10))).await;
+        let before = world.looks();
+        world.sleep(36_000).await;
+        let looks = world.looks() - before;
+        assert!((50..=70).contains(&looks), "{looks} looks in ten hours");
+    });
+}
+
+#[test]
+fn a_push_is_found_while_an_earlier_one_is_still_built() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.polled_app().await;
+        world.push("888");
+        world.sleep(70).await;
+        assert_eq!(world.entry(&access, 2).await.status(), Status::Building, "it never ends by itself");
+        world.push("b3");
+        world.sleep(70).await;
+        let three = world.entry(&access, 3).await;
+        assert_eq!((three.trigger, three.status()), (Trigger::Git, Status::Queued), "builds are serialised");
+        world.deployer.cancel(&world.operator, access.app(), Revision::new(2).unwrap()).await.unwrap();
+        assert!(world.ended(&access, 3).await.is_terminal());
+    });
+}
+
+#[test]
+fn what_a_webhook_has_brought_is_not_deployed_again() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.polled_app().await;
+        let webhook = world.webhook(access.app()).await;
+        world.push("b2");
+        world.submit(&webhook, "b2").await;
+        world.sleep(3600).await;
+        assert_eq!(told(&world.history(&access).await), [entry(Trigger::Git, "a1"), entry(Trigger::Webhook, "b2")]);
+        let short = DeployRequest { image: None, commit: Some("c3c3c3c".parse().unwrap()), key: None };
+        world.push("c3c3c3c");
+        world.deployer.submit(&webhook, short).await.unwrap();
+        world.sleep(3600).await;
+        assert_eq!(world.history(&access).await.len(), 3, "nor what it named by its first digits");
+    });
+}
+
+#[test]
+fn two_triggers_for_one_push_make_two_builds_where_the_webhook_comes_later() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.polled_app().await;
+        let app = world.view(&access).await.app;
+        assert_eq!(world.deployer.warning(&access, &app).await.unwrap(), None);
+        let webhook = world.webhook(access.app()).await;
+        assert_eq!(world.deployer.warning(&access, &app).await.unwrap(), None, "it is there, and not used");
+        world.push("b2");
+        world.sleep(70).await;
+        world.submit(&webhook, "b2").await;
+        world.sleep(3600).await;
+        let both = [entry(Trigger::Git, "a1"), entry(Trigger::Git, "b2"), entry(Trigger::Webhook, "b2")];
+        assert_eq!(told(&world.history(&access).await), both);
+        assert_eq!(world.builds.begun().len(), 3);
+        let warning = world.deployer.warning(&access, &app).await.unwrap().unwrap();
+        assert!(warning.contains("Choose one") && warning.contains("revision 3"), "{warning}");
+        world.deployer.disable_webhook(&world.operator, access.app()).await.unwrap();
+        assert_eq!(world.deployer.warning(&access, &app).await.unwrap(), None, "it was chosen");
+    });
+}
+
+#[test]
+fn what_a_rollback_holds_is_not_brought_back() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.polled_app().await;
+        world.push("b2");
+        world.sleep(70).await;
+        world.ended(&access, 2).await;
+        world.rolled_back(&access).await;
+        world.sleep(3600).await;
+        assert_eq!(world.history(&access).await.len(), 3, "the head stays where it is");
+        world.push("c3");
+        world.sleep(70).await;
+        assert_eq!(world.ended(&access, 4).await.status(), Status::Succeeded, "what is new is deployed");
+        // Taken back to what the rollback went away from.
+        world.push("b2");
+        world.sleep(3600).await;
+        assert_eq!(world.history(&access).await.len(), 4);
+        assert_eq!(world.found(&access), Some(Found::Held(sha("b2"), Revision::new(3).unwrap())));
+        world.deployer.release_hold(&world.operator, access.app()).await.unwrap();
+        world.sleep(130).await;
+        assert_eq!(world.entry(&access, 5).await.commit, Some(sha("b2")), "nobody holds it any more");
+    });
+}
+
+#[test]
+fn a_build_that_failed_is_not_repeated_unless_asked() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.polled_app().await;
+        world.push("500");
+        world.sleep(70).await;
+        assert_eq!(world.ended(&access, 2).await.status(), Status::Failed);
+        world.sleep(3600).await;
+        assert_eq!(world.history(&access).await.len(), 2);
+        let head = Some(sha("500"));
+        world.deployer.rebuild(&world.operator, access.app(), head, None).await.unwrap();
+        world.ended(&access, 3).await;
+        world.sleep(3600).await;
+        assert_eq!(world.history(&access).await.len(), 3);
+    });
+}
+
+#[test]
+fn a_branch_that_was_taken_back_is_deployed_as_it_is_now() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.polled_app().await;
+        world.push("b2");
+        world.sleep(70).await;
+        world.ended(&access, 2).await;
+        world.push("a1");
+        world.sleep(70).await;
+        assert_eq!(world.ended(&access, 3).await.commit, Some(sha("a1")));
+        world.sleep(3600).await;
+        let history = told(&world.history(&access).await);
+        assert_eq!(history, [entry(Trigger::Git, "a1"), entry(Trigger::Git, "b2"), entry(Trigger::Git, "a1")]);
+    });
+}
+
+#[test]
+fn a_branch_that_was_taken_back_to_what_somebody_has_brought_since_is_left() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.polled_app().await;
+        world.push("b2");
+        world.sleep(70).await;
+        world.ended(&access, 2).await;
+        world.submit(&access, "a1").await;
+        world.ended(&access, 3).await;
+        world.push("a1");
+        world.sleep(3600).await;
+        assert_eq!(world.history(&access).await.len(), 3);
+    });
+}
+
+#[test]
+fn a_source_that_is_away_is_asked_less_often_and_then_again() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.polled_app().await;
+        world.builds.silence_source(&source());
+        world.sleep(70).await;
+        assert!(matches!(world.found(&access), Some(Found::Unreadable(_))));
+        world.sleep(3600).await;
+        let before = world.looks();
+        world.sleep(6 * 3600).await;
+        let looks = world.looks() - before;
+        assert!((10..=14).contains(&looks), "{looks} looks in six hours");
+        assert_eq!(world.history(&access).await.len(), 1, "nothing is made up meanwhile");
+        let polled = world.deployer.polled(access.uid()).unwrap();
+        assert!(polled.at.since(polled.since) > Duration::from_secs(6 * 3600), "told since when");
+        world.push("b2");
+        world.sleep(2400).await;
+        assert_eq!(world.ended(&access, 2).await.trigger, Trigger::Git);
+        let before = world.looks();
+        world.sleep(3600).await;
+        assert!(world.looks() - before >= 50, "as often as before");
+        world.builds.set_head(&source(), None);
+        world.sleep(70).await;
+        assert!(matches!(world.found(&access), Some(Found::Unreadable(why)) if why.contains("no branch main")));
+        world.builds.close_source(&source());
+        world.sleep(300).await;
+        assert!(matches!(world.found(&access), Some(Found::Unreadable(why)) if why.contains("closed")));
+    });
+}
+
+#[test]
+fn polling_begins_and_ends_with_the_policy() {
+    let world = World::new(SECOND);
+    world.run(async {
+        world.push("a1");
+        let access = world.git_app(Policy::default()).await;
+        world.sleep(3600).await;
+        assert_eq!((world.looks(), world.history(&access).await.len()), (0, 0), "it is off unless somebody wants it");
+        world.change(&access, poll(Some(MINUTE))).await;
+        world.sleep(70).await;
+        assert_eq!(world.ended(&access, 1).await.trigger, Trigger::Git, "an app at rest begins to be polled");
+        world.change(&access, poll(None)).await;
+        world.sleep(5).await;
+        let before = world.looks();
+        world.push("b2");
+        world.sleep(3600).await;
+        assert_eq!((world.looks(), world.history(&access).await.len()), (before, 1));
+        assert_eq!(world.deployer.polled(access.uid()), None);
+        world.change(&access, poll(Some(MINUTE))).await;
+        world.sleep(70).await;
+        assert_eq!(world.ended(&access, 2).await.commit, Some(sha("b2")));
+    });
+}
+
+#[test]
+fn what_cannot_be_polled_is_refused_with_a_reason() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let image = world.register("web", Policy::default()).await;
+        let access = world.git_app(Policy::default()).await;
+        let ask = async |access: &Authorized, interval| {
+            world.deployer.change_policy(&world.operator, access.app(), poll(Some(interval))).await
+        };
+        let day = Duration::from_secs(24 * 3600);
+        for (access, interval) in
+            [(&image, MINUTE), (&access, SECOND), (&access, day + SECOND), (&access, Duration::ZERO)]
+        {
+            let refused = ask(access, interval).await;
+            assert!(matches!(refused, Err(Refusal::InvalidField("policy.poll", _))), "{refused:?}");
+        }
+        assert!(ask(&access, Duration::from_secs(30)).await.is_ok() && ask(&access, day).await.is_ok());
+        let registered = world.deployer.register(&world.operator, registration("new", polled()), None).await;
+        assert!(matches!(registered, Err(Refusal::InvalidField("policy.poll", _))), "{registered:?}");
+    });
+}
+
+#[test]
+fn another_source_is_looked_at_as_soon_as_it_is_there() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.polled_app().await;
+        let branch: rollhook_core::source::Branch = "next".parse().unwrap();
+        world.builds.set_head(&GitSource { branch: branch.clone(), ..source() }, Some(sha("d4")));
+        let change = SourceChange { branch: Some(branch), ..SourceChange::default() };
+        world.deployer.change(&world.operator, access.app(), PolicyChange::default(), change).await.unwrap();
+        world.sleep(5).await;
+        assert_eq!(world.entry(&access, 2).await.commit, Some(sha("d4")));
+        world.push("a9");
+        world.sleep(3600).await;
+        assert_eq!(world.history(&access).await.len(), 2, "the other branch is nothing to it");
+    });
+}
+
+#[test]
+fn another_replica_goes_on_polling_where_one_has_died() {
+    let world = World::new(SECOND);
+    let access = world.run(world.polled_app());
+    // The first one's engine runs no longer, and gave nothing up.
+    let other = world.replica("two", 2);
+    world.idle(beside(&other, async {
+        world.push("b2");
+        world.sleep(120).await;
+        assert_eq!(world.ended(&access, 2).await.trigger, Trigger::Git);
+        world.push("a1");
+        world.sleep(3600).await;
+        assert_eq!(world.history(&access).await.len(), 3, "one that was taken back as well");
+    }));
+    assert_eq!(other.polled(access.uid()).map(|polled| polled.found), Some(Found::Head(sha("a1"))));
+}
+
+#[test]
+fn a_branch_that_was_taken_back_while_nobody_looked_is_found_too() {
+    let world = World::new(SECOND);
+    let access = world.run(async {
+        let access = world.polled_app().await;
+        world.push("b2");
+        world.sleep(70).await;
+        world.ended(&access, 2).await;
+        access
+    });
+    world.push("a1");
+    let other = world.replica("two", 2);
+    world.idle(beside(&other, async {
+        world.sleep(180).await;
+        assert_eq!(world.ended(&access, 3).await.commit, Some(sha("a1")));
+    }));
+}
+
+#[test]
+fn of_several_replicas_one_looks_at_a_source() {
+    let world = World::new(SECOND);
+    let others = [world.replica("two", 2), world.replica("three", 3)];
+    world.run(beside(
+        &others[0],
+        beside(&others[1], async {
+            let access = world.polled_app().await;
+            let before = world.looks();
+            world.sleep(3600).await;
+            let looks = world.looks() - before;
+            assert!((50..=70).contains(&looks), "{looks} looks in an hour");
+            for digits in ["b2", "c3", "d4"] {
+                world.push(digits);
+                world.sleep(130).await;
+            }
+            world.sleep(600).await;
+            assert_eq!(told(&world.history(&access).await).len(), 4, "each push is deployed once");
+        }),
+    ));
+}
+
+#[test]
+fn a_replica_that_was_paused_leaves_the_source_to_whoever_has_it_now() {
+    let world = World::new(SECOND);
+    let other = world.replica("two", 2);
+    let open = Cell::new(true);
+    let first = Gated { engine: Box::pin(world.deployer.run(std::future::pending())), open: &open };
+    world.idle(async {
+        let mut first = pin!(first.fuse());
+        let scenario = async {
+            let access = world.polled_app().await;
+            open.set(false);
+            beside(&other, async {
+                world.sleep(600).await;
+                assert!(other.polled(access.uid()).is_some(), "it was taken over");
+                open.set(true);
+                world.sleep(600).await;
+                let before = world.looks();
+                world.sleep(3600).await;
+                let looks = world.looks() - before;
+                assert!((50..=70).contains(&looks), "{looks} looks in an hour");
+                assert_eq!(world.deployer.polled(access.uid()), None, "what it knew is old");
+                world.push("b2");
+                world.sleep(130).await;
+                world.sleep(600).await;
+                assert_eq!(world.history(&access).await.len(), 2);
+            })
+            .await;
+        };
+        select_biased! {
+            () = first => unreachable!("nobody shuts it down"),
+            () = scenario.boxed_local().fuse() => {}
+        }
+    });
+}
+
+/// An engine that can be paused.
+struct Gated<'a, F> {
+    engine: Pin<Box<F>>,
+    open: &'a Cell<bool>,
+}
+
+impl<F: Future<Output = ()>> Future for Gated<'_, F> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.open.get() { self.engine.as_mut().poll(context) } else { Poll::Pending }
+    }
+}
+
+#[test]
+fn a_deleted_app_is_not_looked_at() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.polled_app().await;
+        world.deployer.delete(&world.operator, access.app()).await.unwrap();
+        world.sleep(5).await;
+        let before = world.looks();
+        world.push("b2");
+        world.sleep(3600).await;
+        assert_eq!(world.looks(), before);
+    });
+}
