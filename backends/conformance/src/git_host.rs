@@ -70,11 +70,7 @@ impl GitHost {
 
     /// A new repository, with nothing in it.
     pub fn repository(&self, name: &str) -> GitRepository {
-        let directory = self.root.join(name);
-        fs::create_dir_all(&directory).unwrap();
-        let repository = GitRepository { directory };
-        repository.git(&["init", "-q", "-b", "main"]);
-        repository
+        GitRepository::create(self.root.join(name))
     }
 
     /// Where a repository is read from.
@@ -93,6 +89,13 @@ impl Drop for GitHost {
 }
 
 impl GitRepository {
+    pub(crate) fn create(directory: PathBuf) -> Self {
+        fs::create_dir_all(&directory).unwrap();
+        let repository = Self { directory };
+        repository.git(&["init", "-q", "-b", "main"]);
+        repository
+    }
+
     /// Runs git in the repository, and returns what it writes.
     pub fn git(&self, arguments: &[&str]) -> String {
         self.git_with(arguments, "")

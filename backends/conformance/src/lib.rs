@@ -16,8 +16,9 @@
 //! What a backend cannot do to itself, such as setting back its clock, it says with a [`Lack`]: a case that needs it is
 //! reported as skipped, and never passes silently.
 //!
-//! Beside the cases: [`samples`] of apps and deploys; a [`GitHost`] for builders to read from; [`Faulty`], which makes any port
-//! fail where a test wants it to; and [`mod@model`], which compares a store with a small model of it, over random calls.
+//! Beside the cases: [`samples`] of apps and deploys; a [`GitHost`] and an [`SshHost`] for builders to read from;
+//! [`Faulty`], which makes any port fail where a test wants it to; and [`mod@model`], which compares a store with a small
+//! model of it, over random calls.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a case fails as tests do, by panicking")]
 
@@ -38,6 +39,7 @@ mod faulty;
 mod git_host;
 mod macros;
 mod report;
+mod ssh_host;
 mod stores;
 
 pub use branches::Branches;
@@ -47,4 +49,5 @@ pub use executor::block_on;
 pub use faulty::{Fault, Faulty, Plan};
 pub use git_host::{GitHost, GitRepository};
 pub use report::{Can, Lack, report};
+pub use ssh_host::{SshHost, ssh_key};
 pub use stores::{Handles, Stores};
