@@ -345,6 +345,9 @@ pub struct Webhook {
     pub url: String,
     /// The secret.
     pub token: String,
+    /// The key of Standard Webhooks that follows from it, `whsec_` and base64, for git hosts that sign so: as secret.
+    #[serde(default)]
+    pub signing_key: String,
     /// When it was made.
     #[serde(with = "crate::time")]
     pub created_at: Timestamp,
@@ -371,6 +374,7 @@ impl Webhook {
         Self {
             url: format!("{}{}", base_url.trim_end_matches('/'), path::webhook(id)),
             token: secret.token.expose().to_owned(),
+            signing_key: secret.token.signing_key().expose().to_string(),
             created_at: secret.created_at,
             sealing: word.to_owned(),
             note: note.map(str::to_owned),

@@ -16,6 +16,7 @@ pub mod duration;
 pub mod openapi;
 pub mod path;
 pub mod problem;
+pub mod push;
 pub mod source;
 pub mod time;
 
@@ -28,4 +29,5 @@ pub use deploy::{
     RolledBackTo, Standing, TakenFrom,
 };
 pub use problem::{Kind, Problem};
+pub use push::PushAnswer;
 pub use source::{GitChoice, SourcePatch};

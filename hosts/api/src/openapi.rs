@@ -19,21 +19,39 @@ pub fn document() -> Value {
         "security": [{ "operator": [] }],
         "paths": paths(),
         "components": {
-            "securitySchemes": {
-                "operator": { "type": "http", "scheme": "bearer", "description": "The management token." },
-                "serviceToken": {
-                    "type": "apiKey", "in": "header", "name": "X-Service-Token",
-                    "description": "The app's webhook token."
-                },
-                "signature": {
-                    "type": "apiKey", "in": "header", "name": "X-Hub-Signature-256",
-                    "description": "sha256=<hex>: HMAC-SHA256 of the raw body, with the app's webhook token as the key."
-                }
-            },
+            "securitySchemes": security_schemes(),
             "schemas": schemas::schemas(),
             "parameters": parameters(),
             "responses": { "Problem": problem() }
         }
+    })
+}
+
+fn security_schemes() -> Value {
+    let header =
+        |name: &str, what: &str| json!({ "type": "apiKey", "in": "header", "name": name, "description": what });
+    json!({
+        "operator": { "type": "http", "scheme": "bearer", "description": "The management token." },
+        "serviceToken": header("X-Service-Token", "The app's webhook token."),
+        "signature": header(
+            "X-Hub-Signature-256",
+            "sha256=<hex>: HMAC-SHA256 of the raw body, with the app's webhook token as the key."
+        ),
+        "gitlabToken": header("X-Gitlab-Token", "The app's webhook token, as GitLab sends it."),
+        "standardWebhooks": header(
+            "webhook-signature",
+            "v1,<base64>: Standard Webhooks over webhook-id, webhook-timestamp (within 5 minutes) and the raw body, with \
+             the webhook's signing_key, as GitLab sends it."
+        ),
+        "giteaSignature": header(
+            "X-Gitea-Signature",
+            "<hex>: HMAC-SHA256 of the raw body, with the app's webhook token as the key; X-Forgejo-Signature likewise."
+        ),
+        "bitbucketSignature": header(
+            "X-Hub-Signature",
+            "sha256=<hex>: HMAC-SHA256 of the raw body, with the app's webhook token as the key. What begins with sha1= \
+             is ignored."
+        )
     })
 }
 
@@ -117,8 +135,20 @@ fn entries(paths: &mut Map<String, Value>, base: &str) {
 }
 
 fn webhook() -> Value {
-    let mut operation = waits(keyed(sends(call("Deploy an image from CI", 202, "DeployAnswer"), "DeployPost")));
-    operation["security"] = json!([{ "serviceToken": [] }, { "signature": [] }]);
+    let mut operation = waits(keyed(sends(call("Deploy from CI or a git host", 202, "DeployAnswer"), "DeployPost")));
+    operation["description"] = "CI posts an image or a commit. GitHub, GitLab, Gitea, Forgejo and Bitbucket send their \
+        own events, told by X-GitHub-Event, X-Gitlab-Event, X-Gitea-Event, X-Forgejo-Event or X-Event-Key: a push to the \
+        branch of a git app builds and deploys the commit that it brought. Each credential that is present must be valid."
+        .into();
+    let schemes =
+        ["serviceToken", "signature", "gitlabToken", "standardWebhooks", "giteaSignature", "bitbucketSignature"];
+    operation["security"] = schemes.iter().map(|scheme| json!({ *scheme: [] })).collect();
+    operation["responses"]["200"] = json!({
+        "description": "It was waited for, and succeeded; or a git host told of something that deploys nothing.",
+        "content": { "application/json": { "schema": {
+            "oneOf": [reference("schemas", "DeployAnswer"), reference("schemas", "PushAnswer")]
+        } } }
+    });
     for name in ["webhookId", "githubDelivery"] {
         push(&mut operation, name);
     }

@@ -23,6 +23,7 @@ mod body;
 mod deploys;
 mod events;
 mod failure;
+mod git_hosts;
 mod headers;
 mod host;
 mod limits;

@@ -1,13 +1,14 @@
-//! CI's call: a token or a signature, an image, and where wanted a wait for the end.
+//! CI's call: a token or a signature, an image, and where wanted a wait for the end. Git hosts call here too.
 
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, StatusCode, header::LOCATION};
-use rollhook_api::{Deploy, DeployAnswer, DeployPost, Kind, Standing, path};
+use rollhook_api::{Deploy, DeployAnswer, DeployPost, Kind, PushAnswer, Standing, path};
 use rollhook_core::{
+    delivery::Delivery,
     deploy::{State, Status},
     request::{KeyHeader, Refusal},
-    service::{Accepted, Authorized, Waited},
+    service::{Accepted, Authorized, Pushed, Waited},
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -15,7 +16,7 @@ use serde_json::Value;
 use crate::{
     auth, body, deploys,
     failure::Failure,
-    headers,
+    git_hosts, headers,
     host::Host,
     reply::{self, Reply},
     router::Call,
@@ -41,11 +42,28 @@ fn told_to_ci(failure: Failure) -> Failure {
 async fn accept(call: &Call) -> Result<Reply, Failure> {
     let access = authorize(call, &call.body.bytes).await?;
     call.host.limits.call(access.uid())?;
+    if let Some(delivery) = git_hosts::delivery(&call.headers, &call.body.bytes)? {
+        return told(call, &access, &delivery).await;
+    }
     body::require_json(&call.headers)?;
     let post = parse(&call.body.bytes)?;
     let key = headers::key(&call.headers, &KEYS, "webhook", &call.body.bytes)?;
     let accepted = call.host.deployer.submit(&access, post.parse(key)?).await?;
     answer(call, &access, &accepted).await
+}
+
+/// Answers a git host.
+///
+/// The key is the id under which the host tells again: GitHub redelivers under the same `X-GitHub-Delivery` ("Best
+/// practices for using webhooks"), GitLab retries under the same `Idempotency-Key` and `webhook-id` ("Delivery
+/// headers"). Gitea and Forgejo redeliver under another, and of Bitbucket's `X-Request-UUID` nothing is promised: there
+/// the core knows a push by what it brought.
+async fn told(call: &Call, access: &Authorized, delivery: &Delivery) -> Result<Reply, Failure> {
+    let key = headers::key(&call.headers, &KEYS, "push", &call.body.bytes)?;
+    match call.host.deployer.push(access, delivery, key).await? {
+        Pushed::Accepted(accepted) => answer(call, access, &accepted).await,
+        Pushed::Nothing(why) => Ok(reply::json(StatusCode::OK, &PushAnswer::nothing(access.app(), &why))),
+    }
 }
 
 /// One entry, for the holder of the app's webhook token.

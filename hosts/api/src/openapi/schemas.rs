@@ -19,6 +19,7 @@ pub(super) fn schemas() -> Value {
     add("Webhook", webhook());
     add("DeployPost", object(&[], json!({ "image": text(), "commit": text() })));
     add("DeployAnswer", answer(json!({})));
+    add("PushAnswer", nothing_done());
     add("Deploy", deploy());
     add("DeployList", object(&["deploys"], json!({ "deploys": list(to("Deploy")), "next": number() })));
     add("Rebuild", object(&[], json!({ "commit": text() })));
@@ -149,12 +150,18 @@ fn everything(members: Value) -> Value {
 
 fn webhook() -> Value {
     object(
-        &["url", "token", "created_at", "sealing"],
+        &["url", "token", "signing_key", "created_at", "sealing"],
         json!({
-            "url": text(), "token": text(), "created_at": time(),
+            "url": text(), "token": text(), "signing_key": text(), "created_at": time(),
             "sealing": one_of(&["sealed", "cluster", "memory"]), "note": text()
         }),
     )
+}
+
+fn nothing_done() -> Value {
+    everything(json!({
+        "namespace": text(), "app": text(), "deployed": { "type": "boolean", "const": false }, "message": text()
+    }))
 }
 
 fn answer(more: Value) -> Value {

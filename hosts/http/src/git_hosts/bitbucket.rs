@@ -128,6 +128,7 @@ pub(super) fn refs_changed(payload: &[u8]) -> Result<Push, Failure> {
     let sent: DataCenter = read(payload)?;
     let commits: Vec<Message> = sent.to_commit.into_iter().chain(sent.commits.into_iter().flatten()).collect();
     let message = |id: &str| commits.iter().find(|commit| commit.id == id).map_or("", |commit| commit.message.as_str());
-    let changes = sent.changes.iter().map(|moved| change(Reference::of(&moved.reference.id), &moved.to, message(&moved.to)));
+    let changes =
+        sent.changes.iter().map(|moved| change(Reference::of(&moved.reference.id), &moved.to, message(&moved.to)));
     Ok(Push { changes: changes.collect::<Result<_, _>>()?, pusher: sent.actor.and_then(|actor| actor.name) })
 }

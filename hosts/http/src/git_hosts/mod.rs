@@ -78,7 +78,8 @@ fn payload<'a>(headers: &HeaderMap, body: &'a [u8]) -> Result<Cow<'a, [u8]>, Fai
         return Ok(Cow::Borrowed(body));
     }
     let form = std::str::from_utf8(body).ok();
-    let mut fields = form.into_iter().flat_map(|form| form.split('&')).filter_map(|field| field.strip_prefix("payload="));
+    let mut fields =
+        form.into_iter().flat_map(|form| form.split('&')).filter_map(|field| field.strip_prefix("payload="));
     match (fields.next().and_then(query::decoded), fields.next()) {
         (Some(payload), None) => Ok(Cow::Owned(payload.into_bytes())),
         (Some(_) | None, Some(_)) | (None, None) => Err(Failure::new(

@@ -1,0 +1,399 @@
+//! Pushes that git hosts tell of: each way one can end, on the whole engine under simulated time.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on ends")]
+
+mod world;
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use rollhook_core::{
+    app::{Policy, Source},
+    delivery::{Change, Delivery, Event, GitHost, Head, Push, Reference},
+    deploy::{Commit, Revision, Status, Trigger},
+    ports::{Builds, Clock, Heads, History, Rollouts},
+    request::{DeployRequest, IdempotencyKey, KeyHeader, Refusal, Registration},
+    service::{Accepted, Authorized, Builder, Deployer, Outcome, Ports, Pushed},
+    source::GitSource,
+};
+use world::{SimEntropy, World, hold_all, registration};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn source() -> GitSource {
+    GitSource {
+        url: "https://git.example.com/shop/api.git".parse().unwrap(),
+        branch: "main".parse().unwrap(),
+        dockerfile: "Dockerfile".parse().unwrap(),
+        context: ".".parse().unwrap(),
+        image_repository: "registry.example.com/shop/api".parse().unwrap(),
+        credentials: None,
+    }
+}
+
+/// A commit of these first digits, in full.
+fn sha(digits: &str) -> Commit {
+    format!("{digits:0<40}").parse().unwrap()
+}
+
+fn key(text: &str) -> Option<IdempotencyKey> {
+    IdempotencyKey::new(KeyHeader::GithubDelivery, text, [7; 32]).ok()
+}
+
+fn tells(host: GitHost, event: Event) -> Delivery {
+    Delivery { host, event }
+}
+
+fn moves(reference: Reference, head: Option<Head>) -> Delivery {
+    let changes = vec![Change { reference, head }];
+    tells(GitHost::Github, Event::Push(Push { pusher: Some("octocat".to_owned()), changes }))
+}
+
+fn main_branch() -> Reference {
+    Reference::Branch("main".to_owned())
+}
+
+fn brings(digits: &str) -> Delivery {
+    moves(main_branch(), Some(Head::new(sha(digits), "Mend it")))
+}
+
+fn by(host: GitHost, delivery: Delivery) -> Delivery {
+    Delivery { host, ..delivery }
+}
+
+#[track_caller]
+fn accepted(pushed: Outcome<Pushed>) -> Accepted {
+    match pushed.unwrap() {
+        Pushed::Accepted(accepted) => *accepted,
+        Pushed::Nothing(why) => panic!("nothing was done: {why}"),
+    }
+}
+
+#[track_caller]
+fn nothing(pushed: Outcome<Pushed>, words: &[&str]) {
+    match pushed.unwrap() {
+        Pushed::Accepted(accepted) => panic!("{accepted:?}"),
+        Pushed::Nothing(why) => assert!(words.iter().all(|word| why.contains(word)), "{why}"),
+    }
+}
+
+impl World {
+    async fn git_app(&self, policy: Policy) -> Authorized {
+        let wanted = Registration { source: Source::Git(source()), image: None, ..registration("api", policy) };
+        let app = self.deployer.register(&self.operator, wanted, None).await.unwrap().app;
+        self.webhook(&app.id).await
+    }
+
+    /// The branch is moved, and the host tells.
+    async fn pushes(&self, access: &Authorized, digits: &str) -> Outcome<Pushed> {
+        self.builds.set_head(&source(), Some(sha(digits)));
+        self.deployer.push(access, &brings(digits), None).await
+    }
+
+    async fn ci(&self, access: &Authorized, digits: &str) -> Outcome<Accepted> {
+        let request = DeployRequest { image: None, commit: Some(sha(digits)), key: None };
+        self.deployer.submit(access, request).await
+    }
+
+    async fn revisions(&self, access: &Authorized) -> usize {
+        self.history(access).await.len()
+    }
+}
+
+#[test]
+fn a_push_to_the_branch_builds_exactly_its_commit() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.git_app(Policy::default()).await;
+        let first = accepted(world.pushes(&access, "a1").await);
+        assert!(!first.replayed);
+        let done = world.ended(&access, 1).await;
+        assert_eq!((done.status(), done.trigger, done.commit), (Status::Succeeded, Trigger::Webhook, Some(sha("a1"))));
+        assert_eq!(done.actor.as_str(), "GitHub: octocat");
+        accepted(world.pushes(&access, "b2").await);
+        assert_eq!(world.ended(&access, 2).await.commit, Some(sha("b2")));
+        world.quiet(&access).await;
+    });
+}
+
+#[test]
+fn what_is_no_push_to_the_branch_does_nothing_and_says_why() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.git_app(Policy::default()).await;
+        world.builds.set_head(&source(), Some(sha("a1")));
+        let head = || Some(Head::new(sha("a1"), "x"));
+        let other_branch = Reference::Branch("feature/\u{1b}[31m".to_owned());
+        let skipped = moves(main_branch(), Some(Head::new(sha("a1"), "Docs [skip deploy]")));
+        let empty = tells(GitHost::Bitbucket, Event::Push(Push { pusher: None, changes: Vec::new() }));
+        for (delivery, words) in [
+            (moves(other_branch, head()), &["branch \"feature/\\u{1b}[31m\"", "branch \"main\""][..]),
+            (moves(Reference::Tag("main".to_owned()), head()), &["tag \"main\"", "branch \"main\""]),
+            (moves(Reference::Other("refs/notes/x".to_owned()), head()), &["\"refs/notes/x\""]),
+            (moves(main_branch(), None), &["branch \"main\" was deleted"]),
+            (skipped, &["[skip deploy]", sha("a1").as_str()]),
+            (empty, &["nothing"]),
+            (tells(GitHost::Gitlab, Event::Ping), &["The webhook works", "branch \"main\""]),
+            (tells(GitHost::Gitea, Event::Other("issues".to_owned())), &["Gitea", "\"issues\"", "\"main\""]),
+        ] {
+            nothing(world.deployer.push(&access, &delivery, None).await, words);
+        }
+        assert_eq!(world.revisions(&access).await, 0);
+    });
+}
+
+#[test]
+fn of_several_branches_the_apps_own_counts() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.git_app(Policy::default()).await;
+        world.builds.set_head(&source(), Some(sha("a1")));
+        let changes = vec![
+            Change { reference: Reference::Branch("next".to_owned()), head: Some(Head::new(sha("c3"), "")) },
+            Change { reference: Reference::Tag("main".to_owned()), head: Some(Head::new(sha("d4"), "")) },
+            Change { reference: main_branch(), head: Some(Head::new(sha("a1"), "")) },
+        ];
+        let push = tells(GitHost::Bitbucket, Event::Push(Push { pusher: None, changes }));
+        let deploy = accepted(world.deployer.push(&access, &push, None).await).deploy;
+        assert_eq!((deploy.commit, deploy.actor.as_str()), (Some(sha("a1")), "Bitbucket"));
+    });
+}
+
+#[test]
+fn an_image_app_refuses_a_push_and_says_the_ways_out() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let app = world.app("web", Policy::default()).await;
+        let access = world.webhook(app.app()).await;
+        for delivery in [brings("a1"), tells(GitHost::Gitlab, Event::Other("Issue Hook".to_owned()))] {
+            let Err(Refusal::WrongKind(why)) = world.deployer.push(&access, &delivery, None).await else { panic!() };
+            assert!(why.contains("built from git") && why.contains("Let CI post the image"), "{why}");
+        }
+        nothing(world.deployer.push(&access, &tells(GitHost::Github, Event::Ping), None).await, &["refused"]);
+    });
+}
+
+#[test]
+fn a_redelivery_makes_no_second_build() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.git_app(Policy::default()).await;
+        world.builds.set_head(&source(), Some(sha("a1")));
+        let push = async |delivery: Delivery, key| accepted(world.deployer.push(&access, &delivery, key).await);
+        let first = push(brings("a1"), key("g")).await;
+        let known = push(brings("a1"), key("g")).await;
+        assert!(known.replayed && known.deploy.revision == first.deploy.revision);
+        let other_id = push(brings("a1"), key("h")).await;
+        assert!(other_id.replayed && other_id.deploy.revision == first.deploy.revision, "Gitea's redelivery");
+        let without = push(brings("a1"), None).await;
+        assert!(without.replayed, "Bitbucket's");
+        world.ended(&access, 1).await;
+        // Longer than any key is kept.
+        world.sleep(8 * 24 * 3600).await;
+        let late = push(brings("a1"), key("g")).await;
+        assert_eq!((late.replayed, late.deploy.status()), (true, Status::Succeeded), "as it is by then");
+        assert_eq!(world.revisions(&access).await, 1);
+        // Two triggers of one push are two builds: CI's, and another host's.
+        world.ci(&access, "a1").await.unwrap();
+        assert!(!push(by(GitHost::Gitlab, brings("a1")), None).await.replayed);
+        assert!(push(brings("a1"), None).await.replayed);
+        assert_eq!(world.revisions(&access).await, 3);
+    });
+}
+
+#[test]
+fn a_branch_that_goes_back_and_forth_is_followed() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.git_app(Policy::default()).await;
+        for (revision, digits) in (1..).zip(["a1", "b2", "a1", "b2"]) {
+            let deploy = accepted(world.pushes(&access, digits).await).deploy;
+            assert_eq!((deploy.revision.get(), deploy.commit), (revision, Some(sha(digits))));
+            world.ended(&access, revision).await;
+        }
+    });
+}
+
+#[test]
+fn a_late_delivery_deploys_nothing_backwards() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.git_app(Policy::default()).await;
+        accepted(world.pushes(&access, "a1").await);
+        accepted(world.pushes(&access, "b2").await);
+        let late = async |digits: &str, key| world.deployer.push(&access, &brings(digits), key).await;
+        nothing(late("a1", None).await, &[sha("a1").as_str(), sha("b2").as_str(), "backwards"]);
+        nothing(late("a1", key("first")).await, &["late"]);
+        nothing(late("c3", None).await, &[sha("c3").as_str()]);
+        world.builds.set_head(&source(), None);
+        nothing(late("b2", None).await, &["no branch \"main\""]);
+        assert_eq!(world.revisions(&access).await, 2);
+    });
+}
+
+#[test]
+fn while_the_source_is_away_the_history_tells_what_is_late() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.git_app(Policy::default()).await;
+        let push = async |digits: &str| world.deployer.push(&access, &brings(digits), None).await;
+        // Nothing was said of the branch, so that it cannot be read.
+        accepted(push("a1").await);
+        accepted(push("b2").await);
+        nothing(push("a1").await, &["revision 1", "revision 2", sha("b2").as_str(), "could not be asked"]);
+        assert!(accepted(push("b2").await).replayed);
+        accepted(push("c3").await);
+        assert_eq!(world.revisions(&access).await, 3);
+    });
+}
+
+#[test]
+fn a_push_never_brings_back_what_was_rolled_away_from_and_ci_does() {
+    for policy in [Policy::default(), hold_all()] {
+        let world = World::new(SECOND);
+        let ci_is_held = policy == hold_all();
+        world.run(async {
+            let access = world.git_app(policy).await;
+            accepted(world.pushes(&access, "a1").await);
+            world.ended(&access, 1).await;
+            accepted(world.pushes(&access, "b2").await);
+            world.ended(&access, 2).await;
+            assert_eq!(world.rolled_back(&access).await.status(), Status::Succeeded);
+            nothing(world.pushes(&access, "b2").await, &["held since rollback 3", sha("b2").as_str(), "release-hold"]);
+            nothing(world.deployer.push(&access, &brings("b2"), key("new")).await, &["rollback 3"]);
+            assert_eq!(world.revisions(&access).await, 3);
+            let held = Err(Refusal::ImageHeld { by: Revision::new(3).unwrap(), what: sha("b2").to_string() });
+            match world.ci(&access, "b2").await {
+                Ok(accepted) => assert!(!ci_is_held && accepted.deploy.revision.get() == 4),
+                refused => assert!(ci_is_held && refused == held),
+            }
+            world.deployer.release_hold(&world.operator, access.app()).await.unwrap();
+            accepted(world.pushes(&access, "c3").await);
+        });
+    }
+}
+
+#[test]
+fn a_failed_builds_push_told_again_is_no_second_try() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.git_app(Policy::default()).await;
+        accepted(world.pushes(&access, "500").await);
+        assert_eq!(world.ended(&access, 1).await.status(), Status::Failed);
+        let again = accepted(world.deployer.push(&access, &brings("500"), None).await);
+        assert_eq!((again.replayed, again.deploy.status()), (true, Status::Failed));
+    });
+}
+
+#[test]
+fn a_deleted_app_and_a_full_one_are_refused() {
+    let world = World::new(SECOND);
+    world.idle(async {
+        let access = world.git_app(Policy::default()).await;
+        for number in 0..100 {
+            accepted(world.pushes(&access, &format!("a{number:03}")).await);
+        }
+        assert_eq!(world.pushes(&access, "b2").await, Err(Refusal::TooManyUnfinished));
+        world.deployer.delete(&world.operator, access.app()).await.unwrap();
+        assert_eq!(world.pushes(&access, "b2").await, Err(Refusal::AppNotFound(access.app().clone())));
+    });
+}
+
+/// Answers as it is told to, and counts how often it was asked.
+struct Slow {
+    clock: Arc<dyn Clock>,
+    asked: AtomicUsize,
+    /// What happens once it was asked: after how long which head is told.
+    then: Box<dyn Fn(usize) -> (Duration, Commit) + Send + Sync>,
+    /// What happens before an answer.
+    meanwhile: Mutex<Option<(Arc<Deployer>, Authorized, Commit)>>,
+}
+
+#[async_trait]
+impl Heads for Slow {
+    async fn head(&self, _source: &GitSource) -> rollhook_core::Result<Option<Commit>> {
+        let (delay, head) = (self.then)(self.asked.fetch_add(1, Ordering::SeqCst));
+        let meanwhile = self.meanwhile.lock().unwrap().take();
+        if let Some((deployer, access, commit)) = meanwhile {
+            let request = DeployRequest { image: None, commit: Some(commit), key: None };
+            deployer.submit(&access, request).await.unwrap();
+        }
+        self.clock.sleep(delay).await;
+        Ok(Some(head))
+    }
+}
+
+fn with_heads(
+    world: &World,
+    then: impl Fn(usize) -> (Duration, Commit) + Send + Sync + 'static,
+) -> (Arc<Slow>, Deployer) {
+    let clock = Arc::clone(&world.clock) as Arc<dyn Clock>;
+    let slow = Arc::new(Slow {
+        clock: Arc::clone(&clock),
+        asked: AtomicUsize::new(0),
+        then: Box::new(then),
+        meanwhile: Mutex::new(None),
+    });
+    let ports = Ports {
+        apps: Arc::clone(&world.store) as _,
+        tokens: Arc::clone(&world.store) as _,
+        history: Arc::clone(&world.store) as Arc<dyn History>,
+        rollouts: Arc::clone(&world.cluster) as Arc<dyn Rollouts>,
+        builder: Some(Builder {
+            builds: Arc::clone(&world.builds) as Arc<dyn Builds>,
+            heads: Arc::clone(&slow) as _,
+            local_sources: false,
+        }),
+        clock,
+        entropy: Arc::new(SimEntropy::new(9)),
+    };
+    (slow, Deployer::new(ports, "slow"))
+}
+
+#[test]
+fn a_source_that_hangs_is_not_waited_for_longer_than_a_host_waits() {
+    let world = World::new(SECOND);
+    let (slow, deployer) = with_heads(&world, |_| (Duration::from_secs(3600), sha("a1")));
+    world.idle(async {
+        let access = world.git_app(Policy::default()).await;
+        let start = world.clock.elapsed();
+        accepted(deployer.push(&access, &brings("a1"), None).await);
+        assert_eq!(world.clock.elapsed() - start, Duration::from_secs(5));
+        assert_eq!(slow.asked.load(Ordering::SeqCst), 1);
+    });
+}
+
+#[test]
+fn what_was_decided_on_a_history_that_has_changed_is_decided_anew() {
+    let world = World::new(SECOND);
+    let (slow, deployer) = with_heads(&world, |asked| (Duration::ZERO, if asked == 0 { sha("a1") } else { sha("b2") }));
+    world.idle(async {
+        let access = world.git_app(Policy::default()).await;
+        // While the source says that the branch is at a1, it is moved to b2, and that is accepted first.
+        *slow.meanwhile.lock().unwrap() = Some((Arc::clone(&world.deployer), access.clone(), sha("b2")));
+        nothing(deployer.push(&access, &brings("a1"), None).await, &[sha("b2").as_str(), "backwards"]);
+        assert_eq!((slow.asked.load(Ordering::SeqCst), world.revisions(&access).await), (2, 1));
+    });
+}
+
+#[test]
+fn a_push_that_is_told_twice_at_once_is_built_once() {
+    let world = World::new(SECOND);
+    let (slow, deployer) = with_heads(&world, |asked| (SECOND * u32::from(asked == 0), sha("a1")));
+    world.idle(async {
+        let access = world.git_app(Policy::default()).await;
+        let push = brings("a1");
+        let (one, two) =
+            futures_util::join!(deployer.push(&access, &push, None), deployer.push(&access, &push, key("other")));
+        let (one, two) = (accepted(one), accepted(two));
+        assert_eq!(one.deploy.revision, two.deploy.revision);
+        assert!(one.replayed != two.replayed, "one of them made it");
+        assert_eq!((slow.asked.load(Ordering::SeqCst), world.revisions(&access).await), (3, 1));
+    });
+}
