@@ -56,8 +56,12 @@ pub fn check(history: &[Deploy], view: &View) -> Vec<Violation> {
     expect(unfinished.len() <= UNFINISHED_MAX + 1, format!("{} entries are unfinished", unfinished.len()));
     let rolling = unfinished.iter().filter(|deploy| deploy.status() == Status::RollingOut).count();
     expect(rolling <= 1, format!("{rolling} entries roll out at once"));
-    let building = unfinished.iter().filter(|deploy| deploy.status() == Status::Building && deploy.image.is_none());
-    expect(building.count() <= 1, "more than one entry is being built".to_owned());
+    let mut to_be_built = unfinished.iter().filter(|deploy| deploy.is_to_be_built());
+    let first = to_be_built.next();
+    for deploy in to_be_built.filter(|deploy| deploy.status() == Status::Building) {
+        let first = first.map_or(deploy.revision, |first| first.revision);
+        expect(false, format!("revision {} is being built before revision {first} is", deploy.revision));
+    }
     broken
 }
 
@@ -91,6 +95,8 @@ fn broken_by(deploy: &Deploy, history: &[Deploy]) -> Vec<String> {
         }
         State::Queued | State::Building { .. } | State::Cancelled { .. } => {}
     }
+    let taken = matches!(deploy.trigger, Trigger::Rollback | Trigger::Promotion);
+    expect(deploy.image.is_some() || !taken, "is of an image that exists, and names none");
     let image_known = deploy.image.is_some() || !matches!(deploy.status(), Status::RollingOut | Status::Succeeded);
     expect(image_known, "runs no image");
     broken

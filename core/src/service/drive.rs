@@ -99,7 +99,11 @@ impl Driver<'_> {
                     self.now = Now { read: view.now, at: self.deployer.ports.clock.elapsed() };
                     return Some((view, was));
                 }
-                Err(Error::NotFound(_)) => return None,
+                Err(Error::NotFound(_)) => {
+                    // Who deleted the app has ended its builds, but for one that was about to begin here.
+                    self.deployer.end_builds(self.app).await;
+                    return None;
+                }
                 Err(error @ (Error::Unavailable { .. } | Error::Conflict(_))) => self.pause(&error).await,
                 Err(error @ (Error::Denied { .. } | Error::Invalid { .. } | Error::Corrupt { .. })) => {
                     tracing::error!(app = %self.app, error = %error.chain(), "an app's history cannot be read");

@@ -1,5 +1,7 @@
 //! Backends that break one promise each, to show that the simulation would notice.
 
+mod builds;
+
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex},
@@ -48,6 +50,22 @@ pub(crate) enum Promise {
     OneToken,
     /// The old version's pods, which are healthy, are taken for the new one's.
     OwnPods,
+    /// A build that was told to end counts as ended.
+    BuildEnd,
+    /// A build is begun while another one of the app runs.
+    OneBuild,
+    /// A build that is told to end goes on.
+    Cancelled,
+    /// Something else than the ordered commit is built, and goes by its name.
+    ThatCommit,
+    /// What was built is rolled out, whatever has become of its entry.
+    LateBuild,
+    /// A driver does not see that a source was changed.
+    SourceChange,
+    /// The newest entry is built first.
+    FirstIn,
+    /// A build's time begins anew with whoever looks at its entry.
+    BuildDeadline,
 }
 
 /// What one replica acts on.
@@ -73,8 +91,8 @@ impl Backend {
         };
         let stage = Arc::clone(stage);
         let liar = Arc::new(Liar { promise, stage, clock, token: Mutex::default() });
-        let builds = liar.stage.builders[0].clone();
-        Self { apps: liar.stage.store.clone(), tokens: liar.clone(), history: liar.clone(), rollouts: liar, builds }
+        let apps = liar.stage.store.clone();
+        Self { apps, tokens: liar.clone(), history: liar.clone(), rollouts: liar.clone(), builds: liar }
     }
 }
 
@@ -146,7 +164,8 @@ impl History for Liar {
 
     async fn record(&self, record: Record) -> Result<()> {
         let claim = record.claim.filter(|_| !self.breaks(Promise::Claim));
-        self.stage.store.record(Record { claim, ..record }).await
+        let changes = self.recorded(record.app, record.changes).await?;
+        self.stage.store.record(Record { claim, changes, ..record }).await
     }
 
     async fn view(&self, app: AppUid) -> Result<View> {
@@ -159,7 +178,7 @@ impl History for Liar {
             let restore = view.on_cluster.as_mut().filter(|top| top.is_restore());
             restore.into_iter().for_each(|top| top.actor = Actor::named("somebody"));
         }
-        Ok(view)
+        Ok(self.shown(view))
     }
 
     async fn page(&self, app: AppUid, page: Page) -> Result<Vec<Deploy>> {

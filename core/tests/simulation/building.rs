@@ -19,6 +19,10 @@ impl Builds for Wire {
             self.stage.set_adrift(Adrift::Build(order.clone()), time);
             return Err(Error::unavailable("the builder", "no answer"));
         }
+        if self.faults.refused() {
+            self.tell(|| format!("build revision {}: refused", order.stamp.revision));
+            return Err(Error::Denied { what: "this builder does not build it".to_owned(), cause: None });
+        }
         let answer = self.backend.builds.start(order).await;
         match &answer {
             Ok(started) => self.tell(|| format!("build revision {}: {started:?}", order.stamp.revision)),
@@ -26,7 +30,7 @@ impl Builds for Wire {
         }
         let busy = matches!(answer, Ok(Started::Busy(_)));
         self.stage.journal.count_if(busy, "rule 8: a build was refused while another ran");
-        self.stage.look_at_builds(order);
+        self.stage.look_at_builds(Some(self.life.number), order);
         answer
     }
 

@@ -186,7 +186,7 @@ fn choice() -> impl Strategy<Value = Choice> {
             .prop_map(|(replica, orderly, after, renamed)| Choice::Restart { replica, orderly, after, renamed }),
         3 => meddling().prop_map(Choice::Cluster),
         1 => select(&[5, -5, 40, -40, 200, -200, 4_000]).prop_map(Choice::Clock),
-        1 => (0..3usize, select(&[2u8, 12, 60])).prop_map(|(replica, by)| Choice::Ahead { replica, by }),
+        2 => (0..3usize, select(&[2u8, 12, 60])).prop_map(|(replica, by)| Choice::Ahead { replica, by }),
         1 => (0..4usize).prop_map(Choice::Order),
     ]
 }
@@ -238,10 +238,11 @@ fn trouble() -> impl Strategy<Value = Trouble> {
         3 => Just(Trouble::Lost),
         1 => time().prop_map(Trouble::Slow),
         1 => time().prop_map(Trouble::Late),
-        2 => any::<bool>().prop_map(|done| Trouble::Crash { done }),
+        3 => any::<bool>().prop_map(|done| Trouble::Crash { done }),
         3 => (any::<bool>(), time()).prop_map(|(done, time)| Trouble::Pause { done, time }),
         1 => time().prop_map(Trouble::Adrift),
         1 => Just(Trouble::Stale),
+        1 => Just(Trouble::Refused),
     ]
 }
 

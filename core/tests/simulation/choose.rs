@@ -27,7 +27,7 @@ impl Run {
             Choice::Ask { replica, ask } => self.ask(*replica % slots, ask),
             Choice::Trouble { replica, call, nth, trouble } => {
                 if let Some(replica) = &self.slots[replica % slots] {
-                    let any = matches!(trouble, Trouble::Adrift(_) | Trouble::Stale);
+                    let any = matches!(trouble, Trouble::Adrift(_) | Trouble::Stale | Trouble::Refused);
                     replica.faults.arm(if any { "" } else { call }, if any { 0 } else { *nth }, *trouble);
                 }
             }

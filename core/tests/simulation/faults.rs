@@ -28,6 +28,8 @@ pub(crate) enum Trouble {
     Adrift(Duration),
     /// A read is answered with what the replica was answered before.
     Stale,
+    /// The builder will not do it, now or later.
+    Refused,
 }
 
 impl Trouble {
@@ -43,6 +45,7 @@ impl Trouble {
             Self::Pause { .. } => "fault: pause beyond the lease",
             Self::Adrift(_) => "fault: an order under way",
             Self::Stale => "fault: stale read",
+            Self::Refused => "fault: refused",
         }
     }
 
@@ -50,13 +53,16 @@ impl Trouble {
     const fn time(self) -> Duration {
         match self {
             Self::Slow(time) | Self::Late(time) | Self::Pause { time, .. } => time,
-            Self::Before | Self::Lost | Self::Crash { .. } | Self::Adrift(_) | Self::Stale => Duration::ZERO,
+            Self::Before | Self::Lost | Self::Crash { .. } | Self::Adrift(_) | Self::Stale | Self::Refused => {
+                Duration::ZERO
+            }
         }
     }
 
     fn fits(self, call: &str) -> bool {
         match self {
             Self::Adrift(_) => matches!(call, "rollouts.apply" | "builds.start"),
+            Self::Refused => call == "builds.start",
             Self::Stale => matches!(call, "history.view" | "apps.find"),
             Self::Before | Self::Lost | Self::Slow(_) | Self::Late(_) | Self::Crash { .. } | Self::Pause { .. } => true,
         }
@@ -83,6 +89,7 @@ pub(crate) struct Faults {
     signal: Mutex<Option<Signal>>,
     adrift: Mutex<Option<Duration>>,
     stale: Mutex<bool>,
+    refused: Mutex<bool>,
     /// For how long from now its signs of life are not what they should be.
     disturbed: Mutex<Option<Duration>>,
 }
@@ -109,6 +116,10 @@ impl Faults {
         std::mem::take(&mut *self.stale.lock().unwrap())
     }
 
+    pub(crate) fn refused(&self) -> bool {
+        std::mem::take(&mut *self.refused.lock().unwrap())
+    }
+
     pub(crate) fn disturbed(&self) -> Option<Duration> {
         self.disturbed.lock().unwrap().take()
     }
@@ -124,7 +135,7 @@ impl Faults {
             }
             stage.journal.tell(&name, || format!("{call} meets {trouble:?}"));
             stage.is_late(trouble.time());
-            if call.starts_with("builds.") {
+            if matches!(call, "builds.running" | "builds.cancel") {
                 stage.builder_is_deaf();
             }
             faults.befall(call, trouble)
@@ -167,6 +178,10 @@ impl Faults {
             }
             Trouble::Adrift(time) => {
                 *self.adrift.lock().unwrap() = Some(time);
+                at(false)
+            }
+            Trouble::Refused => {
+                *self.refused.lock().unwrap() = true;
                 at(false)
             }
             Trouble::Stale => {

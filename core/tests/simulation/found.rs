@@ -3,20 +3,30 @@
 use std::time::Duration;
 
 use crate::{
-    choices::{Ask, Choice, Key, Kind, Scenario},
+    choices::{Ask, Choice, Key, Kind, Meddling, Scenario},
     faults::Trouble,
     run::play,
 };
 
 fn holds(choices: Vec<Choice>) {
-    let scenario =
-        Scenario { replicas: 1, settled: true, leave: false, hold_all: false, kinds: [Kind::Image; 2], choices };
+    hold(Scenario { replicas: 1, settled: true, leave: false, hold_all: false, kinds: [Kind::Image; 2], choices });
+}
+
+fn holds_for_a_git_app(replicas: usize, choices: Vec<Choice>) {
+    hold(Scenario { replicas, settled: true, leave: false, hold_all: false, kinds: [Kind::Git; 2], choices });
+}
+
+fn hold(scenario: Scenario) {
     let ended = play(&scenario, None, true);
     assert_eq!(ended.broken, None, "{}", ended.log.join("\n"));
 }
 
 fn ask(ask: Ask) -> Choice {
     Choice::Ask { replica: 0, ask }
+}
+
+fn asked_of(replica: usize, asked: Ask) -> Choice {
+    Choice::Ask { replica, ask: asked }
 }
 
 fn post(tag: &'static str) -> Choice {
@@ -58,4 +68,36 @@ fn promoting_what_is_being_deleted_is_refused_for_what_it_is() {
     let promote = Ask::Promote { key: Key::None };
     let restart = Choice::Restart { replica: 0, orderly: false, after: 3, renamed: false };
     holds(vec![restart, post("v1"), ask(Ask::Delete { app: 0 }), ask(promote), Choice::Pass(30_000)]);
+}
+
+#[test]
+fn a_source_that_another_replica_changes_while_it_is_built_makes_no_image() {
+    let change = asked_of(1, Ask::Source { app: 0, to: 1 });
+    holds_for_a_git_app(3, vec![post("v1"), Choice::Pass(250), change]);
+}
+
+#[test]
+fn who_watches_a_build_and_has_read_what_was_hears_of_what_is() {
+    let other = asked_of(2, Ask::Post { tag: "v1", key: Key::None, old_token: false });
+    let leaves = Choice::Restart { replica: 2, orderly: true, after: 0, renamed: false };
+    let stale = trouble("", Trouble::Stale);
+    holds_for_a_git_app(3, vec![post("hang"), other, leaves, stale, Choice::Pass(250)]);
+}
+
+#[test]
+fn a_build_that_began_after_its_entry_had_ended_is_ended_by_the_next_one() {
+    let adrift = trouble("builds.start", Trouble::Adrift(Duration::from_secs(20)));
+    let away = Choice::Cluster(Meddling::Builder(false));
+    let back = Choice::Cluster(Meddling::Builder(true));
+    let cancel = ask(Ask::Cancel { app: 0, back: 0 });
+    let choices = vec![adrift, post("hang"), away, cancel, back, Choice::Pass(40_000), post("v1")];
+    holds_for_a_git_app(1, choices);
+}
+
+#[test]
+fn a_build_that_begins_while_its_app_is_deleted_is_ended() {
+    let late = Trouble::Late(Duration::from_secs(1));
+    let late = Choice::Trouble { replica: 1, call: "history.record", nth: 0, trouble: late };
+    let hang = asked_of(1, Ask::Post { tag: "hang", key: Key::None, old_token: false });
+    holds_for_a_git_app(2, vec![late, hang, ask(Ask::Delete { app: 0 })]);
 }

@@ -97,6 +97,14 @@ noticed! {
     a_time_that_goes_back: Times,
     a_decision_on_what_is_not_so_any_more: Guard,
     a_token_that_is_remembered: OneToken,
+    a_lane_that_is_free_before_the_builds_end: BuildEnd,
+    two_builds_at_once: OneBuild,
+    a_build_that_goes_on_though_nobody_waits_for_it: Cancelled,
+    a_commit_that_nobody_asked_for: ThatCommit,
+    a_late_build_that_is_rolled_out: LateBuild,
+    a_source_that_was_changed_unseen: SourceChange,
+    the_newest_that_is_built_first: FirstIn,
+    a_deadline_of_builds_that_begins_anew: BuildDeadline,
 }
 
 fn number(variable: &str) -> Option<u64> {

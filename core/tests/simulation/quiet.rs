@@ -45,7 +45,8 @@ impl Run {
     fn unfinished(&self) -> String {
         let rules = self.stage.rules.lock().unwrap();
         let running = self.stage.builds(&rules.built_for()).into_iter();
-        let waited_for = running.filter(|(app, revision)| !rules.is_left(*app, *revision));
+        let lives = |life| self.slots.iter().flatten().any(|replica| replica.life.number == life);
+        let waited_for = running.filter(|(app, revision)| !rules.is_left(*app, *revision, lives));
         let mut unfinished: Vec<_> =
             waited_for.map(|(app, revision)| format!("the build of revision {revision} of {app}")).collect();
         for known in rules.known.values() {

@@ -53,6 +53,8 @@ pub(crate) struct Stage {
     jumped: AtomicU64,
     /// Until when some call or answer may be under way, in milliseconds.
     late_until: AtomicU64,
+    /// Builds that were told to end, where that is not enough.
+    pub(crate) ended: Mutex<BTreeSet<(AppUid, Revision)>>,
     /// Whether some call of the builder was struck, so that it may not have heard what it was told.
     deaf: AtomicBool,
     /// The promise that the backends break.
@@ -93,6 +95,7 @@ impl Stage {
             own_jumped: AtomicU64::new(0),
             jumped: AtomicU64::new(0),
             late_until: AtomicU64::new(0),
+            ended: Mutex::default(),
             deaf: AtomicBool::new(false),
             promise,
             keys: Mutex::default(),
@@ -174,10 +177,9 @@ impl Stage {
     }
 
     /// Judges a build that was begun by this order, if one was; called after every such order.
-    pub(crate) fn look_at_builds(&self, order: &BuildOrder) {
-        let begun = self.begun();
-        let running = self.builds_of(order.stamp.app);
-        self.rules.lock().unwrap().begins(begun, order, running, &self.journal);
+    pub(crate) fn look_at_builds(&self, by: Option<u64>, order: &BuildOrder) {
+        let now = (self.begun(), self.builds_of(order.stamp.app));
+        self.rules.lock().unwrap().begins(by, order, now, &self.journal);
     }
 
     fn builder_answers(&self) -> bool {
@@ -229,7 +231,7 @@ impl Stage {
                     self.journal.tell("builder", || {
                         format!("an order under way arrives, {}: {started:?}", order.stamp.revision)
                     });
-                    self.look_at_builds(&order);
+                    self.look_at_builds(None, &order);
                     continue;
                 }
             };

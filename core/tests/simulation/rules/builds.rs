@@ -26,8 +26,8 @@ pub(super) struct Lanes {
     built: BTreeMap<Build, (ImageRef, Commit)>,
     /// Those that were told to end.
     told: BTreeSet<Build>,
-    /// Those that were begun after their entry had ended, by an order that came late.
-    late: BTreeSet<Build>,
+    /// Those that were begun after their entry had ended, by an order that came late, and the life that it was from.
+    late: BTreeMap<Build, Option<u64>>,
     /// Apps that were removed while the builder did not hear that it was to end their builds.
     left: BTreeSet<AppUid>,
     /// Those that the builder's machine was lost with.
@@ -41,8 +41,15 @@ impl Rules {
         self.lanes.lost.extend(begun);
     }
 
-    /// An order was given to the builder, which has begun so many builds by now, and of this app runs so many.
-    pub(crate) fn begins(&mut self, begun: usize, order: &BuildOrder, running: usize, journal: &Journal) {
+    /// An order was given to the builder, by this life or by one that believes that it failed; the builder has begun so
+    /// many builds by now, and of this app runs so many.
+    pub(crate) fn begins(
+        &mut self,
+        by: Option<u64>,
+        order: &BuildOrder,
+        (begun, running): (usize, usize),
+        journal: &Journal,
+    ) {
         if begun == std::mem::replace(&mut self.lanes.begun, begun) {
             return;
         }
@@ -70,7 +77,7 @@ impl Rules {
             }
             _ => {
                 journal.count("rule 8: an order to build came after its entry's end");
-                self.lanes.late.insert(build);
+                self.lanes.late.insert(build, by);
             }
         }
         self.lanes.ordered.insert(build, order.clone());
@@ -148,9 +155,15 @@ impl Rules {
         self.lanes.left.insert(app);
     }
 
-    /// Whether nobody can be blamed for a build that runs: its order came after its entry had ended, or it was left.
-    pub(crate) fn is_left(&self, app: AppUid, revision: Revision) -> bool {
-        let late = self.lanes.late.contains(&(app, revision)) && !self.lanes.told.contains(&(app, revision));
+    /// Whether nobody can be blamed for a build that runs: its order came after its entry had ended, from one who cannot
+    /// know or lives no more, or the builder did not hear.
+    pub(crate) fn is_left(&self, app: AppUid, revision: Revision, lives: impl Fn(u64) -> bool) -> bool {
+        let build = (app, revision);
+        let late = self.lanes.late.get(&build).is_some_and(|by| {
+            // Who lost the app in the meantime leaves it to the new owner, who does not know.
+            let knows = by.is_some_and(lives) && !self.known.contains_key(&app);
+            !knows && !self.lanes.told.contains(&build)
+        });
         late || self.lanes.left.contains(&app)
     }
 }
