@@ -30,6 +30,8 @@ pub enum Refusal {
     OpenKey,
     /// The private key cannot be read as one.
     BrokenKey,
+    /// The user that the server runs as is only a number.
+    NamelessUser,
 }
 
 const NO_SUCH_COMMIT: [&str; 4] =
@@ -46,6 +48,7 @@ const DENIED: [&str; 7] = [
 const NO_REPOSITORY: [&str; 3] = ["' not found", "does not appear to be a git repository", "Repository not found"];
 const UNKNOWN_HOST: &str = "host key is known for";
 const CHANGED_HOST: &str = "REMOTE HOST IDENTIFICATION HAS CHANGED";
+const NAMELESS_USER: &str = "No user exists for uid";
 /// What ssh says of a private key before it goes on without it.
 const KEY_NOT_LOADED: &str = "Load key \"";
 const OPEN_KEY: &str = "\": bad permissions";
@@ -90,6 +93,8 @@ impl Refusal {
             Some(Self::ChangedHost)
         } else if text.contains(UNKNOWN_HOST) {
             Some(Self::UnknownHost)
+        } else if text.contains(NAMELESS_USER) {
+            Some(Self::NamelessUser)
         } else if !(text.contains(KEY_NOT_LOADED) && text.contains(NOT_LET_IN)) {
             None
         } else if text.contains(OPEN_KEY) {
@@ -120,14 +125,15 @@ impl Refusal {
                  operators did change it, put the new one into known_hosts beside the credentials ({scan}), after \
                  checking it."
             ),
-            Self::OpenKey => {
-                format!(
-                    "{key} may be read by other users of the machine, so that ssh does not take it: make its file's mode 0400."
-                )
-            }
+            Self::OpenKey => format!(
+                "{key} may be read by others on the machine, so that ssh does not take it: give its file the mode 0400."
+            ),
             Self::BrokenKey => format!(
                 "{key} cannot be read by ssh: it must be whole, with a line end at its end and no carriage returns."
             ),
+            Self::NamelessUser => {
+                "ssh wants the user that this server runs as to have a name, in its machine's /etc/passwd.".to_owned()
+            }
         }
     }
 }
@@ -218,12 +224,13 @@ fatal: Could not read from remote repository.";
         for (text, refusal, told) in [
             (UNKNOWN, Refusal::UnknownHost, "(ssh-keyscan -p 2222 git.example.com), after checking it."),
             (CHANGED, Refusal::ChangedHost, "(ssh-keyscan -p 2222 git.example.com), after checking it."),
-            (OPEN, Refusal::OpenKey, "The private key of the credentials deploy may be read by other users"),
+            (OPEN, Refusal::OpenKey, "The private key of the credentials deploy may be read by others"),
             (BROKEN, Refusal::BrokenKey, "The private key of the credentials deploy cannot be read by ssh"),
+            ("No user exists for uid 12345\r\n", Refusal::NamelessUser, "in its machine's /etc/passwd"),
         ] {
             assert_eq!(Complaint::of(text), Complaint::Refused(refusal), "{text}");
             let sentence = refusal.sentence(&source);
-            assert!(sentence.contains(told) && !sentence.contains("/etc"), "{sentence}");
+            assert!(sentence.contains(told) && !sentence.contains("/etc/rollhook"), "{sentence}");
         }
         source.url = "git@git.example.com:api.git".parse().unwrap();
         assert!(Refusal::UnknownHost.sentence(&source).contains("(ssh-keyscan git.example.com)"));

@@ -138,7 +138,7 @@ async fn a_private_key_that_ssh_cannot_use_is_told_with_the_reason() {
     bench.write("password", "ada:hunter2\n", 0o600);
     ssh_key(&bench.file("locked"), "sesame").unwrap();
     for (name, reason) in [
-        ("open", "make its file's mode 0400"),
+        ("open", "give its file the mode 0400"),
         ("windows", "no carriage returns"),
         ("endless", "a line end at its end"),
         ("cut", "it must be whole"),

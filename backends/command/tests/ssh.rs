@@ -1,0 +1,90 @@
+//! Builds from a source over ssh, on OpenSSH's own server.
+
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
+mod bench;
+
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, time::Duration};
+
+use bench::{Bench, built, failed, log};
+use rollhook_conformance::{SshHost, report, ssh_key};
+use rollhook_core::{deploy::Reason, ports::BuildOrder, source::GitSource};
+
+/// A builder that has the host's key and a deploy key among its credentials; nothing where there can be no such host.
+fn bench(test: &str) -> Option<(Bench, SshHost)> {
+    let host = SshHost::serve().map_err(|lack| report(test, Err(lack))).ok()?;
+    let mut bench = Bench::new();
+    let credentials = bench.path("credentials");
+    fs::create_dir(&credentials).unwrap();
+    fs::write(credentials.join("known_hosts"), host.known_host()).unwrap();
+    fs::write(credentials.join("deploy"), host.key()).unwrap();
+    fs::set_permissions(credentials.join("deploy"), fs::Permissions::from_mode(0o600)).unwrap();
+    bench.settings.credentials = Some(credentials);
+    Some((bench, host))
+}
+
+fn order(bench: &Bench, host: &SshHost, revision: u64, commit: &str, credentials: &str) -> BuildOrder {
+    let url = host.url("api").parse().unwrap();
+    let source = GitSource { url, credentials: Some(credentials.parse().unwrap()), ..bench.source() };
+    BuildOrder { source, ..bench.order(revision, commit) }
+}
+
+#[tokio::test]
+async fn exactly_the_commit_is_built_with_a_deploy_key() {
+    let Some((bench, host)) = bench("exactly_the_commit_is_built_with_a_deploy_key") else { return };
+    let repository = host.repository("api");
+    let first = repository.commit("build.txt", "first");
+    let gone = repository.commit("build.txt", "second");
+    repository.git(&["reset", "-q", "--hard", "HEAD~1"]);
+    let head = repository.commit("build.txt", "third");
+    let builds = bench.open().await;
+    for (revision, posted, commit) in [(1, &first[..], &first), (2, &head[..8], &head), (3, &gone[..], &gone)] {
+        let order = order(&bench, &host, revision, posted, "deploy");
+        assert_eq!(built(&builds, &order).await, *commit, "{}", host.log());
+        let log = log(&builds, order.stamp).await;
+        assert!(log.contains(&format!("\nhead {commit}\n")), "{log}");
+        // The program has no use for them.
+        assert!(!log.contains("ROLLHOOK_SSH_") && !log.contains("PRIVATE KEY"), "{log}");
+    }
+}
+
+#[tokio::test]
+async fn who_is_not_let_in_and_whom_ssh_does_not_trust_is_told_apart() {
+    let Some((bench, host)) = bench("who_is_not_let_in_and_whom_ssh_does_not_trust_is_told_apart") else { return };
+    let commit = host.repository("api").commit("build.txt", "good");
+    let credentials = bench.path("credentials");
+    ssh_key(&credentials.join("other"), "").unwrap();
+    ssh_key(&credentials.join("locked"), "sesame").unwrap();
+    let builds = bench.open().await;
+    let known_hosts: &Path = &credentials.join("known_hosts");
+    let scan = format!("(ssh-keyscan -p {} 127.0.0.1), after checking it.", host.address.port());
+    for (revision, name, told) in
+        [(1, "other", "does not let the builder in with the credentials other"), (2, "locked", "has a passphrase")]
+    {
+        let failure = failed(&builds, &order(&bench, &host, revision, &commit, name)).await;
+        assert_eq!(failure.reason.as_str(), Reason::SOURCE_DENIED, "{failure:?}");
+        assert!(failure.message.contains(told), "{failure:?}");
+    }
+    host.change_host_key();
+    let failure = failed(&builds, &order(&bench, &host, 3, &commit, "deploy")).await;
+    assert_eq!(failure.reason.as_str(), Reason::SOURCE_DENIED, "{failure:?}");
+    assert!(failure.message.contains("shows another host key") && failure.message.ends_with(&scan), "{failure:?}");
+    fs::write(known_hosts, "").unwrap();
+    let failure = failed(&builds, &order(&bench, &host, 4, &commit, "deploy")).await;
+    assert_eq!(failure.reason.as_str(), Reason::SOURCE_DENIED, "{failure:?}");
+    assert!(failure.message.contains("is not known to ssh") && failure.message.ends_with(&scan), "{failure:?}");
+    fs::write(known_hosts, host.known_host()).unwrap();
+    assert_eq!(built(&builds, &order(&bench, &host, 5, &commit, "deploy")).await, commit);
+}
+
+#[tokio::test]
+async fn a_host_that_says_nothing_is_given_up_on() {
+    let Some((mut bench, host)) = bench("a_host_that_says_nothing_is_given_up_on") else { return };
+    let commit = host.repository("api").commit("build.txt", "good");
+    bench.settings.git_silence = Duration::from_secs(1);
+    let builds = bench.open().await;
+    host.hang();
+    let failure = failed(&builds, &order(&bench, &host, 1, &commit, "deploy")).await;
+    assert_eq!(failure.reason.as_str(), Reason::SOURCE_UNREACHABLE, "{failure:?}");
+    assert!(failure.message.contains("timed out"), "ssh's own word, and not git's advice: {failure:?}");
+}
