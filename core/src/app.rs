@@ -324,7 +324,8 @@ pub struct Policy {
     /// The image repositories that a webhook may deploy from; empty: any.
     pub repositories: Repositories,
     /// How often a git app's branch is looked at for changes that nobody told of; none: never.
-    #[serde(with = "maybe_millis", rename = "poll_ms", skip_serializing_if = "Option::is_none")]
+    // Written where it is none as well: a store that keeps what a newer version has added keeps what is absent.
+    #[serde(with = "maybe_millis", rename = "poll_ms")]
     pub poll: Option<Duration>,
 }
 

@@ -79,7 +79,8 @@ impl Write for Create {
         .bind(to_json(&app)?)
         .fetch_one(&mut *connection)
         .await?;
-        sqlx::query("INSERT INTO heads (app) VALUES (?1)").bind(row).execute(connection).await?;
+        sqlx::query("INSERT INTO heads (app) VALUES (?1)").bind(row).execute(&mut *connection).await?;
+        queue_if_polled(connection, row, &app).await?;
         Ok(Ok(app))
     }
 }
@@ -111,10 +112,21 @@ impl Write for Update {
             .bind(row)
             .bind(signed(app.guard))
             .bind(to_json(&app)?)
-            .execute(connection)
+            .execute(&mut *connection)
             .await?;
+        queue_if_polled(connection, row, &app).await?;
         Ok(Ok(app))
     }
+}
+
+/// An app that is polled has work whatever happens; one that has some keeps its place.
+async fn queue_if_polled(connection: &mut SqliteConnection, row: i64, app: &App) -> sqlx::Result<()> {
+    if !app.is_polled() {
+        return Ok(());
+    }
+    let queue = "UPDATE heads SET place = (SELECT coalesce(max(place) + 1, 0) FROM heads WHERE place IS NOT NULL) \
+                 WHERE app = ?1 AND place IS NULL";
+    sqlx::query(queue).bind(row).execute(connection).await.map(drop)
 }
 
 struct Remove(AppUid);

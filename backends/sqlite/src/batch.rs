@@ -20,7 +20,8 @@ const HEADS: &str = "
 SELECT a.uid, a.id, a.guard, h.last_revision, h.current_revision, h.ended_on_cluster, h.last_restore, h.unfinished,
        h.place, h.owner, EXISTS (SELECT 1 FROM replicas r WHERE r.incarnation = h.owner), h.last_time,
        CASE WHEN j.value ->> 1 THEN a.body END,
-       (SELECT max(place) FROM heads WHERE place IS NOT NULL), h.touching
+       (SELECT max(place) FROM heads WHERE place IS NOT NULL), h.touching,
+       CASE WHEN j.value ->> 2 THEN a.body ->> '$.policy.poll_ms' IS NOT NULL ELSE 0 END
 FROM json_each(?1) j CROSS JOIN apps a ON a.uid = j.value ->> 0 CROSS JOIN heads h ON h.app = a.id";
 
 const KEYS: &str = "
@@ -83,15 +84,18 @@ async fn load_heads(
     admissions: &[&Admission],
     records: &[&Record],
 ) -> sqlx::Result<()> {
-    // Whether the registration itself may be changed: it is large, and seldom needed.
-    let mut wanted: HashMap<AppUid, bool> = HashMap::new();
+    // Whether the registration itself may be changed, and whether it matters that the app is polled: it is large, and
+    // seldom needed.
+    let mut wanted: HashMap<AppUid, (bool, bool)> = HashMap::new();
     for admission in admissions {
-        *wanted.entry(admission.app).or_default() |= admission.hold.is_some();
+        wanted.entry(admission.app).or_default().0 |= admission.hold.is_some();
     }
     for record in records {
-        *wanted.entry(record.app).or_default() |= !record.lift.is_empty();
+        let (changed, rests) = wanted.entry(record.app).or_default();
+        *changed |= !record.lift.is_empty();
+        *rests |= record.rest;
     }
-    let wanted: Vec<_> = wanted.into_iter().collect();
+    let wanted: Vec<_> = wanted.into_iter().map(|(app, (changed, rests))| (app, changed, rests)).collect();
     for row in sqlx::query(HEADS).bind(to_json(&wanted)?).fetch_all(connection).await? {
         let uid = uid(row.try_get(0)?).map_err(decoding)?;
         ledger.next_place = row.try_get::<Option<i64>, _>(13)?.map_or(0, |place| place + 1);
@@ -116,6 +120,7 @@ fn head(row: &SqliteRow) -> sqlx::Result<Head> {
         owner_is_known: row.try_get(10)?,
         last_time: Timestamp::from_millis(row.try_get(11)?),
         body: body(row, 12)?,
+        polled: row.try_get(15)?,
         changed: false,
         body_changed: false,
     })

@@ -48,6 +48,8 @@ pub(crate) struct Head {
     pub(crate) last_time: Timestamp,
     /// The registration, where the batch may change it.
     pub(crate) body: Body<App>,
+    /// Whether the app is polled; not asked where nothing rests.
+    pub(crate) polled: bool,
     pub(crate) changed: bool,
     pub(crate) body_changed: bool,
 }
@@ -252,7 +254,7 @@ impl Ledger {
             head.note(&change);
             self.entries.insert(entry_id(head.app, change.revision.get()), Entry::of(change));
         }
-        if record.rest && head.unfinished.is_empty() {
+        if record.rest && head.unfinished.is_empty() && !head.polled {
             head.changed |= head.place.is_some();
             // It stays its owner's for as long as that one lives: what comes next is driven without another claim.
             head.place = None;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::{FutureExt, future::BoxFuture, select_biased};
 
-use super::{ATTEMPTS, Authorized, Deployer, Outcome, Polled, polls::Found, refused};
+use super::{ATTEMPTS, Authorized, Deployer, Outcome, Polled, polls::Found};
 use crate::{
     app::{App, AppUid, POLL_MAX, Policy, Source},
     decide::poll::{self, Detected, Verdict},
@@ -48,7 +48,8 @@ impl Deployer {
         }
         let newest = self.history(access, Page { before: None, succeeded: false, limit: RECENT }).await?;
         let Some(entry) = newest.iter().find(|entry| entry.trigger == Trigger::Webhook) else { return Ok(None) };
-        if self.ports.tokens.find(&app.id).await.map_err(|error| refused(&error))?.is_none() {
+        // A token that cannot be read is one.
+        if let Ok(None) = self.ports.tokens.find(&app.id).await {
             return Ok(None);
         }
         Ok(Some(format!(
@@ -112,7 +113,7 @@ impl Deployer {
                 let why = format!("the source has no branch {branch}");
                 (why.clone(), why)
             }
-            Err(error) => (error.to_string(), error.chain()),
+            Err(error) => (sentence(&error), error.chain()),
         };
         if self.polls.note(app.uid, now, Found::Unreadable(found)) {
             tracing::warn!(app = %app.id, error = %chain, "a source cannot be read for changes");
@@ -178,6 +179,17 @@ impl Deployer {
             Admitted::Full => Some(Detected::Later),
             Admitted::Stale | Admitted::Replay(_) | Admitted::KeyReused => None,
         })
+    }
+}
+
+/// What is wrong, without the word for what a caller can do about it.
+fn sentence(error: &Error) -> String {
+    match error {
+        Error::Denied { what, .. }
+        | Error::Invalid { what, .. }
+        | Error::Unavailable { what, .. }
+        | Error::Corrupt { what, .. } => what.clone(),
+        Error::NotFound(_) | Error::Conflict(_) => error.to_string(),
     }
 }
 

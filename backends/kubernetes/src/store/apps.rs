@@ -76,6 +76,9 @@ impl Apps for KubernetesStore {
                 return Err(Error::Conflict("app"));
             }
             (head.holds, head.guard) = (app.holds.clone(), head.guard + 1);
+            if app.is_polled() {
+                head.work_since.get_or_insert(head.time(self.clock.now()));
+            }
             let mut object = AppObject::clone(&loaded.app);
             object.spec.source = codec::source(&app.source, &object.spec.source)?;
             object.spec.policy = codec::policy(&app.policy, &object.spec.policy)?;

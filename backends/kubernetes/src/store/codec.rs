@@ -73,7 +73,13 @@ pub(crate) fn app_object(app: &App) -> Result<AppObject> {
     let mut object = AppObject::new(app.id.name.as_str(), spec);
     object.metadata.namespace = Some(app.id.namespace.to_string());
     object.metadata.labels = Some([(UID_LABEL.to_owned(), app.uid.to_string())].into());
-    let head = Head { guard: app.guard, holds: app.holds.clone(), last_time: app.created_at, ..Head::default() };
+    let head = Head {
+        guard: app.guard,
+        holds: app.holds.clone(),
+        last_time: app.created_at,
+        work_since: app.is_polled().then_some(app.created_at),
+        ..Head::default()
+    };
     object.status = Some(head.into_status()?);
     Ok(object)
 }
@@ -243,6 +249,12 @@ pub(crate) fn policy(policy: &Policy, stored: &Value) -> Result<Value> {
         fields.extend(known);
     }
     Ok(Value::Object(fields))
+}
+
+/// Whether the app of this object is polled, so that it always has work.
+pub(crate) fn is_polled(object: &AppObject) -> Result<bool> {
+    let what = || format!("the policy of app {} cannot be read", named(object));
+    value::<Policy>(&object.spec.policy, what).map(|policy| policy.poll.is_some())
 }
 
 /// The text that a value is written as.

@@ -50,6 +50,9 @@ impl KubernetesStore {
         }
         let mut head = loaded.head.clone();
         head.record(record, &accepted, self.clock.now())?;
+        if head.work_since.is_none() && codec::is_polled(&loaded.app)? {
+            head.work_since = loaded.head.work_since.or(Some(head.time(self.clock.now())));
+        }
         Ok(head)
     }
 

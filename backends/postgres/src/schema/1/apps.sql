@@ -26,7 +26,8 @@ BEGIN
         outcome := 'app';
         RETURN;
     END IF;
-    INSERT INTO rollhook.heads (app, last_time) VALUES (_app, create_app.created_at);
+    INSERT INTO rollhook.heads (app, last_time, place)
+    VALUES (_app, create_app.created_at, CASE WHEN rollhook.is_polled(_policy) THEN nextval('rollhook.places') END);
     outcome := 'created';
 END
 $$;
@@ -51,7 +52,11 @@ BEGIN
     ELSE
         outcome := 'updated';
         guard := guard + 1;
-        UPDATE rollhook.heads h SET guard = update_app.guard WHERE h.app = _app;
+        UPDATE rollhook.heads h
+        SET guard = update_app.guard,
+            place = CASE WHEN h.place IS NULL AND rollhook.is_polled(_policy)
+                THEN nextval('rollhook.places') ELSE h.place END
+        WHERE h.app = _app;
         UPDATE rollhook.apps a
         SET body = jsonb_set(a.body::jsonb, '{source}', _source)::text, policy = _policy, holds = _holds
         WHERE a.id = _app

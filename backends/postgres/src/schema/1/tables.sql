@@ -24,6 +24,11 @@ CREATE TABLE rollhook.apps (
     UNIQUE (namespace, name)
 );
 
+-- Whether an app of this policy has its source looked at for changes: such an app always has work.
+CREATE FUNCTION rollhook.is_polled(_policy text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+    SELECT _policy::jsonb ->> 'poll_ms' IS NOT NULL
+$$;
+
 -- What every deploy changes of an app. Whoever changes anything of an app but its token locks this row first.
 CREATE TABLE rollhook.heads (
     app bigint PRIMARY KEY REFERENCES rollhook.apps ON DELETE CASCADE,

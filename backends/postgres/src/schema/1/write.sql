@@ -182,7 +182,9 @@ BEGIN
         WHERE a.id = head.app;
         head.guard := head.guard + 1;
     END IF;
-    IF _call.rest AND cardinality(head.unfinished) = 0 THEN
+    IF _call.rest AND cardinality(head.unfinished) = 0
+        AND NOT EXISTS (SELECT FROM rollhook.apps a WHERE a.id = head.app AND rollhook.is_polled(a.policy))
+    THEN
         -- It stays its owner's for as long as that one lives: what comes next is driven without another claim.
         head.place := NULL;
     ELSIF head.place IS NULL THEN
