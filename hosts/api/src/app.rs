@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     deploy::{Deploy, Standing},
     duration, path,
+    polling::Polling,
     source::{GitChoice, SourcePatch},
 };
 
@@ -133,6 +134,16 @@ pub struct Policy {
     pub build_deadline: String,
     /// The image repositories that a webhook may deploy from; empty: any.
     pub repositories: Vec<String>,
+    /// How often a git app's branch is looked at for changes, or `off`.
+    #[serde(default = "off")]
+    pub poll: String,
+}
+
+/// The word for what does not happen.
+const OFF: &str = "off";
+
+fn off() -> String {
+    OFF.to_owned()
 }
 
 impl Policy {
@@ -145,6 +156,7 @@ impl Policy {
             rollout_deadline: duration::format(policy.rollout_deadline),
             build_deadline: duration::format(policy.build_deadline),
             repositories: policy.repositories.as_slice().to_vec(),
+            poll: policy.poll.map_or_else(off, duration::format),
         }
     }
 }
@@ -171,6 +183,9 @@ pub struct PolicyPatch {
     /// See [`Policy::repositories`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repositories: Option<Vec<String>>,
+    /// See [`Policy::poll`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub poll: Option<String>,
 }
 
 impl PolicyPatch {
@@ -201,6 +216,10 @@ impl PolicyPatch {
             rollout_deadline: length("policy.rollout_deadline", self.rollout_deadline)?,
             build_deadline: length("policy.build_deadline", self.build_deadline)?,
             repositories: field("policy.repositories", self.repositories.map(Repositories::try_from).transpose())?,
+            poll: match self.poll {
+                Some(word) if word == OFF => Some(None),
+                text => length("policy.poll", text)?.map(Some),
+            },
         })
     }
 }
@@ -248,6 +267,12 @@ pub struct App {
     pub on_cluster: Option<Deploy>,
     /// The revisions that have not ended, ascending.
     pub unfinished: Vec<Revision>,
+    /// The last look at its branch, where the server that was asked is the one that polls it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub polling: Option<Polling>,
+    /// What its owner should decide, where one app is asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
     /// When it was registered.
     #[serde(with = "crate::time")]
     pub created_at: Timestamp,
@@ -300,6 +325,8 @@ impl App {
             current: view.current.as_ref().map(entry),
             on_cluster: view.on_cluster.as_ref().map(entry),
             unfinished: view.unfinished.iter().map(|deploy| deploy.revision).collect(),
+            polling: None,
+            warning: None,
             created_at: app.created_at,
         }
     }

@@ -15,6 +15,7 @@ pub mod deploy;
 pub mod duration;
 pub mod openapi;
 pub mod path;
+pub mod polling;
 pub mod problem;
 pub mod push;
 pub mod source;
@@ -28,6 +29,7 @@ pub use deploy::{
     Deploy, DeployAnswer, DeployList, DeployPost, Promote, PromoteFrom, Rebuild, Rollback, RollbackAnswer,
     RolledBackTo, Standing, TakenFrom,
 };
+pub use polling::Polling;
 pub use problem::{Kind, Problem};
 pub use push::PushAnswer;
 pub use source::{GitChoice, SourcePatch};

@@ -1,6 +1,6 @@
 //! Apps as people read them: the list, and one with its policy.
 
-use rollhook_api::{App, Hold, Policy};
+use rollhook_api::{App, Hold, Policy, Polling};
 use rollhook_core::{
     app::{HoldPolicy, OnFailure, Source},
     text::escaped,
@@ -8,7 +8,7 @@ use rollhook_core::{
 };
 
 use crate::{
-    history::{mark, short_image, tint, what},
+    history::{mark, short_commit, short_image, tint, what},
     table::{self, Cell, Column},
     when,
 };
@@ -98,6 +98,8 @@ pub(crate) fn details(app: &App, now: Timestamp) -> String {
         lines.push(("Unfinished", unfinished.join(", ")));
     }
     lines.extend(app.holds.iter().map(|hold| ("Held", held(hold))));
+    lines.extend(app.polling.as_ref().map(|polling| ("Polling", polled(polling, now))));
+    lines.extend(app.warning.clone().map(|warning| ("Warning", warning)));
     lines.extend(policy(&app.policy));
     lines.push(("Registered", when::absolute(app.created_at)));
     lines.push(("Uid", app.uid.clone()));
@@ -152,6 +154,21 @@ fn held(hold: &Hold) -> String {
     format!("{what}, since rollback {}", hold.by)
 }
 
+/// The last look at the app's branch.
+fn polled(polling: &Polling, now: Timestamp) -> String {
+    let ago = |time| when::ago(time, now);
+    match (&polling.trouble, &polling.head) {
+        (Some(why), _) => {
+            format!("cannot be read since {} (last tried {}): {why}", ago(polling.since), ago(polling.at))
+        }
+        (None, Some(head)) => {
+            let held = polling.held_by.map(|by| format!(", held since rollback {by}")).unwrap_or_default();
+            format!("last read {}: {}{held}", ago(polling.at), short_commit(head))
+        }
+        (None, None) => format!("last read {}", ago(polling.at)),
+    }
+}
+
 /// The policy by the names of its flags.
 fn policy(policy: &Policy) -> Vec<(&'static str, String)> {
     let on_failure = match policy.on_failure {
@@ -170,6 +187,7 @@ fn policy(policy: &Policy) -> Vec<(&'static str, String)> {
         ("rollout-deadline", policy.rollout_deadline.clone()),
         ("build-deadline", policy.build_deadline.clone()),
         ("repository", repositories),
+        ("poll", policy.poll.clone()),
     ]
 }
 

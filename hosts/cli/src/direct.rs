@@ -167,7 +167,10 @@ impl Backend for Direct {
     }
 
     async fn app(&self, id: &AppId) -> Result<App, Failure> {
-        Ok(App::of(&self.deployer.view(&self.access(id).await?).await?))
+        let access = self.access(id).await?;
+        let view = self.deployer.view(&access).await?;
+        let warning = self.deployer.warning(&access, &view.app).await?;
+        Ok(App { warning, ..App::of(&view) })
     }
 
     async fn change(&self, id: &AppId, patch: AppPatch) -> Result<App, Failure> {

@@ -93,7 +93,7 @@ pub(crate) fn tint(deploy: &Deploy) -> Option<Tint> {
 }
 
 /// A commit as people say it: seven digits of a full hash, and anything else as it is.
-fn short_commit(commit: &str) -> String {
+pub(crate) fn short_commit(commit: &str) -> String {
     let hash = matches!(commit.len(), 40 | 64) && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
     if hash { commit[..7].to_owned() } else { commit.to_owned() }
 }

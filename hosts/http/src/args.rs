@@ -1,8 +1,9 @@
 //! The command line, every option of which is an environment variable too.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
+use rollhook_api::duration;
 use rollhook_core::app::Namespace;
 use rollhook_wiring::{BuilderSettings, DriverSpec};
 
@@ -116,6 +117,9 @@ pub struct Serve {
     /// What builds git apps.
     #[command(flatten)]
     pub builds: Builds,
+    /// The shortest interval at which apps may have their branches looked at (their policy's poll)
+    #[arg(long, env = "ROLLHOOK_MIN_POLL", default_value = "30s", value_name = "TIME", value_parser = length)]
+    pub min_poll: Duration,
     /// How log lines are written to stderr; RUST_LOG says which
     #[arg(long, env = "ROLLHOOK_LOG_FORMAT", default_value = "text", value_name = "FORMAT")]
     pub log_format: LogFormat,
@@ -131,7 +135,8 @@ pub struct Builds {
     /// Directory of builds and their logs, which survives restarts [default: builds in the data directory]
     #[arg(long, env = "ROLLHOOK_BUILD_DIR", value_name = "DIR")]
     pub build_dir: Option<PathBuf>,
-    /// Directory of the credentials that apps name: files with USER:PASSWORD, a token, or an ssh key
+    /// Directory of the credentials that apps name: files with USER:PASSWORD, a token, or an ssh key;
+    /// and of known_hosts, the hosts that ssh may talk to
     #[arg(long, env = "ROLLHOOK_BUILD_CREDENTIALS", value_name = "DIR")]
     pub build_credentials: Option<PathBuf>,
     /// Let apps be built from this machine's files and addresses, from link-local ones, and over plain http
@@ -166,6 +171,10 @@ pub enum LogFormat {
     Text,
     /// One JSON object per line.
     Json,
+}
+
+fn length(text: &str) -> Result<Duration, &'static str> {
+    duration::parse(text).filter(|length| !length.is_zero()).ok_or(duration::RULE)
 }
 
 fn base_url(text: &str) -> Result<String, String> {

@@ -2,7 +2,9 @@
 
 use futures_util::{StreamExt, stream};
 use http::{HeaderValue, StatusCode, header::LOCATION};
-use rollhook_api::{App, AppList, AppPatch, CreateApp, Deploy, Kind, Policy, Registered, Standing, Webhook, path};
+use rollhook_api::{
+    App, AppList, AppPatch, CreateApp, Deploy, Kind, Policy, Polling, Registered, Standing, Webhook, path,
+};
 use rollhook_core::{
     app::{AppId, Namespace},
     ports::{AppPage, View, WebhookSecret},
@@ -68,8 +70,17 @@ async fn view(call: &Call, operator: &Operator, id: &AppId) -> Result<View, Fail
 /// `GET /apps/{namespace}/{app}`.
 pub(crate) async fn show(call: &Call, operator: &Operator) -> Result<Reply, Failure> {
     Query::parse(call.uri.query(), &[])?;
-    let view = view(call, operator, &call.app()?).await?;
-    Ok(reply::json(StatusCode::OK, &App::of(&view)))
+    Ok(reply::json(StatusCode::OK, &shown(call, operator, &call.app()?).await?))
+}
+
+/// One app, with what is known of its source and what its owner should decide.
+async fn shown(call: &Call, operator: &Operator, id: &AppId) -> Result<App, Failure> {
+    let deployer = &call.host.deployer;
+    let access = deployer.open(operator, id).await?;
+    let view = deployer.view(&access).await?;
+    let polling = deployer.polled(view.app.uid).as_ref().map(Polling::of);
+    let warning = deployer.warning(&access, &view.app).await?;
+    Ok(App { polling, warning, ..App::of(&view) })
 }
 
 /// `PATCH /apps/{namespace}/{app}`.
@@ -78,7 +89,7 @@ pub(crate) async fn change(call: &Call, operator: &Operator) -> Result<Reply, Fa
     body::require_json(&call.headers)?;
     let patch = patch(body::object(&call.body.bytes)?)?;
     call.host.deployer.change(operator, &id, patch.policy.parse()?, patch.source.parse()?).await?;
-    Ok(reply::json(StatusCode::OK, &App::of(&view(call, operator, &id).await?)))
+    Ok(reply::json(StatusCode::OK, &shown(call, operator, &id).await?))
 }
 
 /// Reads a merge patch, in which a null takes a field away: of a policy, that is back to the default.
@@ -152,6 +163,8 @@ mod tests {
         assert_eq!(read.settle.as_deref(), Some("10s"));
         assert_eq!(read.hold.as_deref(), Some("all"));
         assert_eq!(read.on_failure, None);
+        let read = patch(json!({"policy": {"poll": null}})).unwrap().policy;
+        assert_eq!(read.poll.as_deref(), Some("off"));
         let read = patch(json!({"source": {"credentials": null}})).unwrap().source.parse().unwrap();
         assert_eq!(read.credentials, Some(None), "taken away");
         assert_eq!(patch(json!({})).unwrap_err().kind(), Kind::Malformed);

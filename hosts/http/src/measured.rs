@@ -1,5 +1,5 @@
 //! A history that counts what it is told, and how long that takes, and knows whether it can be written to; a rollout
-//! driver whose answers to orders are counted.
+//! driver whose answers to orders are counted, and a reader of branches whose answers are.
 
 use std::sync::{
     Arc,
@@ -11,11 +11,12 @@ use futures_util::stream::BoxStream;
 use rollhook_core::{
     Result,
     app::{AppId, AppUid, WorkloadKind},
-    deploy::{Deploy, Evidence, Status},
+    deploy::{Commit, Deploy, Evidence, Status},
     ports::{
-        Admission, Admitted, Applied, Claim, Claimed, Found, History, Observation, Order, Page, Record, Rollouts,
-        Trouble, View, Wake,
+        Admission, Admitted, Applied, Claim, Claimed, Found, Heads, History, Observation, Order, Page, Record,
+        Rollouts, Trouble, View, Wake,
     },
+    source::GitSource,
 };
 use tokio::time::Instant;
 
@@ -95,6 +96,27 @@ impl History for Measured {
 
     fn wakes(&self) -> BoxStream<'static, Wake> {
         self.inner.wakes()
+    }
+}
+
+/// The decorator of what reads branches.
+pub(crate) struct CountedHeads {
+    inner: Arc<dyn Heads>,
+    metrics: Arc<Metrics>,
+}
+
+impl CountedHeads {
+    pub(crate) fn new(inner: Arc<dyn Heads>, metrics: Arc<Metrics>) -> Self {
+        Self { inner, metrics }
+    }
+}
+
+#[async_trait]
+impl Heads for CountedHeads {
+    async fn head(&self, source: &GitSource) -> Result<Option<Commit>> {
+        let head = self.inner.head(source).await;
+        self.metrics.source_read(&head);
+        head
     }
 }
 

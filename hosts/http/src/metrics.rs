@@ -12,7 +12,7 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 use rollhook_core::{
-    Result,
+    Error, Result,
     deploy::{Status, Trigger},
     ports::{Applied, Entropy},
 };
@@ -63,6 +63,7 @@ pub(crate) struct Metrics {
     ended: Family<ByStatus, Counter>,
     store: Family<StoreCall, Histogram>,
     orders: Family<ByOutcome, Counter>,
+    sources: Family<ByOutcome, Counter>,
     connections: Gauge,
     /// What the ids of this process's calls begin with.
     prefix: u32,
@@ -89,6 +90,8 @@ impl Default for Metrics {
         );
         let orders = Family::default();
         registry.register("rollout_orders", "Orders given to the rollout driver", orders.clone());
+        let sources = Family::default();
+        registry.register("source_reads", "Branches that were read at their source", sources.clone());
         let connections = Gauge::default();
         registry.register("http_connections", "Open connections", connections.clone());
         let mut prefix = [0; 4];
@@ -101,6 +104,7 @@ impl Default for Metrics {
             ended,
             store,
             orders,
+            sources,
             connections,
             prefix: u32::from_le_bytes(prefix),
             calls_seen: AtomicU64::default(),
@@ -148,6 +152,16 @@ impl Metrics {
             Err(_) => "error",
         };
         self.orders.get_or_create(&ByOutcome { outcome }).inc();
+    }
+
+    /// A branch was read at its source, or could not be.
+    pub(crate) fn source_read<T>(&self, head: &Result<T>) {
+        let outcome = match head {
+            Ok(_) => "done",
+            Err(Error::Denied { .. } | Error::Invalid { .. }) => "refused",
+            Err(Error::Unavailable { .. } | Error::NotFound(_) | Error::Conflict(_) | Error::Corrupt { .. }) => "error",
+        };
+        self.sources.get_or_create(&ByOutcome { outcome }).inc();
     }
 
     pub(crate) fn connected(&self) {

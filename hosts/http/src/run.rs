@@ -92,6 +92,7 @@ async fn serve(args: Serve) -> Result<(), Failure> {
         base_url: args.base_url.unwrap_or_else(|| format!("http://{address}")),
         rate_limit: args.rate_limit == Switch::On,
         trusted_proxies: args.trusted_proxy,
+        min_poll: args.min_poll,
     };
     let server = Server::new(listener, config, opened.ports, &replica);
     let admin = admin::ensure(server.deployer(), &opened.store, args.admin_token_file.as_deref());

@@ -9,7 +9,7 @@ use hyper_util::{
     server::graceful::GracefulShutdown,
     service::TowerToHyperService,
 };
-use rollhook_core::service::{Deployer, Ports};
+use rollhook_core::service::{Builder, Deployer, Ports};
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -21,7 +21,7 @@ use crate::{
     body,
     host::{Drain, Host},
     limits::Limits,
-    measured::{CountedOrders, Measured},
+    measured::{CountedHeads, CountedOrders, Measured},
     metrics::Metrics,
     observe::{self, Observe},
     reply::Reply,
@@ -49,6 +49,8 @@ pub struct Config {
     pub rate_limit: bool,
     /// Whose `X-Forwarded-For` is believed.
     pub trusted_proxies: Vec<Cidr>,
+    /// How often an app's branch may be looked at for changes, at most.
+    pub min_poll: Duration,
 }
 
 /// A server that has its address and answers once it is told to [`Server::serve`].
@@ -66,9 +68,13 @@ impl Server {
         let writable = history.writable();
         let history = Arc::new(history);
         let rollouts = Arc::new(CountedOrders::new(ports.rollouts.clone(), metrics.clone()));
+        let builder = ports
+            .builder
+            .map(|builder| Builder { heads: Arc::new(CountedHeads::new(builder.heads, metrics.clone())), ..builder });
         let (begin_drain, drain) = Drain::new();
+        let ports = Ports { history, rollouts, builder, ..ports };
         let host = Host {
-            deployer: Arc::new(Deployer::new(Ports { history, rollouts, ..ports }, replica)),
+            deployer: Arc::new(Deployer::new(ports, replica).with_min_poll(config.min_poll)),
             base_url: config.base_url,
             limits: Limits::new(config.rate_limit),
             proxies: Proxies::new(config.trusted_proxies),

@@ -92,7 +92,8 @@ fn policy() -> Value {
             "settle": text(),
             "rollout_deadline": text(),
             "build_deadline": text(),
-            "repositories": list(text())
+            "repositories": list(text()),
+            "poll": text()
         }),
     )
 }
@@ -139,7 +140,13 @@ fn app() -> Value {
         "source": source, "workload": workload, "policy": policy(), "holds": list(hold),
         "current": entry, "on_cluster": entry, "unfinished": list(number()), "created_at": time()
     });
-    everything(members)
+    let mut app = everything(members);
+    let polling = json!({
+        "at": time(), "since": time(), "head": text(), "held_by": number(), "trouble": text()
+    });
+    app["properties"]["polling"] = object(&["at", "since"], polling);
+    app["properties"]["warning"] = text();
+    app
 }
 
 /// An object whose members are always all there.

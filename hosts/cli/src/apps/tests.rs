@@ -30,6 +30,8 @@ pub(crate) fn app() -> App {
         current: Some(rollhook_api::Deploy { current: true, ..entry(3, "abc123f", Status::Succeeded, 7200) }),
         on_cluster: Some(rollhook_api::Deploy { on_cluster: true, ..entry(4, "def456a", Status::Failed, 600) }),
         unfinished: vec![Revision::new(5).unwrap(), Revision::new(6).unwrap()],
+        polling: None,
+        warning: None,
         created_at: NOW,
     }
 }
@@ -43,6 +45,26 @@ fn lists_and_details() {
     insta::assert_snapshot!("list", table(&apps, NOW, false));
     insta::assert_snapshot!("list_wide", wide(&apps, false));
     insta::assert_snapshot!("details", details(&apps[0], NOW));
+}
+
+#[test]
+fn what_is_known_of_a_source() {
+    let head = Some("def456a0".repeat(5));
+    let read = Polling { at: NOW, since: NOW, head, held_by: None, trouble: None };
+    let held = Polling { held_by: Revision::new(7), ..read.clone() };
+    let trouble = Some("https://git.example.com/api.git did not answer in time".to_owned());
+    let away = Polling { head: None, trouble, ..read.clone() };
+    let later = Timestamp::from_millis(NOW.as_millis() + 130_000);
+    assert_eq!(polled(&read, later), "last read 2 min ago: def456a");
+    assert_eq!(polled(&held, later), "last read 2 min ago: def456a, held since rollback 7");
+    let told = polled(&away, later);
+    assert!(told.starts_with("cannot be read since 2 min ago") && told.ends_with("did not answer in time"), "{told}");
+    let app = App { polling: Some(read), warning: Some("Choose one.".to_owned()), ..app() };
+    let shown = details(&app, later);
+    assert!(
+        shown.contains("\nPolling           last read") && shown.contains("\nWarning           Choose one.\n"),
+        "{shown}"
+    );
 }
 
 #[test]

@@ -9,7 +9,7 @@ use rollhook_core::{
     source::{Branch, ImageRepository, RelativePath},
 };
 
-use super::value::{KeyValue, Names, WorkloadName, duration};
+use super::value::{KeyValue, Names, WorkloadName, duration, duration_or_off};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AppCommand {
@@ -237,6 +237,9 @@ pub(crate) struct PolicyFlags {
     /// empty for any
     #[arg(long = "repository", alias = "repositories", value_name = "REPOSITORY", value_delimiter = ',')]
     repositories: Option<Vec<String>>,
+    /// How often a git app's branch is looked at for changes that nobody told of, such as 5m, or off
+    #[arg(long, value_name = "TIME|off", value_parser = duration_or_off)]
+    poll: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -281,6 +284,7 @@ impl PolicyFlags {
             build_deadline: self.build_deadline.clone(),
             // One empty entry is how a command line says "none".
             repositories: self.repositories.as_ref().map(given),
+            poll: self.poll.clone(),
         }
     }
 }

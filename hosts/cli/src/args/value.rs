@@ -67,3 +67,11 @@ impl Names {
 pub(super) fn duration(text: &str) -> Result<String, &'static str> {
     rollhook_api::duration::parse(text).map(|_| text.to_owned()).ok_or(rollhook_api::duration::RULE)
 }
+
+/// A duration as people write it, or `off`; kept as it was written.
+///
+/// # Errors
+/// The rule that it breaks.
+pub(super) fn duration_or_off(text: &str) -> Result<String, &'static str> {
+    if text == "off" { Ok(text.to_owned()) } else { duration(text) }
+}

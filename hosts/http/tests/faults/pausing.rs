@@ -70,7 +70,8 @@ async fn serve(trigger: PathBuf) {
     let opened = rollhook_wiring::open(&settings).await.unwrap();
     let rollouts = Arc::new(Pausing { inner: opened.ports.rollouts.clone(), trigger });
     let base_url = format!("http://{}", args.listen);
-    let config = Config { base_url: base_url.clone(), rate_limit: false, trusted_proxies: Vec::new() };
+    let config =
+        Config { base_url: base_url.clone(), rate_limit: false, trusted_proxies: Vec::new(), min_poll: args.min_poll };
     let server = Server::new(listener, config, Ports { rollouts, ..opened.ports }, &base_url);
     admin::ensure(server.deployer(), &opened.store, args.admin_token_file.as_deref()).await.unwrap();
     // The test's own name may stand on the line.
