@@ -5,8 +5,8 @@ mod common;
 
 use std::{fs, process::Command};
 
-use common::{Call, Server};
-use serde_json::Value;
+use common::{App, Call, Server};
+use serde_json::{Value, json};
 
 /// GitHub's own examples of a push.
 fn pushes() -> Result<Vec<Value>, String> {
@@ -34,29 +34,64 @@ fn delivery(server: &Server, hook: &str, payload: &Value, id: &str) -> Call {
         .json(payload)
 }
 
+/// An app that is built from the repository of GitHub's examples, by a builder that only seems to build.
+fn git_app(server: &Server) -> App {
+    let git = json!({
+        "url": "https://github.com/Codertocat/Hello-World.git", "branch": "master",
+        "image_repository": "registry.example.com/hello"
+    });
+    let create = json!({ "project": "shop", "environment": "test", "app": "hello", "git": git });
+    server.manage("POST", "/api/v1/apps").json(&create).expect(201);
+    let path = "/api/v1/apps/shop-test/hello".to_owned();
+    let webhook = server.manage("POST", &format!("{path}/webhook")).expect(200).json();
+    let token = webhook["token"].as_str().unwrap().to_owned();
+    App { path, hook: "/api/v1/webhook/shop-test/hello".to_owned(), token }
+}
+
 #[test]
 fn a_real_push_is_known_by_its_signature_alone() {
     let pushes = match pushes() {
         Ok(pushes) => pushes,
         Err(reason) => return common::skip("a_real_push_is_known_by_its_signature_alone", &reason),
     };
-    assert!(!pushes.is_empty());
     let server = Server::start();
-    let app = server.app("api");
+    let app = git_app(&server);
+    let mut revisions = Vec::new();
     for (index, payload) in pushes.iter().enumerate() {
         let id = format!("72d3162e-cc78-11e3-81ab-4c9367dc09{index:02}");
         let call = delivery(&server, &app.hook, payload, &id);
-        // A push names no image, so that an image app cannot deploy it; which is only told to who signed it.
-        let reply = call.clone().sign(&app.token).header("x-hub-signature", "sha1=0000").expect(422);
-        assert_eq!(reply.problem(), "invalid-image");
         call.clone().sign("another secret").expect(401);
         call.expect(401);
-        let mut deploys = payload.clone();
-        deploys["image"] = "r.example.com/api:v2".into();
-        let call = delivery(&server, &app.hook, &deploys, &id).sign(&app.token);
-        let first = call.expect(202);
+        let call = call.sign(&app.token).header("x-hub-signature", "sha1=0000");
+        if payload["ref"] != "refs/heads/master" {
+            let answer = call.expect(200).json();
+            assert_eq!(answer["deployed"], false);
+            assert!(answer["message"].as_str().unwrap().contains("tag \"simple-tag\""), "{answer}");
+            continue;
+        }
+        let first = call.expect(202).json();
+        assert_eq!((&first["commit"], &first["trigger"]), (&payload["after"], &json!("webhook")));
         let again = call.expect(202);
         assert_eq!(again.header("idempotent-replayed"), Some("true"), "a redelivery is no second deploy");
-        assert_eq!(again.json()["revision"], first.json()["revision"]);
+        assert_eq!(again.json()["revision"], first["revision"]);
+        revisions.push(first["revision"].clone());
     }
+    assert!(!revisions.is_empty() && revisions.iter().all(|revision| *revision == 1), "they tell of one push");
+    let entry = server.manage("GET", &format!("{}/deploys/1", app.path)).expect(200).json();
+    assert_eq!(entry["actor"], "GitHub: Codertocat");
+}
+
+#[test]
+fn an_image_app_says_who_a_push_is_for() {
+    let pushes = match pushes() {
+        Ok(pushes) => pushes,
+        Err(reason) => return common::skip("an_image_app_says_who_a_push_is_for", &reason),
+    };
+    let server = Server::start();
+    let app = server.app("api");
+    let call = delivery(&server, &app.hook, &pushes[0], "72d3162e-cc78-11e3-81ab-4c9367dc0900");
+    let reply = call.clone().sign(&app.token).expect(409);
+    assert_eq!(reply.problem(), "wrong-kind");
+    assert!(reply.text().contains("built from git"), "{}", reply.text());
+    call.expect(401);
 }
