@@ -112,3 +112,50 @@ fn known_hosts(directory: &Path) -> Result<Option<PathBuf>, String> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    const KEY: &str = "-----BEGIN PRIVATE KEY-----\n";
+
+    fn source(url: &str, credentials: Option<&str>) -> GitSource {
+        let mut source = rollhook_conformance::samples::git_source();
+        source.url = url.parse().unwrap();
+        source.credentials = credentials.map(|name| name.parse().unwrap());
+        source
+    }
+
+    #[test]
+    fn files_of_ssh_are_named_by_the_links_that_lead_to_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        fs::create_dir(path("..2026")).unwrap();
+        fs::write(path("..2026/deploy"), KEY).unwrap();
+        symlink("..2026", path("..data")).unwrap();
+        symlink("..data/deploy", path("deploy")).unwrap();
+        let deploy = source("git@git.example.com:api.git", Some("deploy"));
+        let found = Credentials::find(&deploy, Some(directory.path())).unwrap();
+        assert_eq!((found.key(), found.known_hosts()), (Some(&*path("deploy")), None));
+        fs::write(path("known_hosts"), "").unwrap();
+        for name in [None, Some("deploy")] {
+            let source = source("git@git.example.com:api.git", name);
+            let found = Credentials::find(&source, Some(directory.path())).unwrap();
+            assert_eq!(found.known_hosts(), Some(&*path("known_hosts")), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn each_protocol_has_its_own_credentials() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("token"), "t0ken\n").unwrap();
+        let find = |url| Credentials::find(&source(url, Some("token")), Some(directory.path()));
+        let https = find("https://git.example.com/api.git").unwrap();
+        let sent = format!("Authorization: Basic {}", STANDARD.encode("x-access-token:t0ken"));
+        assert_eq!((https.header(), https.key(), https.known_hosts()), (Some(&*sent), None, None));
+        let told = find("ssh://git@git.example.com/api.git").map(drop).unwrap_err();
+        assert!(told.contains("no private key") && !told.contains("t0ken"), "{told}");
+    }
+}

@@ -71,10 +71,10 @@ impl Bench {
 
     /// The sentence with which these credentials are refused.
     async fn denial(&self, credentials: &str) -> String {
-        match self.read(&self.source(credentials)).await.unwrap_err() {
-            Error::Denied { what, .. } => what,
-            other => panic!("{}", other.chain()),
-        }
+        let error = self.read(&self.source(credentials)).await.unwrap_err();
+        let chain = error.chain();
+        let Error::Denied { what, .. } = error else { panic!("{chain}") };
+        what
     }
 
     fn scan(&self) -> String {
