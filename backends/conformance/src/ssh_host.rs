@@ -22,7 +22,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
-    thread,
+    thread::{self, JoinHandle},
 };
 
 use tempfile::TempDir;
@@ -54,6 +54,7 @@ pub struct SshHost {
     /// Where it listens.
     pub address: SocketAddr,
     shared: Arc<Shared>,
+    listening: Option<JoinHandle<()>>,
 }
 
 struct Shared {
@@ -99,7 +100,7 @@ impl SshHost {
         let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let served = shared.clone();
-        thread::spawn(move || {
+        let listening = thread::spawn(move || {
             for stream in listener.incoming() {
                 if served.over.load(Ordering::SeqCst) {
                     return;
@@ -109,7 +110,7 @@ impl SshHost {
                 drop(served.answer(stream));
             }
         });
-        Ok(Self { address, shared })
+        Ok(Self { address, shared, listening: Some(listening) })
     }
 
     /// From now on it takes connections and says nothing.
@@ -153,8 +154,10 @@ impl Drop for SshHost {
     fn drop(&mut self) {
         self.shared.over.store(true, Ordering::SeqCst);
         self.shared.kept.lock().unwrap().clear();
-        // The listener's thread looks up once more, and ends.
-        drop(TcpStream::connect(self.address));
+        // The listener's thread looks up once more, and ends: it holds the directory, which is to go as well.
+        if TcpStream::connect(self.address).is_ok() {
+            let _ = self.listening.take().map(JoinHandle::join);
+        }
         for mut server in self.shared.servers.lock().unwrap().drain(..) {
             // One that has ended needs no signal.
             let _ = server.kill();
