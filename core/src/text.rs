@@ -1,6 +1,6 @@
 //! Text that came from outside, made fit to be shown.
 
-use crate::token::Token;
+use crate::token::{SigningKey, Token};
 
 /// The text with its control characters escaped, as a terminal or a log may show it.
 pub fn escaped(text: &str) -> String {
@@ -27,7 +27,8 @@ pub fn quoted(text: &str) -> String {
 
 /// The text with each token in it left out: whoever sends one in a wrong place must not read it in a log afterwards.
 fn without_tokens(text: &str) -> String {
-    let mut rest = text;
+    let text = without_keys(text);
+    let mut rest = text.as_str();
     let mut shown = String::with_capacity(text.len());
     while let Some(start) = rest.find(Token::PREFIX) {
         let (before, candidate) = rest.split_at(start);
@@ -40,6 +41,21 @@ fn without_tokens(text: &str) -> String {
         rest = &candidate[hidden.max(Token::PREFIX.len())..];
     }
     shown.push_str(rest);
+    shown
+}
+
+/// The text with each signing key in it, or most of one, left out.
+fn without_keys(text: &str) -> String {
+    let mut pieces = text.split(SigningKey::PREFIX);
+    let mut shown = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let digits = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=');
+        let length = piece.bytes().take_while(|byte| digits(byte)).count();
+        let hidden = if length > SigningKey::DIGITS / 2 { length } else { 0 };
+        shown.push_str(SigningKey::PREFIX);
+        shown.push_str(if hidden > 0 { "…" } else { "" });
+        shown.push_str(&piece[hidden..]);
+    }
     shown
 }
 
@@ -65,6 +81,16 @@ fn is_direction_override(character: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_signing_key_in_a_wrong_place_is_not_repeated() {
+        let token = Token::from_random(&[7; Token::RANDOM_BYTES]).unwrap();
+        let key = token.signing_key().expose();
+        assert_eq!(quoted(&format!("a:{} {}!", *key, token.expose())), "\"a:whsec_… rh_…!\"");
+        assert_eq!(quoted(&format!("{0}{0}", *key)), "\"whsec_…whsec_…\"");
+        assert_eq!(quoted(&key[..40]), "\"whsec_…\"", "a key that was cut off");
+        assert_eq!(quoted("whsec_ whsec_main ä"), "\"whsec_ whsec_main ä\"");
+    }
 
     #[test]
     fn a_token_in_a_wrong_place_is_not_repeated() {

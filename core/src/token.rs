@@ -138,9 +138,14 @@ const SIGNING: &[u8] = b"rollhook: key of Standard Webhooks, 1";
 pub struct SigningKey(Zeroizing<[u8; 32]>);
 
 impl SigningKey {
+    /// What every key begins with.
+    pub(crate) const PREFIX: &str = "whsec_";
+    /// Number of the characters that follow.
+    pub(crate) const DIGITS: usize = 44;
+
     /// The key as git hosts want it, `whsec_` and the bytes in base64: for the answer to enable and status alone.
     pub fn expose(&self) -> Zeroizing<String> {
-        Zeroizing::new(format!("whsec_{}", *Zeroizing::new(base64(self.as_bytes()))))
+        Zeroizing::new(format!("{}{}", Self::PREFIX, *Zeroizing::new(base64(self.as_bytes()))))
     }
 
     fn as_bytes(&self) -> &[u8] {
@@ -244,7 +249,7 @@ mod tests {
     fn a_signing_key_is_32_bytes_that_follow_from_the_token() {
         let key = token(7).signing_key().expose();
         assert!(key.starts_with("whsec_"), "{}", *key);
-        assert_eq!(key.len(), "whsec_".len() + 44, "32 bytes in base64");
+        assert_eq!(key.len(), "whsec_".len() + SigningKey::DIGITS, "32 bytes in base64");
         assert_eq!(*key, *token(7).signing_key().expose());
         assert_ne!(*key, *token(8).signing_key().expose());
     }

@@ -13,7 +13,7 @@ use crate::{
     args::Names,
     exit::Failure,
     output::message,
-    snippets::{Posted, Snippets},
+    snippets::{Posted, Snippets, git_hosts},
     when,
 };
 
@@ -32,7 +32,7 @@ pub(crate) async fn enable(session: &Session<'_>, names: Names) -> Result<(), Fa
     let webhook = session.backend.enable(&id).await?;
     let snippets = Snippets::new(&posted(&app));
     let document = Enabled { webhook: &webhook, snippets: &snippets };
-    session.output.data(&document, || enabled(&webhook, &snippets))?;
+    session.output.data(&document, || format!("{}{}", enabled(&webhook, &snippets), at_git_host(&app)))?;
     message("note: a token that the app had before is refused from now on");
     if app.policy.repositories.is_empty() && app.source == Source::Image {
         message(&format!(
@@ -49,13 +49,15 @@ pub(crate) async fn enable(session: &Session<'_>, names: Names) -> Result<(), Fa
 }
 
 pub(crate) async fn status(session: &Session<'_>, id: &AppId) -> Result<(), Failure> {
+    let app = session.backend.app(id).await?;
     let webhook = session.backend.webhook(id).await?;
     session.output.data(&webhook, || {
         format!(
-            "{}Made   {}\nStored {}\n",
+            "{}Made   {}\nStored {}\n{}",
             credentials(&webhook),
             when::absolute(webhook.created_at),
-            escaped(&webhook.sealing)
+            escaped(&webhook.sealing),
+            at_git_host(&app)
         )
     })?;
     note(&webhook);
@@ -74,7 +76,20 @@ fn note(webhook: &Webhook) {
 }
 
 fn credentials(webhook: &Webhook) -> String {
-    format!("URL    {}\nToken  {}\n", escaped(&webhook.url), escaped(&webhook.token))
+    let known = format!("URL    {}\nToken  {}\n", escaped(&webhook.url), escaped(&webhook.token));
+    match webhook.signing_key.as_str() {
+        // A server of before there was one.
+        "" => known,
+        key => format!("{known}Key    {}\n", escaped(key)),
+    }
+}
+
+/// What a git app's owner enters at the git host; nothing for an image app.
+fn at_git_host(app: &App) -> String {
+    match &app.source {
+        Source::Git(source) => format!("\n{}", git_hosts::settings(source.branch.as_str())),
+        Source::Image => String::new(),
+    }
 }
 
 fn enabled(webhook: &Webhook, snippets: &Snippets) -> String {

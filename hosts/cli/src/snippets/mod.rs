@@ -3,6 +3,8 @@
 //! All of them run one loop: the same call with the same key, again and again, until the answer is not 202. The token
 //! comes from the environment and goes to curl by standard input, so that no process list shows it.
 
+pub(crate) mod git_hosts;
+
 use serde::Serialize;
 
 /// How long a pipeline waits for the end of a deploy unless `DEPLOY_TIMEOUT` says otherwise, in seconds: more than the
