@@ -10,6 +10,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use libfuzzer_sys::fuzz_target;
 use rollhook_core::{
     request::{KEY_MAX, KeyHeader},
+    time::Timestamp,
     token::Token,
 };
 use rollhook_fuzz::{TOKEN, assert_clean, server};
@@ -33,7 +34,23 @@ enum Header {
     Sha1(Text),
     Key(Name, Text),
     Prefer(Text),
+    /// GitLab's word for the token.
+    Gitlab(Text),
+    /// Bitbucket's name for what GitHub calls otherwise.
+    Hub(Text),
+    Gitea(Text),
+    Forgejo(Text),
+    /// Standard Webhooks: when, and the signature; the id is a key's name too.
+    Time(Text),
+    Message(Text),
 }
+
+/// When the calls are made, in seconds.
+const NOW: i64 = 1_700_000_000;
+/// How far a message's time may be away, in seconds.
+const TOLERANCE: i64 = 300;
+/// The name that most messages have.
+const ID: &str = "message";
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
 enum Name {
@@ -85,6 +102,23 @@ fn signature(body: &[u8]) -> String {
     format!("sha256={hex}")
 }
 
+fn base64(bytes: &[u8]) -> String {
+    let digits = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let bits: String = bytes.iter().map(|byte| format!("{byte:08b}")).collect();
+    let group = |bits: &[u8]| bits.iter().fold(0, |value, bit| 2 * value + usize::from(bit - b'0')) << (6 - bits.len());
+    let mut text: String = bits.as_bytes().chunks(6).map(|bits| char::from(digits[group(bits)])).collect();
+    while text.len() % 4 > 0 {
+        text.push('=');
+    }
+    text
+}
+
+/// The signature of a message, as the definition of Standard Webhooks has it.
+fn message(id: &[u8], sent: &[u8], body: &[u8]) -> String {
+    let key = hmac(TOKEN.as_bytes(), b"rollhook: key of Standard Webhooks, 1");
+    format!("v1,{}", base64(&hmac(&key, &[id, b".", sent, b".", body].concat())))
+}
+
 fuzz_target!(|call: Call| {
     let mut headers = HeaderMap::new();
     for header in call.headers.iter().take(8) {
@@ -94,7 +128,7 @@ fuzz_target!(|call: Call| {
             headers.append(HeaderName::from_static(name), value);
         }
     }
-    let credentials = server::credentials(&headers);
+    let credentials = server::credentials(&headers, Timestamp::from_millis(1000 * NOW));
     assert_eq!(credentials.fit(&SECRET, &call.body), lets_in(&headers, &call.body), "{call:?}");
     assert_clean(&format!("{credentials:?}"), "");
     keyed(&headers, &call.body);
@@ -107,6 +141,7 @@ fuzz_target!(|call: Call| {
 
 fn line(header: &Header, body: &[u8]) -> (&'static str, Vec<u8>) {
     let token = |_: &[u8]| TOKEN.to_owned();
+    let bare = |body: &[u8]| signature(body).replace("sha256=", "");
     match header {
         Header::Token(text) => ("x-service-token", text.bytes(token, body)),
         Header::Signature(text) => ("x-hub-signature-256", text.bytes(signature, body)),
@@ -117,7 +152,18 @@ fn line(header: &Header, body: &[u8]) -> (&'static str, Vec<u8>) {
                 Name::WebhookId => "webhook-id",
                 Name::GithubDelivery => "x-github-delivery",
             };
-            (name, text.bytes(|body| format!("\"run {}\"", body.len()), body))
+            let right =
+                |body: &[u8]| if name == "webhook-id" { ID.to_owned() } else { format!("\"run {}\"", body.len()) };
+            (name, text.bytes(right, body))
+        }
+        Header::Gitlab(text) => ("x-gitlab-token", text.bytes(token, body)),
+        Header::Hub(text) => ("x-hub-signature", text.bytes(signature, body)),
+        Header::Gitea(text) => ("x-gitea-signature", text.bytes(bare, body)),
+        Header::Forgejo(text) => ("x-forgejo-signature", text.bytes(bare, body)),
+        Header::Time(text) => ("webhook-timestamp", text.bytes(|_| NOW.to_string(), body)),
+        Header::Message(text) => {
+            let right = |body: &[u8]| message(ID.as_bytes(), NOW.to_string().as_bytes(), body);
+            ("webhook-signature", text.bytes(right, body))
         }
         Header::Prefer(text) => ("prefer", text.bytes(|body| format!("wait={}", body.len()), body)),
     }
@@ -125,8 +171,11 @@ fn line(header: &Header, body: &[u8]) -> (&'static str, Vec<u8>) {
 
 /// Each that is present must be valid, once, and one must be.
 fn lets_in(headers: &HeaderMap, body: &[u8]) -> bool {
+    let lines = |name: &str| -> Vec<_> { headers.get_all(name).iter().map(HeaderValue::as_bytes).collect() };
     let valid = |name, sound: &dyn Fn(&[u8]) -> bool| {
-        let lines: Vec<_> = headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
+        let mut lines = lines(name);
+        // SHA-1 is not seen at all.
+        lines.retain(|line| name != "x-hub-signature" || !line.starts_with(b"sha1="));
         match lines.as_slice() {
             [] => None,
             [line] => Some(sound(line)),
@@ -134,11 +183,30 @@ fn lets_in(headers: &HeaderMap, body: &[u8]) -> bool {
         }
     };
     let right = signature(body);
-    let token = valid("x-service-token", &|line| line == TOKEN.as_bytes());
-    let signed = valid("x-hub-signature-256", &|line| {
-        line.starts_with(b"sha256=") && line.eq_ignore_ascii_case(right.as_bytes())
-    });
-    token != Some(false) && signed != Some(false) && (token.is_some() || signed.is_some())
+    let token = |line: &[u8]| line == TOKEN.as_bytes();
+    let named = |line: &[u8]| line.starts_with(b"sha256=") && line.eq_ignore_ascii_case(right.as_bytes());
+    let bare = |line: &[u8]| line.eq_ignore_ascii_case(&right.as_bytes()["sha256=".len()..]);
+    let signed = |line: &[u8]| {
+        let (ids, times) = (lines("webhook-id"), lines("webhook-timestamp"));
+        let ([id], [sent]) = (ids.as_slice(), times.as_slice()) else { return false };
+        let text = |bytes: &[u8]| bytes.iter().all(|byte| matches!(byte, b'\t' | b' '..=b'~'));
+        let digits = !sent.is_empty() && sent.iter().all(u8::is_ascii_digit);
+        let seconds = std::str::from_utf8(sent).ok().filter(|_| digits).and_then(|sent| sent.parse::<i64>().ok());
+        let fresh = seconds.is_some_and(|seconds| seconds.abs_diff(NOW) <= TOLERANCE.unsigned_abs());
+        let right = message(id, sent, body);
+        let fits = line.split(|byte| *byte == b' ').any(|entry| entry == right.as_bytes());
+        !id.is_empty() && text(id) && text(line) && fresh && fits
+    };
+    let all = [
+        valid("x-service-token", &token),
+        valid("x-gitlab-token", &token),
+        valid("x-hub-signature-256", &named),
+        valid("x-hub-signature", &named),
+        valid("x-gitea-signature", &bare),
+        valid("x-forgejo-signature", &bare),
+        valid("webhook-signature", &signed),
+    ];
+    all.iter().any(Option::is_some) && !all.contains(&Some(false))
 }
 
 fn keyed(headers: &HeaderMap, body: &[u8]) {

@@ -5,11 +5,16 @@
 
 use std::sync::LazyLock;
 
+use http::{HeaderName, HeaderValue};
 use libfuzzer_sys::fuzz_target;
 use rollhook_api::Kind;
 use rollhook_core::{
     app::{App, Source},
-    decide::admission,
+    decide::{
+        admission,
+        push::{self, Wanted},
+    },
+    delivery::Event,
     deploy::{Actor, Trigger},
     request::{Cause, DeployRequest},
 };
@@ -37,6 +42,15 @@ static APPS: LazyLock<[App; 2]> = LazyLock::new(|| {
     [app(serde_json::json!({"kind": "image"})), app(git)]
 });
 
+/// The events by which each git host tells of a push.
+const EVENTS: [(&str, &str); 5] = [
+    ("x-github-event", "push"),
+    ("x-gitlab-event", "Push Hook"),
+    ("x-gitea-event", "push"),
+    ("x-event-key", "repo:push"),
+    ("x-event-key", "repo:refs_changed"),
+];
+
 fuzz_target!(|body: &[u8]| {
     match server::deploy_request(body) {
         Ok(request) => {
@@ -47,11 +61,41 @@ fuzz_target!(|body: &[u8]| {
         }
         Err(refused) => is_the_callers(body, &refused),
     }
+    for (name, event) in EVENTS {
+        told(name, event, body);
+    }
     for refused in server::other_requests(body) {
         assert_eq!(refused.kind, Kind::Malformed);
         assert_clean(&refused.problem.detail, "");
     }
 });
+
+/// A git host's call is read, or refused as its sender's mistake; what comes of it names whole commits, and is clean.
+fn told(name: &'static str, event: &'static str, body: &[u8]) {
+    let json = [("content-type", "application/json"), (name, event)];
+    let headers = json.map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+    let delivery = match server::delivery(&headers.into_iter().collect(), body) {
+        Ok(delivery) => delivery.expect("a git host calls"),
+        Err(refused) => {
+            assert!(matches!(refused.kind, Kind::Malformed | Kind::InvalidCommit), "{refused:?}");
+            return assert_clean(&refused.problem.detail, "");
+        }
+    };
+    let Event::Push(moved) = &delivery.event else { panic!("{delivery:?}") };
+    for head in moved.changes.iter().filter_map(|change| change.head.as_ref()) {
+        let sha = head.commit.as_str();
+        assert!(matches!(sha.len(), 40 | 64) && sha.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')));
+    }
+    for app in APPS.iter() {
+        match push::wanted(app, &delivery) {
+            Ok(Wanted::Nothing(why)) => assert_clean(&why, &String::from_utf8_lossy(body)),
+            Ok(Wanted::Build(commit)) => assert!(app.source != Source::Image && commit.is_sha()),
+            Err(refusal) => assert_eq!(server::refusal(refusal).kind, Kind::WrongKind),
+        }
+    }
+    let actor = delivery.host.actor(moved.pusher.as_deref());
+    assert!(!actor.as_str().contains(char::is_control));
+}
 
 fn is_the_callers(body: &[u8], refused: &Refused) {
     let detail = &refused.problem.detail;

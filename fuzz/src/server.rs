@@ -10,11 +10,13 @@ use http::HeaderMap;
 use http_body::Body as _;
 use rollhook_api::{AppPatch, CreateApp, Kind, Problem, Promote, Rollback};
 use rollhook_core::{
+    delivery::Delivery,
     request::{DeployRequest, IdempotencyKey, KeyHeader, Refusal},
+    time::Timestamp,
     token::Credentials,
 };
 
-use crate::{auth, body, failure::Failure, headers, webhook};
+use crate::{auth, body, failure::Failure, git_hosts, headers, webhook};
 
 /// A refusal: its kind, and the problem as the caller reads it.
 #[derive(Debug)]
@@ -44,9 +46,17 @@ pub fn other_requests(body: &[u8]) -> Vec<Box<Refused>> {
     refusals.into_iter().flatten().map(refused).collect()
 }
 
-/// The credentials in a call's headers.
-pub fn credentials(headers: &HeaderMap) -> Credentials {
-    auth::credentials(headers)
+/// The credentials in a call's headers, read at this time.
+pub fn credentials(headers: &HeaderMap, now: Timestamp) -> Credentials {
+    auth::credentials(headers, now)
+}
+
+/// What a git host tells in a call.
+///
+/// # Errors
+/// What the caller is answered.
+pub fn delivery(headers: &HeaderMap, body: &[u8]) -> Result<Option<Delivery>, Box<Refused>> {
+    git_hosts::delivery(headers, body).map_err(refused)
 }
 
 /// The idempotency key in a call's headers.

@@ -51,6 +51,8 @@ struct App {
     hook: String,
     old: String,
     token: String,
+    /// The signing key of the token.
+    key: String,
 }
 
 struct Session {
@@ -97,12 +99,15 @@ impl Session {
             let answer = self.server.manage(method, &webhook).expect(200);
             let webhook: Webhook = serde_json::from_slice(&answer.body).unwrap();
             self.answers.push(format!("{webhook:?} {:?}", answer.headers));
-            webhook.token
+            (webhook.token, webhook.signing_key)
         };
-        let (old, shown, token) = (token("POST"), token("GET"), token("POST"));
-        assert!(old == shown && old != token);
-        self.secrets.extend([old.clone(), token.clone()]);
-        App { path: path.to_owned(), hook: hook.to_owned(), old, token }
+        let (old, shown, new) = (token("POST"), token("GET"), token("POST"));
+        assert!(old == shown && old.0 != new.0 && old.1 != new.1);
+        let ((old, old_key), (token, key)) = (old, new);
+        // What every key begins with is no secret.
+        let keys = [&old_key, &key].map(|key| key.strip_prefix("whsec_").unwrap().to_owned());
+        self.secrets.extend([old.clone(), token.clone()].into_iter().chain(keys));
+        App { path: path.to_owned(), hook: hook.to_owned(), old, token, key }
     }
 
     /// CI's calls, good and bad.
@@ -124,6 +129,11 @@ impl Session {
             (with("v7", &self.server.admin), 401),
             (with("v7", &app.token).header("x-service-token", &app.token), 401),
             (with("v7", &app.token).sign(&app.old), 401),
+            (post("v7").header("x-gitlab-token", &app.old), 401),
+            (post("v7").header("x-gitlab-token", &app.key), 401),
+            (post("v7").header("x-gitea-signature", &app.token), 401),
+            (post("v7").header("webhook-signature", &format!("v1,{}", app.key)), 401),
+            (post("issues").header("x-gitlab-token", &app.token).header("x-gitlab-event", "Issue Hook"), 409),
             (post("v7").sign(&app.old), 401),
             (post("v7").sign(&self.server.admin), 401),
             (post("v7").header("authorization", &bearer), 401),
@@ -162,6 +172,8 @@ impl Session {
             (body(&format!("{{\"image\":{token}}}")), 400),
             (body(&format!("{{\"image\":[\"{token}\"]}}")), 422),
             (body(&format!("{{\"image\":\"{token}\"}}")), 422),
+            (body(&format!("{{\"image\":\"{}\"}}", app.key)), 422),
+            (body("{}").header("x-github-event", token), 409),
             (body(&format!("{{\"image\":\"r.example.com/api:v1 {token}\"}}")), 422),
             (body("{}").header("idempotency-key", &format!("{token}{}", "x".repeat(255))), 422),
             (manage("GET", &format!("/api/v1/apps/{token}/{admin}")), 404),
