@@ -223,6 +223,7 @@ fn poll_beside(state: &mut State, effect: Effect, now: Timestamp) -> Effect {
         (poll::Turn::Idle, wait) => wait,
         (poll::Turn::At(at), Effect::Watch(order, _)) => Effect::Watch(order, until.min(at)),
         (poll::Turn::At(at), _) => Effect::Wait(until.min(at)),
+        (poll::Turn::Refresh, _) => Effect::Load,
         (poll::Turn::Load, _) => {
             state.poll.reading();
             Effect::Load

@@ -26,6 +26,8 @@ const FIRST: Duration = Duration::from_secs(60);
 const AGAIN: Duration = Duration::from_secs(30);
 /// The longest time between two looks at a source that cannot be read, unless its interval is longer.
 const BACKOFF_MAX: Duration = Duration::from_secs(30 * 60);
+/// What an app's owner decides at another replica is known after this time at the latest.
+const REFRESH: Duration = Duration::from_secs(5 * 60);
 /// Looks come up to this part of their interval earlier or later.
 const JITTER: u32 = 10;
 
@@ -39,6 +41,8 @@ pub struct Poll {
     seen: Option<Commit>,
     /// The source that all of this is about.
     source: Option<Fingerprint>,
+    /// When the app was read.
+    read: Timestamp,
     at_least: Duration,
 }
 
@@ -67,6 +71,8 @@ pub enum Turn {
     /// To be asked again then.
     At(Timestamp),
     /// To have the app read.
+    Refresh,
+    /// To have the app read, for a look: [`Poll::reading`].
     Load,
     /// To have the source's branch read, without waiting for it.
     Ask(Box<GitSource>),
@@ -119,6 +125,7 @@ impl Poll {
             *self =
                 Self { phase: Phase::Due(due), source: Some(fingerprint), at_least: self.at_least, ..Self::default() };
         }
+        self.read = now;
         self.phase = match std::mem::take(&mut self.phase) {
             Phase::Reading => Phase::Read,
             Phase::Due(at) => Phase::Due(at.min(now.after(self.wait(interval)))),
@@ -129,8 +136,9 @@ impl Poll {
     /// What is next.
     pub fn turn(&self, view: &View, now: Timestamp) -> Turn {
         match (&self.phase, &view.app.source) {
-            (Phase::Due(at), _) if *at > now => Turn::At(*at),
-            (Phase::Due(_), _) => Turn::Load,
+            (Phase::Due(at), _) if *at <= now => Turn::Load,
+            (Phase::Due(_), _) if self.read.after(REFRESH) <= now => Turn::Refresh,
+            (Phase::Due(at), _) => Turn::At(self.read.after(REFRESH).min(*at)),
             (Phase::Read, Source::Git(source)) => Turn::Ask(Box::new(source.clone())),
             (Phase::Found(head), _) => Turn::Detect(head.clone(), self.seen.clone()),
             (Phase::Off | Phase::Reading | Phase::Asked, _) | (Phase::Read, Source::Image) => Turn::Idle,
@@ -181,6 +189,7 @@ impl Poll {
 
     /// The clock by which looks are due was set from `was` to `is`.
     pub(super) fn clock_set(&mut self, was: Timestamp, is: Timestamp) {
+        self.read = self.read.reset(was, is);
         if let Phase::Due(at) = &mut self.phase {
             *at = at.reset(was, is);
         }

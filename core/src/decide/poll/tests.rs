@@ -113,10 +113,22 @@ fn poll(view: &View) -> Poll {
     poll
 }
 
-/// Has the poll look, and answers it; returns when it wants to be asked again, or what it found.
+/// When the next look is due; the app is read again meanwhile as often as it must be.
+fn due(poll: &mut Poll, view: &View) -> Timestamp {
+    let mut now = poll.read;
+    loop {
+        match poll.turn(view, now) {
+            Turn::At(at) => now = at,
+            Turn::Refresh => poll.loaded(view, now),
+            Turn::Load => return now,
+            turn @ (Turn::Idle | Turn::Ask(_) | Turn::Detect(..)) => panic!("{turn:?}"),
+        }
+    }
+}
+
+/// Has the poll look, and answers it; returns when that was, and what it wants then.
 fn look(poll: &mut Poll, view: &View, answer: Option<&str>, chance: u64) -> (Timestamp, Turn) {
-    let turn = poll.turn(view, NOW);
-    let Turn::At(at) = turn else { panic!("{turn:?}") };
+    let at = due(poll, view);
     assert_eq!(poll.turn(view, at), Turn::Load);
     poll.reading();
     assert_eq!(poll.turn(view, at), Turn::Idle);
@@ -185,15 +197,15 @@ fn a_source_that_cannot_be_read_is_asked_less_and_less_often() {
         let mut poll = poll(&view);
         let mut last = Duration::ZERO;
         for _ in 0..40 {
-            let (at, turn) = look(&mut poll, &view, None, 0);
-            let Turn::At(next) = turn else { panic!("{turn:?}") };
-            assert!(next.since(at) >= last, "never more often");
-            last = next.since(at);
+            let (at, _) = look(&mut poll, &view, None, 0);
+            let wait = due(&mut poll, &view).since(at);
+            assert!(wait >= last, "never more often");
+            last = wait;
         }
         assert_eq!(last, interval.max(BACKOFF_MAX) * 9 / 10);
-        look(&mut poll, &view, Some("a1"), 0);
-        poll.detected(&view, &Detected::Known, NOW, 0);
-        assert!(matches!(poll.turn(&view, NOW), Turn::At(at) if at.since(NOW) == interval * 9 / 10));
+        let (at, _) = look(&mut poll, &view, Some("a1"), 0);
+        poll.detected(&view, &Detected::Known, at, 0);
+        assert_eq!(due(&mut poll, &view).since(at), interval * 9 / 10);
     }
 }
 
@@ -213,6 +225,20 @@ fn a_shorter_interval_and_another_source_hold_at_once() {
     poll.loaded(&fast, NOW);
     assert_eq!(poll.turn(&fast, NOW), Turn::Load);
     assert_eq!(poll.interval(&fast), Some(MINUTE * 5), "the operator's bound outlives it");
+}
+
+#[test]
+fn what_an_owner_decides_elsewhere_is_known_in_time() {
+    let slow = view(1, Some(MINUTE * 600));
+    let mut poll = poll(&slow);
+    let (at, _) = look(&mut poll, &slow, Some("a1"), 0);
+    poll.detected(&slow, &Detected::Known, at, 0);
+    let asked = at.after(REFRESH);
+    assert_eq!(poll.turn(&slow, at), Turn::At(asked));
+    assert_eq!(poll.turn(&slow, asked), Turn::Refresh);
+    let fast = view(1, Some(MINUTE));
+    poll.loaded(&fast, asked);
+    assert_eq!(due(&mut poll, &fast).since(asked), MINUTE);
 }
 
 #[test]
