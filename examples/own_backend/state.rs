@@ -65,7 +65,8 @@ impl State {
             ledger.app.holds.retain(|hold| !lift.contains(&hold.by));
             ledger.app.guard += 1;
         }
-        if rest && ledger.unfinished().is_empty() {
+        // An app that is polled has work whatever the engine says.
+        if rest && ledger.unfinished().is_empty() && !ledger.app.is_polled() {
             self.work.retain(|(busy, _)| *busy != app);
         } else {
             self.queue(app);
@@ -73,7 +74,7 @@ impl State {
         Ok(())
     }
 
-    fn queue(&mut self, app: AppUid) {
+    pub(crate) fn queue(&mut self, app: AppUid) {
         if self.work.iter().all(|(busy, _)| *busy != app) {
             self.work.push((app, None));
         }

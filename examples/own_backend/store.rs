@@ -66,6 +66,9 @@ impl Apps for JsonStore {
                 }
             }
             state.ledgers.insert(app.uid, Ledger::new(app.clone()));
+            if app.is_polled() {
+                state.queue(app.uid);
+            }
             Ok(app)
         })
     }
@@ -100,7 +103,11 @@ impl Apps for JsonStore {
                 holds: app.holds,
                 ..stored.clone()
             };
-            Ok(stored.clone())
+            let updated = stored.clone();
+            if updated.is_polled() {
+                state.queue(updated.uid);
+            }
+            Ok(updated)
         })
     }
 

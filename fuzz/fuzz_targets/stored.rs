@@ -11,6 +11,7 @@ use rollhook_core::{
     decide::{
         check::check,
         engine::{CallFailed, Event, State, step},
+        poll::Detected,
         restore, target,
     },
     deploy::{Commit, Deploy, Status},
@@ -113,7 +114,14 @@ fn drives(view: View) {
         Event::BuildObserved(Ok(BuildState::Unknown)),
         Event::BuildCancelled(Ok(())),
         Event::BuildFound(Ok(None)),
+        Event::HeadAsked,
+        Event::HeadRead("0123456".parse().ok(), u64::MAX),
+        Event::Detected(Detected::Later, u64::MAX),
+        Event::Woke,
+        Event::HeadAsked,
+        Event::HeadRead(None, 0),
     ];
+
     let far = [view.now, Timestamp::from_millis(i64::MIN), Timestamp::from_millis(i64::MAX)];
     for now in far {
         let mut state = State::new(view.clone(), true);

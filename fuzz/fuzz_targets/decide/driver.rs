@@ -114,7 +114,12 @@ impl World {
             Effect::Observe(order) => return Some(Event::Observed(self.look(&order))),
             Effect::Collect(..) => return Some(Event::Collected(self.weather.complete.then(Evidence::default))),
             Effect::Restore(current) => self.restore(state, &current),
-            Effect::FindBuild | Effect::StartBuild(_) | Effect::ObserveBuild(_) | Effect::CancelBuild(_) => {
+            Effect::FindBuild
+            | Effect::StartBuild(_)
+            | Effect::ObserveBuild(_)
+            | Effect::CancelBuild(_)
+            | Effect::ReadHead(_)
+            | Effect::Detect(..) => {
                 panic!("an image app is built: {effect:?}")
             }
             Effect::Load => {}
