@@ -13,7 +13,7 @@ use rollhook_core::{
     token::{Credentials, Token},
 };
 
-use crate::{choices::Kind, images::image, sources};
+use crate::{choices::Kind, images::image, replica::POLL, sources};
 
 /// Where the apps are: the third wants the first one's workload.
 const APPS: [(&str, &str); 3] = [("test", "api"), ("prod", "api"), ("test", "other")];
@@ -136,6 +136,11 @@ pub(crate) fn policy(leave: bool, hold_all: bool, settle: u8) -> PolicyChange {
         settle: Some(Duration::from_secs(settle.into())),
         ..PolicyChange::default()
     }
+}
+
+/// A change of policy by which a source is looked at now and then, or never.
+pub(crate) fn poll(on: bool) -> PolicyChange {
+    PolicyChange { poll: Some(on.then_some(POLL)), ..PolicyChange::default() }
 }
 
 fn registration(app: usize, take_over: bool, kind: Kind) -> Registration {

@@ -13,10 +13,11 @@ use futures_util::stream::BoxStream;
 use rollhook_core::{
     Result,
     app::{AppId, AppUid, WorkloadKind},
+    decide::poll::NEWEST,
     deploy::{Actor, Deploy, Evidence, Revision, State, Trigger},
     ports::{
-        Admission, Admitted, Applied, Apps, Builds, Claim, Claimed, Clock, Found, History, Observation, Order, Page,
-        Phase, Record, Rollouts, Sealing, Tokens, Trouble, View, Wake, WebhookSecret,
+        Admission, Admitted, Applied, Apps, Builds, Claim, Claimed, Clock, Found, Heads, History, Observation, Order,
+        Page, Phase, Record, Rollouts, Sealing, Tokens, Trouble, View, Wake, WebhookSecret,
     },
     token::Token,
 };
@@ -64,6 +65,10 @@ pub(crate) enum Promise {
     SourceChange,
     /// The newest entry is built first.
     FirstIn,
+    /// What another trigger has brought is not seen where a source is looked at.
+    Brought,
+    /// What is held is not seen where a source is looked at.
+    HoldOfFound,
     /// A build's time begins anew with whoever looks at its entry.
     BuildDeadline,
 }
@@ -75,6 +80,7 @@ pub(crate) struct Backend {
     pub(crate) history: Arc<dyn History>,
     pub(crate) rollouts: Arc<dyn Rollouts>,
     pub(crate) builds: Arc<dyn Builds>,
+    pub(crate) heads: Arc<dyn Heads>,
 }
 
 impl Backend {
@@ -87,12 +93,14 @@ impl Backend {
                 history: stage.store.clone(),
                 rollouts: stage.cluster.clone(),
                 builds: stage.builders[0].clone(),
+                heads: stage.builders[0].clone(),
             };
         };
         let stage = Arc::clone(stage);
         let liar = Arc::new(Liar { promise, stage, clock, token: Mutex::default() });
         let apps = liar.stage.store.clone();
-        Self { apps, tokens: liar.clone(), history: liar.clone(), rollouts: liar.clone(), builds: liar }
+        let heads = liar.stage.builders[0].clone();
+        Self { apps, tokens: liar.clone(), history: liar.clone(), rollouts: liar.clone(), builds: liar, heads }
     }
 }
 
@@ -178,6 +186,9 @@ impl History for Liar {
             let restore = view.on_cluster.as_mut().filter(|top| top.is_restore());
             restore.into_iter().for_each(|top| top.actor = Actor::named("somebody"));
         }
+        if self.breaks(Promise::HoldOfFound) {
+            view.app.holds.clear();
+        }
         Ok(self.shown(view))
     }
 
@@ -185,6 +196,9 @@ impl History for Liar {
         let mut entries = self.stage.store.page(app, page).await?;
         if self.breaks(Promise::Target) && page.succeeded && !entries.is_empty() {
             entries.remove(0);
+        }
+        if self.breaks(Promise::Brought) && page.limit == NEWEST {
+            entries.retain(|entry| entry.trigger == Trigger::Git);
         }
         Ok(entries)
     }

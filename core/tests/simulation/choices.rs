@@ -17,6 +17,8 @@ pub(crate) struct Scenario {
     pub(crate) leave: bool,
     /// Whether holds bind CI too, from the beginning.
     pub(crate) hold_all: bool,
+    /// Whether app 0 is polled from the beginning, where it is built.
+    pub(crate) polled: bool,
     /// What apps 0 and 2 are.
     pub(crate) kinds: [Kind; 2],
     pub(crate) choices: Vec<Choice>,
@@ -38,8 +40,8 @@ pub(crate) enum Kind {
 pub(crate) enum Choice {
     /// Lets time pass, in milliseconds.
     Pass(u32),
-    /// Somebody asks one of the replicas for something.
-    Ask { replica: usize, ask: Ask },
+    /// Somebody asks one of the replicas for something, where trouble may wait for one of its next calls.
+    Ask { replica: usize, ask: Ask, struck: Option<(u8, Trouble)> },
     /// Trouble waits for one of a replica's calls (empty: any), after so many others.
     Trouble { replica: usize, call: &'static str, nth: u8, trouble: Trouble },
     /// A replica dies, or leaves in good order, and comes back after so many seconds, by its name or another.
@@ -71,6 +73,10 @@ pub(crate) enum Ask {
     Release,
     /// Policy: leave failures as they are, hold against CI too, settle for so many seconds.
     Policy { app: usize, leave: bool, hold_all: bool, settle: u8 },
+    /// An app is polled from now on, or not any more.
+    Poll { app: usize, on: bool },
+    /// What the branch of an app's source is at is brought by CI, where it was not before, or by a person.
+    Head { app: usize, ci: bool, key: Key },
     /// A person has a commit built again: what is current, or that of a revision counted from the newest.
     Rebuild { app: usize, back: Option<usize>, key: Key },
     /// The source of an app is changed to one of three.
@@ -121,14 +127,27 @@ pub(crate) enum Meddling {
     Unsupported(bool),
     /// Somebody scales the workload of app 0.
     Scale(u32),
+    /// A branch, one of two, is moved.
+    Head { branch: u8, step: Step },
     /// The builder goes away, or comes back.
     Builder(bool),
     /// The builder's machine is lost, with all that it knew.
     LoseBuilds,
 }
 
+/// Where a branch is moved.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Step {
+    /// To a new commit, of the kind that the tag stands for.
+    New(&'static str),
+    /// To where it was before, so many moves ago.
+    Back(usize),
+    /// Nowhere: it is deleted.
+    Gone,
+}
+
 /// Every call to a port; none of them is safe.
-pub(crate) const CALLS: [&str; 24] = [
+pub(crate) const CALLS: [&str; 25] = [
     "",
     "history.admit",
     "history.record",
@@ -145,6 +164,7 @@ pub(crate) const CALLS: [&str; 24] = [
     "builds.observe",
     "builds.changed",
     "builds.cancel",
+    "heads.head",
     "rollouts.inspect",
     "apps.find",
     "apps.update",
@@ -159,12 +179,13 @@ pub(crate) fn scenarios() -> impl Strategy<Value = Scenario> {
     let choices = proptest::collection::vec(choice(), 1..30);
     let sometimes = || proptest::bool::weighted(0.3);
     let kinds = [kind(8), kind(10)];
-    (1..=3usize, sometimes(), sometimes(), sometimes(), kinds, choices).prop_map(
-        |(replicas, unsettled, leave, hold_all, kinds, choices)| Scenario {
+    (1..=3usize, sometimes(), sometimes(), sometimes(), sometimes(), kinds, choices).prop_map(
+        |(replicas, unsettled, leave, hold_all, polled, kinds, choices)| Scenario {
             replicas,
             settled: !unsettled,
             leave,
             hold_all,
+            polled,
             kinds,
             choices,
         },
@@ -179,7 +200,8 @@ fn choice() -> impl Strategy<Value = Choice> {
     prop_oneof![
         10 => prop_oneof![4 => 0..60u32, 4 => 100..3_000u32, 5 => 3_000..25_000u32, 1 => 60_000..80_000u32]
             .prop_map(Choice::Pass),
-        13 => (0..3usize, ask()).prop_map(|(replica, ask)| Choice::Ask { replica, ask }),
+        13 => (0..3usize, ask(), proptest::option::weighted(0.1, (0..6u8, trouble())))
+            .prop_map(|(replica, ask, struck)| Choice::Ask { replica, ask, struck }),
         7 => (0..3usize, call(), select(&[0u8, 0, 0, 1, 2, 3]), trouble())
             .prop_map(|(replica, call, nth, trouble)| Choice::Trouble { replica, call, nth, trouble }),
         1 => (0..3usize, any::<bool>(), select(&[0u8, 3, 40]), any::<bool>())
@@ -198,7 +220,7 @@ fn ask() -> impl Strategy<Value = Ask> {
         10 => (tag(), key(), proptest::bool::weighted(0.1))
             .prop_map(|(tag, key, old_token)| Ask::Post { tag, key, old_token }),
         4 => (app(), tag(), key()).prop_map(|(app, tag, key)| Ask::Deploy { app, tag, key }),
-        6 => (app(), proptest::option::weighted(0.5, 0..5usize), expects(), key())
+        8 => (app(), proptest::option::weighted(0.5, 0..5usize), expects(), key())
             .prop_map(|(app, back, expects, key)| Ask::Rollback { app, back, expects, key }),
         3 => (app(), 0..3usize).prop_map(|(app, back)| Ask::Cancel { app, back }),
         2 => key().prop_map(|key| Ask::Promote { key }),
@@ -207,6 +229,8 @@ fn ask() -> impl Strategy<Value = Ask> {
         2 => (app(), proptest::option::weighted(0.6, 0..3usize), key())
             .prop_map(|(app, back, key)| Ask::Rebuild { app, back, key }),
         2 => (app(), 0..3u8).prop_map(|(app, to)| Ask::Source { app, to }),
+        2 => (app(), proptest::bool::weighted(0.8)).prop_map(|(app, on)| Ask::Poll { app, on }),
+        2 => (app(), any::<bool>(), key()).prop_map(|(app, ci, key)| Ask::Head { app, ci, key }),
         1 => Just(Ask::Enable),
         1 => Just(Ask::Disable),
         2 => app().prop_map(|app| Ask::Delete { app }),
@@ -227,8 +251,8 @@ fn key() -> impl Strategy<Value = Key> {
 }
 
 fn call() -> impl Strategy<Value = &'static str> {
-    prop_oneof![2 => Just(""), 2 => select(&CALLS[1..4]), 2 => select(&CALLS[5..9]), 2 => select(&CALLS[11..16]),
-        2 => select(&CALLS[16..]), 3 => select(&CALLS)]
+    prop_oneof![2 => Just(""), 2 => select(&CALLS[1..4]), 2 => select(&CALLS[5..9]), 2 => select(&CALLS[11..17]),
+        2 => select(&CALLS[17..]), 3 => select(&CALLS)]
 }
 
 fn trouble() -> impl Strategy<Value = Trouble> {
@@ -254,7 +278,12 @@ fn meddling() -> impl Strategy<Value = Meddling> {
         1 => Just(Meddling::Remove),
         1 => any::<bool>().prop_map(Meddling::Unsupported),
         1 => (0..3u32).prop_map(Meddling::Scale),
+        4 => (0..2u8, step()).prop_map(|(branch, step)| Meddling::Head { branch, step }),
         2 => any::<bool>().prop_map(Meddling::Builder),
         1 => Just(Meddling::LoseBuilds),
     ]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![5 => tag().prop_map(Step::New), 3 => (1..4usize).prop_map(Step::Back), 1 => Just(Step::Gone)]
 }

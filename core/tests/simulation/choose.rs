@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use rollhook_core::{
-    app::Workload,
+    app::{Source, Workload},
     deploy::{Commit, Revision},
     request::{DeployRequest, IdempotencyKey, RollbackRequest},
 };
 
 use crate::{
     asks::{self, WORKLOAD, Wanted, id},
-    choices::{Ask, Choice, Expects, Key, Kind, Meddling},
+    choices::{Ask, Choice, Expects, Key, Kind, Meddling, Step},
     faults::Trouble,
     images::image,
     rules::{Known, Wish, model},
@@ -24,13 +24,11 @@ impl Run {
         let seconds = |n: u8| Duration::from_secs(n.into());
         match choice {
             Choice::Pass(millis) => self.pass(Duration::from_millis(u64::from(*millis))),
-            Choice::Ask { replica, ask } => self.ask(*replica % slots, ask),
-            Choice::Trouble { replica, call, nth, trouble } => {
-                if let Some(replica) = &self.slots[replica % slots] {
-                    let any = matches!(trouble, Trouble::Adrift(_) | Trouble::Stale | Trouble::Refused);
-                    replica.faults.arm(if any { "" } else { call }, if any { 0 } else { *nth }, *trouble);
-                }
+            Choice::Ask { replica, ask, struck } => {
+                struck.iter().for_each(|(nth, trouble)| self.arm(*replica, "", *nth, *trouble));
+                self.ask(*replica % slots, ask);
             }
+            Choice::Trouble { replica, call, nth, trouble } => self.arm(*replica, call, *nth, *trouble),
             Choice::Restart { replica, orderly: true, .. } => {
                 self.stage.journal.count("fault: an orderly restart");
                 self.slots[replica % slots].iter().for_each(|replica| replica.leave());
@@ -55,6 +53,13 @@ impl Run {
                 }
             }
             Choice::Order(order) => self.order = *order,
+        }
+    }
+
+    fn arm(&self, replica: usize, call: &'static str, nth: u8, trouble: Trouble) {
+        if let Some(replica) = &self.slots[replica % self.slots.len()] {
+            let any = matches!(trouble, Trouble::Adrift(_) | Trouble::Stale | Trouble::Refused);
+            replica.faults.arm(if any { "" } else { call }, if any { 0 } else { nth }, trouble);
         }
     }
 
@@ -84,6 +89,14 @@ impl Run {
                 cluster.set_unsupported(&app, &workload, is.then_some("its strategy is OnDelete"));
                 "cluster: the workload cannot be rolled out"
             }
+            Meddling::Head { branch, step } => {
+                self.move_head(branch, step);
+                match step {
+                    Step::New(_) => "source: a push",
+                    Step::Back(_) => "source: a branch was taken back",
+                    Step::Gone => "source: a branch was deleted",
+                }
+            }
             Meddling::Builder(there) => {
                 self.stage.builders.iter().for_each(|builder| builder.set_reachable(there));
                 if there { "builder: back" } else { "builder: away" }
@@ -99,6 +112,32 @@ impl Run {
             }
         };
         self.stage.journal.count(what);
+    }
+
+    fn move_head(&mut self, branch: u8, step: Step) {
+        let mut rules = self.stage.rules.lock().unwrap();
+        let moves = rules.moves(sources::branch(branch));
+        let head = match step {
+            Step::New(tag) => {
+                self.pushes += 1;
+                Some(sources::pushed(tag, self.pushes))
+            }
+            Step::Back(back) => moves.iter().rev().flatten().nth(back).cloned(),
+            Step::Gone => None,
+        };
+        moves.push(head.clone());
+        drop(rules);
+        self.stage.set_head(branch, head);
+    }
+
+    /// Where the branch of an app's source is.
+    fn head(&self, app: usize) -> Option<Commit> {
+        let branch = self.known(app, |known| match &known.view.app.source {
+            Source::Git(source) => Some(source.branch.clone()),
+            Source::Image => None,
+        });
+        let mut rules = self.stage.rules.lock().unwrap();
+        rules.moves(branch??.as_str()).last().cloned().flatten()
     }
 
     fn known<T>(&self, app: usize, read: impl FnOnce(&Known) -> T) -> Option<T> {
@@ -136,6 +175,19 @@ impl Run {
                 let known = commit != Some(None);
                 known.then(|| (Wanted::Rebuild(id(*app), commit.flatten(), keyed(*key, &name)), *key))
             }
+            Ask::Poll { app, on } => Some((Wanted::Policy(id(*app), asks::poll(*on)), Key::None)),
+            Ask::Head { app, ci, key } => self.head(*app).map(|commit| {
+                let token = self.callers.token(false).filter(|_| *ci && *app == 0 && !self.posted.contains(&commit));
+                let request = DeployRequest { image: None, commit: Some(commit.clone()), key: keyed(*key, &name) };
+                let wanted = match token {
+                    Some(token) => {
+                        self.posted.insert(commit);
+                        Wanted::Post(token, request)
+                    }
+                    None => Wanted::Deploy(id(*app), request),
+                };
+                (wanted, *key)
+            }),
             Ask::Source { app, to } => Some((Wanted::Source(id(*app), sources::change(*to)), Key::None)),
             Ask::Enable => Some((Wanted::Enable, Key::None)),
             Ask::Disable => Some((Wanted::Disable, Key::None)),
@@ -167,13 +219,15 @@ impl Run {
 
     fn rollback(&mut self, app: usize, back: Option<usize>, expects: Expects, key: Option<IdempotencyKey>) -> Wanted {
         let revision = back.and_then(|back| self.revision(app, back));
+        let digest = |known: &Known| known.history.iter().rev().nth(back?)?.digest.clone();
+        let pinned = self.known(app, digest).flatten().is_some();
         let current = |known: &Known| model::current(&known.history).map(|entry| entry.revision);
         let if_current = match expects {
             Expects::Anything => None,
             Expects::Current => self.known(app, current).flatten(),
             Expects::Newest => self.revision(app, 0),
         };
-        self.stage.rules.lock().unwrap().wishes.insert(self.callers.name(), Wish { revision, if_current });
+        self.stage.rules.lock().unwrap().wishes.insert(self.callers.name(), Wish { revision, pinned, if_current });
         Wanted::Rollback(id(app), RollbackRequest { revision, if_current, key })
     }
 }

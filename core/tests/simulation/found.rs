@@ -9,11 +9,27 @@ use crate::{
 };
 
 fn holds(choices: Vec<Choice>) {
-    hold(Scenario { replicas: 1, settled: true, leave: false, hold_all: false, kinds: [Kind::Image; 2], choices });
+    hold(Scenario {
+        replicas: 1,
+        settled: true,
+        leave: false,
+        hold_all: false,
+        polled: false,
+        kinds: [Kind::Image; 2],
+        choices,
+    });
 }
 
 fn holds_for_a_git_app(replicas: usize, choices: Vec<Choice>) {
-    hold(Scenario { replicas, settled: true, leave: false, hold_all: false, kinds: [Kind::Git; 2], choices });
+    hold(Scenario {
+        replicas,
+        settled: true,
+        leave: false,
+        hold_all: false,
+        polled: false,
+        kinds: [Kind::Git; 2],
+        choices,
+    });
 }
 
 fn hold(scenario: Scenario) {
@@ -22,11 +38,11 @@ fn hold(scenario: Scenario) {
 }
 
 fn ask(ask: Ask) -> Choice {
-    Choice::Ask { replica: 0, ask }
+    asked_of(0, ask)
 }
 
-fn asked_of(replica: usize, asked: Ask) -> Choice {
-    Choice::Ask { replica, ask: asked }
+fn asked_of(replica: usize, ask: Ask) -> Choice {
+    Choice::Ask { replica, ask, struck: None }
 }
 
 fn post(tag: &'static str) -> Choice {

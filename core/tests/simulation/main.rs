@@ -24,6 +24,7 @@ mod faults;
 mod found;
 mod images;
 mod journal;
+mod polling;
 mod quiet;
 mod replica;
 mod rules;
@@ -105,6 +106,8 @@ noticed! {
     a_source_that_was_changed_unseen: SourceChange,
     the_newest_that_is_built_first: FirstIn,
     a_deadline_of_builds_that_begins_anew: BuildDeadline,
+    a_change_that_another_trigger_had_brought: Brought,
+    a_hold_that_does_not_bind_what_is_found: HoldOfFound,
 }
 
 fn number(variable: &str) -> Option<u64> {

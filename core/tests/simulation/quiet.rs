@@ -7,7 +7,7 @@ use rollhook_core::{app::OnFailure, deploy::Status};
 use crate::{rules::model, run::Run};
 
 /// Much longer than the longest chain of deadlines, take-overs and clocks that were set back.
-const PATIENCE: Duration = Duration::from_secs(1_800);
+const PATIENCE: Duration = Duration::from_secs(3_600);
 
 impl Run {
     /// Lets everything come to its end, and judges what is left.
@@ -49,6 +49,7 @@ impl Run {
         let waited_for = running.filter(|(app, revision)| !rules.is_left(*app, *revision, lives));
         let mut unfinished: Vec<_> =
             waited_for.map(|(app, revision)| format!("the build of revision {revision} of {app}")).collect();
+        unfinished.extend(rules.unheard());
         for known in rules.known.values() {
             let entries = known.history.iter().filter(|entry| !entry.is_terminal());
             unfinished.extend(entries.map(|entry| format!("{} {}", known.view.app.id, entry.revision)));

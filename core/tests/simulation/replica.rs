@@ -19,9 +19,13 @@ use crate::{
     broken::Backend,
     clock::OwnClock,
     faults::Faults,
+    polling::Asked,
     stage::Stage,
     wire::{Life, Wire},
 };
+
+/// How often sources are looked at.
+pub(crate) const POLL: Duration = Duration::from_secs(10);
 
 /// A process that lives.
 pub(crate) struct Replica {
@@ -53,17 +57,21 @@ impl Replica {
             apps: Default::default(),
         });
         let tokens = Arc::clone(&wire.backend.tokens);
-        let faulty = Arc::new(Faulty::new(wire, Arc::clone(&own), Arc::clone(&plan)));
+        let faulty = Arc::new(Faulty::new(Arc::clone(&wire), Arc::clone(&own), Arc::clone(&plan)));
         let ports = Ports {
             apps: faulty.clone(),
             tokens: Arc::new(Faulty::new(tokens, Arc::clone(&own), plan)),
             history: faulty.clone(),
             rollouts: faulty.clone(),
-            builder: Some(Builder { builds: faulty, heads: stage.builders[0].clone(), local_sources: false }),
+            builder: Some(Builder {
+                builds: faulty.clone(),
+                heads: Arc::new(Asked { inner: faulty, wire }),
+                local_sources: false,
+            }),
             clock: own,
             entropy: Arc::new(Chance(AtomicU64::new(life.number.wrapping_mul(0x1234_5678_9abc_def1)))),
         };
-        let deployer = Arc::new(Deployer::new(ports, &life.name));
+        let deployer = Arc::new(Deployer::new(ports, &life.name).with_min_poll(POLL));
         let able = stage.time.now();
         Self { life, deployer, clock, faults, paused: false, able, engine: 0, leaves: Arc::default() }
     }

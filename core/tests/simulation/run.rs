@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use rollhook_core::service::Outcome;
+use rollhook_core::{deploy::Commit, service::Outcome};
 
 use crate::{
     asks::{self, Answer, Wanted},
@@ -53,6 +53,10 @@ pub(crate) struct Run {
     /// Whether some read was answered with what had been.
     pub(crate) stale: bool,
     kinds: [Kind; 2],
+    /// How many commits were pushed.
+    pub(crate) pushes: usize,
+    /// Those of them that CI has brought.
+    pub(crate) posted: BTreeSet<Commit>,
     tasks: Tasks,
     calling: BTreeMap<u64, u64>,
     answers: Answers,
@@ -90,6 +94,8 @@ impl Run {
             order: 0,
             stale: false,
             kinds: scenario.kinds,
+            pushes: 0,
+            posted: BTreeSet::new(),
             tasks: Tasks::default(),
             calling: BTreeMap::new(),
             answers: Answers::default(),
@@ -114,6 +120,10 @@ impl Run {
             self.pass(sources::BUILD);
         }
         self.pass(Duration::from_secs(if scenario.settled { 8 } else { 0 }));
+        if scenario.polled && self.kind(0) != Kind::Image {
+            let call = self.callers.call(Wanted::Policy(asks::id(0), asks::poll(true)), Key::None);
+            self.make(call, 0);
+        }
         if scenario.leave || scenario.hold_all {
             let wanted = Wanted::Policy(asks::id(0), asks::policy(scenario.leave, scenario.hold_all, 3));
             let call = self.callers.call(wanted, Key::None);
@@ -221,7 +231,7 @@ impl Run {
                     let now = self.now();
                     for replica in self.slots.iter_mut().flatten().filter(|replica| replica.life.number == life) {
                         self.stage.journal.tell(&replica.life.name, || "goes on".to_owned());
-                        (replica.paused, replica.able) = (false, now);
+                        (replica.paused, replica.able) = (false, replica.able.max(now));
                     }
                 }
                 Due::Start(slot, name) if self.slots[slot].is_none() => self.start(slot, name),

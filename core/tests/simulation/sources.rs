@@ -64,6 +64,23 @@ pub(crate) fn source() -> GitSource {
     }
 }
 
+/// A commit of the kind that the tag stands for, as it is pushed: no call brings it but by its branch.
+pub(crate) fn pushed(tag: &str, number: usize) -> Commit {
+    let kind = TAGS.iter().position(|other| *other == tag).unwrap_or_default();
+    let short = format!("{}f{number:03}", BEGINNINGS[kind]);
+    format!("{short:0<40}").parse().unwrap()
+}
+
+/// The name of a branch, by its number.
+pub(crate) const fn branch(number: u8) -> &'static str {
+    if number == 1 { "next" } else { "main" }
+}
+
+/// One of the sources that differ in their branch.
+pub(crate) fn of(number: u8) -> GitSource {
+    GitSource { branch: branch(number).parse().unwrap(), ..source() }
+}
+
 /// A change to one of three sources, of which the first is the one that apps are registered with.
 pub(crate) fn change(to: u8) -> SourceChange {
     let (branch, repository) = match to {

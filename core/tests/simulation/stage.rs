@@ -12,7 +12,7 @@ use std::{
 use futures_util::FutureExt;
 use rollhook_core::{
     app::{App, AppUid},
-    deploy::{Deploy, Revision},
+    deploy::{Commit, Deploy, Revision},
     ports::{AppPage, Applied, Apps, BuildOrder, Builds, Clock, History, Order, Page, Rollouts, View},
     time::Timestamp,
 };
@@ -81,6 +81,9 @@ impl Stage {
         let builders = [builder(), builder()];
         for (beginning, script) in sources::build_scripts() {
             builders.iter().for_each(|builder| builder.script(beginning, script.clone()));
+        }
+        for branch in 0..2 {
+            builders.iter().for_each(|builder| builder.set_head(&sources::of(branch), None));
         }
         let journal = Arc::new(Journal::new(Arc::clone(&time), told));
         let rules = Mutex::new(Rules::default());
@@ -169,6 +172,11 @@ impl Stage {
     pub(crate) fn look_at_cluster(&self, order: &Order) {
         let effects = self.cluster.effects();
         self.rules.lock().unwrap().effects(&effects, order, &self.journal);
+    }
+
+    /// Moves a branch.
+    pub(crate) fn set_head(&self, branch: u8, head: Option<Commit>) {
+        self.builders.iter().for_each(|builder| builder.set_head(&sources::of(branch), head.clone()));
     }
 
     /// How many builds of the app run, as the builder itself knows.

@@ -42,7 +42,8 @@ impl Rules {
                 journal.expect(!refused, || format!("revision {revision} brings back what is held"));
             }
             Trigger::Promotion => self.promotion(new, journal),
-            Trigger::Manual | Trigger::Git => {}
+            Trigger::Git => self.found(known, before, new, journal),
+            Trigger::Manual => {}
         }
     }
 
@@ -65,9 +66,11 @@ impl Rules {
         };
         let found = (new.effective.get(), new.image.clone());
         let right = match wish.revision {
-            Some(wished) => before
-                .iter()
-                .any(|entry| entry.revision == wished && (entry.effective.get(), entry.pinned_image()) == found),
+            Some(wished) => before.iter().filter(|entry| entry.revision == wished).any(|entry| {
+                // What was decided on may have settled since.
+                let as_it_was = !wish.pinned && entry.image == new.image;
+                entry.effective == new.effective && (as_it_was || entry.pinned_image() == new.image)
+            }),
             None => known.meant.contains(&found),
         };
         journal.count(if wish.revision.is_some() { "rule 10: to a revision" } else { model::situation(before) });
@@ -127,7 +130,7 @@ impl Rules {
             let lifts = before.iter().any(|entry| {
                 let built = view.app.source != Source::Image && hold.covers(None, entry.commit.as_ref());
                 let covered = hold.covers(entry.image.as_ref(), None) || built;
-                covered && entry.trigger != Trigger::Webhook && succeeded(entry)
+                covered && !matches!(entry.trigger, Trigger::Webhook | Trigger::Git) && succeeded(entry)
             });
             journal.count(if lifts { "rule 11: a success lifted a hold" } else { "rule 11: a hold was released" });
             let by_hand = before == history && new.is_empty();

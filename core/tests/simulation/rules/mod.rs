@@ -5,6 +5,7 @@ mod admitted;
 mod builds;
 mod changed;
 mod cluster;
+mod found;
 pub(crate) mod model;
 mod owners;
 
@@ -16,7 +17,7 @@ use std::{
 use rollhook_core::{
     app::{AppId, AppUid},
     decide::check::check,
-    deploy::{Deploy, Revision, Status},
+    deploy::{Commit, Deploy, Revision, Status},
     image::{Digest, ImageRef},
     ports::{Stamp, View},
     time::Timestamp,
@@ -55,6 +56,8 @@ pub(crate) struct Seen {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wish {
     pub(crate) revision: Option<Revision>,
+    /// Whether that one's bits were known when it was asked for.
+    pub(crate) pinned: bool,
     pub(crate) if_current: Option<Revision>,
 }
 
@@ -94,6 +97,8 @@ pub(crate) struct Rules {
     pub(crate) deleting: BTreeSet<AppId>,
     fences: Fences,
     lanes: Lanes,
+    /// Where each branch has been, in order.
+    moves: BTreeMap<String, Vec<Option<Commit>>>,
     seen: BTreeMap<(AppUid, Revision), Vec<Seen>>,
 }
 
@@ -164,7 +169,7 @@ impl Rules {
 
     /// The engine has said that nothing is left to do.
     pub(crate) fn rests(&mut self, uid: AppUid) {
-        if self.known.get(&uid).is_some_and(|known| known.view.unfinished.is_empty()) {
+        if self.known.get(&uid).is_some_and(|known| !known.has_work()) {
             self.owners.forgets(uid);
         }
     }
@@ -177,7 +182,7 @@ impl Rules {
 
     /// The apps that have work to do.
     pub(crate) fn at_work(&self) -> impl Iterator<Item = AppUid> + '_ {
-        self.known.iter().filter(|(_, known)| !known.view.unfinished.is_empty()).map(|(uid, _)| *uid)
+        self.known.iter().filter(|(_, known)| known.has_work()).map(|(uid, _)| *uid)
     }
 }
 
@@ -197,6 +202,11 @@ impl Known {
             latest: view.app.created_at,
             undecided: false,
         }
+    }
+
+    /// Whether somebody is to drive it.
+    fn has_work(&self) -> bool {
+        !self.view.unfinished.is_empty() || self.view.app.is_polled()
     }
 
     fn update(&mut self, history: Vec<Deploy>, view: View, moment: Moment, before: &[Deploy]) {

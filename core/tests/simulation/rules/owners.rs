@@ -21,6 +21,8 @@ pub(crate) struct Owners {
     named: BTreeMap<AppUid, Life>,
     /// Each life's last sign.
     signs: BTreeMap<u64, Moment>,
+    /// When each app's owner was named that is not the one before.
+    changed: BTreeMap<AppUid, Duration>,
     /// Since when an app has had work and no owner that runs.
     orphans: BTreeMap<AppUid, Duration>,
 }
@@ -40,6 +42,7 @@ impl Owners {
                 continue;
             };
             self.orphans.remove(app);
+            self.changed.insert(*app, moment.own);
             journal.tell(&life.name, || format!("takes over {app} from {}", former.name));
             let restarted = former.name == life.name;
             let sign = self.signs.get(&former.number).copied().unwrap_or_default();
@@ -54,6 +57,12 @@ impl Owners {
     /// It has given up everything.
     pub(crate) fn leaves(&mut self, life: &Life) {
         self.named.retain(|_, owner| owner.number != life.number);
+    }
+
+    /// Whether the life may believe that the app is its own: whose lease has run out hears of it within that time.
+    pub(super) fn may_look(&self, life: &Life, app: AppUid, now: Duration) -> bool {
+        let changed = self.changed.get(&app).copied().unwrap_or_default();
+        self.named(app).is_none_or(|owner| owner == life.number) || now.saturating_sub(changed) < LEASE
     }
 
     /// The app is nobody's.

@@ -1,0 +1,33 @@
+//! A replica's way to the sources that it reads branches of.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use rollhook_conformance::Faulty;
+use rollhook_core::{Result, deploy::Commit, ports::Heads, source::GitSource};
+
+use crate::wire::Wire;
+
+#[async_trait]
+impl Heads for Wire {
+    async fn head(&self, source: &GitSource) -> Result<Option<Commit>> {
+        let head = self.backend.heads.head(source).await;
+        self.tell(|| format!("where is branch {}? {head:?}", source.branch));
+        head
+    }
+}
+
+/// Notes who asks when it is asked: troubles may let the question itself come later.
+pub(crate) struct Asked {
+    pub(crate) inner: Arc<Faulty<Wire>>,
+    pub(crate) wire: Arc<Wire>,
+}
+
+#[async_trait]
+impl Heads for Asked {
+    async fn head(&self, source: &GitSource) -> Result<Option<Commit>> {
+        let stage = &self.wire.stage;
+        stage.rules.lock().unwrap().looks(&self.wire.life, source, stage.moment().own, &stage.journal);
+        self.inner.head(source).await
+    }
+}

@@ -1,0 +1,69 @@
+//! Changes that the service found itself: only what is new, was a branch's head, and is not held; and by one replica.
+
+use rollhook_core::{
+    app::Source,
+    deploy::{Commit, Deploy},
+    source::GitSource,
+};
+
+use super::{Known, Rules};
+use crate::{journal::Journal, wire::Life};
+
+impl Rules {
+    /// Where a branch has been, in order.
+    pub(crate) fn moves(&mut self, branch: &str) -> &mut Vec<Option<Commit>> {
+        self.moves.entry(branch.to_owned()).or_default()
+    }
+
+    /// An entry that the service made of what it found.
+    pub(super) fn found(&self, known: &Known, before: &[Deploy], new: &Deploy, journal: &Journal) {
+        let (app, revision) = (&known.view.app, new.revision);
+        journal.expect(app.is_polled(), || format!("revision {revision} was found, and {} is not polled", app.id));
+        let (Source::Git(source), Some(commit)) = (&app.source, &new.commit) else {
+            journal.expect(false, || format!("revision {revision} was found, and is of no commit"));
+            return;
+        };
+        let held = app.holds.iter().any(|hold| hold.covers(None, Some(commit)));
+        journal.expect(!held, || format!("revision {revision} was found, and is held"));
+        let moves = self.moves.get(source.branch.as_str()).map_or(&[][..], Vec::as_slice);
+        let times = moves.iter().flatten().filter(|head| *head == commit).count();
+        journal.expect(times > 0, || {
+            format!("revision {revision} was found, and branch {} never was there", source.branch)
+        });
+        let brought = before.iter().any(|entry| is_of(entry, commit));
+        journal.count_if(brought, "polling: a branch that was taken back was followed");
+        journal.expect(!brought || times > 1, || {
+            format!("revision {revision} was found, and its commit had been brought before")
+        });
+    }
+
+    /// A life looks at a source.
+    pub(crate) fn looks(&self, life: &Life, source: &GitSource, now: std::time::Duration, journal: &Journal) {
+        journal.count("polling: a source was looked at");
+        let of_it = |known: &&Known| matches!(&known.view.app.source, Source::Git(other) if other == source);
+        let mut apps = self.known.values().filter(of_it).filter(|known| known.view.app.is_polled()).peekable();
+        let may = apps.peek().is_none() || apps.any(|known| self.owners.may_look(life, known.view.app.uid, now));
+        journal.expect(may, || format!("{} looks at a source whose apps are others'", life.name));
+    }
+
+    /// The apps that have not heard where their branch is.
+    pub(crate) fn unheard(&self) -> Vec<String> {
+        let unheard = |known: &&Known| {
+            let app = &known.view.app;
+            let Source::Git(source) = &app.source else { return false };
+            let moves = self.moves.get(source.branch.as_str()).map_or(&[][..], Vec::as_slice);
+            let Some(Some(head)) = moves.last() else { return false };
+            let held = app.holds.iter().any(|hold| hold.covers(None, Some(head)));
+            app.is_polled() && !held && !known.history.iter().any(|entry| is_of(entry, head))
+        };
+        self.known
+            .values()
+            .filter(unheard)
+            .map(|known| format!("{} has not heard of its head", known.view.app.id))
+            .collect()
+    }
+}
+
+fn is_of(entry: &Deploy, commit: &Commit) -> bool {
+    entry.commit.as_ref().is_some_and(|other| other.may_be(commit))
+}
