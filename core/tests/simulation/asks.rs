@@ -4,12 +4,13 @@ use std::{sync::Arc, time::Duration};
 
 use rollhook_core::{
     app::{AppId, AppUid, HoldPolicy, OnFailure, Policy, Source, Template, WorkloadKind},
+    delivery::Delivery,
     deploy::{Commit, Deploy, Revision},
     ports::WebhookSecret,
     request::{
         DeployRequest, IdempotencyKey, KeyHeader, PolicyChange, Refusal, Registration, RollbackRequest, SourceChange,
     },
-    service::{Accepted, Deployer, Operator, Outcome},
+    service::{Accepted, Deployer, Operator, Outcome, Pushed},
     token::{Credentials, Token},
 };
 
@@ -31,6 +32,8 @@ pub(crate) const WORKLOAD: &str = "api";
 #[derive(Clone, Debug)]
 pub(crate) enum Wanted {
     Post(Token, DeployRequest),
+    /// A git host tells of a push.
+    Push(Token, Delivery, Option<IdempotencyKey>),
     /// Only whether a token is let in.
     Probe(Token),
     Deploy(AppId, DeployRequest),
@@ -57,6 +60,8 @@ pub(crate) enum Answer {
     Cancelled(AppUid, Deploy),
     Changed,
     Done,
+    /// Nothing was done, for this reason.
+    Nothing(String),
 }
 
 impl Wanted {
@@ -69,6 +74,13 @@ impl Wanted {
                 let access = deployer.authorize(&first, &credentials(&token), b"").await?;
                 let accepted = deployer.submit(&access, request).await?;
                 Ok(Answer::Accepted(access.uid(), accepted))
+            }
+            Self::Push(token, delivery, key) => {
+                let access = deployer.authorize(&first, &credentials(&token), b"").await?;
+                Ok(match deployer.push(&access, &delivery, key).await? {
+                    Pushed::Accepted(accepted) => Answer::Accepted(access.uid(), *accepted),
+                    Pushed::Nothing(why) => Answer::Nothing(why),
+                })
             }
             Self::Probe(token) => deployer.authorize(&first, &credentials(&token), b"").await.map(|_| Answer::Done),
             Self::Deploy(id, request) => {

@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use rollhook_core::{
     app::AppUid,
-    deploy::{Deploy, Revision, Status},
+    delivery::Event,
+    deploy::{Actor, Deploy, Revision, Status},
     request::{DeployRequest, Refusal},
     service::Outcome,
     token::Token,
@@ -119,7 +120,7 @@ impl Callers {
     fn first(&mut self, call: &mut Call) {
         self.turn += 1;
         call.turn = self.turn;
-        if let Wanted::Post(token, _) | Wanted::Probe(token) = &call.wanted {
+        if let Wanted::Post(token, _) | Wanted::Push(token, ..) | Wanted::Probe(token) = &call.wanted {
             call.token = self.known(token);
         }
         if touches_webhook(&call.wanted) {
@@ -216,6 +217,11 @@ impl Callers {
                 Next::Nothing
             }
             Answer::Changed => Next::Nothing,
+            Answer::Nothing(_) => {
+                journal.count("push: nothing was done");
+                self.nothing_was_recorded(call);
+                Next::Nothing
+            }
             Answer::Done => {
                 if matches!(call.wanted, Wanted::Disable | Wanted::Delete(_)) && touches_webhook(&call.wanted) {
                     self.buries(call.turn);
@@ -238,12 +244,18 @@ impl Callers {
         }
         let away = matches!(refusal, Refusal::StoreUnavailable { .. } | Refusal::Busy);
         call.unknown |= *refusal == Refusal::StoreUnavailable { maybe_recorded: true };
+        self.nothing_was_recorded(call);
+        if away && call.key != Key::None { Next::Again } else { Next::Nothing }
+    }
+
+    /// Rule 4: who is told so is told the truth.
+    fn nothing_was_recorded(&self, call: &Call) {
         let rules = self.stage.rules.lock().unwrap();
         if call.running == 0 && !call.unknown && call.accepted.is_none() {
             let made = rules.known.values().flat_map(|known| &known.history).find(|entry| is_of(entry, call));
-            journal.expect(made.is_none(), || format!("{} was told that nothing was recorded", call.name));
+            let told = || format!("{} was told that nothing was recorded", call.name);
+            self.stage.journal.expect(made.is_none(), told);
         }
-        if away && call.key != Key::None { Next::Again } else { Next::Nothing }
     }
 
     fn known(&self, token: &Token) -> TokenIs {
@@ -270,6 +282,7 @@ fn touches_webhook(wanted: &Wanted) -> bool {
         Wanted::Delete(id) => *id == crate::asks::id(0),
         Wanted::Register(app, ..) => *app == 0,
         Wanted::Post(..)
+        | Wanted::Push(..)
         | Wanted::Probe(_)
         | Wanted::Deploy(..)
         | Wanted::Rollback(..)
@@ -295,9 +308,18 @@ fn ended_by(rules: &Rules, app: AppUid, by: Revision) -> Vec<Revision> {
 
 /// Whether the entry is of this call: a person's by their name, CI's by the commit, which no other call brings.
 fn is_of(entry: &Deploy, call: &Call) -> bool {
-    entry.actor.as_str() == call.name
-        || entry.trigger == rollhook_core::deploy::Trigger::Webhook
-            && matches!(&call.wanted, Wanted::Post(_, request) if same_commit(request, entry))
+    let told = entry.actor.as_str().strip_prefix("GitHub: ");
+    told.unwrap_or(entry.actor.as_str()) == call.name
+        || entry.actor == Actor::ci() && matches!(&call.wanted, Wanted::Post(_, request) if same_commit(request, entry))
+}
+
+/// Whether the entry is of another call by which the same host told of the same push.
+fn was_told_before(entry: &Deploy, call: &Call) -> bool {
+    let Wanted::Push(_, delivery, _) = &call.wanted else { return false };
+    let Event::Push(push) = &delivery.event else { return false };
+    let heads = push.changes.iter().filter_map(|change| change.head.as_ref());
+    let brought = heads.filter(|head| entry.commit.as_ref().is_some_and(|commit| commit.may_be(&head.commit)));
+    delivery.host.made(entry) && !is_of(entry, call) && brought.count() > 0
 }
 
 /// A git app's entry names its commit in full once that is known.
@@ -311,7 +333,10 @@ fn accepted_is_recorded(rules: &Rules, call: &mut Call, app: AppUid, told: &Depl
         return;
     }
     stage.journal.count("rule 4: an accept was looked up");
-    let recorded = entry(rules, app, told.revision).is_some_and(|entry| entry.id == told.id && is_of(entry, call));
+    let entry = entry(rules, app, told.revision).filter(|entry| entry.id == told.id);
+    let before = entry.is_some_and(|entry| was_told_before(entry, call));
+    stage.journal.count_if(before, "push: a change was told of again");
+    let recorded = before || entry.is_some_and(|entry| is_of(entry, call));
     stage.journal.expect(recorded, || format!("{}: revision {} is not in the history", call.name, told.revision));
     let before = call.accepted.replace((app, told.revision)).filter(|(former, _)| *former == app);
     stage.journal.expect(before.is_none_or(|(_, revision)| revision == told.revision), || {
@@ -328,5 +353,6 @@ fn told(answer: &Answer) -> String {
         Answer::Token(_) => "has a new token".to_owned(),
         Answer::Cancelled(_, deploy) => format!("has cancelled revision {}", deploy.revision),
         Answer::Changed | Answer::Done => "is done".to_owned(),
+        Answer::Nothing(why) => why.clone(),
     }
 }

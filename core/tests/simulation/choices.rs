@@ -77,6 +77,8 @@ pub(crate) enum Ask {
     Poll { app: usize, on: bool },
     /// What the branch of an app's source is at is brought by CI, where it was not before, or by a person.
     Head { app: usize, ci: bool, key: Key },
+    /// A git host tells app 0 where the branch of its source is, or was so many moves ago.
+    Tell { back: usize, key: Key },
     /// A person has a commit built again: what is current, or that of a revision counted from the newest.
     Rebuild { app: usize, back: Option<usize>, key: Key },
     /// The source of an app is changed to one of three.
@@ -206,7 +208,7 @@ fn choice() -> impl Strategy<Value = Choice> {
             .prop_map(|(replica, call, nth, trouble)| Choice::Trouble { replica, call, nth, trouble }),
         1 => (0..3usize, any::<bool>(), select(&[0u8, 3, 40]), any::<bool>())
             .prop_map(|(replica, orderly, after, renamed)| Choice::Restart { replica, orderly, after, renamed }),
-        3 => meddling().prop_map(Choice::Cluster),
+        4 => meddling().prop_map(Choice::Cluster),
         1 => select(&[5, -5, 40, -40, 200, -200, 4_000]).prop_map(Choice::Clock),
         2 => (0..3usize, select(&[2u8, 12, 60])).prop_map(|(replica, by)| Choice::Ahead { replica, by }),
         1 => (0..4usize).prop_map(Choice::Order),
@@ -229,6 +231,7 @@ fn ask() -> impl Strategy<Value = Ask> {
         2 => (app(), proptest::option::weighted(0.6, 0..3usize), key())
             .prop_map(|(app, back, key)| Ask::Rebuild { app, back, key }),
         2 => (app(), 0..3u8).prop_map(|(app, to)| Ask::Source { app, to }),
+        3 => (select(&[0usize, 0, 0, 1, 2]), key()).prop_map(|(back, key)| Ask::Tell { back, key }),
         2 => (app(), proptest::bool::weighted(0.8)).prop_map(|(app, on)| Ask::Poll { app, on }),
         2 => (app(), any::<bool>(), key()).prop_map(|(app, ci, key)| Ask::Head { app, ci, key }),
         1 => Just(Ask::Enable),
@@ -278,7 +281,7 @@ fn meddling() -> impl Strategy<Value = Meddling> {
         1 => Just(Meddling::Remove),
         1 => any::<bool>().prop_map(Meddling::Unsupported),
         1 => (0..3u32).prop_map(Meddling::Scale),
-        4 => (0..2u8, step()).prop_map(|(branch, step)| Meddling::Head { branch, step }),
+        6 => (select(&[0u8, 0, 0, 1]), step()).prop_map(|(branch, step)| Meddling::Head { branch, step }),
         2 => any::<bool>().prop_map(Meddling::Builder),
         1 => Just(Meddling::LoseBuilds),
     ]

@@ -114,7 +114,7 @@ impl Run {
         self.stage.journal.count(what);
     }
 
-    fn move_head(&mut self, branch: u8, step: Step) {
+    pub(crate) fn move_head(&mut self, branch: u8, step: Step) {
         let mut rules = self.stage.rules.lock().unwrap();
         let moves = rules.moves(sources::branch(branch));
         let head = match step {
@@ -130,14 +130,16 @@ impl Run {
         self.stage.set_head(branch, head);
     }
 
-    /// Where the branch of an app's source is.
-    fn head(&self, app: usize) -> Option<Commit> {
+    /// Where the branch of an app's source is, or was so many moves ago; and its name.
+    fn head(&self, app: usize, back: usize) -> Option<(String, Commit)> {
         let branch = self.known(app, |known| match &known.view.app.source {
-            Source::Git(source) => Some(source.branch.clone()),
+            Source::Git(source) => Some(source.branch.as_str().to_owned()),
             Source::Image => None,
         });
         let mut rules = self.stage.rules.lock().unwrap();
-        rules.moves(branch??.as_str()).last().cloned().flatten()
+        let branch = branch??;
+        let commit = rules.moves(&branch).iter().rev().nth(back).cloned()??;
+        Some((branch, commit))
     }
 
     fn known<T>(&self, app: usize, read: impl FnOnce(&Known) -> T) -> Option<T> {
@@ -176,7 +178,7 @@ impl Run {
                 known.then(|| (Wanted::Rebuild(id(*app), commit.flatten(), keyed(*key, &name)), *key))
             }
             Ask::Poll { app, on } => Some((Wanted::Policy(id(*app), asks::poll(*on)), Key::None)),
-            Ask::Head { app, ci, key } => self.head(*app).map(|commit| {
+            Ask::Head { app, ci, key } => self.head(*app, 0).map(|(_, commit)| {
                 let token = self.callers.token(false).filter(|_| *ci && *app == 0 && !self.posted.contains(&commit));
                 let request = DeployRequest { image: None, commit: Some(commit.clone()), key: keyed(*key, &name) };
                 let wanted = match token {
@@ -187,6 +189,10 @@ impl Run {
                     None => Wanted::Deploy(id(*app), request),
                 };
                 (wanted, *key)
+            }),
+            Ask::Tell { back, key } => self.head(0, *back).zip(self.callers.token(false)).map(|(told, token)| {
+                let (branch, commit) = told;
+                (Wanted::Push(token, sources::delivery(&name, branch, commit), keyed(*key, &name)), *key)
             }),
             Ask::Source { app, to } => Some((Wanted::Source(id(*app), sources::change(*to)), Key::None)),
             Ask::Enable => Some((Wanted::Enable, Key::None)),
@@ -243,6 +249,7 @@ pub(crate) fn told(wanted: &Wanted) -> String {
             let commit = request.commit.as_ref().map(Commit::as_str).unwrap_or_default();
             format!("deploy {} {commit}", request.image.as_ref().and_then(|image| image.tag()).unwrap_or_default())
         }
+        Wanted::Push(_, delivery, _) => format!("{:?}", delivery.event),
         Wanted::Probe(_) => "is this old token still good?".to_owned(),
         Wanted::Rollback(id, request) => {
             format!("roll {id} back, to {:?}, if current is {:?}", request.revision, request.if_current)

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::{
-    choices::{Ask, Choice, Key, Kind, Meddling, Scenario},
+    broken::Promise,
+    choices::{Ask, Choice, Expects, Key, Kind, Meddling, Scenario, Step},
     faults::Trouble,
     run::play,
 };
@@ -116,4 +117,21 @@ fn a_build_that_begins_while_its_app_is_deleted_is_ended() {
     let late = Choice::Trouble { replica: 1, call: "history.record", nth: 0, trouble: late };
     let hang = asked_of(1, Ask::Post { tag: "hang", key: Key::None, old_token: false });
     holds_for_a_git_app(2, vec![late, hang, ask(Ask::Delete { app: 0 })]);
+}
+
+/// A rollback goes away from a head, and the branch leaves it and comes back to it.
+fn a_held_head_comes_back() -> Scenario {
+    let back = || Choice::Cluster(Meddling::Head { branch: 0, step: Step::Back(1) });
+    let rollback = ask(Ask::Rollback { app: 0, back: None, expects: Expects::Anything, key: Key::None });
+    let wait = || Choice::Pass(25_000);
+    let choices = vec![rollback, wait(), back(), wait(), back(), wait()];
+    Scenario { replicas: 2, settled: true, leave: false, hold_all: false, polled: true, kinds: [Kind::Git; 2], choices }
+}
+
+#[test]
+fn a_head_that_is_held_is_not_deployed_when_it_comes_back() {
+    hold(a_held_head_comes_back());
+    let ended = play(&a_held_head_comes_back(), Some(Promise::HoldOfFound), true);
+    let log = || ended.log.join("\n");
+    assert!(ended.broken.as_ref().is_some_and(|rule| rule.ends_with("was found, and is held")), "{}", log());
 }

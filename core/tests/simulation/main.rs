@@ -107,7 +107,6 @@ noticed! {
     the_newest_that_is_built_first: FirstIn,
     a_deadline_of_builds_that_begins_anew: BuildDeadline,
     a_change_that_another_trigger_had_brought: Brought,
-    a_hold_that_does_not_bind_what_is_found: HoldOfFound,
 }
 
 fn number(variable: &str) -> Option<u64> {

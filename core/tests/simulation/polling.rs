@@ -27,7 +27,10 @@ pub(crate) struct Asked {
 impl Heads for Asked {
     async fn head(&self, source: &GitSource) -> Result<Option<Commit>> {
         let stage = &self.wire.stage;
-        stage.rules.lock().unwrap().looks(&self.wire.life, source, stage.moment().own, &stage.journal);
+        // Whoever was told of a push looks as well.
+        if !stage.is_caller() {
+            stage.rules.lock().unwrap().looks(&self.wire.life, source, stage.moment().own, &stage.journal);
+        }
         self.inner.head(source).await
     }
 }

@@ -17,12 +17,7 @@ impl Run {
         self.stage.cluster.set_reachable(true);
         self.stage.builders.iter().for_each(|builder| builder.set_reachable(true));
         self.slots.iter().flatten().for_each(|replica| replica.faults.disarm());
-        let end = self.now() + PATIENCE;
-        while !self.is_over() && !self.is_quiet() {
-            let late = self.now() > end;
-            self.stage.journal.expect(!late, || format!("it never ends: {}", self.unfinished()));
-            self.pass(Duration::from_secs(3));
-        }
+        self.wait_for_the_end();
         if self.is_over() {
             return;
         }
@@ -31,6 +26,15 @@ impl Run {
         // Memory holds nothing that a restart must know.
         self.crash(0, Duration::ZERO, false);
         self.stands_still("a restart did something");
+    }
+
+    fn wait_for_the_end(&mut self) {
+        let end = self.now() + PATIENCE;
+        while !self.is_over() && !self.is_quiet() {
+            let late = self.now() > end;
+            self.stage.journal.expect(!late, || format!("it never ends: {}", self.unfinished()));
+            self.pass(Duration::from_secs(3));
+        }
     }
 
     fn is_quiet(&self) -> bool {
@@ -95,8 +99,15 @@ impl Run {
             let writes = run.stage.rules.lock().unwrap().writes;
             (writes, run.stage.cluster.effects().len(), run.stage.begun())
         };
-        let before = done(self);
+        let found = |run: &Self| run.stage.rules.lock().unwrap().found;
+        let (mut before, mut known) = (done(self), found(self));
         self.pass(Duration::from_secs(12));
+        // A branch that was taken back is known, and still to be followed: that is no step that comes again.
+        while found(self) != known && !self.is_over() {
+            self.wait_for_the_end();
+            (before, known) = (done(self), found(self));
+            self.pass(Duration::from_secs(12));
+        }
         let after = done(self);
         self.stage.journal.count("effect: it stood still");
         self.stage.journal.expect(before == after, || otherwise.to_owned());

@@ -12,10 +12,10 @@ use crate::{
     asks::{self, Answer, Wanted},
     broken::Promise,
     callers::{Callers, Next},
-    choices::{Key, Kind, Scenario},
+    choices::{Key, Kind, Scenario, Step},
     faults::Signal,
     journal::Tally,
-    replica::Replica,
+    replica::{POLL, Replica},
     sources,
     stage::Stage,
     tasks::Tasks,
@@ -123,6 +123,10 @@ impl Run {
         if scenario.polled && self.kind(0) != Kind::Image {
             let call = self.callers.call(Wanted::Policy(asks::id(0), asks::poll(true)), Key::None);
             self.make(call, 0);
+            for tag in ["v1", "v2"] {
+                self.move_head(0, Step::New(tag));
+                self.pass(if scenario.settled { POLL + sources::BUILD + Duration::from_secs(8) } else { POLL });
+            }
         }
         if scenario.leave || scenario.hold_all {
             let wanted = Wanted::Policy(asks::id(0), asks::policy(scenario.leave, scenario.hold_all, 3));
@@ -172,6 +176,7 @@ impl Run {
     fn poll(&mut self, task: u64) {
         self.polls += 1;
         self.stage.journal.expect(self.polls < POLLS_MAX, || "there is no end in sight".to_owned());
+        self.stage.set_caller(self.calling.contains_key(&task));
         let ended = self.tasks.poll(task);
         for slot in 0..self.slots.len() {
             let Some(replica) = &mut self.slots[slot] else { continue };

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use rollhook_core::{
+    delivery::{Change, Delivery, Event, GitHost, Head, Push, Reference},
     deploy::Commit,
     request::{DeployRequest, IdempotencyKey, SourceChange},
     source::GitSource,
@@ -69,6 +70,13 @@ pub(crate) fn pushed(tag: &str, number: usize) -> Commit {
     let kind = TAGS.iter().position(|other| *other == tag).unwrap_or_default();
     let short = format!("{}f{number:03}", BEGINNINGS[kind]);
     format!("{short:0<40}").parse().unwrap()
+}
+
+/// What a git host tells of a push by this person.
+pub(crate) fn delivery(pusher: &str, branch: String, commit: Commit) -> Delivery {
+    let head = Some(Head { commit, skip: false });
+    let changes = vec![Change { reference: Reference::Branch(branch), head }];
+    Delivery { host: GitHost::Github, event: Event::Push(Push { pusher: Some(pusher.to_owned()), changes }) }
 }
 
 /// The name of a branch, by its number.

@@ -57,6 +57,7 @@ pub(crate) struct Stage {
     pub(crate) ended: Mutex<BTreeSet<(AppUid, Revision)>>,
     /// Whether some call of the builder was struck, so that it may not have heard what it was told.
     deaf: AtomicBool,
+    caller: AtomicBool,
     /// The promise that the backends break.
     pub(crate) promise: Option<Promise>,
     /// Idempotency keys, where they are not kept with the entries.
@@ -100,6 +101,7 @@ impl Stage {
             late_until: AtomicU64::new(0),
             ended: Mutex::default(),
             deaf: AtomicBool::new(false),
+            caller: AtomicBool::new(false),
             promise,
             keys: Mutex::default(),
             times: Mutex::default(),
@@ -172,6 +174,15 @@ impl Stage {
     pub(crate) fn look_at_cluster(&self, order: &Order) {
         let effects = self.cluster.effects();
         self.rules.lock().unwrap().effects(&effects, order, &self.journal);
+    }
+
+    /// Whether it is a caller's turn, and not a driver's.
+    pub(crate) fn set_caller(&self, is: bool) {
+        self.caller.store(is, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_caller(&self) -> bool {
+        self.caller.load(Ordering::Relaxed)
     }
 
     /// Moves a branch.

@@ -18,7 +18,7 @@ impl Liar {
             Source::Image => return view,
         };
         for entry in &mut view.unfinished {
-            let State::Building { since, source } = &mut entry.state else { continue };
+            let State::Building { since, source, .. } = &mut entry.state else { continue };
             if self.breaks(Promise::BuildDeadline) {
                 *since = now;
             }

@@ -2,6 +2,7 @@
 
 use rollhook_core::{
     app::{Hold, HoldPolicy, Source},
+    delivery::GitHost,
     deploy::{Deploy, Origin, Revision, State, Status, Trigger},
     ports::View,
 };
@@ -36,6 +37,7 @@ impl Rules {
         match new.trigger {
             Trigger::Rollback if new.actor.is_auto() => self.restore(before, view, new, journal),
             Trigger::Rollback => self.rollback(known, before, history, new, journal),
+            Trigger::Webhook if GitHost::Github.made(new) => self.told_of(known, before, new, journal),
             Trigger::Webhook => {
                 let held = known.view.app.holds.iter().any(|hold| hold.covers(new.image.as_ref(), new.commit.as_ref()));
                 let refused = held && known.view.app.policy.hold == HoldPolicy::All;

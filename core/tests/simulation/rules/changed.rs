@@ -63,9 +63,11 @@ impl Rules {
             }
             State::Superseded { by, rollback } => {
                 if old.status() == Status::Building {
-                    journal.count_if(*rollback && old.image.is_none(), "rule 10: a rollback ended a build");
+                    let restore = before.iter().any(|entry| entry.revision == *by && entry.is_restore());
+                    journal.count_if(restore, "rule 12: a restore ended a build");
+                    let ended = *rollback && !restore && old.image.is_none();
+                    journal.count_if(ended, "rule 10: a rollback ended a build");
                     journal.count_if(old.image.is_some(), "rule 9: what was built never ran");
-                    journal.count_if(!*rollback && old.image.is_none(), "rule 9: a build was overtaken");
                 }
                 journal.count_if(*rollback, "rule 10: a rollback superseded");
                 self.superseded(known, before, old, (*by, *rollback), moment, journal);
@@ -168,7 +170,7 @@ fn follows(old: &Deploy, new: &Deploy) -> bool {
         // What the deadline runs from, and what is built, stay as they were.
         Status::Building => match was {
             Status::Queued => old.image.is_none(),
-            Status::Building => old.state == new.state && old.image.is_none(),
+            Status::Building => same_phase(&old.state, &new.state) && old.image.is_none(),
             Status::RollingOut | Status::Succeeded | Status::Failed | Status::Superseded | Status::Cancelled => false,
         },
         Status::RollingOut => {
@@ -178,6 +180,14 @@ fn follows(old: &Deploy, new: &Deploy) -> bool {
         Status::Failed => was == Status::RollingOut || (was == Status::Building && old.image.is_none()),
         Status::Superseded | Status::Cancelled => !was.is_terminal(),
     }
+}
+
+fn same_phase(old: &State, new: &State) -> bool {
+    let of = |state: &State| match state {
+        State::Building { since, source, .. } => Some((*since, source.clone())),
+        _ => None,
+    };
+    of(old) == of(new)
 }
 
 fn told(state: &State) -> String {

@@ -2,6 +2,7 @@
 
 use rollhook_core::{
     app::Source,
+    delivery::GitHost,
     deploy::{Commit, Deploy},
     source::GitSource,
 };
@@ -35,6 +36,21 @@ impl Rules {
         journal.expect(!brought || times > 1, || {
             format!("revision {revision} was found, and its commit had been brought before")
         });
+    }
+
+    /// An entry that a git host's call made.
+    pub(super) fn told_of(&self, known: &Known, before: &[Deploy], new: &Deploy, journal: &Journal) {
+        let (app, revision) = (&known.view.app, new.revision);
+        journal.count("effect: accepted, git host");
+        let Some(commit) = &new.commit else {
+            journal.expect(false, || format!("revision {revision} was told of, and is of no commit"));
+            return;
+        };
+        let held = app.holds.iter().any(|hold| hold.covers(None, Some(commit)));
+        journal.expect(!held, || format!("revision {revision} was told of, and is held"));
+        let newest = before.iter().rev().find(|entry| GitHost::Github.made(entry));
+        let again = newest.is_some_and(|entry| is_of(entry, commit));
+        journal.expect(!again, || format!("revision {revision} was told of before"));
     }
 
     /// A life looks at a source.

@@ -17,7 +17,7 @@ use std::{
 use rollhook_core::{
     app::{AppId, AppUid},
     decide::check::check,
-    deploy::{Commit, Deploy, Revision, Status},
+    deploy::{Commit, Deploy, Revision, Status, Trigger},
     image::{Digest, ImageRef},
     ports::{Stamp, View},
     time::Timestamp,
@@ -89,6 +89,8 @@ pub(crate) struct Known {
 pub(crate) struct Rules {
     pub(crate) known: BTreeMap<AppUid, Known>,
     pub(crate) owners: Owners,
+    /// How many changes the service has found itself.
+    pub(crate) found: u64,
     /// How many changes of entries were recorded.
     pub(crate) writes: u64,
     /// What people asked for, by their names.
@@ -144,6 +146,7 @@ impl Rules {
             self.changed(&known, &before, old, new, moment, journal);
         }
         for new in &history[before.len().min(history.len())..] {
+            self.found += u64::from(new.trigger == Trigger::Git);
             self.admitted(&known, &before, &history, &view, new, journal);
         }
         self.holds(&known, &before, &history, &view, journal);
