@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::{FutureExt, future::BoxFuture, select_biased};
 
-use super::{ATTEMPTS, Authorized, Deployer, Outcome, Polled, polls::Found};
+use super::{ATTEMPTS, Authorized, Deployer, Outcome, Polled, inbox::Held, polls::Found};
 use crate::{
     app::{App, AppUid, POLL_MAX, Policy, Source},
     decide::poll::{self, Detected, Verdict},
@@ -34,7 +34,9 @@ impl Deployer {
 
     /// What the last look at the app's source found, where this process is the one that polls it.
     pub fn polled(&self, app: AppUid) -> Option<Polled> {
-        self.polls.of(app)
+        // Whoever took it over knows better.
+        let ours = self.inbox.holds(app, self.ports.clock.elapsed()) != Held::NotNamed;
+        self.polls.of(app).filter(|_| ours)
     }
 
     /// What its owner should know of how the app is deployed: a sentence where its webhook and polling both bring the same

@@ -60,6 +60,7 @@ fn what_cannot_be_meant_is_a_usage_error() {
         format!("rollhook app deploy {app} --image Not/An/Image"),
         format!("rollhook app set {app} --settle 10"),
         format!("rollhook app set {app} --on-failure explode"),
+        format!("rollhook app set {app} --poll often"),
         format!("rollhook app create {app} --env NOVALUE"),
         format!("rollhook app create {app} --workload Pod/x"),
         format!("rollhook app cancel {app}"),
@@ -81,6 +82,19 @@ fn repositories_repeat_separate_or_empty() {
     assert_eq!(patch(&["--repository", "a/b", "--repository", "c/d"]), Some(vec!["a/b".to_owned(), "c/d".to_owned()]));
     assert_eq!(patch(&["--repositories", "a/b,c/d"]), Some(vec!["a/b".to_owned(), "c/d".to_owned()]));
     assert_eq!(patch(&["--repository", ""]), Some(Vec::new()));
+}
+
+#[test]
+fn polling_is_a_time_or_off() {
+    let patch = |flags: &[&str]| {
+        let line = ["rollhook", "app", "set", "api", "--project", "shop", "--environment", "test"];
+        let cli = Cli::try_parse_from(line.iter().chain(flags)).unwrap();
+        let Command::App(AppCommand::Set(set)) = cli.command else { panic!("not set") };
+        set.policy.patch().parse().unwrap().poll
+    };
+    assert_eq!(patch(&[]), None);
+    assert_eq!(patch(&["--poll", "5m"]), Some(Some(std::time::Duration::from_secs(300))));
+    assert_eq!(patch(&["--poll", "off"]), Some(None));
 }
 
 #[test]
