@@ -293,22 +293,42 @@ pub struct Evidence {
     pub log: Vec<String>,
 }
 
-/// Time in which the cluster could not be reached, which a rollout's deadline does not count.
+/// Time that a deadline does not count, such as that in which the cluster could not be reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Outage {
-    /// Since when it has been out of reach, where it is now.
+    /// Since when it lasts, where it does now.
     pub since: Option<Timestamp>,
-    /// The outages that are over.
+    /// What is over of it.
     #[serde(with = "millis", rename = "past_ms")]
     pub past: Duration,
 }
 
 impl Outage {
-    /// All time out of reach up to `now`.
+    /// All of it up to `now`.
     pub fn total(&self, now: Timestamp) -> Duration {
         self.past + self.since.map_or(Duration::ZERO, |since| now.since(since))
     }
+
+    /// The same, lasting on from `now` or over by then.
+    #[must_use]
+    pub fn set(self, lasts: bool, now: Timestamp) -> Self {
+        match (self.since, lasts) {
+            (None, true) => Self { since: Some(now), ..self },
+            (Some(_), false) => Self { since: None, past: self.total(now) },
+            (None, false) | (Some(_), true) => self,
+        }
+    }
+}
+
+/// Time in which a build could not go on, for no reason of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Paused {
+    /// The builder could not be reached.
+    pub away: Outage,
+    /// It waited until the builder had room for it.
+    pub waiting: Outage,
 }
 
 /// Where a deploy stands; each variant holds what is valid in it.
@@ -324,6 +344,9 @@ pub enum State {
         /// The source that it is built from.
         #[serde(default)]
         source: Fingerprint,
+        /// Time that its deadline does not count.
+        #[serde(default)]
+        paused: Paused,
     },
     /// The cluster is being brought to it.
     RollingOut {

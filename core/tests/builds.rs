@@ -550,3 +550,30 @@ fn a_builds_log_is_followed_to_its_end() {
         assert_eq!(none, Err(Refusal::NoBuildLog(back.revision)));
     });
 }
+
+#[test]
+fn a_builds_deadline_waits_for_room_and_for_the_builder() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let policy = Policy { build_deadline: 10 * SECOND, ..Policy::default() };
+        let access = world.git_app(policy).await;
+        world.builds.script("b1", BuildScript::succeeds().waiting_for(60 * SECOND).after(5 * SECOND));
+        world.push(&access, "b1").await.unwrap();
+        assert_eq!(world.ended(&access, 1).await.status(), Status::Succeeded, "a minute without room");
+
+        world.builds.script("b2", BuildScript::succeeds().after(5 * SECOND));
+        world.push(&access, "b2").await.unwrap();
+        world.sleep(2).await;
+        world.builds.set_reachable(false);
+        world.sleep(60).await;
+        world.builds.set_reachable(true);
+        assert_eq!(world.ended(&access, 2).await.status(), Status::Succeeded, "a minute without a builder");
+
+        world.builds.script("b3", BuildScript::hangs().waiting_for(60 * SECOND));
+        world.push(&access, "b3").await.unwrap();
+        let ended = world.ended(&access, 3).await;
+        assert_eq!(reason(&ended), Reason::BUILD_DEADLINE);
+        let State::Failed { message, .. } = &ended.state else { panic!("{:?}", ended.state) };
+        assert!(message.contains("not counting"), "{message}");
+    });
+}

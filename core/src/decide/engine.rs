@@ -265,14 +265,14 @@ fn absorb(state: &mut State, event: Event, now: Timestamp) -> Option<Effect> {
             Some(fail(state, deploy, failing, evidence, true))
         }
         Event::BuildFound(found) => {
-            state.lane.found(found, now);
-            None
+            let entry = state.lane.found(&state.view, found, now)?;
+            Some(record(state, vec![entry], Vec::new()))
         }
         Event::BuildStarted(revision, started) => {
             // Another build runs than this driver knows of, which may have read the app too long ago.
             let outdated = matches!(started, Ok(Started::Busy(_)));
-            let refused = state.lane.started(&state.view, revision, started, now);
-            refused.map(|entry| record(state, vec![entry], Vec::new())).or(outdated.then_some(Effect::Load))
+            let entry = state.lane.started(&state.view, revision, started, now);
+            entry.map(|entry| record(state, vec![entry], Vec::new())).or(outdated.then_some(Effect::Load))
         }
         Event::BuildObserved(seen) => match state.lane.observed(&state.view, seen, now) {
             Turn::Record(changes) => Some(record(state, changes, Vec::new())),

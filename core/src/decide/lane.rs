@@ -11,8 +11,9 @@ use crate::{
     decide::{
         engine::{CallFailed, Effect},
         retry,
+        rollout::UNREACHABLE_MAX,
     },
-    deploy::{Commit, Deploy, Evidence, Reason, Revision, State as Stored, Status},
+    deploy::{Commit, Deploy, Evidence, Paused, Reason, Revision, State as Stored, Status},
     image::ImageRef,
     ports::{BuildFailure, BuildOrder, BuildState, Stamp, Started, View},
     source::GitSource,
@@ -21,6 +22,8 @@ use crate::{
 
 /// How long a driver goes without a look at a build, for want of a sign from the builder.
 const LOOK: Duration = Duration::from_secs(3);
+/// For how long a build's deadline waits until the builder has room for it; then it goes on, so that the deploy ends.
+const WAITING_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long a build is watched before the app is read again, for want of any sign from the store: builds last long, signs
 /// may be lost, and a build that nobody waits for any more is to end soon.
 const READ: Duration = Duration::from_secs(15);
@@ -74,6 +77,10 @@ pub enum Turn {
 }
 
 impl Turn {
+    fn of(entry: Option<Deploy>) -> Self {
+        entry.map_or(Self::Idle, |entry| Self::Record(vec![entry]))
+    }
+
     fn call(effect: Effect) -> Self {
         Self::Call(Box::new(effect))
     }
@@ -151,8 +158,14 @@ impl Lane {
         }
     }
 
-    /// The builder was asked what it is building.
-    pub fn found(&mut self, found: Result<Option<Revision>, CallFailed>, now: Timestamp) {
+    /// The builder was asked what it is building; the next state of the entry whose turn it is, where that says more.
+    pub fn found(
+        &mut self,
+        view: &View,
+        found: Result<Option<Revision>, CallFailed>,
+        now: Timestamp,
+    ) -> Option<Deploy> {
+        let sign = if found == Err(CallFailed::Away) { Sign::Away } else { Sign::Answers };
         *self = match found {
             Ok(Some(revision)) => Self::taken(revision, now),
             Ok(None) => Self::Free,
@@ -160,9 +173,10 @@ impl Lane {
             // It will refuse the order as well, and that ends the entry.
             Err(CallFailed::Refused(_)) => Self::Free,
         };
+        first(view).and_then(|entry| paused(entry, sign, now))
     }
 
-    /// The builder was given an order; the entry's end, where it refuses.
+    /// The builder was given an order; the entry's next state, where that says more.
     pub fn started(
         &mut self,
         view: &View,
@@ -171,15 +185,23 @@ impl Lane {
         now: Timestamp,
     ) -> Option<Deploy> {
         match started {
-            Ok(Started::Known) => *self = Self::taken(revision, now),
-            Ok(Started::Busy(other)) => *self = Self::taken(other, now.after(LOOK)),
+            Ok(Started::Known) => {
+                *self = Self::taken(revision, now);
+                built(view, revision).and_then(|entry| paused(entry, Sign::Answers, now))
+            }
+            Ok(Started::Busy(other)) => {
+                *self = Self::taken(other, now.after(LOOK));
+                None
+            }
             // It may have been started all the same.
-            Err(CallFailed::Away) => *self = self.unknown(now),
+            Err(CallFailed::Away) => {
+                *self = self.unknown(now);
+                built(view, revision).and_then(|entry| paused(entry, Sign::Away, now))
+            }
             Err(CallFailed::Refused(message)) => {
-                return built(view, revision).map(|deploy| failed(deploy, Reason::BUILD_REFUSED, message));
+                built(view, revision).map(|deploy| failed(deploy, Reason::BUILD_REFUSED, message))
             }
         }
-        None
     }
 
     /// The builder was told to end a build.
@@ -191,18 +213,20 @@ impl Lane {
         }
     }
 
-    /// The build was looked at; the entry's end, or the call to make first, where something follows from it.
+    /// The build was looked at; the entry's next state, or the call to make first, where something follows from it.
     pub fn observed(&mut self, view: &View, seen: Result<BuildState, CallFailed>, now: Timestamp) -> Turn {
         let Self::Taken { revision, look_at, failures, .. } = self else { return Turn::Idle };
         let revision = *revision;
         let seen = match seen {
-            Ok(BuildState::Running) => {
+            Ok(goes @ (BuildState::Running | BuildState::Waiting)) => {
                 (*look_at, *failures) = (now.after(LOOK), 0);
-                return Turn::Idle;
+                let sign = if goes == BuildState::Waiting { Sign::Waits } else { Sign::Goes };
+                return Turn::of(built(view, revision).and_then(|entry| paused(entry, sign, now)));
             }
-            Err(_) => {
+            Err(error) => {
                 self.put_off(now);
-                return Turn::Idle;
+                let sign = if error == CallFailed::Away { Sign::Away } else { Sign::Answers };
+                return Turn::of(built(view, revision).and_then(|entry| paused(entry, sign, now)));
             }
             Ok(ended) => ended,
         };
@@ -229,7 +253,7 @@ impl Lane {
                 let commit = commit.or_else(|| entry.commit.clone());
                 Deploy { commit, ..entry.moved(Stored::Failed { reason, message, evidence }) }
             }
-            BuildState::Unknown | BuildState::Running => {
+            BuildState::Unknown | BuildState::Running | BuildState::Waiting => {
                 let message = "The builder knows nothing of this build any more; deploy the commit again.".to_owned();
                 failed(entry, Reason::BUILD_LOST, message)
             }
@@ -258,10 +282,13 @@ impl Lane {
 
     /// The end of an entry whose build must not go on, or has ended and was from another source.
     fn overdue(&self, view: &View, deploy: &Deploy, now: Timestamp) -> Option<Deploy> {
-        let (Stored::Building { since, source: begun }, Source::Git(source)) = (&deploy.state, &view.app.source) else {
+        let (Stored::Building { since, source: begun, paused }, Source::Git(source)) =
+            (&deploy.state, &view.app.source)
+        else {
             return None;
         };
         let deadline = view.app.policy.build_deadline;
+        let uncounted = paused.away.total(now).min(UNREACHABLE_MAX) + paused.waiting.total(now).min(WAITING_MAX);
         let has_ended = matches!(self, Self::Built { revision, .. } if *revision == deploy.revision);
         if !deploy.is_to_be_built() {
             None
@@ -269,8 +296,12 @@ impl Lane {
             let message =
                 "The app's source was changed while this was built: deploy the commit again, from the new source.";
             Some(failed(deploy, Reason::SOURCE_CHANGED, message.to_owned()))
-        } else if since.after(deadline) <= now && !has_ended {
-            let message = format!("The build did not end within {} s.", deadline.as_secs_f64());
+        } else if since.after(deadline + uncounted) <= now && !has_ended {
+            let uncounted = match uncounted.as_secs() {
+                0 => String::new(),
+                seconds => format!(", not counting {seconds} s in which it waited for the builder"),
+            };
+            let message = format!("The build did not end within {} s{uncounted}.", deadline.as_secs_f64());
             Some(failed(deploy, Reason::BUILD_DEADLINE, message))
         } else {
             None
@@ -284,10 +315,37 @@ fn begin(view: &View, source: &GitSource, now: Timestamp) -> Turn {
         None => Turn::Idle,
         Some(deploy) if deploy.state == Stored::Queued => {
             let source = source.fingerprint();
-            Turn::Record(vec![deploy.moved(Stored::Building { since: now, source })])
+            Turn::Record(vec![deploy.moved(Stored::Building { since: now, source, paused: Paused::default() })])
         }
         Some(deploy) => order(view, deploy).map_or(Turn::Idle, |order| Turn::call(Effect::StartBuild(order))),
     }
+}
+
+/// What a call to the builder says of a build's time.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sign {
+    /// The builder cannot be reached.
+    Away,
+    /// It can.
+    Answers,
+    /// The build waits for its place.
+    Waits,
+    /// The build runs.
+    Goes,
+}
+
+/// The entry with what is to be told of its build's time; none where nothing is new.
+fn paused(entry: &Deploy, sign: Sign, now: Timestamp) -> Option<Deploy> {
+    let Stored::Building { since, source, paused } = &entry.state else { return None };
+    let waiting = match sign {
+        // Whether it still waits is not known.
+        Sign::Answers => paused.waiting,
+        // One time is not counted twice.
+        Sign::Away | Sign::Waits | Sign::Goes => paused.waiting.set(sign == Sign::Waits, now),
+    };
+    let then = Paused { away: paused.away.set(sign == Sign::Away, now), waiting };
+    let moved = || entry.moved(Stored::Building { since: *since, source: source.clone(), paused: then });
+    (then != *paused).then(moved)
 }
 
 /// The entry whose turn it is: the one that is being built, else the oldest that waits for it.

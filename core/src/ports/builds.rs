@@ -49,6 +49,8 @@ pub struct BuildFailure {
 /// How far a build is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BuildState {
+    /// It was started, and waits until the builder has room for it; its deadline waits as well.
+    Waiting,
     /// It runs.
     Running,
     /// It ended well.
@@ -62,6 +64,13 @@ pub enum BuildState {
     Failed(BuildFailure),
     /// It is not known: never started, forgotten after it ended, or lost with the machine that it ran on.
     Unknown,
+}
+
+impl BuildState {
+    /// Whether it was started and has not ended.
+    pub const fn is_under_way(&self) -> bool {
+        matches!(self, Self::Waiting | Self::Running)
+    }
 }
 
 /// Builds commits, one at a time for each app. Safety: what it reports built is exactly the order's commit, and never two

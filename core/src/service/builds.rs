@@ -86,7 +86,7 @@ impl Deployer {
             // Asked before the log is read: what an ended build wrote is there by then.
             let entry = self.entry(access, revision).await?;
             let runs = match builds.observe(build).await.map_err(|error| away(&error))? {
-                BuildState::Running => true,
+                BuildState::Waiting | BuildState::Running => true,
                 BuildState::Unknown => entry.is_to_be_built(),
                 BuildState::Built { .. } | BuildState::Failed(_) => false,
             };

@@ -64,6 +64,8 @@ enum Branch {
 
 struct Build {
     order: BuildOrder,
+    /// When it has waited long enough.
+    room: Duration,
     /// When it ends, by itself or because it is to.
     end: Option<Duration>,
     outcome: Outcome,
@@ -161,7 +163,8 @@ impl Builds for SimulatedBuilds {
         }
         let script = state.script(&order.commit);
         let end = script.time(self.delay).map(|time| now + time);
-        let build = Build { order: order.clone(), end, outcome: script.outcome(), cancelled: false };
+        let room = now + script.waiting();
+        let build = Build { order: order.clone(), room, end, outcome: script.outcome(), cancelled: false };
         state.builds.insert(key, build);
         state.begun.push(Begun { stamp: order.stamp, commit: order.commit.clone(), at: now });
         Ok(Started::Known)
@@ -235,7 +238,7 @@ impl Build {
 
     fn state(&self, now: Duration) -> BuildState {
         if self.runs(now) {
-            return BuildState::Running;
+            return if now < self.room { BuildState::Waiting } else { BuildState::Running };
         }
         let commit = script::in_full(&self.order.commit);
         let failed = |reason: &str, message: String, commit| {

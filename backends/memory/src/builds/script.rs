@@ -13,6 +13,7 @@ pub struct BuildScript {
     time: Option<Duration>,
     ends: bool,
     dying: Duration,
+    waiting: Duration,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,7 +37,7 @@ impl Outcome {
 
 impl BuildScript {
     const fn new(outcome: Outcome) -> Self {
-        Self { outcome, time: None, ends: true, dying: Duration::ZERO }
+        Self { outcome, time: None, ends: true, dying: Duration::ZERO, waiting: Duration::ZERO }
     }
 
     /// Ends with an image.
@@ -76,6 +77,12 @@ impl BuildScript {
         Self { dying, ..self }
     }
 
+    /// The same, but that the builder has no room for it for this long.
+    #[must_use]
+    pub fn waiting_for(self, waiting: Duration) -> Self {
+        Self { waiting, ..self }
+    }
+
     pub(super) fn by_name(commit: &str) -> Self {
         match commit.get(..3) {
             Some("404") => Self::not_found(),
@@ -87,11 +94,15 @@ impl BuildScript {
     }
 
     pub(super) fn time(&self, delay: Duration) -> Option<Duration> {
-        self.ends.then(|| self.time.unwrap_or(delay))
+        self.ends.then(|| self.waiting + self.time.unwrap_or(delay))
     }
 
     pub(super) fn outcome(&self) -> Outcome {
         self.outcome.clone()
+    }
+
+    pub(super) fn waiting(&self) -> Duration {
+        self.waiting
     }
 
     pub(super) fn dying(&self) -> Duration {
