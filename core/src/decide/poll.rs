@@ -212,16 +212,21 @@ impl Poll {
 /// Whatever the history has is nobody's to build again without being asked, whoever brought it and however it ended. A
 /// branch that was taken back is another matter: what it is at now is older than what was deployed from it.
 pub fn decide(view: &View, newest: &[Deploy], head: &Commit, before: Option<&Commit>) -> Verdict {
-    let last_of = |commit: &Commit| {
-        let same = |entry: &&Deploy| entry.commit.as_ref().is_some_and(|known| known.may_be(commit));
-        newest.iter().find(same).map(|entry| entry.revision)
+    let of = |commit: &Commit| {
+        let commit = commit.clone();
+        newest.iter().filter(move |entry| entry.commit.as_ref().is_some_and(|known| known.may_be(&commit)))
     };
     // Whatever this service has found before was the branch's head then.
     let found = newest.iter().find(|entry| entry.trigger == Trigger::Git).and_then(|entry| entry.commit.as_ref());
-    let taken_back = |known: Revision| {
-        before.or(found).filter(|before| !before.may_be(head)).and_then(last_of).is_some_and(|last| last > known)
+    let taken_back = |known: &Deploy| {
+        before.or(found).filter(|before| !before.may_be(head)).is_some_and(|before| {
+            // When it came, and when it was found last: that somebody had it built again moved no branch.
+            let found = of(before).find(|entry| entry.trigger == Trigger::Git);
+            let came = of(before).last();
+            found.into_iter().chain(came).any(|entry| entry.revision > known.revision)
+        })
     };
-    if last_of(head).is_some_and(|known| !taken_back(known)) {
+    if of(head).next().is_some_and(|known| !taken_back(known)) {
         return Verdict::Known;
     }
     let request = DeployRequest { image: None, commit: Some(head.clone()), key: None };

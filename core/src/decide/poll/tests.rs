@@ -99,6 +99,15 @@ fn a_branch_that_was_taken_back_is_deployed_once() {
 }
 
 #[test]
+fn what_somebody_has_built_again_takes_no_branch_back() {
+    let (a, b, c) = (sha("a1").to_string(), sha("b2").to_string(), sha("c3").to_string());
+    let (ours, person) = (Trigger::Git, Trigger::Manual);
+    let again = [(ours, &*a), (ours, &*b), (person, &*c), (person, &*b)];
+    assert_eq!(decided(&again, "c3", Some("b2")), Verdict::Known, "the branch went from b2 to c3, and never back");
+    assert_deployed(decided(&[(ours, &a), (ours, &b), (ours, &a)], "b2", Some("a1")), "b2");
+}
+
+#[test]
 fn what_is_held_is_not_deployed() {
     let mut view = view(1, Some(MINUTE));
     view.app.holds = vec![Hold { by: revision(7), image: None, digest: None, commit: Some(sha("a1")) }];
