@@ -121,10 +121,10 @@ fn a_build_that_begins_while_its_app_is_deleted_is_ended() {
 
 /// A rollback goes away from a head, and the branch leaves it and comes back to it.
 fn a_held_head_comes_back() -> Scenario {
-    let back = || Choice::Cluster(Meddling::Head { branch: 0, step: Step::Back(1) });
+    let to = |step| Choice::Cluster(Meddling::Head { branch: 0, step });
     let rollback = ask(Ask::Rollback { app: 0, back: None, expects: Expects::Anything, key: Key::None });
     let wait = || Choice::Pass(25_000);
-    let choices = vec![rollback, wait(), back(), wait(), back(), wait()];
+    let choices = vec![rollback, wait(), to(Step::New("v3")), wait(), to(Step::Back(1)), wait()];
     Scenario { replicas: 2, settled: true, leave: false, hold_all: false, polled: true, kinds: [Kind::Git; 2], choices }
 }
 
