@@ -4,6 +4,7 @@ use std::{
     collections::VecDeque,
     fs::{self, File},
     io::{self, Read, Seek, SeekFrom, Write},
+    os::fd::AsFd,
     path::Path,
 };
 
@@ -35,7 +36,16 @@ pub(crate) struct Tail {
 impl Log {
     /// A new log in this file.
     pub(crate) fn create(path: &Path) -> io::Result<Self> {
-        Ok(Self { file: File::create(path)?, written: 0, cut: false, tail: Tail::default() })
+        File::create(path).map(Self::to)
+    }
+
+    /// A log on this process's standard output. Kubernetes begins anew what gets longer than a log that is kept here.
+    pub(crate) fn standard_output() -> io::Result<Self> {
+        io::stdout().as_fd().try_clone_to_owned().map(|output| Self::to(output.into()))
+    }
+
+    fn to(file: File) -> Self {
+        Self { file, written: 0, cut: false, tail: Tail::default() }
     }
 
     /// Adds what a process wrote. A file that cannot be written to is no reason to fail the build.
