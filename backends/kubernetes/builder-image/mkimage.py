@@ -3,7 +3,7 @@
 
 mkimage.py NAME:TAG PROGRAM --tar FILE      writes an archive, for `ctr images import`, `skopeo copy oci-archive:…` and such
 mkimage.py NAME:TAG PROGRAM --push          uploads to the plain-HTTP registry that NAME begins with
-mkimage.py NAME:TAG DIRECTORY --entrypoint /PROGRAM [--env NAME=VALUE]… …
+mkimage.py NAME:TAG DIRECTORY --entrypoint /PROGRAM [--env NAME=VALUE]… [--capability PATH=setuid]… …
 
 All files belong to root and have no date: what is the same always has the same digest. A tag moves when it is pushed
 again with something else.
@@ -17,11 +17,13 @@ import json
 import os
 import platform
 import stat
+import struct
 import tarfile
 import urllib.error
 import urllib.request
 
 OCI = "application/vnd.oci.image."
+CAPABILITIES = {"setgid": 6, "setuid": 7} # linux/capability.h
 ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
 
 
@@ -33,13 +35,20 @@ def descriptor(kind, blob):
     return {"mediaType": OCI + kind, "digest": digest(blob), "size": len(blob)}
 
 
-def pack(files):
+def capability(name):
+    """A program's permission to take one capability, as the kernel keeps it: revision 2, effective at once."""
+    value = struct.pack("<5I", 0x02000001, 1 << CAPABILITIES[name], 0, 0, 0)
+    return {"SCHILY.xattr.security.capability": value.decode("utf-8", "surrogateescape")}
+
+
+def pack(files, capabilities={}):
     """A tar of {path: (mode, bytes, a link's target, or None for a directory)}, directories first."""
     out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w") as tar:
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for path, (mode, content) in files.items():
             entry = tarfile.TarInfo(path)
             entry.mode = mode
+            entry.pax_headers = capability(capabilities[path]) if path in capabilities else {}
             if content is None:
                 entry.type = tarfile.DIRTYPE
             elif isinstance(content, str):
@@ -69,9 +78,9 @@ def tree(root):
     return files
 
 
-def image(files, entrypoint, environment):
+def image(files, capabilities, entrypoint, environment):
     """The blobs of a one-layer image: config, layer, manifest."""
-    files = pack(files)
+    files = pack(files, capabilities)
     layer = gzip.compress(files, 1, mtime=0)
     config = json.dumps({
         "architecture": ARCHITECTURE,
@@ -133,6 +142,7 @@ def main():
     arguments.add_argument("content", metavar="PROGRAM|DIRECTORY")
     arguments.add_argument("--entrypoint")
     arguments.add_argument("--env", action="append", default=[])
+    arguments.add_argument("--capability", action="append", default=[])
     arguments.add_argument("--tar")
     arguments.add_argument("--push", action="store_true")
     given = arguments.parse_args()
@@ -144,7 +154,8 @@ def main():
         name = os.path.basename(given.content)
         with open(given.content, "rb") as file:
             files, first = {name: (0o755, file.read())}, given.entrypoint or "/" + name
-    blobs = image(files, first, given.env)
+    capabilities = dict(pair.split("=") for pair in given.capability)
+    blobs = image(files, capabilities, first, given.env)
     if given.tar:
         write_archive(given.tar, given.name, blobs)
     if given.push:

@@ -16,12 +16,15 @@ mkdir -p "$root"/{bin,dev,etc/ssl/certs,etc/ssh,proc,run,sys,tmp,usr/bin,usr/lib
 chmod 1777 "$root/tmp" "$root/var/lib/rollhook" # the second holds a build's state; any user may run the image
 
 put() { mkdir -p "$root$(dirname "$2")"; cp -L "$1" "$root$2"; chmod "${3:-755}" "$root$2"; }
-libraries() { ldd "$1" 2> /dev/null | grep -o '/[^ ]*' | while read -r library; do [ -e "$root$library" ] || put "$library" "$library"; done; }
+libraries() { # none, where a program is static
+  local library
+  for library in $(ldd "$1" 2> /dev/null | grep -o '/[^ ]*' | grep -v ':$'); do [ -e "$root$library" ] || put "$library" "$library"; done
+}
 put "$program" /usr/bin/rollhook-build
 put "$here/buildkit-build" /usr/bin/buildkit-build
 for command in buildkitd buildctl rootlesskit; do put "$binaries/$command" /usr/bin/$command; done
 for command in git ssh runc; do put "$(command -v $command)" /usr/bin/$command; done
-for command in newuidmap newgidmap; do put "$(command -v $command)" /usr/bin/$command 4755; done
+for command in newuidmap newgidmap; do put "$(command -v $command)" /usr/bin/$command; done
 core=$(git --exec-path)
 put "$core/git-remote-http" /usr/lib/git-core/git-remote-http
 ln -s git-remote-http "$root/usr/lib/git-core/git-remote-https"
@@ -37,5 +40,7 @@ printf 'root:x:0:\nbuild:x:1000:\n' > "$root/etc/group"
 for file in subuid subgid; do echo build:100000:65536 > "$root/etc/$file"; done
 echo 'hosts: files dns' > "$root/etc/nsswitch.conf"
 
+# Not setuid: as root without the capabilities of a whole machine's root, the two may not do what they are for.
 python3 "$here/mkimage.py" "$name" "$root" --entrypoint /usr/bin/rollhook-build "$@" \
-  --env PATH=/usr/bin:/bin --env HOME=/var/lib/rollhook
+  --env PATH=/usr/bin:/bin --env HOME=/var/lib/rollhook \
+  --capability usr/bin/newuidmap=setuid --capability usr/bin/newgidmap=setgid

@@ -65,10 +65,10 @@ log: {level: warn}
 storage: {filesystem: {rootdirectory: $D/registry}, delete: {enabled: true}}
 http: {addr: "$REGISTRY"}
 X
-mkdir -p "registries/$REGISTRY"; echo "server = \"http://$REGISTRY\"" > "registries/$REGISTRY/hosts.toml"
+mkdir -p "registries/$REGISTRY"; echo "[host.\"http://$REGISTRY\"]" > "registries/$REGISTRY/hosts.toml" # without TLS
 start containerd containerd -c containerd.toml
 start registry docker-registry serve registry.yaml
-start gitd "$programs/gitd" $GATEWAY:$git_port git
+start gitd "$programs/gitd" $GATEWAY:$git_port "$D/git"
 
 # The kubelet's own login, and the certificate by which it knows the API server that asks it for logs.
 token=$(openssl rand -hex 16); echo "$token,system:node:$NODE,node,system:nodes" > tokens.csv
