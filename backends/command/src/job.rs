@@ -91,16 +91,18 @@ struct Ordered {
     further: Vec<(&'static str, String)>,
 }
 
-/// Builds what the environment orders (`variable`), until `stop` resolves.
+/// Builds what the environment orders (`variable`), until `stop` resolves. All that the build says goes to `output`, up to
+/// the size of any log: what is longer than 10 MiB, Kubernetes would begin anew.
 ///
 /// # Errors
 /// Where the end cannot be told.
 pub async fn run(
     places: &Places,
     variable: impl Fn(&str) -> Option<String>,
+    output: fs::File,
     stop: impl Future<Output = ()>,
 ) -> io::Result<Ended> {
-    let mut log = Log::standard_output()?;
+    let mut log = Log::to(output);
     let (order_to_stop, stopped) = watch::channel(None);
     let mut build = std::pin::pin!(build(places, variable, stopped, &mut log));
     let end = tokio::select! {

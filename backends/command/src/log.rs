@@ -4,7 +4,6 @@ use std::{
     collections::VecDeque,
     fs::{self, File},
     io::{self, Read, Seek, SeekFrom, Write},
-    os::fd::AsFd,
     path::Path,
 };
 
@@ -39,12 +38,8 @@ impl Log {
         File::create(path).map(Self::to)
     }
 
-    /// A log on this process's standard output. Kubernetes begins anew what gets longer than a log that is kept here.
-    pub(crate) fn standard_output() -> io::Result<Self> {
-        io::stdout().as_fd().try_clone_to_owned().map(|output| Self::to(output.into()))
-    }
-
-    fn to(file: File) -> Self {
+    /// A log that is written there.
+    pub(crate) fn to(file: File) -> Self {
         Self { file, written: 0, cut: false, tail: Tail::default() }
     }
 

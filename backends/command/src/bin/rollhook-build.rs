@@ -1,6 +1,6 @@
 //! What runs in the builder image: one build, ordered by the environment (backends/kubernetes/builder-image/README.md).
 
-use std::process::ExitCode;
+use std::{io, os::fd::AsFd, process::ExitCode};
 
 use rollhook_command::job::{self, Ended, Places};
 use tokio::signal::unix::{SignalKind, signal};
@@ -19,8 +19,12 @@ async fn main() -> ExitCode {
         }
         Err(error) => return broken("signals cannot be heard", &error),
     };
+    let output = match io::stdout().as_fd().try_clone_to_owned() {
+        Ok(output) => output.into(),
+        Err(error) => return broken("there is no standard output", &error),
+    };
     let variable = |name: &str| std::env::var(name).ok();
-    match job::run(&Places::of_the_image(), variable, asked).await {
+    match job::run(&Places::of_the_image(), variable, output, asked).await {
         Ok(Ended::Built) => ExitCode::SUCCESS,
         Ok(Ended::Failed) => ExitCode::FAILURE,
         Ok(Ended::Stopped) => ExitCode::from(TERMINATED),
@@ -28,7 +32,7 @@ async fn main() -> ExitCode {
     }
 }
 
-fn broken(what: &str, error: &std::io::Error) -> ExitCode {
+fn broken(what: &str, error: &io::Error) -> ExitCode {
     eprintln!("rollhook-build: {what}: {error}");
     ExitCode::FAILURE
 }
