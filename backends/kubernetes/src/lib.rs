@@ -1,6 +1,6 @@
-//! rollhook on Kubernetes: rollouts of Deployments, StatefulSets, DaemonSets and CronJobs ([`KubernetesCluster`]), and
-//! apps, tokens and history kept in the cluster itself ([`KubernetesStore`], as custom resources of [`crd`]). Neither needs
-//! the other.
+//! rollhook on Kubernetes: rollouts of Deployments, StatefulSets, DaemonSets and CronJobs ([`KubernetesCluster`]), apps,
+//! tokens and history kept in the cluster itself ([`KubernetesStore`], as custom resources of [`crd`]), and builds of git
+//! apps as Jobs ([`builds::KubernetesBuilds`]). None needs the others.
 //!
 //! The driver:
 //!
@@ -31,6 +31,7 @@
 //! | `deployments`, `services` | create, and delete of `services`, where workloads are to be made |
 
 mod apply;
+pub mod builds;
 mod client;
 mod error;
 mod evidence;
