@@ -12,7 +12,7 @@ use rollhook_core::{
     app::{AppId, AppUid},
     deploy::{Commit, Reason},
     ports::{BuildOrder, Stamp},
-    source::{CredentialsName, GitSource},
+    source::GitSource,
 };
 use serde::Serialize;
 use tokio::sync::{Semaphore, watch};
@@ -145,7 +145,9 @@ async fn build(
     end
 }
 
+/// The directory with what a build is let into its source with.
 const CREDENTIALS: &str = "credentials";
+const CREDENTIALS_VARIABLE: &str = "ROLLHOOK_CREDENTIALS";
 
 fn prepare(
     places: &Places,
@@ -153,8 +155,7 @@ fn prepare(
     stop: watch::Receiver<Option<Stop>>,
 ) -> Result<Run, String> {
     let told = |what: &'static str| move |error: io::Error| format!("The builder's container lacks {what}: {error}.");
-    let credentials = named_in(&places.source).map_err(told("its source's credentials"))?;
-    let mut ordered = ordered(variable, credentials)?;
+    let mut ordered = ordered(variable)?;
     if places.registry.join("config.json").is_file() {
         ordered.further.push(("DOCKER_CONFIG", places.registry.display().to_string()));
     }
@@ -163,7 +164,8 @@ fn prepare(
     record.begin(&number).map_err(told("a place to build in"))?;
     let directory = record.work().join(CREDENTIALS);
     if let Some(name) = &ordered.order.source.credentials {
-        copy_private(&places.source.join(name.as_str()), &directory).map_err(told("its source's credentials"))?;
+        let copied = copy_private(&places.source.join(name.as_str()), &directory);
+        copied.map_err(told("the credentials that its source names"))?;
     }
     let settings = Settings {
         credentials: Some(directory),
@@ -176,25 +178,6 @@ fn prepare(
     Ok(Run { settings: Arc::new(settings), order, record, number, stop, room, further })
 }
 
-/// The one file of a directory; Kubernetes keeps names that begin with a dot for itself.
-fn named_in(directory: &Path) -> io::Result<Option<CredentialsName>> {
-    let entries = match fs::read_dir(directory) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    let mut names = Vec::new();
-    for entry in entries {
-        let name = entry?.file_name();
-        names.extend(name.to_str().filter(|name| !name.starts_with('.')).map(str::to_owned));
-    }
-    match names.as_slice() {
-        [] => Ok(None),
-        [name] => name.parse().map(Some).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error)),
-        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "there is more than one file")),
-    }
-}
-
 /// ssh refuses a key that others may read, which the files of a Secret may be.
 fn copy_private(file: &Path, directory: &Path) -> io::Result<()> {
     fs::create_dir_all(directory)?;
@@ -204,7 +187,7 @@ fn copy_private(file: &Path, directory: &Path) -> io::Result<()> {
 }
 
 /// Reads the order.
-fn ordered(variable: impl Fn(&str) -> Option<String>, credentials: Option<CredentialsName>) -> Result<Ordered, String> {
+fn ordered(variable: impl Fn(&str) -> Option<String>) -> Result<Ordered, String> {
     let app: AppId = parsed(&variable, "ROLLHOOK_APP")?;
     let stamp = Stamp {
         // Of the one build that this container makes, nobody here asks whose it is.
@@ -217,7 +200,10 @@ fn ordered(variable: impl Fn(&str) -> Option<String>, credentials: Option<Creden
         dockerfile: parsed(&variable, "ROLLHOOK_DOCKERFILE")?,
         context: parsed(&variable, "ROLLHOOK_CONTEXT")?,
         image_repository: parsed(&variable, "ROLLHOOK_IMAGE_REPOSITORY")?,
-        credentials,
+        credentials: match variable(CREDENTIALS_VARIABLE).unwrap_or_default().is_empty() {
+            true => None,
+            false => Some(parsed(&variable, CREDENTIALS_VARIABLE)?),
+        },
     };
     let commit: Commit = parsed(&variable, "ROLLHOOK_COMMIT")?;
     if !commit.is_sha() {

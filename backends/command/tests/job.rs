@@ -134,19 +134,22 @@ async fn credentials_come_as_kubernetes_lays_a_secret_out_and_are_not_told() {
     // ada:hunter2
     let bench = Bench::with(Some("Basic YWRhOmh1bnRlcjI="));
     let commit = bench.repository.commit("build.txt", "good");
-    let container = Container::of(bench, &commit);
+    let mut container = Container::of(bench, &commit);
+    container.variables.insert("ROLLHOOK_CREDENTIALS", "shop".to_owned());
     let source = &container.places.source;
-    fs::create_dir(source.join("..2026")).unwrap();
-    symlink("..2026", source.join("..data")).unwrap();
-    fs::write(source.join("..data/shop"), "ada:hunter2\n").unwrap();
-    symlink("..data/shop", source.join("shop")).unwrap();
+    // A volume's files are links into a directory that is replaced as a whole.
+    fs::remove_dir(source).unwrap();
+    fs::create_dir_all(container.bench.path("..2026/source")).unwrap();
+    symlink("..2026", container.bench.path("..data")).unwrap();
+    symlink("..data/source", source).unwrap();
+    fs::write(source.join("shop"), "ada:hunter2\n").unwrap();
     assert_eq!(container.run(pending()).await, Ended::Built, "{}", container.log());
     let told = format!("{}{}", container.log(), container.message());
     assert!(!told.contains("hunter2") && !told.contains("YWRhOmh1bnRlcjI"), "{told}");
     assert!(!container.places.state.join("build/work/credentials").exists(), "the copy goes when the build has ended");
 
     fs::remove_dir_all(container.places.state.join("build")).unwrap();
-    fs::write(source.join("..data/shop"), "ada:sesame\n").unwrap();
+    fs::write(source.join("shop"), "ada:sesame\n").unwrap();
     assert_eq!(container.run(pending()).await, Ended::Failed);
     let message = container.message();
     assert_eq!(message["reason"], "source-denied", "{message}");
