@@ -37,8 +37,7 @@ fn parts(kubectl: &Kubectl) -> &'static Parts {
             let output = Command::new("bash").args(["-c", &words]).arg(&kubectl.state).output().unwrap();
             String::from_utf8(output.stdout).unwrap()
         };
-        let packed =
-            Command::new(script("node/builder-image.sh")).arg(&kubectl.state).arg(builder()).output().unwrap();
+        let packed = Command::new(script("node/builder-image.sh")).arg(&kubectl.state).arg(builder()).output().unwrap();
         assert!(packed.status.success(), "{}", String::from_utf8_lossy(&packed.stderr));
         let builder = String::from_utf8(packed.stdout).unwrap().trim().to_owned();
         Parts { registry: variable("REGISTRY"), git: variable("GIT_URL"), builder }
@@ -105,6 +104,8 @@ struct Bench {
     builds: Kubectl,
     repository: Repository,
     app: App,
+    /// The server reads it whenever it builds.
+    _secrets: tempfile::TempDir,
 }
 
 impl Bench {
@@ -124,16 +125,14 @@ impl Bench {
             let namespace = format!("{}-builds", kubectl.namespace);
             kubectl.run(&["create", "namespace", &namespace]);
             builds = Some(Kubectl { namespace: namespace.clone(), ..kubectl.clone() });
-            let secrets = secrets.path().display().to_string();
+            let directory = secrets.path().display().to_string();
             ["--build-image", &parts.builder, "--build-namespace", &namespace, "--build-profile", profile]
                 .into_iter()
                 .chain(["--build-insecure-registry", &parts.registry, "--build-memory", "512Mi"])
-                .chain(["--allow-local-sources", "--build-credentials", &secrets])
+                .chain(["--allow-local-sources", "--build-credentials", &directory])
                 .map(str::to_owned)
                 .collect()
         })?;
-        // The server reads it whenever it builds; the directory goes with the process's other temporary ones.
-        let _ = secrets.keep();
         let name = format!("{repository}-{}", bed.kubectl.namespace);
         let repository = Repository::new(&bed, &name);
         let mut git = json!({ "url": repository.url, "image_repository": bench_image(&bed) });
@@ -147,7 +146,7 @@ impl Bench {
         let namespace = &bed.kubectl.namespace;
         let (path, hook) = (format!("/api/v1/apps/{namespace}/api"), format!("/api/v1/webhook/{namespace}/api"));
         let app = App { path, hook, token: bed.enable("api") };
-        Some(Self { builds: builds.unwrap(), repository, app, bed })
+        Some(Self { builds: builds.unwrap(), repository, app, bed, _secrets: secrets })
     }
 
     /// CI's call as its snippet makes it, repeated until it has ended: the exit code of `curl`, and what was answered.
@@ -222,7 +221,8 @@ fn told(pod: &Value) -> String {
 fn is_in_registry(image: &str) -> bool {
     let (repository, digest) = image.split_once('@').unwrap();
     let (registry, path) = repository.split_once('/').unwrap();
-    let accepted = "accept: application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.v2+json";
+    let accepted =
+        "accept: application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.v2+json";
     let url = format!("http://{registry}/v2/{path}/manifests/{digest}");
     Command::new("curl").args(["-sfI", "--noproxy", "*", "-H", accepted, &url]).output().unwrap().status.success()
 }

@@ -75,7 +75,7 @@ token=$(openssl rand -hex 16); echo "$token,system:node:$NODE,node,system:nodes"
 openssl req -x509 -newkey rsa:2048 -nodes -keyout client.key -out client.crt -days 30 \
   -subj /O=system:masters/CN=apiserver-kubelet-client 2>/dev/null
 control_plane "$bin" --advertise-address=$GATEWAY --authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction \
-  --kubelet-client-certificate=client.crt --kubelet-client-key=client.key --kubelet-preferred-address-types=InternalIP
+  --allow-privileged=true --kubelet-client-certificate=client.crt --kubelet-client-key=client.key --kubelet-preferred-address-types=InternalIP
 printf 'export REGISTRY=%q GIT_URL=%q PROGRAMS=%q\n' "$REGISTRY" "http://$GATEWAY:$git_port" "$programs" >> env
 write_kubeconfig kubelet.kubeconfig "$API_PORT" "$token"
 
