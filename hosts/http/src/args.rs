@@ -45,6 +45,12 @@ pub struct Manifests {
     /// The server's image; adds a Deployment of two replicas to start from
     #[arg(long, value_name = "IMAGE")]
     pub image: Option<String>,
+    /// The namespace of builds; adds it, with what builds may reach and what the server may do there
+    #[arg(long, value_name = "NAMESPACE")]
+    pub build_namespace: Option<Namespace>,
+    /// The port of a registry that builds push to, beside 443 and 80; may be repeated
+    #[arg(long, value_name = "PORT", requires = "build_namespace")]
+    pub build_registry_port: Vec<u16>,
 }
 
 /// What can be done with keys.

@@ -26,7 +26,7 @@ const USER: i64 = 1000;
 const RUN: &str = "/run/rollhook";
 /// Where BuildKit keeps its state: not on the container's own file system, on which it could not lay its own.
 const STATE: &str = "/var/lib/rollhook";
-/// How much of the node's disk a build may use.
+/// How much of the node's disk a build's state may take; a node that ran out of it would end others as well.
 const DISK: &str = "20Gi";
 
 /// The Job of an order, suspended until it has a place. `mark` is a word that no other Job of the same name had: its
@@ -131,8 +131,8 @@ fn resources(settings: &Settings) -> Value {
     let (cpu, memory) = (settings.cpu.as_str(), settings.memory.as_str());
     // A build takes what processors others leave; memory cannot be taken back, so that all of it is set aside.
     json!({
-        "requests": {"cpu": "10m", "memory": memory, "ephemeral-storage": "1Gi"},
-        "limits": {"cpu": cpu, "memory": memory, "ephemeral-storage": DISK},
+        "requests": {"cpu": "10m", "memory": memory},
+        "limits": {"cpu": cpu, "memory": memory},
     })
 }
 
@@ -280,7 +280,7 @@ mod tests {
         let pod = |order: &BuildOrder, settings: &Settings| {
             let job = of(order, settings, Profile::UserNamespace, "x1").unwrap();
             (
-                wants_secret(&job),
+                secret_name(&job).is_some(),
                 wanted_keys(&job),
                 serde_json::to_value(job).unwrap()["spec"]["template"]["spec"].clone(),
             )

@@ -45,6 +45,7 @@ use rollhook_core::{
 };
 use serde_json::json;
 
+pub(crate) use names::{BUILDS_LABELS, PLACES};
 pub use settings::{NAMESPACE, PinnedImage, Profile, Quantity, Settings};
 
 use crate::{

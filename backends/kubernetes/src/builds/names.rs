@@ -21,10 +21,12 @@ use crate::rules::object::MANAGER;
 pub(super) const APP: &str = "rollhook.dev/build-app";
 /// Of which revision.
 pub(super) const REVISION: &str = "rollhook.dev/build-revision";
-/// What all of a build's objects are labelled with.
+/// Who made it, and what it is.
 pub(super) const MANAGED: &str = "app.kubernetes.io/managed-by";
-pub(super) const COMPONENT: &str = "app.kubernetes.io/component";
-pub(super) const BUILD: &str = "build";
+const COMPONENT: &str = "app.kubernetes.io/component";
+const BUILD: &str = "build";
+/// The labels that are common to all builds and their pods.
+pub(crate) const BUILDS_LABELS: [(&str, &str); 2] = [(MANAGED, MANAGER), (COMPONENT, BUILD)];
 /// The annotation with [`About`].
 pub(super) const ABOUT: &str = "rollhook.dev/build-order";
 /// The annotation with why we have ended a build ourselves.
@@ -46,7 +48,7 @@ pub(super) struct About {
 
 /// The selector of all builds.
 pub(super) fn all() -> String {
-    format!("{MANAGED}={MANAGER},{COMPONENT}={BUILD}")
+    BUILDS_LABELS.map(|(name, value)| format!("{name}={value}")).join(",")
 }
 
 /// The selector of an app's builds.
@@ -66,11 +68,9 @@ pub(super) fn job(build: Stamp) -> String {
 
 /// The labels of a build's objects.
 pub(super) fn labels(build: Stamp) -> BTreeMap<String, String> {
-    [(MANAGED, MANAGER.to_owned()), (COMPONENT, BUILD.to_owned()), (APP, build.app.to_string())]
-        .into_iter()
-        .chain([(REVISION, build.revision.to_string())])
-        .map(|(name, value)| (name.to_owned(), value))
-        .collect()
+    let common = BUILDS_LABELS.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let own = [(APP, build.app.to_string()), (REVISION, build.revision.to_string())];
+    common.into_iter().chain(own.map(|(name, value)| (name.to_owned(), value))).collect()
 }
 
 /// Whose build an object belongs to; none where it is no build's.
