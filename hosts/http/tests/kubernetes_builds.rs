@@ -20,9 +20,10 @@ use bed::{Bed, cli::Cli, kubectl::Kubectl, lacks, script};
 use common::{App, Reply};
 use serde_json::{Value, json};
 
-/// The node's registry, git server and builder image.
+/// The node's registries, git server and builder image.
 struct Parts {
     registry: String,
+    private_registry: String,
     git: String,
     builder: String,
 }
@@ -40,7 +41,8 @@ fn parts(kubectl: &Kubectl) -> &'static Parts {
         let packed = Command::new(script("node/builder-image.sh")).arg(&kubectl.state).arg(builder()).output().unwrap();
         assert!(packed.status.success(), "{}", String::from_utf8_lossy(&packed.stderr));
         let builder = String::from_utf8(packed.stdout).unwrap().trim().to_owned();
-        Parts { registry: variable("REGISTRY"), git: variable("GIT_URL"), builder }
+        let [registry, private_registry, git] = ["REGISTRY", "PRIVATE_REGISTRY", "GIT_URL"].map(variable);
+        Parts { registry, private_registry, git, builder }
     })
 }
 
@@ -103,6 +105,8 @@ struct Bench {
     bed: Bed,
     builds: Kubectl,
     repository: Repository,
+    /// Where its images go.
+    image: String,
     app: App,
     /// The server reads it whenever it builds.
     _secrets: tempfile::TempDir,
@@ -110,43 +114,54 @@ struct Bench {
 
 impl Bench {
     /// None where there is no node or no builder, which is said.
-    fn new(test: &str, repository: &str, credentials: Option<(&str, &str)>, profile: &str) -> Option<Self> {
+    fn new(test: &str) -> Option<Self> {
+        Self::with(test, "auto", false)
+    }
+
+    /// With builds of this profile; a private app's source and registry let in nobody without a password.
+    fn with(test: &str, profile: &str, private: bool) -> Option<Self> {
         if !builder().exists() {
             lacks(test, "the builder is not built (cargo build -p rollhook-command)");
             return None;
         }
         let secrets = tempfile::tempdir().unwrap();
-        if let Some((name, secret)) = credentials {
-            fs::write(secrets.path().join(name), secret).unwrap();
-        }
         let mut builds = None;
         let bed = Bed::node_with(test, |kubectl| {
-            let parts = parts(kubectl);
             let namespace = format!("{}-builds", kubectl.namespace);
             kubectl.run(&["create", "namespace", &namespace]);
             builds = Some(Kubectl { namespace: namespace.clone(), ..kubectl.clone() });
-            let directory = secrets.path().display().to_string();
-            ["--build-image", &parts.builder, "--build-namespace", &namespace, "--build-profile", profile]
-                .into_iter()
-                .chain(["--build-insecure-registry", &parts.registry, "--build-memory", "512Mi"])
-                .chain(["--allow-local-sources", "--build-credentials", &directory])
-                .map(str::to_owned)
-                .collect()
+            let mut arguments = arguments(parts(kubectl), &namespace, profile);
+            if private {
+                arguments.extend(credentials(parts(kubectl), secrets.path()));
+            }
+            arguments
         })?;
-        let name = format!("{repository}-{}", bed.kubectl.namespace);
-        let repository = Repository::new(&bed, &name);
-        let mut git = json!({ "url": repository.url, "image_repository": bench_image(&bed) });
-        if let Some((name, _)) = credentials {
-            git["credentials"] = json!(name);
+        let parts = parts(&bed.kubectl);
+        let namespace = &bed.kubectl.namespace;
+        let repository = Repository::new(&bed, &format!("{}{namespace}", if private { "private/" } else { "" }));
+        let registry = if private { &parts.private_registry } else { &parts.registry };
+        let image = format!("{registry}/{namespace}/api");
+        let mut git = json!({ "url": repository.url, "image_repository": image });
+        let mut template = json!({ "replicas": 1, "port": 8080, "readiness_path": "/healthz" });
+        if private {
+            git["credentials"] = json!("shop");
+            template["pull_secret"] = json!("registry");
+            let file = format!("--from-file=.dockerconfigjson={}", secrets.path().join("config.json").display());
+            bed.kubectl.run(&[
+                "create",
+                "secret",
+                "generic",
+                "registry",
+                "--type=kubernetes.io/dockerconfigjson",
+                &file,
+            ]);
         }
-        let template = json!({ "replicas": 1, "port": 8080, "readiness_path": "/healthz" });
         let create = bed.create("api", json!({ "git": git, "template": template, "policy": { "settle": "1s" } }));
         let registered = bed.manage("POST", "/api/v1/apps").json(&create).expect(201).json();
         assert!(registered["deploy"].is_null(), "its first build makes it: {registered}");
-        let namespace = &bed.kubectl.namespace;
         let (path, hook) = (format!("/api/v1/apps/{namespace}/api"), format!("/api/v1/webhook/{namespace}/api"));
         let app = App { path, hook, token: bed.enable("api") };
-        Some(Self { builds: builds.unwrap(), repository, app, bed, _secrets: secrets })
+        Some(Self { builds: builds.unwrap(), repository, image, app, bed, _secrets: secrets })
     }
 
     /// CI's call as its snippet makes it, repeated until it has ended: the exit code of `curl`, and what was answered.
@@ -211,8 +226,25 @@ impl Drop for Bench {
     }
 }
 
-fn bench_image(bed: &Bed) -> String {
-    format!("{}/{}/api", parts(&bed.kubectl).registry, bed.kubectl.namespace)
+fn arguments(parts: &Parts, namespace: &str, profile: &str) -> Vec<String> {
+    let Parts { registry, private_registry, builder, .. } = parts;
+    ["--build-image", builder, "--build-namespace", namespace, "--build-profile", profile, "--build-memory", "512Mi"]
+        .into_iter()
+        .chain(["--build-insecure-registry", registry, "--build-insecure-registry", private_registry])
+        .chain(["--allow-local-sources"])
+        .map(str::to_owned)
+        .collect()
+}
+
+/// What lets builds into the private registry and into private sources, in this directory.
+fn credentials(parts: &Parts, directory: &Path) -> Vec<String> {
+    fs::write(directory.join("shop"), "ada:hunter2\n").unwrap();
+    // ada:hunter2
+    let config = json!({ "auths": { &parts.private_registry: { "auth": "YWRhOmh1bnRlcjI=" } } });
+    fs::write(directory.join("config.json"), config.to_string()).unwrap();
+    let path = |path: &Path| path.display().to_string();
+    let config = path(&directory.join("config.json"));
+    vec!["--build-credentials".to_owned(), path(directory), "--build-registry-config".to_owned(), config]
 }
 
 /// What a pod answers over HTTP, without its name.
@@ -242,13 +274,13 @@ fn is_in_registry(image: &str) -> bool {
 #[test]
 fn a_pushed_commit_is_built_in_the_cluster_and_its_containers_tell_it() {
     let test = "kubernetes_builds::a_pushed_commit_is_built_in_the_cluster_and_its_containers_tell_it";
-    let Some(bench) = Bench::new(test, "api", None, "auto") else { return };
+    let Some(bench) = Bench::new(test) else { return };
     let first = bench.repository.push("version", "one");
     let (code, answer) = bench.curl(&first);
     assert_eq!((code, &answer["status"]), (0, &json!("succeeded")), "{answer}");
     assert_eq!(answer["commit"], first);
     let image = answer["image"].as_str().unwrap();
-    assert!(image.starts_with(&format!("{}@sha256:", bench_image(&bench.bed))) && is_in_registry(image), "{image}");
+    assert!(image.starts_with(&format!("{}@sha256:", bench.image)) && is_in_registry(image), "{image}");
     let ran = |commit: &str, version: &str| [format!("version={version} commit={commit}")];
     assert_eq!(bench.tells(), ran(&first, "ONE"));
     assert_eq!(bench.bed.kubectl.running("api"), [image]);
@@ -274,7 +306,7 @@ fn a_pushed_commit_is_built_in_the_cluster_and_its_containers_tell_it() {
 #[test]
 fn a_dockerfile_that_fails_ends_the_deploy_with_its_last_lines() {
     let test = "kubernetes_builds::a_dockerfile_that_fails_ends_the_deploy_with_its_last_lines";
-    let Some(bench) = Bench::new(test, "api", None, "auto") else { return };
+    let Some(bench) = Bench::new(test) else { return };
     let good = bench.repository.push("version", "one");
     assert_eq!(bench.curl(&good).0, 0);
     bench.hurry();
@@ -302,7 +334,7 @@ fn a_dockerfile_that_fails_ends_the_deploy_with_its_last_lines() {
 #[test]
 fn a_build_is_followed_and_cancelled_and_the_next_one_builds() {
     let test = "kubernetes_builds::a_build_is_followed_and_cancelled_and_the_next_one_builds";
-    let Some(bench) = Bench::new(test, "api", None, "auto") else { return };
+    let Some(bench) = Bench::new(test) else { return };
     let dockerfile = fs::read_to_string(bench.repository.clone.path().join("Dockerfile")).unwrap();
     bench.repository.push("version", "one");
     let hanging = dockerfile.replace("RUN tr", "RUN echo it sleeps now && sleep 600 && tr");
@@ -329,15 +361,17 @@ fn a_build_is_followed_and_cancelled_and_the_next_one_builds() {
 }
 
 #[test]
-fn a_private_source_is_read_with_its_credentials_and_nobody_is_told_them() {
-    let test = "kubernetes_builds::a_private_source_is_read_with_its_credentials_and_nobody_is_told_them";
-    let Some(bench) = Bench::new(test, "private/api", Some(("shop", "ada:hunter2\n")), "auto") else { return };
+fn private_sources_and_registries_let_builds_in_and_nobody_is_told_how() {
+    let test = "kubernetes_builds::private_sources_and_registries_let_builds_in_and_nobody_is_told_how";
+    let Some(bench) = Bench::with(test, "auto", true) else { return };
     let commit = bench.repository.push("version", "one");
     let (code, answer) = bench.curl(&commit);
     assert_eq!((code, &answer["commit"]), (0, &json!(commit)), "{answer}");
     assert_eq!(bench.tells(), [format!("version=ONE commit={commit}")]);
-    let image = bench.bed.kubectl.get("deployments").to_string();
-    let told = [bench.log(1), bench.build_pods()[0].to_string(), bench.bed.server().log(), image].concat();
+    assert!(bench.log(1).contains("exporting cache"), "which needs the credentials too");
+    let objects = ["deployments", "pods", "events"].map(|kind| bench.bed.kubectl.get(kind).to_string()).concat();
+    let builds = ["jobs", "pods", "events"].map(|kind| bench.builds.get(kind).to_string()).concat();
+    let told = [bench.log(1), objects, builds, bench.bed.server().log()].concat();
     assert!(!told.contains("hunter2") && !told.contains("YWRhOmh1bnRlcjI"), "{told}");
 
     let without = json!({ "source": { "credentials": null } });
@@ -349,7 +383,7 @@ fn a_private_source_is_read_with_its_credentials_and_nobody_is_told_them() {
 #[test]
 fn a_context_that_leads_out_of_the_commit_is_not_built() {
     let test = "kubernetes_builds::a_context_that_leads_out_of_the_commit_is_not_built";
-    let Some(bench) = Bench::new(test, "api", None, "auto") else { return };
+    let Some(bench) = Bench::new(test) else { return };
     std::os::unix::fs::symlink("/run", bench.repository.clone.path().join("outside")).unwrap();
     let commit = bench.repository.push("version", "one");
     let outside = json!({ "source": { "context": "outside" } });
@@ -362,7 +396,7 @@ fn a_context_that_leads_out_of_the_commit_is_not_built() {
 #[test]
 fn a_privileged_builder_builds_where_the_operator_says_so() {
     let test = "kubernetes_builds::a_privileged_builder_builds_where_the_operator_says_so";
-    let Some(bench) = Bench::new(test, "api", None, "privileged") else { return };
+    let Some(bench) = Bench::with(test, "privileged", false) else { return };
     let commit = bench.repository.push("version", "one");
     assert_eq!(bench.curl(&commit).0, 0, "{}", bench.log(1));
     assert_eq!(bench.tells(), [format!("version=ONE commit={commit}")]);
