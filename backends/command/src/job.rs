@@ -1,12 +1,7 @@
 //! One build in a container of its own, as a build Job runs it: the order comes from the environment, the log goes to
 //! standard output, and the end to the file that Kubernetes hands back.
 
-use std::{
-    fs, io,
-    os::unix::fs::OpenOptionsExt,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{fs, io, path::PathBuf, sync::Arc};
 
 use rollhook_core::{
     app::{AppId, AppUid},
@@ -34,7 +29,7 @@ const SENTENCE: usize = 2000;
 pub struct Places {
     /// The program that builds a checkout.
     pub program: PathBuf,
-    /// A directory with the source's credentials, in a file of their name, where it names some.
+    /// A directory as [`Settings::credentials`] is, with what this source names, if anything; it need not be there.
     pub source: PathBuf,
     /// A directory with the `config.json` by which the program is let into registries; it need not be there.
     pub registry: PathBuf,
@@ -138,37 +133,25 @@ async fn build(
             return Some(End::Failed { reason, message, commit: None, log: Vec::new() });
         }
     };
-    let work = run.record.work();
-    let end = Box::pin(run.run_into(log)).await;
-    // The key that ssh was given; the rest goes with the container.
-    let _ = fs::remove_dir_all(work.join(CREDENTIALS));
-    end
+    Box::pin(run.run_into(log)).await
 }
 
-/// The directory with what a build is let into its source with.
-const CREDENTIALS: &str = "credentials";
-const CREDENTIALS_VARIABLE: &str = "ROLLHOOK_CREDENTIALS";
+const CREDENTIALS: &str = "ROLLHOOK_CREDENTIALS";
 
 fn prepare(
     places: &Places,
     variable: impl Fn(&str) -> Option<String>,
     stop: watch::Receiver<Option<Stop>>,
 ) -> Result<Run, String> {
-    let told = |what: &'static str| move |error: io::Error| format!("The builder's container lacks {what}: {error}.");
     let mut ordered = ordered(variable)?;
     if places.registry.join("config.json").is_file() {
         ordered.further.push(("DOCKER_CONFIG", places.registry.display().to_string()));
     }
     let number = number().map_err(|error| error.to_string())?;
     let record = Record::at(places.state.join("build"));
-    record.begin(&number).map_err(told("a place to build in"))?;
-    let directory = record.work().join(CREDENTIALS);
-    if let Some(name) = &ordered.order.source.credentials {
-        let copied = copy_private(&places.source.join(name.as_str()), &directory);
-        copied.map_err(told("the credentials that its source names"))?;
-    }
+    record.begin(&number).map_err(|error| format!("The builder's container has no place to build in: {error}."))?;
     let settings = Settings {
-        credentials: Some(directory),
+        credentials: Some(places.source.clone()),
         // Whether an app may be built from such a source was decided by the server that made the order.
         local_sources: true,
         ..Settings::new(places.program.clone(), places.state.clone())
@@ -176,14 +159,6 @@ fn prepare(
     let Ordered { order, further } = ordered;
     let room = Arc::new(Semaphore::new(1));
     Ok(Run { settings: Arc::new(settings), order, record, number, stop, room, further })
-}
-
-/// ssh refuses a key that others may read, which the files of a Secret may be.
-fn copy_private(file: &Path, directory: &Path) -> io::Result<()> {
-    fs::create_dir_all(directory)?;
-    let Some(name) = file.file_name() else { return Err(io::ErrorKind::InvalidInput.into()) };
-    let mut to = fs::File::options().write(true).create_new(true).mode(0o600).open(directory.join(name))?;
-    io::copy(&mut fs::File::open(file)?, &mut to).map(drop)
 }
 
 /// Reads the order.
@@ -200,9 +175,9 @@ fn ordered(variable: impl Fn(&str) -> Option<String>) -> Result<Ordered, String>
         dockerfile: parsed(&variable, "ROLLHOOK_DOCKERFILE")?,
         context: parsed(&variable, "ROLLHOOK_CONTEXT")?,
         image_repository: parsed(&variable, "ROLLHOOK_IMAGE_REPOSITORY")?,
-        credentials: match variable(CREDENTIALS_VARIABLE).unwrap_or_default().is_empty() {
+        credentials: match variable(CREDENTIALS).unwrap_or_default().is_empty() {
             true => None,
-            false => Some(parsed(&variable, CREDENTIALS_VARIABLE)?),
+            false => Some(parsed(&variable, CREDENTIALS)?),
         },
     };
     let commit: Commit = parsed(&variable, "ROLLHOOK_COMMIT")?;

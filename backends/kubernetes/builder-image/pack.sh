@@ -2,7 +2,6 @@
 # pack.sh ROLLHOOK_BUILD NAME:TAG (--tar FILE | --push): packs the builder image from this machine's programs (Debian:
 # git, openssh-client, ca-certificates, runc, uidmap, busybox-static), from build.sh's, and from ROLLHOOK_BUILD, the program
 # `rollhook-build`. Prints NAME:TAG@DIGEST. The same programs make the same digest.
-# SSH_KNOWN_HOSTS=FILE: the host keys that ssh believes, for sources with ssh URLs.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd); program=$1 name=$2; shift 2
 needed=(git ssh runc busybox newuidmap newgidmap)
@@ -12,7 +11,7 @@ done
 binaries=$("$here/build.sh")
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
 umask 022; root=$work/root
-mkdir -p "$root"/{bin,dev,etc/ssl/certs,etc/ssh,proc,run,sys,tmp,usr/bin,usr/lib/git-core,var/lib/rollhook}
+mkdir -p "$root"/{bin,dev,etc/ssl/certs,proc,run,sys,tmp,usr/bin,usr/lib/git-core,var/lib/rollhook}
 chmod 1777 "$root/tmp" "$root/var/lib/rollhook" # the second holds a build's state; any user may run the image
 
 put() { mkdir -p "$root$(dirname "$2")"; cp -L "$1" "$root$2"; chmod "${3:-755}" "$root$2"; }
@@ -33,7 +32,6 @@ for file in "$root"/usr/bin/* "$root"/usr/lib/git-core/git-remote-http; do libra
 put "$(command -v busybox)" /bin/busybox
 for command in sh cat kill ls mkdir pwd rm sed sleep tail; do ln -s busybox "$root/bin/$command"; done
 put /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt 644
-[ -z "${SSH_KNOWN_HOSTS:-}" ] || put "$SSH_KNOWN_HOSTS" /etc/ssh/ssh_known_hosts 644
 # The user of the profile `rootless`, and the ids that it may hand out to the steps of a build.
 printf 'root:x:0:0::/root:/bin/sh\nbuild:x:1000:1000::/var/lib/rollhook:/bin/sh\n' > "$root/etc/passwd"
 printf 'root:x:0:\nbuild:x:1000:\n' > "$root/etc/group"
