@@ -21,7 +21,7 @@ use super::{
 use crate::{
     client::Cluster,
     error::{classify, is_already_exists, is_conflict, is_not_found, refusal, shortened},
-    rules::{object::MANAGER, proof},
+    rules::object::MANAGER,
 };
 
 /// The namespace of builds.
@@ -151,13 +151,10 @@ impl Namespace {
     }
 
     /// What the cluster has to say about a Job lately; nothing where it cannot be had.
-    pub(super) async fn events(&self, job: &Job) -> Vec<String> {
+    pub(super) async fn events(&self, job: &Job) -> Vec<Event> {
         let about = format!("involvedObject.uid={}", job.metadata.uid.as_deref().unwrap_or_default());
         match self.cluster.api::<Event>(&self.name).list(&ListParams::default().fields(&about)).await {
-            Ok(events) => {
-                let warnings = events.items.into_iter().filter(|event| event.type_.as_deref() == Some("Warning"));
-                proof::event_lines(warnings.collect())
-            }
+            Ok(events) => events.items,
             Err(error) => {
                 tracing::debug!(error = %error, "no events of a build's Job");
                 Vec::new()

@@ -55,7 +55,7 @@ use crate::{
         bell::Bell,
         end::{End, Failure},
         names::About,
-        seen::{Seen, is_active, is_over, newest, seen},
+        seen::{Seen, is_active, is_over, newest, seen, without_pod},
     },
     client::Cluster,
 };
@@ -251,11 +251,10 @@ impl KubernetesBuilds {
                     return Ok(BuildState::Running);
                 }
                 Seen::Stuck(verdict) => verdict,
-                Seen::WithoutPod => {
-                    let events = self.namespace.events(&job).await;
-                    let why = events.last().map_or("the cluster does not say why", String::as_str);
-                    Failure::new("FailedCreate", format!("The cluster makes no pod for the build: {why}"))
-                }
+                Seen::WithoutPod => match without_pod(self.namespace.events(&job).await) {
+                    Some(verdict) => verdict,
+                    None => return Ok(BuildState::Running),
+                },
                 Seen::Ended(end) => {
                     if let Some(end) = self.note(&job, &pods, end).await? {
                         return Ok(end.into());

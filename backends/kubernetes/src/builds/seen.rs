@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use k8s_openapi::{
     api::{
         batch::v1::Job,
-        core::v1::{ContainerStatus, Pod},
+        core::v1::{ContainerStatus, Event, Pod},
     },
     apimachinery::pkg::apis::meta::v1::Time,
 };
@@ -25,7 +25,7 @@ use super::{
     end::{End, Failure, told},
     names::{About, END, VERDICT, annotation},
 };
-use crate::error::shortened;
+use crate::{error::shortened, rules::proof};
 
 /// The name of a build's one container.
 pub(super) const CONTAINER: &str = "build";
@@ -39,7 +39,7 @@ pub(super) enum Seen {
     Running,
     /// It will not get any further, for this reason: it is to be ended.
     Stuck(Failure),
-    /// No pod can be made of it; the Job's events say why.
+    /// It has no pod, for long; the Job's events say whether none can be made of it ([`without_pod`]).
     WithoutPod,
     /// It ended, and nothing of it runs any more. A failure's log is not looked at here.
     Ended(End),
@@ -92,6 +92,20 @@ fn finished(job: &Job) -> Option<(&str, &str, &str)> {
         conditions.iter().find(|found| found.status == "True" && matches!(&*found.type_, "Complete" | "Failed"))?;
     Some((&found.type_, found.reason.as_deref().unwrap_or_default(), found.message.as_deref().unwrap_or_default()))
 }
+
+/// Why no pod can be made of a Job. None where one was: then it was lost, and its successor is about to be made.
+pub(super) fn without_pod(events: Vec<Event>) -> Option<Failure> {
+    let of = |reason: &str| events.iter().any(|event| event.reason.as_deref() == Some(reason));
+    if of("SuccessfulCreate") || !of(FAILED_CREATE) {
+        return None;
+    }
+    let refused = events.into_iter().filter(|event| event.reason.as_deref() == Some(FAILED_CREATE)).collect();
+    let why = proof::event_lines(refused).pop().unwrap_or_default();
+    Some(Failure::new(FAILED_CREATE, format!("The cluster makes no pod for the build: {why}")))
+}
+
+/// The word of the Job's controller for a pod that it could not make.
+const FAILED_CREATE: &str = "FailedCreate";
 
 /// The newest of a build's pods.
 pub(super) fn newest(pods: &[Pod]) -> Option<&Pod> {

@@ -185,3 +185,18 @@ fn an_annotation_that_somebody_has_changed_is_corrupt() {
     job.metadata.annotations.as_mut().unwrap().insert(END.to_owned(), "{".to_owned());
     assert!(seen(&job, &[], after(1), PATIENCE).is_err());
 }
+
+#[test]
+fn a_lost_pod_is_no_pod_that_cannot_be_made() {
+    let event = |reason: &str, message: &str| -> Event {
+        serde_json::from_value(json!({
+            "metadata": {}, "involvedObject": {}, "type": "Warning", "reason": reason, "message": message,
+        }))
+        .unwrap()
+    };
+    let refused = || event("FailedCreate", "pods \"build-1-x\" is forbidden: exceeded quota: none");
+    let told = without_pod(vec![event("Suspended", "Job suspended"), refused()]).unwrap();
+    assert!(told.message.contains("exceeded quota"), "{}", told.message);
+    assert_eq!(without_pod(vec![refused(), event("SuccessfulCreate", "Created pod: build-1-x")]), None);
+    assert_eq!(without_pod(Vec::new()), None);
+}

@@ -50,7 +50,8 @@ fn a_build_whose_node_is_lost_begins_anew_and_never_beside_itself() {
         until("another pod was made of it", async || {
             assert_eq!(builds.observe(order.stamp).await.unwrap(), BuildState::Running);
             let next = crate::harness::order(1, 2, digit::GOOD);
-            assert!(matches!(builds.start(&next).await.unwrap(), Started::Busy(_)), "the lane is taken");
+            let taken = builds.start(&next).await.unwrap();
+            assert_eq!(taken, Started::Busy(order.stamp.revision), "{}", story(bed).await);
             let pods = bed.pods().await;
             let active = pods.iter().filter(|pod| {
                 let phase = pod.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
@@ -73,4 +74,14 @@ async fn is_running(bed: &Bed) -> bool {
             && pod.metadata.deletion_timestamp.is_none()
     };
     bed.pods().await.iter().any(running)
+}
+
+/// The Jobs' and pods' statuses, for somebody who reads why it failed.
+async fn story(bed: &Bed) -> String {
+    let jobs = Api::<k8s_openapi::api::batch::v1::Job>::namespaced(bed.client.clone(), &bed.namespace);
+    let jobs = jobs.list(&kube::api::ListParams::default()).await.unwrap().items;
+    let jobs =
+        jobs.into_iter().map(|job| serde_json::json!([job.metadata.name, job.spec.unwrap().suspend, job.status]));
+    let pods = bed.pods().await.into_iter().map(|pod| serde_json::json!([pod.metadata.name, pod.status]));
+    jobs.chain(pods).map(|line| format!("{line}\n")).collect()
 }
