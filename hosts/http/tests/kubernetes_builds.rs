@@ -83,6 +83,10 @@ impl Repository {
         repository
     }
 
+    fn dockerfile(&self) -> String {
+        fs::read_to_string(self.clone.path().join("Dockerfile")).unwrap()
+    }
+
     fn git(&self, arguments: &[&str]) -> String {
         let output = Command::new("git").arg("-C").arg(self.clone.path()).args(arguments).output().unwrap();
         assert!(output.status.success(), "git {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -91,7 +95,9 @@ impl Repository {
 
     /// Pushes a commit with this content of a file to the git server, as a person does, and returns it.
     fn push(&self, file: &str, content: &str) -> String {
-        fs::write(self.clone.path().join(file), content).unwrap();
+        let path = self.clone.path().join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
         self.git(&["add", "-A"]);
         self.git(&["commit", "-q", "-m", &format!("{file} is {content:?}")]);
         let url = self.url.replace("http://", "http://ada:hunter2@");
@@ -197,8 +203,11 @@ impl Bench {
         answer["revision"].as_u64().unwrap()
     }
 
+    /// A build's log so far; nothing, where it has not begun.
     fn log(&self, revision: u64) -> String {
-        self.bed.manage("GET", &format!("{}/deploys/{revision}/log", self.app.path)).expect(200).text()
+        let reply = self.bed.manage("GET", &format!("{}/deploys/{revision}/log", self.app.path)).send();
+        assert!([200, 404].contains(&reply.status), "{}", reply.text());
+        if reply.status == 200 { reply.text() } else { String::new() }
     }
 
     /// Whether a step of the build wrote this; BuildKit shows the step itself as well.
@@ -310,7 +319,7 @@ fn a_dockerfile_that_fails_ends_the_deploy_with_its_last_lines() {
     let good = bench.repository.push("version", "one");
     assert_eq!(bench.curl(&good).0, 0);
     bench.hurry();
-    let dockerfile = fs::read_to_string(bench.repository.clone.path().join("Dockerfile")).unwrap();
+    let dockerfile = bench.repository.dockerfile();
     let broken = dockerfile.replace("RUN tr", "RUN echo the tools are broken && exit 3 && tr");
     let bad = bench.repository.push("Dockerfile", &broken);
     let (code, problem) = bench.curl(&bad);
@@ -335,7 +344,7 @@ fn a_dockerfile_that_fails_ends_the_deploy_with_its_last_lines() {
 fn a_build_is_followed_and_cancelled_and_the_next_one_builds() {
     let test = "kubernetes_builds::a_build_is_followed_and_cancelled_and_the_next_one_builds";
     let Some(bench) = Bench::new(test) else { return };
-    let dockerfile = fs::read_to_string(bench.repository.clone.path().join("Dockerfile")).unwrap();
+    let dockerfile = bench.repository.dockerfile();
     bench.repository.push("version", "one");
     let hanging = dockerfile.replace("RUN tr", "RUN echo it sleeps now && sleep 600 && tr");
     let hanging = bench.accepted(&bench.repository.push("Dockerfile", &hanging));
@@ -358,6 +367,24 @@ fn a_build_is_followed_and_cancelled_and_the_next_one_builds() {
     assert_eq!(bench.tells(), [format!("version=ONE commit={next}")]);
     let running = |pods: &[Value]| pods.iter().filter(|pod| pod["status"]["phase"] == "Running").count();
     assert_eq!(running(&bench.build_pods()), 0, "nothing of the cancelled build is left");
+}
+
+#[test]
+fn a_server_that_is_killed_finds_its_build_again() {
+    let test = "kubernetes_builds::a_server_that_is_killed_finds_its_build_again";
+    let Some(mut bench) = Bench::new(test) else { return };
+    let within = json!({ "source": { "context": "service", "dockerfile": "docker/Dockerfile" } });
+    bench.bed.manage("PATCH", &bench.app.path).json(&within).expect(200);
+    bench.repository.push("service/version", "one");
+    let slow = bench.repository.dockerfile().replace("RUN tr", "RUN echo it sleeps now && sleep 5 && tr");
+    let commit = bench.repository.push("service/docker/Dockerfile", &slow);
+    let revision = bench.accepted(&commit);
+    bench.bed.until("it builds", || bench.wrote(revision, "it sleeps now"));
+    bench.bed.kill_and_restart();
+    let entry = bench.bed.ended(&bench.app, revision);
+    assert_eq!(entry["status"], "succeeded", "{entry}");
+    assert_eq!(bench.tells(), [format!("version=ONE commit={commit}")]);
+    assert_eq!(bench.build_pods().len(), 1, "it was not built again");
 }
 
 #[test]
