@@ -20,7 +20,8 @@
 //! own. `observe` then compares the controller's counts by kubectl's rules, and looks at the pods of just that revision
 //! for trouble, restarts and the digest that they run, until the engine has seen enough.
 //!
-//! The driver needs these permissions in each app's namespace, and no more (for those of the store see [`manifests`]):
+//! The driver needs these permissions in each app's namespace, and no more (for those of the store and of builds see
+//! [`manifests`]):
 //!
 //! | resource | verbs |
 //! |---|---|

@@ -100,16 +100,59 @@ pub(crate) struct InCluster {
 
 impl InCluster {
     /// What is wanted of builds in the cluster; none where they are not.
-    pub(crate) fn wanted(&self) -> Option<ClusterBuilds> {
-        Some(ClusterBuilds {
-            image: self.build_image.clone()?,
-            namespace: self.build_namespace.clone(),
-            slots: self.build_slots,
-            cpu: self.build_cpu.clone(),
-            memory: self.build_memory.clone(),
-            profile: self.build_profile.clone(),
+    ///
+    /// # Errors
+    /// A sentence, where something is said of them and not by which image they are made.
+    pub(crate) fn wanted(&self) -> Result<Option<ClusterBuilds>, &'static str> {
+        let Self { build_image, build_namespace, build_slots, build_cpu, build_memory, build_profile, .. } = self;
+        let texts = [build_namespace, build_cpu, build_memory, build_profile];
+        let further = texts.into_iter().any(Option::is_some)
+            || build_slots.is_some()
+            || self.build_registry_config.is_some()
+            || !self.build_insecure_registry.is_empty();
+        let Some(image) = build_image.clone() else {
+            return if further {
+                Err("is what all else that is said of builds in the cluster needs")
+            } else {
+                Ok(None)
+            };
+        };
+        Ok(Some(ClusterBuilds {
+            image,
+            namespace: build_namespace.clone(),
+            slots: *build_slots,
+            cpu: build_cpu.clone(),
+            memory: build_memory.clone(),
+            profile: build_profile.clone(),
             registry_config: self.build_registry_config.clone(),
             insecure_registries: self.build_insecure_registry.clone(),
-        })
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Words {
+        #[command(flatten)]
+        cluster: InCluster,
+    }
+
+    fn wanted(words: &[&str]) -> Result<Option<ClusterBuilds>, &'static str> {
+        Words::parse_from(["rollhook"].iter().chain(words)).cluster.wanted()
+    }
+
+    #[test]
+    fn an_image_is_what_makes_builds_in_the_cluster() {
+        assert!(wanted(&[]).unwrap().is_none());
+        for words in [["--build-slots", "3"], ["--build-profile", "auto"], ["--build-insecure-registry", "r:5000"]] {
+            assert!(wanted(&words).is_err(), "{words:?}");
+            let made = wanted(&[&words[..], &["--build-image", "builder"]].concat()).unwrap().unwrap();
+            assert_eq!(made.image, "builder");
+        }
     }
 }
