@@ -276,6 +276,7 @@ impl Shared {
             number,
             stop: stopped,
             room: self.room.clone(),
+            further: Vec::new(),
         };
         let mut running = self.lock();
         if running.closing {
@@ -303,7 +304,7 @@ impl Shared {
 }
 
 /// A build's own number: nobody else's environment holds it.
-fn number() -> Result<String> {
+pub(crate) fn number() -> Result<String> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|error| {
         rollhook_core::Error::unavailable("random bytes for a build", io::Error::other(error.to_string()))

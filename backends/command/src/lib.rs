@@ -21,12 +21,16 @@
 //! the number is killed. After a crash, the next server on the same directory does so before anything else, and the
 //! build begins anew: the program may run again for the same revision. That needs Linux's `/proc`.
 //!
+//! [`job`] makes one such build in a container of its own, where the environment is the order: the program `rollhook-build`
+//! of the builder image.
+//!
 //! One process at a time builds an app (a lock on the app's directory); processes that share a directory do not get into
 //! each other's way.
 
 mod builder;
 mod environment;
 mod git;
+pub mod job;
 mod log;
 mod orphans;
 mod process;

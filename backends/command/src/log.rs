@@ -35,7 +35,12 @@ pub(crate) struct Tail {
 impl Log {
     /// A new log in this file.
     pub(crate) fn create(path: &Path) -> io::Result<Self> {
-        Ok(Self { file: File::create(path)?, written: 0, cut: false, tail: Tail::default() })
+        File::create(path).map(Self::to)
+    }
+
+    /// A log that is written there.
+    pub(crate) fn to(file: File) -> Self {
+        Self { file, written: 0, cut: false, tail: Tail::default() }
     }
 
     /// Adds what a process wrote. A file that cannot be written to is no reason to fail the build.

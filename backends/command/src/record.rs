@@ -108,6 +108,11 @@ fn names(directory: &Path) -> io::Result<Vec<String>> {
 }
 
 impl Record {
+    /// A build that is the only one of its directory's.
+    pub(crate) fn at(directory: PathBuf) -> Self {
+        Self(directory)
+    }
+
     /// Makes the build's directory, with its own number in it before anything is started that carries it.
     pub(crate) fn begin(&self, run: &str) -> io::Result<()> {
         fs::create_dir_all(self.work())?;

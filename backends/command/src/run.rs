@@ -30,11 +30,13 @@ pub(crate) struct Run {
     pub(crate) stop: watch::Receiver<Option<Stop>>,
     /// How many builds may run at once on this machine.
     pub(crate) room: Arc<Semaphore>,
+    /// What else the program finds in its environment.
+    pub(crate) further: Vec<(&'static str, String)>,
 }
 
 impl Run {
-    /// Builds; none where the build is to begin anew.
-    pub(crate) async fn run(mut self) -> Option<End> {
+    /// Builds, with the log in the build's directory; none where the build is to begin anew.
+    pub(crate) async fn run(self) -> Option<End> {
         let mut log = match Log::create(&self.record.log()) {
             Ok(log) => log,
             Err(error) => {
@@ -44,8 +46,13 @@ impl Run {
                 return Some(BuildFailure { reason, message, commit: None, log: Vec::new() }.into());
             }
         };
+        self.run_into(&mut log).await
+    }
+
+    /// Builds, with the log there; none where the build is to begin anew.
+    pub(crate) async fn run_into(mut self, log: &mut Log) -> Option<End> {
         let mut commit = None;
-        let failed = match self.build(&mut commit, &mut log).await {
+        let failed = match self.build(&mut commit, log).await {
             Ok(end) => {
                 log.say("built");
                 return Some(end);
@@ -58,7 +65,7 @@ impl Run {
             Failed::Stopped(Stop::Interrupted) => return None,
         };
         log.say(&message);
-        Some(Failed::told(reason, message, commit, &log).into())
+        Some(Failed::told(reason, message, commit, log).into())
     }
 
     async fn build(&mut self, resolved: &mut Option<Commit>, log: &mut Log) -> Result<End, Failed> {
@@ -114,6 +121,7 @@ impl Run {
             .env("ROLLHOOK_CONTEXT", source.context.as_str())
             .env("ROLLHOOK_IMAGE_REPOSITORY", source.image_repository.as_str())
             .env("ROLLHOOK_IMAGE", format!("{}:{sha}", source.image_repository))
+            .envs(self.further.iter().map(|(name, value)| (name, value)))
             .current_dir(checkout);
         let mut told = Tail::default();
         let ended = process::run(command, &self.number, None, &mut self.stop, |output, bytes| {

@@ -1,6 +1,6 @@
-//! rollhook on Kubernetes: rollouts of Deployments, StatefulSets, DaemonSets and CronJobs ([`KubernetesCluster`]), and
-//! apps, tokens and history kept in the cluster itself ([`KubernetesStore`], as custom resources of [`crd`]). Neither needs
-//! the other.
+//! rollhook on Kubernetes: rollouts of Deployments, StatefulSets, DaemonSets and CronJobs ([`KubernetesCluster`]), apps,
+//! tokens and history kept in the cluster itself ([`KubernetesStore`], as custom resources of [`crd`]), and builds of git
+//! apps as Jobs ([`builds::KubernetesBuilds`]). None needs the others.
 //!
 //! The driver:
 //!
@@ -20,7 +20,8 @@
 //! own. `observe` then compares the controller's counts by kubectl's rules, and looks at the pods of just that revision
 //! for trouble, restarts and the digest that they run, until the engine has seen enough.
 //!
-//! The driver needs these permissions in each app's namespace, and no more (for those of the store see [`manifests`]):
+//! The driver needs these permissions in each app's namespace, and no more (for those of the store and of builds see
+//! [`manifests`]):
 //!
 //! | resource | verbs |
 //! |---|---|
@@ -31,6 +32,7 @@
 //! | `deployments`, `services` | create, and delete of `services`, where workloads are to be made |
 
 mod apply;
+pub mod builds;
 mod client;
 mod error;
 mod evidence;

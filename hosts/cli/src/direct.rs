@@ -71,6 +71,7 @@ impl Direct {
         let simulated = matches!(driver, DriverSpec::Simulated(_));
         let builder = BuilderSettings {
             command: connection.build_command.clone(),
+            cluster: connection.cluster.wanted().map_err(|why| usage("build-image", &why))?,
             directory: connection.build_dir.clone(),
             credentials: connection.build_credentials.clone(),
             local_sources: connection.allow_local_sources,

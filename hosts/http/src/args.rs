@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use rollhook_api::duration;
 use rollhook_core::app::Namespace;
-use rollhook_wiring::{BuilderSettings, DriverSpec};
+use rollhook_wiring::{BuilderSettings, ClusterBuilds, DriverSpec};
 
 use crate::source::Cidr;
 
@@ -46,6 +46,12 @@ pub struct Manifests {
     /// The server's image; adds a Deployment of two replicas to start from
     #[arg(long, value_name = "IMAGE")]
     pub image: Option<String>,
+    /// The namespace of builds; adds it, with what builds may reach and what the server may do there
+    #[arg(long, value_name = "NAMESPACE")]
+    pub build_namespace: Option<Namespace>,
+    /// The port of a registry that builds push to, beside 443 and 80; may be repeated
+    #[arg(long, value_name = "PORT", requires = "build_namespace")]
+    pub build_registry_port: Vec<u16>,
 }
 
 /// What can be done with keys.
@@ -142,12 +148,68 @@ pub struct Builds {
     /// Let apps be built from this machine's files and addresses, from link-local ones, and over plain http
     #[arg(long, env = "ROLLHOOK_ALLOW_LOCAL_SOURCES")]
     pub allow_local_sources: bool,
+    /// Builds in the cluster, in place of a program.
+    #[command(flatten)]
+    pub cluster: InCluster,
+}
+
+/// Builds in the cluster.
+#[derive(Clone, Debug, ClapArgs)]
+#[command(next_help_heading = "Git apps built in the cluster")]
+pub struct InCluster {
+    /// Builder's image, REPOSITORY@sha256:…: each build is a Job that runs it, in place of --build-command
+    #[arg(long, env = "ROLLHOOK_BUILD_IMAGE", value_name = "IMAGE")]
+    pub build_image: Option<String>,
+    /// Namespace of the builds' Jobs, which holds nothing else [default: rollhook-builds]
+    #[arg(long, env = "ROLLHOOK_BUILD_NAMESPACE", value_name = "NAMESPACE", requires = "build_image")]
+    pub build_namespace: Option<String>,
+    /// How many builds run at once in the whole cluster; others wait for their turn [default: 2]
+    #[arg(long, env = "ROLLHOOK_BUILD_SLOTS", value_name = "N", requires = "build_image")]
+    pub build_slots: Option<u16>,
+    /// How much of the processors a build may use [default: 2]
+    #[arg(long, env = "ROLLHOOK_BUILD_CPU", value_name = "AMOUNT", requires = "build_image")]
+    pub build_cpu: Option<String>,
+    /// How much memory a build may use; it is reserved for it [default: 4Gi]
+    #[arg(long, env = "ROLLHOOK_BUILD_MEMORY", value_name = "AMOUNT", requires = "build_image")]
+    pub build_memory: Option<String>,
+    /// What confines a build: auto (userns where every node has user namespaces, else rootless), userns, rootless, or
+    /// privileged, with which whoever can change a Dockerfile is root on the node [default: auto]
+    #[arg(long, env = "ROLLHOOK_BUILD_PROFILE", value_name = "PROFILE", requires = "build_image")]
+    pub build_profile: Option<String>,
+    /// Docker's config.json with the credentials that images are pushed with
+    #[arg(long, env = "ROLLHOOK_BUILD_REGISTRY_CONFIG", value_name = "FILE", requires = "build_image")]
+    pub build_registry_config: Option<PathBuf>,
+    /// Registry, HOST[:PORT], without encryption or with a certificate that nobody vouches for; may be repeated
+    #[arg(
+        long,
+        env = "ROLLHOOK_BUILD_INSECURE_REGISTRY",
+        value_name = "REGISTRY",
+        value_delimiter = ',',
+        requires = "build_image"
+    )]
+    pub build_insecure_registry: Vec<String>,
+}
+
+impl InCluster {
+    fn wanted(self) -> Option<ClusterBuilds> {
+        Some(ClusterBuilds {
+            image: self.build_image?,
+            namespace: self.build_namespace,
+            slots: self.build_slots,
+            cpu: self.build_cpu,
+            memory: self.build_memory,
+            profile: self.build_profile,
+            registry_config: self.build_registry_config,
+            insecure_registries: self.build_insecure_registry,
+        })
+    }
 }
 
 impl From<Builds> for BuilderSettings {
     fn from(builds: Builds) -> Self {
         Self {
             command: builds.build_command,
+            cluster: builds.cluster.wanted(),
             directory: builds.build_dir,
             credentials: builds.build_credentials,
             local_sources: builds.allow_local_sources,

@@ -2,7 +2,7 @@
 
 use std::{error::Error, io::Write};
 
-use rollhook_core::ports::Sealing;
+use rollhook_core::{app::Namespace, ports::Sealing};
 use rollhook_wiring::{DriverSpec, Made, Settings, StoreSpec, admin, hostname, keys, manifests};
 use tokio::{
     net::TcpListener,
@@ -35,7 +35,13 @@ pub fn run(args: Args) -> Result<(), Failure> {
             say(&format!("made the management token in {}", file.display()))
         }
         Some(Command::Manifests(wanted)) => {
-            let printed = manifests::print(wanted.namespace.as_str(), &wanted.app_namespace, wanted.image.as_deref());
+            let printed = manifests::print(manifests::Wanted {
+                namespace: wanted.namespace.as_str(),
+                apps: &wanted.app_namespace,
+                image: wanted.image.as_deref(),
+                builds: wanted.build_namespace.as_ref().map(Namespace::as_str),
+                registry_ports: &wanted.build_registry_port,
+            });
             say(printed.map_err(|error| error.chain())?.trim_end())
         }
         None => {

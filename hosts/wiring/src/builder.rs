@@ -7,13 +7,15 @@ use rollhook_core::{ports::Clock, service::Builder};
 use rollhook_git::GitHeads;
 use rollhook_memory::SimulatedBuilds;
 
-use crate::{DriverSpec, Error, paths};
+use crate::{ClusterBuilds, DriverSpec, Error, cluster_builder, paths};
 
 /// Which builder a host wants.
 #[derive(Clone, Debug, Default)]
 pub struct BuilderSettings {
     /// The program that builds on this machine; none: the simulated driver's simulated one, or none at all.
     pub command: Option<PathBuf>,
+    /// Builds in the cluster, in place of a program.
+    pub cluster: Option<ClusterBuilds>,
     /// Where builds and their logs are kept; none: in the data directory.
     pub directory: Option<PathBuf>,
     /// Where the credentials are that sources name.
@@ -42,6 +44,14 @@ pub(crate) async fn open(
     clock: Arc<dyn Clock>,
 ) -> Result<(Option<Builder>, BuilderStop), Error> {
     let local_sources = settings.local_sources;
+    if let Some(cluster) = &settings.cluster {
+        if settings.command.is_some() {
+            return Err(Error::TwoBuilders);
+        }
+        let builds = cluster_builder::open(cluster, settings).await?;
+        let heads = Arc::new(SimulatedBuilds::new(clock, std::time::Duration::ZERO));
+        return Ok((Some(Builder { builds, heads, local_sources }), BuilderStop::default()));
+    }
     let Some(program) = settings.command.clone() else {
         return Ok(match driver {
             DriverSpec::Simulated(delay) => {

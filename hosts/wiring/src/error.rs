@@ -37,6 +37,9 @@ pub enum Error {
     /// A management token's file holds something else.
     #[error("{} does not hold a management token; make one with: rollhook-server admin-token new FILE", .0.display())]
     NotAToken(PathBuf),
+    /// Two builders were named.
+    #[error("builds run on this machine (--build-command) or in the cluster (--build-image): name one of the two")]
+    TwoBuilders,
     /// The build lacks a backend.
     #[error("this build has no {0}: it was made without that feature")]
     NotBuilt(&'static str),

@@ -11,6 +11,7 @@
 
 pub mod admin;
 mod builder;
+mod cluster_builder;
 mod error;
 pub mod keys;
 pub mod manifests;
@@ -21,6 +22,7 @@ mod store;
 mod system;
 
 pub use builder::{BuilderSettings, BuilderStop};
+pub use cluster_builder::ClusterBuilds;
 pub use error::Error;
 pub use open::{Opened, Settings, named_or_default, open};
 pub use spec::{DatabaseUrl, DriverSpec, InvalidSpec, StoreSpec};

@@ -7,22 +7,40 @@ use crate::Error;
 /// The namespace of the server's own objects where no other is chosen.
 pub const NAMESPACE: &str = "rollhook";
 
-/// Custom resources and permissions as YAML, for apps in these namespaces; with an image also a Deployment of the server.
+/// What is to be printed.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// The namespace that the server runs in.
+    pub namespace: &'a str,
+    /// The namespaces of apps.
+    pub apps: &'a [Namespace],
+    /// The server's image, where a Deployment of it is wanted.
+    pub image: Option<&'a str>,
+    /// The namespace of builds, where there are builds in the cluster.
+    pub builds: Option<&'a str>,
+    /// The ports of registries that are not at 443 or 80.
+    pub registry_ports: &'a [u16],
+}
+
+/// What a cluster is given, as YAML.
 ///
 /// # Errors
 /// Where the build has no Kubernetes.
 #[cfg(feature = "kubernetes")]
-pub fn print(namespace: &str, apps: &[Namespace], image: Option<&str>) -> Result<String, Error> {
+pub fn print(wanted: Wanted<'_>) -> Result<String, Error> {
     use rollhook_kubernetes::manifests;
+    let Wanted { namespace, apps, image, builds, registry_ports } = wanted;
+    let builds = builds.map(|builds| manifests::builds(namespace, builds, registry_ports));
     let server = image.map(|image| manifests::server(namespace, image));
-    Ok([manifests::crds(), manifests::rbac(namespace, apps), server.unwrap_or_default()].concat())
+    let always = [manifests::crds(), manifests::rbac(namespace, apps)];
+    Ok(always.into_iter().chain(builds).chain(server).collect())
 }
 
-/// Custom resources and permissions as YAML, for apps in these namespaces; with an image also a Deployment of the server.
+/// What a cluster is given, as YAML.
 ///
 /// # Errors
 /// Where the build has no Kubernetes.
 #[cfg(not(feature = "kubernetes"))]
-pub fn print(_namespace: &str, _apps: &[Namespace], _image: Option<&str>) -> Result<String, Error> {
+pub fn print(_: Wanted<'_>) -> Result<String, Error> {
     Err(Error::NotBuilt("kubernetes store"))
 }

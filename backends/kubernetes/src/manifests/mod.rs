@@ -3,6 +3,7 @@
 //! It is generated from what the code uses, so that neither a field nor a permission is forgotten; the files in
 //! `manifests/` are printed by these functions.
 
+mod builds;
 mod rbac;
 mod server;
 
@@ -30,6 +31,14 @@ pub fn rbac(namespace: &str, app_namespaces: &[Namespace]) -> String {
                  there is read but rollhook's own custom resources, and single Leases. Print it for your namespaces, which must be there, and\n\
                  again with each new one.";
     print(about, rbac::objects(namespace, app_namespaces))
+}
+
+/// The namespace of builds of git apps, for a server in `namespace`: what builds may reach, and what the server may do
+/// there. `registry_ports` are those of registries that are not at 443 or 80.
+pub fn builds(namespace: &str, builds: &str, registry_ports: &[u16]) -> String {
+    let about = "The namespace of builds, where nothing else should be. Its policies take effect where the cluster's network\n\
+                 plug-in enforces NetworkPolicy. Builds reach names, git hosts and registries, and nothing reaches them.";
+    print(about, builds::objects(namespace, builds, registry_ports))
 }
 
 /// Two replicas of the server, as an example to start from. `image` is where you keep its image.

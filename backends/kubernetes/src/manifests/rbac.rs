@@ -82,16 +82,22 @@ fn everywhere() -> Vec<Value> {
     ]
 }
 
-fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
+pub(super) fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {
     json!({"apiGroups": [group], "resources": resources, "verbs": verbs})
 }
 
-fn role(kind: &str, name: &str, namespace: Option<&str>, rules: Vec<Value>) -> Value {
+pub(super) fn role(kind: &str, name: &str, namespace: Option<&str>, rules: Vec<Value>) -> Value {
     let metadata = named(name, namespace);
     json!({"apiVersion": format!("{API}/v1"), "kind": kind, "metadata": metadata, "rules": rules})
 }
 
-fn binding(kind: &str, namespace: Option<&str>, role_kind: &str, role: &str, account_namespace: &str) -> Value {
+pub(super) fn binding(
+    kind: &str,
+    namespace: Option<&str>,
+    role_kind: &str,
+    role: &str,
+    account_namespace: &str,
+) -> Value {
     json!({
         "apiVersion": format!("{API}/v1"), "kind": kind, "metadata": named(role, namespace),
         "roleRef": {"apiGroup": API, "kind": role_kind, "name": role},

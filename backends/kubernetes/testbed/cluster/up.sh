@@ -8,7 +8,12 @@ bin=$("$here/build.sh"); claim "$1"
 # Simulated containers use no token, so pods need not wait for their namespace's ServiceAccount.
 control_plane "$bin" --advertise-address=127.0.0.1 --authorization-mode=RBAC --disable-admission-plugins=ServiceAccount
 stages=(); for f in "$bin"/stages/{node-initialize,node-heartbeat,pod-delete}.yaml "$here/stages.yaml"; do stages+=(-c "$f"); done
-start kwok "$bin/kwok" --kubeconfig=kubeconfig --manage-all-nodes=true --node-ip=127.0.0.1 "${stages[@]}"
+# Simulated containers write no logs: a test writes them, to STATE_DIR/logs/NAMESPACE/POD/CONTAINER.
+# kwok has a server of its own, which knows no logs of single pods.
+read -r logs own < <(ports 2); mkdir logs
+start kubelet python3 "$here/kubelet.py" "$logs" certs/apiserver.crt certs/apiserver.key logs
+start kwok "$bin/kwok" --kubeconfig=kubeconfig --manage-all-nodes=true --node-ip=127.0.0.1 \
+  --node-port="$logs" --server-address="127.0.0.1:$own" "${stages[@]}"
 for node in node-1 node-2; do
   "$KUBECTL" create -f - > /dev/null <<X
 apiVersion: v1

@@ -3,4 +3,4 @@
 # registry, and prints REGISTRY/NAME:TAG@DIGEST. A tag that exists already moves.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd); . "$1/env"
-python3 "$here/mkimage.py" "$REGISTRY/$2" "$PROGRAMS/$3" --push
+python3 "$here/../../builder-image/mkimage.py" "$REGISTRY/$2" "$PROGRAMS/$3" --push

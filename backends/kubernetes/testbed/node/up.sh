@@ -1,16 +1,19 @@
 #!/usr/bin/env bash
 # up.sh STATE_DIR: a real one-node cluster on this machine, as root, in about 10 s: control plane, containerd, kubelet,
-# and a registry on loopback. Prints the kubeconfig's path; STATE_DIR/env exports KUBECONFIG, KUBECTL, REGISTRY
-# (host:port) and PROGRAMS. One at a time on a machine (bridge, cgroup). Stop it with down.sh STATE_DIR.
+# and registries and a git server on its pods' bridge, which nobody outside this machine reaches. Prints the kubeconfig's
+# path; STATE_DIR/env exports KUBECONFIG, KUBECTL, REGISTRY (host:port), PRIVATE_REGISTRY, GIT_URL and PROGRAMS. One at a
+# time on a machine (bridge, cgroup). Stop it with down.sh STATE_DIR.
 # In the registry: app:v1 app:v2 app:v3 (HTTP on :8080, /healthz, and a gate: src/app), app:crash (exits 1), app:dies
-# (serves, and exits 1 after 3 s). app:nosuch is not there. push.sh adds images and moves tags.
+# (serves, and exits 1 after 3 s). app:nosuch is not there. push.sh adds images and moves tags; builder-image.sh adds
+# what builds git apps. The private registry is empty, and for ada with the password hunter2 alone. A bare repository in
+# STATE_DIR/git is served as GIT_URL/<name>, and takes pushes; those below private/ are ada's too.
 # Pods reach each other and the node, nothing else; there are no Service addresses and no DNS.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd); . "$here/../lib.sh"
 NODE=node-1 BRIDGE=rollhook0 GATEWAY=10.77.0.1 SUBNET=10.77.0.0/24
 
 [ "$(id -u)" = 0 ] || { echo "up.sh: a real node needs root" >&2; exit 1; }
-for c in containerd runc ctr docker-registry ip; do
+for c in containerd runc ctr docker-registry git ip; do
   command -v $c > /dev/null || { echo "up.sh: $c is not installed (.ci/setup does it)" >&2; exit 1; }
 done
 [ -d /sys/fs/cgroup/memory ] || { echo "up.sh: this bed knows control groups of version 1 only" >&2; exit 1; }
@@ -20,8 +23,9 @@ if [ -e /sys/class/net/$BRIDGE ]; then # the bridge's alias names the bed it bel
   ! (D=$other; runs kubelet) || { echo "up.sh: a bed is up already: $other" >&2; exit 1; }
   "$here/down.sh" "$other" # what a run that was killed left behind
 fi
-claim "$1"; mkdir cni registry manifests; : > resolv.conf
-read -r registry_port kubelet_port health_port < <(ports 3); REGISTRY=127.0.0.1:$registry_port
+claim "$1"; mkdir cni git manifests; : > resolv.conf
+read -r registry_port private_port git_port kubelet_port health_port < <(ports 5)
+REGISTRY=$GATEWAY:$registry_port PRIVATE_REGISTRY=$GATEWAY:$private_port
 ip link add $BRIDGE type bridge; ip link set $BRIDGE alias "$D"; ip addr add $GATEWAY/24 dev $BRIDGE; ip link set $BRIDGE up
 for key in vm.overcommit_memory vm.panic_on_oom kernel.panic kernel.panic_on_oops kernel.keys.root_maxkeys \
   kernel.keys.root_maxbytes net.ipv4.ip_forward; do # the kubelet changes these, and down.sh puts them back
@@ -42,6 +46,8 @@ state = "$D/containerd/state"
   disable_apparmor = true
   netns_mounts_under_state_dir = true
   stream_server_address = "127.0.0.1"
+  [plugins."io.containerd.grpc.v1.cri".registry]
+    config_path = "$D/registries"
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "/usr/lib/cni"
     conf_dir = "$D/cni"
@@ -55,26 +61,36 @@ cat > cni/10-node.conflist <<X
   {"type": "bridge", "bridge": "$BRIDGE", "isGateway": true, "ipMasq": false, "hairpinMode": true,
    "ipam": {"type": "host-local", "dataDir": "$D/cni-ipam", "ranges": [[{"subnet": "$SUBNET"}]], "routes": [{"dst": "0.0.0.0/0"}]}}]}
 X
-cat > registry.yaml <<X
+# serve_registry NAME ADDRESS [FURTHER CONFIGURATION]: without encryption, which the node is told.
+serve_registry() {
+  mkdir -p "$1" "registries/$2"; echo "[host.\"http://$2\"]" > "registries/$2/hosts.toml"
+  cat > "$1.yaml" <<X
 version: 0.1
 log: {level: warn}
-storage: {filesystem: {rootdirectory: $D/registry}, delete: {enabled: true}}
-http: {addr: "$REGISTRY"}
+storage: {filesystem: {rootdirectory: $D/$1}, delete: {enabled: true}}
+http: {addr: "$2"}
+${3:-}
 X
+  start "$1" docker-registry serve "$1.yaml"
+}
 start containerd containerd -c containerd.toml
-start registry docker-registry serve registry.yaml
+serve_registry registry "$REGISTRY"
+echo 'ada:$2b$04$7dbBmg/hD.cVYHshuWAYguQ9oSTkQT5ASS2qgs1b/nHvfL7jOe1g2' > htpasswd # hunter2
+serve_registry private-registry "$PRIVATE_REGISTRY" "auth: {htpasswd: {realm: private, path: $D/htpasswd}}"
+start gitd "$programs/gitd" $GATEWAY:$git_port "$D/git"
 
 # The kubelet's own login, and the certificate by which it knows the API server that asks it for logs.
 token=$(openssl rand -hex 16); echo "$token,system:node:$NODE,node,system:nodes" > tokens.csv
 openssl req -x509 -newkey rsa:2048 -nodes -keyout client.key -out client.crt -days 30 \
   -subj /O=system:masters/CN=apiserver-kubelet-client 2>/dev/null
 control_plane "$bin" --advertise-address=$GATEWAY --authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction \
-  --kubelet-client-certificate=client.crt --kubelet-client-key=client.key --kubelet-preferred-address-types=InternalIP
-printf 'export REGISTRY=%q PROGRAMS=%q\n' "$REGISTRY" "$programs" >> env
+  --allow-privileged=true --kubelet-client-certificate=client.crt --kubelet-client-key=client.key --kubelet-preferred-address-types=InternalIP
+printf 'export REGISTRY=%q PRIVATE_REGISTRY=%q GIT_URL=%q PROGRAMS=%q\n' "$REGISTRY" "$PRIVATE_REGISTRY" \
+  "http://$GATEWAY:$git_port" "$programs" >> env
 write_kubeconfig kubelet.kubeconfig "$API_PORT" "$token"
 
 until_true 30 ctr -a containerd.sock version
-python3 "$here/mkimage.py" rollhook.local/pause:1 "$programs/pause" --tar pause.tar > /dev/null
+python3 "$here/../../builder-image/mkimage.py" rollhook.local/pause:1 "$programs/pause" --tar pause.tar > /dev/null
 ctr -a containerd.sock -n k8s.io images import pause.tar > /dev/null
 for v in v1 v2 v3; do "$here/push.sh" "$D" app:$v app-$v; done > /dev/null
 for p in crash dies; do "$here/push.sh" "$D" app:$p $p; done > /dev/null

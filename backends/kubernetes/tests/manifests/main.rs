@@ -3,7 +3,7 @@
 
 use std::{fs, path::Path};
 
-use rollhook_kubernetes::manifests;
+use rollhook_kubernetes::{builds, manifests};
 
 /// What `manifests/server.yaml` names: nobody publishes one yet, so that you build and keep your own.
 const IMAGE: &str = "registry.example.com/rollhook-server:0.1.0";
@@ -13,6 +13,7 @@ fn the_committed_manifests_are_what_the_code_prints() {
     let printed = [
         ("crds.yaml", manifests::crds()),
         ("rbac.yaml", manifests::rbac(manifests::NAMESPACE, &["shop-test".parse().unwrap()])),
+        ("builds.yaml", manifests::builds(manifests::NAMESPACE, builds::NAMESPACE, &[])),
         ("server.yaml", manifests::server(manifests::NAMESPACE, IMAGE)),
     ];
     for (name, text) in printed {

@@ -2,6 +2,7 @@
 //! never a flag's value.
 
 mod app;
+mod cluster;
 mod value;
 
 use std::{ffi::OsString, path::PathBuf};
@@ -11,6 +12,7 @@ use clap::{
 };
 
 pub(crate) use app::{AppCommand, BuildLogs, Create, Deploy, List, Promote, Rebuild, Rollback, Set, Webhook};
+pub(crate) use cluster::InCluster;
 pub(crate) use value::Names;
 
 /// What stands below every help text.
@@ -129,6 +131,9 @@ pub(crate) struct Connection {
     /// Without a server: let git apps be built from this machine's files and addresses, and over plain http
     #[arg(long, global = true, hide_short_help = true, env = "ROLLHOOK_ALLOW_LOCAL_SOURCES", hide_env_values = true)]
     pub(crate) allow_local_sources: bool,
+
+    #[command(flatten)]
+    pub(crate) cluster: InCluster,
 
     /// Without a server: where the server that shares the store is reached, for webhook URLs
     #[arg(

@@ -33,6 +33,8 @@ pub struct Bed {
     pub project: String,
     pub environment: String,
     server: Option<Server>,
+    /// What its servers are told beside the cluster.
+    arguments: Vec<String>,
     /// Where the cluster is this test's own; it goes down after everything else.
     own: Option<OwnCluster>,
 }
@@ -40,30 +42,36 @@ pub struct Bed {
 impl Bed {
     /// On the lent cluster of simulated nodes; none where there is none, which is said.
     pub fn cluster(test: &str) -> Option<Self> {
-        Some(Self::at(lent("ROLLHOOK_TEST_CLUSTER", test)?))
+        Some(Self::at(lent("ROLLHOOK_TEST_CLUSTER", test)?, |_| Vec::new()))
     }
 
     /// On the lent node that runs containers; none where there is none, which is said.
     pub fn node(test: &str) -> Option<Self> {
-        Some(Self::at(lent("ROLLHOOK_TEST_NODE", test)?))
+        Self::node_with(test, |_| Vec::new())
+    }
+
+    /// The same, with a server that is told more; what, may depend on its namespace.
+    pub fn node_with(test: &str, arguments: impl FnOnce(&Kubectl) -> Vec<String>) -> Option<Self> {
+        Some(Self::at(lent("ROLLHOOK_TEST_NODE", test)?, arguments))
     }
 
     /// On a cluster that nobody else uses, beside the lent one; none where none is lent.
     pub fn own_cluster(test: &str) -> Option<Self> {
         let own = OwnCluster::up(test)?;
-        let mut bed = Self::at(own.state.clone());
+        let mut bed = Self::at(own.state.clone(), |_| Vec::new());
         bed.own = Some(own);
         Some(bed)
     }
 
-    fn at(state: PathBuf) -> Self {
+    fn at(state: PathBuf, arguments: impl FnOnce(&Kubectl) -> Vec<String>) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let project = format!("e2e-{}", std::process::id());
         let environment = NEXT.fetch_add(1, Ordering::Relaxed).to_string();
         let kubectl = Kubectl { state, namespace: format!("{project}-{environment}") };
         kubectl.run(&["create", "namespace", &kubectl.namespace]);
-        let server = Some(serve(&kubectl.state, tempfile::tempdir().unwrap()));
-        Self { kubectl, project, environment, server, own: None }
+        let arguments = arguments(&kubectl);
+        let server = Some(serve(&kubectl.state, tempfile::tempdir().unwrap(), &arguments));
+        Self { kubectl, project, environment, server, arguments, own: None }
     }
 
     pub fn server(&self) -> &Server {
@@ -73,7 +81,7 @@ impl Bed {
     /// Kills the server with SIGKILL and starts it again on the same store.
     pub fn kill_and_restart(&mut self) {
         let directory = self.server.take().unwrap().stop();
-        self.server = Some(serve(&self.kubectl.state, directory));
+        self.server = Some(serve(&self.kubectl.state, directory, &self.arguments));
     }
 
     /// A second server on the same store, keys and cluster.
@@ -83,7 +91,7 @@ impl Bed {
         for name in ["keys", "admin-token", "rollhook.db"] {
             symlink(first.join(name), directory.path().join(name)).unwrap();
         }
-        serve(&self.kubectl.state, directory)
+        serve(&self.kubectl.state, directory, &self.arguments)
     }
 
     /// Does something to the own cluster's API server, as `service.sh` has it.
@@ -116,7 +124,8 @@ impl Bed {
         create
     }
 
-    fn enable(&self, name: &str) -> String {
+    /// Enables the webhook; the token.
+    pub fn enable(&self, name: &str) -> String {
         let path = format!("/api/v1/apps/{}/{name}/webhook", self.kubectl.namespace);
         self.manage("POST", &path).expect(200).json()["token"].as_str().unwrap().to_owned()
     }
@@ -251,10 +260,11 @@ pub fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../backends/kubernetes/testbed").join(name)
 }
 
-fn serve(state: &Path, directory: tempfile::TempDir) -> Server {
+fn serve(state: &Path, directory: tempfile::TempDir, further: &[String]) -> Server {
     let kubeconfig = state.join("kubeconfig");
     let variables = [("KUBECONFIG", kubeconfig.to_str().unwrap()), ("RUST_LOG", "info,rollhook_kubernetes=debug")];
-    Server::in_directory(directory, &["--driver", "kubernetes"], &variables)
+    let arguments = ["--driver", "kubernetes"].into_iter().chain(further.iter().map(String::as_str));
+    Server::in_directory(directory, &arguments.collect::<Vec<_>>(), &variables)
 }
 
 fn lent(variable: &str, test: &str) -> Option<PathBuf> {

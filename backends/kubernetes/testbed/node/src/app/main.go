@@ -1,4 +1,5 @@
-// app tells its version over HTTP on :8080 and stops on SIGTERM. /healthz answers 200, but 503 while GATE_FILE is set
+// app tells its version over HTTP on :8080, and its commit, where it is told in COMMIT, and stops on SIGTERM. An image that
+// is built on top of it may say another version in the file /version. /healthz answers 200, but 503 while GATE_FILE is set
 // and names a file that does not exist: a test that mounts a host directory opens and shuts the gate from outside.
 package main
 
@@ -7,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 )
 
@@ -21,8 +23,11 @@ func main() {
 		os.Exit(0)
 	}()
 	host, _ := os.Hostname()
+	if built, err := os.ReadFile("/version"); err == nil {
+		version = strings.TrimSpace(string(built))
+	}
 	http.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		fmt.Fprintf(w, "version=%s host=%s\n", version, host)
+		fmt.Fprintf(w, "version=%s host=%s commit=%s\n", version, host, os.Getenv("COMMIT"))
 	})
 	http.HandleFunc("/healthz", healthz)
 	fmt.Println("app", version, "listening on 8080")

@@ -1,0 +1,191 @@
+//! A build in a container of its own, with the image's places in a directory, and a program in BuildKit's place.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
+
+mod bench;
+
+use std::{collections::BTreeMap, fs, future::pending, os::unix::fs::symlink, time::Duration};
+
+use bench::{Bench, is_alive};
+use rollhook_command::job::{self, Ended, Places};
+use rollhook_conformance::GitRepository;
+use serde_json::{Value, json};
+
+/// A container's places, and what its Job orders.
+struct Container {
+    bench: Bench,
+    places: Places,
+    variables: BTreeMap<&'static str, String>,
+}
+
+impl Container {
+    fn of(bench: Bench, commit: &str) -> Self {
+        for directory in ["source", "registry", "state"] {
+            fs::create_dir(bench.path(directory)).unwrap();
+        }
+        let places = Places {
+            program: bench.path("build-command"),
+            source: bench.path("source"),
+            registry: bench.path("registry"),
+            state: bench.path("state"),
+            message: bench.path("message"),
+        };
+        let variables = BTreeMap::from([
+            ("ROLLHOOK_SOURCE_URL", bench.host.url("api")),
+            ("ROLLHOOK_BRANCH", "main".to_owned()),
+            ("ROLLHOOK_COMMIT", commit.to_owned()),
+            ("ROLLHOOK_DOCKERFILE", "Dockerfile".to_owned()),
+            ("ROLLHOOK_CONTEXT", ".".to_owned()),
+            ("ROLLHOOK_IMAGE_REPOSITORY", "registry.example.com/shop/api".to_owned()),
+            ("ROLLHOOK_APP", "shop-test/api".to_owned()),
+            ("ROLLHOOK_REVISION", "7".to_owned()),
+            ("ROLLHOOK_CACHE", "registry.example.com/shop/api:buildcache".to_owned()),
+            ("ROLLHOOK_BUILDKIT_PROFILE", "rootless".to_owned()),
+            ("ROLLHOOK_INSECURE_REGISTRIES", String::new()),
+        ]);
+        Self { bench, places, variables }
+    }
+
+    async fn run(&self, stop: impl Future<Output = ()>) -> Ended {
+        let output = fs::File::create(self.bench.path("output")).unwrap();
+        let variable = |name: &str| self.variables.get(name).cloned();
+        Box::pin(job::run(&self.places, variable, output, stop)).await.unwrap()
+    }
+
+    fn message(&self) -> Value {
+        serde_json::from_slice(&fs::read(&self.places.message).unwrap()).unwrap()
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.bench.path("output")).unwrap_or_default()
+    }
+}
+
+fn container(content: &str) -> (Container, String) {
+    let bench = Bench::new();
+    let commit = bench.repository.commit("build.txt", content);
+    (Container::of(bench, &commit[..9]), commit)
+}
+
+#[tokio::test]
+async fn what_was_built_is_told_by_digest_and_by_the_full_commit() {
+    let (container, commit) = container("good");
+    fs::write(container.places.registry.join("config.json"), r#"{"auths":{"registry.example.com":{"auth":"c2Vj"}}}"#)
+        .unwrap();
+    assert_eq!(container.run(pending()).await, Ended::Built);
+    let message = container.message();
+    assert_eq!(message["commit"], commit);
+    assert!(message["image"].as_str().unwrap().starts_with("registry.example.com/shop/api@sha256:"), "{message}");
+    let log = container.log();
+    for line in [
+        format!("head {commit}"),
+        format!("ROLLHOOK_COMMIT={commit}"),
+        "ROLLHOOK_APP=shop-test/api".to_owned(),
+        "ROLLHOOK_REVISION=7".to_owned(),
+        "ROLLHOOK_CACHE=registry.example.com/shop/api:buildcache".to_owned(),
+        "ROLLHOOK_BUILDKIT_PROFILE=rootless".to_owned(),
+        format!("DOCKER_CONFIG={}", container.places.registry.display()),
+    ] {
+        assert!(log.lines().any(|told| told == line), "{line} is not in {log}");
+    }
+    assert!(!log.contains("c2Vj"), "{log}");
+}
+
+#[tokio::test]
+async fn what_failed_is_told_with_its_reason() {
+    let (mut container, commit) = container("fail");
+    assert_eq!(container.run(pending()).await, Ended::Failed);
+    let message = container.message();
+    assert_eq!((&message["reason"], &message["commit"]), (&json!("build-failed"), &json!(commit)), "{message}");
+    assert!(container.log().contains("something is broken"));
+
+    fs::remove_dir_all(container.places.state.join("build")).unwrap();
+    container.variables.insert("ROLLHOOK_COMMIT", "0123456789".repeat(4));
+    assert_eq!(container.run(pending()).await, Ended::Failed);
+    let message = container.message();
+    assert_eq!(message["reason"], "commit-not-found", "{message}");
+    assert!(message["commit"].is_null(), "it was not resolved: {message}");
+}
+
+#[tokio::test]
+async fn a_wrong_order_is_told_and_nothing_is_run() {
+    for (name, value, told) in [
+        ("ROLLHOOK_COMMIT", Some("+refs/heads/main"), "ROLLHOOK_COMMIT"),
+        ("ROLLHOOK_COMMIT", Some("v1.0"), "ROLLHOOK_COMMIT"),
+        ("ROLLHOOK_SOURCE_URL", Some("--upload-pack=touch"), "ROLLHOOK_SOURCE_URL"),
+        ("ROLLHOOK_CONTEXT", Some("../.."), "ROLLHOOK_CONTEXT"),
+        ("ROLLHOOK_REVISION", Some("0"), "ROLLHOOK_REVISION"),
+        ("ROLLHOOK_IMAGE_REPOSITORY", None, "lacks ROLLHOOK_IMAGE_REPOSITORY"),
+        ("ROLLHOOK_SOURCE_URL", None, "lacks ROLLHOOK_SOURCE_URL"),
+    ] {
+        let (mut container, _) = container("good");
+        container.variables.remove(name);
+        container.variables.extend(value.map(|value| (name, value.to_owned())));
+        assert_eq!(container.run(pending()).await, Ended::Failed, "{name}");
+        let message = container.message();
+        assert_eq!(message["reason"], "build-failed", "{message}");
+        assert!(message["message"].as_str().unwrap().contains(told), "{message}");
+        assert!(!container.log().contains("checked out"), "{}", container.log());
+    }
+}
+
+#[tokio::test]
+async fn credentials_come_as_kubernetes_lays_a_secret_out_and_are_not_told() {
+    // ada:hunter2
+    let bench = Bench::with(Some("Basic YWRhOmh1bnRlcjI="));
+    let commit = bench.repository.commit("build.txt", "good");
+    let mut container = Container::of(bench, &commit);
+    container.variables.insert("ROLLHOOK_CREDENTIALS", "shop".to_owned());
+    let source = &container.places.source;
+    // A volume's files are links into a directory that is replaced as a whole.
+    fs::remove_dir(source).unwrap();
+    fs::create_dir_all(container.bench.path("..2026/source")).unwrap();
+    symlink("..2026", container.bench.path("..data")).unwrap();
+    symlink("..data/source", source).unwrap();
+    fs::write(source.join("shop"), "ada:hunter2\n").unwrap();
+    assert_eq!(container.run(pending()).await, Ended::Built, "{}", container.log());
+    let told = format!("{}{}", container.log(), container.message());
+    assert!(!told.contains("hunter2") && !told.contains("YWRhOmh1bnRlcjI"), "{told}");
+
+    fs::remove_dir_all(container.places.state.join("build")).unwrap();
+    fs::write(source.join("shop"), "ada:sesame\n").unwrap();
+    assert_eq!(container.run(pending()).await, Ended::Failed);
+    let message = container.message();
+    assert_eq!(message["reason"], "source-denied", "{message}");
+    assert!(message["message"].as_str().unwrap().contains("shop") && !message.to_string().contains("sesame"));
+
+    fs::remove_dir_all(container.places.state.join("build")).unwrap();
+    container.variables.insert("ROLLHOOK_CREDENTIALS", "other".to_owned());
+    assert_eq!(container.run(pending()).await, Ended::Failed);
+    assert_eq!(container.message()["reason"], "source-denied", "{}", container.message());
+}
+
+#[tokio::test]
+async fn a_container_that_is_told_to_stop_ends_what_it_runs_and_tells_no_end() {
+    let (container, _) = container("hang");
+    let child = |container: &Container| {
+        container.log().lines().find_map(|line| line.strip_prefix("child ")?.trim().parse::<u32>().ok())
+    };
+    let begun = async {
+        for _ in 0..600 {
+            if child(&container).is_some() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("it never ran: {}", container.log());
+    };
+    assert_eq!(container.run(begun).await, Ended::Stopped);
+    assert!(!is_alive(child(&container).unwrap()));
+    assert!(!container.places.message.exists());
+}
+
+#[tokio::test]
+async fn two_commits_that_begin_alike_are_told_as_such() {
+    let bench = Bench::new();
+    bench.repository.commit("build.txt", "good");
+    let short = GitRepository::ambiguous(&bench.repository);
+    let container = Container::of(bench, &short);
+    assert_eq!(container.run(pending()).await, Ended::Failed);
+    assert_eq!(container.message()["reason"], "commit-ambiguous");
+}

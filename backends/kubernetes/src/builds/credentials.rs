@@ -1,0 +1,91 @@
+//! Credentials as the operator keeps them, read when a build is let go, so that what was replaced meanwhile counts.
+
+use std::{io, path::Path};
+
+use k8s_openapi::api::batch::v1::Job;
+use rollhook_core::deploy::Reason;
+
+use super::{
+    end::Failure,
+    job::{REGISTRY_KEY, SOURCE_KEY, wanted_keys},
+    names::About,
+    settings::Settings,
+};
+
+/// The parts of the build's Secret; or why the build cannot be let in anywhere.
+pub(super) fn read(about: &About, job: &Job, settings: &Settings) -> Result<Vec<(&'static str, Vec<u8>)>, Failure> {
+    let wanted = wanted_keys(job);
+    let wants = |key: &str| wanted.iter().any(|wanted| wanted == key);
+    let mut parts = Vec::new();
+    if let Some(name) = about.source.credentials.as_ref().filter(|_| wants(SOURCE_KEY)) {
+        let Some(directory) = &settings.credentials else {
+            let message =
+                format!("The source names the credentials {name}, and this server has none (--build-credentials).");
+            return Err(Failure::new(Reason::SOURCE_DENIED, message));
+        };
+        // A name is letters, digits and hyphens: it does not lead out of the directory.
+        let bytes = file(&directory.join(name.as_str())).map_err(|()| {
+            let message = format!("The builder has no credentials named {name} that it can read.");
+            Failure::new(Reason::SOURCE_DENIED, message)
+        })?;
+        parts.push((SOURCE_KEY, bytes));
+    }
+    if wants(REGISTRY_KEY) {
+        let bytes = settings.registry_config.as_deref().ok_or(()).and_then(file).map_err(|()| {
+            let message = "This server cannot read the registry's credentials (--build-registry-config).";
+            Failure::new(Reason::BUILD_REFUSED, message)
+        })?;
+        parts.push((REGISTRY_KEY, bytes));
+    }
+    Ok(parts)
+}
+
+/// A Secret's limit is a mebibyte for all that is in it.
+const LARGEST: usize = 256 << 10;
+
+fn file(path: &Path) -> Result<Vec<u8>, ()> {
+    let read = std::fs::read(path).and_then(|bytes| {
+        let fits = bytes.len() <= LARGEST;
+        fits.then_some(bytes).ok_or_else(|| io::Error::other("the file is too large for credentials"))
+    });
+    read.map_err(|error| tracing::warn!(file = %path.display(), %error, "credentials cannot be read"))
+}
+
+#[cfg(test)]
+mod tests {
+    use rollhook_conformance::samples;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_told_without_saying_where() {
+        let directory = std::env::temp_dir().join(format!("rollhook-credentials-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        std::fs::write(directory.join("shop"), "alice:hunter2").unwrap();
+        let mut source = samples::git_source();
+        source.credentials = Some("shop".parse().unwrap());
+        let app = samples::app("shop", "test", "api").id;
+        let mut about = About { app, source, commit: "0123456".parse().unwrap(), places: 2 };
+        let volume = json!({"name": "c", "secret": {"items": [{"key": "source", "path": "x"}, {"key": "config.json", "path": "y"}]}});
+        let mut job: Job = serde_json::from_value(
+            json!({"metadata": {}, "spec": {"template": {"spec": {"containers": [], "volumes": [volume]}}}}),
+        )
+        .unwrap();
+        let image = format!("r.example.com/builder@{}", samples::digest(1)).parse().unwrap();
+        let mut settings = Settings::new(image, "rollhook-builds".parse().unwrap());
+        let reason = |about: &About, job: &Job, settings: &Settings| read(about, job, settings).unwrap_err();
+        assert_eq!(reason(&about, &job, &settings).reason.as_str(), Reason::SOURCE_DENIED);
+        settings.credentials = Some(directory.clone());
+        assert_eq!(reason(&about, &job, &settings).reason.as_str(), Reason::BUILD_REFUSED);
+        settings.registry_config = Some(directory.join("shop"));
+        let parts = read(&about, &job, &settings).unwrap();
+        assert_eq!(parts, [("source", b"alice:hunter2".to_vec()), ("config.json", b"alice:hunter2".to_vec())]);
+        about.source.credentials = Some("other".parse().unwrap());
+        let told = reason(&about, &job, &settings);
+        assert!(!told.message.contains(directory.to_str().unwrap()), "{}", told.message);
+        job.spec = None;
+        assert_eq!(read(&about, &job, &settings).unwrap(), []);
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+}

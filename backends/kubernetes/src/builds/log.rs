@@ -1,0 +1,86 @@
+//! A build's log: what the builder writes, as the node keeps it; and what was kept of it, once its pod is gone.
+
+use std::pin::pin;
+
+use futures_util::AsyncReadExt;
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Api, Error as KubeError, api::LogParams};
+use rollhook_core::{Error, Result};
+
+use super::seen::{CONTAINER, container};
+use crate::{error::classify, rules::proof};
+
+/// The largest part that is read at once.
+const PART: u64 = 64 << 10;
+/// The largest log that is looked at. Builders write less, and nodes keep less.
+const LARGEST: u64 = 64 << 20;
+/// How much of a log's end is looked at for its last lines.
+const TAIL_BYTES: i64 = 256 << 10;
+
+/// A part of the log, from this byte on: what stands before the builder's own log, then that.
+pub(super) async fn part(pods: &Api<Pod>, preamble: &str, pod: Option<&Pod>, from: u64) -> Result<Vec<u8>> {
+    let before = preamble.as_bytes();
+    let length = u64::try_from(before.len()).unwrap_or(u64::MAX);
+    let mut part = usize::try_from(from).ok().and_then(|from| before.get(from..)).unwrap_or_default().to_vec();
+    let skip = from.saturating_sub(length);
+    if let Some(pod) = pod.filter(|pod| has_begun(pod) && skip < LARGEST) {
+        part.extend(read(pods, pod, skip).await?);
+    }
+    Ok(part)
+}
+
+/// The last lines of the log, oldest first; none where it cannot be had.
+pub(super) async fn tail(pods: &Api<Pod>, pod: Option<&Pod>) -> Vec<String> {
+    let Some(pod) = pod.filter(|pod| has_begun(pod)) else { return Vec::new() };
+    let parameters = LogParams {
+        container: Some(CONTAINER.to_owned()),
+        tail_lines: i64::try_from(proof::LOG_LINES).ok(),
+        limit_bytes: Some(TAIL_BYTES),
+        ..LogParams::default()
+    };
+    match pods.logs(name(pod), &parameters).await {
+        Ok(text) => proof::log_lines(&text),
+        Err(error) => {
+            tracing::debug!(pod = name(pod), error = %error, "the last lines of a build's log cannot be read");
+            Vec::new()
+        }
+    }
+}
+
+/// Whether its container has run at all.
+fn has_begun(pod: &Pod) -> bool {
+    let state = container(pod).and_then(|status| status.state.as_ref());
+    state.is_some_and(|state| state.running.is_some() || state.terminated.is_some())
+}
+
+/// The API gives a log from its beginning, so that what comes before is read and dropped.
+async fn read(pods: &Api<Pod>, pod: &Pod, skip: u64) -> Result<Vec<u8>> {
+    let parameters = LogParams {
+        container: Some(CONTAINER.to_owned()),
+        limit_bytes: i64::try_from(skip + PART).ok(),
+        ..LogParams::default()
+    };
+    let stream = match pods.log_stream(name(pod), &parameters).await {
+        Ok(stream) => stream,
+        // The pod, or its container, is gone meanwhile or has not begun.
+        Err(KubeError::Api(status)) if matches!(status.code, 400 | 404) => return Ok(Vec::new()),
+        Err(error) => return Err(classify(error)),
+    };
+    let broken = |error| Error::unavailable("a build's log cannot be read to its end", error);
+    let mut stream = pin!(stream);
+    let mut buffer = vec![0; 16 << 10];
+    let (mut left, mut part) = (skip, Vec::new());
+    loop {
+        let read = stream.read(&mut buffer).await.map_err(broken)?;
+        if read == 0 {
+            return Ok(part);
+        }
+        let dropped = usize::try_from(left).unwrap_or(usize::MAX).min(read);
+        left -= u64::try_from(dropped).unwrap_or(left);
+        part.extend_from_slice(&buffer[dropped..read]);
+    }
+}
+
+fn name(pod: &Pod) -> &str {
+    pod.metadata.name.as_deref().unwrap_or_default()
+}

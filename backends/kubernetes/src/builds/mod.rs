@@ -1,0 +1,355 @@
+//! Builds in the cluster: each one a Job that runs BuildKit, in a namespace of their own.
+//!
+//! ```text
+//!   start ──▶ Job build-{app uid}-{revision}, suspended       its name is the build's: made once, whoever asks
+//!                │
+//!   start, observe ──▶ places (a ConfigMap) ──▶ Secret, go    first come first served, at most so many in the cluster
+//!                │
+//!             one pod: the builder's image                    environment and files in, termination message out
+//!                │
+//!   observe ──▶ what the pod left behind ──▶ noted on the Job, where every replica reads the same from then on
+//! ```
+//!
+//! All that is known is in the cluster, so that any replica goes on where another one has stopped: whoever observes a
+//! build lets waiting ones go. What is decided about objects is pure ([`seen`], [`places`], [`profile`]); what is read and
+//! written is here and in [`api`].
+//!
+//! **Never two builds of one app at once.** A second build is refused while a Job or a pod of the app's is unfinished. Two
+//! replicas that ask at the same moment may both make one; then the older revision stays, and even if both stayed, only
+//! one of an app's builds is given a place ([`places`]).
+//!
+//! **A cancelled build** is ended by a verdict that is written on its Job, which then has no pods any more and is never
+//! let go; it has ended once none is left.
+
+mod api;
+mod bell;
+mod credentials;
+mod end;
+mod job;
+mod log;
+mod names;
+mod places;
+mod profile;
+mod seen;
+mod settings;
+
+use std::cmp::Reverse;
+
+use async_trait::async_trait;
+use k8s_openapi::api::{batch::v1::Job, core::v1::Pod};
+use rollhook_core::{
+    Error, Result,
+    app::AppUid,
+    deploy::{Reason, Revision},
+    ports::{BuildOrder, BuildState, Builds, Stamp, Started},
+};
+use serde_json::json;
+
+pub(crate) use names::{BUILDS_LABELS, PLACES};
+pub use settings::{NAMESPACE, PinnedImage, Profile, Quantity, Settings};
+
+use crate::{
+    bounded,
+    builds::{
+        api::{Changed, Namespace, end_with},
+        bell::Bell,
+        end::{End, Failure},
+        names::About,
+        seen::{Seen, is_active, is_over, newest, seen, without_pod},
+    },
+    client::Cluster,
+};
+
+/// How often something is tried anew that somebody else has changed meanwhile.
+const ATTEMPTS: usize = 8;
+/// Ended builds that are kept of each app, with their pods and so with their logs.
+const KEPT: usize = 20;
+
+/// Builds commits in a Kubernetes cluster.
+pub struct KubernetesBuilds {
+    settings: Settings,
+    namespace: Namespace,
+    bell: Bell,
+}
+
+impl KubernetesBuilds {
+    /// Connects as `kubectl` would, or from inside a pod with its service account. Nothing is sent until the first call.
+    ///
+    /// # Errors
+    /// `Invalid` where there is no configuration, or one that cannot be used.
+    pub async fn connect(settings: Settings) -> Result<Self> {
+        Ok(Self::on(Cluster::connect().await?, settings))
+    }
+
+    /// Connects by a given configuration, whose own retries are switched off.
+    ///
+    /// # Errors
+    /// `Invalid` where it cannot be used.
+    pub fn with_config(config: kube::Config, settings: Settings) -> Result<Self> {
+        Ok(Self::on(Cluster::with(config)?, settings))
+    }
+
+    fn on(cluster: Cluster, settings: Settings) -> Self {
+        let namespace = Namespace { cluster, name: settings.namespace.as_str().to_owned() };
+        Self { settings, namespace, bell: Bell::new() }
+    }
+}
+
+#[async_trait]
+impl Builds for KubernetesBuilds {
+    async fn start(&self, order: &BuildOrder) -> Result<Started> {
+        Box::pin(bounded(self.begin(order))).await
+    }
+
+    async fn running(&self, app: AppUid) -> Result<Option<Revision>> {
+        bounded(self.unfinished(app)).await
+    }
+
+    async fn observe(&self, build: Stamp) -> Result<BuildState> {
+        bounded(self.look(build)).await
+    }
+
+    async fn changed(&self, _build: Stamp) {
+        self.bell.rung(&self.namespace.cluster, &self.namespace.name).await;
+    }
+
+    async fn cancel(&self, build: Stamp) -> Result<()> {
+        bounded(async {
+            for _ in 0..ATTEMPTS {
+                let Some(job) = self.namespace.job(&names::job(build)).await? else { return Ok(()) };
+                let pods = self.namespace.pods_of(&names::of_build(build)).await?;
+                let ended = match self.seen(&job, &pods)? {
+                    Seen::Ended(_) | Seen::Noted(_) => true,
+                    Seen::Waiting | Seen::Running | Seen::Stuck(_) | Seen::WithoutPod => {
+                        has_verdict(&job)
+                            || self.end(&job, &pods, Failure::new(Reason::CANCELLED, "The build was ended.")).await?
+                                == Changed::Yes
+                    }
+                };
+                if ended {
+                    return Ok(());
+                }
+            }
+            Err(contended())
+        })
+        .await
+    }
+
+    async fn log(&self, build: Stamp, from: u64) -> Result<Option<Vec<u8>>> {
+        bounded(async {
+            let Some(job) = self.namespace.job(&names::job(build)).await? else { return Ok(None) };
+            let mut before = About::read(&job)?.preamble();
+            let pods = self.namespace.pods_of(&names::of_build(build)).await?;
+            if pods.is_empty() {
+                before.push_str(&kept_log(&job)?);
+            }
+            log::part(&self.namespace.pods(), &before, newest(&pods), from).await.map(Some)
+        })
+        .await
+    }
+}
+
+impl KubernetesBuilds {
+    async fn begin(&self, order: &BuildOrder) -> Result<Started> {
+        let build = order.stamp;
+        if self.namespace.job(&names::job(build)).await?.is_some() {
+            return Ok(Started::Known);
+        }
+        let url = &order.source.url;
+        if url.protocol() == "file" {
+            return Err(Error::invalid(format!("{url} is a file, which a build in the cluster cannot read")));
+        }
+        if url.is_local() && !self.settings.local_sources {
+            return Err(Error::invalid(format!("{url} is local, which this server's operator does not allow")));
+        }
+        let jobs = self.namespace.jobs_of(&names::of_app(build.app)).await?;
+        if let Some(other) = self.other(build, &jobs).await? {
+            return Ok(Started::Busy(other));
+        }
+        self.forget_old(jobs).await;
+        let Some(made) = self.make(order).await? else { return Ok(Started::Known) };
+        // Somebody else may have made another one at the same moment: the older revision has the turn.
+        let jobs = self.namespace.jobs_of(&names::of_app(build.app)).await?;
+        let older = jobs.iter().filter(|job| !is_over(job)).filter_map(|job| names::stamp(&job.metadata));
+        if let Some(older) = older.map(|stamp| stamp.revision).filter(|revision| *revision < build.revision).min()
+            && self.namespace.delete(&made, true).await? == Changed::Yes
+        {
+            return Ok(Started::Busy(older));
+        }
+        if let Err(error) = self.hand_out_places().await {
+            tracing::debug!(app = %order.app, error = %error.chain(), "a build waits: places could not be looked at");
+        }
+        Ok(Started::Known)
+    }
+
+    /// Makes the order's Job; none where somebody else has.
+    async fn make(&self, order: &BuildOrder) -> Result<Option<Job>> {
+        let profile = match self.settings.profile {
+            Some(profile) => profile,
+            None => profile::safest(&self.namespace.nodes().await?),
+        };
+        let job = |profile| job::of(order, &self.settings, profile, &mark());
+        let Some(made) = self.namespace.create_job(&job(profile)?).await? else {
+            return Ok(None);
+        };
+        if job::is_confined(&made, profile) {
+            tracing::info!(app = %order.app, revision = %order.stamp.revision, %profile, "a build waits for its place");
+            return Ok(Some(made));
+        }
+        // It is suspended: nothing of it has run.
+        self.namespace.delete(&made, false).await?;
+        if self.settings.profile.is_some() {
+            return Err(Error::invalid(
+                "the cluster does not keep a pod to a user namespace of its own: build with --build-profile rootless",
+            ));
+        }
+        tracing::warn!("the cluster does not keep a pod to a user namespace of its own: builds run without root");
+        self.namespace.create_job(&job(Profile::Rootless)?).await
+    }
+
+    /// A build of the app that has not ended, and is not this one.
+    async fn other(&self, build: Stamp, jobs: &[Job]) -> Result<Option<Revision>> {
+        let unfinished = jobs.iter().filter(|job| !is_over(job)).filter_map(|job| names::stamp(&job.metadata));
+        if let Some(revision) = unfinished.map(|stamp| stamp.revision).min() {
+            return Ok(Some(revision));
+        }
+        // A Job that was deleted by hand leaves pods that are about to go.
+        let pods = self.namespace.pods_of(&names::of_app(build.app)).await?;
+        let left = pods.iter().filter(|pod| is_active(pod)).filter_map(|pod| names::stamp(&pod.metadata));
+        Ok(left.map(|stamp| stamp.revision).min())
+    }
+
+    async fn unfinished(&self, app: AppUid) -> Result<Option<Revision>> {
+        let jobs = self.namespace.jobs_of(&names::of_app(app)).await?;
+        self.other(Stamp { app, revision: Revision::FIRST }, &jobs).await
+    }
+
+    /// Removes the oldest ended builds beyond those that are kept.
+    async fn forget_old(&self, jobs: Vec<Job>) {
+        let mut ended: Vec<Job> = jobs.into_iter().filter(is_over).collect();
+        ended.sort_by_key(|job| Reverse(names::stamp(&job.metadata).map(|stamp| stamp.revision)));
+        for job in ended.iter().skip(KEPT) {
+            if let Err(error) = self.namespace.delete(job, false).await {
+                tracing::debug!(error = %error.chain(), "an old build could not be removed");
+            }
+        }
+    }
+
+    fn seen(&self, job: &Job, pods: &[Pod]) -> Result<Seen> {
+        seen(job, pods, jiff::Timestamp::now(), self.settings.patience)
+    }
+
+    async fn look(&self, build: Stamp) -> Result<BuildState> {
+        for _ in 0..ATTEMPTS {
+            let Some(job) = self.namespace.job(&names::job(build)).await? else { return Ok(BuildState::Unknown) };
+            let pods = self.namespace.pods_of(&names::of_build(build)).await?;
+            let verdict = match self.seen(&job, &pods)? {
+                Seen::Noted(end) => return Ok(end.into()),
+                Seen::Running => return Ok(BuildState::Running),
+                Seen::Waiting => {
+                    self.hand_out_places().await?;
+                    return Ok(BuildState::Running);
+                }
+                Seen::Stuck(verdict) => verdict,
+                Seen::WithoutPod => match without_pod(self.namespace.events(&job).await) {
+                    Some(verdict) => verdict,
+                    None => return Ok(BuildState::Running),
+                },
+                Seen::Ended(end) => {
+                    if let Some(end) = self.note(&job, &pods, end).await? {
+                        return Ok(end.into());
+                    }
+                    continue;
+                }
+            };
+            if self.end(&job, &pods, verdict).await? == Changed::Yes {
+                return Ok(BuildState::Running);
+            }
+        }
+        Err(contended())
+    }
+
+    /// Writes on the Job how it ended, and gives its place to others; none where the Job has changed meanwhile.
+    async fn note(&self, job: &Job, pods: &[Pod], end: End) -> Result<Option<End>> {
+        let end = match end {
+            End::Failed(failure) if failure.log.is_empty() => {
+                let log = log::tail(&self.namespace.pods(), newest(pods)).await;
+                End::Failed(Failure { log, ..failure })
+            }
+            end @ (End::Failed(_) | End::Built { .. }) => end,
+        };
+        let patch = json!({"metadata": {"annotations": {names::END: written(&end)?}}});
+        if self.namespace.patch(job, patch).await? == Changed::No {
+            return Ok(None);
+        }
+        if let Err(error) = self.hand_out_places().await {
+            tracing::debug!(error = %error.chain(), "places could not be looked at");
+        }
+        Ok(Some(end))
+    }
+
+    /// Has the build end for this reason. What it has logged so far is kept, as its pods go.
+    async fn end(&self, job: &Job, pods: &[Pod], verdict: Failure) -> Result<Changed> {
+        let log = log::tail(&self.namespace.pods(), newest(pods)).await;
+        self.namespace.patch(job, end_with(&written(&Failure { log, ..verdict })?)).await
+    }
+
+    /// Gives free places to those who have waited longest, and lets go who has one.
+    async fn hand_out_places(&self) -> Result<()> {
+        let places = usize::from(self.settings.places.get());
+        for _ in 0..ATTEMPTS {
+            let (held, object) = self.namespace.held().await?;
+            // Read after the places: a Job that is not there any more was not given one since.
+            let jobs = self.namespace.jobs_of(&names::all()).await?;
+            let next = places::next(&held, &jobs, places);
+            if next != held && self.namespace.hold(next.clone(), object).await? == Changed::No {
+                continue;
+            }
+            for job in places::to_let_go(&next, &jobs) {
+                self.let_go(job).await?;
+            }
+            return Ok(());
+        }
+        Err(contended())
+    }
+
+    /// Lets the Job go, with what its builder needs to be let in; where somebody has changed it meanwhile, they have seen
+    /// to it.
+    async fn let_go(&self, job: &Job) -> Result<()> {
+        if job::secret_name(job).is_some() {
+            match credentials::read(&About::read(job)?, job, &self.settings) {
+                Ok(parts) => self.namespace.create_secret(&job::secret(job, parts)).await?,
+                Err(verdict) => return self.namespace.patch(job, end_with(&written(&verdict)?)).await.map(drop),
+            }
+        }
+        self.namespace.patch(job, json!({"spec": {"suspend": false}})).await.map(drop)
+    }
+}
+
+/// A word that is another one at every moment.
+fn mark() -> String {
+    format!("{:x}", jiff::Timestamp::now().as_nanosecond())
+}
+
+fn has_verdict(job: &Job) -> bool {
+    job.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(names::VERDICT))
+}
+
+/// What is left of the log of a build whose pod is gone.
+fn kept_log(job: &Job) -> Result<String> {
+    let kept = match names::annotation::<End>(job, names::END)? {
+        Some(End::Failed(failure)) => failure.log,
+        Some(End::Built { .. }) => Vec::new(),
+        None => names::annotation::<Failure>(job, names::VERDICT)?.map(|verdict| verdict.log).unwrap_or_default(),
+    };
+    let kept: String = kept.iter().map(|line| format!("{line}\n")).collect();
+    Ok(if kept.is_empty() { kept } else { format!("[rollhook: the pod is gone; these were its last lines]\n{kept}") })
+}
+
+fn written<T: serde::Serialize>(what: &T) -> Result<String> {
+    serde_json::to_string(what).map_err(|error| Error::corrupt("what becomes of a build cannot be written", error))
+}
+
+fn contended() -> Error {
+    Error::Unavailable { what: "the build is changed by others again and again".to_owned(), cause: None }
+}

@@ -1,0 +1,167 @@
+//! What an operator says about builds in the cluster, checked before anything is started with it.
+
+use std::{fmt, num::NonZeroU16, path::PathBuf, str::FromStr, time::Duration};
+
+use rollhook_core::{
+    app::{InvalidName, Namespace},
+    image::ImageRef,
+};
+
+/// The namespace of builds where no other is chosen.
+pub const NAMESPACE: &str = "rollhook-builds";
+
+/// How builds are made in a cluster.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The builder's image.
+    pub image: PinnedImage,
+    /// The namespace of builds; nothing else should be in it.
+    pub namespace: Namespace,
+    /// How many builds run at once in the whole cluster, of however many apps and replicas.
+    pub places: NonZeroU16,
+    /// How much of the processors a build may use.
+    pub cpu: Quantity,
+    /// How much memory a build may use; it is reserved for it.
+    pub memory: Quantity,
+    /// By what means a build gets what BuildKit needs; none: the safest that the cluster has.
+    pub profile: Option<Profile>,
+    /// Where the credentials are that sources name: a file each.
+    pub credentials: Option<PathBuf>,
+    /// A file in docker's format with the credentials that images are pushed with.
+    pub registry_config: Option<PathBuf>,
+    /// Registries, `HOST[:PORT]`, that are spoken to without encryption or with a certificate that nobody vouches for.
+    pub insecure_registries: Vec<String>,
+    /// Whether local sources may be read (`rollhook_core::source::GitUrl::is_local`).
+    pub local_sources: bool,
+    /// How long a build may fail to start before it is given up: its image cannot be pulled, no pod can be made of it.
+    /// One that no node has room for is given five times as long, so that nodes can be added.
+    pub patience: Duration,
+}
+
+impl Settings {
+    /// The builder's image, with the rest as most want it: two builds at once, each with two processors and 4 GiB; no
+    /// credentials, no local sources.
+    pub fn new(image: PinnedImage, namespace: Namespace) -> Self {
+        Self {
+            image,
+            namespace,
+            places: NonZeroU16::MIN.saturating_add(1),
+            cpu: Quantity("2".to_owned()),
+            memory: Quantity("4Gi".to_owned()),
+            profile: None,
+            credentials: None,
+            registry_config: None,
+            insecure_registries: Vec::new(),
+            local_sources: false,
+            patience: Duration::from_secs(120),
+        }
+    }
+}
+
+/// By what means a build gets the privileges over its own mounts and processes that BuildKit needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Profile {
+    /// Root of a user namespace of the pod's own, which is nobody outside of it.
+    UserNamespace,
+    /// An ordinary user, by rootlesskit.
+    Rootless,
+    /// Root of the node: whoever may change a Dockerfile owns the machine. Only ever an operator's choice.
+    Privileged,
+}
+
+impl Profile {
+    /// The word for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::UserNamespace => "userns",
+            Self::Rootless => "rootless",
+            Self::Privileged => "privileged",
+        }
+    }
+}
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// An image by digest, so that what runs with credentials is what the operator has chosen, today and tomorrow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PinnedImage(ImageRef);
+
+impl fmt::Display for PinnedImage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for PinnedImage {
+    type Err = InvalidName;
+
+    fn from_str(text: &str) -> Result<Self, InvalidName> {
+        let fail = |rule| {
+            let given = text.chars().take(256).collect();
+            Err(InvalidName { what: "builder image", given, rule })
+        };
+        match text.parse::<ImageRef>() {
+            Ok(image) if image.digest().is_some() => Ok(Self(image)),
+            Ok(_) => fail("must name its digest, REPOSITORY@sha256:…, so that it cannot become another one unseen"),
+            Err(invalid) => fail(invalid.rule),
+        }
+    }
+}
+
+/// An amount of processors or memory as Kubernetes writes it, such as `500m`, `2`, `4Gi`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Quantity(String);
+
+impl Quantity {
+    /// Its text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Quantity {
+    type Err = InvalidName;
+
+    fn from_str(text: &str) -> Result<Self, InvalidName> {
+        let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
+        let number = &text[..text.len() - unit.len()];
+        let known = matches!(unit, "" | "m" | "k" | "M" | "G" | "T" | "Ki" | "Mi" | "Gi" | "Ti");
+        if known && number.parse::<f64>().is_ok_and(|number| number > 0.0) && number.starts_with(|c| c != '.') {
+            return Ok(Self(text.to_owned()));
+        }
+        let rule = "must be a number above 0, with a unit where it needs one: 500m, 2, 512Mi, 4Gi";
+        Err(InvalidName { what: "amount", given: text.chars().take(32).collect(), rule })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_image_by_digest_is_a_builder() {
+        let digest = "a".repeat(64);
+        for text in ["r.example.com/builder@sha256:", "r.example.com/builder:v1@sha256:"] {
+            let text = format!("{text}{digest}");
+            assert_eq!(text.parse::<PinnedImage>().unwrap().to_string(), text);
+        }
+        for text in ["r.example.com/builder:v1", "builder", "", "A B@sha256:1"] {
+            let told = text.parse::<PinnedImage>().unwrap_err().to_string();
+            assert!(told.contains("builder image"), "{told}");
+        }
+    }
+
+    #[test]
+    fn amounts_are_numbers_with_a_known_unit() {
+        for text in ["1", "0.5", "500m", "4Gi", "512Mi", "2G"] {
+            assert_eq!(text.parse::<Quantity>().unwrap().as_str(), text);
+        }
+        for text in ["", "0", "-1", "Gi", "4 Gi", "4GB", ".5", "1.2.3", "1e9", "NaN"] {
+            assert!(text.parse::<Quantity>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The namespace of builds: nothing comes in, little goes out, and the server may do what builds need and no more.
+
+use serde_json::{Value, json};
+
+use super::rbac::{binding, role, rule};
+use crate::builds::{BUILDS_LABELS, PLACES};
+
+/// What gives the server its rights over builds.
+const BUILDS: &str = "rollhook-builds";
+/// Where a build may go: git hosts and registries, over https, ssh and, where the operator allows it, plain http.
+const PORTS: [u16; 3] = [443, 80, 22];
+
+pub(super) fn objects(server_namespace: &str, namespace: &str, registry_ports: &[u16]) -> Vec<Value> {
+    let mut nodes = role("ClusterRole", BUILDS, None, vec![rule("", &["nodes"], &["list"])]);
+    nodes["metadata"]["labels"] = labels();
+    vec![
+        // BuildKit needs more than the stricter profiles of Pod Security let a pod have; what each build gets of it, its
+        // Job says.
+        json!({
+            "apiVersion": "v1", "kind": "Namespace",
+            "metadata": {"name": namespace, "labels": {"pod-security.kubernetes.io/enforce": "privileged"}},
+        }),
+        policy(namespace, "rollhook-default-deny", json!({}), json!({"policyTypes": ["Ingress", "Egress"]})),
+        policy(namespace, "rollhook-builds", labels(), egress(registry_ports)),
+        role("Role", BUILDS, Some(namespace), rules()),
+        binding("RoleBinding", Some(namespace), "Role", BUILDS, server_namespace),
+        nodes,
+        binding("ClusterRoleBinding", None, "ClusterRole", BUILDS, server_namespace),
+    ]
+}
+
+fn labels() -> Value {
+    BUILDS_LABELS.into_iter().map(|(name, value)| (name.to_owned(), Value::from(value))).collect()
+}
+
+fn rules() -> Vec<Value> {
+    let mut places = rule("", &["configmaps"], &["get", "update"]);
+    places["resourceNames"] = json!([PLACES]);
+    vec![
+        rule("batch", &["jobs"], &["get", "list", "watch", "create", "patch", "delete"]),
+        rule("", &["pods"], &["list", "watch"]),
+        rule("", &["pods/log"], &["get"]),
+        rule("", &["events"], &["list"]),
+        // They are written, and never read again.
+        rule("", &["secrets"], &["create"]),
+        places,
+        // A name cannot narrow what has none yet.
+        rule("", &["configmaps"], &["create"]),
+    ]
+}
+
+fn policy(namespace: &str, name: &str, selected: Value, spec: Value) -> Value {
+    let mut policy = json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": spec,
+    });
+    policy["spec"]["podSelector"] = if selected == json!({}) { selected } else { json!({"matchLabels": selected}) };
+    policy
+}
+
+/// Names of hosts are asked of anybody who answers; else only the ports of git hosts and registries, and not the
+/// addresses at which clouds give their instances' secrets away.
+fn egress(registry_ports: &[u16]) -> Value {
+    let names = ["UDP", "TCP"].map(|protocol| json!({"protocol": protocol, "port": 53}));
+    let mut ports: Vec<u16> = PORTS.into_iter().chain(registry_ports.iter().copied()).collect();
+    ports.dedup();
+    let ports: Vec<Value> = ports.into_iter().map(|port| json!({"protocol": "TCP", "port": port})).collect();
+    let to = json!([
+        {"ipBlock": {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16"]}},
+        {"ipBlock": {"cidr": "::/0", "except": ["fe80::/10", "fd00:ec2::/32"]}},
+    ]);
+    json!({"policyTypes": ["Egress"], "egress": [{"ports": names}, {"ports": ports, "to": to}]})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_comes_in_and_metadata_is_out_of_reach() {
+        let all = objects("rollhook", "rollhook-builds", &[5000]);
+        let policies: Vec<&Value> = all.iter().filter(|object| object["kind"] == "NetworkPolicy").collect();
+        assert_eq!(policies.len(), 2);
+        assert_eq!(policies[0]["spec"]["podSelector"], json!({}));
+        assert!(policies.iter().all(|policy| policy["spec"].get("ingress").is_none()));
+        let out = policies[1]["spec"]["egress"].to_string();
+        assert!(out.contains("169.254.0.0/16") && out.contains("5000"), "{out}");
+        assert_eq!(policies[1]["spec"]["podSelector"]["matchLabels"], labels());
+    }
+
+    #[test]
+    fn secrets_of_builds_are_written_and_never_read() {
+        for rule in rules().iter().filter(|rule| rule["resources"] == json!(["secrets"])) {
+            assert_eq!(rule["verbs"], json!(["create"]));
+        }
+    }
+}

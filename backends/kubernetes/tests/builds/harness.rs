@@ -1,0 +1,146 @@
+//! A namespace of builds, and what tests do there.
+
+use std::{num::NonZeroU16, time::Duration};
+
+use k8s_openapi::api::{
+    batch::v1::Job,
+    core::v1::{Pod, Secret},
+};
+use kube::{Api, Config, api::ListParams};
+use rollhook_conformance::samples;
+use rollhook_core::{
+    app::AppUid,
+    deploy::Revision,
+    ports::{BuildFailure, BuildOrder, BuildState, Builds, Stamp, Started},
+};
+use rollhook_kubernetes::builds::{KubernetesBuilds, Profile, Settings};
+
+use crate::{
+    actor::{self, Actor},
+    bed::{self, Bed},
+};
+
+/// How often is looked for what must come: three minutes, at five looks a second.
+const LOOKS: usize = 900;
+const LOOK: Duration = Duration::from_millis(200);
+
+/// A namespace whose pods are played.
+pub(crate) struct Ground<'a> {
+    pub(crate) bed: &'a Bed,
+    _actor: Actor,
+}
+
+/// Runs a test on a namespace of its own, or says that it was skipped.
+pub(crate) fn test(name: &str, body: impl AsyncFnOnce(&Ground<'_>)) {
+    bed::test(name, async |bed| body(&Ground::on(bed)).await);
+}
+
+/// Settings for a namespace. The image's name has simulated nodes leave its pods to the [`actor`].
+pub(crate) fn settings(namespace: &str) -> Settings {
+    let image = format!("registry.example.com/hang/builder@{}", samples::digest(1));
+    Settings {
+        profile: Some(Profile::Rootless),
+        patience: Duration::from_secs(3),
+        ..Settings::new(image.parse().unwrap(), namespace.parse().unwrap())
+    }
+}
+
+/// An order of an app's revision, for the commit that begins with this digit.
+pub(crate) fn order(app: u128, revision: u64, begins: char) -> BuildOrder {
+    BuildOrder {
+        app: samples::app("shop", "test", "api").id,
+        stamp: Stamp { app: AppUid::from_bits(app), revision: Revision::new(revision).unwrap() },
+        source: samples::git_source(),
+        commit: actor::full(begins).parse().unwrap(),
+    }
+}
+
+/// A handle on the builder.
+pub(crate) async fn handle(bed: &Bed, settings: Settings) -> KubernetesBuilds {
+    KubernetesBuilds::with_config(bed::config(&bed.state).await, settings).unwrap()
+}
+
+impl<'a> Ground<'a> {
+    pub(crate) fn on(bed: &'a Bed) -> Self {
+        Self { bed, _actor: Actor::start(bed.client.clone(), &bed.namespace, bed.state.clone()) }
+    }
+
+    pub(crate) fn settings(&self) -> Settings {
+        settings(&self.bed.namespace)
+    }
+
+    /// A handle as any replica would have it.
+    pub(crate) async fn handle(&self) -> KubernetesBuilds {
+        handle(self.bed, self.settings()).await
+    }
+
+    /// One with so many places.
+    pub(crate) async fn handle_with_places(&self, places: u16) -> KubernetesBuilds {
+        handle(self.bed, Settings { places: NonZeroU16::new(places).unwrap(), ..self.settings() }).await
+    }
+
+    /// One by another configuration.
+    pub(crate) fn handle_by(&self, config: Config, settings: Settings) -> KubernetesBuilds {
+        KubernetesBuilds::with_config(config, settings).unwrap()
+    }
+
+    pub(crate) async fn jobs(&self) -> Vec<Job> {
+        Api::<Job>::namespaced(self.bed.client.clone(), &self.bed.namespace)
+            .list(&ListParams::default())
+            .await
+            .unwrap()
+            .items
+    }
+
+    pub(crate) async fn secrets(&self) -> Vec<Secret> {
+        let secrets = Api::<Secret>::namespaced(self.bed.client.clone(), &self.bed.namespace);
+        secrets.list(&ListParams::default()).await.unwrap().items
+    }
+
+    /// The pods that may still do something.
+    pub(crate) async fn active(&self) -> Vec<Pod> {
+        let over = |pod: &Pod| {
+            let phase = pod.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
+            matches!(phase.as_str(), "Succeeded" | "Failed")
+        };
+        self.bed.pods().await.into_iter().filter(|pod| !over(pod)).collect()
+    }
+}
+
+/// Starts, which must be taken.
+pub(crate) async fn start(builds: &dyn Builds, order: &BuildOrder) {
+    assert_eq!(builds.start(order).await.unwrap(), Started::Known);
+}
+
+/// Looks until the build has ended.
+pub(crate) async fn ended(builds: &dyn Builds, order: &BuildOrder) -> BuildState {
+    for _ in 0..LOOKS {
+        match builds.observe(order.stamp).await.unwrap() {
+            BuildState::Running => tokio::time::sleep(LOOK).await,
+            ended @ (BuildState::Built { .. } | BuildState::Failed(_) | BuildState::Unknown) => return ended,
+        }
+    }
+    panic!("revision {} does not end", order.stamp.revision);
+}
+
+/// Starts, and looks until it has failed.
+pub(crate) async fn fails(builds: &dyn Builds, order: &BuildOrder) -> BuildFailure {
+    start(builds, order).await;
+    match ended(builds, order).await {
+        BuildState::Failed(failure) => failure,
+        other @ (BuildState::Running | BuildState::Built { .. } | BuildState::Unknown) => {
+            panic!("no failure: {other:?}")
+        }
+    }
+}
+
+/// Looks until something is so.
+pub(crate) async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
+    for _ in 0..LOOKS {
+        if so().await {
+            return;
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    panic!("never: {what}");
+}

@@ -1,0 +1,186 @@
+//! Places for builds are never too many, and fair; one build of an app, whatever replicas believe; credentials are a
+//! build's own.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use futures_util::future::join_all;
+use rollhook_core::{
+    deploy::Reason,
+    ports::{BuildState, Builds, Started},
+};
+
+use crate::{
+    actor::digit,
+    harness::{Ground, ended, handle, order, start, test, until},
+};
+
+/// Whose pods may do something now: app and revision.
+async fn building(ground: &Ground<'_>) -> Vec<(String, String)> {
+    let label = |pod: &k8s_openapi::api::core::v1::Pod, name: &str| pod.metadata.labels.as_ref().unwrap()[name].clone();
+    let of = |pod| (label(&pod, "rollhook.dev/build-app"), label(&pod, "rollhook.dev/build-revision"));
+    ground.active().await.into_iter().map(of).collect()
+}
+
+#[test]
+fn never_more_builds_at_once_than_there_are_places() {
+    test("never_more_builds_at_once_than_there_are_places", async |ground| {
+        let (one, other) = (ground.handle_with_places(2).await, ground.handle_with_places(2).await);
+        let orders: Vec<_> = (1..=5).map(|app| order(app, 1, digit::HANGS)).collect();
+        let handles: Vec<&dyn Builds> = vec![&one, &other];
+        join_all(orders.iter().zip(handles.iter().cycle()).map(|(order, builds)| start(*builds, order))).await;
+        let mut done = BTreeSet::new();
+        for _ in 0..2000 {
+            if done.len() == orders.len() {
+                break;
+            }
+            // Both replicas look at all of them, again and again.
+            let looks = orders.iter().flat_map(|order| handles.iter().map(move |builds| builds.observe(order.stamp)));
+            join_all(looks).await;
+            let now = building(ground).await;
+            assert!(now.len() <= 2, "{now:?}");
+            if now.len() == 2 || done.len() == orders.len() - 1 && now.len() == 1 {
+                let ended = now[0].clone();
+                let order = orders.iter().find(|order| order.stamp.app.to_string() == ended.0).unwrap();
+                other.cancel(order.stamp).await.unwrap();
+                done.insert(ended);
+            }
+        }
+        assert_eq!(done.len(), orders.len(), "each one had its turn");
+        for order in &orders {
+            assert!(matches!(ended(&one, order).await, BuildState::Failed(_)));
+        }
+    });
+}
+
+#[test]
+fn an_app_that_had_its_turn_waits_behind_the_others() {
+    test("an_app_that_had_its_turn_waits_behind_the_others", async |ground| {
+        let (one, other) = (ground.handle_with_places(1).await, ground.handle_with_places(1).await);
+        let (first, rival) = (order(1, 1, digit::HANGS), order(2, 1, digit::HANGS));
+        start(&one, &first).await;
+        until("the first has the place", async || building(ground).await.len() == 1).await;
+        // Jobs are told apart by the second in which they were made.
+        tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
+        start(&other, &rival).await;
+        let log = other.log(rival.stamp, 0).await.unwrap().unwrap();
+        assert!(String::from_utf8(log).unwrap().contains("1 places for builds"), "a waiting build says so");
+        one.cancel(first.stamp).await.unwrap();
+        ended(&one, &first).await;
+        let again = order(1, 2, digit::GOOD);
+        tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
+        start(&one, &again).await;
+        until("the rival's turn has come", async || {
+            assert_eq!(one.observe(again.stamp).await.unwrap(), BuildState::Running);
+            building(ground).await.len() == 1
+        })
+        .await;
+        assert_eq!(building(ground).await[0].0, rival.stamp.app.to_string());
+        one.cancel(rival.stamp).await.unwrap();
+        assert!(matches!(ended(&one, &again).await, BuildState::Built { .. }));
+    });
+}
+
+#[test]
+fn two_replicas_never_build_an_app_at_once() {
+    test("two_replicas_never_build_an_app_at_once", async |ground| {
+        for round in 0..5 {
+            let app = 100 + round;
+            let handles = [ground.handle().await, ground.handle().await];
+            let orders = [order(app, 1, digit::HANGS), order(app, 2, digit::HANGS)];
+            let starts = handles.iter().zip(&orders).map(|(builds, order)| builds.start(order));
+            let started: Vec<Started> = join_all(starts).await.into_iter().map(Result::unwrap).collect();
+            assert!(started.contains(&Started::Known), "{started:?}");
+            for _ in 0..10 {
+                join_all(orders.iter().zip(&handles).map(|(order, builds)| builds.observe(order.stamp))).await;
+                let now = building(ground).await;
+                assert!(now.len() <= 1, "{now:?}");
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            }
+            for order in &orders {
+                handles[0].cancel(order.stamp).await.unwrap();
+                ended(&handles[0], order).await;
+            }
+            assert_eq!(handles[1].running(orders[0].stamp.app).await.unwrap(), None);
+        }
+    });
+}
+
+#[test]
+fn the_same_order_from_many_is_built_once() {
+    test("the_same_order_from_many_is_built_once", async |ground| {
+        let builds = Arc::new(ground.handle().await);
+        let order = order(1, 1, digit::GOOD);
+        let starts = (0..8).map(|_| builds.start(&order));
+        for started in join_all(starts).await {
+            assert_eq!(started.unwrap(), Started::Known);
+        }
+        assert!(matches!(ended(&*builds, &order).await, BuildState::Built { .. }));
+        assert_eq!((ground.jobs().await.len(), ground.bed.pods().await.len()), (1, 1));
+    });
+}
+
+#[test]
+fn a_build_that_waits_is_cancelled_and_never_begins() {
+    test("a_build_that_waits_is_cancelled_and_never_begins", async |ground| {
+        let builds = ground.handle_with_places(1).await;
+        let (hanging, waiting) = (order(1, 1, digit::HANGS), order(2, 1, digit::GOOD));
+        start(&builds, &hanging).await;
+        start(&builds, &waiting).await;
+        builds.cancel(waiting.stamp).await.unwrap();
+        let BuildState::Failed(failure) = ended(&builds, &waiting).await else { panic!("it was cancelled") };
+        assert_eq!(failure.reason.as_str(), Reason::CANCELLED);
+        builds.cancel(hanging.stamp).await.unwrap();
+        ended(&builds, &hanging).await;
+        start(&builds, &waiting).await;
+        assert_eq!(builds.observe(waiting.stamp).await.unwrap(), BuildState::Failed(failure));
+        let pods = ground.bed.pods().await;
+        assert!(pods.iter().all(
+            |pod| pod.metadata.labels.as_ref().unwrap()["rollhook.dev/build-app"] != waiting.stamp.app.to_string()
+        ));
+    });
+}
+
+#[test]
+fn credentials_are_a_secret_of_the_job_and_go_with_it() {
+    test("credentials_are_a_secret_of_the_job_and_go_with_it", async |ground| {
+        let directory = std::env::temp_dir().join(format!("rollhook-build-credentials-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        std::fs::write(directory.join("shop"), "alice:hunter2").unwrap();
+        let mut settings = ground.settings();
+        settings.credentials = Some(directory.clone());
+        let builds = handle(ground.bed, settings).await;
+        let mut order = order(1, 1, digit::HANGS);
+        order.source.credentials = Some("shop".parse().unwrap());
+        start(&builds, &order).await;
+        until("it runs", async || building(ground).await.len() == 1).await;
+        let secrets = ground.secrets().await;
+        assert_eq!(secrets.len(), 1);
+        assert_eq!(secrets[0].data.as_ref().unwrap()["source"].0, b"alice:hunter2");
+        let jobs = ground.jobs().await;
+        assert!(!serde_json::to_string(&jobs).unwrap().contains("hunter2"));
+        // A replica that lacks them builds nothing with them.
+        let mut denied = crate::harness::order(2, 1, digit::GOOD);
+        denied.source.credentials = Some("other".parse().unwrap());
+        let failure = crate::harness::fails(&builds, &denied).await;
+        assert_eq!(failure.reason.as_str(), Reason::SOURCE_DENIED);
+        ground.bed.kubectl(&["delete", "job", "--all"]);
+        until("the Secret is gone", async || ground.secrets().await.is_empty()).await;
+        std::fs::remove_dir_all(&directory).unwrap();
+    });
+}
+
+#[test]
+fn a_change_is_told() {
+    test("a_change_is_told", async |ground| {
+        let builds = ground.handle().await;
+        let order = order(1, 1, digit::GOOD);
+        start(&builds, &order).await;
+        for _ in 0..100 {
+            if builds.observe(order.stamp).await.unwrap() != BuildState::Running {
+                return;
+            }
+            builds.changed(order.stamp).await;
+        }
+        panic!("it does not end");
+    });
+}
