@@ -6,6 +6,7 @@ use std::{fmt, str::FromStr};
 
 pub use credentials::{Credential, Credentials, SignedMessage, TOLERANCE};
 
+use base64::Engine as _;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq;
@@ -88,17 +89,7 @@ fn mac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
 
 /// The bytes in base64 (RFC 4648 section 4), padded.
 fn base64(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
-    for group in bytes.chunks(3) {
-        let byte = |at: usize| u32::from(group.get(at).copied().unwrap_or(0));
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for digit in 0..4 {
-            let index = bits >> (18 - 6 * digit) & 63;
-            text.push(if digit > group.len() { '=' } else { char::from(DIGITS[index as usize]) });
-        }
-    }
-    text
+    base64::engine::general_purpose::STANDARD.encode(bytes)
 }
 
 fn checksum(random: &str) -> String {
@@ -217,15 +208,6 @@ mod tests {
         }
         assert!(digits.parse::<Signature>().is_err());
         assert!(format!("sha1={digits}").parse::<Signature>().is_err());
-    }
-
-    /// RFC 4648, section 10.
-    #[test]
-    fn base64_published_vectors() {
-        let vectors = ["", "Zg==", "Zm8=", "Zm9v", "Zm9vYg==", "Zm9vYmE=", "Zm9vYmFy"];
-        for (length, expected) in vectors.into_iter().enumerate() {
-            assert_eq!(base64(&b"foobar"[..length]), expected);
-        }
     }
 
     fn token(seed: u8) -> Token {

@@ -222,7 +222,7 @@ pub fn decide(view: &View, newest: &[Deploy], head: &Commit, before: Option<&Com
         before.or(found).filter(|before| !before.may_be(head)).is_some_and(|before| {
             // When it came, and when it was found last: that somebody had it built again moved no branch.
             let found = of(before).find(|entry| entry.trigger == Trigger::Git);
-            let came = of(before).last();
+            let came = of(before).next_back();
             found.into_iter().chain(came).any(|entry| entry.revision > known.revision)
         })
     };

@@ -135,3 +135,32 @@ fn a_head_that_is_held_is_not_deployed_when_it_comes_back() {
     let log = || ended.log.join("\n");
     assert!(ended.broken.as_ref().is_some_and(|rule| rule.ends_with("was found, and is held")), "{}", log());
 }
+
+/// What chance brings about in few seeds, and what every run is to have met.
+pub(crate) fn rare() -> Vec<Scenario> {
+    let of = |kind, leave, polled, choices| Scenario {
+        replicas: 1,
+        settled: true,
+        leave,
+        hold_all: false,
+        polled,
+        kinds: [kind, Kind::Image],
+        choices,
+    };
+    let roll_back = |back| ask(Ask::Rollback { app: 0, back, expects: Expects::Anything, key: Key::None });
+    let wait = || Choice::Pass(60_000);
+    let failed = vec![post("missing"), wait(), roll_back(Some(0)), wait(), roll_back(None), wait()];
+    let dies = |call| trouble(call, Trouble::Crash { done: true });
+    let cancelled =
+        vec![dies("builds.cancel"), post("hang"), Choice::Pass(1_000), ask(Ask::Cancel { app: 0, back: 0 })];
+    let adrift = trouble("", Trouble::Adrift(Duration::from_secs(20)));
+    let reach = |there| Choice::Cluster(Meddling::Reach(there));
+    let delete = ask(Ask::Delete { app: 0 });
+    let deleted = vec![adrift, reach(false), post("v2"), Choice::Pass(300), reach(true), delete, wait()];
+    vec![
+        of(Kind::Image, true, false, failed),
+        of(Kind::Git, false, false, cancelled),
+        of(Kind::Image, false, false, deleted),
+        of(Kind::Git, false, true, vec![dies("heads.head"), wait()]),
+    ]
+}

@@ -50,7 +50,12 @@ fn the_rules_hold_whatever_happens() {
         return;
     }
     let count = number("ROLLHOOK_SEEDS").unwrap_or(SEEDS);
-    let played = seeds::all(count, None);
+    let mut played = seeds::all(count, None);
+    for scenario in found::rare() {
+        let ended = run::play(&scenario, None, true);
+        assert_eq!(ended.broken, None, "{}", ended.log.join("\n"));
+        ended.tally.into_iter().for_each(|(what, times)| *played.tally.entry(what).or_default() += times);
+    }
     for (what, times) in &played.tally {
         println!("{times:>9}  {what}");
     }

@@ -25,7 +25,7 @@ pub(crate) fn build_scripts() -> Vec<(&'static str, BuildScript)> {
     let seconds = Duration::from_secs;
     vec![
         ("510", BuildScript::succeeds().after(seconds(16)).dying_for(seconds(1))),
-        ("520", BuildScript::succeeds().after(seconds(30)).dying_for(seconds(12))),
+        ("520", BuildScript::succeeds().after(seconds(30)).waiting_for(seconds(20)).dying_for(seconds(12))),
         ("888", BuildScript::hangs().dying_for(seconds(4))),
     ]
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     app::{App, AppUid, Policy, Workload, WorkloadKind},
-    deploy::{Actor, AdmissionId, Trigger},
+    deploy::{Actor, AdmissionId, Outage, Trigger},
     ports::Draft,
     source::GitSource,
 };
@@ -93,10 +93,10 @@ fn the_builder_is_asked_first_and_again_while_it_is_away() {
     let view = view(&[1]);
     let mut lane = Lane::default();
     assert_eq!(lane.turn(&view, NOW), Turn::call(Effect::FindBuild));
-    lane.found(Err(CallFailed::Away), NOW);
+    assert_eq!(lane.found(&view, Err(CallFailed::Away), NOW), None, "nothing is being built yet");
     assert!(matches!(lane.turn(&view, NOW), Turn::At(at) if at > NOW));
     assert!(!lane.is_free(&view));
-    lane.found(Ok(None), NOW);
+    assert_eq!(lane.found(&view, Ok(None), NOW), None);
     assert!(matches!(lane.turn(&view, NOW), Turn::Record(_)), "the oldest begins");
 }
 
@@ -113,7 +113,11 @@ fn the_oldest_is_recorded_before_it_is_started() {
 fn an_order_whose_answer_was_lost_is_asked_about() {
     let view = building(view(&[3]));
     let mut lane = Lane::Free;
-    assert_eq!(lane.started(&view, revision(3), Err(CallFailed::Away), NOW), None);
+    let told = lane.started(&view, revision(3), Err(CallFailed::Away), NOW).unwrap();
+    assert!(matches!(
+        told.state,
+        Stored::Building { paused: Paused { away: Outage { since: Some(NOW), .. }, .. }, .. }
+    ));
     let later = NOW.after(LOOK);
     assert_eq!(lane.turn(&view, later), Turn::call(Effect::FindBuild));
 }
@@ -202,8 +206,33 @@ fn a_builder_that_refuses_ends_the_entry() {
     let view = building(view(&[3]));
     let refused = Err(CallFailed::Refused("There is no builder here.".to_owned()));
     let mut lane = Lane::default();
-    lane.found(refused.clone().map(|()| None), NOW);
+    assert_eq!(lane.found(&view, refused.clone().map(|()| None), NOW), None);
     let ended = lane.started(&view, revision(3), refused.map(|()| Started::Known), NOW).unwrap();
     let Stored::Failed { reason, .. } = ended.state else { panic!("{:?}", ended.state) };
     assert_eq!(reason.as_str(), Reason::BUILD_REFUSED);
+}
+
+#[test]
+fn time_that_a_build_cannot_use_is_told_once_and_not_counted_twice() {
+    let mut view = building(view(&[3]));
+    let mut lane = taken(3);
+    let mut look = |view: &mut View, seen, now| match lane.observed(view, seen, now) {
+        Turn::Record(mut entries) => {
+            view.unfinished = vec![entries.remove(0)];
+            true
+        }
+        turn => {
+            assert_eq!(turn, Turn::Idle);
+            false
+        }
+    };
+    let at = |seconds| NOW.after(Duration::from_secs(seconds));
+    assert!(look(&mut view, Ok(BuildState::Waiting), at(10)));
+    assert!(!look(&mut view, Ok(BuildState::Waiting), at(20)));
+    assert!(look(&mut view, Err(CallFailed::Away), at(30)));
+    assert!(look(&mut view, Ok(BuildState::Running), at(70)));
+    assert!(!look(&mut view, Ok(BuildState::Running), at(80)));
+    let Stored::Building { paused, .. } = &view.unfinished[0].state else { panic!("{:?}", view.unfinished[0].state) };
+    assert_eq!(paused.waiting, Outage { since: None, past: Duration::from_secs(20) });
+    assert_eq!(paused.away, Outage { since: None, past: Duration::from_secs(40) });
 }

@@ -117,10 +117,12 @@ impl Rules {
                 && old.commit.as_ref().is_some_and(|ordered| ordered.may_be(commit))
         });
         journal.expect(exact, || format!("revision {revision} has an image that was not built for it: {result:?}"));
-        let State::Building { source, .. } = &old.state else {
+        let State::Building { source, paused, .. } = &old.state else {
             journal.expect(false, || format!("revision {revision} has an image, and was {}", old.status()));
             return;
         };
+        journal.count_if(!paused.waiting.past.is_zero(), "rule 6: a build waited for its place, and ended well");
+        journal.count_if(!paused.away.past.is_zero(), "rule 6: a build ended well, and its builder had been away");
         let ordered = self.lanes.ordered.get(&build);
         let from = ordered.is_some_and(|order| {
             let repository = new.image.as_ref().map(ImageRef::repository);

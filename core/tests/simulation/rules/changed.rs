@@ -59,7 +59,7 @@ impl Rules {
                 journal.count_if(!new.touched, "effect: a refused order took its touch back");
                 let seen = self.seen.get(&(known.view.app.uid, revision)).into_iter().flatten();
                 journal.count_if(seen.clone().any(|seen| seen.complete), "rule 7: complete, and then it failed");
-                self.failed(known, new, reason, moment, journal);
+                self.failed(known, old, reason, moment, journal);
             }
             State::Superseded { by, rollback } => {
                 if old.status() == Status::Building {
@@ -97,17 +97,26 @@ impl Rules {
 
     /// Rule 6: a deadline is not over before its time, nor is an outage. It is the store's clock that counts: one that
     /// was set ahead, be it before a driver took notice, ends them early, which fails on the safe side.
-    fn failed(&self, known: &Known, new: &Deploy, reason: &Reason, moment: Moment, journal: &Journal) {
+    fn failed(&self, known: &Known, old: &Deploy, reason: &Reason, moment: Moment, journal: &Journal) {
         let phase = if reason.as_str() == Reason::BUILD_DEADLINE { &known.building } else { &known.rolling };
-        let Some(began) = phase.get(&new.revision) else { return };
+        let Some(began) = phase.get(&old.revision) else { return };
+        let uncounted = match &old.state {
+            State::Building { paused, .. } => paused.away.past + paused.waiting.past,
+            State::RollingOut { outage, .. } => outage.past,
+            State::Queued
+            | State::Succeeded { .. }
+            | State::Failed { .. }
+            | State::Superseded { .. }
+            | State::Cancelled { .. } => Duration::ZERO,
+        };
         let least = match reason.as_str() {
-            Reason::DEADLINE => known.shortest.1,
-            Reason::BUILD_DEADLINE => known.shortest.2,
+            Reason::DEADLINE => known.shortest.1 + uncounted,
+            Reason::BUILD_DEADLINE => known.shortest.2 + uncounted,
             Reason::UNREACHABLE => Duration::from_secs(3600),
             _ => Duration::ZERO,
         };
         let passed = moment.most.saturating_sub(began.now);
-        journal.expect(passed >= least, || format!("revision {} failed of {reason} after {passed:?}", new.revision));
+        journal.expect(passed >= least, || format!("revision {} failed of {reason} after {passed:?}", old.revision));
     }
 
     /// Rules 9 and 10: what rolls out gives way to a rollback, or when nothing moves.
