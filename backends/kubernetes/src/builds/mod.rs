@@ -163,13 +163,15 @@ impl KubernetesBuilds {
             return Err(Error::invalid(format!("{url} is local, which this server's operator does not allow")));
         }
         let jobs = self.namespace.jobs_of(&names::of_app(build.app)).await?;
-        if let Some(other) = self.other(build, &jobs).await? {
-            return Ok(Started::Busy(other));
+        if let Some(other) = self.other(build.app, &jobs).await? {
+            // Somebody may have made this very one just now.
+            let known = other == build.revision && self.namespace.job(&names::job(build)).await?.is_some();
+            return Ok(if known { Started::Known } else { Started::Busy(other) });
         }
         self.forget_old(jobs).await;
         let Some(made) = self.make(order).await? else { return Ok(Started::Known) };
         // Somebody else may have made another one at the same moment: the older revision has the turn.
-        let jobs = self.namespace.jobs_of(&names::of_app(build.app)).await?;
+        let jobs = self.namespace.jobs_of(&names::unended_of_app(build.app)).await?;
         let older = jobs.iter().filter(|job| !is_over(job)).filter_map(|job| names::stamp(&job.metadata));
         if let Some(older) = older.map(|stamp| stamp.revision).filter(|revision| *revision < build.revision).min()
             && self.namespace.delete(&made, true).await? == Changed::Yes
@@ -207,21 +209,21 @@ impl KubernetesBuilds {
         self.namespace.create_job(&job(Profile::Rootless)?).await
     }
 
-    /// A build of the app that has not ended, and is not this one.
-    async fn other(&self, build: Stamp, jobs: &[Job]) -> Result<Option<Revision>> {
+    /// A build of the app that has not ended, of these Jobs or of what pods are left.
+    async fn other(&self, app: AppUid, jobs: &[Job]) -> Result<Option<Revision>> {
         let unfinished = jobs.iter().filter(|job| !is_over(job)).filter_map(|job| names::stamp(&job.metadata));
         if let Some(revision) = unfinished.map(|stamp| stamp.revision).min() {
             return Ok(Some(revision));
         }
         // A Job that was deleted by hand leaves pods that are about to go.
-        let pods = self.namespace.pods_of(&names::of_app(build.app)).await?;
+        let pods = self.namespace.pods_of(&names::of_app(app)).await?;
         let left = pods.iter().filter(|pod| is_active(pod)).filter_map(|pod| names::stamp(&pod.metadata));
         Ok(left.map(|stamp| stamp.revision).min())
     }
 
     async fn unfinished(&self, app: AppUid) -> Result<Option<Revision>> {
-        let jobs = self.namespace.jobs_of(&names::of_app(app)).await?;
-        self.other(Stamp { app, revision: Revision::FIRST }, &jobs).await
+        let jobs = self.namespace.jobs_of(&names::unended_of_app(app)).await?;
+        self.other(app, &jobs).await
     }
 
     /// Removes the oldest ended builds beyond those that are kept.
@@ -278,7 +280,8 @@ impl KubernetesBuilds {
             }
             end @ (End::Failed(_) | End::Built { .. }) => end,
         };
-        let patch = json!({"metadata": {"annotations": {names::END: written(&end)?}}});
+        let patch =
+            json!({"metadata": {"labels": {names::ENDED: "true"}, "annotations": {names::END: written(&end)?}}});
         if self.namespace.patch(job, patch).await? == Changed::No {
             return Ok(None);
         }
@@ -300,29 +303,31 @@ impl KubernetesBuilds {
         for _ in 0..ATTEMPTS {
             let (held, object) = self.namespace.held().await?;
             // Read after the places: a Job that is not there any more was not given one since.
-            let jobs = self.namespace.jobs_of(&names::all()).await?;
+            let jobs = self.namespace.jobs_of(&names::unended()).await?;
             let next = places::next(&held, &jobs, places);
             if next != held && self.namespace.hold(next.clone(), object).await? == Changed::No {
                 continue;
             }
+            let mut all = true;
             for job in places::to_let_go(&next, &jobs) {
-                self.let_go(job).await?;
+                all &= self.let_go(job).await? == Changed::Yes;
             }
-            return Ok(());
+            if all {
+                return Ok(());
+            }
         }
         Err(contended())
     }
 
-    /// Lets the Job go, with what its builder needs to be let in; where somebody has changed it meanwhile, they have seen
-    /// to it.
-    async fn let_go(&self, job: &Job) -> Result<()> {
+    /// Lets the Job go, with what its builder needs to be let in.
+    async fn let_go(&self, job: &Job) -> Result<Changed> {
         if job::secret_name(job).is_some() {
             match credentials::read(&About::read(job)?, job, &self.settings) {
                 Ok(parts) => self.namespace.create_secret(&job::secret(job, parts)).await?,
-                Err(verdict) => return self.namespace.patch(job, end_with(&written(&verdict)?)).await.map(drop),
+                Err(verdict) => return self.namespace.patch(job, end_with(&written(&verdict)?)).await,
             }
         }
-        self.namespace.patch(job, json!({"spec": {"suspend": false}})).await.map(drop)
+        self.namespace.patch(job, json!({"spec": {"suspend": false}})).await
     }
 }
 

@@ -25,6 +25,8 @@ pub(super) const REVISION: &str = "rollhook.dev/build-revision";
 pub(super) const MANAGED: &str = "app.kubernetes.io/managed-by";
 const COMPONENT: &str = "app.kubernetes.io/component";
 const BUILD: &str = "build";
+/// The label of Jobs whose end was noted: there are many of them, and they are of no matter to those that wait.
+pub(super) const ENDED: &str = "rollhook.dev/build-ended";
 /// The labels that are common to all builds and their pods.
 pub(crate) const BUILDS_LABELS: [(&str, &str); 2] = [(MANAGED, MANAGER), (COMPONENT, BUILD)];
 /// The annotation with [`About`].
@@ -49,6 +51,16 @@ pub(super) struct About {
 /// The selector of all builds.
 pub(super) fn all() -> String {
     BUILDS_LABELS.map(|(name, value)| format!("{name}={value}")).join(",")
+}
+
+/// The selector of all builds whose end was not noted.
+pub(super) fn unended() -> String {
+    format!("{},!{ENDED}", all())
+}
+
+/// The selector of an app's builds whose end was not noted.
+pub(super) fn unended_of_app(app: AppUid) -> String {
+    format!("{},!{ENDED}", of_app(app))
 }
 
 /// The selector of an app's builds.

@@ -4,7 +4,7 @@ use std::{num::NonZeroU16, time::Duration};
 
 use k8s_openapi::api::{
     batch::v1::Job,
-    core::v1::{Pod, Secret},
+    core::v1::{ConfigMap, Pod, Secret},
 };
 use kube::{Api, Config, api::ListParams};
 use rollhook_conformance::samples;
@@ -90,6 +90,13 @@ impl<'a> Ground<'a> {
             .await
             .unwrap()
             .items
+    }
+
+    /// The Jobs that have a place.
+    pub(crate) async fn places(&self) -> Vec<String> {
+        let places = Api::<ConfigMap>::namespaced(self.bed.client.clone(), &self.bed.namespace);
+        let held = places.get("rollhook-build-places").await.unwrap().data.unwrap_or_default();
+        held.into_keys().collect()
     }
 
     pub(crate) async fn secrets(&self) -> Vec<Secret> {

@@ -115,7 +115,11 @@ fn the_same_order_from_many_is_built_once() {
             assert_eq!(started.unwrap(), Started::Known);
         }
         assert!(matches!(ended(&*builds, &order).await, BuildState::Built { .. }));
-        assert_eq!((ground.jobs().await.len(), ground.bed.pods().await.len()), (1, 1));
+        let jobs = ground.jobs().await;
+        assert_eq!((jobs.len(), ground.bed.pods().await.len()), (1, 1));
+        assert!(jobs[0].metadata.labels.as_ref().unwrap().contains_key("rollhook.dev/build-ended"));
+        // What has ended has no place, and is in nobody's way.
+        assert_eq!(ground.places().await, Vec::<String>::new());
     });
 }
 
