@@ -6,7 +6,10 @@ use std::{
     io,
     os::unix::fs::PermissionsExt,
     path::PathBuf,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -105,6 +108,8 @@ struct Running {
 /// A build that runs, and the right to build its app.
 struct Active {
     revision: Revision,
+    /// Whether there is no room for it yet.
+    waits: Arc<AtomicBool>,
     stop: watch::Sender<Option<Stop>>,
     task: Option<JoinHandle<()>>,
     _lock: File,
@@ -195,8 +200,8 @@ impl Builds for CommandBuilds {
     }
 
     async fn observe(&self, build: Stamp) -> Result<BuildState> {
-        if self.shared.building(build.app) == Some(build.revision) {
-            return Ok(BuildState::Running);
+        if let Some(waits) = self.shared.waits(build) {
+            return Ok(if waits { BuildState::Waiting } else { BuildState::Running });
         }
         Ok(self.shared.ended(build)?.map_or(BuildState::Unknown, BuildState::from))
     }
@@ -230,6 +235,13 @@ impl Shared {
 
     fn building(&self, app: AppUid) -> Option<Revision> {
         self.lock().apps.get(&app).map(|active| active.revision)
+    }
+
+    /// Whether a build that is under way waits for room.
+    fn waits(&self, build: Stamp) -> Option<bool> {
+        let running = self.lock();
+        let active = running.apps.get(&build.app).filter(|active| active.revision == build.revision)?;
+        Some(active.waits.load(Ordering::Relaxed))
     }
 
     fn ended(&self, build: Stamp) -> Result<Option<End>> {
@@ -269,6 +281,7 @@ impl Shared {
         let number = number()?;
         self.records.prune(order.stamp.app).and_then(|()| record.begin(&number)).map_err(|error| broken(&error))?;
         let (stop, stopped) = watch::channel(None);
+        let waits = Arc::new(AtomicBool::new(true));
         let run = Run {
             settings: self.settings.clone(),
             order: order.clone(),
@@ -276,6 +289,7 @@ impl Shared {
             number,
             stop: stopped,
             room: self.room.clone(),
+            waits: waits.clone(),
             further: Vec::new(),
         };
         let mut running = self.lock();
@@ -297,7 +311,7 @@ impl Shared {
             shared.lock().apps.remove(&build.app);
             shared.changed.notify(usize::MAX);
         });
-        let active = Active { revision: build.revision, stop, task: Some(task), _lock: lock };
+        let active = Active { revision: build.revision, waits, stop, task: Some(task), _lock: lock };
         running.apps.insert(build.app, active);
         Ok(())
     }

@@ -157,8 +157,8 @@ fn prepare(
         ..Settings::new(places.program.clone(), places.state.clone())
     };
     let Ordered { order, further } = ordered;
-    let room = Arc::new(Semaphore::new(1));
-    Ok(Run { settings: Arc::new(settings), order, record, number, stop, room, further })
+    let (room, waits) = (Arc::new(Semaphore::new(1)), Arc::default());
+    Ok(Run { settings: Arc::new(settings), order, record, number, stop, room, waits, further })
 }
 
 /// Reads the order.

@@ -1,6 +1,12 @@
 //! One build, from the posted commit to the image by digest.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use rollhook_core::{
     deploy::{Commit, Reason},
@@ -30,6 +36,8 @@ pub(crate) struct Run {
     pub(crate) stop: watch::Receiver<Option<Stop>>,
     /// How many builds may run at once on this machine.
     pub(crate) room: Arc<Semaphore>,
+    /// Whether this one waits for that.
+    pub(crate) waits: Arc<AtomicBool>,
     /// What else the program finds in its environment.
     pub(crate) further: Vec<(&'static str, String)>,
 }
@@ -79,6 +87,7 @@ impl Run {
             room = room.acquire_owned() => room,
             why = process::stopped(&mut self.stop) => return Err(Failed::Stopped(why)),
         };
+        self.waits.store(false, Ordering::Relaxed);
         let credentials = Credentials::find(&source, self.settings.credentials.as_deref())
             .map_err(|message| Failed::For(Reason::SOURCE_DENIED, message))?;
         let work = self.record.work();

@@ -85,7 +85,7 @@ impl Bench {
 pub async fn ended(builds: &CommandBuilds, build: Stamp) -> BuildState {
     for _ in 0..600 {
         let state = builds.observe(build).await.unwrap();
-        if state != BuildState::Running {
+        if !state.is_under_way() {
             return state;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -97,7 +97,7 @@ pub async fn built(builds: &CommandBuilds, order: &BuildOrder) -> String {
     assert_eq!(builds.start(order).await.unwrap(), Started::Known);
     match ended(builds, order.stamp).await {
         BuildState::Built { commit, .. } => commit.to_string(),
-        other @ (BuildState::Running | BuildState::Failed(_) | BuildState::Unknown) => {
+        other @ (BuildState::Waiting | BuildState::Running | BuildState::Failed(_) | BuildState::Unknown) => {
             panic!("{other:?} {}", log(builds, order.stamp).await)
         }
     }
@@ -107,7 +107,7 @@ pub async fn failed(builds: &CommandBuilds, order: &BuildOrder) -> BuildFailure 
     assert_eq!(builds.start(order).await.unwrap(), Started::Known);
     match ended(builds, order.stamp).await {
         BuildState::Failed(failure) => failure,
-        other @ (BuildState::Running | BuildState::Built { .. } | BuildState::Unknown) => {
+        other @ (BuildState::Waiting | BuildState::Running | BuildState::Built { .. } | BuildState::Unknown) => {
             panic!("{other:?} {}", log(builds, order.stamp).await)
         }
     }

@@ -250,7 +250,7 @@ impl KubernetesBuilds {
                 Seen::Running => return Ok(BuildState::Running),
                 Seen::Waiting => {
                     self.hand_out_places().await?;
-                    return Ok(BuildState::Running);
+                    return Ok(BuildState::Waiting);
                 }
                 Seen::Stuck(verdict) => verdict,
                 Seen::WithoutPod => match without_pod(self.namespace.events(&job).await) {

@@ -123,7 +123,7 @@ pub(crate) async fn start(builds: &dyn Builds, order: &BuildOrder) {
 pub(crate) async fn ended(builds: &dyn Builds, order: &BuildOrder) -> BuildState {
     for _ in 0..LOOKS {
         match builds.observe(order.stamp).await.unwrap() {
-            BuildState::Running => tokio::time::sleep(LOOK).await,
+            BuildState::Waiting | BuildState::Running => tokio::time::sleep(LOOK).await,
             ended @ (BuildState::Built { .. } | BuildState::Failed(_) | BuildState::Unknown) => return ended,
         }
     }
@@ -135,7 +135,7 @@ pub(crate) async fn fails(builds: &dyn Builds, order: &BuildOrder) -> BuildFailu
     start(builds, order).await;
     match ended(builds, order).await {
         BuildState::Failed(failure) => failure,
-        other @ (BuildState::Running | BuildState::Built { .. } | BuildState::Unknown) => {
+        other @ (BuildState::Waiting | BuildState::Running | BuildState::Built { .. } | BuildState::Unknown) => {
             panic!("no failure: {other:?}")
         }
     }

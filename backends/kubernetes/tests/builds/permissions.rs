@@ -42,7 +42,7 @@ fn the_printed_permissions_are_enough() {
         start(&builds, &good).await;
         until("it has ended, as changes tell", async || {
             builds.changed(good.stamp).await;
-            builds.observe(good.stamp).await.unwrap() != BuildState::Running
+            !builds.observe(good.stamp).await.unwrap().is_under_way()
         })
         .await;
         assert!(matches!(ended(&builds, &good).await, BuildState::Built { .. }));

@@ -70,7 +70,7 @@ fn an_app_that_had_its_turn_waits_behind_the_others() {
         tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
         start(&one, &again).await;
         until("the rival's turn has come", async || {
-            assert_eq!(one.observe(again.stamp).await.unwrap(), BuildState::Running);
+            assert_eq!(one.observe(again.stamp).await.unwrap(), BuildState::Waiting);
             building(ground).await.len() == 1
         })
         .await;
@@ -180,7 +180,7 @@ fn a_change_is_told() {
         let order = order(1, 1, digit::GOOD);
         start(&builds, &order).await;
         for _ in 0..100 {
-            if builds.observe(order.stamp).await.unwrap() != BuildState::Running {
+            if !builds.observe(order.stamp).await.unwrap().is_under_way() {
                 return;
             }
             builds.changed(order.stamp).await;

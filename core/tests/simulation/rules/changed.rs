@@ -192,11 +192,10 @@ fn follows(old: &Deploy, new: &Deploy) -> bool {
 }
 
 fn same_phase(old: &State, new: &State) -> bool {
-    let of = |state: &State| match state {
-        State::Building { since, source, .. } => Some((*since, source.clone())),
-        _ => None,
+    let (State::Building { since, source, .. }, State::Building { since: then, source: from, .. }) = (old, new) else {
+        return false;
     };
-    of(old) == of(new)
+    since == then && source == from
 }
 
 fn told(state: &State) -> String {
