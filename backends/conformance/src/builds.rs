@@ -43,7 +43,9 @@ async fn built(builder: &dyn Builders, order: &BuildOrder) -> (ImageRef, Commit)
     assert_eq!(builder.builds().start(order).await.unwrap(), Started::Known);
     match ended(builder, &*builder.builds(), order.stamp).await {
         BuildState::Built { image, commit } => (image, commit),
-        other => panic!("not built: {other:?}"),
+        other @ (BuildState::Waiting | BuildState::Running | BuildState::Failed(_) | BuildState::Unknown) => {
+            panic!("not built: {other:?}")
+        }
     }
 }
 
@@ -55,7 +57,9 @@ async fn failed(builder: &dyn Builders, order: &BuildOrder) -> BuildFailure {
             assert!(failure.log.len() <= 50 && failure.log.iter().all(|line| line.chars().count() <= 500));
             failure
         }
-        other => panic!("no failure: {other:?}"),
+        other @ (BuildState::Waiting | BuildState::Running | BuildState::Built { .. } | BuildState::Unknown) => {
+            panic!("no failure: {other:?}")
+        }
     }
 }
 

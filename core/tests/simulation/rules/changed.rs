@@ -192,11 +192,8 @@ fn follows(old: &Deploy, new: &Deploy) -> bool {
 }
 
 fn same_phase(old: &State, new: &State) -> bool {
-    let of = |state: &State| match state {
-        State::Building { since, source, .. } => Some((*since, source.clone())),
-        _ => None,
-    };
-    of(old) == of(new)
+    let State::Building { since: began, source: from, .. } = old else { return false };
+    matches!(new, State::Building { since, source, .. } if since == began && source == from)
 }
 
 fn told(state: &State) -> String {
