@@ -221,7 +221,7 @@ fn time_that_a_build_cannot_use_is_told_once_and_not_counted_twice() {
             view.unfinished = vec![entries.remove(0)];
             true
         }
-        turn => {
+        turn @ (Turn::Call(_) | Turn::At(_) | Turn::Idle) => {
             assert_eq!(turn, Turn::Idle);
             false
         }
