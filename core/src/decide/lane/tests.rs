@@ -221,9 +221,10 @@ fn time_that_a_build_cannot_use_is_told_once_and_not_counted_twice() {
             view.unfinished = vec![entries.remove(0)];
             true
         }
-        Turn::Idle => false,
-        Turn::Call(call) => panic!("{call:?}"),
-        Turn::At(at) => panic!("{at:?}"),
+        turn @ (Turn::Call(_) | Turn::At(_) | Turn::Idle) => {
+            assert_eq!(turn, Turn::Idle);
+            false
+        }
     };
     let at = |seconds| NOW.after(Duration::from_secs(seconds));
     assert!(look(&mut view, Ok(BuildState::Waiting), at(10)));

@@ -192,10 +192,8 @@ fn follows(old: &Deploy, new: &Deploy) -> bool {
 }
 
 fn same_phase(old: &State, new: &State) -> bool {
-    let (State::Building { since, source, .. }, State::Building { since: then, source: from, .. }) = (old, new) else {
-        return false;
-    };
-    since == then && source == from
+    let State::Building { since: began, source: from, .. } = old else { return false };
+    matches!(new, State::Building { since, source, .. } if since == began && source == from)
 }
 
 fn told(state: &State) -> String {
