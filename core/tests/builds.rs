@@ -6,6 +6,7 @@ mod world;
 
 use std::time::Duration;
 
+use rollhook_conformance::samples::git_source;
 use rollhook_core::{
     app::{HoldPolicy, Policy, Source},
     deploy::{Commit, Deploy, Origin, Reason, Revision, State, Status, Trigger},
@@ -15,29 +16,9 @@ use rollhook_core::{
     source::GitSource,
 };
 use rollhook_memory::{BuildScript, Script};
-use world::{BUILD, World, image, registration, statuses};
+use world::{BUILD, World, git, image, sha, statuses};
 
 const SECOND: Duration = Duration::from_secs(1);
-
-fn source() -> GitSource {
-    GitSource {
-        url: "https://git.example.com/shop/api.git".parse().unwrap(),
-        branch: "main".parse().unwrap(),
-        dockerfile: "Dockerfile".parse().unwrap(),
-        context: ".".parse().unwrap(),
-        image_repository: "registry.example.com/shop/api".parse().unwrap(),
-        credentials: None,
-    }
-}
-
-fn git(name: &str, policy: Policy) -> Registration {
-    Registration { source: Source::Git(source()), image: None, ..registration(name, policy) }
-}
-
-/// A commit of these first digits, in full.
-fn sha(digits: &str) -> Commit {
-    format!("{digits:0<40}").parse().unwrap()
-}
 
 impl World {
     /// A git app without anything that runs.
@@ -153,7 +134,7 @@ fn local_sources_are_the_operators_to_allow() {
     let world = World::new(SECOND);
     world.run(async {
         for url in ["http://git.example.com/a.git", "file:///srv/a.git", "https://127.0.0.1/a.git"] {
-            let local = GitSource { url: url.parse().unwrap(), ..source() };
+            let local = GitSource { url: url.parse().unwrap(), ..git_source() };
             let wanted = Registration { source: Source::Git(local), ..git("api", Policy::default()) };
             let refused = world.deployer.register(&world.operator, wanted, None).await.unwrap_err();
             assert!(matches!(refused, Refusal::InvalidField("source.url", _)), "{url}: {refused:?}");

@@ -12,40 +12,21 @@ use std::{
 };
 
 use futures_util::{FutureExt, select_biased};
+use rollhook_conformance::samples::git_source;
 use rollhook_core::{
-    app::{Policy, Source},
-    deploy::{Commit, Deploy, Revision, Status, Trigger},
-    request::{DeployRequest, PolicyChange, Refusal, Registration, SourceChange},
+    app::Policy,
+    deploy::{Deploy, Revision, Status, Trigger},
+    request::{DeployRequest, PolicyChange, Refusal, SourceChange},
     service::{Authorized, Deployer, Found},
     source::GitSource,
 };
-use world::{World, registration};
+use world::{World, git, registration, sha};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 
-fn source() -> GitSource {
-    GitSource {
-        url: "https://git.example.com/shop/api.git".parse().unwrap(),
-        branch: "main".parse().unwrap(),
-        dockerfile: "Dockerfile".parse().unwrap(),
-        context: ".".parse().unwrap(),
-        image_repository: "registry.example.com/shop/api".parse().unwrap(),
-        credentials: None,
-    }
-}
-
 fn polled() -> Policy {
     Policy { poll: Some(MINUTE), ..Policy::default() }
-}
-
-fn git(policy: Policy) -> Registration {
-    Registration { source: Source::Git(source()), image: None, ..registration("api", policy) }
-}
-
-/// A commit of these first digits, in full.
-fn sha(digits: &str) -> Commit {
-    format!("{digits:0<40}").parse().unwrap()
 }
 
 fn poll(interval: Option<Duration>) -> PolicyChange {
@@ -64,7 +45,7 @@ fn entry(trigger: Trigger, digits: &str) -> (Trigger, String) {
 
 impl World {
     async fn git_app(&self, policy: Policy) -> Authorized {
-        let app = self.deployer.register(&self.operator, git(policy), None).await.unwrap().app;
+        let app = self.deployer.register(&self.operator, git("api", policy), None).await.unwrap().app;
         self.deployer.open(&self.operator, &app.id).await.unwrap()
     }
 
@@ -78,7 +59,7 @@ impl World {
     }
 
     fn push(&self, digits: &str) {
-        self.builds.set_head(&source(), Some(sha(digits)));
+        self.builds.set_head(&git_source(), Some(sha(digits)));
     }
 
     async fn submit(&self, access: &Authorized, digits: &str) -> u64 {
@@ -284,7 +265,7 @@ fn a_source_that_is_away_is_asked_less_often_and_then_again() {
     let world = World::new(SECOND);
     world.run(async {
         let access = world.polled_app().await;
-        world.builds.silence_source(&source());
+        world.builds.silence_source(&git_source());
         world.sleep(70).await;
         assert!(matches!(world.found(&access), Some(Found::Unreadable(_))));
         world.sleep(3600).await;
@@ -301,10 +282,10 @@ fn a_source_that_is_away_is_asked_less_often_and_then_again() {
         let before = world.looks();
         world.sleep(3600).await;
         assert!(world.looks() - before >= 50, "as often as before");
-        world.builds.set_head(&source(), None);
+        world.builds.set_head(&git_source(), None);
         world.sleep(70).await;
         assert!(matches!(world.found(&access), Some(Found::Unreadable(why)) if why.contains("no branch main")));
-        world.builds.close_source(&source());
+        world.builds.close_source(&git_source());
         world.sleep(300).await;
         assert!(matches!(world.found(&access), Some(Found::Unreadable(why)) if why.contains("closed")));
     });
@@ -362,7 +343,7 @@ fn another_source_is_looked_at_as_soon_as_it_is_there() {
     world.run(async {
         let access = world.polled_app().await;
         let branch: rollhook_core::source::Branch = "next".parse().unwrap();
-        world.builds.set_head(&GitSource { branch: branch.clone(), ..source() }, Some(sha("d4")));
+        world.builds.set_head(&GitSource { branch: branch.clone(), ..git_source() }, Some(sha("d4")));
         let change = SourceChange { branch: Some(branch), ..SourceChange::default() };
         world.deployer.change(&world.operator, access.app(), PolicyChange::default(), change).await.unwrap();
         world.sleep(5).await;

@@ -13,6 +13,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use rollhook_conformance::samples::git_source;
 use rollhook_core::{
     app::{Policy, Source},
     delivery::{Change, Delivery, Event, GitHost, Head, Push, Reference},
@@ -22,25 +23,9 @@ use rollhook_core::{
     service::{Accepted, Authorized, Builder, Deployer, Outcome, Ports, Pushed},
     source::GitSource,
 };
-use world::{SimEntropy, World, hold_all, registration};
+use world::{SimEntropy, World, hold_all, registration, sha};
 
 const SECOND: Duration = Duration::from_secs(1);
-
-fn source() -> GitSource {
-    GitSource {
-        url: "https://git.example.com/shop/api.git".parse().unwrap(),
-        branch: "main".parse().unwrap(),
-        dockerfile: "Dockerfile".parse().unwrap(),
-        context: ".".parse().unwrap(),
-        image_repository: "registry.example.com/shop/api".parse().unwrap(),
-        credentials: None,
-    }
-}
-
-/// A commit of these first digits, in full.
-fn sha(digits: &str) -> Commit {
-    format!("{digits:0<40}").parse().unwrap()
-}
 
 fn key(text: &str) -> Option<IdempotencyKey> {
     IdempotencyKey::new(KeyHeader::GithubDelivery, text, [7; 32]).ok()
@@ -85,14 +70,14 @@ fn nothing(pushed: Outcome<Pushed>, words: &[&str]) {
 
 impl World {
     async fn git_app(&self, policy: Policy) -> Authorized {
-        let wanted = Registration { source: Source::Git(source()), image: None, ..registration("api", policy) };
+        let wanted = Registration { source: Source::Git(git_source()), image: None, ..registration("api", policy) };
         let app = self.deployer.register(&self.operator, wanted, None).await.unwrap().app;
         self.webhook(&app.id).await
     }
 
     /// The branch is moved, and the host tells.
     async fn pushes(&self, access: &Authorized, digits: &str) -> Outcome<Pushed> {
-        self.builds.set_head(&source(), Some(sha(digits)));
+        self.builds.set_head(&git_source(), Some(sha(digits)));
         self.deployer.push(access, &brings(digits), None).await
     }
 
@@ -127,7 +112,7 @@ fn what_is_no_push_to_the_branch_does_nothing_and_says_why() {
     let world = World::new(SECOND);
     world.run(async {
         let access = world.git_app(Policy::default()).await;
-        world.builds.set_head(&source(), Some(sha("a1")));
+        world.builds.set_head(&git_source(), Some(sha("a1")));
         let head = || Some(Head::new(sha("a1"), "x"));
         let other_branch = Reference::Branch("feature/\u{1b}[31m".to_owned());
         let skipped = moves(main_branch(), Some(Head::new(sha("a1"), "Docs [skip deploy]")));
@@ -153,7 +138,7 @@ fn of_several_branches_the_apps_own_counts() {
     let world = World::new(SECOND);
     world.run(async {
         let access = world.git_app(Policy::default()).await;
-        world.builds.set_head(&source(), Some(sha("a1")));
+        world.builds.set_head(&git_source(), Some(sha("a1")));
         let changes = vec![
             Change { reference: Reference::Branch("next".to_owned()), head: Some(Head::new(sha("c3"), "")) },
             Change { reference: Reference::Tag("main".to_owned()), head: Some(Head::new(sha("d4"), "")) },
@@ -184,7 +169,7 @@ fn a_redelivery_makes_no_second_build() {
     let world = World::new(SECOND);
     world.run(async {
         let access = world.git_app(Policy::default()).await;
-        world.builds.set_head(&source(), Some(sha("a1")));
+        world.builds.set_head(&git_source(), Some(sha("a1")));
         let push = async |delivery: Delivery, key| accepted(world.deployer.push(&access, &delivery, key).await);
         let first = push(brings("a1"), key("g")).await;
         let known = push(brings("a1"), key("g")).await;
@@ -231,7 +216,7 @@ fn a_late_delivery_deploys_nothing_backwards() {
         nothing(late("a1", None).await, &[sha("a1").as_str(), sha("b2").as_str(), "backwards"]);
         nothing(late("a1", key("first")).await, &["late"]);
         nothing(late("c3", None).await, &[sha("c3").as_str()]);
-        world.builds.set_head(&source(), None);
+        world.builds.set_head(&git_source(), None);
         nothing(late("b2", None).await, &["no branch \"main\""]);
         assert_eq!(world.revisions(&access).await, 2);
     });

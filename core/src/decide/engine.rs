@@ -3,19 +3,23 @@
 //! A driver holds a [`State`], feeds it [`Event`]s and performs the one [`Effect`] that each step answers with. Every
 //! change goes through the store first; nothing here must survive a restart.
 
+mod beside;
+mod events;
+
+pub use events::{CallFailed, Effect, Event};
+
 use crate::{
     app::Source,
     decide::{
         lane::{Lane, Turn},
-        poll::{self, Detected, Poll},
+        poll::{Detected, Poll},
         restore::{self, Owed},
         retry,
         rollout::{Failing, UNREACHABLE_MAX, Verdict, Watch},
     },
-    deploy::{Commit, Deploy, Evidence, Origin, Outage, Reason, Revision, State as Stored, Status, Trigger},
+    deploy::{Deploy, Evidence, Origin, Outage, Reason, Revision, State as Stored, Status, Trigger},
     image::Digest,
-    ports::{Applied, BuildOrder, BuildState, Observation, Order, Stamp, Started, Trouble, View},
-    source::GitSource,
+    ports::{Applied, Order, Stamp, Started, View},
     time::Timestamp,
 };
 
@@ -39,93 +43,6 @@ pub struct State {
     asked: Timestamp,
     lane: Lane,
     poll: Poll,
-}
-
-/// A call to the cluster or the builder that came to nothing.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CallFailed {
-    /// It cannot be reached; later it may.
-    Away,
-    /// It will not do it, now or later: a sentence.
-    Refused(String),
-}
-
-/// What happened.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// The app was read.
-    Loaded(Box<View>),
-    /// The changes of the last [`Effect::Record`] are written.
-    Recorded,
-    /// The cluster was asked to apply an order.
-    Applied(Result<Applied, CallFailed>),
-    /// The cluster was looked at.
-    Observed(Result<Observation, CallFailed>),
-    /// Evidence was collected, or could not be.
-    Collected(Option<Evidence>),
-    /// The builder was asked which build of the app it has not ended.
-    BuildFound(Result<Option<Revision>, CallFailed>),
-    /// The builder was given the order for this revision.
-    BuildStarted(Revision, Result<Started, CallFailed>),
-    /// The build was looked at.
-    BuildObserved(Result<BuildState, CallFailed>),
-    /// The builder was told to end the build.
-    BuildCancelled(Result<(), CallFailed>),
-    /// The builder gave a sign.
-    BuildChanged,
-    /// The source was asked where its branch is.
-    HeadAsked,
-    /// The source was not asked: that the app is this process's is not sure just now.
-    HeadPutOff,
-    /// The source's branch is there, or could not be read; and any number.
-    HeadRead(Option<Commit>, u64),
-    /// What became of the branch's head; and any number.
-    Detected(Detected, u64),
-    /// The time that was waited for has come.
-    Woke,
-}
-
-/// What to do next, before the next event.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// Write these changes.
-    Record {
-        /// The entries as they are to be.
-        changes: Vec<Deploy>,
-        /// The rollbacks whose holds are lifted.
-        lift: Vec<Revision>,
-        /// Whether nothing is left to do then.
-        rest: bool,
-    },
-    /// Bring the cluster to an order.
-    Apply(Order),
-    /// Look at the cluster.
-    Observe(Order),
-    /// Wait until the cluster may have changed, but no longer than this; then [`Event::Woke`].
-    Watch(Order, Timestamp),
-    /// Wait for this long; then [`Event::Woke`].
-    Wait(Timestamp),
-    /// Collect evidence.
-    Collect(Order, Option<Trouble>),
-    /// Accept a restore of this version, unless something newer came.
-    Restore(Box<Deploy>),
-    /// Ask the builder which build of the app it has not ended.
-    FindBuild,
-    /// Give the builder an order.
-    StartBuild(Box<BuildOrder>),
-    /// Look at a build.
-    ObserveBuild(Stamp),
-    /// Tell the builder to end a build.
-    CancelBuild(Stamp),
-    /// Ask a source where its branch is: [`Event::HeadAsked`] at once, and [`Event::HeadRead`] at the first wait after the
-    /// answer came.
-    ReadHead(Box<GitSource>),
-    /// Decide whether a branch's head is deployed, where this other one was dealt with before, and accept it.
-    Detect(Commit, Option<Commit>),
-    /// Read the app.
-    Load,
-    /// Nothing is left to do.
-    Rest,
 }
 
 impl State {
@@ -176,8 +93,8 @@ impl State {
 pub fn step(mut state: State, event: Event, now: Timestamp) -> (State, Effect) {
     let forced = absorb(&mut state, event, now);
     let effect = forced.unwrap_or_else(|| next(&mut state, now));
-    let effect = build_beside(&state, effect, now);
-    let effect = poll_beside(&mut state, effect, now);
+    let effect = beside::build(&state, effect, now);
+    let effect = beside::poll(&mut state, effect, now);
     if let Effect::Record { changes, rest, .. } = &effect {
         state.pending.clone_from(changes);
         state.rested = *rest;
@@ -186,51 +103,6 @@ pub fn step(mut state: State, event: Event, now: Timestamp) -> (State, Effect) {
         state.asked = now;
     }
     (state, effect)
-}
-
-/// A build goes on while the cluster gives nothing to do but wait.
-fn build_beside(state: &State, effect: Effect, now: Timestamp) -> Effect {
-    let until = match &effect {
-        Effect::Wait(until) | Effect::Watch(_, until) => *until,
-        Effect::Record { .. }
-        | Effect::Apply(_)
-        | Effect::Observe(_)
-        | Effect::Collect(..)
-        | Effect::Restore(_)
-        | Effect::FindBuild
-        | Effect::StartBuild(_)
-        | Effect::ObserveBuild(_)
-        | Effect::CancelBuild(_)
-        | Effect::ReadHead(_)
-        | Effect::Detect(..)
-        | Effect::Load
-        | Effect::Rest => return effect,
-    };
-    match (state.lane.turn(&state.view, now), effect) {
-        (Turn::Record(changes), _) => record(state, changes, Vec::new()),
-        (Turn::Call(call), _) => *call,
-        (Turn::At(at), Effect::Watch(order, _)) => Effect::Watch(order, until.min(at)),
-        (Turn::At(at), _) => Effect::Wait(until.min(at)),
-        (Turn::Idle, wait) => wait,
-    }
-}
-
-/// The source is looked at while neither the cluster nor the builder gives anything to do but wait.
-fn poll_beside(state: &mut State, effect: Effect, now: Timestamp) -> Effect {
-    let (Effect::Wait(until) | Effect::Watch(_, until)) = &effect else { return effect };
-    let until = *until;
-    match (state.poll.turn(&state.view, now), effect) {
-        (poll::Turn::Idle, wait) => wait,
-        (poll::Turn::At(at), Effect::Watch(order, _)) => Effect::Watch(order, until.min(at)),
-        (poll::Turn::At(at), _) => Effect::Wait(until.min(at)),
-        (poll::Turn::Refresh, _) => Effect::Load,
-        (poll::Turn::Load, _) => {
-            state.poll.reading();
-            Effect::Load
-        }
-        (poll::Turn::Ask(source), _) => Effect::ReadHead(source),
-        (poll::Turn::Detect(head, before), _) => Effect::Detect(head, before),
-    }
 }
 
 fn absorb(state: &mut State, event: Event, now: Timestamp) -> Option<Effect> {

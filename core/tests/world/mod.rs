@@ -18,6 +18,7 @@ use std::{
 
 use async_trait::async_trait;
 use futures_util::{FutureExt, select_biased};
+use rollhook_conformance::samples::git_source;
 use rollhook_core::{
     app::{AppId, HoldPolicy, OnFailure, Policy, Source, Template, WorkloadKind},
     decide::check::check,
@@ -319,6 +320,16 @@ pub fn registration(name: &str, policy: Policy) -> Registration {
         policy,
         take_over: false,
     }
+}
+
+/// The registration of a git app, of the one source that the scenarios have.
+pub fn git(name: &str, policy: Policy) -> Registration {
+    Registration { source: Source::Git(git_source()), image: None, ..registration(name, policy) }
+}
+
+/// A commit of these first digits, in full.
+pub fn sha(digits: &str) -> Commit {
+    format!("{digits:0<40}").parse().unwrap()
 }
 
 pub fn image(text: &str) -> ImageRef {

@@ -1,0 +1,96 @@
+//! What a driver is told, and what it is asked to do.
+
+use crate::{
+    decide::poll::Detected,
+    deploy::{Commit, Deploy, Evidence, Revision},
+    ports::{Applied, BuildOrder, BuildState, Observation, Order, Stamp, Started, Trouble, View},
+    source::GitSource,
+    time::Timestamp,
+};
+
+/// A call to the cluster or the builder that came to nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CallFailed {
+    /// It cannot be reached; later it may.
+    Away,
+    /// It will not do it, now or later: a sentence.
+    Refused(String),
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The app was read.
+    Loaded(Box<View>),
+    /// The changes of the last [`Effect::Record`] are written.
+    Recorded,
+    /// The cluster was asked to apply an order.
+    Applied(Result<Applied, CallFailed>),
+    /// The cluster was looked at.
+    Observed(Result<Observation, CallFailed>),
+    /// Evidence was collected, or could not be.
+    Collected(Option<Evidence>),
+    /// The builder was asked which build of the app it has not ended.
+    BuildFound(Result<Option<Revision>, CallFailed>),
+    /// The builder was given the order for this revision.
+    BuildStarted(Revision, Result<Started, CallFailed>),
+    /// The build was looked at.
+    BuildObserved(Result<BuildState, CallFailed>),
+    /// The builder was told to end the build.
+    BuildCancelled(Result<(), CallFailed>),
+    /// The builder gave a sign.
+    BuildChanged,
+    /// The source was asked where its branch is.
+    HeadAsked,
+    /// The source was not asked: that the app is this process's is not sure just now.
+    HeadPutOff,
+    /// The source's branch is there, or could not be read; and any number.
+    HeadRead(Option<Commit>, u64),
+    /// What became of the branch's head; and any number.
+    Detected(Detected, u64),
+    /// The time that was waited for has come.
+    Woke,
+}
+
+/// What to do next, before the next event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Write these changes.
+    Record {
+        /// The entries as they are to be.
+        changes: Vec<Deploy>,
+        /// The rollbacks whose holds are lifted.
+        lift: Vec<Revision>,
+        /// Whether nothing is left to do then.
+        rest: bool,
+    },
+    /// Bring the cluster to an order.
+    Apply(Order),
+    /// Look at the cluster.
+    Observe(Order),
+    /// Wait until the cluster may have changed, but no longer than this; then [`Event::Woke`].
+    Watch(Order, Timestamp),
+    /// Wait for this long; then [`Event::Woke`].
+    Wait(Timestamp),
+    /// Collect evidence.
+    Collect(Order, Option<Trouble>),
+    /// Accept a restore of this version, unless something newer came.
+    Restore(Box<Deploy>),
+    /// Ask the builder which build of the app it has not ended.
+    FindBuild,
+    /// Give the builder an order.
+    StartBuild(Box<BuildOrder>),
+    /// Look at a build.
+    ObserveBuild(Stamp),
+    /// Tell the builder to end a build.
+    CancelBuild(Stamp),
+    /// Ask a source where its branch is: [`Event::HeadAsked`] at once, and [`Event::HeadRead`] at the first wait after the
+    /// answer came.
+    ReadHead(Box<GitSource>),
+    /// Decide whether a branch's head is deployed, where this other one was dealt with before, and accept it.
+    Detect(Commit, Option<Commit>),
+    /// Read the app.
+    Load,
+    /// Nothing is left to do.
+    Rest,
+}
