@@ -11,12 +11,12 @@
 //! ```
 //!
 //! All that is known is in the cluster, so that any replica goes on where another one has stopped: whoever observes a
-//! build lets waiting ones go. What is decided about objects is pure ([`seen`], [`places`], [`profile`]); what is read and
-//! written is here and in [`api`].
+//! build lets waiting ones go. What is decided about objects is pure (`seen`, `places`, `profile`); what is read and
+//! written is here and in `api`.
 //!
 //! **Never two builds of one app at once.** A second build is refused while a Job or a pod of the app's is unfinished. Two
 //! replicas that ask at the same moment may both make one; then the older revision stays, and even if both stayed, only
-//! one of an app's builds is given a place ([`places`]).
+//! one of an app's builds is given a place (`places`).
 //!
 //! **A cancelled build** is ended by a verdict that is written on its Job, which then has no pods any more and is never
 //! let go; it has ended once none is left.

@@ -220,5 +220,4 @@ fn elapsed(since: Timestamp, now: Timestamp) -> Duration {
 }
 
 #[cfg(test)]
-#[path = "seen_tests.rs"]
 mod tests;
