@@ -3,7 +3,10 @@
 use std::{path::PathBuf, sync::Arc};
 
 use rollhook_command::CommandBuilds;
-use rollhook_core::{ports::Clock, service::Builder};
+use rollhook_core::{
+    ports::{Clock, Heads},
+    service::Builder,
+};
 use rollhook_git::GitHeads;
 use rollhook_memory::SimulatedBuilds;
 
@@ -49,8 +52,7 @@ pub(crate) async fn open(
             return Err(Error::TwoBuilders);
         }
         let builds = cluster_builder::open(cluster, settings).await?;
-        let heads = Arc::new(SimulatedBuilds::new(clock, std::time::Duration::ZERO));
-        return Ok((Some(Builder { builds, heads, local_sources }), BuilderStop::default()));
+        return Ok((Some(Builder { builds, heads: heads(settings)?, local_sources }), BuilderStop::default()));
     }
     let Some(program) = settings.command.clone() else {
         return Ok(match driver {
@@ -72,12 +74,16 @@ pub(crate) async fn open(
     };
     let builds = CommandBuilds::open(given).await.map_err(|error| Error::backend("builder")(error.into()))?;
     let builds = Arc::new(builds);
+    let heads = heads(settings)?;
+    Ok((Some(Builder { builds: builds.clone(), heads, local_sources }), BuilderStop(Some(builds))))
+}
+
+/// What reads the branches of sources: git on this machine, whatever builds.
+fn heads(settings: &BuilderSettings) -> Result<Arc<dyn Heads>, Error> {
     let given = rollhook_git::Settings {
         credentials: settings.credentials.clone(),
-        local_sources,
+        local_sources: settings.local_sources,
         ..rollhook_git::Settings::default()
     };
-    let heads = GitHeads::open(given).map_err(|error| Error::backend("builder")(error.into()))?;
-    let heads = Arc::new(heads);
-    Ok((Some(Builder { builds: builds.clone(), heads, local_sources }), BuilderStop(Some(builds))))
+    Ok(Arc::new(GitHeads::open(given).map_err(|error| Error::backend("builder")(error.into()))?))
 }

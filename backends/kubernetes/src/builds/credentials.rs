@@ -7,7 +7,7 @@ use rollhook_core::deploy::Reason;
 
 use super::{
     end::Failure,
-    job::{REGISTRY_KEY, SOURCE_KEY, wanted_keys},
+    job::{HOSTS_KEY, REGISTRY_KEY, SOURCE_KEY, wanted_keys},
     names::About,
     settings::Settings,
 };
@@ -29,6 +29,18 @@ pub(super) fn read(about: &About, job: &Job, settings: &Settings) -> Result<Vec<
             Failure::new(Reason::SOURCE_DENIED, message)
         })?;
         parts.push((SOURCE_KEY, bytes));
+    }
+    if wants(HOSTS_KEY) {
+        // Where there is none, every host is unknown, and ssh says so.
+        let hosts = settings.credentials.as_deref().map(|directory| directory.join("known_hosts"));
+        let bytes = match hosts.filter(|hosts| hosts.exists()) {
+            Some(hosts) => file(&hosts).map_err(|()| {
+                let message = "This server cannot read its known_hosts (--build-credentials).";
+                Failure::new(Reason::SOURCE_DENIED, message)
+            })?,
+            None => Vec::new(),
+        };
+        parts.push((HOSTS_KEY, bytes));
     }
     if wants(REGISTRY_KEY) {
         let bytes = settings.registry_config.as_deref().ok_or(()).and_then(file).map_err(|()| {
@@ -67,7 +79,7 @@ mod tests {
         source.credentials = Some("shop".parse().unwrap());
         let app = samples::app("shop", "test", "api").id;
         let mut about = About { app, source, commit: "0123456".parse().unwrap(), places: 2 };
-        let volume = json!({"name": "c", "secret": {"items": [{"key": "source", "path": "x"}, {"key": "config.json", "path": "y"}]}});
+        let volume = json!({"name": "c", "secret": {"items": [{"key": "source", "path": "x"}, {"key": "known_hosts", "path": "z"}, {"key": "config.json", "path": "y"}]}});
         let mut job: Job = serde_json::from_value(
             json!({"metadata": {}, "spec": {"template": {"spec": {"containers": [], "volumes": [volume]}}}}),
         )
@@ -80,7 +92,10 @@ mod tests {
         assert_eq!(reason(&about, &job, &settings).reason.as_str(), Reason::BUILD_REFUSED);
         settings.registry_config = Some(directory.join("shop"));
         let parts = read(&about, &job, &settings).unwrap();
-        assert_eq!(parts, [("source", b"alice:hunter2".to_vec()), ("config.json", b"alice:hunter2".to_vec())]);
+        let secret = || b"alice:hunter2".to_vec();
+        assert_eq!(parts, [("source", secret()), ("known_hosts", Vec::new()), ("config.json", secret())]);
+        std::fs::write(directory.join("known_hosts"), "git.example.com ssh-ed25519 AAAA").unwrap();
+        assert!(read(&about, &job, &settings).unwrap()[1].1.starts_with(b"git.example.com"));
         about.source.credentials = Some("other".parse().unwrap());
         let told = reason(&about, &job, &settings);
         assert!(!told.message.contains(directory.to_str().unwrap()), "{}", told.message);

@@ -158,6 +158,8 @@ fn environment(order: &BuildOrder, settings: &Settings, profile: Profile) -> Vec
 
 /// The key of the source's credentials in the build's Secret.
 pub(super) const SOURCE_KEY: &str = "source";
+/// The key of the host keys by which ssh knows hosts.
+pub(super) const HOSTS_KEY: &str = "known_hosts";
 /// The key of the registry's.
 pub(super) const REGISTRY_KEY: &str = "config.json";
 
@@ -165,9 +167,11 @@ pub(super) const REGISTRY_KEY: &str = "config.json";
 fn files(order: &BuildOrder, settings: &Settings) -> Vec<Value> {
     let source = order.source.credentials.as_ref();
     let source = source.map(|name| json!({"key": SOURCE_KEY, "path": format!("source/{name}")}));
+    let by_ssh = order.source.url.protocol() == "ssh" && settings.credentials.is_some();
+    let hosts = by_ssh.then(|| json!({"key": HOSTS_KEY, "path": "source/known_hosts"}));
     let registry = settings.registry_config.as_ref();
     let registry = registry.map(|_| json!({"key": REGISTRY_KEY, "path": "registry/config.json"}));
-    source.into_iter().chain(registry).collect()
+    source.into_iter().chain(hosts).chain(registry).collect()
 }
 
 /// The Secret with what a Job's builder needs to be let in, which vanishes with the Job.
@@ -295,6 +299,8 @@ mod tests {
         assert_eq!(spec["volumes"][1]["secret"]["items"][0]["path"], "source/shop");
         settings.registry_config = Some("/etc/config.json".into());
         assert_eq!(pod(&order, &settings).1, [SOURCE_KEY, REGISTRY_KEY]);
+        order.source.url = "ssh://git@git.example.com/shop/api.git".parse().unwrap();
+        assert_eq!(pod(&order, &settings).1, [SOURCE_KEY, HOSTS_KEY, REGISTRY_KEY]);
         assert!(!spec.to_string().contains("/etc/credentials"), "a pod need not know where the server keeps its files");
     }
 
