@@ -240,7 +240,7 @@ fn arguments(parts: &Parts, namespace: &str, profile: &str) -> Vec<String> {
     ["--build-image", builder, "--build-namespace", namespace, "--build-profile", profile, "--build-memory", "512Mi"]
         .into_iter()
         .chain(["--build-insecure-registry", registry, "--build-insecure-registry", private_registry])
-        .chain(["--allow-local-sources"])
+        .chain(["--allow-local-sources", "--min-poll", "1s"])
         .map(str::to_owned)
         .collect()
 }
@@ -310,6 +310,44 @@ fn a_pushed_commit_is_built_in_the_cluster_and_its_containers_tell_it() {
     assert_eq!(told["to"]["revision"], 1);
     assert_eq!(bench.tells(), ran(&first, "ONE"));
     assert_eq!(bench.builds.get("jobs")["items"].as_array().unwrap().len(), 2, "a rollback builds nothing");
+}
+
+#[test]
+fn what_a_git_host_tells_of_and_what_is_found_is_built_too() {
+    let test = "kubernetes_builds::what_a_git_host_tells_of_and_what_is_found_is_built_too";
+    let Some(bench) = Bench::new(test) else { return };
+    let ran = |commit: &str, version: &str| [format!("version={version} commit={commit}")];
+    let ended = |revision: u64, trigger: &str, commit: &str| {
+        bench.bed.until("the push is rolled out", || bench.bed.history(&bench.app).len() as u64 >= revision);
+        let entry = bench.bed.ended(&bench.app, revision);
+        let told = (&entry["status"], &entry["trigger"], &entry["commit"]);
+        assert_eq!(told, (&json!("succeeded"), &json!(trigger), &json!(commit)), "{entry}");
+    };
+
+    let first = bench.repository.push("version", "one");
+    let push = json!({
+        "ref": "refs/heads/main", "before": "0".repeat(40), "after": first, "deleted": false,
+        "head_commit": { "id": first, "message": "one" }, "commits": [], "pusher": { "name": "ada" }
+    });
+    let body = push.to_string();
+    let delivery = || {
+        let call = bench.bed.server().call("POST", &bench.app.hook).header("X-GitHub-Event", "push");
+        let call = call.header("X-GitHub-Delivery", "d-1").header("Content-Type", "application/json");
+        call.body(body.as_bytes()).sign(&bench.app.token)
+    };
+    delivery().expect(202);
+    ended(1, "webhook", &first);
+    assert_eq!(bench.tells(), ran(&first, "ONE"));
+    let again = delivery().expect(202);
+    assert_eq!(again.header("idempotent-replayed"), Some("true"));
+
+    bench.hurry();
+    let poll = json!({ "policy": { "poll": "1s" } });
+    bench.bed.manage("PATCH", &bench.app.path).json(&poll).expect(200);
+    let second = bench.repository.push("version", "two");
+    ended(2, "git", &second);
+    assert_eq!(bench.tells(), ran(&second, "TWO"));
+    assert_eq!(bench.build_pods().len(), 2, "one build each");
 }
 
 #[test]
