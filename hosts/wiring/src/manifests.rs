@@ -30,8 +30,8 @@ pub struct Wanted<'a> {
 pub fn print(wanted: Wanted<'_>) -> Result<String, Error> {
     use rollhook_kubernetes::manifests;
     let Wanted { namespace, apps, image, builds, registry_ports } = wanted;
+    let server = image.map(|image| manifests::server(namespace, image, builds));
     let builds = builds.map(|builds| manifests::builds(namespace, builds, registry_ports));
-    let server = image.map(|image| manifests::server(namespace, image));
     let always = [manifests::crds(), manifests::rbac(namespace, apps)];
     Ok(always.into_iter().chain(builds).chain(server).collect())
 }

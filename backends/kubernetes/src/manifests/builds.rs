@@ -10,6 +10,10 @@ const BUILDS: &str = "rollhook-builds";
 /// Where a build may go: git hosts and registries, over https, ssh and, where the operator allows it, plain http.
 const PORTS: [u16; 3] = [443, 80, 22];
 
+/// Where clouds give their instances' secrets away: most of them at link-local addresses, Alibaba among those that its
+/// customers share, and Azure at an address of its own, by which a node is set up.
+const METADATA_OF_CLOUDS: [&str; 3] = ["169.254.0.0/16", "100.100.100.200/32", "168.63.129.16/32"];
+
 pub(super) fn objects(server_namespace: &str, namespace: &str, registry_ports: &[u16]) -> Vec<Value> {
     let mut nodes = role("ClusterRole", BUILDS, None, vec![rule("", &["nodes"], &["list"])]);
     nodes["metadata"]["labels"] = labels();
@@ -41,8 +45,8 @@ fn rules() -> Vec<Value> {
         rule("", &["pods"], &["list", "watch"]),
         rule("", &["pods/log"], &["get"]),
         rule("", &["events"], &["list"]),
-        // They are written, and never read again.
-        rule("", &["secrets"], &["create"]),
+        // They are written, removed once their build has ended, and never read again.
+        rule("", &["secrets"], &["create", "delete"]),
         places,
         // A name cannot narrow what has none yet.
         rule("", &["configmaps"], &["create"]),
@@ -64,10 +68,11 @@ fn policy(namespace: &str, name: &str, selected: Value, spec: Value) -> Value {
 fn egress(registry_ports: &[u16]) -> Value {
     let names = ["UDP", "TCP"].map(|protocol| json!({"protocol": protocol, "port": 53}));
     let mut ports: Vec<u16> = PORTS.into_iter().chain(registry_ports.iter().copied()).collect();
+    ports.sort_unstable();
     ports.dedup();
     let ports: Vec<Value> = ports.into_iter().map(|port| json!({"protocol": "TCP", "port": port})).collect();
     let to = json!([
-        {"ipBlock": {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16"]}},
+        {"ipBlock": {"cidr": "0.0.0.0/0", "except": METADATA_OF_CLOUDS}},
         {"ipBlock": {"cidr": "::/0", "except": ["fe80::/10", "fd00:ec2::/32"]}},
     ]);
     json!({"policyTypes": ["Egress"], "egress": [{"ports": names}, {"ports": ports, "to": to}]})
@@ -85,14 +90,23 @@ mod tests {
         assert_eq!(policies[0]["spec"]["podSelector"], json!({}));
         assert!(policies.iter().all(|policy| policy["spec"].get("ingress").is_none()));
         let out = policies[1]["spec"]["egress"].to_string();
-        assert!(out.contains("169.254.0.0/16") && out.contains("5000"), "{out}");
+        for secret in METADATA_OF_CLOUDS {
+            assert!(out.contains(secret), "{out}");
+        }
         assert_eq!(policies[1]["spec"]["podSelector"]["matchLabels"], labels());
+    }
+
+    #[test]
+    fn each_port_is_there_once() {
+        let ports = egress(&[5000, 22, 2222, 443, 5000])["egress"][1]["ports"].clone();
+        let ports: Vec<u64> = ports.as_array().unwrap().iter().map(|port| port["port"].as_u64().unwrap()).collect();
+        assert_eq!(ports, [22, 80, 443, 2222, 5000]);
     }
 
     #[test]
     fn secrets_of_builds_are_written_and_never_read() {
         for rule in rules().iter().filter(|rule| rule["resources"] == json!(["secrets"])) {
-            assert_eq!(rule["verbs"], json!(["create"]));
+            assert_eq!(rule["verbs"], json!(["create", "delete"]));
         }
     }
 }

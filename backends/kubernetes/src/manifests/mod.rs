@@ -41,9 +41,10 @@ pub fn builds(namespace: &str, builds: &str, registry_ports: &[u16]) -> String {
     print(about, builds::objects(namespace, builds, registry_ports))
 }
 
-/// Two replicas of the server, as an example to start from. `image` is where you keep its image.
-pub fn server(namespace: &str, image: &str) -> String {
-    print(&server::about(namespace), server::objects(namespace, image))
+/// Two replicas of the server, as an example to start from. `image` is where you keep its image; `builds` is the
+/// namespace of builds, where it has git apps built in the cluster.
+pub fn server(namespace: &str, image: &str, builds: Option<&str>) -> String {
+    print(&server::about(namespace, builds), server::objects(namespace, image, builds))
 }
 
 /// The documents, with a comment before them.

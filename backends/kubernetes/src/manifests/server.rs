@@ -6,12 +6,16 @@ use super::SERVICE_ACCOUNT;
 
 const KEYS: &str = "rollhook-keys";
 const ADMIN: &str = "rollhook-admin-token";
+const SOURCES: &str = "rollhook-build-credentials";
+const REGISTRY: &str = "rollhook-build-registry";
+/// Where git has its empty directory while it looks at a branch.
+const TEMPORARY: &str = "/tmp";
 const PORT: u16 = 8080;
 /// Nobody's number: the server needs no user of its own.
 const USER: u32 = 65532;
 
-pub(super) fn about(namespace: &str) -> String {
-    format!(
+pub(super) fn about(namespace: &str, builds: Option<&str>) -> String {
+    let mut about = format!(
         "An example: two replicas of rollhook's server behind one Service. Fill in the image, and the URL by which CI\n\
          reaches the Service. Make the keys that tokens are sealed with, and the management token, once:\n\
          \n\
@@ -23,10 +27,22 @@ pub(super) fn about(namespace: &str) -> String {
          \n\
          With the kubernetes store, a replica remembers about half a kilobyte of each deploy that is kept, so 100 kB of an\n\
          app with a full history: the memory below is enough for some 3000 apps."
-    )
+    );
+    if builds.is_some() {
+        about.push_str(&format!(
+            "\n\n\
+             For builds, fill in the builder's image by its digest. The server reads branches itself: its image needs git, and\n\
+             for sources over ssh also ssh and a line for the user {USER} in /etc/passwd. Make docker's config.json with the\n\
+             logins of registries (without any: {{\"auths\": {{}}}}) and, where sources want credentials, a directory of them:\n\
+             \n\
+             \x20 kubectl create secret generic {REGISTRY} --namespace {namespace} --from-file=config.json\n\
+             \x20 kubectl create secret generic {SOURCES} --namespace {namespace} --from-file=credentials/"
+        ));
+    }
+    about
 }
 
-pub(super) fn objects(namespace: &str, image: &str) -> [Value; 2] {
+pub(super) fn objects(namespace: &str, image: &str, builds: Option<&str>) -> [Value; 2] {
     let labels = json!({"app.kubernetes.io/name": "rollhook"});
     let metadata = json!({"name": "rollhook", "namespace": namespace, "labels": labels});
     let deployment = json!({
@@ -34,7 +50,7 @@ pub(super) fn objects(namespace: &str, image: &str) -> [Value; 2] {
         "spec": {
             "replicas": 2,
             "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": pod(image)},
+            "template": {"metadata": {"labels": labels}, "spec": pod(image, builds)},
         },
     });
     let service = json!({
@@ -44,14 +60,31 @@ pub(super) fn objects(namespace: &str, image: &str) -> [Value; 2] {
     [deployment, service]
 }
 
-fn pod(image: &str) -> Value {
+/// The Secrets that the pod has mounted, and whether it starts without them.
+fn secrets(builds: Option<&str>) -> Vec<(&'static str, bool)> {
+    let always = [(KEYS, false), (ADMIN, false)];
+    // Not every source wants credentials, and a directory without any is one that the server takes.
+    let of_builds = builds.map(|_| [(REGISTRY, false), (SOURCES, true)]);
+    always.into_iter().chain(of_builds.into_iter().flatten()).collect()
+}
+
+fn pod(image: &str, builds: Option<&str>) -> Value {
+    let secrets = secrets(builds);
     // Owned by root and readable by the pod's group alone, which is how the server accepts keys that it cannot own.
-    let volume = |name: &str| json!({"name": name, "secret": {"secretName": name, "defaultMode": 0o440}});
-    let mount = |name: &str| json!({"name": name, "mountPath": format!("/etc/rollhook/{name}"), "readOnly": true});
+    let volume = |&(name, optional): &(&str, bool)| {
+        let mut volume = json!({"name": name, "secret": {"secretName": name, "defaultMode": 0o440}});
+        if optional {
+            volume["secret"]["optional"] = json!(true);
+        }
+        volume
+    };
+    let mount = |&(name, _): &(&str, bool)| json!({"name": name, "mountPath": format!("/etc/rollhook/{name}"), "readOnly": true});
+    let temporary = json!({"name": "temporary", "emptyDir": {"sizeLimit": "64Mi"}});
+    let writable = json!({"name": "temporary", "mountPath": TEMPORARY});
     let container = json!({
         "name": "rollhook",
         "image": image,
-        "env": environment(),
+        "env": environment(builds),
         "ports": [{"name": "http", "containerPort": PORT}],
         // A check may wait a second for its turn at the API server.
         "readinessProbe": {"httpGet": {"path": "/readyz", "port": "http"}, "periodSeconds": 5, "timeoutSeconds": 5},
@@ -62,7 +95,7 @@ fn pod(image: &str) -> Value {
             "readOnlyRootFilesystem": true,
             "capabilities": {"drop": ["ALL"]},
         },
-        "volumeMounts": [mount(KEYS), mount(ADMIN)],
+        "volumeMounts": secrets.iter().map(mount).chain([writable]).collect::<Vec<_>>(),
     });
     json!({
         "serviceAccountName": SERVICE_ACCOUNT,
@@ -73,12 +106,12 @@ fn pod(image: &str) -> Value {
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "containers": [container],
-        "volumes": [volume(KEYS), volume(ADMIN)],
+        "volumes": secrets.iter().map(volume).chain([temporary]).collect::<Vec<_>>(),
     })
 }
 
-fn environment() -> Vec<Value> {
-    let variables = [
+fn environment(builds: Option<&str>) -> Vec<Value> {
+    let mut variables = vec![
         ("ROLLHOOK_LISTEN", format!("0.0.0.0:{PORT}")),
         ("ROLLHOOK_BASE_URL", "https://rollhook.example.com".to_owned()),
         ("ROLLHOOK_STORE", "kubernetes".to_owned()),
@@ -87,5 +120,54 @@ fn environment() -> Vec<Value> {
         ("ROLLHOOK_ADMIN_TOKEN_FILE", format!("/etc/rollhook/{ADMIN}/admin-token")),
         ("ROLLHOOK_LOG_FORMAT", "json".to_owned()),
     ];
-    variables.map(|(name, value)| json!({"name": name, "value": value})).into()
+    if let Some(namespace) = builds {
+        variables.extend([
+            ("ROLLHOOK_BUILD_NAMESPACE", namespace.to_owned()),
+            ("ROLLHOOK_BUILD_IMAGE", "registry.example.com/rollhook/builder@sha256:FILL-IN".to_owned()),
+            ("ROLLHOOK_BUILD_REGISTRY_CONFIG", format!("/etc/rollhook/{REGISTRY}/config.json")),
+            ("ROLLHOOK_BUILD_CREDENTIALS", format!("/etc/rollhook/{SOURCES}")),
+        ]);
+    }
+    variables.into_iter().map(|(name, value)| json!({"name": name, "value": value})).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The names of the volumes that are mounted at a place, and whether they may be written to.
+    fn mounted(pod: &Value, place: &str) -> Option<(String, bool)> {
+        let mounts = pod["containers"][0]["volumeMounts"].as_array().unwrap();
+        let found = mounts.iter().find(|mount| {
+            let path = mount["mountPath"].as_str().unwrap();
+            place == path || place.strip_prefix(path).is_some_and(|rest| rest.starts_with('/'))
+        })?;
+        Some((found["name"].as_str().unwrap().to_owned(), found["readOnly"] != json!(true)))
+    }
+
+    #[test]
+    fn whatever_the_server_reads_or_writes_is_a_volume() {
+        for builds in [None, Some("rollhook-builds")] {
+            let pod = pod("registry.example.com/rollhook-server:1", builds);
+            let volumes: Vec<&str> =
+                pod["volumes"].as_array().unwrap().iter().map(|volume| volume["name"].as_str().unwrap()).collect();
+            // The root file system is read-only, and git's directory is made where temporary ones are.
+            assert_eq!(mounted(&pod, TEMPORARY), Some(("temporary".to_owned(), true)));
+            let paths = environment(builds).into_iter().map(|variable| variable["value"].as_str().unwrap().to_owned());
+            for path in paths.filter(|value| value.starts_with('/')) {
+                let (name, writable) = mounted(&pod, &path).unwrap_or_else(|| panic!("{path} is nowhere"));
+                assert!(volumes.contains(&&*name) && !writable, "{path}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_builds_need_is_there_where_there_are_builds() {
+        let names = |builds| -> Vec<String> {
+            environment(builds).iter().map(|variable| variable["name"].as_str().unwrap().to_owned()).collect()
+        };
+        assert!(!names(None).iter().any(|name| name.contains("BUILD")));
+        assert!(names(Some("rollhook-builds")).iter().any(|name| name == "ROLLHOOK_BUILD_IMAGE"));
+        assert!(about("rollhook", Some("rollhook-builds")).contains("git"));
+    }
 }

@@ -14,7 +14,7 @@ fn the_committed_manifests_are_what_the_code_prints() {
         ("crds.yaml", manifests::crds()),
         ("rbac.yaml", manifests::rbac(manifests::NAMESPACE, &["shop-test".parse().unwrap()])),
         ("builds.yaml", manifests::builds(manifests::NAMESPACE, builds::NAMESPACE, &[])),
-        ("server.yaml", manifests::server(manifests::NAMESPACE, IMAGE)),
+        ("server.yaml", manifests::server(manifests::NAMESPACE, IMAGE, None)),
     ];
     for (name, text) in printed {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests").join(name);
