@@ -59,8 +59,22 @@ pub struct Push {
 pub struct Change {
     /// Which.
     pub reference: Reference,
+    /// Where it was.
+    pub before: Before,
     /// Where it is now; none: it is gone.
     pub head: Option<Head>,
+}
+
+/// Where a branch or tag was before a push.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Before {
+    /// The host does not say.
+    #[default]
+    Unsaid,
+    /// It was not there.
+    Absent,
+    /// At this commit, in full.
+    At(Commit),
 }
 
 /// What points to a commit.

@@ -16,7 +16,7 @@ use async_trait::async_trait;
 use rollhook_conformance::samples::git_source;
 use rollhook_core::{
     app::{Policy, Source},
-    delivery::{Change, Delivery, Event, GitHost, Head, Push, Reference},
+    delivery::{Before, Change, Delivery, Event, GitHost, Head, Push, Reference},
     deploy::{Commit, Revision, Status, Trigger},
     ports::{Builds, Clock, Heads, History, Rollouts},
     request::{DeployRequest, IdempotencyKey, KeyHeader, Refusal, Registration},
@@ -36,7 +36,7 @@ fn tells(host: GitHost, event: Event) -> Delivery {
 }
 
 fn moves(reference: Reference, head: Option<Head>) -> Delivery {
-    let changes = vec![Change { reference, head }];
+    let changes = vec![Change { reference, before: Before::Unsaid, head }];
     tells(GitHost::Github, Event::Push(Push { pusher: Some("octocat".to_owned()), changes }))
 }
 
@@ -46,6 +46,13 @@ fn main_branch() -> Reference {
 
 fn brings(digits: &str) -> Delivery {
     moves(main_branch(), Some(Head::new(sha(digits), "Mend it")))
+}
+
+/// The branch went from there to here.
+fn went(before: Before, digits: &str) -> Delivery {
+    let head = Some(Head::new(sha(digits), "Mend it"));
+    let changes = vec![Change { reference: main_branch(), before, head }];
+    tells(GitHost::Github, Event::Push(Push { pusher: None, changes }))
 }
 
 fn by(host: GitHost, delivery: Delivery) -> Delivery {
@@ -139,10 +146,15 @@ fn of_several_branches_the_apps_own_counts() {
     world.run(async {
         let access = world.git_app(Policy::default()).await;
         world.builds.set_head(&git_source(), Some(sha("a1")));
+        let change = |reference, digits: &str| Change {
+            reference,
+            before: Before::Unsaid,
+            head: Some(Head::new(sha(digits), "")),
+        };
         let changes = vec![
-            Change { reference: Reference::Branch("next".to_owned()), head: Some(Head::new(sha("c3"), "")) },
-            Change { reference: Reference::Tag("main".to_owned()), head: Some(Head::new(sha("d4"), "")) },
-            Change { reference: main_branch(), head: Some(Head::new(sha("a1"), "")) },
+            change(Reference::Branch("next".to_owned()), "c3"),
+            change(Reference::Tag("main".to_owned()), "d4"),
+            change(main_branch(), "a1"),
         ];
         let push = tells(GitHost::Bitbucket, Event::Push(Push { pusher: None, changes }));
         let deploy = accepted(world.deployer.push(&access, &push, None).await).deploy;
@@ -220,6 +232,73 @@ fn a_late_delivery_deploys_nothing_backwards() {
         nothing(late("b2", None).await, &["no branch \"main\""]);
         assert_eq!(world.revisions(&access).await, 2);
     });
+}
+
+#[test]
+fn a_known_key_is_answered_with_what_it_made_wherever_the_branch_is_by_then() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.git_app(Policy::default()).await;
+        world.builds.set_head(&git_source(), Some(sha("a1")));
+        accepted(world.deployer.push(&access, &brings("a1"), key("first")).await);
+        world.ended(&access, 1).await;
+        accepted(world.pushes(&access, "b2").await);
+        world.ended(&access, 2).await;
+        let again = async || world.deployer.push(&access, &brings("a1"), key("first")).await;
+        let known = accepted(again().await);
+        assert_eq!((known.replayed, known.deploy.revision.get()), (true, 1), "the branch has moved on");
+        assert_eq!(known.deploy.status(), Status::Succeeded, "as it is by now");
+        world.builds.set_head(&git_source(), None);
+        assert!(accepted(again().await).replayed, "the branch is gone");
+        world.pushes(&access, "b2").await.unwrap();
+        world.rolled_back(&access).await;
+        assert!(accepted(again().await).replayed, "it was rolled back to");
+        let other = IdempotencyKey::new(KeyHeader::GithubDelivery, "first", [8; 32]).ok();
+        assert_eq!(world.deployer.push(&access, &brings("c3"), other).await, Err(Refusal::KeyReused));
+        assert_eq!(world.revisions(&access).await, 3);
+    });
+}
+
+#[test]
+fn a_source_that_hears_of_the_push_a_little_later_is_asked_again() {
+    let world = World::new(SECOND);
+    let then = |asked| (Duration::ZERO, if asked < 3 { sha("a1") } else { sha("b2") });
+    let (slow, deployer) = with_heads(&world, then);
+    world.idle(async {
+        let access = world.git_app(Policy::default()).await;
+        world.ci(&access, "a1").await.unwrap();
+        // Whatever the host says of where the branch was.
+        let deploy = accepted(deployer.push(&access, &brings("b2"), None).await).deploy;
+        assert_eq!((deploy.commit, slow.asked.load(Ordering::SeqCst)), (Some(sha("b2")), 4));
+    });
+}
+
+#[test]
+fn a_source_that_stays_where_it_was_before_the_push_makes_nothing_late() {
+    for (head, before) in [(Some(sha("a1")), Before::At(sha("a1"))), (None, Before::Absent)] {
+        let world = World::new(SECOND);
+        world.run(async {
+            let access = world.git_app(Policy::default()).await;
+            world.ci(&access, "a1").await.unwrap();
+            world.ended(&access, 1).await;
+            world.builds.set_head(&git_source(), head.clone());
+            let push = async |before, digits| world.deployer.push(&access, &went(before, digits), None).await;
+            let start = world.clock.elapsed();
+            assert!(!accepted(push(before.clone(), "b2").await).replayed);
+            assert!(world.clock.elapsed() - start < Duration::from_secs(5), "before the host gives up");
+            assert_eq!(world.ended(&access, 2).await.commit, Some(sha("b2")));
+            assert!(accepted(push(before.clone(), "b2").await).replayed, "told again");
+            world.ci(&access, "c3").await.unwrap();
+            world.ended(&access, 3).await;
+            let words = ["revision 2", "revision 3", sha("c3").as_str(), "before"].map(str::to_owned);
+            nothing(push(before, "b2").await, &words.each_ref().map(String::as_str));
+            // A third commit is nobody's lag.
+            for before in [Before::Unsaid, Before::At(sha("d4"))] {
+                nothing(push(before, "e5").await, &["Nothing was done"]);
+            }
+            assert_eq!(world.revisions(&access).await, 3);
+        });
+    }
 }
 
 #[test]
@@ -363,7 +442,11 @@ fn what_was_decided_on_a_history_that_has_changed_is_decided_anew() {
         // While the source says that the branch is at a1, it is moved to b2, and that is accepted first.
         *slow.meanwhile.lock().unwrap() = Some((Arc::clone(&world.deployer), access.clone(), sha("b2")));
         nothing(deployer.push(&access, &brings("a1"), None).await, &[sha("b2").as_str(), "backwards"]);
-        assert_eq!((slow.asked.load(Ordering::SeqCst), world.revisions(&access).await), (2, 1));
+        assert_eq!(
+            (slow.asked.load(Ordering::SeqCst), world.revisions(&access).await),
+            (6, 1),
+            "until the 5 s were over"
+        );
     });
 }
 

@@ -3,7 +3,7 @@
 use super::admission;
 use crate::{
     app::{App, Source},
-    delivery::{Change, Delivery, Event, GitHost, Push, Reference},
+    delivery::{Before, Change, Delivery, Event, GitHost, Push, Reference},
     deploy::{Commit, Deploy},
     request::Refusal,
     source::GitSource,
@@ -14,8 +14,17 @@ use crate::{
 pub enum Wanted {
     /// Nothing is to be done, for the reason in this sentence.
     Nothing(String),
-    /// This commit, the head of the app's branch when it was pushed.
-    Build(Commit),
+    /// What was pushed to the app's branch.
+    Build(Brought),
+}
+
+/// A push to the app's branch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Brought {
+    /// The branch's head when it was pushed.
+    pub commit: Commit,
+    /// Where the branch was before.
+    pub before: Before,
 }
 
 /// Where the app's branch is at its source.
@@ -25,6 +34,23 @@ pub enum Standing {
     At(Option<Commit>),
     /// The source could not be read in time.
     Unread,
+}
+
+impl Standing {
+    /// Whether the branch is where the push has left it, so that nothing is late.
+    pub fn is_of(&self, brought: &Brought) -> bool {
+        matches!(self, Self::At(Some(head)) if head.may_be(&brought.commit))
+    }
+
+    /// Whether the branch is where it was before the push: whoever answered has not heard of it yet. Git hosts tell of a
+    /// push before all of their servers, or a mirror before them, know it.
+    fn lags(&self, brought: &Brought) -> bool {
+        match (self, &brought.before) {
+            (Self::At(None), Before::Absent) => true,
+            (Self::At(Some(head)), Before::At(before)) => head.may_be(before),
+            (Self::At(_), Before::Unsaid | Before::Absent | Before::At(_)) | (Self::Unread, _) => false,
+        }
+    }
 }
 
 /// What becomes of a pushed commit.
@@ -91,7 +117,7 @@ fn pushed(app: &App, source: &GitSource, push: &Push) -> Wanted {
                  (rollhook app release-hold), or let CI or a person ask for it",
                 head.commit, hold.by
             )),
-            None => Wanted::Build(head.commit.clone()),
+            None => Wanted::Build(Brought { commit: head.commit.clone(), before: change.before.clone() }),
         },
     }
 }
@@ -103,42 +129,55 @@ fn pushed(app: &App, source: &GitSource, push: &Push) -> Wanted {
 ///
 /// Hosts repeat what they told, some under another id, so that a push is known by what it brought: the newest that
 /// this host told of brought the same.
-pub fn verdict(source: &GitSource, entries: &[Deploy], host: GitHost, commit: &Commit, standing: &Standing) -> Verdict {
-    if let Some(late) = late(source, entries, commit, standing) {
+pub fn verdict(
+    source: &GitSource,
+    entries: &[Deploy],
+    host: GitHost,
+    brought: &Brought,
+    standing: &Standing,
+) -> Verdict {
+    if let Some(late) = late(source, entries, brought, standing) {
         return Verdict::Nothing(format!("Nothing was done: {late}."));
     }
     let newest = entries.iter().find(|entry| host.made(entry));
-    match newest.filter(|entry| brings(entry, commit)) {
+    match newest.filter(|entry| brings(entry, &brought.commit)) {
         Some(known) => Verdict::Known(Box::new(known.clone())),
         None => Verdict::Build,
     }
 }
 
-/// Why the branch has moved on since the push.
-fn late(source: &GitSource, entries: &[Deploy], commit: &Commit, standing: &Standing) -> Option<String> {
-    let branch = &source.branch;
-    match standing {
-        Standing::At(Some(head)) if head.may_be(commit) => None,
-        Standing::At(Some(head)) => Some(format!(
-            "the push brought commit {commit}, and branch \"{branch}\" is at {head} by now; what is late deploys nothing \
-             backwards"
-        )),
+/// Why the branch has moved on since the push. Where the source does not say, or only where the branch was before, the
+/// history tells.
+fn late(source: &GitSource, entries: &[Deploy], brought: &Brought, standing: &Standing) -> Option<String> {
+    let (branch, commit) = (&source.branch, &brought.commit);
+    let unsaid = match standing {
+        Standing::At(_) if standing.is_of(brought) => return None,
+        Standing::At(Some(head)) if standing.lags(brought) => {
+            format!("the source says that branch \"{branch}\" is at {head}, where it was before")
+        }
+        Standing::At(None) if standing.lags(brought) => {
+            format!("the source says that there is no branch \"{branch}\", as before")
+        }
+        Standing::At(Some(head)) => {
+            return Some(format!(
+                "the push brought commit {commit}, and branch \"{branch}\" is at {head} by now; what is late deploys \
+                 nothing backwards"
+            ));
+        }
         Standing::At(None) => {
-            Some(format!("the push brought commit {commit}, and the source has no branch \"{branch}\" by now"))
+            return Some(format!("the push brought commit {commit}, and the source has no branch \"{branch}\" by now"));
         }
-        Standing::Unread => {
-            let at = entries.iter().position(|entry| brings(entry, commit))?;
-            let known = entries.get(at)?;
-            let newer = entries.iter().take(at).find(|entry| entry.commit.is_some())?;
-            let other = newer.commit.as_ref()?;
-            Some(format!(
-                "commit {commit} was deployed as revision {} already, revision {} is of commit {other}, and the source \
-                 could not be asked in time where branch \"{branch}\" is. To deploy it all the same, let CI or a person \
-                 ask for it",
-                known.revision, newer.revision
-            ))
-        }
-    }
+        Standing::Unread => format!("the source could not be asked in time where branch \"{branch}\" is"),
+    };
+    let at = entries.iter().position(|entry| brings(entry, commit))?;
+    let known = entries.get(at)?;
+    let newer = entries.iter().take(at).find(|entry| entry.commit.is_some())?;
+    let other = newer.commit.as_ref()?;
+    Some(format!(
+        "commit {commit} was deployed as revision {} already, revision {} is of commit {other}, and {unsaid}. To deploy it \
+         all the same, let CI or a person ask for it",
+        known.revision, newer.revision
+    ))
 }
 
 fn brings(entry: &Deploy, commit: &Commit) -> bool {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rollhook_core::{
-    delivery::{Change, Delivery, Event, GitHost, Head, Push, Reference},
+    delivery::{Before, Change, Delivery, Event, GitHost, Head, Push, Reference},
     deploy::Commit,
     request::{DeployRequest, IdempotencyKey, SourceChange},
     source::GitSource,
@@ -75,7 +75,7 @@ pub(crate) fn pushed(tag: &str, number: usize) -> Commit {
 /// What a git host tells of a push by this person.
 pub(crate) fn delivery(pusher: &str, branch: String, commit: Commit) -> Delivery {
     let head = Some(Head { commit, skip: false });
-    let changes = vec![Change { reference: Reference::Branch(branch), head }];
+    let changes = vec![Change { reference: Reference::Branch(branch), before: Before::Unsaid, head }];
     Delivery { host: GitHost::Github, event: Event::Push(Push { pusher: Some(pusher.to_owned()), changes }) }
 }
 

@@ -10,7 +10,7 @@ use futures_util::stream::BoxStream;
 use rollhook_core::{
     Error, Result,
     app::{App, AppId, AppUid, WorkloadKind},
-    deploy::{Deploy, Evidence},
+    deploy::{AdmissionId, Deploy, Evidence},
     ports::{
         Admission, Admitted, AppPage, Applied, Apps, Claim, Claimed, Found, History, Observation, Order, Page, Phase,
         Record, Rollouts, Trouble, View, Wake,
@@ -60,6 +60,8 @@ impl Wire {
 #[async_trait]
 impl History for Wire {
     async fn admit(&self, admission: Admission) -> Result<Admitted> {
+        // Who only asks what a key has made decides nothing.
+        let decided = admission.id != AdmissionId(0);
         let answer = self.backend.history.admit(admission).await;
         match &answer {
             Ok(Admitted::New { deploy, .. }) => self.tell(|| format!("admit: revision {}", deploy.revision)),
@@ -67,7 +69,7 @@ impl History for Wire {
             Ok(other) => self.tell(|| format!("admit: {other:?}")),
             Err(_) => self.told("admit", &answer),
         }
-        let stale = matches!(answer, Ok(Admitted::Stale));
+        let stale = decided && matches!(answer, Ok(Admitted::Stale));
         self.stage.journal.count_if(stale, "effect: a decision was made anew");
         self.stage.look();
         answer

@@ -318,7 +318,10 @@ fn a_late_delivery_deploys_nothing_backwards() {
     assert_eq!(bench.entry(&answer["revision"])["status"], "succeeded");
     // The branch moves on, and the delivery that was accepted is told again.
     let newest = bench.commit("newest");
-    nothing(bench.push(Github, "refs/heads/main", &new, "x"), &[&new, &newest]);
+    let push = Github.push("refs/heads/main", ZEROS, &new, "x");
+    nothing(bench.deliver(Github, "push", &push, "another-id"), &[&new, &newest]);
+    let (_, known) = bench.push(Github, "refs/heads/main", &new, "x");
+    assert_eq!((&known["revision"], &known["status"]), (&answer["revision"], &json!("succeeded")), "{known}");
     assert_eq!(bench.revisions(), 1);
 }
 

@@ -2,7 +2,7 @@
 //! `repo:refs_changed` of Bitbucket Data Center, which have nothing in common but that both tell of several branches and
 //! tags at once.
 
-use rollhook_core::delivery::{Change, Push, Reference};
+use rollhook_core::delivery::{Before, Change, Push, Reference};
 use serde::Deserialize;
 
 use super::{change, read};
@@ -61,14 +61,25 @@ impl Named {
 impl Move {
     fn change(self) -> Option<Result<Change, Failure>> {
         match (self.new, self.old) {
-            (Some(mut new), _) => {
+            (Some(mut new), old) => {
                 let target = new.target.take()?;
-                Some(change(new.reference(), &target.hash, &target.message))
+                let mut change = change(new.reference(), old_hash(old.as_ref()), &target.hash, &target.message);
+                if let (Ok(change), None) = (&mut change, &old) {
+                    change.before = Before::Absent;
+                }
+                Some(change)
             }
-            (None, Some(old)) => Some(Ok(Change { reference: old.reference(), head: None })),
+            (None, Some(old)) => {
+                let before = super::before_of(old_hash(Some(&old)));
+                Some(Ok(Change { reference: old.reference(), before, head: None }))
+            }
             (None, None) => None,
         }
     }
+}
+
+fn old_hash(old: Option<&Named>) -> Option<&str> {
+    old.and_then(|old| old.target.as_ref()).map(|target| target.hash.as_str())
 }
 
 /// Reads a push to Bitbucket Cloud.
@@ -102,6 +113,9 @@ struct User {
 struct Moved {
     #[serde(rename = "ref")]
     reference: Id,
+    /// All zeros for one that was made by this push.
+    #[serde(rename = "fromHash")]
+    from: Option<String>,
     /// All zeros for one that was deleted.
     #[serde(rename = "toHash")]
     to: String,
@@ -128,7 +142,9 @@ pub(super) fn refs_changed(payload: &[u8]) -> Result<Push, Failure> {
     let sent: DataCenter = read(payload)?;
     let commits: Vec<Message> = sent.to_commit.into_iter().chain(sent.commits.into_iter().flatten()).collect();
     let message = |id: &str| commits.iter().find(|commit| commit.id == id).map_or("", |commit| commit.message.as_str());
-    let changes =
-        sent.changes.iter().map(|moved| change(Reference::of(&moved.reference.id), &moved.to, message(&moved.to)));
+    let changes = sent
+        .changes
+        .iter()
+        .map(|moved| change(Reference::of(&moved.reference.id), moved.from.as_deref(), &moved.to, message(&moved.to)));
     Ok(Push { changes: changes.collect::<Result<_, _>>()?, pusher: sent.actor.and_then(|actor| actor.name) })
 }

@@ -11,6 +11,8 @@ struct Sent {
     #[serde(rename = "ref")]
     reference: String,
     after: String,
+    /// All zeros for one that was made by this push.
+    before: Option<String>,
     /// The commits, newest first; `head_commit` is missing in old versions.
     commits: Option<Vec<Commit>>,
     head_commit: Option<Commit>,
@@ -39,7 +41,7 @@ pub(super) fn push(payload: &[u8]) -> Result<Push, Failure> {
     let sent: Sent = read(payload)?;
     let mut commits = sent.head_commit.into_iter().chain(sent.commits.into_iter().flatten());
     let message = commits.find(|commit| commit.id == sent.after).map(|commit| commit.message).unwrap_or_default();
-    let change = change(Reference::of(&sent.reference), &sent.after, &message)?;
+    let change = change(Reference::of(&sent.reference), sent.before.as_deref(), &sent.after, &message)?;
     let pusher = sent.pusher.and_then(|pusher| pusher.login.filter(|login| !login.is_empty()).or(pusher.username));
     Ok(Push { pusher, changes: vec![change] })
 }

@@ -13,6 +13,8 @@ struct Sent {
     reference: String,
     /// All zeros for one that was deleted.
     after: String,
+    /// All zeros for one that was made by this push.
+    before: Option<String>,
     /// None for one that was deleted.
     head_commit: Option<HeadCommit>,
     pusher: Option<Pusher>,
@@ -36,6 +38,6 @@ struct Pusher {
 pub(super) fn push(payload: &[u8]) -> Result<Push, Failure> {
     let sent: Sent = read(payload)?;
     let message = sent.head_commit.map(|commit| commit.message).unwrap_or_default();
-    let change = change(Reference::of(&sent.reference), &sent.after, &message)?;
+    let change = change(Reference::of(&sent.reference), sent.before.as_deref(), &sent.after, &message)?;
     Ok(Push { pusher: sent.pusher.and_then(|pusher| pusher.name), changes: vec![change] })
 }

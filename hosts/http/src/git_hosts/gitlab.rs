@@ -11,6 +11,8 @@ struct Sent {
     #[serde(rename = "ref")]
     reference: String,
     after: String,
+    /// All zeros for one that was made by this push.
+    before: Option<String>,
     /// The newest 20 of the commits, oldest first.
     commits: Option<Vec<Commit>>,
     user_username: Option<String>,
@@ -33,7 +35,7 @@ pub(super) fn push(payload: &[u8]) -> Result<Push, Failure> {
     let sent: Sent = read(payload)?;
     let mut commits = sent.commits.into_iter().flatten();
     let message = commits.find(|commit| commit.id == sent.after).map(|commit| commit.message).unwrap_or_default();
-    let change = change(Reference::of(&sent.reference), &sent.after, &message)?;
+    let change = change(Reference::of(&sent.reference), sent.before.as_deref(), &sent.after, &message)?;
     let pusher = sent.user_username.filter(|name| !name.is_empty()).or(sent.user_name);
     Ok(Push { pusher, changes: vec![change] })
 }

@@ -15,7 +15,7 @@ use std::borrow::Cow;
 use http::{HeaderMap, header::CONTENT_TYPE};
 use rollhook_api::Kind;
 use rollhook_core::{
-    delivery::{Change, Delivery, Event, GitHost, Head, Reference},
+    delivery::{Before, Change, Delivery, Event, GitHost, Head, Reference},
     deploy::Commit,
     request::Refusal,
 };
@@ -94,20 +94,37 @@ fn read<T: DeserializeOwned>(payload: &[u8]) -> Result<T, Failure> {
     body::object(payload)
 }
 
-/// A branch or tag that is at this commit now, whose message is this. A commit of nothing but zeros is how git says
-/// that there is none.
-fn change(reference: Reference, commit: &str, message: &str) -> Result<Change, Failure> {
-    let whole = matches!(commit.len(), 40 | 64) && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if !whole {
+/// A branch or tag that is at this commit now, whose message is this, and was at that one before, where the host says so.
+/// A commit of nothing but zeros is how git says that there is none.
+fn change(reference: Reference, before: Option<&str>, commit: &str, message: &str) -> Result<Change, Failure> {
+    if !is_whole(commit) {
         let rule = "a push names the commit that it brought in full, by 40 or 64 hexadecimal digits.".to_owned();
         return Err(Refusal::InvalidField("commit", rule).into());
     }
-    if commit.bytes().all(|byte| byte == b'0') {
-        return Ok(Change { reference, head: None });
+    let before = before_of(before);
+    if is_zeros(commit) {
+        return Ok(Change { reference, before, head: None });
     }
     let commit: Commit = commit
         .to_ascii_lowercase()
         .parse()
         .map_err(|error: rollhook_core::app::InvalidName| Refusal::InvalidField("commit", format!("{error}.")))?;
-    Ok(Change { reference, head: Some(Head::new(commit, message)) })
+    Ok(Change { reference, before, head: Some(Head::new(commit, message)) })
+}
+
+/// What a host says of where a branch or tag was; what makes no sense says nothing.
+fn before_of(commit: Option<&str>) -> Before {
+    match commit.filter(|commit| is_whole(commit)) {
+        None => Before::Unsaid,
+        Some(commit) if is_zeros(commit) => Before::Absent,
+        Some(commit) => commit.to_ascii_lowercase().parse().map_or(Before::Unsaid, Before::At),
+    }
+}
+
+fn is_whole(commit: &str) -> bool {
+    matches!(commit.len(), 40 | 64) && commit.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn is_zeros(commit: &str) -> bool {
+    commit.bytes().all(|byte| byte == b'0')
 }

@@ -22,11 +22,11 @@ fn pushed(lines: &[(&str, &str)], body: &Value) -> (GitHost, Push) {
 
 fn to_main(skip: bool) -> Change {
     let head = Head { commit: COMMIT.parse().unwrap(), skip };
-    Change { reference: Reference::Branch("main".to_owned()), head: Some(head) }
+    Change { reference: Reference::Branch("main".to_owned()), before: Before::Absent, head: Some(head) }
 }
 
 fn main_deleted() -> Change {
-    Change { reference: Reference::Branch("main".to_owned()), head: None }
+    Change { reference: Reference::Branch("main".to_owned()), before: Before::Absent, head: None }
 }
 
 fn kind(lines: &[(&str, &str)], body: &str) -> Kind {
@@ -119,7 +119,8 @@ fn bitbucket_pushes_of_several_branches() {
     let [tag, gone, main] = push.changes.as_slice() else { panic!("{push:?}") };
     assert_eq!((&tag.reference, &gone.reference), (&Reference::Tag("v1".into()), &Reference::Branch("gone".into())));
     assert!(tag.head.is_some() && gone.head.is_none());
-    assert_eq!(*main, to_main(true));
+    assert_eq!(*main, Change { before: Before::At(COMMIT.parse().unwrap()), ..to_main(true) });
+    assert_eq!((&tag.before, &gone.before), (&Before::Absent, &main.before));
 
     let (host, push) = pushed(
         &[("x-event-key", "repo:refs_changed")],
@@ -134,7 +135,25 @@ fn bitbucket_pushes_of_several_branches() {
         }),
     );
     assert_eq!((host, push.pusher.as_deref()), (GitHost::Bitbucket, Some("admin")));
-    assert_eq!(push.changes, [to_main(true), main_deleted()]);
+    let gone = Change { before: Before::At(COMMIT.parse().unwrap()), ..main_deleted() };
+    assert_eq!(push.changes, [to_main(true), gone]);
+}
+
+#[test]
+fn where_a_branch_was_is_told_and_nothing_is_made_up() {
+    let github = [("x-github-event", "push")];
+    let before = |before: Value| {
+        let body = json!({ "ref": "refs/heads/main", "before": before, "after": COMMIT });
+        let all = [&github[..], &[("x-gitlab-event", "Push Hook")], &[("x-gitea-event", "push")]];
+        let mut told = all.map(|event| pushed(event, &body).1.changes.remove(0).before);
+        assert!(told[0] == told[1] && told[0] == told[2]);
+        std::mem::take(&mut told[0])
+    };
+    assert_eq!(before(json!(ZEROS)), Before::Absent);
+    assert_eq!(before(json!("AB".repeat(20))), Before::At("ab".repeat(20).parse().unwrap()));
+    for unsaid in [Value::Null, json!(""), json!("main"), json!("ab")] {
+        assert_eq!(before(unsaid), Before::Unsaid);
+    }
 }
 
 #[test]
@@ -143,7 +162,8 @@ fn a_form_holds_the_same() {
     form.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded; charset=utf-8"));
     let body = format!("payload=%7B%22ref%22%3A+%22refs%2Fheads%2Fmain%22%2C%22after%22%3A%22{COMMIT}%22%7D");
     let told = delivery(&form, body.as_bytes()).unwrap().unwrap();
-    assert_eq!(told.event, Event::Push(Push { pusher: None, changes: vec![to_main(false)] }));
+    let to_unsaid = Change { before: Before::Unsaid, ..to_main(false) };
+    assert_eq!(told.event, Event::Push(Push { pusher: None, changes: vec![to_unsaid] }));
     for body in ["", "payload", "payload=%zz", "payload=%ff", "payload={}&payload={}", "a=b"] {
         assert_eq!(delivery(&form, body.as_bytes()).unwrap_err().kind(), Kind::Malformed, "{body}");
     }
