@@ -164,7 +164,7 @@ fn absorb(state: &mut State, event: Event, now: Timestamp) -> Option<Effect> {
             None
         }
         Event::HeadPutOff => {
-            state.poll.put_off(now);
+            state.poll.put_off(&state.view, now);
             None
         }
         Event::HeadRead(head, chance) => {

@@ -16,7 +16,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// As many of the newest entries are looked through for a commit.
+/// As many entries are read at once to look for a commit.
 pub const NEWEST: usize = 200;
 
 /// Within this time of a driver's start its first look comes, at a point that is the app's own: a replica that has many
@@ -24,6 +24,8 @@ pub const NEWEST: usize = 200;
 const FIRST: Duration = Duration::from_secs(60);
 /// What could not be decided is looked at again after this time at the latest.
 const AGAIN: Duration = Duration::from_secs(30);
+/// A head that is older than what was deployed is believed once two looks in a row found it that were this far apart.
+const DOUBT: Duration = Duration::from_secs(5);
 /// The longest time between two looks at a source that cannot be read, unless its interval is longer.
 const BACKOFF_MAX: Duration = Duration::from_secs(30 * 60);
 /// What an app's owner decides at another replica is known after this time at the latest.
@@ -39,6 +41,8 @@ pub struct Poll {
     failures: u32,
     /// The head that was dealt with last.
     seen: Option<Commit>,
+    /// The head that the last look found and that was not believed yet, and when it was found first.
+    doubted: Option<(Commit, Timestamp)>,
     /// The source that all of this is about.
     source: Option<Fingerprint>,
     /// When the app was read.
@@ -76,8 +80,20 @@ pub enum Turn {
     Load,
     /// To have the source's branch read, without waiting for it.
     Ask(Box<GitSource>),
-    /// To have decided whether this head is deployed, where this other one was dealt with last.
-    Detect(Commit, Option<Commit>),
+    /// To have decided whether what was found is deployed.
+    Detect(Box<Finding>),
+}
+
+/// What a look found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The branch's head.
+    pub head: Commit,
+    /// The head that was dealt with before, where there was one.
+    pub before: Option<Commit>,
+    /// Whether the look before this one found the same, long enough ago: one answer may be that of a server that lags
+    /// behind.
+    pub again: bool,
 }
 
 /// What became of a head.
@@ -89,6 +105,8 @@ pub enum Detected {
     Accepted(Revision),
     /// This rollback holds it.
     Held(Revision),
+    /// It is older than what was deployed, which one look alone does not show.
+    Doubtful,
     /// Not now: too much is unfinished, or the store is away.
     Later,
 }
@@ -98,6 +116,10 @@ pub enum Detected {
 pub enum Verdict {
     /// Nothing: the history has it already.
     Known,
+    /// Nothing: what the history had of it may be gone, and nobody knows any more where the branch was.
+    Forgotten,
+    /// Nothing yet: it is older than what was deployed, and one look alone has found it.
+    Doubtful,
     /// It is to be deployed.
     Deploy(Box<Draft>),
     /// This rollback holds it.
@@ -140,7 +162,11 @@ impl Poll {
             (Phase::Due(_), _) if self.read.after(REFRESH) <= now => Turn::Refresh,
             (Phase::Due(at), _) => Turn::At(self.read.after(REFRESH).min(*at)),
             (Phase::Read, Source::Git(source)) => Turn::Ask(Box::new(source.clone())),
-            (Phase::Found(head), _) => Turn::Detect(head.clone(), self.seen.clone()),
+            (Phase::Found(head), _) => {
+                let doubted = self.doubted.as_ref().filter(|(doubted, _)| doubted == head);
+                let again = doubted.is_some_and(|(_, since)| since.after(DOUBT) <= now);
+                Turn::Detect(Box::new(Finding { head: head.clone(), before: self.seen.clone(), again }))
+            }
             (Phase::Off | Phase::Reading | Phase::Asked, _) | (Phase::Read, Source::Image) => Turn::Idle,
         }
     }
@@ -159,16 +185,21 @@ impl Poll {
     pub fn answered(&mut self, view: &View, head: Option<Commit>, now: Timestamp, chance: u64) {
         let (Phase::Asked, Some(interval)) = (&self.phase, self.interval(view)) else { return };
         self.failures = if head.is_some() { 0 } else { self.failures.saturating_add(1) };
+        // Only looks in a row count.
+        self.doubted = self.doubted.take().filter(|(doubted, _)| head.as_ref() == Some(doubted));
         self.phase = match head {
             Some(head) if self.seen.as_ref() != Some(&head) => Phase::Found(head),
             Some(_) | None => Phase::Due(now.after(jittered(self.wait(interval), chance))),
         };
     }
 
-    /// The look comes later: others may have the app by now.
-    pub fn put_off(&mut self, now: Timestamp) {
-        if self.phase == Phase::Read {
-            self.phase = Phase::Due(now.after(Duration::from_secs(2)));
+    /// The look comes later: others may have the app by now, or whoever reads sources has no room. That is no failure of
+    /// the source.
+    pub fn put_off(&mut self, view: &View, now: Timestamp) {
+        match (&self.phase, self.interval(view)) {
+            (Phase::Read, _) => self.phase = Phase::Due(now.after(Duration::from_secs(2))),
+            (Phase::Asked, Some(interval)) => self.phase = Phase::Due(now.after(interval.min(AGAIN))),
+            (Phase::Off | Phase::Due(_) | Phase::Reading | Phase::Found(_), _) | (Phase::Asked, None) => {}
         }
     }
 
@@ -178,7 +209,12 @@ impl Poll {
         let wait = match detected {
             Detected::Known | Detected::Accepted(_) => {
                 self.seen = Some(head.clone());
+                self.doubted = None;
                 interval
+            }
+            Detected::Doubtful => {
+                self.doubted.get_or_insert_with(|| (head.clone(), now));
+                interval.min(AGAIN)
             }
             // Once the hold is lifted it is another matter.
             Detected::Held(_) => interval,
@@ -190,6 +226,9 @@ impl Poll {
     /// The clock by which looks are due was set from `was` to `is`.
     pub(super) fn clock_set(&mut self, was: Timestamp, is: Timestamp) {
         self.read = self.read.reset(was, is);
+        if let Some((_, since)) = &mut self.doubted {
+            *since = since.reset(was, is);
+        }
         if let Phase::Due(at) = &mut self.phase {
             *at = at.reset(was, is);
         }
@@ -206,36 +245,49 @@ impl Poll {
     }
 }
 
-/// Decides what becomes of a branch's head. `newest` are the newest entries, newest first; `before` is the head that was
-/// dealt with before, where there was one.
+/// Decides what becomes of a branch's head. `entries` are the app's, newest first, back to one of this head or to the
+/// oldest that there is.
 ///
 /// Whatever the history has is nobody's to build again without being asked, whoever brought it and however it ended. A
-/// branch that was taken back is another matter: what it is at now is older than what was deployed from it.
-pub fn decide(view: &View, newest: &[Deploy], head: &Commit, before: Option<&Commit>) -> Verdict {
+/// branch that was taken back is another matter: what it is at now is older than what was deployed from it. One look is
+/// not enough for that.
+pub fn decide(view: &View, entries: &[Deploy], finding: &Finding) -> Verdict {
+    let head = &finding.head;
     let of = |commit: &Commit| {
         let commit = commit.clone();
-        newest.iter().filter(move |entry| entry.commit.as_ref().is_some_and(|known| known.may_be(&commit)))
+        entries.iter().filter(move |entry| entry.commit.as_ref().is_some_and(|known| known.may_be(&commit)))
     };
     // Whatever this service has found before was the branch's head then.
-    let found = newest.iter().find(|entry| entry.trigger == Trigger::Git).and_then(|entry| entry.commit.as_ref());
+    let found = entries.iter().find(|entry| entry.trigger == Trigger::Git).and_then(|entry| entry.commit.as_ref());
+    let before = finding.before.as_ref().or(found);
     let taken_back = |known: &Deploy| {
-        before.or(found).filter(|before| !before.may_be(head)).is_some_and(|before| {
+        before.filter(|before| !before.may_be(head)).is_some_and(|before| {
             // When it came, and when it was found last: that somebody had it built again moved no branch.
             let found = of(before).find(|entry| entry.trigger == Trigger::Git);
             let came = of(before).next_back();
             found.into_iter().chain(came).any(|entry| entry.revision > known.revision)
         })
     };
-    if of(head).next().is_some_and(|known| !taken_back(known)) {
-        return Verdict::Known;
-    }
+    let known = of(head).next();
+    let is_older = match known {
+        Some(known) if taken_back(known) => true,
+        Some(_) => return Verdict::Known,
+        None if before.is_none() && is_cut(entries) => return Verdict::Forgotten,
+        None => false,
+    };
     let request = DeployRequest { image: None, commit: Some(head.clone()), key: None };
     let cause = Cause { trigger: Trigger::Git, actor: Actor::auto() };
     match admission::deploy(&view.app, &request, &cause) {
+        Ok(_) if is_older && !finding.again => Verdict::Doubtful,
         Ok(accepted) => Verdict::Deploy(Box::new(accepted.draft)),
         Err(Refusal::ImageHeld { by, .. }) => Verdict::Held(by),
         Err(refusal) => Verdict::Refused(refusal),
     }
+}
+
+/// Whether the oldest entries are gone, or not among these.
+fn is_cut(entries: &[Deploy]) -> bool {
+    entries.last().is_some_and(|oldest| oldest.revision.get() > 1)
 }
 
 /// The first look of a driver: each app has its own point within the time for it.

@@ -7,8 +7,8 @@ use futures_util::{FutureExt, future::BoxFuture, select_biased};
 use super::{ATTEMPTS, Authorized, Deployer, Outcome, Polled, inbox::Held, polls::Found};
 use crate::{
     app::{App, AppUid, POLL_MAX, Policy, Source},
-    decide::poll::{self, Detected, Verdict},
-    deploy::{AdmissionId, Commit, Trigger},
+    decide::poll::{self, Detected, Finding, Verdict},
+    deploy::{AdmissionId, Commit, Deploy, Trigger},
     error::{Error, Result},
     ports::{Admission, Admitted, Draft, Page, View},
     request::Refusal,
@@ -20,6 +20,8 @@ use crate::{
 const ANSWER: Duration = Duration::from_secs(60);
 /// As many of the newest entries are looked through for those that the webhook has brought.
 const RECENT: usize = 20;
+/// The newest entries are read so often at most, to look for a commit: beyond what any history keeps.
+const PAGES: usize = 20;
 
 /// The answer of a source, once it comes.
 pub(super) type Reading = BoxFuture<'static, Result<Option<Commit>>>;
@@ -124,22 +126,27 @@ impl Deployer {
     }
 
     /// Decides what becomes of a head, and accepts it, on the condition that nothing newer came.
-    pub(super) async fn detect(
-        &self,
-        app: AppUid,
-        head: &Commit,
-        before: Option<&Commit>,
-        now: Timestamp,
-    ) -> Result<Detected> {
+    pub(super) async fn detect(&self, app: AppUid, finding: &Finding, now: Timestamp) -> Result<Detected> {
+        let head = &finding.head;
         for _ in 0..ATTEMPTS {
             let view = self.ports.history.view(app).await?;
             if !view.app.is_polled() {
                 return Ok(Detected::Later);
             }
-            let page = Page { before: None, succeeded: false, limit: poll::NEWEST };
-            let newest = self.ports.history.page(app, page).await?;
-            match poll::decide(&view, &newest, head, before) {
+            let entries = self.entries_since(app, head).await?;
+            match poll::decide(&view, &entries, finding) {
                 Verdict::Known => return Ok(Detected::Known),
+                Verdict::Forgotten => {
+                    tracing::warn!(
+                        app = %view.app.id, commit = %head,
+                        "whether a branch's head was deployed is not known any more: the next change is"
+                    );
+                    return Ok(Detected::Known);
+                }
+                Verdict::Doubtful => {
+                    tracing::info!(app = %view.app.id, commit = %head, "a branch seems to be taken back: looking again");
+                    return Ok(Detected::Doubtful);
+                }
                 Verdict::Held(by) => {
                     if self.polls.note(app, now, Found::Held(head.clone(), by)) {
                         tracing::info!(app = %view.app.id, commit = %head, %by, "a change is held since a rollback");
@@ -157,6 +164,22 @@ impl Deployer {
             }
         }
         Ok(Detected::Later)
+    }
+
+    /// The app's entries, newest first, back to one of this commit or to the oldest that there is.
+    async fn entries_since(&self, app: AppUid, commit: &Commit) -> Result<Vec<Deploy>> {
+        let mut entries: Vec<Deploy> = Vec::new();
+        for _ in 0..PAGES {
+            let before = entries.last().map(|oldest| oldest.revision);
+            let older = self.ports.history.page(app, Page { before, succeeded: false, limit: poll::NEWEST }).await?;
+            let is_there = |entry: &Deploy| entry.commit.as_ref().is_some_and(|known| known.may_be(commit));
+            let done = older.len() < poll::NEWEST || older.iter().any(is_there);
+            entries.extend(older);
+            if done {
+                break;
+            }
+        }
+        Ok(entries)
     }
 
     /// Accepts a change; none where it must be decided anew.

@@ -10,10 +10,10 @@ use crate::{
     app::AppUid,
     decide::{
         engine::{CallFailed, Effect, Event, State, step},
-        poll::Detected,
+        poll::{Detected, Finding},
         retry, target,
     },
-    deploy::{Actor, AdmissionId, Commit, Deploy, Trigger},
+    deploy::{Actor, AdmissionId, Deploy, Trigger},
     error::{Error, Result},
     ports::{Admission, Builds, Order, Record, View},
     request::Cause,
@@ -165,7 +165,7 @@ impl Driver<'_> {
                     Held::NotNamed | Held::Unsure => Next::step(Event::HeadPutOff),
                 }
             }
-            Effect::Detect(head, before) => self.detect(&head, before.as_ref()).await,
+            Effect::Detect(finding) => self.detect(&finding).await,
             Effect::Collect(order, trouble) => {
                 let evidence = rollouts.evidence(&order, trouble.as_ref()).await;
                 self.log_call(&order, "collect evidence", &evidence);
@@ -266,6 +266,7 @@ impl Driver<'_> {
             () = self.deployer.ports.clock.sleep(wait).fuse() => Err(Next::step(Event::Woke)),
         };
         match answered {
+            Ok(Err(Error::Conflict(_))) => Next::step(Event::HeadPutOff),
             Ok(answer) => {
                 let head = self.deployer.head_read(state.view(), answer, self.time());
                 Next::step(Event::HeadRead(head, self.chance()))
@@ -284,8 +285,8 @@ impl Driver<'_> {
     }
 
     /// Has a branch's head accepted, where it is new.
-    async fn detect(&mut self, head: &Commit, before: Option<&Commit>) -> Next {
-        let detected = match self.deployer.detect(self.app, head, before, self.time()).await {
+    async fn detect(&mut self, finding: &Finding) -> Next {
+        let detected = match self.deployer.detect(self.app, finding, self.time()).await {
             Ok(detected) => detected,
             Err(Error::NotFound(_)) => return Next::Stop,
             Err(error) => {

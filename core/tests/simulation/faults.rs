@@ -63,7 +63,7 @@ impl Trouble {
         match self {
             Self::Adrift(_) => matches!(call, "rollouts.apply" | "builds.start"),
             Self::Refused => call == "builds.start",
-            Self::Stale => matches!(call, "history.view" | "apps.find"),
+            Self::Stale => matches!(call, "history.view" | "apps.find" | "heads.head"),
             Self::Before | Self::Lost | Self::Slow(_) | Self::Late(_) | Self::Crash { .. } | Self::Pause { .. } => true,
         }
     }

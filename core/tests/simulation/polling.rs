@@ -12,6 +12,13 @@ use crate::wire::Wire;
 impl Heads for Wire {
     async fn head(&self, source: &GitSource) -> Result<Option<Commit>> {
         let head = self.backend.heads.head(source).await;
+        // Whoever looks may be answered by a server that lags behind.
+        let stale = !self.stage.is_caller() && self.faults.stale();
+        let head = match head {
+            Ok(head) if stale => Ok(self.stage.rules.lock().unwrap().lagging(source.branch.as_str()).unwrap_or(head)),
+            other => other,
+        };
+        self.stage.journal.count_if(stale, "polling: a look may have found an older head");
         self.tell(|| format!("where is branch {}? {head:?}", source.branch));
         head
     }

@@ -337,7 +337,9 @@ fn what_was_rolled_away_from_is_not_brought_back_by_a_push() {
     let rollback = bench.server.manage("POST", &format!("{}/rollback", bench.path)).json(&json!({})).expect(202).json();
     bench.entry(&rollback["revision"]);
     for sender in SENDERS {
-        nothing(bench.push(sender, "refs/heads/main", &bad, "x"), &["rollback 3", &bad, "release-hold"]);
+        let push = sender.push("refs/heads/main", ZEROS, &bad, "x");
+        let again = bench.deliver(sender, sender.push_event(), &push, &format!("{sender:?}-again"));
+        nothing(again, &["rollback 3", &bad, "release-hold"]);
     }
     let token = vec![format!("X-Service-Token: {}", bench.webhook.token)];
     let (status, ci) = curl(&bench.webhook.url, &token, json!({ "commit": bad }).to_string().as_bytes());

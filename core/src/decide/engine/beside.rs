@@ -47,6 +47,6 @@ pub(super) fn poll(state: &mut State, effect: Effect, now: Timestamp) -> Effect 
             Effect::Load
         }
         (poll::Turn::Ask(source), _) => Effect::ReadHead(source),
-        (poll::Turn::Detect(head, before), _) => Effect::Detect(head, before),
+        (poll::Turn::Detect(finding), _) => Effect::Detect(finding),
     }
 }

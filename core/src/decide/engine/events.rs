@@ -1,7 +1,7 @@
 //! What a driver is told, and what it is asked to do.
 
 use crate::{
-    decide::poll::Detected,
+    decide::poll::{Detected, Finding},
     deploy::{Commit, Deploy, Evidence, Revision},
     ports::{Applied, BuildOrder, BuildState, Observation, Order, Stamp, Started, Trouble, View},
     source::GitSource,
@@ -42,7 +42,7 @@ pub enum Event {
     BuildChanged,
     /// The source was asked where its branch is.
     HeadAsked,
-    /// The source was not asked: that the app is this process's is not sure just now.
+    /// The source was not asked: that the app is this process's is not sure just now, or there is no room to read it.
     HeadPutOff,
     /// The source's branch is there, or could not be read; and any number.
     HeadRead(Option<Commit>, u64),
@@ -84,11 +84,11 @@ pub enum Effect {
     ObserveBuild(Stamp),
     /// Tell the builder to end a build.
     CancelBuild(Stamp),
-    /// Ask a source where its branch is: [`Event::HeadAsked`] at once, and [`Event::HeadRead`] at the first wait after the
-    /// answer came.
+    /// Ask a source where its branch is: [`Event::HeadAsked`] at once, and at the first wait after the answer came
+    /// [`Event::HeadRead`], or [`Event::HeadPutOff`] where there was no room to read it.
     ReadHead(Box<GitSource>),
-    /// Decide whether a branch's head is deployed, where this other one was dealt with before, and accept it.
-    Detect(Commit, Option<Commit>),
+    /// Decide whether what was found of a branch is deployed, and accept it.
+    Detect(Box<Finding>),
     /// Read the app.
     Load,
     /// Nothing is left to do.

@@ -5,6 +5,7 @@ use crate::{
 };
 
 const NOW: Timestamp = Timestamp::from_millis(1_000_000);
+const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 
 fn sha(digits: &str) -> Commit {
@@ -62,8 +63,13 @@ fn newest(entries: &[(Trigger, &str)]) -> Vec<Deploy> {
     entries.iter().enumerate().map(entry).rev().collect()
 }
 
+fn finding(head: &str, before: Option<&str>, again: bool) -> Finding {
+    Finding { head: sha(head), before: before.map(sha), again }
+}
+
+/// What becomes of a head that two looks have found.
 fn decided(entries: &[(Trigger, &str)], head: &str, before: Option<&str>) -> Verdict {
-    decide(&view(1, Some(MINUTE)), &newest(entries), &sha(head), before.map(sha).as_ref())
+    decide(&view(1, Some(MINUTE)), &newest(entries), &finding(head, before, true))
 }
 
 #[track_caller]
@@ -108,11 +114,37 @@ fn what_somebody_has_built_again_takes_no_branch_back() {
 }
 
 #[test]
+fn one_look_takes_no_branch_back() {
+    let (a, b) = (sha("a1").to_string(), sha("b2").to_string());
+    let entries = newest(&[(Trigger::Git, &a), (Trigger::Git, &b)]);
+    let view = view(1, Some(MINUTE));
+    for before in [Some("b2"), None] {
+        assert_eq!(decide(&view, &entries, &finding("a1", before, false)), Verdict::Doubtful);
+        assert_deployed(decide(&view, &entries, &finding("a1", before, true)), "a1");
+        assert_deployed(decide(&view, &entries, &finding("c3", before, false)), "c3");
+    }
+}
+
+#[test]
+fn where_the_history_is_cut_an_unknown_head_may_be_an_old_one() {
+    let b = sha("b2").to_string();
+    let decided = |trigger, skipped: usize, before| {
+        let mut entries = newest(&[(trigger, &b), (trigger, &b), (trigger, &b)]);
+        entries.truncate(3 - skipped);
+        decide(&view(1, Some(MINUTE)), &entries, &finding("a1", before, false))
+    };
+    assert_eq!(decided(Trigger::Webhook, 1, None), Verdict::Forgotten);
+    assert_deployed(decided(Trigger::Webhook, 0, None), "a1");
+    assert_deployed(decided(Trigger::Webhook, 1, Some("b2")), "a1");
+    assert_deployed(decided(Trigger::Git, 1, None), "a1");
+}
+
+#[test]
 fn what_is_held_is_not_deployed() {
     let mut view = view(1, Some(MINUTE));
     view.app.holds = vec![Hold { by: revision(7), image: None, digest: None, commit: Some(sha("a1")) }];
-    assert_eq!(decide(&view, &[], &sha("a1"), None), Verdict::Held(revision(7)));
-    assert_deployed(decide(&view, &[], &sha("b2"), None), "b2");
+    assert_eq!(decide(&view, &[], &finding("a1", None, false)), Verdict::Held(revision(7)));
+    assert_deployed(decide(&view, &[], &finding("b2", None, false)), "b2");
 }
 
 /// A driver's poll whose app was just read for the first time.
@@ -120,6 +152,10 @@ fn poll(view: &View) -> Poll {
     let mut poll = Poll::default();
     poll.loaded(view, NOW);
     poll
+}
+
+fn detect(head: &str, before: Option<&str>, again: bool) -> Turn {
+    Turn::Detect(Box::new(finding(head, before, again)))
 }
 
 /// When the next look is due; the app is read again meanwhile as often as it must be.
@@ -130,7 +166,7 @@ fn due(poll: &mut Poll, view: &View) -> Timestamp {
             Turn::At(at) => now = at,
             Turn::Refresh => poll.loaded(view, now),
             Turn::Load => return now,
-            turn @ (Turn::Idle | Turn::Ask(_) | Turn::Detect(..)) => panic!("{turn:?}"),
+            turn @ (Turn::Idle | Turn::Ask(_) | Turn::Detect(_)) => panic!("{turn:?}"),
         }
     }
 }
@@ -186,17 +222,66 @@ fn a_new_head_is_decided_on_and_an_old_one_is_not() {
     let view = view(1, Some(MINUTE));
     let mut poll = poll(&view);
     let (at, turn) = look(&mut poll, &view, Some("a1"), 0);
-    assert_eq!(turn, Turn::Detect(sha("a1"), None));
+    assert_eq!(turn, detect("a1", None, false));
     poll.detected(&view, &Detected::Known, at, 0);
     let (at, turn) = look(&mut poll, &view, Some("a1"), 0);
     assert_eq!(turn, Turn::At(at.after(MINUTE * 9 / 10)));
     let (at, turn) = look(&mut poll, &view, Some("b2"), 0);
-    assert_eq!(turn, Turn::Detect(sha("b2"), Some(sha("a1"))));
+    assert_eq!(turn, detect("b2", Some("a1"), false));
     poll.detected(&view, &Detected::Held(revision(3)), at, 0);
     let (at, turn) = look(&mut poll, &view, Some("b2"), 0);
-    assert_eq!(turn, Turn::Detect(sha("b2"), Some(sha("a1"))), "a hold may be lifted");
+    assert_eq!(turn, detect("b2", Some("a1"), false), "a hold may be lifted");
     poll.detected(&view, &Detected::Later, at, u64::MAX);
     assert!(matches!(poll.turn(&view, at), Turn::At(again) if again.since(at) <= AGAIN * 11 / 10));
+}
+
+#[test]
+fn an_older_head_is_believed_once_two_looks_in_a_row_have_found_it() {
+    let view = view(1, Some(MINUTE));
+    let mut poll = poll(&view);
+    let (at, _) = look(&mut poll, &view, Some("b2"), 0);
+    poll.detected(&view, &Detected::Known, at, 0);
+    for between in [Some("b2"), None] {
+        let (at, turn) = look(&mut poll, &view, Some("a1"), 0);
+        assert_eq!(turn, detect("a1", Some("b2"), false));
+        poll.detected(&view, &Detected::Doubtful, at, u64::MAX);
+        assert!(matches!(poll.turn(&view, at), Turn::At(again) if again.since(at) <= AGAIN * 11 / 10));
+        look(&mut poll, &view, between, 0);
+    }
+    let (at, turn) = look(&mut poll, &view, Some("a1"), 0);
+    assert_eq!(turn, detect("a1", Some("b2"), false), "something else was seen between");
+    poll.detected(&view, &Detected::Doubtful, at, 0);
+    let (at, turn) = look(&mut poll, &view, Some("a1"), 0);
+    assert_eq!(turn, detect("a1", Some("b2"), true));
+    poll.detected(&view, &Detected::Later, at, 0);
+    let (at, turn) = look(&mut poll, &view, Some("a1"), 0);
+    assert_eq!(turn, detect("a1", Some("b2"), true), "it stays believed");
+    poll.detected(&view, &Detected::Accepted(revision(3)), at, 0);
+    let (at, turn) = look(&mut poll, &view, Some("b2"), 0);
+    assert_eq!(turn, detect("b2", Some("a1"), false), "each time anew");
+    poll.detected(&view, &Detected::Doubtful, at, 0);
+    // Looks may come closer together than answers of one moment do.
+    poll.phase = Phase::Asked;
+    poll.answered(&view, Some(sha("b2")), at.after(SECOND), 0);
+    assert_eq!(poll.turn(&view, at.after(SECOND)), detect("b2", Some("a1"), false));
+    poll.detected(&view, &Detected::Doubtful, at.after(SECOND), 0);
+    poll.phase = Phase::Asked;
+    poll.answered(&view, Some(sha("b2")), at.after(DOUBT), 0);
+    assert_eq!(poll.turn(&view, at.after(DOUBT)), detect("b2", Some("a1"), true));
+}
+
+#[test]
+fn a_look_for_which_there_is_no_room_is_no_failure() {
+    let view = view(1, Some(MINUTE * 10));
+    let mut poll = poll(&view);
+    for _ in 0..20 {
+        let at = due(&mut poll, &view);
+        poll.reading();
+        poll.loaded(&view, at);
+        poll.asked();
+        poll.put_off(&view, at);
+        assert_eq!((due(&mut poll, &view).since(at), poll.failures), (AGAIN, 0));
+    }
 }
 
 #[test]
@@ -257,6 +342,6 @@ fn an_answer_that_nobody_waits_for_is_none() {
     let before = poll.clone();
     poll.answered(&view, Some(sha("a1")), NOW, 0);
     poll.detected(&view, &Detected::Known, NOW, 0);
-    poll.put_off(NOW);
+    poll.put_off(&view, NOW);
     assert_eq!(poll, before);
 }

@@ -16,6 +16,14 @@ impl Rules {
         self.moves.entry(branch.to_owned()).or_default()
     }
 
+    /// Where a branch was before it moved last, told once: what lags behind catches up.
+    pub(crate) fn lagging(&mut self, branch: &str) -> Option<Option<Commit>> {
+        let moves = self.moves.get(branch)?;
+        let before = moves.get(moves.len().checked_sub(2)?)?.clone();
+        let told = self.lagged.insert(branch.to_owned(), moves.len());
+        (told != Some(moves.len())).then_some(before)
+    }
+
     /// An entry that the service made of what it found.
     pub(super) fn found(&self, known: &Known, before: &[Deploy], new: &Deploy, journal: &Journal) {
         let (app, revision) = (&known.view.app, new.revision);

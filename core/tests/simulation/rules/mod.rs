@@ -101,6 +101,8 @@ pub(crate) struct Rules {
     lanes: Lanes,
     /// Where each branch has been, in order.
     moves: BTreeMap<String, Vec<Option<Commit>>>,
+    /// Of how many of them somebody was told late.
+    lagged: BTreeMap<String, usize>,
     seen: BTreeMap<(AppUid, Revision), Vec<Seen>>,
 }
 
