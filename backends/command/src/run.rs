@@ -6,6 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
+    time::Duration,
 };
 
 use rollhook_core::{
@@ -25,6 +26,9 @@ use crate::{
     process::{self, Ended, Output, Stop},
     record::{End, Record},
 };
+
+/// The times between asking a source that does not answer again.
+const AGAIN: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(3), Duration::from_secs(8)];
 
 /// A build's parts.
 pub(crate) struct Run {
@@ -100,7 +104,7 @@ impl Run {
             silence: self.settings.git_silence,
         };
         log.say(&format!("building {} of {} for {}", self.order.commit, source.url, self.order.app));
-        let sha = git.resolve(&self.order.commit, log, &mut self.stop).await?;
+        let sha = self.resolve(&git, log).await?;
         let checkout = work.join("checkout");
         git.check_out(&sha, &checkout, log, &mut self.stop).await?;
         let not_one = |_| Failed::For(Reason::COMMIT_NOT_FOUND, format!("{sha} is not a commit."));
@@ -109,6 +113,22 @@ impl Run {
         log.say(&format!("checked out {sha}"));
         let image = self.program(&source, &sha, &checkout, log).await?;
         Ok(End::Built { image, commit })
+    }
+
+    /// The commit in full. A source that is away for a moment is no reason to give a build up.
+    async fn resolve(&self, git: &Git<'_>, log: &mut Log) -> Result<String, Failed> {
+        let mut stop = self.stop.clone();
+        for pause in AGAIN {
+            match git.resolve(&self.order.commit, log, &mut stop).await {
+                Err(Failed::For(Reason::SOURCE_UNREACHABLE, message)) => log.say(&format!("{message} Asking again.")),
+                other => return other,
+            }
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                why = process::stopped(&mut stop) => return Err(Failed::Stopped(why)),
+            }
+        }
+        git.resolve(&self.order.commit, log, &mut stop).await
     }
 
     /// Runs the program, whose last line is the image.

@@ -136,6 +136,25 @@ async fn a_host_that_hangs_or_is_gone_is_given_up_on() {
 }
 
 #[tokio::test]
+async fn a_host_that_is_away_for_a_moment_is_asked_again() {
+    let mut bench = Bench::new();
+    bench.settings.git_silence = Duration::from_secs(1);
+    let commit = bench.repository.commit("build.txt", "good");
+    let builds = bench.open().await;
+    bench.host.hang();
+    let order = bench.order(1, &commit);
+    assert_eq!(builds.start(&order).await.unwrap(), Started::Known);
+    for _ in 0..600 {
+        if log(&builds, order.stamp).await.contains("Asking again") {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    bench.host.recover();
+    assert_eq!(built(&builds, &order).await, commit);
+}
+
+#[tokio::test]
 async fn local_sources_are_refused_where_the_operator_does_not_allow_them() {
     let mut bench = Bench::new();
     let commit = bench.repository.commit("build.txt", "good");

@@ -68,6 +68,11 @@ impl GitHost {
         self.shared.hangs.store(true, Ordering::SeqCst);
     }
 
+    /// From now on it answers again; what it was asked meanwhile stays unanswered.
+    pub fn recover(&self) {
+        self.shared.hangs.store(false, Ordering::SeqCst);
+    }
+
     /// A new repository, with nothing in it.
     pub fn repository(&self, name: &str) -> GitRepository {
         GitRepository::create(self.root.join(name))

@@ -141,6 +141,11 @@ fn warn(settings: &Settings, store: &StoreSpec, sealing: Sealing) {
     match settings.driver {
         DriverSpec::Simulated(_) => {
             tracing::warn!("THE DRIVER IS SIMULATED: NOTHING IS DEPLOYED ANYWHERE. Use --driver kubernetes to deploy.");
+            if settings.builder.command.is_none() && settings.builder.cluster.is_none() {
+                tracing::warn!(
+                    "builds are simulated, too: no source is read. Use --build-command or --build-image to build."
+                );
+            }
         }
         DriverSpec::Kubernetes => {}
     }

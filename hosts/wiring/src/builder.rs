@@ -27,6 +27,14 @@ pub struct BuilderSettings {
     pub local_sources: bool,
 }
 
+impl BuilderSettings {
+    /// The places that were named for credentials, and are not there.
+    fn missing(&self) -> impl Iterator<Item = &PathBuf> {
+        let registry = self.cluster.as_ref().and_then(|cluster| cluster.registry_config.as_ref());
+        self.credentials.iter().chain(registry).filter(|place| !place.exists())
+    }
+}
+
 /// What stops a builder in order.
 #[derive(Default)]
 pub struct BuilderStop(Option<Arc<CommandBuilds>>);
@@ -47,6 +55,10 @@ pub(crate) async fn open(
     clock: Arc<dyn Clock>,
 ) -> Result<(Option<Builder>, BuilderStop), Error> {
     let local_sources = settings.local_sources;
+    // They may still come, as a mounted Secret may.
+    for missing in settings.missing() {
+        tracing::warn!(place = %missing.display(), "a directory or file that builds are to use is not there");
+    }
     if let Some(cluster) = &settings.cluster {
         if settings.command.is_some() {
             return Err(Error::TwoBuilders);

@@ -40,6 +40,11 @@ pub enum Error {
     /// Two builders were named.
     #[error("builds run on this machine (--build-command) or in the cluster (--build-image): name one of the two")]
     TwoBuilders,
+    /// Builds were to be where something else is.
+    #[error(
+        "the namespace {0} is rollhook's own or an app's: builds need one to themselves, which their policies close"
+    )]
+    BuildNamespace(String),
     /// The build lacks a backend.
     #[error("this build has no {0}: it was made without that feature")]
     NotBuilt(&'static str),

@@ -25,11 +25,16 @@ pub struct Wanted<'a> {
 /// What a cluster is given, as YAML.
 ///
 /// # Errors
-/// Where the build has no Kubernetes.
+/// Where builds are not alone in their namespace.
 #[cfg(feature = "kubernetes")]
 pub fn print(wanted: Wanted<'_>) -> Result<String, Error> {
     use rollhook_kubernetes::manifests;
     let Wanted { namespace, apps, image, builds, registry_ports } = wanted;
+    if let Some(builds) = builds
+        && (builds == namespace || apps.iter().any(|app| app.as_str() == builds))
+    {
+        return Err(Error::BuildNamespace(builds.to_owned()));
+    }
     let server = image.map(|image| manifests::server(namespace, image, builds));
     let builds = builds.map(|builds| manifests::builds(namespace, builds, registry_ports));
     let always = [manifests::crds(), manifests::rbac(namespace, apps)];

@@ -70,9 +70,20 @@ pub(crate) async fn disable(session: &Session<'_>, id: &AppId) -> Result<(), Fai
 }
 
 fn note(webhook: &Webhook) {
+    if is_loopback(&webhook.url) {
+        message(
+            "note: the URL is this machine's own; start the server with --base-url to have the one that others reach",
+        );
+    }
     if let Some(note) = &webhook.note {
         message(&format!("note: {}", escaped(note)));
     }
+}
+
+/// Whether nobody but this machine can call the URL.
+fn is_loopback(url: &str) -> bool {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    ["127.", "localhost:", "localhost/", "[::1]"].iter().any(|own| rest.starts_with(own))
 }
 
 fn credentials(webhook: &Webhook) -> String {

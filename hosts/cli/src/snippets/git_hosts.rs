@@ -15,7 +15,7 @@ Enter the URL as it is above, and have only pushes told:
                    application/json; Secret: the token; Push events
   Bitbucket        Repository settings, Webhooks, Add webhook: URL; Secret: the
                    token; Repository push
-A commit whose message says [skip deploy] is not deployed.
+What they tell of is not deployed where the head commit's message says [skip deploy].
 "
     )
 }
