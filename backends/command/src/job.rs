@@ -37,6 +37,8 @@ pub struct Places {
     pub state: PathBuf,
     /// Where the end is told.
     pub message: PathBuf,
+    /// Where the kernel says which users of the node this container's are.
+    pub users: PathBuf,
 }
 
 impl Places {
@@ -48,6 +50,7 @@ impl Places {
             registry: "/run/rollhook/registry".into(),
             state: "/var/lib/rollhook".into(),
             message: "/dev/termination-log".into(),
+            users: "/proc/self/uid_map".into(),
         }
     }
 }
@@ -97,7 +100,7 @@ pub async fn run(
     output: fs::File,
     stop: impl Future<Output = ()>,
 ) -> io::Result<Ended> {
-    let mut log = Log::to(output);
+    let mut log = Log::of_container(output);
     let (order_to_stop, stopped) = watch::channel(None);
     let mut build = std::pin::pin!(build(places, variable, stopped, &mut log));
     let end = tokio::select! {
@@ -137,13 +140,35 @@ async fn build(
 }
 
 const CREDENTIALS: &str = "ROLLHOOK_CREDENTIALS";
+const PROFILE: &str = "ROLLHOOK_BUILDKIT_PROFILE";
+/// The profile in which the container is privileged, over no more than a user namespace of its pod's own.
+const USER_NAMESPACE: &str = "userns";
+/// As many users as there are: whoever has all of them is in no namespace of its own.
+const ALL_USERS: &str = "4294967295";
+
+/// Whether these users (`user_namespaces(7)`) are not those of the node: one that knows no user namespaces for pods makes
+/// the container root of the node, without a word.
+fn confined(users: &str) -> Result<(), String> {
+    let counts: Vec<&str> = users.lines().filter_map(|line| line.split_whitespace().nth(2)).collect();
+    if counts.is_empty() || counts.contains(&ALL_USERS) {
+        let message = "The node gave this pod no user namespace of its own: build with --build-profile rootless.";
+        return Err(message.to_owned());
+    }
+    Ok(())
+}
 
 fn prepare(
     places: &Places,
     variable: impl Fn(&str) -> Option<String>,
     stop: watch::Receiver<Option<Stop>>,
 ) -> Result<Run, String> {
-    let mut ordered = ordered(variable)?;
+    let mut ordered = ordered(&variable)?;
+    if variable(PROFILE).as_deref() == Some(USER_NAMESPACE) {
+        // Before anything of the commit is looked at: as root of the node, git would be as well.
+        let users = fs::read_to_string(&places.users)
+            .map_err(|error| format!("The builder's container cannot know which users it has: {error}."))?;
+        confined(&users)?;
+    }
     if places.registry.join("config.json").is_file() {
         ordered.further.push(("DOCKER_CONFIG", places.registry.display().to_string()));
     }
@@ -162,31 +187,31 @@ fn prepare(
 }
 
 /// Reads the order.
-fn ordered(variable: impl Fn(&str) -> Option<String>) -> Result<Ordered, String> {
-    let app: AppId = parsed(&variable, "ROLLHOOK_APP")?;
+fn ordered(variable: &impl Fn(&str) -> Option<String>) -> Result<Ordered, String> {
+    let app: AppId = parsed(variable, "ROLLHOOK_APP")?;
     let stamp = Stamp {
         // Of the one build that this container makes, nobody here asks whose it is.
         app: AppUid::from_bits(0),
-        revision: parsed(&variable, "ROLLHOOK_REVISION")?,
+        revision: parsed(variable, "ROLLHOOK_REVISION")?,
     };
     let source = GitSource {
-        url: parsed(&variable, "ROLLHOOK_SOURCE_URL")?,
-        branch: parsed(&variable, "ROLLHOOK_BRANCH")?,
-        dockerfile: parsed(&variable, "ROLLHOOK_DOCKERFILE")?,
-        context: parsed(&variable, "ROLLHOOK_CONTEXT")?,
-        image_repository: parsed(&variable, "ROLLHOOK_IMAGE_REPOSITORY")?,
+        url: parsed(variable, "ROLLHOOK_SOURCE_URL")?,
+        branch: parsed(variable, "ROLLHOOK_BRANCH")?,
+        dockerfile: parsed(variable, "ROLLHOOK_DOCKERFILE")?,
+        context: parsed(variable, "ROLLHOOK_CONTEXT")?,
+        image_repository: parsed(variable, "ROLLHOOK_IMAGE_REPOSITORY")?,
         credentials: match variable(CREDENTIALS).unwrap_or_default().is_empty() {
             true => None,
-            false => Some(parsed(&variable, CREDENTIALS)?),
+            false => Some(parsed(variable, CREDENTIALS)?),
         },
     };
-    let commit: Commit = parsed(&variable, "ROLLHOOK_COMMIT")?;
+    let commit: Commit = parsed(variable, "ROLLHOOK_COMMIT")?;
     if !commit.is_sha() {
         return Err(format!(
             "The builder's container was given a wrong ROLLHOOK_COMMIT: {commit} is no hash of git's."
         ));
     }
-    let further = ["ROLLHOOK_BUILDKIT_PROFILE", "ROLLHOOK_CACHE", "ROLLHOOK_INSECURE_REGISTRIES"];
+    let further = [PROFILE, "ROLLHOOK_CACHE", "ROLLHOOK_INSECURE_REGISTRIES"];
     let further = further.map(|name| (name, variable(name).unwrap_or_default())).to_vec();
     Ok(Ordered { order: BuildOrder { app, stamp, source, commit }, further })
 }

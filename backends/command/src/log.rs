@@ -9,6 +9,8 @@ use std::{
 
 /// The largest log that is kept; what is longer is cut at its end, of which the last lines are still told.
 const FILE_MAX: u64 = 8 << 20;
+/// What a node puts before a line: the time to the nanosecond with its zone, the stream and a tag, some 45 bytes.
+const NODE_PREFIX: u64 = 48;
 /// The largest part that is read at once.
 const PART_MAX: u64 = 64 << 10;
 /// The lines that the history keeps, and how long each is at most, in characters.
@@ -21,6 +23,8 @@ const LINE_BYTES: usize = 4 * LINE;
 pub(crate) struct Log {
     file: File,
     written: u64,
+    /// How much is counted for each line besides its text.
+    per_line: u64,
     cut: bool,
     tail: Tail,
 }
@@ -40,7 +44,13 @@ impl Log {
 
     /// A log that is written there.
     pub(crate) fn to(file: File) -> Self {
-        Self { file, written: 0, cut: false, tail: Tail::default() }
+        Self { file, written: 0, per_line: 0, cut: false, tail: Tail::default() }
+    }
+
+    /// The log of a container, which is written there. Its node puts the time and more before each line, and begins a new
+    /// file at 10 MiB of all that.
+    pub(crate) fn of_container(output: File) -> Self {
+        Self { per_line: NODE_PREFIX, ..Self::to(output) }
     }
 
     /// Adds what a process wrote. A file that cannot be written to is no reason to fail the build.
@@ -49,10 +59,12 @@ impl Log {
         if self.cut {
             return;
         }
-        let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+        let lines = count(bytes.iter().filter(|byte| **byte == b'\n').count());
+        let length = count(bytes.len()).saturating_add(lines.saturating_mul(self.per_line));
         if self.written.saturating_add(length) > FILE_MAX {
             self.cut = true;
-            let _ = self.file.write_all(b"\n[rollhook: the log is longer than 8 MiB; it is cut here]\n");
+            let _ = self.file.write_all(b"\n[rollhook: the log is longer than what is kept of one; it is cut here]\n");
             return;
         }
         match self.file.write_all(bytes) {
@@ -141,6 +153,20 @@ mod tests {
         assert_eq!(tail.last().unwrap().chars().count(), LINE);
         tail.write(b"\n\xff\n");
         assert_eq!(tail.last().as_deref(), Some("\u{fffd}"));
+    }
+
+    #[test]
+    fn a_containers_log_is_shorter_by_what_its_node_adds() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        let mut log = Log::of_container(File::create(&path).unwrap());
+        for _ in 0..4000 {
+            log.write(&b"a line of a build\n".repeat(100));
+        }
+        let written = fs::read_to_string(&path).unwrap();
+        let at_the_node = written.lines().map(|line| line.len() + 1 + 45).sum::<usize>();
+        assert!(at_the_node < 10 << 20 && at_the_node > 6 << 20, "{at_the_node}");
+        assert!(written.ends_with("it is cut here]\n"));
     }
 
     #[test]

@@ -29,6 +29,7 @@ impl Container {
             registry: bench.path("registry"),
             state: bench.path("state"),
             message: bench.path("message"),
+            users: bench.path("uid_map"),
         };
         let variables = BTreeMap::from([
             ("ROLLHOOK_SOURCE_URL", bench.host.url("api")),
@@ -126,6 +127,27 @@ async fn a_wrong_order_is_told_and_nothing_is_run() {
         assert_eq!(message["reason"], "build-failed", "{message}");
         assert!(message["message"].as_str().unwrap().contains(told), "{message}");
         assert!(!container.log().contains("checked out"), "{}", container.log());
+    }
+}
+
+#[tokio::test]
+async fn without_the_user_namespace_that_was_promised_nothing_is_fetched() {
+    for (users, told) in [
+        (Some("         0          0 4294967295\n"), "no user namespace"),
+        (Some(""), "no user namespace"),
+        (None, "cannot know which users"),
+    ] {
+        let (mut container, _) = container("good");
+        container.variables.insert("ROLLHOOK_BUILDKIT_PROFILE", "userns".to_owned());
+        if let Some(users) = users {
+            fs::write(&container.places.users, users).unwrap();
+        }
+        assert_eq!(container.run(pending()).await, Ended::Failed);
+        let message = container.message();
+        assert!(message["message"].as_str().unwrap().contains(told), "{message}");
+        assert!(!container.places.state.join("build").exists(), "nothing was begun");
+        fs::write(&container.places.users, "         0     131072      65536\n").unwrap();
+        assert_eq!(container.run(pending()).await, Ended::Built, "{}", container.log());
     }
 }
 
