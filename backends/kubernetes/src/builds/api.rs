@@ -102,12 +102,26 @@ impl Namespace {
     }
 
     /// Makes a build's Secret. One of its name that is there already belongs to the same Job.
+    ///
+    /// # Errors
+    /// `Invalid` with the cluster's sentence where it will not have it.
     pub(super) async fn create_secret(&self, secret: &Secret) -> Result<()> {
         match self.cluster.api::<Secret>(&self.name).create(&parameters(), secret).await {
             Ok(_) => Ok(()),
             Err(error) if is_already_exists(&error) => Ok(()),
-            Err(error) => Err(denied(classify(error))),
+            Err(error) => match refusal(&error) {
+                Some(sentence) => Err(Error::Invalid {
+                    what: format!("the cluster refuses the Secret with the build's credentials: {sentence}"),
+                    cause: Some(error.into()),
+                }),
+                None => Err(denied(classify(error))),
+            },
         }
+    }
+
+    /// Removes a build's Secret; one that is not there is as good.
+    pub(super) async fn delete_secret(&self, name: &str) -> Result<()> {
+        changed(self.cluster.api::<Secret>(&self.name).delete(name, &DeleteParams::background()).await).map(drop)
     }
 
     /// Patches just this Job as it was read.

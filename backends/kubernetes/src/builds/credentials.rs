@@ -3,12 +3,13 @@
 use std::{io, path::Path};
 
 use k8s_openapi::api::batch::v1::Job;
-use rollhook_core::deploy::Reason;
+use rollhook_core::{deploy::Reason, image::ImageRef};
 
 use super::{
     end::Failure,
     job::{HOSTS_KEY, REGISTRY_KEY, SOURCE_KEY, wanted_keys},
     names::About,
+    registry,
     settings::Settings,
 };
 
@@ -43,11 +44,25 @@ pub(super) fn read(about: &About, job: &Job, settings: &Settings) -> Result<Vec<
         parts.push((HOSTS_KEY, bytes));
     }
     if wants(REGISTRY_KEY) {
-        let bytes = settings.registry_config.as_deref().ok_or(()).and_then(file).map_err(|()| {
-            let message = "This server cannot read the registry's credentials (--build-registry-config).";
-            Failure::new(Reason::BUILD_REFUSED, message)
+        let refused = |message: &str| Failure::new(Reason::BUILD_REFUSED, message);
+        let bytes =
+            settings.registry_config.as_deref().ok_or(()).and_then(file).map_err(|()| {
+                refused("This server cannot read the registry's credentials (--build-registry-config).")
+            })?;
+        let repository = about.source.image_repository.as_str().parse::<ImageRef>();
+        let repository = repository
+            .map(|image| image.canonical_repository())
+            .map_err(|invalid| refused(&format!("The app's image repository is none: {invalid}.")))?;
+        let cut = registry::cut(&bytes, &repository).ok_or_else(|| {
+            refused("This server's file with the registry's credentials is no config.json of docker's (--build-registry-config).")
         })?;
-        parts.push((REGISTRY_KEY, bytes));
+        if cut.lacks {
+            tracing::warn!(
+                repository,
+                "--build-registry-config has no login of its own for the repository; credHelpers and credsStore are not used"
+            );
+        }
+        parts.push((REGISTRY_KEY, cut.config));
     }
     Ok(parts)
 }
@@ -91,9 +106,14 @@ mod tests {
         settings.credentials = Some(directory.clone());
         assert_eq!(reason(&about, &job, &settings).reason.as_str(), Reason::BUILD_REFUSED);
         settings.registry_config = Some(directory.join("shop"));
+        let told = reason(&about, &job, &settings);
+        assert!(told.message.contains("config.json") && !told.message.contains("hunter2"), "{}", told.message);
+        let config = json!({"auths": {"registry.example.com": {"auth": "c2Vj"}, "registry.example.com/prod": {}}});
+        std::fs::write(directory.join("config"), config.to_string()).unwrap();
+        settings.registry_config = Some(directory.join("config"));
         let parts = read(&about, &job, &settings).unwrap();
-        let secret = || b"alice:hunter2".to_vec();
-        assert_eq!(parts, [("source", secret()), ("known_hosts", Vec::new()), ("config.json", secret())]);
+        let cut = br#"{"auths":{"registry.example.com":{"auth":"c2Vj"}}}"#.to_vec();
+        assert_eq!(parts, [("source", b"alice:hunter2".to_vec()), ("known_hosts", Vec::new()), ("config.json", cut)]);
         std::fs::write(directory.join("known_hosts"), "git.example.com ssh-ed25519 AAAA").unwrap();
         assert!(read(&about, &job, &settings).unwrap()[1].1.starts_with(b"git.example.com"));
         about.source.credentials = Some("other".parse().unwrap());

@@ -36,6 +36,16 @@ impl Failure {
     }
 }
 
+impl End {
+    /// The same, without what the build said last.
+    pub(super) fn without_log(self) -> Self {
+        match self {
+            Self::Failed(failure) => Self::Failed(Failure { log: Vec::new(), ..failure }),
+            built @ Self::Built { .. } => built,
+        }
+    }
+}
+
 impl From<End> for BuildState {
     fn from(end: End) -> Self {
         match end {

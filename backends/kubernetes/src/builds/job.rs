@@ -14,8 +14,9 @@ use super::{
     settings::{Profile, Settings},
 };
 
-/// How long a build may run, whatever becomes of those who wait for it: a backstop, far beyond any app's own deadline.
-const LIMIT_SECONDS: i64 = 6 * 3600;
+/// How long a build may run, whatever becomes of those who wait for it: a backstop, beyond any app's own deadline, which
+/// may be a week, and by which its driver ends it.
+const LIMIT_SECONDS: i64 = 8 * 24 * 3600;
 /// How long a build is remembered once it has ended, with its pod and so with its log.
 const KEPT_SECONDS: i32 = 3 * 24 * 3600;
 /// How long a builder may take to end when it is told to.
@@ -174,7 +175,8 @@ fn files(order: &BuildOrder, settings: &Settings) -> Vec<Value> {
     source.into_iter().chain(hosts).chain(registry).collect()
 }
 
-/// The Secret with what a Job's builder needs to be let in, which vanishes with the Job.
+/// The Secret with what a Job's builder needs to be let in. It is removed once the build has ended; at the latest it
+/// vanishes with the Job.
 pub(super) fn secret(job: &Job, parts: Vec<(&str, Vec<u8>)>) -> Secret {
     use k8s_openapi::{
         ByteString,

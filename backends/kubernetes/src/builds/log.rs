@@ -5,7 +5,7 @@ use std::pin::pin;
 use futures_util::AsyncReadExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Error as KubeError, api::LogParams};
-use rollhook_core::{Error, Result};
+use rollhook_core::{Error, Result, text::escaped};
 
 use super::seen::{CONTAINER, container};
 use crate::{error::classify, rules::proof};
@@ -39,12 +39,38 @@ pub(super) async fn tail(pods: &Api<Pod>, pod: Option<&Pod>) -> Vec<String> {
         ..LogParams::default()
     };
     match pods.logs(name(pod), &parameters).await {
-        Ok(text) => proof::log_lines(&text),
+        Ok(text) => bounded(proof::log_lines(&text)),
         Err(error) => {
             tracing::debug!(pod = name(pod), error = %error, "the last lines of a build's log cannot be read");
             Vec::new()
         }
     }
+}
+
+/// As many bytes of JSON as a log's last lines may be. They stand on the Job, some twice, and the API server takes no more
+/// than 256 KiB of all that stands there.
+const TAIL_JSON: usize = 64 << 10;
+
+/// The last lines, as many as fit on a Job, with what is not to be shown on a terminal escaped.
+fn bounded(lines: Vec<String>) -> Vec<String> {
+    let mut room = TAIL_JSON;
+    let shown = lines.into_iter().rev().map(|line| {
+        match line.chars().any(|character| character != '\t' && character.is_control()) {
+            true => line.split('\t').map(escaped).collect::<Vec<_>>().join("\t"),
+            false => line,
+        }
+    });
+    let mut kept: Vec<String> = shown
+        .take_while(|line| {
+            // As it is written: with quotation marks and a comma.
+            let size = serde_json::to_string(line).map_or(usize::MAX, |json| json.len() + 1);
+            let fits = size <= room;
+            room = room.saturating_sub(size);
+            fits
+        })
+        .collect();
+    kept.reverse();
+    kept
 }
 
 /// Whether its container has run at all.
@@ -83,4 +109,28 @@ async fn read(pods: &Api<Pod>, pod: &Pod, skip: u64) -> Result<Vec<u8>> {
 
 fn name(pod: &Pod) -> &str {
     pod.metadata.name.as_deref().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_lines_fit_on_a_job_whatever_is_in_them() {
+        for rubbish in ["\u{1}", "\u{1b}", "\"", "\\", "\u{1f600}", "\t"] {
+            let lines = bounded(proof::log_lines(&format!("{}\n", rubbish.repeat(500)).repeat(60)));
+            let written = serde_json::to_string(&lines).unwrap();
+            assert!(!lines.is_empty() && written.len() <= TAIL_JSON + 2, "{rubbish:?}: {}", written.len());
+        }
+    }
+
+    #[test]
+    fn the_newest_lines_are_kept_and_control_characters_are_shown() {
+        let mut lines = vec!["\u{0}".repeat(500); 49];
+        lines.push("\tit is \u{1b}[31mbroken".to_owned());
+        let kept = bounded(lines);
+        assert_eq!(kept.last().unwrap(), "\tit is \\u{1b}[31mbroken");
+        assert!(kept.len() < 50 && kept.iter().all(|line| !line.contains('\u{0}')));
+        assert_eq!(bounded(vec!["a\tb".to_owned(), String::new()]), ["a\tb", ""]);
+    }
 }

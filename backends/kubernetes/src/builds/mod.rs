@@ -30,6 +30,7 @@ mod log;
 mod names;
 mod places;
 mod profile;
+mod registry;
 mod seen;
 mod settings;
 
@@ -118,10 +119,10 @@ impl Builds for KubernetesBuilds {
             for _ in 0..ATTEMPTS {
                 let Some(job) = self.namespace.job(&names::job(build)).await? else { return Ok(()) };
                 let pods = self.namespace.pods_of(&names::of_build(build)).await?;
-                let ended = match self.seen(&job, &pods)? {
+                let ended = match self.seen(&job, &pods) {
                     Seen::Ended(_) | Seen::Noted(_) => true,
                     Seen::Waiting | Seen::Running | Seen::Stuck(_) | Seen::WithoutPod => {
-                        has_verdict(&job)
+                        is_ended_by_us(&job)
                             || self.end(&job, &pods, Failure::new(Reason::CANCELLED, "The build was ended.")).await?
                                 == Changed::Yes
                     }
@@ -138,10 +139,10 @@ impl Builds for KubernetesBuilds {
     async fn log(&self, build: Stamp, from: u64) -> Result<Option<Vec<u8>>> {
         bounded(async {
             let Some(job) = self.namespace.job(&names::job(build)).await? else { return Ok(None) };
-            let mut before = About::read(&job)?.preamble();
+            let mut before = preamble(&job);
             let pods = self.namespace.pods_of(&names::of_build(build)).await?;
             if pods.is_empty() {
-                before.push_str(&kept_log(&job)?);
+                before.push_str(&kept_log(&job));
             }
             log::part(&self.namespace.pods(), &before, newest(&pods), from).await.map(Some)
         })
@@ -206,7 +207,9 @@ impl KubernetesBuilds {
             ));
         }
         tracing::warn!("the cluster does not keep a pod to a user namespace of its own: builds run without root");
-        self.namespace.create_job(&job(Profile::Rootless)?).await
+        // The first one may still be about to go: it is not this build, which is begun once it is gone.
+        let made = self.namespace.create_job(&job(Profile::Rootless)?).await?;
+        made.map(Some).ok_or(Error::Conflict("a build's earlier Job is not gone yet"))
     }
 
     /// A build of the app that has not ended, of these Jobs or of what pods are left.
@@ -237,7 +240,7 @@ impl KubernetesBuilds {
         }
     }
 
-    fn seen(&self, job: &Job, pods: &[Pod]) -> Result<Seen> {
+    fn seen(&self, job: &Job, pods: &[Pod]) -> Seen {
         seen(job, pods, jiff::Timestamp::now(), self.settings.patience)
     }
 
@@ -245,7 +248,7 @@ impl KubernetesBuilds {
         for _ in 0..ATTEMPTS {
             let Some(job) = self.namespace.job(&names::job(build)).await? else { return Ok(BuildState::Unknown) };
             let pods = self.namespace.pods_of(&names::of_build(build)).await?;
-            let verdict = match self.seen(&job, &pods)? {
+            let verdict = match self.seen(&job, &pods) {
                 Seen::Noted(end) => return Ok(end.into()),
                 Seen::Running => return Ok(BuildState::Running),
                 Seen::Waiting => {
@@ -280,9 +283,23 @@ impl KubernetesBuilds {
             }
             end @ (End::Failed(_) | End::Built { .. }) => end,
         };
-        let patch =
-            json!({"metadata": {"labels": {names::ENDED: "true"}, "annotations": {names::END: written(&end)?}}});
-        if self.namespace.patch(job, patch).await? == Changed::No {
+        // Nothing of the build runs any more, so that nobody needs what it was let in with.
+        if let Some(secret) = job::secret_name(job)
+            && let Err(error) = self.namespace.delete_secret(secret).await
+        {
+            tracing::warn!(secret, error = %error.chain(), "a build's credentials go only with its Job");
+        }
+        let patch = |end: &End| -> Result<_> {
+            Ok(json!({"metadata": {"labels": {names::ENDED: "true"}, "annotations": {names::END: written(end)?}}}))
+        };
+        let noted = match self.namespace.patch(job, patch(&end)?).await {
+            Err(error @ Error::Invalid { .. }) => {
+                tracing::debug!(error = %error.chain(), "how a build ended is noted without its log");
+                self.namespace.patch(job, patch(&end.clone().without_log())?).await
+            }
+            noted => noted,
+        };
+        if noted? == Changed::No {
             return Ok(None);
         }
         if let Err(error) = self.hand_out_places().await {
@@ -294,7 +311,10 @@ impl KubernetesBuilds {
     /// Has the build end for this reason. What it has logged so far is kept, as its pods go.
     async fn end(&self, job: &Job, pods: &[Pod], verdict: Failure) -> Result<Changed> {
         let log = log::tail(&self.namespace.pods(), newest(pods)).await;
-        self.namespace.patch(job, end_with(&written(&Failure { log, ..verdict })?)).await
+        match self.namespace.patch(job, end_with(&written(&Failure { log, ..verdict.clone() })?)).await {
+            Err(Error::Invalid { .. }) => self.namespace.patch(job, end_with(&written(&verdict)?)).await,
+            ended => ended,
+        }
     }
 
     /// Gives free places to those who have waited longest, and lets go who has one.
@@ -310,13 +330,35 @@ impl KubernetesBuilds {
             }
             let mut all = true;
             for job in places::to_let_go(&next, &jobs) {
-                all &= self.let_go(job).await? == Changed::Yes;
+                all &= self.let_go_or_end(job).await == Changed::Yes;
             }
             if all {
                 return Ok(());
             }
         }
         Err(contended())
+    }
+
+    /// Lets the Job go. One that cannot be is in nobody's way: it is ended where trying again would not help, and else
+    /// tried again at the next look.
+    async fn let_go_or_end(&self, job: &Job) -> Changed {
+        let error = match self.let_go(job).await {
+            Ok(changed) => return changed,
+            Err(error) => error,
+        };
+        let name = job.metadata.name.as_deref().unwrap_or_default();
+        let ended = match places::hopeless(&error, job, jiff::Timestamp::now(), self.settings.patience) {
+            Some(verdict) => match written(&verdict) {
+                Ok(verdict) => self.namespace.patch(job, end_with(&verdict)).await,
+                Err(error) => Err(error),
+            },
+            None => Ok(Changed::Yes),
+        };
+        tracing::warn!(job = name, error = %error.chain(), "a build that has a place could not be let go");
+        ended.unwrap_or_else(|error| {
+            tracing::warn!(job = name, error = %error.chain(), "nor could it be ended");
+            Changed::Yes
+        })
     }
 
     /// Lets the Job go, with what its builder needs to be let in.
@@ -336,19 +378,28 @@ fn mark() -> String {
     format!("{:x}", jiff::Timestamp::now().as_nanosecond())
 }
 
-fn has_verdict(job: &Job) -> bool {
-    job.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(names::VERDICT))
+/// Whether we have ended it, for a reason that can be read.
+fn is_ended_by_us(job: &Job) -> bool {
+    matches!(names::annotation::<Failure>(job, names::VERDICT), Ok(Some(_)))
 }
 
-/// What is left of the log of a build whose pod is gone.
-fn kept_log(job: &Job) -> Result<String> {
-    let kept = match names::annotation::<End>(job, names::END)? {
-        Some(End::Failed(failure)) => failure.log,
-        Some(End::Built { .. }) => Vec::new(),
-        None => names::annotation::<Failure>(job, names::VERDICT)?.map(|verdict| verdict.log).unwrap_or_default(),
+/// What stands before the builder's own log.
+fn preamble(job: &Job) -> String {
+    About::read(job).map_or_else(|error| format!("[rollhook: {error}]\n"), |about| about.preamble())
+}
+
+/// What is left of the log of a build whose pod is gone; nothing where that cannot be read.
+fn kept_log(job: &Job) -> String {
+    let kept = match names::annotation::<End>(job, names::END) {
+        Ok(Some(End::Failed(failure))) => failure.log,
+        Ok(Some(End::Built { .. })) | Err(_) => Vec::new(),
+        Ok(None) => {
+            let verdict = names::annotation::<Failure>(job, names::VERDICT);
+            verdict.ok().flatten().map(|verdict| verdict.log).unwrap_or_default()
+        }
     };
     let kept: String = kept.iter().map(|line| format!("{line}\n")).collect();
-    Ok(if kept.is_empty() { kept } else { format!("[rollhook: the pod is gone; these were its last lines]\n{kept}") })
+    if kept.is_empty() { kept } else { format!("[rollhook: the pod is gone; these were its last lines]\n{kept}") }
 }
 
 fn written<T: serde::Serialize>(what: &T) -> Result<String> {

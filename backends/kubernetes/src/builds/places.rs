@@ -9,12 +9,17 @@
 //! An app has at most one build that waits or runs, so that the order in which Jobs were made is fair between apps: one
 //! that has had its turn queues up behind all others.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
+use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
-use rollhook_core::app::AppUid;
+use rollhook_core::{Error, app::AppUid, deploy::Reason};
 
 use super::{
+    end::Failure,
     names::{VERDICT, stamp},
     seen::{is_over, is_suspended},
 };
@@ -46,6 +51,20 @@ pub(super) fn next(held: &Held, jobs: &[Job], places: usize) -> Held {
 pub(super) fn to_let_go<'a>(held: &Held, jobs: &'a [Job]) -> Vec<&'a Job> {
     let has_place = |job: &&Job| held.get(name(job)).is_some_and(|uid| uid == id(job));
     jobs.iter().filter(|job| is_waiting(job)).filter(has_place).collect()
+}
+
+/// How a Job ends that has a place and cannot be let go for this reason; none where that may pass. A denial may, where the
+/// API server has only just started, or is about to be given its permissions.
+pub(super) fn hopeless(error: &Error, job: &Job, now: Timestamp, patience: Duration) -> Option<Failure> {
+    let passes = match error {
+        Error::Unavailable { .. } | Error::Conflict(_) | Error::NotFound(_) => true,
+        Error::Denied { .. } => {
+            let made = job.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
+            Duration::try_from(now.duration_since(made)).unwrap_or_default() < patience
+        }
+        Error::Invalid { .. } | Error::Corrupt { .. } => false,
+    };
+    (!passes).then(|| Failure::new(Reason::BUILD_REFUSED, format!("The build cannot be started: {error}.")))
 }
 
 /// Whether it waits for a place, or to be let go.
@@ -154,6 +173,20 @@ mod tests {
         let jobs = [running(1, 1), running(2, 1), job(3, 1, 1, json!({}))];
         assert_eq!(names_of(&next(&Held::new(), &jobs, 2)), [(1, 1), (2, 1)]);
         assert_eq!(names_of(&next(&Held::new(), &jobs, 1)), [(1, 1), (2, 1)]);
+    }
+
+    #[test]
+    fn a_job_that_cannot_be_let_go_ends_once_there_is_no_hope() {
+        let job = job(1, 1, 0, json!({}));
+        let after = |seconds| "2026-11-21T10:00:00Z".parse::<Timestamp>().unwrap() + Duration::from_secs(seconds);
+        let verdict = |error: &Error, seconds| hopeless(error, &job, after(seconds), Duration::from_secs(60));
+        let told = verdict(&Error::invalid("the cluster refuses the Secret: too large"), 1).unwrap();
+        assert_eq!(told.reason.as_str(), Reason::BUILD_REFUSED);
+        assert!(told.message.contains("too large"), "{}", told.message);
+        assert!(verdict(&Error::Corrupt { what: "the Job cannot be read".to_owned(), cause: None }, 1).is_some());
+        let denied = Error::Denied { what: "secrets is forbidden".to_owned(), cause: None };
+        assert!(verdict(&denied, 1).is_none() && verdict(&denied, 61).is_some());
+        assert!(verdict(&Error::Unavailable { what: "away".to_owned(), cause: None }, 9999).is_none());
     }
 
     #[test]

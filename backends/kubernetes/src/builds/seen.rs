@@ -19,7 +19,7 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::Time,
 };
-use rollhook_core::{Result, deploy::Reason};
+use rollhook_core::{Error, Result, deploy::Reason};
 
 use super::{
     end::{End, Failure, told},
@@ -65,24 +65,39 @@ pub(super) fn is_active(pod: &Pod) -> bool {
     !matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// What is to be seen of the build.
-pub(super) fn seen(job: &Job, pods: &[Pod], now: Timestamp, patience: Duration) -> Result<Seen> {
-    if let Some(end) = annotation(job, END)? {
-        return Ok(Seen::Noted(end));
+/// What is to be seen of the build. What stands on its Job and cannot be read, as another version wrote it or somebody
+/// has changed it, holds nobody up: once nothing of the build runs any more, it is lost.
+pub(super) fn seen(job: &Job, pods: &[Pod], now: Timestamp, patience: Duration) -> Seen {
+    let over = is_over(job) && !pods.iter().any(is_active);
+    match annotation(job, END) {
+        Ok(Some(end)) => return Seen::Noted(end),
+        // It is left as it is: who wrote it can read it.
+        Err(error) if over => return Seen::Noted(unreadable(&error)),
+        Ok(None) | Err(_) => {}
     }
-    let verdict: Option<Failure> = annotation(job, VERDICT)?;
-    if is_over(job) && !pods.iter().any(is_active) {
-        return Ok(Seen::Ended(match verdict {
-            Some(verdict) => End::Failed(verdict),
-            None => end(&About::read(job)?, job, pods),
-        }));
+    let verdict: Result<Option<Failure>> = annotation(job, VERDICT);
+    if over {
+        return Seen::Ended(match verdict {
+            Ok(Some(verdict)) => End::Failed(verdict),
+            Ok(None) => match About::read(job) {
+                Ok(about) => end(&about, job, pods),
+                Err(error) => unreadable(&error),
+            },
+            Err(error) => unreadable(&error),
+        });
     }
-    Ok(match verdict {
-        Some(_) => Seen::Running,
-        None if is_suspended(job) => Seen::Waiting,
-        None if finished(job).is_some() => Seen::Running,
-        None => running(job, pods, now, patience),
-    })
+    match verdict {
+        Ok(Some(_)) | Err(_) => Seen::Running,
+        Ok(None) if is_suspended(job) => Seen::Waiting,
+        Ok(None) if finished(job).is_some() => Seen::Running,
+        Ok(None) => running(job, pods, now, patience),
+    }
+}
+
+fn unreadable(error: &Error) -> End {
+    tracing::warn!(error = %error.chain(), "how a build ended cannot be read");
+    let message = format!("How the build ended cannot be known, as {error}; deploy the commit again.");
+    End::Failed(Failure::new(Reason::BUILD_LOST, message))
 }
 
 /// The condition that finished it: its type, its reason and its message.

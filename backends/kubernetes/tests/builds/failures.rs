@@ -73,13 +73,39 @@ fn a_builder_whose_image_cannot_be_pulled() {
 }
 
 #[test]
+fn a_build_that_logs_rubbish_can_be_ended() {
+    test("a_build_that_logs_rubbish_can_be_ended", async |ground| {
+        let builds = ground.handle().await;
+        let order = order(1, 1, digit::HANGS);
+        start(&builds, &order).await;
+        until("it runs", async || {
+            let phase =
+                |pod: &k8s_openapi::api::core::v1::Pod| pod.status.as_ref().and_then(|status| status.phase.clone());
+            ground.active().await.iter().any(|pod| phase(pod).as_deref() == Some("Running"))
+        })
+        .await;
+        let pod = ground.active().await.remove(0).metadata.name.unwrap();
+        let log = ground.bed.state.join("logs").join(&ground.bed.namespace).join(pod).join("build");
+        std::fs::write(log, format!("{}\n", "\u{1}".repeat(600)).repeat(60) + "the end\n").unwrap();
+        builds.cancel(order.stamp).await.unwrap();
+        let BuildState::Failed(failure) = ended(&builds, &order).await else { panic!("no failure") };
+        assert_eq!(failure.reason.as_str(), Reason::CANCELLED, "{failure:?}");
+        assert_eq!(failure.log.last().unwrap(), "the end");
+        assert!(failure.log.len() > 1 && failure.log.iter().all(|line| !line.contains('\u{1}')));
+        let annotations = ground.jobs().await.remove(0).metadata.annotations.unwrap();
+        assert!(annotations.values().map(String::len).sum::<usize>() < 200_000);
+        assert_eq!(ground.handle().await.observe(order.stamp).await.unwrap(), BuildState::Failed(failure));
+    });
+}
+
+#[test]
 fn a_build_longer_than_a_job_may_run() {
     test("a_build_longer_than_a_job_may_run", async |ground| {
         let builds = ground.handle().await;
         let order = order(1, 1, digit::HANGS);
         start(&builds, &order).await;
         until("it runs", async || ground.active().await.len() == 1).await;
-        // The limit is hours; a person shortens it here.
+        // The limit is days; a person shortens it here.
         let name = ground.jobs().await.remove(0).metadata.name.unwrap();
         let patch = json!({"spec": {"activeDeadlineSeconds": 1}}).to_string();
         ground.bed.kubectl(&["patch", "job", &name, "--type=merge", "--patch", &patch]);

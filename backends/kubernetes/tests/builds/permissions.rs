@@ -47,6 +47,7 @@ fn the_printed_permissions_are_enough() {
         .await;
         assert!(matches!(ended(&builds, &good).await, BuildState::Built { .. }));
         assert!(builds.log(good.stamp, 0).await.unwrap().unwrap().ends_with(b"step 1\n"));
+        until("its Secret is gone", async || ground.secrets().await.is_empty()).await;
         let hanging = order(1, 2, digit::HANGS);
         start(&builds, &hanging).await;
         builds.cancel(hanging.stamp).await.unwrap();

@@ -1,13 +1,14 @@
 //! Places for builds are never too many, and fair; one build of an app, whatever replicas believe; credentials are a
 //! build's own.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, num::NonZeroU16, sync::Arc};
 
 use futures_util::future::join_all;
 use rollhook_core::{
     deploy::Reason,
     ports::{BuildState, Builds, Started},
 };
+use rollhook_kubernetes::builds::Settings;
 
 use crate::{
     actor::digit,
@@ -145,8 +146,8 @@ fn a_build_that_waits_is_cancelled_and_never_begins() {
 }
 
 #[test]
-fn credentials_are_a_secret_of_the_job_and_go_with_it() {
-    test("credentials_are_a_secret_of_the_job_and_go_with_it", async |ground| {
+fn credentials_are_a_secret_of_the_job_and_go_with_the_build() {
+    test("credentials_are_a_secret_of_the_job_and_go_with_the_build", async |ground| {
         let directory = std::env::temp_dir().join(format!("rollhook-build-credentials-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         std::fs::write(directory.join("shop"), "alice:hunter2").unwrap();
@@ -167,8 +168,77 @@ fn credentials_are_a_secret_of_the_job_and_go_with_it() {
         denied.source.credentials = Some("other".parse().unwrap());
         let failure = crate::harness::fails(&builds, &denied).await;
         assert_eq!(failure.reason.as_str(), Reason::SOURCE_DENIED);
+        // It has no further use once the build has ended.
+        builds.cancel(order.stamp).await.unwrap();
+        ended(&builds, &order).await;
+        until("the Secret is gone", async || ground.secrets().await.is_empty()).await;
+        // A build whose end nobody sees takes its own with it.
+        let mut unseen = crate::harness::order(3, 1, digit::HANGS);
+        unseen.source.credentials = Some("shop".parse().unwrap());
+        start(&builds, &unseen).await;
+        until("it runs", async || building(ground).await.len() == 1).await;
+        assert_eq!(ground.secrets().await.len(), 1);
         ground.bed.kubectl(&["delete", "job", "--all"]);
         until("the Secret is gone", async || ground.secrets().await.is_empty()).await;
+        std::fs::remove_dir_all(&directory).unwrap();
+    });
+}
+
+#[test]
+fn a_build_has_the_logins_that_are_for_it() {
+    test("a_build_has_the_logins_that_are_for_it", async |ground| {
+        let file = std::env::temp_dir().join(format!("rollhook-build-logins-{}.json", ground.bed.namespace));
+        let logins = r#"{"auths": {"registry.example.com/shop": {"auth": "c2hvcA=="},
+            "registry.example.com/prod": {"auth": "cHJvZA=="}}, "credsStore": "desktop"}"#;
+        std::fs::write(&file, logins).unwrap();
+        let mut settings = ground.settings();
+        settings.registry_config = Some(file.clone());
+        let builds = handle(ground.bed, settings).await;
+        start(&builds, &order(1, 1, digit::HANGS)).await;
+        until("it runs", async || building(ground).await.len() == 1).await;
+        let secret = ground.secrets().await.remove(0);
+        let config = String::from_utf8(secret.data.unwrap()["config.json"].0.clone()).unwrap();
+        assert_eq!(config, r#"{"auths":{"registry.example.com":{"auth":"c2hvcA=="}}}"#);
+        std::fs::remove_file(&file).unwrap();
+    });
+}
+
+#[test]
+fn a_job_that_cannot_be_let_go_is_in_nobodys_way() {
+    test("a_job_that_cannot_be_let_go_is_in_nobodys_way", async |ground| {
+        let directory = std::env::temp_dir().join(format!("rollhook-build-broken-{}", ground.bed.namespace));
+        std::fs::create_dir_all(&directory).unwrap();
+        std::fs::write(directory.join("shop"), "alice:hunter2").unwrap();
+        let settings = |places| Settings {
+            credentials: Some(directory.clone()),
+            places: NonZeroU16::new(places).unwrap(),
+            ..ground.settings()
+        };
+        let builds = handle(ground.bed, settings(1)).await;
+        let running = order(1, 1, digit::HANGS);
+        start(&builds, &running).await;
+        until("it has the place", async || building(ground).await.len() == 1).await;
+        // In front of a sound one waits one that cannot be read, and before both one whose Secret the cluster refuses.
+        let (mut broken, mut refused) = (order(2, 1, digit::GOOD), order(3, 1, digit::GOOD));
+        broken.source.credentials = Some("shop".parse().unwrap());
+        refused.source.credentials = Some("shop".parse().unwrap());
+        start(&builds, &refused).await;
+        start(&builds, &broken).await;
+        tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
+        let sound = order(4, 1, digit::GOOD);
+        start(&builds, &sound).await;
+        let name = format!("build-{}-1", broken.stamp.app);
+        ground.bed.kubectl(&["annotate", "--overwrite", "job", &name, "rollhook.dev/build-order={"]);
+        ground.bed.kubectl(&["create", "quota", "none", "--hard=secrets=0"]);
+        tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        builds.cancel(running.stamp).await.unwrap();
+        // Only the sound one is looked at until it has ended.
+        assert!(matches!(ended(&builds, &sound).await, BuildState::Built { .. }));
+        for (order, words) in [(broken, "rollhook.dev/build-order"), (refused, "exceeded quota")] {
+            let BuildState::Failed(failure) = ended(&builds, &order).await else { panic!("{words}") };
+            assert_eq!(failure.reason.as_str(), Reason::BUILD_REFUSED, "{failure:?}");
+            assert!(failure.message.contains(words), "{failure:?}");
+        }
         std::fs::remove_dir_all(&directory).unwrap();
     });
 }

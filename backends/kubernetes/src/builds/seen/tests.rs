@@ -69,7 +69,7 @@ fn after(seconds: i64) -> Timestamp {
 }
 
 fn look(job: &Job, pods: &[Pod], seconds: i64) -> Seen {
-    seen(job, pods, after(seconds), PATIENCE).unwrap()
+    seen(job, pods, after(seconds), PATIENCE)
 }
 
 fn failure(seen: Seen) -> Failure {
@@ -179,11 +179,26 @@ fn job_suspended() -> Job {
     job(json!({"suspend": true}), json!({}))
 }
 
+fn broken(mut job: Job, annotation: &str) -> Job {
+    job.metadata.annotations.as_mut().unwrap().insert(annotation.to_owned(), "{".to_owned());
+    job
+}
+
 #[test]
-fn an_annotation_that_somebody_has_changed_is_corrupt() {
-    let mut job = complete();
-    job.metadata.annotations.as_mut().unwrap().insert(END.to_owned(), "{".to_owned());
-    assert!(seen(&job, &[], after(1), PATIENCE).is_err());
+fn what_cannot_be_read_on_a_job_that_is_over_is_lost() {
+    for annotation in [END, VERDICT, ABOUT] {
+        let seen = look(&broken(complete(), annotation), &[], 9);
+        let (Seen::Noted(End::Failed(told)) | Seen::Ended(End::Failed(told))) = seen else { panic!("{annotation}") };
+        assert_eq!(told.reason.as_str(), Reason::BUILD_LOST, "{annotation}");
+        assert!(told.message.contains(annotation), "{}", told.message);
+        assert_eq!(look(&broken(complete(), annotation), &[pod(json!({"phase": "Running"}))], 9), Seen::Running);
+    }
+}
+
+#[test]
+fn what_cannot_be_read_on_a_job_that_waits_starts_nothing() {
+    assert_eq!(look(&broken(job_suspended(), VERDICT), &[], 9), Seen::Running);
+    assert_eq!(look(&broken(job_suspended(), END), &[], 9), Seen::Waiting);
 }
 
 #[test]

@@ -1,0 +1,170 @@
+//! Of docker's `config.json`, what one build may have: pure.
+//!
+//! | entry of `auths` | who gets it |
+//! |---|---|
+//! | of the registry that the build pushes to | the one whose path fits best, under the registry's name, which is all that BuildKit asks for |
+//! | of another registry, with a path | nobody: it is what builds of that path push with |
+//! | of another registry, without a path | every build, to read base images with |
+//!
+//! Nothing else of the file is passed on: programs that hand out credentials (`credHelpers`, `credsStore`) are not in the
+//! builder image.
+
+use serde_json::{Map, Value, json};
+
+/// The host of Docker Hub, as image references have it.
+const HUB: &str = "docker.io";
+/// How BuildKit asks for the login of Docker Hub.
+const HUB_KEY: &str = "https://index.docker.io/v1/";
+
+/// What a build has of the file.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Cut {
+    pub(super) config: Vec<u8>,
+    /// Whether there is no login for where it pushes to, though the file names a program that may have one.
+    pub(super) lacks: bool,
+}
+
+/// Cuts the file for a build that pushes to this repository, in full (`docker.io/library/nginx`). None where it is no
+/// such file.
+pub(super) fn cut(file: &[u8], repository: &str) -> Option<Cut> {
+    let Ok(Value::Object(file)) = serde_json::from_slice::<Value>(file) else { return None };
+    let none = Map::new();
+    let auths = match file.get("auths") {
+        Some(Value::Object(auths)) => auths,
+        Some(Value::Null) | None => &none,
+        Some(_) => return None,
+    };
+    let (registry, path) = repository.split_once('/')?;
+    let entries = auths.iter().map(|(key, login)| (Place::of(key), key, login));
+    let (own, others): (Vec<_>, Vec<_>) = entries.partition(|(place, ..)| place.registry == registry);
+    let mut kept: Map<String, Value> = others
+        .iter()
+        .filter(|(place, ..)| place.path.is_empty())
+        .map(|(_, key, login)| (of_key(key), (*login).clone()))
+        .collect();
+    // Of two that fit as well, the one that is written as image references are.
+    let fits = own.iter().filter(|(place, ..)| place.holds(path));
+    let best = fits.max_by_key(|(place, key, _)| (place.path.len(), !key.contains("://")));
+    kept.extend(best.map(|(_, _, login)| (asked(registry).to_owned(), (*login).clone())));
+    let by_program = ["credHelpers", "credsStore"].iter().any(|name| file.contains_key(*name));
+    let lacks = best.is_none() && by_program;
+    let config = serde_json::to_vec(&json!({"auths": kept})).ok()?;
+    Some(Cut { config, lacks })
+}
+
+/// What an entry is for.
+struct Place {
+    registry: String,
+    /// Without slashes around it; empty: all of the registry.
+    path: String,
+}
+
+impl Place {
+    fn of(key: &str) -> Self {
+        let bare = key.trim_start_matches("https://").trim_start_matches("http://");
+        let (host, path) = bare.split_once('/').unwrap_or((bare, ""));
+        let host = host.to_ascii_lowercase();
+        let registry = if matches!(&*host, "index.docker.io" | "registry-1.docker.io") { HUB.to_owned() } else { host };
+        let path = path.trim_matches('/');
+        // A version of the registry's interface, and no path of images.
+        let path = if matches!(path, "v1" | "v2") { "" } else { path };
+        Self { registry, path: path.to_owned() }
+    }
+
+    fn holds(&self, path: &str) -> bool {
+        self.path.is_empty()
+            || path.strip_prefix(&*self.path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+}
+
+/// The name by which BuildKit asks for a registry's login.
+fn asked(registry: &str) -> &str {
+    if registry == HUB { HUB_KEY } else { registry }
+}
+
+fn of_key(key: &str) -> String {
+    asked(&Place::of(key).registry).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The logins that a build has, each as its key and its `auth`.
+    fn logins(auths: Value, repository: &str) -> Vec<(String, String)> {
+        let file = json!({"auths": auths, "credsStore": "desktop", "HttpHeaders": {"X": "y"}}).to_string();
+        let cut: Value = serde_json::from_slice(&cut(file.as_bytes(), repository).unwrap().config).unwrap();
+        assert_eq!(cut.as_object().unwrap().len(), 1, "{cut}");
+        let auth = |login: &Value| login["auth"].as_str().unwrap().to_owned();
+        cut["auths"].as_object().unwrap().iter().map(|(key, login)| (key.clone(), auth(login))).collect()
+    }
+
+    fn owned(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+        pairs.iter().map(|(key, auth)| ((*key).to_owned(), (*auth).to_owned())).collect()
+    }
+
+    #[test]
+    fn a_build_pushes_with_the_login_of_the_longest_path() {
+        let auths = || {
+            json!({
+                "r.example.com": {"auth": "all"},
+                "r.example.com/shop": {"auth": "shop"},
+                "https://r.example.com/shop/api/": {"auth": "api"},
+                "r.example.com/prod": {"auth": "prod"},
+                "r.example.com:5000": {"auth": "port"},
+            })
+        };
+        for (repository, auth) in [
+            ("r.example.com/shop/api", "api"),
+            ("r.example.com/shop/api/debug", "api"),
+            ("r.example.com/shop/apis", "shop"),
+            ("r.example.com/shops/api", "all"),
+            ("r.example.com/other", "all"),
+        ] {
+            let expected = owned(&[("r.example.com", auth), ("r.example.com:5000", "port")]);
+            assert_eq!(logins(auths(), repository), expected, "{repository}");
+        }
+        let expected = owned(&[("r.example.com", "all"), ("r.example.com:5000", "port")]);
+        assert_eq!(logins(auths(), "r.example.com:5000/shop/api"), expected);
+    }
+
+    #[test]
+    fn what_belongs_to_a_path_of_another_registry_stays_with_the_server() {
+        let auths = json!({
+            "prod.example.com/shop": {"auth": "prod"},
+            "base.example.com": {"auth": "base"},
+            "https://index.docker.io/v1/": {"auth": "hub"},
+            "r.example.com/other": {"auth": "other"},
+        });
+        let expected = owned(&[("base.example.com", "base"), (HUB_KEY, "hub")]);
+        assert_eq!(logins(auths, "r.example.com/shop/api"), expected);
+    }
+
+    #[test]
+    fn docker_hub_is_asked_for_by_its_old_name() {
+        for key in ["docker.io", "https://index.docker.io/v1/", "index.docker.io", "https://registry-1.docker.io/v2/"] {
+            assert_eq!(
+                logins(json!({key: {"auth": "hub"}}), "docker.io/shop/api"),
+                owned(&[(HUB_KEY, "hub")]),
+                "{key}"
+            );
+        }
+        let both = json!({"https://r.example.com/v1/": {"auth": "old"}, "R.example.com": {"auth": "new"}});
+        assert_eq!(logins(both, "r.example.com/api"), owned(&[("r.example.com", "new")]));
+    }
+
+    #[test]
+    fn without_a_login_there_is_an_empty_list() {
+        for (file, lacks) in [
+            ("{}", false),
+            (r#"{"auths": null}"#, false),
+            (r#"{"auths": {"other.example.com/x": {}}, "credHelpers": {"r.example.com": "ecr"}}"#, true),
+        ] {
+            let cut = cut(file.as_bytes(), "r.example.com/api").unwrap();
+            assert_eq!((cut.config.as_slice(), cut.lacks), (br#"{"auths":{}}"#.as_slice(), lacks), "{file}");
+        }
+        for file in ["", "alice:secret", "[]", r#"{"auths": 7}"#] {
+            assert_eq!(cut(file.as_bytes(), "r.example.com/api"), None, "{file}");
+        }
+    }
+}
