@@ -245,51 +245,6 @@ fn a_branch_that_was_taken_back_is_deployed_as_it_is_now() {
 }
 
 #[test]
-fn one_answer_of_a_server_that_lags_behind_deploys_nothing_backwards() {
-    let world = World::new(SECOND);
-    world.run(async {
-        let access = world.polled_app().await;
-        world.push("b2");
-        world.sleep(70).await;
-        world.ended(&access, 2).await;
-        for _ in 0..3 {
-            let before = world.looks();
-            world.push("a1");
-            while world.looks() == before {
-                world.sleep(1).await;
-            }
-            world.push("b2");
-            world.sleep(600).await;
-        }
-        assert_eq!(told(&world.history(&access).await), [entry(Trigger::Git, "a1"), entry(Trigger::Git, "b2")]);
-        world.push("c3");
-        world.sleep(70).await;
-        assert_eq!(world.ended(&access, 3).await.commit, Some(sha("c3")), "what is new is deployed at once");
-    });
-}
-
-#[test]
-fn a_head_behind_many_newer_entries_is_no_news_to_another_replica() {
-    let world = World::new(SECOND);
-    let access = world.run(async {
-        let access = world.polled_app().await;
-        for number in 0..250_u64 {
-            // Somebody deploys other commits all the time.
-            let revision = world.submit(&access, &format!("c{number:03}")).await;
-            world.ended(&access, revision).await;
-        }
-        access
-    });
-    let other = world.replica("two", 2);
-    world.idle(beside(&other, async {
-        world.sleep(600).await;
-        assert!(other.polled(access.uid()).is_some(), "it looks");
-        assert!(world.history(&access).await.iter().filter(|entry| entry.trigger == Trigger::Git).count() <= 1);
-        assert_eq!(world.view(&access).await.last, Revision::new(251));
-    }));
-}
-
-#[test]
 fn a_branch_that_was_taken_back_to_what_somebody_has_brought_since_is_left() {
     let world = World::new(SECOND);
     world.run(async {

@@ -225,4 +225,8 @@ impl<T: Heads + ?Sized> Heads for Faulty<T> {
     async fn head(&self, source: &GitSource) -> Result<Option<Commit>> {
         self.call("heads.head", self.inner.head(source)).await
     }
+
+    async fn look(&self, source: &GitSource) -> Result<Option<Commit>> {
+        self.call("heads.head", self.inner.look(source)).await
+    }
 }

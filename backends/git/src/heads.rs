@@ -1,13 +1,21 @@
 //! The port that reads branches, by `git ls-remote`.
 
-use std::{io, path::PathBuf, time::Duration};
+use std::{
+    io,
+    path::PathBuf,
+    process::Stdio,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use rollhook_core::{Error as PortError, Result, deploy::Commit, ports::Heads, source::GitSource};
 use tempfile::TempDir;
-use tokio::sync::Semaphore;
 
-use crate::{Complaint, Credentials, Invocation, process};
+use crate::{
+    Complaint, Credentials, Invocation, environment, process,
+    room::{Reader, Room},
+};
 
 /// How branches are read.
 #[derive(Clone, Debug)]
@@ -20,7 +28,7 @@ pub struct Settings {
     pub limit: Duration,
     /// How long a git server may be silent.
     pub silence: Duration,
-    /// How many sources are read at once.
+    /// How many sources are read at once; of one host two at most.
     pub at_once: usize,
     /// Where a directory is made for git to run in.
     pub temporary: PathBuf,
@@ -48,29 +56,55 @@ pub struct Error(#[from] io::Error);
 /// Reads branches with git.
 pub struct GitHeads {
     settings: Settings,
-    room: Semaphore,
+    room: Room,
     /// Empty: git finds no repository here, and so no configuration of one.
-    home: TempDir,
+    home: Mutex<Arc<TempDir>>,
 }
 
 impl GitHeads {
-    /// A reader of branches.
+    /// A reader of branches. The log is told where git cannot be run, which may be put right while this lasts.
     ///
     /// # Errors
     /// Where there is no place for a temporary directory.
     pub fn open(settings: Settings) -> std::result::Result<Self, Error> {
-        let home = TempDir::with_prefix_in("rollhook-git-", &settings.temporary)?;
-        Ok(Self { room: Semaphore::new(settings.at_once), settings, home })
+        let home = Mutex::new(Arc::new(home_in(&settings)?));
+        if let Err(error) = runs() {
+            tracing::warn!(
+                %error,
+                "git cannot be run on this server's machine: the branches of git apps are not read, so that polling finds \
+                 nothing, and whether a push is late is told from the history alone. Put git (and ssh, for ssh sources) \
+                 where the server runs"
+            );
+        }
+        Ok(Self { room: Room::new(settings.at_once), settings, home })
     }
 
-    async fn ls_remote(&self, source: &GitSource, credentials: &Credentials) -> Result<process::Said> {
+    /// The empty directory; made anew where somebody has removed it, as what cleans up temporary directories does.
+    fn home(&self) -> Result<Arc<TempDir>> {
+        let mut home = self.home.lock().unwrap_or_else(PoisonError::into_inner);
+        if !home.path().is_dir() {
+            let made = home_in(&self.settings).map_err(|error| {
+                PortError::unavailable("the server's machine has no room for a temporary directory".to_owned(), error)
+            })?;
+            *home = Arc::new(made);
+        }
+        Ok(Arc::clone(&home))
+    }
+
+    async fn ls_remote(&self, source: &GitSource, credentials: &Credentials, reader: Reader) -> Result<process::Said> {
         let url = &source.url;
-        let wait = tokio::time::timeout(self.settings.limit, self.room.acquire());
-        let Ok(Ok(_room)) = wait.await else {
-            let what = format!("{url} was not read: this server reads as many sources as it may at once");
-            return Err(PortError::Unavailable { what, cause: None });
+        let place = self.room.place(url.host().unwrap_or_default(), reader);
+        let Ok(Some(_place)) = tokio::time::timeout(self.settings.limit, place).await else {
+            return Err(match reader {
+                Reader::Look => PortError::Conflict("room"),
+                Reader::Caller => {
+                    let what = format!("{url} was not read: this server reads as many sources as it may at once");
+                    PortError::Unavailable { what, cause: None }
+                }
+            });
         };
-        let home = self.home.path();
+        let home = self.home()?;
+        let home = home.path();
         let invocation = Invocation { source, credentials, home, silence: self.settings.silence };
         let mut git = invocation.git(home);
         // What lies above a directory for temporary files is anybody's.
@@ -92,18 +126,39 @@ impl GitHeads {
 #[async_trait]
 impl Heads for GitHeads {
     async fn head(&self, source: &GitSource) -> Result<Option<Commit>> {
+        self.read(source, Reader::Caller).await
+    }
+
+    async fn look(&self, source: &GitSource) -> Result<Option<Commit>> {
+        self.read(source, Reader::Look).await
+    }
+}
+
+impl GitHeads {
+    async fn read(&self, source: &GitSource, reader: Reader) -> Result<Option<Commit>> {
         if source.url.is_local() && !self.settings.local_sources {
             let message = format!("{} is local, which this server's operator does not allow", source.url);
             return Err(PortError::invalid(message));
         }
         let credentials = Credentials::find(source, self.settings.credentials.as_deref())
             .map_err(|what| PortError::Denied { what: what.trim_end_matches('.').to_owned(), cause: None })?;
-        let said = self.ls_remote(source, &credentials).await?;
+        let said = self.ls_remote(source, &credentials, reader).await?;
         if !said.status.success() {
             return Err(classified(source, said.complaint));
         }
         head_of(source, &said.answer)
     }
+}
+
+fn home_in(settings: &Settings) -> io::Result<TempDir> {
+    TempDir::with_prefix_in("rollhook-git-", &settings.temporary)
+}
+
+/// Whether git can be run at all.
+fn runs() -> io::Result<()> {
+    let mut git = environment::child("git", &[]).into_std();
+    let status = git.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
+    if status.success() { Ok(()) } else { Err(io::Error::other(format!("git --version: {status}"))) }
 }
 
 fn reference(source: &GitSource) -> String {

@@ -17,6 +17,7 @@ mod credentials;
 mod heads;
 mod invocation;
 mod process;
+mod room;
 
 pub use complaint::{Complaint, Refusal};
 pub use credentials::Credentials;

@@ -109,7 +109,7 @@ async fn only_so_many_sources_are_read_at_once() {
     let most = async {
         let mut most = 0;
         for _ in 0..20 {
-            most = most.max(processes_with(&["ls-remote", source.url.as_str()]));
+            most = most.max(readers(source.url.as_str()));
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         most
@@ -117,6 +117,58 @@ async fn only_so_many_sources_are_read_at_once() {
     let (one, other, most) = tokio::join!(reader.head(&source), reader.head(&source), most);
     assert!(one.unwrap_err().is_unavailable() && other.unwrap_err().is_unavailable());
     assert_eq!(most, 1);
+}
+
+#[tokio::test]
+async fn of_one_host_two_are_read_at_once() {
+    let mut bench = Bench::new();
+    bench.settings = Settings { silence: Duration::from_secs(600), limit: Duration::from_secs(3), ..bench.settings };
+    bench.repository.push("main");
+    bench.host.hang();
+    let reader = bench.reader();
+    let source = bench.source();
+    let most = async {
+        let mut most = 0;
+        for _ in 0..20 {
+            most = most.max(readers(source.url.as_str()));
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        most
+    };
+    let looks = async { tokio::join!(reader.look(&source), reader.look(&source), reader.look(&source)) };
+    let ((one, two, three), head, most) = tokio::join!(looks, reader.head(&source), most);
+    assert!([one, two, three, head].iter().all(Result::is_err));
+    assert_eq!(most, 2);
+    bench.host.recover();
+    assert!(reader.look(&source).await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_look_for_which_there_is_no_room_says_nothing_of_its_source() {
+    let mut bench = Bench::new();
+    bench.repository.push("main");
+    bench.settings = Settings { limit: Duration::from_millis(200), at_once: 0, ..bench.settings };
+    let reader = bench.reader();
+    assert!(matches!(reader.look(&bench.source()).await, Err(Error::Conflict("room"))));
+    assert!(reader.head(&bench.source()).await.unwrap_err().is_unavailable());
+}
+
+#[tokio::test]
+async fn a_directory_that_somebody_has_removed_is_made_anew() {
+    let mut bench = Bench::new();
+    let commit = bench.repository.push("main");
+    let temporary = bench.path("temporary");
+    fs::create_dir(&temporary).unwrap();
+    bench.settings.temporary = temporary.clone();
+    let reader = bench.reader();
+    for entry in fs::read_dir(&temporary).unwrap() {
+        fs::remove_dir_all(entry.unwrap().path()).unwrap();
+    }
+    assert_eq!(reader.head(&bench.source()).await.unwrap().unwrap().as_str(), commit);
+    fs::remove_dir_all(&temporary).unwrap();
+    assert!(reader.head(&bench.source()).await.unwrap_err().is_unavailable());
+    fs::create_dir(&temporary).unwrap();
+    assert_eq!(reader.head(&bench.source()).await.unwrap().unwrap().as_str(), commit);
 }
 
 async fn until(holds: impl Fn() -> bool) -> bool {
@@ -131,12 +183,25 @@ async fn until(holds: impl Fn() -> bool) -> bool {
 
 /// How many processes have these among their arguments.
 fn processes_with(arguments: &[&str]) -> usize {
+    pids_with(arguments).count()
+}
+
+/// How many times git reads this URL: what it starts has its arguments too for a moment, and is not its group's leader.
+fn readers(url: &str) -> usize {
+    let leads = |pid: &u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let group = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(2)?.parse().ok());
+        group == Some(*pid)
+    };
+    pids_with(&["ls-remote", url]).filter(leads).count()
+}
+
+fn pids_with(arguments: &[&str]) -> impl Iterator<Item = u32> {
     let entries = fs::read_dir("/proc").unwrap();
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
-    pids.filter(|pid| {
+    pids.filter(move |pid| {
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let parts: Vec<_> = line.split(|byte| *byte == 0).collect();
         arguments.iter().all(|argument| parts.contains(&argument.as_bytes()))
     })
-    .count()
 }

@@ -15,4 +15,12 @@ use crate::{deploy::Commit, error::Result, source::GitSource};
 pub trait Heads: Send + Sync {
     /// The commit that the source's branch points to; none where there is no such branch.
     async fn head(&self, source: &GitSource) -> Result<Option<Commit>>;
+
+    /// The same, where nobody waits for the answer: it may come later than those that are waited for. `Conflict("room")`:
+    /// too many sources are being read, which says nothing of this one.
+    ///
+    /// A decorator hands it on, so that its inner reader can tell the two apart.
+    async fn look(&self, source: &GitSource) -> Result<Option<Commit>> {
+        self.head(source).await
+    }
 }

@@ -88,7 +88,7 @@ impl Deployer {
         let (heads, clock) = (builder.heads.clone(), self.ports.clock.clone());
         async move {
             select_biased! {
-                head = heads.head(&source).fuse() => head,
+                head = heads.look(&source).fuse() => head,
                 () = clock.sleep(ANSWER).fuse() => {
                     Err(Error::Unavailable { what: format!("{} did not answer in time", source.url), cause: None })
                 }

@@ -65,6 +65,7 @@ pub(crate) const EXPECTED: &[&str] = &[
     "fault: replaced",
     "fault: stale read",
     "polling: a branch that was taken back was followed",
+    "polling: a look may have found an older head",
     "polling: a source was looked at",
     "push: a change was told of again",
     "push: nothing was done",

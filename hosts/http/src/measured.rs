@@ -118,6 +118,15 @@ impl Heads for CountedHeads {
         self.metrics.source_read(&head);
         head
     }
+
+    async fn look(&self, source: &GitSource) -> Result<Option<Commit>> {
+        let head = self.inner.look(source).await;
+        // Where there was no room, nothing was read.
+        if !head.as_ref().is_err_and(rollhook_core::Error::is_conflict) {
+            self.metrics.source_read(&head);
+        }
+        head
+    }
 }
 
 /// The rollout driver's decorator.

@@ -141,6 +141,22 @@ fn a_source_that_does_not_answer_is_told_of() {
 }
 
 #[test]
+fn a_server_without_git_starts_and_says_what_does_not_work() {
+    let place = tempfile::tempdir().unwrap();
+    let start = |path: &str| {
+        let directory = place.path().display().to_string();
+        let builds = ["--build-command", "/bin/true", "--build-dir", &format!("{directory}/builds")];
+        Server::in_directory(tempfile::tempdir().unwrap(), &builds, &[("PATH", path)])
+    };
+    let warns = |server: &Server| server.log().matches("git cannot be run on this server's machine").count();
+    let without = start("/nowhere");
+    without.call("GET", "/readyz").expect(200);
+    assert_eq!(warns(&without), 1, "{}", without.log());
+    assert!(without.log().contains("polling finds nothing"), "{}", without.log());
+    assert_eq!(warns(&start(&std::env::var("PATH").unwrap())), 0);
+}
+
+#[test]
 fn only_what_has_a_source_is_polled() {
     let server = Server::start();
     let app = server.app("web");

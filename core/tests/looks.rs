@@ -1,0 +1,191 @@
+//! Looks at a branch that cannot be taken at their word: answers that lag behind, heads of long ago, and no room to look.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on ends")]
+
+mod world;
+
+use std::{
+    pin::pin,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use futures_util::{FutureExt, select_biased};
+use rollhook_core::{
+    Error, Result,
+    app::Policy,
+    deploy::{Commit, Revision, Trigger},
+    ports::{Builds, Clock, Heads, History, Rollouts},
+    request::DeployRequest,
+    service::{Authorized, Builder, Deployer, Found, Ports},
+    source::GitSource,
+};
+use world::{SimEntropy, World, git, sha};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+type Answer = dyn Fn() -> Result<Option<Commit>> + Send + Sync;
+
+/// A source that says what it is told to, and counts how often it was looked at.
+struct Told {
+    answer: Mutex<Box<Answer>>,
+    looks: Mutex<usize>,
+}
+
+#[async_trait]
+impl Heads for Told {
+    async fn head(&self, _source: &GitSource) -> Result<Option<Commit>> {
+        panic!("nobody waits for a look")
+    }
+
+    async fn look(&self, _source: &GitSource) -> Result<Option<Commit>> {
+        *self.looks.lock().unwrap() += 1;
+        (*self.answer.lock().unwrap())()
+    }
+}
+
+impl Told {
+    fn is_at(&self, digits: &'static str) {
+        *self.answer.lock().unwrap() = Box::new(move || Ok(Some(sha(digits))));
+    }
+
+    fn fails(&self, error: fn() -> Error) {
+        *self.answer.lock().unwrap() = Box::new(move || Err(error()));
+    }
+
+    fn looks(&self) -> usize {
+        *self.looks.lock().unwrap()
+    }
+}
+
+/// The world's stores, cluster and builder, and a source that is told what to say.
+fn with_told(world: &World, name: &str) -> (Arc<Told>, Deployer) {
+    let told = Arc::new(Told { answer: Mutex::new(Box::new(|| Ok(Some(sha("a1"))))), looks: Mutex::new(0) });
+    let ports = Ports {
+        apps: Arc::clone(&world.store) as _,
+        tokens: Arc::clone(&world.store) as _,
+        history: Arc::clone(&world.store) as Arc<dyn History>,
+        rollouts: Arc::clone(&world.cluster) as Arc<dyn Rollouts>,
+        builder: Some(Builder {
+            builds: Arc::clone(&world.builds) as Arc<dyn Builds>,
+            heads: Arc::clone(&told) as _,
+            local_sources: false,
+        }),
+        clock: Arc::clone(&world.clock) as Arc<dyn Clock>,
+        entropy: Arc::new(SimEntropy::new(9)),
+    };
+    (told, Deployer::new(ports, name))
+}
+
+/// Runs the scenario on a polled app beside this engine, until it ends.
+fn run<T>(world: &World, engine: &Deployer, scenario: impl Future<Output = T>) -> T {
+    world.idle(async {
+        let mut engine = pin!(engine.run(std::future::pending()).fuse());
+        let mut scenario = pin!(scenario.fuse());
+        select_biased! {
+            () = engine => unreachable!("nobody shuts it down"),
+            value = scenario => value,
+        }
+    })
+}
+
+impl World {
+    /// An app that is looked at every so many seconds, and runs `a1`.
+    async fn polled_app(&self, seconds: u64) -> Authorized {
+        let policy = Policy { poll: Some(SECOND * u32::try_from(seconds).unwrap()), ..Policy::default() };
+        let app = self.deployer.register(&self.operator, git("api", policy), None).await.unwrap().app;
+        let access = self.deployer.open(&self.operator, &app.id).await.unwrap();
+        self.sleep(65).await;
+        self.ended(&access, 1).await;
+        access
+    }
+
+    /// The first digits of each commit, oldest first.
+    async fn commits(&self, access: &Authorized) -> Vec<String> {
+        let history = self.history(access).await;
+        history.iter().map(|entry| entry.commit.as_ref().unwrap().as_str()[..2].to_owned()).collect()
+    }
+}
+
+/// Waits until the source was looked at once more.
+async fn looked(world: &World, told: &Told) {
+    let before = told.looks();
+    while told.looks() == before {
+        world.sleep(1).await;
+    }
+}
+
+#[test]
+fn one_answer_of_a_server_that_lags_behind_deploys_nothing_backwards() {
+    let world = World::new(SECOND);
+    let (told, engine) = with_told(&world, "one");
+    run(&world, &engine, async {
+        let access = world.polled_app(60).await;
+        told.is_at("b2");
+        world.sleep(70).await;
+        world.ended(&access, 2).await;
+        for _ in 0..3 {
+            told.is_at("a1");
+            looked(&world, &told).await;
+            told.is_at("b2");
+            world.sleep(600).await;
+        }
+        assert_eq!(world.commits(&access).await, ["a1", "b2"]);
+        told.is_at("a1");
+        world.sleep(70 + 40).await;
+        assert_eq!(world.ended(&access, 3).await.commit, Some(sha("a1")), "it stays so");
+        told.is_at("c3");
+        looked(&world, &told).await;
+        world.sleep(1).await;
+        assert_eq!(world.entry(&access, 4).await.commit, Some(sha("c3")), "what is new is deployed at once");
+    });
+}
+
+#[test]
+fn a_head_behind_many_newer_entries_is_no_news_to_another_replica() {
+    let world = World::new(SECOND);
+    let (_, first) = with_told(&world, "one");
+    let access = run(&world, &first, async {
+        let access = world.polled_app(60).await;
+        for number in 0..250_u64 {
+            // Somebody deploys other commits all the time.
+            let commit = Some(sha(&format!("c{number:03}")));
+            let request = DeployRequest { image: None, commit, key: None };
+            let revision = world.deployer.submit(&access, request).await.unwrap().deploy.revision.get();
+            world.ended(&access, revision).await;
+        }
+        access
+    });
+    drop(first);
+    let (told, second) = with_told(&world, "two");
+    run(&world, &second, async {
+        world.sleep(600).await;
+        assert!(told.looks() > 5);
+        assert_eq!(world.view(&access).await.last, Revision::new(251));
+        told.is_at("d4");
+        looked(&world, &told).await;
+        world.sleep(1).await;
+        let found = world.entry(&access, 252).await;
+        assert_eq!((found.trigger, found.commit), (Trigger::Git, Some(sha("d4"))), "what is new is deployed");
+    });
+}
+
+#[test]
+fn a_look_for_which_there_is_no_room_is_no_failure_of_its_source() {
+    let world = World::new(SECOND);
+    let (told, engine) = with_told(&world, "one");
+    run(&world, &engine, async {
+        let access = world.polled_app(600).await;
+        let found = || engine.polled(access.uid()).map(|polled| polled.found);
+        told.fails(|| Error::Conflict("room"));
+        looked(&world, &told).await;
+        let before = told.looks();
+        world.sleep(3600).await;
+        assert_eq!(found(), Some(Found::Head(sha("a1"))), "what was read last");
+        assert!(told.looks() - before > 60, "it is tried again soon");
+        told.is_at("b2");
+        world.sleep(40).await;
+        assert_eq!(world.ended(&access, 2).await.commit, Some(sha("b2")));
+    });
+}
