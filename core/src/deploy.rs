@@ -225,7 +225,7 @@ pub struct Reason(String);
 impl Reason {
     /// The rollout took longer than the app's deadline.
     pub const DEADLINE: &'static str = "rollout-deadline-exceeded";
-    /// The cluster could not be reached for an hour.
+    /// The cluster, or the builder, could not be reached for an hour.
     pub const UNREACHABLE: &'static str = "cluster-unreachable";
     /// The app was deleted while the deploy was unfinished.
     pub const APP_DELETED: &'static str = "app-deleted";

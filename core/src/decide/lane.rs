@@ -296,6 +296,9 @@ impl Lane {
             let message =
                 "The app's source was changed while this was built: deploy the commit again, from the new source.";
             Some(failed(deploy, Reason::SOURCE_CHANGED, message.to_owned()))
+        } else if paused.away.since.is_some() && paused.away.total(now) >= UNREACHABLE_MAX && !has_ended {
+            let message = "The builder could not be reached for an hour; how far the build got is not known.";
+            Some(failed(deploy, Reason::UNREACHABLE, message.to_owned()))
         } else if since.after(deadline + uncounted) <= now && !has_ended {
             let uncounted = match uncounted.as_secs() {
                 0 => String::new(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::{FutureExt, select_biased};
 
-use super::{ATTEMPTS, Accepted, Authorized, Builder, Deployer, Operator, Outcome, refused, submit::Decision};
+use super::{ATTEMPTS, Accepted, Authorized, Builder, Deployer, Operator, Outcome, submit::Decision};
 use crate::{
     app::{App, AppId, AppUid, Source},
     decide::admission,
@@ -70,8 +70,9 @@ impl Deployer {
     /// A part of a build's log, from this byte on. With `follow` it is waited for as long as the build runs.
     ///
     /// # Errors
-    /// [`Refusal::RevisionNotFound`], [`Refusal::WrongKind`] where there is no log; [`Refusal::StoreUnavailable`] while
-    /// the store is away.
+    /// [`Refusal::RevisionNotFound`], [`Refusal::WrongKind`], [`Refusal::NoBuildLog`] where there is no log, or none that
+    /// can be read; [`Refusal::StoreUnavailable`] and [`Refusal::BuilderUnavailable`] while the store or the builder is
+    /// away.
     pub async fn build_log(
         &self,
         access: &Authorized,
@@ -85,12 +86,12 @@ impl Deployer {
         loop {
             // Asked before the log is read: what an ended build wrote is there by then.
             let entry = self.entry(access, revision).await?;
-            let runs = match builds.observe(build).await.map_err(|error| away(&error))? {
+            let runs = match builds.observe(build).await.map_err(|error| away(revision, &error))? {
                 BuildState::Waiting | BuildState::Running => true,
                 BuildState::Unknown => entry.is_to_be_built(),
                 BuildState::Built { .. } | BuildState::Failed(_) => false,
             };
-            let log = builds.log(build, from).await.map_err(|error| away(&error))?;
+            let log = builds.log(build, from).await.map_err(|error| away(revision, &error))?;
             match log {
                 None if !runs => return Err(Refusal::NoBuildLog(revision)),
                 Some(bytes) if !bytes.is_empty() => return Ok(LogPart { bytes, last: false }),
@@ -132,17 +133,42 @@ impl Deployer {
     }
 }
 
-/// What a caller is told of a builder that does not answer.
-fn away(error: &Error) -> Refusal {
+/// What a caller is told where the builder does not tell of a build.
+fn away(revision: Revision, error: &Error) -> Refusal {
     match error {
-        Error::Unavailable { .. } => {
+        Error::Unavailable { .. } | Error::Conflict(_) | Error::Denied { .. } => {
             tracing::warn!(error = %error.chain(), "the builder does not answer");
             Refusal::BuilderUnavailable
         }
-        Error::NotFound(_)
-        | Error::Conflict(_)
-        | Error::Denied { .. }
-        | Error::Invalid { .. }
-        | Error::Corrupt { .. } => refused(error),
+        // It will be no other tomorrow.
+        Error::NotFound(_) | Error::Invalid { .. } | Error::Corrupt { .. } => {
+            tracing::error!(%revision, error = %error.chain(), "what the builder has of a build cannot be read");
+            Refusal::NoBuildLog(revision)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_builder_that_cannot_tell_is_no_fault_of_a_store() {
+        let revision = Revision::new(3).unwrap();
+        let what = || "the Job api-3".to_owned();
+        for error in [
+            Error::Unavailable { what: what(), cause: None },
+            Error::Conflict("build"),
+            Error::Denied { what: what(), cause: None },
+        ] {
+            assert_eq!(away(revision, &error), Refusal::BuilderUnavailable, "{error}");
+        }
+        for error in [
+            Error::NotFound("build"),
+            Error::Invalid { what: what(), cause: None },
+            Error::Corrupt { what: what(), cause: None },
+        ] {
+            assert_eq!(away(revision, &error), Refusal::NoBuildLog(revision), "{error}");
+        }
     }
 }

@@ -236,3 +236,26 @@ fn time_that_a_build_cannot_use_is_told_once_and_not_counted_twice() {
     assert_eq!(paused.waiting, Outage { since: None, past: Duration::from_secs(20) });
     assert_eq!(paused.away, Outage { since: None, past: Duration::from_secs(40) });
 }
+
+#[test]
+fn a_builder_that_is_away_beyond_its_hour_is_the_reason() {
+    let reason = |away, passed| {
+        let mut view = building(view(&[3]));
+        let Stored::Building { paused, .. } = &mut view.unfinished[0].state else { panic!("it is not being built") };
+        paused.away = away;
+        let Turn::Record(ended) = taken(3).turn(&view, NOW.after(passed)) else { return None };
+        let Stored::Failed { reason, message, .. } = &ended[0].state else { panic!("{ended:?}") };
+        assert!(message.contains("The b"), "{message}");
+        Some(reason.as_str().to_owned())
+    };
+    let (still, hour) = (Outage { since: Some(NOW), past: Duration::ZERO }, UNREACHABLE_MAX);
+    let second = Duration::from_secs(1);
+    assert_eq!(reason(still, hour - second), None);
+    assert_eq!(reason(still, hour).as_deref(), Some(Reason::UNREACHABLE));
+    let several = Outage { since: Some(NOW), past: hour - second };
+    assert_eq!(reason(several, second).as_deref(), Some(Reason::UNREACHABLE), "all of it together");
+    let deadline = Policy::default().build_deadline;
+    let back = Outage { since: None, past: hour * 2 };
+    assert_eq!(reason(back, hour + deadline - second), None, "it answers again, and builds");
+    assert_eq!(reason(back, hour + deadline).as_deref(), Some(Reason::BUILD_DEADLINE));
+}
