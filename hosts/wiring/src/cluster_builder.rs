@@ -30,7 +30,7 @@ pub(crate) use with_kubernetes::open;
 mod with_kubernetes {
     use std::{num::NonZeroU16, sync::Arc};
 
-    use rollhook_core::{app::InvalidName, ports::Builds};
+    use rollhook_core::{app::InvalidName, image::ImageRef, ports::Builds};
     use rollhook_kubernetes::builds::{KubernetesBuilds, NAMESPACE, Profile, Settings};
 
     use super::ClusterBuilds;
@@ -87,8 +87,9 @@ mod with_kubernetes {
 
     /// The host and port of a registry, as image references have them.
     fn registry(text: &str) -> Result<String, InvalidName> {
-        let sound = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '[' | ']');
-        if !text.is_empty() && text.len() <= 255 && text.chars().all(sound) {
+        // What comes first in an image reference, and is a host there: `[::1]:5000` is one, `registry` is none.
+        let image = format!("{text}/image");
+        if !text.contains('/') && image.parse::<ImageRef>().is_ok_and(|parsed| parsed.canonical_repository() == image) {
             return Ok(text.to_owned());
         }
         let given = text.chars().take(255).collect();
@@ -123,6 +124,20 @@ mod with_kubernetes {
             ] {
                 let invalid = settings(&wrong, &BuilderSettings::default()).unwrap_err().to_string();
                 assert!(invalid.contains(told), "{invalid}");
+            }
+        }
+
+        #[test]
+        fn registries_are_those_of_image_references() {
+            for text in
+                ["r.example.com", "r.example.com:5000", "10.0.0.1:5000", "localhost:5000", "[::1]:5000", "[fd00::1]"]
+            {
+                assert_eq!(registry(text).unwrap(), text);
+            }
+            for text in
+                ["", "r.example.com/shop", "::1", "[::1", "]:[", "r.example.com:x", "registry", "a\"b.example.com"]
+            {
+                assert!(registry(text).is_err(), "{text}");
             }
         }
 
