@@ -49,7 +49,7 @@ pub struct Manifests {
     /// The namespace of builds; adds it, with what builds may reach and what the server may do there
     #[arg(long, value_name = "NAMESPACE")]
     pub build_namespace: Option<Namespace>,
-    /// The port of a registry that builds push to, beside 443 and 80; may be repeated
+    /// The port of a registry or git host that builds reach, beside 443, 80 and 22; may be repeated
     #[arg(long, value_name = "PORT", requires = "build_namespace")]
     pub build_registry_port: Vec<u16>,
 }

@@ -18,7 +18,7 @@ pub struct Wanted<'a> {
     pub image: Option<&'a str>,
     /// The namespace of builds, where there are builds in the cluster.
     pub builds: Option<&'a str>,
-    /// The ports of registries that are not at 443 or 80.
+    /// The ports of registries and git hosts that are not at 443, 80 or 22.
     pub registry_ports: &'a [u16],
 }
 

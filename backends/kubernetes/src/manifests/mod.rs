@@ -34,7 +34,7 @@ pub fn rbac(namespace: &str, app_namespaces: &[Namespace]) -> String {
 }
 
 /// The namespace of builds of git apps, for a server in `namespace`: what builds may reach, and what the server may do
-/// there. `registry_ports` are those of registries that are not at 443 or 80.
+/// there. `registry_ports` are those of registries and git hosts that are not at 443, 80 or 22.
 pub fn builds(namespace: &str, builds: &str, registry_ports: &[u16]) -> String {
     let about = "The namespace of builds, where nothing else should be. Its policies take effect where the cluster's network\n\
                  plug-in enforces NetworkPolicy. Builds reach names, git hosts and registries, and nothing reaches them.";
