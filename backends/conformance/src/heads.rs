@@ -20,6 +20,7 @@ pub async fn head_is_the_branchs(branches: &dyn Branches) -> Can {
     assert!(main.is_sha() && matches!(main.as_str().len(), 40 | 64), "{main}");
     for (source, head) in [(&source, &main), (&other, &theirs), (&longer, &last)] {
         assert_eq!(heads.head(source).await.unwrap().as_ref(), Some(head), "{}", source.branch);
+        assert_eq!(heads.look(source).await.unwrap().as_ref(), Some(head), "{}, where nobody waits", source.branch);
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use crate::{deploy::Commit, error::Result, source::GitSource};
 
 /// Reads branches at their source; changes nothing anywhere.
 ///
-/// - `head_is_the_branchs`: the commit in full that the configured branch, and no other, points to now.
+/// - `head_is_the_branchs`: the commit in full that the configured branch, and no other, points to now, whoever asks.
 /// - `head_follows_a_push`: also one that went back (`push --force`).
 /// - `head_of_no_branch_is_none`: the source can be read, and has no such branch.
 /// - `head_of_a_silent_source_is_unavailable`: within a bounded time.
