@@ -179,7 +179,7 @@ pub struct InCluster {
     /// Docker's config.json with the credentials that images are pushed with
     #[arg(long, env = "ROLLHOOK_BUILD_REGISTRY_CONFIG", value_name = "FILE", requires = "build_image")]
     pub build_registry_config: Option<PathBuf>,
-    /// Registry, HOST[:PORT], without encryption or with a certificate that nobody vouches for; may be repeated
+    /// Registry (HOST or HOST:PORT) without encryption or with a certificate that nobody vouches for; may be repeated
     #[arg(
         long,
         env = "ROLLHOOK_BUILD_INSECURE_REGISTRY",

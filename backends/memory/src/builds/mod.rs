@@ -282,7 +282,10 @@ impl Heads for SimulatedBuilds {
         match state.heads.get(&branch(source)) {
             Some(Branch::At(head)) => Ok(head.clone()),
             Some(Branch::Closed) => Err(Error::Denied { what: format!("{} is closed", source.url), cause: None }),
-            None => Err(Error::Unavailable { what: format!("builds are simulated: {} is not read", source.url), cause: None }),
+            None => Err(Error::Unavailable {
+                what: format!("builds are simulated: {} is not read", source.url),
+                cause: None,
+            }),
         }
     }
 }

@@ -85,7 +85,7 @@ pub(crate) struct InCluster {
     )]
     pub(crate) build_registry_config: Option<PathBuf>,
 
-    /// Without a server: a registry, HOST[:PORT], without encryption or with a certificate that nobody vouches for
+    /// Without a server: a registry (HOST or HOST:PORT) without encryption or with a certificate that nobody vouches for
     #[arg(
         long,
         global = true,
