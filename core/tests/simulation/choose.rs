@@ -58,7 +58,9 @@ impl Run {
 
     fn arm(&self, replica: usize, call: &'static str, nth: u8, trouble: Trouble) {
         if let Some(replica) = &self.slots[replica % self.slots.len()] {
-            let any = matches!(trouble, Trouble::Adrift(_) | Trouble::Stale | Trouble::Refused);
+            // A look is answered late only where it is meant: there are many more reads.
+            let look = call == "heads.head" && matches!(trouble, Trouble::Stale);
+            let any = !look && matches!(trouble, Trouble::Adrift(_) | Trouble::Stale | Trouble::Refused);
             replica.faults.arm(if any { "" } else { call }, if any { 0 } else { nth }, trouble);
         }
     }

@@ -136,6 +136,23 @@ fn a_head_that_is_held_is_not_deployed_when_it_comes_back() {
     assert!(ended.broken.as_ref().is_some_and(|rule| rule.ends_with("was found, and is held")), "{}", log());
 }
 
+/// A branch moves on, and a look is answered by a server that has not heard of it.
+fn a_look_that_lags() -> Scenario {
+    let to = |tag| Choice::Cluster(Meddling::Head { branch: 0, step: Step::New(tag) });
+    let wait = || Choice::Pass(60_000);
+    let stale = trouble("heads.head", Trouble::Stale);
+    let choices = vec![to("v1"), wait(), to("v2"), wait(), stale, wait(), wait()];
+    Scenario { replicas: 1, settled: true, leave: false, hold_all: false, polled: true, kinds: [Kind::Git; 2], choices }
+}
+
+#[test]
+fn a_look_that_lags_deploys_nothing_backwards() {
+    let ended = play(&a_look_that_lags(), None, true);
+    assert_eq!(ended.broken, None, "{}", ended.log.join("\n"));
+    let older = ended.tally.contains_key("polling: a look may have found an older head");
+    assert!(older, "{}", ended.log.join("\n"));
+}
+
 /// What chance brings about in few seeds, and what every run is to have met.
 pub(crate) fn rare() -> Vec<Scenario> {
     let of = |kind, leave, polled, choices| Scenario {
@@ -162,5 +179,6 @@ pub(crate) fn rare() -> Vec<Scenario> {
         of(Kind::Git, false, false, cancelled),
         of(Kind::Image, false, false, deleted),
         of(Kind::Git, false, true, vec![dies("heads.head"), wait()]),
+        a_look_that_lags(),
     ]
 }
