@@ -89,7 +89,7 @@ fn told(name: &'static str, event: &'static str, body: &[u8]) {
     for app in APPS.iter() {
         match push::wanted(app, &delivery) {
             Ok(Wanted::Nothing(why)) => assert_clean(&why, &String::from_utf8_lossy(body)),
-            Ok(Wanted::Build(commit)) => assert!(app.source != Source::Image && commit.is_sha()),
+            Ok(Wanted::Build(brought)) => assert!(app.source != Source::Image && brought.commit.is_sha()),
             Err(refusal) => assert_eq!(server::refusal(refusal).kind, Kind::WrongKind),
         }
     }
