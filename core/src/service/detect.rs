@@ -8,9 +8,9 @@ use super::{ATTEMPTS, Authorized, Deployer, Outcome, Polled, inbox::Held, polls:
 use crate::{
     app::{App, AppUid, POLL_MAX, Policy, Source},
     decide::poll::{self, Detected, Finding, Verdict},
-    deploy::{AdmissionId, Commit, Deploy, Trigger},
+    deploy::{Commit, Deploy, Trigger},
     error::{Error, Result},
-    ports::{Admission, Admitted, Draft, Page, View},
+    ports::{Admitted, Draft, Page, View},
     request::Refusal,
     source::GitSource,
     time::Timestamp,
@@ -184,17 +184,7 @@ impl Deployer {
 
     /// Accepts a change; none where it must be decided anew.
     async fn accept(&self, view: &View, draft: Draft) -> Result<Option<Detected>> {
-        let admission = Admission {
-            app: view.app.uid,
-            id: AdmissionId(self.ports.entropy.bits()),
-            key: None,
-            draft,
-            guard: view.app.guard,
-            after: Some(view.last),
-            supersede: false,
-            hold: None,
-        };
-        Ok(match self.ports.history.admit(admission).await? {
+        Ok(match self.ports.history.admit(self.unasked(view, draft)).await? {
             Admitted::New { deploy, .. } => {
                 let (app, revision) = (&view.app.id, deploy.revision);
                 tracing::info!(%app, %revision, trigger = %deploy.trigger, "accepted");

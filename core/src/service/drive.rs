@@ -13,9 +13,9 @@ use crate::{
         poll::{Detected, Finding},
         retry, target,
     },
-    deploy::{Actor, AdmissionId, Deploy, Trigger},
+    deploy::{Actor, Deploy, Trigger},
     error::{Error, Result},
-    ports::{Admission, Builds, Order, Record, View},
+    ports::{Builds, Order, Record, View},
     request::Cause,
     time::Timestamp,
 };
@@ -301,17 +301,7 @@ impl Driver<'_> {
     async fn restore(&mut self, view: &View, current: &Deploy) -> Next {
         let cause = Cause { trigger: Trigger::Rollback, actor: Actor::auto() };
         let Ok(draft) = target::rollback(current, &cause) else { return Next::Stop };
-        let admission = Admission {
-            app: self.app,
-            id: AdmissionId(self.deployer.ports.entropy.bits()),
-            key: None,
-            draft,
-            guard: view.app.guard,
-            after: Some(view.last),
-            supersede: false,
-            hold: None,
-        };
-        match self.deployer.ports.history.admit(admission).await {
+        match self.deployer.ports.history.admit(self.deployer.unasked(view, draft)).await {
             Ok(_) => self.deployer.bells.ring(self.app),
             Err(error) => self.pause(&error).await,
         }

@@ -6,7 +6,7 @@ use crate::{
     decide::admission,
     deploy::{AdmissionId, Deploy, Origin, Revision, Trigger},
     error::Error,
-    ports::{Admission, Admitted, Draft, HistoryExt},
+    ports::{Admission, Admitted, Draft, HistoryExt, View},
     request::{Cause, DeployRequest, IdempotencyKey, Refusal},
 };
 
@@ -153,6 +153,21 @@ impl Deployer {
             Err(Error::NotFound(_)) => Err(Refusal::AppNotFound(access.id.clone())),
             Err(error) if error.is_unavailable() => self.look_up(access, id, &error).await.map(Some),
             Err(error) => Err(refused(&error)),
+        }
+    }
+
+    /// What the service asks for itself, on the condition that nothing has changed since the app was read, and nothing
+    /// newer came.
+    pub(super) fn unasked(&self, view: &View, draft: Draft) -> Admission {
+        Admission {
+            app: view.app.uid,
+            id: AdmissionId(self.ports.entropy.bits()),
+            key: None,
+            draft,
+            guard: view.app.guard,
+            after: Some(view.last),
+            supersede: false,
+            hold: None,
         }
     }
 
