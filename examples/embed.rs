@@ -8,7 +8,7 @@ use std::{error::Error, sync::Arc, time::Duration};
 use rollhook_core::{
     app::{Policy, Source, Template, WorkloadKind},
     deploy::{Revision, State},
-    ports::{Page, TroubleKind},
+    ports::{Page, RolloutFailureKind},
     request::{DeployRequest, Registration, RollbackRequest},
     service::{Authorized, Deployer, Operator, Outcome, Ports},
     token::Credentials,
@@ -25,7 +25,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let store = Arc::new(MemoryStore::on_system_time());
     let clock = Arc::new(TokioClock::start());
     let cluster = Arc::new(SimulatedCluster::new(clock.clone(), Duration::from_millis(50)));
-    cluster.script(":v3", Script::fails(TroubleKind::Final, "ProgressDeadlineExceeded", "no new pod became ready"));
+    cluster
+        .script(":v3", Script::fails(RolloutFailureKind::Final, "ProgressDeadlineExceeded", "no new pod became ready"));
     let ports = Ports {
         apps: store.clone(),
         tokens: store.clone(),

@@ -4,7 +4,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
 use rollhook_core::{
-    ports::{Clock, Entropy},
+    ports::{Clock, Rng},
     time::Timestamp,
 };
 use tokio::time::Instant;
@@ -33,7 +33,7 @@ impl Clock for TokioClock {
 /// The operating system's random bytes.
 pub struct OsEntropy;
 
-impl Entropy for OsEntropy {
+impl Rng for OsEntropy {
     #[expect(clippy::expect_used, reason = "without randomness no secret can be made, and it does not come back")]
     fn fill(&self, bytes: &mut [u8]) {
         getrandom::fill(bytes).expect("the operating system gives random bytes");

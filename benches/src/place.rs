@@ -9,7 +9,7 @@ use std::{
 };
 
 use kube::Client;
-use rollhook_core::ports::{Apps, Tokens};
+use rollhook_core::ports::{Apps, TokenStore};
 use rollhook_kubernetes::KubernetesStore;
 use rollhook_postgres::PostgresStore;
 use rollhook_sealing::KeyRing;
@@ -23,9 +23,9 @@ use crate::{Failure, bed::Cluster, process::Process};
 pub(crate) const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// What is written to before a server starts: any store.
-pub(crate) trait Store: Apps + Tokens {}
+pub(crate) trait Store: Apps + TokenStore {}
 
-impl<T: Apps + Tokens> Store for T {}
+impl<T: Apps + TokenStore> Store for T {}
 
 /// Which store.
 enum Kind {

@@ -7,7 +7,7 @@ use futures_util::future::try_join_all;
 use rollhook_core::{
     app::{App, AppId, AppUid, OnFailure, Policy, Source, Template, Workload, WorkloadKind},
     deploy::{Actor, AdmissionId, Deploy, State, Trigger},
-    ports::{Admission, Admitted, Draft, History, Record},
+    ports::{Admission, Admitted, History, NewDeploy, Record},
     time::Timestamp,
     token::Token,
 };
@@ -117,7 +117,7 @@ fn some_uids(targets: &[Target]) -> Result<String, Failure> {
 
 /// One deploy as a webhook and the engine make it.
 async fn first(store: &SqliteStore, app: AppUid) -> Result<(), Failure> {
-    let draft = Draft {
+    let draft = NewDeploy {
         image: Some("registry.example.com/shop/api:4f2a9c1".parse()?),
         commit: Some("4f2a9c1".parse()?),
         trigger: Trigger::Webhook,

@@ -10,7 +10,7 @@ use rollhook_conformance::samples::git_source;
 use rollhook_core::{
     app::{HoldPolicy, Policy, Source},
     deploy::{Commit, Deploy, Origin, Reason, Revision, State, Status, Trigger},
-    ports::{BuildState, Builds, Stamp},
+    ports::{BuildState, BuildTrigger, DeployId},
     request::{DeployRequest, PolicyChange, Refusal, Registration, SourceChange},
     service::{Accepted, Authorized, Outcome},
     source::GitSource,
@@ -43,8 +43,8 @@ impl World {
         self.deployer.submit(access, DeployRequest { image: None, commit: Some(commit), key: None }).await
     }
 
-    fn stamp(&self, access: &Authorized, revision: u64) -> Stamp {
-        Stamp { app: access.uid(), revision: Revision::new(revision).unwrap() }
+    fn stamp(&self, access: &Authorized, revision: u64) -> DeployId {
+        DeployId { app: access.uid(), revision: Revision::new(revision).unwrap() }
     }
 
     /// The revisions whose build was begun, in order.

@@ -16,9 +16,9 @@ use rollhook_core::{
     Error, Result,
     app::Policy,
     deploy::{Commit, Revision, Trigger},
-    ports::{Builds, Clock, Heads, History, Rollouts},
+    ports::{BranchReader, BuildTrigger, Clock, History, RolloutDriver},
     request::DeployRequest,
-    service::{Authorized, Builder, Deployer, Found, Ports},
+    service::{Authorized, Builder, Deployer, PollOutcome, Ports},
     source::GitSource,
 };
 use world::{SimEntropy, World, git, sha};
@@ -34,7 +34,7 @@ struct Told {
 }
 
 #[async_trait]
-impl Heads for Told {
+impl BranchReader for Told {
     async fn head(&self, _source: &GitSource) -> Result<Option<Commit>> {
         panic!("nobody waits for a look")
     }
@@ -66,9 +66,9 @@ fn with_told(world: &World, name: &str) -> (Arc<Told>, Deployer) {
         apps: Arc::clone(&world.store) as _,
         tokens: Arc::clone(&world.store) as _,
         history: Arc::clone(&world.store) as Arc<dyn History>,
-        rollouts: Arc::clone(&world.cluster) as Arc<dyn Rollouts>,
+        rollouts: Arc::clone(&world.cluster) as Arc<dyn RolloutDriver>,
         builder: Some(Builder {
-            builds: Arc::clone(&world.builds) as Arc<dyn Builds>,
+            builds: Arc::clone(&world.builds) as Arc<dyn BuildTrigger>,
             heads: Arc::clone(&told) as _,
             local_sources: false,
         }),
@@ -182,7 +182,7 @@ fn a_look_for_which_there_is_no_room_is_no_failure_of_its_source() {
         looked(&world, &told).await;
         let before = told.looks();
         world.sleep(3600).await;
-        assert_eq!(found(), Some(Found::Head(sha("a1"))), "what was read last");
+        assert_eq!(found(), Some(PollOutcome::Head(sha("a1"))), "what was read last");
         assert!(told.looks() - before > 60, "it is tried again soon");
         told.is_at("b2");
         world.sleep(40).await;

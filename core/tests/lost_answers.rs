@@ -64,7 +64,7 @@ fn submitted(history: MockStore) -> Result<u64, Refusal> {
 
 /// The entry that an accept of this id made.
 fn made(id: AdmissionId) -> Deploy {
-    let draft = rollhook_core::ports::Draft {
+    let draft = rollhook_core::ports::NewDeploy {
         image: None,
         commit: None,
         trigger: rollhook_core::deploy::Trigger::Webhook,

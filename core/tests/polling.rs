@@ -17,7 +17,7 @@ use rollhook_core::{
     app::Policy,
     deploy::{Deploy, Revision, Status, Trigger},
     request::{DeployRequest, PolicyChange, Refusal, SourceChange},
-    service::{Authorized, Deployer, Found},
+    service::{Authorized, Deployer, PollOutcome},
     source::GitSource,
 };
 use world::{World, git, registration, sha};
@@ -71,7 +71,7 @@ impl World {
         self.deployer.change_policy(&self.operator, access.app(), change).await.unwrap();
     }
 
-    fn found(&self, access: &Authorized) -> Option<Found> {
+    fn found(&self, access: &Authorized) -> Option<PollOutcome> {
         self.deployer.polled(access.uid()).map(|polled| polled.found)
     }
 
@@ -105,7 +105,7 @@ fn a_push_is_found_built_and_deployed_and_nothing_is_deployed_twice() {
         assert_eq!(world.ended(&access, 2).await.status(), Status::Succeeded);
         world.sleep(3600).await;
         assert_eq!(told(&world.history(&access).await), [entry(Trigger::Git, "a1"), entry(Trigger::Git, "b2")]);
-        assert_eq!(world.found(&access), Some(Found::Head(sha("b2"))));
+        assert_eq!(world.found(&access), Some(PollOutcome::Head(sha("b2"))));
     });
 }
 
@@ -202,7 +202,7 @@ fn what_a_rollback_holds_is_not_brought_back() {
         world.push("b2");
         world.sleep(3600).await;
         assert_eq!(world.history(&access).await.len(), 4);
-        assert_eq!(world.found(&access), Some(Found::Held(sha("b2"), Revision::new(3).unwrap())));
+        assert_eq!(world.found(&access), Some(PollOutcome::Held(sha("b2"), Revision::new(3).unwrap())));
         world.deployer.release_hold(&world.operator, access.app()).await.unwrap();
         world.sleep(130).await;
         assert_eq!(world.entry(&access, 5).await.commit, Some(sha("b2")), "nobody holds it any more");
@@ -267,7 +267,7 @@ fn a_source_that_is_away_is_asked_less_often_and_then_again() {
         let access = world.polled_app().await;
         world.builds.silence_source(&git_source());
         world.sleep(70).await;
-        assert!(matches!(world.found(&access), Some(Found::Unreadable(_))));
+        assert!(matches!(world.found(&access), Some(PollOutcome::Unreadable(_))));
         world.sleep(3600).await;
         let before = world.looks();
         world.sleep(6 * 3600).await;
@@ -284,10 +284,10 @@ fn a_source_that_is_away_is_asked_less_often_and_then_again() {
         assert!(world.looks() - before >= 50, "as often as before");
         world.builds.set_head(&git_source(), None);
         world.sleep(70).await;
-        assert!(matches!(world.found(&access), Some(Found::Unreadable(why)) if why.contains("no branch main")));
+        assert!(matches!(world.found(&access), Some(PollOutcome::Unreadable(why)) if why.contains("no branch main")));
         world.builds.close_source(&git_source());
         world.sleep(300).await;
-        assert!(matches!(world.found(&access), Some(Found::Unreadable(why)) if why.contains("closed")));
+        assert!(matches!(world.found(&access), Some(PollOutcome::Unreadable(why)) if why.contains("closed")));
     });
 }
 
@@ -368,7 +368,7 @@ fn another_replica_goes_on_polling_where_one_has_died() {
         world.sleep(3600).await;
         assert_eq!(world.history(&access).await.len(), 3, "one that was taken back as well");
     }));
-    assert_eq!(other.polled(access.uid()).map(|polled| polled.found), Some(Found::Head(sha("a1"))));
+    assert_eq!(other.polled(access.uid()).map(|polled| polled.found), Some(PollOutcome::Head(sha("a1"))));
 }
 
 #[test]

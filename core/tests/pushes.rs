@@ -18,7 +18,7 @@ use rollhook_core::{
     app::{Policy, Source},
     delivery::{Before, Change, Delivery, Event, GitHost, Head, Push, Reference},
     deploy::{Commit, Revision, Status, Trigger},
-    ports::{Builds, Clock, Heads, History, Rollouts},
+    ports::{BranchReader, BuildTrigger, Clock, History, RolloutDriver},
     request::{DeployRequest, IdempotencyKey, KeyHeader, Refusal, Registration},
     service::{Accepted, Authorized, Builder, Deployer, Outcome, Ports, Pushed},
     source::GitSource,
@@ -380,7 +380,7 @@ struct Slow {
 }
 
 #[async_trait]
-impl Heads for Slow {
+impl BranchReader for Slow {
     async fn head(&self, _source: &GitSource) -> rollhook_core::Result<Option<Commit>> {
         let (delay, head) = (self.then)(self.asked.fetch_add(1, Ordering::SeqCst));
         let meanwhile = self.meanwhile.lock().unwrap().take();
@@ -408,9 +408,9 @@ fn with_heads(
         apps: Arc::clone(&world.store) as _,
         tokens: Arc::clone(&world.store) as _,
         history: Arc::clone(&world.store) as Arc<dyn History>,
-        rollouts: Arc::clone(&world.cluster) as Arc<dyn Rollouts>,
+        rollouts: Arc::clone(&world.cluster) as Arc<dyn RolloutDriver>,
         builder: Some(Builder {
-            builds: Arc::clone(&world.builds) as Arc<dyn Builds>,
+            builds: Arc::clone(&world.builds) as Arc<dyn BuildTrigger>,
             heads: Arc::clone(&slow) as _,
             local_sources: false,
         }),

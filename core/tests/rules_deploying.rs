@@ -237,15 +237,15 @@ fn an_order_that_is_refused_leaves_no_trace_on_the_cluster() {
         // Somebody else's registration has the workload by now.
         world.cluster.delete(&app.id, &app.workload);
         let foreign = rollhook_core::app::App { uid: AppUid::from_bits(77), ..app.clone() };
-        let order = rollhook_core::ports::Order {
+        let order = rollhook_core::ports::RolloutSpec {
             app: app.id.clone(),
-            stamp: rollhook_core::ports::Stamp { app: foreign.uid, revision: Revision::FIRST },
+            stamp: rollhook_core::ports::DeployId { app: foreign.uid, revision: Revision::FIRST },
             workload: app.workload.clone(),
             image: image(&api("theirs")),
             adopted: false,
             cause: "theirs".to_owned(),
         };
-        rollhook_core::ports::Rollouts::apply(&*world.cluster, &order).await.unwrap();
+        rollhook_core::ports::RolloutDriver::apply(&*world.cluster, &order).await.unwrap();
         let refused = world.deployed(&access, &api("v2")).await;
         assert_eq!(reason(&refused).0, "foreign-stamp");
         assert!(!refused.touched);

@@ -9,7 +9,7 @@ use rollhook_core::{
     app::{App, AppId, AppUid},
     deploy::Deploy,
     ports::{
-        Admission, Admitted, AppPage, Apps, Claim, Claimed, History, Page, Record, Sealing, Tokens, View, Wake,
+        Admission, Admitted, AppPage, Apps, Claim, Claimed, History, Page, Record, Sealing, TokenStore, View, Wake,
         WebhookSecret,
     },
     time::Timestamp,
@@ -123,7 +123,7 @@ impl Apps for JsonStore {
 }
 
 #[async_trait]
-impl Tokens for JsonStore {
+impl TokenStore for JsonStore {
     async fn put(&self, app: AppUid, token: &Token) -> Result<WebhookSecret> {
         let sealed = self.key.seal(app, token)?;
         let created_at = self.change(|state, now| {

@@ -19,7 +19,7 @@ use rollhook_core::{
     Result,
     app::AppUid,
     deploy::Revision,
-    ports::{BuildOrder, BuildState, Builds, Stamp, Started},
+    ports::{BuildSpec, BuildState, BuildTrigger, DeployId, Started},
 };
 use tokio::{
     sync::{Semaphore, watch},
@@ -176,8 +176,8 @@ fn make_private(directory: &std::path::Path) -> io::Result<()> {
 }
 
 #[async_trait]
-impl Builds for CommandBuilds {
-    async fn start(&self, order: &BuildOrder) -> Result<Started> {
+impl BuildTrigger for CommandBuilds {
+    async fn start(&self, order: &BuildSpec) -> Result<Started> {
         let _deciding = self.shared.deciding.lock().await;
         let app = order.stamp.app;
         if self.shared.ended(order.stamp)?.is_some() {
@@ -199,18 +199,18 @@ impl Builds for CommandBuilds {
         self.shared.take(app, false).await.map(|_| None)
     }
 
-    async fn observe(&self, build: Stamp) -> Result<BuildState> {
+    async fn observe(&self, build: DeployId) -> Result<BuildState> {
         if let Some(waits) = self.shared.waits(build) {
             return Ok(if waits { BuildState::Waiting } else { BuildState::Running });
         }
         Ok(self.shared.ended(build)?.map_or(BuildState::Unknown, BuildState::from))
     }
 
-    async fn changed(&self, _build: Stamp) {
+    async fn changed(&self, _build: DeployId) {
         self.shared.changed.listen().await;
     }
 
-    async fn cancel(&self, build: Stamp) -> Result<()> {
+    async fn cancel(&self, build: DeployId) -> Result<()> {
         if let Some(active) = self.shared.lock().apps.get(&build.app).filter(|active| active.revision == build.revision)
         {
             // What is to begin anew is not cancelled by being told twice.
@@ -223,7 +223,7 @@ impl Builds for CommandBuilds {
         Ok(())
     }
 
-    async fn log(&self, build: Stamp, from: u64) -> Result<Option<Vec<u8>>> {
+    async fn log(&self, build: DeployId, from: u64) -> Result<Option<Vec<u8>>> {
         log::read(&self.shared.records.of(build).log(), from).map_err(|error| broken(&error))
     }
 }
@@ -238,13 +238,13 @@ impl Shared {
     }
 
     /// Whether a build that is under way waits for room.
-    fn waits(&self, build: Stamp) -> Option<bool> {
+    fn waits(&self, build: DeployId) -> Option<bool> {
         let running = self.lock();
         let active = running.apps.get(&build.app).filter(|active| active.revision == build.revision)?;
         Some(active.waits.load(Ordering::Relaxed))
     }
 
-    fn ended(&self, build: Stamp) -> Result<Option<End>> {
+    fn ended(&self, build: DeployId) -> Result<Option<End>> {
         if let Some(end) = self.lock().unstored.get(&(build.app, build.revision)) {
             return Ok(Some(end.clone()));
         }
@@ -276,7 +276,7 @@ impl Shared {
         Ok(())
     }
 
-    fn begin(self: &Arc<Self>, order: &BuildOrder, lock: File) -> Result<()> {
+    fn begin(self: &Arc<Self>, order: &BuildSpec, lock: File) -> Result<()> {
         let record = self.records.of(order.stamp);
         let number = number()?;
         self.records.prune(order.stamp.app).and_then(|()| record.begin(&number)).map_err(|error| broken(&error))?;

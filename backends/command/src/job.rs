@@ -6,7 +6,7 @@ use std::{fs, io, path::PathBuf, sync::Arc};
 use rollhook_core::{
     app::{AppId, AppUid},
     deploy::{Commit, Reason},
-    ports::{BuildOrder, Stamp},
+    ports::{BuildSpec, DeployId},
     source::GitSource,
 };
 use serde::Serialize;
@@ -84,7 +84,7 @@ enum Message<'a> {
 
 /// What the environment orders.
 struct Ordered {
-    order: BuildOrder,
+    order: BuildSpec,
     /// What only the program needs to know.
     further: Vec<(&'static str, String)>,
 }
@@ -189,7 +189,7 @@ fn prepare(
 /// Reads the order.
 fn ordered(variable: &impl Fn(&str) -> Option<String>) -> Result<Ordered, String> {
     let app: AppId = parsed(variable, "ROLLHOOK_APP")?;
-    let stamp = Stamp {
+    let stamp = DeployId {
         // Of the one build that this container makes, nobody here asks whose it is.
         app: AppUid::from_bits(0),
         revision: parsed(variable, "ROLLHOOK_REVISION")?,
@@ -213,7 +213,7 @@ fn ordered(variable: &impl Fn(&str) -> Option<String>) -> Result<Ordered, String
     }
     let further = [PROFILE, "ROLLHOOK_CACHE", "ROLLHOOK_INSECURE_REGISTRIES"];
     let further = further.map(|name| (name, variable(name).unwrap_or_default())).to_vec();
-    Ok(Ordered { order: BuildOrder { app, stamp, source, commit }, further })
+    Ok(Ordered { order: BuildSpec { app, stamp, source, commit }, further })
 }
 
 fn parsed<T: std::str::FromStr>(variable: &impl Fn(&str) -> Option<String>, name: &str) -> Result<T, String>

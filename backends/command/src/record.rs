@@ -11,7 +11,7 @@ use rollhook_core::{
     app::AppUid,
     deploy::{Commit, Reason, Revision},
     image::ImageRef,
-    ports::{BuildFailure, BuildState, Stamp},
+    ports::{BuildFailure, BuildState, DeployId},
 };
 use serde::{Deserialize, Serialize};
 
@@ -56,7 +56,7 @@ impl Records {
     }
 
     /// The build's directory, which need not be there.
-    pub(crate) fn of(&self, build: Stamp) -> Record {
+    pub(crate) fn of(&self, build: DeployId) -> Record {
         Record(self.app(build.app).join(build.revision.to_string()))
     }
 
@@ -88,7 +88,7 @@ impl Records {
     pub(crate) fn builds(&self, app: AppUid) -> io::Result<Vec<Record>> {
         let mut revisions: Vec<Revision> = names(&self.app(app))?.iter().filter_map(|name| name.parse().ok()).collect();
         revisions.sort_unstable();
-        Ok(revisions.into_iter().map(|revision| self.of(Stamp { app, revision })).collect())
+        Ok(revisions.into_iter().map(|revision| self.of(DeployId { app, revision })).collect())
     }
 
     /// Removes the oldest builds beyond those that are kept.

@@ -12,7 +12,7 @@ use std::{
 use rollhook_core::{
     deploy::{Commit, Reason},
     image::ImageRef,
-    ports::{BuildFailure, BuildOrder},
+    ports::{BuildFailure, BuildSpec},
     source::GitSource,
 };
 use rollhook_git::Credentials;
@@ -33,7 +33,7 @@ const AGAIN: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(3), Du
 /// A build's parts.
 pub(crate) struct Run {
     pub(crate) settings: Arc<Settings>,
-    pub(crate) order: BuildOrder,
+    pub(crate) order: BuildSpec,
     pub(crate) record: Record,
     /// The build's own number.
     pub(crate) number: String,

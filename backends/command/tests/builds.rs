@@ -11,7 +11,7 @@ use bench::{Bench, built, ended, failed, is_alive, log, told};
 use rollhook_command::{CommandBuilds, Error, Settings};
 use rollhook_core::{
     deploy::Reason,
-    ports::{BuildOrder, BuildState, Builds, Started},
+    ports::{BuildSpec, BuildState, BuildTrigger, Started},
     source::GitSource,
 };
 
@@ -48,7 +48,7 @@ async fn what_is_no_commit_is_not_built() {
     let empty = bench.host.repository("empty");
     drop(empty);
     let source = GitSource { url: bench.host.url("empty").parse().unwrap(), ..bench.source() };
-    let order = BuildOrder { source, ..bench.order(4, "abcdef1") };
+    let order = BuildSpec { source, ..bench.order(4, "abcdef1") };
     assert_eq!(failed(&builds, &order).await.reason.as_str(), Reason::COMMIT_NOT_FOUND);
 }
 
@@ -79,7 +79,7 @@ async fn a_repository_of_sha256_hashes_is_built() {
     let source = GitSource { url: bench.host.url("next").parse().unwrap(), ..bench.source() };
     let builds = bench.open().await;
     for (revision, commit) in [(1, head.as_str()), (2, &head[..7]), (3, &head[..40])] {
-        let order = BuildOrder { source: source.clone(), ..bench.order(revision, commit) };
+        let order = BuildSpec { source: source.clone(), ..bench.order(revision, commit) };
         assert_eq!(built(&builds, &order).await, head);
     }
 }
@@ -95,7 +95,7 @@ async fn credentials_open_the_source_and_only_the_right_ones() {
     fs::write(credentials.join("wrong"), "ada:sesame\n").unwrap();
     let named = |name: Option<&str>, revision| {
         let credentials = name.map(|name| name.parse().unwrap());
-        BuildOrder { source: GitSource { credentials, ..bench.source() }, ..bench.order(revision, &commit) }
+        BuildSpec { source: GitSource { credentials, ..bench.source() }, ..bench.order(revision, &commit) }
     };
     let orders = [named(Some("right"), 1), named(Some("wrong"), 2), named(Some("none"), 3), named(None, 4)];
     let nowhere = named(Some("right"), 5);
@@ -125,7 +125,7 @@ async fn a_host_that_hangs_or_is_gone_is_given_up_on() {
     let failure = failed(&builds, &bench.order(1, &commit)).await;
     assert_eq!(failure.reason.as_str(), Reason::SOURCE_UNREACHABLE, "{failure:?}");
     let gone = GitSource { url: "http://127.0.0.1:1/api.git".parse().unwrap(), ..bench.source() };
-    let failure = failed(&builds, &BuildOrder { source: gone, ..bench.order(2, &commit) }).await;
+    let failure = failed(&builds, &BuildSpec { source: gone, ..bench.order(2, &commit) }).await;
     assert_eq!(failure.reason.as_str(), Reason::SOURCE_UNREACHABLE, "{failure:?}");
     builds.close().await;
     bench.settings.git_silence = Duration::from_secs(600);
@@ -160,11 +160,11 @@ async fn local_sources_are_refused_where_the_operator_does_not_allow_them() {
     let commit = bench.repository.commit("build.txt", "good");
     let url = format!("file://{}/.git", bench.path("host/api").display());
     let order =
-        BuildOrder { source: GitSource { url: url.parse().unwrap(), ..bench.source() }, ..bench.order(1, &commit) };
+        BuildSpec { source: GitSource { url: url.parse().unwrap(), ..bench.source() }, ..bench.order(1, &commit) };
     assert_eq!(built(&*bench.open().await, &order).await, commit);
     bench.settings.local_sources = false;
     let builds = bench.open().await;
-    for order in [bench.order(2, &commit), BuildOrder { stamp: bench.order(3, &commit).stamp, ..order }] {
+    for order in [bench.order(2, &commit), BuildSpec { stamp: bench.order(3, &commit).stamp, ..order }] {
         assert_eq!(failed(&builds, &order).await.reason.as_str(), Reason::BUILD_REFUSED);
     }
 }

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use bench::Bench;
 use rollhook_command::CommandBuilds;
 use rollhook_conformance::{Builders, Can, Made};
-use rollhook_core::{deploy::Commit, ports::Builds, source::GitSource};
+use rollhook_core::{deploy::Commit, ports::BuildTrigger, source::GitSource};
 
 struct Command {
     bench: Bench,
@@ -37,11 +37,11 @@ impl Command {
 
 #[async_trait]
 impl Builders for Command {
-    fn builds(&self) -> Arc<dyn Builds> {
+    fn builds(&self) -> Arc<dyn BuildTrigger> {
         self.builds.clone()
     }
 
-    async fn restarted(&self) -> Can<Arc<dyn Builds>> {
+    async fn restarted(&self) -> Can<Arc<dyn BuildTrigger>> {
         self.builds.close().await;
         Ok(self.bench.open().await)
     }

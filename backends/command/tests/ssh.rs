@@ -8,7 +8,7 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path, time::Duration};
 
 use bench::{Bench, built, failed, log};
 use rollhook_conformance::{SshHost, report, ssh_key};
-use rollhook_core::{deploy::Reason, ports::BuildOrder, source::GitSource};
+use rollhook_core::{deploy::Reason, ports::BuildSpec, source::GitSource};
 
 /// A builder that has the host's key and a deploy key among its credentials; nothing where there can be no such host.
 fn bench(test: &str) -> Option<(Bench, SshHost)> {
@@ -23,10 +23,10 @@ fn bench(test: &str) -> Option<(Bench, SshHost)> {
     Some((bench, host))
 }
 
-fn order(bench: &Bench, host: &SshHost, revision: u64, commit: &str, credentials: &str) -> BuildOrder {
+fn order(bench: &Bench, host: &SshHost, revision: u64, commit: &str, credentials: &str) -> BuildSpec {
     let url = host.url("api").parse().unwrap();
     let source = GitSource { url, credentials: Some(credentials.parse().unwrap()), ..bench.source() };
-    BuildOrder { source, ..bench.order(revision, commit) }
+    BuildSpec { source, ..bench.order(revision, commit) }
 }
 
 #[tokio::test]

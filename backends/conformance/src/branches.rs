@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use rollhook_core::{deploy::Commit, ports::Heads, source::GitSource};
+use rollhook_core::{deploy::Commit, ports::BranchReader, source::GitSource};
 
 use crate::report::Can;
 
@@ -11,7 +11,7 @@ use crate::report::Can;
 #[async_trait]
 pub trait Branches: Send + Sync {
     /// The reader.
-    fn heads(&self) -> Arc<dyn Heads>;
+    fn heads(&self) -> Arc<dyn BranchReader>;
 
     /// A source that it may read; its branch is `main`.
     fn source(&self) -> GitSource;

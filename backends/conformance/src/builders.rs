@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use rollhook_core::{deploy::Commit, ports::Builds, source::GitSource};
+use rollhook_core::{deploy::Commit, ports::BuildTrigger, source::GitSource};
 
 use crate::report::Can;
 
@@ -30,10 +30,10 @@ pub enum Made {
 #[async_trait]
 pub trait Builders: Send + Sync {
     /// The builder.
-    fn builds(&self) -> Arc<dyn Builds>;
+    fn builds(&self) -> Arc<dyn BuildTrigger>;
 
     /// The builder as another process opens it, after the one before is gone.
-    async fn restarted(&self) -> Can<Arc<dyn Builds>>;
+    async fn restarted(&self) -> Can<Arc<dyn BuildTrigger>>;
 
     /// What is built from.
     fn source(&self) -> GitSource;

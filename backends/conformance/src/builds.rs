@@ -1,10 +1,10 @@
-//! The promises of [`rollhook_core::ports::Builds`].
+//! The promises of [`rollhook_core::ports::BuildTrigger`].
 
 use rollhook_core::{
     app::AppUid,
     deploy::{Commit, Reason},
     image::ImageRef,
-    ports::{BuildFailure, BuildOrder, BuildState, Builds, Stamp, Started},
+    ports::{BuildFailure, BuildSpec, BuildState, BuildTrigger, DeployId, Started},
 };
 
 use crate::{
@@ -19,17 +19,17 @@ const LOOKS: usize = 600;
 const OURS: AppUid = AppUid::from_bits(0xa11);
 const THEIRS: AppUid = AppUid::from_bits(0xb0b);
 
-fn stamp(revision: u64) -> Stamp {
-    Stamp { app: OURS, revision: samples::revision(revision) }
+fn stamp(revision: u64) -> DeployId {
+    DeployId { app: OURS, revision: samples::revision(revision) }
 }
 
-fn order(builder: &dyn Builders, revision: u64, made: Made) -> Can<BuildOrder> {
+fn order(builder: &dyn Builders, revision: u64, made: Made) -> Can<BuildSpec> {
     let app = samples::app("shop", "test", "api").id;
-    Ok(BuildOrder { app, stamp: stamp(revision), source: builder.source(), commit: builder.commit(made)? })
+    Ok(BuildSpec { app, stamp: stamp(revision), source: builder.source(), commit: builder.commit(made)? })
 }
 
 /// Looks until the build has ended.
-async fn ended(builder: &dyn Builders, builds: &dyn Builds, build: Stamp) -> BuildState {
+async fn ended(builder: &dyn Builders, builds: &dyn BuildTrigger, build: DeployId) -> BuildState {
     for _ in 0..LOOKS {
         match builds.observe(build).await.unwrap() {
             BuildState::Waiting | BuildState::Running => builder.pause().await,
@@ -39,7 +39,7 @@ async fn ended(builder: &dyn Builders, builds: &dyn Builds, build: Stamp) -> Bui
     panic!("revision {} has not ended within a minute", build.revision);
 }
 
-async fn built(builder: &dyn Builders, order: &BuildOrder) -> (ImageRef, Commit) {
+async fn built(builder: &dyn Builders, order: &BuildSpec) -> (ImageRef, Commit) {
     assert_eq!(builder.builds().start(order).await.unwrap(), Started::Known);
     match ended(builder, &*builder.builds(), order.stamp).await {
         BuildState::Built { image, commit } => (image, commit),
@@ -49,7 +49,7 @@ async fn built(builder: &dyn Builders, order: &BuildOrder) -> (ImageRef, Commit)
     }
 }
 
-async fn failed(builder: &dyn Builders, order: &BuildOrder) -> BuildFailure {
+async fn failed(builder: &dyn Builders, order: &BuildSpec) -> BuildFailure {
     assert_eq!(builder.builds().start(order).await.unwrap(), Started::Known);
     match ended(builder, &*builder.builds(), order.stamp).await {
         BuildState::Failed(failure) => {
@@ -101,7 +101,7 @@ pub async fn start_while_another_runs_is_busy(builder: &dyn Builders) -> Can {
     let next = order(builder, 2, Made::Good)?;
     assert_eq!(builds.start(&next).await.unwrap(), Started::Busy(samples::revision(1)));
     assert_eq!(builds.observe(next.stamp).await.unwrap(), BuildState::Unknown);
-    let other = BuildOrder { stamp: Stamp { app: THEIRS, ..next.stamp }, ..next.clone() };
+    let other = BuildSpec { stamp: DeployId { app: THEIRS, ..next.stamp }, ..next.clone() };
     built(builder, &other).await;
     assert!(builds.observe(hanging.stamp).await.unwrap().is_under_way());
     builds.cancel(hanging.stamp).await.unwrap();

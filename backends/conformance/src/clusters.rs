@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use rollhook_core::{
     app::{AppId, Template, Workload},
     image::ImageRef,
-    ports::Rollouts,
+    ports::RolloutDriver,
 };
 
 use crate::report::Can;
@@ -28,10 +28,10 @@ pub enum Sample {
 #[async_trait]
 pub trait Clusters: Send + Sync {
     /// A driver of the cluster.
-    fn rollouts(&self) -> Arc<dyn Rollouts>;
+    fn rollouts(&self) -> Arc<dyn RolloutDriver>;
 
     /// A driver of a cluster that is away.
-    fn away(&self) -> Can<Arc<dyn Rollouts>>;
+    fn away(&self) -> Can<Arc<dyn RolloutDriver>>;
 
     /// An app of this name in a namespace that is there; each case asks for a name of its own, and nothing of that name
     /// is there.

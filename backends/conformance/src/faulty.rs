@@ -12,9 +12,9 @@ use rollhook_core::{
     app::{App, AppId, AppUid, WorkloadKind},
     deploy::{Commit, Deploy, Evidence, Revision},
     ports::{
-        Admission, Admitted, AppPage, Applied, Apps, BuildOrder, BuildState, Builds, Claim, Claimed, Clock, Fits,
-        Found, Heads, History, Observation, Order, Page, Record, Rollouts, Sealing, Stamp, Started, Tokens, Trouble,
-        View, Wake, WebhookSecret,
+        Admission, Admitted, AppPage, Applied, Apps, BranchReader, BuildSpec, BuildState, BuildTrigger, Claim, Claimed,
+        Clock, DeployId, History, Observation, Page, Record, RolloutDriver, RolloutFailure, RolloutSpec, Sealing,
+        Started, TokenMatcher, TokenStore, View, Wake, WebhookSecret, WorkloadInfo,
     },
     source::GitSource,
     token::Token,
@@ -100,7 +100,7 @@ impl<T: Apps + ?Sized> Apps for Faulty<T> {
 }
 
 #[async_trait]
-impl<T: Tokens + ?Sized> Tokens for Faulty<T> {
+impl<T: TokenStore + ?Sized> TokenStore for Faulty<T> {
     async fn put(&self, app: AppUid, token: &Token) -> Result<WebhookSecret> {
         self.call("tokens.put", self.inner.put(app, token)).await
     }
@@ -109,7 +109,7 @@ impl<T: Tokens + ?Sized> Tokens for Faulty<T> {
         self.call("tokens.find", self.inner.find(app)).await
     }
 
-    async fn find_fitting(&self, app: &AppId, fits: Fits<'_, Token>) -> Result<Option<WebhookSecret>> {
+    async fn find_fitting(&self, app: &AppId, fits: TokenMatcher<'_, Token>) -> Result<Option<WebhookSecret>> {
         self.call("tokens.find_fitting", self.inner.find_fitting(app, fits)).await
     }
 
@@ -121,7 +121,7 @@ impl<T: Tokens + ?Sized> Tokens for Faulty<T> {
         self.call("tokens.operator_hash", self.inner.operator_hash()).await
     }
 
-    async fn operator_fitting(&self, fits: Fits<'_, [u8; 32]>) -> Result<bool> {
+    async fn operator_fitting(&self, fits: TokenMatcher<'_, [u8; 32]>) -> Result<bool> {
         self.call("tokens.operator_fitting", self.inner.operator_fitting(fits)).await
     }
 
@@ -165,34 +165,34 @@ impl<T: History + ?Sized> History for Faulty<T> {
 }
 
 #[async_trait]
-impl<T: Rollouts + ?Sized> Rollouts for Faulty<T> {
-    async fn inspect(&self, app: &AppId, kind: WorkloadKind, name: &str) -> Result<Option<Found>> {
+impl<T: RolloutDriver + ?Sized> RolloutDriver for Faulty<T> {
+    async fn inspect(&self, app: &AppId, kind: WorkloadKind, name: &str) -> Result<Option<WorkloadInfo>> {
         self.call("rollouts.inspect", self.inner.inspect(app, kind, name)).await
     }
 
-    async fn apply(&self, order: &Order) -> Result<Applied> {
+    async fn apply(&self, order: &RolloutSpec) -> Result<Applied> {
         self.call("rollouts.apply", self.inner.apply(order)).await
     }
 
-    async fn observe(&self, order: &Order) -> Result<Observation> {
+    async fn observe(&self, order: &RolloutSpec) -> Result<Observation> {
         self.call("rollouts.observe", self.inner.observe(order)).await
     }
 
-    async fn changed(&self, order: &Order) {
+    async fn changed(&self, order: &RolloutSpec) {
         match (self.plan)("rollouts.changed") {
             Fault::None | Fault::Slow(_) | Fault::Late(_) => self.inner.changed(order).await,
             Fault::Before | Fault::Lost => future::pending().await,
         }
     }
 
-    async fn evidence(&self, order: &Order, trouble: Option<&Trouble>) -> Result<Evidence> {
+    async fn evidence(&self, order: &RolloutSpec, trouble: Option<&RolloutFailure>) -> Result<Evidence> {
         self.call("rollouts.evidence", self.inner.evidence(order, trouble)).await
     }
 }
 
 #[async_trait]
-impl<T: Builds + ?Sized> Builds for Faulty<T> {
-    async fn start(&self, order: &BuildOrder) -> Result<Started> {
+impl<T: BuildTrigger + ?Sized> BuildTrigger for Faulty<T> {
+    async fn start(&self, order: &BuildSpec) -> Result<Started> {
         self.call("builds.start", self.inner.start(order)).await
     }
 
@@ -200,28 +200,28 @@ impl<T: Builds + ?Sized> Builds for Faulty<T> {
         self.call("builds.running", self.inner.running(app)).await
     }
 
-    async fn observe(&self, build: Stamp) -> Result<BuildState> {
+    async fn observe(&self, build: DeployId) -> Result<BuildState> {
         self.call("builds.observe", self.inner.observe(build)).await
     }
 
-    async fn changed(&self, build: Stamp) {
+    async fn changed(&self, build: DeployId) {
         match (self.plan)("builds.changed") {
             Fault::None | Fault::Slow(_) | Fault::Late(_) => self.inner.changed(build).await,
             Fault::Before | Fault::Lost => future::pending().await,
         }
     }
 
-    async fn cancel(&self, build: Stamp) -> Result<()> {
+    async fn cancel(&self, build: DeployId) -> Result<()> {
         self.call("builds.cancel", self.inner.cancel(build)).await
     }
 
-    async fn log(&self, build: Stamp, from: u64) -> Result<Option<Vec<u8>>> {
+    async fn log(&self, build: DeployId, from: u64) -> Result<Option<Vec<u8>>> {
         self.call("builds.log", self.inner.log(build, from)).await
     }
 }
 
 #[async_trait]
-impl<T: Heads + ?Sized> Heads for Faulty<T> {
+impl<T: BranchReader + ?Sized> BranchReader for Faulty<T> {
     async fn head(&self, source: &GitSource) -> Result<Option<Commit>> {
         self.call("heads.head", self.inner.head(source)).await
     }

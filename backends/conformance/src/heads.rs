@@ -1,4 +1,4 @@
-//! The promises of [`rollhook_core::ports::Heads`].
+//! The promises of [`rollhook_core::ports::BranchReader`].
 
 use rollhook_core::{Error, source::GitSource};
 

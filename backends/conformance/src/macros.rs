@@ -1,6 +1,6 @@
 //! One `#[test]` per case.
 
-/// Stamps the cases of `Apps`, `Tokens` and `History`, each on a store of its own.
+/// Stamps the cases of `Apps`, `TokenStore` and `History`, each on a store of its own.
 ///
 /// The first argument drives a future to its end (`fn(impl Future<Output = T>) -> T`, or a closure that does); the
 /// second is an expression, which may await, of type [`Can`](crate::Can) of a [`Stores`](crate::Stores).
@@ -59,7 +59,7 @@ macro_rules! stores {
     };
 }
 
-/// Stamps the cases of `Rollouts`, each on a workload of its own.
+/// Stamps the cases of `RolloutDriver`, each on a workload of its own.
 ///
 /// The arguments are those of [`stores!`], but that the expression is of type [`Can`](crate::Can) of a
 /// [`Clusters`](crate::Clusters).
@@ -83,7 +83,7 @@ macro_rules! rollouts {
     };
 }
 
-/// Stamps the cases of `Builds`, each on a builder of its own.
+/// Stamps the cases of `BuildTrigger`, each on a builder of its own.
 ///
 /// The arguments are those of [`stores!`], but that the expression is of type [`Can`](crate::Can) of a
 /// [`Builders`](crate::Builders).
@@ -107,7 +107,7 @@ macro_rules! builds {
     };
 }
 
-/// Stamps the cases of `Heads`, each on a source of its own.
+/// Stamps the cases of `BranchReader`, each on a source of its own.
 ///
 /// The arguments are those of [`stores!`], but that the expression is of type [`Can`](crate::Can) of a
 /// [`Branches`](crate::Branches).

@@ -6,7 +6,7 @@ use rollhook_core::{
     app::{App, AppId, AppUid, Hold, Policy, Source, Workload, WorkloadKind},
     deploy::{Actor, AdmissionId, Revision, Trigger},
     image::{Digest, ImageRef},
-    ports::{Admission, Draft, Replica},
+    ports::{Admission, NewDeploy, Replica},
     request::{IdempotencyKey, KeyHeader},
     source::GitSource,
     time::Timestamp,
@@ -74,8 +74,8 @@ pub fn revision(number: u64) -> Revision {
 }
 
 /// A webhook's deploy of the image of this tag.
-pub fn draft(tag: &str) -> Draft {
-    Draft {
+pub fn draft(tag: &str) -> NewDeploy {
+    NewDeploy {
         image: Some(image(tag)),
         commit: Some(tag.parse().unwrap()),
         trigger: Trigger::Webhook,
@@ -87,8 +87,8 @@ pub fn draft(tag: &str) -> Draft {
 }
 
 /// A person's rollback to this revision.
-pub fn rollback(tag: &str, to: Revision) -> Draft {
-    Draft {
+pub fn rollback(tag: &str, to: Revision) -> NewDeploy {
+    NewDeploy {
         trigger: Trigger::Rollback,
         actor: Actor::named("alice"),
         from: Some(rollhook_core::deploy::Origin::Revision(to)),
@@ -98,12 +98,12 @@ pub fn rollback(tag: &str, to: Revision) -> Draft {
 }
 
 /// The service's own rollback to this revision, to put a failed rollout right.
-pub fn restore(tag: &str, to: Revision) -> Draft {
-    Draft { actor: Actor::auto(), ..rollback(tag, to) }
+pub fn restore(tag: &str, to: Revision) -> NewDeploy {
+    NewDeploy { actor: Actor::auto(), ..rollback(tag, to) }
 }
 
 /// An accept of the draft, decided on the app as it was read; every call names itself anew.
-pub fn admission(app: &App, draft: Draft) -> Admission {
+pub fn admission(app: &App, draft: NewDeploy) -> Admission {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     Admission {
         app: app.uid,

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use rollhook_core::{
     app::AppUid,
     deploy::Revision,
-    ports::{Apps, History, Tokens},
+    ports::{Apps, History, TokenStore},
 };
 
 use crate::report::Can;
@@ -17,7 +17,7 @@ pub struct Handles {
     /// The registrations.
     pub apps: Arc<dyn Apps>,
     /// The secrets.
-    pub tokens: Arc<dyn Tokens>,
+    pub tokens: Arc<dyn TokenStore>,
     /// The history.
     pub history: Arc<dyn History>,
 }

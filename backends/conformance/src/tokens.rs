@@ -1,4 +1,4 @@
-//! The promises of [`rollhook_core::ports::Tokens`].
+//! The promises of [`rollhook_core::ports::TokenStore`].
 
 use std::time::Duration;
 

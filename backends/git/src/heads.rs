@@ -9,7 +9,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use rollhook_core::{Error as PortError, Result, deploy::Commit, ports::Heads, source::GitSource};
+use rollhook_core::{Error as PortError, Result, deploy::Commit, ports::BranchReader, source::GitSource};
 use tempfile::TempDir;
 
 use crate::{
@@ -124,7 +124,7 @@ impl GitHeads {
 }
 
 #[async_trait]
-impl Heads for GitHeads {
+impl BranchReader for GitHeads {
     async fn head(&self, source: &GitSource) -> Result<Option<Commit>> {
         self.read(source, Reader::Caller).await
     }

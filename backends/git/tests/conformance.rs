@@ -9,7 +9,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bench::{AUTHORIZATION, Bench};
 use rollhook_conformance::{Branches, Can, GitHost};
-use rollhook_core::{deploy::Commit, ports::Heads, source::GitSource};
+use rollhook_core::{deploy::Commit, ports::BranchReader, source::GitSource};
 use rollhook_git::GitHeads;
 
 struct Git {
@@ -31,7 +31,7 @@ impl Git {
 
 #[async_trait]
 impl Branches for Git {
-    fn heads(&self) -> Arc<dyn Heads> {
+    fn heads(&self) -> Arc<dyn BranchReader> {
         self.heads.clone()
     }
 

@@ -8,7 +8,7 @@ mod bench;
 use std::{fs, sync::Arc, time::Duration};
 
 use bench::{AUTHORIZATION, Bench};
-use rollhook_core::{Error, ports::Heads, source::GitSource};
+use rollhook_core::{Error, ports::BranchReader, source::GitSource};
 use rollhook_git::Settings;
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use std::{
 };
 
 use rollhook_conformance::{SshHost, report, samples, ssh_key};
-use rollhook_core::{Error, ports::Heads, source::GitSource};
+use rollhook_core::{Error, ports::BranchReader, source::GitSource};
 use rollhook_git::{GitHeads, Settings};
 
 /// A host with a repository, and the operator's directory of credentials with the host's key and a deploy key that it

@@ -7,7 +7,7 @@ use kube::api::{ListParams, LogParams};
 use rollhook_core::{
     Result,
     deploy::Evidence,
-    ports::{Order, Trouble},
+    ports::{RolloutFailure, RolloutSpec},
 };
 
 use crate::{
@@ -21,7 +21,11 @@ const COLLECT: Duration = Duration::from_secs(5);
 const LOG_BYTES: i64 = 256 * 1024;
 
 /// What there is about the order's failing pods.
-pub(crate) async fn evidence(cluster: &Cluster, order: &Order, trouble: Option<&Trouble>) -> Result<Evidence> {
+pub(crate) async fn evidence(
+    cluster: &Cluster,
+    order: &RolloutSpec,
+    trouble: Option<&RolloutFailure>,
+) -> Result<Evidence> {
     let namespace = order.app.namespace.as_str();
     let object = cluster.workload(namespace, order.workload.kind, &order.workload.name).await?;
     let selector = object.as_ref().and_then(|object| object.selector());

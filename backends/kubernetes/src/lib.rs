@@ -49,7 +49,7 @@ use rollhook_core::{
     Error, Result,
     app::{AppId, WorkloadKind},
     deploy::Evidence,
-    ports::{Applied, Found, Observation, Order, Rollouts, Trouble},
+    ports::{Applied, Observation, RolloutDriver, RolloutFailure, RolloutSpec, WorkloadInfo},
 };
 
 pub use store::{KubernetesStore, StoreClock, crd, ensure_crds};
@@ -92,24 +92,24 @@ async fn bounded<T>(call: impl Future<Output = Result<T>>) -> Result<T> {
 }
 
 #[async_trait]
-impl Rollouts for KubernetesCluster {
-    async fn inspect(&self, app: &AppId, kind: WorkloadKind, name: &str) -> Result<Option<Found>> {
+impl RolloutDriver for KubernetesCluster {
+    async fn inspect(&self, app: &AppId, kind: WorkloadKind, name: &str) -> Result<Option<WorkloadInfo>> {
         bounded(observe::inspect(&self.cluster, app, kind, name)).await
     }
 
-    async fn apply(&self, order: &Order) -> Result<Applied> {
+    async fn apply(&self, order: &RolloutSpec) -> Result<Applied> {
         bounded(apply::apply(&self.cluster, order)).await
     }
 
-    async fn observe(&self, order: &Order) -> Result<Observation> {
+    async fn observe(&self, order: &RolloutSpec) -> Result<Observation> {
         bounded(observe::observe(&self.cluster, order)).await
     }
 
-    async fn changed(&self, order: &Order) {
+    async fn changed(&self, order: &RolloutSpec) {
         self.watches.changed(&self.cluster, order).await;
     }
 
-    async fn evidence(&self, order: &Order, trouble: Option<&Trouble>) -> Result<Evidence> {
+    async fn evidence(&self, order: &RolloutSpec, trouble: Option<&RolloutFailure>) -> Result<Evidence> {
         bounded(evidence::evidence(&self.cluster, order, trouble)).await
     }
 }

@@ -3,7 +3,7 @@
 use rollhook_core::{
     Result,
     app::{AppId, WorkloadKind},
-    ports::{Found, FoundContainer, Observation, Order},
+    ports::{ContainerInfo, Observation, RolloutSpec, WorkloadInfo},
 };
 
 use crate::{
@@ -15,9 +15,14 @@ use crate::{
 };
 
 /// The workload as it is.
-pub(crate) async fn inspect(cluster: &Cluster, app: &AppId, kind: WorkloadKind, name: &str) -> Result<Option<Found>> {
+pub(crate) async fn inspect(
+    cluster: &Cluster,
+    app: &AppId,
+    kind: WorkloadKind,
+    name: &str,
+) -> Result<Option<WorkloadInfo>> {
     let Some(object) = cluster.workload(app.namespace.as_str(), kind, name).await? else { return Ok(None) };
-    let containers = object.containers().iter().map(|container| FoundContainer {
+    let containers = object.containers().iter().map(|container| ContainerInfo {
         name: container.name.clone(),
         image: container.image.clone().unwrap_or_default(),
     });
@@ -26,7 +31,7 @@ pub(crate) async fn inspect(cluster: &Cluster, app: &AppId, kind: WorkloadKind, 
         Mark::Unreadable(text) => Some(format!("its annotation {STAMP}={text:?} is no stamp of ours: remove it")),
         Mark::Absent | Mark::Stamp(_) => None,
     };
-    Ok(Some(Found {
+    Ok(Some(WorkloadInfo {
         containers: containers.collect(),
         stamp: mark.stamp(),
         unsupported: object.unsupported().or(unreadable),
@@ -34,7 +39,7 @@ pub(crate) async fn inspect(cluster: &Cluster, app: &AppId, kind: WorkloadKind, 
 }
 
 /// What is to be seen of the order now.
-pub(crate) async fn observe(cluster: &Cluster, order: &Order) -> Result<Observation> {
+pub(crate) async fn observe(cluster: &Cluster, order: &RolloutSpec) -> Result<Observation> {
     let namespace = order.app.namespace.as_str();
     let Some(object) = cluster.workload(namespace, order.workload.kind, &order.workload.name).await? else {
         return Ok(observation::of_missing(order));

@@ -26,7 +26,7 @@ use kube::{
 use rollhook_core::{
     Result,
     app::{AppUid, WorkloadKind},
-    ports::{Order, Stamp},
+    ports::{DeployId, RolloutSpec},
 };
 use serde::de::DeserializeOwned;
 use tokio::{
@@ -50,7 +50,7 @@ pub(crate) struct Watches(Arc<Mutex<HashMap<AppUid, Watch>>>);
 
 /// The watch of one order; dropped, it ends.
 struct Watch {
-    stamp: Stamp,
+    stamp: DeployId,
     bells: Arc<Bells>,
     task: AbortHandle,
 }
@@ -70,7 +70,7 @@ struct Bells {
 
 impl Watches {
     /// Returns when the order's workload or pods may have changed since the last call returned.
-    pub(crate) async fn changed(&self, cluster: &Cluster, order: &Order) {
+    pub(crate) async fn changed(&self, cluster: &Cluster, order: &RolloutSpec) {
         let bells = self.bells(cluster, order);
         bells.asked.notify_one();
         // Time being up is an early return, which is always allowed.
@@ -78,7 +78,7 @@ impl Watches {
     }
 
     /// The bells of the order's watch, which is begun where there is none. One of an earlier revision ends.
-    fn bells(&self, cluster: &Cluster, order: &Order) -> Arc<Bells> {
+    fn bells(&self, cluster: &Cluster, order: &RolloutSpec) -> Arc<Bells> {
         let mut open = locked(&self.0);
         if let Some(watch) = open.get(&order.stamp.app).filter(|watch| watch.stamp == order.stamp) {
             return watch.bells.clone();
@@ -96,7 +96,7 @@ fn locked(open: &Mutex<HashMap<AppUid, Watch>>) -> MutexGuard<'_, HashMap<AppUid
 }
 
 /// Rings at each change until nobody has asked for a while, and leaves no trace.
-async fn run(cluster: Cluster, order: Order, bells: Arc<Bells>, open: Weak<Mutex<HashMap<AppUid, Watch>>>) {
+async fn run(cluster: Cluster, order: RolloutSpec, bells: Arc<Bells>, open: Weak<Mutex<HashMap<AppUid, Watch>>>) {
     let mut idle = pin!(sleep(IDLE));
     let mut changes = pin!(changes(cluster, order.clone()));
     loop {
@@ -116,7 +116,7 @@ async fn run(cluster: Cluster, order: Order, bells: Arc<Bells>, open: Weak<Mutex
 }
 
 /// A never-ending stream with an item for each change of the workload or its pods.
-fn changes(cluster: Cluster, order: Order) -> impl Stream<Item = ()> + Send {
+fn changes(cluster: Cluster, order: RolloutSpec) -> impl Stream<Item = ()> + Send {
     futures_util::stream::once(async move {
         loop {
             match streams(&cluster, &order).await {
@@ -131,8 +131,8 @@ fn changes(cluster: Cluster, order: Order) -> impl Stream<Item = ()> + Send {
     .flatten()
 }
 
-async fn streams(cluster: &Cluster, order: &Order) -> Result<BoxStream<'static, ()>> {
-    let Order { workload, app, .. } = order;
+async fn streams(cluster: &Cluster, order: &RolloutSpec) -> Result<BoxStream<'static, ()>> {
+    let RolloutSpec { workload, app, .. } = order;
     let namespace = app.namespace.as_str();
     let one = watcher::Config::default().fields(&format!("metadata.name={}", workload.name));
     let of_workload = match workload.kind {

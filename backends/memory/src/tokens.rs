@@ -4,14 +4,14 @@ use async_trait::async_trait;
 use rollhook_core::{
     Result,
     app::{AppId, AppUid},
-    ports::{Sealing, Tokens, WebhookSecret},
+    ports::{Sealing, TokenStore, WebhookSecret},
     token::Token,
 };
 
 use crate::store::MemoryStore;
 
 #[async_trait]
-impl Tokens for MemoryStore {
+impl TokenStore for MemoryStore {
     async fn put(&self, app: AppUid, token: &Token) -> Result<WebhookSecret> {
         let now = self.now();
         let mut state = self.lock();

@@ -17,7 +17,7 @@ use clock::ByHand;
 use rollhook_conformance::{Branches, Builders, Can, Lack, Made, block_on, samples};
 use rollhook_core::{
     deploy::Commit,
-    ports::{Builds, Heads},
+    ports::{BranchReader, BuildTrigger},
     source::GitSource,
 };
 use rollhook_memory::SimulatedBuilds;
@@ -37,11 +37,11 @@ impl Simulated {
 
 #[async_trait]
 impl Builders for Simulated {
-    fn builds(&self) -> Arc<dyn Builds> {
+    fn builds(&self) -> Arc<dyn BuildTrigger> {
         self.builds.clone()
     }
 
-    async fn restarted(&self) -> Can<Arc<dyn Builds>> {
+    async fn restarted(&self) -> Can<Arc<dyn BuildTrigger>> {
         Ok(self.builds.clone())
     }
 
@@ -83,7 +83,7 @@ impl Moved {
 
 #[async_trait]
 impl Branches for Moved {
-    fn heads(&self) -> Arc<dyn Heads> {
+    fn heads(&self) -> Arc<dyn BranchReader> {
         self.builds.clone()
     }
 

@@ -13,7 +13,7 @@ use rollhook_core::{
     app::{AppId, AppUid},
     deploy::Reason,
     image::ImageRef,
-    ports::{Applied, Observation, Order, Phase, Rollouts, Stamp, TroubleKind},
+    ports::{Applied, DeployId, Observation, Phase, RolloutDriver, RolloutFailureKind, RolloutSpec},
 };
 use rollhook_memory::{Script, SimulatedCluster};
 
@@ -33,10 +33,10 @@ impl Bench {
         Self { clock, cluster, app }
     }
 
-    fn order(&self, revision: u64, image: ImageRef) -> Order {
-        Order {
+    fn order(&self, revision: u64, image: ImageRef) -> RolloutSpec {
+        RolloutSpec {
             app: self.app.clone(),
-            stamp: Stamp { app: AppUid::from_bits(1), revision: samples::revision(revision) },
+            stamp: DeployId { app: AppUid::from_bits(1), revision: samples::revision(revision) },
             workload: samples::workload("api"),
             image,
             adopted: false,
@@ -44,17 +44,17 @@ impl Bench {
         }
     }
 
-    fn applied(&self, revision: u64, image: ImageRef) -> Order {
+    fn applied(&self, revision: u64, image: ImageRef) -> RolloutSpec {
         let order = self.order(revision, image);
         assert_eq!(block_on(self.cluster.apply(&order)).unwrap(), Applied::Done);
         order
     }
 
-    fn see(&self, order: &Order) -> Observation {
+    fn see(&self, order: &RolloutSpec) -> Observation {
         block_on(self.cluster.observe(order)).unwrap()
     }
 
-    fn digest(&self, order: &Order) -> String {
+    fn digest(&self, order: &RolloutSpec) -> String {
         match self.see(order).phase {
             Phase::Complete { digest, .. } => digest.unwrap().to_string(),
             Phase::Progressing => panic!("not complete"),
@@ -87,7 +87,9 @@ fn pods_get_ready_one_by_one() {
 #[test]
 fn words_in_an_image_choose_its_script() {
     let bench = Bench::new();
-    for (revision, tag, kind) in [(1, "is-missing", TroubleKind::Image), (2, "crashes", TroubleKind::Crash)] {
+    for (revision, tag, kind) in
+        [(1, "is-missing", RolloutFailureKind::Image), (2, "crashes", RolloutFailureKind::Crash)]
+    {
         let order = bench.applied(revision, samples::image(tag));
         assert_eq!(bench.see(&order).trouble, None, "not before the delay");
         bench.after(4);
@@ -127,7 +129,7 @@ fn one_that_dies_after_completing_is_seen_to() {
     assert!(is_complete(&seen) && seen.restarts == 1, "without a readiness probe it counts as available: {seen:?}");
     bench.after(10);
     let seen = bench.see(&order);
-    assert!(!is_complete(&seen) && seen.trouble.is_some_and(|trouble| trouble.kind == TroubleKind::Crash));
+    assert!(!is_complete(&seen) && seen.trouble.is_some_and(|trouble| trouble.kind == RolloutFailureKind::Crash));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use rollhook_conformance::{Can, Clusters, Sample, block_on, samples};
 use rollhook_core::{
     app::{AppId, Template, Workload},
     image::ImageRef,
-    ports::Rollouts,
+    ports::RolloutDriver,
 };
 use rollhook_memory::SimulatedCluster;
 
@@ -29,11 +29,11 @@ impl Simulated {
 
 #[async_trait]
 impl Clusters for Simulated {
-    fn rollouts(&self) -> Arc<dyn Rollouts> {
+    fn rollouts(&self) -> Arc<dyn RolloutDriver> {
         self.cluster.clone()
     }
 
-    fn away(&self) -> Can<Arc<dyn Rollouts>> {
+    fn away(&self) -> Can<Arc<dyn RolloutDriver>> {
         self.cluster.set_reachable(false);
         Ok(self.cluster.clone())
     }

@@ -5,7 +5,7 @@ use rollhook_core::{
     app::{App, AppUid},
     deploy::{Actor, AdmissionId, Commit, Deploy, Origin, Revision, State, Trigger},
     image::{Digest, ImageRef},
-    ports::Draft,
+    ports::NewDeploy,
     request::KeyHeader,
     time::Timestamp,
 };
@@ -31,7 +31,7 @@ pub(crate) struct Body {
 
 impl Body {
     /// Of an entry that is to be accepted.
-    pub(crate) fn of_draft(id: AdmissionId, draft: &Draft) -> Self {
+    pub(crate) fn of_draft(id: AdmissionId, draft: &NewDeploy) -> Self {
         let effective = draft.effective;
         Self { effective, ..Self::of(&draft.clone().entry(id, Revision::FIRST, Timestamp::default())) }
     }

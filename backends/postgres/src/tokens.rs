@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use rollhook_core::{
     Error, Result,
     app::{AppId, AppUid},
-    ports::{Sealing, Tokens, WebhookSecret},
+    ports::{Sealing, TokenStore, WebhookSecret},
     time::Timestamp,
     token::Token,
 };
@@ -21,7 +21,7 @@ use crate::{
 };
 
 #[async_trait]
-impl Tokens for PostgresStore {
+impl TokenStore for PostgresStore {
     async fn put(&self, app: AppUid, token: &Token) -> Result<WebhookSecret> {
         let sealed = self.ring.seal(token.expose().as_bytes(), &purpose(app))?;
         let created_at = ask(&self.rare, Put { app, sealed }).await?;

@@ -13,7 +13,7 @@ use rollhook_conformance::samples;
 use rollhook_core::{
     app::{App, AppUid},
     deploy::{Deploy, State},
-    ports::{Admission, Admitted, Apps, History, Page, Record, Tokens},
+    ports::{Admission, Admitted, Apps, History, Page, Record, TokenStore},
     time::Timestamp,
 };
 use rollhook_sealing::KeyRing;
@@ -41,7 +41,7 @@ fn processor_seconds() -> f64 {
 
 /// One deploy: its token is looked up, it is accepted under a key, rolls out and succeeds.
 async fn deploy(store: &SqliteStore, app: &App, number: usize) {
-    assert!(Tokens::find(store, &app.id).await.unwrap().is_some());
+    assert!(TokenStore::find(store, &app.id).await.unwrap().is_some());
     let key = Some(samples::key(&format!("run-{number}"), 7));
     let admission = Admission { key, ..samples::admission(app, samples::draft(&format!("v{number}"))) };
     let Admitted::New { deploy, .. } = store.admit(admission).await.unwrap() else { unreachable!() };

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use rollhook_core::{
     Error, Result,
     app::{AppId, AppUid},
-    ports::{Sealing, Tokens, WebhookSecret},
+    ports::{Sealing, TokenStore, WebhookSecret},
     time::Timestamp,
     token::Token,
 };
@@ -32,7 +32,7 @@ pub(crate) struct SealedSecret {
 }
 
 #[async_trait]
-impl Tokens for SqliteStore {
+impl TokenStore for SqliteStore {
     async fn put(&self, app: AppUid, token: &Token) -> Result<WebhookSecret> {
         let sealed = self.ring.seal(token.expose().as_bytes(), &purpose(app))?;
         let created_at = self.write(Put { app, sealed }).await?;

@@ -20,7 +20,7 @@ use rollhook_core::{
     Error,
     app::App,
     deploy::State,
-    ports::{Admission, Admitted, Apps, Claim, History, HistoryExt, Page, Record, Tokens, Wake},
+    ports::{Admission, Admitted, Apps, Claim, History, HistoryExt, Page, Record, TokenStore, Wake},
     time::Timestamp,
 };
 use rollhook_sealing::KeyRing;
@@ -342,9 +342,9 @@ async fn resealing_makes_old_keys_unneeded() {
     assert_eq!(both.reseal().await.unwrap(), 1);
     assert_eq!(both.keys_in_use().await.unwrap(), [("k0002".parse().unwrap(), 1)]);
     assert_eq!(both.reseal().await.unwrap(), 0);
-    let found = Tokens::find(&both, &app.id).await.unwrap().unwrap();
+    let found = TokenStore::find(&both, &app.id).await.unwrap().unwrap();
     assert_eq!(found.token.expose(), token.expose());
-    let lacking = Tokens::find(&store, &app.id).await.unwrap_err();
+    let lacking = TokenStore::find(&store, &app.id).await.unwrap_err();
     assert!(matches!(&lacking, Error::Denied { what, .. } if what.contains("k0002")), "{lacking:?}");
 }
 

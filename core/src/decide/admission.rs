@@ -4,7 +4,7 @@ use crate::{
     app::{App, Hold, HoldPolicy, Source},
     deploy::{Commit, Origin, Trigger},
     image::ImageRef,
-    ports::Draft,
+    ports::NewDeploy,
     request::{Cause, DeployRequest, Refusal},
 };
 
@@ -12,7 +12,7 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accepted {
     /// What is recorded.
-    pub draft: Draft,
+    pub draft: NewDeploy,
     /// The fields that were given and are not deployed.
     pub ignored: Vec<&'static str>,
 }
@@ -44,7 +44,7 @@ pub fn promotion(
     commit: Option<Commit>,
     from: Origin,
     cause: &Cause,
-) -> Result<Draft, Refusal> {
+) -> Result<NewDeploy, Refusal> {
     if app.source != Source::Image {
         return Err(Refusal::WrongKind(format!(
             "{} builds its images from git; promotion needs an image app.",
@@ -55,8 +55,16 @@ pub fn promotion(
     Ok(draft(cause, Some(image), commit, Some(from)))
 }
 
-fn draft(cause: &Cause, image: Option<ImageRef>, commit: Option<Commit>, from: Option<Origin>) -> Draft {
-    Draft { image, commit, trigger: cause.trigger, actor: cause.actor.clone(), from, effective: None, adopted: false }
+fn draft(cause: &Cause, image: Option<ImageRef>, commit: Option<Commit>, from: Option<Origin>) -> NewDeploy {
+    NewDeploy {
+        image,
+        commit,
+        trigger: cause.trigger,
+        actor: cause.actor.clone(),
+        from,
+        effective: None,
+        adopted: false,
+    }
 }
 
 fn posted_image(app: &App, request: &DeployRequest, cause: &Cause) -> Result<ImageRef, Refusal> {

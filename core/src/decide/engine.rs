@@ -19,7 +19,7 @@ use crate::{
     },
     deploy::{Deploy, Evidence, Origin, Outage, Reason, Revision, State as Stored, Status, Trigger},
     image::Digest,
-    ports::{Applied, Order, Stamp, Started, View},
+    ports::{Applied, DeployId, RolloutSpec, Started, View},
     time::Timestamp,
 };
 
@@ -84,8 +84,8 @@ impl State {
     }
 
     /// The build whose end is waited for: a sign of it is [`Event::BuildChanged`].
-    pub fn building(&self) -> Option<Stamp> {
-        self.lane.building().map(|revision| Stamp { app: self.view.app.uid, revision })
+    pub fn building(&self) -> Option<DeployId> {
+        self.lane.building().map(|revision| DeployId { app: self.view.app.uid, revision })
     }
 }
 
@@ -450,7 +450,7 @@ fn idle(state: &State, now: Timestamp) -> Effect {
 }
 
 /// What the cluster is asked for; none while there is no image.
-fn order(view: &View, deploy: &Deploy) -> Option<Order> {
+fn order(view: &View, deploy: &Deploy) -> Option<RolloutSpec> {
     let image = deploy.image.clone()?;
     let what = match &deploy.from {
         Some(Origin::Revision(revision)) => format!("rollback to revision {revision}"),
@@ -458,9 +458,9 @@ fn order(view: &View, deploy: &Deploy) -> Option<Order> {
         None => format!("{} deploy", deploy.trigger),
     };
     let commit = deploy.commit.as_ref().map(|commit| format!(", commit {commit}")).unwrap_or_default();
-    Some(Order {
+    Some(RolloutSpec {
         app: view.app.id.clone(),
-        stamp: Stamp { app: view.app.uid, revision: deploy.revision },
+        stamp: DeployId { app: view.app.uid, revision: deploy.revision },
         workload: view.app.workload.clone(),
         image,
         adopted: deploy.adopted,

@@ -15,7 +15,7 @@ use crate::{
     },
     deploy::{Commit, Deploy, Evidence, Paused, Reason, Revision, State as Stored, Status},
     image::ImageRef,
-    ports::{BuildFailure, BuildOrder, BuildState, Stamp, Started, View},
+    ports::{BuildFailure, BuildSpec, BuildState, DeployId, Started, View},
     source::GitSource,
     time::Timestamp,
 };
@@ -127,7 +127,7 @@ impl Lane {
             Self::Taken { look_at, .. } if *look_at > now => Turn::At(*look_at),
             Self::Taken { .. } if now.since(view.now) >= READ => Turn::call(Effect::Load),
             Self::Taken { revision, cancelled, .. } => {
-                let build = Stamp { app: view.app.uid, revision: *revision };
+                let build = DeployId { app: view.app.uid, revision: *revision };
                 let told = *cancelled || !is_over(view, *revision);
                 Turn::call(if told { Effect::ObserveBuild(build) } else { Effect::CancelBuild(build) })
             }
@@ -371,11 +371,11 @@ fn failed(deploy: &Deploy, reason: &str, message: String) -> Deploy {
     deploy.moved(Stored::Failed { reason: Reason::new(reason), message, evidence: None })
 }
 
-fn order(view: &View, deploy: &Deploy) -> Option<Box<BuildOrder>> {
+fn order(view: &View, deploy: &Deploy) -> Option<Box<BuildSpec>> {
     let Source::Git(source) = &view.app.source else { return None };
-    Some(Box::new(BuildOrder {
+    Some(Box::new(BuildSpec {
         app: view.app.id.clone(),
-        stamp: Stamp { app: view.app.uid, revision: deploy.revision },
+        stamp: DeployId { app: view.app.uid, revision: deploy.revision },
         source: source.clone(),
         commit: deploy.commit.clone()?,
     }))

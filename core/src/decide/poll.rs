@@ -10,7 +10,7 @@ use crate::{
     app::Source,
     decide::admission,
     deploy::{Actor, Commit, Deploy, Revision, Trigger},
-    ports::{Draft, View},
+    ports::{NewDeploy, View},
     request::{Cause, DeployRequest, Refusal},
     source::{Fingerprint, GitSource},
     time::Timestamp,
@@ -121,7 +121,7 @@ pub enum Verdict {
     /// Nothing yet: it is older than what was deployed, and one look alone has found it.
     Doubtful,
     /// It is to be deployed.
-    Deploy(Box<Draft>),
+    Deploy(Box<NewDeploy>),
     /// This rollback holds it.
     Held(Revision),
     /// It is refused.

@@ -3,7 +3,7 @@
 use crate::{
     app::{App, Source, Workload, WorkloadKind},
     image::ImageRef,
-    ports::Found,
+    ports::WorkloadInfo,
     request::{Refusal, Registration},
 };
 
@@ -41,7 +41,11 @@ pub fn check_name(name: &str) -> Result<(), Refusal> {
 ///
 /// # Errors
 /// The refusal that the caller is answered with.
-pub fn adopt(wanted: &Registration, name: String, found: &Found) -> Result<(Workload, Option<ImageRef>), Refusal> {
+pub fn adopt(
+    wanted: &Registration,
+    name: String,
+    found: &WorkloadInfo,
+) -> Result<(Workload, Option<ImageRef>), Refusal> {
     let what = format!("{} {name}", wanted.kind);
     if let Some(why) = &found.unsupported {
         return Err(Refusal::Workload(format!("{what} cannot be rolled out: {why}")));
@@ -69,7 +73,7 @@ pub fn adopt(wanted: &Registration, name: String, found: &Found) -> Result<(Work
     Ok((Workload { kind: wanted.kind, name, containers, create: None, take_over }, Some(image.or_latest())))
 }
 
-fn containers(wanted: &Registration, what: &str, found: &Found) -> Result<Vec<String>, Refusal> {
+fn containers(wanted: &Registration, what: &str, found: &WorkloadInfo) -> Result<Vec<String>, Refusal> {
     let names: Vec<&str> = found.containers.iter().map(|container| container.name.as_str()).collect();
     let listed = || names.join(", ");
     if let Some(missing) = wanted.containers.iter().find(|container| !names.contains(&container.as_str())) {

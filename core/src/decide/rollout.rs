@@ -6,7 +6,7 @@ use crate::{
     app::{App, Policy},
     deploy::{Outage, Reason, Revision},
     image::Digest,
-    ports::{Observation, Phase, Trouble, TroubleKind},
+    ports::{Observation, Phase, RolloutFailure, RolloutFailureKind},
     time::Timestamp,
 };
 
@@ -20,12 +20,12 @@ const FORGOTTEN: Duration = Duration::from_secs(30);
 const RESTARTS_MAX: u32 = 3;
 
 /// How long trouble of a kind may last: long enough for a second attempt, since one failed pull is no verdict.
-const fn grace(kind: TroubleKind) -> Duration {
+const fn grace(kind: RolloutFailureKind) -> Duration {
     match kind {
-        TroubleKind::Image => Duration::from_secs(15),
-        TroubleKind::Crash | TroubleKind::Config => Duration::from_secs(10),
-        TroubleKind::Unschedulable => Duration::from_secs(60),
-        TroubleKind::Final => Duration::ZERO,
+        RolloutFailureKind::Image => Duration::from_secs(15),
+        RolloutFailureKind::Crash | RolloutFailureKind::Config => Duration::from_secs(10),
+        RolloutFailureKind::Unschedulable => Duration::from_secs(60),
+        RolloutFailureKind::Final => Duration::ZERO,
     }
 }
 
@@ -37,7 +37,7 @@ pub struct Failing {
     /// A sentence that a person can act on.
     pub message: String,
     /// What the cluster reports, where it is that.
-    pub trouble: Option<Trouble>,
+    pub trouble: Option<RolloutFailure>,
 }
 
 /// What is to be made of a rollout now.
@@ -71,7 +71,7 @@ pub struct Watch {
     progressed_at: Timestamp,
     complete: Option<(Timestamp, u32)>,
     first_restarts: Option<u32>,
-    trouble: Option<(Timestamp, Timestamp, Trouble)>,
+    trouble: Option<(Timestamp, Timestamp, RolloutFailure)>,
     last: Option<(Timestamp, Observation)>,
 }
 

@@ -3,7 +3,7 @@
 use crate::{
     app::Hold,
     deploy::{Deploy, Origin, Revision, Status, Trigger},
-    ports::{Draft, View},
+    ports::{NewDeploy, View},
     request::{Cause, Refusal},
 };
 
@@ -55,13 +55,13 @@ fn before(top: &Deploy) -> Target {
 ///
 /// # Errors
 /// [`Refusal::NothingToRollBackTo`] where the version never had an image.
-pub fn rollback(target: &Deploy, cause: &Cause) -> Result<Draft, Refusal> {
+pub fn rollback(target: &Deploy, cause: &Cause) -> Result<NewDeploy, Refusal> {
     let image = target.pinned_image().ok_or_else(|| {
         Refusal::NothingToRollBackTo(format!("Revision {} never had an image to return to.", target.revision))
     })?;
     // A rollback is named by the version that it finally returns to, not by the rollback in between.
     let origin = if target.trigger == Trigger::Rollback { target.effective } else { target.revision };
-    Ok(Draft {
+    Ok(NewDeploy {
         image: Some(image),
         commit: target.commit.clone(),
         trigger: Trigger::Rollback,

@@ -7,17 +7,17 @@ use crate::{
     deploy::{Commit, Reason, Revision},
     error::Result,
     image::ImageRef,
-    ports::Stamp,
+    ports::DeployId,
     source::GitSource,
 };
 
 /// What is to be built.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BuildOrder {
+pub struct BuildSpec {
     /// The app's name.
     pub app: AppId,
     /// Registration and revision: a build is named by it, and started once.
-    pub stamp: Stamp,
+    pub stamp: DeployId,
     /// From where.
     pub source: GitSource,
     /// Which commit, in full or as a prefix of 7 or more digits; the builder resolves it at the source.
@@ -90,23 +90,23 @@ impl BuildState {
 /// - `end_outlives_a_restart`: another handle on the same builder, opened once the first is gone, reports it.
 /// - `log_is_read_in_parts`: from any place on, whole in the end; none where there is none.
 #[async_trait]
-pub trait Builds: Send + Sync {
+pub trait BuildTrigger: Send + Sync {
     /// Starts the build, unless it is known or another one of the app has not ended.
-    async fn start(&self, order: &BuildOrder) -> Result<Started>;
+    async fn start(&self, order: &BuildSpec) -> Result<Started>;
 
     /// The app's build that has not ended.
     async fn running(&self, app: AppUid) -> Result<Option<Revision>>;
 
     /// How far a build is; its end is reported until it is forgotten, which is not before others have long followed.
-    async fn observe(&self, build: Stamp) -> Result<BuildState>;
+    async fn observe(&self, build: DeployId) -> Result<BuildState>;
 
     /// Returns when an observation may have changed; may return early, and may return never: callers poll as well.
-    async fn changed(&self, build: Stamp);
+    async fn changed(&self, build: DeployId);
 
-    /// Has it end; the lane is free when [`Builds::observe`] says that it has.
-    async fn cancel(&self, build: Stamp) -> Result<()>;
+    /// Has it end; the lane is free when [`BuildTrigger::observe`] says that it has.
+    async fn cancel(&self, build: DeployId) -> Result<()>;
 
     /// The build's log from this byte on, as much as is at hand and fits into one part; empty where there is nothing
     /// more yet, none where nothing is known of the build.
-    async fn log(&self, build: Stamp, from: u64) -> Result<Option<Vec<u8>>>;
+    async fn log(&self, build: DeployId, from: u64) -> Result<Option<Vec<u8>>>;
 }

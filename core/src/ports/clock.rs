@@ -15,12 +15,12 @@ pub trait Clock: Send + Sync {
 }
 
 /// Where randomness comes from.
-pub trait Entropy: Send + Sync {
+pub trait Rng: Send + Sync {
     /// Fills the bytes with random ones, fit for secrets.
     fn fill(&self, bytes: &mut [u8]);
 }
 
-impl dyn Entropy + '_ {
+impl dyn Rng + '_ {
     /// 128 random bits.
     pub fn bits(&self) -> u128 {
         let mut bytes = [0; 16];

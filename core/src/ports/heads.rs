@@ -12,7 +12,7 @@ use crate::{deploy::Commit, error::Result, source::GitSource};
 /// - `head_of_a_silent_source_is_unavailable`: within a bounded time.
 /// - `head_of_a_closed_source_is_denied`: the credentials are missing or wrong.
 #[async_trait]
-pub trait Heads: Send + Sync {
+pub trait BranchReader: Send + Sync {
     /// The commit that the source's branch points to; none where there is no such branch.
     async fn head(&self, source: &GitSource) -> Result<Option<Commit>>;
 

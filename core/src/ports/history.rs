@@ -23,7 +23,7 @@ const NEVER: u64 = i64::MAX as u64;
 
 /// What an accept wants to be recorded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Draft {
+pub struct NewDeploy {
     /// See [`Deploy::image`].
     pub image: Option<ImageRef>,
     /// See [`Deploy::commit`].
@@ -40,7 +40,7 @@ pub struct Draft {
     pub adopted: bool,
 }
 
-impl Draft {
+impl NewDeploy {
     /// The queued entry that an accept of this draft makes.
     pub fn entry(self, id: AdmissionId, revision: Revision, now: Timestamp) -> Deploy {
         Deploy {
@@ -73,7 +73,7 @@ pub struct Admission {
     /// The key that makes it repeatable.
     pub key: Option<IdempotencyKey>,
     /// What is recorded.
-    pub draft: Draft,
+    pub draft: NewDeploy,
     /// The app's guard that the decision was made on.
     pub guard: u64,
     /// Where given, the newest revision that the decision was made on (`Some(None)`: there was none).
@@ -263,7 +263,7 @@ pub trait HistoryExt: History {
     /// What an earlier accept under this key came to, where there was one: an accept that is stale whatever the app's
     /// guard, so that it can only replay.
     async fn replay(&self, app: AppUid, key: &IdempotencyKey) -> Result<Option<Admitted>> {
-        let draft = Draft {
+        let draft = NewDeploy {
             image: None,
             commit: None,
             trigger: Trigger::Manual,

@@ -11,11 +11,15 @@ mod rollout;
 mod tokens;
 
 pub use apps::{AppPage, Apps};
-pub use builds::{BuildFailure, BuildOrder, BuildState, Builds, Started};
-pub use clock::{Clock, Entropy};
-pub use heads::Heads;
+pub use builds::{BuildFailure, BuildSpec, BuildState, BuildTrigger, Started};
+pub use clock::{Clock, Rng};
+pub use heads::BranchReader;
 pub use history::{
-    Admission, Admitted, Claim, Claimed, Draft, History, HistoryExt, Page, Record, Replica, UNFINISHED_MAX, View, Wake,
+    Admission, Admitted, Claim, Claimed, History, HistoryExt, NewDeploy, Page, Record, Replica, UNFINISHED_MAX, View,
+    Wake,
 };
-pub use rollout::{Applied, Found, FoundContainer, Observation, Order, Phase, Rollouts, Stamp, Trouble, TroubleKind};
-pub use tokens::{Fits, Sealing, Tokens, WebhookSecret};
+pub use rollout::{
+    Applied, ContainerInfo, DeployId, Observation, Phase, RolloutDriver, RolloutFailure, RolloutFailureKind,
+    RolloutSpec, WorkloadInfo,
+};
+pub use tokens::{Sealing, TokenMatcher, TokenStore, WebhookSecret};

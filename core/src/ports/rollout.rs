@@ -13,20 +13,20 @@ use crate::{
 
 /// `{app uid}/{revision}`: what the workload and its pods carry, and what every effect is fenced by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stamp {
+pub struct DeployId {
     /// The registration.
     pub app: AppUid,
     /// Its revision.
     pub revision: Revision,
 }
 
-impl fmt::Display for Stamp {
+impl fmt::Display for DeployId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.app, self.revision)
     }
 }
 
-impl FromStr for Stamp {
+impl FromStr for DeployId {
     type Err = crate::app::InvalidName;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -37,11 +37,11 @@ impl FromStr for Stamp {
 
 /// What is to run, where.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Order {
+pub struct RolloutSpec {
     /// The app's name; its namespace is the cluster's.
     pub app: AppId,
     /// Registration and revision.
-    pub stamp: Stamp,
+    pub stamp: DeployId,
     /// The workload.
     pub workload: Workload,
     /// The image for the workload's containers.
@@ -85,7 +85,7 @@ pub enum Phase {
 
 /// What kind of trouble pods of the new revision are in; each kind is given its own grace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum TroubleKind {
+pub enum RolloutFailureKind {
     /// The image cannot be pulled.
     Image,
     /// A container exits again and again.
@@ -100,9 +100,9 @@ pub enum TroubleKind {
 
 /// Trouble that the cluster reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trouble {
+pub struct RolloutFailure {
     /// Its kind.
-    pub kind: TroubleKind,
+    pub kind: RolloutFailureKind,
     /// The code, such as `ImagePullBackOff`.
     pub reason: Reason,
     /// The container.
@@ -115,7 +115,7 @@ pub struct Trouble {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observation {
     /// The workload's stamp; a newer one of the same app ends the watching.
-    pub stamp: Option<Stamp>,
+    pub stamp: Option<DeployId>,
     /// How far it is.
     pub phase: Phase,
     /// Any text that differs whenever the rollout has moved: counts of updated, ready and old pods.
@@ -125,12 +125,12 @@ pub struct Observation {
     /// Restarts of the new pods' containers, all together.
     pub restarts: u32,
     /// What is wrong.
-    pub trouble: Option<Trouble>,
+    pub trouble: Option<RolloutFailure>,
 }
 
 /// A container of a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FoundContainer {
+pub struct ContainerInfo {
     /// Its name.
     pub name: String,
     /// Its image as the cluster has it, which may name neither tag nor digest.
@@ -139,11 +139,11 @@ pub struct FoundContainer {
 
 /// A workload that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct WorkloadInfo {
     /// Its containers, without init and sidecar ones.
-    pub containers: Vec<FoundContainer>,
+    pub containers: Vec<ContainerInfo>,
     /// The stamp that it carries.
-    pub stamp: Option<Stamp>,
+    pub stamp: Option<DeployId>,
     /// Why it cannot be rolled out at all, such as an `OnDelete` strategy.
     pub unsupported: Option<String>,
 }
@@ -165,19 +165,19 @@ pub struct Found {
 /// - `away_is_unavailable`: a cluster that cannot be reached is `Unavailable`, from every call, within a bounded time
 ///   (10 s).
 #[async_trait]
-pub trait Rollouts: Send + Sync {
+pub trait RolloutDriver: Send + Sync {
     /// The workload as it is, for registration.
-    async fn inspect(&self, app: &AppId, kind: WorkloadKind, name: &str) -> Result<Option<Found>>;
+    async fn inspect(&self, app: &AppId, kind: WorkloadKind, name: &str) -> Result<Option<WorkloadInfo>>;
 
     /// Brings the workload to the order, unless it is at a newer one.
-    async fn apply(&self, order: &Order) -> Result<Applied>;
+    async fn apply(&self, order: &RolloutSpec) -> Result<Applied>;
 
     /// What is to be seen of the order now.
-    async fn observe(&self, order: &Order) -> Result<Observation>;
+    async fn observe(&self, order: &RolloutSpec) -> Result<Observation>;
 
     /// Returns when an observation may have changed; may return early, and may return never: callers poll as well.
-    async fn changed(&self, order: &Order);
+    async fn changed(&self, order: &RolloutSpec);
 
     /// What can be collected of the order's failing pods; as much as there is within a few seconds.
-    async fn evidence(&self, order: &Order, trouble: Option<&Trouble>) -> Result<Evidence>;
+    async fn evidence(&self, order: &RolloutSpec, trouble: Option<&RolloutFailure>) -> Result<Evidence>;
 }

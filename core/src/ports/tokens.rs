@@ -32,7 +32,7 @@ pub enum Sealing {
 }
 
 /// Whether a caller's credentials fit the secret that is shown; there being none, it works as long and says no.
-pub type Fits<'a, Secret> = &'a (dyn Fn(Option<&Secret>) -> bool + Send + Sync);
+pub type TokenMatcher<'a, Secret> = &'a (dyn Fn(Option<&Secret>) -> bool + Send + Sync);
 
 /// Keeps the secrets; security: a token it returned for one app must never open another.
 ///
@@ -50,7 +50,7 @@ pub type Fits<'a, Secret> = &'a (dyn Fn(Option<&Secret>) -> bool + Send + Sync);
 /// - `operator_fitting_opens_by_what_is_stored`: likewise, but a hash that was set elsewhere is accepted at once. A
 ///   refusal may take its time, a second or so, and comes after the store has answered.
 #[async_trait]
-pub trait Tokens: Send + Sync {
+pub trait TokenStore: Send + Sync {
     /// Makes this the app's only token.
     async fn put(&self, app: AppUid, token: &Token) -> Result<WebhookSecret>;
 
@@ -60,7 +60,7 @@ pub trait Tokens: Send + Sync {
     /// The token of the app of this name, where it fits.
     ///
     /// Everybody can have this called. A store whose reads are dear answers from memory whom it would refuse.
-    async fn find_fitting(&self, app: &AppId, fits: Fits<'_, Token>) -> Result<Option<WebhookSecret>> {
+    async fn find_fitting(&self, app: &AppId, fits: TokenMatcher<'_, Token>) -> Result<Option<WebhookSecret>> {
         let found = self.find(app).await?;
         let fit = fits(found.as_ref().map(|secret| &secret.token));
         Ok(found.filter(|_| fit))
@@ -72,8 +72,8 @@ pub trait Tokens: Send + Sync {
     /// The SHA-256 of the management token.
     async fn operator_hash(&self) -> Result<Option<[u8; 32]>>;
 
-    /// Whether the management token's SHA-256 fits; as [`Tokens::find_fitting`], for everybody to have called.
-    async fn operator_fitting(&self, fits: Fits<'_, [u8; 32]>) -> Result<bool> {
+    /// Whether the management token's SHA-256 fits; as [`TokenStore::find_fitting`], for everybody to have called.
+    async fn operator_fitting(&self, fits: TokenMatcher<'_, [u8; 32]>) -> Result<bool> {
         Ok(fits(self.operator_hash().await?.as_ref()))
     }
 

@@ -10,7 +10,7 @@ use crate::{
     decide::admission,
     deploy::{Commit, Revision, Trigger},
     error::Error,
-    ports::{BuildState, Page, Stamp},
+    ports::{BuildState, DeployId, Page},
     request::{DeployRequest, IdempotencyKey, Refusal},
 };
 
@@ -82,7 +82,7 @@ impl Deployer {
     ) -> Outcome<LogPart> {
         let app = self.git_app(access).await?.uid;
         let Some(Builder { builds, .. }) = &self.ports.builder else { return Err(Refusal::NoBuildLog(revision)) };
-        let build = Stamp { app, revision };
+        let build = DeployId { app, revision };
         loop {
             // Asked before the log is read: what an ended build wrote is there by then.
             let entry = self.entry(access, revision).await?;
@@ -123,7 +123,7 @@ impl Deployer {
         let Some(builder) = &self.ports.builder else { return };
         let ended = async {
             if let Some(revision) = builder.builds.running(app).await? {
-                builder.builds.cancel(Stamp { app, revision }).await?;
+                builder.builds.cancel(DeployId { app, revision }).await?;
             }
             Ok::<_, Error>(())
         };

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use futures_util::{FutureExt, future::BoxFuture, select_biased};
 
-use super::{ATTEMPTS, Authorized, Deployer, Outcome, Polled, inbox::Held, polls::Found};
+use super::{ATTEMPTS, Authorized, Deployer, Outcome, Polled, inbox::Held, polls::PollOutcome};
 use crate::{
     app::{App, AppUid, POLL_MAX, Policy, Source},
     decide::poll::{self, Detected, Finding, Verdict},
     deploy::{Commit, Deploy, Trigger},
     error::{Error, Result},
-    ports::{Admitted, Draft, Page, View},
+    ports::{Admitted, NewDeploy, Page, View},
     request::Refusal,
     source::GitSource,
     time::Timestamp,
@@ -105,7 +105,7 @@ impl Deployer {
                 // That it is held stays so until it is decided again.
                 let held = self.polls.of(app.uid).is_some_and(|polled| is_held(&polled.found, &head));
                 if !held {
-                    self.polls.note(app.uid, now, Found::Head(head.clone()));
+                    self.polls.note(app.uid, now, PollOutcome::Head(head.clone()));
                 }
                 return Some(head);
             }
@@ -119,7 +119,7 @@ impl Deployer {
             }
             Err(error) => (sentence(&error), error.chain()),
         };
-        if self.polls.note(app.uid, now, Found::Unreadable(found)) {
+        if self.polls.note(app.uid, now, PollOutcome::Unreadable(found)) {
             tracing::warn!(app = %app.id, error = %chain, "a source cannot be read for changes");
         }
         None
@@ -148,7 +148,7 @@ impl Deployer {
                     return Ok(Detected::Doubtful);
                 }
                 Verdict::Held(by) => {
-                    if self.polls.note(app, now, Found::Held(head.clone(), by)) {
+                    if self.polls.note(app, now, PollOutcome::Held(head.clone(), by)) {
                         tracing::info!(app = %view.app.id, commit = %head, %by, "a change is held since a rollback");
                     }
                     return Ok(Detected::Held(by));
@@ -183,7 +183,7 @@ impl Deployer {
     }
 
     /// Accepts a change; none where it must be decided anew.
-    async fn accept(&self, view: &View, draft: Draft) -> Result<Option<Detected>> {
+    async fn accept(&self, view: &View, draft: NewDeploy) -> Result<Option<Detected>> {
         Ok(match self.ports.history.admit(self.unasked(view, draft)).await? {
             Admitted::New { deploy, .. } => {
                 let (app, revision) = (&view.app.id, deploy.revision);
@@ -208,6 +208,6 @@ fn sentence(error: &Error) -> String {
     }
 }
 
-fn is_held(found: &Found, head: &Commit) -> bool {
-    matches!(found, Found::Held(held, _) if held == head)
+fn is_held(found: &PollOutcome, head: &Commit) -> bool {
+    matches!(found, PollOutcome::Held(held, _) if held == head)
 }

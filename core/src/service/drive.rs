@@ -15,7 +15,7 @@ use crate::{
     },
     deploy::{Actor, Deploy, Trigger},
     error::{Error, Result},
-    ports::{Builds, Order, Record, View},
+    ports::{BuildTrigger, Record, RolloutSpec, View},
     request::Cause,
     time::Timestamp,
 };
@@ -184,7 +184,7 @@ impl Driver<'_> {
         deployer: &'b Deployer,
         what: &'static str,
         which: impl std::fmt::Display,
-        call: impl FnOnce(&'b dyn Builds) -> BoxFuture<'b, Result<T>>,
+        call: impl FnOnce(&'b dyn BuildTrigger) -> BoxFuture<'b, Result<T>>,
     ) -> Result<T, CallFailed> {
         let Some(builder) = &deployer.ports.builder else {
             return Err(CallFailed::Refused(
@@ -197,7 +197,7 @@ impl Driver<'_> {
         })
     }
 
-    fn log_call<T>(&self, order: &Order, what: &'static str, result: &Result<T>) {
+    fn log_call<T>(&self, order: &RolloutSpec, what: &'static str, result: &Result<T>) {
         if let Err(error) = result {
             tracing::warn!(app = %order.app, revision = %order.stamp.revision, error = %error.chain(), "could not {what}");
         }
@@ -227,7 +227,7 @@ impl Driver<'_> {
         }
     }
 
-    async fn watch(&mut self, order: &Order, until: Timestamp, state: &State, ring: &mut EventListener) -> Next {
+    async fn watch(&mut self, order: &RolloutSpec, until: Timestamp, state: &State, ring: &mut EventListener) -> Next {
         let until = until.min(self.time().after(POLL));
         let deployer = self.deployer;
         let changed: BoxFuture<'_, ()> = deployer.ports.rollouts.changed(order);

@@ -9,7 +9,7 @@ use crate::{
     deploy::{AdmissionId, Deploy, Reason, Revision, State, Status, Trigger},
     error::Error,
     image::ImageRef,
-    ports::{Admission, Admitted, AppPage, Draft, HistoryExt, Record, WebhookSecret},
+    ports::{Admission, Admitted, AppPage, HistoryExt, NewDeploy, Record, WebhookSecret},
     request::{IdempotencyKey, PolicyChange, Refusal, Registration, SourceChange},
 };
 
@@ -154,7 +154,7 @@ impl Deployer {
             app: app.uid,
             id: AdmissionId(self.ports.entropy.bits()),
             key,
-            draft: Draft {
+            draft: NewDeploy {
                 image: Some(image),
                 commit: None,
                 trigger: Trigger::Manual,

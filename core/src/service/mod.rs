@@ -19,7 +19,7 @@ use std::{sync::Arc, time::Duration};
 pub use access::{Authorized, Operator};
 pub use builds::LogPart;
 pub use manage::Registered;
-pub use polls::{Found, Polled};
+pub use polls::{PollOutcome, Polled};
 pub use push::Pushed;
 pub use submit::Accepted;
 pub use watch::Waited;
@@ -27,7 +27,7 @@ pub use watch::Waited;
 use crate::{
     app::{AppUid, POLL_MIN},
     error::Error,
-    ports::{Apps, Builds, Clock, Entropy, Heads, History, Replica, Rollouts, Tokens},
+    ports::{Apps, BranchReader, BuildTrigger, Clock, History, Replica, Rng, RolloutDriver, TokenStore},
     request::Refusal,
 };
 
@@ -43,26 +43,26 @@ pub struct Ports {
     /// Registrations.
     pub apps: Arc<dyn Apps>,
     /// Secrets.
-    pub tokens: Arc<dyn Tokens>,
+    pub tokens: Arc<dyn TokenStore>,
     /// Deploys; of the same store as `apps`.
     pub history: Arc<dyn History>,
     /// The cluster.
-    pub rollouts: Arc<dyn Rollouts>,
+    pub rollouts: Arc<dyn RolloutDriver>,
     /// What builds git apps; none: there are only image apps.
     pub builder: Option<Builder>,
     /// Passing time.
     pub clock: Arc<dyn Clock>,
     /// Chance.
-    pub entropy: Arc<dyn Entropy>,
+    pub entropy: Arc<dyn Rng>,
 }
 
 /// A builder, and what it may read.
 #[derive(Clone)]
 pub struct Builder {
     /// It.
-    pub builds: Arc<dyn Builds>,
+    pub builds: Arc<dyn BuildTrigger>,
     /// What reads the branches of the sources that it builds from.
-    pub heads: Arc<dyn Heads>,
+    pub heads: Arc<dyn BranchReader>,
     /// Whether apps may be built from local sources ([`crate::source::GitUrl::is_local`]): the operator's to say.
     pub local_sources: bool,
 }

@@ -17,14 +17,14 @@ pub struct Polled {
     /// When it was.
     pub at: Timestamp,
     /// What was found.
-    pub found: Found,
+    pub found: PollOutcome,
     /// Since when it has been so.
     pub since: Timestamp,
 }
 
 /// What a look at a source found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum PollOutcome {
     /// The branch is at this commit.
     Head(Commit),
     /// The branch is at this commit, which this rollback holds.
@@ -39,7 +39,7 @@ pub(super) struct Polls(Mutex<BTreeMap<AppUid, Polled>>);
 
 impl Polls {
     /// Takes in a look, and says whether it found something else than the one before.
-    pub(super) fn note(&self, app: AppUid, at: Timestamp, found: Found) -> bool {
+    pub(super) fn note(&self, app: AppUid, at: Timestamp, found: PollOutcome) -> bool {
         self.with(|polls| {
             let before = polls.get(&app).filter(|before| before.found == found).map(|before| before.since);
             polls.insert(app, Polled { at, found, since: before.unwrap_or(at) });

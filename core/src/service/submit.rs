@@ -6,7 +6,7 @@ use crate::{
     decide::admission,
     deploy::{AdmissionId, Deploy, Origin, Revision, Trigger},
     error::Error,
-    ports::{Admission, Admitted, Draft, HistoryExt, View},
+    ports::{Admission, Admitted, HistoryExt, NewDeploy, View},
     request::{Cause, DeployRequest, IdempotencyKey, Refusal},
 };
 
@@ -25,7 +25,7 @@ pub struct Accepted {
 
 /// What is decided on an app as it was read, beside the draft.
 pub(super) struct Decision {
-    pub(super) draft: Draft,
+    pub(super) draft: NewDeploy,
     pub(super) after: Option<Option<Revision>>,
     pub(super) supersede: bool,
     pub(super) hold: Option<Hold>,
@@ -33,7 +33,7 @@ pub(super) struct Decision {
 }
 
 impl Decision {
-    pub(super) fn plain(app: &App, draft: Draft) -> Self {
+    pub(super) fn plain(app: &App, draft: NewDeploy) -> Self {
         Self { draft, after: None, supersede: false, hold: None, guard: app.guard }
     }
 }
@@ -158,7 +158,7 @@ impl Deployer {
 
     /// What the service asks for itself, on the condition that nothing has changed since the app was read, and nothing
     /// newer came.
-    pub(super) fn unasked(&self, view: &View, draft: Draft) -> Admission {
+    pub(super) fn unasked(&self, view: &View, draft: NewDeploy) -> Admission {
         Admission {
             app: view.app.uid,
             id: AdmissionId(self.ports.entropy.bits()),

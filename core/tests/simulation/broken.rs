@@ -16,8 +16,9 @@ use rollhook_core::{
     decide::poll::NEWEST,
     deploy::{Actor, Deploy, Evidence, Revision, State, Trigger},
     ports::{
-        Admission, Admitted, Applied, Apps, Builds, Claim, Claimed, Clock, Found, Heads, History, Observation, Order,
-        Page, Phase, Record, Rollouts, Sealing, Tokens, Trouble, View, Wake, WebhookSecret,
+        Admission, Admitted, Applied, Apps, BranchReader, BuildTrigger, Claim, Claimed, Clock, History, Observation,
+        Page, Phase, Record, RolloutDriver, RolloutFailure, RolloutSpec, Sealing, TokenStore, View, Wake,
+        WebhookSecret, WorkloadInfo,
     },
     token::Token,
 };
@@ -76,11 +77,11 @@ pub(crate) enum Promise {
 /// What one replica acts on.
 pub(crate) struct Backend {
     pub(crate) apps: Arc<dyn Apps>,
-    pub(crate) tokens: Arc<dyn Tokens>,
+    pub(crate) tokens: Arc<dyn TokenStore>,
     pub(crate) history: Arc<dyn History>,
-    pub(crate) rollouts: Arc<dyn Rollouts>,
-    pub(crate) builds: Arc<dyn Builds>,
-    pub(crate) heads: Arc<dyn Heads>,
+    pub(crate) rollouts: Arc<dyn RolloutDriver>,
+    pub(crate) builds: Arc<dyn BuildTrigger>,
+    pub(crate) heads: Arc<dyn BranchReader>,
 }
 
 impl Backend {
@@ -215,12 +216,12 @@ impl History for Liar {
 }
 
 #[async_trait]
-impl Rollouts for Liar {
-    async fn inspect(&self, app: &AppId, kind: WorkloadKind, name: &str) -> Result<Option<Found>> {
+impl RolloutDriver for Liar {
+    async fn inspect(&self, app: &AppId, kind: WorkloadKind, name: &str) -> Result<Option<WorkloadInfo>> {
         self.stage.cluster.inspect(app, kind, name).await
     }
 
-    async fn apply(&self, order: &Order) -> Result<Applied> {
+    async fn apply(&self, order: &RolloutSpec) -> Result<Applied> {
         let answer = self.stage.cluster.apply(order).await?;
         if self.breaks(Promise::Fence) && matches!(answer, Applied::Newer(_)) {
             self.stage.cluster.delete(&order.app, &order.workload);
@@ -229,7 +230,7 @@ impl Rollouts for Liar {
         Ok(answer)
     }
 
-    async fn observe(&self, order: &Order) -> Result<Observation> {
+    async fn observe(&self, order: &RolloutSpec) -> Result<Observation> {
         let seen = self.stage.cluster.observe(order).await?;
         if self.breaks(Promise::OwnPods) {
             let phase = Phase::Complete { digest: None, note: None };
@@ -238,17 +239,17 @@ impl Rollouts for Liar {
         Ok(seen)
     }
 
-    async fn changed(&self, order: &Order) {
+    async fn changed(&self, order: &RolloutSpec) {
         self.stage.cluster.changed(order).await;
     }
 
-    async fn evidence(&self, order: &Order, trouble: Option<&Trouble>) -> Result<Evidence> {
+    async fn evidence(&self, order: &RolloutSpec, trouble: Option<&RolloutFailure>) -> Result<Evidence> {
         self.stage.cluster.evidence(order, trouble).await
     }
 }
 
 #[async_trait]
-impl Tokens for Liar {
+impl TokenStore for Liar {
     async fn put(&self, app: AppUid, token: &Token) -> Result<WebhookSecret> {
         self.stage.store.put(app, token).await
     }
@@ -258,7 +259,7 @@ impl Tokens for Liar {
         if self.breaks(Promise::OneToken) && known.is_some() {
             return Ok(known);
         }
-        let found = Tokens::find(&*self.stage.store, app).await?;
+        let found = TokenStore::find(&*self.stage.store, app).await?;
         if let Some(secret) = &found {
             self.token.lock().unwrap().insert(app.clone(), secret.clone());
         }
@@ -266,7 +267,7 @@ impl Tokens for Liar {
     }
 
     async fn remove(&self, app: AppUid) -> Result<()> {
-        Tokens::remove(&*self.stage.store, app).await
+        TokenStore::remove(&*self.stage.store, app).await
     }
 
     async fn operator_hash(&self) -> Result<Option<[u8; 32]>> {

@@ -6,14 +6,14 @@ use rollhook_core::{
     Error, Result,
     app::AppUid,
     deploy::Revision,
-    ports::{BuildOrder, BuildState, Builds, Stamp, Started},
+    ports::{BuildSpec, BuildState, BuildTrigger, DeployId, Started},
 };
 
 use crate::{stage::Adrift, wire::Wire};
 
 #[async_trait]
-impl Builds for Wire {
-    async fn start(&self, order: &BuildOrder) -> Result<Started> {
+impl BuildTrigger for Wire {
+    async fn start(&self, order: &BuildSpec) -> Result<Started> {
         if let Some(time) = self.faults.adrift() {
             self.tell(|| format!("build revision {}: no answer, but it is under way", order.stamp.revision));
             self.stage.set_adrift(Adrift::Build(order.clone()), time);
@@ -40,7 +40,7 @@ impl Builds for Wire {
         answer
     }
 
-    async fn observe(&self, build: Stamp) -> Result<BuildState> {
+    async fn observe(&self, build: DeployId) -> Result<BuildState> {
         let answer = self.backend.builds.observe(build).await;
         self.tell(|| format!("look at the build of revision {}: {answer:?}", build.revision));
         let seen = match self.stage.promise {
@@ -53,11 +53,11 @@ impl Builds for Wire {
         answer
     }
 
-    async fn changed(&self, build: Stamp) {
+    async fn changed(&self, build: DeployId) {
         self.backend.builds.changed(build).await;
     }
 
-    async fn cancel(&self, build: Stamp) -> Result<()> {
+    async fn cancel(&self, build: DeployId) -> Result<()> {
         let answer = self.backend.builds.cancel(build).await;
         self.told(&format!("end the build of revision {}", build.revision), &answer);
         if answer.is_ok() {
@@ -66,14 +66,14 @@ impl Builds for Wire {
         answer
     }
 
-    async fn log(&self, build: Stamp, from: u64) -> Result<Option<Vec<u8>>> {
+    async fn log(&self, build: DeployId, from: u64) -> Result<Option<Vec<u8>>> {
         self.backend.builds.log(build, from).await
     }
 }
 
 impl crate::stage::Stage {
     /// A build as it is, on whichever machine it runs.
-    fn observe_build(&self, build: Stamp) -> Option<BuildState> {
+    fn observe_build(&self, build: DeployId) -> Option<BuildState> {
         let seen = |at: usize| self.builders[at].observe(build).now_or_never()?.ok();
         seen(0).filter(|seen| *seen != BuildState::Unknown).or_else(|| seen(1))
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rollhook_core::{deploy::Reason, image::ImageRef, ports::TroubleKind};
+use rollhook_core::{deploy::Reason, image::ImageRef, ports::RolloutFailureKind};
 use rollhook_memory::Script;
 
 /// Tags: the first five are sound, of which one moves and one takes its time; the others fail, each in its own way.
@@ -23,9 +23,13 @@ pub(crate) fn scripts() -> Vec<(&'static str, Script)> {
         ("flaps", Script::restarts_every(seconds(2))),
         (
             "full",
-            Script::fails(TroubleKind::Unschedulable, "Unschedulable", "no node has room").healing_after(seconds(20)),
+            Script::fails(RolloutFailureKind::Unschedulable, "Unschedulable", "no node has room")
+                .healing_after(seconds(20)),
         ),
-        ("misfit", Script::fails(TroubleKind::Config, "CreateContainerConfigError", "the secret is not there")),
-        ("paused", Script::fails(TroubleKind::Final, Reason::PAUSED, "the Deployment is paused").after(seconds(0))),
+        ("misfit", Script::fails(RolloutFailureKind::Config, "CreateContainerConfigError", "the secret is not there")),
+        (
+            "paused",
+            Script::fails(RolloutFailureKind::Final, Reason::PAUSED, "the Deployment is paused").after(seconds(0)),
+        ),
     ]
 }

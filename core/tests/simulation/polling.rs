@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use rollhook_conformance::Faulty;
-use rollhook_core::{Result, deploy::Commit, ports::Heads, source::GitSource};
+use rollhook_core::{Result, deploy::Commit, ports::BranchReader, source::GitSource};
 
 use crate::wire::Wire;
 
 #[async_trait]
-impl Heads for Wire {
+impl BranchReader for Wire {
     async fn head(&self, source: &GitSource) -> Result<Option<Commit>> {
         let head = self.backend.heads.head(source).await;
         // Whoever looks may be answered by a server that lags behind.
@@ -31,7 +31,7 @@ pub(crate) struct Asked {
 }
 
 #[async_trait]
-impl Heads for Asked {
+impl BranchReader for Asked {
     async fn head(&self, source: &GitSource) -> Result<Option<Commit>> {
         let stage = &self.wire.stage;
         // Whoever was told of a push looks as well.

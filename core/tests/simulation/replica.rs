@@ -11,7 +11,7 @@ use std::{
 use event_listener::Event;
 use rollhook_conformance::Faulty;
 use rollhook_core::{
-    ports::{Clock, Entropy},
+    ports::{Clock, Rng},
     service::{Builder, Deployer, Ports},
 };
 
@@ -100,7 +100,7 @@ impl Replica {
 /// Randomness that is the same in every run, and another in every life.
 struct Chance(AtomicU64);
 
-impl Entropy for Chance {
+impl Rng for Chance {
     fn fill(&self, bytes: &mut [u8]) {
         for byte in bytes {
             // SplitMix64.

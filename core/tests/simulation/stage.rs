@@ -13,7 +13,7 @@ use futures_util::FutureExt;
 use rollhook_core::{
     app::{App, AppUid},
     deploy::{Commit, Deploy, Revision},
-    ports::{AppPage, Applied, Apps, BuildOrder, Builds, Clock, History, Order, Page, Rollouts, View},
+    ports::{AppPage, Applied, Apps, BuildSpec, BuildTrigger, Clock, History, Page, RolloutDriver, RolloutSpec, View},
     time::Timestamp,
 };
 use rollhook_memory::{MemoryStore, SimulatedBuilds, SimulatedCluster};
@@ -32,9 +32,9 @@ const ROLLOUT: Duration = Duration::from_secs(2);
 /// An order that is under way though its sender was told that it failed.
 pub(crate) enum Adrift {
     /// To the cluster.
-    Rollout(Order),
+    Rollout(RolloutSpec),
     /// To the builder.
-    Build(BuildOrder),
+    Build(BuildSpec),
 }
 
 pub(crate) struct Stage {
@@ -171,7 +171,7 @@ impl Stage {
     }
 
     /// Judges what has become of the cluster; called after every order.
-    pub(crate) fn look_at_cluster(&self, order: &Order) {
+    pub(crate) fn look_at_cluster(&self, order: &RolloutSpec) {
         let effects = self.cluster.effects();
         self.rules.lock().unwrap().effects(&effects, order, &self.journal);
     }
@@ -196,7 +196,7 @@ impl Stage {
     }
 
     /// Judges a build that was begun by this order, if one was; called after every such order.
-    pub(crate) fn look_at_builds(&self, by: Option<u64>, order: &BuildOrder) {
+    pub(crate) fn look_at_builds(&self, by: Option<u64>, order: &BuildSpec) {
         let now = (self.begun(), self.builds_of(order.stamp.app));
         self.rules.lock().unwrap().begins(by, order, now, &self.journal);
     }

@@ -12,8 +12,8 @@ use rollhook_core::{
     app::{App, AppId, AppUid, WorkloadKind},
     deploy::{AdmissionId, Deploy, Evidence},
     ports::{
-        Admission, Admitted, AppPage, Applied, Apps, Claim, Claimed, Found, History, Observation, Order, Page, Phase,
-        Record, Rollouts, Trouble, View, Wake,
+        Admission, Admitted, AppPage, Applied, Apps, Claim, Claimed, History, Observation, Page, Phase, Record,
+        RolloutDriver, RolloutFailure, RolloutSpec, View, Wake, WorkloadInfo,
     },
 };
 
@@ -133,12 +133,12 @@ impl History for Wire {
 }
 
 #[async_trait]
-impl Rollouts for Wire {
-    async fn inspect(&self, app: &AppId, kind: WorkloadKind, name: &str) -> Result<Option<Found>> {
+impl RolloutDriver for Wire {
+    async fn inspect(&self, app: &AppId, kind: WorkloadKind, name: &str) -> Result<Option<WorkloadInfo>> {
         self.backend.rollouts.inspect(app, kind, name).await
     }
 
-    async fn apply(&self, order: &Order) -> Result<Applied> {
+    async fn apply(&self, order: &RolloutSpec) -> Result<Applied> {
         if let Some(time) = self.faults.adrift() {
             self.tell(|| format!("apply revision {}: no answer, but it is under way", order.stamp.revision));
             self.stage.set_adrift(Adrift::Rollout(order.clone()), time);
@@ -155,7 +155,7 @@ impl Rollouts for Wire {
         answer
     }
 
-    async fn observe(&self, order: &Order) -> Result<Observation> {
+    async fn observe(&self, order: &RolloutSpec) -> Result<Observation> {
         let answer = self.backend.rollouts.observe(order).await;
         self.told(&format!("observe revision {}", order.stamp.revision), &answer);
         let truth = match self.stage.promise {
@@ -184,11 +184,11 @@ impl Rollouts for Wire {
         answer
     }
 
-    async fn changed(&self, order: &Order) {
+    async fn changed(&self, order: &RolloutSpec) {
         self.backend.rollouts.changed(order).await;
     }
 
-    async fn evidence(&self, order: &Order, trouble: Option<&Trouble>) -> Result<Evidence> {
+    async fn evidence(&self, order: &RolloutSpec, trouble: Option<&RolloutFailure>) -> Result<Evidence> {
         self.backend.rollouts.evidence(order, trouble).await
     }
 }

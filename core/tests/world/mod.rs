@@ -24,7 +24,7 @@ use rollhook_core::{
     decide::check::check,
     deploy::{Commit, Deploy, Revision, State, Status},
     image::ImageRef,
-    ports::{Clock, Entropy, History, Page, View},
+    ports::{Clock, History, Page, Rng, View},
     request::{DeployRequest, Registration, RollbackRequest},
     service::{Accepted, Authorized, Builder, Deployer, Operator, Outcome, Ports},
     time::Timestamp,
@@ -99,7 +99,7 @@ impl SimEntropy {
     }
 }
 
-impl Entropy for SimEntropy {
+impl Rng for SimEntropy {
     fn fill(&self, bytes: &mut [u8]) {
         for byte in bytes {
             // SplitMix64.

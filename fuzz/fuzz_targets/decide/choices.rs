@@ -1,7 +1,7 @@
 //! What may happen, in choices small enough to be read.
 
 use arbitrary::Arbitrary;
-use rollhook_core::ports::TroubleKind;
+use rollhook_core::ports::RolloutFailureKind;
 
 /// An app's rules, and what happens to it.
 #[derive(Arbitrary, Debug)]
@@ -132,13 +132,13 @@ impl Few {
 }
 
 impl Ill {
-    pub(crate) const fn kind(self) -> TroubleKind {
+    pub(crate) const fn kind(self) -> RolloutFailureKind {
         match self {
-            Self::Image => TroubleKind::Image,
-            Self::Crash => TroubleKind::Crash,
-            Self::Config => TroubleKind::Config,
-            Self::Unschedulable => TroubleKind::Unschedulable,
-            Self::Final => TroubleKind::Final,
+            Self::Image => RolloutFailureKind::Image,
+            Self::Crash => RolloutFailureKind::Crash,
+            Self::Config => RolloutFailureKind::Config,
+            Self::Unschedulable => RolloutFailureKind::Unschedulable,
+            Self::Final => RolloutFailureKind::Final,
         }
     }
 }

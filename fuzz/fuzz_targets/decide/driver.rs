@@ -9,7 +9,7 @@ use rollhook_core::{
     deploy::{Actor, Deploy, Evidence, Reason, Revision, Status, Trigger},
     error::Error,
     image::{Digest, ImageRef},
-    ports::{Admitted, Applied, History, Observation, Order, Phase, Record, Stamp, Trouble},
+    ports::{Admitted, Applied, DeployId, History, Observation, Phase, Record, RolloutFailure, RolloutSpec},
     request::Cause,
     time::Timestamp,
 };
@@ -23,7 +23,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) enum Waiting {
     /// It looks at the cluster by then at the latest.
-    Watch(Box<Order>, Timestamp),
+    Watch(Box<RolloutSpec>, Timestamp),
     Wait(Timestamp),
     /// Nothing is left to do.
     Rest,
@@ -186,7 +186,7 @@ impl World {
         }
     }
 
-    fn apply(&mut self, order: &Order) -> Result<Applied, CallFailed> {
+    fn apply(&mut self, order: &RolloutSpec) -> Result<Applied, CallFailed> {
         let revision = order.stamp.revision;
         self.witness.orders(order, self.now());
         if self.fresh {
@@ -230,15 +230,15 @@ impl World {
         known.then_some(newer)
     }
 
-    fn look(&mut self, order: &Order) -> Result<Observation, CallFailed> {
+    fn look(&mut self, order: &RolloutSpec) -> Result<Observation, CallFailed> {
         let weather = self.weather;
         let revision = order.stamp.revision;
         let stamp = match weather.call {
             Call::Away => return Err(CallFailed::Away),
             Call::Denied => return Err(CallFailed::Refused("The cluster does not show it.".into())),
-            Call::Newer(_) => Stamp { revision: self.newer(revision).unwrap_or(revision), ..order.stamp },
+            Call::Newer(_) => DeployId { revision: self.newer(revision).unwrap_or(revision), ..order.stamp },
             // Another registration's numbers say nothing, as high as they may be.
-            Call::Foreign => Stamp { app: AppUid::from_bits(8), revision },
+            Call::Foreign => DeployId { app: AppUid::from_bits(8), revision },
             Call::Answered | Call::Refused => order.stamp,
         };
         let digest = weather.digest.map(Few::digest);
@@ -255,9 +255,9 @@ impl World {
     }
 }
 
-fn trouble(ill: Ill) -> Trouble {
+fn trouble(ill: Ill) -> RolloutFailure {
     let reason = Reason::new(&format!("{ill:?}"));
-    Trouble { kind: ill.kind(), reason, container: None, message: "The pod is in trouble.".into() }
+    RolloutFailure { kind: ill.kind(), reason, container: None, message: "The pod is in trouble.".into() }
 }
 
 impl Few {

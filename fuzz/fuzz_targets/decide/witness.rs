@@ -6,7 +6,7 @@ use rollhook_core::{
     app::Policy,
     decide::rollout::{STALLED, UNREACHABLE_MAX},
     deploy::{Deploy, Reason, Revision, State, Status},
-    ports::{Observation, Order, Phase},
+    ports::{Observation, Phase, RolloutSpec},
     time::Timestamp,
 };
 
@@ -33,7 +33,7 @@ struct Seen {
 
 impl Witness {
     /// Rule 9: never backwards. What is ordered begins to move.
-    pub(crate) fn orders(&mut self, order: &Order, now: Timestamp) {
+    pub(crate) fn orders(&mut self, order: &RolloutSpec, now: Timestamp) {
         self.moved.entry(order.stamp.revision).or_insert((String::new(), now));
         assert!(self.ordered <= Some(order.stamp.revision), "{:?} after {:?}", order.stamp, self.ordered);
         self.ordered = Some(order.stamp.revision);

@@ -10,7 +10,7 @@ use rollhook_core::{
     app::{App, AppUid, HoldPolicy, OnFailure, Policy, Source, Workload, WorkloadKind},
     decide::{check::check, engine},
     deploy::{AdmissionId, Deploy, Revision},
-    ports::{Admission, Admitted, Apps, Draft, History, Page, View},
+    ports::{Admission, Admitted, Apps, History, NewDeploy, Page, View},
     time::Timestamp,
 };
 use rollhook_memory::MemoryStore;
@@ -88,7 +88,7 @@ impl World {
     pub(crate) fn admit(
         &mut self,
         view: &View,
-        draft: Draft,
+        draft: NewDeploy,
         after: Option<Option<Revision>>,
         supersede: bool,
         hold: Option<rollhook_core::app::Hold>,

@@ -2,7 +2,7 @@
 
 use rollhook_core::{
     deploy::Revision,
-    service::{Found, Polled},
+    service::{PollOutcome, Polled},
     time::Timestamp,
 };
 use serde::{Deserialize, Serialize};
@@ -31,9 +31,9 @@ impl Polling {
     /// The wire form.
     pub fn of(polled: &Polled) -> Self {
         let (head, held_by, trouble) = match &polled.found {
-            Found::Head(head) => (Some(head.to_string()), None, None),
-            Found::Held(head, by) => (Some(head.to_string()), Some(*by), None),
-            Found::Unreadable(why) => (None, None, Some(why.clone())),
+            PollOutcome::Head(head) => (Some(head.to_string()), None, None),
+            PollOutcome::Held(head, by) => (Some(head.to_string()), Some(*by), None),
+            PollOutcome::Unreadable(why) => (None, None, Some(why.clone())),
         };
         Self { at: polled.at, since: polled.since, head, held_by, trouble }
     }

@@ -122,7 +122,7 @@ pub struct Serve {
     pub trusted_proxy: Vec<Cidr>,
     /// What builds git apps.
     #[command(flatten)]
-    pub builds: Builds,
+    pub builds: BuildTrigger,
     /// The shortest interval at which apps may have their branches looked at (their policy's poll)
     #[arg(long, env = "ROLLHOOK_MIN_POLL", default_value = "30s", value_name = "TIME", value_parser = length)]
     pub min_poll: Duration,
@@ -134,7 +134,7 @@ pub struct Serve {
 /// What builds git apps.
 #[derive(Clone, Debug, ClapArgs)]
 #[command(next_help_heading = "Git apps")]
-pub struct Builds {
+pub struct BuildTrigger {
     /// Program on this machine that builds a commit and pushes the image; its last line is REPOSITORY@sha256:…
     #[arg(long, env = "ROLLHOOK_BUILD_COMMAND", value_name = "PROGRAM")]
     pub build_command: Option<PathBuf>,
@@ -205,8 +205,8 @@ impl InCluster {
     }
 }
 
-impl From<Builds> for BuilderSettings {
-    fn from(builds: Builds) -> Self {
+impl From<BuildTrigger> for BuilderSettings {
+    fn from(builds: BuildTrigger) -> Self {
         Self {
             command: builds.build_command,
             cluster: builds.cluster.wanted(),

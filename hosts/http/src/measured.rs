@@ -13,8 +13,8 @@ use rollhook_core::{
     app::{AppId, AppUid, WorkloadKind},
     deploy::{Commit, Deploy, Evidence, Status},
     ports::{
-        Admission, Admitted, Applied, Claim, Claimed, Found, Heads, History, Observation, Order, Page, Record,
-        Rollouts, Trouble, View, Wake,
+        Admission, Admitted, Applied, BranchReader, Claim, Claimed, History, Observation, Page, Record, RolloutDriver,
+        RolloutFailure, RolloutSpec, View, Wake, WorkloadInfo,
     },
     source::GitSource,
 };
@@ -101,18 +101,18 @@ impl History for Measured {
 
 /// The decorator of what reads branches.
 pub(crate) struct CountedHeads {
-    inner: Arc<dyn Heads>,
+    inner: Arc<dyn BranchReader>,
     metrics: Arc<Metrics>,
 }
 
 impl CountedHeads {
-    pub(crate) fn new(inner: Arc<dyn Heads>, metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn new(inner: Arc<dyn BranchReader>, metrics: Arc<Metrics>) -> Self {
         Self { inner, metrics }
     }
 }
 
 #[async_trait]
-impl Heads for CountedHeads {
+impl BranchReader for CountedHeads {
     async fn head(&self, source: &GitSource) -> Result<Option<Commit>> {
         let head = self.inner.head(source).await;
         self.metrics.source_read(&head);
@@ -131,37 +131,37 @@ impl Heads for CountedHeads {
 
 /// The rollout driver's decorator.
 pub(crate) struct CountedOrders {
-    inner: Arc<dyn Rollouts>,
+    inner: Arc<dyn RolloutDriver>,
     metrics: Arc<Metrics>,
 }
 
 impl CountedOrders {
-    pub(crate) fn new(inner: Arc<dyn Rollouts>, metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn new(inner: Arc<dyn RolloutDriver>, metrics: Arc<Metrics>) -> Self {
         Self { inner, metrics }
     }
 }
 
 #[async_trait]
-impl Rollouts for CountedOrders {
-    async fn inspect(&self, app: &AppId, kind: WorkloadKind, name: &str) -> Result<Option<Found>> {
+impl RolloutDriver for CountedOrders {
+    async fn inspect(&self, app: &AppId, kind: WorkloadKind, name: &str) -> Result<Option<WorkloadInfo>> {
         self.inner.inspect(app, kind, name).await
     }
 
-    async fn apply(&self, order: &Order) -> Result<Applied> {
+    async fn apply(&self, order: &RolloutSpec) -> Result<Applied> {
         let applied = self.inner.apply(order).await;
         self.metrics.ordered(&applied);
         applied
     }
 
-    async fn observe(&self, order: &Order) -> Result<Observation> {
+    async fn observe(&self, order: &RolloutSpec) -> Result<Observation> {
         self.inner.observe(order).await
     }
 
-    async fn changed(&self, order: &Order) {
+    async fn changed(&self, order: &RolloutSpec) {
         self.inner.changed(order).await;
     }
 
-    async fn evidence(&self, order: &Order, trouble: Option<&Trouble>) -> Result<Evidence> {
+    async fn evidence(&self, order: &RolloutSpec, trouble: Option<&RolloutFailure>) -> Result<Evidence> {
         self.inner.evidence(order, trouble).await
     }
 }

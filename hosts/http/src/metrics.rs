@@ -14,7 +14,7 @@ use prometheus_client::{
 use rollhook_core::{
     Error, Result,
     deploy::{Status, Trigger},
-    ports::{Applied, Entropy},
+    ports::{Applied, Rng},
 };
 use rollhook_wiring::SystemEntropy;
 

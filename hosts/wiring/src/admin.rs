@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rollhook_core::{ports::Entropy, service::Deployer, token::Token};
+use rollhook_core::{ports::Rng, service::Deployer, token::Token};
 use zeroize::Zeroizing;
 
 use crate::{Error, StoreSpec, SystemEntropy, paths};

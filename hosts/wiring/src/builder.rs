@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use rollhook_command::CommandBuilds;
 use rollhook_core::{
-    ports::{Clock, Heads},
+    ports::{BranchReader, Clock},
     service::Builder,
 };
 use rollhook_git::GitHeads;
@@ -91,7 +91,7 @@ pub(crate) async fn open(
 }
 
 /// What reads the branches of sources: git on this machine, whatever builds.
-fn heads(settings: &BuilderSettings) -> Result<Arc<dyn Heads>, Error> {
+fn heads(settings: &BuilderSettings) -> Result<Arc<dyn BranchReader>, Error> {
     let given = rollhook_git::Settings {
         credentials: settings.credentials.clone(),
         local_sources: settings.local_sources,

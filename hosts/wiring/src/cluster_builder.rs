@@ -30,14 +30,14 @@ pub(crate) use with_kubernetes::open;
 mod with_kubernetes {
     use std::{num::NonZeroU16, sync::Arc};
 
-    use rollhook_core::{app::InvalidName, image::ImageRef, ports::Builds};
+    use rollhook_core::{app::InvalidName, image::ImageRef, ports::BuildTrigger};
     use rollhook_kubernetes::builds::{KubernetesBuilds, NAMESPACE, Profile, Settings};
 
     use super::ClusterBuilds;
     use crate::{BuilderSettings, Error};
 
     /// Opens it; nothing is sent to the cluster yet.
-    pub(crate) async fn open(wanted: &ClusterBuilds, shared: &BuilderSettings) -> Result<Arc<dyn Builds>, Error> {
+    pub(crate) async fn open(wanted: &ClusterBuilds, shared: &BuilderSettings) -> Result<Arc<dyn BuildTrigger>, Error> {
         let settings = settings(wanted, shared).map_err(|invalid| Error::backend("builder")(invalid.into()))?;
         if settings.profile == Some(Profile::Privileged) {
             tracing::warn!(
@@ -158,6 +158,6 @@ mod with_kubernetes {
 pub(crate) async fn open(
     _: &ClusterBuilds,
     _: &crate::BuilderSettings,
-) -> Result<std::sync::Arc<dyn rollhook_core::ports::Builds>, crate::Error> {
+) -> Result<std::sync::Arc<dyn rollhook_core::ports::BuildTrigger>, crate::Error> {
     Err(crate::Error::NotBuilt("kubernetes builder"))
 }

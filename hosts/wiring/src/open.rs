@@ -3,7 +3,7 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use rollhook_core::{
-    ports::{Clock, Rollouts},
+    ports::{Clock, RolloutDriver},
     service::Ports,
 };
 use rollhook_memory::SimulatedCluster;
@@ -69,17 +69,17 @@ pub async fn open(settings: &Settings) -> Result<Opened, Error> {
     Ok(Opened { ports, store: spec, made, builder: stop })
 }
 
-fn simulated(clock: Arc<dyn Clock>, delay: Duration) -> Arc<dyn Rollouts> {
+fn simulated(clock: Arc<dyn Clock>, delay: Duration) -> Arc<dyn RolloutDriver> {
     Arc::new(SimulatedCluster::new(clock, delay))
 }
 
 #[cfg(feature = "kubernetes")]
-async fn kubernetes() -> Result<Arc<dyn Rollouts>, Error> {
+async fn kubernetes() -> Result<Arc<dyn RolloutDriver>, Error> {
     let cluster = rollhook_kubernetes::KubernetesCluster::connect().await;
     Ok(Arc::new(cluster.map_err(|error| Error::backend("kubernetes driver")(error.into()))?))
 }
 
 #[cfg(not(feature = "kubernetes"))]
-async fn kubernetes() -> Result<Arc<dyn Rollouts>, Error> {
+async fn kubernetes() -> Result<Arc<dyn RolloutDriver>, Error> {
     Err(Error::NotBuilt("kubernetes driver"))
 }

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use rollhook_core::ports::{Apps, History, Tokens};
+use rollhook_core::ports::{Apps, History, TokenStore};
 use rollhook_memory::MemoryStore;
 
 use crate::{Error, StoreSpec, keys::Resealed};
@@ -13,7 +13,7 @@ use crate::{Error, StoreSpec, keys::Resealed};
 /// A store, opened.
 pub(crate) struct Store {
     pub(crate) apps: Arc<dyn Apps>,
-    pub(crate) tokens: Arc<dyn Tokens>,
+    pub(crate) tokens: Arc<dyn TokenStore>,
     pub(crate) history: Arc<dyn History>,
     /// What can be done with its keys, where it seals.
     pub(crate) sealed: Option<Arc<dyn Resealed>>,
@@ -21,7 +21,7 @@ pub(crate) struct Store {
 
 impl Store {
     #[cfg(any(feature = "sqlite", feature = "postgres", feature = "kubernetes"))]
-    fn sealing<S: Apps + Tokens + History + Resealed + 'static>(store: S) -> Self {
+    fn sealing<S: Apps + TokenStore + History + Resealed + 'static>(store: S) -> Self {
         let store = Arc::new(store);
         Self { apps: store.clone(), tokens: store.clone(), history: store.clone(), sealed: Some(store) }
     }

@@ -3,7 +3,7 @@
 use std::{fs, time::Duration};
 
 use async_trait::async_trait;
-use rollhook_core::ports::{Clock, Entropy};
+use rollhook_core::ports::{Clock, Rng};
 use tokio::time::Instant;
 
 /// The process's own clock; sleeps on the tokio runtime that polls it.
@@ -34,7 +34,7 @@ impl Clock for SystemClock {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemEntropy;
 
-impl Entropy for SystemEntropy {
+impl Rng for SystemEntropy {
     #[expect(clippy::expect_used, reason = "a system without randomness cannot make secrets, and does not come back")]
     fn fill(&self, bytes: &mut [u8]) {
         getrandom::fill(bytes).expect("the operating system gives no random bytes");

@@ -15,7 +15,7 @@ use rollhook_command::{CommandBuilds, Settings};
 use rollhook_conformance::{GitHost, GitRepository, samples};
 use rollhook_core::{
     app::AppUid,
-    ports::{BuildFailure, BuildOrder, BuildState, Builds, Stamp, Started},
+    ports::{BuildFailure, BuildSpec, BuildState, BuildTrigger, DeployId, Started},
     source::GitSource,
 };
 
@@ -74,15 +74,15 @@ impl Bench {
         GitSource { url: self.host.url("api").parse().unwrap(), ..samples::git_source() }
     }
 
-    pub fn order(&self, revision: u64, commit: &str) -> BuildOrder {
-        let stamp = Stamp { app: AppUid::from_bits(0xa11), revision: samples::revision(revision) };
+    pub fn order(&self, revision: u64, commit: &str) -> BuildSpec {
+        let stamp = DeployId { app: AppUid::from_bits(0xa11), revision: samples::revision(revision) };
         let app = samples::app("shop", "test", "api").id;
-        BuildOrder { app, stamp, source: self.source(), commit: commit.parse().unwrap() }
+        BuildSpec { app, stamp, source: self.source(), commit: commit.parse().unwrap() }
     }
 }
 
 /// The build once it has ended, within a minute.
-pub async fn ended(builds: &CommandBuilds, build: Stamp) -> BuildState {
+pub async fn ended(builds: &CommandBuilds, build: DeployId) -> BuildState {
     for _ in 0..600 {
         let state = builds.observe(build).await.unwrap();
         if !state.is_under_way() {
@@ -93,7 +93,7 @@ pub async fn ended(builds: &CommandBuilds, build: Stamp) -> BuildState {
     panic!("the build has not ended: {}", log(builds, build).await);
 }
 
-pub async fn built(builds: &CommandBuilds, order: &BuildOrder) -> String {
+pub async fn built(builds: &CommandBuilds, order: &BuildSpec) -> String {
     assert_eq!(builds.start(order).await.unwrap(), Started::Known);
     match ended(builds, order.stamp).await {
         BuildState::Built { commit, .. } => commit.to_string(),
@@ -103,7 +103,7 @@ pub async fn built(builds: &CommandBuilds, order: &BuildOrder) -> String {
     }
 }
 
-pub async fn failed(builds: &CommandBuilds, order: &BuildOrder) -> BuildFailure {
+pub async fn failed(builds: &CommandBuilds, order: &BuildSpec) -> BuildFailure {
     assert_eq!(builds.start(order).await.unwrap(), Started::Known);
     match ended(builds, order.stamp).await {
         BuildState::Failed(failure) => failure,
@@ -113,12 +113,12 @@ pub async fn failed(builds: &CommandBuilds, order: &BuildOrder) -> BuildFailure 
     }
 }
 
-pub async fn log(builds: &CommandBuilds, build: Stamp) -> String {
+pub async fn log(builds: &CommandBuilds, build: DeployId) -> String {
     String::from_utf8_lossy(&builds.log(build, 0).await.unwrap().unwrap_or_default()).into_owned()
 }
 
 /// The number behind a word in the log, once it is there.
-pub async fn told(builds: &CommandBuilds, build: Stamp, word: &str) -> u32 {
+pub async fn told(builds: &CommandBuilds, build: DeployId, word: &str) -> u32 {
     for _ in 0..600 {
         let log = log(builds, build).await;
         let found = log.lines().find_map(|line| line.strip_prefix(word)?.trim().parse().ok());

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use rollhook_core::{
     app::App,
     deploy::{Deploy, Reason, Revision, State},
-    ports::{Admission, Admitted, Draft, History, Page, Record},
+    ports::{Admission, Admitted, History, NewDeploy, Page, Record},
 };
 
 use crate::{
@@ -45,7 +45,7 @@ async fn reread(history: &dyn History, app: &App) -> App {
 }
 
 /// A new entry.
-async fn admit(history: &dyn History, app: &App, draft: Draft) -> Deploy {
+async fn admit(history: &dyn History, app: &App, draft: NewDeploy) -> Deploy {
     new(history.admit(samples::admission(app, draft)).await.unwrap())
 }
 
@@ -58,7 +58,7 @@ fn new(admitted: Admitted) -> Deploy {
 }
 
 /// An accept under a key.
-fn keyed(app: &App, draft: Draft, key: rollhook_core::request::IdempotencyKey) -> Admission {
+fn keyed(app: &App, draft: NewDeploy, key: rollhook_core::request::IdempotencyKey) -> Admission {
     Admission { key: Some(key), ..samples::admission(app, draft) }
 }
 

@@ -3,7 +3,7 @@
 use rollhook_core::{
     app::{AppUid, Workload},
     deploy::Reason,
-    ports::{Applied, Order},
+    ports::{Applied, RolloutSpec},
 };
 
 use super::{Bench, OURS, THEIRS, is_complete, names};
@@ -62,7 +62,7 @@ pub async fn apply_older_is_refused(cluster: &dyn Clusters) -> Can {
     let failing = bench.order(OURS, 3, Sample::Missing);
     assert_eq!(bench.apply(&failing).await, Applied::Done);
     assert_eq!(bench.apply(&newer).await, Applied::Newer(failing.stamp.revision), "a newer one that fails is newer");
-    let adopted = Order { adopted: true, ..older };
+    let adopted = RolloutSpec { adopted: true, ..older };
     assert_eq!(bench.apply(&adopted).await, Applied::Newer(failing.stamp.revision));
     Ok(())
 }
@@ -74,7 +74,7 @@ pub async fn apply_foreign_stamp_is_refused(cluster: &dyn Clusters) -> Can {
     let applied = bench.fingerprint().await;
     let taking = |uid: Option<AppUid>| {
         let order = bench.order(OURS, 1, Sample::Good);
-        Order { workload: Workload { take_over: uid, ..order.workload.clone() }, ..order }
+        RolloutSpec { workload: Workload { take_over: uid, ..order.workload.clone() }, ..order }
     };
     assert_refused(&bench.apply(&taking(None)).await, Reason::FOREIGN_STAMP);
     assert_refused(&bench.apply(&taking(Some(OURS))).await, Reason::FOREIGN_STAMP);
@@ -119,7 +119,7 @@ pub async fn apply_missing_is_created_or_refused(cluster: &dyn Clusters) -> Can 
     assert_eq!(bench.rollouts.inspect(&bench.app, kind, &name).await.unwrap(), None, "nothing was made");
 
     bench.workload.create = Some(cluster.template());
-    let adopted = Order { adopted: true, ..bench.order(OURS, 1, Sample::Good) };
+    let adopted = RolloutSpec { adopted: true, ..bench.order(OURS, 1, Sample::Good) };
     assert_refused(&bench.apply(&adopted).await, Reason::WORKLOAD_MISSING);
     let order = bench.order(OURS, 2, Sample::Good);
     bench.roll_out(&order).await;
@@ -137,7 +137,7 @@ pub async fn apply_missing_is_created_or_refused(cluster: &dyn Clusters) -> Can 
 pub async fn adopt_changes_nothing(cluster: &dyn Clusters) -> Can {
     let bench = Bench::prepared(cluster, "adopt").await;
     let before = (bench.fingerprint().await, bench.stored().await);
-    let order = Order { adopted: true, ..bench.order(OURS, 1, Sample::Good) };
+    let order = RolloutSpec { adopted: true, ..bench.order(OURS, 1, Sample::Good) };
     assert_eq!(bench.apply(&order).await, Applied::Done);
     let seen = bench.until_complete(&order).await;
     assert_eq!((seen.stamp, seen.trouble), (None, None));

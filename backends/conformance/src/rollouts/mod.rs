@@ -1,4 +1,4 @@
-//! The promises of [`rollhook_core::ports::Rollouts`].
+//! The promises of [`rollhook_core::ports::RolloutDriver`].
 
 mod apply;
 mod observe;
@@ -7,7 +7,7 @@ use rollhook_core::{
     Result,
     app::{AppId, AppUid, Workload},
     image::ImageRef,
-    ports::{Applied, Observation, Order, Phase, Rollouts, Stamp},
+    ports::{Applied, DeployId, Observation, Phase, RolloutDriver, RolloutSpec},
 };
 
 use crate::{
@@ -35,7 +35,7 @@ const THEIRS: AppUid = AppUid::from_bits(0xb0b);
 /// A workload under test, and the orders for it.
 struct Bench<'a> {
     cluster: &'a dyn Clusters,
-    rollouts: std::sync::Arc<dyn Rollouts>,
+    rollouts: std::sync::Arc<dyn RolloutDriver>,
     app: AppId,
     workload: Workload,
 }
@@ -47,10 +47,10 @@ impl<'a> Bench<'a> {
         Self { cluster, rollouts: cluster.rollouts(), app, workload }
     }
 
-    fn order(&self, uid: AppUid, revision: u64, sample: Sample) -> Order {
-        Order {
+    fn order(&self, uid: AppUid, revision: u64, sample: Sample) -> RolloutSpec {
+        RolloutSpec {
             app: self.app.clone(),
-            stamp: Stamp { app: uid, revision: samples::revision(revision) },
+            stamp: DeployId { app: uid, revision: samples::revision(revision) },
             workload: self.workload.clone(),
             image: self.cluster.image(sample),
             adopted: false,
@@ -59,11 +59,11 @@ impl<'a> Bench<'a> {
     }
 
     /// The order's answer; what may pass, such as a conflict with the cluster's own writing, is tried again.
-    async fn apply(&self, order: &Order) -> Applied {
+    async fn apply(&self, order: &RolloutSpec) -> Applied {
         self.patiently(async || self.rollouts.apply(order).await).await
     }
 
-    async fn observe(&self, order: &Order) -> Observation {
+    async fn observe(&self, order: &RolloutSpec) -> Observation {
         self.patiently(async || self.rollouts.observe(order).await).await
     }
 
@@ -79,7 +79,7 @@ impl<'a> Bench<'a> {
     }
 
     /// Looks until something is seen.
-    async fn until(&self, order: &Order, what: &str, seen: impl Fn(&Observation) -> bool) -> Observation {
+    async fn until(&self, order: &RolloutSpec, what: &str, seen: impl Fn(&Observation) -> bool) -> Observation {
         let mut last = self.observe(order).await;
         for _ in 0..LOOKS {
             if seen(&last) {
@@ -91,17 +91,17 @@ impl<'a> Bench<'a> {
         panic!("not {what} within a minute: {last:?}");
     }
 
-    async fn until_complete(&self, order: &Order) -> Observation {
+    async fn until_complete(&self, order: &RolloutSpec) -> Observation {
         self.until(order, "complete", is_complete).await
     }
 
     /// Applies, and waits until it runs.
-    async fn roll_out(&self, order: &Order) {
+    async fn roll_out(&self, order: &RolloutSpec) {
         assert_eq!(self.apply(order).await, Applied::Done);
         self.until_complete(order).await;
     }
 
-    async fn never_complete(&self, order: &Order) {
+    async fn never_complete(&self, order: &RolloutSpec) {
         for _ in 0..FEW_LOOKS {
             let seen = self.observe(order).await;
             assert!(!is_complete(&seen), "{seen:?}");
@@ -114,7 +114,7 @@ impl<'a> Bench<'a> {
     }
 
     /// The stamp that the workload carries, and its container's image.
-    async fn stored(&self) -> (Option<Stamp>, String) {
+    async fn stored(&self) -> (Option<DeployId>, String) {
         let Workload { kind, name, .. } = &self.workload;
         let found = self.patiently(async || self.rollouts.inspect(&self.app, *kind, name).await).await;
         let found = found.expect("the workload is there");

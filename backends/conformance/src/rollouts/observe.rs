@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rollhook_core::{
     Error, Result,
     app::WorkloadKind,
-    ports::{Applied, Observation, Rollouts, Trouble, TroubleKind},
+    ports::{Applied, Observation, RolloutDriver, RolloutFailure, RolloutFailureKind},
 };
 
 use super::{Bench, LOOKS, OURS, is_complete};
@@ -36,14 +36,14 @@ pub async fn observe_old_is_not_new(cluster: &dyn Clusters) -> Can {
 /// An image that cannot be pulled is trouble of that kind, in its container, until a good one follows.
 pub async fn observe_failing_image_is_trouble(cluster: &dyn Clusters) -> Can {
     let bench = Bench::prepared(cluster, "observe-missing").await;
-    trouble_then_recovery(&bench, Sample::Missing, TroubleKind::Image).await;
+    trouble_then_recovery(&bench, Sample::Missing, RolloutFailureKind::Image).await;
     Ok(())
 }
 
 /// A container that exits again and again is trouble of that kind, named, until a good one follows.
 pub async fn observe_crash_is_trouble(cluster: &dyn Clusters) -> Can {
     let bench = Bench::prepared(cluster, "observe-crash").await;
-    trouble_then_recovery(&bench, Sample::Crashing, TroubleKind::Crash).await;
+    trouble_then_recovery(&bench, Sample::Crashing, RolloutFailureKind::Crash).await;
     Ok(())
 }
 
@@ -68,7 +68,7 @@ pub async fn inspect_unknown_is_none(cluster: &dyn Clusters) -> Can {
 pub async fn away_is_unavailable(cluster: &dyn Clusters) -> Can {
     let bench = Bench::prepared(cluster, "away").await;
     let order = bench.order(OURS, 1, Sample::Good);
-    let away: Arc<dyn Rollouts> = cluster.away()?;
+    let away: Arc<dyn RolloutDriver> = cluster.away()?;
     assert_unavailable(away.inspect(&bench.app, bench.workload.kind, &bench.workload.name).await);
     assert_unavailable(away.apply(&order).await);
     assert_unavailable(away.observe(&order).await);
@@ -76,7 +76,7 @@ pub async fn away_is_unavailable(cluster: &dyn Clusters) -> Can {
     Ok(())
 }
 
-async fn trouble_then_recovery(bench: &Bench<'_>, sample: Sample, kind: TroubleKind) {
+async fn trouble_then_recovery(bench: &Bench<'_>, sample: Sample, kind: RolloutFailureKind) {
     let order = bench.order(OURS, 1, sample);
     assert_eq!(bench.apply(&order).await, Applied::Done);
     let is_it = |seen: &Observation| seen.trouble.as_ref().is_some_and(|trouble| trouble.kind == kind);
@@ -95,7 +95,7 @@ async fn trouble_then_recovery(bench: &Bench<'_>, sample: Sample, kind: TroubleK
 }
 
 /// What is collected names the container; pods come and go, so that it may take a few looks.
-async fn evidence(bench: &Bench<'_>, order: &rollhook_core::ports::Order, trouble: &Trouble) {
+async fn evidence(bench: &Bench<'_>, order: &rollhook_core::ports::RolloutSpec, trouble: &RolloutFailure) {
     for _ in 0..LOOKS {
         let found = bench.patiently(async || bench.rollouts.evidence(order, Some(trouble)).await).await;
         assert!(found.events.len() <= 10 && found.log.len() <= 50, "{found:?}");

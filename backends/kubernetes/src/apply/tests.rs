@@ -24,7 +24,10 @@ struct Script {
 }
 
 impl Script {
-    async fn play(answers: impl IntoIterator<Item = (u16, Value)>, order: &Order) -> (Result<Applied>, Vec<String>) {
+    async fn play(
+        answers: impl IntoIterator<Item = (u16, Value)>,
+        order: &RolloutSpec,
+    ) -> (Result<Applied>, Vec<String>) {
         let script = Self { answers: Arc::new(Mutex::new(answers.into_iter().collect())), ..Self::default() };
         let server = script.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -58,7 +61,7 @@ fn status(code: u16, reason: &str) -> (u16, Value) {
     (code, json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "recorded"}))
 }
 
-fn play(answers: impl IntoIterator<Item = (u16, Value)>, order: &Order) -> (Result<Applied>, Vec<String>) {
+fn play(answers: impl IntoIterator<Item = (u16, Value)>, order: &RolloutSpec) -> (Result<Applied>, Vec<String>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(Script::play(answers, order))
 }

@@ -5,7 +5,7 @@
 //! services, and by the namespace's NetworkPolicy no way but out.
 
 use k8s_openapi::api::{batch::v1::Job, core::v1::Secret};
-use rollhook_core::{Error, Result, ports::BuildOrder};
+use rollhook_core::{Error, Result, ports::BuildSpec};
 use serde_json::{Value, json};
 
 use super::{
@@ -35,7 +35,7 @@ const DISK: &str = "20Gi";
 ///
 /// # Errors
 /// `Corrupt` where what is made here is no Job, which would be a mistake of ours.
-pub(super) fn of(order: &BuildOrder, settings: &Settings, profile: Profile, mark: &str) -> Result<Job> {
+pub(super) fn of(order: &BuildSpec, settings: &Settings, profile: Profile, mark: &str) -> Result<Job> {
     let about = About::of(order, settings.places.get());
     let about =
         serde_json::to_string(&about).map_err(|error| Error::corrupt("a build's order cannot be written", error))?;
@@ -65,7 +65,7 @@ pub(super) fn is_confined(job: &Job, profile: Profile) -> bool {
     profile != Profile::UserNamespace || host_users == Some(false)
 }
 
-fn pod(order: &BuildOrder, settings: &Settings, profile: Profile, mark: &str) -> Value {
+fn pod(order: &BuildSpec, settings: &Settings, profile: Profile, mark: &str) -> Value {
     let (of_pod, of_container) = security(profile);
     let mut pod = json!({
         "restartPolicy": "Never",
@@ -137,7 +137,7 @@ fn resources(settings: &Settings) -> Value {
     })
 }
 
-fn environment(order: &BuildOrder, settings: &Settings, profile: Profile) -> Vec<Value> {
+fn environment(order: &BuildSpec, settings: &Settings, profile: Profile) -> Vec<Value> {
     let source = &order.source;
     let variables = [
         ("ROLLHOOK_APP", order.app.to_string()),
@@ -165,7 +165,7 @@ pub(super) const HOSTS_KEY: &str = "known_hosts";
 pub(super) const REGISTRY_KEY: &str = "config.json";
 
 /// Where the builder finds each part of the build's Secret.
-fn files(order: &BuildOrder, settings: &Settings) -> Vec<Value> {
+fn files(order: &BuildSpec, settings: &Settings) -> Vec<Value> {
     let source = order.source.credentials.as_ref();
     let source = source.map(|name| json!({"key": SOURCE_KEY, "path": format!("source/{name}")}));
     let by_ssh = order.source.url.protocol() == "ssh" && settings.credentials.is_some();
@@ -220,14 +220,14 @@ pub(super) fn wanted_keys(job: &Job) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use rollhook_conformance::samples;
-    use rollhook_core::{app::AppUid, ports::Stamp};
+    use rollhook_core::{app::AppUid, ports::DeployId};
 
     use super::*;
 
-    fn order() -> BuildOrder {
-        BuildOrder {
+    fn order() -> BuildSpec {
+        BuildSpec {
             app: samples::app("shop", "test", "api").id,
-            stamp: Stamp { app: AppUid::from_bits(0xa11), revision: samples::revision(7) },
+            stamp: DeployId { app: AppUid::from_bits(0xa11), revision: samples::revision(7) },
             source: samples::git_source(),
             commit: "0123456".parse().unwrap(),
         }
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn a_build_gets_just_the_credentials_that_it_needs() {
         let (mut order, mut settings) = (order(), settings());
-        let pod = |order: &BuildOrder, settings: &Settings| {
+        let pod = |order: &BuildSpec, settings: &Settings| {
             let job = of(order, settings, Profile::UserNamespace, "x1").unwrap();
             (
                 secret_name(&job).is_some(),

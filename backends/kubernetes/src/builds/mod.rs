@@ -42,7 +42,7 @@ use rollhook_core::{
     Error, Result,
     app::AppUid,
     deploy::{Reason, Revision},
-    ports::{BuildOrder, BuildState, Builds, Stamp, Started},
+    ports::{BuildSpec, BuildState, BuildTrigger, DeployId, Started},
 };
 use serde_json::json;
 
@@ -97,8 +97,8 @@ impl KubernetesBuilds {
 }
 
 #[async_trait]
-impl Builds for KubernetesBuilds {
-    async fn start(&self, order: &BuildOrder) -> Result<Started> {
+impl BuildTrigger for KubernetesBuilds {
+    async fn start(&self, order: &BuildSpec) -> Result<Started> {
         Box::pin(bounded(self.begin(order))).await
     }
 
@@ -106,15 +106,15 @@ impl Builds for KubernetesBuilds {
         bounded(self.unfinished(app)).await
     }
 
-    async fn observe(&self, build: Stamp) -> Result<BuildState> {
+    async fn observe(&self, build: DeployId) -> Result<BuildState> {
         bounded(self.look(build)).await
     }
 
-    async fn changed(&self, _build: Stamp) {
+    async fn changed(&self, _build: DeployId) {
         self.bell.rung(&self.namespace.cluster, &self.namespace.name).await;
     }
 
-    async fn cancel(&self, build: Stamp) -> Result<()> {
+    async fn cancel(&self, build: DeployId) -> Result<()> {
         bounded(async {
             for _ in 0..ATTEMPTS {
                 let Some(job) = self.namespace.job(&names::job(build)).await? else { return Ok(()) };
@@ -136,7 +136,7 @@ impl Builds for KubernetesBuilds {
         .await
     }
 
-    async fn log(&self, build: Stamp, from: u64) -> Result<Option<Vec<u8>>> {
+    async fn log(&self, build: DeployId, from: u64) -> Result<Option<Vec<u8>>> {
         bounded(async {
             let Some(job) = self.namespace.job(&names::job(build)).await? else { return Ok(None) };
             let mut before = preamble(&job);
@@ -151,7 +151,7 @@ impl Builds for KubernetesBuilds {
 }
 
 impl KubernetesBuilds {
-    async fn begin(&self, order: &BuildOrder) -> Result<Started> {
+    async fn begin(&self, order: &BuildSpec) -> Result<Started> {
         let build = order.stamp;
         if self.namespace.job(&names::job(build)).await?.is_some() {
             return Ok(Started::Known);
@@ -186,7 +186,7 @@ impl KubernetesBuilds {
     }
 
     /// Makes the order's Job; none where somebody else has.
-    async fn make(&self, order: &BuildOrder) -> Result<Option<Job>> {
+    async fn make(&self, order: &BuildSpec) -> Result<Option<Job>> {
         let profile = match self.settings.profile {
             Some(profile) => profile,
             None => profile::safest(&self.namespace.nodes().await?),
@@ -244,7 +244,7 @@ impl KubernetesBuilds {
         seen(job, pods, jiff::Timestamp::now(), self.settings.patience)
     }
 
-    async fn look(&self, build: Stamp) -> Result<BuildState> {
+    async fn look(&self, build: DeployId) -> Result<BuildState> {
         for _ in 0..ATTEMPTS {
             let Some(job) = self.namespace.job(&names::job(build)).await? else { return Ok(BuildState::Unknown) };
             let pods = self.namespace.pods_of(&names::of_build(build)).await?;

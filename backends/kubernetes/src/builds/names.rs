@@ -10,7 +10,7 @@ use rollhook_core::{
     Error, Result,
     app::{AppId, AppUid},
     deploy::Commit,
-    ports::{BuildOrder, Stamp},
+    ports::{BuildSpec, DeployId},
     source::GitSource,
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -69,30 +69,30 @@ pub(super) fn of_app(app: AppUid) -> String {
 }
 
 /// The selector of one build.
-pub(super) fn of_build(build: Stamp) -> String {
+pub(super) fn of_build(build: DeployId) -> String {
     format!("{APP}={},{REVISION}={}", build.app, build.revision)
 }
 
 /// The name of a build's Job.
-pub(super) fn job(build: Stamp) -> String {
+pub(super) fn job(build: DeployId) -> String {
     format!("build-{}-{}", build.app, build.revision)
 }
 
 /// The labels of a build's objects.
-pub(super) fn labels(build: Stamp) -> BTreeMap<String, String> {
+pub(super) fn labels(build: DeployId) -> BTreeMap<String, String> {
     let common = BUILDS_LABELS.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let own = [(APP, build.app.to_string()), (REVISION, build.revision.to_string())];
     common.into_iter().chain(own.map(|(name, value)| (name.to_owned(), value))).collect()
 }
 
 /// Whose build an object belongs to; none where it is no build's.
-pub(super) fn stamp(meta: &ObjectMeta) -> Option<Stamp> {
+pub(super) fn stamp(meta: &ObjectMeta) -> Option<DeployId> {
     let labels = meta.labels.as_ref()?;
-    Some(Stamp { app: labels.get(APP)?.parse().ok()?, revision: labels.get(REVISION)?.parse().ok()? })
+    Some(DeployId { app: labels.get(APP)?.parse().ok()?, revision: labels.get(REVISION)?.parse().ok()? })
 }
 
 impl About {
-    pub(super) fn of(order: &BuildOrder, places: u16) -> Self {
+    pub(super) fn of(order: &BuildSpec, places: u16) -> Self {
         Self { app: order.app.clone(), source: order.source.clone(), commit: order.commit.clone(), places }
     }
 

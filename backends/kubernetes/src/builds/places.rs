@@ -95,14 +95,14 @@ fn app(job: &Job) -> Option<AppUid> {
 
 #[cfg(test)]
 mod tests {
-    use rollhook_core::{deploy::Revision, ports::Stamp};
+    use rollhook_core::{deploy::Revision, ports::DeployId};
     use serde_json::{Value, json};
 
     use super::*;
     use crate::builds::names;
 
     fn job(app: u128, revision: u64, second: u32, further: Value) -> Job {
-        let build = Stamp { app: AppUid::from_bits(app), revision: Revision::new(revision).unwrap() };
+        let build = DeployId { app: AppUid::from_bits(app), revision: Revision::new(revision).unwrap() };
         let mut job = json!({
             "metadata": {
                 "name": names::job(build), "uid": format!("uid-{app}-{revision}"), "labels": names::labels(build),

@@ -2,7 +2,7 @@
 
 use rollhook_core::{
     deploy::{Reason, Revision},
-    ports::{Order, Stamp},
+    ports::{DeployId, RolloutSpec},
 };
 
 use super::object::{Mark, Object, STAMP};
@@ -32,7 +32,7 @@ impl Verdict {
 }
 
 /// What is to be done with this workload for this order.
-pub(crate) fn decide(object: &Object, order: &Order) -> Verdict {
+pub(crate) fn decide(object: &Object, order: &RolloutSpec) -> Verdict {
     let title = object.title();
     if object.metadata().deletion_timestamp.is_some() {
         return Verdict::refused(Reason::WORKLOAD_MISSING, format!("{title} is being deleted"));
@@ -53,7 +53,7 @@ pub(crate) fn decide(object: &Object, order: &Order) -> Verdict {
     })
 }
 
-fn by_stamp(object: &Object, order: &Order, carried: Option<Stamp>) -> Option<Verdict> {
+fn by_stamp(object: &Object, order: &RolloutSpec, carried: Option<DeployId>) -> Option<Verdict> {
     let carried = carried?;
     if carried.app != order.stamp.app {
         return (order.workload.take_over != Some(carried.app)).then(|| {
@@ -81,7 +81,7 @@ fn by_stamp(object: &Object, order: &Order, carried: Option<Stamp>) -> Option<Ve
 }
 
 /// What about the workload itself keeps it from being rolled out.
-fn obstacle(object: &Object, order: &Order) -> Option<Verdict> {
+fn obstacle(object: &Object, order: &RolloutSpec) -> Option<Verdict> {
     let title = object.title();
     if let Some(why) = object.unsupported().filter(|_| !order.adopted) {
         return Some(Verdict::refused("workload-unsupported", why));

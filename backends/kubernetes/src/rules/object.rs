@@ -10,7 +10,7 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta},
 };
-use rollhook_core::{app::WorkloadKind, ports::Stamp};
+use rollhook_core::{app::WorkloadKind, ports::DeployId};
 
 /// The annotation that carries the stamp: on the workload, and on each of its pods.
 pub(crate) const STAMP: &str = "rollhook.dev/revision";
@@ -38,7 +38,7 @@ pub(crate) enum Mark {
     /// There is none.
     Absent,
     /// A registration and its revision.
-    Stamp(Stamp),
+    Stamp(DeployId),
     /// Something that is no stamp.
     Unreadable(String),
 }
@@ -53,7 +53,7 @@ impl Mark {
     }
 
     /// The stamp, where there is one.
-    pub(crate) fn stamp(&self) -> Option<Stamp> {
+    pub(crate) fn stamp(&self) -> Option<DeployId> {
         match self {
             Self::Stamp(stamp) => Some(*stamp),
             Self::Absent | Self::Unreadable(_) => None,

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Pod;
 use rollhook_core::{
     deploy::Reason,
-    ports::{Observation, Order, Phase, Trouble, TroubleKind},
+    ports::{Observation, Phase, RolloutFailure, RolloutFailureKind, RolloutSpec},
 };
 
 use super::{
@@ -15,7 +15,7 @@ use super::{
 use crate::error::shortened;
 
 /// What is to be seen where there is no workload any more.
-pub(crate) fn of_missing(order: &Order) -> Observation {
+pub(crate) fn of_missing(order: &RolloutSpec) -> Observation {
     let message = format!("there is no {} {} any more", order.workload.kind, order.workload.name);
     Observation {
         stamp: None,
@@ -28,7 +28,7 @@ pub(crate) fn of_missing(order: &Order) -> Observation {
 }
 
 /// What is to be seen of the order.
-pub(crate) fn of(order: &Order, object: &Object, pods: &[Pod]) -> Observation {
+pub(crate) fn of(order: &RolloutSpec, object: &Object, pods: &[Pod]) -> Observation {
     let standing = standing::standing(object);
     let facts = pods::facts(order, object, pods);
     let mark = object.mark();
@@ -61,7 +61,7 @@ fn is_done(object: &Object, standing: &Standing, facts: &Facts) -> bool {
     standing.done && ready && old_gone
 }
 
-fn trouble(object: &Object, standing: &Standing, facts: &Facts) -> Option<Trouble> {
+fn trouble(object: &Object, standing: &Standing, facts: &Facts) -> Option<RolloutFailure> {
     let title = object.title();
     if object.is_paused() {
         let message = format!("{title} was paused while it rolled out: kubectl rollout resume, then deploy again");
@@ -75,14 +75,14 @@ fn trouble(object: &Object, standing: &Standing, facts: &Facts) -> Option<Troubl
             let why = facts.trouble.as_ref().map(|trouble| format!(": {}", trouble.message)).unwrap_or_default();
             let message = format!("{title} made no progress within its progressDeadlineSeconds{why}");
             let container = facts.trouble.as_ref().and_then(|trouble| trouble.container.clone());
-            return Some(Trouble { container, ..finally("ProgressDeadlineExceeded", message) });
+            return Some(RolloutFailure { container, ..finally("ProgressDeadlineExceeded", message) });
         }
     }
     facts.trouble.clone().or_else(|| {
         let failure = standing::condition(object, "ReplicaFailure", "True").filter(|_| standing.seen)?;
         let said = failure.message.as_deref().map(shortened).unwrap_or_default();
-        Some(Trouble {
-            kind: TroubleKind::Config,
+        Some(RolloutFailure {
+            kind: RolloutFailureKind::Config,
             reason: Reason::new(failure.reason.as_deref().unwrap_or("FailedCreate")),
             container: None,
             message: format!("pods of {title} cannot be made ({said}): correct that, or free quota"),
@@ -90,8 +90,8 @@ fn trouble(object: &Object, standing: &Standing, facts: &Facts) -> Option<Troubl
     })
 }
 
-fn finally(reason: &str, message: String) -> Trouble {
-    Trouble { kind: TroubleKind::Final, reason: Reason::new(reason), container: None, message }
+fn finally(reason: &str, message: String) -> RolloutFailure {
+    RolloutFailure { kind: RolloutFailureKind::Final, reason: Reason::new(reason), container: None, message }
 }
 
 /// What moves with the rollout, and does not when a container is started again and again.

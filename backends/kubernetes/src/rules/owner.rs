@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use rollhook_core::{
     app::WorkloadKind,
     image::ImageRef,
-    ports::{Order, Stamp},
+    ports::{DeployId, RolloutSpec},
 };
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ use super::object::{MANAGER, Mark, Object, STAMP};
 
 /// A sentence on what another changed since the order was applied, and what to do about it; none where all is as it was
 /// left, or where a newer revision of the same app took its place.
-pub(crate) fn changed_by_another(object: &Object, order: &Order) -> Option<String> {
+pub(crate) fn changed_by_another(object: &Object, order: &RolloutSpec) -> Option<String> {
     let workload = object.own_mark();
     if is_newer(&workload, order) {
         return None;
@@ -29,11 +29,11 @@ pub(crate) fn changed_by_another(object: &Object, order: &Order) -> Option<Strin
 }
 
 /// Whether a mark is of a newer revision of the order's app.
-pub(crate) fn is_newer(mark: &Mark, order: &Order) -> bool {
+pub(crate) fn is_newer(mark: &Mark, order: &RolloutSpec) -> bool {
     mark.stamp().is_some_and(|stamp| stamp.app == order.stamp.app && stamp.revision > order.stamp.revision)
 }
 
-fn changed_mark(object: &Object, ours: Stamp, found: &Mark, path: &[&str], of: &str) -> Option<String> {
+fn changed_mark(object: &Object, ours: DeployId, found: &Mark, path: &[&str], of: &str) -> Option<String> {
     let what = match found {
         Mark::Stamp(stamp) if *stamp == ours => return None,
         Mark::Absent => format!("removed the annotation {STAMP}{of}"),
@@ -45,7 +45,7 @@ fn changed_mark(object: &Object, ours: Stamp, found: &Mark, path: &[&str], of: &
     Some(sentence(object, &what, manager_of(object, &path)))
 }
 
-fn changed_image(object: &Object, order: &Order) -> Option<String> {
+fn changed_image(object: &Object, order: &RolloutSpec) -> Option<String> {
     order.workload.containers.iter().find_map(|name| {
         let Some(container) = object.containers().iter().find(|container| container.name == *name) else {
             return Some(sentence(object, &format!("removed the container {name}"), None));

@@ -1,6 +1,6 @@
 //! The one change that is made to a workload: images of the named containers, and our annotations.
 
-use rollhook_core::{app::WorkloadKind, ports::Order};
+use rollhook_core::{app::WorkloadKind, ports::RolloutSpec};
 use serde_json::{Value, json};
 
 use super::object::{CHANGE_CAUSE, Object, STAMP};
@@ -9,7 +9,7 @@ use super::object::{CHANGE_CAUSE, Object, STAMP};
 const CAUSE_MAX: usize = 256;
 
 /// The strategic merge patch that brings the workload to the order, valid only for the object as it was read.
-pub(crate) fn patch(object: &Object, order: &Order) -> Value {
+pub(crate) fn patch(object: &Object, order: &RolloutSpec) -> Value {
     let containers: Vec<Value> =
         order.workload.containers.iter().map(|name| json!({"name": name, "image": order.image.to_string()})).collect();
     let template = json!({
@@ -32,7 +32,7 @@ pub(crate) fn patch(object: &Object, order: &Order) -> Value {
 }
 
 /// The order's cause, as it is written.
-pub(crate) fn cause(order: &Order) -> String {
+pub(crate) fn cause(order: &RolloutSpec) -> String {
     order.cause.chars().take(CAUSE_MAX).collect()
 }
 

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use rollhook_core::{
     image::Digest,
-    ports::{Order, Trouble},
+    ports::{RolloutFailure, RolloutSpec},
 };
 
 use super::{
@@ -30,11 +30,11 @@ pub(crate) struct Facts {
     /// The digest that all its ready pods run.
     pub(crate) digest: Option<Digest>,
     /// What is wrong with those that are not ready.
-    pub(crate) trouble: Option<Trouble>,
+    pub(crate) trouble: Option<RolloutFailure>,
 }
 
 /// What the pods say about the order.
-pub(crate) fn facts(order: &Order, object: &Object, pods: &[Pod]) -> Facts {
+pub(crate) fn facts(order: &RolloutSpec, object: &Object, pods: &[Pod]) -> Facts {
     let new: Vec<&Pod> = pods.iter().filter(|pod| is_active(pod) && is_new(order, pod)).collect();
     let ready: Vec<&Pod> = new.iter().copied().filter(|pod| is_ready(pod)).collect();
     let steady = |pod: &&Pod| restarts(pod) == 0;
@@ -52,7 +52,7 @@ pub(crate) fn facts(order: &Order, object: &Object, pods: &[Pod]) -> Facts {
 }
 
 /// Whether the pod is of the order's revision. What was adopted is observed as it is: all its pods are.
-pub(crate) fn is_new(order: &Order, pod: &Pod) -> bool {
+pub(crate) fn is_new(order: &RolloutSpec, pod: &Pod) -> bool {
     order.adopted || Mark::among(pod.metadata.annotations.as_ref()).stamp() == Some(order.stamp)
 }
 

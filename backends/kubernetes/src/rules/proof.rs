@@ -1,7 +1,7 @@
 //! Which pod and container is the evidence of a failure, and how its state, events and log are told in lines.
 
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Event, Pod};
-use rollhook_core::ports::{Order, Trouble};
+use rollhook_core::ports::{RolloutFailure, RolloutSpec};
 
 use super::{pods, trouble};
 use crate::error::shortened;
@@ -15,7 +15,11 @@ const LINE: usize = 500;
 
 /// The pod of the order's revision that shows best what is wrong: one in the trouble that is reported, else one in any,
 /// else one that restarted, else one that is not ready.
-pub(crate) fn failing_pod<'a>(order: &Order, pods: &'a [Pod], reported: Option<&Trouble>) -> Option<&'a Pod> {
+pub(crate) fn failing_pod<'a>(
+    order: &RolloutSpec,
+    pods: &'a [Pod],
+    reported: Option<&RolloutFailure>,
+) -> Option<&'a Pod> {
     let rank = |pod: &Pod| {
         let found = trouble::of_pod(pod);
         let same = found.is_some()
@@ -29,7 +33,7 @@ pub(crate) fn failing_pod<'a>(order: &Order, pods: &'a [Pod], reported: Option<&
 }
 
 /// The container of the pod that shows best what is wrong.
-pub(crate) fn failing_container<'a>(pod: &'a Pod, reported: Option<&Trouble>) -> Option<&'a ContainerStatus> {
+pub(crate) fn failing_container<'a>(pod: &'a Pod, reported: Option<&RolloutFailure>) -> Option<&'a ContainerStatus> {
     let found = trouble::of_pod(pod).and_then(|trouble| trouble.container);
     let reported = reported.and_then(|trouble| trouble.container.as_ref());
     let named = |name: &String| pods::statuses(pod).find(|status| status.name == *name);

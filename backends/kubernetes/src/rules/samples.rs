@@ -3,7 +3,7 @@
 use rollhook_core::{
     app::{AppUid, Workload, WorkloadKind},
     deploy::Revision,
-    ports::{Order, Stamp},
+    ports::{DeployId, RolloutSpec},
 };
 use serde_json::{Value, json};
 
@@ -13,15 +13,15 @@ use super::object::{Object, STAMP};
 pub(crate) const UID: &str = "0b5ba2ad-1111-4ab1-9f2c-000000000001";
 
 /// An order of this revision for a Deployment `api` with the container `app`.
-pub(crate) fn order(revision: u64) -> Order {
+pub(crate) fn order(revision: u64) -> RolloutSpec {
     order_for(WorkloadKind::Deployment, revision)
 }
 
 /// An order of this revision for a workload of this kind.
-pub(crate) fn order_for(kind: WorkloadKind, revision: u64) -> Order {
-    Order {
+pub(crate) fn order_for(kind: WorkloadKind, revision: u64) -> RolloutSpec {
+    RolloutSpec {
         app: "shop-test/api".parse().unwrap(),
-        stamp: Stamp { app: AppUid::from_bits(42), revision: Revision::new(revision).unwrap() },
+        stamp: DeployId { app: AppUid::from_bits(42), revision: Revision::new(revision).unwrap() },
         workload: Workload {
             kind,
             name: "api".to_owned(),
@@ -104,7 +104,7 @@ pub(crate) fn cron_job(patch: Value) -> Object {
 }
 
 /// The object with the order written to it, as our patch does.
-pub(crate) fn stamped(object: Object, order: &Order) -> Object {
+pub(crate) fn stamped(object: Object, order: &RolloutSpec) -> Object {
     let annotations = json!({STAMP: order.stamp.to_string()});
     let container = json!([{"name": "app", "image": order.image.to_string()}]);
     let template = json!({"metadata": {"annotations": annotations}, "spec": {"containers": container}});

@@ -5,12 +5,12 @@
 //! hand; it is made anew from the new revision.
 
 use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::Pod};
-use rollhook_core::ports::Stamp;
+use rollhook_core::ports::DeployId;
 
 use super::{object::Mark, pods};
 
 /// The pods that are to be deleted, so that the StatefulSet gets to the stamp that it carries.
-pub(crate) fn stuck<'a>(object: &StatefulSet, stamp: Stamp, pods: &'a [Pod]) -> Vec<&'a Pod> {
+pub(crate) fn stuck<'a>(object: &StatefulSet, stamp: DeployId, pods: &'a [Pod]) -> Vec<&'a Pod> {
     let Some(spec) = &object.spec else { return Vec::new() };
     // Without an order, each pod is replaced on its own.
     if spec.pod_management_policy.as_deref() == Some("Parallel") {
@@ -29,7 +29,7 @@ pub(crate) fn stuck<'a>(object: &StatefulSet, stamp: Stamp, pods: &'a [Pod]) -> 
 }
 
 /// Whether the pod is from before the stamp; a pod of a newer revision is nobody's to delete.
-fn is_older(pod: &Pod, stamp: Stamp) -> bool {
+fn is_older(pod: &Pod, stamp: DeployId) -> bool {
     match Mark::among(pod.metadata.annotations.as_ref()) {
         Mark::Stamp(other) => other.app != stamp.app || other.revision < stamp.revision,
         Mark::Absent | Mark::Unreadable(_) => true,

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod};
 use rollhook_core::{
     deploy::Reason,
-    ports::{Trouble, TroubleKind},
+    ports::{RolloutFailure, RolloutFailureKind},
 };
 
 use super::pods;
@@ -11,20 +11,20 @@ use crate::error::shortened;
 
 /// The trouble to report of several pods: the one that says most, and of the pod first in the alphabet, so that it does
 /// not change from one look to the next.
-pub(crate) fn worst<'a>(pods: impl Iterator<Item = &'a Pod>) -> Option<Trouble> {
+pub(crate) fn worst<'a>(pods: impl Iterator<Item = &'a Pod>) -> Option<RolloutFailure> {
     pods.filter_map(|pod| Some((of_pod(pod)?, pods::name(pod))))
         .min_by_key(|(trouble, pod)| (trouble.kind, *pod))
         .map(|(trouble, _)| trouble)
 }
 
 /// What is wrong with a pod, if anything.
-pub(crate) fn of_pod(pod: &Pod) -> Option<Trouble> {
+pub(crate) fn of_pod(pod: &Pod) -> Option<RolloutFailure> {
     pods::statuses(pod).find_map(|status| of_container(pods::name(pod), status)).or_else(|| unschedulable(pod))
 }
 
-fn of_container(pod: &str, status: &ContainerStatus) -> Option<Trouble> {
+fn of_container(pod: &str, status: &ContainerStatus) -> Option<RolloutFailure> {
     let (kind, reason, what) = waiting(status).or_else(|| stopped(status))?;
-    Some(Trouble {
+    Some(RolloutFailure {
         kind,
         reason: Reason::new(reason),
         container: Some(status.name.clone()),
@@ -32,7 +32,7 @@ fn of_container(pod: &str, status: &ContainerStatus) -> Option<Trouble> {
     })
 }
 
-fn waiting(status: &ContainerStatus) -> Option<(TroubleKind, &str, String)> {
+fn waiting(status: &ContainerStatus) -> Option<(RolloutFailureKind, &str, String)> {
     let waiting = status.state.as_ref()?.waiting.as_ref()?;
     let reason = waiting.reason.as_deref()?;
     let said = waiting.message.as_deref().map_or_else(|| reason.to_owned(), shortened);
@@ -40,7 +40,7 @@ fn waiting(status: &ContainerStatus) -> Option<(TroubleKind, &str, String)> {
     Some(match reason {
         // The two alternate while the kubelet tries again; one code for both.
         "ErrImagePull" | "ImagePullBackOff" => (
-            TroubleKind::Image,
+            RolloutFailureKind::Image,
             "ImagePullBackOff",
             format!(
                 "the image {image} cannot be pulled ({said}): check that it was pushed, its name, and the pull secret"
@@ -51,15 +51,15 @@ fn waiting(status: &ContainerStatus) -> Option<(TroubleKind, &str, String)> {
         | "ImageInspectError"
         | "RegistryUnavailable"
         | "SignatureValidationFailed" => (
-            TroubleKind::Image,
+            RolloutFailureKind::Image,
             reason,
             format!("the image {image} cannot be used ({said}): check its name and policy"),
         ),
         "CrashLoopBackOff" | "RunContainerError" | "StartError" | "PostStartHookError" => {
-            (TroubleKind::Crash, reason, crash(status, &said))
+            (RolloutFailureKind::Crash, reason, crash(status, &said))
         }
         "CreateContainerConfigError" | "CreateContainerError" | "PreStartHookError" | "PreCreateHookError" => (
-            TroubleKind::Config,
+            RolloutFailureKind::Config,
             reason,
             format!("it cannot be made from its configuration ({said}): correct the workload or what it refers to"),
         ),
@@ -68,10 +68,10 @@ fn waiting(status: &ContainerStatus) -> Option<(TroubleKind, &str, String)> {
 }
 
 /// A container that failed and is about to be started again.
-fn stopped(status: &ContainerStatus) -> Option<(TroubleKind, &'static str, String)> {
+fn stopped(status: &ContainerStatus) -> Option<(RolloutFailureKind, &'static str, String)> {
     let ended = status.state.as_ref()?.terminated.as_ref()?;
     (ended.exit_code != 0 && status.restart_count > 0)
-        .then(|| (TroubleKind::Crash, "CrashLoopBackOff", crash(status, "it will be started again")))
+        .then(|| (RolloutFailureKind::Crash, "CrashLoopBackOff", crash(status, "it will be started again")))
 }
 
 fn crash(status: &ContainerStatus, said: &str) -> String {
@@ -99,7 +99,7 @@ fn ending(ended: &ContainerStateTerminated) -> String {
     }
 }
 
-fn unschedulable(pod: &Pod) -> Option<Trouble> {
+fn unschedulable(pod: &Pod) -> Option<RolloutFailure> {
     let conditions = pod.status.as_ref()?.conditions.as_deref()?;
     let condition = conditions.iter().find(|condition| {
         condition.type_ == "PodScheduled"
@@ -107,8 +107,8 @@ fn unschedulable(pod: &Pod) -> Option<Trouble> {
             && condition.reason.as_deref() == Some("Unschedulable")
     })?;
     let said = condition.message.as_deref().map_or_else(|| "no reason given".to_owned(), shortened);
-    Some(Trouble {
-        kind: TroubleKind::Unschedulable,
+    Some(RolloutFailure {
+        kind: RolloutFailureKind::Unschedulable,
         reason: Reason::new("Unschedulable"),
         container: None,
         message: format!(
@@ -133,7 +133,7 @@ mod tests {
                "state": state, "lastState": last})
     }
 
-    fn of(state: Value, restarts: u32, last: Value) -> Option<(TroubleKind, String, String)> {
+    fn of(state: Value, restarts: u32, last: Value) -> Option<(RolloutFailureKind, String, String)> {
         let pod = pod("api-1", json!({"containerStatuses": [container(state, restarts, last)]}));
         of_pod(&pod).map(|trouble| {
             assert_eq!(trouble.container.as_deref(), Some("app"));
@@ -144,14 +144,14 @@ mod tests {
     #[test]
     fn waiting_reasons_are_told_apart() {
         let cases = [
-            ("ErrImagePull", TroubleKind::Image, "ImagePullBackOff"),
-            ("ImagePullBackOff", TroubleKind::Image, "ImagePullBackOff"),
-            ("InvalidImageName", TroubleKind::Image, "InvalidImageName"),
-            ("ErrImageNeverPull", TroubleKind::Image, "ErrImageNeverPull"),
-            ("CrashLoopBackOff", TroubleKind::Crash, "CrashLoopBackOff"),
-            ("RunContainerError", TroubleKind::Crash, "RunContainerError"),
-            ("CreateContainerConfigError", TroubleKind::Config, "CreateContainerConfigError"),
-            ("CreateContainerError", TroubleKind::Config, "CreateContainerError"),
+            ("ErrImagePull", RolloutFailureKind::Image, "ImagePullBackOff"),
+            ("ImagePullBackOff", RolloutFailureKind::Image, "ImagePullBackOff"),
+            ("InvalidImageName", RolloutFailureKind::Image, "InvalidImageName"),
+            ("ErrImageNeverPull", RolloutFailureKind::Image, "ErrImageNeverPull"),
+            ("CrashLoopBackOff", RolloutFailureKind::Crash, "CrashLoopBackOff"),
+            ("RunContainerError", RolloutFailureKind::Crash, "RunContainerError"),
+            ("CreateContainerConfigError", RolloutFailureKind::Config, "CreateContainerConfigError"),
+            ("CreateContainerError", RolloutFailureKind::Config, "CreateContainerError"),
         ];
         for (reason, kind, code) in cases {
             let (found, found_code, message) =
@@ -190,7 +190,7 @@ mod tests {
     fn a_container_that_just_failed_again_is_a_crash() {
         let failed = json!({"terminated": {"exitCode": 1, "reason": "Error"}});
         let (kind, reason, _) = of(failed.clone(), 1, json!({})).unwrap();
-        assert_eq!((kind, reason.as_str()), (TroubleKind::Crash, "CrashLoopBackOff"));
+        assert_eq!((kind, reason.as_str()), (RolloutFailureKind::Crash, "CrashLoopBackOff"));
         assert_eq!(of(failed, 0, json!({})), None);
         assert_eq!(of(json!({"terminated": {"exitCode": 0}}), 1, json!({})), None);
     }
@@ -210,7 +210,7 @@ mod tests {
         let condition = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
                                "message": "0/2 nodes are available: 2 Insufficient cpu."});
         let trouble = of_pod(&pod("api-1", json!({"conditions": [condition]}))).unwrap();
-        assert_eq!((trouble.kind, trouble.reason.as_str()), (TroubleKind::Unschedulable, "Unschedulable"));
+        assert_eq!((trouble.kind, trouble.reason.as_str()), (RolloutFailureKind::Unschedulable, "Unschedulable"));
         assert!(trouble.message.contains("2 Insufficient cpu"), "{}", trouble.message);
         let gated = json!({"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"});
         assert_eq!(of_pod(&pod("api-1", json!({"conditions": [gated]}))), None);

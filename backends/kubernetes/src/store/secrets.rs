@@ -34,7 +34,7 @@ use kube::{Api, api::Preconditions};
 use rollhook_core::{
     Error, Result,
     app::{AppId, AppUid},
-    ports::{Fits, Sealing, Tokens, WebhookSecret},
+    ports::{Sealing, TokenMatcher, TokenStore, WebhookSecret},
     time::Timestamp,
     token::Token,
 };
@@ -179,7 +179,7 @@ impl Secrets {
         &self,
         apps: &dyn Registrations,
         id: &AppId,
-        fits: Fits<'_, Token>,
+        fits: TokenMatcher<'_, Token>,
     ) -> Result<Option<WebhookSecret>> {
         if let Some(decided) = self.try_fitting(apps, id, fits).await? {
             return Ok(decided);
@@ -195,7 +195,7 @@ impl Secrets {
         &self,
         apps: &dyn Registrations,
         id: &AppId,
-        fits: Fits<'_, Token>,
+        fits: TokenMatcher<'_, Token>,
     ) -> Result<Option<Option<WebhookSecret>>> {
         let refuse = |secret: Option<&WebhookSecret>| !fits(secret.map(|secret| &secret.token));
         let (known, looked) = match apps.known(id).await? {
@@ -252,7 +252,7 @@ impl Secrets {
 }
 
 #[async_trait]
-impl Tokens for KubernetesStore {
+impl TokenStore for KubernetesStore {
     async fn put(&self, app: AppUid, token: &Token) -> Result<WebhookSecret> {
         bounded(Box::pin(self.secrets.put(self, app, token))).await
     }
@@ -261,7 +261,7 @@ impl Tokens for KubernetesStore {
         bounded(Box::pin(self.secrets.find(self, app))).await
     }
 
-    async fn find_fitting(&self, app: &AppId, fits: Fits<'_, Token>) -> Result<Option<WebhookSecret>> {
+    async fn find_fitting(&self, app: &AppId, fits: TokenMatcher<'_, Token>) -> Result<Option<WebhookSecret>> {
         bounded(Box::pin(self.secrets.find_fitting(self, app, fits))).await
     }
 
@@ -274,7 +274,7 @@ impl Tokens for KubernetesStore {
         bounded(Box::pin(secrets.operator.hash(&secrets.calls))).await
     }
 
-    async fn operator_fitting(&self, fits: Fits<'_, [u8; 32]>) -> Result<bool> {
+    async fn operator_fitting(&self, fits: TokenMatcher<'_, [u8; 32]>) -> Result<bool> {
         let secrets = &self.secrets;
         bounded(Box::pin(secrets.operator.fitting(&secrets.calls, fits))).await
     }

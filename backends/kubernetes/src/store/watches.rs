@@ -206,7 +206,7 @@ impl Mirrored for Lease {
 
 /// Follows one kind for as long as the store lives; a watch that fails is begun again.
 async fn run<K: Mirrored>(api: Api<K>, config: watcher::Config, feed: Feed) {
-    let mut trouble = Trouble::default();
+    let mut trouble = RolloutFailure::default();
     loop {
         let mut went_back = feed.mirror.went_back();
         let events = watcher(api.clone(), config.clone()).backoff(ResetTimerBackoff::new(Again(AGAIN), STEADY));
@@ -221,7 +221,7 @@ async fn run<K: Mirrored>(api: Api<K>, config: watcher::Config, feed: Feed) {
 async fn follow<K: Mirrored>(
     events: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
     feed: &Feed,
-    trouble: &mut Trouble,
+    trouble: &mut RolloutFailure,
 ) {
     let mut events = pin!(events);
     // A list comes in the order of the names, api-10 before api-9; the mirror is told in that of the revisions.
@@ -266,9 +266,9 @@ async fn follow<K: Mirrored>(
 
 /// Whether a watch is interrupted: told once, and again when it goes on.
 #[derive(Default)]
-struct Trouble(bool);
+struct RolloutFailure(bool);
 
-impl Trouble {
+impl RolloutFailure {
     fn met<K: Mirrored>(&mut self, error: &dyn std::error::Error) {
         let (kind, error) = (K::kind(&()), rollhook_core::error::chain(error));
         match std::mem::replace(&mut self.0, true) {

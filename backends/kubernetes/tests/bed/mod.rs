@@ -26,7 +26,7 @@ use rollhook_conformance::{Lack, report};
 use rollhook_core::{
     app::{AppUid, Workload, WorkloadKind},
     deploy::Revision,
-    ports::{Applied, Observation, Order, Phase, Rollouts, Stamp},
+    ports::{Applied, DeployId, Observation, Phase, RolloutDriver, RolloutSpec},
 };
 use rollhook_kubernetes::KubernetesCluster;
 use serde_json::{Value, json};
@@ -88,10 +88,10 @@ impl Bed {
     }
 
     /// An order for the workload `api`, with the container `app`.
-    pub(crate) fn order(&self, kind: WorkloadKind, revision: u64, image: &str) -> Order {
-        Order {
+    pub(crate) fn order(&self, kind: WorkloadKind, revision: u64, image: &str) -> RolloutSpec {
+        RolloutSpec {
             app: format!("{}/api", self.namespace).parse().unwrap(),
-            stamp: Stamp { app: OURS, revision: Revision::new(revision).unwrap() },
+            stamp: DeployId { app: OURS, revision: Revision::new(revision).unwrap() },
             workload: Workload {
                 kind,
                 name: "api".to_owned(),
@@ -167,12 +167,17 @@ impl Bed {
     }
 
     /// Applies, which must succeed.
-    pub(crate) async fn apply(&self, order: &Order) {
+    pub(crate) async fn apply(&self, order: &RolloutSpec) {
         assert_eq!(self.driver.apply(order).await.unwrap(), Applied::Done);
     }
 
     /// Looks until something is seen.
-    pub(crate) async fn until(&self, order: &Order, what: &str, seen: impl Fn(&Observation) -> bool) -> Observation {
+    pub(crate) async fn until(
+        &self,
+        order: &RolloutSpec,
+        what: &str,
+        seen: impl Fn(&Observation) -> bool,
+    ) -> Observation {
         let mut last = self.driver.observe(order).await.unwrap();
         for _ in 0..LOOKS {
             if seen(&last) {
@@ -185,12 +190,12 @@ impl Bed {
     }
 
     /// Looks until it is complete.
-    pub(crate) async fn until_complete(&self, order: &Order) -> Observation {
+    pub(crate) async fn until_complete(&self, order: &RolloutSpec) -> Observation {
         self.until(order, "complete", is_complete).await
     }
 
     /// Applies, and looks until it is complete.
-    pub(crate) async fn roll_out(&self, order: &Order) -> Observation {
+    pub(crate) async fn roll_out(&self, order: &RolloutSpec) -> Observation {
         self.apply(order).await;
         self.until_complete(order).await
     }

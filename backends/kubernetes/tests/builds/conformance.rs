@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use rollhook_conformance::{Builders, Can, Lack, Made, samples};
-use rollhook_core::{deploy::Commit, ports::Builds, source::GitSource};
+use rollhook_core::{deploy::Commit, ports::BuildTrigger, source::GitSource};
 use rollhook_kubernetes::builds::KubernetesBuilds;
 
 use crate::{
@@ -30,11 +30,11 @@ impl Cluster {
 
 #[async_trait]
 impl Builders for Cluster {
-    fn builds(&self) -> Arc<dyn Builds> {
+    fn builds(&self) -> Arc<dyn BuildTrigger> {
         self.builds.clone()
     }
 
-    async fn restarted(&self) -> Can<Arc<dyn Builds>> {
+    async fn restarted(&self) -> Can<Arc<dyn BuildTrigger>> {
         Ok(Arc::new(handle(&self.bed, settings(&self.bed.namespace)).await))
     }
 

@@ -2,7 +2,7 @@
 
 use rollhook_core::{
     deploy::Reason,
-    ports::{BuildState, Builds},
+    ports::{BuildState, BuildTrigger},
 };
 use serde_json::json;
 

@@ -11,7 +11,7 @@ use rollhook_conformance::samples;
 use rollhook_core::{
     app::AppUid,
     deploy::Revision,
-    ports::{BuildFailure, BuildOrder, BuildState, Builds, Stamp, Started},
+    ports::{BuildFailure, BuildSpec, BuildState, BuildTrigger, DeployId, Started},
 };
 use rollhook_kubernetes::builds::{KubernetesBuilds, Profile, Settings};
 
@@ -46,10 +46,10 @@ pub(crate) fn settings(namespace: &str) -> Settings {
 }
 
 /// An order of an app's revision, for the commit that begins with this digit.
-pub(crate) fn order(app: u128, revision: u64, begins: char) -> BuildOrder {
-    BuildOrder {
+pub(crate) fn order(app: u128, revision: u64, begins: char) -> BuildSpec {
+    BuildSpec {
         app: samples::app("shop", "test", "api").id,
-        stamp: Stamp { app: AppUid::from_bits(app), revision: Revision::new(revision).unwrap() },
+        stamp: DeployId { app: AppUid::from_bits(app), revision: Revision::new(revision).unwrap() },
         source: samples::git_source(),
         commit: actor::full(begins).parse().unwrap(),
     }
@@ -115,12 +115,12 @@ impl<'a> Ground<'a> {
 }
 
 /// Starts, which must be taken.
-pub(crate) async fn start(builds: &dyn Builds, order: &BuildOrder) {
+pub(crate) async fn start(builds: &dyn BuildTrigger, order: &BuildSpec) {
     assert_eq!(builds.start(order).await.unwrap(), Started::Known);
 }
 
 /// Looks until the build has ended.
-pub(crate) async fn ended(builds: &dyn Builds, order: &BuildOrder) -> BuildState {
+pub(crate) async fn ended(builds: &dyn BuildTrigger, order: &BuildSpec) -> BuildState {
     for _ in 0..LOOKS {
         match builds.observe(order.stamp).await.unwrap() {
             BuildState::Waiting | BuildState::Running => tokio::time::sleep(LOOK).await,
@@ -131,7 +131,7 @@ pub(crate) async fn ended(builds: &dyn Builds, order: &BuildOrder) -> BuildState
 }
 
 /// Starts, and looks until it has failed.
-pub(crate) async fn fails(builds: &dyn Builds, order: &BuildOrder) -> BuildFailure {
+pub(crate) async fn fails(builds: &dyn BuildTrigger, order: &BuildSpec) -> BuildFailure {
     start(builds, order).await;
     match ended(builds, order).await {
         BuildState::Failed(failure) => failure,

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, api::DeleteParams};
-use rollhook_core::ports::{BuildState, Builds, Started};
+use rollhook_core::ports::{BuildState, BuildTrigger, Started};
 
 use crate::{
     actor::{Actor, digit},

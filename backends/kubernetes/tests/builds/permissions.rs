@@ -3,7 +3,7 @@
 use kube::Config;
 use rollhook_core::{
     deploy::Reason,
-    ports::{BuildState, Builds},
+    ports::{BuildState, BuildTrigger},
 };
 use rollhook_kubernetes::manifests;
 

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, num::NonZeroU16, sync::Arc};
 use futures_util::future::join_all;
 use rollhook_core::{
     deploy::Reason,
-    ports::{BuildState, Builds, Started},
+    ports::{BuildState, BuildTrigger, Started},
 };
 use rollhook_kubernetes::builds::Settings;
 
@@ -27,7 +27,7 @@ fn never_more_builds_at_once_than_there_are_places() {
     test("never_more_builds_at_once_than_there_are_places", async |ground| {
         let (one, other) = (ground.handle_with_places(2).await, ground.handle_with_places(2).await);
         let orders: Vec<_> = (1..=5).map(|app| order(app, 1, digit::HANGS)).collect();
-        let handles: Vec<&dyn Builds> = vec![&one, &other];
+        let handles: Vec<&dyn BuildTrigger> = vec![&one, &other];
         join_all(orders.iter().zip(handles.iter().cycle()).map(|(order, builds)| start(*builds, order))).await;
         let mut done = BTreeSet::new();
         for _ in 0..2000 {

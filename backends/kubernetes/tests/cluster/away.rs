@@ -7,7 +7,7 @@ use std::{
 };
 
 use rollhook_conformance::{Lack, report};
-use rollhook_core::{app::WorkloadKind::Deployment, ports::Rollouts};
+use rollhook_core::{app::WorkloadKind::Deployment, ports::RolloutDriver};
 use serde_json::json;
 
 use crate::bed::{self, Bed};

@@ -8,7 +8,7 @@ use rollhook_conformance::{Can, Clusters, Lack, Sample};
 use rollhook_core::{
     app::{AppId, Template, Workload, WorkloadKind},
     image::ImageRef,
-    ports::Rollouts,
+    ports::RolloutDriver,
 };
 use rollhook_kubernetes::KubernetesCluster;
 use serde_json::json;
@@ -27,11 +27,11 @@ impl Harness {
 
 #[async_trait]
 impl Clusters for Harness {
-    fn rollouts(&self) -> Arc<dyn Rollouts> {
+    fn rollouts(&self) -> Arc<dyn RolloutDriver> {
         self.bed.driver.clone()
     }
 
-    fn away(&self) -> Can<Arc<dyn Rollouts>> {
+    fn away(&self) -> Can<Arc<dyn RolloutDriver>> {
         // Nobody listens on port 1.
         let config = Config::new("http://127.0.0.1:1".parse().unwrap());
         Ok(Arc::new(KubernetesCluster::with_config(config).unwrap()))

@@ -8,13 +8,13 @@ use rollhook_core::{
         WorkloadKind::{Deployment, StatefulSet},
     },
     deploy::Reason,
-    ports::{Applied, Order, Rollouts},
+    ports::{Applied, RolloutDriver, RolloutSpec},
 };
 use serde_json::json;
 
 use crate::bed::{self, Bed};
 
-fn order(bed: &Bed, revision: u64, image: &str) -> Order {
+fn order(bed: &Bed, revision: u64, image: &str) -> RolloutSpec {
     let mut order = bed.order(Deployment, revision, image);
     order.workload.create = Some(Template {
         replicas: 2,

@@ -3,13 +3,13 @@
 use rollhook_core::{
     app::WorkloadKind::{self, DaemonSet, Deployment, StatefulSet},
     deploy::Reason,
-    ports::{Applied, Order, Rollouts},
+    ports::{Applied, RolloutDriver, RolloutSpec},
 };
 use serde_json::{Value, json};
 
 use crate::bed::{self, Bed};
 
-async fn refused(bed: &Bed, order: &Order) -> (String, String) {
+async fn refused(bed: &Bed, order: &RolloutSpec) -> (String, String) {
     let before = bed.read(order.workload.kind).await;
     let Applied::Refused { reason, message } = bed.driver.apply(order).await.unwrap() else { panic!("not refused") };
     let after = bed.read(order.workload.kind).await;

@@ -73,7 +73,7 @@ fn a_cron_job_takes_effect_at_the_next_schedule() {
         bed.make(CronJob, "api:v1", json!({})).await;
         let order = bed.order(CronJob, 1, "api:v2");
         bed.apply(&order).await;
-        let seen = rollhook_core::ports::Rollouts::observe(&*bed.driver, &order).await.unwrap();
+        let seen = rollhook_core::ports::RolloutDriver::observe(&*bed.driver, &order).await.unwrap();
         assert_eq!(
             seen.phase,
             Phase::Complete { digest: None, note: Some("takes effect at the next schedule".to_owned()) }

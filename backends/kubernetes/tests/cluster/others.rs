@@ -3,13 +3,13 @@
 use rollhook_core::{
     app::WorkloadKind::Deployment,
     deploy::Reason,
-    ports::{Applied, Rollouts, Trouble, TroubleKind},
+    ports::{Applied, RolloutDriver, RolloutFailure, RolloutFailureKind},
 };
 use serde_json::{Value, json};
 
 use crate::bed::{self, Bed};
 
-async fn after(bed: &Bed, manager: &str, patch: Value) -> Trouble {
+async fn after(bed: &Bed, manager: &str, patch: Value) -> RolloutFailure {
     bed.make(Deployment, "api:v1", json!({})).await;
     let order = bed.order(Deployment, 1, "api:v2");
     bed.roll_out(&order).await;
@@ -19,7 +19,12 @@ async fn after(bed: &Bed, manager: &str, patch: Value) -> Trouble {
     let seen = bed.driver.observe(&order).await.unwrap();
     assert!(!bed::is_complete(&seen), "{seen:?}");
     let trouble = seen.trouble.unwrap();
-    assert_eq!((trouble.kind, trouble.reason.as_str()), (TroubleKind::Final, Reason::REVERTED), "{}", trouble.message);
+    assert_eq!(
+        (trouble.kind, trouble.reason.as_str()),
+        (RolloutFailureKind::Final, Reason::REVERTED),
+        "{}",
+        trouble.message
+    );
     // To apply the order again is not to fight: it ends in the same way as if nothing had been restarted.
     assert_eq!(bed.driver.apply(&order).await.unwrap(), Applied::Done);
     assert_eq!(bed.driver.observe(&order).await.unwrap().trouble.as_ref(), Some(&trouble));

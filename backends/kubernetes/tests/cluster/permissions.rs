@@ -10,7 +10,7 @@ use rollhook_core::{
         Template,
         WorkloadKind::{CronJob, DaemonSet, Deployment, StatefulSet},
     },
-    ports::Rollouts,
+    ports::RolloutDriver,
 };
 use rollhook_kubernetes::KubernetesCluster;
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! A StatefulSet whose broken pod blocks the way back.
 
-use rollhook_core::{app::WorkloadKind::StatefulSet, ports::Rollouts};
+use rollhook_core::{app::WorkloadKind::StatefulSet, ports::RolloutDriver};
 use serde_json::json;
 
 use crate::bed;

@@ -2,13 +2,13 @@
 
 use rollhook_core::{
     app::WorkloadKind::Deployment,
-    ports::{Rollouts, TroubleKind},
+    ports::{RolloutDriver, RolloutFailureKind},
 };
 use serde_json::json;
 
 use crate::bed::{self, is_complete};
 
-async fn sees(bed: &bed::Bed, image: &str, kind: TroubleKind, reason: &str) {
+async fn sees(bed: &bed::Bed, image: &str, kind: RolloutFailureKind, reason: &str) {
     bed.make(Deployment, "api:v1", json!({})).await;
     let order = bed.order(Deployment, 1, image);
     bed.apply(&order).await;
@@ -25,21 +25,21 @@ async fn sees(bed: &bed::Bed, image: &str, kind: TroubleKind, reason: &str) {
 #[test]
 fn an_image_that_is_missing() {
     bed::test("an_image_that_is_missing", async |bed| {
-        sees(bed, "api:missing", TroubleKind::Image, "ImagePullBackOff").await;
+        sees(bed, "api:missing", RolloutFailureKind::Image, "ImagePullBackOff").await;
     });
 }
 
 #[test]
 fn a_container_that_crashes() {
     bed::test("a_container_that_crashes", async |bed| {
-        sees(bed, "api:crash", TroubleKind::Crash, "CrashLoopBackOff").await;
+        sees(bed, "api:crash", RolloutFailureKind::Crash, "CrashLoopBackOff").await;
     });
 }
 
 #[test]
 fn a_configuration_that_is_bad() {
     bed::test("a_configuration_that_is_bad", async |bed| {
-        sees(bed, "api:badconfig", TroubleKind::Config, "CreateContainerConfigError").await;
+        sees(bed, "api:badconfig", RolloutFailureKind::Config, "CreateContainerConfigError").await;
     });
 }
 
@@ -52,7 +52,7 @@ fn an_init_container_that_crashes() {
         bed.apply(&order).await;
         let seen = bed.until(&order, "in trouble", |seen| seen.trouble.is_some()).await;
         let trouble = seen.trouble.unwrap();
-        assert_eq!((trouble.kind, trouble.container.as_deref()), (TroubleKind::Crash, Some("migrate")));
+        assert_eq!((trouble.kind, trouble.container.as_deref()), (RolloutFailureKind::Crash, Some("migrate")));
     });
 }
 
@@ -79,7 +79,7 @@ fn a_pod_that_no_node_takes() {
         let order = bed.order(Deployment, 1, "api:v2");
         bed.apply(&order).await;
         let seen = bed.until(&order, "in trouble", |seen| seen.trouble.is_some()).await;
-        assert_eq!(seen.trouble.unwrap().kind, TroubleKind::Unschedulable);
+        assert_eq!(seen.trouble.unwrap().kind, RolloutFailureKind::Unschedulable);
     });
 }
 
@@ -102,7 +102,7 @@ fn a_quota_that_is_full() {
         bed.apply(&order).await;
         let seen = bed.until(&order, "in trouble", |seen| seen.trouble.is_some() || is_complete(seen)).await;
         let trouble = seen.trouble.unwrap();
-        assert_eq!((trouble.kind, trouble.reason.as_str()), (TroubleKind::Config, "FailedCreate"));
+        assert_eq!((trouble.kind, trouble.reason.as_str()), (RolloutFailureKind::Config, "FailedCreate"));
         assert!(trouble.message.contains("exceeded quota"), "{}", trouble.message);
         let evidence = bed.driver.evidence(&order, Some(&trouble)).await.unwrap();
         assert_eq!(evidence.pod, None);
@@ -117,7 +117,7 @@ fn progress_deadline_exceeded_is_final() {
         bed.apply(&order).await;
         let seen = bed.until(&order, "in trouble", |seen| seen.trouble.is_some()).await;
         let trouble = seen.trouble.unwrap();
-        assert_eq!((trouble.kind, trouble.reason.as_str()), (TroubleKind::Final, "ProgressDeadlineExceeded"));
+        assert_eq!((trouble.kind, trouble.reason.as_str()), (RolloutFailureKind::Final, "ProgressDeadlineExceeded"));
         // The verdict on this revision is not that on the next one.
         let next = bed.order(Deployment, 2, "api:v2");
         bed.apply(&next).await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rollhook_core::{app::WorkloadKind::Deployment, ports::Rollouts};
+use rollhook_core::{app::WorkloadKind::Deployment, ports::RolloutDriver};
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 

@@ -11,7 +11,7 @@ use rollhook_conformance::{Lack, report};
 use rollhook_core::{
     app::WorkloadKind::{self, Deployment, StatefulSet},
     image::{Digest, ImageRef},
-    ports::{Observation, Order, Phase, Rollouts, TroubleKind},
+    ports::{Observation, Phase, RolloutDriver, RolloutFailureKind, RolloutSpec},
 };
 use serde_json::json;
 
@@ -37,7 +37,7 @@ fn push(bed: &Bed, name: &str, program: &str) -> ImageRef {
     String::from_utf8(pushed.stdout).unwrap().trim().parse().unwrap()
 }
 
-fn order(bed: &Bed, kind: WorkloadKind, revision: u64, image: &ImageRef) -> Order {
+fn order(bed: &Bed, kind: WorkloadKind, revision: u64, image: &ImageRef) -> RolloutSpec {
     bed.order(kind, revision, &image.to_string())
 }
 
@@ -91,7 +91,7 @@ fn a_container_that_dies_after_it_was_ready_is_seen() {
             None => bed.until(&order, "in trouble", |seen| seen.trouble.is_some()).await,
         };
         let trouble = seen.trouble.unwrap();
-        assert_eq!(trouble.kind, TroubleKind::Crash, "{trouble:?}");
+        assert_eq!(trouble.kind, RolloutFailureKind::Crash, "{trouble:?}");
         let evidence = bed.driver.evidence(&order, Some(&trouble)).await.unwrap();
         assert!(evidence.log.iter().any(|line| line == "dies: exiting 1"), "{evidence:?}");
     });
@@ -107,7 +107,7 @@ fn a_crash_leaves_its_log_as_evidence() {
         let order = order(bed, Deployment, 2, &crash);
         bed.apply(&order).await;
         let trouble = bed.until(&order, "in trouble", |seen| seen.trouble.is_some()).await.trouble.unwrap();
-        assert_eq!((trouble.kind, trouble.reason.as_str()), (TroubleKind::Crash, "CrashLoopBackOff"));
+        assert_eq!((trouble.kind, trouble.reason.as_str()), (RolloutFailureKind::Crash, "CrashLoopBackOff"));
         assert!(trouble.message.contains("exited with code 1"), "{}", trouble.message);
         let evidence = bed.driver.evidence(&order, Some(&trouble)).await.unwrap();
         assert_eq!(evidence.container.as_deref(), Some("app"));
@@ -126,7 +126,7 @@ fn an_image_that_is_not_in_the_registry() {
         let order = order(bed, Deployment, 1, &missing);
         bed.apply(&order).await;
         let trouble = bed.until(&order, "in trouble", |seen| seen.trouble.is_some()).await.trouble.unwrap();
-        assert_eq!((trouble.kind, trouble.reason.as_str()), (TroubleKind::Image, "ImagePullBackOff"));
+        assert_eq!((trouble.kind, trouble.reason.as_str()), (RolloutFailureKind::Image, "ImagePullBackOff"));
         let evidence = bed.driver.evidence(&order, Some(&trouble)).await.unwrap();
         assert!(evidence.events.iter().any(|event| event.contains("nosuch")), "{evidence:?}");
         assert!(evidence.log.is_empty());
@@ -143,7 +143,7 @@ fn a_secret_that_is_missing() {
         let order = order(bed, Deployment, 1, &v1);
         bed.apply(&order).await;
         let trouble = bed.until(&order, "in trouble", |seen| seen.trouble.is_some()).await.trouble.unwrap();
-        assert_eq!((trouble.kind, trouble.reason.as_str()), (TroubleKind::Config, "CreateContainerConfigError"));
+        assert_eq!((trouble.kind, trouble.reason.as_str()), (RolloutFailureKind::Config, "CreateContainerConfigError"));
         assert!(trouble.message.contains("\"settings\" not found"), "{}", trouble.message);
     });
 }
@@ -157,7 +157,7 @@ fn a_pod_that_cannot_be_started() {
         let order = order(bed, Deployment, 1, &v1);
         bed.apply(&order).await;
         let trouble = bed.until(&order, "in trouble", |seen| seen.trouble.is_some()).await.trouble.unwrap();
-        assert_eq!(trouble.kind, TroubleKind::Crash, "{trouble:?}");
+        assert_eq!(trouble.kind, RolloutFailureKind::Crash, "{trouble:?}");
         assert!(trouble.message.contains("no-such-program"), "{}", trouble.message);
     });
 }

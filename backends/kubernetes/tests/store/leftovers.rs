@@ -16,7 +16,7 @@ use rollhook_core::{
     Error,
     app::{App, AppUid},
     deploy::{Deploy, Revision, State, Status},
-    ports::{AppPage, Apps, Claim, History, HistoryExt, Page, Record, Tokens},
+    ports::{AppPage, Apps, Claim, History, HistoryExt, Page, Record, TokenStore},
 };
 use rollhook_kubernetes::{
     KubernetesStore,

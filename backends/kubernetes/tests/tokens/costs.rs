@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use rollhook_core::ports::Tokens;
+use rollhook_core::ports::TokenStore;
 
 use crate::{
     bed,

@@ -12,7 +12,7 @@ use kube::Client;
 use rollhook_conformance::samples;
 use rollhook_core::{
     app::{App, AppId},
-    ports::{Apps, Tokens, WebhookSecret},
+    ports::{Apps, TokenStore, WebhookSecret},
     time::Timestamp,
     token::Token,
 };

@@ -10,7 +10,7 @@ use kube::{
 use rollhook_conformance::{Lack, report, samples};
 use rollhook_core::{
     Error,
-    ports::{Apps, Tokens},
+    ports::{Apps, TokenStore},
 };
 use rollhook_kubernetes::{KubernetesStore, crd::AppObject};
 use serde_json::json;
@@ -55,12 +55,12 @@ fn a_strangers_secret_is_left_as_it_is() {
         let place = Place::of(bed).await;
         let theirs = json!({"metadata": {"name": NAME}, "stringData": {"password": "1234"}});
         secrets(bed).create(&PostParams::default(), &serde_json::from_value(theirs).unwrap()).await.unwrap();
-        assert!(Tokens::find(&place.store, &place.app.id).await.unwrap().is_none());
+        assert!(TokenStore::find(&place.store, &place.app.id).await.unwrap().is_none());
         let refused = place.store.put(place.app.uid, &samples::token(1)).await.unwrap_err();
         let Error::Invalid { what, .. } = &refused else { panic!("{refused:?}") };
         let way_out = format!("kubectl delete secret {NAME} --namespace {}", bed.namespace);
         assert!(what.contains(&way_out), "{what}");
-        Tokens::remove(&place.store, place.app.uid).await.unwrap();
+        TokenStore::remove(&place.store, place.app.uid).await.unwrap();
         Apps::remove(&place.store, place.app.uid).await.unwrap();
         let left = secrets(bed).get(NAME).await.unwrap().data.unwrap();
         assert_eq!(left["password"].0, b"1234");
@@ -85,9 +85,9 @@ fn tokens_are_sealed_anew_with_another_key() {
         assert_eq!(used(&both).await, [("k0001".to_owned(), 1)].into());
         assert_eq!((both.reseal().await.unwrap(), both.reseal().await.unwrap()), (1, 0));
         assert_eq!(used(&place.store).await, [("k0002".to_owned(), 1)].into());
-        let found = Tokens::find(&both, &place.app.id).await.unwrap().unwrap();
+        let found = TokenStore::find(&both, &place.app.id).await.unwrap().unwrap();
         assert_eq!(found.token.expose(), samples::token(1).expose());
-        let old = Tokens::find(&place.store, &place.app.id).await.unwrap_err();
+        let old = TokenStore::find(&place.store, &place.app.id).await.unwrap_err();
         assert!(matches!(old, Error::Denied { .. }), "it lacks the key: {old:?}");
     });
 }

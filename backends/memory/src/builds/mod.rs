@@ -15,7 +15,7 @@ use rollhook_core::{
     Error, Result,
     app::AppUid,
     deploy::{Commit, Reason, Revision},
-    ports::{BuildFailure, BuildOrder, BuildState, Builds, Clock, Heads, Stamp, Started},
+    ports::{BranchReader, BuildFailure, BuildSpec, BuildState, BuildTrigger, Clock, DeployId, Started},
     source::GitSource,
 };
 pub use script::BuildScript;
@@ -37,7 +37,7 @@ pub struct SimulatedBuilds {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Begun {
     /// Of which registration and revision.
-    pub stamp: Stamp,
+    pub stamp: DeployId,
     /// From which commit, as it was ordered.
     pub commit: Commit,
     /// When, on the clock.
@@ -63,7 +63,7 @@ enum Branch {
 }
 
 struct Build {
-    order: BuildOrder,
+    order: BuildSpec,
     /// When it has waited long enough.
     room: Duration,
     /// When it ends, by itself or because it is to.
@@ -150,8 +150,8 @@ impl SimulatedBuilds {
 }
 
 #[async_trait]
-impl Builds for SimulatedBuilds {
-    async fn start(&self, order: &BuildOrder) -> Result<Started> {
+impl BuildTrigger for SimulatedBuilds {
+    async fn start(&self, order: &BuildSpec) -> Result<Started> {
         let now = self.clock.elapsed();
         let mut state = self.reach()?;
         let key = (order.stamp.app, order.stamp.revision);
@@ -175,13 +175,13 @@ impl Builds for SimulatedBuilds {
         Ok(self.reach()?.of(app).find(|build| build.runs(now)).map(|build| build.order.stamp.revision))
     }
 
-    async fn observe(&self, build: Stamp) -> Result<BuildState> {
+    async fn observe(&self, build: DeployId) -> Result<BuildState> {
         let now = self.clock.elapsed();
         let state = self.reach()?;
         Ok(state.builds.get(&(build.app, build.revision)).map_or(BuildState::Unknown, |build| build.state(now)))
     }
 
-    async fn changed(&self, build: Stamp) {
+    async fn changed(&self, build: DeployId) {
         // Listening starts before looking, so that nothing is missed in between.
         let listener = self.changed.listen();
         let now = self.clock.elapsed();
@@ -194,7 +194,7 @@ impl Builds for SimulatedBuilds {
         }
     }
 
-    async fn cancel(&self, build: Stamp) -> Result<()> {
+    async fn cancel(&self, build: DeployId) -> Result<()> {
         let now = self.clock.elapsed();
         let mut state = self.reach()?;
         let script = state.builds.get(&(build.app, build.revision)).map(|build| state.script(&build.order.commit));
@@ -210,7 +210,7 @@ impl Builds for SimulatedBuilds {
         Ok(())
     }
 
-    async fn log(&self, build: Stamp, from: u64) -> Result<Option<Vec<u8>>> {
+    async fn log(&self, build: DeployId, from: u64) -> Result<Option<Vec<u8>>> {
         let now = self.clock.elapsed();
         let state = self.reach()?;
         let log = state.builds.get(&(build.app, build.revision)).map(|build| build.log(now).into_bytes());
@@ -274,7 +274,7 @@ fn branch(source: &GitSource) -> (String, String) {
 }
 
 #[async_trait]
-impl Heads for SimulatedBuilds {
+impl BranchReader for SimulatedBuilds {
     /// What was said of the branch; a source that nothing was said of does not answer.
     async fn head(&self, source: &GitSource) -> Result<Option<Commit>> {
         self.lock().looks += 1;

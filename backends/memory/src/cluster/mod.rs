@@ -17,7 +17,7 @@ use rollhook_core::{
     Error, Result,
     app::{AppId, Namespace, Workload, WorkloadKind},
     image::{Digest, ImageRef},
-    ports::{Applied, Clock, FoundContainer, Stamp},
+    ports::{Applied, Clock, ContainerInfo, DeployId},
 };
 use script::Scripts;
 use workload::Running;
@@ -51,7 +51,7 @@ pub struct Effect {
     /// Its name.
     pub workload: String,
     /// The order's stamp.
-    pub stamp: Stamp,
+    pub stamp: DeployId,
     /// The image that was set.
     pub image: ImageRef,
     /// When, on the clock.
@@ -62,7 +62,7 @@ pub struct Effect {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// The order's stamp.
-    pub stamp: Stamp,
+    pub stamp: DeployId,
     /// What was answered.
     pub answer: Applied,
     /// When, on the clock.
@@ -113,7 +113,7 @@ impl SimulatedCluster {
     pub fn seed(&self, app: &AppId, workload: &Workload, image: &ImageRef) {
         let containers = workload.containers.iter();
         let containers =
-            containers.map(|name| FoundContainer { name: name.clone(), image: image.to_string() }).collect();
+            containers.map(|name| ContainerInfo { name: name.clone(), image: image.to_string() }).collect();
         let now = self.clock.elapsed();
         let mut world = self.lock();
         let digest = world.scripts.digest(image);

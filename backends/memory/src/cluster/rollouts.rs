@@ -8,7 +8,7 @@ use rollhook_core::{
     Result,
     app::{AppId, Workload, WorkloadKind},
     deploy::{Evidence, Reason},
-    ports::{Applied, Found, FoundContainer, Observation, Order, Rollouts, Trouble},
+    ports::{Applied, ContainerInfo, Observation, RolloutDriver, RolloutFailure, RolloutSpec, WorkloadInfo},
 };
 
 use super::{
@@ -17,17 +17,17 @@ use super::{
 };
 
 #[async_trait]
-impl Rollouts for SimulatedCluster {
-    async fn inspect(&self, app: &AppId, kind: WorkloadKind, name: &str) -> Result<Option<Found>> {
+impl RolloutDriver for SimulatedCluster {
+    async fn inspect(&self, app: &AppId, kind: WorkloadKind, name: &str) -> Result<Option<WorkloadInfo>> {
         let world = self.reach()?;
-        Ok(world.workloads.get(&key(app, kind, name)).map(|running| Found {
+        Ok(world.workloads.get(&key(app, kind, name)).map(|running| WorkloadInfo {
             containers: running.containers.clone(),
             stamp: running.stamp,
             unsupported: running.unsupported.clone(),
         }))
     }
 
-    async fn apply(&self, order: &Order) -> Result<Applied> {
+    async fn apply(&self, order: &RolloutSpec) -> Result<Applied> {
         let now = self.clock.elapsed();
         let mut world = self.reach()?;
         let answer = world.apply(order, now);
@@ -39,7 +39,7 @@ impl Rollouts for SimulatedCluster {
         Ok(answer)
     }
 
-    async fn observe(&self, order: &Order) -> Result<Observation> {
+    async fn observe(&self, order: &RolloutSpec) -> Result<Observation> {
         let now = self.clock.elapsed();
         let world = self.reach()?;
         Ok(match world.workloads.get(&place(order)) {
@@ -53,7 +53,7 @@ impl Rollouts for SimulatedCluster {
         })
     }
 
-    async fn changed(&self, order: &Order) {
+    async fn changed(&self, order: &RolloutSpec) {
         // Listening starts before looking, so that nothing is missed in between.
         let listener = self.changed.listen();
         match self.next_change(order) {
@@ -64,7 +64,7 @@ impl Rollouts for SimulatedCluster {
         }
     }
 
-    async fn evidence(&self, order: &Order, trouble: Option<&Trouble>) -> Result<Evidence> {
+    async fn evidence(&self, order: &RolloutSpec, trouble: Option<&RolloutFailure>) -> Result<Evidence> {
         let now = self.clock.elapsed();
         let world = self.reach()?;
         let Some(running) = world.workloads.get(&place(order)).filter(|running| running.is_at(order)) else {
@@ -77,7 +77,7 @@ impl Rollouts for SimulatedCluster {
 }
 
 impl SimulatedCluster {
-    fn next_change(&self, order: &Order) -> Option<Duration> {
+    fn next_change(&self, order: &RolloutSpec) -> Option<Duration> {
         let now = self.clock.elapsed();
         let world = self.lock();
         let running = world.workloads.get(&place(order)).filter(|running| running.is_at(order))?;
@@ -86,7 +86,7 @@ impl SimulatedCluster {
 }
 
 impl World {
-    fn apply(&mut self, order: &Order, now: Duration) -> Applied {
+    fn apply(&mut self, order: &RolloutSpec, now: Duration) -> Applied {
         let answer = match self.workloads.get(&place(order)) {
             Some(running) => running.answer(order),
             None => answer_to_none(order),
@@ -120,7 +120,7 @@ impl World {
 
 impl Running {
     /// `Some(Done)` where the order is to take effect, none where it is done already.
-    fn answer(&self, order: &Order) -> Option<Applied> {
+    fn answer(&self, order: &RolloutSpec) -> Option<Applied> {
         let fenced = self.fence(order);
         if fenced.is_some() || order.adopted {
             return fenced;
@@ -137,7 +137,7 @@ impl Running {
     }
 
     /// Why the workload's stamp forbids the order.
-    fn fence(&self, order: &Order) -> Option<Applied> {
+    fn fence(&self, order: &RolloutSpec) -> Option<Applied> {
         let stamp = self.stamp?;
         if stamp.app == order.stamp.app {
             return (stamp.revision > order.stamp.revision).then_some(Applied::Newer(stamp.revision));
@@ -150,7 +150,7 @@ impl Running {
     }
 }
 
-fn answer_to_none(order: &Order) -> Option<Applied> {
+fn answer_to_none(order: &RolloutSpec) -> Option<Applied> {
     let Workload { kind, name, create, .. } = &order.workload;
     let creatable = create.is_some() && *kind == WorkloadKind::Deployment && !order.adopted;
     let message = || format!("there is no {kind} {name} in {}", order.app.namespace);
@@ -161,10 +161,10 @@ fn refused(reason: &str, message: String) -> Applied {
     Applied::Refused { reason: Reason::new(reason), message }
 }
 
-fn container(name: &str) -> FoundContainer {
-    FoundContainer { name: name.to_owned(), image: String::new() }
+fn container(name: &str) -> ContainerInfo {
+    ContainerInfo { name: name.to_owned(), image: String::new() }
 }
 
-fn place(order: &Order) -> Key {
+fn place(order: &RolloutSpec) -> Key {
     key(&order.app, order.workload.kind, &order.workload.name)
 }

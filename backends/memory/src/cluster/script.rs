@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use rollhook_core::{
     deploy::Reason,
     image::{Digest, ImageRef},
-    ports::{Trouble, TroubleKind},
+    ports::{RolloutFailure, RolloutFailureKind},
 };
 use sha2::{Digest as _, Sha256};
 
@@ -20,7 +20,7 @@ pub struct Script {
     /// How long until it is complete, or in trouble; the cluster's delay where not given.
     pub delay: Option<Duration>,
     /// What is wrong once the delay is over, in place of completing; its container defaults to the order's first.
-    pub trouble: Option<Trouble>,
+    pub trouble: Option<RolloutFailure>,
     /// After how much more time the trouble is over, so that the rollout completes.
     pub heals_after: Option<Duration>,
     /// Whether nothing ever moves: neither completion nor trouble.
@@ -46,12 +46,16 @@ impl Script {
 
     /// Cannot be pulled.
     pub fn missing() -> Self {
-        Self::fails(TroubleKind::Image, "ImagePullBackOff", "the image cannot be pulled: manifest unknown")
+        Self::fails(RolloutFailureKind::Image, "ImagePullBackOff", "the image cannot be pulled: manifest unknown")
     }
 
     /// Crashes again and again.
     pub fn crashes() -> Self {
-        Self::fails(TroubleKind::Crash, "CrashLoopBackOff", "the container exits with code 1 right after its start")
+        Self::fails(
+            RolloutFailureKind::Crash,
+            "CrashLoopBackOff",
+            "the container exits with code 1 right after its start",
+        )
     }
 
     /// Completes, and dies this long after.
@@ -65,8 +69,9 @@ impl Script {
     }
 
     /// Ends in this trouble, in the order's first container.
-    pub fn fails(kind: TroubleKind, reason: &str, message: &str) -> Self {
-        let trouble = Trouble { kind, reason: Reason::new(reason), container: None, message: message.to_owned() };
+    pub fn fails(kind: RolloutFailureKind, reason: &str, message: &str) -> Self {
+        let trouble =
+            RolloutFailure { kind, reason: Reason::new(reason), container: None, message: message.to_owned() };
         Self { trouble: Some(trouble), ..Self::default() }
     }
 
@@ -95,7 +100,7 @@ pub(super) struct Scene {
     pub(super) ready: u32,
     pub(super) complete: bool,
     pub(super) restarts: u32,
-    pub(super) trouble: Option<Trouble>,
+    pub(super) trouble: Option<RolloutFailure>,
     /// How long until something else is to be seen.
     pub(super) next: Option<Duration>,
 }
@@ -113,7 +118,7 @@ impl Script {
         let past = age - delay;
         match &self.trouble {
             Some(trouble) if self.heals_after.is_none_or(|heals| past < heals) => {
-                let crashing = trouble.kind == TroubleKind::Crash;
+                let crashing = trouble.kind == RolloutFailureKind::Crash;
                 let restart = crashing.then(|| RESTART_EVERY - remainder(past));
                 Scene {
                     restarts: if crashing { 1 + restarts(past) } else { 0 },

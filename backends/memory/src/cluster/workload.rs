@@ -5,19 +5,19 @@ use std::time::Duration;
 use rollhook_core::{
     deploy::{Evidence, Reason},
     image::{Digest, ImageRef},
-    ports::{FoundContainer, Observation, Order, Phase, Stamp, Trouble, TroubleKind},
+    ports::{ContainerInfo, DeployId, Observation, Phase, RolloutFailure, RolloutFailureKind, RolloutSpec},
 };
 
 use super::script::{Scene, Scripts};
 
 /// A workload and what it runs.
 pub(super) struct Running {
-    pub(super) containers: Vec<FoundContainer>,
+    pub(super) containers: Vec<ContainerInfo>,
     /// The image that was set last.
     pub(super) image: ImageRef,
     /// What the image meant when it was set.
     pub(super) digest: Digest,
-    pub(super) stamp: Option<Stamp>,
+    pub(super) stamp: Option<DeployId>,
     pub(super) pods: u32,
     /// When the image was set.
     pub(super) since: Duration,
@@ -39,7 +39,7 @@ impl Running {
     }
 
     /// Whether what runs is the order's: its own stamp, or for an adopted one whatever ran before any stamp of its app.
-    pub(super) fn is_at(&self, order: &Order) -> bool {
+    pub(super) fn is_at(&self, order: &RolloutSpec) -> bool {
         self.stamp == Some(order.stamp)
             || (order.adopted && self.stamp.is_none_or(|stamp| stamp.app != order.stamp.app))
     }
@@ -55,7 +55,13 @@ impl Running {
         scene
     }
 
-    pub(super) fn observe(&self, order: &Order, scripts: &Scripts, now: Duration, delay: Duration) -> Observation {
+    pub(super) fn observe(
+        &self,
+        order: &RolloutSpec,
+        scripts: &Scripts,
+        now: Duration,
+        delay: Duration,
+    ) -> Observation {
         if !self.is_at(order) {
             return waiting(self.stamp, "the workload does not carry this revision");
         }
@@ -82,11 +88,14 @@ impl Running {
         }
     }
 
-    pub(super) fn evidence(&self, name: &str, trouble: &Trouble) -> Evidence {
+    pub(super) fn evidence(&self, name: &str, trouble: &RolloutFailure) -> Evidence {
         let pod = format!("{name}-simulated-0");
         let log = match trouble.kind {
-            TroubleKind::Crash => vec!["starting".to_owned(), "simulated: exiting with code 1".to_owned()],
-            TroubleKind::Image | TroubleKind::Config | TroubleKind::Unschedulable | TroubleKind::Final => Vec::new(),
+            RolloutFailureKind::Crash => vec!["starting".to_owned(), "simulated: exiting with code 1".to_owned()],
+            RolloutFailureKind::Image
+            | RolloutFailureKind::Config
+            | RolloutFailureKind::Unschedulable
+            | RolloutFailureKind::Final => Vec::new(),
         };
         Evidence {
             container: trouble.container.clone(),
@@ -102,7 +111,7 @@ impl Running {
 }
 
 /// What is seen while the order is not what runs.
-pub(super) fn waiting(stamp: Option<Stamp>, message: &str) -> Observation {
+pub(super) fn waiting(stamp: Option<DeployId>, message: &str) -> Observation {
     Observation {
         stamp,
         phase: Phase::Progressing,
@@ -114,6 +123,6 @@ pub(super) fn waiting(stamp: Option<Stamp>, message: &str) -> Observation {
 }
 
 /// Trouble that no time heals.
-pub(super) fn last_word(reason: &str, message: String) -> Trouble {
-    Trouble { kind: TroubleKind::Final, reason: Reason::new(reason), container: None, message }
+pub(super) fn last_word(reason: &str, message: String) -> RolloutFailure {
+    RolloutFailure { kind: RolloutFailureKind::Final, reason: Reason::new(reason), container: None, message }
 }

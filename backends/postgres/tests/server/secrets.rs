@@ -4,7 +4,7 @@ use futures_util::future::join_all;
 use rollhook_conformance::samples;
 use rollhook_core::{
     Error,
-    ports::{Apps, Tokens},
+    ports::{Apps, TokenStore},
 };
 use rollhook_postgres::PostgresStore;
 use sqlx::Connection;
@@ -36,10 +36,10 @@ async fn resealing_makes_old_keys_unneeded() {
     assert_eq!(new.keys_in_use().await.unwrap(), [(key("k0002"), 251)]);
     assert_eq!(new.reseal().await.unwrap(), 0);
     for (app, token) in [(&app, 3), (&apps[1], 2), (&apps[200], 1)] {
-        let found = Tokens::find(&new, &app.id).await.unwrap().unwrap();
+        let found = TokenStore::find(&new, &app.id).await.unwrap().unwrap();
         assert_eq!(found.token.expose(), samples::token(token).expose());
     }
-    let lacking = Tokens::find(&old, &app.id).await.unwrap_err();
+    let lacking = TokenStore::find(&old, &app.id).await.unwrap_err();
     assert!(matches!(&lacking, Error::Denied { what, .. } if what.contains("k0002")), "{lacking:?}");
 }
 

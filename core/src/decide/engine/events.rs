@@ -3,7 +3,7 @@
 use crate::{
     decide::poll::{Detected, Finding},
     deploy::{Commit, Deploy, Evidence, Revision},
-    ports::{Applied, BuildOrder, BuildState, Observation, Order, Stamp, Started, Trouble, View},
+    ports::{Applied, BuildSpec, BuildState, DeployId, Observation, RolloutFailure, RolloutSpec, Started, View},
     source::GitSource,
     time::Timestamp,
 };
@@ -65,25 +65,25 @@ pub enum Effect {
         rest: bool,
     },
     /// Bring the cluster to an order.
-    Apply(Order),
+    Apply(RolloutSpec),
     /// Look at the cluster.
-    Observe(Order),
+    Observe(RolloutSpec),
     /// Wait until the cluster may have changed, but no longer than this; then [`Event::Woke`].
-    Watch(Order, Timestamp),
+    Watch(RolloutSpec, Timestamp),
     /// Wait for this long; then [`Event::Woke`].
     Wait(Timestamp),
     /// Collect evidence.
-    Collect(Order, Option<Trouble>),
+    Collect(RolloutSpec, Option<RolloutFailure>),
     /// Accept a restore of this version, unless something newer came.
     Restore(Box<Deploy>),
     /// Ask the builder which build of the app it has not ended.
     FindBuild,
     /// Give the builder an order.
-    StartBuild(Box<BuildOrder>),
+    StartBuild(Box<BuildSpec>),
     /// Look at a build.
-    ObserveBuild(Stamp),
+    ObserveBuild(DeployId),
     /// Tell the builder to end a build.
-    CancelBuild(Stamp),
+    CancelBuild(DeployId),
     /// Ask a source where its branch is: [`Event::HeadAsked`] at once, and at the first wait after the answer came
     /// [`Event::HeadRead`], or [`Event::HeadPutOff`] where there was no room to read it.
     ReadHead(Box<GitSource>),

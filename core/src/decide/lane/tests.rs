@@ -2,7 +2,7 @@ use super::*;
 use crate::{
     app::{App, AppUid, Policy, Workload, WorkloadKind},
     deploy::{Actor, AdmissionId, Outage, Trigger},
-    ports::Draft,
+    ports::NewDeploy,
     source::GitSource,
 };
 
@@ -26,7 +26,7 @@ fn source() -> GitSource {
 /// A git app with these queued entries, each of its own commit.
 fn view(revisions: &[u64]) -> View {
     let entry = |number: &u64| {
-        let draft = Draft {
+        let draft = NewDeploy {
             image: None,
             commit: format!("abc{number:037}").parse().ok(),
             trigger: Trigger::Webhook,
@@ -126,7 +126,7 @@ fn an_order_whose_answer_was_lost_is_asked_about() {
 fn a_build_of_an_ended_entry_is_cancelled_once_and_then_watched() {
     let view = building(view(&[3, 4]));
     let mut lane = taken(2);
-    let build = Stamp { app: view.app.uid, revision: revision(2) };
+    let build = DeployId { app: view.app.uid, revision: revision(2) };
     assert_eq!(lane.turn(&view, NOW), Turn::call(Effect::CancelBuild(build)));
     lane.cancelled(Err(CallFailed::Away), NOW);
     assert!(matches!(lane.turn(&view, NOW), Turn::At(_)));
@@ -143,7 +143,7 @@ fn a_build_that_is_newer_than_what_was_read_is_another_owners_and_left_alone() {
     let mut lane = Lane::Free;
     assert_eq!(lane.started(&view, revision(3), Ok(Started::Busy(revision(5))), NOW), None);
     let later = NOW.after(LOOK);
-    let build = Stamp { app: view.app.uid, revision: revision(5) };
+    let build = DeployId { app: view.app.uid, revision: revision(5) };
     assert_eq!(lane.turn(&view, later), Turn::call(Effect::ObserveBuild(build)));
 }
 
@@ -197,7 +197,7 @@ fn who_watches_a_build_reads_the_app_again_now_and_then() {
         "its entry may have ended, and no sign came of it"
     );
     view.now = later;
-    let build = Stamp { app: view.app.uid, revision: revision(3) };
+    let build = DeployId { app: view.app.uid, revision: revision(3) };
     assert_eq!(taken(3).turn(&view, later), Turn::call(Effect::ObserveBuild(build)));
 }
 

@@ -49,7 +49,7 @@ fn view(uid: u128, poll: Option<Duration>) -> View {
 /// Entries of these triggers and commits, as a page shows them when they were accepted in this order.
 fn newest(entries: &[(Trigger, &str)]) -> Vec<Deploy> {
     let entry = |(number, (trigger, commit)): (usize, &(Trigger, &str))| {
-        let draft = Draft {
+        let draft = NewDeploy {
             image: None,
             commit: commit.parse().ok(),
             trigger: *trigger,

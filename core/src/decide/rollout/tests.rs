@@ -39,8 +39,8 @@ fn complete() -> Observation {
 }
 
 fn failing() -> Observation {
-    let trouble = Trouble {
-        kind: TroubleKind::Image,
+    let trouble = RolloutFailure {
+        kind: RolloutFailureKind::Image,
         reason: Reason::new("ImagePullBackOff"),
         container: None,
         message: "the image cannot be pulled".to_owned(),

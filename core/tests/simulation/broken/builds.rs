@@ -5,7 +5,9 @@ use rollhook_core::{
     Result,
     app::{AppUid, Source},
     deploy::{Deploy, Reason, Revision, State},
-    ports::{BuildFailure, BuildOrder, BuildState, Builds, History, Order, Rollouts, Stamp, Started, View},
+    ports::{
+        BuildFailure, BuildSpec, BuildState, BuildTrigger, DeployId, History, RolloutDriver, RolloutSpec, Started, View,
+    },
 };
 
 use super::{Liar, Promise};
@@ -54,22 +56,22 @@ impl Liar {
     }
 
     /// The machine that knows the build.
-    async fn machine(&self, build: Stamp) -> Result<usize> {
+    async fn machine(&self, build: DeployId) -> Result<usize> {
         Ok(usize::from(self.stage.builders[1].observe(build).await? != BuildState::Unknown))
     }
 
-    fn was_told(&self, build: Stamp) -> bool {
+    fn was_told(&self, build: DeployId) -> bool {
         self.stage.ended.lock().unwrap().contains(&(build.app, build.revision))
     }
 
     /// Rolls out what was built for an entry that has ended.
-    async fn roll_out_late(&self, build: Stamp, seen: &BuildState) -> Result<()> {
+    async fn roll_out_late(&self, build: DeployId, seen: &BuildState) -> Result<()> {
         let BuildState::Built { image, .. } = seen else { return Ok(()) };
         let Ok(View { app, unfinished, .. }) = self.stage.store.view(build.app).await else { return Ok(()) };
         if unfinished.iter().any(|entry| entry.revision == build.revision) {
             return Ok(());
         }
-        let order = Order {
+        let order = RolloutSpec {
             app: app.id,
             stamp: build,
             workload: app.workload,
@@ -84,15 +86,15 @@ impl Liar {
 }
 
 #[async_trait]
-impl Builds for Liar {
-    async fn start(&self, order: &BuildOrder) -> Result<Started> {
+impl BuildTrigger for Liar {
+    async fn start(&self, order: &BuildSpec) -> Result<Started> {
         let mut order = order.clone();
         if self.breaks(Promise::ThatCommit) {
             order.commit = "abcdef0123456789abcdef0123456789abcdef01".parse().unwrap();
         }
         let started = self.stage.builders[0].start(&order).await?;
         let Started::Busy(other) = started else { return Ok(started) };
-        let told = self.was_told(Stamp { revision: other, ..order.stamp });
+        let told = self.was_told(DeployId { revision: other, ..order.stamp });
         if self.breaks(Promise::OneBuild) || (self.breaks(Promise::BuildEnd) && told) {
             return self.stage.builders[1].start(&order).await;
         }
@@ -101,13 +103,13 @@ impl Builds for Liar {
 
     async fn running(&self, app: AppUid) -> Result<Option<Revision>> {
         let running = self.stage.builders[0].running(app).await?;
-        let told = |revision: &Revision| self.was_told(Stamp { app, revision: *revision });
+        let told = |revision: &Revision| self.was_told(DeployId { app, revision: *revision });
         let unsaid =
             |revision: &Revision| self.breaks(Promise::OneBuild) || (self.breaks(Promise::BuildEnd) && told(revision));
         Ok(running.filter(|revision| !unsaid(revision)))
     }
 
-    async fn observe(&self, build: Stamp) -> Result<BuildState> {
+    async fn observe(&self, build: DeployId) -> Result<BuildState> {
         let seen = self.stage.builders[self.machine(build).await?].observe(build).await?;
         if self.breaks(Promise::LateBuild) {
             self.roll_out_late(build, &seen).await?;
@@ -127,11 +129,11 @@ impl Builds for Liar {
         Ok(seen)
     }
 
-    async fn changed(&self, build: Stamp) {
+    async fn changed(&self, build: DeployId) {
         self.stage.builders[0].changed(build).await;
     }
 
-    async fn cancel(&self, build: Stamp) -> Result<()> {
+    async fn cancel(&self, build: DeployId) -> Result<()> {
         self.stage.ended.lock().unwrap().insert((build.app, build.revision));
         if self.breaks(Promise::Cancelled) {
             return Ok(());
@@ -139,7 +141,7 @@ impl Builds for Liar {
         self.stage.builders[self.machine(build).await?].cancel(build).await
     }
 
-    async fn log(&self, build: Stamp, from: u64) -> Result<Option<Vec<u8>>> {
+    async fn log(&self, build: DeployId, from: u64) -> Result<Option<Vec<u8>>> {
         self.stage.builders[0].log(build, from).await
     }
 }

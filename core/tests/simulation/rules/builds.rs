@@ -7,7 +7,7 @@ use rollhook_core::{
     app::{AppUid, Source},
     deploy::{Commit, Deploy, Revision, State, Status},
     image::ImageRef,
-    ports::{BuildOrder, BuildState, Stamp, View},
+    ports::{BuildSpec, BuildState, DeployId, View},
 };
 
 use super::{Known, Rules};
@@ -21,7 +21,7 @@ pub(super) struct Lanes {
     /// How many builds were begun.
     begun: usize,
     /// What each was ordered to be built from, last.
-    ordered: BTreeMap<Build, BuildOrder>,
+    ordered: BTreeMap<Build, BuildSpec>,
     /// What came of those that ended well.
     built: BTreeMap<Build, (ImageRef, Commit)>,
     /// Those that were told to end.
@@ -46,14 +46,14 @@ impl Rules {
     pub(crate) fn begins(
         &mut self,
         by: Option<u64>,
-        order: &BuildOrder,
+        order: &BuildSpec,
         (begun, running): (usize, usize),
         journal: &Journal,
     ) {
         if begun == std::mem::replace(&mut self.lanes.begun, begun) {
             return;
         }
-        let Stamp { app, revision } = order.stamp;
+        let DeployId { app, revision } = order.stamp;
         let build = (app, revision);
         journal.count("rule 8: a build was begun");
         journal.expect(running <= 1, || format!("{running} builds of {} run at once", order.app));
@@ -84,7 +84,7 @@ impl Rules {
     }
 
     /// The builder has said how far a build is.
-    pub(crate) fn build_seen(&mut self, build: Stamp, seen: &BuildState, journal: &Journal) {
+    pub(crate) fn build_seen(&mut self, build: DeployId, seen: &BuildState, journal: &Journal) {
         let BuildState::Built { image, commit } = seen else { return };
         let key = (build.app, build.revision);
         self.lanes.built.insert(key, (image.clone(), commit.clone()));
@@ -93,7 +93,7 @@ impl Rules {
     }
 
     /// The builder was told to end a build.
-    pub(crate) fn build_is_told_to_end(&mut self, build: Stamp, journal: &Journal) {
+    pub(crate) fn build_is_told_to_end(&mut self, build: DeployId, journal: &Journal) {
         // Who deletes the app ends whatever is built, also what came in the meantime.
         let stays = self.known.get(&build.app).filter(|known| !self.deleting.contains(&known.view.app.id));
         let entry = stays.and_then(|known| known.entry(build.revision));
@@ -171,7 +171,7 @@ impl Rules {
 }
 
 /// What is built is what the entry says, and it is its turn.
-fn begins_right(known: &Known, entry: &Deploy, order: &BuildOrder, journal: &Journal) {
+fn begins_right(known: &Known, entry: &Deploy, order: &BuildSpec, journal: &Journal) {
     let revision = entry.revision;
     let named = match &entry.state {
         State::Building { source, .. } => *source == order.source.fingerprint(),

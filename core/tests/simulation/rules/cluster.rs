@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rollhook_core::{
     app::{AppUid, Namespace},
-    ports::{Order, Stamp},
+    ports::{DeployId, RolloutSpec},
 };
 use rollhook_memory::Effect;
 
@@ -17,14 +17,14 @@ type Place = (Namespace, String);
 #[derive(Default)]
 pub(super) struct Fences {
     judged: usize,
-    carried: BTreeMap<Place, Vec<Stamp>>,
+    carried: BTreeMap<Place, Vec<DeployId>>,
     /// Workloads that somebody removed: with the stamp went what tells a late order from a new one.
     removed: BTreeSet<Place>,
 }
 
 impl Rules {
     /// Judges the effects that are new, which are this order's.
-    pub(crate) fn effects(&mut self, effects: &[Effect], order: &Order, journal: &Journal) {
+    pub(crate) fn effects(&mut self, effects: &[Effect], order: &RolloutSpec, journal: &Journal) {
         for effect in effects.iter().skip(self.fences.judged) {
             self.effect(effect, order, journal);
         }
@@ -39,14 +39,14 @@ impl Rules {
     }
 
     /// What a workload carries by what was done to it, where nobody removed it.
-    pub(crate) fn carried(&self, namespace: &Namespace, workload: &str) -> Option<Stamp> {
+    pub(crate) fn carried(&self, namespace: &Namespace, workload: &str) -> Option<DeployId> {
         let place = (namespace.clone(), workload.to_owned());
         let carried = self.fences.carried.get(&place).filter(|_| !self.fences.removed.contains(&place))?;
         carried.last().copied()
     }
 
-    fn effect(&mut self, effect: &Effect, order: &Order, journal: &Journal) {
-        let Stamp { app, revision } = effect.stamp;
+    fn effect(&mut self, effect: &Effect, order: &RolloutSpec, journal: &Journal) {
+        let DeployId { app, revision } = effect.stamp;
         journal.tell("cluster", || format!("{} runs {} as revision {revision}", effect.workload, effect.image));
         journal.count("effect: the cluster was changed");
         let carried = self.fences.carried.entry((effect.namespace.clone(), effect.workload.clone())).or_default();

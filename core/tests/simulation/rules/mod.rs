@@ -19,7 +19,7 @@ use rollhook_core::{
     decide::check::check,
     deploy::{Commit, Deploy, Revision, Status, Trigger},
     image::{Digest, ImageRef},
-    ports::{Stamp, View},
+    ports::{DeployId, View},
     time::Timestamp,
 };
 
@@ -180,7 +180,7 @@ impl Rules {
     }
 
     /// A replica has looked at the cluster.
-    pub(crate) fn observed(&mut self, stamp: Stamp, seen: Seen, journal: &Journal) {
+    pub(crate) fn observed(&mut self, stamp: DeployId, seen: Seen, journal: &Journal) {
         journal.count_if(seen.complete, "rule 7: a revision was seen complete");
         self.seen.entry((stamp.app, stamp.revision)).or_default().push(seen);
     }

@@ -16,7 +16,7 @@ use rollhook_core::{
     Result,
     app::{AppId, WorkloadKind},
     deploy::Evidence,
-    ports::{Applied, Found, Observation, Order, Rollouts, Trouble},
+    ports::{Applied, Observation, RolloutDriver, RolloutFailure, RolloutSpec, WorkloadInfo},
     service::Ports,
 };
 use rollhook_server::{Args, Config, Server};
@@ -81,17 +81,17 @@ async fn serve(trigger: PathBuf) {
 
 /// The decorator.
 struct Pausing {
-    inner: Arc<dyn Rollouts>,
+    inner: Arc<dyn RolloutDriver>,
     trigger: PathBuf,
 }
 
 #[async_trait]
-impl Rollouts for Pausing {
-    async fn inspect(&self, app: &AppId, kind: WorkloadKind, name: &str) -> Result<Option<Found>> {
+impl RolloutDriver for Pausing {
+    async fn inspect(&self, app: &AppId, kind: WorkloadKind, name: &str) -> Result<Option<WorkloadInfo>> {
         self.inner.inspect(app, kind, name).await
     }
 
-    async fn apply(&self, order: &Order) -> Result<Applied> {
+    async fn apply(&self, order: &RolloutSpec) -> Result<Applied> {
         if fs::remove_file(&self.trigger).is_ok() {
             let draft = self.trigger.with_extension("draft");
             fs::write(&draft, format!("{} {}", order.app.name, order.stamp.revision)).unwrap();
@@ -105,15 +105,15 @@ impl Rollouts for Pausing {
         self.inner.apply(order).await
     }
 
-    async fn observe(&self, order: &Order) -> Result<Observation> {
+    async fn observe(&self, order: &RolloutSpec) -> Result<Observation> {
         self.inner.observe(order).await
     }
 
-    async fn changed(&self, order: &Order) {
+    async fn changed(&self, order: &RolloutSpec) {
         self.inner.changed(order).await;
     }
 
-    async fn evidence(&self, order: &Order, trouble: Option<&Trouble>) -> Result<Evidence> {
+    async fn evidence(&self, order: &RolloutSpec, trouble: Option<&RolloutFailure>) -> Result<Evidence> {
         self.inner.evidence(order, trouble).await
     }
 }

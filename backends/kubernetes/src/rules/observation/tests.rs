@@ -51,7 +51,7 @@ fn is_complete(observation: &Observation) -> bool {
     matches!(observation.phase, Phase::Complete { .. })
 }
 
-fn code(observation: &Observation) -> Option<(TroubleKind, &str)> {
+fn code(observation: &Observation) -> Option<(RolloutFailureKind, &str)> {
     observation.trouble.as_ref().map(|trouble| (trouble.kind, trouble.reason.as_str()))
 }
 
@@ -80,7 +80,7 @@ fn a_pod_that_falls_back_is_seen_before_the_controller_counts_it() {
     let seen = of(&order(5), &deployment(json!({})), &pods);
     assert!(!is_complete(&seen));
     assert_eq!(seen.restarts, 1);
-    assert_eq!(code(&seen), Some((TroubleKind::Crash, "CrashLoopBackOff")));
+    assert_eq!(code(&seen), Some((RolloutFailureKind::Crash, "CrashLoopBackOff")));
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn trouble_is_that_of_the_new_revisions_pods() {
     assert_eq!((code(&seen), seen.restarts), (None, 0));
     pods.push(pod("d", 5, broken(0, "ErrImagePull")));
     let seen = of(&order(5), &rolling, &pods);
-    assert_eq!(code(&seen), Some((TroubleKind::Image, "ImagePullBackOff")));
+    assert_eq!(code(&seen), Some((RolloutFailureKind::Image, "ImagePullBackOff")));
     assert_eq!(seen.trouble.unwrap().container.as_deref(), Some("app"));
     assert_eq!(seen.message, "0 of 3 new pods are ready, 3 old ones are left");
 }
@@ -128,7 +128,7 @@ fn the_clusters_own_verdict_is_final() {
         deployment(json!({"status": {"updatedReplicas": 1, "observedGeneration": observed, "conditions": conditions}}))
     };
     let seen = of(&order(5), &rolling(&stuck, 3), &[pod("d", 5, broken(0, "ErrImagePull"))]);
-    assert_eq!(code(&seen), Some((TroubleKind::Final, "ProgressDeadlineExceeded")));
+    assert_eq!(code(&seen), Some((RolloutFailureKind::Final, "ProgressDeadlineExceeded")));
     assert!(seen.trouble.unwrap().message.contains("cannot be pulled"));
     // The verdict on the revision before is not this one's.
     assert_eq!(code(&of(&order(5), &rolling(&stuck, 2), &[])), None);
@@ -140,14 +140,14 @@ fn pods_that_cannot_be_made() {
                              "message": "pods \"api-x\" is forbidden: exceeded quota: small"}]);
     let object = deployment(json!({"status": {"updatedReplicas": 0, "conditions": conditions}}));
     let seen = of(&order(5), &object, &[]);
-    assert_eq!(code(&seen), Some((TroubleKind::Config, "FailedCreate")));
+    assert_eq!(code(&seen), Some((RolloutFailureKind::Config, "FailedCreate")));
     assert!(seen.trouble.unwrap().message.contains("exceeded quota: small"));
 }
 
 #[test]
 fn paused_on_the_way_is_final() {
     let object = deployment(json!({"spec": {"paused": true}, "status": {"updatedReplicas": 1}}));
-    assert_eq!(code(&of(&order(5), &object, &[])), Some((TroubleKind::Final, Reason::PAUSED)));
+    assert_eq!(code(&of(&order(5), &object, &[])), Some((RolloutFailureKind::Final, Reason::PAUSED)));
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn another_manager_is_named() {
     ));
     let seen = of(&order(5), &object, &pods(5));
     assert!(!is_complete(&seen));
-    assert_eq!(code(&seen), Some((TroubleKind::Final, Reason::REVERTED)));
+    assert_eq!(code(&seen), Some((RolloutFailureKind::Final, Reason::REVERTED)));
     let message = seen.trouble.unwrap().message;
     for part in
         ["\"argocd-controller\"", "registry.example.com/api:v4", "registry.example.com/api:v5", "ignoreDifferences"]
@@ -197,7 +197,7 @@ fn a_stamp_that_vanished_is_reverted() {
         let object = samples::deployment(merged(serde_json::to_value(object).unwrap(), strip));
         let seen = of(&order(5), &object, &pods(5));
         assert!(!is_complete(&seen));
-        assert_eq!(code(&seen), Some((TroubleKind::Final, Reason::REVERTED)));
+        assert_eq!(code(&seen), Some((RolloutFailureKind::Final, Reason::REVERTED)));
     }
 }
 
@@ -227,7 +227,7 @@ fn what_was_adopted_is_seen_as_it_is() {
     assert!(is_complete(&seen), "{seen:?}");
     assert_eq!(seen.stamp, None);
     let seen = of(&adopted, &object("nginx:1.27"), &unstamped);
-    assert_eq!(code(&seen), Some((TroubleKind::Final, Reason::REVERTED)));
+    assert_eq!(code(&seen), Some((RolloutFailureKind::Final, Reason::REVERTED)));
 }
 
 #[test]
@@ -256,5 +256,5 @@ fn a_cron_job_is_complete_once_read_back() {
 #[test]
 fn a_workload_that_was_deleted_is_final() {
     let seen = of_missing(&order(5));
-    assert_eq!(code(&seen), Some((TroubleKind::Final, Reason::WORKLOAD_MISSING)));
+    assert_eq!(code(&seen), Some((RolloutFailureKind::Final, Reason::WORKLOAD_MISSING)));
 }

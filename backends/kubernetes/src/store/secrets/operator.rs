@@ -6,7 +6,7 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::Secret;
-use rollhook_core::{Error, Result, ports::Fits};
+use rollhook_core::{Error, Result, ports::TokenMatcher};
 
 use super::{budget::Budget, object, shared::Shared};
 use crate::store::{
@@ -48,7 +48,7 @@ impl Operator {
     }
 
     /// Whether the hash that is stored fits.
-    pub(crate) async fn fitting(&self, calls: &Calls, fits: Fits<'_, [u8; 32]>) -> Result<bool> {
+    pub(crate) async fn fitting(&self, calls: &Calls, fits: TokenMatcher<'_, [u8; 32]>) -> Result<bool> {
         let seen = *self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let budget = self.budget.clone();
         let stored = match seen.is_some_and(|seen| fits(Some(&seen))) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rollhook_core::{
     Error, Result,
     app::AppUid,
-    ports::{Fits, WebhookSecret},
+    ports::{TokenMatcher, WebhookSecret},
     token::Token,
 };
 use serde_json::json;
@@ -132,7 +132,7 @@ async fn wrong_management_tokens_leave_webhooks_their_budget() {
     let two = world.secrets();
     caller(&world, &two, 1).await.unwrap().unwrap();
     world.clock.advance(Duration::from_secs(1));
-    let wrong: Fits<'_, [u8; 32]> = &|_| false;
+    let wrong: TokenMatcher<'_, [u8; 32]> = &|_| false;
     assert!(!two.operator.fitting(&two.calls, wrong).await.unwrap());
     let mut next = std::pin::pin!(two.operator.fitting(&two.calls, wrong));
     assert!(futures_util::poll!(next.as_mut()).is_pending(), "it waits for its turn");
@@ -263,7 +263,7 @@ async fn wrong_management_tokens_cost_one_call_per_second_and_wait_for_it() {
     secrets.operator.set(&secrets.calls, [1; 32]).await.unwrap();
     world.calls();
     let presents = async |hash: [u8; 32]| {
-        let fits: Fits<'_, [u8; 32]> = &|stored| stored == Some(&hash);
+        let fits: TokenMatcher<'_, [u8; 32]> = &|stored| stored == Some(&hash);
         secrets.operator.fitting(&secrets.calls, fits).await.unwrap()
     };
     assert!(presents([1; 32]).await);
