@@ -4,35 +4,29 @@
 //!   hosts (HTTP, CLI, your platform)
 //!        │  authorize → submit
 //!        ▼
-//!   service::Deployer ── decide (pure) ── drive: step ⇄ perform
+//!   service::Deployer ── ledger (pure: accept, record) ── engine (pure: step) ⇄ perform
 //!        │ only through
 //!        ▼
-//!   ports: Apps · Tokens · History · Rollouts · Builds · Clock
+//!   ports: TokenStore · HistoryStore · RolloutDriver · BuildTrigger · BranchReader · Clock · Rng
 //!        ▲
-//!   backends (memory, SQLite, Kubernetes, yours)
+//!   backends (memory, SQLite, PostgreSQL, Kubernetes, yours)
 //! ```
 //!
 //! One deploy: a host reads a bounded body and hands it with the caller's credentials to
 //! [`service::Deployer::authorize`], which alone can make an [`service::Authorized`]. With it,
-//! [`service::Deployer::submit`] decides and writes one atomic admission. Whoever runs [`service::Deployer::run`] claims
-//! the app, and drives the entry by asking [`decide`] for the next step and performing it, until a terminal status is
-//! recorded.
+//! [`service::Deployer::submit`] has the [`ledger`] decide, and commits the change once. The replica that runs
+//! [`service::Deployer::run`] and holds the app's lease drives the deploy: it asks for the next step and performs it,
+//! until a terminal status is recorded.
 //!
 //! Nothing in this crate spawns, sleeps or reads a clock by itself, so that the whole engine runs under any runtime and
 //! under simulated time.
 
-pub mod app;
-pub mod decide;
-pub mod delivery;
-pub mod deploy;
-pub mod error;
-pub mod image;
+#[doc(hidden)]
+pub mod engine;
+pub mod ledger;
+mod model;
 pub mod ports;
-pub mod request;
-pub mod service;
-pub mod source;
-pub mod text;
-pub mod time;
-pub mod token;
+// pub mod service;
 
 pub use error::{Error, Result};
+pub use model::{app, delivery, deploy, error, image, replica, request, source, text, time, token};

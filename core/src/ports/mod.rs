@@ -2,21 +2,19 @@
 //!
 //! Every promise in a list is a case of the conformance suite, under the name that stands in front of it.
 
-mod apps;
+mod branches;
 mod builds;
 mod clock;
-mod heads;
 mod history;
 mod rollout;
 mod tokens;
 
-pub use apps::{AppPage, Apps};
+pub use branches::BranchReader;
 pub use builds::{BuildFailure, BuildSpec, BuildState, BuildTrigger, Started};
 pub use clock::{Clock, Rng};
-pub use heads::BranchReader;
 pub use history::{
-    Admission, Admitted, Claim, Claimed, History, HistoryExt, NewDeploy, Page, Record, Replica, UNFINISHED_MAX, View,
-    Wake,
+    AppChange, AppPage, AppRef, Commit, Committed, Heartbeat, HistoryStore, HistoryStoreExt, Loaded, Page, StoreLimits,
+    Version, Write,
 };
 pub use rollout::{
     Applied, ContainerInfo, DeployId, Observation, Phase, RolloutDriver, RolloutFailure, RolloutFailureKind,

@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use crate::{
     app::Source,
-    decide::admission,
     deploy::{Actor, Commit, Deploy, Revision, Trigger},
-    ports::{NewDeploy, View},
+    ledger::{AppState, NewDeploy, admission},
     request::{Cause, DeployRequest, Refusal},
     source::{Fingerprint, GitSource},
     time::Timestamp,
@@ -35,7 +34,7 @@ const JITTER: u32 = 10;
 
 /// What a driver knows of its app's source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Poll {
+pub struct Polling {
     phase: Phase,
     /// Looks that failed in a row.
     failures: u32,
@@ -76,7 +75,7 @@ pub enum Turn {
     At(Timestamp),
     /// To have the app read.
     Refresh,
-    /// To have the app read, for a look: [`Poll::reading`].
+    /// To have the app read, for a look: [`Polling::reading`].
     Load,
     /// To have the source's branch read, without waiting for it.
     Ask(Box<GitSource>),
@@ -128,14 +127,14 @@ pub enum Verdict {
     Refused(Refusal),
 }
 
-impl Poll {
+impl Polling {
     /// Looks are never closer together than this, whatever the app's policy says.
     pub fn at_least(&mut self, at_least: Duration) {
         self.at_least = at_least;
     }
 
     /// The app was read.
-    pub fn loaded(&mut self, view: &View, now: Timestamp) {
+    pub fn loaded(&mut self, view: &AppState, now: Timestamp) {
         let (Some(interval), Source::Git(source)) = (self.interval(view), &view.app.source) else {
             *self = Self { at_least: self.at_least, ..Self::default() };
             return;
@@ -156,7 +155,7 @@ impl Poll {
     }
 
     /// What is next.
-    pub fn turn(&self, view: &View, now: Timestamp) -> Turn {
+    pub fn turn(&self, view: &AppState, now: Timestamp) -> Turn {
         match (&self.phase, &view.app.source) {
             (Phase::Due(at), _) if *at <= now => Turn::Load,
             (Phase::Due(_), _) if self.read.after(REFRESH) <= now => Turn::Refresh,
@@ -182,7 +181,7 @@ impl Poll {
     }
 
     /// The source answered, or did not. `chance` is any number.
-    pub fn answered(&mut self, view: &View, head: Option<Commit>, now: Timestamp, chance: u64) {
+    pub fn answered(&mut self, view: &AppState, head: Option<Commit>, now: Timestamp, chance: u64) {
         let (Phase::Asked, Some(interval)) = (&self.phase, self.interval(view)) else { return };
         self.failures = if head.is_some() { 0 } else { self.failures.saturating_add(1) };
         // Only looks in a row count.
@@ -195,7 +194,7 @@ impl Poll {
 
     /// The look comes later: others may have the app by now, or whoever reads sources has no room. That is no failure of
     /// the source.
-    pub fn put_off(&mut self, view: &View, now: Timestamp) {
+    pub fn put_off(&mut self, view: &AppState, now: Timestamp) {
         match (&self.phase, self.interval(view)) {
             (Phase::Read, _) => self.phase = Phase::Due(now.after(Duration::from_secs(2))),
             (Phase::Asked, Some(interval)) => self.phase = Phase::Due(now.after(interval.min(AGAIN))),
@@ -204,7 +203,7 @@ impl Poll {
     }
 
     /// What was found was decided on. `chance` is any number.
-    pub fn detected(&mut self, view: &View, detected: &Detected, now: Timestamp, chance: u64) {
+    pub fn detected(&mut self, view: &AppState, detected: &Detected, now: Timestamp, chance: u64) {
         let (Phase::Found(head), Some(interval)) = (&self.phase, self.interval(view)) else { return };
         let wait = match detected {
             Detected::Known | Detected::Accepted(_) => {
@@ -234,7 +233,7 @@ impl Poll {
         }
     }
 
-    fn interval(&self, view: &View) -> Option<Duration> {
+    fn interval(&self, view: &AppState) -> Option<Duration> {
         view.app.policy.poll.map(|interval| interval.max(self.at_least))
     }
 
@@ -251,7 +250,7 @@ impl Poll {
 /// Whatever the history has is nobody's to build again without being asked, whoever brought it and however it ended. A
 /// branch that was taken back is another matter: what it is at now is older than what was deployed from it. One look is
 /// not enough for that.
-pub fn decide(view: &View, entries: &[Deploy], finding: &Finding) -> Verdict {
+pub fn decide(view: &AppState, entries: &[Deploy], finding: &Finding) -> Verdict {
     let head = &finding.head;
     let of = |commit: &Commit| {
         let commit = commit.clone();
@@ -276,10 +275,10 @@ pub fn decide(view: &View, entries: &[Deploy], finding: &Finding) -> Verdict {
         None => false,
     };
     let request = DeployRequest { image: None, commit: Some(head.clone()), key: None };
-    let cause = Cause { trigger: Trigger::Git, actor: Actor::auto() };
+    let cause = Cause { trigger: Trigger::Git, actor: Actor::Service };
     match admission::deploy(&view.app, &request, &cause) {
         Ok(_) if is_older && !finding.again => Verdict::Doubtful,
-        Ok(accepted) => Verdict::Deploy(Box::new(accepted.draft)),
+        Ok(decided) => Verdict::Deploy(Box::new(decided.deploy)),
         Err(Refusal::ImageHeld { by, .. }) => Verdict::Held(by),
         Err(refusal) => Verdict::Refused(refusal),
     }
@@ -291,7 +290,7 @@ fn is_cut(entries: &[Deploy]) -> bool {
 }
 
 /// The first look of a driver: each app has its own point within the time for it.
-fn first_look(view: &View, interval: Duration, now: Timestamp) -> Timestamp {
+fn first_look(view: &AppState, interval: Duration, now: Timestamp) -> Timestamp {
     let within = u64::try_from(interval.min(FIRST).as_millis()).unwrap_or(u64::MAX).max(1);
     let point = u64::try_from(view.app.uid.as_bits() % u128::from(within)).unwrap_or(0);
     now.after(Duration::from_millis(point))

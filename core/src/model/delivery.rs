@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     deploy::{Actor, Commit, Deploy, Trigger},
     text::quoted,
@@ -20,7 +22,8 @@ pub struct Delivery {
 }
 
 /// The git hosts whose calls are understood.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum GitHost {
     /// GitHub, in the cloud or on one's own server.
     Github,
@@ -109,18 +112,9 @@ impl GitHost {
         }
     }
 
-    /// Whom the history names for a push that this host told of.
-    pub fn actor(self, pusher: Option<&str>) -> Actor {
-        match pusher.map(str::trim).filter(|pusher| !pusher.is_empty()) {
-            Some(pusher) => Actor::named(&format!("{self}: {pusher}")),
-            None => Actor::named(self.as_str()),
-        }
-    }
-
-    /// Whether an entry was made because this host told of a push.
+    /// Whether an entry was made because this host reported a push.
     pub fn made(self, deploy: &Deploy) -> bool {
-        let rest = deploy.actor.as_str().strip_prefix(self.as_str());
-        deploy.trigger == Trigger::Webhook && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(": "))
+        deploy.trigger == Trigger::Webhook && matches!(deploy.actor, Actor::GitHost { host, .. } if host == self)
     }
 }
 
@@ -178,11 +172,12 @@ mod tests {
     }
 
     #[test]
-    fn the_actor_is_the_host_and_who_pushed() {
-        assert_eq!(GitHost::Github.actor(Some("octocat")).as_str(), "GitHub: octocat");
-        assert_eq!(GitHost::Gitlab.actor(Some(" ")).as_str(), "GitLab");
-        assert_eq!(GitHost::Gitea.actor(None).as_str(), "Gitea");
-        let hostile = GitHost::Bitbucket.actor(Some(&"\u{1b}x".repeat(500)));
-        assert!(hostile.as_str().chars().count() <= 128 && !hostile.as_str().contains('\u{1b}'));
+    fn actor_names_the_host_and_who_pushed() {
+        let shown = |host, pusher| Actor::git_host(host, pusher).to_string();
+        assert_eq!(shown(GitHost::Github, Some("octocat")), "GitHub: octocat");
+        assert_eq!(shown(GitHost::Gitlab, Some(" ")), "GitLab");
+        assert_eq!(shown(GitHost::Gitea, None), "Gitea");
+        let hostile = shown(GitHost::Bitbucket, Some(&"\u{1b}x".repeat(500)));
+        assert!(hostile.chars().count() <= 140 && !hostile.contains('\u{1b}'));
     }
 }

@@ -1,9 +1,11 @@
 //! Which version a rollback without a revision means: the last good one before what is on the cluster now.
 
+use std::sync::Arc;
+
+use super::{AppState, NewDeploy};
 use crate::{
     app::Hold,
     deploy::{Deploy, Origin, Revision, Status, Trigger},
-    ports::{NewDeploy, View},
     request::{Cause, Refusal},
 };
 
@@ -11,13 +13,13 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// The version that this entry stands for.
-    Entry(Box<Deploy>),
+    Entry(Arc<Deploy>),
     /// The newest that succeeded below a revision, with another image than this entry's.
     Before {
         /// Only revisions below this one.
         below: Revision,
         /// The version to go away from.
-        other_than: Box<Deploy>,
+        other_than: Arc<Deploy>,
     },
     /// There is none.
     None,
@@ -28,27 +30,27 @@ pub enum Target {
 /// From a good version, or a rollback that failed: the good one before it. From anything else that is unfinished or
 /// went wrong: the current one; a rollback on its way is asked for again. So one call returns from a bad deploy to the
 /// version before it, two go two back, and none to the bad one.
-pub fn default_target(view: &View) -> Target {
-    let Some(top) = &view.on_cluster else { return Target::None };
+pub fn default_target(state: &AppState) -> Target {
+    let Some(top) = state.on_cluster() else { return Target::None };
     let rollback = top.trigger == Trigger::Rollback;
     match top.status() {
         Status::Succeeded => before(top),
         Status::Failed if rollback => before(top),
-        Status::Queued | Status::Building | Status::RollingOut if rollback => Target::Entry(Box::new(top.clone())),
+        Status::Queued | Status::Building | Status::RollingOut if rollback => Target::Entry(Arc::clone(top)),
         Status::Queued
         | Status::Building
         | Status::RollingOut
         | Status::Failed
         | Status::Superseded
-        | Status::Cancelled => match &view.current {
-            Some(current) => Target::Entry(Box::new(current.clone())),
+        | Status::Cancelled => match &state.current {
+            Some(current) => Target::Entry(Arc::clone(current)),
             None => Target::None,
         },
     }
 }
 
-fn before(top: &Deploy) -> Target {
-    Target::Before { below: top.effective, other_than: Box::new(top.clone()) }
+fn before(top: &Arc<Deploy>) -> Target {
+    Target::Before { below: top.effective, other_than: Arc::clone(top) }
 }
 
 /// The entry that a rollback to this version makes.
@@ -74,14 +76,14 @@ pub fn rollback(target: &Deploy, cause: &Cause) -> Result<NewDeploy, Refusal> {
 
 /// What is held once a person rolls back from what is on the cluster to `target`; nothing where both are the same.
 ///
-/// The hold's `by` is the store's to set.
-pub fn hold(view: &View, target: &Deploy) -> Option<Hold> {
-    let top = view.on_cluster.as_ref()?;
+/// The ledger sets the hold's `by`.
+pub fn hold(state: &AppState, target: &Deploy) -> Option<Hold> {
+    let top = state.on_cluster()?;
     if top.same_image(target) || (top.image.is_none() && top.commit.is_none()) {
         return None;
     }
     Some(Hold {
-        by: Revision::following(view.last),
+        by: Revision::following(state.latest),
         image: top.image.clone(),
         digest: top.digest.clone(),
         commit: top.commit.clone(),

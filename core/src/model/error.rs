@@ -1,17 +1,52 @@
-//! What a port's failure means for the caller.
+//! The errors of ports, by what the caller can do about them.
+
+use std::fmt;
 
 /// The failure that led to an [`Error`], for logs on this side only.
 pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
+/// The entity that is missing or in conflict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Entity {
+    /// An app, by its name or its uid.
+    App,
+    /// A namespace, which belongs to another project and environment.
+    Namespace,
+    /// The version of an app's state that a commit was made on.
+    Version,
+    /// An idempotency key, which is in use.
+    IdempotencyKey,
+    /// A build.
+    Build,
+    /// Room for one more call of this kind at the same time.
+    Capacity,
+    /// An object of the backend, such as a workload or a Secret.
+    Object,
+}
+
+impl fmt::Display for Entity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::App => "app",
+            Self::Namespace => "namespace",
+            Self::Version => "the app's state has changed in the meantime",
+            Self::IdempotencyKey => "the idempotency key is in use",
+            Self::Build => "build",
+            Self::Capacity => "too many calls of this kind at the same time",
+            Self::Object => "the object has changed in the meantime",
+        })
+    }
+}
+
 /// A port's failure, told by what the caller can do about it.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// What was named is not there.
+    /// The named entity does not exist.
     #[error("{0} not found")]
-    NotFound(&'static str),
-    /// It changed in the meantime: read again and decide again.
+    NotFound(Entity),
+    /// The entity has changed or is taken: read again and decide again.
     #[error("conflict: {0}")]
-    Conflict(&'static str),
+    Conflict(Entity),
     /// Our own credentials do not suffice.
     #[error("denied: {what}")]
     Denied {

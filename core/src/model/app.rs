@@ -377,9 +377,6 @@ impl Hold {
     }
 }
 
-/// The most holds kept per app; the oldest goes first.
-pub const HOLDS_MAX: usize = 100;
-
 /// One registration: an app as the store knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct App {
@@ -399,15 +396,6 @@ pub struct App {
     pub policy: Policy,
     /// What people rolled away from, oldest first.
     pub holds: Vec<Hold>,
-    /// Grows with every change of policy and holds; a decision made on an older one is refused.
-    pub guard: u64,
     /// When it was registered.
     pub created_at: Timestamp,
-}
-
-impl App {
-    /// Whether its source is looked at for changes: such an app always has work.
-    pub fn is_polled(&self) -> bool {
-        self.policy.poll.is_some()
-    }
 }

@@ -10,6 +10,7 @@ pub use state::{Evidence, Outage, Paused, State, Status};
 
 use crate::{
     app::{AppId, InvalidName},
+    delivery::GitHost,
     image::{Digest, ImageRef},
     time::Timestamp,
 };
@@ -163,41 +164,59 @@ impl fmt::Display for Trigger {
     }
 }
 
-/// Who caused a deploy: a person's name, `ci`, or `auto` for the service itself.
+/// The party that caused a deploy.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Actor(String);
+#[serde(rename_all = "kebab-case", tag = "kind")]
+pub enum Actor {
+    /// The service itself: a restore, or a change that it found. Shown as `auto`.
+    Service,
+    /// The holder of an app's webhook token. Shown as `ci`.
+    Ci,
+    /// A git host that reported a push. Shown as `GitHub: octocat`.
+    GitHost {
+        /// The host.
+        host: GitHost,
+        /// The user who pushed, as the host names them.
+        pusher: Option<String>,
+    },
+    /// A person or a platform, by name.
+    Person {
+        /// The name, with control characters escaped, at most 128 characters.
+        name: String,
+    },
+}
 
 impl Actor {
-    /// The service itself, putting a failed rollout right.
-    pub fn auto() -> Self {
-        Self("auto".to_owned())
-    }
-
-    /// The holder of an app's webhook token.
-    pub fn ci() -> Self {
-        Self("ci".to_owned())
-    }
-
     /// A person or a platform, by name; control characters are escaped and the length is bounded.
-    pub fn named(name: &str) -> Self {
-        Self(crate::text::escaped(name).chars().take(128).collect())
+    pub fn person(name: &str) -> Self {
+        Self::Person { name: bounded(name) }
     }
 
-    /// The name.
-    pub fn as_str(&self) -> &str {
-        &self.0
+    /// A git host, and the user who pushed where the host names one.
+    pub fn git_host(host: GitHost, pusher: Option<&str>) -> Self {
+        let pusher = pusher.map(str::trim).filter(|pusher| !pusher.is_empty()).map(bounded);
+        Self::GitHost { host, pusher }
     }
 
     /// Whether this is the service itself.
-    pub fn is_auto(&self) -> bool {
-        self.0 == "auto"
+    pub const fn is_service(&self) -> bool {
+        matches!(self, Self::Service)
     }
+}
+
+fn bounded(name: &str) -> String {
+    crate::text::escaped(name).chars().take(128).collect()
 }
 
 impl fmt::Display for Actor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        match self {
+            Self::Service => f.write_str("auto"),
+            Self::Ci => f.write_str("ci"),
+            Self::GitHost { host, pusher: None } => host.fmt(f),
+            Self::GitHost { host, pusher: Some(pusher) } => write!(f, "{host}: {pusher}"),
+            Self::Person { name } => f.write_str(name),
+        }
     }
 }
 
@@ -330,6 +349,9 @@ pub struct Deploy {
     pub created_at: Timestamp,
     /// When it last changed; for a terminal one, when it ended.
     pub updated_at: Timestamp,
+    /// Until when a repeated call may ask for it by its idempotency key; without a key none.
+    #[serde(default)]
+    pub kept_until: Option<Timestamp>,
 }
 
 impl Deploy {
@@ -345,7 +367,7 @@ impl Deploy {
 
     /// Whether a service, not a person, made it to put a failed rollout right.
     pub fn is_restore(&self) -> bool {
-        self.trigger == Trigger::Rollback && self.actor.is_auto()
+        self.trigger == Trigger::Rollback && self.actor.is_service()
     }
 
     /// The image with the digest that was observed, so that a moving tag does not change what is meant.
@@ -368,6 +390,18 @@ impl Deploy {
             (Some(one), Some(two)) => one.same_bits(self.digest.as_ref(), two, other.digest.as_ref()),
             (Some(_) | None, None) | (None, Some(_)) => false,
         }
+    }
+
+    /// The entry without its evidence, as states keep it.
+    #[must_use]
+    pub fn without_evidence(&self) -> Self {
+        let state = match &self.state {
+            State::Failed { reason, message, evidence: Some(_) } => {
+                State::Failed { reason: reason.clone(), message: message.clone(), evidence: None }
+            }
+            other => other.clone(),
+        };
+        Self { state, ..self.clone() }
     }
 
     /// The entry in its next state.

@@ -3,23 +3,28 @@
 //! A driver holds a [`State`], feeds it [`Event`]s and performs the one [`Effect`] that each step answers with. Every
 //! change goes through the store first; nothing here must survive a restart.
 
-mod beside;
+pub mod build_queue;
 mod events;
+mod interleave;
+pub mod polling;
+pub mod retry;
+pub mod rollout;
 
 pub use events::{CallFailed, Effect, Event};
 
+use build_queue::{BuildQueue, Turn};
+use polling::{Detected, Polling};
+use rollout::{Failing, UNREACHABLE_MAX, Verdict, Watch};
+
 use crate::{
     app::Source,
-    decide::{
-        lane::{Lane, Turn},
-        poll::{Detected, Poll},
-        restore::{self, Owed},
-        retry,
-        rollout::{Failing, UNREACHABLE_MAX, Verdict, Watch},
-    },
     deploy::{Deploy, Evidence, Origin, Outage, Reason, Revision, State as Stored, Status, Trigger},
     image::Digest,
-    ports::{Applied, DeployId, RolloutSpec, Started, View},
+    ledger::{
+        AppState, Change, Record,
+        restore::{self, Owed},
+    },
+    ports::{Applied, DeployId, RolloutSpec, Started},
     time::Timestamp,
 };
 
@@ -29,37 +34,35 @@ const LONG: std::time::Duration = std::time::Duration::from_secs(3600);
 /// What a driver knows of its app.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
-    view: View,
+    view: AppState,
+    /// When the app was read.
+    read_at: Timestamp,
     watch: Option<Watch>,
     failing: Option<Failing>,
     /// Changes that are being written.
     pending: Vec<Deploy>,
-    /// Whether the store knows that nothing is left to do.
-    rested: bool,
     /// The rollout that this driver has begun itself, while every call for it was answered: only of that one is it sure
     /// whether a refusal left the cluster untouched.
     begun: Option<Revision>,
     /// When the cluster was last asked what it runs: the answer may be late, and says nothing of the time since.
     asked: Timestamp,
-    lane: Lane,
-    poll: Poll,
+    build_queue: BuildQueue,
+    poll: Polling,
 }
 
 impl State {
     /// The state of a driver that has just read its app.
-    ///
-    /// `named`: whether the store named the app as one with work, so that it must be told where there is none.
-    pub fn new(view: View, named: bool) -> Self {
+    pub fn new(view: AppState, now: Timestamp) -> Self {
         Self {
             view,
+            read_at: now,
             watch: None,
             failing: None,
             pending: Vec::new(),
-            rested: !named,
             begun: None,
             asked: Timestamp::default(),
-            lane: Lane::default(),
-            poll: Poll::default(),
+            build_queue: BuildQueue::default(),
+            poll: Polling::default(),
         }
     }
 
@@ -74,18 +77,18 @@ impl State {
     /// driver has watched itself has lasted as long as it had; deadlines, which others know as well, are the store's.
     pub fn clock_set(&mut self, was: Timestamp, is: Timestamp) {
         self.watch.iter_mut().for_each(|watch| watch.clock_set(was, is));
-        self.lane.clock_set(was, is);
+        self.build_queue.clock_set(was, is);
         self.poll.clock_set(was, is);
     }
 
     /// The app as the driver knows it.
-    pub fn view(&self) -> &View {
+    pub fn view(&self) -> &AppState {
         &self.view
     }
 
     /// The build whose end is waited for: a sign of it is [`Event::BuildChanged`].
     pub fn building(&self) -> Option<DeployId> {
-        self.lane.building().map(|revision| DeployId { app: self.view.app.uid, revision })
+        self.build_queue.building().map(|revision| DeployId { app: self.view.app.uid, revision })
     }
 }
 
@@ -93,11 +96,10 @@ impl State {
 pub fn step(mut state: State, event: Event, now: Timestamp) -> (State, Effect) {
     let forced = absorb(&mut state, event, now);
     let effect = forced.unwrap_or_else(|| next(&mut state, now));
-    let effect = beside::build(&state, effect, now);
-    let effect = beside::poll(&mut state, effect, now);
-    if let Effect::Record { changes, rest, .. } = &effect {
+    let effect = interleave::build(&state, effect, now);
+    let effect = interleave::poll(&mut state, effect, now);
+    if let Effect::Record { changes, .. } = &effect {
         state.pending.clone_from(changes);
-        state.rested = *rest;
     }
     if let Effect::Observe(_) = &effect {
         state.asked = now;
@@ -109,21 +111,24 @@ fn absorb(state: &mut State, event: Event, now: Timestamp) -> Option<Effect> {
     match event {
         Event::Loaded(view) => {
             state.view = *view;
+            state.read_at = now;
             state.pending.clear();
-            state.rested &= state.view.unfinished.is_empty();
-            state.lane.loaded(&state.view, now);
+            state.build_queue.loaded(&state.view, now);
             state.poll.loaded(&state.view, now);
             forget_ended(state);
             None
         }
-        Event::Recorded => {
+        Event::Recorded(view) => {
             let was_rolling = rolling(&state.view).map(|deploy| deploy.revision);
-            let begun = rolling_in(&state.pending).map(|deploy| deploy.revision);
+            let is_rolling = |deploy: &&Deploy| deploy.status() == Status::RollingOut;
+            let begun = state.pending.iter().rev().find(is_rolling).map(|deploy| deploy.revision);
             state.begun = begun.filter(|begun| Some(*begun) != was_rolling).or(state.begun);
-            let unclear = state.pending.iter().any(leaves_unclear);
-            apply_changes(&mut state.view, std::mem::take(&mut state.pending));
+            state.pending.clear();
+            state.view = *view;
+            state.read_at = now;
+            state.build_queue.loaded(&state.view, now);
             forget_ended(state);
-            unclear.then_some(Effect::Load)
+            None
         }
         Event::Applied(Ok(applied)) => applied_to(state, applied, now),
         Event::Observed(Ok(seen)) => {
@@ -137,26 +142,26 @@ fn absorb(state: &mut State, event: Event, now: Timestamp) -> Option<Effect> {
             Some(fail(state, deploy, failing, evidence, true))
         }
         Event::BuildFound(found) => {
-            let entry = state.lane.found(&state.view, found, now)?;
+            let entry = state.build_queue.found(&state.view, found, now)?;
             Some(record(state, vec![entry], Vec::new()))
         }
         Event::BuildStarted(revision, started) => {
             // Another build runs than this driver knows of, which may have read the app too long ago.
             let outdated = matches!(started, Ok(Started::Busy(_)));
-            let entry = state.lane.started(&state.view, revision, started, now);
+            let entry = state.build_queue.started(&state.view, revision, started, now);
             entry.map(|entry| record(state, vec![entry], Vec::new())).or(outdated.then_some(Effect::Load))
         }
-        Event::BuildObserved(seen) => match state.lane.observed(&state.view, seen, now) {
+        Event::BuildObserved(seen) => match state.build_queue.observed(&state.view, seen, now) {
             Turn::Record(changes) => Some(record(state, changes, Vec::new())),
             Turn::Call(call) => Some(*call),
             Turn::At(_) | Turn::Idle => None,
         },
         Event::BuildCancelled(answer) => {
-            state.lane.cancelled(answer, now);
+            state.build_queue.cancelled(answer, now);
             None
         }
         Event::BuildChanged => {
-            state.lane.changed(now);
+            state.build_queue.changed(now);
             None
         }
         Event::HeadAsked => {
@@ -182,13 +187,9 @@ fn absorb(state: &mut State, event: Event, now: Timestamp) -> Option<Effect> {
     }
 }
 
-/// The entry that is rolling out.
-fn rolling(view: &View) -> Option<Deploy> {
-    rolling_in(&view.unfinished).cloned()
-}
-
-fn rolling_in(entries: &[Deploy]) -> Option<&Deploy> {
-    entries.iter().rev().find(|deploy| deploy.status() == Status::RollingOut)
+/// The deploy that is rolling out.
+fn rolling(view: &AppState) -> Option<Deploy> {
+    view.rolling_out().map(|deploy| (**deploy).clone())
 }
 
 fn is_ready(deploy: &Deploy) -> bool {
@@ -203,40 +204,21 @@ fn forget_ended(state: &mut State) {
     }
 }
 
-/// The view as it is once the changes are written.
-fn apply_changes(view: &mut View, changes: Vec<Deploy>) {
-    for change in changes {
-        view.unfinished.retain(|deploy| deploy.revision != change.revision);
-        if change.touched && view.on_cluster.as_ref().is_none_or(|top| top.revision <= change.revision) {
-            view.on_cluster = Some(change.clone());
-        }
-        if change.status() == Status::Succeeded
-            && view.current.as_ref().is_none_or(|current| current.revision <= change.revision)
-        {
-            view.current = Some(change.clone());
-        }
-        if !change.is_terminal() {
-            view.unfinished.push(change);
-        }
-    }
-    view.unfinished.sort_by_key(|deploy| deploy.revision);
-}
-
-/// Whether only the store can tell what is to be done after a change: which entry is on the cluster once one has taken
-/// its touch back, and whether a failed rollout is to be put right, about which the owner may have changed their mind
-/// while it was watched.
-fn leaves_unclear(change: &Deploy) -> bool {
-    change.status() == Status::Failed || (change.is_terminal() && !change.touched)
-}
-
 /// The effect of writing changes, and whether nothing is left to do then.
-fn record(state: &State, changes: Vec<Deploy>, lift: Vec<Revision>) -> Effect {
-    let mut after = state.view.clone();
-    let unclear = changes.iter().any(leaves_unclear);
-    apply_changes(&mut after, changes.clone());
+fn record(state: &State, changes: Vec<Deploy>, release_holds: Vec<Revision>) -> Effect {
+    let after = after(state, changes.clone());
     let owes = matches!(restore::owed(&after), Owed::Restore(_));
-    let done = after.unfinished.is_empty() && !owes && !unclear && state.lane.is_free(&after);
-    Effect::Record { changes, lift, rest: done }
+    let idle = after.unfinished.is_empty() && !owes && state.build_queue.is_free(&after);
+    Effect::Record { changes, release_holds, idle }
+}
+
+/// The app once the changes are written.
+fn after(state: &State, changes: Vec<Deploy>) -> AppState {
+    let mut change = Change::on(state.view.clone());
+    let record = Record { changes, ..Record::default() };
+    // A refused preview is refused by the store as well, and decided again then.
+    let _ = change.record(record, state.read_at);
+    change.state
 }
 
 fn applied_to(state: &mut State, applied: Applied, now: Timestamp) -> Option<Effect> {
@@ -300,7 +282,7 @@ fn reachable_again(state: &State, deploy: &Deploy, now: Timestamp) -> Option<Eff
 }
 
 fn next(state: &mut State, now: Timestamp) -> Effect {
-    let highest = state.view.unfinished.iter().rfind(|deploy| is_ready(deploy)).cloned();
+    let highest = state.view.unfinished.iter().rfind(|deploy| is_ready(deploy)).map(|deploy| (**deploy).clone());
     let rolling = rolling(&state.view);
     if let Some(outdated) = outdated(&state.view, rolling.as_ref(), highest.as_ref()) {
         return record(state, outdated, Vec::new());
@@ -317,10 +299,10 @@ fn next(state: &mut State, now: Timestamp) -> Effect {
 
 /// Entries that will never run: below the highest ready one, or below what is on the cluster. Those that are not built
 /// yet are no exception.
-fn outdated(view: &View, rolling: Option<&Deploy>, highest: Option<&Deploy>) -> Option<Vec<Deploy>> {
+fn outdated(view: &AppState, rolling: Option<&Deploy>, highest: Option<&Deploy>) -> Option<Vec<Deploy>> {
     let rolling = rolling.map(|deploy| deploy.revision);
     let highest = highest.map(|deploy| deploy.revision);
-    let top = view.on_cluster.as_ref().map(|deploy| deploy.revision);
+    let top = view.on_cluster().map(|deploy| deploy.revision);
     let mut outdated = Vec::new();
     for deploy in view.unfinished.iter().filter(|deploy| Some(deploy.revision) != rolling) {
         let above = |other: &Revision| *other > deploy.revision;
@@ -351,11 +333,11 @@ fn begin(state: &State, deploy: &Deploy, mut changes: Vec<Deploy>, now: Timestam
     record(state, changes, Vec::new())
 }
 
-fn superseded(view: &View, deploy: &Deploy, by: Revision) -> Deploy {
+fn superseded(view: &AppState, deploy: &Deploy, by: Revision) -> Deploy {
     let rollback = view
         .unfinished
         .iter()
-        .chain(view.on_cluster.as_ref())
+        .chain(view.on_cluster())
         .any(|other| other.revision == by && other.trigger == Trigger::Rollback);
     deploy.moved(Stored::Superseded { by, rollback })
 }
@@ -405,7 +387,7 @@ fn succeed(state: &State, deploy: &Deploy, digest: Option<Digest>, note: Option<
     let image = done.pinned_image();
     // What is built from a held commit again is another image, and still what was held.
     let built = matches!(state.view.app.source, Source::Git(_)).then_some(done.commit.as_ref()).flatten();
-    let lift = state
+    let release_holds = state
         .view
         .app
         .holds
@@ -413,7 +395,7 @@ fn succeed(state: &State, deploy: &Deploy, digest: Option<Digest>, note: Option<
         .filter(|hold| lifts && (hold.covers(image.as_ref(), None) || hold.covers(None, built)))
         .map(|hold| hold.by)
         .collect();
-    record(state, vec![done], lift)
+    record(state, vec![done], release_holds)
 }
 
 fn fail(state: &State, deploy: Deploy, failing: Failing, evidence: Option<Evidence>, touched: bool) -> Effect {
@@ -421,9 +403,7 @@ fn fail(state: &State, deploy: Deploy, failing: Failing, evidence: Option<Eviden
         let state = Stored::Failed { reason: failing.reason.clone(), message, evidence: evidence.clone() };
         Deploy { touched, ..deploy.moved(state) }
     };
-    let mut after = state.view.clone();
-    apply_changes(&mut after, vec![ended(String::new())]);
-    let message = match restore::owed(&after) {
+    let message = match restore::owed(&after(state, vec![ended(String::new())])) {
         Owed::NothingToRestore if touched => {
             let stop = if failing.message.ends_with('.') { "" } else { "." };
             format!("{}{stop} There is no earlier version that succeeded: nothing to restore.", failing.message)
@@ -437,20 +417,20 @@ fn idle(state: &State, now: Timestamp) -> Effect {
     match restore::owed(&state.view) {
         Owed::Restore(current) => Effect::Restore(current),
         Owed::Nothing | Owed::NothingToRestore
-            if !state.view.unfinished.is_empty() || !state.lane.is_free(&state.view) =>
+            if !state.view.unfinished.is_empty() || !state.build_queue.is_free(&state.view) =>
         {
             Effect::Wait(now.after(retry::backoff(u32::MAX)))
         }
-        Owed::Nothing | Owed::NothingToRestore if state.rested && state.view.app.is_polled() => {
-            Effect::Wait(now.after(LONG))
+        Owed::Nothing | Owed::NothingToRestore if state.view.is_polled() => Effect::Wait(now.after(LONG)),
+        Owed::Nothing | Owed::NothingToRestore if state.view.queued_at.is_none() => Effect::Rest,
+        Owed::Nothing | Owed::NothingToRestore => {
+            Effect::Record { changes: Vec::new(), release_holds: Vec::new(), idle: true }
         }
-        Owed::Nothing | Owed::NothingToRestore if state.rested => Effect::Rest,
-        Owed::Nothing | Owed::NothingToRestore => Effect::Record { changes: Vec::new(), lift: Vec::new(), rest: true },
     }
 }
 
 /// What the cluster is asked for; none while there is no image.
-fn order(view: &View, deploy: &Deploy) -> Option<RolloutSpec> {
+fn order(view: &AppState, deploy: &Deploy) -> Option<RolloutSpec> {
     let image = deploy.image.clone()?;
     let what = match &deploy.from {
         Some(Origin::Revision(revision)) => format!("rollback to revision {revision}"),

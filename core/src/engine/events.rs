@@ -1,9 +1,12 @@
 //! What a driver is told, and what it is asked to do.
 
+use std::sync::Arc;
+
+use super::polling::{Detected, Finding};
 use crate::{
-    decide::poll::{Detected, Finding},
     deploy::{Commit, Deploy, Evidence, Revision},
-    ports::{Applied, BuildSpec, BuildState, DeployId, Observation, RolloutFailure, RolloutSpec, Started, View},
+    ledger::AppState,
+    ports::{Applied, BuildSpec, BuildState, DeployId, Observation, RolloutFailure, RolloutSpec, Started},
     source::GitSource,
     time::Timestamp,
 };
@@ -21,9 +24,9 @@ pub enum CallFailed {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The app was read.
-    Loaded(Box<View>),
-    /// The changes of the last [`Effect::Record`] are written.
-    Recorded,
+    Loaded(Box<AppState>),
+    /// The changes of the last [`Effect::Record`] are written; the app as it is since.
+    Recorded(Box<AppState>),
     /// The cluster was asked to apply an order.
     Applied(Result<Applied, CallFailed>),
     /// The cluster was looked at.
@@ -59,10 +62,10 @@ pub enum Effect {
     Record {
         /// The entries as they are to be.
         changes: Vec<Deploy>,
-        /// The rollbacks whose holds are lifted.
-        lift: Vec<Revision>,
+        /// The rollbacks whose holds are released.
+        release_holds: Vec<Revision>,
         /// Whether nothing is left to do then.
-        rest: bool,
+        idle: bool,
     },
     /// Bring the cluster to an order.
     Apply(RolloutSpec),
@@ -75,7 +78,7 @@ pub enum Effect {
     /// Collect evidence.
     Collect(RolloutSpec, Option<RolloutFailure>),
     /// Accept a restore of this version, unless something newer came.
-    Restore(Box<Deploy>),
+    Restore(Arc<Deploy>),
     /// Ask the builder which build of the app it has not ended.
     FindBuild,
     /// Give the builder an order.

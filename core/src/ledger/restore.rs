@@ -1,9 +1,11 @@
-//! Whether a failed rollout is to be put right, and with what.
+//! Whether a failed rollout is put right, and with which version.
 
+use std::sync::Arc;
+
+use super::AppState;
 use crate::{
     app::OnFailure,
     deploy::{Deploy, Reason, State},
-    ports::View,
 };
 
 /// What is owed to an app whose newest deploy on the cluster ended badly.
@@ -12,7 +14,7 @@ pub enum Owed {
     /// Nothing.
     Nothing,
     /// The current version is to be rolled out again.
-    Restore(Box<Deploy>),
+    Restore(Arc<Deploy>),
     /// There is no version to return to.
     NothingToRestore,
 }
@@ -22,22 +24,23 @@ pub enum Owed {
 /// A restore is owed once the newest deploy that touched the cluster ended otherwise than well, unless a higher one is
 /// ready to roll out, or the newest of all is a restore that was already made for it, or it was one itself. What the
 /// app's deletion has ended is left as it is.
-pub fn owed(view: &View) -> Owed {
-    let Some(top) = &view.on_cluster else { return Owed::Nothing };
+pub fn owed(state: &AppState) -> Owed {
+    let Some(top) = state.on_cluster() else { return Owed::Nothing };
     let ended_badly = match &top.state {
-        // Whoever took its place and never got to the cluster left it there.
+        // The deploy that superseded it left it there if it never got to the cluster itself.
         State::Failed { .. } | State::Superseded { .. } => true,
         State::Cancelled { reason, .. } => reason.as_str() != Reason::APP_DELETED,
         State::Queued | State::Building { .. } | State::RollingOut { .. } | State::Succeeded { .. } => false,
     };
-    let higher_is_ready = view.unfinished.iter().any(|deploy| deploy.revision > top.revision && deploy.image.is_some());
-    // A restore that somebody's deploy took the place of was none, where that one never got to the cluster either.
-    let tried = top.is_restore() || view.last_restore.is_some_and(|restore| Some(restore) == view.last);
-    if view.app.policy.on_failure == OnFailure::Leave || !ended_badly || higher_is_ready || tried {
+    let higher_is_ready =
+        state.unfinished.iter().any(|deploy| deploy.revision > top.revision && deploy.image.is_some());
+    // A restore that was superseded before it got to the cluster was none, if its successor never got there either.
+    let tried = top.is_restore() || state.last_restore.is_some_and(|restore| Some(restore) == state.latest);
+    if state.app.policy.on_failure == OnFailure::Leave || !ended_badly || higher_is_ready || tried {
         return Owed::Nothing;
     }
-    match &view.current {
-        Some(current) => Owed::Restore(Box::new(current.clone())),
+    match &state.current {
+        Some(current) => Owed::Restore(Arc::clone(current)),
         None => Owed::NothingToRestore,
     }
 }

@@ -6,16 +6,13 @@
 
 use std::time::Duration;
 
+use super::{CallFailed, Effect, retry, rollout::UNREACHABLE_MAX};
 use crate::{
     app::Source,
-    decide::{
-        engine::{CallFailed, Effect},
-        retry,
-        rollout::UNREACHABLE_MAX,
-    },
     deploy::{Commit, Deploy, Evidence, Paused, Reason, Revision, State as Stored, Status},
     image::ImageRef,
-    ports::{BuildFailure, BuildSpec, BuildState, DeployId, Started, View},
+    ledger::AppState,
+    ports::{BuildFailure, BuildSpec, BuildState, DeployId, Started},
     source::GitSource,
     time::Timestamp,
 };
@@ -30,7 +27,7 @@ const READ: Duration = Duration::from_secs(15);
 
 /// What a driver knows of its app's lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Lane {
+pub enum BuildQueue {
     /// The builder was not asked yet, or could not say.
     Unknown {
         /// When to ask.
@@ -86,15 +83,15 @@ impl Turn {
     }
 }
 
-impl Default for Lane {
+impl Default for BuildQueue {
     fn default() -> Self {
         Self::Unknown { ask_at: Timestamp::from_millis(i64::MIN), failures: 0 }
     }
 }
 
-impl Lane {
+impl BuildQueue {
     /// Whether nothing of the app is being built, as far as is known. An image app has no lane, which is free.
-    pub fn is_free(&self, view: &View) -> bool {
+    pub fn is_free(&self, view: &AppState) -> bool {
         matches!(self, Self::Free | Self::Built { .. }) || view.app.source == Source::Image
     }
 
@@ -107,7 +104,7 @@ impl Lane {
     }
 
     /// What is next.
-    pub fn turn(&self, view: &View, now: Timestamp) -> Turn {
+    pub fn turn(&self, view: &AppState, read_at: Timestamp, now: Timestamp) -> Turn {
         let Source::Git(source) = &view.app.source else { return Turn::Idle };
         let ended: Vec<_> = view.unfinished.iter().filter_map(|deploy| self.overdue(view, deploy, now)).collect();
         if !ended.is_empty() {
@@ -125,7 +122,7 @@ impl Lane {
                 None => begin(view, source, now),
             },
             Self::Taken { look_at, .. } if *look_at > now => Turn::At(*look_at),
-            Self::Taken { .. } if now.since(view.now) >= READ => Turn::call(Effect::Load),
+            Self::Taken { .. } if now.since(read_at) >= READ => Turn::call(Effect::Load),
             Self::Taken { revision, cancelled, .. } => {
                 let build = DeployId { app: view.app.uid, revision: *revision };
                 let told = *cancelled || !is_over(view, *revision);
@@ -143,7 +140,7 @@ impl Lane {
     }
 
     /// The app was read anew: a build that nobody waits for any more is ended without delay.
-    pub fn loaded(&mut self, view: &View, now: Timestamp) {
+    pub fn loaded(&mut self, view: &AppState, now: Timestamp) {
         if let Self::Taken { revision, look_at, cancelled: false, .. } = self
             && is_over(view, *revision)
         {
@@ -161,7 +158,7 @@ impl Lane {
     /// The builder was asked what it is building; the next state of the entry whose turn it is, where that says more.
     pub fn found(
         &mut self,
-        view: &View,
+        view: &AppState,
         found: Result<Option<Revision>, CallFailed>,
         now: Timestamp,
     ) -> Option<Deploy> {
@@ -179,7 +176,7 @@ impl Lane {
     /// The builder was given an order; the entry's next state, where that says more.
     pub fn started(
         &mut self,
-        view: &View,
+        view: &AppState,
         revision: Revision,
         started: Result<Started, CallFailed>,
         now: Timestamp,
@@ -214,7 +211,7 @@ impl Lane {
     }
 
     /// The build was looked at; the entry's next state, or the call to make first, where something follows from it.
-    pub fn observed(&mut self, view: &View, seen: Result<BuildState, CallFailed>, now: Timestamp) -> Turn {
+    pub fn observed(&mut self, view: &AppState, seen: Result<BuildState, CallFailed>, now: Timestamp) -> Turn {
         let Self::Taken { revision, look_at, failures, .. } = self else { return Turn::Idle };
         let revision = *revision;
         let seen = match seen {
@@ -281,7 +278,7 @@ impl Lane {
     }
 
     /// The end of an entry whose build must not go on, or has ended and was from another source.
-    fn overdue(&self, view: &View, deploy: &Deploy, now: Timestamp) -> Option<Deploy> {
+    fn overdue(&self, view: &AppState, deploy: &Deploy, now: Timestamp) -> Option<Deploy> {
         let (Stored::Building { since, source: begun, paused }, Source::Git(source)) =
             (&deploy.state, &view.app.source)
         else {
@@ -313,7 +310,7 @@ impl Lane {
 }
 
 /// The next build, where nothing is being built.
-fn begin(view: &View, source: &GitSource, now: Timestamp) -> Turn {
+fn begin(view: &AppState, source: &GitSource, now: Timestamp) -> Turn {
     match first(view) {
         None => Turn::Idle,
         Some(deploy) if deploy.state == Stored::Queued => {
@@ -352,26 +349,27 @@ fn paused(entry: &Deploy, sign: Sign, now: Timestamp) -> Option<Deploy> {
 }
 
 /// The entry whose turn it is: the one that is being built, else the oldest that waits for it.
-fn first(view: &View) -> Option<&Deploy> {
-    view.unfinished.iter().find(|deploy| deploy.is_to_be_built())
+fn first(view: &AppState) -> Option<&Deploy> {
+    view.unfinished.iter().find(|deploy| deploy.is_to_be_built()).map(|deploy| &**deploy)
 }
 
 /// The entry of a build, while its end is waited for.
-fn built(view: &View, revision: Revision) -> Option<&Deploy> {
+fn built(view: &AppState, revision: Revision) -> Option<&Deploy> {
     let waits = |deploy: &&Deploy| deploy.is_to_be_built() && deploy.status() == Status::Building;
-    view.unfinished.iter().find(|deploy| deploy.revision == revision).filter(waits)
+    view.unfinished(revision).map(|deploy| &**deploy).filter(waits)
 }
 
 /// Whether a build's entry has ended. Nothing is known of a revision that came after the app was read.
-fn is_over(view: &View, revision: Revision) -> bool {
-    view.last.is_some_and(|last| revision <= last) && view.unfinished.iter().all(|deploy| deploy.revision != revision)
+fn is_over(view: &AppState, revision: Revision) -> bool {
+    view.latest.is_some_and(|latest| revision <= latest)
+        && view.unfinished.iter().all(|deploy| deploy.revision != revision)
 }
 
 fn failed(deploy: &Deploy, reason: &str, message: String) -> Deploy {
     deploy.moved(Stored::Failed { reason: Reason::new(reason), message, evidence: None })
 }
 
-fn order(view: &View, deploy: &Deploy) -> Option<Box<BuildSpec>> {
+fn order(view: &AppState, deploy: &Deploy) -> Option<Box<BuildSpec>> {
     let Source::Git(source) = &view.app.source else { return None };
     Some(Box::new(BuildSpec {
         app: view.app.id.clone(),

@@ -1,10 +1,7 @@
 //! What goes on beside a rollout, while that gives nothing to do but wait.
 
-use super::{Effect, State, record};
-use crate::{
-    decide::{lane::Turn, poll},
-    time::Timestamp,
-};
+use super::{Effect, State, build_queue::Turn, polling, record};
+use crate::time::Timestamp;
 
 /// A build goes on while the cluster gives nothing to do but wait.
 pub(super) fn build(state: &State, effect: Effect, now: Timestamp) -> Effect {
@@ -24,7 +21,7 @@ pub(super) fn build(state: &State, effect: Effect, now: Timestamp) -> Effect {
         | Effect::Load
         | Effect::Rest => return effect,
     };
-    match (state.lane.turn(&state.view, now), effect) {
+    match (state.build_queue.turn(&state.view, state.read_at, now), effect) {
         (Turn::Record(changes), _) => record(state, changes, Vec::new()),
         (Turn::Call(call), _) => *call,
         (Turn::At(at), Effect::Watch(order, _)) => Effect::Watch(order, until.min(at)),
@@ -38,15 +35,15 @@ pub(super) fn poll(state: &mut State, effect: Effect, now: Timestamp) -> Effect 
     let (Effect::Wait(until) | Effect::Watch(_, until)) = &effect else { return effect };
     let until = *until;
     match (state.poll.turn(&state.view, now), effect) {
-        (poll::Turn::Idle, wait) => wait,
-        (poll::Turn::At(at), Effect::Watch(order, _)) => Effect::Watch(order, until.min(at)),
-        (poll::Turn::At(at), _) => Effect::Wait(until.min(at)),
-        (poll::Turn::Refresh, _) => Effect::Load,
-        (poll::Turn::Load, _) => {
+        (polling::Turn::Idle, wait) => wait,
+        (polling::Turn::At(at), Effect::Watch(order, _)) => Effect::Watch(order, until.min(at)),
+        (polling::Turn::At(at), _) => Effect::Wait(until.min(at)),
+        (polling::Turn::Refresh, _) => Effect::Load,
+        (polling::Turn::Load, _) => {
             state.poll.reading();
             Effect::Load
         }
-        (poll::Turn::Ask(source), _) => Effect::ReadHead(source),
-        (poll::Turn::Detect(finding), _) => Effect::Detect(finding),
+        (polling::Turn::Ask(source), _) => Effect::ReadHead(source),
+        (polling::Turn::Detect(finding), _) => Effect::Detect(finding),
     }
 }

@@ -1,18 +1,16 @@
-//! Whether a history keeps the rules; run by the tests after every step, and by whoever doubts a store.
+//! Whether a history keeps the rules; tests run it after every step, and operators who doubt a store.
 
 use std::collections::BTreeSet;
 
-use crate::{
-    deploy::{Deploy, Origin, Revision, State, Status, Trigger},
-    ports::{UNFINISHED_MAX, View},
-};
+use super::{AppState, UNFINISHED_MAX};
+use crate::deploy::{Deploy, Origin, Revision, State, Status, Trigger};
 
 /// A rule that a history breaks, in a sentence that names the revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation(pub String);
 
-/// The rules that an app's whole history, oldest first, and the view read with it break.
-pub fn check(history: &[Deploy], view: &View) -> Vec<Violation> {
+/// The rules that an app's whole history, oldest first, and the state read with it break.
+pub fn check(history: &[Deploy], state: &AppState) -> Vec<Violation> {
     let mut broken = Vec::new();
     let mut expect = |holds: bool, rule: String| {
         if !holds {
@@ -37,23 +35,28 @@ pub fn check(history: &[Deploy], view: &View) -> Vec<Violation> {
         }
     }
     let newest = |wanted: &dyn Fn(&Deploy) -> bool| history.iter().rev().find(|deploy| wanted(deploy));
-    expect(view.last == history.last().map(|deploy| deploy.revision), "the newest revision is another".to_owned());
+    let slim = |deploy: Option<&Deploy>| deploy.map(Deploy::without_evidence);
+    expect(state.latest == history.last().map(|deploy| deploy.revision), "the newest revision is another".to_owned());
     expect(
-        view.current.as_ref() == newest(&|deploy| deploy.status() == Status::Succeeded),
+        state.current.as_deref() == newest(&|deploy| deploy.status() == Status::Succeeded),
         "current is not the newest that succeeded".to_owned(),
     );
     expect(
-        view.on_cluster.as_ref() == newest(&|deploy| deploy.touched),
+        state.on_cluster().map(|deploy| (**deploy).clone()) == slim(newest(&|deploy| deploy.touched)),
         "on cluster is not the newest that touched it".to_owned(),
     );
     expect(
-        view.last_restore == newest(&Deploy::is_restore).map(|deploy| deploy.revision),
+        state.last_restore == newest(&Deploy::is_restore).map(|deploy| deploy.revision),
         "the newest restore is another".to_owned(),
     );
     let unfinished: Vec<_> = history.iter().filter(|deploy| !deploy.is_terminal()).cloned().collect();
-    expect(view.unfinished == unfinished, "the unfinished entries are others".to_owned());
-    // One more than admitted ones: an accept that supersedes is not counted among what it ends.
+    let is_stored = state.unfinished.iter().map(|deploy| &**deploy).eq(&unfinished);
+    expect(is_stored, "the unfinished entries are others".to_owned());
+    // One more than may be admitted: a restore is never refused.
     expect(unfinished.len() <= UNFINISHED_MAX + 1, format!("{} entries are unfinished", unfinished.len()));
+    let is_idle = state.queued_at.is_none();
+    expect(!is_idle || unfinished.is_empty(), "idle with unfinished deploys".to_owned());
+    expect(!is_idle || state.lease.is_none(), "idle and leased".to_owned());
     let rolling = unfinished.iter().filter(|deploy| deploy.status() == Status::RollingOut).count();
     expect(rolling <= 1, format!("{rolling} entries roll out at once"));
     let mut to_be_built = unfinished.iter().filter(|deploy| deploy.is_to_be_built());

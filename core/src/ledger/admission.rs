@@ -1,18 +1,18 @@
 //! Whether a deploy is accepted, and as what.
 
+use super::NewDeploy;
 use crate::{
     app::{App, Hold, HoldPolicy, Source},
     deploy::{Commit, Origin, Trigger},
     image::ImageRef,
-    ports::NewDeploy,
     request::{Cause, DeployRequest, Refusal},
 };
 
 /// A deploy that was accepted, and the fields of the request that have no part in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Accepted {
+pub struct Decided {
     /// What is recorded.
-    pub draft: NewDeploy,
+    pub deploy: NewDeploy,
     /// The fields that were given and are not deployed.
     pub ignored: Vec<&'static str>,
 }
@@ -21,7 +21,7 @@ pub struct Accepted {
 ///
 /// # Errors
 /// The refusal that the caller is answered with.
-pub fn deploy(app: &App, request: &DeployRequest, cause: &Cause) -> Result<Accepted, Refusal> {
+pub fn deploy(app: &App, request: &DeployRequest, cause: &Cause) -> Result<Decided, Refusal> {
     let (image, ignored) = match &app.source {
         Source::Image => (Some(posted_image(app, request, cause)?), Vec::new()),
         Source::Git(_) => {
@@ -30,8 +30,8 @@ pub fn deploy(app: &App, request: &DeployRequest, cause: &Cause) -> Result<Accep
         }
     };
     held(app, image.as_ref(), request.commit.as_ref(), cause)?;
-    let draft = draft(cause, image, request.commit.clone(), None);
-    Ok(Accepted { draft, ignored })
+    let deploy = new_deploy(cause, image, request.commit.clone(), None);
+    Ok(Decided { deploy, ignored })
 }
 
 /// Decides a promotion: the image that another environment's app runs, deployed here.
@@ -52,10 +52,10 @@ pub fn promotion(
         )));
     }
     held(app, Some(&image), commit.as_ref(), cause)?;
-    Ok(draft(cause, Some(image), commit, Some(from)))
+    Ok(new_deploy(cause, Some(image), commit, Some(from)))
 }
 
-fn draft(cause: &Cause, image: Option<ImageRef>, commit: Option<Commit>, from: Option<Origin>) -> NewDeploy {
+fn new_deploy(cause: &Cause, image: Option<ImageRef>, commit: Option<Commit>, from: Option<Origin>) -> NewDeploy {
     NewDeploy {
         image,
         commit,

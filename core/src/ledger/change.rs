@@ -1,0 +1,158 @@
+//! A change of an app: the next state, and what a commit writes and forgets beside it.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+
+use super::{AppState, retention};
+use crate::{
+    app::{App, Policy, Source},
+    deploy::{Deploy, Revision, Status},
+    replica::ReplicaId,
+    request::IdempotencyKey,
+    time::Timestamp,
+};
+
+/// A change of one app, made by one or more of the ledger's functions and committed as one write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Change {
+    /// The next state.
+    pub state: AppState,
+    /// The revisions that this change accepts, ascending; an information, as they are in `state` or in `ended`.
+    pub admitted: Vec<Revision>,
+    /// The deploys that this change ends: the archive keeps them from now on.
+    pub ended: Vec<Arc<Deploy>>,
+    /// The idempotency keys that this change uses.
+    pub keys: Vec<KeyWrite>,
+    /// The archived deploys that are forgotten.
+    pub forgotten: Vec<Revision>,
+    /// The deploys that this change has changed: each changes once in a commit, so that every step of it is seen.
+    pub(super) changed: BTreeSet<Revision>,
+    is_empty: bool,
+}
+
+/// The deploy that an idempotency key made, as a store keeps it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyUse {
+    /// SHA-256 of the request under the key.
+    pub request: [u8; 32],
+    /// The deploy.
+    pub revision: Revision,
+    /// When the key is free again.
+    pub expires_at: Timestamp,
+}
+
+/// An idempotency key to be written with a change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyWrite {
+    /// The key; its `request` is that of `made`.
+    pub key: IdempotencyKey,
+    /// The deploy that it makes.
+    pub made: KeyUse,
+    /// Whether a stored use of the key has expired and is replaced; otherwise the key must be free.
+    pub replaces: bool,
+}
+
+/// The knowledge about an idempotency key when a change is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyLookup {
+    /// The store was not asked; the commit fails if the key is in use.
+    Unread,
+    /// The store's answer.
+    Read(Option<KeyUse>),
+}
+
+impl Change {
+    /// A change of this state, empty so far.
+    pub fn on(state: AppState) -> Self {
+        Self {
+            state,
+            admitted: Vec::new(),
+            ended: Vec::new(),
+            keys: Vec::new(),
+            forgotten: Vec::new(),
+            changed: BTreeSet::new(),
+            is_empty: true,
+        }
+    }
+
+    /// The registration of an app.
+    pub fn register(app: App) -> Self {
+        let mut change = Self::on(AppState::new(app));
+        change.is_empty = false;
+        change
+    }
+
+    /// Whether nothing was changed, so that no commit is needed.
+    pub fn is_empty(&self) -> bool {
+        self.is_empty
+    }
+
+    /// The time to store with the change.
+    pub(super) fn touch(&mut self, now: Timestamp) -> Timestamp {
+        self.is_empty = false;
+        self.state.updated_at = self.state.time(now);
+        self.state.updated_at
+    }
+
+    /// Replaces an app's source and policy. A polled app has work from then on.
+    pub fn configure(&mut self, source: Source, policy: Policy, now: Timestamp) {
+        let now = self.touch(now);
+        let app = Arc::make_mut(&mut self.state.app);
+        (app.source, app.policy) = (source, policy);
+        if self.state.is_polled() {
+            self.state.queued_at.get_or_insert(now);
+        }
+    }
+
+    /// Releases all holds.
+    pub fn release_holds(&mut self, now: Timestamp) {
+        if !self.state.app.holds.is_empty() {
+            self.touch(now);
+            Arc::make_mut(&mut self.state.app).holds.clear();
+        }
+    }
+
+    /// Gives the app's lease to a replica.
+    pub fn lease(&mut self, replica: &ReplicaId, now: Timestamp) {
+        self.touch(now);
+        self.state.lease = Some(replica.clone());
+    }
+
+    /// Forgets archived deploys, as retention has found them while the newest `keep` are kept.
+    pub fn forget(&mut self, forgotten: Vec<Revision>, keep: usize, now: Timestamp) {
+        self.touch(now);
+        self.forgotten.extend(forgotten);
+        self.state.kept_from = retention::kept_from(&self.state, keep);
+    }
+
+    /// Puts a deploy in its next state where it belongs: with the unfinished ones, or into the archive.
+    pub(super) fn put(&mut self, deploy: Deploy) {
+        let state = &mut self.state;
+        let revision = deploy.revision;
+        self.changed.insert(revision);
+        let place = state.unfinished.binary_search_by_key(&revision, |known| known.revision);
+        if !deploy.is_terminal() {
+            match place {
+                Ok(at) => state.unfinished[at] = Arc::new(deploy),
+                Err(at) => state.unfinished.insert(at, Arc::new(deploy)),
+            }
+            return;
+        }
+        if let Ok(at) = place {
+            state.unfinished.remove(at);
+        }
+        let is_newest = |known: &Option<Arc<Deploy>>| known.as_ref().is_none_or(|known| known.revision < revision);
+        let deploy = Arc::new(deploy);
+        if deploy.touched && is_newest(&state.ended_on_cluster) {
+            let succeeded = deploy.status() == Status::Succeeded;
+            let kept = if succeeded { Arc::clone(&deploy) } else { Arc::new(deploy.without_evidence()) };
+            state.ended_on_cluster = Some(kept);
+        }
+        if deploy.status() == Status::Succeeded && is_newest(&state.current) {
+            state.current = Some(Arc::clone(&deploy));
+        }
+        self.ended.push(deploy);
+    }
+}

@@ -1,0 +1,38 @@
+//! The ledger: an app's state, and every rule by which it changes. Pure: time is an argument, and nothing is read or
+//! written here.
+//!
+//! ```text
+//!   AppState ── Change::on ──▶ admit · record · configure · lease · forget ──▶ Change: the new state, and what to write
+//!                                                                                │ one commit, valid for one version
+//!                                                                                ▼
+//!                                                                     ports::HistoryStore
+//! ```
+//!
+//! A state holds the unfinished deploys in full; a deploy that ends leaves it for the archive. [`admission`] decides what a
+//! caller's request is accepted as, [`push`] what a git host's call asks for, [`rollback`] which version a rollback means,
+//! [`restore`] whether a failed rollout is put right, [`retention`] which archived deploys may go, [`history`] joins state
+//! and archive, and [`check`] tells whether a history keeps the rules. Nothing else in the workspace knows these rules.
+
+pub mod admission;
+pub mod check;
+pub mod history;
+pub mod push;
+pub mod restore;
+pub mod retention;
+pub mod rollback;
+
+mod admit;
+mod change;
+mod record;
+mod state;
+
+#[cfg(test)]
+mod tests;
+
+pub use admit::{Admission, Admitted, ExpectedLatest, NewDeploy, OtherDeploys, UNFINISHED_MAX};
+pub use change::{Change, KeyLookup, KeyUse, KeyWrite};
+pub use record::{Record, Refused};
+pub use state::AppState;
+
+/// The most holds kept per app; the oldest goes first.
+pub const HOLDS_MAX: usize = 100;

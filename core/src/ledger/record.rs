@@ -1,0 +1,75 @@
+//! Recording what has become of deploys.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use super::{
+    Change,
+    restore::{self, Owed},
+};
+use crate::{
+    deploy::{Deploy, Revision},
+    replica::ReplicaId,
+    time::Timestamp,
+};
+
+/// Changes to an app's deploys, written together or not at all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Record {
+    /// The replica that drives the app; none: a person's cancel.
+    pub driver: Option<ReplicaId>,
+    /// The deploys in their next states, each with `step` one higher than stored. The ledger sets `updated_at`.
+    pub changes: Vec<Deploy>,
+    /// The rollbacks whose holds are released.
+    pub release_holds: Vec<Revision>,
+    /// The driver has nothing left to do: without unfinished deploys, an owed restore or polling, the app becomes idle.
+    pub idle: bool,
+}
+
+/// Why a record was not made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// Another replica, or none, drives the app.
+    NotLeased,
+    /// A deploy has moved on or ended meanwhile: read again and decide again.
+    Outdated,
+    /// Another part of this change has changed one of the deploys: it needs a commit of its own.
+    NextCommit,
+}
+
+impl Change {
+    /// Moves deploys on. A refused record leaves the change as it was.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub fn record(&mut self, record: Record, now: Timestamp) -> Result<(), Refused> {
+        if record.driver.as_ref().is_some_and(|driver| !self.state.is_leased_to(driver)) {
+            return Err(Refused::NotLeased);
+        }
+        let mut revisions = BTreeSet::new();
+        for change in &record.changes {
+            let stored = self.state.unfinished(change.revision).ok_or(Refused::Outdated)?;
+            if self.changed.contains(&change.revision) {
+                return Err(Refused::NextCommit);
+            }
+            if change.step != stored.step + 1 || !revisions.insert(change.revision) {
+                return Err(Refused::Outdated);
+            }
+        }
+        let now = self.touch(now);
+        for change in record.changes {
+            self.put(Deploy { updated_at: now, ..change });
+        }
+        if !record.release_holds.is_empty() {
+            let app = Arc::make_mut(&mut self.state.app);
+            app.holds.retain(|hold| !record.release_holds.contains(&hold.by));
+        }
+        let state = &mut self.state;
+        let owes = matches!(restore::owed(state), Owed::Restore(_));
+        if record.idle && state.unfinished.is_empty() && !state.is_polled() && !owes {
+            (state.queued_at, state.lease) = (None, None);
+        } else {
+            state.queued_at.get_or_insert(now);
+        }
+        Ok(())
+    }
+}

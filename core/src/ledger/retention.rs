@@ -1,0 +1,63 @@
+//! How long archived deploys are kept: the newest, and all that something still depends on.
+//!
+//! From each version a rollback leads to the newest before it with another image, from that to the next, and so on: of
+//! this chain the first ten are kept, however often one image succeeded in between.
+
+use super::AppState;
+use crate::{
+    deploy::{Deploy, Revision, Status},
+    time::Timestamp,
+};
+
+/// How many versions, each of another image than the one before, stay available for rollbacks; the version that runs, or
+/// ran last, is the first of them.
+const TARGETS: usize = 10;
+
+/// How many deploys more than are kept gather before retention looks at them: one look serves many.
+const SLACK: usize = 50;
+
+/// Whether so many deploys were archived since retention looked last that it should look again.
+pub fn is_due(state: &AppState, keep: usize) -> bool {
+    state.kept_from < kept_from(state, keep.saturating_add(SLACK))
+}
+
+/// The revision with which the newest `keep` deploys begin.
+pub(super) fn kept_from(state: &AppState, keep: usize) -> Revision {
+    let latest = state.latest.map_or(0, Revision::get);
+    Revision::new(latest.saturating_sub(u64::try_from(keep).unwrap_or(u64::MAX))).unwrap_or(Revision::FIRST)
+}
+
+/// The archived deploys that need not be kept. `archived` are all of the app's, newest first.
+///
+/// Kept are the newest `keep`, the current deploy and the one on the cluster, the targets of rollbacks from these, the
+/// last restore, and each deploy whose idempotency key may still be repeated.
+pub fn surplus(state: &AppState, archived: &[Deploy], keep: usize, now: Timestamp) -> Vec<Revision> {
+    let now = state.time(now);
+    let returned_to = [state.current.as_ref(), state.on_cluster()].into_iter().flatten().map(|deploy| deploy.effective);
+    let mut kept: Vec<Revision> = targets(archived, u64::MAX);
+    for revision in returned_to {
+        kept.extend(targets(archived, revision.get()));
+        kept.push(revision);
+    }
+    let pointed_at = [state.current.as_ref(), state.on_cluster()].into_iter().flatten().map(|deploy| deploy.revision);
+    kept.extend(pointed_at.chain(state.last_restore));
+    let goes = |deploy: &&Deploy| {
+        !kept.contains(&deploy.revision) && deploy.kept_until.is_none_or(|kept_until| kept_until <= now)
+    };
+    archived.iter().skip(keep).filter(goes).map(|deploy| deploy.revision).collect()
+}
+
+/// The chain of versions, each of another image than the one before, at or below a revision.
+fn targets(archived: &[Deploy], from: u64) -> Vec<Revision> {
+    let mut last: Option<&Deploy> = None;
+    let succeeded =
+        archived.iter().filter(|deploy| deploy.status() == Status::Succeeded && deploy.revision.get() <= from);
+    let others = succeeded.filter(|deploy| {
+        let other = last.is_none_or(|last| !last.same_image(deploy));
+        if other {
+            last = Some(deploy);
+        }
+        other
+    });
+    others.take(TARGETS).map(|deploy| deploy.revision).collect()
+}

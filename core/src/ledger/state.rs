@@ -1,0 +1,90 @@
+//! An app's state: everything that decisions about it need.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    app::App,
+    deploy::{Deploy, Revision, Status},
+    replica::ReplicaId,
+    time::Timestamp,
+};
+
+/// An app: its registration, its unfinished deploys, and where its history stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AppState {
+    /// The registration.
+    pub app: Arc<App>,
+    /// The newest revision.
+    pub latest: Option<Revision>,
+    /// The deploys that have not ended, ascending.
+    pub unfinished: Vec<Arc<Deploy>>,
+    /// The newest that succeeded.
+    pub current: Option<Arc<Deploy>>,
+    /// The newest that touched the cluster and has ended; without its evidence, which is in the archive.
+    pub ended_on_cluster: Option<Arc<Deploy>>,
+    /// The newest that the service itself made to put a failed rollout right.
+    pub last_restore: Option<Revision>,
+    /// The replica that drives the app.
+    pub lease: Option<ReplicaId>,
+    /// Since when the app has had work; none: it is idle.
+    pub queued_at: Option<Timestamp>,
+    /// The revision with which the newest kept deploys began when retention looked last.
+    pub kept_from: Revision,
+    /// The latest time that was stored, below which none may follow.
+    pub updated_at: Timestamp,
+}
+
+impl AppState {
+    /// The state of an app that was just registered.
+    pub fn new(app: App) -> Self {
+        let updated_at = app.created_at;
+        let queued_at = app.policy.poll.map(|_| updated_at);
+        Self {
+            app: Arc::new(app),
+            latest: None,
+            unfinished: Vec::new(),
+            current: None,
+            ended_on_cluster: None,
+            last_restore: None,
+            lease: None,
+            queued_at,
+            kept_from: Revision::FIRST,
+            updated_at,
+        }
+    }
+
+    /// The newest deploy that touched the cluster.
+    pub fn on_cluster(&self) -> Option<&Arc<Deploy>> {
+        let touching = self.unfinished.iter().rev().find(|deploy| deploy.touched);
+        let newest = |deploy: &&Arc<Deploy>| deploy.revision;
+        touching.into_iter().chain(&self.ended_on_cluster).max_by_key(newest)
+    }
+
+    /// The unfinished deploy of this revision.
+    pub fn unfinished(&self, revision: Revision) -> Option<&Arc<Deploy>> {
+        let at = self.unfinished.binary_search_by_key(&revision, |deploy| deploy.revision).ok()?;
+        self.unfinished.get(at)
+    }
+
+    /// The app's own time: the store's clock, but never before what was stored.
+    pub fn time(&self, now: Timestamp) -> Timestamp {
+        self.updated_at.max(now)
+    }
+
+    /// Whether the app's source is polled for changes: such an app always has work.
+    pub fn is_polled(&self) -> bool {
+        self.app.policy.poll.is_some()
+    }
+
+    /// Whether this replica drives the app.
+    pub fn is_leased_to(&self, replica: &ReplicaId) -> bool {
+        self.lease.as_ref() == Some(replica)
+    }
+
+    /// The deploy that is rolling out.
+    pub fn rolling_out(&self) -> Option<&Arc<Deploy>> {
+        self.unfinished.iter().rev().find(|deploy| deploy.status() == Status::RollingOut)
+    }
+}

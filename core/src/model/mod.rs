@@ -1,0 +1,13 @@
+//! The nouns of the domain: parsing makes them, so that each value is valid.
+
+pub mod app;
+pub mod delivery;
+pub mod deploy;
+pub mod error;
+pub mod image;
+pub mod replica;
+pub mod request;
+pub mod source;
+pub mod text;
+pub mod time;
+pub mod token;
