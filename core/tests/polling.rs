@@ -97,7 +97,7 @@ fn a_push_is_found_built_and_deployed_and_nothing_is_deployed_twice() {
     world.run(async {
         let access = world.polled_app().await;
         let first = world.entry(&access, 1).await;
-        assert_eq!((first.trigger, first.actor.as_str()), (Trigger::Git, "auto"));
+        assert_eq!((first.trigger, first.actor.to_string()), (Trigger::Git, "auto"));
         world.sleep(3600).await;
         assert_eq!(world.history(&access).await.len(), 1, "the same head is nothing new");
         world.push("b2");

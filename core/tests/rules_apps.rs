@@ -66,12 +66,12 @@ fn deleting_an_app_ends_its_deploys_and_leaves_the_workload() {
         assert!(matches!(refused, Err(Refusal::WorkloadTaken(_))), "{refused:?}");
         let wanted = rollhook_core::request::Registration { take_over: true, ..registration("api", Policy::default()) };
         let again = world.deployer.register(&world.operator, wanted, None).await.unwrap();
-        assert_ne!(again.app.uid, access.uid());
+        assert_ne!(again.app.app.uid, access.uid());
         assert_eq!(again.deploy.unwrap().revision, Revision::FIRST);
         assert!(again.adopted);
         let late = world.deployer.submit(&ci, request(&api("v9"))).await.unwrap_err();
         assert!(matches!(late, Refusal::AppNotFound(_)), "the old registration's token opens nothing");
-        let access = world.deployer.open(&world.operator, &again.app.id).await.unwrap();
+        let access = world.deployer.open(&world.operator, &again.app.app.id).await.unwrap();
         assert_eq!(world.deployed(&access, &api("v5")).await.status(), Status::Succeeded);
     });
 }
@@ -85,7 +85,7 @@ fn what_is_taken_over_is_current_whatever_revision_it_carries() {
         world.deployer.delete(&world.operator, access.app()).await.unwrap();
         let wanted = rollhook_core::request::Registration { take_over: true, ..registration("api", Policy::default()) };
         let again = world.deployer.register(&world.operator, wanted, None).await.unwrap();
-        let access = world.deployer.open(&world.operator, &again.app.id).await.unwrap();
+        let access = world.deployer.open(&world.operator, &again.app.app.id).await.unwrap();
         let first = world.ended(&access, 1).await;
         assert_eq!((first.status(), tag(&first).as_str()), (Status::Succeeded, "v2"), "{first:?}");
         world.deployed(&access, &api("v3")).await;
@@ -152,7 +152,7 @@ fn what_was_adopted_is_recorded_and_left_alone() {
         let wanted = rollhook_core::request::Registration { image: None, ..registration("api", Policy::default()) };
         let registered = world.deployer.register(&world.operator, wanted, None).await.unwrap();
         assert!(registered.adopted);
-        let access = world.deployer.open(&world.operator, &registered.app.id).await.unwrap();
+        let access = world.deployer.open(&world.operator, &registered.app.app.id).await.unwrap();
         let first = world.ended(&access, 1).await;
         assert_eq!((first.status(), first.trigger), (Status::Succeeded, Trigger::Manual));
         assert_eq!(tag(&first), "latest");
