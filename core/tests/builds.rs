@@ -24,7 +24,7 @@ impl World {
     /// A git app without anything that runs.
     async fn git_app(&self, policy: Policy) -> Authorized {
         let app = self.deployer.register(&self.operator, git("api", policy), None).await.unwrap().app;
-        self.deployer.open(&self.operator, &app.id).await.unwrap()
+        self.deployer.open(&self.operator, &app.app.id).await.unwrap()
     }
 
     /// A git app that runs revision 1, built from `a1`.

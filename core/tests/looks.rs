@@ -16,7 +16,7 @@ use rollhook_core::{
     Error, Result,
     app::Policy,
     deploy::{Commit, Revision, Trigger},
-    ports::{BranchReader, BuildTrigger, Clock, History, RolloutDriver},
+    ports::{BranchReader, BuildTrigger, Clock, RolloutDriver},
     request::DeployRequest,
     service::{Authorized, Builder, Deployer, PollOutcome, Ports},
     source::GitSource,
@@ -94,7 +94,7 @@ impl World {
     async fn polled_app(&self, seconds: u64) -> Authorized {
         let policy = Policy { poll: Some(SECOND * u32::try_from(seconds).unwrap()), ..Policy::default() };
         let app = self.deployer.register(&self.operator, git("api", policy), None).await.unwrap().app;
-        let access = self.deployer.open(&self.operator, &app.id).await.unwrap();
+        let access = self.deployer.open(&self.operator, &app.app.id).await.unwrap();
         self.sleep(65).await;
         self.ended(&access, 1).await;
         access
@@ -177,7 +177,7 @@ fn a_look_for_which_there_is_no_room_is_no_failure_of_its_source() {
     run(&world, &engine, async {
         let access = world.polled_app(600).await;
         let found = || engine.polled(access.uid()).map(|polled| polled.found);
-        told.fails(|| Error::Conflict("room"));
+        told.fails(|| Error::Conflict(rollhook_core::error::Entity::Capacity));
         looked(&world, &told).await;
         let before = told.looks();
         world.sleep(3600).await;

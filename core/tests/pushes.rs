@@ -18,7 +18,7 @@ use rollhook_core::{
     app::{Policy, Source},
     delivery::{Before, Change, Delivery, Event, GitHost, Head, Push, Reference},
     deploy::{Commit, Revision, Status, Trigger},
-    ports::{BranchReader, BuildTrigger, Clock, History, RolloutDriver},
+    ports::{BranchReader, BuildTrigger, Clock, RolloutDriver},
     request::{DeployRequest, IdempotencyKey, KeyHeader, Refusal, Registration},
     service::{Accepted, Authorized, Builder, Deployer, Outcome, Ports, Pushed},
     source::GitSource,
@@ -79,7 +79,7 @@ impl World {
     async fn git_app(&self, policy: Policy) -> Authorized {
         let wanted = Registration { source: Source::Git(git_source()), image: None, ..registration("api", policy) };
         let app = self.deployer.register(&self.operator, wanted, None).await.unwrap().app;
-        self.webhook(&app.id).await
+        self.webhook(&app.app.id).await
     }
 
     /// The branch is moved, and the host tells.
@@ -158,7 +158,7 @@ fn of_several_branches_the_apps_own_counts() {
         ];
         let push = tells(GitHost::Bitbucket, Event::Push(Push { pusher: None, changes }));
         let deploy = accepted(world.deployer.push(&access, &push, None).await).deploy;
-        assert_eq!((deploy.commit, deploy.actor.to_string()), (Some(sha("a1")), "Bitbucket"));
+        assert_eq!((deploy.commit, deploy.actor.to_string()), (Some(sha("a1")), "Bitbucket".to_owned()));
     });
 }
 

@@ -171,9 +171,9 @@ fn promotion_brings_what_the_other_environment_runs() {
         let mut wanted = registration("api", Policy::default());
         wanted.environment = "prod".parse().unwrap();
         let prod = world.deployer.register(&world.operator, wanted, None).await.unwrap().app;
-        let accepted = world.deployer.promote(&world.operator, &prod.id, test.app(), None).await.unwrap();
+        let accepted = world.deployer.promote(&world.operator, &prod.app.id, test.app(), None).await.unwrap();
         assert_eq!(accepted.deploy.trigger, Trigger::Promotion);
-        let access = world.deployer.open(&world.operator, &prod.id).await.unwrap();
+        let access = world.deployer.open(&world.operator, &prod.app.id).await.unwrap();
         let done = world.ended(&access, 2).await;
         assert_eq!(done.status(), Status::Succeeded);
         assert_eq!(done.digest, world.view(&test).await.current.unwrap().digest);

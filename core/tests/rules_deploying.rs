@@ -10,7 +10,7 @@ use std::time::Duration;
 use rollhook_core::{
     app::{AppUid, Policy},
     deploy::{Revision, State, Status},
-    ports::{History, HistoryExt},
+    ports::{HistoryStore, HistoryStoreExt},
 };
 use rollhook_memory::Script;
 use world::{World, api, image, leave, reason, request, statuses};
@@ -47,7 +47,7 @@ fn an_old_version_that_is_healthy_is_never_the_new_ones_success() {
         assert_eq!(code, "rollout-deadline-exceeded");
         assert!(message.contains("600 s"), "{message}");
         let view = world.view(&access).await;
-        assert_eq!(view.current.unwrap().revision.get(), 1);
+        assert_eq!(view.current.as_ref().unwrap().revision.get(), 1);
         assert_eq!(view.on_cluster().unwrap().revision.get(), 2);
     });
 }
@@ -236,7 +236,7 @@ fn an_order_that_is_refused_leaves_no_trace_on_the_cluster() {
         let app = world.view(&access).await.app;
         // Somebody else's registration has the workload by now.
         world.cluster.delete(&app.id, &app.workload);
-        let foreign = rollhook_core::app::App { uid: AppUid::from_bits(77), ..app.clone() };
+        let foreign = rollhook_core::app::App { uid: AppUid::from_bits(77), ..(*app).clone() };
         let order = rollhook_core::ports::RolloutSpec {
             app: app.id.clone(),
             stamp: rollhook_core::ports::DeployId { app: foreign.uid, revision: Revision::FIRST },
@@ -264,13 +264,7 @@ fn once_quiet_stepping_again_does_nothing() {
         let before = (world.quiet(&access).await, world.effects());
         world.sleep(24 * 3600).await;
         assert_eq!((world.history(&access).await, world.effects()), before);
-        let claim = rollhook_core::ports::Claim {
-            replica: rollhook_core::ports::Replica { name: "another".to_owned(), incarnation: 5 },
-            ttl: SECOND,
-            limit: 10,
-        };
-        world.sleep(60).await;
-        assert_eq!(world.store.claim(claim).await.unwrap().apps, Vec::<AppUid>::new(), "no work is left");
-        assert!(world.store.entry(access.uid(), Revision::FIRST).await.unwrap().is_some());
+        assert_eq!(world.store.work(&[], 10).await.unwrap(), Vec::<AppUid>::new(), "no work is left");
+        assert!(world.store.archived(access.uid(), Revision::FIRST).await.unwrap().is_some());
     });
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rollhook_core::{
     app::{OnFailure, Policy},
-    deploy::{Actor, AdmissionId, Deploy, Origin, Reason, Revision, State, Status, Trigger},
+    deploy::{Actor, AdmissionId, Origin, Reason, Revision, State, Status, Trigger},
     ledger::{Admission, KeyLookup, rollback},
     request::{Cause, PolicyChange, Refusal, RollbackRequest},
 };
@@ -106,7 +106,7 @@ fn without_a_version_to_return_to_the_entry_says_so() {
         let mut wanted = registration("api", Policy::default());
         wanted.image = Some(image(&api("missing")));
         let app = world.deployer.register(&world.operator, wanted, None).await.unwrap().app;
-        let access = world.deployer.open(&world.operator, &app.id).await.unwrap();
+        let access = world.deployer.open(&world.operator, &app.app.id).await.unwrap();
         let failed = world.ended(&access, 1).await;
         assert!(reason(&failed).1.contains("nothing to restore"), "{:?}", reason(&failed));
         assert_eq!(world.quiet(&access).await.len(), 1);

@@ -264,7 +264,6 @@ impl Driver<'_> {
         });
         match recorded.await {
             Ok((Ok(()), app)) => {
-                self.now = Now { read: app.state.time(app.now), at: self.deployer.ports.clock.elapsed() };
                 self.deployer.waiters.notify(self.app);
                 self.deployer.retain(&app.state).await;
                 Next::step(Event::Recorded(Box::new(app.into_state())))

@@ -10,7 +10,7 @@ use futures_util::{
 };
 
 use super::Deployer;
-use crate::{app::AppUid, error::Result, ledger::AppState, ports::AppChange, replica::ReplicaId};
+use crate::{app::AppUid, error::Result, ledger::AppState, ports::AppChange};
 
 /// A replica without a heartbeat for this long is taken over: with the time between two heartbeats and one look's own
 /// time well below the promised 30 s.
@@ -22,10 +22,9 @@ const HINTED: Duration = Duration::from_millis(250);
 /// How many apps one look may take.
 const BATCH: usize = 256;
 
-/// The apps of one look for work: when it was sent, who was alive, and what was free.
+/// The answer to one look for work: when its heartbeat was sent, and the apps that no living replica drives.
 struct Look {
     at: Duration,
-    alive: Vec<ReplicaId>,
     free: Vec<AppUid>,
 }
 
@@ -39,7 +38,6 @@ struct Drivers<'a> {
     tick: Fuse<BoxFuture<'a, ()>>,
     /// When the next look may start.
     due: Duration,
-    alive: Vec<ReplicaId>,
 }
 
 impl Deployer {
@@ -74,7 +72,7 @@ impl Deployer {
         let at = self.ports.clock.elapsed();
         let alive = self.journal.heartbeat(&self.replica, TTL).await?.alive;
         let free = self.ports.history.work(&alive, BATCH).await?;
-        Ok(Look { at, alive, free })
+        Ok(Look { at, free })
     }
 }
 
@@ -87,7 +85,6 @@ impl<'a> Drivers<'a> {
             looking: Fuse::terminated(),
             tick: std::future::ready(()).boxed().fuse(),
             due: Duration::ZERO,
-            alive: vec![deployer.replica.clone()],
         }
     }
 
@@ -97,11 +94,11 @@ impl<'a> Drivers<'a> {
             *again = true;
             return;
         }
-        let (deployer, alive) = (self.deployer, self.alive.clone());
+        let deployer = self.deployer;
         self.apps.insert(app, false);
         let leased = deployer.journal.remembered(app).is_some_and(|state| state.is_leased_to(&deployer.replica));
         self.running.push(Box::pin(async move {
-            let taken = if leased { Ok(true) } else { deployer.take_lease(app, &alive).await };
+            let taken = if leased { Ok(true) } else { deployer.take_lease(app).await };
             match taken {
                 Ok(true) => deployer.drive(app).await,
                 Ok(false) => {}
@@ -169,9 +166,8 @@ impl<'a> Drivers<'a> {
     fn looked(&mut self, look: Result<Look>) {
         self.looking = Fuse::terminated();
         match look {
-            Ok(Look { at, alive, free }) => {
+            Ok(Look { at, free }) => {
                 self.deployer.work_queue.set_alive(Some(at));
-                self.alive = alive;
                 for app in free {
                     self.start(app);
                 }

@@ -118,7 +118,7 @@ impl Wanted {
             Self::Delete(id) => deployer.delete(&person, &id).await.map(|()| Answer::Done),
             Self::Register(app, take_over, kind) => {
                 let registered = deployer.register(&person, registration(app, take_over, kind), None).await?;
-                Ok(Answer::Registered(registered.app.uid, registered.deploy))
+                Ok(Answer::Registered(registered.app.app.uid, registered.deploy))
             }
         }
     }

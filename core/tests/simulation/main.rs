@@ -41,7 +41,7 @@ use coverage::EXPECTED;
 /// How many seeds are played.
 const SEEDS: u64 = 10_000;
 /// Within how many seeds a broken promise is noticed.
-const NOTICED: u64 = 2_000;
+const NOTICED: u64 = 5_000;
 
 #[test]
 fn the_rules_hold_whatever_happens() {

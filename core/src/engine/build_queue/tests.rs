@@ -1,6 +1,7 @@
 use super::*;
 use crate::{
-    deploy::{Outage, Trigger},
+    app::Policy,
+    deploy::Outage,
     samples::{NOW, git_source as source, git_state as view, revision},
     source::GitSource,
 };
@@ -128,16 +129,15 @@ fn what_was_built_from_a_former_source_is_not_the_entrys() {
 
 #[test]
 fn who_watches_a_build_reads_the_app_again_now_and_then() {
-    let mut view = building(view(&[3]));
+    let view = building(view(&[3]));
     let later = NOW.after(READ);
     assert_eq!(
         taken(3).turn(&view, NOW, later),
         Turn::call(Effect::Load),
         "its entry may have ended, and no sign came of it"
     );
-    view.now = later;
     let build = DeployId { app: view.app.uid, revision: revision(3) };
-    assert_eq!(taken(3).turn(&view, NOW, later), Turn::call(Effect::ObserveBuild(build)));
+    assert_eq!(taken(3).turn(&view, later, later), Turn::call(Effect::ObserveBuild(build)));
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn time_that_a_build_cannot_use_is_told_once_and_not_counted_twice() {
     let mut lane = taken(3);
     let mut look = |view: &mut AppState, seen, now| match lane.observed(view, seen, now) {
         Turn::Record(mut entries) => {
-            view.unfinished = vec![entries.remove(0)];
+            view.unfinished = vec![std::sync::Arc::new(entries.remove(0))];
             true
         }
         turn @ (Turn::Call(_) | Turn::At(_) | Turn::Idle) => {
@@ -180,7 +180,7 @@ fn time_that_a_build_cannot_use_is_told_once_and_not_counted_twice() {
 fn a_builder_that_is_away_beyond_its_hour_is_the_reason() {
     let reason = |away, passed| {
         let mut view = building(view(&[3]));
-        let Stored::Building { paused, .. } = &mut view.unfinished[0].state else { panic!("it is not being built") };
+        let Stored::Building { paused, .. } = &mut std::sync::Arc::make_mut(&mut view.unfinished[0]).state else { panic!("it is not being built") };
         paused.away = away;
         let Turn::Record(ended) = taken(3).turn(&view, NOW, NOW.after(passed)) else { return None };
         let Stored::Failed { reason, message, .. } = &ended[0].state else { panic!("{ended:?}") };

@@ -22,7 +22,6 @@ fn app() -> App {
         },
         policy: Policy::default(),
         holds: Vec::new(),
-        guard: 0,
         created_at: at(0),
     }
 }

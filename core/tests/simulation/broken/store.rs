@@ -102,7 +102,7 @@ impl Liar {
         let commit = |change: Change, version| Commit { app, version, write: Write::Put(Box::new(change)) };
         let committed = if self.breaks(Promise::KeyWithEntry) && !change.keys.is_empty() {
             let keys = std::mem::take(&mut change.keys);
-            let committed = self.stage.store.commit_one(commit(*change, version)).await?;
+            let committed = self.stage.store.commit_one(commit((*change).clone(), version)).await?;
             self.gap().await;
             let Some(loaded) = self.stage.store.load(AppRef::Uid(app), None).await? else { return Ok(committed) };
             let mut late = Change::on(loaded.state);
@@ -112,7 +112,7 @@ impl Liar {
             let _ = self.stage.store.commit_one(commit(late, Some(loaded.version))).await;
             Ok(committed)
         } else if self.breaks(Promise::Supersede) && !change.admitted.is_empty() && !change.ended.is_empty() {
-            self.superseded_before(app, version, *change).await
+            self.superseded_before(app, version, (*change).clone()).await
         } else {
             self.stage.store.commit_one(commit((*change).clone(), version)).await
         };

@@ -7,7 +7,8 @@ use rollhook_core::{
     app::{AppUid, Source},
     deploy::{Commit, Deploy, Revision, State, Status},
     image::ImageRef,
-    ports::{BuildSpec, BuildState, DeployId, View},
+    ledger::AppState,
+    ports::{BuildSpec, BuildState, DeployId},
 };
 
 use super::{Known, Rules};
