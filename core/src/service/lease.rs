@@ -1,5 +1,7 @@
 //! Leases: which replica drives an app.
 
+use std::time::Duration;
+
 use super::{Deployer, journal::Decision, run::TTL};
 use crate::{
     app::AppUid,
@@ -7,6 +9,9 @@ use crate::{
     ports::AppRef,
     replica::ReplicaId,
 };
+
+/// How long it is good that a replica did not live when it was asked for: it may have been paused.
+const GOOD_FOR: Duration = Duration::from_secs(2);
 
 impl Deployer {
     /// Takes an app's lease if no living replica has it. Returns whether the app is leased to this replica.
@@ -25,12 +30,14 @@ impl Deployer {
                 return Ok(false);
             }
         }
-        let replica = self.replica.clone();
+        let (replica, clock) = (self.replica.clone(), self.ports.clock.clone());
+        let good_until = clock.elapsed() + GOOD_FOR;
         let taken = self.journal.update(app, None, move |change, _, now| {
             if change.state.is_leased_to(&replica) {
                 return Decision::Answer(true);
             }
-            if change.state.lease != former || change.state.queued_at.is_none() {
+            let outdated = former.is_some() && clock.elapsed() > good_until;
+            if outdated || change.state.lease != former || change.state.queued_at.is_none() {
                 return Decision::Answer(false);
             }
             change.lease(&replica, now);

@@ -19,6 +19,9 @@ pub(super) const TTL: Duration = Duration::from_secs(15);
 const EVERY: Duration = Duration::from_secs(1);
 /// Between two looks for work that hints have asked for.
 const HINTED: Duration = Duration::from_millis(250);
+/// Between two looks that find this replica's own apps as well: one that it does not know to be its own, since the
+/// store's answer was lost, would have no driver.
+const OWN: Duration = Duration::from_secs(5);
 /// How many apps one look may take.
 const BATCH: usize = 256;
 
@@ -38,6 +41,8 @@ struct Drivers<'a> {
     tick: Fuse<BoxFuture<'a, ()>>,
     /// When the next look may start.
     due: Duration,
+    /// When the next look finds this replica's own apps as well.
+    own_due: Duration,
 }
 
 impl Deployer {
@@ -68,10 +73,14 @@ impl Deployer {
         }
     }
 
-    async fn look_for_work(&self) -> Result<Look> {
+    /// The apps that no living replica drives, and with a number of own ones those that this replica does.
+    async fn look_for_work(&self, own: Option<usize>) -> Result<Look> {
         let at = self.ports.clock.elapsed();
-        let alive = self.journal.heartbeat(&self.replica, TTL).await?.alive;
-        let free = self.ports.history.work(&alive, BATCH).await?;
+        let mut alive = self.journal.heartbeat(&self.replica, TTL).await?.alive;
+        if own.is_some() {
+            alive.retain(|replica| *replica != self.replica);
+        }
+        let free = self.ports.history.work(&alive, BATCH + own.unwrap_or(0)).await?;
         Ok(Look { at, free })
     }
 }
@@ -85,6 +94,7 @@ impl<'a> Drivers<'a> {
             looking: Fuse::terminated(),
             tick: std::future::ready(()).boxed().fuse(),
             due: Duration::ZERO,
+            own_due: Duration::ZERO,
         }
     }
 
@@ -102,7 +112,7 @@ impl<'a> Drivers<'a> {
             match taken {
                 Ok(true) => deployer.drive(app).await,
                 Ok(false) => {}
-                // It is found again with the next look.
+                // A later look finds it again, as this replica's if the lease was taken all the same.
                 Err(error) => tracing::warn!(%app, error = %error.chain(), "taking an app's lease failed"),
             }
             app
@@ -142,7 +152,12 @@ impl<'a> Drivers<'a> {
     }
 
     fn look(&mut self) {
-        self.looking = self.deployer.look_for_work().boxed().fuse();
+        let now = self.deployer.ports.clock.elapsed();
+        let own = (now >= self.own_due).then_some(self.apps.len());
+        if own.is_some() {
+            self.own_due = now + OWN;
+        }
+        self.looking = self.deployer.look_for_work(own).boxed().fuse();
         self.tick = Fuse::terminated();
         self.due = Duration::MAX;
     }
@@ -169,7 +184,9 @@ impl<'a> Drivers<'a> {
             Ok(Look { at, free }) => {
                 self.deployer.work_queue.set_alive(Some(at));
                 for app in free {
-                    self.start(app);
+                    if !self.apps.contains_key(&app) {
+                        self.start(app);
+                    }
                 }
             }
             Err(error) => tracing::warn!(error = %error.chain(), "looking for work failed"),

@@ -170,7 +170,10 @@ impl Run {
                 self.revision(*app, *back).map(|revision| (Wanted::Cancel(id(*app), revision), Key::None))
             }
             Ask::Promote { key } => Some((Wanted::Promote(keyed(*key, &name)), *key)),
-            Ask::Release => Some((Wanted::Release, Key::None)),
+            Ask::Release => {
+                self.stage.rules.lock().unwrap().releasing = true;
+                Some((Wanted::Release, Key::None))
+            }
             Ask::Policy { app, leave, hold_all, settle } => {
                 Some((Wanted::Policy(id(*app), asks::policy(*leave, *hold_all, *settle)), Key::None))
             }

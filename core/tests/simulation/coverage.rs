@@ -159,7 +159,6 @@ pub(crate) const EXPECTED: &[&str] = &[
     "rule 9: a lower one never ran",
     "rule 9: a rollback did not wait",
     "rule 9: a workload was taken over from another registration",
-    "rule 9: an older order was refused",
     "rule 9: one without progress was taken over",
     "rule 9: what was built never ran",
     "source: a branch was deleted",

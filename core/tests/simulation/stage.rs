@@ -266,7 +266,11 @@ impl Stage {
                     continue;
                 }
             };
-            let applied = self.cluster.apply(&order).now_or_never().unwrap();
+            let mut applied = self.cluster.apply(&order).now_or_never().unwrap();
+            if self.promise == Some(Promise::Fence) && matches!(applied, Ok(Applied::Newer(_))) {
+                self.cluster.delete(&order.app, &order.workload);
+                applied = self.cluster.apply(&order).now_or_never().unwrap();
+            }
             self.journal
                 .tell("cluster", || format!("an order under way arrives, {}: {applied:?}", order.stamp.revision));
             self.journal.count_if(matches!(applied, Ok(Applied::Newer(_))), "rule 9: a late order was refused");

@@ -97,6 +97,8 @@ pub(crate) struct Rules {
     pub(crate) wishes: BTreeMap<String, Wish>,
     /// Apps that somebody is deleting or has deleted.
     pub(crate) deleting: BTreeSet<AppId>,
+    /// Whether a person has released holds.
+    pub(crate) releasing: bool,
     fences: Fences,
     lanes: Lanes,
     /// Where each branch has been, in order.

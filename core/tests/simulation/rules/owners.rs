@@ -47,11 +47,15 @@ impl Owners {
         self.changed.insert(app, moment.own);
         journal.tell(&life.name, || format!("takes over {app} from {}", former.name));
         let restarted = former.name == life.name;
-        // Whether the former lived is decided by what the store said to the last heartbeat.
-        let asked = self.beats.get(&life.number).and_then(|beats| beats.last()).copied().unwrap_or(moment);
-        let before = |beat: &&Moment| beat.now <= asked.now;
-        let beat = self.beats.get(&former.number).and_then(|beats| beats.iter().rev().find(before));
-        let silent = asked.most.saturating_sub(beat.copied().unwrap_or_default().most);
+        // Whether the former lived is decided by what the store said to a heartbeat; the commit that follows may be slow,
+        // and whoever was paused meanwhile finds another version.
+        let beats = |life: &Life| self.beats.get(&life.number).map_or(&[][..], Vec::as_slice);
+        let silent_at = |asked: &Moment| {
+            let before = beats(&former).iter().rev().find(|beat| beat.now <= asked.now);
+            asked.most.saturating_sub(before.copied().unwrap_or_default().most)
+        };
+        let since = |asked: &&Moment| asked.now.as_secs() + 60 >= moment.now.as_secs();
+        let silent = beats(life).iter().filter(since).map(silent_at).max().unwrap_or(silent_at(&moment));
         journal.count(if restarted { "rule 14: a restart freed its own lease" } else { "rule 6: a lease ran out" });
         journal.expect(restarted || silent >= LEASE, || {
             format!("{} lost {app} to {} after {silent:?} of silence", former.name, life.name)
