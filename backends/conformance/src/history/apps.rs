@@ -10,7 +10,7 @@ use futures_util::{
 use rollhook_core::{
     app::{AppUid, Policy, Source},
     ledger::Change,
-    ports::{AppChange, AppPage},
+    ports::{AppChange, AppPage, Version},
 };
 
 use super::{commit_all, registered};
@@ -69,41 +69,40 @@ pub async fn list_is_sorted_and_paged(store: &dyn Stores) -> Can {
 pub async fn watch_follows_commits(store: &dyn Stores) -> Can {
     let ([history, _], uid) = registered(store).await;
     let mut changes = history.watch();
-    let deploy = client::admit(&*history, uid, samples::admission(samples::deploy("v1"))).await;
-    assert_told(store, &mut changes, uid).await;
+    let accept = |change: &mut Change, now| samples::admit(change, samples::admission(samples::deploy("v1")), now);
+    let (deploy, accepted) = client::change(&*history, uid, accept).await;
+    assert_told(store, &mut changes, uid, accepted.version).await;
     client::record(&*history, uid, vec![deploy.moved(samples::succeeded())]).await;
-    assert_told(store, &mut changes, uid).await;
-    client::change(&*history, uid, |change, now| change.configure(Source::Image, Policy::default(), now)).await;
-    assert_told(store, &mut changes, uid).await;
-    let web = client::register(&*history, samples::app("shop", "test", "web")).await.state.app.uid;
-    assert_told(store, &mut changes, web).await;
-    client::remove(&*history, web).await;
-    assert_told(store, &mut changes, web).await;
+    assert_told(store, &mut changes, uid, client::load(&*history, uid).await.version).await;
+    let configure = |change: &mut Change, now| change.configure(Source::Image, Policy::default(), now);
+    let (_, configured) = client::change(&*history, uid, configure).await;
+    assert_told(store, &mut changes, uid, configured.version).await;
+    let web = client::register(&*history, samples::app("shop", "test", "web")).await;
+    assert_told(store, &mut changes, web.state.app.uid, web.version).await;
+    client::remove(&*history, web.state.app.uid).await;
+    assert_told(store, &mut changes, web.state.app.uid, Version::REMOVED).await;
 
     let mut late = history.watch();
     for _ in 0..50 {
-        client::admit(&*history, uid, samples::admission(samples::deploy("v1"))).await;
+        client::change(&*history, uid, accept).await;
     }
-    assert_told(store, &mut late, uid).await;
-    while late.next().now_or_never().is_some() {}
+    assert_told(store, &mut late, uid, client::load(&*history, uid).await.version).await;
 
-    let mut batch = Vec::new();
-    for number in 0..10 {
-        let app = samples::app("other", "test", &format!("app-{number}"));
-        batch.push(client::registration(Change::register(app)));
-    }
-    let last = batch[9].app;
-    assert!(commit_all(&*history, batch).await.iter().all(Result::is_ok));
-    assert_told(store, &mut late, last).await;
+    let app = |number: usize| samples::app("other", "test", &format!("app-{number}"));
+    let batch = (0..10).map(app).map(Change::register).map(client::registration).collect();
+    let answers = commit_all(&*history, batch).await;
+    assert_told(store, &mut late, app(9).uid, answers[9].as_ref().unwrap().version).await;
     Ok(())
 }
 
-/// Reads the stream until it tells of the app.
-async fn assert_told(store: &dyn Stores, changes: &mut BoxStream<'static, AppChange>, app: AppUid) {
+/// Reads the stream until it tells of the app in this version or a higher one.
+async fn assert_told(store: &dyn Stores, changes: &mut BoxStream<'static, AppChange>, app: AppUid, version: Version) {
     let told = async {
         while let Some(change) = changes.next().await {
-            if matches!(change, AppChange::Any) || change == AppChange::App(app) {
-                return;
+            match change {
+                AppChange::App(of, at_least) if of == app && at_least >= version => return,
+                AppChange::App(..) => {}
+                AppChange::Any => return,
             }
         }
         panic!("the stream has ended");
