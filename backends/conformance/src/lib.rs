@@ -17,18 +17,17 @@
 //! reported as skipped, and never passes silently.
 //!
 //! Beside the cases: [`samples`] of apps and deploys; a [`GitHost`] and an [`SshHost`] for builders to read from;
-//! [`Faulty`], which makes any port fail where a test wants it to; and [`mod@model`], which compares the ledger on a store
-//! with a small model of both, over random sequences of changes.
+//! [`Faulty`], which makes any port fail where a test wants it to; and a [`client`] of one store, for a backend's own tests.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a case fails as tests do, by panicking")]
 
 pub mod builds;
+pub mod client;
 pub mod heads;
-// pub mod history;
-// pub mod model;
+pub mod history;
 pub mod rollouts;
 pub mod samples;
-// pub mod tokens;
+pub mod tokens;
 
 mod branches;
 mod builders;
@@ -39,7 +38,7 @@ mod git_host;
 mod macros;
 mod report;
 mod ssh_host;
-// mod stores;
+mod stores;
 
 pub use branches::Branches;
 pub use builders::{Builders, Made};
@@ -49,4 +48,4 @@ pub use faulty::{Fault, Faulty, Plan};
 pub use git_host::{GitHost, GitRepository};
 pub use report::{Can, Lack, report};
 pub use ssh_host::{SshHost, ssh_key};
-// pub use stores::{Handles, Stores};
+pub use stores::{Handles, Stores};

@@ -127,10 +127,9 @@ pub fn keyed(key: IdempotencyKey, deploy: NewDeploy) -> Admission {
 /// # Panics
 /// Where it is not accepted.
 pub fn admit(change: &mut Change, admission: Admission, now: Timestamp) -> Deploy {
-    match change.admit(admission, KeyLookup::Unread, now) {
-        Admitted::New { deploy, .. } => (*deploy).clone(),
-        other => panic!("not accepted: {other:?}"),
-    }
+    let admitted = change.admit(admission, KeyLookup::Unread, now);
+    let Admitted::New { deploy, .. } = admitted else { panic!("not accepted: {admitted:?}") };
+    (*deploy).clone()
 }
 
 /// The state of a deploy that runs.
@@ -168,6 +167,11 @@ pub fn evidence() -> Evidence {
 /// An `Idempotency-Key` for a request that this byte stands for.
 pub fn key(text: &str, request: u8) -> IdempotencyKey {
     IdempotencyKey::new(KeyHeader::IdempotencyKey, text, [request; 32]).unwrap()
+}
+
+/// An `Idempotency-Key` of just this text, as a quoted header may carry it.
+pub fn key_of(text: &str, request: u8) -> IdempotencyKey {
+    IdempotencyKey { header: KeyHeader::IdempotencyKey, key: text.to_owned(), request: [request; 32] }
 }
 
 /// A hold on the image of this tag; the ledger sets its `by`.

@@ -50,17 +50,3 @@ pub trait Stores: Send + Sync {
     /// Moves the sealed token of one app to another where it is stored.
     async fn move_secret(&self, from: AppUid, to: AppUid) -> Can;
 }
-
-/// The longest that a case waits for a clock that it cannot move.
-const PATIENCE: Duration = Duration::from_secs(5);
-
-/// Lets time pass for the store: by its clock, or by waiting where that is short enough.
-pub(crate) async fn pass(store: &dyn Stores, time: Duration) -> Can {
-    match store.advance(time).await {
-        Err(_) if time <= PATIENCE => {
-            store.pause(time).await;
-            Ok(())
-        }
-        done => done,
-    }
-}

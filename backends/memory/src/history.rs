@@ -39,10 +39,10 @@ impl HistoryStore for MemoryStore {
     async fn commit(&self, commits: Vec<Commit>) -> Vec<Result<Committed>> {
         let now = self.now();
         let commit = |commit: Commit| {
-            let (app, removes) = (commit.app, commit.write == Write::Remove);
+            let (app, removes) = (commit.app, matches!(commit.write, Write::Remove));
             // Each takes the lock for itself, so that a large batch holds no reader up.
             let version = self.lock().commit(commit, now)?;
-            self.notifier.send(app, if removes { Version::REMOVED } else { version });
+            self.notifier.send(AppChange::App(app, if removes { Version::REMOVED } else { version }));
             Ok(Committed { version, now })
         };
         commits.into_iter().map(commit).collect()

@@ -7,10 +7,7 @@ use std::{
 
 use event_listener::Event;
 use futures_util::stream::{self, BoxStream, StreamExt};
-use rollhook_core::{
-    app::AppUid,
-    ports::{AppChange, Version},
-};
+use rollhook_core::ports::AppChange;
 
 /// How many hints a slow stream may lag behind before it is told that any app may have changed.
 const KEPT: usize = 1024;
@@ -27,18 +24,18 @@ struct Sent {
     /// How many were sent, ever.
     count: u64,
     /// The last of them.
-    recent: VecDeque<(AppUid, Version)>,
+    recent: VecDeque<AppChange>,
 }
 
 impl Notifier {
-    pub(crate) fn send(&self, app: AppUid, version: Version) {
+    pub(crate) fn send(&self, change: AppChange) {
         {
             let mut sent = self.lock();
             sent.count += 1;
             if sent.recent.len() == KEPT {
                 sent.recent.pop_front();
             }
-            sent.recent.push_back((app, version));
+            sent.recent.push_back(change);
         }
         self.event.notify(usize::MAX);
     }
@@ -67,7 +64,7 @@ impl Notifier {
             return None;
         }
         let recent = sent.recent.len().checked_sub(missing).and_then(|index| sent.recent.get(index));
-        Some(recent.map_or((AppChange::Any, sent.count), |(app, version)| (AppChange::App(*app, *version), seen + 1)))
+        Some(recent.map_or((AppChange::Any, sent.count), |change| (*change, seen + 1)))
     }
 
     fn lock(&self) -> MutexGuard<'_, Sent> {

@@ -6,8 +6,8 @@ use rollhook_core::{
     app::{App, AppUid, OnFailure, Policy, Source, Template},
     delivery::GitHost,
     deploy::{Actor, Deploy, Origin, Outage, Paused, Reason, State, Trigger},
-    ledger::{Admission, Change, NewDeploy, OtherDeploys, Record, UNFINISHED_MAX},
-    ports::{AppRef, HistoryStore, HistoryStoreExt},
+    ledger::{Admission, AppState, Change, NewDeploy, OtherDeploys, Record, UNFINISHED_MAX},
+    ports::{AppRef, HistoryStore, HistoryStoreExt, Version},
     time::Timestamp,
 };
 
@@ -28,7 +28,8 @@ pub async fn load_unknown_is_none(store: &dyn Stores) -> Can {
     assert!(!is_known(&app).await, "the store is empty");
     client::register(&*history, app.clone()).await;
     assert!(is_known(&app).await);
-    for (environment, name) in [("test", "web"), ("prod", "api"), ("test", "ap"), ("test", "api-2"), ("test-2", "api")] {
+    for (environment, name) in [("test", "web"), ("prod", "api"), ("test", "ap"), ("test", "api-2"), ("test-2", "api")]
+    {
         assert!(!is_known(&samples::app("shop", environment, name)).await, "{environment}/{name}");
     }
     client::remove(&*history, app.uid).await;
@@ -46,11 +47,7 @@ pub async fn commit_then_load(store: &dyn Stores) -> Can {
     let mut version = one.commit_one(client::registration(change)).await.unwrap().version;
     assert_is_loaded(store, &*one, &state, version).await;
 
-    let steps: [fn(&mut Change, Timestamp); 4] = [fill, move_on, roll_back, |change, now| {
-        change.lease(&samples::replica("réplica \"1\" / 🦀", i64::MAX as u64), now);
-        change.configure(Source::Git(samples::git_source()), Policy::default(), now);
-        change.release_holds(now);
-    }];
+    let steps: [fn(&mut Change, Timestamp); 5] = [fill, move_on, restore, roll_back, configure];
     for (number, step) in steps.into_iter().enumerate() {
         let history = if number % 2 == 0 { &*two } else { &*one };
         let mut change = Change::on(state);
@@ -66,12 +63,7 @@ pub async fn commit_then_load(store: &dyn Stores) -> Can {
     the_clock_is_the_stores(store, &*one, state.app.uid).await
 }
 
-async fn assert_is_loaded(
-    store: &dyn Stores,
-    history: &dyn HistoryStore,
-    state: &rollhook_core::ledger::AppState,
-    version: rollhook_core::ports::Version,
-) {
+async fn assert_is_loaded(store: &dyn Stores, history: &dyn HistoryStore, state: &AppState, version: Version) {
     let fresh = store.open().await.history;
     for history in [history, &*fresh] {
         for app in [AppRef::Uid(state.app.uid), AppRef::Name(&state.app.id)] {
@@ -110,7 +102,7 @@ fn full_app() -> App {
     workload.create = Some(Template {
         replicas: 3,
         port: Some(8080),
-        env: [("MODE".to_owned(), "a \"quoted\" 'value' \\ 🦀\n\u{0}\u{7f}".to_owned())].into(),
+        env: [("MODE".to_owned(), "a \"quoted\" 'value' \\ 🦀\n\u{7f}".to_owned())].into(),
         pull_secret: Some("pull".to_owned()),
         readiness_path: Some("/ready?a=%20".to_owned()),
     });
@@ -164,18 +156,29 @@ fn move_on(change: &mut Change, now: Timestamp) {
     change.record(Record { changes, ..Record::default() }, now).unwrap();
 }
 
-/// A person's rollback that ends all others and holds what was on the cluster, after a restore.
+/// A restore that ends all others.
+fn restore(change: &mut Change, now: Timestamp) {
+    supersede(change, samples::restore("v1", samples::revision(1)), now);
+}
+
+/// A person's rollback that ends the restore.
 fn roll_back(change: &mut Change, now: Timestamp) {
-    let target = change.state.current.as_ref().unwrap().revision;
-    let supersede = |deploy| Admission {
+    supersede(change, samples::rollback("v1", samples::revision(1)), now);
+}
+
+fn supersede(change: &mut Change, deploy: NewDeploy, now: Timestamp) {
+    let admission = Admission {
         others: OtherDeploys::EndSuperseded,
         hold: Some(samples::hold("v2")),
         driver: Some(samples::replica("driver", 0)),
         ..samples::admission(deploy)
     };
-    samples::admit(change, supersede(samples::restore("v1", target)), now);
-    let mut next = Change::on(change.state.clone());
-    samples::admit(&mut next, supersede(samples::rollback("v1", target)), now);
-    change.state = next.state;
-    change.ended.extend(next.ended);
+    samples::admit(change, admission, now);
+}
+
+/// A lease, another source and policy, and no holds.
+fn configure(change: &mut Change, now: Timestamp) {
+    change.lease(&samples::replica("réplica \"1\" / 🦀", i64::MAX as u64), now);
+    change.configure(Source::Git(samples::git_source()), Policy::default(), now);
+    change.release_holds(now);
 }

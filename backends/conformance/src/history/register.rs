@@ -85,7 +85,8 @@ pub async fn register_namespace_of_another_pair_conflicts(store: &dyn Stores) ->
 
     for round in 0..3 {
         let app = |number: usize| {
-            let (project, environment) = if (number / 2 + round) % 2 == 0 { ("a-b", "c") } else { ("a", "b-c") };
+            let (project, environment) =
+                if (number / 2 + round).is_multiple_of(2) { ("a-b", "c") } else { ("a", "b-c") };
             samples::app(project, environment, &format!("app-{round}-{number}"))
         };
         let apps: Vec<App> = (0..20).map(app).collect();
