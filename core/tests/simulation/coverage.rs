@@ -139,7 +139,6 @@ pub(crate) const EXPECTED: &[&str] = &[
     "rule 6: a build ended well, and its builder had been away",
     "rule 6: a build waited for its place, and ended well",
     "rule 6: a lease ran out",
-    "rule 6: a record of one that is not the owner was refused",
     "rule 7: a revision was seen complete",
     "rule 7: a success was judged",
     "rule 7: complete, and then it failed",
