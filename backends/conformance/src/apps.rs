@@ -8,6 +8,7 @@ use rollhook_core::{
     deploy::Revision,
     ports::{Admitted, AppPage, Claim, Page, Record},
 };
+use serde_json::json;
 
 use crate::{
     report::Can,
@@ -21,14 +22,9 @@ pub async fn create_then_find(store: &dyn Stores) -> Can {
     let mut given = samples::app("shop", "test", "api");
     given.policy.settle = Duration::from_millis(1500);
     given.policy.repositories = vec!["registry.example.com/shop/*".to_owned()].try_into().unwrap();
-    given.workload.create = Some(rollhook_core::app::Template {
-        replicas: 3,
-        port: Some(8080),
-        env: [("MODE".to_owned(), "a \"quoted\" value\n".to_owned())].into(),
-        pull_secret: Some("pull".to_owned()),
-        readiness_path: Some("/ready".to_owned()),
-    });
-    given.workload.take_over = Some(AppUid::from_bits(u128::MAX));
+    given.target.settings.insert("env".to_owned(), json!({ "MODE": "a \"quoted\" value\n", "n": [1, 2.5, null] }));
+    given.target.requested = Some(samples::settings(json!({ "template": { "replicas": 3 } })));
+    given.target.take_over = Some(AppUid::from_bits(u128::MAX));
     let created = handles.apps.create(given.clone()).await.unwrap();
     assert_eq!(created, App { guard: created.guard, created_at: created.created_at, ..given.clone() });
     assert_eq!(handles.apps.find(&given.id).await.unwrap(), Some(created.clone()));
@@ -130,12 +126,12 @@ pub async fn update_is_guarded(store: &dyn Stores) -> Can {
         source: Source::Git(samples::git_source()),
         policy: Policy { on_failure: OnFailure::Leave, ..Policy::default() },
         holds: vec![samples::hold("bad")],
-        workload: samples::workload("ignored"),
+        target: samples::target("ignored"),
         ..read.clone()
     };
     let written = apps.update(changed.clone()).await.unwrap();
     assert!(written.guard > read.guard, "the guard is counted up");
-    let expected = App { workload: read.workload.clone(), guard: written.guard, ..changed.clone() };
+    let expected = App { target: read.target.clone(), guard: written.guard, ..changed.clone() };
     assert_eq!(written, expected);
     assert_eq!(apps.find(&read.id).await.unwrap(), Some(expected));
 

@@ -9,12 +9,13 @@ use futures_util::{
 };
 use rollhook_core::{
     Error, Result,
-    app::{App, AppId, AppUid, WorkloadKind},
+    app::{App, AppId, AppUid},
     deploy::{Commit, Deploy, Evidence, Revision},
+    image::ImageRef,
     ports::{
         Admission, Admitted, AppPage, Applied, Apps, BranchReader, BuildSpec, BuildState, BuildTrigger, Claim, Claimed,
         Clock, DeployId, History, Observation, Page, Record, RolloutDriver, RolloutFailure, RolloutSpec, Sealing,
-        Started, TokenMatcher, TokenStore, View, Wake, WebhookSecret, WorkloadInfo,
+        Started, TargetRequest, TokenMatcher, TokenStore, Validated, View, Wake, WebhookSecret,
     },
     source::GitSource,
     token::Token,
@@ -166,8 +167,8 @@ impl<T: History + ?Sized> History for Faulty<T> {
 
 #[async_trait]
 impl<T: RolloutDriver + ?Sized> RolloutDriver for Faulty<T> {
-    async fn inspect(&self, app: &AppId, kind: WorkloadKind, name: &str) -> Result<Option<WorkloadInfo>> {
-        self.call("rollouts.inspect", self.inner.inspect(app, kind, name)).await
+    async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
+        self.call("rollouts.validate", self.inner.validate(request)).await
     }
 
     async fn apply(&self, order: &RolloutSpec) -> Result<Applied> {
@@ -187,6 +188,14 @@ impl<T: RolloutDriver + ?Sized> RolloutDriver for Faulty<T> {
 
     async fn evidence(&self, order: &RolloutSpec, trouble: Option<&RolloutFailure>) -> Result<Evidence> {
         self.call("rollouts.evidence", self.inner.evidence(order, trouble)).await
+    }
+
+    async fn keep(&self, app: &App, images: &[ImageRef]) -> Result<()> {
+        self.call("rollouts.keep", self.inner.keep(app, images)).await
+    }
+
+    async fn forget(&self, app: &App) -> Result<()> {
+        self.call("rollouts.forget", self.inner.forget(app)).await
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rollhook_core::{
-    app::{App, AppId, AppUid, Hold, Policy, Source, Workload, WorkloadKind},
+    app::{App, AppId, AppUid, Hold, Policy, Settings, Source, Target},
     deploy::{Actor, AdmissionId, Revision, Trigger},
     image::{Digest, ImageRef},
     ports::{Admission, NewDeploy, Replica},
@@ -12,6 +12,7 @@ use rollhook_core::{
     time::Timestamp,
     token::Token,
 };
+use serde_json::{Value, json};
 
 /// An image app, `{project}-{environment}/{name}`, on a Deployment of its name; its uid follows from all three.
 pub fn app(project: &str, environment: &str, name: &str) -> App {
@@ -27,7 +28,7 @@ pub fn app(project: &str, environment: &str, name: &str) -> App {
         project: project.parse().unwrap(),
         environment: environment.parse().unwrap(),
         source: Source::Image,
-        workload: workload(name),
+        target: target(name),
         policy: Policy::default(),
         holds: Vec::new(),
         guard: 0,
@@ -47,15 +48,15 @@ pub fn git_source() -> GitSource {
     }
 }
 
-/// A Deployment of this name with one container, `app`, that is not made where it is missing.
-pub fn workload(name: &str) -> Workload {
-    Workload {
-        kind: WorkloadKind::Deployment,
-        name: name.to_owned(),
-        containers: vec!["app".to_owned()],
-        create: None,
-        take_over: None,
-    }
+/// A Deployment of this name with one container, `app`, that existed when the app was registered.
+pub fn target(name: &str) -> Target {
+    let settings = json!({ "kind": "Deployment", "name": name, "containers": ["app"] });
+    Target { settings: self::settings(settings), ..Target::default() }
+}
+
+/// The settings that a JSON object holds.
+pub fn settings(object: Value) -> Settings {
+    serde_json::from_value(object).unwrap()
 }
 
 /// `registry.example.com/shop/api` with this tag.

@@ -9,7 +9,7 @@ use crate::{
     deploy::{AdmissionId, Deploy, Reason, Revision, State, Status, Trigger},
     error::Error,
     image::ImageRef,
-    ports::{Admission, Admitted, AppPage, HistoryExt, NewDeploy, Record, WebhookSecret},
+    ports::{Admission, Admitted, AppPage, HistoryExt, NewDeploy, Record, TargetRequest, Validated, WebhookSecret},
     request::{IdempotencyKey, PolicyChange, Refusal, Registration, SourceChange},
 };
 
@@ -53,10 +53,15 @@ impl Deployer {
         }
         let wanted = Registration { policy: sound(wanted.policy)?, ..wanted };
         self.pollable(&wanted.policy, &wanted.source)?;
-        let name = wanted.workload.clone().unwrap_or_else(|| wanted.name.to_string());
-        registration::check_name(&name)?;
-        let found = self.ports.rollouts.inspect(&id, wanted.kind, &name).await.map_err(|error| {
-            tracing::warn!(app = %id, error = %error.chain(), "the workload could not be looked at");
+        let request = TargetRequest {
+            app: id.clone(),
+            settings: wanted.target.clone(),
+            image: wanted.image.clone(),
+            built: wanted.source != Source::Image,
+            take_over: wanted.take_over,
+        };
+        let validated = self.ports.rollouts.validate(&request).await.map_err(|error| {
+            tracing::warn!(app = %id, error = %error.chain(), "validating the target failed");
             match error {
                 Error::Unavailable { .. } => Refusal::ClusterUnavailable,
                 Error::NotFound(_)
@@ -66,18 +71,15 @@ impl Deployer {
                 | Error::Corrupt { .. } => Refusal::Workload(error.to_string()),
             }
         })?;
-        let adopted = found.is_some();
-        let (workload, image) = match found {
-            Some(found) => registration::adopt(&wanted, name, &found)?,
-            None => registration::create(&wanted, name)?,
-        };
+        let adopted = matches!(validated, Validated::Adopt { .. });
+        let (target, image) = registration::target(&wanted, validated)?;
         let app = App {
             id,
             uid: AppUid::from_bits(self.ports.entropy.bits()),
             project: wanted.project.clone(),
             environment: wanted.environment.clone(),
             source: wanted.source.clone(),
-            workload,
+            target,
             policy: wanted.policy.clone(),
             holds: Vec::new(),
             guard: 0,

@@ -12,13 +12,13 @@ use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use rollhook_core::{
     Result,
-    app::{AppId, AppUid, WorkloadKind},
+    app::{AppId, AppUid},
     decide::poll::NEWEST,
     deploy::{Actor, Deploy, Evidence, Revision, State, Trigger},
     ports::{
         Admission, Admitted, Applied, Apps, BranchReader, BuildTrigger, Claim, Claimed, Clock, History, Observation,
-        Page, Phase, Record, RolloutDriver, RolloutFailure, RolloutSpec, Sealing, TokenStore, View, Wake,
-        WebhookSecret, WorkloadInfo,
+        Page, Phase, Record, RolloutDriver, RolloutFailure, RolloutSpec, Sealing, TargetRequest, TokenStore, Validated,
+        View, Wake, WebhookSecret,
     },
     token::Token,
 };
@@ -217,14 +217,14 @@ impl History for Liar {
 
 #[async_trait]
 impl RolloutDriver for Liar {
-    async fn inspect(&self, app: &AppId, kind: WorkloadKind, name: &str) -> Result<Option<WorkloadInfo>> {
-        self.stage.cluster.inspect(app, kind, name).await
+    async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
+        self.stage.cluster.validate(request).await
     }
 
     async fn apply(&self, order: &RolloutSpec) -> Result<Applied> {
         let answer = self.stage.cluster.apply(order).await?;
         if self.breaks(Promise::Fence) && matches!(answer, Applied::Newer(_)) {
-            self.stage.cluster.delete(&order.app, &order.workload);
+            self.stage.cluster.delete(&order.app, &order.target);
             return self.stage.cluster.apply(order).await;
         }
         Ok(answer)

@@ -167,7 +167,7 @@ pub(crate) const CALLS: [&str; 25] = [
     "builds.changed",
     "builds.cancel",
     "heads.head",
-    "rollouts.inspect",
+    "rollouts.validate",
     "apps.find",
     "apps.update",
     "apps.create",

@@ -9,11 +9,11 @@ use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use rollhook_core::{
     Error, Result,
-    app::{App, AppId, AppUid, WorkloadKind},
+    app::{App, AppId, AppUid},
     deploy::{AdmissionId, Deploy, Evidence},
     ports::{
         Admission, Admitted, AppPage, Applied, Apps, Claim, Claimed, History, Observation, Page, Phase, Record,
-        RolloutDriver, RolloutFailure, RolloutSpec, View, Wake, WorkloadInfo,
+        RolloutDriver, RolloutFailure, RolloutSpec, TargetRequest, Validated, View, Wake,
     },
 };
 
@@ -134,8 +134,8 @@ impl History for Wire {
 
 #[async_trait]
 impl RolloutDriver for Wire {
-    async fn inspect(&self, app: &AppId, kind: WorkloadKind, name: &str) -> Result<Option<WorkloadInfo>> {
-        self.backend.rollouts.inspect(app, kind, name).await
+    async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
+        self.backend.rollouts.validate(request).await
     }
 
     async fn apply(&self, order: &RolloutSpec) -> Result<Applied> {

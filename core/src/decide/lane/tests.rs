@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    app::{App, AppUid, Policy, Workload, WorkloadKind},
+    app::{App, AppUid, Policy, Target},
     deploy::{Actor, AdmissionId, Outage, Trigger},
     ports::NewDeploy,
     source::GitSource,
@@ -43,13 +43,7 @@ fn view(revisions: &[u64]) -> View {
         project: "shop".parse().unwrap(),
         environment: "test".parse().unwrap(),
         source: Source::Git(source()),
-        workload: Workload {
-            kind: WorkloadKind::Deployment,
-            name: "api".to_owned(),
-            containers: vec!["api".to_owned()],
-            create: None,
-            take_over: None,
-        },
+        target: Target::default(),
         policy: Policy::default(),
         holds: Vec::new(),
         guard: 0,

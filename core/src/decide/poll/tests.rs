@@ -1,6 +1,6 @@
 use super::*;
 use crate::{
-    app::{App, AppUid, Hold, Policy, Workload, WorkloadKind},
+    app::{App, AppUid, Hold, Policy, Target},
     deploy::AdmissionId,
 };
 
@@ -31,13 +31,7 @@ fn view(uid: u128, poll: Option<Duration>) -> View {
         project: "shop".parse().unwrap(),
         environment: "test".parse().unwrap(),
         source: Source::Git(source),
-        workload: Workload {
-            kind: WorkloadKind::Deployment,
-            name: "api".to_owned(),
-            containers: vec!["api".to_owned()],
-            create: None,
-            take_over: None,
-        },
+        target: Target::default(),
         policy: Policy { poll, ..Policy::default() },
         holds: Vec::new(),
         guard: 0,

@@ -74,7 +74,7 @@ impl Liar {
         let order = RolloutSpec {
             app: app.id,
             stamp: build,
-            workload: app.workload,
+            target: app.target,
             image: image.clone(),
             adopted: false,
             cause: "a late build".to_owned(),
