@@ -6,7 +6,7 @@
 use std::{error::Error, sync::Arc, time::Duration};
 
 use rollhook_core::{
-    app::{Policy, Source, Template, WorkloadKind},
+    app::{Policy, Source},
     deploy::{Revision, State},
     ports::{Page, RolloutFailureKind},
     request::{DeployRequest, Registration, RollbackRequest},
@@ -15,6 +15,7 @@ use rollhook_core::{
 };
 use rollhook_examples::{OsEntropy, TokioClock};
 use rollhook_memory::{MemoryStore, Script, SimulatedCluster};
+use serde_json::json;
 use tokio::sync::oneshot;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -94,17 +95,14 @@ async fn put_right(deployer: &Deployer, access: &Authorized) -> Outcome<Revision
 }
 
 fn registration() -> Result<Registration, Box<dyn Error>> {
-    let template = Template { replicas: 2, port: None, env: [].into(), pull_secret: None, readiness_path: None };
     Ok(Registration {
         project: "shop".parse()?,
         environment: "test".parse()?,
         name: "api".parse()?,
         source: Source::Image,
-        kind: WorkloadKind::Deployment,
-        workload: None,
-        containers: Vec::new(),
+        // Settings that the rollout driver reads; it fills in the rest.
+        target: serde_json::from_value(json!({ "template": { "replicas": 2 } }))?,
         image: Some("registry.example.com/api:v1".parse()?),
-        template,
         // Pods of a real cluster should stay ready for a while before that counts as success.
         policy: Policy { settle: Duration::ZERO, ..Policy::default() },
         take_over: false,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    app::{App, AppUid, Policy, Source, Workload, WorkloadKind},
+    app::{App, AppUid, Policy, Source, Target},
     deploy::{Actor, AdmissionId, Commit, Deploy, Revision, Trigger},
     ledger::{AppState, NewDeploy},
     source::GitSource,
@@ -39,13 +39,7 @@ pub(crate) fn git_app(uid: u128, policy: Policy) -> App {
         project: "shop".parse().unwrap(),
         environment: "test".parse().unwrap(),
         source: Source::Git(git_source()),
-        workload: Workload {
-            kind: WorkloadKind::Deployment,
-            name: "api".to_owned(),
-            containers: vec!["api".to_owned()],
-            create: None,
-            take_over: None,
-        },
+        target: Target::default(),
         policy,
         holds: Vec::new(),
         created_at: NOW,

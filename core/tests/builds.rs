@@ -109,14 +109,7 @@ fn a_workload_that_exists_is_adopted_and_the_first_build_replaces_it() {
     world.run(async {
         let wanted = git("api", Policy::default());
         let id = "shop-test/api".parse().unwrap();
-        let workload = rollhook_core::app::Workload {
-            kind: wanted.kind,
-            name: "api".to_owned(),
-            containers: vec!["api".to_owned()],
-            create: None,
-            take_over: None,
-        };
-        world.cluster.seed(&id, &workload, &image("registry.example.com/shop/api:old"));
+        world.cluster.seed(&id, &rollhook_core::app::Target::default(), &image("registry.example.com/shop/api:old"));
         let registered = world.deployer.register(&world.operator, wanted, None).await.unwrap();
         assert!(registered.adopted && registered.deploy.is_some());
         let access = world.deployer.open(&world.operator, &id).await.unwrap();

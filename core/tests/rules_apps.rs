@@ -7,13 +7,15 @@ mod world;
 
 use std::time::Duration;
 
+use rollhook_conformance::samples;
 use rollhook_core::{
-    app::Policy,
+    app::{Policy, Target},
     deploy::{Revision, Status, Trigger},
     request::{DeployRequest, IdempotencyKey, KeyHeader, PolicyChange, Refusal},
     token::Credentials,
 };
 use rollhook_memory::Script;
+use serde_json::json;
 use world::{World, api, hold_all, image, registration, request, tag};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -140,14 +142,7 @@ fn a_key_makes_one_deploy_and_shows_its_present_state() {
 #[test]
 fn what_was_adopted_is_recorded_and_left_alone() {
     let world = World::new(SECOND);
-    let workload = rollhook_core::app::Workload {
-        kind: rollhook_core::app::WorkloadKind::Deployment,
-        name: "api".to_owned(),
-        containers: vec!["api".to_owned()],
-        create: None,
-        take_over: None,
-    };
-    world.cluster.seed(&"shop-test/api".parse().unwrap(), &workload, &image("registry.example.com/api"));
+    world.cluster.seed(&"shop-test/api".parse().unwrap(), &Target::default(), &image("registry.example.com/api"));
     world.run(async {
         let wanted = rollhook_core::request::Registration { image: None, ..registration("api", Policy::default()) };
         let registered = world.deployer.register(&world.operator, wanted, None).await.unwrap();
@@ -210,12 +205,12 @@ fn what_can_never_work_is_not_registered() {
             let refused = world.deployer.register(&world.operator, wanted, None).await.unwrap_err();
             assert_eq!(field(refused), "policy.rollout_deadline");
         }
-        for name in ["", "../x", "a/scale", "API", "a..b", "-a", "a?b=c", &"a".repeat(254)] {
-            let wanted = registration("api", Policy::default());
-            let wanted = rollhook_core::request::Registration { workload: Some(name.to_owned()), ..wanted };
-            let refused = world.deployer.register(&world.operator, wanted, None).await.unwrap_err();
-            assert_eq!(field(refused), "workload.name", "{name}");
-        }
+        let settings = samples::settings(json!({ "kind": "Pod" }));
+        let wanted =
+            rollhook_core::request::Registration { target: settings, ..registration("api", Policy::default()) };
+        let refused = world.deployer.register(&world.operator, wanted, None).await.unwrap_err();
+        let Refusal::InvalidSetting(setting, _) = refused else { panic!("{refused:?}") };
+        assert_eq!(setting, "workload.kind", "what the driver refuses is refused");
         let access = world.app("api", Policy::default()).await;
         let change = PolicyChange { settle: Some(Duration::from_secs(3600)), ..PolicyChange::default() };
         let refused = world.deployer.change_policy(&world.operator, access.app(), change).await.unwrap_err();

@@ -235,12 +235,12 @@ fn an_order_that_is_refused_leaves_no_trace_on_the_cluster() {
         let access = world.app("api", Policy::default()).await;
         let app = world.view(&access).await.app;
         // Somebody else's registration has the workload by now.
-        world.cluster.delete(&app.id, &app.workload);
+        world.cluster.delete(&app.id, &app.target);
         let foreign = rollhook_core::app::App { uid: AppUid::from_bits(77), ..(*app).clone() };
         let order = rollhook_core::ports::RolloutSpec {
             app: app.id.clone(),
             stamp: rollhook_core::ports::DeployId { app: foreign.uid, revision: Revision::FIRST },
-            workload: app.workload.clone(),
+            target: app.target.clone(),
             image: image(&api("theirs")),
             adopted: false,
             cause: "theirs".to_owned(),

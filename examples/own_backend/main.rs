@@ -23,7 +23,7 @@ mod tests;
 use std::{error::Error, path::Path, sync::Arc, time::Duration};
 
 use rollhook_core::{
-    app::{AppId, Policy, Source, Template, WorkloadKind},
+    app::{AppId, Policy, Settings, Source},
     ports::Page,
     request::{DeployRequest, Registration},
     service::{Deployer, Operator, Ports},
@@ -97,17 +97,13 @@ async fn deploy(deployer: &Deployer, first: bool) -> Result<(), Box<dyn Error>> 
 }
 
 fn registration() -> Result<Registration, Box<dyn Error>> {
-    let template = Template { replicas: 1, port: None, env: [].into(), pull_secret: None, readiness_path: None };
     Ok(Registration {
         project: "shop".parse()?,
         environment: "test".parse()?,
         name: "api".parse()?,
         source: Source::Image,
-        kind: WorkloadKind::Deployment,
-        workload: None,
-        containers: Vec::new(),
+        target: Settings::new(),
         image: Some("registry.example.com/api:v1".parse()?),
-        template,
         policy: Policy { settle: Duration::ZERO, ..Policy::default() },
         take_over: false,
     })

@@ -252,11 +252,11 @@ impl Reason {
     pub const CANCELLED: &'static str = "cancelled";
     /// The Deployment is paused, so that nothing would roll out.
     pub const PAUSED: &'static str = "workload-paused";
-    /// The workload carries another registration's stamp.
+    /// The target carries the deploy id of another registration.
     pub const FOREIGN_STAMP: &'static str = "foreign-stamp";
-    /// The workload does not exist, and the app does not say how to make one.
-    pub const WORKLOAD_MISSING: &'static str = "workload-not-found";
-    /// Something else changed the workload while it rolled out.
+    /// The target does not exist, and the app does not say how to create it.
+    pub const TARGET_MISSING: &'static str = "workload-not-found";
+    /// Something else changed the target while it rolled out.
     pub const REVERTED: &'static str = "workload-changed-by-another";
     /// The cluster refused the change.
     pub const REFUSED: &'static str = "cluster-refused";

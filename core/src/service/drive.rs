@@ -277,7 +277,13 @@ impl Driver<'_> {
         }
     }
 
-    async fn watch(&mut self, order: &RolloutSpec, until: Timestamp, state: &State, change: &mut EventListener) -> Next {
+    async fn watch(
+        &mut self,
+        order: &RolloutSpec,
+        until: Timestamp,
+        state: &State,
+        change: &mut EventListener,
+    ) -> Next {
         let until = until.min(self.time().after(POLL));
         let deployer = self.deployer;
         // A driver whose hints come at once must not be observed all the time.

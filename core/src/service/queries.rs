@@ -77,12 +77,7 @@ impl Deployer {
     }
 
     /// One entry of an app that was just read.
-    pub(super) async fn entry_of(
-        &self,
-        access: &Authorized,
-        state: &AppState,
-        revision: Revision,
-    ) -> Outcome<Deploy> {
+    pub(super) async fn entry_of(&self, access: &Authorized, state: &AppState, revision: Revision) -> Outcome<Deploy> {
         if let Some(deploy) = state.unfinished(revision) {
             return Ok(Deploy::clone(deploy));
         }

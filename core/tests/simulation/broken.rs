@@ -11,11 +11,11 @@ use std::{
 use async_trait::async_trait;
 use rollhook_core::{
     Result,
-    app::{AppId, AppUid, WorkloadKind},
+    app::{AppId, AppUid},
     deploy::Evidence,
     ports::{
         Applied, BranchReader, BuildTrigger, Clock, HistoryStore, Observation, Phase, RolloutDriver, RolloutFailure,
-        RolloutSpec, Sealing, TokenStore, WebhookSecret, WorkloadInfo,
+        RolloutSpec, Sealing, TargetRequest, TokenStore, Validated, WebhookSecret,
     },
     token::Token,
 };
@@ -116,14 +116,14 @@ impl Liar {
 
 #[async_trait]
 impl RolloutDriver for Liar {
-    async fn inspect(&self, app: &AppId, kind: WorkloadKind, name: &str) -> Result<Option<WorkloadInfo>> {
-        self.stage.cluster.inspect(app, kind, name).await
+    async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
+        self.stage.cluster.validate(request).await
     }
 
     async fn apply(&self, order: &RolloutSpec) -> Result<Applied> {
         let answer = self.stage.cluster.apply(order).await?;
         if self.breaks(Promise::Fence) && matches!(answer, Applied::Newer(_)) {
-            self.stage.cluster.delete(&order.app, &order.workload);
+            self.stage.cluster.delete(&order.app, &order.target);
             return self.stage.cluster.apply(order).await;
         }
         Ok(answer)

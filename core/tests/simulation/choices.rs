@@ -167,7 +167,7 @@ pub(crate) const CALLS: [&str; 21] = [
     "builds.changed",
     "builds.cancel",
     "heads.head",
-    "rollouts.inspect",
+    "rollouts.validate",
     "tokens.find_fitting",
     "tokens.put",
     "tokens.remove",

@@ -26,7 +26,7 @@ pub(crate) const EXPECTED: &[&str] = &[
     "crash at rollouts.apply",
     "crash at rollouts.changed",
     "crash at rollouts.evidence",
-    "crash at rollouts.inspect",
+    "crash at rollouts.validate",
     "crash at rollouts.observe",
     "crash at tokens.find_fitting",
     "crash at tokens.put",

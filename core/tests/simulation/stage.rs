@@ -168,9 +168,8 @@ impl Stage {
     /// Sets an entry's times to those of the clock when its steps were first seen.
     fn retime(&self, app: AppUid, entry: &mut Deploy) {
         let mut times = self.times.lock().unwrap();
-        let mut first = |step| {
-            *times.entry((app, entry.revision, step)).or_insert_with(|| clock(&self.skew, &self.time))
-        };
+        let mut first =
+            |step| *times.entry((app, entry.revision, step)).or_insert_with(|| clock(&self.skew, &self.time));
         (entry.created_at, entry.updated_at) = (first(0), first(entry.step));
     }
 
@@ -268,7 +267,7 @@ impl Stage {
             };
             let mut applied = self.cluster.apply(&order).now_or_never().unwrap();
             if self.promise == Some(Promise::Fence) && matches!(applied, Ok(Applied::Newer(_))) {
-                self.cluster.delete(&order.app, &order.workload);
+                self.cluster.delete(&order.app, &order.target);
                 applied = self.cluster.apply(&order).now_or_never().unwrap();
             }
             self.journal

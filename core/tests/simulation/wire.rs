@@ -10,13 +10,13 @@ use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use rollhook_core::{
     Error, Result,
-    app::{AppId, AppUid, WorkloadKind},
+    app::AppUid,
     deploy::{Deploy, Evidence},
     error::Entity,
     ledger::AppState,
     ports::{
         AppChange, AppPage, AppRef, Applied, Commit, Committed, Heartbeat, HistoryStore, Loaded, Observation, Page,
-        Phase, RolloutDriver, RolloutFailure, RolloutSpec, StoreLimits, WorkloadInfo, Write,
+        Phase, RolloutDriver, RolloutFailure, RolloutSpec, StoreLimits, TargetRequest, Validated, Write,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -159,8 +159,8 @@ impl Wire {
 
 #[async_trait]
 impl RolloutDriver for Wire {
-    async fn inspect(&self, app: &AppId, kind: WorkloadKind, name: &str) -> Result<Option<WorkloadInfo>> {
-        self.backend.rollouts.inspect(app, kind, name).await
+    async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
+        self.backend.rollouts.validate(request).await
     }
 
     async fn apply(&self, order: &RolloutSpec) -> Result<Applied> {

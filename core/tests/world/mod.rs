@@ -18,9 +18,9 @@ use std::{
 
 use async_trait::async_trait;
 use futures_util::{FutureExt, select_biased};
-use rollhook_conformance::samples::git_source;
+use rollhook_conformance::samples::{git_source, settings};
 use rollhook_core::{
-    app::{AppId, HoldPolicy, OnFailure, Policy, Source, Template, WorkloadKind},
+    app::{AppId, HoldPolicy, OnFailure, Policy, Source},
     deploy::{Commit, Deploy, Revision, State, Status},
     image::ImageRef,
     ledger::{AppState, Change, Record, check::check},
@@ -30,6 +30,7 @@ use rollhook_core::{
     time::Timestamp,
 };
 use rollhook_memory::{MemoryStore, SimulatedBuilds, SimulatedCluster};
+use serde_json::json;
 
 /// How long a build takes.
 pub const BUILD: Duration = Duration::from_secs(30);
@@ -331,11 +332,8 @@ pub fn registration(name: &str, policy: Policy) -> Registration {
         environment: "test".parse().unwrap(),
         name: name.parse().unwrap(),
         source: Source::Image,
-        kind: WorkloadKind::Deployment,
-        workload: None,
-        containers: Vec::new(),
+        target: settings(json!({ "template": { "replicas": 2 } })),
         image: Some(image("registry.example.com/api:v1")),
-        template: Template { replicas: 2, port: None, env: [].into(), pull_secret: None, readiness_path: None },
         policy,
         take_over: false,
     }

@@ -8,7 +8,7 @@ use rollhook_api::{
     Promote, PromoteFrom, Registered, Rollback, RollbackAnswer, SourcePatch, Standing, Webhook,
 };
 use rollhook_core::{
-    app::{self, AppId, AppUid, OnFailure, Source, WorkloadKind},
+    app::{self, AppId, AppUid, OnFailure, Source},
     deploy::{Actor, AdmissionId, Evidence, Origin, Outage, Reason, Revision, State, Trigger},
     ports::{Sealing, View, WebhookSecret},
     request::Refusal,
@@ -16,9 +16,14 @@ use rollhook_core::{
     time::Timestamp,
     token::Token,
 };
+use serde_json::{Value, json};
 
 fn id() -> AppId {
     "shop-test/api".parse().unwrap()
+}
+
+fn settings(object: Value) -> app::Settings {
+    serde_json::from_value(object).unwrap()
 }
 
 fn revision(number: u64) -> Revision {
@@ -83,12 +88,11 @@ fn view() -> View {
             project: "shop".parse().unwrap(),
             environment: "test".parse().unwrap(),
             source: Source::Image,
-            workload: app::Workload {
-                kind: WorkloadKind::Deployment,
-                name: "api".to_owned(),
-                containers: vec!["api".to_owned()],
-                create: None,
-                take_over: None,
+            target: app::Target {
+                settings: settings(json!({
+                    "kind": "Deployment", "name": "api", "containers": ["api"], "template": { "env": { "KEY": "secret" } }
+                })),
+                ..app::Target::default()
             },
             policy: app::Policy { settle: Duration::ZERO, ..app::Policy::default() },
             holds: vec![app::Hold {
@@ -138,10 +142,14 @@ fn requests() {
         ..CreateApp::default()
     };
     insta::assert_json_snapshot!("create_app", create);
-    let registration = create.parse().unwrap();
+    let registration = create.clone().parse().unwrap();
     assert_eq!(registration.policy.on_failure, OnFailure::Leave);
     assert_eq!(registration.policy.settle, Duration::ZERO);
-    assert_eq!(registration.kind, WorkloadKind::Deployment);
+    assert_eq!(registration.target, settings(json!({})));
+    let template = settings(json!({ "replicas": 2 }));
+    let given = CreateApp { workload: settings(json!({ "name": "web" })), template, ..create };
+    let target = given.parse().unwrap().target;
+    assert_eq!(target, settings(json!({ "name": "web", "template": { "replicas": 2 } })));
     insta::assert_json_snapshot!("deploy_post", DeployPost { image: Some("a:b".to_owned()), commit: None });
     insta::assert_json_snapshot!("rollback", Rollback { revision: None, if_current: Some(revision(3)) });
     let from = PromoteFrom { project: "shop".to_owned(), environment: "test".to_owned() };

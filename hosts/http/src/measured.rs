@@ -10,11 +10,12 @@ use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use rollhook_core::{
     Result,
-    app::{AppId, AppUid, WorkloadKind},
+    app::{App, AppUid},
     deploy::{Commit, Deploy, Evidence, Status},
+    image::ImageRef,
     ports::{
         Admission, Admitted, Applied, BranchReader, Claim, Claimed, History, Observation, Page, Record, RolloutDriver,
-        RolloutFailure, RolloutSpec, View, Wake, WorkloadInfo,
+        RolloutFailure, RolloutSpec, TargetRequest, Validated, View, Wake,
     },
     source::GitSource,
 };
@@ -143,8 +144,8 @@ impl CountedOrders {
 
 #[async_trait]
 impl RolloutDriver for CountedOrders {
-    async fn inspect(&self, app: &AppId, kind: WorkloadKind, name: &str) -> Result<Option<WorkloadInfo>> {
-        self.inner.inspect(app, kind, name).await
+    async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
+        self.inner.validate(request).await
     }
 
     async fn apply(&self, order: &RolloutSpec) -> Result<Applied> {
@@ -163,5 +164,13 @@ impl RolloutDriver for CountedOrders {
 
     async fn evidence(&self, order: &RolloutSpec, trouble: Option<&RolloutFailure>) -> Result<Evidence> {
         self.inner.evidence(order, trouble).await
+    }
+
+    async fn keep(&self, app: &App, images: &[ImageRef]) -> Result<()> {
+        self.inner.keep(app, images).await
+    }
+
+    async fn forget(&self, app: &App) -> Result<()> {
+        self.inner.forget(app).await
     }
 }

@@ -104,7 +104,9 @@ fn what_is_built_is_exactly_the_commit_and_by_digest() {
     };
     let (turn, lane) = told(image(&digest), commit.clone());
     assert_eq!(turn, Turn::call(Effect::Load), "whether it is still wanted is to be read first");
-    let Turn::Record(changes) = lane.turn(&view, NOW, NOW.after(Duration::from_secs(86_400))) else { panic!("{lane:?}") };
+    let Turn::Record(changes) = lane.turn(&view, NOW, NOW.after(Duration::from_secs(86_400))) else {
+        panic!("{lane:?}")
+    };
     let good = &changes[0];
     assert!(good.image.is_some() && good.status() == Status::Building && good.step == 2, "no deadline runs any more");
     assert_eq!(status(told(image(&digest), "d00d00d".parse().unwrap()).0), Some(Status::Failed));
@@ -118,7 +120,8 @@ fn what_was_built_from_a_former_source_is_not_the_entrys() {
     let image = format!("registry.example.com/api@sha256:{}", "0".repeat(64)).parse().unwrap();
     let lane = BuildQueue::Built { revision: revision(3), image, commit };
     assert!(lane.is_free(&view) && lane.building().is_none());
-    std::sync::Arc::make_mut(&mut view.app).source = Source::Git(GitSource { branch: "next".parse().unwrap(), ..source() });
+    std::sync::Arc::make_mut(&mut view.app).source =
+        Source::Git(GitSource { branch: "next".parse().unwrap(), ..source() });
     let Turn::Record(changes) = lane.turn(&view, NOW, NOW) else { panic!("it goes on") };
     let Stored::Failed { reason, .. } = &changes[0].state else { panic!("{:?}", changes[0].state) };
     assert_eq!((reason.as_str(), &changes[0].image), (Reason::SOURCE_CHANGED, &None));
@@ -180,7 +183,9 @@ fn time_that_a_build_cannot_use_is_told_once_and_not_counted_twice() {
 fn a_builder_that_is_away_beyond_its_hour_is_the_reason() {
     let reason = |away, passed| {
         let mut view = building(view(&[3]));
-        let Stored::Building { paused, .. } = &mut std::sync::Arc::make_mut(&mut view.unfinished[0]).state else { panic!("it is not being built") };
+        let Stored::Building { paused, .. } = &mut std::sync::Arc::make_mut(&mut view.unfinished[0]).state else {
+            panic!("it is not being built")
+        };
         paused.away = away;
         let Turn::Record(ended) = taken(3).turn(&view, NOW, NOW.after(passed)) else { return None };
         let Stored::Failed { reason, message, .. } = &ended[0].state else { panic!("{ended:?}") };

@@ -100,7 +100,8 @@ fn where_the_history_is_cut_an_unknown_head_may_be_an_old_one() {
 #[test]
 fn what_is_held_is_not_deployed() {
     let mut view = view(1, Some(MINUTE));
-    Arc::make_mut(&mut view.app).holds = vec![Hold { by: revision(7), image: None, digest: None, commit: Some(sha("a1")) }];
+    Arc::make_mut(&mut view.app).holds =
+        vec![Hold { by: revision(7), image: None, digest: None, commit: Some(sha("a1")) }];
     assert_eq!(decide(&view, &[], &finding("a1", None, false)), Verdict::Held(revision(7)));
     assert_deployed(decide(&view, &[], &finding("b2", None, false)), "b2");
 }

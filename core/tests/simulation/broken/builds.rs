@@ -73,7 +73,7 @@ impl Liar {
         let order = RolloutSpec {
             app: app.id.clone(),
             stamp: build,
-            workload: app.workload.clone(),
+            target: app.target.clone(),
             image: image.clone(),
             adopted: false,
             cause: "a late build".to_owned(),

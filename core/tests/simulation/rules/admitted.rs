@@ -105,7 +105,14 @@ impl Rules {
     }
 
     /// Rule 11: a person's rollback holds what it goes away from; only people, and what they deploy, lift it.
-    pub(super) fn holds(&self, known: &Known, before: &[Deploy], history: &[Deploy], view: &AppState, journal: &Journal) {
+    pub(super) fn holds(
+        &self,
+        known: &Known,
+        before: &[Deploy],
+        history: &[Deploy],
+        view: &AppState,
+        journal: &Journal,
+    ) {
         let (old, new) = (&known.view.app.holds, &view.app.holds);
         let admitted = history.get(before.len()..).unwrap_or_default();
         let added = new.iter().filter(|hold| !old.contains(hold));

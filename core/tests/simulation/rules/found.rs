@@ -27,7 +27,8 @@ impl Rules {
     /// An entry that the service made of what it found.
     pub(super) fn found(&self, known: &Known, before: &[Deploy], new: &Deploy, journal: &Journal) {
         let (app, revision) = (&known.view.app, new.revision);
-        journal.expect(known.view.is_polled(), || format!("revision {revision} was found, and {} is not polled", app.id));
+        journal
+            .expect(known.view.is_polled(), || format!("revision {revision} was found, and {} is not polled", app.id));
         let (Source::Git(source), Some(commit)) = (&app.source, &new.commit) else {
             journal.expect(false, || format!("revision {revision} was found, and is of no commit"));
             return;

@@ -1,10 +1,11 @@
 //! Registering, listing, showing, changing and removing apps.
 
-use rollhook_api::{App, AppList, AppPatch, CreateApp, Template, WorkloadChoice};
+use rollhook_api::{App, AppList, AppPatch, CreateApp};
 use rollhook_core::{
-    app::{AppId, Namespace},
+    app::{AppId, Namespace, Settings},
     text::escaped,
 };
+use serde_json::Value;
 
 use super::{Session, outcome::succeeded};
 use crate::{
@@ -20,8 +21,7 @@ pub(crate) async fn create(session: &Session<'_>, args: &Create) -> Result<(), F
     let names = args.target.names();
     let id = names.id()?;
     let mut registered = session.backend.create(request(args)?).await?;
-    let workload = &registered.app.workload;
-    let workload = escaped(&format!("{} {}", workload.kind, workload.name));
+    let workload = escaped(&apps::title(&registered.app, " "));
     let Some(deploy) = &registered.deploy else {
         session.output.line(&format!("Registered {id}: {workload}, to be made by the first build that succeeds"))?;
         return session.document(&registered);
@@ -41,27 +41,33 @@ pub(crate) async fn create(session: &Session<'_>, args: &Create) -> Result<(), F
 fn request(args: &Create) -> Result<CreateApp, Failure> {
     let names = args.target.names();
     let template = &args.template;
+    let env = template.env.iter().map(|env| (env.name.clone(), Value::from(env.value.clone())));
     Ok(CreateApp {
         project: names.project.to_string(),
         environment: names.environment.to_string(),
         app: names.app.to_string(),
         git: args.git.choice().map_err(|why| Failure::Usage(why.to_owned()))?,
-        workload: WorkloadChoice {
-            kind: args.workload.as_ref().map(|workload| workload.kind.to_string()),
-            name: args.workload.as_ref().and_then(|workload| workload.name.clone()),
-            containers: args.containers.clone(),
-        },
+        workload: settings([
+            ("kind", args.workload.as_ref().map(|workload| workload.kind.into())),
+            ("name", args.workload.as_ref().and_then(|workload| workload.name.clone()).map(Value::from)),
+            ("containers", (!args.containers.is_empty()).then(|| args.containers.clone().into())),
+        ]),
         image: template.image.as_ref().map(ToString::to_string),
-        template: Template {
-            replicas: template.replicas.unwrap_or(Template::default().replicas),
-            port: template.port,
-            env: template.env.iter().map(|env| (env.name.clone(), env.value.clone())).collect(),
-            pull_secret: template.pull_secret.clone(),
-            readiness_path: template.readiness_path.clone(),
-        },
+        template: settings([
+            ("replicas", template.replicas.map(Value::from)),
+            ("port", template.port.map(Value::from)),
+            ("env", (!template.env.is_empty()).then(|| Value::Object(env.collect()))),
+            ("pull_secret", template.pull_secret.clone().map(Value::from)),
+            ("readiness_path", template.readiness_path.clone().map(Value::from)),
+        ]),
         policy: args.policy.patch(),
         take_over: args.take_over,
     })
+}
+
+/// The settings that were given.
+fn settings<const N: usize>(given: [(&str, Option<Value>); N]) -> Settings {
+    given.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }
 
 pub(crate) async fn list(session: &Session<'_>, args: &List) -> Result<(), Failure> {

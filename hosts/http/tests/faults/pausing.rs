@@ -14,9 +14,10 @@ use async_trait::async_trait;
 use clap::Parser;
 use rollhook_core::{
     Result,
-    app::{AppId, WorkloadKind},
+    app::App,
     deploy::Evidence,
-    ports::{Applied, Observation, RolloutDriver, RolloutFailure, RolloutSpec, WorkloadInfo},
+    image::ImageRef,
+    ports::{Applied, Observation, RolloutDriver, RolloutFailure, RolloutSpec, TargetRequest, Validated},
     service::Ports,
 };
 use rollhook_server::{Args, Config, Server};
@@ -87,8 +88,8 @@ struct Pausing {
 
 #[async_trait]
 impl RolloutDriver for Pausing {
-    async fn inspect(&self, app: &AppId, kind: WorkloadKind, name: &str) -> Result<Option<WorkloadInfo>> {
-        self.inner.inspect(app, kind, name).await
+    async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
+        self.inner.validate(request).await
     }
 
     async fn apply(&self, order: &RolloutSpec) -> Result<Applied> {
@@ -115,5 +116,13 @@ impl RolloutDriver for Pausing {
 
     async fn evidence(&self, order: &RolloutSpec, trouble: Option<&RolloutFailure>) -> Result<Evidence> {
         self.inner.evidence(order, trouble).await
+    }
+
+    async fn keep(&self, app: &App, images: &[ImageRef]) -> Result<()> {
+        self.inner.keep(app, images).await
+    }
+
+    async fn forget(&self, app: &App) -> Result<()> {
+        self.inner.forget(app).await
     }
 }
