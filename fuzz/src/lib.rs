@@ -15,8 +15,6 @@ mod deploys;
 mod events;
 #[path = "../../hosts/http/src/failure.rs"]
 mod failure;
-#[path = "../../hosts/http/src/git_hosts/mod.rs"]
-mod git_hosts;
 #[path = "../../hosts/http/src/headers.rs"]
 mod headers;
 #[path = "../../hosts/http/src/host.rs"]

@@ -16,7 +16,7 @@ use rollhook_core::{
     token::Credentials,
 };
 
-use crate::{auth, body, failure::Failure, git_hosts, headers, webhook};
+use crate::{auth, body, failure::Failure, headers, webhook};
 
 /// A refusal: its kind, and the problem as the caller reads it.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ pub fn credentials(headers: &HeaderMap, now: Timestamp) -> Credentials {
 /// # Errors
 /// What the caller is answered.
 pub fn delivery(headers: &HeaderMap, body: &[u8]) -> Result<Option<Delivery>, Box<Refused>> {
-    git_hosts::delivery(headers, body).map_err(refused)
+    rollhook_git_hosts::delivery(headers, body).map_err(|error| refused(error.into()))
 }
 
 /// The idempotency key in a call's headers.

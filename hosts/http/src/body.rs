@@ -139,10 +139,13 @@ pub(crate) fn object<T: DeserializeOwned>(body: &[u8]) -> Result<T, Failure> {
     if body.trim_ascii_start().first().is_some_and(|byte| *byte != b'{') {
         return Err(Failure::new(Kind::Malformed, "The body must be a JSON object."));
     }
-    serde_json::from_slice(body).map_err(|error| {
-        let (line, column) = (error.line(), error.column());
-        Failure::new(Kind::Malformed, format!("The body: {} (line {line}, column {column}).", explained(&error)))
-    })
+    serde_json::from_slice(body).map_err(|error| unreadable(&error))
+}
+
+/// The refusal of a body that is not the JSON it should be.
+pub(crate) fn unreadable(error: &serde_json::Error) -> Failure {
+    let (line, column) = (error.line(), error.column());
+    Failure::new(Kind::Malformed, format!("The body: {} (line {line}, column {column}).", explained(error)))
 }
 
 /// What is wrong, without any value: a value may be a secret.

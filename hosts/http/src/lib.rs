@@ -11,8 +11,8 @@
 //!
 //! One webhook call: `router` finds the route and refuses other methods; `limits` refuses a source that failed too
 //! often; `body` reads at most 1 MiB within 10 s; `auth` takes the credentials out of the headers, and the core
-//! checks them over the raw body; only then the body is looked into, by `webhook` for CI and by `git_hosts` for git
-//! hosts, whose words become the core's. The core accepts, which stores the entry, and the answer is rendered, or waits
+//! checks them over the raw body; only then the body is looked into, by `webhook` for CI and by `rollhook_git_hosts`
+//! for git hosts, whose words become the core's. The core accepts, which stores the entry, and the answer is rendered, or waits
 //! for the entry's end where the caller prefers that. Every failure on the way is one `failure::Failure`, rendered as a
 //! problem in one place, `observe`.
 //!
@@ -24,7 +24,6 @@ mod body;
 mod deploys;
 mod events;
 mod failure;
-mod git_hosts;
 mod headers;
 mod host;
 mod limits;

@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::{
     auth, body, deploys,
     failure::Failure,
-    git_hosts, headers,
+    headers,
     host::Host,
     reply::{self, Reply},
     router::Call,
@@ -42,7 +42,7 @@ fn told_to_ci(failure: Failure) -> Failure {
 async fn accept(call: &Call) -> Result<Reply, Failure> {
     let access = authorize(call, &call.body.bytes).await?;
     call.host.limits.call(access.uid())?;
-    if let Some(delivery) = git_hosts::delivery(&call.headers, &call.body.bytes)? {
+    if let Some(delivery) = rollhook_git_hosts::delivery(&call.headers, &call.body.bytes)? {
         return told(call, &access, &delivery).await;
     }
     body::require_json(&call.headers)?;
