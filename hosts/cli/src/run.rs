@@ -6,7 +6,6 @@ use clap::CommandFactory;
 
 use crate::{
     args::{AppCommand, Cli, Command, Connection, Names, Webhook},
-    backend::Backend,
     commands::{Session, apps, builds, deploys, webhook},
     direct::Direct,
     exit::Failure,
@@ -39,18 +38,17 @@ fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
 }
 
 async fn app(connection: &Connection, output: Output, command: AppCommand) -> Result<(), Failure> {
-    let backend: Box<dyn Backend> = match connection.server.as_deref().filter(|server| !server.is_empty()) {
-        Some(server) => Box::new(Remote::new(server)?),
-        None => {
-            log_warnings();
-            Box::new(Direct::open(connection).await?)
-        }
-    };
-    let ended = Box::pin(dispatch(&Session { backend: &*backend, output }, command)).await;
-    backend.close().await;
+    if let Some(server) = connection.server.as_deref().filter(|server| !server.is_empty()) {
+        let remote = Remote::new(server)?;
+        return Box::pin(dispatch(&Session { operations: &remote, direct: None, output }, command)).await;
+    }
+    log_warnings();
+    let direct = Direct::open(connection).await?;
+    let session = Session { operations: &direct.operations(), direct: Some(&direct), output };
+    let ended = Box::pin(dispatch(&session, command)).await;
+    direct.close().await;
     if let Err(Failure::Problem(problem)) = &ended
         && problem.slug() == "app-not-found"
-        && backend.drives()
     {
         message("note: no --server was given, so that the store on this machine was asked (see --store)");
     }

@@ -69,6 +69,12 @@ impl Failure {
         self
     }
 
+    /// The failure with these headers beside its own.
+    pub(crate) fn headers(mut self, headers: HeaderMap) -> Self {
+        self.0.headers.extend(headers);
+        self
+    }
+
     /// What kind it is.
     pub(crate) fn kind(&self) -> Kind {
         self.0.kind
