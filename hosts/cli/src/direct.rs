@@ -12,7 +12,7 @@ use rollhook_core::{
     deploy::Revision,
     service::{Deployer, Operator},
 };
-use rollhook_wiring::{BuilderSettings, BuilderStop, DriverSpec, Settings, StoreSpec};
+use rollhook_wiring::{BuilderStop, DriverSpec};
 use tokio::{sync::oneshot, task::JoinHandle};
 
 use crate::{
@@ -30,8 +30,7 @@ pub(crate) struct Direct {
     deployer: Arc<Deployer>,
     operator: Operator,
     base_url: Arc<str>,
-    simulated: bool,
-    driver_named: bool,
+    driver: Option<DriverSpec>,
     engine: OnceLock<Engine>,
     builder: BuilderStop,
 }
@@ -49,29 +48,13 @@ impl Direct {
     /// [`Failure::Usage`] where they are not named as the server names them; [`Failure::Unreachable`] where they cannot
     /// be opened.
     pub(crate) async fn open(connection: &Connection) -> Result<Self, Failure> {
-        let usage = |flag: &str, why: &dyn std::fmt::Display| Failure::Usage(format!("--{flag}: {why}."));
-        let store = connection.store.as_deref().map(str::parse::<StoreSpec>).transpose();
-        let store = store.map_err(|invalid| usage("store", &invalid))?;
-        if store.as_ref().is_some_and(|store| !store.is_durable()) {
-            return Err(usage(
-                "store",
-                &"what is in memory is gone when this command ends; use sqlite:FILE, or --server",
+        let settings = &connection.backends;
+        if !settings.store.named()?.is_durable() {
+            return Err(Failure::Usage(
+                "--store: what is in memory is gone when this command ends; use sqlite:FILE, or --server.".to_owned(),
             ));
         }
-        let driver: DriverSpec =
-            connection.driver.as_deref().unwrap_or("simulated").parse().map_err(|invalid| usage("driver", &invalid))?;
-        let simulated = matches!(driver, DriverSpec::Simulated(_));
-        let builder = BuilderSettings {
-            command: connection.build_command.clone(),
-            cluster: connection.cluster.wanted().map_err(|why| usage("build-image", &why))?,
-            directory: connection.build_dir.clone(),
-            credentials: connection.build_credentials.clone(),
-            local_sources: connection.allow_local_sources,
-        };
-        let settings = Settings { store, driver, key_dir: connection.key_dir.clone(), builder };
-        let opened = rollhook_wiring::open(&settings)
-            .await
-            .map_err(|error| Failure::Unreachable(format!("{}.", error.chain())))?;
+        let opened = rollhook_wiring::open(settings).await?;
         for (what, place) in &opened.made {
             message(&format!("note: made the {what} {place}"));
         }
@@ -80,8 +63,7 @@ impl Direct {
             deployer: Arc::new(Deployer::new(opened.ports, &replica)),
             operator: Operator::trusted(&user()),
             base_url: connection.base_url.as_str().into(),
-            simulated,
-            driver_named: connection.driver.is_some(),
+            driver: settings.driver,
             engine: OnceLock::new(),
             builder: opened.builder,
         })
@@ -98,14 +80,14 @@ impl Direct {
     /// [`Failure::Usage`] if no driver was named: one that deploys nowhere would record, in a store whose apps run on a
     /// real cluster, that they run what they do not.
     pub(crate) fn start(&self) -> Result<(), Failure> {
-        if !self.driver_named {
+        let Some(driver) = self.driver else {
             return Err(Failure::Usage(
                 "--driver: say what rolls out: kubernetes, or simulated to try things out (or name a --server)."
                     .to_owned(),
             ));
-        }
+        };
         self.engine.get_or_init(|| {
-            if self.simulated {
+            if matches!(driver, DriverSpec::Simulated(_)) {
                 message("note: the driver is simulated, it deploys nowhere (see --driver)");
             }
             let (stop, stopped) = oneshot::channel::<()>();

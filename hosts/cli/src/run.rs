@@ -2,8 +2,6 @@
 
 use std::process::ExitCode;
 
-use clap::CommandFactory;
-
 use crate::{
     args::{AppCommand, Cli, Command, Connection, Names, Webhook},
     commands::{Session, apps, builds, deploys, webhook},
@@ -33,7 +31,7 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
 
 fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "rollhook", &mut script);
+    clap_complete::generate(shell, &mut Cli::definition(), "rollhook", &mut script);
     print(&String::from_utf8_lossy(&script))
 }
 
