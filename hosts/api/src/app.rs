@@ -271,6 +271,11 @@ impl App {
             created_at: app.created_at,
         }
     }
+
+    /// The app's path below the server's base URL.
+    pub fn path(&self) -> String {
+        format!("/api/v1/apps/{}/{}", self.namespace, self.app)
+    }
 }
 
 fn shown(settings: &Settings) -> Settings {

@@ -222,7 +222,7 @@ fn every_kind_of_problem() {
 fn what_is_sent_is_read_back() {
     let app = App::of(&view());
     assert_eq!(serde_json::from_value::<App>(serde_json::to_value(&app).unwrap()).unwrap(), app);
-    let accepted = Accepted { deploy: rollback(), replayed: true, superseded: vec![revision(5)], ignored: Vec::new() };
+    let accepted = Accepted { deploy: rollback(), replayed: false, superseded: vec![revision(5)], ignored: Vec::new() };
     let answer = RollbackAnswer::of(&id(), &accepted);
     assert_eq!(serde_json::from_value::<RollbackAnswer>(serde_json::to_value(&answer).unwrap()).unwrap(), answer);
 }

@@ -75,7 +75,7 @@ impl Server {
         let ports = Ports { history, rollouts, builder, ..ports };
         let host = Host {
             deployer: Arc::new(Deployer::new(ports, replica).with_min_poll(config.min_poll)),
-            base_url: config.base_url,
+            base_url: config.base_url.into(),
             limits: Limits::new(config.rate_limit),
             proxies: Proxies::new(config.trusted_proxies),
             metrics,

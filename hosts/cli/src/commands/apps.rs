@@ -17,10 +17,15 @@ use crate::{
     when,
 };
 
+/// Apps that are asked for at a time.
+const PAGE: usize = 100;
+
 pub(crate) async fn create(session: &Session<'_>, args: &Create) -> Result<(), Failure> {
     let names = args.target.names();
     let id = names.id()?;
-    let mut registered = session.backend.create(request(args)?).await?;
+    let request = request(args)?;
+    session.drive()?;
+    let mut registered = session.operations.create(request).await?;
     let workload = escaped(&apps::title(&registered.app, " "));
     let Some(deploy) = &registered.deploy else {
         session.output.line(&format!("Registered {id}: {workload}, to be made by the first build that succeeds"))?;
@@ -31,7 +36,7 @@ pub(crate) async fn create(session: &Session<'_>, args: &Create) -> Result<(), F
     session.output.line(&format!("Registered {id}: {workload}, {how} {image}, is revision {revision}"))?;
     let ended = session.see_through(&id, revision, args.wait.wait).await?;
     if let Some(ended) = &ended {
-        registered.app = session.backend.app(&id).await?;
+        registered.app = session.operations.app(&id).await?;
         registered.deploy = Some(ended.clone());
     }
     session.document(&registered)?;
@@ -81,9 +86,10 @@ pub(crate) async fn list(session: &Session<'_>, args: &List) -> Result<(), Failu
     };
     let mut list = AppList::default();
     loop {
-        let page = session.backend.apps(namespace.as_ref(), list.next.as_deref()).await?;
-        list.next = page.next;
+        let after = list.next.as_deref().map(str::parse).transpose()?;
+        let page = session.operations.apps(namespace.as_ref(), after.as_ref(), PAGE).await?;
         list.apps.extend(page.apps.into_iter().filter(wanted));
+        list.next = page.next;
         if list.next.is_none() {
             break;
         }
@@ -96,7 +102,7 @@ pub(crate) async fn list(session: &Session<'_>, args: &List) -> Result<(), Failu
 }
 
 pub(crate) async fn show(session: &Session<'_>, id: &AppId) -> Result<(), Failure> {
-    let app = session.backend.app(id).await?;
+    let app = session.operations.app(id).await?;
     session.output.data(&app, || apps::details(&app, when::now()))
 }
 
@@ -106,7 +112,7 @@ pub(crate) async fn set(session: &Session<'_>, id: &AppId, args: &Set) -> Result
         return Err(Failure::Usage("Say what to change, such as --settle 30s; see --help.".to_owned()));
     }
     let changes_source = !patch.source.is_empty();
-    let app = session.backend.change(id, patch).await?;
+    let app = session.operations.change(id, patch).await?;
     session.output.data(&app, || {
         let source = if changes_source { apps::source_lines(&app.source) } else { String::new() };
         source + &apps::policy_lines(&app.policy)
@@ -114,7 +120,7 @@ pub(crate) async fn set(session: &Session<'_>, id: &AppId, args: &Set) -> Result
 }
 
 pub(crate) async fn release_hold(session: &Session<'_>, id: &AppId) -> Result<(), Failure> {
-    let app = session.backend.release_hold(id).await?;
+    let app = session.operations.release_hold(id).await?;
     session.output.data(&app, || format!("Released: nothing of {id} is held any more\n"))
 }
 
@@ -122,7 +128,7 @@ pub(crate) async fn delete(session: &Session<'_>, id: &AppId, yes: bool) -> Resu
     if !yes {
         confirm(&format!("Remove {id} with its token and its history? Its workload stays as it is."))?;
     }
-    session.backend.delete(id).await?;
+    session.operations.delete(id).await?;
     session.output.line(&format!("Removed {id}; its workload stays as it is"))
 }
 

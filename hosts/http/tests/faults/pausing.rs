@@ -21,7 +21,7 @@ use rollhook_core::{
     service::Ports,
 };
 use rollhook_server::{Args, Config, Server};
-use rollhook_wiring::{Settings, admin};
+use rollhook_wiring::admin;
 use tokio::{net::TcpListener, runtime::Runtime};
 
 use crate::{fleet::Replica, process::signal};
@@ -65,10 +65,8 @@ pub fn release(trigger: &Path) {
 
 async fn serve(trigger: PathBuf) {
     let args = Args::parse_from(["replica"]).serve;
-    let store = args.store.map(|store| store.parse().unwrap());
     let listener = TcpListener::bind(args.listen).await.unwrap();
-    let settings = Settings { store, driver: args.driver, key_dir: args.key_dir, builder: args.builds.into() };
-    let opened = rollhook_wiring::open(&settings).await.unwrap();
+    let opened = rollhook_wiring::open(&args.backends).await.unwrap();
     let rollouts = Arc::new(Pausing { inner: opened.ports.rollouts.clone(), trigger });
     let base_url = format!("http://{}", args.listen);
     let config =
