@@ -6,7 +6,8 @@ use rollhook_core::{
     app::{self, AppId, HoldPolicy, OnFailure, Settings, Source},
     deploy::Revision,
     image::Repositories,
-    ports::{Sealing, View, WebhookSecret},
+    ledger::AppState,
+    ports::{Sealing, WebhookSecret},
     request::{PolicyChange, Refusal, Registration},
     time::Timestamp,
 };
@@ -248,11 +249,13 @@ pub struct Hold {
 }
 
 impl App {
-    /// The app as it stands in a view. Entries come without their evidence, which is shown one entry at a time.
-    pub fn of(view: &View) -> Self {
+    /// The app of a state. Entries come without their evidence, which is shown one entry at a time.
+    pub fn of(view: &AppState) -> Self {
         let app = &view.app;
         let standing = Standing::of(view);
-        let entry = |deploy: &rollhook_core::deploy::Deploy| Deploy::of(&app.id, deploy, standing).without_evidence();
+        let entry = |deploy: &std::sync::Arc<rollhook_core::deploy::Deploy>| {
+            Deploy::of(&app.id, deploy, standing).without_evidence()
+        };
         Self {
             namespace: app.id.namespace.to_string(),
             app: app.id.name.to_string(),
@@ -264,7 +267,7 @@ impl App {
             policy: Policy::of(&app.policy),
             holds: app.holds.iter().map(Hold::of).collect(),
             current: view.current.as_ref().map(entry),
-            on_cluster: view.on_cluster.as_ref().map(entry),
+            on_cluster: view.on_cluster().map(entry),
             unfinished: view.unfinished.iter().map(|deploy| deploy.revision).collect(),
             polling: None,
             warning: None,

@@ -3,7 +3,7 @@
 use rollhook_core::{
     app::{AppId, Environment, Namespace, Project},
     deploy::{self, Evidence, Origin, Revision, State, Status, Trigger},
-    ports::View,
+    ledger::AppState,
     request::{self, IdempotencyKey, Refusal},
     service::{Accepted, Authorized, Deployer},
     time::Timestamp,
@@ -175,10 +175,10 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// As a view of the app has it.
-    pub fn of(view: &View) -> Self {
-        let revision = |deploy: &Option<deploy::Deploy>| deploy.as_ref().map(|deploy| deploy.revision);
-        Self { current: revision(&view.current), on_cluster: revision(&view.on_cluster) }
+    /// As an app's state has it.
+    pub fn of(state: &AppState) -> Self {
+        let current = state.current.as_ref().map(|deploy| deploy.revision);
+        Self { current, on_cluster: state.on_cluster().map(|deploy| deploy.revision) }
     }
 
     /// Reads the standing of an app.

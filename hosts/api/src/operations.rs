@@ -3,11 +3,11 @@
 use std::{marker::PhantomData, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use futures_util::{StreamExt, TryStreamExt, future::ready, stream};
 use rollhook_core::{
     app::{AppId, Namespace},
     deploy::{self, Revision},
-    ports::{AppPage, Page, View, WebhookSecret},
+    ledger::AppState,
+    ports::{AppPage, Page, WebhookSecret},
     request::{IdempotencyKey, Refusal},
     service::{Authorized, Deployer, Operator},
 };
@@ -16,9 +16,6 @@ use crate::{
     App, AppList, AppPatch, CreateApp, Deploy, DeployAnswer, DeployList, DeployPost, Polling, Promote, Rebuild,
     Registered, Rollback, RollbackAnswer, Standing, Webhook,
 };
-
-/// Apps of a list whose states are read at the same time.
-const READ_AT_ONCE: usize = 8;
 
 /// What a person does with apps. Requests and answers are the wire's, so that a program works the same on a server and
 /// on a deployer of its own.
@@ -117,7 +114,7 @@ impl<E: From<Refusal> + Send> Local<E> {
     }
 
     /// Reads an app's state; no other function does.
-    async fn read(&self, id: &AppId) -> Result<(Authorized, View), Refusal> {
+    async fn read(&self, id: &AppId) -> Result<(Authorized, AppState), Refusal> {
         let access = self.open(id).await?;
         let view = self.deployer.view(&access).await?;
         Ok((access, view))
@@ -138,26 +135,16 @@ impl<E: From<Refusal> + Send> Operations for Local<E> {
 
     async fn create(&self, app: CreateApp) -> Result<Registered, E> {
         let registered = self.deployer.register(&self.operator, app.parse()?, self.key.clone()).await?;
-        let id = &registered.app.id;
-        let (_, view) = self.read(id).await?;
-        let deploy = registered.deploy.map(|deploy| Deploy::of(id, &deploy, Standing::of(&view)));
-        Ok(Registered { app: App::of(&view), deploy, adopted: registered.adopted })
+        let state = registered.app;
+        let deploy = registered.deploy.map(|deploy| Deploy::of(&state.app.id, &deploy, Standing::of(&state)));
+        Ok(Registered { app: App::of(&state), deploy, adopted: registered.adopted })
     }
 
     async fn apps(&self, namespace: Option<&Namespace>, after: Option<&AppId>, limit: usize) -> Result<AppList, E> {
         let page = AppPage { namespace: namespace.cloned(), after: after.cloned(), limit };
         let apps = self.deployer.apps(&self.operator, page).await?;
-        let next = apps.last().filter(|_| apps.len() == limit).map(|app| app.id.to_string());
-        let shown = apps.into_iter().map(|app| async move {
-            match self.read(&app.id).await {
-                Ok((_, view)) => Some(Ok(App::of(&view))),
-                // Deleted since the list was read.
-                Err(Refusal::AppNotFound(_)) => None,
-                Err(refusal) => Some(Err(refusal)),
-            }
-        });
-        let apps = stream::iter(shown).buffered(READ_AT_ONCE).filter_map(ready);
-        Ok(AppList { apps: apps.try_collect().await?, next })
+        let next = apps.last().filter(|_| apps.len() == limit).map(|state| state.app.id.to_string());
+        Ok(AppList { apps: apps.iter().map(App::of).collect(), next })
     }
 
     async fn app(&self, id: &AppId) -> Result<App, E> {
@@ -190,8 +177,8 @@ impl<E: From<Refusal> + Send> Operations for Local<E> {
 
     async fn history(&self, id: &AppId, before: Option<Revision>, limit: usize) -> Result<DeployList, E> {
         let access = self.open(id).await?;
-        let entries = self.deployer.history(&access, Page { before, succeeded: false, limit }).await?;
-        let standing = Standing::read(&self.deployer, &access).await?;
+        let (state, entries) = self.deployer.history(&access, Page { before, succeeded: false, limit }).await?;
+        let standing = Standing::of(&state);
         let oldest = entries.last().map(|entry| entry.revision);
         let next = oldest.filter(|oldest| entries.len() == limit && *oldest > Revision::FIRST);
         let deploys = entries.iter().map(|entry| Deploy::of(id, entry, standing).without_evidence()).collect();
@@ -200,8 +187,8 @@ impl<E: From<Refusal> + Send> Operations for Local<E> {
 
     async fn entry(&self, id: &AppId, revision: Revision) -> Result<Deploy, E> {
         let access = self.open(id).await?;
-        let entry = self.deployer.entry(&access, revision).await?;
-        self.shown(&access, &entry).await
+        let (state, entry) = self.deployer.entry_and_state(&access, revision).await?;
+        Ok(Deploy::of(id, &entry, Standing::of(&state)))
     }
 
     async fn changed(&self, id: &AppId, revision: Revision, seen: u32, limit: Duration) -> Result<Deploy, E> {
@@ -243,7 +230,6 @@ impl<E: From<Refusal> + Send> Operations for Local<E> {
     }
 
     async fn release_hold(&self, id: &AppId) -> Result<App, E> {
-        self.deployer.release_hold(&self.operator, id).await?;
-        Ok(App::of(&self.read(id).await?.1))
+        Ok(App::of(&self.deployer.release_hold(&self.operator, id).await?))
     }
 }

@@ -1,7 +1,7 @@
 //! Every serialised type as it is on the wire; a change here is a change of the API.
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use rollhook_api::{
     App, AppList, AppPatch, CreateApp, Deploy, DeployAnswer, DeployList, DeployPost, Kind, PolicyPatch, Problem,
@@ -10,7 +10,8 @@ use rollhook_api::{
 use rollhook_core::{
     app::{self, AppId, AppUid, OnFailure, Source},
     deploy::{Actor, AdmissionId, Evidence, Origin, Outage, Reason, Revision, State, Trigger},
-    ports::{Sealing, View, WebhookSecret},
+    ledger::AppState,
+    ports::{Sealing, WebhookSecret},
     request::Refusal,
     service::Accepted,
     time::Timestamp,
@@ -37,7 +38,7 @@ fn entry(number: u64, state: State) -> rollhook_core::deploy::Deploy {
         image: Some(format!("registry.example.com/api:v{number}").parse().unwrap()),
         commit: Some("def456a".parse().unwrap()),
         trigger: Trigger::Webhook,
-        actor: Actor::ci(),
+        actor: Actor::Ci,
         from: None,
         effective: revision(number),
         adopted: false,
@@ -47,6 +48,7 @@ fn entry(number: u64, state: State) -> rollhook_core::deploy::Deploy {
         step: 2,
         created_at: Timestamp::from_millis(1_767_323_045_678),
         updated_at: Timestamp::from_millis(1_767_323_055_000),
+        kept_until: None,
     }
 }
 
@@ -70,7 +72,7 @@ fn failed() -> rollhook_core::deploy::Deploy {
 fn rollback() -> rollhook_core::deploy::Deploy {
     rollhook_core::deploy::Deploy {
         trigger: Trigger::Rollback,
-        actor: Actor::named("alice"),
+        actor: Actor::person("alice"),
         from: Some(Origin::Revision(revision(3))),
         effective: revision(3),
         touched: false,
@@ -78,37 +80,37 @@ fn rollback() -> rollhook_core::deploy::Deploy {
     }
 }
 
-fn view() -> View {
+fn view() -> AppState {
     let since = Timestamp::from_millis(1_767_323_046_000);
-    View {
-        now: Timestamp::from_millis(1_767_323_060_000),
-        app: app::App {
-            id: id(),
-            uid: AppUid::from_bits(7),
-            project: "shop".parse().unwrap(),
-            environment: "test".parse().unwrap(),
-            source: Source::Image,
-            target: app::Target {
-                settings: settings(json!({
-                    "kind": "Deployment", "name": "api", "containers": ["api"], "template": { "env": { "KEY": "secret" } }
-                })),
-                ..app::Target::default()
-            },
-            policy: app::Policy { settle: Duration::ZERO, ..app::Policy::default() },
-            holds: vec![app::Hold {
-                by: revision(2),
-                image: Some("registry.example.com/api:bad".parse().unwrap()),
-                digest: None,
-                commit: Some("badbad1".parse().unwrap()),
-            }],
-            guard: 1,
-            created_at: Timestamp::from_millis(1_767_000_000_000),
+    let app = app::App {
+        id: id(),
+        uid: AppUid::from_bits(7),
+        project: "shop".parse().unwrap(),
+        environment: "test".parse().unwrap(),
+        source: Source::Image,
+        target: app::Target {
+            settings: settings(json!({
+                "kind": "Deployment", "name": "api", "containers": ["api"], "template": { "env": { "KEY": "secret" } }
+            })),
+            ..app::Target::default()
         },
-        last: Some(revision(5)),
-        unfinished: vec![entry(5, State::RollingOut { since, outage: Outage::default() })],
-        current: Some(succeeded()),
-        on_cluster: Some(failed()),
-        last_restore: None,
+        policy: app::Policy { settle: Duration::ZERO, ..app::Policy::default() },
+        holds: vec![app::Hold {
+            by: revision(2),
+            image: Some("registry.example.com/api:bad".parse().unwrap()),
+            digest: None,
+            commit: Some("badbad1".parse().unwrap()),
+        }],
+        created_at: Timestamp::from_millis(1_767_000_000_000),
+    };
+    let rolling = entry(5, State::RollingOut { since, outage: Outage::default() });
+    let rolling = rollhook_core::deploy::Deploy { touched: false, ..rolling };
+    AppState {
+        latest: Some(revision(5)),
+        unfinished: vec![Arc::new(rolling)],
+        current: Some(Arc::new(succeeded())),
+        ended_on_cluster: Some(Arc::new(failed())),
+        ..AppState::new(app)
     }
 }
 

@@ -8,7 +8,7 @@ use std::{
 use rollhook_api::Local;
 use rollhook_core::{
     app::AppId,
-    decide::restore::{self, Owed},
+    ledger::restore::{self, Owed},
     deploy::Revision,
     service::{Deployer, Operator},
 };

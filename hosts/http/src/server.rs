@@ -70,7 +70,7 @@ impl Server {
         let rollouts = Arc::new(CountedOrders::new(ports.rollouts.clone(), metrics.clone()));
         let builder = ports
             .builder
-            .map(|builder| Builder { heads: Arc::new(CountedHeads::new(builder.heads, metrics.clone())), ..builder });
+            .map(|builder| Builder { branches: Arc::new(CountedHeads::new(builder.branches, metrics.clone())), ..builder });
         let (begin_drain, drain) = Drain::new();
         let ports = Ports { history, rollouts, builder, ..ports };
         let host = Host {

@@ -43,13 +43,13 @@ pub(crate) async fn open(
             return Err(Error::TwoBuilders);
         }
         let builds = cluster_builder::open(image, settings).await?;
-        return Ok((Some(Builder { builds, heads: heads(settings)?, local_sources }), BuilderStop::default()));
+        return Ok((Some(Builder { builds, branches: branches(settings)?, local_sources }), BuilderStop::default()));
     }
     let Some(program) = settings.build_command.clone() else {
         return Ok(match driver {
             DriverSpec::Simulated(delay) => {
                 let builds = Arc::new(SimulatedBuilds::new(clock, *delay));
-                (Some(Builder { builds: builds.clone(), heads: builds, local_sources }), BuilderStop::default())
+                (Some(Builder { builds: builds.clone(), branches: builds, local_sources }), BuilderStop::default())
             }
             DriverSpec::Kubernetes => (None, BuilderStop::default()),
         });
@@ -65,12 +65,12 @@ pub(crate) async fn open(
     };
     let builds = CommandBuilds::open(given).await.map_err(|error| Error::backend("builder")(error.into()))?;
     let builds = Arc::new(builds);
-    let heads = heads(settings)?;
-    Ok((Some(Builder { builds: builds.clone(), heads, local_sources }), BuilderStop(Some(builds))))
+    let branches = branches(settings)?;
+    Ok((Some(Builder { builds: builds.clone(), branches, local_sources }), BuilderStop(Some(builds))))
 }
 
 /// What reads the branches of sources: git on this machine, whatever builds.
-fn heads(settings: &BuilderSettings) -> Result<Arc<dyn BranchReader>, Error> {
+fn branches(settings: &BuilderSettings) -> Result<Arc<dyn BranchReader>, Error> {
     let given = rollhook_git::Settings {
         credentials: settings.build_credentials.clone(),
         local_sources: settings.allow_local_sources,

@@ -29,4 +29,4 @@ pub use open::{Opened, open};
 pub use settings::{BuilderSettings, ClusterSettings, Settings, StoreSettings};
 pub use spec::{DatabaseUrl, DriverSpec, InvalidSpec, StoreSpec};
 pub use store::Made;
-pub use system::{SystemClock, SystemEntropy, hostname};
+pub use system::{SystemClock, SystemRng, hostname};

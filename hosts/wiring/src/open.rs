@@ -9,7 +9,7 @@ use rollhook_core::{
 use rollhook_memory::SimulatedCluster;
 
 use crate::{
-    BuilderStop, DriverSpec, Error, Made, Settings, StoreSpec, SystemClock, SystemEntropy, builder,
+    BuilderStop, DriverSpec, Error, Made, Settings, StoreSpec, SystemClock, SystemRng, builder,
     store::{self, Store},
 };
 
@@ -40,9 +40,9 @@ pub async fn open(settings: &Settings) -> Result<Opened, Error> {
     };
     let (builder, stop) = builder::open(&settings.builder, &driver, clock.clone()).await?;
     let mut made = Vec::new();
-    let Store { apps, tokens, history, .. } = store::open(&spec, settings.store.key_dir.as_deref(), &mut made).await?;
-    let entropy = Arc::new(SystemEntropy);
-    let ports = Ports { apps, tokens, history, rollouts, builder, clock, entropy };
+    let Store { tokens, history, .. } = store::open(&spec, settings.store.key_dir.as_deref(), &mut made).await?;
+    let rng = Arc::new(SystemRng);
+    let ports = Ports { tokens, history, rollouts, builder, clock, rng };
     Ok(Opened { ports, store: spec, made, builder: stop })
 }
 

@@ -32,9 +32,9 @@ impl Clock for SystemClock {
 
 /// The operating system's random bytes.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct SystemEntropy;
+pub struct SystemRng;
 
-impl Rng for SystemEntropy {
+impl Rng for SystemRng {
     #[expect(clippy::expect_used, reason = "a system without randomness cannot make secrets, and does not come back")]
     fn fill(&self, bytes: &mut [u8]) {
         getrandom::fill(bytes).expect("the operating system gives no random bytes");
