@@ -160,7 +160,7 @@ impl Trigger {
 
 impl fmt::Display for Trigger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        f.pad(self.as_str())
     }
 }
 
@@ -211,11 +211,11 @@ fn bounded(name: &str) -> String {
 impl fmt::Display for Actor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Service => f.write_str("auto"),
-            Self::Ci => f.write_str("ci"),
+            Self::Service => f.pad("auto"),
+            Self::Ci => f.pad("ci"),
             Self::GitHost { host, pusher: None } => host.fmt(f),
             Self::GitHost { host, pusher: Some(pusher) } => write!(f, "{host}: {pusher}"),
-            Self::Person { name } => f.write_str(name),
+            Self::Person { name } => f.pad(name),
         }
     }
 }

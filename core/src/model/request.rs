@@ -117,6 +117,52 @@ pub struct Registration {
     pub take_over: bool,
 }
 
+impl Registration {
+    /// The registration of an image app with the default policy, on the target that the rollout driver takes for it.
+    pub fn new(project: Project, environment: Environment, name: crate::app::AppName) -> Self {
+        Self {
+            project,
+            environment,
+            name,
+            source: Source::Image,
+            target: Settings::new(),
+            image: None,
+            policy: Policy::default(),
+            take_over: false,
+        }
+    }
+
+    /// Builds the app's images from git.
+    #[must_use]
+    pub fn git(self, source: GitSource) -> Self {
+        Self { source: Source::Git(source), ..self }
+    }
+
+    /// Names the target by settings that the rollout driver understands.
+    #[must_use]
+    pub fn target(self, target: Settings) -> Self {
+        Self { target, ..self }
+    }
+
+    /// Starts with this image if the target is to be created.
+    #[must_use]
+    pub fn image(self, image: ImageRef) -> Self {
+        Self { image: Some(image), ..self }
+    }
+
+    /// Sets the policy.
+    #[must_use]
+    pub fn policy(self, policy: Policy) -> Self {
+        Self { policy, ..self }
+    }
+
+    /// Lets the deploy id of another registration on the target be overwritten.
+    #[must_use]
+    pub fn take_over(self) -> Self {
+        Self { take_over: true, ..self }
+    }
+}
+
 /// A change of some of an app's policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyChange {

@@ -8,8 +8,8 @@ use std::{
 use rollhook_api::Local;
 use rollhook_core::{
     app::AppId,
-    ledger::restore::{self, Owed},
     deploy::Revision,
+    ledger::restore::{self, Owed},
     service::{Deployer, Operator},
 };
 use rollhook_wiring::{BuilderStop, DriverSpec};

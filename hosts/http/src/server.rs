@@ -68,9 +68,10 @@ impl Server {
         let writable = history.writable();
         let history = Arc::new(history);
         let rollouts = Arc::new(CountedOrders::new(ports.rollouts.clone(), metrics.clone()));
-        let builder = ports
-            .builder
-            .map(|builder| Builder { branches: Arc::new(CountedHeads::new(builder.branches, metrics.clone())), ..builder });
+        let builder = ports.builder.map(|builder| Builder {
+            branches: Arc::new(CountedHeads::new(builder.branches, metrics.clone())),
+            ..builder
+        });
         let (begin_drain, drain) = Drain::new();
         let ports = Ports { history, rollouts, builder, ..ports };
         let host = Host {

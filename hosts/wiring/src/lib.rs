@@ -21,7 +21,8 @@ pub mod paths;
 mod settings;
 mod spec;
 mod store;
-mod system;
+
+pub use rollhook::{SystemRng, TokioClock, hostname};
 
 pub use builder::BuilderStop;
 pub use error::Error;
@@ -29,4 +30,3 @@ pub use open::{Opened, open};
 pub use settings::{BuilderSettings, ClusterSettings, Settings, StoreSettings};
 pub use spec::{DatabaseUrl, DriverSpec, InvalidSpec, StoreSpec};
 pub use store::Made;
-pub use system::{SystemClock, SystemRng, hostname};

@@ -9,7 +9,7 @@ use rollhook_core::{
 use rollhook_memory::SimulatedCluster;
 
 use crate::{
-    BuilderStop, DriverSpec, Error, Made, Settings, StoreSpec, SystemClock, SystemRng, builder,
+    BuilderStop, DriverSpec, Error, Made, Settings, StoreSpec, SystemRng, TokioClock, builder,
     store::{self, Store},
 };
 
@@ -30,7 +30,7 @@ pub struct Opened {
 /// # Errors
 /// [`Error`], with what to do about it.
 pub async fn open(settings: &Settings) -> Result<Opened, Error> {
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::start());
     let spec = settings.store.named()?;
     let driver = settings.driver.unwrap_or_default();
     // Driver and builder go first: where they cannot be opened, nothing is made.

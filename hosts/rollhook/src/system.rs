@@ -8,11 +8,11 @@ use tokio::time::Instant;
 
 /// The process's own clock; sleeps on the tokio runtime that polls it.
 #[derive(Clone, Copy, Debug)]
-pub struct SystemClock {
+pub struct TokioClock {
     start: Instant,
 }
 
-impl SystemClock {
+impl TokioClock {
     /// A clock that starts now.
     pub fn start() -> Self {
         Self { start: Instant::now() }
@@ -20,7 +20,7 @@ impl SystemClock {
 }
 
 #[async_trait]
-impl Clock for SystemClock {
+impl Clock for TokioClock {
     fn elapsed(&self) -> Duration {
         self.start.elapsed()
     }
