@@ -24,19 +24,19 @@ use rollhook_core::{
     token::Token,
 };
 
-/// What happens to one call.
+/// The fate of one call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing.
+    /// The call is made as it is.
     #[default]
     None,
-    /// It is `Unavailable`, and was not done.
+    /// The call is answered `Unavailable`, and was not made.
     Before,
-    /// It was done, if it could be, and its answer is lost: `Unavailable`.
+    /// The call is made, and its answer is lost: `Unavailable`, for a batch for each of its parts.
     Lost,
-    /// It is done after this time, like that of a process that was stopped for a while.
+    /// The call is made after this time, as by a process that was stopped for a while.
     Slow(Duration),
-    /// It is done, and its answer takes this time.
+    /// The call is made, and its answer takes this time.
     Late(Duration),
 }
 

@@ -125,3 +125,24 @@ macro_rules! cases {
         }
     };
 }
+
+/// Stamps one test that compares the ledger on a store with a model of both over random sequences of changes; the third
+/// argument is how many sequences.
+///
+/// The first two are those of [`stores!`].
+#[macro_export]
+macro_rules! model {
+    ($block_on:expr, $fresh:expr, $cases:expr $(,)?) => {
+        #[test]
+        fn history_agrees_with_its_model() {
+            let outcome = $crate::model::check($cases, |ops| {
+                ($block_on)(async {
+                    let harness = $fresh?;
+                    $crate::model::agree(&harness, ops).await
+                })
+            });
+            let case = concat!(env!("CARGO_PKG_NAME"), "/", module_path!(), "::history_agrees_with_its_model");
+            $crate::report(case, outcome);
+        }
+    };
+}

@@ -73,7 +73,7 @@ pub fn digest(byte: u8) -> Digest {
     format!("sha256:{}", format!("{byte:02x}").repeat(32)).parse().unwrap()
 }
 
-/// A revision.
+/// The revision of this number.
 pub fn revision(number: u64) -> Revision {
     Revision::new(number).unwrap()
 }
@@ -186,7 +186,7 @@ pub fn token(seed: u8) -> Token {
     Token::from_random(&bytes).unwrap()
 }
 
-/// A replica.
+/// The replica of this name and boot id.
 pub fn replica(name: &str, boot: u64) -> ReplicaId {
     ReplicaId { name: name.to_owned(), boot }
 }
