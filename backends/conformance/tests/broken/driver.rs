@@ -101,7 +101,7 @@ impl Broken {
 
     async fn apply_alone(&self, order: &RolloutSpec) -> Result<Applied> {
         if self.busy.swap(true, Ordering::SeqCst) {
-            return Err(Error::Conflict("another call is still under way"));
+            return Err(Error::Conflict(rollhook_core::error::Entity::Object));
         }
         others_first().await;
         let answer = self.cluster.apply(order).await;
