@@ -26,8 +26,12 @@ alice rolls back: revision 5 returns to 1
 }
 
 #[test]
-fn own_backend_goes_on_from_its_file() {
-    let told = output(env!("CARGO_BIN_EXE_own_backend"));
-    let expected = "  2  registry.example.com/api:v2  succeeded\n  1  registry.example.com/api:v1  succeeded\n";
-    assert!(told.ends_with(expected), "{told}");
+fn own_driver_switches_a_site_and_back() {
+    let expected = "\
+3  sites.example.com/web:v1  rollback  succeeded
+2  sites.example.com/web:v2  manual    succeeded
+1  sites.example.com/web:v1  manual    succeeded
+current leads to v1@sha256:7631763176317631763176317631763176317631763176317631763176317631
+";
+    assert_eq!(output(env!("CARGO_BIN_EXE_own_driver")), expected);
 }
