@@ -16,7 +16,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rollhook_core::{Error, Result, image::ImageRef, ports::DeployId};
+use rollhook_core::{Error, Result, error::Entity, image::ImageRef, ports::DeployId};
 
 /// A site's directory.
 pub(crate) struct Site {
@@ -52,7 +52,7 @@ impl Site {
     /// been stopped while it held the lock.
     pub(crate) fn locked(&self) -> Result<File> {
         let file = File::create(&self.lock).map_err(failed)?;
-        file.try_lock().map_err(|_| Error::Conflict("another process changes a site"))?;
+        file.try_lock().map_err(|_| Error::Conflict(Entity::Object))?;
         Ok(file)
     }
 
