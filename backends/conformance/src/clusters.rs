@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use rollhook_core::{
-    app::{AppId, Template, Workload},
+    app::{AppId, Settings, Target},
     image::ImageRef,
     ports::RolloutDriver,
 };
@@ -40,15 +40,14 @@ pub trait Clusters: Send + Sync {
     /// An image.
     fn image(&self, sample: Sample) -> ImageRef;
 
-    /// How a workload is made where there is none.
-    fn template(&self) -> Template;
+    /// Settings as a person gives them to register the app.
+    fn settings(&self, app: &AppId) -> Settings;
 
-    /// Makes a workload of the app's name, with one container and without a stamp, that runs [`Sample::Good`], and
-    /// returns when it does.
-    async fn prepare(&self, app: &AppId) -> Workload;
+    /// Makes the target that the settings name, without a deploy id, running [`Sample::Good`], and returns when it does.
+    async fn prepare(&self, app: &AppId);
 
-    /// A text that differs whenever the workload's specification was changed.
-    async fn fingerprint(&self, app: &AppId, workload: &Workload) -> String;
+    /// A text that differs whenever the target was changed.
+    async fn fingerprint(&self, app: &AppId, target: &Target) -> String;
 
     /// Lets a quarter of a second pass for the cluster.
     async fn pause(&self);

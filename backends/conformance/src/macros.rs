@@ -57,7 +57,7 @@ macro_rules! rollouts {
             observe_failing_image_is_trouble,
             observe_crash_is_trouble,
             adopt_changes_nothing,
-            inspect_unknown_is_none,
+            validate_changes_nothing,
             away_is_unavailable,
         }
     };

@@ -29,7 +29,7 @@ impl Bench {
         let clock = Arc::new(ByHand::default());
         let cluster = SimulatedCluster::new(clock.clone(), Duration::from_secs(4));
         let app = samples::app("shop", "test", "api").id;
-        cluster.seed(&app, &samples::workload("api"), &samples::image("v0"));
+        cluster.seed(&app, &samples::target("api"), &samples::image("v0"));
         Self { clock, cluster, app }
     }
 
@@ -37,7 +37,7 @@ impl Bench {
         RolloutSpec {
             app: self.app.clone(),
             stamp: DeployId { app: AppUid::from_bits(1), revision: samples::revision(revision) },
-            workload: samples::workload("api"),
+            target: samples::target("api"),
             image,
             adopted: false,
             cause: String::new(),
@@ -193,25 +193,25 @@ fn changed_returns_at_the_next_moment_and_when_somebody_acts() {
 #[test]
 fn others_meddle() {
     let bench = Bench::new();
-    let workload = samples::workload("api");
+    let target = samples::target("api");
     let order = bench.applied(1, samples::image("v1"));
-    assert!(bench.cluster.meddle(&bench.app, &workload, &samples::image("v0")));
+    assert!(bench.cluster.meddle(&bench.app, &target, &samples::image("v0")));
     let seen = bench.see(&order);
     assert_eq!(seen.trouble.unwrap().reason.as_str(), Reason::REVERTED);
     assert!(!is_complete(&bench.see(&order)));
 
     let order = bench.applied(2, samples::image("v2"));
-    assert!(bench.cluster.scale(&bench.app, &workload, 0));
+    assert!(bench.cluster.scale(&bench.app, &target, 0));
     bench.after(4);
     assert!(matches!(bench.see(&order).phase, Phase::Complete { digest: None, note: Some(_) }));
 
-    assert!(bench.cluster.set_unsupported(&bench.app, &workload, Some("its update strategy is OnDelete")));
+    assert!(bench.cluster.set_unsupported(&bench.app, &target, Some("its update strategy is OnDelete")));
     let refused = bench.order(3, samples::image("v3"));
     let answer = block_on(bench.cluster.apply(&refused)).unwrap();
     assert!(matches!(answer, Applied::Refused { .. }), "{answer:?}");
 
-    assert!(bench.cluster.delete(&bench.app, &workload));
-    assert_eq!(bench.see(&order).trouble.unwrap().reason.as_str(), Reason::WORKLOAD_MISSING);
+    assert!(bench.cluster.delete(&bench.app, &target));
+    assert_eq!(bench.see(&order).trouble.unwrap().reason.as_str(), Reason::TARGET_MISSING);
 }
 
 #[test]
@@ -224,7 +224,7 @@ fn effects_and_refusals_are_remembered_in_order() {
     let answer = block_on(bench.cluster.apply(&one)).unwrap();
     assert_eq!(answer, Applied::Newer(two.stamp.revision));
     let three = bench.applied(3, samples::image("v3"));
-    let effects = bench.cluster.effects_on(&bench.app, &samples::workload("api"));
+    let effects = bench.cluster.effects_on(&bench.app, &samples::target("api"));
     let seen: Vec<_> = effects.iter().map(|effect| (effect.stamp, effect.at.as_secs())).collect();
     assert_eq!(seen, [(two.stamp, 0), (three.stamp, 1)]);
     assert_eq!(bench.cluster.effects(), effects);

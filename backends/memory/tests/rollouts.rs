@@ -8,11 +8,12 @@ use async_trait::async_trait;
 use clock::ByHand;
 use rollhook_conformance::{Can, Clusters, Sample, block_on, samples};
 use rollhook_core::{
-    app::{AppId, Template, Workload},
+    app::{AppId, Settings, Target},
     image::ImageRef,
     ports::RolloutDriver,
 };
 use rollhook_memory::SimulatedCluster;
+use serde_json::json;
 
 struct Simulated {
     clock: Arc<ByHand>,
@@ -51,18 +52,16 @@ impl Clusters for Simulated {
         })
     }
 
-    fn template(&self) -> Template {
-        Template { replicas: 3, port: None, env: Default::default(), pull_secret: None, readiness_path: None }
+    fn settings(&self, _app: &AppId) -> Settings {
+        samples::settings(json!({ "containers": ["app"], "template": { "replicas": 3 } }))
     }
 
-    async fn prepare(&self, app: &AppId) -> Workload {
-        let workload = samples::workload(app.name.as_str());
-        self.cluster.seed(app, &workload, &self.image(Sample::Good));
-        workload
+    async fn prepare(&self, app: &AppId) {
+        self.cluster.seed(app, &samples::target(app.name.as_str()), &self.image(Sample::Good));
     }
 
-    async fn fingerprint(&self, app: &AppId, workload: &Workload) -> String {
-        self.cluster.effects_on(app, workload).len().to_string()
+    async fn fingerprint(&self, app: &AppId, target: &Target) -> String {
+        self.cluster.effects_on(app, target).len().to_string()
     }
 
     async fn pause(&self) {

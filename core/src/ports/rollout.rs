@@ -1,11 +1,11 @@
 //! The port that brings a cluster to a revision.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, str::FromStr, time::Duration};
 
 use async_trait::async_trait;
 
 use crate::{
-    app::{AppId, AppUid, Workload, WorkloadKind},
+    app::{App, AppId, AppUid, Settings, Target},
     deploy::{Evidence, Reason, Revision},
     error::Result,
     image::{Digest, ImageRef},
@@ -38,15 +38,15 @@ impl FromStr for DeployId {
 /// What is to run, where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RolloutSpec {
-    /// The app's name; its namespace is the cluster's.
+    /// The app's name.
     pub app: AppId,
     /// Registration and revision.
     pub stamp: DeployId,
-    /// The workload.
-    pub workload: Workload,
-    /// The image for the workload's containers.
+    /// What is changed: settings that [`RolloutDriver::validate`] returned.
+    pub target: Target,
+    /// The image to run.
     pub image: ImageRef,
-    /// Whether the revision is what ran when the app was registered: nothing is patched, and what runs is observed as
+    /// Whether the revision is what ran when the app was registered: nothing is changed, and what runs is observed as
     /// it is.
     pub adopted: bool,
     /// Why, in a line, such as "rollback to revision 3 by alice".
@@ -128,25 +128,61 @@ pub struct Observation {
     pub trouble: Option<RolloutFailure>,
 }
 
-/// A container of a workload.
+/// A target to be registered.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ContainerInfo {
-    /// Its name.
-    pub name: String,
-    /// Its image as the cluster has it, which may name neither tag nor digest.
-    pub image: String,
+pub struct TargetRequest {
+    /// The app's name.
+    pub app: AppId,
+    /// The settings as a person gave them.
+    pub settings: Settings,
+    /// The image to create the target with, if one was given.
+    pub image: Option<ImageRef>,
+    /// Whether the app's images are still to be built, so that creating the target needs none now.
+    pub built: bool,
+    /// Whether the deploy id of another registration may be overwritten.
+    pub take_over: bool,
 }
 
-/// A workload that exists.
+/// The answer to a [`TargetRequest`]. Settings are complete: all defaults are filled in, as they will be stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WorkloadInfo {
-    /// Its containers, without init and sidecar ones.
-    pub containers: Vec<ContainerInfo>,
-    /// The stamp that it carries.
-    pub stamp: Option<DeployId>,
-    /// Why it cannot be rolled out at all, such as an `OnDelete` strategy.
-    pub unsupported: Option<String>,
+pub enum Validated {
+    /// The target exists, and will be left as it is until the first deploy.
+    Adopt {
+        /// The settings.
+        settings: Settings,
+        /// The image that runs.
+        image: ImageRef,
+        /// The registration whose deploy id the target carries; only if the request allows taking it over.
+        take_over: Option<AppUid>,
+    },
+    /// The target does not exist; the first deploy will create it.
+    Create {
+        /// The settings.
+        settings: Settings,
+    },
+    /// The target cannot be registered so.
+    Invalid(InvalidTarget),
 }
+
+/// Why a target cannot be registered. The texts are shown to the person who registers the app.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InvalidTarget {
+    /// A setting is missing, unknown or not valid.
+    Setting {
+        /// The name of the setting, as the person gave it, such as `workload.name`.
+        name: String,
+        /// The rule that it breaks, in a sentence.
+        rule: String,
+    },
+    /// The target cannot be deployed to as it is, or cannot be created: what is wrong and what to do, in a sentence.
+    Unusable(String),
+    /// The target carries the deploy id of another registration, and the request does not allow taking it over: which,
+    /// in a sentence.
+    Taken(String),
+}
+
+/// How long a call may take. Callers drop a call that takes much longer, and take it for one that failed.
+pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
 /// Brings a cluster to a revision and says what it sees. Safety: it never takes a workload backwards, whatever its
 /// caller believes.
@@ -157,17 +193,17 @@ pub struct WorkloadInfo {
 /// - `apply_foreign_stamp_is_refused`: `Refused` with [`Reason::FOREIGN_STAMP`], unless the order's workload says
 ///   `take_over` of just that uid.
 /// - `apply_same_image_rolls_again`: a new revision of the same image is a rollout of its own.
-/// - `apply_missing_is_created_or_refused`: made from the template, or [`Reason::WORKLOAD_MISSING`].
+/// - `apply_missing_is_created_or_refused`: made from the template, or [`Reason::TARGET_MISSING`].
 /// - `observe_old_is_not_new`: while the new revision does not run, never `Complete`, though the old one be healthy.
 /// - `observe_failing_image_is_trouble`, `observe_crash_is_trouble`: kind and container are named.
 /// - `adopt_changes_nothing`: an adopted order leaves the workload as it is.
-/// - `inspect_unknown_is_none`.
+/// - `validate_changes_nothing`.
 /// - `away_is_unavailable`: a cluster that cannot be reached is `Unavailable`, from every call, within a bounded time
 ///   (10 s).
 #[async_trait]
 pub trait RolloutDriver: Send + Sync {
-    /// The workload as it is, for registration.
-    async fn inspect(&self, app: &AppId, kind: WorkloadKind, name: &str) -> Result<Option<WorkloadInfo>>;
+    /// Returns the settings with all defaults filled in, and what runs already; or what is wrong. Changes nothing.
+    async fn validate(&self, request: &TargetRequest) -> Result<Validated>;
 
     /// Brings the workload to the order, unless it is at a newer one.
     async fn apply(&self, order: &RolloutSpec) -> Result<Applied>;
@@ -180,4 +216,14 @@ pub trait RolloutDriver: Send + Sync {
 
     /// What can be collected of the order's failing pods; as much as there is within a few seconds.
     async fn evidence(&self, order: &RolloutSpec, trouble: Option<&RolloutFailure>) -> Result<Evidence>;
+
+    /// Tells which images a rollback or a restore of the app may still deploy.
+    async fn keep(&self, _app: &App, _images: &[ImageRef]) -> Result<()> {
+        Ok(())
+    }
+
+    /// Tells that the app was deleted.
+    async fn forget(&self, _app: &App) -> Result<()> {
+        Ok(())
+    }
 }

@@ -1,16 +1,15 @@
 //! Bringing a workload to an order.
 
 use rollhook_core::{
-    app::{AppUid, Workload},
+    app::{AppUid, Target},
     deploy::Reason,
-    ports::{Applied, RolloutSpec},
+    ports::{Applied, RolloutSpec, Validated},
 };
 
-use super::{Bench, OURS, THEIRS, is_complete, names};
+use super::{Bench, OURS, THEIRS, is_complete, is_same};
 use crate::{
     clusters::{Clusters, Sample},
     report::Can,
-    samples,
 };
 
 /// A sound image ends complete, under the order's stamp.
@@ -20,12 +19,12 @@ pub async fn apply_then_observe_complete(cluster: &dyn Clusters) -> Can {
     assert_eq!(bench.apply(&order).await, Applied::Done);
     let seen = bench.until_complete(&order).await;
     assert_eq!((seen.stamp, seen.trouble), (Some(order.stamp), None));
-    let (stamp, image) = bench.stored().await;
-    assert_eq!(stamp, Some(order.stamp));
-    assert!(names(&image, &order.image), "{image} is not {}", order.image);
+    let (owner, image) = bench.stored().await;
+    assert_eq!(owner, Some(OURS));
+    assert!(is_same(&image, &order.image), "{image} is not {}", order.image);
     let next = bench.order(OURS, 2, Sample::Good);
     bench.roll_out(&next).await;
-    assert_eq!(bench.stored().await.0, Some(next.stamp));
+    assert_eq!(bench.observe(&next).await.stamp, Some(next.stamp));
     Ok(())
 }
 
@@ -74,7 +73,7 @@ pub async fn apply_foreign_stamp_is_refused(cluster: &dyn Clusters) -> Can {
     let applied = bench.fingerprint().await;
     let taking = |uid: Option<AppUid>| {
         let order = bench.order(OURS, 1, Sample::Good);
-        RolloutSpec { workload: Workload { take_over: uid, ..order.workload.clone() }, ..order }
+        RolloutSpec { target: Target { take_over: uid, ..order.target.clone() }, ..order }
     };
     assert_refused(&bench.apply(&taking(None)).await, Reason::FOREIGN_STAMP);
     assert_refused(&bench.apply(&taking(Some(OURS))).await, Reason::FOREIGN_STAMP);
@@ -103,32 +102,28 @@ pub async fn apply_same_image_rolls_again(cluster: &dyn Clusters) -> Can {
     let two = bench.order(OURS, 2, Sample::Good);
     bench.roll_out(&two).await;
     assert_ne!(bench.fingerprint().await, first);
-    assert_eq!(bench.stored().await.0, Some(two.stamp));
     let seen = bench.observe(&one).await;
+    assert_eq!(seen.stamp, Some(two.stamp));
     assert!(!is_complete(&seen), "what runs is the second revision: {seen:?}");
     Ok(())
 }
 
-/// A workload that is missing is made from the order's template; without one the order is refused.
+/// A target that is missing is created if its settings say so; else the order is refused.
 pub async fn apply_missing_is_created_or_refused(cluster: &dyn Clusters) -> Can {
-    let app = cluster.app("apply-create");
-    let workload = samples::workload(app.name.as_str());
-    let (kind, name) = (workload.kind, workload.name.clone());
-    let mut bench = Bench { cluster, rollouts: cluster.rollouts(), app, workload };
-    assert_refused(&bench.apply(&bench.order(OURS, 1, Sample::Good)).await, Reason::WORKLOAD_MISSING);
-    assert_eq!(bench.rollouts.inspect(&bench.app, kind, &name).await.unwrap(), None, "nothing was made");
+    let gone = Bench::registered(cluster, cluster.app("apply-create")).await;
+    let adopted = RolloutSpec { adopted: true, ..gone.order(OURS, 1, Sample::Good) };
+    assert_refused(&gone.apply(&adopted).await, Reason::TARGET_MISSING);
+    assert!(matches!(gone.validate(false).await, Validated::Create { .. }), "nothing was created");
 
-    bench.workload.create = Some(cluster.template());
-    let adopted = RolloutSpec { adopted: true, ..bench.order(OURS, 1, Sample::Good) };
-    assert_refused(&bench.apply(&adopted).await, Reason::WORKLOAD_MISSING);
+    let bench = gone;
     let order = bench.order(OURS, 2, Sample::Good);
     bench.roll_out(&order).await;
-    let (stamp, image) = bench.stored().await;
-    assert_eq!(stamp, Some(order.stamp));
-    assert!(names(&image, &order.image), "{image} is not {}", order.image);
+    let (owner, image) = bench.stored().await;
+    assert_eq!(owner, Some(OURS));
+    assert!(is_same(&image, &order.image), "{image} is not {}", order.image);
     let made = bench.fingerprint().await;
     assert_eq!(bench.apply(&order).await, Applied::Done);
-    assert_eq!(bench.fingerprint().await, made, "made once");
+    assert_eq!(bench.fingerprint().await, made, "created once");
     bench.roll_out(&bench.order(OURS, 3, Sample::Another)).await;
     Ok(())
 }

@@ -5,9 +5,9 @@ mod observe;
 
 use rollhook_core::{
     Result,
-    app::{AppId, AppUid, Workload},
+    app::{AppId, AppUid, Target},
     image::ImageRef,
-    ports::{Applied, DeployId, Observation, Phase, RolloutDriver, RolloutSpec},
+    ports::{Applied, DeployId, Observation, Phase, RolloutDriver, RolloutSpec, TargetRequest, Validated},
 };
 
 use crate::{
@@ -20,8 +20,8 @@ pub use apply::{
     apply_older_is_refused, apply_same_image_rolls_again, apply_then_observe_complete,
 };
 pub use observe::{
-    away_is_unavailable, inspect_unknown_is_none, observe_crash_is_trouble, observe_failing_image_is_trouble,
-    observe_old_is_not_new,
+    away_is_unavailable, observe_crash_is_trouble, observe_failing_image_is_trouble, observe_old_is_not_new,
+    validate_changes_nothing,
 };
 
 /// How often is looked for what must come: a minute, at four looks a second.
@@ -37,21 +37,45 @@ struct Bench<'a> {
     cluster: &'a dyn Clusters,
     rollouts: std::sync::Arc<dyn RolloutDriver>,
     app: AppId,
-    workload: Workload,
+    target: Target,
 }
 
 impl<'a> Bench<'a> {
     async fn prepared(cluster: &'a dyn Clusters, name: &str) -> Self {
         let app = cluster.app(name);
-        let workload = cluster.prepare(&app).await;
-        Self { cluster, rollouts: cluster.rollouts(), app, workload }
+        cluster.prepare(&app).await;
+        Self::registered(cluster, app).await
+    }
+
+    /// A target as its registration leaves it.
+    async fn registered(cluster: &'a dyn Clusters, app: AppId) -> Self {
+        let mut bench = Self { cluster, rollouts: cluster.rollouts(), app, target: Target::default() };
+        bench.target = match bench.validate(false).await {
+            Validated::Adopt { settings, .. } => Target { settings, ..Target::default() },
+            Validated::Create { settings } => {
+                Target { settings, requested: Some(bench.request().settings), take_over: None }
+            }
+            Validated::Invalid(invalid) => panic!("{invalid:?}"),
+        };
+        bench
+    }
+
+    fn request(&self) -> TargetRequest {
+        let image = Some(self.cluster.image(Sample::Good));
+        let settings = self.cluster.settings(&self.app);
+        TargetRequest { app: self.app.clone(), settings, image, built: false, take_over: false }
+    }
+
+    async fn validate(&self, take_over: bool) -> Validated {
+        let request = TargetRequest { take_over, ..self.request() };
+        self.patiently(async || self.rollouts.validate(&request).await).await
     }
 
     fn order(&self, uid: AppUid, revision: u64, sample: Sample) -> RolloutSpec {
         RolloutSpec {
             app: self.app.clone(),
             stamp: DeployId { app: uid, revision: samples::revision(revision) },
-            workload: self.workload.clone(),
+            target: self.target.clone(),
             image: self.cluster.image(sample),
             adopted: false,
             cause: format!("a case of the suite, revision {revision}"),
@@ -110,16 +134,15 @@ impl<'a> Bench<'a> {
     }
 
     async fn fingerprint(&self) -> String {
-        self.cluster.fingerprint(&self.app, &self.workload).await
+        self.cluster.fingerprint(&self.app, &self.target).await
     }
 
-    /// The stamp that the workload carries, and its container's image.
-    async fn stored(&self) -> (Option<DeployId>, String) {
-        let Workload { kind, name, .. } = &self.workload;
-        let found = self.patiently(async || self.rollouts.inspect(&self.app, *kind, name).await).await;
-        let found = found.expect("the workload is there");
-        let container = found.containers.iter().find(|container| self.workload.containers.contains(&container.name));
-        (found.stamp, container.expect("the container is there").image.clone())
+    /// The registration whose deploy id the target carries, and the image that it runs.
+    async fn stored(&self) -> (Option<AppUid>, ImageRef) {
+        match self.validate(true).await {
+            Validated::Adopt { take_over, image, .. } => (take_over, image),
+            other @ (Validated::Create { .. } | Validated::Invalid(_)) => panic!("the target is there: {other:?}"),
+        }
     }
 }
 
@@ -127,7 +150,7 @@ fn is_complete(seen: &Observation) -> bool {
     matches!(seen.phase, Phase::Complete { .. })
 }
 
-/// Whether the cluster's text names the image, which it may spell in full.
-fn names(text: &str, image: &ImageRef) -> bool {
-    text.parse::<ImageRef>().is_ok_and(|found| found.same_bits(None, image, None))
+/// Whether both name the same image, which the cluster may spell in full.
+fn is_same(found: &ImageRef, image: &ImageRef) -> bool {
+    found.same_bits(None, image, None)
 }

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use kube::Config;
-use rollhook_conformance::{Can, Clusters, Lack, Sample};
+use rollhook_conformance::{Can, Clusters, Lack, Sample, samples};
 use rollhook_core::{
-    app::{AppId, Template, Workload, WorkloadKind},
+    app::{AppId, Settings, Target},
     image::ImageRef,
     ports::RolloutDriver,
 };
-use rollhook_kubernetes::KubernetesCluster;
+use rollhook_kubernetes::{KubernetesCluster, WorkloadKind};
 use serde_json::json;
 
 use crate::bed::{self, Bed};
@@ -51,11 +51,11 @@ impl Clusters for Harness {
         format!("registry.example.com/shop/api:{tag}").parse().unwrap()
     }
 
-    fn template(&self) -> Template {
-        Template { replicas: 2, port: Some(8080), env: [].into(), pull_secret: None, readiness_path: None }
+    fn settings(&self, _app: &AppId) -> Settings {
+        samples::settings(json!({"containers": ["app"], "template": {"replicas": 2, "port": 8080}}))
     }
 
-    async fn prepare(&self, app: &AppId) -> Workload {
+    async fn prepare(&self, app: &AppId) {
         let name = app.name.as_str();
         let labels = json!({"app": name});
         let object = json!({
@@ -75,13 +75,13 @@ impl Clusters for Harness {
         deployments.create(&Default::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
         let mut adopted = self.bed.order(WorkloadKind::Deployment, 1, &self.image(Sample::Good).to_string());
         (adopted.app, adopted.adopted) = (app.clone(), true);
-        adopted.workload.name = name.to_owned();
+        adopted.target.settings["name"] = json!(name);
         self.bed.until_complete(&adopted).await;
-        adopted.workload
     }
 
-    async fn fingerprint(&self, _app: &AppId, workload: &Workload) -> String {
-        let object = self.bed.objects(workload.kind).get(&workload.name).await.unwrap();
+    async fn fingerprint(&self, _app: &AppId, target: &Target) -> String {
+        let name = target.settings["name"].as_str().unwrap();
+        let object = self.bed.objects(WorkloadKind::Deployment).get(name).await.unwrap();
         let mut annotations = object.metadata.annotations.unwrap_or_default();
         // The controller's own count, which follows a moment after the specification.
         annotations.remove("deployment.kubernetes.io/revision");

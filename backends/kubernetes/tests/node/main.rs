@@ -9,10 +9,10 @@ use std::{path::Path, process::Command, time::Duration};
 
 use rollhook_conformance::{Lack, report};
 use rollhook_core::{
-    app::WorkloadKind::{self, Deployment, StatefulSet},
     image::{Digest, ImageRef},
     ports::{Observation, Phase, RolloutDriver, RolloutFailureKind, RolloutSpec},
 };
+use rollhook_kubernetes::WorkloadKind::{self, Deployment, StatefulSet};
 use serde_json::json;
 
 use crate::bed::Bed;

@@ -5,14 +5,20 @@ use std::time::Duration;
 use rollhook_core::{
     deploy::{Evidence, Reason},
     image::{Digest, ImageRef},
-    ports::{ContainerInfo, DeployId, Observation, Phase, RolloutFailure, RolloutFailureKind, RolloutSpec},
+    ports::{DeployId, Observation, Phase, RolloutFailure, RolloutFailureKind, RolloutSpec},
 };
 
 use super::script::{Scene, Scripts};
 
+/// A container of a workload.
+pub(super) struct Container {
+    pub(super) name: String,
+    pub(super) image: String,
+}
+
 /// A workload and what it runs.
 pub(super) struct Running {
-    pub(super) containers: Vec<ContainerInfo>,
+    pub(super) containers: Vec<Container>,
     /// The image that was set last.
     pub(super) image: ImageRef,
     /// What the image meant when it was set.

@@ -1,14 +1,12 @@
 //! Bitbucket's pushes, as "Event payloads" in its documentation describes them: `repo:push` of Bitbucket Cloud and
-//! `repo:refs_changed` of Bitbucket Data Center, which have nothing in common but that both tell of several branches and
-//! tags at once.
+//! `repo:refs_changed` of Bitbucket Data Center. Either names several branches and tags at once; nothing else is alike.
 
 use rollhook_core::delivery::{Before, Change, Push, Reference};
 use serde::Deserialize;
 
-use super::{change, read};
-use crate::failure::Failure;
+use crate::{Error, before, change, object};
 
-/// What Bitbucket Cloud sends.
+/// A push to Bitbucket Cloud.
 #[derive(Deserialize)]
 struct Cloud {
     actor: Option<Person>,
@@ -26,7 +24,7 @@ struct Moves {
     changes: Vec<Move>,
 }
 
-/// One branch or tag before and after; none: it was not there.
+/// One branch or tag before and after the push; `None` where it does not exist.
 #[derive(Deserialize)]
 struct Move {
     old: Option<Named>,
@@ -59,7 +57,7 @@ impl Named {
 }
 
 impl Move {
-    fn change(self) -> Option<Result<Change, Failure>> {
+    fn change(self) -> Option<Result<Change, Error>> {
         match (self.new, self.old) {
             (Some(mut new), old) => {
                 let target = new.target.take()?;
@@ -70,7 +68,7 @@ impl Move {
                 Some(change)
             }
             (None, Some(old)) => {
-                let before = super::before_of(old_hash(Some(&old)));
+                let before = before(old_hash(Some(&old)));
                 Some(Ok(Change { reference: old.reference(), before, head: None }))
             }
             (None, None) => None,
@@ -82,23 +80,20 @@ fn old_hash(old: Option<&Named>) -> Option<&str> {
     old.and_then(|old| old.target.as_ref()).map(|target| target.hash.as_str())
 }
 
-/// Reads a push to Bitbucket Cloud.
-///
-/// # Errors
-/// 400 or 422 where it cannot be read.
-pub(super) fn push(payload: &[u8]) -> Result<Push, Failure> {
-    let sent: Cloud = read(payload)?;
+/// Returns a push to Bitbucket Cloud.
+pub(crate) fn push(payload: &[u8]) -> Result<Push, Error> {
+    let sent: Cloud = object(payload)?;
     let changes = sent.push.changes.into_iter().filter_map(Move::change).collect::<Result<_, _>>()?;
     let pusher = sent.actor.and_then(|actor| actor.nickname.filter(|name| !name.is_empty()).or(actor.display_name));
     Ok(Push { pusher, changes })
 }
 
-/// What Bitbucket Data Center sends.
+/// A push to Bitbucket Data Center.
 #[derive(Deserialize)]
 struct DataCenter {
     actor: Option<User>,
     changes: Vec<Moved>,
-    /// The newest of the commits, which older versions leave out.
+    /// The newest commits; older versions leave them out.
     commits: Option<Vec<Message>>,
     #[serde(rename = "toCommit")]
     to_commit: Option<Message>,
@@ -113,10 +108,10 @@ struct User {
 struct Moved {
     #[serde(rename = "ref")]
     reference: Id,
-    /// All zeros for one that was made by this push.
+    /// All zeros if the reference was created.
     #[serde(rename = "fromHash")]
     from: Option<String>,
-    /// All zeros for one that was deleted.
+    /// All zeros if the reference was deleted.
     #[serde(rename = "toHash")]
     to: String,
 }
@@ -134,12 +129,9 @@ struct Message {
     message: String,
 }
 
-/// Reads a push to Bitbucket Data Center.
-///
-/// # Errors
-/// 400 or 422 where it cannot be read.
-pub(super) fn refs_changed(payload: &[u8]) -> Result<Push, Failure> {
-    let sent: DataCenter = read(payload)?;
+/// Returns a push to Bitbucket Data Center.
+pub(crate) fn refs_changed(payload: &[u8]) -> Result<Push, Error> {
+    let sent: DataCenter = object(payload)?;
     let commits: Vec<Message> = sent.to_commit.into_iter().chain(sent.commits.into_iter().flatten()).collect();
     let message = |id: &str| commits.iter().find(|commit| commit.id == id).map_or("", |commit| commit.message.as_str());
     let changes = sent

@@ -8,11 +8,11 @@ use tokio::time::Instant;
 
 /// The process's own clock; sleeps on the tokio runtime that polls it.
 #[derive(Clone, Copy, Debug)]
-pub struct SystemClock {
+pub struct TokioClock {
     start: Instant,
 }
 
-impl SystemClock {
+impl TokioClock {
     /// A clock that starts now.
     pub fn start() -> Self {
         Self { start: Instant::now() }
@@ -20,7 +20,7 @@ impl SystemClock {
 }
 
 #[async_trait]
-impl Clock for SystemClock {
+impl Clock for TokioClock {
     fn elapsed(&self) -> Duration {
         self.start.elapsed()
     }
@@ -32,9 +32,9 @@ impl Clock for SystemClock {
 
 /// The operating system's random bytes.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct SystemEntropy;
+pub struct SystemRng;
 
-impl Rng for SystemEntropy {
+impl Rng for SystemRng {
     #[expect(clippy::expect_used, reason = "a system without randomness cannot make secrets, and does not come back")]
     fn fill(&self, bytes: &mut [u8]) {
         getrandom::fill(bytes).expect("the operating system gives no random bytes");
