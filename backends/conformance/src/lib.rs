@@ -16,7 +16,7 @@
 //! What a backend cannot do to itself, such as setting back its clock, it says with a [`Lack`]: a case that needs it is
 //! reported as skipped, and never passes silently.
 //!
-//! Beside the cases: [`samples`] of apps and deploys; a [`GitHost`] and an [`SshHost`] for builders to read from;
+//! Beside the cases: [`samples`] of apps and deploys; a [`ManualClock`]; a [`GitHost`] and an [`SshHost`] for builders to read from;
 //! [`Faulty`], which makes any port fail where a test wants it to; a [`client`] of one store, for a backend's own tests; and
 //! [`mod@model`], which compares the ledger on a store with a small model of both, over random sequences of changes.
 
@@ -33,6 +33,7 @@ pub mod tokens;
 
 mod branches;
 mod builders;
+mod clock;
 mod clusters;
 mod executor;
 mod faulty;
@@ -44,6 +45,7 @@ mod stores;
 
 pub use branches::Branches;
 pub use builders::{Builders, Made};
+pub use clock::ManualClock;
 pub use clusters::{Clusters, Sample};
 pub use executor::block_on;
 pub use faulty::{Fault, Faulty, Plan};

@@ -2,13 +2,10 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-mod clock;
-
 use std::{sync::Arc, time::Duration};
 
-use clock::ByHand;
 use futures_util::FutureExt;
-use rollhook_conformance::{block_on, samples};
+use rollhook_conformance::{ManualClock, block_on, samples};
 use rollhook_core::{
     app::{AppId, AppUid},
     deploy::Reason,
@@ -18,7 +15,7 @@ use rollhook_core::{
 use rollhook_memory::{Script, SimulatedCluster};
 
 struct Bench {
-    clock: Arc<ByHand>,
+    clock: Arc<ManualClock>,
     cluster: SimulatedCluster,
     app: AppId,
 }
@@ -26,7 +23,7 @@ struct Bench {
 impl Bench {
     /// A cluster with a workload of two pods, whose rollouts take four seconds.
     fn new() -> Self {
-        let clock = Arc::new(ByHand::default());
+        let clock = Arc::new(ManualClock::default());
         let cluster = SimulatedCluster::new(clock.clone(), Duration::from_secs(4));
         let app = samples::app("shop", "test", "api").id;
         cluster.seed(&app, &samples::target("api"), &samples::image("v0"));

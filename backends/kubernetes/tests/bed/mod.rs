@@ -5,6 +5,8 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part of it")]
 
+pub(crate) mod clusters;
+
 use std::{
     path::{Path, PathBuf},
     process::{Command, Stdio},

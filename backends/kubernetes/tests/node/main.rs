@@ -4,6 +4,7 @@
 
 #[path = "../bed/mod.rs"]
 mod bed;
+mod conformance;
 
 use std::{path::Path, process::Command, time::Duration};
 

@@ -122,6 +122,7 @@ impl SimulatedCluster {
         let running = Running {
             containers,
             image: image.clone(),
+            old: None,
             digest,
             stamp: None,
             pods: SEEDED_PODS,
@@ -149,6 +150,24 @@ impl SimulatedCluster {
         let digest = self.digest(image);
         let containers = Workload::of(app, target).containers_or_one(app);
         self.edit(app, target, |running, now| running.roll(&containers, image, digest, now))
+    }
+
+    /// Takes a workload's stamp away and leaves the rest, as somebody else does; says whether it is there.
+    pub fn unstamp(&self, app: &AppId, target: &Target) -> bool {
+        self.edit(app, target, |running, _| running.stamp = None)
+    }
+
+    /// The number of a workload's pods; none where it does not exist.
+    pub fn pods(&self, app: &AppId, target: &Target) -> Option<u32> {
+        self.lock().workloads.get(&key(app, target)).map(|running| running.pods)
+    }
+
+    /// The images of a workload's pods: of the rollout, as far as they are ready, and else of what ran before.
+    pub fn running(&self, app: &AppId, target: &Target) -> Vec<ImageRef> {
+        let now = self.clock.elapsed();
+        let world = self.lock();
+        let running = world.workloads.get(&key(app, target));
+        running.map(|running| running.images(&world.scripts, now, self.delay)).unwrap_or_default()
     }
 
     /// Removes a workload, as somebody else does; says whether it was there.

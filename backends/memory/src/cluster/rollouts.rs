@@ -104,9 +104,11 @@ impl World {
         let pods = workload.pods.unwrap_or(1);
         let (_, kind, name) = place(order);
         let containers = workload.containers_or_one(&order.app);
+        let is_there = self.workloads.contains_key(&place(order));
         let running = self.workloads.entry(place(order)).or_insert_with(|| Running {
             containers: containers.iter().map(|name| container(name)).collect(),
             image: order.image.clone(),
+            old: None,
             digest: digest.clone(),
             stamp: None,
             pods,
@@ -115,6 +117,7 @@ impl World {
             unsupported: None,
         });
         running.roll(&containers, &order.image, digest, now);
+        running.old = running.old.take().filter(|_| is_there);
         running.stamp = Some(order.stamp);
         let effect = Effect {
             namespace: order.app.namespace.clone(),

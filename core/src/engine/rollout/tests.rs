@@ -1,5 +1,8 @@
 use super::*;
-use crate::app::{App, AppUid, Source, Target};
+use crate::{
+    app::{App, AppUid, Source, Target},
+    ports::RolloutFailureKind,
+};
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_millis(seconds * 1000)

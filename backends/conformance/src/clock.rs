@@ -1,4 +1,4 @@
-//! A clock that is moved by hand.
+//! Time that passes when a test says so.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -9,23 +9,23 @@ use async_trait::async_trait;
 use event_listener::Event;
 use rollhook_core::ports::Clock;
 
-/// Stands still until it is moved.
+/// A clock that stands still until it is moved.
 #[derive(Default)]
-pub(crate) struct ByHand {
+pub struct ManualClock {
     elapsed: Mutex<Duration>,
     moved: Event,
 }
 
-impl ByHand {
-    /// Moves it.
-    pub(crate) fn advance(&self, time: Duration) {
+impl ManualClock {
+    /// Moves the clock ahead.
+    pub fn advance(&self, time: Duration) {
         *self.elapsed.lock().unwrap_or_else(PoisonError::into_inner) += time;
         self.moved.notify(usize::MAX);
     }
 }
 
 #[async_trait]
-impl Clock for ByHand {
+impl Clock for ManualClock {
     fn elapsed(&self) -> Duration {
         *self.elapsed.lock().unwrap_or_else(PoisonError::into_inner)
     }
