@@ -133,11 +133,11 @@ fn watcher_that_is_behind_gets_any() {
     assert!(!hints.is_watched());
     let mut changes = hints.watch();
     assert!(hints.is_watched());
-    hints.send(AppChange::App(APP));
-    assert_eq!(changes.next().now_or_never(), Some(Some(AppChange::App(APP))));
+    hints.send(AppChange::App(APP, Version(1)));
+    assert_eq!(changes.next().now_or_never(), Some(Some(AppChange::App(APP, Version(1)))));
     assert_eq!(changes.next().now_or_never(), None);
     for _ in 0..5000 {
-        hints.send(AppChange::App(APP));
+        hints.send(AppChange::App(APP, Version(1)));
     }
     assert_eq!(changes.next().now_or_never(), Some(Some(AppChange::Any)));
 }
