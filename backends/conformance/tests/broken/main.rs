@@ -128,7 +128,7 @@ fn compare_and_replace_in_two_steps_is_noticed() {
 
 #[test]
 fn call_that_was_dropped_and_blocks_the_next_is_noticed() {
-    notices(Promise::DropsAreMadeGood, rollouts::apply_dropped_is_made_good, "still under way");
+    notices(Promise::DropsAreMadeGood, rollouts::apply_dropped_is_made_good, "Conflict(Object)");
 }
 
 #[test]
