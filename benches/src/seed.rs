@@ -5,13 +5,14 @@ use std::{ops::Range, time::Duration};
 
 use futures_util::future::try_join_all;
 use rollhook_core::{
-    app::{App, AppId, AppUid, OnFailure, Policy, Source, Template, Workload, WorkloadKind},
+    app::{self, App, AppId, AppUid, OnFailure, Policy, Source},
     deploy::{Actor, AdmissionId, Deploy, State, Trigger},
     ports::{Admission, Admitted, History, NewDeploy, Record},
     time::Timestamp,
     token::Token,
 };
 use rollhook_sqlite::SqliteStore;
+use serde_json::json;
 use sqlx::SqliteConnection;
 
 use crate::{Failure, place::Store};
@@ -49,21 +50,16 @@ pub(crate) async fn apps(store: &dyn Store, project: &str, numbers: Range<usize>
 pub(crate) async fn app(store: &dyn Store, project: &str, environment: &str, name: &str) -> Result<Target, Failure> {
     let mut bits = [0; 16];
     getrandom::fill(&mut bits)?;
-    let template = Template { replicas: 1, port: None, env: [].into(), pull_secret: None, readiness_path: None };
-    let workload = Workload {
-        kind: WorkloadKind::Deployment,
-        name: name.to_owned(),
-        containers: vec!["app".to_owned()],
-        create: Some(template),
-        take_over: None,
-    };
+    let settings = serde_json::from_value(json!({
+        "kind": "Deployment", "name": name, "containers": ["app"], "template": { "replicas": 1 },
+    }))?;
     let app = App {
         id: format!("{project}-{environment}/{name}").parse()?,
         uid: AppUid::from_bits(u128::from_le_bytes(bits)),
         project: project.parse()?,
         environment: environment.parse()?,
         source: Source::Image,
-        workload,
+        target: app::Target { settings, ..Default::default() },
         policy: Policy { settle: Duration::ZERO, on_failure: OnFailure::Leave, ..Policy::default() },
         holds: Vec::new(),
         guard: 0,

@@ -9,7 +9,7 @@ use rollhook_core::{
     request::KeyHeader,
     time::Timestamp,
 };
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// A commit of one app, as rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,9 +32,10 @@ pub enum WriteRows {
 }
 
 /// The rows of one change.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PutRows {
     /// The state.
+    #[serde(flatten)]
     pub state: StateRow,
     /// The deploys to be archived.
     pub ended: Vec<DeployRow>,
@@ -45,7 +46,7 @@ pub struct PutRows {
 }
 
 /// A state, and the columns that queries need of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct StateRow {
     /// The app's namespace.
     pub namespace: String,
@@ -64,7 +65,7 @@ pub struct StateRow {
 }
 
 /// An archived deploy.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeployRow {
     /// Its revision.
     pub revision: i64,
@@ -75,13 +76,14 @@ pub struct DeployRow {
 }
 
 /// An idempotency key and its use.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct KeyRow {
     /// The number of its header, see [`header_number`].
     pub header: i16,
     /// Its text.
     pub key: String,
-    /// SHA-256 of the request.
+    /// SHA-256 of the request; hexadecimal digits where rows are JSON.
+    #[serde(serialize_with = "hexadecimal")]
     pub request: [u8; 32],
     /// The revision that it made.
     pub revision: i64,
@@ -202,6 +204,11 @@ fn document<T: Serialize>(value: &T) -> Result<String> {
 
 fn decode<'a, T: Deserialize<'a>>(document: &'a [u8], what: &str) -> Result<T> {
     serde_json::from_slice(document).map_err(|error| Error::corrupt(what, error))
+}
+
+fn hexadecimal<S: Serializer>(bytes: &[u8; 32], serializer: S) -> Result<S::Ok, S::Error> {
+    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    serializer.serialize_str(&digits)
 }
 
 fn number(unsigned: u64) -> Result<i64> {
