@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use rollhook_core::app::{AppId, AppName, Environment, InvalidName, Namespace, Project, WorkloadKind};
+use rollhook_core::app::{InvalidName, WorkloadKind};
 
 /// `NAME=VALUE`, an environment variable of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,24 +39,6 @@ impl FromStr for WorkloadName {
             None => (text, None),
         };
         Ok(Self { kind: kind.parse().map_err(|invalid: InvalidName| invalid.to_string())?, name })
-    }
-}
-
-/// An app's full name, as three words.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Names {
-    pub(crate) project: Project,
-    pub(crate) environment: Environment,
-    pub(crate) app: AppName,
-}
-
-impl Names {
-    /// The app's id.
-    ///
-    /// # Errors
-    /// Where project and environment together are too long for a namespace.
-    pub(crate) fn id(&self) -> Result<AppId, InvalidName> {
-        Ok(AppId { namespace: Namespace::of(&self.project, &self.environment)?, name: self.app.clone() })
     }
 }
 

@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use crate::metrics::Metrics;
 
 /// The history's decorator.
-pub(crate) struct Measured {
+pub(crate) struct InstrumentedHistory {
     inner: Arc<dyn History>,
     metrics: Arc<Metrics>,
     writable: Writable,
@@ -40,7 +40,7 @@ impl Writable {
     }
 }
 
-impl Measured {
+impl InstrumentedHistory {
     pub(crate) fn new(inner: Arc<dyn History>, metrics: Arc<Metrics>) -> Self {
         Self { inner, metrics, writable: Writable(Arc::new(AtomicBool::new(true))) }
     }
@@ -52,13 +52,13 @@ impl Measured {
     async fn timed<T>(&self, call: &'static str, work: impl Future<Output = Result<T>>) -> Result<T> {
         let start = Instant::now();
         let result = work.await;
-        self.metrics.store(call, result.is_ok(), start.elapsed());
+        self.metrics.store(call, &result, start.elapsed());
         result
     }
 }
 
 #[async_trait]
-impl History for Measured {
+impl History for InstrumentedHistory {
     async fn admit(&self, admission: Admission) -> Result<Admitted> {
         let admitted = self.timed("admit", self.inner.admit(admission)).await?;
         if let Admitted::New { deploy, superseded } = &admitted {
@@ -100,19 +100,19 @@ impl History for Measured {
 }
 
 /// The decorator of what reads branches.
-pub(crate) struct CountedHeads {
+pub(crate) struct InstrumentedBranchReader {
     inner: Arc<dyn BranchReader>,
     metrics: Arc<Metrics>,
 }
 
-impl CountedHeads {
+impl InstrumentedBranchReader {
     pub(crate) fn new(inner: Arc<dyn BranchReader>, metrics: Arc<Metrics>) -> Self {
         Self { inner, metrics }
     }
 }
 
 #[async_trait]
-impl BranchReader for CountedHeads {
+impl BranchReader for InstrumentedBranchReader {
     async fn head(&self, source: &GitSource) -> Result<Option<Commit>> {
         let head = self.inner.head(source).await;
         self.metrics.source_read(&head);
@@ -130,19 +130,19 @@ impl BranchReader for CountedHeads {
 }
 
 /// The rollout driver's decorator.
-pub(crate) struct CountedOrders {
+pub(crate) struct InstrumentedRollouts {
     inner: Arc<dyn RolloutDriver>,
     metrics: Arc<Metrics>,
 }
 
-impl CountedOrders {
+impl InstrumentedRollouts {
     pub(crate) fn new(inner: Arc<dyn RolloutDriver>, metrics: Arc<Metrics>) -> Self {
         Self { inner, metrics }
     }
 }
 
 #[async_trait]
-impl RolloutDriver for CountedOrders {
+impl RolloutDriver for InstrumentedRollouts {
     async fn inspect(&self, app: &AppId, kind: WorkloadKind, name: &str) -> Result<Option<WorkloadInfo>> {
         self.inner.inspect(app, kind, name).await
     }
