@@ -10,19 +10,19 @@ use serde_json::Value;
 
 use crate::{
     history::{mark, short_commit, short_image, tint, what},
-    table::{self, Cell, Column},
+    table::{self, Cell, Colour, Column},
     when,
 };
 
 /// The list as a table: what runs, since when, and what else is under way.
-pub(crate) fn table(apps: &[App], now: Timestamp, colour: bool) -> String {
+pub(crate) fn table(apps: &[App], now: Timestamp, colour: Colour) -> String {
     let columns = [Column("APP", 0), Column("#", 2), Column("IMAGE", 0), Column("WHEN", 0)];
     let rows: Vec<_> = apps.iter().map(|app| row(app, short_image, |time| when::ago(time, now))).collect();
     table::render(&columns, &rows, colour)
 }
 
 /// The list with all columns.
-pub(crate) fn wide(apps: &[App], colour: bool) -> String {
+pub(crate) fn wide(apps: &[App], colour: Colour) -> String {
     let columns = [
         Column("APP", 0),
         Column("#", 2),

@@ -12,7 +12,7 @@ use rollhook_core::{
     ledger::restore::{self, Owed},
     service::{Deployer, Operator},
 };
-use rollhook_wiring::{BuilderStop, DriverSpec};
+use rollhook_wiring::{BuilderStop, DriverUrl};
 use tokio::{sync::oneshot, task::JoinHandle};
 
 use crate::{
@@ -30,7 +30,7 @@ pub(crate) struct Direct {
     deployer: Arc<Deployer>,
     operator: Operator,
     base_url: Arc<str>,
-    driver: Option<DriverSpec>,
+    driver: Option<DriverUrl>,
     engine: OnceLock<Engine>,
     builder: BuilderStop,
 }
@@ -55,8 +55,8 @@ impl Direct {
             ));
         }
         let opened = rollhook_wiring::open(settings).await?;
-        for (what, place) in &opened.made {
-            message(&format!("note: made the {what} {place}"));
+        for created in &opened.created {
+            message(&format!("note: made the {} {}", created.what, created.path.display()));
         }
         let replica = format!("cli-{}-{}", rollhook_wiring::hostname(), std::process::id());
         Ok(Self {
@@ -87,7 +87,7 @@ impl Direct {
             ));
         };
         self.engine.get_or_init(|| {
-            if matches!(driver, DriverSpec::Simulated(_)) {
+            if matches!(driver, DriverUrl::Simulated(_)) {
                 message("note: the driver is simulated, it deploys nowhere (see --driver)");
             }
             let (stop, stopped) = oneshot::channel::<()>();

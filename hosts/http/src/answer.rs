@@ -60,7 +60,7 @@ async fn ended(
     access: impl Future<Output = Result<Authorized, Refusal>>,
     limit: Duration,
 ) -> Result<Reply, Failure> {
-    let deployer = &call.host.deployer;
+    let deployer = &call.state.deployer;
     let waited = async {
         let access = access.await?;
         let waited = deployer.wait(&access, answer.revision, limit).await?;
@@ -68,7 +68,7 @@ async fn ended(
     };
     let waited = tokio::select! {
         waited = waited => waited,
-        () = call.host.drain.begun() => return Ok(reply::json(StatusCode::ACCEPTED, &answer)),
+        () = call.state.drain.begun() => return Ok(reply::json(StatusCode::ACCEPTED, &answer)),
     };
     let (access, waited) = match waited {
         Ok(waited) => waited,

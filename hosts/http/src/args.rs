@@ -4,10 +4,9 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use rollhook_api::duration;
-use rollhook_core::app::Namespace;
-use rollhook_wiring::{Settings, StoreSettings};
+use rollhook_wiring::{Manifests, Settings, StoreSettings};
 
-use crate::source::Cidr;
+use crate::client_ip::Cidr;
 
 /// rollhook's server: CI posts an image, rollhook rolls it out and tells how that ended.
 #[derive(Debug, Parser)]
@@ -32,26 +31,6 @@ pub enum Command {
     AdminToken(AdminToken),
     /// Print what a cluster is given before rollhook runs in it: for kubectl apply -f -
     Manifests(Manifests),
-}
-
-/// What the printed manifests are for.
-#[derive(Clone, Debug, ClapArgs)]
-pub struct Manifests {
-    /// The namespace that the server runs in
-    #[arg(long, default_value = rollhook_wiring::manifests::NAMESPACE, value_name = "NAMESPACE")]
-    pub namespace: Namespace,
-    /// A namespace with apps; may be repeated
-    #[arg(long, value_name = "NAMESPACE", required = true)]
-    pub app_namespace: Vec<Namespace>,
-    /// The server's image; adds a Deployment of two replicas to start from
-    #[arg(long, value_name = "IMAGE")]
-    pub image: Option<String>,
-    /// The namespace of builds; adds it, with what builds may reach and what the server may do there
-    #[arg(long, value_name = "NAMESPACE")]
-    pub build_namespace: Option<Namespace>,
-    /// The port of a registry or git host that builds reach, beside 443, 80 and 22; may be repeated
-    #[arg(long, value_name = "PORT", requires = "build_namespace")]
-    pub build_registry_port: Vec<u16>,
 }
 
 /// What can be done with keys.
@@ -95,7 +74,7 @@ pub struct Serve {
     pub admin_token_file: Option<PathBuf>,
     /// Limit failed authentications per source, and deploys per app
     #[arg(long, env = "ROLLHOOK_RATE_LIMIT", default_value = "on", value_name = "on|off")]
-    pub rate_limit: Switch,
+    pub rate_limit: RateLimit,
     /// Network of proxies whose X-Forwarded-For is believed; may be repeated
     #[arg(long, env = "ROLLHOOK_TRUSTED_PROXY", value_name = "CIDR", value_delimiter = ',')]
     pub trusted_proxy: Vec<Cidr>,
@@ -111,9 +90,9 @@ pub struct Serve {
     pub backends: Settings,
 }
 
-/// On or off.
+/// Whether failed authentications and deploys are limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Switch {
+pub enum RateLimit {
     /// On.
     On,
     /// Off.

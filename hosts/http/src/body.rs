@@ -156,12 +156,9 @@ pub(crate) fn deploy_post(headers: &HeaderMap, body: &[u8]) -> Result<DeployPost
         #[serde(default)]
         commit: Value,
     }
-    let text = |field: &'static str, value: Value| match value {
-        Value::Null => Ok(None),
-        Value::String(text) => Ok(Some(text)),
-        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
-            Err(Refusal::InvalidField(field, "must be a string.".to_owned()))
-        }
+    let text = |field, value: Value| match value.as_str() {
+        None if !value.is_null() => Err(Refusal::InvalidField(field, "must be a string.".to_owned())),
+        text => Ok(text.map(str::to_owned)),
     };
     require_json(headers)?;
     let posted: Posted = object(body)?;

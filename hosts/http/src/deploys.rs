@@ -31,13 +31,13 @@ pub(crate) async fn show(call: &Call, operations: Local<Failure>) -> Result<Repl
 /// One entry with its evidence, at once or, if the caller prefers to wait, after its end.
 pub(crate) async fn entry(call: &Call, access: &Authorized) -> Result<Reply, Failure> {
     Query::parse(call.uri.query(), &[])?;
-    let (deployer, revision, wait) = (&call.host.deployer, call.revision()?, headers::wait(&call.headers));
+    let (deployer, revision, wait) = (&call.state.deployer, call.revision()?, headers::wait(&call.headers));
     let mut entry = deployer.entry(access, revision).await?;
     if let Some(limit) = wait.filter(|_| !entry.is_terminal()) {
         tokio::select! {
             // No entry has so many steps: nothing but its end is past them.
             ended = deployer.changed(access, revision, u32::MAX, limit) => entry = ended?,
-            () = call.host.drain.begun() => {}
+            () = call.state.drain.begun() => {}
         }
     }
     let standing = Standing::read(deployer, access).await?;

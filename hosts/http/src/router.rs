@@ -16,12 +16,11 @@ use serde::de::DeserializeOwned;
 use crate::{
     auth,
     body::{self, Whole},
-    deploys, events,
+    build_log, deploys, events,
     failure::Failure,
-    headers,
-    host::Host,
-    log_of_build, manage,
+    headers, manage,
     reply::{self, Reply},
+    state::State,
     webhook,
 };
 
@@ -68,53 +67,26 @@ pub(crate) const ROUTES: &[(Route, &str, &str)] = &[
     (Route::Rebuild, "/api/v1/apps/{namespace}/{app}/rebuild", "POST"),
 ];
 
-/// A route, and what stands in its path's places.
+/// A path's route, and the values in its places: namespace, app, revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Found<'a> {
+struct Matched<'a> {
     route: Route,
-    app: [&'a str; 2],
-    revision: &'a str,
+    places: [&'a str; 3],
 }
 
-fn find(path: &str) -> Option<Found<'_>> {
-    let found = |route, app, revision| Some(Found { route, app, revision });
-    let alone = |route| found(route, ["", ""], "");
-    let mut parts = [""; 9];
-    let mut count = 0;
-    for part in path.strip_prefix('/')?.split('/') {
-        *parts.get_mut(count)? = part;
-        count += 1;
-    }
-    match parts[..count] {
-        ["healthz"] => alone(Route::Health),
-        ["readyz"] => alone(Route::Ready),
-        ["metrics"] => alone(Route::Metrics),
-        ["api", "v1", "openapi.json"] => alone(Route::OpenApi),
-        ["api", "v1", "apps"] => alone(Route::Apps),
-        ["api", "v1", "webhook", namespace, app] => found(Route::Webhook, [namespace, app], ""),
-        ["api", "v1", "apps", namespace, app, ref rest @ ..] => {
-            let (route, revision) = below(rest)?;
-            found(route, [namespace, app], revision)
+fn find(path: &str) -> Option<Matched<'_>> {
+    ROUTES.iter().find_map(|(route, template, _)| {
+        let (mut parts, mut places) = (path.split('/'), [""; 3]);
+        let mut free = places.iter_mut();
+        for wanted in template.split('/') {
+            let part = parts.next()?;
+            match wanted.starts_with('{') {
+                true => *free.next()? = part,
+                false if wanted == part => {}
+                false => return None,
+            }
         }
-        _ => None,
-    }
-}
-
-/// What is below an app.
-fn below<'a>(rest: &[&'a str]) -> Option<(Route, &'a str)> {
-    Some(match *rest {
-        [] => (Route::App, ""),
-        ["webhook"] => (Route::AppWebhook, ""),
-        ["rollback"] => (Route::Rollback, ""),
-        ["hold"] => (Route::Hold, ""),
-        ["promote"] => (Route::Promote, ""),
-        ["rebuild"] => (Route::Rebuild, ""),
-        ["deploys"] => (Route::Deploys, ""),
-        ["deploys", revision] => (Route::Deploy, revision),
-        ["deploys", revision, "events"] => (Route::Events, revision),
-        ["deploys", revision, "log"] => (Route::Log, revision),
-        ["deploys", revision, "cancel"] => (Route::Cancel, revision),
-        _ => return None,
+        parts.next().is_none().then_some(Matched { route: *route, places })
     })
 }
 
@@ -129,7 +101,7 @@ pub(crate) fn template(path: &str) -> &'static str {
 
 /// A call whose body is read.
 pub(crate) struct Call {
-    pub(crate) host: Arc<Host>,
+    pub(crate) state: Arc<State>,
     pub(crate) method: Method,
     pub(crate) uri: Uri,
     pub(crate) headers: HeaderMap,
@@ -137,12 +109,16 @@ pub(crate) struct Call {
 }
 
 impl Call {
+    fn places(&self) -> [&str; 3] {
+        find(self.uri.path()).map_or([""; 3], |matched| matched.places)
+    }
+
     /// The app that the path names.
     ///
     /// # Errors
     /// 404 where it cannot be an app's name.
     pub(crate) fn app(&self) -> Result<AppId, Failure> {
-        let [namespace, name] = find(self.uri.path()).map_or([""; 2], |found| found.app);
+        let [namespace, name, _] = self.places();
         match (namespace.parse(), name.parse()) {
             (Ok(namespace), Ok(name)) => Ok(AppId { namespace, name }),
             _ => Err(Failure::new(Kind::AppNotFound, "There is no app of this name.")),
@@ -154,8 +130,8 @@ impl Call {
     /// # Errors
     /// 404 where it cannot be one.
     pub(crate) fn revision(&self) -> Result<Revision, Failure> {
-        let text = find(self.uri.path()).map_or("", |found| found.revision);
-        text.parse().map_err(|_| Failure::new(Kind::RevisionNotFound, "There is no such revision of this app."))
+        let [.., revision] = self.places();
+        revision.parse().map_err(|_| Failure::new(Kind::RevisionNotFound, "There is no such revision of this app."))
     }
 
     /// The body, which must be JSON of this type.
@@ -190,23 +166,23 @@ impl Call {
 }
 
 /// Answers a call: method, limits, body, authentication and content, in this order.
-pub(crate) async fn dispatch(host: Arc<Host>, peer: IpAddr, request: Request<Incoming>) -> Result<Reply, Failure> {
+pub(crate) async fn dispatch(state: Arc<State>, peer: IpAddr, request: Request<Incoming>) -> Result<Reply, Failure> {
     let (parts, incoming) = request.into_parts();
     let route = find(parts.uri.path()).map(|found| found.route);
-    let source = host.proxies.source(peer, &parts.headers);
+    let client = state.proxies.client_ip(peer, &parts.headers);
     let early = match route {
         Some(route) => allowed(route, &parts.method),
         None => Ok(()),
     };
-    if let Err(failure) = early.and_then(|()| if is_open(route) { Ok(()) } else { host.limits.admit(source) }) {
+    if let Err(failure) = early.and_then(|()| if is_open(route) { Ok(()) } else { state.limits.admit(client) }) {
         body::discard(incoming, &parts.headers);
         return Err(failure);
     }
-    let body = body::read(incoming, &parts.headers, &host.large_bodies).await?;
-    let call = Call { host, method: parts.method, uri: parts.uri, headers: parts.headers, body };
+    let body = body::read(incoming, &parts.headers, &state.large_bodies).await?;
+    let call = Call { state, method: parts.method, uri: parts.uri, headers: parts.headers, body };
     let answered = Box::pin(answer(route, &call)).await;
     if answered.as_ref().is_err_and(|failure| failure.kind() == Kind::Unauthorized) {
-        call.host.limits.failed(source);
+        call.state.limits.failed(client);
     }
     answered
 }
@@ -229,9 +205,9 @@ async fn answer(route: Option<Route>, call: &Call) -> Result<Reply, Failure> {
         Some(Route::Health) => {
             Ok(reply::whole(StatusCode::OK, "text/plain; charset=utf-8", Bytes::from_static(b"ok\n")))
         }
-        Some(Route::Ready) => ready(&call.host).await,
+        Some(Route::Ready) => ready(&call.state).await,
         Some(Route::Metrics) => {
-            let text = call.host.metrics.text();
+            let text = call.state.metrics.text();
             let media_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
             Ok(reply::whole(StatusCode::OK, media_type, text.into()))
         }
@@ -244,8 +220,8 @@ async fn answer(route: Option<Route>, call: &Call) -> Result<Reply, Failure> {
 
 /// Everything else is behind the management token.
 async fn managed(route: Option<Route>, call: &Call) -> Result<Reply, Failure> {
-    let operator = auth::operator(&call.host.deployer, &call.headers).await?;
-    let operations = Local::new(call.host.deployer.clone(), operator, call.host.base_url.clone());
+    let operator = auth::operator(&call.state.deployer, &call.headers).await?;
+    let operations = Local::new(call.state.deployer.clone(), operator, call.state.base_url.clone());
     // Also for paths that are not there, so that only managers learn which are.
     let Some(route) = route else { return Err(Failure::new(Kind::NotFound, "There is nothing at this path.")) };
     match route {
@@ -265,7 +241,7 @@ async fn managed(route: Option<Route>, call: &Call) -> Result<Reply, Failure> {
         Route::Cancel => deploys::cancel(call, operations).await,
         Route::Rollback => deploys::rollback(call, operations).await,
         Route::Promote => deploys::promote(call, operations).await,
-        Route::Log => log_of_build::read(call, operations).await,
+        Route::Log => build_log::read(call, operations).await,
         Route::Rebuild => deploys::rebuild(call, operations).await,
         Route::Health | Route::Ready | Route::Metrics | Route::OpenApi | Route::Webhook => {
             Err(Refusal::Unauthorized.into())
@@ -273,12 +249,12 @@ async fn managed(route: Option<Route>, call: &Call) -> Result<Reply, Failure> {
     }
 }
 
-async fn ready(host: &Host) -> Result<Reply, Failure> {
-    if host.drain.has_begun() {
+async fn ready(state: &State) -> Result<Reply, Failure> {
+    if state.drain.has_begun() {
         return Err(Failure::new(Kind::ShuttingDown, "The server is stopping."));
     }
-    host.deployer.ready().await?;
-    if !host.writable.now() {
+    state.deployer.ready().await?;
+    if !state.writable.now() {
         return Err(Failure::new(Kind::StoreUnavailable, "The store can be read, but not written."));
     }
     Ok(reply::whole(StatusCode::OK, "text/plain; charset=utf-8", Bytes::from_static(b"ready\n")))

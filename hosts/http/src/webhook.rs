@@ -41,13 +41,13 @@ fn told_to_ci(failure: Failure) -> Failure {
 
 async fn accept(call: &Call) -> Result<Reply, Failure> {
     let access = authorize(call, &call.body.bytes).await?;
-    call.host.limits.call(access.uid())?;
+    call.state.limits.call(access.uid())?;
     if let Some(delivery) = rollhook_git_hosts::delivery(&call.headers, &call.body.bytes)? {
         return push(call, access, &delivery).await;
     }
     let post = body::deploy_post(&call.headers, &call.body.bytes)?;
     let key = headers::key(&call.headers, &KEYS, "webhook", &call.body.bytes)?;
-    let accepted = call.host.deployer.submit(&access, post.parse(key)?).await?;
+    let accepted = call.state.deployer.submit(&access, post.parse(key)?).await?;
     answered(call, access, &accepted).await
 }
 
@@ -59,7 +59,7 @@ async fn accept(call: &Call) -> Result<Reply, Failure> {
 /// the core knows a push by its commits.
 async fn push(call: &Call, access: Authorized, delivery: &Delivery) -> Result<Reply, Failure> {
     let key = headers::key(&call.headers, &KEYS, "push", &call.body.bytes)?;
-    match call.host.deployer.push(&access, delivery, key).await? {
+    match call.state.deployer.push(&access, delivery, key).await? {
         Pushed::Accepted(accepted) => answered(call, access, &accepted).await,
         Pushed::Nothing(why) => Ok(reply::json(StatusCode::OK, &PushAnswer::nothing(access.app(), &why))),
     }
@@ -74,5 +74,5 @@ async fn answered(call: &Call, access: Authorized, accepted: &Accepted) -> Resul
 async fn authorize(call: &Call, body: &[u8]) -> Result<Authorized, Failure> {
     let app = call.app().map_err(|_| Refusal::Unauthorized)?;
     let credentials = auth::credentials(&call.headers, auth::wall_clock());
-    Ok(call.host.deployer.authorize(&app, &credentials, body).await?)
+    Ok(call.state.deployer.authorize(&app, &credentials, body).await?)
 }

@@ -126,4 +126,4 @@ mod system;
 #[cfg(feature = "tokio")]
 pub use builder::Builder;
 #[cfg(feature = "tokio")]
-pub use system::{SystemRng, TokioClock, hostname};
+pub use system::{StopSignals, SystemRng, TokioClock, hostname};

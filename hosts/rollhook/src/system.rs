@@ -1,10 +1,13 @@
 //! Time, chance and names, as the operating system has them.
 
-use std::{fs, time::Duration};
+use std::{fs, io, time::Duration};
 
 use async_trait::async_trait;
 use rollhook_core::ports::{Clock, Rng};
-use tokio::time::Instant;
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    time::Instant,
+};
 
 /// The process's own clock; sleeps on the tokio runtime that polls it.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +41,31 @@ impl Rng for SystemRng {
     #[expect(clippy::expect_used, reason = "a system without randomness cannot make secrets, and does not come back")]
     fn fill(&self, bytes: &mut [u8]) {
         getrandom::fill(bytes).expect("the operating system gives no random bytes");
+    }
+}
+
+/// The signals by which a person or the system stops a process: SIGINT and SIGTERM.
+#[derive(Debug)]
+pub struct StopSignals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl StopSignals {
+    /// Catches the signals from now on.
+    ///
+    /// # Errors
+    /// If the system refuses the handlers.
+    pub fn catch() -> io::Result<Self> {
+        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+    }
+
+    /// Returns at the next signal.
+    pub async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use rollhook_memory::SimulatedBuilds;
 
 #[cfg(feature = "kubernetes")]
 use crate::cluster_builder;
-use crate::{BuilderSettings, DriverSpec, Error, paths};
+use crate::{BuilderSettings, DriverUrl, Error, paths};
 
 /// What stops a builder in order.
 #[derive(Default)]
@@ -30,7 +30,7 @@ impl BuilderStop {
 /// Opens the builder.
 pub(crate) async fn open(
     settings: &BuilderSettings,
-    driver: &DriverSpec,
+    driver: &DriverUrl,
     clock: Arc<dyn Clock>,
 ) -> Result<(Option<Builder>, BuilderStop), Error> {
     let local_sources = settings.allow_local_sources;
@@ -47,16 +47,16 @@ pub(crate) async fn open(
     }
     let Some(program) = settings.build_command.clone() else {
         return Ok(match driver {
-            DriverSpec::Simulated(delay) => {
+            DriverUrl::Simulated(delay) => {
                 let builds = Arc::new(SimulatedBuilds::new(clock, *delay));
                 (Some(Builder { builds: builds.clone(), branches: builds, local_sources }), BuilderStop::default())
             }
-            DriverSpec::Kubernetes => (None, BuilderStop::default()),
+            DriverUrl::Kubernetes => (None, BuilderStop::default()),
         });
     };
     let directory = match &settings.build_dir {
         Some(directory) => directory.clone(),
-        None => paths::builds().ok_or(Error::NoDataDirectory("--build-dir"))?,
+        None => paths::in_data_directory("builds", "--build-dir")?,
     };
     let given = rollhook_command::Settings {
         credentials: settings.build_credentials.clone(),

@@ -1,6 +1,6 @@
 //! Opens the named backends and puts them together as ports.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use rollhook_core::{
     ports::{Clock, RolloutDriver},
@@ -9,19 +9,19 @@ use rollhook_core::{
 use rollhook_memory::SimulatedCluster;
 
 use crate::{
-    BuilderStop, DriverSpec, Error, Made, Settings, StoreSpec, SystemRng, TokioClock, builder,
+    BuilderStop, Created, DriverUrl, Error, Settings, StoreUrl, SystemRng, TokioClock, builder,
     store::{self, Store},
 };
 
 /// The backends, opened.
 pub struct Opened {
-    /// Them, as the core wants them.
+    /// The opened ports.
     pub ports: Ports,
     /// The store that was opened.
-    pub store: StoreSpec,
-    /// What was made because it was missing.
-    pub made: Vec<Made>,
-    /// What is to be called once the engine has ended.
+    pub store: StoreUrl,
+    /// The files and directories that were missing, and were created.
+    pub created: Vec<Created>,
+    /// Stops the builder; to be called after the engine has ended.
     pub builder: BuilderStop,
 }
 
@@ -31,23 +31,19 @@ pub struct Opened {
 /// [`Error`], with what to do about it.
 pub async fn open(settings: &Settings) -> Result<Opened, Error> {
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::start());
-    let spec = settings.store.named()?;
+    let url = settings.store.named()?;
     let driver = settings.driver.unwrap_or_default();
-    // Driver and builder go first: where they cannot be opened, nothing is made.
-    let rollouts = match driver {
-        DriverSpec::Simulated(delay) => simulated(clock.clone(), delay),
-        DriverSpec::Kubernetes => kubernetes().await?,
+    // Driver and builder go first: if they cannot be opened, nothing is created.
+    let rollouts: Arc<dyn RolloutDriver> = match driver {
+        DriverUrl::Simulated(delay) => Arc::new(SimulatedCluster::new(clock.clone(), delay)),
+        DriverUrl::Kubernetes => kubernetes().await?,
     };
     let (builder, stop) = builder::open(&settings.builder, &driver, clock.clone()).await?;
-    let mut made = Vec::new();
-    let Store { tokens, history, .. } = store::open(&spec, settings.store.key_dir.as_deref(), &mut made).await?;
+    let mut created = Vec::new();
+    let Store { tokens, history, .. } = store::open(&url, settings.store.key_dir.as_deref(), &mut created).await?;
     let rng = Arc::new(SystemRng);
     let ports = Ports { tokens, history, rollouts, builder, clock, rng };
-    Ok(Opened { ports, store: spec, made, builder: stop })
-}
-
-fn simulated(clock: Arc<dyn Clock>, delay: Duration) -> Arc<dyn RolloutDriver> {
-    Arc::new(SimulatedCluster::new(clock, delay))
+    Ok(Opened { ports, store: url, created, builder: stop })
 }
 
 #[cfg(feature = "kubernetes")]

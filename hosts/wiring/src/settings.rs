@@ -3,7 +3,7 @@
 
 use std::{num::NonZeroU16, path::PathBuf};
 
-use crate::{DriverSpec, Error, StoreSpec, paths};
+use crate::{DriverUrl, Error, StoreUrl, paths};
 
 /// Which backends a host opens.
 #[derive(Clone, Debug, Default)]
@@ -15,7 +15,7 @@ pub struct Settings {
     /// What rolls out: kubernetes; or, to try things out, simulated (the server's default) or simulated:DELAY, which
     /// deploy nowhere
     #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_DRIVER", value_name = "DRIVER"))]
-    pub driver: Option<DriverSpec>,
+    pub driver: Option<DriverUrl>,
     /// The builder of git apps.
     #[cfg_attr(feature = "clap", command(flatten))]
     pub builder: BuilderSettings,
@@ -95,10 +95,10 @@ impl StoreSettings {
     ///
     /// # Errors
     /// If the text names no store, or there is no data directory.
-    pub fn named(&self) -> Result<StoreSpec, Error> {
+    pub fn named(&self) -> Result<StoreUrl, Error> {
         match &self.store {
             Some(text) => text.parse().map_err(|invalid| Error::Usage(format!("--store: {invalid}"))),
-            None => Ok(StoreSpec::Sqlite(paths::database().ok_or(Error::NoDataDirectory("--store"))?)),
+            None => paths::in_data_directory("rollhook.db", "--store").map(StoreUrl::Sqlite),
         }
     }
 }

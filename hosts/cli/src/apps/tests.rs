@@ -42,8 +42,8 @@ fn lists_and_details() {
         App { app: "web".to_owned(), on_cluster: app().current, unfinished: Vec::new(), holds: Vec::new(), ..app() };
     let fresh = App { app: "new".to_owned(), current: None, on_cluster: None, ..app() };
     let apps = [app(), well, fresh];
-    insta::assert_snapshot!("list", table(&apps, NOW, false));
-    insta::assert_snapshot!("list_wide", wide(&apps, false));
+    insta::assert_snapshot!("list", table(&apps, NOW, Colour::Off));
+    insta::assert_snapshot!("list_wide", wide(&apps, Colour::Off));
     insta::assert_snapshot!("details", details(&apps[0], NOW));
 }
 

@@ -11,27 +11,19 @@ use clap::{
 };
 use rollhook_wiring::Settings;
 
-pub(crate) use app::{AppCommand, BuildLogs, Create, Deploy, List, Promote, Rebuild, Rollback, Set, Webhook};
-pub(crate) use value::Names;
+use crate::exit::Exit;
 
-/// What stands below every help text.
-const EXIT_CODES: &str = "\
-Exit codes:
-  0    done; with --wait, the deploy succeeded
-  1    refused, or failed for another reason
-  2    the command line is not right
-  3    the deploy ended without success
-  4    not authorised
-  5    the server or the store cannot be reached
-  6    needs a confirmation that was not given (see --yes)
-  130  interrupted; what was accepted stays accepted";
+pub(crate) use app::{
+    AppCommand, BuildLogs, Cancel, Create, Delete, Deploy, History, List, Promote, Rebuild, Rollback, Set, Target,
+    Wait, Webhook,
+};
 
 /// Deploys images to apps, shows what was deployed, and rolls back.
 ///
 /// With --server, it talks to a rollhook server. Without, it works on the store and the cluster itself, and drives each
 /// deploy to its end.
 #[derive(Debug, Parser)]
-#[command(name = "rollhook", version, after_help = EXIT_CODES, max_term_width = 100)]
+#[command(name = "rollhook", version, after_help = Exit::HELP, max_term_width = 100)]
 pub(crate) struct Cli {
     /// How data is printed
     #[arg(short, long, global = true, value_enum, default_value_t = Format::Table, value_name = "FORMAT")]

@@ -2,8 +2,6 @@
 
 use std::str::FromStr;
 
-use rollhook_core::app::{AppId, AppName, Environment, InvalidName, Namespace, Project};
-
 /// `NAME=VALUE`, an environment variable of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KeyValue {
@@ -44,24 +42,6 @@ impl FromStr for WorkloadName {
         let known = KINDS.into_iter().find(|known| known.eq_ignore_ascii_case(kind));
         let rule = || format!("workload kind {kind:?}: must be Deployment, StatefulSet, DaemonSet or CronJob");
         Ok(Self { kind: known.ok_or_else(rule)?, name })
-    }
-}
-
-/// An app's full name, as three words.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Names {
-    pub(crate) project: Project,
-    pub(crate) environment: Environment,
-    pub(crate) app: AppName,
-}
-
-impl Names {
-    /// The app's id.
-    ///
-    /// # Errors
-    /// Where project and environment together are too long for a namespace.
-    pub(crate) fn id(&self) -> Result<AppId, InvalidName> {
-        Ok(AppId { namespace: Namespace::of(&self.project, &self.environment)?, name: self.app.clone() })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use rollhook_api::{App, AppList, AppPatch, CreateApp};
 use rollhook_core::{
-    app::{AppId, Namespace, Settings},
+    app::{Namespace, Settings},
     text::escaped,
 };
 use serde_json::Value;
@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{Session, outcome::succeeded};
 use crate::{
     apps,
-    args::{Create, Format, List, Set},
+    args::{Create, Delete, List, Set, Target},
     confirm::confirm,
     exit::Failure,
     history::what,
@@ -21,8 +21,7 @@ use crate::{
 const PAGE: usize = 100;
 
 pub(crate) async fn create(session: &Session<'_>, args: &Create) -> Result<(), Failure> {
-    let names = args.target.names();
-    let id = names.id()?;
+    let id = args.target.id()?;
     let request = request(args)?;
     session.drive()?;
     let mut registered = session.operations.create(request).await?;
@@ -34,7 +33,7 @@ pub(crate) async fn create(session: &Session<'_>, args: &Create) -> Result<(), F
     let (image, revision) = (what(deploy), deploy.revision);
     let how = if registered.adopted { "which runs" } else { "to be made with" };
     session.output.line(&format!("Registered {id}: {workload}, {how} {image}, is revision {revision}"))?;
-    let ended = session.see_through(&id, revision, args.wait.wait).await?;
+    let ended = session.see_through(&id, revision, args.wait).await?;
     if let Some(ended) = &ended {
         registered.app = session.operations.app(&id).await?;
         registered.deploy = Some(ended.clone());
@@ -44,13 +43,13 @@ pub(crate) async fn create(session: &Session<'_>, args: &Create) -> Result<(), F
 }
 
 fn request(args: &Create) -> Result<CreateApp, Failure> {
-    let names = args.target.names();
+    let target = &args.target;
     let template = &args.template;
     let env = template.env.iter().map(|env| (env.name.clone(), Value::from(env.value.clone())));
     Ok(CreateApp {
-        project: names.project.to_string(),
-        environment: names.environment.to_string(),
-        app: names.app.to_string(),
+        project: target.project.to_string(),
+        environment: target.environment.to_string(),
+        app: target.app.to_string(),
         git: args.git.choice().map_err(|why| Failure::Usage(why.to_owned()))?,
         workload: settings([
             ("kind", args.workload.as_ref().map(|workload| workload.kind.into())),
@@ -95,40 +94,39 @@ pub(crate) async fn list(session: &Session<'_>, args: &List) -> Result<(), Failu
         }
     }
     let colour = session.output.colour;
-    session.output.data(&list, || match session.output.format {
-        Format::Wide => apps::wide(&list.apps, colour),
-        Format::Table | Format::Json | Format::Yaml => apps::table(&list.apps, when::now(), colour),
-    })
+    session.output.list(&list, || apps::table(&list.apps, when::now(), colour), || apps::wide(&list.apps, colour))
 }
 
-pub(crate) async fn show(session: &Session<'_>, id: &AppId) -> Result<(), Failure> {
-    let app = session.operations.app(id).await?;
+pub(crate) async fn show(session: &Session<'_>, target: &Target) -> Result<(), Failure> {
+    let app = session.operations.app(&target.id()?).await?;
     session.output.data(&app, || apps::details(&app, when::now()))
 }
 
-pub(crate) async fn set(session: &Session<'_>, id: &AppId, args: &Set) -> Result<(), Failure> {
+pub(crate) async fn set(session: &Session<'_>, args: &Set) -> Result<(), Failure> {
     let patch = AppPatch { policy: args.policy.patch(), source: args.git.patch() };
     if patch == AppPatch::default() {
         return Err(Failure::Usage("Say what to change, such as --settle 30s; see --help.".to_owned()));
     }
     let changes_source = !patch.source.is_empty();
-    let app = session.operations.change(id, patch).await?;
+    let app = session.operations.change(&args.target.id()?, patch).await?;
     session.output.data(&app, || {
         let source = if changes_source { apps::source_lines(&app.source) } else { String::new() };
         source + &apps::policy_lines(&app.policy)
     })
 }
 
-pub(crate) async fn release_hold(session: &Session<'_>, id: &AppId) -> Result<(), Failure> {
-    let app = session.operations.release_hold(id).await?;
+pub(crate) async fn release_hold(session: &Session<'_>, target: &Target) -> Result<(), Failure> {
+    let id = target.id()?;
+    let app = session.operations.release_hold(&id).await?;
     session.output.data(&app, || format!("Released: nothing of {id} is held any more\n"))
 }
 
-pub(crate) async fn delete(session: &Session<'_>, id: &AppId, yes: bool) -> Result<(), Failure> {
-    if !yes {
+pub(crate) async fn delete(session: &Session<'_>, args: &Delete) -> Result<(), Failure> {
+    let id = args.target.id()?;
+    if !args.yes {
         confirm(&format!("Remove {id} with its token and its history? Its workload stays as it is."))?;
     }
-    session.operations.delete(id).await?;
+    session.operations.delete(&id).await?;
     session.output.line(&format!("Removed {id}; its workload stays as it is"))
 }
 

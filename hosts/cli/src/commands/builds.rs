@@ -20,15 +20,17 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Entries among which the newest build is looked for.
 const RECENT: usize = 100;
 
-pub(crate) async fn rebuild(session: &Session<'_>, id: &AppId, args: &args::Rebuild) -> Result<(), Failure> {
+pub(crate) async fn rebuild(session: &Session<'_>, args: &args::Rebuild) -> Result<(), Failure> {
+    let id = &args.target.id()?;
     let rebuild = Rebuild { commit: args.commit.as_ref().map(ToString::to_string) };
     session.drive()?;
     let answer = session.operations.rebuild(id, rebuild).await?;
     session.output.line(&format!("Building {} for {id}: revision {}", image(&answer), answer.revision))?;
-    conclude(session, id, answer, args.wait.wait).await
+    conclude(session, id, answer, args.wait).await
 }
 
-pub(crate) async fn logs(session: &Session<'_>, id: &AppId, args: &args::BuildLogs) -> Result<(), Failure> {
+pub(crate) async fn logs(session: &Session<'_>, args: &args::BuildLogs) -> Result<(), Failure> {
+    let id = &args.target.id()?;
     let revision = match args.revision {
         Some(revision) => revision,
         None => newest(session, id).await?,

@@ -9,6 +9,7 @@ use rollhook_core::{
 
 use super::Session;
 use crate::{
+    args::Wait,
     exit::Failure,
     history::{ending, what},
     output::message,
@@ -22,9 +23,9 @@ impl Session<'_> {
         &self,
         id: &AppId,
         revision: Revision,
-        wait: bool,
+        wait: Wait,
     ) -> Result<Option<Deploy>, Failure> {
-        if !wait && self.direct.is_none() {
+        if !wait.wait && self.direct.is_none() {
             return Ok(None);
         }
         let ended = watch(self, id, revision).await?;
@@ -65,15 +66,6 @@ impl Session<'_> {
 /// # Errors
 /// [`Failure::Unsuccessful`] unless that succeeded.
 pub(super) fn succeeded(ended: Option<&Deploy>) -> Result<(), Failure> {
-    match ended.map(|ended| ended.status) {
-        None | Some(Status::Succeeded) => Ok(()),
-        Some(
-            Status::Queued
-            | Status::Building
-            | Status::RollingOut
-            | Status::Failed
-            | Status::Superseded
-            | Status::Cancelled,
-        ) => Err(Failure::Unsuccessful),
-    }
+    let succeeded = ended.is_none_or(|ended| ended.status == Status::Succeeded);
+    if succeeded { Ok(()) } else { Err(Failure::Unsuccessful) }
 }

@@ -20,7 +20,7 @@ use rollhook_core::{
     ports::{Applied, Observation, RolloutDriver, RolloutFailure, RolloutSpec, TargetRequest, Validated},
     service::Ports,
 };
-use rollhook_server::{Args, Config, Server};
+use rollhook_server::{Args, Config, RateLimit, Server};
 use rollhook_wiring::admin;
 use tokio::{net::TcpListener, runtime::Runtime};
 
@@ -69,8 +69,12 @@ async fn serve(trigger: PathBuf) {
     let opened = rollhook_wiring::open(&args.backends).await.unwrap();
     let rollouts = Arc::new(Pausing { inner: opened.ports.rollouts.clone(), trigger });
     let base_url = format!("http://{}", args.listen);
-    let config =
-        Config { base_url: base_url.clone(), rate_limit: false, trusted_proxies: Vec::new(), min_poll: args.min_poll };
+    let config = Config {
+        base_url: base_url.clone(),
+        rate_limit: RateLimit::Off,
+        trusted_proxies: Vec::new(),
+        min_poll: args.min_poll,
+    };
     let server = Server::new(listener, config, Ports { rollouts, ..opened.ports }, &base_url);
     admin::ensure(server.deployer(), &opened.store, args.admin_token_file.as_deref()).await.unwrap();
     // The test's own name may stand on the line.

@@ -7,11 +7,11 @@ use zeroize::Zeroizing;
 /// A text that names no store, or no driver.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct InvalidSpec(String);
+pub struct InvalidBackendUrl(&'static str);
 
 /// Where registrations, secrets and history are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StoreSpec {
+pub enum StoreUrl {
     /// `memory`: nowhere; they are gone when the process ends.
     Memory,
     /// `sqlite:FILE`.
@@ -22,7 +22,7 @@ pub enum StoreSpec {
     Kubernetes,
 }
 
-impl StoreSpec {
+impl StoreUrl {
     /// Whether several processes on several machines share it, so that none of them may make keys up.
     pub const fn is_shared(&self) -> bool {
         match self {
@@ -80,33 +80,31 @@ impl fmt::Debug for DatabaseUrl {
     }
 }
 
-impl FromStr for StoreSpec {
-    type Err = InvalidSpec;
+impl FromStr for StoreUrl {
+    type Err = InvalidBackendUrl;
 
-    fn from_str(text: &str) -> Result<Self, InvalidSpec> {
+    fn from_str(text: &str) -> Result<Self, InvalidBackendUrl> {
         match text.split_once(':') {
             None if text == "memory" => Ok(Self::Memory),
             Some(("sqlite", file)) if !file.is_empty() && !file.starts_with("//") => Ok(Self::Sqlite(file.into())),
-            Some(("sqlite", "")) => Err(InvalidSpec("name the file: sqlite:FILE".to_owned())),
-            Some(("sqlite", _)) => {
-                Err(InvalidSpec("write the file's path right after the colon: sqlite:FILE".to_owned()))
-            }
+            Some(("sqlite", "")) => Err(InvalidBackendUrl("name the file: sqlite:FILE")),
+            Some(("sqlite", _)) => Err(InvalidBackendUrl("write the file's path right after the colon: sqlite:FILE")),
             Some(("postgres" | "postgresql", rest)) if rest.len() > 2 && rest.starts_with("//") => {
                 Ok(Self::Postgres(DatabaseUrl(Zeroizing::new(text.to_owned()))))
             }
             Some(("postgres" | "postgresql", _)) => {
-                Err(InvalidSpec("name the database: postgres://USER@HOST/DATABASE".to_owned()))
+                Err(InvalidBackendUrl("name the database: postgres://USER@HOST/DATABASE"))
             }
             None if text == "kubernetes" => Ok(Self::Kubernetes),
             // The text may hold a password, so that it is not repeated.
             Some(_) | None => {
-                Err(InvalidSpec("must be memory, sqlite:FILE, postgres://USER@HOST/DATABASE or kubernetes".to_owned()))
+                Err(InvalidBackendUrl("must be memory, sqlite:FILE, postgres://USER@HOST/DATABASE or kubernetes"))
             }
         }
     }
 }
 
-impl fmt::Display for StoreSpec {
+impl fmt::Display for StoreUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Memory => f.write_str("memory"),
@@ -119,30 +117,30 @@ impl fmt::Display for StoreSpec {
 
 /// What rolls deploys out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DriverSpec {
+pub enum DriverUrl {
     /// `simulated` or `simulated:DELAY`: nothing does; rollouts are made up and take this long.
     Simulated(Duration),
     /// `kubernetes`: the cluster that the process runs in, or that its kubeconfig names.
     Kubernetes,
 }
 
-impl DriverSpec {
+impl DriverUrl {
     /// How long a made-up rollout takes where nothing else is said.
     pub const SIMULATED_DELAY: Duration = Duration::from_secs(1);
 }
 
-impl Default for DriverSpec {
+impl Default for DriverUrl {
     fn default() -> Self {
         Self::Simulated(Self::SIMULATED_DELAY)
     }
 }
 
-impl FromStr for DriverSpec {
-    type Err = InvalidSpec;
+impl FromStr for DriverUrl {
+    type Err = InvalidBackendUrl;
 
-    fn from_str(text: &str) -> Result<Self, InvalidSpec> {
+    fn from_str(text: &str) -> Result<Self, InvalidBackendUrl> {
         let unknown =
-            || InvalidSpec("must be simulated, simulated:DELAY (such as simulated:500ms) or kubernetes".to_owned());
+            || InvalidBackendUrl("must be simulated, simulated:DELAY (such as simulated:500ms) or kubernetes");
         match text.split_once(':') {
             None if text == "simulated" => Ok(Self::default()),
             None if text == "kubernetes" => Ok(Self::Kubernetes),
@@ -162,7 +160,7 @@ fn delay_of(text: &str) -> Option<Duration> {
     Some(Duration::from_millis(millis))
 }
 
-impl fmt::Display for DriverSpec {
+impl fmt::Display for DriverUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Simulated(delay) => write!(f, "simulated:{}ms", delay.as_millis()),
@@ -177,17 +175,17 @@ mod tests {
 
     #[test]
     fn stores_are_named() {
-        assert_eq!("memory".parse(), Ok(StoreSpec::Memory));
-        assert_eq!("sqlite:/var/lib/r.db".parse(), Ok(StoreSpec::Sqlite("/var/lib/r.db".into())));
-        assert_eq!("sqlite:r.db".parse(), Ok(StoreSpec::Sqlite("r.db".into())));
+        assert_eq!("memory".parse(), Ok(StoreUrl::Memory));
+        assert_eq!("sqlite:/var/lib/r.db".parse(), Ok(StoreUrl::Sqlite("/var/lib/r.db".into())));
+        assert_eq!("sqlite:r.db".parse(), Ok(StoreUrl::Sqlite("r.db".into())));
         for text in ["", "sqlite", "sqlite:", "sqlite://r.db", "Memory", "memory:", "mysql://x"] {
-            assert!(text.parse::<StoreSpec>().is_err(), "{text}");
+            assert!(text.parse::<StoreUrl>().is_err(), "{text}");
         }
     }
 
     #[test]
     fn shared_stores_are_named_and_show_no_password() {
-        assert_eq!("kubernetes".parse(), Ok(StoreSpec::Kubernetes));
+        assert_eq!("kubernetes".parse(), Ok(StoreUrl::Kubernetes));
         for (text, shown) in [
             ("postgres://u:hunter2@db/r", "postgres://db/r"),
             ("postgresql://u:hunter2@db:5432/r?sslmode=require", "postgres://db:5432/r"),
@@ -195,7 +193,7 @@ mod tests {
             ("postgres://u:hunt?er2@db/r", "postgres://…"),
             ("postgres:///r?host=/run/postgresql&password=hunter2", "postgres:///r"),
         ] {
-            let store: StoreSpec = text.parse().unwrap();
+            let store: StoreUrl = text.parse().unwrap();
             assert!(store.is_shared() && store.is_durable());
             assert_eq!(store.to_string(), shown);
             assert!(!format!("{store:?}").contains("hunt"), "{store:?}");
@@ -203,19 +201,19 @@ mod tests {
         for text in
             ["postgres:", "postgres://", "postgres:u:hunter2@db", "mysql://u:hunter2@db/r", "sqlite://u:hunter2@db"]
         {
-            let told = text.parse::<StoreSpec>().unwrap_err().to_string();
+            let told = text.parse::<StoreUrl>().unwrap_err().to_string();
             assert!(!told.contains("hunter2"), "{text}");
         }
     }
 
     #[test]
     fn drivers_are_named() {
-        assert_eq!("simulated".parse(), Ok(DriverSpec::Simulated(Duration::from_secs(1))));
-        assert_eq!("simulated:0ms".parse(), Ok(DriverSpec::Simulated(Duration::ZERO)));
-        assert_eq!("simulated:2s".parse(), Ok(DriverSpec::Simulated(Duration::from_secs(2))));
-        assert_eq!("kubernetes".parse(), Ok(DriverSpec::Kubernetes));
+        assert_eq!("simulated".parse(), Ok(DriverUrl::Simulated(Duration::from_secs(1))));
+        assert_eq!("simulated:0ms".parse(), Ok(DriverUrl::Simulated(Duration::ZERO)));
+        assert_eq!("simulated:2s".parse(), Ok(DriverUrl::Simulated(Duration::from_secs(2))));
+        assert_eq!("kubernetes".parse(), Ok(DriverUrl::Kubernetes));
         for text in ["", "simulated:", "simulated:5", "simulated:-1s", "simulated:ms", "docker", "kubernetes:x"] {
-            assert!(text.parse::<DriverSpec>().is_err(), "{text}");
+            assert!(text.parse::<DriverUrl>().is_err(), "{text}");
         }
     }
 }

@@ -30,7 +30,7 @@ use tokio::time::Instant;
 use crate::metrics::Metrics;
 
 /// The history's decorator.
-pub(crate) struct Measured {
+pub(crate) struct InstrumentedHistory {
     inner: Arc<dyn HistoryStore>,
     metrics: Arc<Metrics>,
     writable: Writable,
@@ -47,7 +47,7 @@ impl Writable {
     }
 }
 
-impl Measured {
+impl InstrumentedHistory {
     pub(crate) fn new(inner: Arc<dyn HistoryStore>, metrics: Arc<Metrics>) -> Self {
         Self { inner, metrics, writable: Writable(Arc::new(AtomicBool::new(true))) }
     }
@@ -59,13 +59,13 @@ impl Measured {
     async fn timed<T>(&self, call: &'static str, work: impl Future<Output = Result<T>>) -> Result<T> {
         let start = Instant::now();
         let result = work.await;
-        self.metrics.store(call, result.is_ok(), start.elapsed());
+        self.metrics.store(call, &result, start.elapsed());
         result
     }
 }
 
 #[async_trait]
-impl HistoryStore for Measured {
+impl HistoryStore for InstrumentedHistory {
     async fn load(&self, app: AppRef<'_>, key: Option<&IdempotencyKey>) -> Result<Option<Loaded>> {
         self.timed("load", self.inner.load(app, key)).await
     }
@@ -75,7 +75,7 @@ impl HistoryStore for Measured {
         let start = Instant::now();
         let answers = self.inner.commit(commits).await;
         for ((accepted, ended), answer) in written.into_iter().zip(&answers) {
-            self.metrics.store("commit", answer.is_ok(), start.elapsed());
+            self.metrics.store("commit", answer, start.elapsed());
             if answer.is_ok() {
                 accepted.into_iter().for_each(|trigger| self.metrics.accepted(trigger));
                 ended.into_iter().for_each(|status| self.metrics.ended(status, 1));
@@ -120,19 +120,19 @@ fn accepted_and_ended(commit: &Commit) -> (Vec<Trigger>, Vec<Status>) {
 }
 
 /// The decorator of what reads branches.
-pub(crate) struct CountedHeads {
+pub(crate) struct InstrumentedBranchReader {
     inner: Arc<dyn BranchReader>,
     metrics: Arc<Metrics>,
 }
 
-impl CountedHeads {
+impl InstrumentedBranchReader {
     pub(crate) fn new(inner: Arc<dyn BranchReader>, metrics: Arc<Metrics>) -> Self {
         Self { inner, metrics }
     }
 }
 
 #[async_trait]
-impl BranchReader for CountedHeads {
+impl BranchReader for InstrumentedBranchReader {
     async fn head(&self, source: &GitSource) -> Result<Option<GitCommit>> {
         let head = self.inner.head(source).await;
         self.metrics.source_read(&head);
@@ -150,19 +150,19 @@ impl BranchReader for CountedHeads {
 }
 
 /// The rollout driver's decorator.
-pub(crate) struct CountedOrders {
+pub(crate) struct InstrumentedRollouts {
     inner: Arc<dyn RolloutDriver>,
     metrics: Arc<Metrics>,
 }
 
-impl CountedOrders {
+impl InstrumentedRollouts {
     pub(crate) fn new(inner: Arc<dyn RolloutDriver>, metrics: Arc<Metrics>) -> Self {
         Self { inner, metrics }
     }
 }
 
 #[async_trait]
-impl RolloutDriver for CountedOrders {
+impl RolloutDriver for InstrumentedRollouts {
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
         self.inner.validate(request).await
     }

@@ -1,4 +1,4 @@
-//! Where a call comes from, as far as that can be believed.
+//! The address of a call's client, as far as its proxies can be trusted.
 
 use std::{net::IpAddr, str::FromStr};
 
@@ -48,23 +48,23 @@ impl Proxies {
         Self(networks)
     }
 
-    /// The call's source: the peer, or, where that is a trusted proxy, whom the last untrusted hop named. What stands
-    /// further left was written by strangers.
-    pub(crate) fn source(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
-        let mut source = peer.to_canonical();
-        if !self.trusts(source) {
-            return source;
+    /// Returns the client's address: the peer's, or, if that is a trusted proxy, the rightmost address of
+    /// `X-Forwarded-For` that is not. Anyone may have written the addresses left of it.
+    pub(crate) fn client_ip(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
+        let mut client = peer.to_canonical();
+        if !self.trusts(client) {
+            return client;
         }
         for line in headers.get_all("x-forwarded-for").iter().rev() {
             for hop in line.to_str().unwrap_or_default().rsplit(',') {
-                let Some(address) = address(hop.trim()) else { return source };
-                source = address;
-                if !self.trusts(source) {
-                    return source;
+                let Some(address) = address(hop.trim()) else { return client };
+                client = address;
+                if !self.trusts(client) {
+                    return client;
                 }
             }
         }
-        source
+        client
     }
 
     fn trusts(&self, address: IpAddr) -> bool {
@@ -84,33 +84,33 @@ mod tests {
 
     use super::*;
 
-    fn source(trusted: &[&str], peer: &str, lines: &[&'static str]) -> String {
+    fn client_ip(trusted: &[&str], peer: &str, lines: &[&'static str]) -> String {
         let mut headers = HeaderMap::new();
         for line in lines {
             headers.append("x-forwarded-for", HeaderValue::from_static(line));
         }
         let proxies = Proxies::new(trusted.iter().map(|text| text.parse().unwrap()).collect());
-        proxies.source(peer.parse().unwrap(), &headers).to_string()
+        proxies.client_ip(peer.parse().unwrap(), &headers).to_string()
     }
 
     #[test]
     fn only_a_trusted_proxy_is_believed() {
-        assert_eq!(source(&[], "10.0.0.1", &["1.2.3.4"]), "10.0.0.1");
-        assert_eq!(source(&["10.0.0.0/8"], "11.0.0.1", &["1.2.3.4"]), "11.0.0.1");
-        assert_eq!(source(&["10.0.0.0/8"], "10.0.0.1", &["1.2.3.4"]), "1.2.3.4");
-        assert_eq!(source(&["10.0.0.0/8"], "::ffff:10.0.0.1", &["1.2.3.4"]), "1.2.3.4");
-        assert_eq!(source(&["10.0.0.0/8"], "10.0.0.1", &[]), "10.0.0.1");
+        assert_eq!(client_ip(&[], "10.0.0.1", &["1.2.3.4"]), "10.0.0.1");
+        assert_eq!(client_ip(&["10.0.0.0/8"], "11.0.0.1", &["1.2.3.4"]), "11.0.0.1");
+        assert_eq!(client_ip(&["10.0.0.0/8"], "10.0.0.1", &["1.2.3.4"]), "1.2.3.4");
+        assert_eq!(client_ip(&["10.0.0.0/8"], "::ffff:10.0.0.1", &["1.2.3.4"]), "1.2.3.4");
+        assert_eq!(client_ip(&["10.0.0.0/8"], "10.0.0.1", &[]), "10.0.0.1");
     }
 
     #[test]
     fn the_rightmost_untrusted_hop_counts() {
         let proxies = ["10.0.0.0/8", "2001:db8::/32"];
-        assert_eq!(source(&proxies, "10.0.0.1", &["6.6.6.6, 1.2.3.4, 10.0.0.2"]), "1.2.3.4");
-        assert_eq!(source(&proxies, "10.0.0.1", &["6.6.6.6", "1.2.3.4", "10.0.0.2"]), "1.2.3.4");
-        assert_eq!(source(&proxies, "10.0.0.1", &["1.2.3.4:567"]), "1.2.3.4");
-        assert_eq!(source(&proxies, "2001:db8::1", &["2003::1"]), "2003::1");
-        assert_eq!(source(&proxies, "10.0.0.1", &["1.2.3.4, unknown, 10.0.0.2"]), "10.0.0.2");
-        assert_eq!(source(&proxies, "10.0.0.1", &["10.0.0.3, 10.0.0.2"]), "10.0.0.3");
+        assert_eq!(client_ip(&proxies, "10.0.0.1", &["6.6.6.6, 1.2.3.4, 10.0.0.2"]), "1.2.3.4");
+        assert_eq!(client_ip(&proxies, "10.0.0.1", &["6.6.6.6", "1.2.3.4", "10.0.0.2"]), "1.2.3.4");
+        assert_eq!(client_ip(&proxies, "10.0.0.1", &["1.2.3.4:567"]), "1.2.3.4");
+        assert_eq!(client_ip(&proxies, "2001:db8::1", &["2003::1"]), "2003::1");
+        assert_eq!(client_ip(&proxies, "10.0.0.1", &["1.2.3.4, unknown, 10.0.0.2"]), "10.0.0.2");
+        assert_eq!(client_ip(&proxies, "10.0.0.1", &["10.0.0.3, 10.0.0.2"]), "10.0.0.3");
     }
 
     #[test]

@@ -1,22 +1,23 @@
 //! A build's log, as plain text: what there is, or what comes until the build has ended.
 
-use std::{convert::Infallible, sync::Arc};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::stream;
-use http::{
-    HeaderValue, Response,
-    header::{CACHE_CONTROL, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS},
-};
-use http_body::Frame;
-use http_body_util::{BodyExt, Either, StreamBody};
+use http::{HeaderValue, header::X_CONTENT_TYPE_OPTIONS};
 use rollhook_api::Local;
 use rollhook_core::{
     deploy::Revision,
     service::{Authorized, LogPart},
 };
 
-use crate::{failure::Failure, host::Host, query::Query, reply::Reply, router::Call};
+use crate::{
+    failure::Failure,
+    query::Query,
+    reply::{self, Reply},
+    router::Call,
+    state::State,
+};
 
 /// `GET …/deploys/{revision}/log`.
 pub(crate) async fn read(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
@@ -26,25 +27,18 @@ pub(crate) async fn read(call: &Call, operations: Local<Failure>) -> Result<Repl
     let access = operations.open(&call.app()?).await?;
     let revision = call.revision()?;
     // The first part is read before the answer begins, so that what is wrong can still be told by a status.
-    let first = call.host.deployer.build_log(&access, revision, from, false).await?;
-    let reading = Reading { host: call.host.clone(), access, revision, from, follow, first: Some(first) };
-    let frames = stream::unfold(reading, |mut reading| async move {
-        let bytes = reading.next().await?;
-        Some((Ok::<_, Infallible>(Frame::data(Bytes::from(bytes))), reading))
-    });
-    let mut reply = Response::new(Either::Right(StreamBody::new(frames).boxed_unsync()));
-    let headers = reply.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    // What a build writes is a stranger's text.
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    let first = call.state.deployer.build_log(&access, revision, from, false).await?;
+    let reading = Reading { state: call.state.clone(), access, revision, from, follow, first: Some(first) };
+    let parts = stream::unfold(reading, async |mut reading| Some((Bytes::from(reading.next().await?), reading)));
+    let mut reply = reply::stream("text/plain; charset=utf-8", parts);
+    // A build writes a stranger's text.
+    reply.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     Ok(reply)
 }
 
 /// A caller's place in the log.
 struct Reading {
-    host: Arc<Host>,
+    state: Arc<State>,
     access: Authorized,
     revision: Revision,
     from: u64,
@@ -60,8 +54,8 @@ impl Reading {
                 // It was not waited for; what follows is.
                 Some(first) => LogPart { last: !self.follow, ..first },
                 None => {
-                    let drain = self.host.drain.clone();
-                    let next = self.host.deployer.build_log(&self.access, self.revision, self.from, self.follow);
+                    let drain = self.state.drain.clone();
+                    let next = self.state.deployer.build_log(&self.access, self.revision, self.from, self.follow);
                     tokio::select! {
                         part = next => part.ok()?,
                         () = drain.begun() => return None,

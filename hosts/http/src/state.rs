@@ -5,10 +5,10 @@ use std::sync::Arc;
 use rollhook_core::service::Deployer;
 use tokio::sync::{Semaphore, watch};
 
-use crate::{limits::Limits, measured::Writable, metrics::Metrics, source::Proxies};
+use crate::{client_ip::Proxies, instrumented::Writable, limits::Limits, metrics::Metrics};
 
 /// The core, and what stands around it.
-pub(crate) struct Host {
+pub(crate) struct State {
     pub(crate) deployer: Arc<Deployer>,
     pub(crate) base_url: Arc<str>,
     pub(crate) limits: Limits,
