@@ -26,6 +26,13 @@ alice rolls back: revision 5 returns to 1
 }
 
 #[test]
+fn own_backend_goes_on_from_its_file() {
+    let told = output(env!("CARGO_BIN_EXE_own_backend"));
+    let expected = "  2  registry.example.com/api:v2  succeeded\n  1  registry.example.com/api:v1  succeeded\n";
+    assert!(told.ends_with(expected), "{told}");
+}
+
+#[test]
 fn own_driver_switches_a_site_and_back() {
     let expected = "\
 3  sites.example.com/web:v1  rollback  succeeded

@@ -1,0 +1,130 @@
+//! The ports, on the file.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::stream::{self, BoxStream, StreamExt};
+use rollhook_core::{
+    Error, Result,
+    app::{AppId, AppUid},
+    deploy::{Deploy, Status},
+    error::Entity,
+    ledger::AppState,
+    ports::{
+        AppChange, AppPage, AppRef, Commit, Committed, Heartbeat, HistoryStore, Loaded, Page, Sealing, StoreLimits,
+        TokenStore, Version, WebhookSecret,
+    },
+    replica::ReplicaId,
+    request::IdempotencyKey,
+    token::Token,
+};
+use serde::Deserialize;
+
+use crate::{
+    contents::{json, key_name},
+    file::JsonStore,
+    seal,
+};
+
+#[async_trait]
+impl HistoryStore for JsonStore {
+    async fn load(&self, app: AppRef<'_>, key: Option<&IdempotencyKey>) -> Result<Option<Loaded>> {
+        let contents = self.read()?;
+        let Some((_, record)) = contents.app(app) else { return Ok(None) };
+        let state = json(AppState::deserialize(&record.state))?;
+        let key = key.and_then(|key| record.keys.get(&key_name(key)).copied());
+        Ok(Some(Loaded { state, version: Version(record.version), key, now: (self.clock)() }))
+    }
+
+    async fn commit(&self, commits: Vec<Commit>) -> Vec<Result<Committed>> {
+        let write = |commit| self.change(|contents, now| Ok(Committed { version: contents.commit(commit)?, now }));
+        let answers = commits.into_iter().map(write).collect();
+        self.committed.send_replace(());
+        answers
+    }
+
+    async fn page(&self, app: AppUid, page: Page) -> Result<Vec<Deploy>> {
+        let contents = self.read()?;
+        let archive = contents.apps.get(&app).into_iter().flat_map(|record| record.archive.iter().rev());
+        let below = archive.filter(|(revision, _)| page.before.is_none_or(|before| **revision < before));
+        let deploys = below.map(|(_, deploy)| json(Deploy::deserialize(deploy)));
+        let is_wanted = |deploy: &Deploy| !page.succeeded || deploy.status() == Status::Succeeded;
+        // A deploy that cannot be read is not left out: it ends the page as an error.
+        deploys.filter(|deploy| deploy.as_ref().map_or(true, is_wanted)).take(page.limit).collect()
+    }
+
+    async fn list(&self, page: AppPage) -> Result<Vec<AppState>> {
+        let mut apps: Vec<_> = self.read()?.apps.into_values().collect();
+        apps.retain(|record| page.namespace.as_ref().is_none_or(|namespace| record.id.namespace == *namespace));
+        apps.retain(|record| page.after.as_ref().is_none_or(|after| record.id > *after));
+        apps.sort_by(|one, other| one.id.cmp(&other.id));
+        apps.iter().take(page.limit).map(|record| json(AppState::deserialize(&record.state))).collect()
+    }
+
+    async fn work(&self, alive: &[ReplicaId], limit: usize) -> Result<Vec<AppUid>> {
+        let mut apps: Vec<_> = self.read()?.apps.into_iter().collect();
+        apps.retain(|(_, record)| record.queued_at.is_some());
+        apps.retain(|(_, record)| record.lease.as_ref().is_none_or(|replica| !alive.contains(replica)));
+        apps.sort_by_key(|(_, record)| record.queued_at);
+        Ok(apps.into_iter().map(|(app, _)| app).take(limit).collect())
+    }
+
+    async fn heartbeat(&self, replica: &ReplicaId, ttl: Duration) -> Result<Heartbeat> {
+        self.change(|contents, now| {
+            let ends = |other: &ReplicaId| other == replica || (other.name == replica.name && !ttl.is_zero());
+            contents.replicas.retain(|(other, _, expires)| now <= *expires && !ends(other));
+            contents.replicas.extend((!ttl.is_zero()).then(|| (replica.clone(), ttl, now.after(ttl))));
+            // A heartbeat lasts no longer if the clock was set back.
+            contents.replicas.iter_mut().for_each(|(_, ttl, expires)| *expires = now.after(*ttl).min(*expires));
+            Ok(Heartbeat { now, alive: contents.replicas.iter().map(|(replica, ..)| replica.clone()).collect() })
+        })
+    }
+
+    /// Streams a hint after this handle's commits; those of other processes are found by polling. The hint is `Any`,
+    /// because reading one app costs as much as reading all.
+    fn watch(&self) -> BoxStream<'static, AppChange> {
+        let hints = self.committed.subscribe();
+        stream::unfold(hints, async |mut hints| Some((hints.changed().await.map(|()| AppChange::Any).ok()?, hints)))
+            .boxed()
+    }
+
+    /// Bounds the history, because every call reads the whole file.
+    fn limits(&self) -> StoreLimits {
+        StoreLimits { keep: Some(100), ..StoreLimits::default() }
+    }
+}
+
+#[async_trait]
+impl TokenStore for JsonStore {
+    async fn put(&self, app: AppUid, token: &Token) -> Result<WebhookSecret> {
+        let sealed = seal::seal(&self.key, app, token)?;
+        self.change(|contents, created_at| {
+            let record = contents.apps.get_mut(&app).ok_or(Error::NotFound(Entity::App))?;
+            record.token = Some((sealed, created_at));
+            Ok(WebhookSecret { app, token: token.clone(), created_at })
+        })
+    }
+
+    async fn find(&self, app: &AppId) -> Result<Option<WebhookSecret>> {
+        let contents = self.read()?;
+        let Some((&app, record)) = contents.app(AppRef::Name(app)) else { return Ok(None) };
+        let Some((sealed, created_at)) = &record.token else { return Ok(None) };
+        Ok(Some(WebhookSecret { app, token: seal::open(&self.key, app, sealed)?, created_at: *created_at }))
+    }
+
+    async fn remove(&self, app: AppUid) -> Result<()> {
+        self.change(|contents, _| Ok(contents.apps.get_mut(&app).and_then(|record| record.token.take()))).map(drop)
+    }
+
+    async fn operator_hash(&self) -> Result<Option<[u8; 32]>> {
+        Ok(self.read()?.operator_hash)
+    }
+
+    async fn set_operator_hash(&self, hash: [u8; 32]) -> Result<()> {
+        self.change(|contents, _| Ok(contents.operator_hash.replace(hash))).map(drop)
+    }
+
+    fn sealing(&self) -> Sealing {
+        Sealing::Sealed
+    }
+}

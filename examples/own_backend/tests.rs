@@ -1,0 +1,86 @@
+//! The conformance suite: the store keeps every promise of the ports. Each case has a file of its own.
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use rollhook_conformance::{Can, Handles, Lack, Stores, block_on};
+use rollhook_core::{app::AppUid, deploy::Revision, time::Timestamp};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::file::JsonStore;
+
+/// An empty file, and a clock that a case moves.
+struct Fresh {
+    directory: TempDir,
+    millis: Arc<AtomicI64>,
+}
+
+impl Fresh {
+    fn store() -> Can<Self> {
+        Ok(Self { directory: tempfile::tempdir().unwrap(), millis: Arc::new(AtomicI64::new(1_700_000_000_000)) })
+    }
+
+    fn file(&self) -> PathBuf {
+        self.directory.path().join("store.json")
+    }
+
+    fn edit(&self, edit: impl FnOnce(&mut Value)) -> Can {
+        let mut apps: Value = serde_json::from_slice(&std::fs::read(self.file()).unwrap()).unwrap();
+        edit(&mut apps["apps"]);
+        std::fs::write(self.file(), serde_json::to_vec(&apps).unwrap()).unwrap();
+        Ok(())
+    }
+
+    fn move_clock(&self, millis: i64) -> Can {
+        self.millis.fetch_add(millis, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Stores for Fresh {
+    async fn open(&self) -> Handles {
+        let millis = Arc::clone(&self.millis);
+        let clock = move || Timestamp::from_millis(millis.load(Ordering::SeqCst));
+        let store = Arc::new(JsonStore::open(self.directory.path(), &[7; 32], Box::new(clock)));
+        Handles { history: store.clone(), tokens: store }
+    }
+
+    async fn pause(&self, time: Duration) {
+        self.move_clock(time.as_millis() as i64).unwrap();
+    }
+
+    async fn advance(&self, time: Duration) -> Can {
+        self.move_clock(time.as_millis() as i64)
+    }
+
+    async fn set_back(&self, time: Duration) -> Can {
+        self.move_clock(-(time.as_millis() as i64))
+    }
+
+    async fn corrupt_state(&self, app: AppUid) -> Can {
+        self.edit(|apps| apps[app.to_string()]["state"]["latest"] = "sabotage".into())
+    }
+
+    async fn corrupt_entry(&self, app: AppUid, revision: Revision) -> Can {
+        self.edit(|apps| apps[app.to_string()]["archive"][revision.to_string()]["trigger"] = "sabotage".into())
+    }
+
+    async fn raw_bytes(&self) -> Can<Vec<u8>> {
+        std::fs::read(self.file()).map_err(|_| Lack::Skip("nothing is stored"))
+    }
+
+    async fn move_secret(&self, from: AppUid, to: AppUid) -> Can {
+        self.edit(|apps| apps[to.to_string()]["token"] = apps[from.to_string()]["token"].clone())
+    }
+}
+
+rollhook_conformance::stores!(block_on, Fresh::store());
