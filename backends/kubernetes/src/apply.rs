@@ -7,6 +7,7 @@ use rollhook_core::{
     Error, Result,
     app::{Template, WorkloadKind},
     deploy::Reason,
+    error::Entity,
     ports::{Applied, RolloutSpec},
 };
 
@@ -42,7 +43,7 @@ pub(crate) async fn apply(cluster: &Cluster, order: &RolloutSpec) -> Result<Appl
             return Ok(applied);
         }
     }
-    Err(Error::Conflict("the workload is changed faster than it can be patched"))
+    Err(Error::Conflict(Entity::Object))
 }
 
 /// One reading and at most one writing; none where the two did not fit together.

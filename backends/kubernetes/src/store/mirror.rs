@@ -1,392 +1,366 @@
-//! What this process has seen of the store: from its watches, and from its own reads and writes.
+//! Everything that this process has seen of the store: from its watches, and from its own reads and writes.
 //!
-//! It tells where to look, and saves reading again what cannot change. It may be behind; whatever is decided is decided
-//! on a fresh read, or guarded by the write itself.
+//! The mirror may be behind. A list of apps and the search for work are answered from it; every other answer is a fresh
+//! read, or is guarded by the version of the `App`.
 //!
-//! An entry takes about 400 bytes of it, and 200 more while its key is not free: 100 kB for an app whose history is full.
-//! The few entries per app that views are made of are kept whole, some kilobytes each.
-//!
-//! Of an app's entries it always holds all that are stored up to some revision: watches deliver in the order of the
-//! writes, and nobody creates an entry without having seen the one before. That is what an accept builds on.
+//! Of an app, its record is kept: some kilobytes, as no evidence is in it once that is archived. Of an archived deploy,
+//! 40 bytes are kept, and 80 more for its idempotency key.
 
-mod lists;
+mod deploys;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, HashMap},
+    ops::Bound,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use k8s_openapi::api::coordination::v1::Lease;
-use kube::ResourceExt;
+use kube::api::ObjectMeta;
 use rollhook_core::{
+    Error, Result,
     app::{AppId, AppUid},
-    deploy::Status,
+    deploy::{Deploy, Revision, Status},
+    ledger::{AppState, KeyUse},
+    ports::{AppPage, Version},
 };
 use tokio::sync::watch;
 
+pub(crate) use self::deploys::KnownDeploy;
+use self::deploys::KnownDeploys;
 use super::{
-    StoreClock, codec,
-    crd::{AppObject, DeployObject, KeyUse},
-    version::version,
+    StoreClock,
+    app_record::{AppRecord, KeyHash, is_copy, named, version},
+    crd::{AppObject, UID_LABEL},
 };
+
+/// The shortest time between two complete lists because the cluster's store has gone back.
+const WENT_BACK: Duration = Duration::from_secs(30);
 
 /// Everything seen.
 pub(crate) struct Mirror {
     clock: StoreClock,
     state: Mutex<State>,
-    /// Of which kinds the first list has been seen.
-    synced: watch::Sender<Kinds>,
-    /// How often the cluster's store was seen to have been restored.
-    went_back: watch::Sender<u64>,
+    /// The kinds whose first list was seen.
+    listed: watch::Sender<Kinds<bool>>,
+    /// The number of times that everything had to be listed anew.
+    relists: watch::Sender<u64>,
 }
+
+/// A value for each kind of object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Kinds<T> {
+    pub(crate) apps: T,
+    pub(crate) deploys: T,
+}
+
+/// The namespace and the name of an `App`.
+type Name = (String, String);
 
 #[derive(Default)]
 struct State {
-    apps: HashMap<AppUid, Arc<AppObject>>,
-    /// When an app was last read for a decision, in which version.
-    reads: HashMap<AppUid, (u64, Duration)>,
-    /// Up to which revision it is known that there are no other entries than those that were seen.
-    complete: HashMap<AppUid, u64>,
-    names: HashMap<(String, String), AppUid>,
-    /// `App`s that no uid can be read of.
-    damaged: BTreeSet<(String, String)>,
-    entries: HashMap<AppUid, BTreeMap<u64, Known>>,
-    leases: HashMap<String, SeenLease>,
-    /// When the cluster's store was last seen to have been restored.
+    apps: BTreeMap<Name, SeenApp>,
+    names: HashMap<AppUid, Name>,
+    /// By namespace as well, so that copies in other namespaces are no deploys of the app.
+    deploys: HashMap<(String, AppUid), KnownDeploys>,
+    /// The number of the list that began last.
+    listing: Kinds<u32>,
     went_back: Option<Duration>,
-    /// When keys that are free were last let go of.
-    swept: Duration,
 }
 
-/// What is known of one entry.
-#[derive(Clone, Debug)]
-pub(crate) struct Known {
-    pub(crate) version: u64,
-    /// Kubernetes' uid of the object.
-    pub(crate) object: Option<String>,
-    /// When it was accepted, as it is stored.
-    pub(crate) accepted_at: String,
-    pub(crate) key: Option<KeyUse>,
-    /// The word of its own status, as far as that was written.
-    pub(crate) status: String,
-    /// What succeeded, and its digest where that is known.
-    pub(crate) image: Option<(Box<str>, Option<Box<str>>)>,
-    /// All of it, where it is likely to be needed.
-    pub(crate) body: Option<Arc<DeployObject>>,
+struct SeenApp {
+    version: Version,
+    /// The list that has shown the object, or during which it was noted.
+    listing: u32,
+    record: Result<Arc<AppRecord>, Damaged>,
 }
 
-/// A replica's Lease, and when it was last seen to change.
-#[derive(Clone, Debug)]
-pub(crate) struct SeenLease {
-    version: u64,
-    pub(crate) lease: Arc<Lease>,
-    pub(crate) changed: Duration,
-}
-
-/// How long ago a read was made that a decision made on it still is a fresh one.
-const JUST_READ: Duration = Duration::from_millis(250);
-/// Keys that are free are let go of this often.
-const SWEEP: Duration = Duration::from_secs(3600);
-/// All is listed anew at most once in this time.
-const WENT_BACK: Duration = Duration::from_secs(30);
-
-impl SeenLease {
-    /// A Lease that changed at this time of this process.
-    pub(crate) fn new(lease: Arc<Lease>, changed: Duration) -> Self {
-        Self { version: version(&lease.metadata), lease, changed }
-    }
-}
-
-/// The kinds of objects that are mirrored, or some of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Kinds {
-    pub(crate) apps: bool,
-    pub(crate) entries: bool,
-    pub(crate) leases: bool,
-}
-
-impl Kinds {
-    fn all(self) -> bool {
-        self.apps && self.entries && self.leases
-    }
+/// An `App` that cannot be read.
+struct Damaged {
+    uid: Option<AppUid>,
+    why: String,
 }
 
 impl Mirror {
     pub(crate) fn new(clock: StoreClock) -> Self {
-        Self { clock, state: Mutex::default(), synced: watch::Sender::default(), went_back: watch::Sender::default() }
+        let (listed, relists) = (watch::Sender::default(), watch::Sender::default());
+        Self { clock, state: Mutex::default(), listed, relists }
     }
 
-    /// Whether every watch has delivered its first list.
-    pub(crate) fn is_synced(&self) -> bool {
-        self.synced.borrow().all()
-    }
-
-    /// Returns once every watch has delivered its first list.
-    pub(crate) async fn synced(&self) {
+    /// Returns once the first lists have been seen.
+    pub(crate) async fn listed(&self, kinds: impl Fn(&Kinds<bool>) -> bool) {
         // The sender is ours, so that it cannot be gone.
-        let _ = self.synced.subscribe().wait_for(|kinds| kinds.all()).await;
+        let _ = self.listed.subscribe().wait_for(kinds).await;
     }
 
-    /// Returns once the apps have been listed.
-    pub(crate) async fn apps_synced(&self) {
-        let _ = self.synced.subscribe().wait_for(|kinds| kinds.apps).await;
-    }
-
-    /// A watch has delivered a list.
-    pub(crate) fn note_synced(&self, kind: impl FnOnce(&mut Kinds)) {
-        self.synced.send_modify(kind);
+    /// Changes when everything must be listed anew.
+    pub(crate) fn relists(&self) -> watch::Receiver<u64> {
+        self.relists.subscribe()
     }
 
     /// The app of this uid.
-    pub(crate) fn app(&self, uid: AppUid) -> Option<Arc<AppObject>> {
-        self.lock().apps.get(&uid).cloned()
+    pub(crate) fn app(&self, uid: AppUid) -> Option<Arc<AppRecord>> {
+        let state = self.lock();
+        let seen = state.apps.get(state.names.get(&uid)?)?;
+        seen.record.as_ref().ok().filter(|record| record.state.app.uid == uid).cloned()
     }
 
     /// The app of this name.
-    pub(crate) fn named(&self, id: &AppId) -> Option<Arc<AppObject>> {
-        let state = self.lock();
+    pub(crate) fn named(&self, id: &AppId) -> Option<Arc<AppRecord>> {
         let name = (id.namespace.to_string(), id.name.to_string());
-        state.names.get(&name).and_then(|uid| state.apps.get(uid)).cloned()
+        self.lock().apps.get(&name)?.record.as_ref().ok().cloned()
     }
 
-    /// The namespaces and names of all apps; also of those that are damaged, as they must be told of.
-    pub(crate) fn app_names(&self) -> Vec<(String, String)> {
+    /// A part of the list of apps, by namespace and name.
+    pub(crate) fn list(&self, page: &AppPage) -> Result<Vec<AppState>> {
+        let first = (page.namespace.as_ref().map(ToString::to_string).unwrap_or_default(), String::new());
+        let after = page.after.as_ref().map(|id| (id.namespace.to_string(), id.name.to_string()));
+        let from = match after {
+            Some(after) if after >= first => Bound::Excluded(after),
+            Some(_) | None => Bound::Included(first),
+        };
         let state = self.lock();
-        state.names.keys().chain(state.damaged.iter().filter(|name| !state.names.contains_key(name))).cloned().collect()
+        let apps = state.apps.range((from, Bound::Unbounded));
+        let apps = apps.take_while(|(name, _)| page.namespace.as_ref().is_none_or(|wanted| *name.0 == *wanted.as_str()));
+        let states = apps.take(page.limit).map(|(_, seen)| match &seen.record {
+            Ok(record) => Ok(record.state.clone()),
+            Err(damaged) => Err(Error::Corrupt { what: damaged.why.clone(), cause: None }),
+        });
+        states.collect()
     }
 
-    /// An `App` is there that no uid can be read of, or is gone.
-    pub(crate) fn note_damaged(&self, object: &AppObject, is_there: bool) {
-        let name = (object.namespace().unwrap_or_default(), object.name_any());
-        let mut state = self.lock();
-        if !is_there {
-            state.damaged.remove(&name);
-        } else if object.spec.uid.parse::<AppUid>().is_err() {
-            state.damaged.insert(name);
-        }
-    }
-
-    /// All apps.
-    pub(crate) fn apps(&self) -> Vec<(AppUid, Arc<AppObject>)> {
-        self.lock().apps.iter().map(|(uid, app)| (*uid, app.clone())).collect()
-    }
-
-    /// The newest entry that is known.
-    pub(crate) fn last(&self, uid: AppUid) -> u64 {
+    /// The apps that are picked; an app that cannot be read is none of them.
+    pub(crate) fn pick(&self, picks: impl Fn(&AppRecord) -> bool) -> Vec<Arc<AppRecord>> {
         let state = self.lock();
-        let newest = state.entries.get(&uid).and_then(|entries| entries.keys().next_back()).copied().unwrap_or(0);
-        newest.max(state.complete.get(&uid).copied().unwrap_or(0))
+        let records = state.apps.values().filter_map(|seen| seen.record.as_ref().ok());
+        records.filter(|record| picks(record)).cloned().collect()
     }
 
-    /// All entries up to this revision were seen, or are gone.
-    pub(crate) fn note_all_seen(&self, uid: AppUid, revision: u64) {
-        let mut state = self.lock();
-        let complete = state.complete.entry(uid).or_default();
-        *complete = revision.max(*complete);
+    /// The uids of the apps that cannot be read.
+    pub(crate) fn damaged(&self) -> Vec<AppUid> {
+        self.lock().apps.values().filter_map(|seen| seen.record.as_ref().err()?.uid).collect()
     }
 
-    /// The app was read like this for somebody who decides on it; the read began at this time.
-    pub(crate) fn note_read(&self, uid: AppUid, app: &AppObject, at: Duration) {
-        self.lock().reads.insert(uid, (version(&app.metadata), at));
-    }
-
-    /// Whether what was seen of the app is what somebody has read a moment ago; a read serves one decision.
-    pub(crate) fn take_read(&self, uid: AppUid) -> bool {
-        let now = self.clock.elapsed();
-        let mut state = self.lock();
-        let Some((read, at)) = state.reads.remove(&uid) else { return false };
-        let seen = state.apps.get(&uid).is_some_and(|app| version(&app.metadata) == read);
-        seen && now.saturating_sub(at) < JUST_READ
-    }
-
-    /// What is known of one entry.
-    pub(crate) fn entry(&self, uid: AppUid, revision: u64) -> Option<Known> {
-        self.lock().entries.get(&uid)?.get(&revision).cloned()
-    }
-
-    /// The entries that are known, as `pick` wants them, newest first.
-    pub(crate) fn entries<T>(&self, uid: AppUid, pick: impl FnMut((&u64, &Known)) -> Option<T>) -> Vec<T> {
-        self.lock().entries.get(&uid).map(|entries| entries.iter().rev().filter_map(pick).collect()).unwrap_or_default()
-    }
-
-    /// A replica's Lease.
-    pub(crate) fn lease(&self, name: &str) -> Option<SeenLease> {
-        self.lock().leases.get(name).cloned()
-    }
-
-    /// All Leases.
-    pub(crate) fn leases(&self) -> Vec<SeenLease> {
-        self.lock().leases.values().cloned().collect()
-    }
-
-    /// An app was read or written; whether that is news, and whose.
-    pub(crate) fn note_app(&self, object: AppObject) -> Option<AppUid> {
-        let uid: AppUid = object.spec.uid.parse().ok().filter(|_| object.is_original())?;
-        let mut state = self.lock();
-        if state.apps.get(&uid).is_some_and(|known| version(&known.metadata) >= version(&object.metadata)) {
+    /// Notes an `App` as a watch has shown it. Returns its uid and version if that is news.
+    pub(crate) fn note_app(&self, object: AppObject, listed: bool) -> Option<(AppUid, Version)> {
+        if is_copy(&object) {
             return None;
         }
-        state.insert_app(uid, object);
-        Some(uid)
+        let metadata = &object.metadata;
+        let name = (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default());
+        let at = version(metadata).unwrap_or(Version(0));
+        let uid = metadata.labels.as_ref().and_then(|labels| labels.get(UID_LABEL)?.parse().ok());
+        let record = AppRecord::read(object).map(Arc::new).map_err(|error| Damaged { uid, why: error.chain() });
+        let known = record.as_ref().map_or(uid, |record| Some(record.state.app.uid));
+        if let Err(damaged) = &record {
+            tracing::warn!(app = format!("{}/{}", name.0, name.1), error = damaged.why, "reading an app failed");
+        }
+        let is_news = self.lock().note(name, at, record, listed);
+        known.filter(|_| is_news).map(|uid| (uid, at))
     }
 
-    /// An app is gone, as far as it was known in this version.
-    pub(crate) fn forget_app(&self, uid: AppUid, at: u64) -> bool {
-        self.lock().forget_app(uid, at)
+    /// Notes a record that this process has read or written.
+    pub(crate) fn note_record(&self, record: &Arc<AppRecord>) {
+        let id = record.id();
+        let name = (id.namespace.to_string(), id.name.to_string());
+        self.lock().note(name, record.version, Ok(record.clone()), false);
     }
 
-    /// An entry was read or written; whether that is news, and whose.
-    pub(crate) fn note_entry(&self, object: DeployObject) -> Option<AppUid> {
-        let (name, known) = self.reduced(object)?;
-        self.note_known(name, known)
-    }
-
-    /// What is to be kept of an entry, and under which name; none of what is no entry.
-    pub(crate) fn reduced(&self, object: DeployObject) -> Option<((AppUid, u64), Known)> {
-        let uid: AppUid = object.spec.app_uid.parse().ok().filter(|_| object.is_original())?;
-        let revision = object.spec.revision;
-        let needed = self.lock().apps.get(&uid).is_none_or(|app| is_needed(app, revision));
-        let mut known = Known::of(object, needed);
-        let free_at = codec::time_text(self.clock.now());
-        known.key = known.key.filter(|key| key.expires_at > free_at);
-        Some(((uid, revision), known))
-    }
-
-    /// See [`Mirror::note_entry`].
-    pub(crate) fn note_known(&self, (uid, revision): (AppUid, u64), known: Known) -> Option<AppUid> {
+    /// An `App` is gone, as far as it was known in this version or an older one. Returns its uid if it was known.
+    pub(crate) fn forget_app(&self, metadata: &ObjectMeta) -> Option<AppUid> {
+        let name = (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default());
+        let at = version(metadata).unwrap_or(Version(u64::MAX));
         let mut state = self.lock();
-        let entries = state.entries.entry(uid).or_default();
-        if entries.get(&revision).is_some_and(|before| before.version >= known.version) {
-            return None;
-        }
-        entries.insert(revision, known);
-        Some(uid)
+        let known = state.apps.get(&name).is_some_and(|seen| seen.version <= at);
+        known.then(|| state.remove(&name)).flatten()
     }
 
-    /// Lets go of keys that are free again, once in a while.
-    pub(crate) fn sweep_keys(&self) {
-        let (now, free_at) = (self.clock.elapsed(), codec::time_text(self.clock.now()));
-        let mut state = self.lock();
-        if now < state.swept + SWEEP {
-            return;
-        }
-        state.swept = now;
-        for known in state.entries.values_mut().flat_map(BTreeMap::values_mut) {
-            // These texts sort like the times that they are.
-            known.key = known.key.take().filter(|key| key.expires_at > free_at);
-        }
-    }
-
-    /// An entry is gone.
-    pub(crate) fn forget_entry(&self, uid: AppUid, revision: u64) {
-        if let Some(entries) = self.lock().entries.get_mut(&uid) {
-            entries.remove(&revision);
-        }
-    }
-
-    /// A Lease was read or written; whether that is news.
-    pub(crate) fn note_lease(&self, lease: Lease) -> bool {
-        let changed = self.clock.elapsed();
-        let mut state = self.lock();
-        let name = lease.name_any();
-        let seen = SeenLease::new(Arc::new(lease), changed);
-        if state.leases.get(&name).is_some_and(|known| known.version >= seen.version) {
-            return false;
-        }
-        state.leases.insert(name, seen);
-        true
-    }
-
-    /// A Lease is gone, as far as it was known in this version.
-    pub(crate) fn forget_lease(&self, name: &str, at: u64) {
-        let mut state = self.lock();
-        if state.leases.get(name).is_some_and(|known| known.version <= at) {
-            state.leases.remove(name);
-        }
-    }
-
-    /// A read has shown the app older than it was known: the cluster's store was restored from a copy, so that nothing of
-    /// what is known holds. All is listed anew, at most once in a while.
-    pub(crate) fn note_went_back(&self, uid: AppUid) {
+    /// A read has shown an app older than it was known: the cluster's store was restored from a copy, so that nothing of
+    /// what is known holds. Everything is listed anew, at most once in a while.
+    pub(crate) fn went_back(&self, record: &AppRecord) {
+        tracing::warn!(app = named(&record.metadata), "reading everything anew: the cluster's store has gone back");
         let now = self.clock.elapsed();
         let mut state = self.lock();
-        state.forget_app(uid, u64::MAX);
+        state.remove(&(record.namespace().to_owned(), record.id().name.to_string()));
         if state.went_back.is_none_or(|at| now >= at + WENT_BACK) {
             state.went_back = Some(now);
-            self.went_back.send_modify(|times| *times += 1);
+            self.relists.send_modify(|times| *times += 1);
         }
     }
 
-    /// Tells when the cluster's store was restored.
-    pub(crate) fn went_back(&self) -> watch::Receiver<u64> {
-        self.went_back.subscribe()
+    /// A list of apps begins.
+    pub(crate) fn apps_listing(&self) {
+        self.lock().listing.apps += 1;
     }
 
-    /// No change leaves it half made before it could panic, so that a poisoned lock is no reason to stop.
+    /// The list is complete: an app that it has not shown is gone, unless it was noted since the list began.
+    pub(crate) fn apps_listed(&self) {
+        let mut state = self.lock();
+        let listing = state.listing.apps;
+        let gone: Vec<Name> = state.apps.iter().filter(|(_, seen)| seen.listing != listing).map(|(name, _)| name.clone()).collect();
+        for name in gone {
+            state.remove(&name);
+        }
+        drop(state);
+        self.listed.send_modify(|kinds| kinds.apps = true);
+    }
+
+    /// A list of `AppDeploy`s begins: it shows each deploy that the apps, as they are known now, have archived.
+    pub(crate) fn deploys_listing(&self) {
+        let mut state = self.lock();
+        state.listing.deploys += 1;
+        let State { apps, deploys, .. } = &mut *state;
+        for record in apps.values().filter_map(|seen| seen.record.as_ref().ok()) {
+            deploys.entry(key(record)).or_default().expect(record);
+        }
+    }
+
+    /// The list is complete; see [`Mirror::apps_listed`].
+    pub(crate) fn deploys_listed(&self) {
+        let mut state = self.lock();
+        let listing = state.listing.deploys;
+        state.deploys.values_mut().for_each(|deploys| deploys.listed(listing));
+        state.deploys.retain(|_, deploys| !deploys.is_empty());
+        drop(state);
+        self.listed.send_modify(|kinds| kinds.deploys = true);
+    }
+
+    /// Notes an `AppDeploy` as it was read, written, or shown by a watch.
+    pub(crate) fn note_deploy(&self, metadata: ObjectMeta, listed: bool) {
+        let Some((key, revision, mut known)) = KnownDeploy::read(metadata, self.clock.now()) else { return };
+        let mut state = self.lock();
+        let is_terminal = known.status.is_terminal();
+        known.listing = state.listing.deploys;
+        state.deploys.entry(key.clone()).or_default().note(revision, known, listed);
+        if is_terminal {
+            state.drop_archived(&key, revision);
+        }
+    }
+
+    /// An `AppDeploy` is gone.
+    pub(crate) fn forget_deploy(&self, namespace: &str, uid: AppUid, revision: Revision) {
+        if let Some(deploys) = self.lock().deploys.get_mut(&(namespace.to_owned(), uid)) {
+            deploys.forget(revision);
+        }
+    }
+
+    /// A watch has shown that an `AppDeploy` is gone.
+    pub(crate) fn forget_seen_deploy(&self, metadata: ObjectMeta) {
+        let Some((key, revision, gone)) = KnownDeploy::read(metadata, self.clock.now()) else { return };
+        let mut state = self.lock();
+        let Some(deploys) = state.deploys.get_mut(&key) else { return };
+        if deploys.get(revision).is_some_and(|known| known.version <= gone.version) {
+            deploys.forget(revision);
+        }
+    }
+
+    /// Whether an `AppDeploy` is known in this version or a newer one.
+    pub(crate) fn has_seen(&self, metadata: &ObjectMeta) -> bool {
+        let Some((key, revision, stored)) = KnownDeploy::read(metadata.clone(), self.clock.now()) else { return true };
+        let state = self.lock();
+        let known = state.deploys.get(&key).and_then(|deploys| deploys.get(revision));
+        known.is_some_and(|known| known.version >= stored.version)
+    }
+
+    /// What is known of a deploy of this app.
+    pub(crate) fn deploy(&self, record: &AppRecord, revision: Revision) -> Option<KnownDeploy> {
+        self.lock().deploys.get(&key(record))?.get(revision).cloned()
+    }
+
+    /// Whether the deploy's `AppDeploy` tells its status already, or a later one.
+    pub(crate) fn shows(&self, record: &AppRecord, deploy: &Deploy) -> bool {
+        let known = self.lock().deploys.get(&key(record)).and_then(|deploys| deploys.get(deploy.revision)).map(|known| known.status);
+        known.is_some_and(|known| known.is_terminal() || known >= deploy.status())
+    }
+
+    /// The archived deploys of an app as it was read, newest first.
+    pub(crate) fn archived(&self, record: &AppRecord) -> Vec<(Revision, Status)> {
+        self.lock().deploys.get(&key(record)).map(|deploys| deploys.archived(record)).unwrap_or_default()
+    }
+
+    /// The revisions that have been archived when the app was as it was read, and were not seen since.
+    pub(crate) fn missing(&self, record: &AppRecord) -> Vec<Revision> {
+        self.lock().deploys.entry(key(record)).or_default().missing(record)
+    }
+
+    /// Every deploy that the app has archived, as it was read, was seen or is gone.
+    pub(crate) fn note_complete(&self, record: &AppRecord) {
+        self.lock().deploys.entry(key(record)).or_default().complete(record);
+    }
+
+    /// The newest use of an idempotency key among the deploys that have an `AppDeploy`.
+    pub(crate) fn key_use(&self, record: &AppRecord, hash: KeyHash) -> Option<KeyUse> {
+        self.lock().deploys.get(&key(record))?.key_use(record, hash)
+    }
+
+    /// The version in which an `App` is known.
+    pub(crate) fn app_version(&self, metadata: &ObjectMeta) -> Option<Version> {
+        let name = (metadata.namespace.clone()?, metadata.name.clone()?);
+        self.lock().apps.get(&name).map(|seen| seen.version)
+    }
+
+    /// The number of known apps.
+    pub(crate) fn len(&self) -> usize {
+        self.lock().apps.len()
+    }
+
+    /// No change leaves the state half made before it could panic, so that a poisoned lock is no reason to stop.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
-    fn insert_app(&mut self, uid: AppUid, object: AppObject) {
-        let name = (object.namespace().unwrap_or_default(), object.name_any());
-        self.damaged.remove(&name);
-        self.names.insert(name, uid);
-        self.trim(uid, &object);
-        self.apps.insert(uid, Arc::new(object));
-    }
-
-    fn forget_app(&mut self, uid: AppUid, at: u64) -> bool {
-        let Some(app) = self.apps.get(&uid).filter(|app| version(&app.metadata) <= at) else { return false };
-        let name = (app.namespace().unwrap_or_default(), app.name_any());
-        if self.names.get(&name) == Some(&uid) {
-            self.names.remove(&name);
+    /// Returns whether that is news.
+    fn note(&mut self, name: Name, version: Version, record: Result<Arc<AppRecord>, Damaged>, listed: bool) -> bool {
+        let listing = self.listing.apps;
+        if let Some(seen) = self.apps.get_mut(&name) {
+            // A list is right about what was known when it began, also where it is older: the store was restored then.
+            let is_older = version < seen.version && listed && seen.listing != listing;
+            seen.listing = if listed { listing } else { seen.listing };
+            if version <= seen.version && !is_older {
+                return false;
+            }
+            let uid = |record: &Result<Arc<AppRecord>, Damaged>| record.as_ref().ok().map(|record| record.state.app.uid);
+            if uid(&seen.record) != uid(&record) {
+                self.remove(&name);
+            }
         }
-        self.apps.remove(&uid);
-        self.reads.remove(&uid);
-        self.entries.remove(&uid);
-        self.complete.remove(&uid);
+        let record = record.map(|record| self.without_archived(record));
+        if let Ok(record) = &record {
+            self.names.insert(record.state.app.uid, name.clone());
+        }
+        self.apps.insert(name, SeenApp { version, listing, record });
         true
     }
 
-    /// Lets go of what is not likely to be read again now that the app is like this.
-    fn trim(&mut self, uid: AppUid, app: &AppObject) {
-        for (revision, known) in self.entries.get_mut(&uid).into_iter().flatten() {
-            if !is_needed(app, *revision) {
-                known.body = None;
-            }
+    fn remove(&mut self, name: &Name) -> Option<AppUid> {
+        let uid = self.apps.remove(name)?.record.ok()?.state.app.uid;
+        self.names.remove(&uid);
+        self.deploys.remove(&(name.0.clone(), uid));
+        Some(uid)
+    }
+
+    /// The record without the deploys that are known to be archived: their evidence is long.
+    fn without_archived(&self, mut record: Arc<AppRecord>) -> Arc<AppRecord> {
+        let Some(deploys) = self.deploys.get(&key(&record)) else { return record };
+        let is_archived = |deploy: &Arc<Deploy>| deploys.is_archived(deploy.revision);
+        if record.kept.archiving.iter().any(is_archived) {
+            Arc::make_mut(&mut record).kept.archiving.retain(|deploy| !is_archived(deploy));
+        }
+        record
+    }
+
+    fn drop_archived(&mut self, (namespace, uid): &(String, AppUid), revision: Revision) {
+        let Some(name) = self.names.get(uid).filter(|name| name.0 == *namespace) else { return };
+        let Some(Ok(record)) = self.apps.get_mut(name).map(|seen| seen.record.as_mut()) else { return };
+        if record.kept.archiving.iter().any(|deploy| deploy.revision == revision) {
+            Arc::make_mut(record).kept.archiving.retain(|deploy| deploy.revision != revision);
         }
     }
 }
 
-impl Known {
-    fn of(object: DeployObject, needed: bool) -> Self {
-        Self {
-            version: version(&object.metadata),
-            object: object.metadata.uid.clone(),
-            accepted_at: object.spec.accepted_at.clone(),
-            key: object.spec.key.clone(),
-            status: object.status.as_ref().map(|status| status.status.clone()).unwrap_or_default(),
-            image: succeeded(&object),
-            body: needed.then(|| Arc::new(object)),
-        }
-    }
-}
-
-fn succeeded(object: &DeployObject) -> Option<(Box<str>, Option<Box<str>>)> {
-    let status = object.status.as_ref().filter(|status| status.status == Status::Succeeded.as_str())?;
-    let image = status.entry.image.as_deref().or(object.spec.image.as_deref())?;
-    Some((image.into(), status.entry.digest.as_deref().map(Into::into)))
-}
-
-/// Whether views of the app are made of this entry.
-fn is_needed(app: &AppObject, revision: u64) -> bool {
-    let Some(status) = &app.status else { return true };
-    revision > status.folded
-        || status.open.iter().chain(&status.pending).any(|entry| entry.revision == revision)
-        || [status.current, status.ended_on_cluster].contains(&Some(revision))
+fn key(record: &AppRecord) -> (String, AppUid) {
+    (record.namespace().to_owned(), record.state.app.uid)
 }
 
 #[cfg(test)]

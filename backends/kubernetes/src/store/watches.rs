@@ -1,40 +1,42 @@
-//! The three watches that feed the mirror: what an idle store costs, however many apps there are.
+//! The two watches that feed the mirror: all that an idle store costs, however many apps there are.
 
-use std::{collections::BTreeMap, fmt::Debug, pin::pin, sync::Arc, time::Duration};
+use std::{fmt::Debug, pin::pin, sync::Arc, time::Duration};
 
 use futures_util::{Stream, StreamExt};
-use k8s_openapi::api::coordination::v1::Lease;
 use kube::{
-    Api, ResourceExt,
-    core::Resource,
+    Api,
+    core::{PartialObjectMeta, Resource},
     runtime::{
         WatchStreamExt,
         utils::{Backoff, ResetTimerBackoff},
         watcher,
     },
 };
-use rollhook_core::{app::AppUid, ports::Wake};
+use rollhook_core::{app::AppUid, ports::{AppChange, Version}};
 use serde::de::DeserializeOwned;
 use tokio::{sync::broadcast, task::AbortHandle};
 
 use super::{
-    calls::{Calls, REPLICA_SELECTOR},
+    api::ApiServer,
+    archive::{Archive, OTHERS},
     crd::{AppObject, DeployObject},
-    mirror::{Known, Mirror},
-    version::version,
+    mirror::Mirror,
 };
 
-/// A watch is asked for anew, from where it was, after this many seconds: so long, and 5 s more, one that died may go
-/// unnoticed, which must be well within the time of a take-over.
+/// A watch is begun anew, from where it was, after this many seconds: so long, and 5 s more, a dead one may go unnoticed,
+/// which must be well within the time of a take-over.
 const WATCH: u32 = 10;
-/// How long a page of a list may take.
+/// The size of a page of a list, and the deadline of a page.
+const PAGE: u32 = 100;
 const LIST: Duration = Duration::from_secs(15);
-/// How long to wait before a watch is begun again that was interrupted: what an outage delays for others must be well
-/// within the time of a take-over.
+/// How long to wait before a watch that was interrupted is begun again: the delay after an outage must be well within the
+/// time of a take-over.
 const AGAIN: Duration = Duration::from_millis(200);
 const AGAIN_AT_MOST: Duration = Duration::from_secs(5);
-/// After this long without trouble the next one is the first again; else lists without watches would follow each other.
+/// After this long without failure the next one is the first again; else lists without watches would follow each other.
 const STEADY: Duration = Duration::from_secs(60);
+/// The hints that a listener may be behind with before it is told [`AppChange::Any`] instead.
+const HINTS: usize = 1024;
 
 /// The next wait.
 struct Again(Duration);
@@ -55,231 +57,188 @@ impl Backoff for Again {
     }
 }
 
-/// The tasks that watch; dropped, they end.
-pub(crate) struct Watches(Vec<AbortHandle>);
+/// Hints of commits, for those who watch.
+#[derive(Clone)]
+pub(crate) struct Changes(broadcast::Sender<AppChange>);
 
-impl Drop for Watches {
+impl Changes {
+    pub(crate) fn new() -> Self {
+        Self(broadcast::channel(HINTS).0)
+    }
+
+    pub(crate) fn app(&self, app: AppUid, version: Version) {
+        // A hint that nothing listens to is no failure.
+        let _ = self.0.send(AppChange::App(app, version));
+    }
+
+    pub(crate) fn any(&self) {
+        let _ = self.0.send(AppChange::Any);
+    }
+
+    pub(crate) fn subscribe(&self) -> broadcast::Receiver<AppChange> {
+        self.0.subscribe()
+    }
+}
+
+/// The tasks of a store; they end when this is dropped.
+pub(crate) struct Tasks(Vec<AbortHandle>);
+
+impl Drop for Tasks {
     fn drop(&mut self) {
         self.0.iter().for_each(AbortHandle::abort);
     }
 }
 
-impl Watches {
-    /// Begins to watch.
-    pub(crate) fn start(calls: &Calls, mirror: &Arc<Mirror>, wakes: &broadcast::Sender<Wake>) -> Self {
-        let everything = watcher::Config::default().timeout(WATCH);
-        let replicas = everything.clone().labels(REPLICA_SELECTOR);
-        let feed = || Feed { mirror: mirror.clone(), wakes: wakes.clone(), list: LIST };
-        // Of entries is kept what their apps need, so that these come first.
-        let (feed_of_entries, deploys, all) = (feed(), calls.all_deploys(), everything.clone());
-        let entries = async move {
-            feed_of_entries.mirror.apps_synced().await;
-            run::<DeployObject>(deploys, all, feed_of_entries).await;
+impl Tasks {
+    /// Starts to watch, and to archive.
+    pub(crate) fn start(api: &ApiServer, mirror: &Arc<Mirror>, changes: &Changes, archive: &Arc<Archive>) -> Self {
+        let feed = Feed { mirror: mirror.clone(), changes: changes.clone(), archive: archive.clone(), list: LIST };
+        let config = watcher::Config::default().timeout(WATCH).page_size(PAGE);
+        let apps = run::<AppObject>(api.all(), config.clone(), feed.clone());
+        let (deploys, archive) = (api.all(), archive.clone());
+        let deploys = async move {
+            // The list of deploys completes what the list of apps tells.
+            feed.mirror.listed(|kinds| kinds.apps).await;
+            run::<PartialObjectMeta<DeployObject>>(deploys, config, feed).await;
         };
+        let archive = async move { archive.run().await };
         Self(vec![
-            tokio::spawn(run::<AppObject>(calls.all_apps(), everything, feed())).abort_handle(),
-            tokio::spawn(entries).abort_handle(),
-            tokio::spawn(run::<Lease>(calls.leases(), replicas, feed())).abort_handle(),
+            tokio::spawn(apps).abort_handle(),
+            tokio::spawn(deploys).abort_handle(),
+            tokio::spawn(archive).abort_handle(),
         ])
     }
 }
 
-/// Where seen objects go.
+/// The receivers of what the watches show.
+#[derive(Clone)]
 struct Feed {
     mirror: Arc<Mirror>,
-    wakes: broadcast::Sender<Wake>,
-    /// How long a page of a list may take.
+    changes: Changes,
+    archive: Arc<Archive>,
+    /// The deadline of a page of a list.
     list: Duration,
-}
-
-impl Feed {
-    fn wake(&self, app: Option<AppUid>) {
-        if let Some(app) = app {
-            // That nobody listens is no failure.
-            let _ = self.wakes.send(Wake::App(app));
-        }
-    }
 }
 
 /// A kind of object that is mirrored.
 trait Mirrored: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static {
-    /// How the mirror tells one from another.
-    type Name: Ord + Clone + Send;
-    /// What the mirror keeps of one.
-    type Kept: Send;
-
-    /// None of what only looks like one.
-    fn reduced(self, feed: &Feed) -> Option<(Self::Name, Self::Kept)>;
-    fn note(name: Self::Name, kept: Self::Kept, feed: &Feed);
+    fn listing(feed: &Feed);
+    fn note(self, feed: &Feed, listed: bool);
     fn forget(self, feed: &Feed);
-    /// What is known now, in which version.
-    fn known(feed: &Feed) -> BTreeMap<Self::Name, u64>;
-    /// A list is complete, which began when `before` was known.
-    fn settle(before: &BTreeMap<Self::Name, u64>, listed: BTreeMap<Self::Name, Self::Kept>, feed: &Feed);
+    fn listed(feed: &Feed);
 }
 
 impl Mirrored for AppObject {
-    type Name = AppUid;
-    type Kept = Self;
-
-    fn reduced(self, feed: &Feed) -> Option<(AppUid, Self)> {
-        feed.mirror.note_damaged(&self, true);
-        let uid = self.spec.uid.parse().ok().filter(|_| self.is_original())?;
-        Some((uid, self))
+    fn listing(feed: &Feed) {
+        feed.mirror.apps_listing();
     }
 
-    fn note(_: AppUid, kept: Self, feed: &Feed) {
-        feed.wake(feed.mirror.note_app(kept));
-    }
-
-    fn forget(self, feed: &Feed) {
-        let at = version(&self.metadata);
-        feed.mirror.note_damaged(&self, false);
-        let uid = self.spec.uid.parse().ok().filter(|_| self.is_original());
-        let gone = uid.filter(|uid| feed.mirror.forget_app(*uid, at));
-        feed.wake(gone);
-    }
-
-    fn known(feed: &Feed) -> BTreeMap<AppUid, u64> {
-        feed.mirror.known_apps()
-    }
-
-    fn settle(before: &BTreeMap<AppUid, u64>, listed: BTreeMap<AppUid, Self>, feed: &Feed) {
-        feed.mirror.settle_apps(before, listed);
-        feed.mirror.note_synced(|kinds| kinds.apps = true);
-    }
-}
-
-impl Mirrored for DeployObject {
-    type Name = (AppUid, u64);
-    type Kept = Known;
-
-    fn reduced(self, feed: &Feed) -> Option<((AppUid, u64), Known)> {
-        feed.mirror.reduced(self)
-    }
-
-    fn note(name: (AppUid, u64), kept: Known, feed: &Feed) {
-        feed.wake(feed.mirror.note_known(name, kept));
-    }
-
-    fn forget(self, feed: &Feed) {
-        if let Some(((uid, revision), _)) = self.reduced(feed) {
-            feed.mirror.forget_entry(uid, revision);
+    fn note(self, feed: &Feed, listed: bool) {
+        if let Some((app, version)) = feed.mirror.note_app(self, listed) {
+            feed.changes.app(app, version);
+            feed.archive.schedule(app, OTHERS);
         }
     }
 
-    fn known(feed: &Feed) -> BTreeMap<(AppUid, u64), u64> {
-        feed.mirror.known_entries()
+    fn forget(self, feed: &Feed) {
+        if let Some(app) = feed.mirror.forget_app(&self.metadata) {
+            feed.changes.app(app, Version::REMOVED);
+        }
     }
 
-    fn settle(before: &BTreeMap<(AppUid, u64), u64>, listed: BTreeMap<(AppUid, u64), Known>, feed: &Feed) {
-        feed.mirror.settle_entries(before, listed);
-        feed.mirror.note_synced(|kinds| kinds.entries = true);
+    fn listed(feed: &Feed) {
+        feed.mirror.apps_listed();
+        // Hints may have been lost while nothing was watched.
+        feed.changes.any();
     }
 }
 
-impl Mirrored for Lease {
-    type Name = String;
-    type Kept = Self;
-
-    fn reduced(self, _: &Feed) -> Option<(String, Self)> {
-        Some((self.name_any(), self))
+impl Mirrored for PartialObjectMeta<DeployObject> {
+    fn listing(feed: &Feed) {
+        feed.mirror.deploys_listing();
     }
 
-    fn note(_: String, kept: Self, feed: &Feed) {
-        feed.mirror.note_lease(kept);
+    fn note(self, feed: &Feed, listed: bool) {
+        feed.mirror.note_deploy(self.metadata, listed);
     }
 
     fn forget(self, feed: &Feed) {
-        feed.mirror.forget_lease(&self.name_any(), version(&self.metadata));
+        feed.mirror.forget_seen_deploy(self.metadata);
     }
 
-    fn known(feed: &Feed) -> BTreeMap<String, u64> {
-        feed.mirror.known_leases()
-    }
-
-    fn settle(before: &BTreeMap<String, u64>, listed: BTreeMap<String, Self>, feed: &Feed) {
-        feed.mirror.settle_leases(before, listed);
-        feed.mirror.note_synced(|kinds| kinds.leases = true);
+    fn listed(feed: &Feed) {
+        feed.mirror.deploys_listed();
     }
 }
 
 /// Follows one kind for as long as the store lives; a watch that fails is begun again.
 async fn run<K: Mirrored>(api: Api<K>, config: watcher::Config, feed: Feed) {
-    let mut trouble = RolloutFailure::default();
+    let mut interruption = Interruption::default();
+    let mut relists = feed.mirror.relists();
     loop {
-        let mut went_back = feed.mirror.went_back();
         let events = watcher(api.clone(), config.clone()).backoff(ResetTimerBackoff::new(Again(AGAIN), STEADY));
         tokio::select! {
-            () = follow(events, &feed, &mut trouble) => {}
-            _ = went_back.changed() => {}
+            () = follow(events, &feed, &mut interruption) => {}
+            _ = relists.changed() => {}
         }
     }
 }
 
-/// Follows one kind until a list does not come in time.
+/// Follows one kind until a page of a list does not come in time.
 async fn follow<K: Mirrored>(
     events: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
     feed: &Feed,
-    trouble: &mut RolloutFailure,
+    interruption: &mut Interruption,
 ) {
     let mut events = pin!(events);
-    // A list comes in the order of the names, api-10 before api-9; the mirror is told in that of the revisions.
-    let (mut listing, mut before, mut listed) = (true, BTreeMap::new(), BTreeMap::new());
+    let mut listing = true;
     loop {
         let next = events.next();
         let event = match listing {
             true => tokio::time::timeout(feed.list, next).await,
             false => Ok(next.await),
         };
-        let event = match event {
-            Ok(Some(event)) => event,
-            Ok(None) => return,
-            Err(late) => return trouble.met::<K>(&late),
-        };
         match event {
-            Ok(watcher::Event::Init) => {
-                listing = true;
-                listed.clear();
-                before = K::known(feed);
-            }
-            Ok(watcher::Event::InitApply(object)) => listed.extend(object.reduced(feed)),
-            Ok(watcher::Event::InitDone) => {
-                listing = false;
-                K::settle(&before, std::mem::take(&mut listed), feed);
-                before.clear();
-                // What changed while nobody watched is anybody's guess.
-                let _ = feed.wakes.send(Wake::Any);
-                trouble.is_over::<K>();
-            }
-            Ok(watcher::Event::Apply(object)) => {
-                if let Some((name, kept)) = object.reduced(feed) {
-                    K::note(name, kept, feed);
+            Ok(Some(Ok(event))) => {
+                listing = matches!(event, watcher::Event::Init | watcher::Event::InitApply(_));
+                if !listing {
+                    interruption.ended::<K>();
                 }
-                trouble.is_over::<K>();
+                pass_on(event, feed);
             }
-            Ok(watcher::Event::Delete(object)) => object.forget(feed),
-            Err(error) => trouble.met::<K>(&error),
+            Ok(Some(Err(error))) => interruption.met::<K>(&error),
+            Ok(None) => return,
+            Err(late) => return interruption.met::<K>(&late),
         }
     }
 }
 
-/// Whether a watch is interrupted: told once, and again when it goes on.
-#[derive(Default)]
-struct RolloutFailure(bool);
+fn pass_on<K: Mirrored>(event: watcher::Event<K>, feed: &Feed) {
+    match event {
+        watcher::Event::Init => K::listing(feed),
+        watcher::Event::InitApply(object) => object.note(feed, true),
+        watcher::Event::InitDone => K::listed(feed),
+        watcher::Event::Apply(object) => object.note(feed, false),
+        watcher::Event::Delete(object) => object.forget(feed),
+    }
+}
 
-impl RolloutFailure {
+/// Whether a watch is interrupted: logged once, and again when it goes on.
+#[derive(Default)]
+struct Interruption(bool);
+
+impl Interruption {
     fn met<K: Mirrored>(&mut self, error: &dyn std::error::Error) {
-        let (kind, error) = (K::kind(&()), rollhook_core::error::chain(error));
+        let error = rollhook_core::error::chain(error);
         match std::mem::replace(&mut self.0, true) {
-            false => tracing::warn!(%kind, error, "a watch was interrupted; what others write is seen later"),
-            true => tracing::debug!(%kind, error, "a watch is still interrupted"),
+            false => tracing::warn!(kind = %K::kind(&()), error, "watching is interrupted; commits of others are seen later"),
+            true => tracing::debug!(kind = %K::kind(&()), error, "watching is still interrupted"),
         }
     }
 
-    fn is_over<K: Mirrored>(&mut self) {
+    fn ended<K: Mirrored>(&mut self) {
         if std::mem::take(&mut self.0) {
-            tracing::info!(kind = %K::kind(&()), "a watch goes on");
+            tracing::info!(kind = %K::kind(&()), "watching goes on");
         }
     }
 }
