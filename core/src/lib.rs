@@ -26,7 +26,7 @@ pub mod engine;
 pub mod ledger;
 mod model;
 pub mod ports;
-// pub mod service;
+pub mod service;
 
 pub use error::{Error, Result};
 pub use model::{app, delivery, deploy, error, image, replica, request, source, text, time, token};

@@ -9,13 +9,16 @@ use futures_util::{
 };
 use rollhook_core::{
     Error, Result,
-    app::{App, AppId, AppUid, WorkloadKind},
+    app::{AppId, AppUid, WorkloadKind},
     deploy::{Commit, Deploy, Evidence, Revision},
+    ledger::AppState,
     ports::{
-        Admission, Admitted, AppPage, Applied, Apps, BranchReader, BuildSpec, BuildState, BuildTrigger, Claim, Claimed,
-        Clock, DeployId, History, Observation, Page, Record, RolloutDriver, RolloutFailure, RolloutSpec, Sealing,
-        Started, TokenMatcher, TokenStore, View, Wake, WebhookSecret, WorkloadInfo,
+        self, AppChange, AppPage, AppRef, Applied, BranchReader, BuildSpec, BuildState, BuildTrigger, Clock, Committed,
+        DeployId, Heartbeat, HistoryStore, Loaded, Observation, Page, RolloutDriver, RolloutFailure, RolloutSpec,
+        Sealing, Started, StoreLimits, TokenMatcher, TokenStore, WebhookSecret, WorkloadInfo,
     },
+    replica::ReplicaId,
+    request::IdempotencyKey,
     source::GitSource,
     token::Token,
 };
@@ -36,7 +39,7 @@ pub enum Fault {
     Late(Duration),
 }
 
-/// Which fault a call meets, by the call's name, such as `history.admit`; asked once per call, in their order.
+/// Which fault a call meets, by the call's name, such as `history.commit`; asked once per call, in their order.
 pub type Plan = Arc<dyn Fn(&'static str) -> Fault + Send + Sync>;
 
 /// A port whose calls meet the faults of a plan.
@@ -77,29 +80,6 @@ impl<T: ?Sized> Faulty<T> {
 }
 
 #[async_trait]
-impl<T: Apps + ?Sized> Apps for Faulty<T> {
-    async fn create(&self, app: App) -> Result<App> {
-        self.call("apps.create", self.inner.create(app)).await
-    }
-
-    async fn find(&self, id: &AppId) -> Result<Option<App>> {
-        self.call("apps.find", self.inner.find(id)).await
-    }
-
-    async fn list(&self, page: AppPage) -> Result<Vec<App>> {
-        self.call("apps.list", self.inner.list(page)).await
-    }
-
-    async fn update(&self, app: App) -> Result<App> {
-        self.call("apps.update", self.inner.update(app)).await
-    }
-
-    async fn remove(&self, uid: AppUid) -> Result<()> {
-        self.call("apps.remove", self.inner.remove(uid)).await
-    }
-}
-
-#[async_trait]
 impl<T: TokenStore + ?Sized> TokenStore for Faulty<T> {
     async fn put(&self, app: AppUid, token: &Token) -> Result<WebhookSecret> {
         self.call("tokens.put", self.inner.put(app, token)).await
@@ -135,32 +115,43 @@ impl<T: TokenStore + ?Sized> TokenStore for Faulty<T> {
 }
 
 #[async_trait]
-impl<T: History + ?Sized> History for Faulty<T> {
-    async fn admit(&self, admission: Admission) -> Result<Admitted> {
-        self.call("history.admit", self.inner.admit(admission)).await
+impl<T: HistoryStore + ?Sized> HistoryStore for Faulty<T> {
+    async fn load(&self, app: AppRef<'_>, key: Option<&IdempotencyKey>) -> Result<Option<Loaded>> {
+        self.call("history.load", self.inner.load(app, key)).await
     }
 
-    async fn record(&self, record: Record) -> Result<()> {
-        self.call("history.record", self.inner.record(record)).await
-    }
-
-    async fn view(&self, app: AppUid) -> Result<View> {
-        self.call("history.view", self.inner.view(app)).await
+    async fn commit(&self, commits: Vec<ports::Commit>) -> Vec<Result<Committed>> {
+        let count = commits.len();
+        let call = async { Ok(self.inner.commit(commits).await) };
+        let unavailable = |_| Err(Error::unavailable("history.commit", "a fault"));
+        self.call("history.commit", call).await.unwrap_or_else(|_| (0..count).map(unavailable).collect())
     }
 
     async fn page(&self, app: AppUid, page: Page) -> Result<Vec<Deploy>> {
         self.call("history.page", self.inner.page(app, page)).await
     }
 
-    async fn claim(&self, claim: Claim) -> Result<Claimed> {
-        self.call("history.claim", self.inner.claim(claim)).await
+    async fn list(&self, page: AppPage) -> Result<Vec<AppState>> {
+        self.call("history.list", self.inner.list(page)).await
     }
 
-    fn wakes(&self) -> BoxStream<'static, Wake> {
-        match (self.plan)("history.wakes") {
-            Fault::None | Fault::Slow(_) | Fault::Late(_) => self.inner.wakes(),
+    async fn work(&self, alive: &[ReplicaId], limit: usize) -> Result<Vec<AppUid>> {
+        self.call("history.work", self.inner.work(alive, limit)).await
+    }
+
+    async fn heartbeat(&self, replica: &ReplicaId, ttl: Duration) -> Result<Heartbeat> {
+        self.call("history.heartbeat", self.inner.heartbeat(replica, ttl)).await
+    }
+
+    fn watch(&self) -> BoxStream<'static, AppChange> {
+        match (self.plan)("history.watch") {
+            Fault::None | Fault::Slow(_) | Fault::Late(_) => self.inner.watch(),
             Fault::Before | Fault::Lost => stream::pending().boxed(),
         }
+    }
+
+    fn limits(&self) -> StoreLimits {
+        self.inner.limits()
     }
 }
 

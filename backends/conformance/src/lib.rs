@@ -8,7 +8,7 @@
 //!
 //! where `Fresh` is the backend's [`Stores`], and `block_on` drives a future to its end on whatever runtime the backend
 //! wants; [`block_on`] is one for backends that want none. Every case becomes a `#[test]` of its own, such as
-//! `history::admit_full`, on a store of its own.
+//! `history::commit_keeps_keys`, on a store of its own.
 //!
 //! Drivers of clusters run [`rollouts!`] in the same way, with a [`Clusters`], and builders [`builds!`] with a
 //! [`Builders`]; readers of branches run [`heads!`] with a [`Branches`].
@@ -17,16 +17,14 @@
 //! reported as skipped, and never passes silently.
 //!
 //! Beside the cases: [`samples`] of apps and deploys; a [`GitHost`] and an [`SshHost`] for builders to read from;
-//! [`Faulty`], which makes any port fail where a test wants it to; and [`mod@model`], which compares a store with a small
-//! model of it, over random calls.
+//! [`Faulty`], which makes any port fail where a test wants it to; and a [`client`] of one store, for a backend's own tests.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a case fails as tests do, by panicking")]
 
-pub mod apps;
 pub mod builds;
+pub mod client;
 pub mod heads;
 pub mod history;
-pub mod model;
 pub mod rollouts;
 pub mod samples;
 pub mod tokens;

@@ -1,21 +1,12 @@
 //! One `#[test]` per case.
 
-/// Stamps the cases of `Apps`, `TokenStore` and `History`, each on a store of its own.
+/// Stamps the cases of `HistoryStore` and `TokenStore`, each on a store of its own.
 ///
 /// The first argument drives a future to its end (`fn(impl Future<Output = T>) -> T`, or a closure that does); the
 /// second is an expression, which may await, of type [`Can`](crate::Can) of a [`Stores`](crate::Stores).
 #[macro_export]
 macro_rules! stores {
     ($block_on:expr, $fresh:expr $(,)?) => {
-        $crate::cases! { $block_on, $fresh, apps:
-            create_then_find,
-            create_twice_conflicts,
-            create_namespace_of_another_pair_conflicts,
-            find_unknown_is_none,
-            list_is_sorted_and_paged,
-            update_is_guarded,
-            remove_takes_everything,
-        }
         $crate::cases! { $block_on, $fresh, tokens:
             put_then_find,
             put_replaces_at_once,
@@ -29,32 +20,21 @@ macro_rules! stores {
             operator_fitting_opens_by_what_is_stored,
         }
         $crate::cases! { $block_on, $fresh, history:
-            admit_numbers_without_gaps,
-            admit_same_key_replays,
-            admit_same_key_other_request_is_reused,
-            admit_keys_are_per_app_and_header,
-            admit_key_expires,
-            admit_stale_guard,
-            admit_stale_after,
-            admit_full,
-            admit_supersedes,
-            admit_holds,
-            admit_unknown_app_is_not_found,
-            record_moves_forward_only,
-            record_needs_the_claim,
-            record_takes_a_touch_back,
-            record_lifts_holds,
-            view_is_whole,
+            load_unknown_is_none,
+            commit_then_load,
+            register_taken_conflicts,
+            register_namespace_of_another_pair_conflicts,
+            commit_on_another_version_conflicts,
+            commit_keeps_keys,
+            commit_archives_and_forgets,
+            commit_answers_each,
+            remove_takes_everything,
             page_is_newest_first,
-            times_never_decrease,
-            claim_takes_free_work,
-            claim_expires,
-            claim_of_a_new_incarnation_frees_the_old,
-            claim_zero_gives_up,
-            rest_ends_work,
-            polled_app_has_work,
-            wakes_follow_writes,
-            corrupt_entry_is_an_error,
+            list_is_sorted_and_paged,
+            work_is_what_no_living_replica_drives,
+            heartbeat_names_the_living,
+            watch_follows_commits,
+            corrupt_is_an_error,
         }
     };
 }
@@ -142,26 +122,6 @@ macro_rules! cases {
                     $crate::report(concat!(env!("CARGO_PKG_NAME"), "/", module_path!(), "::", stringify!($case)), outcome);
                 }
             )+
-        }
-    };
-}
-
-/// Stamps one test that compares a store with its model over random calls; the third argument is how many sequences.
-///
-/// The first two are those of [`stores!`].
-#[macro_export]
-macro_rules! model {
-    ($block_on:expr, $fresh:expr, $cases:expr $(,)?) => {
-        #[test]
-        fn history_agrees_with_its_model() {
-            let outcome = $crate::model::check($cases, |ops| {
-                ($block_on)(async {
-                    let harness = $fresh?;
-                    $crate::model::agree(&harness, ops).await
-                })
-            });
-            let case = concat!(env!("CARGO_PKG_NAME"), "/", module_path!(), "::history_agrees_with_its_model");
-            $crate::report(case, outcome);
         }
     };
 }

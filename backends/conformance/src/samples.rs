@@ -4,14 +4,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rollhook_core::{
     app::{App, AppId, AppUid, Hold, Policy, Source, Workload, WorkloadKind},
-    deploy::{Actor, AdmissionId, Revision, Trigger},
+    deploy::{Actor, AdmissionId, Deploy, Evidence, Origin, Reason, Revision, State, Trigger},
     image::{Digest, ImageRef},
-    ports::{Admission, NewDeploy, Replica},
+    ledger::{Admission, Admitted, Change, KeyLookup, NewDeploy},
+    replica::ReplicaId,
     request::{IdempotencyKey, KeyHeader},
     source::GitSource,
     time::Timestamp,
     token::Token,
 };
+
+/// The namespaces of the suites' apps, for a backend on which each must exist before.
+pub const NAMESPACES: [&str; 7] =
+    ["shop-test", "shop-prod", "shop-test-2", "a-b-c", "line-test", "race-test", "other-test"];
 
 /// An image app, `{project}-{environment}/{name}`, on a Deployment of its name; its uid follows from all three.
 pub fn app(project: &str, environment: &str, name: &str) -> App {
@@ -30,7 +35,6 @@ pub fn app(project: &str, environment: &str, name: &str) -> App {
         workload: workload(name),
         policy: Policy::default(),
         holds: Vec::new(),
-        guard: 0,
         created_at: Timestamp::default(),
     }
 }
@@ -74,46 +78,89 @@ pub fn revision(number: u64) -> Revision {
 }
 
 /// A webhook's deploy of the image of this tag.
-pub fn draft(tag: &str) -> NewDeploy {
+pub fn deploy(tag: &str) -> NewDeploy {
     NewDeploy {
         image: Some(image(tag)),
         commit: Some(tag.parse().unwrap()),
         trigger: Trigger::Webhook,
-        actor: Actor::ci(),
+        actor: Actor::Ci,
         from: None,
         effective: None,
         adopted: false,
     }
 }
 
+/// A webhook's deploy of a commit that is to be built: 40 hexadecimal digits that follow from the number.
+pub fn build(commit: u32) -> NewDeploy {
+    NewDeploy { image: None, commit: Some(format!("{commit:040x}").parse().unwrap()), ..deploy("unbuilt") }
+}
+
 /// A person's rollback to this revision.
 pub fn rollback(tag: &str, to: Revision) -> NewDeploy {
     NewDeploy {
         trigger: Trigger::Rollback,
-        actor: Actor::named("alice"),
-        from: Some(rollhook_core::deploy::Origin::Revision(to)),
+        actor: Actor::person("alice"),
+        from: Some(Origin::Revision(to)),
         effective: Some(to),
-        ..draft(tag)
+        ..deploy(tag)
     }
 }
 
 /// The service's own rollback to this revision, to put a failed rollout right.
 pub fn restore(tag: &str, to: Revision) -> NewDeploy {
-    NewDeploy { actor: Actor::auto(), ..rollback(tag, to) }
+    NewDeploy { actor: Actor::Service, ..rollback(tag, to) }
 }
 
-/// An accept of the draft, decided on the app as it was read; every call names itself anew.
-pub fn admission(app: &App, draft: NewDeploy) -> Admission {
+/// The accept of a deploy that leaves the others alone; each call has an id of its own.
+pub fn admission(deploy: NewDeploy) -> Admission {
     static NEXT: AtomicU64 = AtomicU64::new(1);
-    Admission {
-        app: app.uid,
-        id: AdmissionId(u128::from(NEXT.fetch_add(1, Ordering::Relaxed))),
-        key: None,
-        draft,
-        guard: app.guard,
-        after: None,
-        supersede: false,
-        hold: None,
+    Admission::plain(AdmissionId(u128::from(NEXT.fetch_add(1, Ordering::Relaxed))), deploy)
+}
+
+/// The accept of a deploy under a key.
+pub fn keyed(key: IdempotencyKey, deploy: NewDeploy) -> Admission {
+    Admission { key: Some(key), ..admission(deploy) }
+}
+
+/// Accepts a deploy in a change, its key unread, and returns it.
+///
+/// # Panics
+/// Where it is not accepted.
+pub fn admit(change: &mut Change, admission: Admission, now: Timestamp) -> Deploy {
+    let admitted = change.admit(admission, KeyLookup::Unread, now);
+    let Admitted::New { deploy, .. } = admitted else { panic!("not accepted: {admitted:?}") };
+    (*deploy).clone()
+}
+
+/// The state of a deploy that runs.
+pub fn succeeded() -> State {
+    State::Succeeded { note: None }
+}
+
+/// The state of a deploy that failed, without evidence.
+pub fn failed() -> State {
+    State::Failed { reason: Reason::new(Reason::DEADLINE), message: "It took too long.".to_owned(), evidence: None }
+}
+
+/// The state of a deploy that a person cancelled, with this message.
+pub fn cancelled(message: &str) -> State {
+    State::Cancelled { reason: Reason::new(Reason::CANCELLED), message: message.to_owned() }
+}
+
+/// The state of a deploy that rolls out since it was accepted.
+pub fn rolling_out(deploy: &Deploy) -> State {
+    State::RollingOut { since: deploy.created_at, outage: Default::default() }
+}
+
+/// As much evidence as a failed rollout may have, with text that some encodings cannot hold as it is.
+pub fn evidence() -> Evidence {
+    let line = "\u{1b}[31mpanic\u{1b}[0m \\ 'ü' \"\u{1f980}\" %s {} \t\r\n \u{0} ";
+    Evidence {
+        container: Some("app".to_owned()),
+        pod: Some("api-7d9f-x2x".to_owned()),
+        state: Some("terminated: exit code 1".to_owned()),
+        events: vec![line.to_owned(); 10],
+        log: (0..50).map(|number| format!("{number} {}", line.repeat(10))).collect(),
     }
 }
 
@@ -122,7 +169,12 @@ pub fn key(text: &str, request: u8) -> IdempotencyKey {
     IdempotencyKey::new(KeyHeader::IdempotencyKey, text, [request; 32]).unwrap()
 }
 
-/// A hold on the image of this tag; the store sets whose it is.
+/// An `Idempotency-Key` of just this text, as a quoted header may carry it.
+pub fn key_of(text: &str, request: u8) -> IdempotencyKey {
+    IdempotencyKey { header: KeyHeader::IdempotencyKey, key: text.to_owned(), request: [request; 32] }
+}
+
+/// A hold on the image of this tag; the ledger sets its `by`.
 pub fn hold(tag: &str) -> Hold {
     Hold { by: Revision::FIRST, image: Some(image(tag)), digest: None, commit: Some(tag.parse().unwrap()) }
 }
@@ -134,6 +186,6 @@ pub fn token(seed: u8) -> Token {
 }
 
 /// A replica.
-pub fn replica(name: &str, incarnation: u64) -> Replica {
-    Replica { name: name.to_owned(), incarnation }
+pub fn replica(name: &str, boot: u64) -> ReplicaId {
+    ReplicaId { name: name.to_owned(), boot }
 }

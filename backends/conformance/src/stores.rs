@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use rollhook_core::{
     app::AppUid,
     deploy::Revision,
-    ports::{Apps, History, TokenStore},
+    ports::{HistoryStore, TokenStore},
 };
 
 use crate::report::Can;
@@ -14,18 +14,18 @@ use crate::report::Can;
 /// One handle on a store: what one replica holds.
 #[derive(Clone)]
 pub struct Handles {
-    /// The registrations.
-    pub apps: Arc<dyn Apps>,
+    /// Apps and their history.
+    pub history: Arc<dyn HistoryStore>,
     /// The secrets.
     pub tokens: Arc<dyn TokenStore>,
-    /// The history.
-    pub history: Arc<dyn History>,
 }
 
 /// One fresh store, and what a test must be able to do to it.
+///
+/// The apps of all cases are in [`samples::NAMESPACES`](crate::samples::NAMESPACES).
 #[async_trait]
 pub trait Stores: Send + Sync {
-    /// Another handle on the store, as a further replica would open it: nothing is shared with earlier ones but what is
+    /// Opens another handle on the store, as a further replica would: nothing is shared with earlier ones but what is
     /// stored.
     async fn open(&self) -> Handles;
 
@@ -38,7 +38,10 @@ pub trait Stores: Send + Sync {
     /// Sets the store's clock back.
     async fn set_back(&self, time: Duration) -> Can;
 
-    /// Makes an entry unreadable where it is stored.
+    /// Makes an app's state unreadable where it is stored.
+    async fn corrupt_state(&self, app: AppUid) -> Can;
+
+    /// Makes an archived deploy unreadable where it is stored.
     async fn corrupt_entry(&self, app: AppUid, revision: Revision) -> Can;
 
     /// All that is stored, as it is stored.
@@ -46,18 +49,4 @@ pub trait Stores: Send + Sync {
 
     /// Moves the sealed token of one app to another where it is stored.
     async fn move_secret(&self, from: AppUid, to: AppUid) -> Can;
-}
-
-/// The longest that a case waits for a clock that it cannot move.
-const PATIENCE: Duration = Duration::from_secs(5);
-
-/// Lets time pass for the store: by its clock, or by waiting where that is short enough.
-pub(crate) async fn pass(store: &dyn Stores, time: Duration) -> Can {
-    match store.advance(time).await {
-        Err(_) if time <= PATIENCE => {
-            store.pause(time).await;
-            Ok(())
-        }
-        done => done,
-    }
 }

@@ -5,11 +5,13 @@ use std::time::Duration;
 use rollhook_core::{
     Error,
     app::{App, AppId, AppUid},
+    error::Entity,
     ports::{Sealing, WebhookSecret},
     token::Token,
 };
 
 use crate::{
+    client,
     report::{Can, Lack},
     samples,
     stores::{Handles, Stores},
@@ -21,7 +23,7 @@ const SOON: usize = 500;
 /// A token is found under the app's id, with the uid that it was put for.
 pub async fn put_then_find(store: &dyn Stores) -> Can {
     let (handles, app) = registered(store).await;
-    let other = handles.apps.create(samples::app("shop", "prod", "api")).await.unwrap();
+    let other = register(&handles, samples::app("shop", "prod", "api")).await;
     let put = handles.tokens.put(app.uid, &samples::token(1)).await.unwrap();
     handles.tokens.put(other.uid, &samples::token(2)).await.unwrap();
     assert_is(Some(&put), &app, &samples::token(1));
@@ -71,7 +73,7 @@ pub async fn find_reads_the_store(store: &dyn Stores) -> Can {
     two.tokens.remove(app.uid).await.unwrap();
     assert!(one.tokens.find(&app.id).await.unwrap().is_none());
     one.tokens.put(app.uid, &samples::token(2)).await.unwrap();
-    one.apps.remove(app.uid).await.unwrap();
+    client::remove(&*one.history, app.uid).await;
     assert!(two.tokens.find(&app.id).await.unwrap().is_none(), "the app is gone, and its token with it");
     Ok(())
 }
@@ -97,7 +99,7 @@ pub async fn find_fitting_opens_by_what_is_stored(store: &dyn Stores) -> Can {
     }
     one.tokens.put(app.uid, &samples::token(6)).await.unwrap();
     assert_is(soon(store, &two, &app.id, 6).await.as_ref(), &app, &samples::token(6));
-    one.apps.remove(app.uid).await.unwrap();
+    client::remove(&*one.history, app.uid).await;
     for handles in [&one, &two] {
         assert!(fitting(handles, &app.id, 6).await.is_none(), "the app is gone");
     }
@@ -107,7 +109,7 @@ pub async fn find_fitting_opens_by_what_is_stored(store: &dyn Stores) -> Can {
 /// A closed webhook has no token; closing it again is no error.
 pub async fn remove_forgets(store: &dyn Stores) -> Can {
     let (handles, app) = registered(store).await;
-    let other = handles.apps.create(samples::app("shop", "prod", "api")).await.unwrap();
+    let other = register(&handles, samples::app("shop", "prod", "api")).await;
     handles.tokens.put(app.uid, &samples::token(1)).await.unwrap();
     handles.tokens.put(other.uid, &samples::token(2)).await.unwrap();
     handles.tokens.remove(app.uid).await.unwrap();
@@ -124,12 +126,11 @@ pub async fn remove_forgets(store: &dyn Stores) -> Can {
 pub async fn put_for_a_gone_app_is_not_found(store: &dyn Stores) -> Can {
     let (handles, app) = registered(store).await;
     let unknown = handles.tokens.put(AppUid::from_bits(404), &samples::token(1)).await;
-    assert!(matches!(unknown, Err(Error::NotFound("app"))), "{unknown:?}");
-    handles.apps.remove(app.uid).await.unwrap();
-    let again =
-        handles.apps.create(App { uid: AppUid::from_bits(7), ..samples::app("shop", "test", "api") }).await.unwrap();
+    assert!(matches!(unknown, Err(Error::NotFound(Entity::App))), "{unknown:?}");
+    client::remove(&*handles.history, app.uid).await;
+    let again = register(&handles, App { uid: AppUid::from_bits(7), ..samples::app("shop", "test", "api") }).await;
     let late = handles.tokens.put(app.uid, &samples::token(1)).await;
-    assert!(matches!(late, Err(Error::NotFound("app"))), "{late:?}");
+    assert!(matches!(late, Err(Error::NotFound(Entity::App))), "{late:?}");
     assert!(handles.tokens.find(&again.id).await.unwrap().is_none(), "the late token opens nothing");
     Ok(())
 }
@@ -142,7 +143,7 @@ pub async fn stored_token_is_sealed(store: &dyn Stores) -> Can {
         Sealing::Cluster => return Err(Lack::NotApplicable("sealing is left to the cluster")),
         Sealing::Memory => return Err(Lack::NotApplicable("nothing is written anywhere")),
     }
-    let other = handles.apps.create(samples::app("shop", "prod", "api")).await.unwrap();
+    let other = register(&handles, samples::app("shop", "prod", "api")).await;
     let token = samples::token(1);
     handles.tokens.put(app.uid, &token).await.unwrap();
     handles.tokens.put(other.uid, &samples::token(2)).await.unwrap();
@@ -214,8 +215,12 @@ async fn soon(store: &dyn Stores, handles: &Handles, app: &AppId, seed: u8) -> O
 
 async fn registered(store: &dyn Stores) -> (Handles, App) {
     let handles = store.open().await;
-    let app = handles.apps.create(samples::app("shop", "test", "api")).await.unwrap();
+    let app = register(&handles, samples::app("shop", "test", "api")).await;
     (handles, app)
+}
+
+async fn register(handles: &Handles, app: App) -> App {
+    (*client::register(&*handles.history, app).await.state.app).clone()
 }
 
 #[track_caller]

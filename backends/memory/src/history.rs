@@ -1,168 +1,193 @@
-//! The history, and who drives it.
+//! Apps and their history.
+
+use std::{collections::btree_map::Entry, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use rollhook_core::{
     Error, Result,
-    app::{AppUid, HOLDS_MAX, Hold},
-    deploy::{Deploy, Revision, State as DeployState, Trigger},
-    ports::{Admission, Admitted, Claim, Claimed, History, Page, Record, UNFINISHED_MAX, View, Wake},
+    app::{AppId, AppUid},
+    deploy::{Deploy, Status},
+    error::Entity,
+    ledger::{AppState, Change, KeyWrite},
+    ports::{
+        AppChange, AppPage, AppRef, Commit, Committed, Heartbeat, HistoryStore, Loaded, Page, StoreLimits, Version,
+        Write,
+    },
+    replica::ReplicaId,
+    request::IdempotencyKey,
     time::Timestamp,
 };
 
-use crate::{
-    keys::Used,
-    store::{Ledger, MemoryStore, State},
-};
+use crate::store::{KeyName, Life, MemoryStore, Stored, Tables};
+
+/// For how long a key is remembered after it has expired.
+const KEY_SLACK: Duration = Duration::from_secs(3600);
 
 #[async_trait]
-impl History for MemoryStore {
-    async fn admit(&self, admission: Admission) -> Result<Admitted> {
-        let (uid, now) = (admission.app, self.now());
-        let admitted = self.lock().admit(admission, now)?;
-        if matches!(admitted, Admitted::New { .. }) {
-            self.wakes.send(uid);
-        }
-        Ok(admitted)
-    }
-
-    async fn record(&self, record: Record) -> Result<()> {
-        let (uid, now) = (record.app, self.now());
-        self.lock().record(record, now)?;
-        self.wakes.send(uid);
-        Ok(())
-    }
-
-    async fn view(&self, app: AppUid) -> Result<View> {
+impl HistoryStore for MemoryStore {
+    async fn load(&self, app: AppRef<'_>, key: Option<&IdempotencyKey>) -> Result<Option<Loaded>> {
         let now = self.now();
-        let state = self.lock();
-        let ledger = state.ledger(app)?;
-        Ok(View {
-            now: ledger.time(now),
-            app: ledger.app.clone(),
-            last: ledger.entries.last(),
-            unfinished: ledger.entries.unfinished(),
-            current: ledger.entries.current(),
-            on_cluster: ledger.entries.on_cluster(),
-            last_restore: ledger.entries.last_restore(),
-        })
+        Ok(self.lock().app(app).map(|stored| Loaded {
+            state: stored.state.clone(),
+            version: stored.version,
+            key: key.and_then(|key| stored.keys.get(&name(key)).copied()),
+            now,
+        }))
+    }
+
+    async fn commit(&self, commits: Vec<Commit>) -> Vec<Result<Committed>> {
+        let now = self.now();
+        let commit = |commit: Commit| {
+            let (app, removes) = (commit.app, matches!(commit.write, Write::Remove));
+            // Each takes the lock for itself, so that a large batch holds no reader up.
+            let version = self.lock().commit(commit, now)?;
+            self.notifier.send(AppChange::App(app, if removes { Version::REMOVED } else { version }));
+            Ok(Committed { version, now })
+        };
+        commits.into_iter().map(commit).collect()
     }
 
     async fn page(&self, app: AppUid, page: Page) -> Result<Vec<Deploy>> {
-        Ok(self.lock().ledger(app).map(|ledger| ledger.entries.page(page)).unwrap_or_default())
+        let tables = self.lock();
+        let archive = tables.apps.get(&app).into_iter().flat_map(|stored| stored.archive.values().rev());
+        let is_wanted = |deploy: &&Arc<Deploy>| {
+            page.before.is_none_or(|before| deploy.revision < before)
+                && (!page.succeeded || deploy.status() == Status::Succeeded)
+        };
+        Ok(archive.filter(is_wanted).take(page.limit).map(|deploy| (**deploy).clone()).collect())
     }
 
-    async fn claim(&self, claim: Claim) -> Result<Claimed> {
+    async fn list(&self, page: AppPage) -> Result<Vec<AppState>> {
+        let tables = self.lock();
+        let namespaces = tables.namespaces.iter();
+        let wanted = namespaces.filter(|(name, _)| page.namespace.as_ref().is_none_or(|namespace| namespace == *name));
+        let states = wanted.flat_map(|(_, apps)| apps.values()).filter_map(|uid| Some(&tables.apps.get(uid)?.state));
+        let is_after = |state: &&AppState| page.after.as_ref().is_none_or(|after| state.app.id > *after);
+        Ok(states.filter(is_after).take(page.limit).cloned().collect())
+    }
+
+    async fn work(&self, alive: &[ReplicaId], limit: usize) -> Result<Vec<AppUid>> {
+        let tables = self.lock();
+        let is_free = |state: &AppState| state.lease.as_ref().is_none_or(|lease| !alive.contains(lease));
+        let free = tables.apps.iter().filter(|(_, stored)| is_free(&stored.state));
+        let mut work: Vec<_> = free.filter_map(|(uid, stored)| Some((stored.state.queued_at?, *uid))).collect();
+        work.sort_unstable();
+        Ok(work.into_iter().take(limit).map(|(_, uid)| uid).collect())
+    }
+
+    async fn heartbeat(&self, replica: &ReplicaId, ttl: Duration) -> Result<Heartbeat> {
         let now = self.now();
-        Ok(Claimed { now, apps: self.lock().claims.claim(&claim, now) })
+        Ok(Heartbeat { now, alive: self.lock().heartbeat(replica, ttl, now) })
     }
 
-    fn wakes(&self) -> BoxStream<'static, Wake> {
-        self.wakes.stream()
+    fn watch(&self) -> BoxStream<'static, AppChange> {
+        self.notifier.stream()
+    }
+
+    fn limits(&self) -> StoreLimits {
+        StoreLimits { apps_per_commit: usize::MAX, commits_at_once: 1, keep: None }
     }
 }
 
-impl State {
-    fn admit(&mut self, admission: Admission, now: Timestamp) -> Result<Admitted> {
-        let uid = admission.app;
-        let admitted = self.ledger_mut(uid)?.admit(admission, now);
-        if matches!(admitted, Admitted::New { .. }) {
-            self.claims.queue(uid);
+impl Tables {
+    fn commit(&mut self, commit: Commit, now: Timestamp) -> Result<Version> {
+        if let Some(version) = commit.version {
+            let stored = self.apps.get(&commit.app).ok_or(Error::NotFound(Entity::App))?;
+            if stored.version != version {
+                return Err(Error::Conflict(Entity::Version));
+            }
         }
-        Ok(admitted)
+        let version = Version(self.commits + 1);
+        match (commit.write, commit.version) {
+            (Write::Put(change), Some(_)) => self.put(commit.app, version, *change, now)?,
+            (Write::Put(change), None) => self.register(commit.app, version, *change, now)?,
+            (Write::Remove, _) => self.remove(commit.app),
+        }
+        self.commits += 1;
+        Ok(version)
     }
 
-    fn record(&mut self, record: Record, now: Timestamp) -> Result<()> {
-        let Record { app, claim, changes, lift, rest } = record;
-        let ledger = self.ledgers.get_mut(&app).ok_or(Error::NotFound("app"))?;
-        if claim.is_some_and(|incarnation| !self.claims.owns(incarnation, app)) {
-            return Err(Error::Conflict("claim"));
+    fn register(&mut self, uid: AppUid, version: Version, change: Change, now: Timestamp) -> Result<()> {
+        let app = Arc::clone(&change.state.app);
+        let AppId { namespace, name } = app.id.clone();
+        let others = self.namespaces.get(&namespace);
+        if self.apps.contains_key(&uid) || others.is_some_and(|others| others.contains_key(&name)) {
+            return Err(Error::Conflict(Entity::App));
         }
-        ledger.check(&changes)?;
-        ledger.change(changes, now);
-        ledger.lift(&lift);
-        if rest && ledger.entries.unfinished_count() == 0 && !ledger.app.is_polled() {
-            self.claims.forget(app);
-        } else {
-            self.claims.queue(app);
+        let other = others.and_then(|others| self.apps.get(others.values().next()?));
+        if other.is_some_and(|Stored { state: AppState { app: other, .. }, .. }| {
+            (&other.project, &other.environment) != (&app.project, &app.environment)
+        }) {
+            return Err(Error::Conflict(Entity::Namespace));
         }
+        self.namespaces.entry(namespace).or_default().insert(name, uid);
+        let (archive, keys, expiring) = Default::default();
+        let stored = Stored { state: change.state.clone(), version, archive, keys, expiring, secret: None };
+        self.apps.insert(uid, stored);
+        self.put(uid, version, change, now)
+    }
+
+    fn put(&mut self, uid: AppUid, version: Version, change: Change, now: Timestamp) -> Result<()> {
+        let stored = self.apps.get_mut(&uid).ok_or(Error::NotFound(Entity::App))?;
+        if change.keys.iter().any(|write| !write.replaces && stored.keys.contains_key(&name(&write.key))) {
+            return Err(Error::Conflict(Entity::IdempotencyKey));
+        }
+        (stored.state, stored.version) = (change.state, version);
+        stored.archive.extend(change.ended.into_iter().map(|deploy| (deploy.revision, deploy)));
+        for revision in &change.forgotten {
+            stored.archive.remove(revision);
+        }
+        stored.keep(change.keys, now);
         Ok(())
     }
+
+    fn remove(&mut self, uid: AppUid) {
+        let Some(stored) = self.apps.remove(&uid) else { return };
+        let AppId { namespace, name } = &stored.state.app.id;
+        if let Entry::Occupied(mut apps) = self.namespaces.entry(namespace.clone()) {
+            apps.get_mut().remove(name);
+            if apps.get().is_empty() {
+                apps.remove();
+            }
+        }
+    }
+
+    fn heartbeat(&mut self, replica: &ReplicaId, ttl: Duration, now: Timestamp) -> Vec<ReplicaId> {
+        let ReplicaId { name, boot } = replica.clone();
+        if !ttl.is_zero() {
+            self.replicas.insert(name, Life { boot, seen: now, ttl });
+        } else if self.replicas.get(&name).is_some_and(|life| life.boot == boot) {
+            // A late release by an earlier boot leaves the present one alive.
+            self.replicas.remove(&name);
+        }
+        self.replicas.retain(|_, life| {
+            // After the clock was set back a heartbeat still lasts no longer than its time.
+            life.seen = life.seen.min(now);
+            now.since(life.seen) <= life.ttl
+        });
+        self.replicas.iter().map(|(name, life)| ReplicaId { name: name.clone(), boot: life.boot }).collect()
+    }
 }
 
-impl Ledger {
-    fn admit(&mut self, admission: Admission, now: Timestamp) -> Admitted {
-        let time = self.time(now);
-        match admission.key.as_ref().and_then(|key| self.keys.used(key, time)) {
-            Some(Used::Other) => return Admitted::KeyReused,
-            Some(Used::Same(revision)) => {
-                if let Some(deploy) = self.entries.at(revision) {
-                    return Admitted::Replay(deploy.clone());
-                }
-            }
-            None => {}
+impl Stored {
+    /// Keeps the uses of keys, and forgets those that have long expired.
+    fn keep(&mut self, keys: Vec<KeyWrite>, now: Timestamp) {
+        for KeyWrite { key, made, .. } in keys {
+            self.expiring.insert((made.expires_at, name(&key)));
+            self.keys.insert(name(&key), made);
         }
-        let last = self.entries.last();
-        if admission.guard != self.app.guard || admission.after.is_some_and(|after| after != last) {
-            return Admitted::Stale;
-        }
-        if !admission.supersede && self.entries.unfinished_count() >= UNFINISHED_MAX {
-            return Admitted::Full;
-        }
-        self.add(admission, Revision::following(last), now)
-    }
-
-    fn add(&mut self, admission: Admission, revision: Revision, now: Timestamp) -> Admitted {
-        let now = self.stamp(now);
-        let mut superseded = Vec::new();
-        if admission.supersede {
-            let rollback = admission.draft.trigger == Trigger::Rollback;
-            for deploy in self.entries.unfinished() {
-                superseded.push(deploy.revision);
-                let ended = deploy.moved(DeployState::Superseded { by: revision, rollback });
-                self.entries.put(Deploy { updated_at: now, ..ended });
+        while let Some((expires_at, _)) = self.expiring.first()
+            && expires_at.after(KEY_SLACK) <= now
+            && let Some((expires_at, name)) = self.expiring.pop_first()
+        {
+            if self.keys.get(&name).is_some_and(|used| used.expires_at == expires_at) {
+                self.keys.remove(&name);
             }
         }
-        if let Some(hold) = admission.hold {
-            self.app.holds.push(Hold { by: revision, ..hold });
-            let surplus = self.app.holds.len().saturating_sub(HOLDS_MAX);
-            self.app.holds.drain(..surplus);
-            self.app.guard += 1;
-        }
-        if let Some(key) = &admission.key {
-            self.keys.keep(key, revision, now);
-        }
-        let deploy = admission.draft.entry(admission.id, revision, now);
-        self.entries.put(deploy.clone());
-        Admitted::New { deploy, superseded }
     }
+}
 
-    /// Whether every change follows what is stored, each entry changed once.
-    fn check(&self, changes: &[Deploy]) -> Result<()> {
-        let follows = |(index, change): (usize, &Deploy)| {
-            self.entries.at(change.revision).is_some_and(|stored| {
-                !stored.is_terminal()
-                    && change.step == stored.step + 1
-                    && changes[..index].iter().all(|earlier| earlier.revision != change.revision)
-            })
-        };
-        if changes.iter().enumerate().all(follows) { Ok(()) } else { Err(Error::Conflict("deploy")) }
-    }
-
-    fn change(&mut self, changes: Vec<Deploy>, now: Timestamp) {
-        if changes.is_empty() {
-            return;
-        }
-        let now = self.stamp(now);
-        for change in changes {
-            self.entries.put(Deploy { updated_at: now, ..change });
-        }
-    }
-
-    fn lift(&mut self, lift: &[Revision]) {
-        if !lift.is_empty() {
-            self.app.holds.retain(|hold| !lift.contains(&hold.by));
-            self.app.guard += 1;
-        }
-    }
+fn name(key: &IdempotencyKey) -> KeyName {
+    (key.header, key.key.clone())
 }

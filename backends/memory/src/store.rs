@@ -1,34 +1,36 @@
-//! The store's one lock, and what lies behind it.
+//! The store's one lock, and the maps behind it.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use rollhook_core::{
-    Error, Result,
-    app::{App, AppId, AppName, AppUid, Environment, Namespace, Project},
-    ports::WebhookSecret,
+    app::{AppId, AppName, AppUid, Namespace},
+    deploy::{Deploy, Revision},
+    ledger::{AppState, KeyUse},
+    ports::{AppRef, Version, WebhookSecret},
+    request::KeyHeader,
     time::Timestamp,
 };
 
-use crate::{claims::Claims, entries::Entries, keys::Keys, wakes::Wakes};
+use crate::notifier::Notifier;
 
 /// Where a store's time comes from.
 pub type Now = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
-/// Registrations, secrets and history, in memory; clones of its `Arc` are handles on one store.
+/// Apps, their history and their secrets, in memory; clones of its `Arc` are handles on one store.
 pub struct MemoryStore {
     now: Now,
-    state: Mutex<State>,
-    pub(crate) wakes: Arc<Wakes>,
+    tables: Mutex<Tables>,
+    pub(crate) notifier: Arc<Notifier>,
 }
 
 impl MemoryStore {
     /// An empty store whose clock is this function.
     pub fn new(now: Now) -> Self {
-        Self { now, state: Mutex::default(), wakes: Arc::default() }
+        Self { now, tables: Mutex::default(), notifier: Arc::default() }
     }
 
     /// An empty store on the system's time.
@@ -45,65 +47,49 @@ impl MemoryStore {
     }
 
     /// No write leaves its data half changed before it could panic, so that a poisoned lock is no reason to stop.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Everything that the store knows.
+/// All that the store holds.
 #[derive(Default)]
-pub(crate) struct State {
-    pub(crate) spaces: BTreeMap<Namespace, Space>,
-    pub(crate) ledgers: BTreeMap<AppUid, Ledger>,
-    pub(crate) claims: Claims,
+pub(crate) struct Tables {
+    pub(crate) apps: BTreeMap<AppUid, Stored>,
+    pub(crate) namespaces: BTreeMap<Namespace, BTreeMap<AppName, AppUid>>,
+    pub(crate) replicas: BTreeMap<String, Life>,
     pub(crate) operator_hash: Option<[u8; 32]>,
+    /// The number of commits, of which each makes a version.
+    pub(crate) commits: u64,
 }
 
-/// A namespace that has apps, and the pair that it belongs to for as long.
-pub(crate) struct Space {
-    pub(crate) project: Project,
-    pub(crate) environment: Environment,
-    pub(crate) apps: BTreeMap<AppName, AppUid>,
-}
+/// A key's header and text.
+pub(crate) type KeyName = (KeyHeader, String);
 
-/// All that belongs to one registration.
-pub(crate) struct Ledger {
-    pub(crate) app: App,
+/// One app.
+pub(crate) struct Stored {
+    pub(crate) state: AppState,
+    pub(crate) version: Version,
+    pub(crate) archive: BTreeMap<Revision, Arc<Deploy>>,
+    pub(crate) keys: BTreeMap<KeyName, KeyUse>,
+    /// The uses of keys by the time at which they expire.
+    pub(crate) expiring: BTreeSet<(Timestamp, KeyName)>,
     pub(crate) secret: Option<WebhookSecret>,
-    pub(crate) entries: Entries,
-    pub(crate) keys: Keys,
-    /// The latest time that was stored, below which none may follow.
-    pub(crate) written: Timestamp,
 }
 
-impl State {
-    pub(crate) fn ledger(&self, uid: AppUid) -> Result<&Ledger> {
-        self.ledgers.get(&uid).ok_or(Error::NotFound("app"))
-    }
-
-    pub(crate) fn ledger_mut(&mut self, uid: AppUid) -> Result<&mut Ledger> {
-        self.ledgers.get_mut(&uid).ok_or(Error::NotFound("app"))
-    }
-
-    pub(crate) fn named(&self, id: &AppId) -> Option<&Ledger> {
-        self.ledgers.get(self.spaces.get(&id.namespace)?.apps.get(&id.name)?)
-    }
+/// The last heartbeat of a replica's name.
+pub(crate) struct Life {
+    pub(crate) boot: u64,
+    pub(crate) seen: Timestamp,
+    pub(crate) ttl: Duration,
 }
 
-impl Ledger {
-    pub(crate) fn new(app: App) -> Self {
-        let written = app.created_at;
-        Self { app, secret: None, entries: Entries::default(), keys: Keys::default(), written }
-    }
-
-    /// The app's own time: the store's clock, but never before what was stored.
-    pub(crate) fn time(&self, now: Timestamp) -> Timestamp {
-        self.written.max(now)
-    }
-
-    /// The time to store with a write.
-    pub(crate) fn stamp(&mut self, now: Timestamp) -> Timestamp {
-        self.written = self.time(now);
-        self.written
+impl Tables {
+    pub(crate) fn app(&self, app: AppRef<'_>) -> Option<&Stored> {
+        let uid = match app {
+            AppRef::Uid(uid) => uid,
+            AppRef::Name(AppId { namespace, name }) => *self.namespaces.get(namespace)?.get(name)?,
+        };
+        self.apps.get(&uid)
     }
 }

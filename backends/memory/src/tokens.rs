@@ -2,9 +2,10 @@
 
 use async_trait::async_trait;
 use rollhook_core::{
-    Result,
+    Error, Result,
     app::{AppId, AppUid},
-    ports::{Sealing, TokenStore, WebhookSecret},
+    error::Entity,
+    ports::{AppRef, Sealing, TokenStore, WebhookSecret},
     token::Token,
 };
 
@@ -14,20 +15,20 @@ use crate::store::MemoryStore;
 impl TokenStore for MemoryStore {
     async fn put(&self, app: AppUid, token: &Token) -> Result<WebhookSecret> {
         let now = self.now();
-        let mut state = self.lock();
-        let ledger = state.ledger_mut(app)?;
-        let secret = WebhookSecret { app, token: token.clone(), created_at: ledger.stamp(now) };
-        ledger.secret = Some(secret.clone());
+        let mut tables = self.lock();
+        let stored = tables.apps.get_mut(&app).ok_or(Error::NotFound(Entity::App))?;
+        let secret = WebhookSecret { app, token: token.clone(), created_at: stored.state.time(now) };
+        stored.secret = Some(secret.clone());
         Ok(secret)
     }
 
     async fn find(&self, app: &AppId) -> Result<Option<WebhookSecret>> {
-        Ok(self.lock().named(app).and_then(|ledger| ledger.secret.clone()))
+        Ok(self.lock().app(AppRef::Name(app)).and_then(|stored| stored.secret.clone()))
     }
 
     async fn remove(&self, app: AppUid) -> Result<()> {
-        if let Ok(ledger) = self.lock().ledger_mut(app) {
-            ledger.secret = None;
+        if let Some(stored) = self.lock().apps.get_mut(&app) {
+            stored.secret = None;
         }
         Ok(())
     }

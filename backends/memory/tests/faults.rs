@@ -11,23 +11,24 @@ use std::{
 
 use clock::ByHand;
 use futures_util::{FutureExt, StreamExt};
-use rollhook_conformance::{Fault, Faulty, block_on, samples};
+use rollhook_conformance::{Fault, Faulty, block_on, client, samples};
 use rollhook_core::{
-    app::App,
-    ports::{Admitted, Apps, History},
+    app::AppUid,
+    ledger::Change,
+    ports::{AppRef, Commit, HistoryStore, HistoryStoreExt},
 };
 use rollhook_memory::MemoryStore;
 
 struct Bench {
     clock: Arc<ByHand>,
     store: Arc<MemoryStore>,
-    app: App,
+    app: AppUid,
 }
 
 impl Bench {
     fn new() -> Self {
         let store = Arc::new(MemoryStore::on_system_time());
-        let app = block_on(store.create(samples::app("shop", "test", "api"))).unwrap();
+        let app = block_on(client::register(&*store, samples::app("shop", "test", "api"))).state.app.uid;
         Self { clock: Arc::default(), store, app }
     }
 
@@ -36,15 +37,23 @@ impl Bench {
         Faulty::new(self.store.clone(), self.clock.clone(), Arc::new(move |_| fault))
     }
 
+    /// The commit of one more deploy.
+    fn accept(&self) -> Commit {
+        let loaded = block_on(client::load(&*self.store, self.app));
+        let mut change = Change::on(loaded.state);
+        samples::admit(&mut change, samples::admission(samples::deploy("v1")), loaded.now);
+        client::put(change, loaded.version)
+    }
+
     fn recorded(&self) -> usize {
-        block_on(self.store.view(self.app.uid)).unwrap().unfinished.len()
+        block_on(client::load(&*self.store, self.app)).state.unfinished.len()
     }
 }
 
 #[test]
 fn before_it_is_not_done() {
     let bench = Bench::new();
-    let answer = block_on(bench.always(Fault::Before).admit(samples::admission(&bench.app, samples::draft("v1"))));
+    let answer = block_on(bench.always(Fault::Before).commit_one(bench.accept()));
     assert!(answer.is_err_and(|error| error.is_unavailable()));
     assert_eq!(bench.recorded(), 0);
 }
@@ -52,9 +61,13 @@ fn before_it_is_not_done() {
 #[test]
 fn lost_it_is_done() {
     let bench = Bench::new();
-    let answer = block_on(bench.always(Fault::Lost).admit(samples::admission(&bench.app, samples::draft("v1"))));
-    assert!(answer.is_err_and(|error| error.is_unavailable()));
+    let web = client::registration(Change::register(samples::app("shop", "test", "web")));
+    let answers = block_on(bench.always(Fault::Lost).commit(vec![bench.accept(), web]));
+    assert_eq!(answers.len(), 2, "each commit has an answer");
+    assert!(answers.into_iter().all(|answer| answer.is_err_and(|error| error.is_unavailable())));
     assert_eq!(bench.recorded(), 1);
+    let web = samples::app("shop", "test", "web").id;
+    assert!(block_on(bench.store.load(AppRef::Name(&web), None)).unwrap().is_some());
 }
 
 #[test]
@@ -64,11 +77,11 @@ fn slow_it_is_done_later_and_late_it_is_told_later() {
         [(Fault::Slow(Duration::from_secs(5)), 0, 1), (Fault::Late(Duration::from_secs(5)), 2, 2)]
     {
         let history = bench.always(fault);
-        let mut call = history.admit(samples::admission(&bench.app, samples::draft("v1")));
+        let mut call = history.commit_one(bench.accept());
         assert!(call.as_mut().now_or_never().is_none());
         assert_eq!(bench.recorded(), at_once);
         bench.clock.advance(Duration::from_secs(5));
-        assert!(matches!(call.now_or_never(), Some(Ok(Admitted::New { .. }))));
+        assert!(matches!(call.now_or_never(), Some(Ok(_))));
         assert_eq!(bench.recorded(), done);
     }
 }
@@ -81,13 +94,13 @@ fn a_plan_is_asked_by_name_for_every_call() {
         let asked = Arc::clone(&asked);
         move |name| {
             asked.lock().unwrap().push(name);
-            if name == "history.wakes" { Fault::Lost } else { Fault::None }
+            if name == "history.watch" { Fault::Lost } else { Fault::None }
         }
     };
     let history = Faulty::new(bench.store.clone(), bench.clock.clone(), Arc::new(plan));
-    let mut wakes = history.wakes();
-    block_on(history.admit(samples::admission(&bench.app, samples::draft("v1")))).unwrap();
-    block_on(history.view(bench.app.uid)).unwrap();
-    assert!(wakes.next().now_or_never().is_none(), "hints may be lost for ever");
-    assert_eq!(*asked.lock().unwrap(), ["history.wakes", "history.admit", "history.view"]);
+    let mut changes = history.watch();
+    block_on(history.commit_one(bench.accept())).unwrap();
+    block_on(client::archive(&history, bench.app));
+    assert!(changes.next().now_or_never().is_none(), "hints may be lost for ever");
+    assert_eq!(*asked.lock().unwrap(), ["history.watch", "history.commit", "history.page"]);
 }

@@ -34,7 +34,7 @@ impl InMemory {
 #[async_trait]
 impl Stores for InMemory {
     async fn open(&self) -> Handles {
-        Handles { apps: self.store.clone(), tokens: self.store.clone(), history: self.store.clone() }
+        Handles { history: self.store.clone(), tokens: self.store.clone() }
     }
 
     async fn pause(&self, time: Duration) {
@@ -51,6 +51,10 @@ impl Stores for InMemory {
         Ok(())
     }
 
+    async fn corrupt_state(&self, _: AppUid) -> Can {
+        Err(Lack::NotApplicable("states are never written in a form that must be read again"))
+    }
+
     async fn corrupt_entry(&self, _: AppUid, _: Revision) -> Can {
         Err(Lack::NotApplicable("entries are never written in a form that must be read again"))
     }
@@ -65,5 +69,3 @@ impl Stores for InMemory {
 }
 
 rollhook_conformance::stores!(block_on, InMemory::fresh());
-
-rollhook_conformance::model!(block_on, InMemory::fresh(), 500);

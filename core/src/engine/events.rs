@@ -29,6 +29,8 @@ pub enum Event {
     Recorded(Box<AppState>),
     /// The cluster was asked to apply an order.
     Applied(Result<Applied, CallFailed>),
+    /// The cluster was asked to apply an order, and the call was given up for a newer revision; the app as it is.
+    ApplyDropped(Box<AppState>),
     /// The cluster was looked at.
     Observed(Result<Observation, CallFailed>),
     /// Evidence was collected, or could not be.

@@ -109,6 +109,11 @@ pub fn step(mut state: State, event: Event, now: Timestamp) -> (State, Effect) {
 
 fn absorb(state: &mut State, event: Event, now: Timestamp) -> Option<Effect> {
     match event {
+        Event::ApplyDropped(view) => {
+            // Whether it has arrived is not known.
+            state.begun = None;
+            absorb(state, Event::Loaded(view), now)
+        }
         Event::Loaded(view) => {
             state.view = *view;
             state.read_at = now;

@@ -160,6 +160,15 @@ impl Change {
         }
     }
 
+    /// What an earlier call made under this key: [`Admitted::Replayed`], or [`Admitted::KeyReused`]. Returns `None` if the
+    /// key is free, or was not looked up.
+    pub fn made_by(&self, key: &IdempotencyKey, lookup: KeyLookup, now: Timestamp) -> Option<Admitted> {
+        match self.known(Some(key), lookup, self.state.time(now)) {
+            Known::Used(admitted) => Some(admitted),
+            Known::Free | Known::Expired => None,
+        }
+    }
+
     fn known(&self, key: Option<&IdempotencyKey>, lookup: KeyLookup, now: Timestamp) -> Known {
         let Some(key) = key else { return Known::Free };
         let is_same = |write: &&KeyWrite| (write.key.header, &write.key.key) == (key.header, &key.key);

@@ -18,6 +18,7 @@ pub mod check;
 pub mod history;
 pub mod push;
 pub mod restore;
+pub mod registration;
 pub mod retention;
 pub mod rollback;
 

@@ -53,11 +53,11 @@ fn before(top: &Arc<Deploy>) -> Target {
     Target::Before { below: top.effective, other_than: Arc::clone(top) }
 }
 
-/// The entry that a rollback to this version makes.
+/// The deploy that a rollback to this version makes.
 ///
 /// # Errors
 /// [`Refusal::NothingToRollBackTo`] where the version never had an image.
-pub fn rollback(target: &Deploy, cause: &Cause) -> Result<NewDeploy, Refusal> {
+pub fn deploy(target: &Deploy, cause: &Cause) -> Result<NewDeploy, Refusal> {
     let image = target.pinned_image().ok_or_else(|| {
         Refusal::NothingToRollBackTo(format!("Revision {} never had an image to return to.", target.revision))
     })?;

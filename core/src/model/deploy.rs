@@ -395,13 +395,11 @@ impl Deploy {
     /// The entry without its evidence, as states keep it.
     #[must_use]
     pub fn without_evidence(&self) -> Self {
-        let state = match &self.state {
-            State::Failed { reason, message, evidence: Some(_) } => {
-                State::Failed { reason: reason.clone(), message: message.clone(), evidence: None }
-            }
-            other => other.clone(),
-        };
-        Self { state, ..self.clone() }
+        let mut slim = self.clone();
+        if let State::Failed { evidence, .. } = &mut slim.state {
+            *evidence = None;
+        }
+        slim
     }
 
     /// The entry in its next state.

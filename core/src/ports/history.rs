@@ -19,6 +19,11 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(pub u64);
 
+impl Version {
+    /// Stands for the removal of an app in hints: above every version.
+    pub const REMOVED: Self = Self(u64::MAX);
+}
+
 /// The name by which an app is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AppRef<'a> {
@@ -105,8 +110,8 @@ pub struct Heartbeat {
 /// A hint that something was committed; only a hint, polling is the truth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AppChange {
-    /// This app has changed.
-    App(AppUid),
+    /// This app has a state of this version or a higher one; [`Version::REMOVED`]: it is gone.
+    App(AppUid, Version),
     /// Any app may have changed: hints may have been lost.
     Any,
 }

@@ -2,10 +2,11 @@
 
 use subtle::ConstantTimeEq;
 
-use super::{Deployer, Outcome, refused};
+use super::{Deployer, Outcome, journal::Snapshot, refused};
 use crate::{
-    app::{App, AppId, AppUid},
+    app::{AppId, AppUid},
     deploy::{Actor, Trigger},
+    ports::AppRef,
     request::{Cause, Refusal},
     token::{Credentials, Token},
 };
@@ -39,9 +40,9 @@ pub struct Operator {
 impl Operator {
     /// The proof of a platform that has authenticated the person itself, or of a program that holds the store anyway.
     pub fn trusted(name: &str) -> Self {
-        // The service's own name is its own.
-        let name = if name == Actor::auto().as_str() { "a person named auto" } else { name };
-        Self { actor: Actor::named(name) }
+        // The history shows the service itself as `auto`.
+        let name = if name == Actor::Service.to_string() { "a person named auto" } else { name };
+        Self { actor: Actor::person(name) }
     }
 
     /// Who it is, as the history will name them.
@@ -71,7 +72,7 @@ impl Deployer {
         };
         let secret = self.ports.tokens.find_fitting(app, &fits).await.map_err(|error| refused(&error))?;
         let uid = secret.ok_or(Refusal::Unauthorized)?.app;
-        Ok(Authorized { id: app.clone(), uid, cause: Cause { trigger: Trigger::Webhook, actor: Actor::ci() } })
+        Ok(Authorized { id: app.clone(), uid, cause: Cause { trigger: Trigger::Webhook, actor: Actor::Ci } })
     }
 
     /// Checks a management token.
@@ -116,20 +117,21 @@ impl Deployer {
     /// # Errors
     /// [`Refusal::AppNotFound`]; [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn open(&self, operator: &Operator, id: &AppId) -> Outcome<Authorized> {
-        let app = self.find(id).await?;
-        Ok(Authorized { id: app.id, uid: app.uid, cause: operator.cause(Trigger::Manual) })
+        let app = self.find(id).await?.state.app.clone();
+        Ok(Authorized { id: app.id.clone(), uid: app.uid, cause: operator.cause(Trigger::Manual) })
     }
 
-    pub(super) async fn find(&self, id: &AppId) -> Outcome<App> {
-        let app = self.ports.apps.find(id).await.map_err(|error| refused(&error))?;
+    /// The app of this name, as it is stored.
+    pub(super) async fn find(&self, id: &AppId) -> Outcome<Snapshot> {
+        let app = self.journal.load(AppRef::Name(id)).await.map_err(|error| refused(&error))?;
         app.ok_or_else(|| Refusal::AppNotFound(id.clone()))
     }
 
-    /// A token that nobody has seen before.
+    /// A new random token.
     pub fn new_token(&self) -> Token {
         loop {
             let mut bytes = zeroize::Zeroizing::new([0; Token::RANDOM_BYTES]);
-            self.ports.entropy.fill(bytes.as_mut_slice());
+            self.ports.rng.fill(bytes.as_mut_slice());
             if let Some(token) = Token::from_random(bytes.as_slice()) {
                 return token;
             }

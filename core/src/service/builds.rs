@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use futures_util::{FutureExt, select_biased};
 
-use super::{ATTEMPTS, Accepted, Authorized, Builder, Deployer, Operator, Outcome, submit::Decision};
+use super::{Accepted, Authorized, Builder, Deployer, Operator, Outcome};
 use crate::{
     app::{App, AppId, AppUid, Source},
-    decide::admission,
     deploy::{Commit, Revision, Trigger},
     error::Error,
+    ledger::{Admission, admission},
     ports::{BuildState, DeployId, Page},
     request::{DeployRequest, IdempotencyKey, Refusal},
 };
@@ -40,29 +40,25 @@ impl Deployer {
         key: Option<IdempotencyKey>,
     ) -> Outcome<Accepted> {
         let access = Authorized { cause: operator.cause(Trigger::Manual), ..self.open(operator, id).await? };
-        for _ in 0..ATTEMPTS {
-            let decision = self.decide_rebuild(&access, commit.clone()).await;
-            if let Some(accepted) = self.admit(&access, decision, key.as_ref()).await? {
-                return Ok(accepted);
-            }
-        }
-        Err(Refusal::Busy)
-    }
-
-    async fn decide_rebuild(&self, access: &Authorized, commit: Option<Commit>) -> Outcome<Decision> {
-        let app = self.git_app(access).await?;
+        let (admission_id, cause) = (self.admission_id(), access.cause.clone());
         let commit = match commit {
-            Some(commit) => commit,
-            None => self.newest_commit(access).await?,
+            Some(commit) => Ok(commit),
+            None => self.newest_commit(&access).await,
         };
-        let request = DeployRequest { image: None, commit: Some(commit), key: None };
-        Ok(Decision::plain(&app, admission::deploy(&app, &request, &access.cause)?.draft))
+        let accepted = self.admit(&access, admission_id, key, move |state| {
+            from_git(&state.app)?;
+            let request = DeployRequest { image: None, commit: Some(commit.clone()?), key: None };
+            let decided = admission::deploy(&state.app, &request, &cause)?;
+            Ok((Admission::plain(admission_id, decided.deploy), ()))
+        });
+        Ok(accepted.await?.ok_or(Refusal::Busy)?.0)
     }
 
     async fn newest_commit(&self, access: &Authorized) -> Outcome<Commit> {
-        let newest = self.history(access, Page { before: None, succeeded: false, limit: 1 }).await?.pop();
-        let commits = [self.view(access).await?.current, newest].into_iter().flatten().filter_map(|entry| entry.commit);
-        commits.into_iter().find(Commit::is_sha).ok_or_else(|| {
+        let (state, mut newest) = self.history(access, Page { before: None, succeeded: false, limit: 1 }).await?;
+        let current = state.current.as_ref().and_then(|current| current.commit.clone());
+        let commits = [current, newest.pop().and_then(|newest| newest.commit)];
+        commits.into_iter().flatten().find(Commit::is_sha).ok_or_else(|| {
             Refusal::InvalidField("commit", "nothing was built from a commit yet: say which one.".to_owned())
         })
     }
@@ -80,7 +76,8 @@ impl Deployer {
         from: u64,
         follow: bool,
     ) -> Outcome<LogPart> {
-        let app = self.git_app(access).await?.uid;
+        from_git(&self.view(access).await?.app)?;
+        let app = access.uid;
         let Some(Builder { builds, .. }) = &self.ports.builder else { return Err(Refusal::NoBuildLog(revision)) };
         let build = DeployId { app, revision };
         loop {
@@ -105,19 +102,6 @@ impl Deployer {
         }
     }
 
-    /// The registration, where it is built from git.
-    async fn git_app(&self, access: &Authorized) -> Outcome<App> {
-        let app = self.find(&access.id).await?;
-        match app.source {
-            _ if app.uid != access.uid => Err(Refusal::AppNotFound(access.id.clone())),
-            Source::Git(_) => Ok(app),
-            Source::Image => Err(Refusal::WrongKind(format!(
-                "{} is an image app: CI builds its images, and has the builds' logs.",
-                access.id
-            ))),
-        }
-    }
-
     /// Ends the build of a registration that is about to go; one that cannot be reached ends by its own deadline.
     pub(super) async fn end_builds(&self, app: AppUid) {
         let Some(builder) = &self.ports.builder else { return };
@@ -130,6 +114,17 @@ impl Deployer {
         if let Err(error) = ended.await {
             tracing::warn!(%app, error = %error.chain(), "a build of a deleted app could not be ended");
         }
+    }
+}
+
+/// Whether an app is built from git.
+fn from_git(app: &App) -> Outcome<()> {
+    match app.source {
+        Source::Git(_) => Ok(()),
+        Source::Image => Err(Refusal::WrongKind(format!(
+            "{} is an image app: CI builds its images, and has the builds' logs.",
+            app.id
+        ))),
     }
 }
 
@@ -151,6 +146,7 @@ fn away(revision: Revision, error: &Error) -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Entity;
 
     #[test]
     fn a_builder_that_cannot_tell_is_no_fault_of_a_store() {
@@ -158,13 +154,13 @@ mod tests {
         let what = || "the Job api-3".to_owned();
         for error in [
             Error::Unavailable { what: what(), cause: None },
-            Error::Conflict("build"),
+            Error::Conflict(Entity::Build),
             Error::Denied { what: what(), cause: None },
         ] {
             assert_eq!(away(revision, &error), Refusal::BuilderUnavailable, "{error}");
         }
         for error in [
-            Error::NotFound("build"),
+            Error::NotFound(Entity::Build),
             Error::Invalid { what: what(), cause: None },
             Error::Corrupt { what: what(), cause: None },
         ] {

@@ -5,23 +5,34 @@ use std::{future::Future, time::Duration};
 use event_listener::EventListener;
 use futures_util::{FutureExt, future::BoxFuture, select_biased};
 
-use super::{Deployer, bells::Bell, detect::Reading, inbox::Held};
+use super::{Deployer, journal::Decision, notifier::Subscription, polling::Reading};
 use crate::{
     app::AppUid,
-    decide::{
-        engine::{CallFailed, Effect, Event, State, step},
-        poll::{Detected, Finding},
-        retry, target,
+    deploy::{Actor, Deploy, Revision, Trigger},
+    engine::{
+        CallFailed, Effect, Event, State,
+        polling::{Detected, Finding},
+        retry,
+        rollout::STALLED,
+        step,
     },
-    deploy::{Actor, Deploy, Trigger},
     error::{Error, Result},
-    ports::{BuildTrigger, Record, RolloutSpec, View},
+    ledger::{
+        Admission, AppState, ExpectedLatest, Record, Refused,
+        restore::{self, Owed},
+        rollback,
+    },
+    ports::{AppRef, BuildTrigger, RolloutSpec},
     request::Cause,
     time::Timestamp,
 };
 
 /// How long a driver goes on without reading the store or looking at the cluster, for want of any other sign.
 const POLL: Duration = Duration::from_secs(3);
+/// The least time between two observations for which the rollout driver's hints are the reason.
+const OBSERVE_MIN: Duration = Duration::from_millis(250);
+/// A state that was committed or read this long ago serves a driver that begins.
+const JUST_NOW: Duration = Duration::from_secs(1);
 /// How long an app is left alone whose history cannot be read.
 const BROKEN: Duration = Duration::from_secs(30);
 
@@ -43,40 +54,40 @@ enum Next {
 struct Driver<'a> {
     deployer: &'a Deployer,
     app: AppUid,
-    bell: Bell,
+    changes: Subscription,
     now: Now,
     failures: u32,
     /// The answer of the app's source, while it is waited for.
     reading: Option<Reading>,
+    /// When the cluster was observed last.
+    observed_at: Option<Duration>,
 }
 
 impl Deployer {
-    /// Drives an app until nothing is left to do, or it is another's.
-    ///
-    /// `named`: whether the store named it as one with work.
-    pub(super) async fn drive(&self, app: AppUid, named: bool) {
-        let bell = self.bells.of(app);
+    /// Drives an app that is leased to this replica until nothing is left to do, or another replica has the lease.
+    pub(super) async fn drive(&self, app: AppUid) {
+        let changes = self.drivers.subscribe(app);
         let now = Now { read: Timestamp::default(), at: Duration::ZERO };
-        Driver { deployer: self, app, bell, now, failures: 0, reading: None }.run(named).await;
-        self.polls.forget(app);
+        Driver { deployer: self, app, changes, now, failures: 0, reading: None, observed_at: None }.run().await;
+        self.poll_results.forget(app);
     }
 }
 
 impl Driver<'_> {
-    async fn run(mut self, named: bool) {
-        let mut ring = self.bell.listen();
-        let Some((view, _)) = self.load().await else { return };
-        let mut state = State::new(view.clone(), named).polling_at_least(self.deployer.min_poll);
+    async fn run(mut self) {
+        let mut change = self.changes.listen();
+        let Some(view) = self.first_load().await else { return };
+        let mut state = State::new(view.clone(), self.time()).polling_at_least(self.deployer.min_poll);
         let mut event = Event::Loaded(Box::new(view));
         loop {
             let (after, effect) = step(state, event, self.time());
             state = after;
-            match self.perform(&state, effect, &mut ring).await {
+            match self.perform(&state, effect, &mut change).await {
                 Next::Step(next) => event = *next,
                 Next::Reload => {
-                    ring = self.bell.listen();
+                    change = self.changes.listen();
                     let Some((view, was)) = self.load().await else { return };
-                    state.clock_set(was, view.now);
+                    state.clock_set(was, self.now.read);
                     event = Event::Loaded(Box::new(view));
                 }
                 Next::Stop => return,
@@ -88,25 +99,39 @@ impl Driver<'_> {
         self.now.read.after(self.deployer.ports.clock.elapsed().saturating_sub(self.now.at))
     }
 
-    /// Reads the app, however long the store is away, and says which time it was until then; none where there is nothing
-    /// to drive.
-    async fn load(&mut self) -> Option<(View, Timestamp)> {
+    /// The app as this process has just committed it, or as it is stored.
+    async fn first_load(&mut self) -> Option<AppState> {
+        match self.deployer.journal.recent(self.app, JUST_NOW).await {
+            Ok(Some(app)) if app.state.is_leased_to(&self.deployer.replica) => {
+                self.now = Now { read: app.state.time(app.now), at: self.deployer.ports.clock.elapsed() };
+                Some(app.into_state())
+            }
+            Ok(_) | Err(_) => self.load().await.map(|(view, _)| view),
+        }
+    }
+
+    /// Reads the app, however long the store is away, and says which time it was until then. Returns `None` if the app is
+    /// gone, or not leased to this replica.
+    async fn load(&mut self) -> Option<(AppState, Timestamp)> {
         loop {
-            match self.deployer.ports.history.view(self.app).await {
-                Ok(view) => {
+            match self.deployer.journal.load(AppRef::Uid(self.app)).await {
+                Ok(Some(app)) => {
                     self.failures = 0;
                     let was = self.time();
-                    self.now = Now { read: view.now, at: self.deployer.ports.clock.elapsed() };
-                    return Some((view, was));
+                    self.now = Now { read: app.state.time(app.now), at: self.deployer.ports.clock.elapsed() };
+                    let leased = app.state.is_leased_to(&self.deployer.replica);
+                    return leased.then(|| (app.into_state(), was));
                 }
-                Err(Error::NotFound(_)) => {
-                    // Who deleted the app has ended its builds, but for one that was about to begin here.
+                Ok(None) => {
+                    // Its deletion has ended its builds, but for one that was about to begin here.
                     self.deployer.end_builds(self.app).await;
                     return None;
                 }
                 Err(error @ (Error::Unavailable { .. } | Error::Conflict(_))) => self.pause(&error).await,
-                Err(error @ (Error::Denied { .. } | Error::Invalid { .. } | Error::Corrupt { .. })) => {
-                    tracing::error!(app = %self.app, error = %error.chain(), "an app's history cannot be read");
+                Err(
+                    error @ (Error::NotFound(_) | Error::Denied { .. } | Error::Invalid { .. } | Error::Corrupt { .. }),
+                ) => {
+                    tracing::error!(app = %self.app, error = %error.chain(), "reading an app's state failed");
                     self.deployer.ports.clock.sleep(BROKEN).await;
                     return None;
                 }
@@ -115,28 +140,25 @@ impl Driver<'_> {
     }
 
     async fn pause(&mut self, error: &Error) {
-        tracing::warn!(app = %self.app, error = %error.chain(), "a driver waits for its store");
+        tracing::warn!(app = %self.app, error = %error.chain(), "a call of the store failed; trying again");
         self.deployer.ports.clock.sleep(retry::backoff(self.failures)).await;
         self.failures = self.failures.saturating_add(1);
     }
 
-    async fn perform(&mut self, state: &State, effect: Effect, ring: &mut EventListener) -> Next {
+    async fn perform(&mut self, state: &State, effect: Effect, change: &mut EventListener) -> Next {
         let (deployer, app) = (self.deployer, self.app);
         let rollouts = &deployer.ports.rollouts;
         match effect {
-            Effect::Record { changes, lift, rest } => self.record(changes, lift, rest).await,
-            Effect::Apply(order) => {
-                let applied = rollouts.apply(&order).await;
-                self.log_call(&order, "apply", &applied);
-                Next::step(Event::Applied(applied.map_err(call_failed)))
-            }
+            Effect::Record { changes, release_holds, idle } => self.record(changes, release_holds, idle).await,
+            Effect::Apply(order) => self.apply(&order, change).await,
             Effect::Observe(order) => {
+                self.observed_at = Some(deployer.ports.clock.elapsed());
                 let seen = rollouts.observe(&order).await;
                 self.log_call(&order, "observe", &seen);
                 Next::step(Event::Observed(seen.map_err(call_failed)))
             }
-            Effect::Watch(order, until) => self.watch(&order, until, state, ring).await,
-            Effect::Wait(until) => self.until(until, ring, std::future::pending(), state).await,
+            Effect::Watch(order, until) => self.watch(&order, until, state, change).await,
+            Effect::Wait(until) => self.until(until, change, std::future::pending(), state).await,
             Effect::FindBuild => {
                 let found = Self::build(deployer, "find", app, |builds| builds.running(app)).await;
                 Next::step(Event::BuildFound(found))
@@ -154,16 +176,13 @@ impl Driver<'_> {
                 let answer = Self::build(deployer, "end", build, |builds| builds.cancel(build)).await;
                 Next::step(Event::BuildCancelled(answer))
             }
+            // Another replica may drive the app by now, and polls its source then.
+            Effect::ReadHead(_) if !deployer.work_queue.is_alive(deployer.ports.clock.elapsed()) => {
+                Next::step(Event::HeadPutOff)
+            }
             Effect::ReadHead(source) => {
-                match self.deployer.inbox.holds(self.app, self.deployer.ports.clock.elapsed()) {
-                    Held::Ours => {
-                        self.reading = Some(self.deployer.read_head(*source));
-                        Next::step(Event::HeadAsked)
-                    }
-                    // Whoever took it over looks at it by now.
-                    Held::NotNamed if state.view().unfinished.is_empty() => Next::Stop,
-                    Held::NotNamed | Held::Unsure => Next::step(Event::HeadPutOff),
-                }
+                self.reading = Some(self.deployer.read_head(*source));
+                Next::step(Event::HeadAsked)
             }
             Effect::Detect(finding) => self.detect(&finding).await,
             Effect::Collect(order, trouble) => {
@@ -203,23 +222,55 @@ impl Driver<'_> {
         }
     }
 
-    async fn record(&mut self, changes: Vec<Deploy>, lift: Vec<crate::deploy::Revision>, rest: bool) -> Next {
+    /// Brings the cluster to a revision. A call that takes long is given up for a newer revision that need not wait.
+    async fn apply(&mut self, order: &RolloutSpec, change: &mut EventListener) -> Next {
+        let deployer = self.deployer;
+        let mut applying = deployer.ports.rollouts.apply(order).fuse();
+        let begun = deployer.ports.clock.elapsed();
+        loop {
+            let look = deployer.ports.clock.sleep(STALLED).fuse();
+            select_biased! {
+                applied = applying => {
+                    self.log_call(order, "apply", &applied);
+                    return Next::step(Event::Applied(applied.map_err(call_failed)));
+                }
+                () = change.fuse() => {}
+                () = look.fuse() => {}
+            }
+            *change = self.changes.listen();
+            let Some((view, _)) = self.load().await else { return Next::Stop };
+            let stalled = deployer.ports.clock.elapsed().saturating_sub(begun) >= STALLED;
+            let newer = view.unfinished.iter().rfind(|deploy| deploy.image.is_some());
+            let newer = newer.filter(|deploy| deploy.revision > order.stamp.revision);
+            if newer.is_some_and(|deploy| stalled || deploy.trigger == Trigger::Rollback) {
+                tracing::warn!(app = %order.app, revision = %order.stamp.revision, "giving up a slow apply for a newer revision");
+                return Next::step(Event::ApplyDropped(Box::new(view)));
+            }
+        }
+    }
+
+    async fn record(&mut self, changes: Vec<Deploy>, release_holds: Vec<Revision>, idle: bool) -> Next {
         for change in &changes {
             tracing::info!(app = %self.app, revision = %change.revision, status = %change.status(), "recording");
         }
-        let claim = Some(self.deployer.replica.incarnation);
-        let record = Record { app: self.app, claim, changes, lift, rest };
-        match self.deployer.ports.history.record(record).await {
-            Ok(()) => {
-                self.deployer.bells.ring(self.app);
-                Next::step(Event::Recorded)
+        let driver = Some(self.deployer.replica.clone());
+        let record = Record { driver, changes, release_holds, idle };
+        let recorded = self.deployer.journal.update(self.app, None, move |change, _, now| {
+            match change.record(record.clone(), now) {
+                Ok(()) => Decision::Commit(Ok(())),
+                Err(Refused::NextCommit) => Decision::NextCommit,
+                Err(refused) => Decision::Answer(Err(refused)),
             }
-            Err(Error::Conflict("claim")) => {
-                self.deployer.inbox.disown(self.app);
-                Next::Stop
+        });
+        match recorded.await {
+            Ok((Ok(()), app)) => {
+                self.now = Now { read: app.state.time(app.now), at: self.deployer.ports.clock.elapsed() };
+                self.deployer.waiters.notify(self.app);
+                self.deployer.retain(&app.state).await;
+                Next::step(Event::Recorded(Box::new(app.into_state())))
             }
-            Err(Error::NotFound(_)) => Next::Stop,
-            Err(Error::Conflict(_)) => Next::Reload,
+            Ok((Err(Refused::NotLeased), _)) | Err(Error::NotFound(_)) => Next::Stop,
+            Ok((Err(Refused::Outdated | Refused::NextCommit), _)) => Next::Reload,
             Err(error) => {
                 self.pause(&error).await;
                 Next::Reload
@@ -227,19 +278,27 @@ impl Driver<'_> {
         }
     }
 
-    async fn watch(&mut self, order: &RolloutSpec, until: Timestamp, state: &State, ring: &mut EventListener) -> Next {
+    async fn watch(&mut self, order: &RolloutSpec, until: Timestamp, state: &State, change: &mut EventListener) -> Next {
         let until = until.min(self.time().after(POLL));
         let deployer = self.deployer;
-        let changed: BoxFuture<'_, ()> = deployer.ports.rollouts.changed(order);
-        self.until(until, ring, changed, state).await
+        // A driver whose hints come at once must not be observed all the time.
+        let rest = self.observed_at.map_or(Duration::ZERO, |at| at + OBSERVE_MIN);
+        let changed = async move {
+            deployer.ports.rollouts.changed(order).await;
+            let wait = rest.saturating_sub(deployer.ports.clock.elapsed());
+            if !wait.is_zero() {
+                deployer.ports.clock.sleep(wait).await;
+            }
+        };
+        self.until(until, change, changed.boxed(), state).await
     }
 
-    /// Waits for the time or the sign, for the build's, or for the source's answer; somebody's ring means that the app
+    /// Waits for the time or the sign, for the build's, or for the source's answer; a change by a caller means that the app
     /// must be read again.
     async fn until(
         &mut self,
         until: Timestamp,
-        ring: &mut EventListener,
+        change: &mut EventListener,
         sign: impl Future<Output = ()>,
         state: &State,
     ) -> Next {
@@ -259,7 +318,7 @@ impl Driver<'_> {
             }
         };
         let answered = select_biased! {
-            () = ring.fuse() => Err(Next::Reload),
+            () = change.fuse() => Err(Next::Reload),
             () = built.boxed().fuse() => Err(Next::step(Event::BuildChanged)),
             () = sign.fuse() => Err(Next::step(Event::Woke)),
             answer = answer.boxed().fuse() => Ok(answer),
@@ -280,7 +339,7 @@ impl Driver<'_> {
 
     fn chance(&self) -> u64 {
         let mut bytes = [0; 8];
-        self.deployer.ports.entropy.fill(&mut bytes);
+        self.deployer.ports.rng.fill(&mut bytes);
         u64::from_le_bytes(bytes)
     }
 
@@ -297,12 +356,22 @@ impl Driver<'_> {
         Next::step(Event::Detected(detected, self.chance()))
     }
 
-    /// Accepts a restore, on the condition that nothing newer came; whatever comes of it, the app is read again.
-    async fn restore(&mut self, view: &View, current: &Deploy) -> Next {
-        let cause = Cause { trigger: Trigger::Rollback, actor: Actor::auto() };
-        let Ok(draft) = target::rollback(current, &cause) else { return Next::Stop };
-        match self.deployer.ports.history.admit(self.deployer.unasked(view, draft)).await {
-            Ok(_) => self.deployer.bells.ring(self.app),
+    /// Accepts a restore, if it is still owed and nothing newer came; whatever comes of it, the app is read again.
+    async fn restore(&mut self, view: &AppState, current: &Deploy) -> Next {
+        let cause = Cause { trigger: Trigger::Rollback, actor: Actor::Service };
+        let Ok(deploy) = rollback::deploy(current, &cause) else { return Next::Stop };
+        let (expected, revision) = (ExpectedLatest::Exactly(view.latest), current.revision);
+        let (id, replica) = (self.deployer.admission_id(), self.deployer.replica.clone());
+        let restored = self.deployer.journal.update(self.app, None, move |change, lookup, now| {
+            let owed = matches!(restore::owed(&change.state), Owed::Restore(owed) if owed.revision == revision);
+            if !owed || !change.state.is_leased_to(&replica) {
+                return Decision::Answer(());
+            }
+            let admission = Admission { expected, ..Admission::plain(id, deploy.clone()) };
+            Decision::of(change.admit(admission, lookup, now)).map(drop)
+        });
+        match restored.await {
+            Ok(_) => self.deployer.waiters.notify(self.app),
             Err(error) => self.pause(&error).await,
         }
         Next::Reload

@@ -1,4 +1,4 @@
-//! Wakes whoever waits for an app within this process; a missed ring only costs a poll.
+//! Wakes the tasks of this process that wait for an app; a missed notification only costs a poll.
 
 use std::{
     collections::BTreeMap,
@@ -9,49 +9,49 @@ use event_listener::{Event, EventListener};
 
 use crate::app::AppUid;
 
-/// One bell per app that somebody waits for.
+/// One event per app that is waited for.
 #[derive(Default)]
-pub(super) struct Bells(Mutex<BTreeMap<AppUid, Weak<Event>>>);
+pub(super) struct Notifier(Mutex<BTreeMap<AppUid, Weak<Event>>>);
 
-/// A bell that somebody waits for; kept for as long as they do.
-pub(super) struct Bell {
+/// The event of an app; kept for as long as it is waited for.
+pub(super) struct Subscription {
     event: Arc<Event>,
 }
 
-impl Bell {
-    /// Resolves at the next ring after this call.
+impl Subscription {
+    /// Resolves at the next notification after this call.
     pub(super) fn listen(&self) -> EventListener {
         self.event.listen()
     }
 }
 
-impl Bells {
-    /// The app's bell.
-    pub(super) fn of(&self, app: AppUid) -> Bell {
-        let mut bells = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(event) = bells.get(&app).and_then(Weak::upgrade) {
-            return Bell { event };
+impl Notifier {
+    /// The app's event.
+    pub(super) fn subscribe(&self, app: AppUid) -> Subscription {
+        let mut events = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(event) = events.get(&app).and_then(Weak::upgrade) {
+            return Subscription { event };
         }
-        // Bells that nobody waits for any more go when their number has doubled, which keeps the table as small as the
-        // number of waiters without a walk on every ring.
-        if bells.len() >= 64 && bells.len().is_power_of_two() {
-            bells.retain(|_, event| event.strong_count() > 0);
+        // Events that are no longer waited for go when their number has doubled, which keeps the table as small as the
+        // number of waiting tasks without a walk on every notification.
+        if events.len() >= 64 && events.len().is_power_of_two() {
+            events.retain(|_, event| event.strong_count() > 0);
         }
         let event = Arc::new(Event::new());
-        bells.insert(app, Arc::downgrade(&event));
-        Bell { event }
+        events.insert(app, Arc::downgrade(&event));
+        Subscription { event }
     }
 
-    /// Wakes all who wait for the app.
-    pub(super) fn ring(&self, app: AppUid) {
+    /// Wakes all that wait for the app.
+    pub(super) fn notify(&self, app: AppUid) {
         let event = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&app).and_then(Weak::upgrade);
         if let Some(event) = event {
             event.notify(usize::MAX);
         }
     }
 
-    /// Wakes all who wait for any app.
-    pub(super) fn ring_all(&self) {
+    /// Wakes all that wait for any app.
+    pub(super) fn notify_all(&self) {
         let events: Vec<_> =
             self.0.lock().unwrap_or_else(PoisonError::into_inner).values().filter_map(Weak::upgrade).collect();
         for event in events {

@@ -35,9 +35,9 @@ pub enum PollOutcome {
 
 /// The last looks of the apps that are driven here.
 #[derive(Default)]
-pub(super) struct Polls(Mutex<BTreeMap<AppUid, Polled>>);
+pub(super) struct PollResults(Mutex<BTreeMap<AppUid, Polled>>);
 
-impl Polls {
+impl PollResults {
     /// Takes in a look, and says whether it found something else than the one before.
     pub(super) fn note(&self, app: AppUid, at: Timestamp, found: PollOutcome) -> bool {
         self.with(|polls| {

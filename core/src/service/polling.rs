@@ -1,17 +1,17 @@
-//! Changes that nobody told of: an app's driver reads its source's branch, and accepts what is new there.
+//! Polling: an app's driver reads its source's branch, and accepts what is new there.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, future::BoxFuture, select_biased};
 
-use super::{ATTEMPTS, Authorized, Deployer, Outcome, Polled, inbox::Held, polls::PollOutcome};
+use super::{ATTEMPTS, Authorized, Deployer, Outcome, PollOutcome, Polled, journal::Decision};
 use crate::{
-    app::{App, AppUid, POLL_MAX, Policy, Source},
-    decide::poll::{self, Detected, Finding, Verdict},
+    app::{App, AppUid, Source},
     deploy::{Commit, Deploy, Trigger},
-    error::{Error, Result},
-    ports::{Admitted, NewDeploy, Page, View},
-    request::Refusal,
+    engine::polling::{self, Detected, Finding, Verdict},
+    error::{Entity, Error, Result},
+    ledger::{Admission, Admitted, AppState, ExpectedLatest, NewDeploy},
+    ports::{AppRef, Page},
     source::GitSource,
     time::Timestamp,
 };
@@ -36,9 +36,7 @@ impl Deployer {
 
     /// What the last look at the app's source found, where this process is the one that polls it.
     pub fn polled(&self, app: AppUid) -> Option<Polled> {
-        // Whoever took it over knows better.
-        let ours = self.inbox.holds(app, self.ports.clock.elapsed()) != Held::NotNamed;
-        self.polls.of(app).filter(|_| ours)
+        self.poll_results.of(app)
     }
 
     /// What its owner should know of how the app is deployed: a sentence where its webhook and polling both bring the same
@@ -47,10 +45,10 @@ impl Deployer {
     /// # Errors
     /// [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn warning(&self, access: &Authorized, app: &App) -> Outcome<Option<String>> {
-        if !app.is_polled() {
+        if app.policy.poll.is_none() {
             return Ok(None);
         }
-        let newest = self.history(access, Page { before: None, succeeded: false, limit: RECENT }).await?;
+        let (_, newest) = self.history(access, Page { before: None, succeeded: false, limit: RECENT }).await?;
         let Some(entry) = newest.iter().find(|entry| entry.trigger == Trigger::Webhook) else { return Ok(None) };
         // A token that cannot be read is one.
         if let Ok(None) = self.ports.tokens.find(&app.id).await {
@@ -63,32 +61,15 @@ impl Deployer {
         )))
     }
 
-    /// The policy, where its polling is possible here.
-    pub(super) fn pollable(&self, policy: &Policy, source: &Source) -> Outcome<()> {
-        let Some(interval) = policy.poll else { return Ok(()) };
-        let refused = |why: String| Err(Refusal::InvalidField("policy.poll", why));
-        if *source == Source::Image {
-            return refused("an image app has no source to look at; CI posts its images.".to_owned());
-        }
-        if self.ports.builder.is_none() {
-            return refused("this server has no builder, and reads no sources.".to_owned());
-        }
-        if interval < self.min_poll || interval > POLL_MAX {
-            let (least, most) = (self.min_poll.as_secs_f64(), POLL_MAX.as_secs() / 3600);
-            return refused(format!("must be off, or from {least} s to {most} h."));
-        }
-        Ok(())
-    }
-
     /// Asks a source where its branch is.
     pub(super) fn read_head(&self, source: GitSource) -> Reading {
         let Some(builder) = &self.ports.builder else {
             return std::future::ready(Err(Error::invalid("this server has no builder, and reads no sources"))).boxed();
         };
-        let (heads, clock) = (builder.heads.clone(), self.ports.clock.clone());
+        let (branches, clock) = (builder.branches.clone(), self.ports.clock.clone());
         async move {
             select_biased! {
-                head = heads.look(&source).fuse() => head,
+                head = branches.look(&source).fuse() => head,
                 () = clock.sleep(ANSWER).fuse() => {
                     Err(Error::Unavailable { what: format!("{} did not answer in time", source.url), cause: None })
                 }
@@ -98,14 +79,14 @@ impl Deployer {
     }
 
     /// Takes in a source's answer; the log is told where it is another than before.
-    pub(super) fn head_read(&self, view: &View, answer: Result<Option<Commit>>, now: Timestamp) -> Option<Commit> {
+    pub(super) fn head_read(&self, view: &AppState, answer: Result<Option<Commit>>, now: Timestamp) -> Option<Commit> {
         let app = &view.app;
         let (found, chain) = match answer {
             Ok(Some(head)) => {
                 // That it is held stays so until it is decided again.
-                let held = self.polls.of(app.uid).is_some_and(|polled| is_held(&polled.found, &head));
+                let held = self.poll_results.of(app.uid).is_some_and(|polled| is_held(&polled.found, &head));
                 if !held {
-                    self.polls.note(app.uid, now, PollOutcome::Head(head.clone()));
+                    self.poll_results.note(app.uid, now, PollOutcome::Head(head.clone()));
                 }
                 return Some(head);
             }
@@ -119,7 +100,7 @@ impl Deployer {
             }
             Err(error) => (sentence(&error), error.chain()),
         };
-        if self.polls.note(app.uid, now, PollOutcome::Unreadable(found)) {
+        if self.poll_results.note(app.uid, now, PollOutcome::Unreadable(found)) {
             tracing::warn!(app = %app.id, error = %chain, "a source cannot be read for changes");
         }
         None
@@ -129,12 +110,13 @@ impl Deployer {
     pub(super) async fn detect(&self, app: AppUid, finding: &Finding, now: Timestamp) -> Result<Detected> {
         let head = &finding.head;
         for _ in 0..ATTEMPTS {
-            let view = self.ports.history.view(app).await?;
-            if !view.app.is_polled() {
+            let loaded = self.journal.load(AppRef::Uid(app)).await?;
+            let view = loaded.ok_or(Error::NotFound(Entity::App))?.into_state();
+            if !view.is_polled() {
                 return Ok(Detected::Later);
             }
-            let entries = self.entries_since(app, head).await?;
-            match poll::decide(&view, &entries, finding) {
+            let entries = self.entries_since(&view, head).await?;
+            match polling::decide(&view, &entries, finding) {
                 Verdict::Known => return Ok(Detected::Known),
                 Verdict::Forgotten => {
                     tracing::warn!(
@@ -148,7 +130,7 @@ impl Deployer {
                     return Ok(Detected::Doubtful);
                 }
                 Verdict::Held(by) => {
-                    if self.polls.note(app, now, PollOutcome::Held(head.clone(), by)) {
+                    if self.poll_results.note(app, now, PollOutcome::Held(head.clone(), by)) {
                         tracing::info!(app = %view.app.id, commit = %head, %by, "a change is held since a rollback");
                     }
                     return Ok(Detected::Held(by));
@@ -167,32 +149,47 @@ impl Deployer {
     }
 
     /// The app's entries, newest first, back to one of this commit or to the oldest that there is.
-    async fn entries_since(&self, app: AppUid, commit: &Commit) -> Result<Vec<Deploy>> {
-        let mut entries: Vec<Deploy> = Vec::new();
+    async fn entries_since(&self, state: &AppState, commit: &Commit) -> Result<Vec<Deploy>> {
+        let mut entries: Vec<Deploy> = state.unfinished.iter().rev().map(|deploy| Deploy::clone(deploy)).collect();
+        let mut before = None;
         for _ in 0..PAGES {
-            let before = entries.last().map(|oldest| oldest.revision);
-            let older = self.ports.history.page(app, Page { before, succeeded: false, limit: poll::NEWEST }).await?;
+            let page = Page { before, succeeded: false, limit: polling::NEWEST };
+            let older = self.ports.history.page(state.app.uid, page).await?;
+            before = older.last().map(|oldest| oldest.revision);
             let is_there = |entry: &Deploy| entry.commit.as_ref().is_some_and(|known| known.may_be(commit));
-            let done = older.len() < poll::NEWEST || older.iter().any(is_there);
+            let done = older.len() < polling::NEWEST || older.iter().any(is_there);
             entries.extend(older);
             if done {
                 break;
             }
         }
+        entries.sort_by_key(|entry| std::cmp::Reverse(entry.revision));
+        entries.dedup_by_key(|entry| entry.revision);
         Ok(entries)
     }
 
-    /// Accepts a change; none where it must be decided anew.
-    async fn accept(&self, view: &View, draft: NewDeploy) -> Result<Option<Detected>> {
-        Ok(match self.ports.history.admit(self.unasked(view, draft)).await? {
+    /// Accepts a change, on the condition that nothing newer came and the app is as it was. Returns `None` if it must be
+    /// decided anew.
+    async fn accept(&self, view: &AppState, deploy: NewDeploy) -> Result<Option<Detected>> {
+        let (app, expected) = (Arc::clone(&view.app), ExpectedLatest::Exactly(view.latest));
+        let (id, driver) = (self.admission_id(), self.driver());
+        let accepted = self.journal.update(app.uid, None, move |change, lookup, now| {
+            if change.state.app != app {
+                return Decision::Answer(Admitted::Outdated);
+            }
+            let driver = driver.clone();
+            let admission = Admission { expected, driver, ..Admission::plain(id, deploy.clone()) };
+            Decision::of(change.admit(admission, lookup, now))
+        });
+        Ok(match accepted.await?.0 {
             Admitted::New { deploy, .. } => {
                 let (app, revision) = (&view.app.id, deploy.revision);
                 tracing::info!(%app, %revision, trigger = %deploy.trigger, "accepted");
-                self.bells.ring(view.app.uid);
+                self.waiters.notify(view.app.uid);
                 Some(Detected::Accepted(revision))
             }
             Admitted::Full => Some(Detected::Later),
-            Admitted::Stale | Admitted::Replay(_) | Admitted::KeyReused => None,
+            Admitted::Outdated | Admitted::NextCommit | Admitted::Replayed(_) | Admitted::KeyReused => None,
         })
     }
 }

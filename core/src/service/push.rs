@@ -1,20 +1,22 @@
 //! A git host tells of a push: the same road as every deploy, once it is clear that the push is not late.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, select_biased};
 
-use super::{ATTEMPTS, Accepted, Authorized, Deployer, Outcome, refused, submit::Decision};
+use super::{
+    ATTEMPTS, Accepted, Authorized, Deployer, Outcome, refused,
+    submit::{Declined, replayed},
+};
 use crate::{
-    app::{App, Source},
-    decide::{
-        admission,
+    app::Source,
+    delivery::{Delivery, Event},
+    deploy::{Actor, Commit, Trigger},
+    ledger::{
+        Admission, Admitted, Change, ExpectedLatest, KeyLookup, admission,
         push::{self, Brought, Standing, Verdict, Wanted},
     },
-    delivery::{Delivery, Event},
-    deploy::{Commit, Deploy, Trigger},
-    error::Error,
-    ports::{Admitted, HistoryExt, Page},
+    ports::{AppRef, Page},
     request::{Cause, DeployRequest, IdempotencyKey, Refusal},
     source::GitSource,
 };
@@ -53,15 +55,12 @@ impl Deployer {
         }
         let end = self.ports.clock.elapsed() + PATIENCE;
         for _ in 0..ATTEMPTS {
-            let app = self.find(&access.id).await?;
-            if app.uid != access.uid {
-                return Err(Refusal::AppNotFound(access.id.clone()));
-            }
+            let app = self.app(access).await?;
             let brought = match push::wanted(&app, delivery)? {
                 Wanted::Nothing(why) => return Ok(Pushed::Nothing(why)),
                 Wanted::Build(brought) => brought,
             };
-            if let Some(pushed) = self.bring(access, &app, delivery, brought, key.as_ref(), end).await? {
+            if let Some(pushed) = self.bring(access, delivery, brought, key.as_ref(), end).await? {
                 return Ok(pushed);
             }
         }
@@ -71,29 +70,33 @@ impl Deployer {
     /// What an earlier call with this key has made, whatever has become of the branch since.
     async fn known(&self, access: &Authorized, key: Option<&IdempotencyKey>) -> Outcome<Option<Accepted>> {
         let Some(key) = key else { return Ok(None) };
-        match self.ports.history.replay(access.uid, key).await {
-            Ok(Some(Admitted::Replay(deploy))) => Ok(Some(replayed(deploy))),
-            Ok(Some(Admitted::KeyReused)) => Err(Refusal::KeyReused),
-            Ok(Some(Admitted::New { .. } | Admitted::Stale | Admitted::Full) | None) => Ok(None),
-            Err(Error::NotFound(_)) => Err(Refusal::AppNotFound(access.id.clone())),
-            Err(error) => Err(refused(&error)),
+        let loaded = self.ports.history.load(AppRef::Uid(access.uid), Some(key)).await;
+        let loaded = loaded.map_err(|error| refused(&error))?;
+        let Some(loaded) = loaded else { return Err(Refusal::AppNotFound(access.id.clone())) };
+        let state = Change::on(loaded.state);
+        match state.made_by(key, KeyLookup::Read(loaded.key), loaded.now) {
+            Some(Admitted::Replayed(revision)) => {
+                self.entry_of(access, &state.state, revision).await.map(replayed).map(Some)
+            }
+            Some(Admitted::KeyReused) => Err(Refusal::KeyReused),
+            Some(Admitted::New { .. } | Admitted::Outdated | Admitted::Full | Admitted::NextCommit) | None => Ok(None),
         }
     }
 
-    /// Deploys a pushed commit, unless it is late or known; none where the app has changed meanwhile.
+    /// Deploys a pushed commit, unless it is late or known. Returns `None` if the app has changed meanwhile.
     async fn bring(
         &self,
         access: &Authorized,
-        app: &App,
         delivery: &Delivery,
         brought: Brought,
         key: Option<&IdempotencyKey>,
         end: Duration,
     ) -> Outcome<Option<Pushed>> {
-        let Source::Git(source) = &app.source else { return Ok(None) };
         let page = Page { before: None, succeeded: false, limit: LOOKED_AT };
         // Read before the branch is: see `verdict`.
-        let entries = self.ports.history.page(access.uid, page).await.map_err(|error| refused(&error))?;
+        let (state, entries) = self.history(access, page).await?;
+        let app = Arc::clone(&state.app);
+        let Source::Git(source) = &app.source else { return Ok(None) };
         let standing = self.standing(source, &brought, end).await;
         match push::verdict(source, &entries, delivery.host, &brought, &standing) {
             Verdict::Nothing(why) => return Ok(Some(Pushed::Nothing(why))),
@@ -104,12 +107,19 @@ impl Deployer {
             Event::Push(push) => push.pusher.as_deref(),
             Event::Ping | Event::Other(_) => None,
         };
-        let cause = Cause { trigger: Trigger::Webhook, actor: delivery.host.actor(pusher) };
+        let cause = Cause { trigger: Trigger::Webhook, actor: Actor::git_host(delivery.host, pusher) };
         let request = DeployRequest { image: None, commit: Some(brought.commit), key: None };
-        let after = Some(entries.first().map(|entry| entry.revision));
-        let decision = admission::deploy(app, &request, &cause)
-            .map(|accepted| Decision { after, ..Decision::plain(app, accepted.draft) });
-        Ok(self.admit(access, decision, key).await?.map(Box::new).map(Pushed::Accepted))
+        let expected = ExpectedLatest::Exactly(state.latest);
+        let id = self.admission_id();
+        let accepted = self.admit(access, id, key.cloned(), move |state| {
+            // A push is decided on the app as it was read: its source, and what is held.
+            if state.app != app {
+                return Err(Declined::Outdated);
+            }
+            let decided = admission::deploy(&state.app, &request, &cause)?;
+            Ok((Admission { expected, ..Admission::plain(id, decided.deploy) }, ()))
+        });
+        Ok(accepted.await?.map(|(accepted, _)| Pushed::Accepted(Box::new(accepted))))
     }
 
     /// Where the branch is: as soon as it is where the push has left it, else what was heard last.
@@ -133,7 +143,7 @@ impl Deployer {
         let builder = self.ports.builder.as_ref()?;
         let left = end.saturating_sub(self.ports.clock.elapsed());
         select_biased! {
-            head = builder.heads.head(source).fuse() => match head {
+            head = builder.branches.head(source).fuse() => match head {
                 Ok(head) => Some(head),
                 Err(error) => {
                     tracing::warn!(source = %source.url, error = %error.chain(), "a source does not say where its branch is");
@@ -146,8 +156,4 @@ impl Deployer {
             }
         }
     }
-}
-
-fn replayed(deploy: Deploy) -> Accepted {
-    Accepted { deploy, replayed: true, superseded: Vec::new(), ignored: Vec::new() }
 }

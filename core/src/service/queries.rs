@@ -4,15 +4,16 @@ use std::time::Duration;
 
 use futures_util::{FutureExt, select_biased};
 
-use super::{Authorized, Deployer, Outcome, refused};
+use super::{Authorized, Deployer, Outcome, journal::Snapshot, refused};
 use crate::{
+    app::AppId,
     deploy::{Deploy, Revision, State},
-    error::Error,
-    ports::{HistoryExt, Page, View},
+    ledger::{AppState, history},
+    ports::{AppPage, AppRef, HistoryStoreExt, Page},
     request::Refusal,
 };
 
-/// What a wait ended with.
+/// The entry that a wait ended with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waited {
     /// The entry that was waited for.
@@ -28,27 +29,42 @@ impl Waited {
     }
 }
 
-/// A change in another process may ring no bell here.
+/// Hints of changes may be lost: a waiting call looks this often.
 const POLL: Duration = Duration::from_secs(2);
+/// How often state and archive are read until both tell of one point in time.
+const READS: u32 = 5;
 
 impl Deployer {
-    /// The app with its registration and where it stands.
+    /// The app: its registration and where its history stands.
     ///
     /// # Errors
-    /// [`Refusal::AppNotFound`] where it was deleted; [`Refusal::StoreUnavailable`] while the store is away.
-    pub async fn view(&self, access: &Authorized) -> Outcome<View> {
-        match self.ports.history.view(access.uid).await {
-            Err(Error::NotFound(_)) => Err(Refusal::AppNotFound(access.id.clone())),
-            other => other.map_err(|error| refused(&error)),
-        }
+    /// [`Refusal::AppNotFound`] if it was deleted; [`Refusal::StoreUnavailable`] while the store is away.
+    pub async fn view(&self, access: &Authorized) -> Outcome<AppState> {
+        let app = self.journal.load(AppRef::Uid(access.uid)).await.map_err(|error| refused(&error))?;
+        app.map(Snapshot::into_state).ok_or_else(|| Refusal::AppNotFound(access.id.clone()))
     }
 
-    /// A part of the app's history, newest first.
+    /// A part of the list of apps, sorted by namespace and name.
     ///
     /// # Errors
     /// [`Refusal::StoreUnavailable`] while the store is away.
-    pub async fn history(&self, access: &Authorized, page: Page) -> Outcome<Vec<Deploy>> {
-        self.ports.history.page(access.uid, page).await.map_err(|error| refused(&error))
+    pub async fn apps(&self, _operator: &super::Operator, page: AppPage) -> Outcome<Vec<AppState>> {
+        self.ports.history.list(page).await.map_err(|error| refused(&error))
+    }
+
+    /// A part of the app's history, newest first, and the app as it was at the same point in time.
+    ///
+    /// # Errors
+    /// [`Refusal::AppNotFound`] if it was deleted; [`Refusal::StoreUnavailable`] while the store is away.
+    pub async fn history(&self, access: &Authorized, page: Page) -> Outcome<(AppState, Vec<Deploy>)> {
+        for _ in 0..READS {
+            let state = self.view(access).await?;
+            let archived = self.ports.history.page(access.uid, page).await.map_err(|error| refused(&error))?;
+            if let Some(deploys) = history::page(&state, archived, page) {
+                return Ok((state, deploys));
+            }
+        }
+        Err(Refusal::Busy)
     }
 
     /// One entry.
@@ -56,7 +72,21 @@ impl Deployer {
     /// # Errors
     /// [`Refusal::RevisionNotFound`]; [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn entry(&self, access: &Authorized, revision: Revision) -> Outcome<Deploy> {
-        let entry = self.ports.history.entry(access.uid, revision).await.map_err(|error| refused(&error))?;
+        let state = self.view(access).await.map_err(|refusal| deleted(refusal, &access.id, revision))?;
+        self.entry_of(access, &state, revision).await
+    }
+
+    /// One entry of an app that was just read.
+    pub(super) async fn entry_of(
+        &self,
+        access: &Authorized,
+        state: &AppState,
+        revision: Revision,
+    ) -> Outcome<Deploy> {
+        if let Some(deploy) = state.unfinished(revision) {
+            return Ok(Deploy::clone(deploy));
+        }
+        let entry = self.ports.history.archived(access.uid, revision).await.map_err(|error| refused(&error))?;
         entry.ok_or(Refusal::RevisionNotFound(revision))
     }
 
@@ -64,7 +94,7 @@ impl Deployer {
     /// caller waits is waited for.
     ///
     /// # Errors
-    /// [`Refusal::RevisionNotFound`], also where the app was deleted meanwhile.
+    /// [`Refusal::RevisionNotFound`], also if the app is deleted meanwhile.
     pub async fn changed(
         &self,
         access: &Authorized,
@@ -73,20 +103,29 @@ impl Deployer {
         limit: Duration,
     ) -> Outcome<Deploy> {
         let end = self.ports.clock.elapsed() + limit;
-        let bell = self.bells.of(access.uid);
+        let changes = self.waiters.subscribe(access.uid);
         loop {
-            let ring = bell.listen();
+            let change = changes.listen();
             let left = end.saturating_sub(self.ports.clock.elapsed());
-            match self.entry(access, revision).await {
+            match self.recent_entry(access, revision).await {
                 Ok(entry) if entry.step > seen || entry.is_terminal() || left.is_zero() => return Ok(entry),
                 Err(Refusal::StoreUnavailable { .. }) if !left.is_zero() => {}
                 Err(refusal) => return Err(refusal),
                 Ok(_) => {}
             }
             select_biased! {
-                () = ring.fuse() => {}
+                () = change.fuse() => {}
                 () = self.ports.clock.sleep(POLL.min(left)).fuse() => {}
             }
+        }
+    }
+
+    /// One entry, as this process knows it: what it has committed itself, or has read a moment ago.
+    async fn recent_entry(&self, access: &Authorized, revision: Revision) -> Outcome<Deploy> {
+        let recent = self.journal.recent(access.uid, POLL).await.map_err(|error| refused(&error))?;
+        match recent.filter(|app| app.state.latest >= Some(revision)) {
+            Some(app) => self.entry_of(access, &app.state, revision).await,
+            None => self.entry(access, revision).await,
         }
     }
 
@@ -103,7 +142,7 @@ impl Deployer {
             // A rollback is shown, but its end is not this deploy's.
             let next = match self.ended(access, by, end).await {
                 Ok(next) => next,
-                // The entry itself was read: whoever asks is told of it though its follower cannot be.
+                // The entry itself was read: the caller is told of it though its follower cannot be.
                 Err(_) => break,
             };
             waited.superseded_by = Some(next);
@@ -125,4 +164,9 @@ impl Deployer {
             seen = Some(entry.step);
         }
     }
+}
+
+/// An app that is gone has no entries.
+fn deleted(refusal: Refusal, id: &AppId, revision: Revision) -> Refusal {
+    if refusal == Refusal::AppNotFound(id.clone()) { Refusal::RevisionNotFound(revision) } else { refusal }
 }

@@ -1,11 +1,16 @@
 //! Back to a version that was good, as a new revision on the same road.
 
-use super::{ATTEMPTS, Accepted, Authorized, Deployer, Operator, Outcome, refused, submit::Decision};
+use std::sync::Arc;
+
+use super::{ATTEMPTS, Accepted, Authorized, Deployer, Operator, Outcome, refused, submit::Declined};
 use crate::{
     app::AppId,
-    decide::target::{self, Target},
     deploy::{Deploy, Revision, Trigger},
-    ports::{HistoryExt, Page, View},
+    ledger::{
+        Admission, AppState, OtherDeploys,
+        rollback::{self, Target},
+    },
+    ports::Page,
     request::{Refusal, RollbackRequest},
 };
 
@@ -21,50 +26,57 @@ impl Deployer {
     pub async fn rollback(&self, operator: &Operator, id: &AppId, request: RollbackRequest) -> Outcome<Accepted> {
         let access = Authorized { cause: operator.cause(Trigger::Rollback), ..self.open(operator, id).await? };
         for _ in 0..ATTEMPTS {
-            let decision = self.decide_rollback(&access, &request).await;
-            if let Some(accepted) = self.admit(&access, decision, request.key.as_ref()).await? {
+            let read = self.view(&access).await?;
+            let target = self.target(&access, &read, &request).await;
+            if let Err(away @ Refusal::StoreUnavailable { .. }) = target {
+                return Err(away);
+            }
+            let (admission_id, cause) = (self.admission_id(), access.cause.clone());
+            let accepted = self.admit(&access, admission_id, request.key.clone(), move |state| {
+                if !means_the_same(&read, state) {
+                    return Err(Declined::Outdated);
+                }
+                let target = target.clone()?;
+                let admission = Admission {
+                    others: OtherDeploys::EndSuperseded,
+                    hold: rollback::hold(state, &target),
+                    ..Admission::plain(admission_id, rollback::deploy(&target, &cause)?)
+                };
+                Ok((admission, ()))
+            });
+            if let Some((accepted, _)) = accepted.await? {
                 return Ok(accepted);
             }
         }
         Err(Refusal::Busy)
     }
 
-    async fn decide_rollback(&self, access: &Authorized, request: &RollbackRequest) -> Outcome<Decision> {
-        let view = self.view(access).await?;
-        let current = view.current.as_ref().map(|deploy| deploy.revision);
+    /// The entry that a rollback returns to.
+    async fn target(
+        &self,
+        access: &Authorized,
+        state: &AppState,
+        request: &RollbackRequest,
+    ) -> Outcome<Arc<Deploy>> {
+        let current = state.current.as_ref().map(|deploy| deploy.revision);
         if let Some(expected) = request.if_current.filter(|expected| Some(*expected) != current) {
             return Err(Refusal::CurrentChanged { expected, current });
         }
-        let target = match request.revision {
-            Some(revision) => {
-                let entry = self.ports.history.entry(access.uid, revision).await.map_err(|error| refused(&error))?;
-                entry.ok_or(Refusal::RevisionNotFound(revision))?
-            }
-            None => self.default_target(access, &view).await?,
-        };
-        let draft = target::rollback(&target, &access.cause)?;
-        Ok(Decision {
-            draft,
-            after: Some(view.last),
-            supersede: true,
-            hold: target::hold(&view, &target),
-            guard: view.app.guard,
-        })
-    }
-
-    async fn default_target(&self, access: &Authorized, view: &View) -> Outcome<Deploy> {
-        let nothing = || {
+        if let Some(revision) = request.revision {
+            return Ok(Arc::new(self.entry_of(access, state, revision).await?));
+        }
+        let missing = || {
             Refusal::NothingToRollBackTo(format!(
                 "{} has no earlier version that succeeded with another image.",
                 access.id
             ))
         };
-        match target::default_target(view) {
-            Target::Entry(entry) => Ok(*entry),
+        match rollback::default_target(state) {
+            Target::Entry(entry) => Ok(entry),
             Target::Before { below, other_than } => {
-                self.newest_other(access, below, &other_than).await?.ok_or_else(nothing)
+                self.newest_other(access, below, &other_than).await?.map(Arc::new).ok_or_else(missing)
             }
-            Target::None => Err(nothing()),
+            Target::None => Err(missing()),
         }
     }
 
@@ -83,4 +95,9 @@ impl Deployer {
             }
         }
     }
+}
+
+/// Whether a rollback means the same version on both states.
+fn means_the_same(read: &AppState, state: &AppState) -> bool {
+    read.latest == state.latest && read.current == state.current && read.on_cluster() == state.on_cluster()
 }

@@ -1,74 +1,80 @@
-//! Claims apps that have work, and drives all of them within one future.
+//! Finds apps that have work and no driver, and drives all of this replica's within one future.
 
-use std::{collections::BTreeMap, future::Future, pin::pin, time::Duration};
+use std::{collections::BTreeMap, future::Future, pin::pin, sync::Arc, time::Duration};
 
 use futures_util::{
     FutureExt, StreamExt,
-    future::{BoxFuture, Fuse},
+    future::{BoxFuture, Fuse, FusedFuture},
     select_biased,
     stream::FuturesUnordered,
 };
 
 use super::Deployer;
-use crate::{
-    app::AppUid,
-    error::Result,
-    ports::{Claim, Claimed, Wake},
-};
+use crate::{app::AppUid, error::Result, ledger::AppState, ports::AppChange, replica::ReplicaId};
 
-/// A replica that gives no sign of life for this long is taken over: with the time between two signs and one claim's
-/// own time well below the promised 30 s.
+/// A replica without a heartbeat for this long is taken over: with the time between two heartbeats and one look's own
+/// time well below the promised 30 s.
 pub(super) const TTL: Duration = Duration::from_secs(15);
-/// Between two signs of life.
+/// Between two heartbeats.
 const EVERY: Duration = Duration::from_secs(1);
-/// Between two claims that hints have asked for.
+/// Between two looks for work that hints have asked for.
 const HINTED: Duration = Duration::from_millis(250);
-/// How many apps more than are driven already one claim may take.
+/// How many apps one look may take.
 const BATCH: usize = 256;
 
-/// What the future of [`Deployer::run`] holds.
+/// The apps of one look for work: when it was sent, who was alive, and what was free.
+struct Look {
+    at: Duration,
+    alive: Vec<ReplicaId>,
+    free: Vec<AppUid>,
+}
+
+/// The state of the future of [`Deployer::run`].
 struct Drivers<'a> {
     deployer: &'a Deployer,
     running: FuturesUnordered<BoxFuture<'a, AppUid>>,
     /// The apps that are driven, and whether something arrived for them meanwhile.
     apps: BTreeMap<AppUid, bool>,
-    claiming: Fuse<BoxFuture<'a, Result<Claimed>>>,
+    looking: Fuse<BoxFuture<'a, Result<Look>>>,
     tick: Fuse<BoxFuture<'a, ()>>,
-    /// When the next claim may start.
+    /// When the next look may start.
     due: Duration,
-    /// When the claim was made that is under way.
-    claimed_at: Duration,
+    alive: Vec<ReplicaId>,
 }
 
 impl Deployer {
-    /// Drives deploys until `shutdown` resolves, then gives up its claims, so that another replica need not wait for
+    /// Drives deploys until `shutdown` resolves, then releases its leases, so that another replica need not wait for
     /// them to expire.
     ///
     /// Polled by one task, it drives any number of apps: it never blocks, and spawns nothing.
     pub async fn run(&self, shutdown: impl Future<Output = ()> + Send) {
         let mut shutdown = pin!(shutdown.fuse());
-        let mut wakes = self.ports.history.wakes().fuse();
+        let mut changes = self.ports.history.watch().fuse();
         let mut drivers = Drivers::new(self);
         loop {
-            let arrived = self.inbox.listen();
+            let arrived = self.work_queue.listen();
             drivers.take_in();
             select_biased! {
                 () = shutdown => break,
-                claimed = &mut drivers.claiming => drivers.claimed(claimed),
+                look = &mut drivers.looking => drivers.looked(look),
                 app = drivers.running.select_next_some() => drivers.ended(app),
-                wake = wakes.select_next_some() => drivers.woken(wake),
+                change = changes.select_next_some() => drivers.hinted(change),
                 () = arrived.fuse() => {}
-                () = &mut drivers.tick => drivers.claim(),
+                () = &mut drivers.tick => drivers.look(),
             }
         }
         drop(drivers);
-        if let Err(error) = self.ports.history.claim(self.sign(Duration::ZERO, 0)).await {
-            tracing::warn!(error = %error.chain(), "claims are left to expire");
+        self.work_queue.set_alive(None);
+        if let Err(error) = self.journal.heartbeat(&self.replica, Duration::ZERO).await {
+            tracing::warn!(error = %error.chain(), "releasing the leases failed: they expire");
         }
     }
 
-    fn sign(&self, ttl: Duration, limit: usize) -> Claim {
-        Claim { replica: self.replica.clone(), ttl, limit }
+    async fn look_for_work(&self) -> Result<Look> {
+        let at = self.ports.clock.elapsed();
+        let alive = self.journal.heartbeat(&self.replica, TTL).await?.alive;
+        let free = self.ports.history.work(&alive, BATCH).await?;
+        Ok(Look { at, alive, free })
     }
 }
 
@@ -78,64 +84,76 @@ impl<'a> Drivers<'a> {
             deployer,
             running: FuturesUnordered::new(),
             apps: BTreeMap::new(),
-            claiming: Fuse::terminated(),
+            looking: Fuse::terminated(),
             tick: std::future::ready(()).boxed().fuse(),
             due: Duration::ZERO,
-            claimed_at: Duration::ZERO,
+            alive: vec![deployer.replica.clone()],
         }
     }
 
-    fn start(&mut self, app: AppUid, named: bool) {
-        let deployer = self.deployer;
+    /// Drives an app, if its lease is or can be this replica's.
+    fn start(&mut self, app: AppUid) {
+        if let Some(again) = self.apps.get_mut(&app) {
+            *again = true;
+            return;
+        }
+        let (deployer, alive) = (self.deployer, self.alive.clone());
         self.apps.insert(app, false);
+        let leased = deployer.journal.remembered(app).is_some_and(|state| state.is_leased_to(&deployer.replica));
         self.running.push(Box::pin(async move {
-            deployer.drive(app, named).await;
+            let taken = if leased { Ok(true) } else { deployer.take_lease(app, &alive).await };
+            match taken {
+                Ok(true) => deployer.drive(app).await,
+                Ok(false) => {}
+                // It is found again with the next look.
+                Err(error) => tracing::warn!(%app, error = %error.chain(), "taking an app's lease failed"),
+            }
             app
         }));
     }
 
-    /// What this process wrote itself: driven at once where the app is its own, else asked for at once.
+    /// Apps that were changed here: their lease was given to this replica, or another one drives them.
     fn take_in(&mut self) {
-        let mut foreign = false;
-        for (app, owned) in self.deployer.inbox.take() {
-            match self.apps.get_mut(&app) {
-                Some(again) => *again = true,
-                None if owned => self.start(app, false),
-                None => foreign = true,
-            }
-        }
-        if foreign {
-            self.claim_in(Duration::ZERO);
+        for app in self.deployer.work_queue.take() {
+            self.start(app);
         }
     }
 
     fn ended(&mut self, app: AppUid) {
-        if self.apps.remove(&app) == Some(true) {
-            self.start(app, false);
+        let idle = |state: Arc<AppState>| state.queued_at.is_none();
+        // What arrived meanwhile was committed by this process, which remembers it.
+        if self.apps.remove(&app) == Some(true) && !self.deployer.journal.remembered(app).is_some_and(idle) {
+            self.start(app);
         }
     }
 
-    fn woken(&mut self, wake: Wake) {
-        match wake {
-            Wake::App(app) => self.deployer.bells.ring(app),
-            Wake::Any => self.deployer.bells.ring_all(),
+    fn hinted(&mut self, change: AppChange) {
+        if self.deployer.journal.knows(&change) {
+            return;
         }
-        self.claim_in(HINTED);
+        match change {
+            AppChange::App(app, _) => {
+                self.deployer.waiters.notify(app);
+                self.deployer.drivers.notify(app);
+            }
+            AppChange::Any => {
+                self.deployer.waiters.notify_all();
+                self.deployer.drivers.notify_all();
+            }
+        }
+        self.look_in(HINTED);
     }
 
-    fn claim(&mut self) {
-        let claim = self.deployer.sign(TTL, self.apps.len() + BATCH);
-        self.claimed_at = self.deployer.ports.clock.elapsed();
-        self.claiming = self.deployer.ports.history.claim(claim).fuse();
+    fn look(&mut self) {
+        self.looking = self.deployer.look_for_work().boxed().fuse();
         self.tick = Fuse::terminated();
         self.due = Duration::MAX;
     }
 
-    /// Has the next claim start no later than in this time.
-    fn claim_in(&mut self, wait: Duration) {
+    /// Has the next look start no later than in this time.
+    fn look_in(&mut self, wait: Duration) {
         let due = self.deployer.ports.clock.elapsed() + wait;
-        let claiming = !futures_util::future::FusedFuture::is_terminated(&self.claiming);
-        if claiming {
+        if !self.looking.is_terminated() {
             self.due = self.due.min(due);
         } else if due < self.due {
             self.schedule(due);
@@ -148,21 +166,20 @@ impl<'a> Drivers<'a> {
         self.tick = clock.sleep(due.saturating_sub(clock.elapsed())).fuse();
     }
 
-    fn claimed(&mut self, claimed: Result<Claimed>) {
-        self.claiming = Fuse::terminated();
-        match claimed {
-            Ok(claimed) => {
-                self.deployer.inbox.own(&claimed.apps, self.claimed_at);
-                for app in claimed.apps {
-                    if !self.apps.contains_key(&app) {
-                        self.start(app, true);
-                    }
+    fn looked(&mut self, look: Result<Look>) {
+        self.looking = Fuse::terminated();
+        match look {
+            Ok(Look { at, alive, free }) => {
+                self.deployer.work_queue.set_alive(Some(at));
+                self.alive = alive;
+                for app in free {
+                    self.start(app);
                 }
             }
-            Err(error) => tracing::warn!(error = %error.chain(), "the store gives no work"),
+            Err(error) => tracing::warn!(error = %error.chain(), "looking for work failed"),
         }
         let now = self.deployer.ports.clock.elapsed();
-        // A hint that came while the claim was under way may be about what it missed.
+        // A hint that came while the look was under way may be about what it missed.
         self.schedule(self.due.max(now).min(now + EVERY));
     }
 }

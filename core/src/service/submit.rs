@@ -1,13 +1,14 @@
-//! The one write path: every deploy, whoever asks for it, is admitted here.
+//! The one write path: every deploy, of every trigger, is accepted here.
 
-use super::{ATTEMPTS, Authorized, Deployer, Operator, Outcome, refused};
+use super::{Authorized, Deployer, Outcome, journal::Decision, refused};
 use crate::{
-    app::{App, AppId, Hold},
-    decide::admission,
-    deploy::{AdmissionId, Deploy, Origin, Revision, Trigger},
-    error::Error,
-    ports::{Admission, Admitted, HistoryExt, NewDeploy, View},
-    request::{Cause, DeployRequest, IdempotencyKey, Refusal},
+    app::App,
+    deploy::{AdmissionId, Deploy, Revision},
+    error::{Error, Result},
+    ledger::{Admission, Admitted, AppState, Change, KeyLookup, UNFINISHED_MAX, admission},
+    ports::{AppRef, Page},
+    request::{DeployRequest, IdempotencyKey, Refusal},
+    time::Timestamp,
 };
 
 /// An accepted deploy.
@@ -19,22 +20,24 @@ pub struct Accepted {
     pub replayed: bool,
     /// The unfinished revisions that it ended.
     pub superseded: Vec<Revision>,
-    /// The fields of the request that have no part in it.
+    /// The fields of the request that are not deployed.
     pub ignored: Vec<&'static str>,
 }
 
-/// What is decided on an app as it was read, beside the draft.
-pub(super) struct Decision {
-    pub(super) draft: NewDeploy,
-    pub(super) after: Option<Option<Revision>>,
-    pub(super) supersede: bool,
-    pub(super) hold: Option<Hold>,
-    pub(super) guard: u64,
+/// A decision on an app as it is: what is accepted, or why not.
+pub(super) type Decided<T> = std::result::Result<(Admission, T), Declined>;
+
+/// Why a decision accepts nothing.
+pub(super) enum Declined {
+    /// The call is refused, unless it repeats one that was accepted.
+    Refused(Refusal),
+    /// The app has changed since what the decision needs was read.
+    Outdated,
 }
 
-impl Decision {
-    pub(super) fn plain(app: &App, draft: NewDeploy) -> Self {
-        Self { draft, after: None, supersede: false, hold: None, guard: app.guard }
+impl From<Refusal> for Declined {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
     }
 }
 
@@ -44,147 +47,109 @@ impl Deployer {
     /// # Errors
     /// The refusal; nothing was recorded, unless it says that it may have been.
     pub async fn submit(&self, access: &Authorized, request: DeployRequest) -> Outcome<Accepted> {
-        for _ in 0..ATTEMPTS {
-            let decided = match self.find(&access.id).await {
-                Ok(app) if app.uid == access.uid => admission::deploy(&app, &request, &access.cause)
-                    .map(|accepted| (Decision::plain(&app, accepted.draft), accepted.ignored)),
-                Ok(_) => Err(Refusal::AppNotFound(access.id.clone())),
-                Err(refusal) => Err(refusal),
-            };
-            let (decision, ignored) = match decided {
-                Ok((decision, ignored)) => (Ok(decision), ignored),
-                Err(refusal) => (Err(refusal), Vec::new()),
-            };
-            if let Some(accepted) = self.admit(access, decision, request.key.as_ref()).await? {
-                return Ok(Accepted { ignored, ..accepted });
-            }
-        }
-        Err(Refusal::Busy)
+        let (id, cause, key) = (self.admission_id(), access.cause.clone(), request.key.clone());
+        let accepted = self.admit(access, id, key, move |state: &AppState| {
+            let decided = admission::deploy(&state.app, &request, &cause)?;
+            Ok((Admission::plain(id, decided.deploy), decided.ignored))
+        });
+        let (accepted, ignored) = accepted.await?.ok_or(Refusal::Busy)?;
+        Ok(Accepted { ignored: ignored.unwrap_or_default(), ..accepted })
     }
 
-    /// Deploys here what another environment's app of the same name runs.
-    ///
-    /// # Errors
-    /// The refusal; nothing was recorded, unless it says that it may have been.
-    pub async fn promote(
+    pub(super) fn admission_id(&self) -> AdmissionId {
+        AdmissionId(self.ports.rng.bits())
+    }
+
+    /// Has a deploy decided on the app's newest state, and accepted; a call that repeats an earlier one is answered with
+    /// what that made. Returns `None` if the decision was made for another newest revision.
+    pub(super) async fn admit<T: Send + 'static>(
         &self,
-        operator: &Operator,
-        id: &AppId,
-        from: &AppId,
+        access: &Authorized,
+        id: AdmissionId,
         key: Option<IdempotencyKey>,
-    ) -> Outcome<Accepted> {
-        let access = Authorized { cause: operator.cause(Trigger::Promotion), ..self.open(operator, id).await? };
-        for _ in 0..ATTEMPTS {
-            let decision = self.promotion(&access.cause, id, from).await;
-            if let Some(accepted) = self.admit(&access, decision, key.as_ref()).await? {
-                return Ok(accepted);
+        mut decide: impl FnMut(&AppState) -> Decided<T> + Send + 'static,
+    ) -> Outcome<Option<(Accepted, Option<T>)>> {
+        let (driver, used) = (self.driver(), key.clone());
+        let admitted = self.journal.update(access.uid, key.as_ref(), move |change, lookup, now| {
+            match decide(&change.state) {
+                Ok((admission, extra)) => {
+                    let admission = Admission { key: used.clone(), driver: driver.clone(), ..admission };
+                    let admitted = Decision::of(change.admit(admission, lookup, now));
+                    admitted.map(|admitted| Ok((admitted, Some(extra))))
+                }
+                Err(Declined::Refused(refusal)) => refuse(change, used.as_ref(), lookup, now, refusal),
+                Err(Declined::Outdated) => Decision::Answer(Ok((Admitted::Outdated, None))),
             }
-        }
-        Err(Refusal::Busy)
-    }
-
-    async fn promotion(&self, cause: &Cause, id: &AppId, from: &AppId) -> Outcome<Decision> {
-        let app = self.find(id).await?;
-        let source = self.find(from).await?;
-        let view = match self.ports.history.view(source.uid).await {
-            Err(Error::NotFound(_)) => return Err(Refusal::AppNotFound(from.clone())),
-            other => other.map_err(|error| refused(&error))?,
+        });
+        let (admitted, extra) = match admitted.await {
+            Ok((admitted, _)) => admitted?,
+            Err(Error::NotFound(_)) => return Err(Refusal::AppNotFound(access.id.clone())),
+            Err(error) if error.is_unavailable() => {
+                return self.look_up(access, id, &error).await.map(|accepted| Some((accepted, None)));
+            }
+            Err(error) => return Err(refused(&error)),
         };
-        let current = view.current.ok_or_else(|| {
-            Refusal::NothingToRollBackTo(format!("{from} has no current deploy that could be promoted."))
-        })?;
-        let image = current.pinned_image().ok_or(Refusal::Internal)?;
-        let origin = Origin::Promoted { app: from.clone(), revision: current.revision };
-        let draft = admission::promotion(&app, image, current.commit, origin, cause)?;
-        Ok(Decision::plain(&app, draft))
-    }
-
-    /// Writes a decision, or answers a repeated call with what it made before; none where the decision was made on
-    /// something that is not so any more.
-    pub(super) async fn admit(
-        &self,
-        access: &Authorized,
-        decision: Outcome<Decision>,
-        key: Option<&IdempotencyKey>,
-    ) -> Outcome<Option<Accepted>> {
-        let refusal = match decision {
-            Ok(decision) => return self.write(access, decision, key).await,
-            Err(refusal) => refusal,
-        };
-        // What made the first call possible may be gone by the second, which still is the same call.
-        let unavailable = matches!(refusal, Refusal::StoreUnavailable { .. });
-        match key {
-            Some(key) if !unavailable => match self.ports.history.replay(access.uid, key).await {
-                Ok(Some(Admitted::Replay(deploy))) => Ok(Some(accepted(deploy, true, Vec::new()))),
-                Ok(Some(Admitted::KeyReused)) => Err(Refusal::KeyReused),
-                Ok(_) | Err(_) => Err(refusal),
-            },
-            Some(_) | None => Err(refusal),
-        }
-    }
-
-    async fn write(
-        &self,
-        access: &Authorized,
-        decision: Decision,
-        key: Option<&IdempotencyKey>,
-    ) -> Outcome<Option<Accepted>> {
-        let id = AdmissionId(self.ports.entropy.bits());
-        let admission = Admission {
-            app: access.uid,
-            id,
-            key: key.cloned(),
-            draft: decision.draft,
-            guard: decision.guard,
-            after: decision.after,
-            supersede: decision.supersede,
-            hold: decision.hold,
-        };
-        match self.ports.history.admit(admission).await {
-            Ok(Admitted::New { deploy, superseded }) => {
+        let accepted = match admitted {
+            Admitted::New { deploy, superseded } => {
                 tracing::info!(app = %access.id, revision = %deploy.revision, trigger = %deploy.trigger, "accepted");
-                self.written(access.uid);
-                Ok(Some(accepted(deploy, false, superseded)))
+                self.changed_here(access.uid);
+                Accepted { deploy: Deploy::clone(&deploy), replayed: false, superseded, ignored: Vec::new() }
             }
-            Ok(Admitted::Replay(deploy)) => Ok(Some(accepted(deploy, true, Vec::new()))),
-            Ok(Admitted::KeyReused) => Err(Refusal::KeyReused),
-            Ok(Admitted::Full) => Err(Refusal::TooManyUnfinished),
-            Ok(Admitted::Stale) => Ok(None),
-            Err(Error::NotFound(_)) => Err(Refusal::AppNotFound(access.id.clone())),
-            Err(error) if error.is_unavailable() => self.look_up(access, id, &error).await.map(Some),
-            Err(error) => Err(refused(&error)),
-        }
-    }
-
-    /// What the service asks for itself, on the condition that nothing has changed since the app was read, and nothing
-    /// newer came.
-    pub(super) fn unasked(&self, view: &View, draft: NewDeploy) -> Admission {
-        Admission {
-            app: view.app.uid,
-            id: AdmissionId(self.ports.entropy.bits()),
-            key: None,
-            draft,
-            guard: view.app.guard,
-            after: Some(view.last),
-            supersede: false,
-            hold: None,
-        }
+            Admitted::Replayed(revision) => replayed(self.entry(access, revision).await?),
+            Admitted::KeyReused => return Err(Refusal::KeyReused),
+            Admitted::Full => return Err(Refusal::TooManyUnfinished),
+            Admitted::Outdated | Admitted::NextCommit => return Ok(None),
+        };
+        Ok(Some((accepted, extra)))
     }
 
     /// The store's answer was lost: the entry is looked for once, by the accept's own id. One that is not there may still
     /// come, from a store that is slower than its callers are patient.
     async fn look_up(&self, access: &Authorized, id: AdmissionId, error: &Error) -> Outcome<Accepted> {
         tracing::warn!(app = %access.id, error = %error.chain(), "the store did not confirm an accept");
-        match self.ports.history.admitted(access.uid, id).await {
+        match self.admitted(access, id).await {
             Ok(Some(deploy)) => {
-                self.written(access.uid);
-                Ok(accepted(deploy, false, Vec::new()))
+                self.changed_here(access.uid);
+                Ok(Accepted { deploy, replayed: false, superseded: Vec::new(), ignored: Vec::new() })
             }
             Ok(None) | Err(_) => Err(Refusal::StoreUnavailable { maybe_recorded: true }),
         }
     }
+
+    async fn admitted(&self, access: &Authorized, id: AdmissionId) -> Result<Option<Deploy>> {
+        let Some(app) = self.journal.load(AppRef::Uid(access.uid)).await? else { return Ok(None) };
+        if let Some(deploy) = app.state.unfinished.iter().find(|deploy| deploy.id == id) {
+            return Ok(Some(Deploy::clone(deploy)));
+        }
+        let page = Page { before: None, succeeded: false, limit: 4 * UNFINISHED_MAX };
+        Ok(self.ports.history.page(access.uid, page).await?.into_iter().find(|deploy| deploy.id == id))
+    }
+
+    /// The registration that a caller was let in to.
+    pub(super) async fn app(&self, access: &Authorized) -> Outcome<std::sync::Arc<App>> {
+        Ok(self.view(access).await?.app)
+    }
 }
 
-fn accepted(deploy: Deploy, replayed: bool, superseded: Vec<Revision>) -> Accepted {
-    Accepted { deploy, replayed, superseded, ignored: Vec::new() }
+type Answer<T> = Outcome<(Admitted, Option<T>)>;
+
+/// A refused call may repeat one that was accepted: what made the first possible may be gone by the second.
+fn refuse<T>(
+    change: &Change,
+    key: Option<&IdempotencyKey>,
+    lookup: KeyLookup,
+    now: Timestamp,
+    refusal: Refusal,
+) -> Decision<Answer<T>> {
+    if key.is_some() && lookup == KeyLookup::Unread {
+        return Decision::ReadKey;
+    }
+    match key.and_then(|key| change.made_by(key, lookup, now)) {
+        Some(admitted) => Decision::Answer(Ok((admitted, None))),
+        None => Decision::Answer(Err(refusal)),
+    }
+}
+
+pub(super) fn replayed(deploy: Deploy) -> Accepted {
+    Accepted { deploy, replayed: true, superseded: Vec::new(), ignored: Vec::new() }
 }

@@ -1,4 +1,4 @@
-//! Work that this process made itself, so that it need not ask the store for it.
+//! Apps that this process has work for by its own knowledge, so that it need not ask the store.
 
 use std::{
     collections::BTreeSet,
@@ -11,9 +11,9 @@ use event_listener::{Event, EventListener};
 use super::run::TTL;
 use crate::app::AppUid;
 
-/// Apps that were written to here, and those that this process drives; hints, both.
+/// Apps that were changed here, and whether this process drives at all.
 #[derive(Default)]
-pub(super) struct Inbox {
+pub(super) struct WorkQueue {
     hints: Mutex<Hints>,
     arrived: Event,
 }
@@ -21,24 +21,11 @@ pub(super) struct Inbox {
 #[derive(Default)]
 struct Hints {
     new: BTreeSet<AppUid>,
-    owned: BTreeSet<AppUid>,
-    /// What the last claim named, and when it was made.
-    named: BTreeSet<AppUid>,
-    claimed: Option<Duration>,
+    /// When the last heartbeat that the store has taken was sent; none: this process drives nothing.
+    alive: Option<Duration>,
 }
 
-/// Whether an app is this process's, as far as it knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Held {
-    /// The last claim named it.
-    Ours,
-    /// It did not.
-    NotNamed,
-    /// The last claim was too long ago.
-    Unsure,
-}
-
-impl Inbox {
+impl WorkQueue {
     /// There is something to do for the app.
     pub(super) fn put(&self, app: AppUid) {
         self.with(|hints| hints.new.insert(app));
@@ -50,40 +37,19 @@ impl Inbox {
         self.arrived.listen()
     }
 
-    /// What has arrived, and whether the app is this process's already.
-    pub(super) fn take(&self) -> Vec<(AppUid, bool)> {
-        self.with(|hints| {
-            let new = std::mem::take(&mut hints.new);
-            new.into_iter().map(|app| (app, hints.owned.contains(&app))).collect()
-        })
+    /// The apps that have arrived.
+    pub(super) fn take(&self) -> BTreeSet<AppUid> {
+        self.with(|hints| std::mem::take(&mut hints.new))
     }
 
-    /// The store named this process as the owner of these, to a claim that was made at this time.
-    pub(super) fn own(&self, apps: &[AppUid], at: Duration) {
-        self.with(|hints| {
-            hints.owned.extend(apps);
-            hints.named = apps.iter().copied().collect();
-            hints.claimed = Some(at);
-        });
+    /// The store took a heartbeat that was sent then; none: this process drives nothing any more.
+    pub(super) fn set_alive(&self, at: Option<Duration>) {
+        self.with(|hints| hints.alive = at);
     }
 
-    /// Whether the app is this process's now.
-    pub(super) fn holds(&self, app: AppUid, now: Duration) -> Held {
-        self.with(|hints| match hints.claimed {
-            Some(at) if now.saturating_sub(at) < TTL => {
-                if hints.named.contains(&app) {
-                    Held::Ours
-                } else {
-                    Held::NotNamed
-                }
-            }
-            Some(_) | None => Held::Unsure,
-        })
-    }
-
-    /// The store said that the app is another's.
-    pub(super) fn disown(&self, app: AppUid) {
-        self.with(|hints| hints.owned.remove(&app));
+    /// Whether other replicas take this process for alive, so that its leases are its own.
+    pub(super) fn is_alive(&self, now: Duration) -> bool {
+        self.with(|hints| hints.alive.is_some_and(|at| now.saturating_sub(at) < TTL))
     }
 
     fn with<T>(&self, change: impl FnOnce(&mut Hints) -> T) -> T {

@@ -1,95 +1,65 @@
-//! The promises of [`rollhook_core::ports::History`].
+//! The promises of [`rollhook_core::ports::HistoryStore`].
 
-mod admit;
-mod claim;
-mod record;
-mod view;
+mod apps;
+mod archive;
+mod commit;
+mod keys;
+mod load;
+mod register;
+mod work;
 
 use std::sync::Arc;
 
 use rollhook_core::{
-    app::App,
-    deploy::{Deploy, Reason, Revision, State},
-    ports::{Admission, Admitted, History, NewDeploy, Page, Record},
+    Error, Result,
+    app::AppUid,
+    deploy::Deploy,
+    error::Entity,
+    ports::{Commit, Committed, HistoryStore},
 };
 
-use crate::{
-    samples,
-    stores::{Handles, Stores},
-};
+use crate::{client, samples, stores::Stores};
 
-pub use admit::{
-    admit_full, admit_holds, admit_key_expires, admit_keys_are_per_app_and_header, admit_numbers_without_gaps,
-    admit_same_key_other_request_is_reused, admit_same_key_replays, admit_stale_after, admit_stale_guard,
-    admit_supersedes, admit_unknown_app_is_not_found,
-};
-pub use claim::{
-    claim_expires, claim_of_a_new_incarnation_frees_the_old, claim_takes_free_work, claim_zero_gives_up,
-    polled_app_has_work, rest_ends_work, wakes_follow_writes,
-};
-pub use record::{
-    record_lifts_holds, record_moves_forward_only, record_needs_the_claim, record_takes_a_touch_back,
-    times_never_decrease,
-};
-pub use view::{corrupt_entry_is_an_error, page_is_newest_first, view_is_whole};
+pub use apps::{list_is_sorted_and_paged, watch_follows_commits};
+pub use archive::{commit_archives_and_forgets, corrupt_is_an_error, page_is_newest_first};
+pub use commit::{commit_answers_each, commit_on_another_version_conflicts};
+pub use keys::commit_keeps_keys;
+pub use load::{commit_then_load, load_unknown_is_none};
+pub use register::{register_namespace_of_another_pair_conflicts, register_taken_conflicts, remove_takes_everything};
+pub use work::{heartbeat_names_the_living, work_is_what_no_living_replica_drives};
 
-/// A handle on the store's history, and an app.
-async fn registered(store: &dyn Stores) -> (Arc<dyn History>, App) {
-    let Handles { apps, history, .. } = store.open().await;
-    (history, apps.create(samples::app("shop", "test", "api")).await.unwrap())
+/// Two handles on the store, and the uid of an app that is registered in it.
+async fn registered(store: &dyn Stores) -> ([Arc<dyn HistoryStore>; 2], AppUid) {
+    let handles = [store.open().await.history, store.open().await.history];
+    let app = client::register(&*handles[0], samples::app("shop", "test", "api")).await.state.app.uid;
+    (handles, app)
 }
 
-/// The app as it is now, guard included.
-async fn reread(history: &dyn History, app: &App) -> App {
-    history.view(app.uid).await.unwrap().app
-}
-
-/// A new entry.
-async fn admit(history: &dyn History, app: &App, draft: NewDeploy) -> Deploy {
-    new(history.admit(samples::admission(app, draft)).await.unwrap())
-}
-
-#[track_caller]
-fn new(admitted: Admitted) -> Deploy {
-    match admitted {
-        Admitted::New { deploy, .. } => deploy,
-        Admitted::Replay(_) | Admitted::KeyReused | Admitted::Stale | Admitted::Full => panic!("not new: {admitted:?}"),
+/// Commits all of these, as many in one call as the store takes.
+async fn commit_all(history: &dyn HistoryStore, commits: Vec<Commit>) -> Vec<Result<Committed>> {
+    let at_once = history.limits().apps_per_commit.max(1);
+    let mut commits = commits.into_iter().peekable();
+    let mut answers = Vec::new();
+    while commits.peek().is_some() {
+        let call: Vec<Commit> = commits.by_ref().take(at_once).collect();
+        let expected = call.len();
+        let answered = history.commit(call).await;
+        assert_eq!(answered.len(), expected, "each commit has an answer");
+        answers.extend(answered);
     }
-}
-
-/// An accept under a key.
-fn keyed(app: &App, draft: NewDeploy, key: rollhook_core::request::IdempotencyKey) -> Admission {
-    Admission { key: Some(key), ..samples::admission(app, draft) }
-}
-
-fn record_of(app: &App, changes: Vec<Deploy>) -> Record {
-    Record { app: app.uid, claim: None, changes, lift: Vec::new(), rest: false }
-}
-
-/// Writes the entry in its next state, and returns it as it is stored.
-async fn moved(history: &dyn History, app: &App, deploy: &Deploy, state: State) -> Deploy {
-    history.record(record_of(app, vec![deploy.moved(state)])).await.unwrap();
-    entry(history, app, deploy.revision).await
-}
-
-async fn entry(history: &dyn History, app: &App, revision: Revision) -> Deploy {
-    let found = rollhook_core::ports::HistoryExt::entry(history, app.uid, revision).await.unwrap();
-    found.expect("the entry is there")
-}
-
-/// All entries, newest first.
-async fn all(history: &dyn History, app: &App) -> Vec<Deploy> {
-    history.page(app.uid, Page { before: None, succeeded: false, limit: 1000 }).await.unwrap()
+    answers
 }
 
 fn revisions(deploys: &[Deploy]) -> Vec<u64> {
     deploys.iter().map(|deploy| deploy.revision.get()).collect()
 }
 
-fn succeeded() -> State {
-    State::Succeeded { note: None }
+#[track_caller]
+fn assert_conflict<T: std::fmt::Debug>(outcome: &Result<T>, with: Entity) {
+    assert!(matches!(outcome, Err(Error::Conflict(what)) if *what == with), "not Conflict({with:?}): {outcome:?}");
 }
 
-fn failed() -> State {
-    State::Failed { reason: Reason::new(Reason::DEADLINE), message: "it took too long".to_owned(), evidence: None }
+#[track_caller]
+fn assert_app_not_found<T: std::fmt::Debug>(outcome: &Result<T>) {
+    assert!(matches!(outcome, Err(Error::NotFound(Entity::App))), "not NotFound(App): {outcome:?}");
 }

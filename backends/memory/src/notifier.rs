@@ -1,4 +1,4 @@
-//! Hints of changes to everybody in this process, without a runtime.
+//! Hints of commits for all streams in this process, without a runtime.
 
 use std::{
     collections::VecDeque,
@@ -7,14 +7,14 @@ use std::{
 
 use event_listener::Event;
 use futures_util::stream::{self, BoxStream, StreamExt};
-use rollhook_core::{app::AppUid, ports::Wake};
+use rollhook_core::ports::AppChange;
 
-/// How many hints a slow stream may lag behind before it is told that anything may have changed.
+/// How many hints a slow stream may lag behind before it is told that any app may have changed.
 const KEPT: usize = 1024;
 
 /// A broadcast of hints.
 #[derive(Default)]
-pub(crate) struct Wakes {
+pub(crate) struct Notifier {
     event: Event,
     sent: Mutex<Sent>,
 }
@@ -24,31 +24,31 @@ struct Sent {
     /// How many were sent, ever.
     count: u64,
     /// The last of them.
-    recent: VecDeque<AppUid>,
+    recent: VecDeque<AppChange>,
 }
 
-impl Wakes {
-    pub(crate) fn send(&self, app: AppUid) {
+impl Notifier {
+    pub(crate) fn send(&self, change: AppChange) {
         {
             let mut sent = self.lock();
             sent.count += 1;
             if sent.recent.len() == KEPT {
                 sent.recent.pop_front();
             }
-            sent.recent.push_back(app);
+            sent.recent.push_back(change);
         }
         self.event.notify(usize::MAX);
     }
 
     /// The hints from now on.
-    pub(crate) fn stream(self: &Arc<Self>) -> BoxStream<'static, Wake> {
+    pub(crate) fn stream(self: &Arc<Self>) -> BoxStream<'static, AppChange> {
         let seen = self.lock().count;
-        stream::unfold((Arc::clone(self), seen), |(wakes, seen)| async move {
+        stream::unfold((Arc::clone(self), seen), |(notifier, seen)| async move {
             loop {
                 // Listening starts before looking, so that nothing is missed in between.
-                let listener = wakes.event.listen();
-                if let Some((wake, seen)) = wakes.after(seen) {
-                    return Some((wake, (wakes, seen)));
+                let listener = notifier.event.listen();
+                if let Some((change, seen)) = notifier.after(seen) {
+                    return Some((change, (notifier, seen)));
                 }
                 listener.await;
             }
@@ -57,14 +57,14 @@ impl Wakes {
     }
 
     /// The hint that follows the first `seen` ones, and how many are seen with it.
-    fn after(&self, seen: u64) -> Option<(Wake, u64)> {
+    fn after(&self, seen: u64) -> Option<(AppChange, u64)> {
         let sent = self.lock();
         let missing = usize::try_from(sent.count - seen).unwrap_or(usize::MAX);
         if missing == 0 {
             return None;
         }
         let recent = sent.recent.len().checked_sub(missing).and_then(|index| sent.recent.get(index));
-        Some(recent.map_or((Wake::Any, sent.count), |app| (Wake::App(*app), seen + 1)))
+        Some(recent.map_or((AppChange::Any, sent.count), |change| (*change, seen + 1)))
     }
 
     fn lock(&self) -> MutexGuard<'_, Sent> {

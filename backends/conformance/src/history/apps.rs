@@ -1,0 +1,114 @@
+//! The list of apps, and hints of their changes.
+
+use std::time::Duration;
+
+use futures_util::{
+    FutureExt, StreamExt,
+    future::{Either, select},
+    stream::BoxStream,
+};
+use rollhook_core::{
+    app::{AppUid, Policy, Source},
+    ledger::Change,
+    ports::{AppChange, AppPage, Version},
+};
+
+use super::{commit_all, registered};
+use crate::{client, report::Can, samples, stores::Stores};
+
+/// The list is ordered by namespace, then name, and `namespace`, `after` and `limit` narrow it.
+pub async fn list_is_sorted_and_paged(store: &dyn Stores) -> Can {
+    let history = store.open().await.history;
+    for (environment, name) in [("test", "web"), ("prod", "web"), ("test", "api"), ("prod", "api"), ("test-2", "api")] {
+        let app = client::register(&*history, samples::app("shop", environment, name)).await.state.app.uid;
+        client::admit(&*history, app, samples::admission(samples::deploy(name))).await;
+    }
+    let other = store.open().await.history;
+    let listed = async |page: AppPage| -> Vec<String> {
+        other.list(page).await.unwrap().iter().map(|state| state.app.id.to_string()).collect()
+    };
+    let all = ["shop-prod/api", "shop-prod/web", "shop-test/api", "shop-test/web", "shop-test-2/api"];
+    assert_eq!(listed(AppPage { limit: 100, ..AppPage::default() }).await, all);
+    assert_eq!(listed(AppPage { limit: 2, ..AppPage::default() }).await, all[..2]);
+    assert_eq!(listed(AppPage { limit: 0, ..AppPage::default() }).await, [""; 0]);
+    for state in history.list(AppPage { limit: 100, ..AppPage::default() }).await.unwrap() {
+        assert_eq!(state, client::load(&*other, state.app.uid).await.state, "listed as it is loaded");
+    }
+
+    let mut after = None;
+    let mut paged = Vec::new();
+    for _ in 0..3 {
+        let page = history.list(AppPage { namespace: None, after, limit: 2 }).await.unwrap();
+        after = page.last().map(|last| last.app.id.clone());
+        paged.extend(page.iter().map(|state| state.app.id.to_string()));
+    }
+    assert_eq!(paged, all);
+
+    let namespace = |text: &str| Some(text.parse().unwrap());
+    let after = |text: &str| Some(text.parse().unwrap());
+    for (wanted, following, expected) in [
+        (namespace("shop-test"), None, &all[2..4]),
+        (namespace("shop-test"), after("shop-test/api"), &all[3..4]),
+        (namespace("shop-test"), after("shop-prod/web"), &all[2..4]),
+        (namespace("shop-test"), after("shop-test-2/api"), &[]),
+        (namespace("shop"), None, &[]),
+        (None, after("shop-test/unknown"), &all[3..]),
+        (None, after("shop-test/web"), &all[4..]),
+        (None, after("shop-test-2/api"), &[]),
+        (None, after("a/a"), &all[..]),
+    ] {
+        assert_eq!(listed(AppPage { namespace: wanted, after: following, limit: 9 }).await, expected);
+    }
+    let gone = history.list(AppPage { limit: 1, ..AppPage::default() }).await.unwrap()[0].app.uid;
+    client::remove(&*history, gone).await;
+    assert_eq!(listed(AppPage { limit: 100, ..AppPage::default() }).await, all[1..]);
+    Ok(())
+}
+
+/// A handle's stream has an item after each kind of commit through that handle, also where the stream is read late.
+pub async fn watch_follows_commits(store: &dyn Stores) -> Can {
+    let ([history, _], uid) = registered(store).await;
+    let mut changes = history.watch();
+    let accept = |change: &mut Change, now| samples::admit(change, samples::admission(samples::deploy("v1")), now);
+    let (deploy, accepted) = client::change(&*history, uid, accept).await;
+    assert_told(store, &mut changes, uid, accepted.version).await;
+    client::record(&*history, uid, vec![deploy.moved(samples::succeeded())]).await;
+    assert_told(store, &mut changes, uid, client::load(&*history, uid).await.version).await;
+    let configure = |change: &mut Change, now| change.configure(Source::Image, Policy::default(), now);
+    let (_, configured) = client::change(&*history, uid, configure).await;
+    assert_told(store, &mut changes, uid, configured.version).await;
+    let web = client::register(&*history, samples::app("shop", "test", "web")).await;
+    assert_told(store, &mut changes, web.state.app.uid, web.version).await;
+    client::remove(&*history, web.state.app.uid).await;
+    assert_told(store, &mut changes, web.state.app.uid, Version::REMOVED).await;
+
+    let mut late = history.watch();
+    for _ in 0..50 {
+        client::change(&*history, uid, accept).await;
+    }
+    assert_told(store, &mut late, uid, client::load(&*history, uid).await.version).await;
+
+    let app = |number: usize| samples::app("other", "test", &format!("app-{number}"));
+    let batch = (0..10).map(app).map(Change::register).map(client::registration).collect();
+    let answers = commit_all(&*history, batch).await;
+    assert_told(store, &mut late, app(9).uid, answers[9].as_ref().unwrap().version).await;
+    Ok(())
+}
+
+/// Reads the stream until it tells of the app in this version or a higher one.
+async fn assert_told(store: &dyn Stores, changes: &mut BoxStream<'static, AppChange>, app: AppUid, version: Version) {
+    let told = async {
+        while let Some(change) = changes.next().await {
+            match change {
+                AppChange::App(of, at_least) if of == app && at_least >= version => return,
+                AppChange::App(..) => {}
+                AppChange::Any => return,
+            }
+        }
+        panic!("the stream has ended");
+    };
+    match select(Box::pin(told), store.pause(Duration::from_secs(10))).await {
+        Either::Left(_) => while changes.next().now_or_never().is_some() {},
+        Either::Right(_) => panic!("no item after a commit"),
+    }
+}

@@ -1,0 +1,356 @@
+//! The journal: the one way to a [`HistoryStore`], whichever it is.
+//!
+//! The journal remembers states by version, has one commit under way per app and joins the requests that wait for it,
+//! joins commits of different apps where the store can, and decides again when another process was faster. A remembered
+//! state is only a guess: a change made on it is committed if the store still has its version, and a request that would
+//! change nothing is answered once a fresh read confirms it.
+//!
+//! Nothing here spawns: a commit under way is a future that all of its requests poll. It ends when the last of them is
+//! dropped, and with it the knowledge of the apps that it was about.
+
+mod flight;
+mod states;
+
+use std::{
+    collections::{BTreeSet, HashMap, VecDeque},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
+
+use futures_util::future::BoxFuture;
+
+use flight::{Request, Verdict};
+use states::States;
+
+use crate::{
+    app::AppUid,
+    error::{Entity, Error, Result},
+    ledger::{Admitted, AppState, Change, KeyLookup},
+    ports::{AppChange, AppRef, Clock, Commit, Heartbeat, HistoryStore, HistoryStoreExt, Loaded, StoreLimits, Write},
+    replica::ReplicaId,
+    request::IdempotencyKey,
+    time::Timestamp,
+};
+
+/// How often a request is decided again when another process was faster.
+const ATTEMPTS: u32 = 20;
+
+/// The outcome of deciding a request.
+pub(super) enum Decision<T> {
+    /// The change is committed, then the request is answered.
+    Commit(T),
+    /// Nothing is changed; the request is answered if the state is fresh.
+    Answer(T),
+    /// An earlier request of the same commit is in the way.
+    NextCommit,
+    /// The answer depends on what the idempotency key has made.
+    ReadKey,
+}
+
+impl Decision<Admitted> {
+    /// What an accept comes to.
+    pub(super) fn of(admitted: Admitted) -> Self {
+        match admitted {
+            Admitted::New { .. } => Self::Commit(admitted),
+            Admitted::NextCommit => Self::NextCommit,
+            Admitted::Replayed(_) | Admitted::KeyReused | Admitted::Outdated | Admitted::Full => Self::Answer(admitted),
+        }
+    }
+}
+
+impl<T> Decision<T> {
+    pub(super) fn map<U>(self, map: impl FnOnce(T) -> U) -> Decision<U> {
+        match self {
+            Self::Commit(answer) => Decision::Commit(map(answer)),
+            Self::Answer(answer) => Decision::Answer(map(answer)),
+            Self::NextCommit => Decision::NextCommit,
+            Self::ReadKey => Decision::ReadKey,
+        }
+    }
+}
+
+/// An app as it was at some point in time.
+#[derive(Clone, Debug)]
+pub(super) struct Snapshot {
+    pub(super) state: Arc<AppState>,
+    /// The store's clock then.
+    pub(super) now: Timestamp,
+}
+
+impl Snapshot {
+    pub(super) fn into_state(self) -> AppState {
+        Arc::unwrap_or_clone(self.state)
+    }
+}
+
+/// See the module.
+pub(super) struct Journal(Arc<Inner>);
+
+struct Inner {
+    store: Arc<dyn HistoryStore>,
+    clock: Arc<dyn Clock>,
+    limits: StoreLimits,
+    shared: Mutex<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    states: States,
+    waiting: HashMap<AppUid, VecDeque<Weak<Request>>>,
+    /// The apps with waiting requests and no commit under way.
+    ready: VecDeque<AppUid>,
+    under_way: BTreeSet<AppUid>,
+    flights: usize,
+    /// The store's clock as it was read last, and when.
+    time: Option<(Timestamp, Duration)>,
+}
+
+impl Journal {
+    pub(super) fn new(store: Arc<dyn HistoryStore>, clock: Arc<dyn Clock>) -> Self {
+        let limits = store.limits();
+        Self(Arc::new(Inner { store, clock, limits, shared: Mutex::default() }))
+    }
+
+    /// How many of an app's newest deploys retention keeps; none: all of them.
+    pub(super) fn keep(&self) -> Option<usize> {
+        self.0.limits.keep
+    }
+
+    /// Loads an app. Returns `None` if it is unknown.
+    pub(super) async fn load(&self, app: AppRef<'_>) -> Result<Option<Snapshot>> {
+        Ok(self.0.load(app, None).await?.map(|(snapshot, _)| snapshot))
+    }
+
+    /// An app as it was at most this long ago, or as it is now. Returns `None` if it is unknown.
+    pub(super) async fn recent(&self, app: AppUid, age: Duration) -> Result<Option<Snapshot>> {
+        let known = {
+            let shared = self.0.lock();
+            let since = self.0.clock.elapsed().saturating_sub(age);
+            let state = shared.states.get(app).filter(|known| known.read_at >= since).map(|known| known.state.clone());
+            state.map(|state| Snapshot { state, now: self.0.time(&shared) })
+        };
+        match known {
+            Some(snapshot) => Ok(Some(snapshot)),
+            None => self.load(AppRef::Uid(app)).await,
+        }
+    }
+
+    /// An app as it is remembered: maybe not as it is.
+    pub(super) fn remembered(&self, app: AppUid) -> Option<Arc<AppState>> {
+        self.0.lock().states.get(app).map(|known| Arc::clone(&known.state))
+    }
+
+    /// Whether a hint of a commit tells of nothing new.
+    pub(super) fn knows(&self, change: &AppChange) -> bool {
+        match change {
+            AppChange::App(app, version) => {
+                self.0.lock().states.get(*app).is_some_and(|known| known.version >= *version)
+            }
+            AppChange::Any => false,
+        }
+    }
+
+    /// Decides a request on the app's state, and commits what it changes. The decision may be made several times, each on
+    /// another state.
+    ///
+    /// # Errors
+    /// `NotFound` if the app is unknown, `Conflict` if other processes were faster again and again; `Unavailable`: the
+    /// commit may have been written.
+    pub(super) async fn update<T: Send + 'static>(
+        &self,
+        app: AppUid,
+        key: Option<&IdempotencyKey>,
+        mut decide: impl FnMut(&mut Change, KeyLookup, Timestamp) -> Decision<T> + Send + 'static,
+    ) -> Result<(T, Snapshot)> {
+        let value = Arc::new(Mutex::new(None));
+        let slot = Arc::clone(&value);
+        let decide = move |change: &mut Change, lookup, now| {
+            let (answer, decision) = match decide(change, lookup, now) {
+                Decision::Commit(answer) => (Some(answer), Decision::Commit(())),
+                Decision::Answer(answer) => (Some(answer), Decision::Answer(())),
+                Decision::NextCommit => (None, Decision::NextCommit),
+                Decision::ReadKey => (None, Decision::ReadKey),
+            };
+            *slot.lock().unwrap_or_else(PoisonError::into_inner) = answer;
+            decision
+        };
+        let request = Arc::new(Request::new(app, Box::new(decide)));
+        let mut fresh = self.0.lock().states.get(app).is_none();
+        let mut read_key = false;
+        for _ in 0..ATTEMPTS {
+            if fresh || read_key {
+                let key = key.filter(|_| read_key);
+                let Some((_, used)) = self.0.load(AppRef::Uid(app), key).await? else {
+                    return Err(Error::NotFound(Entity::App));
+                };
+                request.confirm(key.map(|_| used));
+            }
+            match self.0.settle(&request).await {
+                Verdict::Done(snapshot) => {
+                    let answer = value.lock().unwrap_or_else(PoisonError::into_inner).take();
+                    return answer.map(|answer| (answer, snapshot)).ok_or(Error::Conflict(Entity::Version));
+                }
+                Verdict::Again => fresh = true,
+                Verdict::ReadKey => read_key = true,
+                Verdict::Failed(error) => return Err(error),
+            }
+        }
+        Err(Error::Conflict(Entity::Version))
+    }
+
+    /// Registers an app, with what was decided on its first state.
+    pub(super) async fn register(&self, change: Change) -> Result<Snapshot> {
+        let state = change.state.clone();
+        let write = Write::Put(Box::new(change));
+        let committed = self.0.store.commit_one(Commit { app: state.app.uid, version: None, write }).await?;
+        let mut shared = self.0.lock();
+        self.0.note_time(&mut shared, committed.now);
+        let (state, read_at) = (Arc::new(state), self.0.clock.elapsed());
+        shared.states.remember(Arc::clone(&state), committed.version, read_at);
+        Ok(Snapshot { state, now: committed.now })
+    }
+
+    /// Removes an app; one that is gone is no error.
+    pub(super) async fn remove(&self, app: AppUid) -> Result<()> {
+        for _ in 0..ATTEMPTS {
+            let Some(loaded) = self.0.store.load(AppRef::Uid(app), None).await? else { break };
+            let commit = Commit { app, version: Some(loaded.version), write: Write::Remove };
+            match self.0.store.commit_one(commit).await {
+                Err(Error::Conflict(_)) => continue,
+                Ok(_) | Err(Error::NotFound(_)) => {}
+                Err(error) => return Err(error),
+            }
+            break;
+        }
+        self.0.lock().states.forget(app);
+        Ok(())
+    }
+
+    /// The store's clock now, if it was ever read.
+    pub(super) fn now(&self) -> Option<Timestamp> {
+        let shared = self.0.lock();
+        shared.time.map(|_| self.0.time(&shared))
+    }
+
+    /// Notes that this replica lives, and names all that do.
+    pub(super) async fn heartbeat(&self, replica: &ReplicaId, ttl: Duration) -> Result<Heartbeat> {
+        let heartbeat = self.0.store.heartbeat(replica, ttl).await?;
+        self.0.note_time(&mut self.0.lock(), heartbeat.now);
+        Ok(heartbeat)
+    }
+}
+
+impl Inner {
+    async fn load(
+        &self,
+        app: AppRef<'_>,
+        key: Option<&IdempotencyKey>,
+    ) -> Result<Option<(Snapshot, Option<crate::ledger::KeyUse>)>> {
+        let asked_at = self.clock.elapsed();
+        let loaded = self.store.load(app, key).await?;
+        let mut shared = self.lock();
+        let Some(Loaded { state, version, key, now }) = loaded else {
+            if let AppRef::Uid(app) = app {
+                shared.states.forget(app);
+            }
+            return Ok(None);
+        };
+        self.note_time(&mut shared, now);
+        let state = Arc::new(state);
+        shared.states.remember(Arc::clone(&state), version, asked_at);
+        Ok(Some((Snapshot { state, now }, key)))
+    }
+
+    /// Waits until the request is decided, and polls the commit that it is part of.
+    async fn settle(self: &Arc<Self>, request: &Arc<Request>) -> Verdict {
+        self.lock().enqueue(request);
+        self.start();
+        loop {
+            let listener = request.listen();
+            if let Some(verdict) = request.take_verdict() {
+                return verdict;
+            }
+            match request.flight() {
+                Some(flight) => flight.await,
+                None => listener.await,
+            }
+        }
+    }
+
+    /// Starts commits while there is work and room for them.
+    fn start(self: &Arc<Self>) {
+        loop {
+            // Requests are told after the lock was released: the last of a commit's may be gone already, and its end
+            // takes the lock.
+            let Some((batch, unknown)) = self.lock().next_batch(&self.limits) else { return };
+            for request in unknown.iter().filter_map(Weak::upgrade) {
+                request.decided(Verdict::Again);
+            }
+            if !batch.is_empty() {
+                flight::start(self, batch);
+            }
+        }
+    }
+
+    fn time(&self, shared: &Shared) -> Timestamp {
+        let (read, at) = shared.time.unwrap_or_default();
+        read.after(self.clock.elapsed().saturating_sub(at))
+    }
+
+    fn note_time(&self, shared: &mut Shared, now: Timestamp) {
+        shared.time = Some((now, self.clock.elapsed()));
+    }
+
+    /// No write leaves it half changed before it could panic, so that a poisoned lock is no reason to stop.
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    fn enqueue(&mut self, request: &Arc<Request>) {
+        let waiting = self.waiting.entry(request.app).or_default();
+        waiting.push_back(Arc::downgrade(request));
+        if waiting.len() == 1 && !self.under_way.contains(&request.app) {
+            self.ready.push_back(request.app);
+        }
+    }
+
+    /// The requests of the next commit, and those whose app's state is not known. Returns `None` if there is nothing to do
+    /// or no room for another commit.
+    fn next_batch(&mut self, limits: &StoreLimits) -> Option<(Vec<flight::AppBatch>, Vec<Weak<Request>>)> {
+        if self.ready.is_empty() || self.flights >= limits.commits_at_once.max(1) {
+            return None;
+        }
+        let (mut batch, mut unknown) = (Vec::new(), Vec::new());
+        while batch.len() < limits.apps_per_commit.max(1)
+            && let Some(app) = self.ready.pop_front()
+        {
+            let requests: Vec<_> = self.waiting.remove(&app).into_iter().flatten().collect();
+            match self.states.used(app) {
+                Some(known) => {
+                    let (state, version) = (Arc::clone(&known.state), known.version);
+                    self.under_way.insert(app);
+                    batch.push(flight::AppBatch { app, state, version, requests });
+                }
+                None => unknown.extend(requests),
+            }
+        }
+        self.flights += usize::from(!batch.is_empty());
+        Some((batch, unknown))
+    }
+
+    /// A commit has ended; requests that it left over wait for the next one.
+    fn landed(&mut self, apps: &[AppUid]) {
+        self.flights = self.flights.saturating_sub(1);
+        for app in apps {
+            self.under_way.remove(app);
+            if self.waiting.get(app).is_some_and(|waiting| !waiting.is_empty()) {
+                self.ready.push_back(*app);
+            }
+        }
+    }
+}
+
+type Decide = Box<dyn FnMut(&mut Change, KeyLookup, Timestamp) -> Decision<()> + Send>;
+type Flight = futures_util::future::Shared<BoxFuture<'static, ()>>;

@@ -1,0 +1,239 @@
+//! One commit under way: the requests that are part of it decide, the store writes, each is answered.
+
+use std::{
+    collections::VecDeque,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+};
+
+use event_listener::{Event, EventListener};
+use futures_util::FutureExt;
+
+use super::{Decide, Decision, Flight, Inner, Snapshot};
+use crate::{
+    app::AppUid,
+    error::{Cause, Entity, Error, Result, chain},
+    ledger::{AppState, Change, KeyLookup, KeyUse},
+    ports::{Commit, Committed, Version, Write},
+    time::Timestamp,
+};
+
+/// A request that waits for its app's next commit. Whoever made it holds it; one that was dropped is passed over.
+pub(super) struct Request {
+    pub(super) app: AppUid,
+    inside: Mutex<Inside>,
+    event: Event,
+}
+
+struct Inside {
+    decide: Decide,
+    lookup: KeyLookup,
+    /// Whether the app was read since the request began.
+    confirmed: bool,
+    flight: Option<Flight>,
+    verdict: Option<Verdict>,
+}
+
+/// What became of a request.
+pub(super) enum Verdict {
+    /// It was decided, and what it changed is committed.
+    Done(Snapshot),
+    /// The app must be read again.
+    Again,
+    /// The use of the idempotency key must be read.
+    ReadKey,
+    /// The store failed.
+    Failed(Error),
+}
+
+/// An app's part of a commit.
+pub(super) struct AppBatch {
+    pub(super) app: AppUid,
+    pub(super) state: Arc<AppState>,
+    pub(super) version: Version,
+    pub(super) requests: Vec<Weak<Request>>,
+}
+
+impl Request {
+    pub(super) fn new(app: AppUid, decide: Decide) -> Self {
+        let inside = Inside { decide, lookup: KeyLookup::Unread, confirmed: false, flight: None, verdict: None };
+        Self { app, inside: Mutex::new(inside), event: Event::new() }
+    }
+
+    /// The app was read, and with `used` its idempotency key.
+    pub(super) fn confirm(&self, used: Option<Option<KeyUse>>) {
+        let mut inside = self.lock();
+        inside.confirmed = true;
+        if let Some(used) = used {
+            inside.lookup = KeyLookup::Read(used);
+        }
+    }
+
+    pub(super) fn listen(&self) -> EventListener {
+        self.event.listen()
+    }
+
+    pub(super) fn take_verdict(&self) -> Option<Verdict> {
+        self.lock().verdict.take()
+    }
+
+    pub(super) fn flight(&self) -> Option<Flight> {
+        self.lock().flight.clone()
+    }
+
+    pub(super) fn decided(&self, verdict: Verdict) {
+        {
+            let mut inside = self.lock();
+            (inside.verdict, inside.flight) = (Some(verdict), None);
+        }
+        self.event.notify(usize::MAX);
+    }
+
+    fn join(&self, flight: Option<Flight>) {
+        self.lock().flight = flight;
+        self.event.notify(usize::MAX);
+    }
+
+    fn decide(&self, change: &mut Change, now: Timestamp) -> (Decision<()>, bool) {
+        let inside = &mut *self.lock();
+        ((inside.decide)(change, inside.lookup, now), inside.confirmed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inside> {
+        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Starts a commit of these apps: a future that its requests poll.
+pub(super) fn start(inner: &Arc<Inner>, batch: Vec<AppBatch>) {
+    let requests: Vec<_> = batch.iter().flat_map(|app| &app.requests).cloned().collect();
+    let landing = Landing { inner: Arc::clone(inner), apps: batch.iter().map(|app| app.app).collect() };
+    let flight = fly(landing, batch).boxed().shared();
+    for request in requests.iter().filter_map(Weak::upgrade) {
+        request.join(Some(flight.clone()));
+    }
+}
+
+/// Makes room for the next commit when this one has ended, or was dropped because nobody waits for it.
+struct Landing {
+    inner: Arc<Inner>,
+    apps: Vec<AppUid>,
+}
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        self.inner.lock().landed(&self.apps);
+        self.inner.start();
+    }
+}
+
+/// The requests of one app, as they were decided.
+struct Decided {
+    state: Arc<AppState>,
+    version: Version,
+    /// What they changed; none: nothing.
+    change: Option<Box<Change>>,
+    /// The requests whose answers are good once the change is committed; if nothing was changed, a fresh read decides.
+    done: Vec<(Weak<Request>, bool)>,
+    read_key: Vec<Weak<Request>>,
+    later: Vec<Weak<Request>>,
+}
+
+async fn fly(landing: Landing, batch: Vec<AppBatch>) {
+    let inner = &landing.inner;
+    let now = inner.time(&inner.lock());
+    let mut decided: Vec<Decided> = batch.into_iter().map(|app| decide(app, now)).collect();
+    let commits: Vec<Commit> = decided.iter_mut().filter_map(Decided::commit).collect();
+    let mut answers = if commits.is_empty() { Vec::new() } else { inner.store.commit(commits).await }.into_iter();
+    for app in decided {
+        let answer = app.change.as_ref().map(|_| {
+            answers.next().unwrap_or_else(|| Err(Error::corrupt("the store's answer", "a commit was not answered")))
+        });
+        app.answer(inner, answer);
+    }
+}
+
+fn decide(batch: AppBatch, now: Timestamp) -> Decided {
+    let mut change = Change::on(AppState::clone(&batch.state));
+    let (mut done, mut read_key) = (Vec::new(), Vec::new());
+    let mut waiting = VecDeque::from(batch.requests);
+    while let Some(request) = waiting.pop_front() {
+        let Some(held) = request.upgrade() else { continue };
+        match held.decide(&mut change, now) {
+            (Decision::Commit(()), _) => done.push((request, true)),
+            (Decision::Answer(()), confirmed) => done.push((request, confirmed)),
+            (Decision::ReadKey, _) => read_key.push(request),
+            (Decision::NextCommit, _) => {
+                waiting.push_front(request);
+                break;
+            }
+        }
+    }
+    let change = (!change.is_empty()).then(|| Box::new(change));
+    Decided { state: batch.state, version: batch.version, change, done, read_key, later: waiting.into() }
+}
+
+impl Decided {
+    fn commit(&mut self) -> Option<Commit> {
+        let change = self.change.as_ref()?;
+        let write = Write::Put(change.clone());
+        Some(Commit { app: self.state.app.uid, version: Some(self.version), write })
+    }
+
+    fn answer(self, inner: &Inner, answer: Option<Result<Committed>>) {
+        let app = self.state.app.uid;
+        let committed = answer.is_some();
+        let outcome = {
+            let mut shared = inner.lock();
+            let outcome = match (answer, self.change) {
+                (Some(Ok(Committed { version, now })), Some(change)) => {
+                    inner.note_time(&mut shared, now);
+                    let state = Arc::new(change.state);
+                    shared.states.remember(Arc::clone(&state), version, inner.clock.elapsed());
+                    Ok(Snapshot { state, now })
+                }
+                (Some(Err(error)), _) => {
+                    // Another process was faster, or whether it was written is not known.
+                    shared.states.forget(app);
+                    Err(error)
+                }
+                (None, _) | (Some(Ok(_)), None) => Ok(Snapshot { state: self.state, now: inner.time(&shared) }),
+            };
+            let waiting = shared.waiting.entry(app).or_default();
+            for request in self.later.iter().rev() {
+                waiting.push_front(request.clone());
+            }
+            if waiting.is_empty() {
+                shared.waiting.remove(&app);
+            }
+            outcome
+        };
+        for request in self.later.iter().filter_map(Weak::upgrade) {
+            request.join(None);
+        }
+        for request in self.read_key.iter().filter_map(Weak::upgrade) {
+            request.decided(Verdict::ReadKey);
+        }
+        for (request, confirmed) in &self.done {
+            let Some(request) = request.upgrade() else { continue };
+            request.decided(match &outcome {
+                Ok(snapshot) if committed || *confirmed => Verdict::Done(snapshot.clone()),
+                Ok(_) | Err(Error::Conflict(Entity::Version)) => Verdict::Again,
+                Err(Error::Conflict(Entity::IdempotencyKey)) => Verdict::ReadKey,
+                Err(error) => Verdict::Failed(copy(error)),
+            });
+        }
+    }
+}
+
+/// The error for one of several requests that share it.
+fn copy(error: &Error) -> Error {
+    let causes = |cause: &Option<Cause>| cause.as_ref().map(|cause| chain(&**cause).into());
+    match error {
+        Error::NotFound(entity) => Error::NotFound(*entity),
+        Error::Conflict(entity) => Error::Conflict(*entity),
+        Error::Denied { what, cause } => Error::Denied { what: what.clone(), cause: causes(cause) },
+        Error::Invalid { what, cause } => Error::Invalid { what: what.clone(), cause: causes(cause) },
+        Error::Corrupt { what, cause } => Error::Corrupt { what: what.clone(), cause: causes(cause) },
+        Error::Unavailable { what, cause } => Error::Unavailable { what: what.clone(), cause: causes(cause) },
+    }
+}

@@ -1,0 +1,82 @@
+//! Remembered states: bounded in bytes, the least recently used goes first.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use crate::{app::AppUid, ledger::AppState, ports::Version};
+
+/// The most memory that remembered states may take, roughly.
+const BYTES_MAX: usize = 8 << 20;
+/// What a state takes without unfinished deploys, and what each of these adds, roughly.
+const STATE_BYTES: usize = 2500;
+const DEPLOY_BYTES: usize = 700;
+
+/// A state as it was read or committed last.
+pub(super) struct Known {
+    pub(super) state: Arc<AppState>,
+    pub(super) version: Version,
+    /// When it was read, by this process's own time.
+    pub(super) read_at: Duration,
+    used: u64,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct States {
+    known: HashMap<AppUid, Known>,
+    by_use: BTreeMap<u64, AppUid>,
+    uses: u64,
+    bytes: usize,
+}
+
+impl States {
+    pub(super) fn get(&self, app: AppUid) -> Option<&Known> {
+        self.known.get(&app)
+    }
+
+    /// A state for a change of it: it was used just now.
+    pub(super) fn used(&mut self, app: AppUid) -> Option<&Known> {
+        let known = self.known.get_mut(&app)?;
+        self.uses += 1;
+        self.by_use.remove(&known.used);
+        self.by_use.insert(self.uses, app);
+        known.used = self.uses;
+        Some(known)
+    }
+
+    pub(super) fn forget(&mut self, app: AppUid) {
+        if let Some(known) = self.known.remove(&app) {
+            self.by_use.remove(&known.used);
+            self.bytes = self.bytes.saturating_sub(weight(&known.state));
+        }
+    }
+
+    /// Remembers a state, unless a newer one is known.
+    pub(super) fn remember(&mut self, state: Arc<AppState>, version: Version, read_at: Duration) {
+        let app = state.app.uid;
+        let read_at = match self.known.get(&app) {
+            Some(known) if known.version > version => return,
+            Some(known) => known.read_at.max(read_at),
+            None => read_at,
+        };
+        self.forget(app);
+        self.uses += 1;
+        self.bytes += weight(&state);
+        self.by_use.insert(self.uses, app);
+        self.known.insert(app, Known { state, version, read_at, used: self.uses });
+        while self.bytes > BYTES_MAX
+            && let Some((_, app)) = self.by_use.pop_first()
+        {
+            if let Some(known) = self.known.remove(&app) {
+                self.bytes = self.bytes.saturating_sub(weight(&known.state));
+            }
+        }
+    }
+}
+
+fn weight(state: &AppState) -> usize {
+    STATE_BYTES + DEPLOY_BYTES * state.unfinished.len()
+}

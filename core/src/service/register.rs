@@ -1,0 +1,238 @@
+//! Registering apps: the registration and its first deploy are one commit.
+
+use std::time::Duration;
+
+use super::{Authorized, Builder, Deployer, Operator, Outcome, apps::sound, journal::Snapshot, refused, unwritten};
+use crate::{
+    app::{App, AppId, AppUid, Namespace, POLL_MAX, Policy, Source},
+    deploy::{Deploy, Trigger},
+    error::{Entity, Error},
+    image::ImageRef,
+    ledger::{Admission, Admitted, Change, KeyLookup, NewDeploy, registration},
+    ports::{AppPage, AppRef},
+    request::{IdempotencyKey, Refusal, Registration},
+    service::run::TTL,
+    time::Timestamp,
+};
+
+/// A registered app.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Registered {
+    /// The app.
+    pub app: crate::ledger::AppState,
+    /// Revision 1: what runs already, or the image that the workload is made with; none for a git app that has neither,
+    /// whose first build makes it.
+    pub deploy: Option<Deploy>,
+    /// Whether the workload existed.
+    pub adopted: bool,
+}
+
+/// The sources that apps may have here.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SourceRules {
+    /// Whether a builder may read local sources; none: there is no builder.
+    local_sources: Option<bool>,
+    min_poll: Duration,
+}
+
+impl SourceRules {
+    /// Whether apps of this source can be registered here.
+    pub(super) fn buildable(&self, source: &Source) -> Outcome<()> {
+        let Source::Git(git) = source else { return Ok(()) };
+        let Some(local_sources) = self.local_sources else {
+            let why = "Git apps need a builder, and this server has none; register an image app, and let CI build.";
+            return Err(Refusal::WrongKind(why.to_owned()));
+        };
+        if git.url.is_local() && !local_sources {
+            let rule = "must be https:// or ssh:// to another machine; sources on this one, on link-local addresses and \
+                        without encryption are the operator's to allow (--allow-local-sources).";
+            return Err(Refusal::InvalidField("source.url", rule.to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Whether apps of this source can be polled as the policy says.
+    pub(super) fn pollable(&self, policy: &Policy, source: &Source) -> Outcome<()> {
+        let Some(interval) = policy.poll else { return Ok(()) };
+        let refused = |why: String| Err(Refusal::InvalidField("policy.poll", why));
+        if *source == Source::Image {
+            return refused("an image app has no source to look at; CI posts its images.".to_owned());
+        }
+        if self.local_sources.is_none() {
+            return refused("this server has no builder, and reads no sources.".to_owned());
+        }
+        if interval < self.min_poll || interval > POLL_MAX {
+            let (least, most) = (self.min_poll.as_secs_f64(), POLL_MAX.as_secs() / 3600);
+            return refused(format!("must be off, or from {least} s to {most} h."));
+        }
+        Ok(())
+    }
+}
+
+impl Deployer {
+    pub(super) fn source_rules(&self) -> SourceRules {
+        let local_sources = self.ports.builder.as_ref().map(|Builder { local_sources, .. }| *local_sources);
+        SourceRules { local_sources, min_poll: self.min_poll }
+    }
+
+    /// Registers an app. A workload that exists is adopted: nothing is patched, and revision 1 is what runs. Repeating
+    /// the call with its key answers what it made.
+    ///
+    /// # Errors
+    /// The refusal; nothing is registered then.
+    pub async fn register(
+        &self,
+        operator: &Operator,
+        wanted: Registration,
+        key: Option<IdempotencyKey>,
+    ) -> Outcome<Registered> {
+        let rules = self.source_rules();
+        rules.buildable(&wanted.source)?;
+        let namespace = Namespace::of(&wanted.project, &wanted.environment)
+            .map_err(|invalid| Refusal::InvalidField("environment", invalid.to_string()))?;
+        let id = AppId { namespace, name: wanted.name.clone() };
+        if let Some(app) = self.journal.load(AppRef::Name(&id)).await.map_err(|error| refused(&error))? {
+            return self.registered(app, &wanted, key.as_ref()).await;
+        }
+        let wanted = Registration { policy: sound(wanted.policy)?, ..wanted };
+        rules.pollable(&wanted.policy, &wanted.source)?;
+        let name = wanted.workload.clone().unwrap_or_else(|| wanted.name.to_string());
+        registration::check_name(&name)?;
+        let found = self.ports.rollouts.inspect(&id, wanted.kind, &name).await.map_err(|error| {
+            tracing::warn!(app = %id, error = %error.chain(), "inspecting the workload failed");
+            match error {
+                Error::Unavailable { .. } => Refusal::ClusterUnavailable,
+                Error::NotFound(_)
+                | Error::Conflict(_)
+                | Error::Denied { .. }
+                | Error::Invalid { .. }
+                | Error::Corrupt { .. } => Refusal::Workload(error.to_string()),
+            }
+        })?;
+        let adopted = found.is_some();
+        let (workload, image) = match found {
+            Some(found) => registration::adopt(&wanted, name, &found)?,
+            None => registration::create(&wanted, name)?,
+        };
+        let app = App {
+            id,
+            uid: AppUid::from_bits(self.ports.rng.bits()),
+            project: wanted.project.clone(),
+            environment: wanted.environment.clone(),
+            source: wanted.source.clone(),
+            workload,
+            policy: wanted.policy.clone(),
+            holds: Vec::new(),
+            created_at: self.store_time().await?,
+        };
+        self.create(operator, app, (image, adopted), &wanted, key).await
+    }
+
+    /// The store's clock.
+    async fn store_time(&self) -> Outcome<Timestamp> {
+        match self.journal.now() {
+            Some(now) => Ok(now),
+            None => Ok(self.journal.heartbeat(&self.replica, TTL).await.map_err(|error| refused(&error))?.now),
+        }
+    }
+
+    /// What an earlier call under the same key has made.
+    async fn registered(
+        &self,
+        app: Snapshot,
+        wanted: &Registration,
+        key: Option<&IdempotencyKey>,
+    ) -> Outcome<Registered> {
+        let (id, uid) = (app.state.app.id.clone(), app.state.app.uid);
+        let Some(key) = key else { return Err(Refusal::AppExists(id)) };
+        let loaded = self.ports.history.load(AppRef::Uid(uid), Some(key)).await.map_err(|error| refused(&error))?;
+        let Some(loaded) = loaded else { return Err(Refusal::AppExists(id)) };
+        let change = Change::on(loaded.state);
+        match change.made_by(key, KeyLookup::Read(loaded.key), loaded.now) {
+            Some(Admitted::Replayed(revision)) => {
+                let cause = crate::request::Cause { trigger: Trigger::Manual, actor: crate::deploy::Actor::Service };
+                let access = Authorized { id, uid, cause };
+                let deploy = self.entry_of(&access, &change.state, revision).await?;
+                Ok(Registered { adopted: deploy.adopted, app: change.state, deploy: Some(deploy) })
+            }
+            Some(Admitted::KeyReused) => Err(Refusal::KeyReused),
+            // There is no entry that could know the key: a call for the very same is the same call.
+            None if registration::waits_for_a_build(&change.state.app)
+                && registration::made(&change.state.app, wanted) =>
+            {
+                Ok(Registered { adopted: false, app: change.state, deploy: None })
+            }
+            Some(Admitted::New { .. } | Admitted::Outdated | Admitted::Full | Admitted::NextCommit) | None => {
+                Err(Refusal::AppExists(id))
+            }
+        }
+    }
+
+    async fn create(
+        &self,
+        operator: &Operator,
+        app: App,
+        (image, adopted): (Option<ImageRef>, bool),
+        wanted: &Registration,
+        key: Option<IdempotencyKey>,
+    ) -> Outcome<Registered> {
+        let (id, now) = (app.id.clone(), app.created_at);
+        let mut change = Change::register(app.clone());
+        let deploy = image.and_then(|image| {
+            let deploy = NewDeploy {
+                image: Some(image),
+                commit: None,
+                trigger: Trigger::Manual,
+                actor: operator.actor().clone(),
+                from: None,
+                effective: None,
+                adopted,
+            };
+            let (id, driver) = (self.admission_id(), self.driver());
+            let admission = Admission { key: key.clone(), driver, ..Admission::plain(id, deploy) };
+            match change.admit(admission, KeyLookup::Unread, now) {
+                Admitted::New { deploy, .. } => Some(Deploy::clone(&deploy)),
+                Admitted::Replayed(_)
+                | Admitted::KeyReused
+                | Admitted::Outdated
+                | Admitted::Full
+                | Admitted::NextCommit => None,
+            }
+        });
+        let state = match self.journal.register(change).await {
+            Ok(snapshot) => snapshot.into_state(),
+            Err(Error::Conflict(Entity::Namespace)) => return Err(self.namespace_taken(app).await),
+            Err(Error::Conflict(_)) => {
+                let app = self.find(&id).await?;
+                return self.registered(app, wanted, key.as_ref()).await;
+            }
+            Err(error) if error.is_unavailable() => self.look_for_registration(&app, &error).await?,
+            Err(error) => return Err(unwritten(&error)),
+        };
+        tracing::info!(app = %id, uid = %app.uid, adopted, "registered");
+        self.changed_here(app.uid);
+        Ok(Registered { app: state, deploy, adopted })
+    }
+
+    /// The store's answer was lost: the app is looked for once, by its own uid.
+    async fn look_for_registration(&self, app: &App, error: &Error) -> Outcome<crate::ledger::AppState> {
+        tracing::warn!(app = %app.id, error = %error.chain(), "the store did not confirm a registration");
+        match self.journal.load(AppRef::Uid(app.uid)).await {
+            Ok(Some(snapshot)) => Ok(snapshot.into_state()),
+            Ok(None) | Err(_) => Err(Refusal::StoreUnavailable { maybe_recorded: true }),
+        }
+    }
+
+    async fn namespace_taken(&self, app: App) -> Refusal {
+        let page = AppPage { namespace: Some(app.id.namespace.clone()), after: None, limit: 1 };
+        let (id, project, environment) = (app.id, app.project, app.environment);
+        match self.ports.history.list(page).await.ok().and_then(|apps| apps.into_iter().next()) {
+            Some(other) => Refusal::NamespaceTaken {
+                id,
+                project: other.app.project.clone(),
+                environment: other.app.environment.clone(),
+            },
+            None => Refusal::NamespaceTaken { id, project, environment },
+        }
+    }
+}
