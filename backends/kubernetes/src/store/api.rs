@@ -1,11 +1,11 @@
 //! The API server as the store uses it: each call has a deadline, and its failure is classified; no call repeats itself.
 
-use std::time::Duration;
+use std::{fmt::Debug, time::Duration};
 
 use kube::{
     Api, Client,
     api::{DeleteParams, ListParams, ObjectMeta, PostParams, Preconditions},
-    core::{NamespaceResourceScope, Resource},
+    core::{NamespaceResourceScope as Namespaced, Resource},
 };
 use rollhook_core::{Error, Result};
 use serde::{Serialize, de::DeserializeOwned};
@@ -117,24 +117,12 @@ pub(crate) async fn delete_all<K: Object>(api: &Api<K>, selector: &str) -> Resul
 
 /// A type that these calls read and write.
 pub(crate) trait Object:
-    Resource<DynamicType = (), Scope = NamespaceResourceScope>
-    + Clone
-    + std::fmt::Debug
-    + Serialize
-    + DeserializeOwned
-    + Send
-    + Sync
+    Resource<DynamicType = (), Scope = Namespaced> + Clone + Debug + Serialize + DeserializeOwned + Send + Sync
 {
 }
 
 impl<K> Object for K where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + std::fmt::Debug
-        + Serialize
-        + DeserializeOwned
-        + Send
-        + Sync
+    K: Resource<DynamicType = (), Scope = Namespaced> + Clone + Debug + Serialize + DeserializeOwned + Send + Sync
 {
 }
 

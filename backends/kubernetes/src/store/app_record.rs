@@ -102,6 +102,9 @@ impl AppRecord {
             _ => Fields::new(),
         };
         status.extend(kept);
+        // For the column that people see: a column shows one value of a list.
+        let unfinished: Vec<String> = self.state.unfinished.iter().map(|deploy| deploy.revision.to_string()).collect();
+        status.insert("unfinished_revisions".to_owned(), Value::String(unfinished.join(", ")));
         Ok((spec, status))
     }
 
@@ -199,6 +202,8 @@ pub(crate) fn object<T: Serialize>(value: &T) -> Result<Fields> {
     match serde_json::to_value(value) {
         Ok(Value::Object(fields)) => Ok(fields),
         Ok(_) => Err(Error::invalid("a value without fields cannot be stored")),
-        Err(error) => Err(Error::Invalid { what: "a value cannot be stored as JSON".to_owned(), cause: Some(error.into()) }),
+        Err(error) => {
+            Err(Error::Invalid { what: "a value cannot be stored as JSON".to_owned(), cause: Some(error.into()) })
+        }
     }
 }

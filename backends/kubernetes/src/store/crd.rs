@@ -69,7 +69,7 @@ pub(crate) fn owned_by(app: &str, object: &str) -> Vec<OwnerReference> {
     derive = "Default",
     printcolumn = r#"{"name":"Workload", "type":"string", "jsonPath":".spec.workload.name"}"#,
     printcolumn = r#"{"name":"Current", "type":"integer", "jsonPath":".status.current.revision"}"#,
-    printcolumn = r#"{"name":"Unfinished", "type":"string", "jsonPath":".status.unfinished[*].revision"}"#,
+    printcolumn = r#"{"name":"Unfinished", "type":"string", "jsonPath":".status.unfinished_revisions"}"#,
     printcolumn = r#"{"name":"Driven by", "type":"string", "jsonPath":".status.lease.name", "priority":1}"#,
     printcolumn = r#"{"name":"Age", "type":"date", "jsonPath":".metadata.creationTimestamp"}"#
 )]
@@ -109,11 +109,11 @@ pub fn definitions() -> [CustomResourceDefinition; 2] {
             "spec": fields("The registration.", json!({
                 "project": text("The project; with the environment it spells the namespace."),
                 "environment": text("The project's environment."),
-                "source": fields("Where images come from.", json!({})),
-                "workload": fields("The workload whose containers a deploy changes.", json!({})),
-                "policy": fields("The decisions of the app's owner; change them with `rollhook app set`.", json!({})),
+                "source": fields("Where images come from.", Value::Null),
+                "workload": fields("The workload whose containers a deploy changes.", Value::Null),
+                "policy": fields("The decisions of the app's owner; change them with `rollhook app set`.", Value::Null),
             })),
-            "status": fields("The state of the deploys, replaced as a whole.", json!({})),
+            "status": fields("The state of the deploys, replaced as a whole.", Value::Null),
         }),
     );
     let deploy = schema(

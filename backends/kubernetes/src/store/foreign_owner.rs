@@ -19,7 +19,7 @@ use super::{
     KubernetesStore,
     api::get,
     app_record::AppRecord,
-    heartbeat::{KEPT, SeenLease, lease_name},
+    heartbeat::{KEPT, duration, holder, lease_name},
 };
 
 /// The most Leases that are read for one search for work; the other owners are left alone until the next.
@@ -32,39 +32,35 @@ const FAILED: Duration = Duration::from_secs(2);
 #[derive(Default)]
 pub(crate) struct ForeignOwners(Mutex<BTreeMap<(String, ReplicaId), Sight>>);
 
-enum Sight {
-    /// Its Lease.
-    Seen(SeenLease),
-    /// The owner counts as living until then.
-    LeftAlone(Duration),
+struct Sight {
+    /// The version of the Lease, if it could be read.
+    version: Option<String>,
+    /// Until when the owner counts as living.
+    until: Duration,
 }
 
 impl ForeignOwners {
     fn lives(&self, owner: &(String, ReplicaId), now: Duration) -> bool {
-        match self.lock().get(owner) {
-            Some(Sight::Seen(seen)) => seen.holder().as_ref() == Some(&owner.1) && seen.lives(now),
-            Some(Sight::LeftAlone(until)) => now < *until,
-            None => false,
-        }
+        self.lock().get(owner).is_some_and(|sight| now < sight.until)
     }
 
+    /// Notes the owner's Lease as it was read.
     fn note(&self, owner: (String, ReplicaId), found: Result<Option<Lease>>, now: Duration) {
         let mut sights = self.lock();
-        sights.retain(|_, sight| match sight {
-            Sight::Seen(seen) => now < seen.changed() + KEPT,
-            Sight::LeftAlone(until) => now < *until,
-        });
-        let before = match sights.remove(&owner) {
-            Some(Sight::Seen(seen)) => Some(seen),
-            Some(Sight::LeftAlone(_)) | None => None,
+        sights.retain(|_, sight| now < sight.until + KEPT);
+        let (version, until) = match found {
+            Ok(Some(lease)) if holder(&lease).as_ref() == Some(&owner.1) => {
+                let until = now + duration(&lease);
+                (lease.metadata.resource_version, until)
+            }
+            Ok(_) => (None, now),
+            Err(Error::Denied { .. }) => (None, now + FORBIDDEN),
+            Err(_) => (None, now + FAILED),
         };
-        let sight = match found {
-            Ok(Some(lease)) => Sight::Seen(SeenLease::after(before.as_ref(), lease, now)),
-            Ok(None) => return,
-            Err(Error::Denied { .. }) => Sight::LeftAlone(now + FORBIDDEN),
-            Err(_) => Sight::LeftAlone(now + FAILED),
-        };
-        sights.insert(owner, sight);
+        let seen = sights.get(&owner).is_some_and(|sight| version.is_some() && sight.version == version);
+        if !seen {
+            sights.insert(owner, Sight { version, until });
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<(String, ReplicaId), Sight>> {
@@ -101,7 +97,9 @@ impl KubernetesStore {
                  replica is gone for good, kubectl patch apps.rollhook.dev NAME --namespace NAMESPACE --type merge \
                  --patch '{{\"status\":{{\"lease\":null}}}}'"
             ),
-            Err(error) => tracing::debug!(app = %record.id(), theirs = namespace, error = %error.chain(), "reading a Lease failed"),
+            Err(error) => {
+                tracing::debug!(app = %record.id(), theirs = namespace, error = %error.chain(), "reading a Lease failed")
+            }
             Ok(_) => {}
         }
         self.foreign_owners.note(owner.clone(), found, self.clock.elapsed());

@@ -13,7 +13,7 @@ use k8s_openapi::{
     api::coordination::v1::{Lease, LeaseSpec},
     apimachinery::pkg::apis::meta::v1::MicroTime,
 };
-use kube::{Api, ResourceExt, api::ObjectMeta};
+use kube::{ResourceExt, api::ObjectMeta};
 use rollhook_core::{Result, ports::Heartbeat, replica::ReplicaId};
 use sha2::{Digest as _, Sha256};
 
@@ -50,36 +50,14 @@ struct Seen {
 
 /// A replica's Lease, and when it was last seen to change.
 #[derive(Clone, Debug)]
-pub(crate) struct SeenLease {
+struct SeenLease {
     lease: Lease,
     changed: Duration,
 }
 
 impl SeenLease {
-    /// The Lease as it is seen at this time, if it was seen like this before.
-    pub(crate) fn after(before: Option<&Self>, lease: Lease, now: Duration) -> Self {
-        let same = before.filter(|before| before.lease.metadata.resource_version == lease.metadata.resource_version);
-        Self { lease, changed: same.map_or(now, |same| same.changed) }
-    }
-
-    /// The replica that holds the Lease.
-    pub(crate) fn holder(&self) -> Option<ReplicaId> {
-        let boot = self.lease.spec.as_ref()?.holder_identity.as_ref()?.parse().ok()?;
-        Some(ReplicaId { name: self.lease.annotations().get(NAME)?.clone(), boot })
-    }
-
-    pub(crate) fn lives(&self, now: Duration) -> bool {
-        now < self.changed + self.ttl()
-    }
-
-    /// When the Lease was last seen to change.
-    pub(crate) fn changed(&self) -> Duration {
-        self.changed
-    }
-
-    fn ttl(&self) -> Duration {
-        let seconds = self.lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds).unwrap_or_default();
-        Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
+    fn lives(&self, now: Duration) -> bool {
+        now < self.changed + duration(&self.lease)
     }
 }
 
@@ -87,39 +65,21 @@ impl Leases {
     /// Notes the Leases that there are.
     fn note(&self, leases: Vec<Lease>, now: Duration) {
         let mut seen = self.lock();
-        seen.listed = Some(now);
         let before = std::mem::take(&mut seen.leases);
+        let version = |lease: &Lease| lease.metadata.resource_version.clone();
+        seen.listed = Some(now);
         seen.leases.extend(leases.into_iter().map(|lease| {
-            let name = lease.name_any();
-            let lease = SeenLease::after(before.get(&name), lease, now);
-            (name, lease)
+            let same = before.get(&lease.name_any()).filter(|before| version(&before.lease) == version(&lease));
+            (lease.name_any(), SeenLease { changed: same.map_or(now, |same| same.changed), lease })
         }));
     }
 
-    /// Whether the last list is at least this old.
-    fn is_older(&self, age: Duration, now: Duration) -> bool {
-        self.lock().listed.is_none_or(|listed| now.saturating_sub(listed) >= age)
+    fn get(&self, replica: &str) -> Option<SeenLease> {
+        self.lock().leases.get(&lease_name(replica)).cloned()
     }
 
     fn lives(&self, replica: &ReplicaId, now: Duration) -> bool {
-        let seen = self.get(&lease_name(&replica.name));
-        seen.is_some_and(|seen| seen.lives(now) && seen.holder().as_ref() == Some(replica))
-    }
-
-    fn get(&self, name: &str) -> Option<SeenLease> {
-        self.lock().leases.get(name).cloned()
-    }
-
-    fn set(&self, lease: Lease, now: Duration) {
-        self.lock().leases.insert(lease.name_any(), SeenLease { lease, changed: now });
-    }
-
-    fn remove(&self, name: &str) {
-        self.lock().leases.remove(name);
-    }
-
-    fn all(&self) -> Vec<SeenLease> {
-        self.lock().leases.values().cloned().collect()
+        self.get(&replica.name).is_some_and(|seen| seen.lives(now) && holder(&seen.lease).as_ref() == Some(replica))
     }
 
     fn lock(&self) -> MutexGuard<'_, Seen> {
@@ -129,18 +89,19 @@ impl Leases {
 
 impl KubernetesStore {
     pub(crate) async fn beat(&self, replica: &ReplicaId, ttl: Duration) -> Result<Heartbeat> {
-        let api = self.api.own::<Lease>();
-        if self.leases.is_older(ttl / LOOKS, self.clock.elapsed()) || self.is_in_doubt() {
+        let now = self.clock.elapsed();
+        let listed = self.leases.lock().listed;
+        if listed.is_none_or(|listed| now.saturating_sub(listed) >= ttl / LOOKS) || self.is_in_doubt() {
             self.list_leases().await?;
         }
         match ttl.is_zero() {
-            true => self.release(&api, replica).await?,
-            false => self.renew(&api, replica, ttl).await?,
+            true => self.release(replica).await?,
+            false => self.renew(replica, ttl).await?,
         }
         let now = self.clock.elapsed();
-        let leases = self.leases.all();
-        self.reap(&api, &leases, now).await;
-        let alive = leases.iter().filter(|lease| lease.lives(now)).filter_map(SeenLease::holder).collect();
+        let leases: Vec<SeenLease> = self.leases.lock().leases.values().cloned().collect();
+        self.reap(&leases, now).await;
+        let alive = leases.iter().filter(|seen| seen.lives(now)).filter_map(|seen| holder(&seen.lease)).collect();
         Ok(Heartbeat { now: self.clock.now(), alive })
     }
 
@@ -151,7 +112,7 @@ impl KubernetesStore {
             let lease = record.state.lease.as_ref().filter(|_| self.foreign_namespace(record).is_none());
             record.state.queued_at.is_some() && lease.is_some_and(|lease| !self.leases.lives(lease, now))
         };
-        !self.mirror.pick(is_dead).is_empty()
+        !self.mirror.pick(is_dead).0.is_empty()
     }
 
     /// Lists the Leases of replicas.
@@ -162,17 +123,17 @@ impl KubernetesStore {
     }
 
     /// Renews the replica's Lease, no more often than each third of its time.
-    async fn renew(&self, api: &Api<Lease>, replica: &ReplicaId, ttl: Duration) -> Result<()> {
-        let name = lease_name(&replica.name);
+    async fn renew(&self, replica: &ReplicaId, ttl: Duration) -> Result<()> {
+        let api = self.api.own();
         for _ in 0..ATTEMPTS {
             let now = self.clock.elapsed();
-            let written = match self.leases.get(&name) {
+            let written = match self.leases.get(&replica.name) {
                 Some(seen) if is_fresh(&seen, replica, ttl, now) => return Ok(()),
-                Some(seen) => replace(api, &self.renewed(seen.lease, replica, ttl)).await?,
-                None => create(api, &self.renewed(new_lease(&replica.name), replica, ttl)).await?,
+                Some(seen) => replace(&api, &self.renewed(seen.lease, replica, ttl)).await?,
+                None => create(&api, &self.renewed(new_lease(&replica.name), replica, ttl)).await?,
             };
             if let Written::Done(lease) = written {
-                self.leases.set(lease, now);
+                self.leases.lock().leases.insert(lease.name_any(), SeenLease { lease, changed: now });
                 return Ok(());
             }
             self.list_leases().await?;
@@ -186,20 +147,19 @@ impl KubernetesStore {
         let changes = i32::from(spec.holder_identity != holder);
         spec.lease_transitions = Some(spec.lease_transitions.unwrap_or_default().saturating_add(changes));
         spec.holder_identity = holder;
-        spec.lease_duration_seconds = Some(seconds(ttl));
+        spec.lease_duration_seconds = i32::try_from(seconds(ttl)).ok();
         let now = jiff::Timestamp::from_millisecond(self.clock.now().as_millis()).unwrap_or_default();
         spec.renew_time = Some(MicroTime(now));
         lease
     }
 
     /// Removes the Lease of this boot of the replica; that of a later boot of its name stays.
-    async fn release(&self, api: &Api<Lease>, replica: &ReplicaId) -> Result<()> {
-        let name = lease_name(&replica.name);
+    async fn release(&self, replica: &ReplicaId) -> Result<()> {
         for _ in 0..ATTEMPTS {
-            let own = self.leases.get(&name).filter(|seen| seen.holder().as_ref() == Some(replica));
+            let own = self.leases.get(&replica.name).filter(|seen| holder(&seen.lease).as_ref() == Some(replica));
             let Some(own) = own else { return Ok(()) };
-            if !matches!(delete(api, &own.lease.metadata).await?, Written::Conflict) {
-                self.leases.remove(&name);
+            if !matches!(delete(&self.api.own::<Lease>(), &own.lease.metadata).await?, Written::Conflict) {
+                self.leases.lock().leases.remove(&lease_name(&replica.name));
                 return Ok(());
             }
             self.list_leases().await?;
@@ -208,13 +168,25 @@ impl KubernetesStore {
     }
 
     /// Removes the Leases of replicas that died long ago.
-    async fn reap(&self, api: &Api<Lease>, leases: &[SeenLease], now: Duration) {
-        for seen in leases.iter().filter(|seen| now >= seen.changed + seen.ttl() + KEPT) {
-            if let Err(error) = delete(api, &seen.lease.metadata).await {
+    async fn reap(&self, leases: &[SeenLease], now: Duration) {
+        for seen in leases.iter().filter(|seen| now >= seen.changed + duration(&seen.lease) + KEPT) {
+            if let Err(error) = delete(&self.api.own::<Lease>(), &seen.lease.metadata).await {
                 tracing::debug!(error = %error.chain(), "removing an old Lease failed");
             }
         }
     }
+}
+
+/// The replica that holds a Lease.
+pub(crate) fn holder(lease: &Lease) -> Option<ReplicaId> {
+    let boot = lease.spec.as_ref()?.holder_identity.as_ref()?.parse().ok()?;
+    Some(ReplicaId { name: lease.annotations().get(NAME)?.clone(), boot })
+}
+
+/// How long a Lease counts.
+pub(crate) fn duration(lease: &Lease) -> Duration {
+    let seconds = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds).unwrap_or_default();
+    Duration::from_secs(u64::try_from(seconds).unwrap_or_default())
 }
 
 /// The name of a replica's Lease: a replica may have a name that no object can have.
@@ -235,38 +207,39 @@ fn new_lease(replica: &str) -> Lease {
 }
 
 fn is_fresh(seen: &SeenLease, replica: &ReplicaId, ttl: Duration, now: Duration) -> bool {
-    let same_ttl = seen.lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds) == Some(seconds(ttl));
-    same_ttl && seen.holder().as_ref() == Some(replica) && now.saturating_sub(seen.changed) < ttl / 3
+    let is_same = holder(&seen.lease).as_ref() == Some(replica) && duration(&seen.lease).as_secs() == seconds(ttl);
+    is_same && now.saturating_sub(seen.changed) < ttl / 3
 }
 
-/// A Lease counts in whole seconds, at least one.
-fn seconds(ttl: Duration) -> i32 {
-    i32::try_from(ttl.as_millis().div_ceil(1000)).unwrap_or(i32::MAX).max(1)
+/// A Lease counts in whole seconds.
+fn seconds(ttl: Duration) -> u64 {
+    ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn seen(boot: u64, changed: u64) -> SeenLease {
+    fn lease(version: &str) -> Lease {
         let mut lease = new_lease("pod-1");
         let spec = lease.spec.get_or_insert_default();
-        spec.holder_identity = Some(boot.to_string());
+        spec.holder_identity = Some("7".to_owned());
         spec.lease_duration_seconds = Some(15);
-        SeenLease { lease, changed: Duration::from_secs(changed) }
+        lease.metadata.resource_version = Some(version.to_owned());
+        lease
     }
 
     #[test]
     fn replica_lives_while_its_lease_is_seen_to_change() {
-        let at = Duration::from_secs;
-        assert!(seen(7, 100).lives(at(114)));
-        assert!(!seen(7, 100).lives(at(115)));
-        let unchanged = SeenLease::after(Some(&seen(7, 100)), seen(7, 0).lease, at(110));
-        assert_eq!(unchanged.changed, at(100));
-        let mut lease = seen(7, 0).lease;
-        lease.metadata.resource_version = Some("2".to_owned());
-        assert_eq!(SeenLease::after(Some(&seen(7, 100)), lease, at(110)).changed, at(110));
-        assert_eq!(seen(7, 0).holder(), Some(ReplicaId { name: "pod-1".to_owned(), boot: 7 }));
+        let (leases, at) = (Leases::default(), Duration::from_secs);
+        let replica = |boot| ReplicaId { name: "pod-1".to_owned(), boot };
+        leases.note(vec![lease("1")], at(100));
+        leases.note(vec![lease("1")], at(110));
+        assert!(leases.lives(&replica(7), at(114)) && !leases.lives(&replica(7), at(115)));
+        leases.note(vec![lease("2")], at(120));
+        assert!(leases.lives(&replica(7), at(134)) && !leases.lives(&replica(8), at(121)));
+        leases.note(Vec::new(), at(121));
+        assert!(!leases.lives(&replica(7), at(121)));
     }
 
     #[test]

@@ -4,33 +4,36 @@
 //! read, or is guarded by the version of the `App`.
 //!
 //! Of an app, its record is kept: some kilobytes, as no evidence is in it once that is archived. Of an archived deploy,
-//! 40 bytes are kept, and 80 more for its idempotency key.
+//! about 80 bytes are kept, and 80 more for its idempotency key.
 
 mod deploys;
+mod table;
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::HashMap,
     ops::Bound,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use kube::api::ObjectMeta;
+use kube::{api::ObjectMeta, core::PartialObjectMeta, runtime::watcher::Event};
 use rollhook_core::{
     Error, Result,
     app::{AppId, AppUid},
     deploy::{Deploy, Revision, Status},
     ledger::{AppState, KeyUse},
-    ports::{AppPage, Version},
+    ports::{AppChange, AppPage, Version},
 };
 use tokio::sync::watch;
 
-pub(crate) use self::deploys::KnownDeploy;
-use self::deploys::KnownDeploys;
+use self::{
+    deploys::{KnownDeploy, Standing},
+    table::Table,
+};
 use super::{
     StoreClock,
-    app_record::{AppRecord, KeyHash, is_copy, named, version},
-    crd::{AppObject, UID_LABEL},
+    app_record::{AppRecord, KeyHash, is_copy, version},
+    crd::{AppObject, DeployObject, UID_LABEL},
 };
 
 /// The shortest time between two complete lists because the cluster's store has gone back.
@@ -40,17 +43,10 @@ const WENT_BACK: Duration = Duration::from_secs(30);
 pub(crate) struct Mirror {
     clock: StoreClock,
     state: Mutex<State>,
-    /// The kinds whose first list was seen.
-    listed: watch::Sender<Kinds<bool>>,
+    /// The kinds whose first list was seen: apps, and deploys.
+    listed: watch::Sender<(bool, bool)>,
     /// The number of times that everything had to be listed anew.
     relists: watch::Sender<u64>,
-}
-
-/// A value for each kind of object.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Kinds<T> {
-    pub(crate) apps: T,
-    pub(crate) deploys: T,
 }
 
 /// The namespace and the name of an `App`.
@@ -58,21 +54,18 @@ type Name = (String, String);
 
 #[derive(Default)]
 struct State {
-    apps: BTreeMap<Name, SeenApp>,
+    apps: Table<Name, SeenApp>,
     names: HashMap<AppUid, Name>,
-    /// By namespace as well, so that copies in other namespaces are no deploys of the app.
-    deploys: HashMap<(String, AppUid), KnownDeploys>,
-    /// The number of the list that began last.
-    listing: Kinds<u32>,
+    /// The `AppDeploy`s of known apps.
+    deploys: Table<(AppUid, Revision), KnownDeploy>,
+    standings: HashMap<AppUid, Standing>,
+    /// The standings from the end of the list of `AppDeploy`s that is under way.
+    expected: HashMap<AppUid, Standing>,
     went_back: Option<Duration>,
 }
 
-struct SeenApp {
-    version: Version,
-    /// The list that has shown the object, or during which it was noted.
-    listing: u32,
-    record: Result<Arc<AppRecord>, Damaged>,
-}
+/// An app's record, or why it cannot be read.
+type SeenApp = Result<Arc<AppRecord>, Damaged>;
 
 /// An `App` that cannot be read.
 struct Damaged {
@@ -86,10 +79,15 @@ impl Mirror {
         Self { clock, state: Mutex::default(), listed, relists }
     }
 
-    /// Returns once the first lists have been seen.
-    pub(crate) async fn listed(&self, kinds: impl Fn(&Kinds<bool>) -> bool) {
+    /// Returns once the first list of apps has been seen.
+    pub(crate) async fn apps_listed(&self) {
         // The sender is ours, so that it cannot be gone.
-        let _ = self.listed.subscribe().wait_for(kinds).await;
+        let _ = self.listed.subscribe().wait_for(|(apps, _)| *apps).await;
+    }
+
+    /// Returns once all first lists have been seen.
+    pub(crate) async fn all_listed(&self) {
+        let _ = self.listed.subscribe().wait_for(|(apps, deploys)| *apps && *deploys).await;
     }
 
     /// Changes when everything must be listed anew.
@@ -100,207 +98,199 @@ impl Mirror {
     /// The app of this uid.
     pub(crate) fn app(&self, uid: AppUid) -> Option<Arc<AppRecord>> {
         let state = self.lock();
-        let seen = state.apps.get(state.names.get(&uid)?)?;
-        seen.record.as_ref().ok().filter(|record| record.state.app.uid == uid).cloned()
+        state.apps.get(state.names.get(&uid)?)?.as_ref().ok().cloned()
     }
 
     /// The app of this name.
     pub(crate) fn named(&self, id: &AppId) -> Option<Arc<AppRecord>> {
-        let name = (id.namespace.to_string(), id.name.to_string());
-        self.lock().apps.get(&name)?.record.as_ref().ok().cloned()
+        self.lock().apps.get(&name(id))?.as_ref().ok().cloned()
     }
 
     /// A part of the list of apps, by namespace and name.
     pub(crate) fn list(&self, page: &AppPage) -> Result<Vec<AppState>> {
         let first = (page.namespace.as_ref().map(ToString::to_string).unwrap_or_default(), String::new());
-        let after = page.after.as_ref().map(|id| (id.namespace.to_string(), id.name.to_string()));
-        let from = match after {
-            Some(after) if after >= first => Bound::Excluded(after),
-            Some(_) | None => Bound::Included(first),
-        };
+        let after = page.after.as_ref().map(name).filter(|after| *after >= first);
+        let from = after.map_or(Bound::Included(first), Bound::Excluded);
+        let is_of = |namespace: &str| page.namespace.as_ref().is_none_or(|wanted| namespace == wanted.as_str());
         let state = self.lock();
-        let apps = state.apps.range((from, Bound::Unbounded));
-        let apps = apps.take_while(|(name, _)| page.namespace.as_ref().is_none_or(|wanted| *name.0 == *wanted.as_str()));
-        let states = apps.take(page.limit).map(|(_, seen)| match &seen.record {
+        let apps = state.apps.rows().range((from, Bound::Unbounded)).take_while(|(name, _)| is_of(&name.0));
+        let states = apps.take(page.limit).map(|(_, row)| match &row.value {
             Ok(record) => Ok(record.state.clone()),
             Err(damaged) => Err(Error::Corrupt { what: damaged.why.clone(), cause: None }),
         });
         states.collect()
     }
 
-    /// The apps that are picked; an app that cannot be read is none of them.
-    pub(crate) fn pick(&self, picks: impl Fn(&AppRecord) -> bool) -> Vec<Arc<AppRecord>> {
-        let state = self.lock();
-        let records = state.apps.values().filter_map(|seen| seen.record.as_ref().ok());
-        records.filter(|record| picks(record)).cloned().collect()
+    /// The apps that are picked, and the uids of those that cannot be read.
+    pub(crate) fn pick(&self, picks: impl Fn(&AppRecord) -> bool) -> (Vec<Arc<AppRecord>>, Vec<AppUid>) {
+        let (mut picked, mut damaged) = (Vec::new(), Vec::new());
+        for row in self.lock().apps.rows().values() {
+            match &row.value {
+                Ok(record) if picks(record) => picked.push(record.clone()),
+                Ok(_) => {}
+                Err(app) => damaged.extend(app.uid),
+            }
+        }
+        (picked, damaged)
     }
 
-    /// The uids of the apps that cannot be read.
-    pub(crate) fn damaged(&self) -> Vec<AppUid> {
-        self.lock().apps.values().filter_map(|seen| seen.record.as_ref().err()?.uid).collect()
+    /// Notes what the watch of apps shows. Returns a hint if that is news.
+    pub(crate) fn app_event(&self, event: Event<AppObject>) -> Option<AppChange> {
+        match event {
+            Event::Init => self.lock().apps.list_begins(),
+            Event::InitApply(object) => return self.note_app(object, true),
+            Event::Apply(object) => return self.note_app(object, false),
+            Event::Delete(object) => {
+                let app = self.forget_app(&object.metadata, version(&object.metadata).ok()?);
+                return app.map(|app| AppChange::App(app, Version::REMOVED));
+            }
+            Event::InitDone => {
+                let mut state = self.lock();
+                for name in state.apps.not_listed() {
+                    state.remove(&name);
+                }
+                drop(state);
+                self.listed.send_modify(|(apps, _)| *apps = true);
+                // Hints may have been lost while nothing was watched.
+                return Some(AppChange::Any);
+            }
+        }
+        None
     }
 
-    /// Notes an `App` as a watch has shown it. Returns its uid and version if that is news.
-    pub(crate) fn note_app(&self, object: AppObject, listed: bool) -> Option<(AppUid, Version)> {
+    fn note_app(&self, object: AppObject, listed: bool) -> Option<AppChange> {
         if is_copy(&object) {
             return None;
         }
-        let metadata = &object.metadata;
-        let name = (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default());
-        let at = version(metadata).unwrap_or(Version(0));
-        let uid = metadata.labels.as_ref().and_then(|labels| labels.get(UID_LABEL)?.parse().ok());
-        let record = AppRecord::read(object).map(Arc::new).map_err(|error| Damaged { uid, why: error.chain() });
-        let known = record.as_ref().map_or(uid, |record| Some(record.state.app.uid));
-        if let Err(damaged) = &record {
+        let (name, at) = (object_name(&object.metadata), version(&object.metadata).ok()?);
+        let uid = object.metadata.labels.as_ref().and_then(|labels| labels.get(UID_LABEL)?.parse().ok());
+        let seen = AppRecord::read(object).map(Arc::new).map_err(|error| Damaged { uid, why: error.chain() });
+        if let Err(damaged) = &seen {
             tracing::warn!(app = format!("{}/{}", name.0, name.1), error = damaged.why, "reading an app failed");
         }
-        let is_news = self.lock().note(name, at, record, listed);
-        known.filter(|_| is_news).map(|uid| (uid, at))
+        let uid = uid_of(&seen)?;
+        self.lock().note(name, at, seen, listed).then_some(AppChange::App(uid, at))
     }
 
     /// Notes a record that this process has read or written.
     pub(crate) fn note_record(&self, record: &Arc<AppRecord>) {
-        let id = record.id();
-        let name = (id.namespace.to_string(), id.name.to_string());
-        self.lock().note(name, record.version, Ok(record.clone()), false);
+        self.lock().note(name(record.id()), record.version, Ok(record.clone()), false);
     }
 
-    /// An `App` is gone, as far as it was known in this version or an older one. Returns its uid if it was known.
-    pub(crate) fn forget_app(&self, metadata: &ObjectMeta) -> Option<AppUid> {
-        let name = (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default());
-        let at = version(metadata).unwrap_or(Version(u64::MAX));
-        let mut state = self.lock();
-        let known = state.apps.get(&name).is_some_and(|seen| seen.version <= at);
-        known.then(|| state.remove(&name)).flatten()
+    /// An `App` is gone, as it was known in this version or an older one. Returns its uid if it was known.
+    pub(crate) fn forget_app(&self, metadata: &ObjectMeta, at: Version) -> Option<AppUid> {
+        let (name, mut state) = (object_name(metadata), self.lock());
+        state.apps.is_known_by(&name, at).then(|| state.remove(&name)).flatten()
     }
 
-    /// A read has shown an app older than it was known: the cluster's store was restored from a copy, so that nothing of
-    /// what is known holds. Everything is listed anew, at most once in a while.
+    /// A read has shown an app older than it was known before: the cluster's store was restored from a copy, so that
+    /// nothing of what is known holds. Everything is listed anew, at most once in a while.
     pub(crate) fn went_back(&self, record: &AppRecord) {
-        tracing::warn!(app = named(&record.metadata), "reading everything anew: the cluster's store has gone back");
+        tracing::warn!(app = %record.id(), "reading everything anew: the cluster's store has gone back");
         let now = self.clock.elapsed();
         let mut state = self.lock();
-        state.remove(&(record.namespace().to_owned(), record.id().name.to_string()));
+        state.remove(&name(record.id()));
         if state.went_back.is_none_or(|at| now >= at + WENT_BACK) {
             state.went_back = Some(now);
             self.relists.send_modify(|times| *times += 1);
         }
     }
 
-    /// A list of apps begins.
-    pub(crate) fn apps_listing(&self) {
-        self.lock().listing.apps += 1;
-    }
-
-    /// The list is complete: an app that it has not shown is gone, unless it was noted since the list began.
-    pub(crate) fn apps_listed(&self) {
-        let mut state = self.lock();
-        let listing = state.listing.apps;
-        let gone: Vec<Name> = state.apps.iter().filter(|(_, seen)| seen.listing != listing).map(|(name, _)| name.clone()).collect();
-        for name in gone {
-            state.remove(&name);
+    /// Notes what the watch of `AppDeploy`s shows.
+    pub(crate) fn deploy_event(&self, event: Event<PartialObjectMeta<DeployObject>>) {
+        match event {
+            Event::Init => {
+                let mut state = self.lock();
+                state.deploys.list_begins();
+                // The list will show each deploy that the apps, as they are known now, have archived.
+                let records = state.apps.rows().values().filter_map(|row| row.value.as_ref().ok());
+                state.expected = records.map(|record| (record.state.app.uid, Standing::of(record))).collect();
+            }
+            Event::InitApply(object) => self.note_deploy(object.metadata, true),
+            Event::Apply(object) => self.note_deploy(object.metadata, false),
+            Event::Delete(object) => {
+                let (Some(key), Ok(at)) = (KnownDeploy::named(&object.metadata), version(&object.metadata)) else {
+                    return;
+                };
+                let mut state = self.lock();
+                if state.is_within(key.0, &object.metadata) && state.deploys.is_known_by(&key, at) {
+                    state.deploys.remove(&key);
+                }
+            }
+            Event::InitDone => {
+                let mut state = self.lock();
+                for key in state.deploys.not_listed() {
+                    state.deploys.remove(&key);
+                }
+                state.standings = std::mem::take(&mut state.expected);
+                drop(state);
+                self.listed.send_modify(|(_, deploys)| *deploys = true);
+            }
         }
-        drop(state);
-        self.listed.send_modify(|kinds| kinds.apps = true);
     }
 
-    /// A list of `AppDeploy`s begins: it shows each deploy that the apps, as they are known now, have archived.
-    pub(crate) fn deploys_listing(&self) {
-        let mut state = self.lock();
-        state.listing.deploys += 1;
-        let State { apps, deploys, .. } = &mut *state;
-        for record in apps.values().filter_map(|seen| seen.record.as_ref().ok()) {
-            deploys.entry(key(record)).or_default().expect(record);
-        }
-    }
-
-    /// The list is complete; see [`Mirror::apps_listed`].
-    pub(crate) fn deploys_listed(&self) {
-        let mut state = self.lock();
-        let listing = state.listing.deploys;
-        state.deploys.values_mut().for_each(|deploys| deploys.listed(listing));
-        state.deploys.retain(|_, deploys| !deploys.is_empty());
-        drop(state);
-        self.listed.send_modify(|kinds| kinds.deploys = true);
-    }
-
-    /// Notes an `AppDeploy` as it was read, written, or shown by a watch.
+    /// Notes an `AppDeploy`. One of an app that is not known yet is read once it is asked for.
     pub(crate) fn note_deploy(&self, metadata: ObjectMeta, listed: bool) {
-        let Some((key, revision, mut known)) = KnownDeploy::read(metadata, self.clock.now()) else { return };
+        let (Some(key), Ok(at)) = (KnownDeploy::named(&metadata), version(&metadata)) else { return };
         let mut state = self.lock();
-        let is_terminal = known.status.is_terminal();
-        known.listing = state.listing.deploys;
-        state.deploys.entry(key.clone()).or_default().note(revision, known, listed);
-        if is_terminal {
-            state.drop_archived(&key, revision);
+        if !state.is_within(key.0, &metadata) {
+            return;
+        }
+        let known = KnownDeploy::read(metadata, key.1, self.clock.now());
+        let is_archived = known.status.is_terminal();
+        state.deploys.note(key, at, known, listed);
+        if is_archived {
+            state.drop_archived(key.0);
         }
     }
 
     /// An `AppDeploy` is gone.
-    pub(crate) fn forget_deploy(&self, namespace: &str, uid: AppUid, revision: Revision) {
-        if let Some(deploys) = self.lock().deploys.get_mut(&(namespace.to_owned(), uid)) {
-            deploys.forget(revision);
-        }
+    pub(crate) fn forget_deploy(&self, uid: AppUid, revision: Revision) {
+        self.lock().deploys.remove(&(uid, revision));
     }
 
-    /// A watch has shown that an `AppDeploy` is gone.
-    pub(crate) fn forget_seen_deploy(&self, metadata: ObjectMeta) {
-        let Some((key, revision, gone)) = KnownDeploy::read(metadata, self.clock.now()) else { return };
-        let mut state = self.lock();
-        let Some(deploys) = state.deploys.get_mut(&key) else { return };
-        if deploys.get(revision).is_some_and(|known| known.version <= gone.version) {
-            deploys.forget(revision);
-        }
+    /// The metadata of the `AppDeploy` of a deploy that has not ended.
+    pub(crate) fn unfinished(&self, uid: AppUid, revision: Revision) -> Option<ObjectMeta> {
+        let known = self.lock().deploys.get(&(uid, revision))?.metadata.clone();
+        known.map(|metadata| *metadata)
     }
 
-    /// Whether an `AppDeploy` is known in this version or a newer one.
-    pub(crate) fn has_seen(&self, metadata: &ObjectMeta) -> bool {
-        let Some((key, revision, stored)) = KnownDeploy::read(metadata.clone(), self.clock.now()) else { return true };
-        let state = self.lock();
-        let known = state.deploys.get(&key).and_then(|deploys| deploys.get(revision));
-        known.is_some_and(|known| known.version >= stored.version)
-    }
-
-    /// What is known of a deploy of this app.
-    pub(crate) fn deploy(&self, record: &AppRecord, revision: Revision) -> Option<KnownDeploy> {
-        self.lock().deploys.get(&key(record))?.get(revision).cloned()
-    }
-
-    /// Whether the deploy's `AppDeploy` tells its status already, or a later one.
-    pub(crate) fn shows(&self, record: &AppRecord, deploy: &Deploy) -> bool {
-        let known = self.lock().deploys.get(&key(record)).and_then(|deploys| deploys.get(deploy.revision)).map(|known| known.status);
+    /// Whether the `AppDeploy` tells the deploy's status already, or a later one.
+    pub(crate) fn shows(&self, uid: AppUid, deploy: &Deploy) -> bool {
+        let known = self.lock().deploys.get(&(uid, deploy.revision)).map(|known| known.status);
         known.is_some_and(|known| known.is_terminal() || known >= deploy.status())
     }
 
     /// The archived deploys of an app as it was read, newest first.
     pub(crate) fn archived(&self, record: &AppRecord) -> Vec<(Revision, Status)> {
-        self.lock().deploys.get(&key(record)).map(|deploys| deploys.archived(record)).unwrap_or_default()
+        let state = self.lock();
+        let archived = state.deploys_of(record).filter(|(_, known)| known.status.is_terminal());
+        let archived = archived.map(|(revision, known)| (revision, known.status));
+        archived.filter(|(revision, _)| !record.is_open(*revision)).collect()
     }
 
-    /// The revisions that have been archived when the app was as it was read, and were not seen since.
+    /// The revisions that an app had archived when it was read, and that were not seen since.
     pub(crate) fn missing(&self, record: &AppRecord) -> Vec<Revision> {
-        self.lock().deploys.entry(key(record)).or_default().missing(record)
+        let (uid, nothing, state) = (record.state.app.uid, Standing::default(), self.lock());
+        let since = state.standings.get(&uid).unwrap_or(&nothing).since(record);
+        since.filter(|revision| !state.is_archived(uid, *revision)).collect()
     }
 
-    /// Every deploy that the app has archived, as it was read, was seen or is gone.
+    /// Each deploy that the app had archived when it was read was seen, or is gone.
     pub(crate) fn note_complete(&self, record: &AppRecord) {
-        self.lock().deploys.entry(key(record)).or_default().complete(record);
+        self.lock().standings.insert(record.state.app.uid, Standing::of(record));
     }
 
-    /// The newest use of an idempotency key among the deploys that have an `AppDeploy`.
+    /// The newest use of an idempotency key among the deploys of an app that have an `AppDeploy`.
     pub(crate) fn key_use(&self, record: &AppRecord, hash: KeyHash) -> Option<KeyUse> {
-        self.lock().deploys.get(&key(record))?.key_use(record, hash)
+        let state = self.lock();
+        let mut keys = state.deploys_of(record).filter_map(|(_, known)| known.key.as_ref());
+        keys.find(|key| key.0 == hash).map(|key| key.1)
     }
 
     /// The version in which an `App` is known.
-    pub(crate) fn app_version(&self, metadata: &ObjectMeta) -> Option<Version> {
-        let name = (metadata.namespace.clone()?, metadata.name.clone()?);
-        self.lock().apps.get(&name).map(|seen| seen.version)
-    }
-
-    /// The number of known apps.
-    pub(crate) fn len(&self) -> usize {
-        self.lock().apps.len()
+    pub(crate) fn version(&self, metadata: &ObjectMeta) -> Option<Version> {
+        self.lock().apps.rows().get(&object_name(metadata)).map(|row| row.version)
     }
 
     /// No change leaves the state half made before it could panic, so that a poisoned lock is no reason to stop.
@@ -310,57 +300,79 @@ impl Mirror {
 }
 
 impl State {
-    /// Returns whether that is news.
-    fn note(&mut self, name: Name, version: Version, record: Result<Arc<AppRecord>, Damaged>, listed: bool) -> bool {
-        let listing = self.listing.apps;
-        if let Some(seen) = self.apps.get_mut(&name) {
-            // A list is right about what was known when it began, also where it is older: the store was restored then.
-            let is_older = version < seen.version && listed && seen.listing != listing;
-            seen.listing = if listed { listing } else { seen.listing };
-            if version <= seen.version && !is_older {
-                return false;
-            }
-            let uid = |record: &Result<Arc<AppRecord>, Damaged>| record.as_ref().ok().map(|record| record.state.app.uid);
-            if uid(&seen.record) != uid(&record) {
-                self.remove(&name);
-            }
+    fn note(&mut self, name: Name, version: Version, seen: SeenApp, listed: bool) -> bool {
+        let (before, uid) = (self.apps.get(&name).and_then(uid_of), uid_of(&seen));
+        if !self.apps.note(name.clone(), version, seen, listed) {
+            return false;
         }
-        let record = record.map(|record| self.without_archived(record));
-        if let Ok(record) = &record {
-            self.names.insert(record.state.app.uid, name.clone());
+        if let Some(before) = before.filter(|before| Some(*before) != uid) {
+            self.clear(before);
         }
-        self.apps.insert(name, SeenApp { version, listing, record });
+        if let Some(uid) = uid {
+            self.names.insert(uid, name);
+            self.drop_archived(uid);
+        }
         true
     }
 
     fn remove(&mut self, name: &Name) -> Option<AppUid> {
-        let uid = self.apps.remove(name)?.record.ok()?.state.app.uid;
-        self.names.remove(&uid);
-        self.deploys.remove(&(name.0.clone(), uid));
+        let uid = uid_of(&self.apps.remove(name)?)?;
+        self.clear(uid);
         Some(uid)
     }
 
-    /// The record without the deploys that are known to be archived: their evidence is long.
-    fn without_archived(&self, mut record: Arc<AppRecord>) -> Arc<AppRecord> {
-        let Some(deploys) = self.deploys.get(&key(&record)) else { return record };
-        let is_archived = |deploy: &Arc<Deploy>| deploys.is_archived(deploy.revision);
-        if record.kept.archiving.iter().any(is_archived) {
-            Arc::make_mut(&mut record).kept.archiving.retain(|deploy| !is_archived(deploy));
+    fn clear(&mut self, uid: AppUid) {
+        self.names.remove(&uid);
+        self.standings.remove(&uid);
+        let deploys: Vec<_> = self.deploys.rows().range(all_of(uid)).map(|(key, _)| *key).collect();
+        for key in deploys {
+            self.deploys.remove(&key);
         }
-        record
     }
 
-    fn drop_archived(&mut self, (namespace, uid): &(String, AppUid), revision: Revision) {
-        let Some(name) = self.names.get(uid).filter(|name| name.0 == *namespace) else { return };
-        let Some(Ok(record)) = self.apps.get_mut(name).map(|seen| seen.record.as_mut()) else { return };
-        if record.kept.archiving.iter().any(|deploy| deploy.revision == revision) {
-            Arc::make_mut(record).kept.archiving.retain(|deploy| deploy.revision != revision);
+    /// Whether the object is in the app's namespace: a copy in another one is none of its deploys.
+    fn is_within(&self, uid: AppUid, metadata: &ObjectMeta) -> bool {
+        self.names.get(&uid).map(|name| &name.0) == metadata.namespace.as_ref()
+    }
+
+    /// The deploys up to the latest of an app as it was read, newest first.
+    fn deploys_of(&self, record: &AppRecord) -> impl Iterator<Item = (Revision, &KnownDeploy)> {
+        let deploys = self.deploys.rows().range(all_of(record.state.app.uid)).rev();
+        let deploys = deploys.map(|((_, revision), row)| (*revision, &row.value));
+        deploys.filter(|(revision, _)| Some(*revision) <= record.state.latest)
+    }
+
+    fn is_archived(&self, uid: AppUid, revision: Revision) -> bool {
+        self.deploys.get(&(uid, revision)).is_some_and(|known| known.status.is_terminal())
+    }
+
+    /// Drops ended deploys from an app's record whose `AppDeploy`s tell their end: their evidence is long.
+    fn drop_archived(&mut self, uid: AppUid) {
+        let Some(Ok(record)) = self.names.get(&uid).and_then(|name| self.apps.get_mut(name)) else { return };
+        let is_archived = |deploy: &Arc<Deploy>| {
+            self.deploys.get(&(uid, deploy.revision)).is_some_and(|known| known.status.is_terminal())
+        };
+        if record.kept.archiving.iter().any(is_archived) {
+            Arc::make_mut(record).kept.archiving.retain(|deploy| !is_archived(deploy));
         }
     }
 }
 
-fn key(record: &AppRecord) -> (String, AppUid) {
-    (record.namespace().to_owned(), record.state.app.uid)
+fn uid_of(seen: &SeenApp) -> Option<AppUid> {
+    seen.as_ref().map_or_else(|damaged| damaged.uid, |record| Some(record.state.app.uid))
+}
+
+fn name(id: &AppId) -> Name {
+    (id.namespace.to_string(), id.name.to_string())
+}
+
+fn object_name(metadata: &ObjectMeta) -> Name {
+    (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
+}
+
+/// The keys of all deploys of an app.
+fn all_of(uid: AppUid) -> std::ops::RangeInclusive<(AppUid, Revision)> {
+    (uid, Revision::FIRST)..=(uid, Revision::new(u64::MAX).unwrap_or(Revision::FIRST))
 }
 
 #[cfg(test)]

@@ -44,9 +44,7 @@ use rollhook_core::{
     app::AppUid,
     deploy::Deploy,
     ledger::AppState,
-    ports::{
-        AppChange, AppPage, AppRef, Commit, Committed, Heartbeat, HistoryStore, Loaded, Page, StoreLimits,
-    },
+    ports::{AppChange, AppPage, AppRef, Commit, Committed, Heartbeat, HistoryStore, Loaded, Page, StoreLimits},
     replica::ReplicaId,
     request::IdempotencyKey,
 };
@@ -136,7 +134,7 @@ impl KubernetesStore {
 #[async_trait]
 impl HistoryStore for KubernetesStore {
     async fn load(&self, app: AppRef<'_>, key: Option<&IdempotencyKey>) -> Result<Option<Loaded>> {
-        self.read_app(app, key).boxed().await
+        self.read(app, key).boxed().await
     }
 
     async fn commit(&self, commits: Vec<Commit>) -> Vec<Result<Committed>> {
@@ -144,15 +142,21 @@ impl HistoryStore for KubernetesStore {
     }
 
     async fn page(&self, app: AppUid, page: Page) -> Result<Vec<Deploy>> {
-        self.read_page(app, page).boxed().await
+        self.ready().await?;
+        match self.read_uid(app).boxed().await? {
+            Some(record) => self.archive.page(&record, page).boxed().await,
+            None => Ok(Vec::new()),
+        }
     }
 
     async fn list(&self, page: AppPage) -> Result<Vec<AppState>> {
-        self.read_list(&page).await
+        self.ready().await?;
+        self.mirror.list(&page)
     }
 
     async fn work(&self, alive: &[ReplicaId], limit: usize) -> Result<Vec<AppUid>> {
-        self.read_work(alive, limit).boxed().await
+        self.ready().await?;
+        Ok(self.waiting(alive, limit).boxed().await)
     }
 
     async fn heartbeat(&self, replica: &ReplicaId, ttl: Duration) -> Result<Heartbeat> {

@@ -110,7 +110,8 @@ impl KubernetesStore {
     /// themselves tell.
     async fn is_used_by_others(&self, app: &App) -> Result<bool> {
         let apps: Vec<AppObject> = list(&self.api.within(app.id.namespace.as_str()), None).await?;
-        let is_same = |field: &str, value: &str, other: &AppObject| other.spec.0.get(field).is_some_and(|stored| stored == value);
+        let is_same =
+            |field: &str, value: &str, other: &AppObject| other.spec.0.get(field).is_some_and(|stored| stored == value);
         Ok(apps.iter().any(|other| {
             !is_same("project", app.project.as_str(), other) || !is_same("environment", app.environment.as_str(), other)
         }))

@@ -6,10 +6,9 @@ use kube::api::ObjectMeta;
 use rollhook_core::{
     Error, Result,
     app::{AppId, AppUid},
-    deploy::Deploy,
     error::Entity,
-    ports::{AppPage, AppRef, Loaded, Page, Version},
-    ledger::AppState,
+    ledger::KeyUse,
+    ports::{AppChange, AppRef, Loaded, Version},
     replica::ReplicaId,
     request::IdempotencyKey,
 };
@@ -17,7 +16,7 @@ use rollhook_core::{
 use super::{
     KubernetesStore,
     api::{get, list},
-    app_record::{AppRecord, version},
+    app_record::{AppRecord, is_copy, key_hash},
     crd::{AppObject, DeployObject, UID_LABEL},
 };
 
@@ -27,30 +26,44 @@ const FIRST_LOOK: Duration = Duration::from_secs(8);
 const NOTHING: &str = "rollhook.dev/none";
 
 impl KubernetesStore {
-    pub(crate) async fn read_app(&self, app: AppRef<'_>, key: Option<&IdempotencyKey>) -> Result<Option<Loaded>> {
+    pub(crate) async fn read(&self, app: AppRef<'_>, key: Option<&IdempotencyKey>) -> Result<Option<Loaded>> {
         let record = match app {
             AppRef::Name(id) => self.read_named(id).await?,
             AppRef::Uid(uid) => self.read_uid(uid).await?,
         };
         let Some(record) = record else { return Ok(None) };
         let key = match key {
-            Some(key) => {
-                self.ready().await?;
-                self.archive.key_use(&record, key).await?
-            }
+            Some(key) => self.key_use(&record, key).await?,
             None => None,
         };
         Ok(Some(Loaded { state: record.state.clone(), version: record.version, key, now: self.clock.now() }))
     }
 
+    /// The newest use of an idempotency key by a deploy of the app as it was read.
+    pub(crate) async fn key_use(&self, record: &AppRecord, key: &IdempotencyKey) -> Result<Option<KeyUse>> {
+        self.ready().await?;
+        self.archive.complete(record).await?;
+        let archived = self.mirror.key_use(record, key_hash(key.header, &key.key));
+        Ok(record.key_use(key).into_iter().chain(archived).max_by_key(|used| used.revision))
+    }
+
     /// The app of this name.
     pub(crate) async fn read_named(&self, id: &AppId) -> Result<Option<Arc<AppRecord>>> {
+        let (namespace, name) = (Some(id.namespace.to_string()), Some(id.name.to_string()));
+        let metadata = ObjectMeta { namespace, name, ..ObjectMeta::default() };
+        // What is noted while the call is under way is newer than its answer may be.
+        let known = self.mirror.version(&metadata);
         let found: Option<AppObject> = get(&self.api.within(id.namespace.as_str()), id.name.as_str()).await?;
-        if found.is_none() {
-            let (namespace, name) = (Some(id.namespace.to_string()), Some(id.name.to_string()));
-            self.forget(&ObjectMeta { namespace, name, ..ObjectMeta::default() });
+        let Some(found) = found.filter(is_there) else {
+            known.into_iter().for_each(|known| self.forget(&metadata, known));
+            return Ok(None);
+        };
+        let record = self.noted(found)?;
+        if known.is_some_and(|known| record.version < known) {
+            self.mirror.went_back(&record);
+            self.mirror.note_record(&record);
         }
-        found.filter(is_there).map(|object| self.noted(object)).transpose()
+        Ok(Some(record))
     }
 
     /// The app of this uid.
@@ -59,7 +72,7 @@ impl KubernetesStore {
             return Ok(self.read_named(seen.id()).await?.filter(|record| record.state.app.uid == uid));
         }
         let found: Vec<AppObject> = list(&self.api.all(), Some(&format!("{UID_LABEL}={uid}"))).await?;
-        let original = found.into_iter().find(|object| is_there(object) && !super::app_record::is_copy(object));
+        let original = found.into_iter().find(|object| is_there(object) && !is_copy(object));
         original.map(|object| self.noted(object)).transpose()
     }
 
@@ -72,36 +85,18 @@ impl KubernetesStore {
         if record.version == at { Ok(record) } else { Err(Error::Conflict(Entity::Version)) }
     }
 
+    /// Notes an app that was read.
     pub(crate) fn noted(&self, object: AppObject) -> Result<Arc<AppRecord>> {
-        let (at, known) = (version(&object.metadata)?, self.mirror.app_version(&object.metadata));
         let record = Arc::new(AppRecord::read(object)?);
-        if known.is_some_and(|known| at < known) {
-            self.mirror.went_back(&record);
-        }
         self.mirror.note_record(&record);
         Ok(record)
     }
 
-    /// A part of an app's archive.
-    pub(crate) async fn read_page(&self, app: AppUid, page: Page) -> Result<Vec<Deploy>> {
-        self.ready().await?;
-        match self.read_uid(app).await? {
-            Some(record) => self.archive.page(&record, page).await,
-            None => Ok(Vec::new()),
-        }
-    }
-
-    pub(crate) async fn read_list(&self, page: &AppPage) -> Result<Vec<AppState>> {
-        self.ready().await?;
-        self.mirror.list(page)
-    }
-
     /// The apps with work that no living replica drives, longest waiting first. An app that cannot be read comes last: its
     /// driver will say so.
-    pub(crate) async fn read_work(&self, alive: &[ReplicaId], limit: usize) -> Result<Vec<AppUid>> {
-        self.ready().await?;
+    pub(crate) async fn waiting(&self, alive: &[ReplicaId], limit: usize) -> Vec<AppUid> {
         let is_driven = |record: &AppRecord| record.state.lease.as_ref().is_some_and(|lease| alive.contains(lease));
-        let mut waiting = self.mirror.pick(|record| record.state.queued_at.is_some() && !is_driven(record));
+        let (mut waiting, damaged) = self.mirror.pick(|record| record.state.queued_at.is_some() && !is_driven(record));
         waiting.sort_by_key(|record| (record.state.queued_at, record.state.app.uid));
         let (mut work, mut reads) = (Vec::new(), 0);
         for record in waiting {
@@ -112,15 +107,14 @@ impl KubernetesStore {
                 work.push(record.state.app.uid);
             }
         }
-        work.extend(self.mirror.damaged());
+        work.extend(damaged);
         work.truncate(limit);
-        Ok(work)
+        work
     }
 
     /// Waits until the watches have seen the store once, and says why if they cannot.
     pub(crate) async fn ready(&self) -> Result<()> {
-        let listed = self.mirror.listed(|kinds| kinds.apps && kinds.deploys);
-        if tokio::time::timeout(FIRST_LOOK, listed).await.is_ok() {
+        if tokio::time::timeout(FIRST_LOOK, self.mirror.all_listed()).await.is_ok() {
             return Ok(());
         }
         list::<AppObject>(&self.api.all(), Some(NOTHING)).await?;
@@ -128,10 +122,10 @@ impl KubernetesStore {
         Err(Error::Unavailable { what: "the cluster's apps have not been read yet".to_owned(), cause: None })
     }
 
-    /// Forgets an app that is gone, and tells those who watch.
-    pub(crate) fn forget(&self, metadata: &ObjectMeta) {
-        if let Some(uid) = self.mirror.forget_app(metadata) {
-            self.changes.app(uid, Version::REMOVED);
+    /// Forgets an app that is gone, unless it is known in a newer version than this, and tells those who watch.
+    pub(crate) fn forget(&self, metadata: &ObjectMeta, known: Version) {
+        if let Some(uid) = self.mirror.forget_app(metadata, known) {
+            self.changes.send(AppChange::App(uid, Version::REMOVED));
         }
     }
 }

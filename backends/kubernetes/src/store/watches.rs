@@ -3,23 +3,18 @@
 use std::{fmt::Debug, pin::pin, sync::Arc, time::Duration};
 
 use futures_util::{Stream, StreamExt};
-use kube::{
-    Api,
-    core::{PartialObjectMeta, Resource},
-    runtime::{
-        WatchStreamExt,
-        utils::{Backoff, ResetTimerBackoff},
-        watcher,
-    },
-};
-use rollhook_core::{app::AppUid, ports::{AppChange, Version}};
+use kube::{Api, core::Resource, runtime::watcher};
+use rollhook_core::ports::AppChange;
 use serde::de::DeserializeOwned;
-use tokio::{sync::broadcast, task::AbortHandle};
+use tokio::{
+    sync::{broadcast, watch},
+    task::AbortHandle,
+    time::Instant,
+};
 
 use super::{
     api::ApiServer,
     archive::{Archive, OTHERS},
-    crd::{AppObject, DeployObject},
     mirror::Mirror,
 };
 
@@ -38,25 +33,6 @@ const STEADY: Duration = Duration::from_secs(60);
 /// The hints that a listener may be behind with before it is told [`AppChange::Any`] instead.
 const HINTS: usize = 1024;
 
-/// The next wait.
-struct Again(Duration);
-
-impl Iterator for Again {
-    type Item = Duration;
-
-    fn next(&mut self) -> Option<Duration> {
-        let wait = self.0;
-        self.0 = AGAIN_AT_MOST.min(wait * 2);
-        Some(wait)
-    }
-}
-
-impl Backoff for Again {
-    fn reset(&mut self) {
-        self.0 = AGAIN;
-    }
-}
-
 /// Hints of commits, for those who watch.
 #[derive(Clone)]
 pub(crate) struct Changes(broadcast::Sender<AppChange>);
@@ -66,13 +42,9 @@ impl Changes {
         Self(broadcast::channel(HINTS).0)
     }
 
-    pub(crate) fn app(&self, app: AppUid, version: Version) {
+    pub(crate) fn send(&self, change: AppChange) {
         // A hint that nothing listens to is no failure.
-        let _ = self.0.send(AppChange::App(app, version));
-    }
-
-    pub(crate) fn any(&self) {
-        let _ = self.0.send(AppChange::Any);
+        let _ = self.0.send(change);
     }
 
     pub(crate) fn subscribe(&self) -> broadcast::Receiver<AppChange> {
@@ -92,15 +64,24 @@ impl Drop for Tasks {
 impl Tasks {
     /// Starts to watch, and to archive.
     pub(crate) fn start(api: &ApiServer, mirror: &Arc<Mirror>, changes: &Changes, archive: &Arc<Archive>) -> Self {
-        let feed = Feed { mirror: mirror.clone(), changes: changes.clone(), archive: archive.clone(), list: LIST };
-        let config = watcher::Config::default().timeout(WATCH).page_size(PAGE);
-        let apps = run::<AppObject>(api.all(), config.clone(), feed.clone());
-        let (deploys, archive) = (api.all(), archive.clone());
-        let deploys = async move {
-            // The list of deploys completes what the list of apps tells.
-            feed.mirror.listed(|kinds| kinds.apps).await;
-            run::<PartialObjectMeta<DeployObject>>(deploys, config, feed).await;
+        let (apps, seen, told, settled) = (api.all(), mirror.clone(), changes.clone(), archive.clone());
+        let apps = async move {
+            let show = |event| {
+                let Some(change) = seen.app_event(event) else { return };
+                if let AppChange::App(app, _) = change {
+                    settled.schedule(app, OTHERS);
+                }
+                told.send(change);
+            };
+            follow(apps, LIST, seen.relists(), show).await;
         };
+        let (deploys, seen) = (api.all(), mirror.clone());
+        let deploys = async move {
+            // The list of deploys completes what the list of apps shows.
+            seen.apps_listed().await;
+            follow(deploys, LIST, seen.relists(), |event| seen.deploy_event(event)).await;
+        };
+        let archive = archive.clone();
         let archive = async move { archive.run().await };
         Self(vec![
             tokio::spawn(apps).abort_handle(),
@@ -110,84 +91,27 @@ impl Tasks {
     }
 }
 
-/// The receivers of what the watches show.
-#[derive(Clone)]
-struct Feed {
-    mirror: Arc<Mirror>,
-    changes: Changes,
-    archive: Arc<Archive>,
-    /// The deadline of a page of a list.
-    list: Duration,
-}
-
-/// A kind of object that is mirrored.
-trait Mirrored: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static {
-    fn listing(feed: &Feed);
-    fn note(self, feed: &Feed, listed: bool);
-    fn forget(self, feed: &Feed);
-    fn listed(feed: &Feed);
-}
-
-impl Mirrored for AppObject {
-    fn listing(feed: &Feed) {
-        feed.mirror.apps_listing();
-    }
-
-    fn note(self, feed: &Feed, listed: bool) {
-        if let Some((app, version)) = feed.mirror.note_app(self, listed) {
-            feed.changes.app(app, version);
-            feed.archive.schedule(app, OTHERS);
-        }
-    }
-
-    fn forget(self, feed: &Feed) {
-        if let Some(app) = feed.mirror.forget_app(&self.metadata) {
-            feed.changes.app(app, Version::REMOVED);
-        }
-    }
-
-    fn listed(feed: &Feed) {
-        feed.mirror.apps_listed();
-        // Hints may have been lost while nothing was watched.
-        feed.changes.any();
-    }
-}
-
-impl Mirrored for PartialObjectMeta<DeployObject> {
-    fn listing(feed: &Feed) {
-        feed.mirror.deploys_listing();
-    }
-
-    fn note(self, feed: &Feed, listed: bool) {
-        feed.mirror.note_deploy(self.metadata, listed);
-    }
-
-    fn forget(self, feed: &Feed) {
-        feed.mirror.forget_seen_deploy(self.metadata);
-    }
-
-    fn listed(feed: &Feed) {
-        feed.mirror.deploys_listed();
-    }
-}
-
-/// Follows one kind for as long as the store lives; a watch that fails is begun again.
-async fn run<K: Mirrored>(api: Api<K>, config: watcher::Config, feed: Feed) {
-    let mut interruption = Interruption::default();
-    let mut relists = feed.mirror.relists();
+/// Follows one kind for as long as the store lives; a watch that fails, or must list anew, is begun again.
+async fn follow<K>(api: Api<K>, list: Duration, mut relists: watch::Receiver<u64>, show: impl Fn(watcher::Event<K>))
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let config = watcher::Config::default().timeout(WATCH).page_size(PAGE);
+    let kind = K::plural(&()).into_owned();
+    let mut interruption = Interruption { kind, lasts: false, wait: AGAIN, met_at: None };
     loop {
-        let events = watcher(api.clone(), config.clone()).backoff(ResetTimerBackoff::new(Again(AGAIN), STEADY));
         tokio::select! {
-            () = follow(events, &feed, &mut interruption) => {}
+            () = follow_once(watcher(api.clone(), config.clone()), list, &show, &mut interruption) => {}
             _ = relists.changed() => {}
         }
     }
 }
 
 /// Follows one kind until a page of a list does not come in time.
-async fn follow<K: Mirrored>(
+async fn follow_once<K>(
     events: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
-    feed: &Feed,
+    list: Duration,
+    show: &impl Fn(watcher::Event<K>),
     interruption: &mut Interruption,
 ) {
     let mut events = pin!(events);
@@ -195,50 +119,49 @@ async fn follow<K: Mirrored>(
     loop {
         let next = events.next();
         let event = match listing {
-            true => tokio::time::timeout(feed.list, next).await,
+            true => tokio::time::timeout(list, next).await,
             false => Ok(next.await),
         };
         match event {
             Ok(Some(Ok(event))) => {
                 listing = matches!(event, watcher::Event::Init | watcher::Event::InitApply(_));
                 if !listing {
-                    interruption.ended::<K>();
+                    interruption.ended();
                 }
-                pass_on(event, feed);
+                show(event);
             }
-            Ok(Some(Err(error))) => interruption.met::<K>(&error),
+            Ok(Some(Err(error))) => tokio::time::sleep(interruption.met(&error)).await,
             Ok(None) => return,
-            Err(late) => return interruption.met::<K>(&late),
+            Err(late) => return tokio::time::sleep(interruption.met(&late)).await,
         }
-    }
-}
-
-fn pass_on<K: Mirrored>(event: watcher::Event<K>, feed: &Feed) {
-    match event {
-        watcher::Event::Init => K::listing(feed),
-        watcher::Event::InitApply(object) => object.note(feed, true),
-        watcher::Event::InitDone => K::listed(feed),
-        watcher::Event::Apply(object) => object.note(feed, false),
-        watcher::Event::Delete(object) => object.forget(feed),
     }
 }
 
 /// Whether a watch is interrupted: logged once, and again when it goes on.
-#[derive(Default)]
-struct Interruption(bool);
+struct Interruption {
+    kind: String,
+    lasts: bool,
+    wait: Duration,
+    met_at: Option<Instant>,
+}
 
 impl Interruption {
-    fn met<K: Mirrored>(&mut self, error: &dyn std::error::Error) {
-        let error = rollhook_core::error::chain(error);
-        match std::mem::replace(&mut self.0, true) {
-            false => tracing::warn!(kind = %K::kind(&()), error, "watching is interrupted; commits of others are seen later"),
-            true => tracing::debug!(kind = %K::kind(&()), error, "watching is still interrupted"),
+    /// Returns how long to wait before the next attempt.
+    fn met(&mut self, error: &dyn std::error::Error) -> Duration {
+        let (kind, error) = (&self.kind, rollhook_core::error::chain(error));
+        match std::mem::replace(&mut self.lasts, true) {
+            false => tracing::warn!(kind, error, "watching is interrupted; commits of others are seen later"),
+            true => tracing::debug!(kind, error, "watching is still interrupted"),
         }
+        let now = Instant::now();
+        let is_first = self.met_at.replace(now).is_none_or(|before| now > before + STEADY);
+        self.wait = if is_first { AGAIN } else { AGAIN_AT_MOST.min(self.wait * 2) };
+        self.wait
     }
 
-    fn ended<K: Mirrored>(&mut self) {
-        if std::mem::take(&mut self.0) {
-            tracing::info!(kind = %K::kind(&()), "watching goes on");
+    fn ended(&mut self) {
+        if std::mem::take(&mut self.lasts) {
+            tracing::info!(kind = self.kind, "watching goes on");
         }
     }
 }

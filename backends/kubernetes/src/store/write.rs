@@ -6,10 +6,10 @@ use kube::api::ObjectMeta;
 use rollhook_core::{
     Error, Result,
     app::AppUid,
-    deploy::Revision,
+    deploy::{Deploy, Revision},
     error::Entity,
     ledger::{Change, KeyWrite},
-    ports::{Commit, Committed, Version, Write},
+    ports::{AppChange, Commit, Committed, Version, Write},
 };
 
 use super::{
@@ -53,8 +53,7 @@ impl KubernetesStore {
     /// Refuses keys that are in use. The version of the `App` guards the answer: keys change with it alone.
     async fn check_keys(&self, record: &AppRecord, keys: &[KeyWrite]) -> Result<()> {
         for write in keys.iter().filter(|write| !write.replaces) {
-            self.ready().await?;
-            if self.archive.key_use(record, &write.key).await?.is_some() {
+            if self.key_use(record, &write.key).await?.is_some() {
                 return Err(Error::Conflict(Entity::IdempotencyKey));
             }
         }
@@ -63,15 +62,15 @@ impl KubernetesStore {
 
     /// The next record of an app.
     async fn next(&self, record: &AppRecord, change: Change) -> Result<AppRecord> {
-        let carried = |record: &AppRecord| -> Vec<_> {
-            let is_over = |revision: &Revision| change.forgotten.contains(revision);
-            let archiving = record.kept.archiving.iter().filter(|deploy| !self.mirror.shows(record, deploy));
-            archiving.filter(|deploy| !is_over(&deploy.revision)).cloned().collect()
+        let app = record.state.app.uid;
+        let carried = || -> Vec<Arc<Deploy>> {
+            let archiving = record.kept.archiving.iter().filter(|deploy| !self.mirror.shows(app, deploy));
+            archiving.filter(|deploy| !change.forgotten.contains(&deploy.revision)).cloned().collect()
         };
-        let mut archiving = carried(record);
+        let mut archiving = carried();
         if archiving.len() > CARRIED_MAX {
-            self.archive.settle(record.state.app.uid).await?;
-            archiving = carried(record);
+            self.archive.settle(app).await?;
+            archiving = carried();
         }
         archiving.extend(change.ended);
         let lease_namespace = match &change.state.lease {
@@ -82,7 +81,8 @@ impl KubernetesStore {
         let mut next = record.clone();
         next.state = change.state;
         let added = change.keys.iter().map(|write| (write.made.revision, StoredKey::of(write)));
-        next.kept = Kept { archiving, lease_namespace, keys: record.kept.keys.clone().into_iter().chain(added).collect() };
+        next.kept =
+            Kept { archiving, lease_namespace, keys: record.kept.keys.clone().into_iter().chain(added).collect() };
         let open: BTreeSet<Revision> = next.deploys().map(|deploy| deploy.revision).collect();
         next.kept.keys.retain(|revision, _| open.contains(revision));
         Ok(next)
@@ -91,7 +91,7 @@ impl KubernetesStore {
     fn committed(&self, record: AppRecord) -> Version {
         let record = Arc::new(record);
         self.mirror.note_record(&record);
-        self.changes.app(record.state.app.uid, record.version);
+        self.changes.send(AppChange::App(record.state.app.uid, record.version));
         self.archive.schedule_own(&record);
         record.version
     }
@@ -147,7 +147,7 @@ impl KubernetesStore {
             Written::Done(()) => {}
             Written::Conflict | Written::Gone => return Err(self.outdated(app).await),
         }
-        self.forget(&ObjectMeta { resource_version: None, ..record.metadata.clone() });
+        self.forget(&record.metadata, Version::REMOVED);
         // The App owns its Secret and its AppDeploys, so that the cluster removes what is left after a failure.
         let registered = Registered::of(&record);
         let (secret, deploys) = futures_util::join!(self.secrets.discard(&registered), self.archive.remove(&record));

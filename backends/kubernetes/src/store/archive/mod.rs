@@ -7,7 +7,6 @@
 mod object;
 mod task;
 
-
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex},
@@ -19,9 +18,7 @@ use rollhook_core::{
     Error, Result,
     app::AppUid,
     deploy::{Deploy, Revision, Status},
-    ledger::KeyUse,
     ports::Page,
-    request::IdempotencyKey,
 };
 use tokio::{
     sync::{Mutex as Turn, MutexGuard, Notify},
@@ -31,7 +28,7 @@ use tokio::{
 pub(crate) use self::task::OTHERS;
 use super::{
     api::{ApiServer, Written, create, delete, delete_all, get, list, replace},
-    app_record::{AppRecord, key_hash},
+    app_record::AppRecord,
     crd::{DeployObject, UID_LABEL, deploy_name},
     error::contended,
     mirror::Mirror,
@@ -68,15 +65,14 @@ impl Archive {
         let _turn = self.turn(app).await;
         let Some(record) = self.mirror.app(app) else { return Ok(()) };
         let record = &record;
-        let behind = record.deploys().filter(|deploy| !self.mirror.shows(record, deploy));
+        let behind = record.deploys().filter(|deploy| !self.mirror.shows(record.state.app.uid, deploy));
         let writes: Vec<BoxFuture<'_, Result<()>>> = behind.map(|deploy| self.write(record, deploy).boxed()).collect();
         stream::iter(writes).buffer_unordered(AT_ONCE).try_collect().await
     }
 
     async fn write(&self, record: &AppRecord, deploy: &Deploy) -> Result<()> {
         let api = self.api.within::<DeployObject>(record.namespace());
-        let known = self.mirror.deploy(record, deploy.revision);
-        let mut stored = known.and_then(|known| known.metadata).map(|metadata| *metadata);
+        let mut stored = self.mirror.unfinished(record.state.app.uid, deploy.revision);
         for _ in 0..ATTEMPTS {
             let written = match stored.take() {
                 None => create(&api, &object::of(record, deploy, ObjectMeta::default())?).await?,
@@ -95,7 +91,7 @@ impl Archive {
                 continue;
             }
             self.mirror.note_deploy(found.metadata.clone(), false);
-            if self.mirror.shows(record, deploy) {
+            if self.mirror.shows(record.state.app.uid, deploy) {
                 return Ok(());
             }
             stored = Some(found.metadata);
@@ -116,7 +112,7 @@ impl Archive {
             let api = &api;
             async move {
                 match delete(api, &metadata).await {
-                    Ok(_) => self.mirror.forget_deploy(record.namespace(), record.state.app.uid, *revision),
+                    Ok(_) => self.mirror.forget_deploy(record.state.app.uid, *revision),
                     Err(error) => {
                         tracing::debug!(app = %record.id(), %revision, error = %error.chain(), "removing a deploy failed");
                     }
@@ -139,52 +135,35 @@ impl Archive {
         self.turns[app.as_bits() as usize % TURNS].lock().await
     }
 
-    /// The newest use of an idempotency key by a deploy of the app as it was read.
-    pub(crate) async fn key_use(&self, record: &AppRecord, key: &IdempotencyKey) -> Result<Option<KeyUse>> {
-        self.complete(record).await?;
-        let archived = self.mirror.key_use(record, key_hash(key.header, &key.key));
-        Ok(record.key_use(key).into_iter().chain(archived).max_by_key(|used| used.revision))
-    }
-
     /// A part of the archive of an app as it was read.
     pub(crate) async fn page(&self, record: &AppRecord, page: Page) -> Result<Vec<Deploy>> {
         self.complete(record).await?;
-        let wanted = |revision: Revision, status: Status| {
-            page.before.is_none_or(|before| revision < before) && (!page.succeeded || status == Status::Succeeded)
+        let archiving = &record.kept.archiving;
+        let ended = archiving.iter().map(|deploy| (deploy.revision, deploy.status()));
+        let is_wanted = |(revision, status): &(Revision, Status)| {
+            page.before.is_none_or(|before| *revision < before) && (!page.succeeded || *status == Status::Succeeded)
         };
-        let archiving = record.kept.archiving.iter().filter(|deploy| wanted(deploy.revision, deploy.status()));
-        let mut found: BTreeMap<Revision, Deploy> =
-            archiving.map(|deploy| (deploy.revision, Deploy::clone(deploy))).collect();
-        let archived = self.mirror.archived(record).into_iter().filter(|(revision, status)| wanted(*revision, *status));
-        let mut archived = archived.map(|(revision, _)| revision);
-        // An `AppDeploy` that was removed a moment ago leaves room for an older one.
-        loop {
-            let read: BTreeSet<Revision> = archived.by_ref().take(page.limit).collect();
-            if read.is_empty() {
-                break;
-            }
-            found.extend(self.read(record, &read).await?);
-            if found.len() >= page.limit {
-                break;
+        let all = self.mirror.archived(record).into_iter().chain(ended).filter(is_wanted);
+        let mut left: Vec<Revision> = all.map(|(revision, _)| revision).collect();
+        left.sort_unstable();
+        let mut found = BTreeMap::new();
+        // A deploy that was removed a moment ago leaves room for an older one.
+        while found.len() < page.limit && !left.is_empty() {
+            let newest = left.split_off(left.len().saturating_sub(page.limit - found.len()));
+            let held = archiving.iter().filter(|deploy| newest.contains(&deploy.revision));
+            found.extend(held.map(|deploy| (deploy.revision, Deploy::clone(deploy))));
+            let stored: Vec<Revision> = newest.into_iter().filter(|revision| !found.contains_key(revision)).collect();
+            for object in self.objects(record, &stored, ONE_BY_ONE).await? {
+                let deploy = object::read(record, object)?;
+                found.insert(deploy.revision, deploy);
             }
         }
-        Ok(found.into_values().rev().take(page.limit).collect())
-    }
-
-    /// The archived deploys of these revisions; those that were removed are left out.
-    async fn read(&self, record: &AppRecord, revisions: &BTreeSet<Revision>) -> Result<BTreeMap<Revision, Deploy>> {
-        let mut deploys = BTreeMap::new();
-        for object in self.objects(record, revisions, ONE_BY_ONE).await? {
-            let deploy = object::read(record, object)?;
-            deploys.insert(deploy.revision, deploy);
-        }
-        deploys.retain(|revision, _| revisions.contains(revision));
-        Ok(deploys)
+        Ok(found.into_values().rev().collect())
     }
 
     /// Sees each deploy that the app had archived when it was read: the watch may be behind.
-    async fn complete(&self, record: &AppRecord) -> Result<()> {
-        let missing: BTreeSet<Revision> = self.mirror.missing(record).into_iter().collect();
+    pub(crate) async fn complete(&self, record: &AppRecord) -> Result<()> {
+        let missing = self.mirror.missing(record);
         for object in self.objects(record, &missing, AT_ONCE).await? {
             self.mirror.note_deploy(object.metadata, false);
         }
@@ -192,27 +171,29 @@ impl Archive {
         Ok(())
     }
 
-    /// The app's `AppDeploy`s of these revisions, and others if there are more of them than are read one by one.
+    /// The app's `AppDeploy`s of these revisions; those that were removed are left out.
     async fn objects(
         &self,
         record: &AppRecord,
-        revisions: &BTreeSet<Revision>,
+        revisions: &[Revision],
         one_by_one: usize,
     ) -> Result<Vec<DeployObject>> {
-        let api = self.api.within::<DeployObject>(record.namespace());
-        let objects: Vec<DeployObject> = if revisions.len() > one_by_one {
-            list(&api, Some(&format!("{UID_LABEL}={}", record.state.app.uid))).await?
+        let api = &self.api.within::<DeployObject>(record.namespace());
+        let name = |revision: &Revision| deploy_name(record.id().name.as_str(), revision.get());
+        let names: BTreeSet<String> = revisions.iter().map(name).collect();
+        let mut objects: Vec<DeployObject> = if names.len() > one_by_one {
+            list(api, Some(&format!("{UID_LABEL}={}", record.state.app.uid))).await?
         } else {
-            let names = revisions.iter().map(|revision| deploy_name(record.id().name.as_str(), revision.get()));
-            let reads = names.map(|name| {
-                let api = &api;
-                async move { get(api, &name).await }.boxed()
-            });
+            let reads = names.iter().map(|name| get(api, name).boxed());
             let reads: Vec<BoxFuture<'_, Result<Option<DeployObject>>>> = reads.collect();
             let found: Vec<Option<DeployObject>> = stream::iter(reads).buffered(AT_ONCE).try_collect().await?;
             found.into_iter().flatten().collect()
         };
-        Ok(objects.into_iter().filter(|object| object::is_of(record, &object.metadata)).collect())
+        objects.retain(|object| {
+            let is_named = object.metadata.name.as_ref().is_some_and(|name| names.contains(name));
+            is_named && object::is_of(record, &object.metadata)
+        });
+        Ok(objects)
     }
 }
 

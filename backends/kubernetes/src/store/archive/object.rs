@@ -7,19 +7,19 @@ use serde_json::Value;
 use super::unreadable;
 use crate::store::{
     app_record::{AppRecord, object, value},
-    crd::{
-        APP_LABEL, DeployObject, DeploySpec, KEY_ANNOTATION, STATUS_LABEL, UID_LABEL, deploy_name, owned_by,
-    },
+    crd::{APP_LABEL, DeployObject, DeploySpec, KEY_ANNOTATION, STATUS_LABEL, UID_LABEL, deploy_name, owned_by},
 };
 
 /// The object of a deploy, to be created, or to replace the one of this metadata.
 pub(crate) fn of(record: &AppRecord, deploy: &Deploy, mut metadata: ObjectMeta) -> Result<DeployObject> {
     let app = record.id().name.as_str();
     let mut spec = object(deploy)?;
-    let described = [("app", app.to_owned()), ("by", deploy.actor.to_string()), ("accepted", time_text(deploy.created_at))];
+    let described =
+        [("app", app.to_owned()), ("by", deploy.actor.to_string()), ("accepted", time_text(deploy.created_at))];
     spec.extend(described.map(|(field, text)| (field.to_owned(), Value::String(text))));
 
-    (metadata.name, metadata.namespace) = (Some(deploy_name(app, deploy.revision.get())), Some(record.namespace().to_owned()));
+    (metadata.name, metadata.namespace) =
+        (Some(deploy_name(app, deploy.revision.get())), Some(record.namespace().to_owned()));
     let uid = record.state.app.uid.to_string();
     let labels = [(UID_LABEL, uid.as_str()), (APP_LABEL, app), (STATUS_LABEL, deploy.status().as_str())];
     metadata.labels.get_or_insert_default().extend(labels.map(|(name, value)| (name.to_owned(), value.to_owned())));
@@ -40,7 +40,8 @@ pub(crate) fn is_of(record: &AppRecord, metadata: &ObjectMeta) -> bool {
 /// The archived deploy of an object.
 pub(crate) fn read(record: &AppRecord, object: DeployObject) -> Result<Deploy> {
     let name = object.metadata.name.as_deref();
-    let deploy: Deploy = value(Value::Object(object.spec.0), || unreadable(record, name, "a field is damaged").to_string())?;
+    let deploy: Deploy =
+        value(Value::Object(object.spec.0), || unreadable(record, name, "a field is damaged").to_string())?;
     let is_named = name == Some(deploy_name(record.id().name.as_str(), deploy.revision.get()).as_str());
     match (is_named, deploy.is_terminal()) {
         (true, true) => Ok(deploy),

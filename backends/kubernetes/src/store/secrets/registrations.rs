@@ -68,8 +68,7 @@ impl Registered {
 #[async_trait]
 impl Registrations for KubernetesStore {
     async fn known(&self, id: &AppId) -> Result<Option<Registered>> {
-        let listed = self.mirror.listed(|kinds| kinds.apps);
-        tokio::time::timeout(FIRST_LIST, listed).await.map_err(|error| {
+        tokio::time::timeout(FIRST_LIST, self.mirror.apps_listed()).await.map_err(|error| {
             Error::unavailable("the apps could not be read from the cluster since this process began", error)
         })?;
         Ok(self.mirror.named(id).as_deref().map(Registered::of))
