@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Service;
-use rollhook_core::{Error, Result, deploy::Reason, ports::Applied};
+use rollhook_core::{Error, Result, deploy::Reason, error::Entity, ports::Applied};
 
 use crate::{
     client::Cluster,
@@ -38,7 +38,7 @@ pub(crate) async fn apply(cluster: &Cluster, order: &Rollout) -> Result<Applied>
             return Ok(applied);
         }
     }
-    Err(Error::Conflict("the workload is changed faster than it can be patched"))
+    Err(Error::Conflict(Entity::Object))
 }
 
 /// One reading and at most one writing; none where the two did not fit together.

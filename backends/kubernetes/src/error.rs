@@ -5,7 +5,7 @@
 //! credentials, a conflict, or something that may pass?
 
 use kube::{Error as KubeError, core::Status};
-use rollhook_core::Error;
+use rollhook_core::{Error, error::Entity};
 
 /// The failure as the ports tell it.
 pub(crate) fn classify(error: KubeError) -> Error {
@@ -70,8 +70,8 @@ fn of_status(status: Box<Status>) -> Error {
         // Credentials are rotated while we run; a rollout is not lost for that.
         401 => Error::Unavailable { what: "the API server does not accept our credentials".to_owned(), cause },
         403 => Error::Denied { what, cause },
-        404 => Error::NotFound("what was named in the cluster"),
-        409 => Error::Conflict("the object in the cluster has changed in the meantime"),
+        404 => Error::NotFound(Entity::Object),
+        409 => Error::Conflict(Entity::Object),
         408 | 410 | 429 | 500.. => Error::Unavailable { what: format!("the API server answered {code}"), cause },
         _ => Error::Invalid { what, cause },
     }

@@ -42,6 +42,7 @@ use rollhook_core::{
     Error, Result,
     app::AppUid,
     deploy::{Reason, Revision},
+    error::Entity,
     ports::{BuildSpec, BuildState, BuildTrigger, DeployId, Started},
 };
 use serde_json::json;
@@ -209,7 +210,7 @@ impl KubernetesBuilds {
         tracing::warn!("the cluster does not keep a pod to a user namespace of its own: builds run without root");
         // The first one may still be about to go: it is not this build, which is begun once it is gone.
         let made = self.namespace.create_job(&job(Profile::Rootless)?).await?;
-        made.map(Some).ok_or(Error::Conflict("a build's earlier Job is not gone yet"))
+        made.map(Some).ok_or(Error::Conflict(Entity::Build))
     }
 
     /// A build of the app that has not ended, of these Jobs or of what pods are left.

@@ -54,8 +54,7 @@ fn in_app_namespaces() -> Vec<Value> {
         // The store. Secrets are read by name, never listed or watched.
         rule("", &["secrets"], &["get", "create", "update", "delete"]),
         rule(GROUP, &["apps"], &["create", "update", "patch", "delete"]),
-        rule(GROUP, &["appdeploys"], &["create", "delete", "deletecollection"]),
-        rule(GROUP, &["appdeploys/status"], &["update"]),
+        rule(GROUP, &["appdeploys"], &["create", "update", "delete", "deletecollection"]),
     ]
 }
 
@@ -63,7 +62,7 @@ fn in_own_namespace() -> Vec<Value> {
     let mut named = rule("", &["secrets"], &["get", "update"]);
     named["resourceNames"] = json!([OPERATOR_SECRET]);
     vec![
-        rule("coordination.k8s.io", &["leases"], &["get", "list", "watch", "create", "update", "delete"]),
+        rule("coordination.k8s.io", &["leases"], &["get", "list", "create", "update", "delete"]),
         named,
         // A name cannot narrow what has none yet.
         rule("", &["secrets"], &["create"]),

@@ -25,8 +25,8 @@ pub(super) fn about(namespace: &str, builds: Option<&str>) -> String {
          \n\
          Keep a copy of the keys: without them no stored token can be read.\n\
          \n\
-         With the kubernetes store, a replica remembers about half a kilobyte of each deploy that is kept, so 100 kB of an\n\
-         app with a full history: the memory below is enough for some 3000 apps."
+         With the kubernetes store, a replica remembers about 10 kB of each app, and 200 bytes of each deploy that is kept:\n\
+         the memory below is enough for some 3000 apps with a full history."
     );
     if builds.is_some() {
         about.push_str(&format!(

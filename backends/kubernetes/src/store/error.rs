@@ -1,22 +1,22 @@
 //! What a failure of the API server means for the store.
 
 use kube::Error as KubeError;
-use rollhook_core::Error;
+use rollhook_core::{Error, error::Entity};
 
 use crate::error::classify as of_cluster;
 
-/// What to do where the cluster does not know our resources.
+/// The advice where the cluster does not know the custom resources.
 pub(crate) const NO_RESOURCES: &str = "the cluster does not know rollhook's custom resources (apps.rollhook.dev, \
     appdeploys.rollhook.dev); let somebody who may make them run: rollhook-server manifests \
     --app-namespace NAMESPACE | kubectl apply -f - (for each namespace that apps are in)";
 
-/// The failure as the ports tell it. `NotFound` where one object is missing; where its kind is, or its namespace, the
-/// sentence says what to do.
+/// The failure as the ports tell it: `NotFound` if one object is missing; if its kind or its namespace is, a sentence says
+/// what to do.
 pub(crate) fn classify(error: KubeError) -> Error {
     let KubeError::Api(status) = &error else { return of_cluster(error) };
     match status.code {
         404 if !names_an_object(status) => Error::Invalid { what: NO_RESOURCES.to_owned(), cause: Some(error.into()) },
-        404 => missing(status).map_or(Error::NotFound("what was named in the cluster"), Error::invalid),
+        404 => missing(status).map_or(Error::NotFound(Entity::Object), Error::invalid),
         403 => {
             let what = format!(
                 "{}; rollhook-server manifests prints the permissions that the store needs",
@@ -28,12 +28,17 @@ pub(crate) fn classify(error: KubeError) -> Error {
     }
 }
 
-/// An unknown path is a 404 too, but names nothing.
+/// Returned after too many attempts, each of which met a change by somebody else.
+pub(crate) fn contended() -> Error {
+    Error::Unavailable { what: "others keep changing the same object".to_owned(), cause: None }
+}
+
+/// Whether the answer names an object; an unknown path is a 404 too, but names none.
 fn names_an_object(status: &kube::core::Status) -> bool {
     status.details.as_ref().is_some_and(|details| !details.name.is_empty())
 }
 
-/// What to do where the namespace is what is missing.
+/// The advice where the namespace is missing.
 fn missing(status: &kube::core::Status) -> Option<String> {
     let details = status.details.as_ref().filter(|details| details.kind == "namespaces")?;
     Some(format!("the cluster has no namespace {0}; make it first: kubectl create namespace {0}", details.name))

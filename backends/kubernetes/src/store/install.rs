@@ -1,4 +1,4 @@
-//! Makes our custom resources known to the cluster, or says who must.
+//! Installs the custom resources, or says who must.
 
 use std::time::Duration;
 
@@ -15,40 +15,31 @@ use super::{
 };
 use crate::rules::object::MANAGER;
 
-/// How often, and how many times, is looked whether the cluster serves what it was told of.
+/// The time between two looks whether the cluster serves the resources, and the number of looks.
 const LOOK: Duration = Duration::from_millis(100);
 const LOOKS: usize = 150;
 
-/// Has the cluster know our custom resources in this version's form; whether they were missing before.
+/// Installs the custom resources where they are missing. Returns whether they were.
 ///
 /// # Errors
-/// `Invalid` where a newer version's are installed, whose fields this one does not know. `Denied` where they are missing
-/// or an older version's, whose fields are not all that this one writes, and this process may not change that: with what
-/// to run. `Unavailable` where the cluster is away, or does not serve them in time.
+/// `Invalid` if those of another version are installed, whose fields this one does not know. `Denied` if they are missing
+/// and this process may not install them: with the command to run. `Unavailable` if the cluster is away, or does not serve
+/// them in time.
 pub async fn ensure_crds(client: &Client) -> Result<bool> {
     let missing = !is_served(client).await?;
+    let advised = |error: Error| match error {
+        Error::Denied { cause, .. } if missing => Error::Denied { what: NO_RESOURCES.to_owned(), cause },
+        error => error,
+    };
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let parameters = PatchParams::apply(MANAGER).force();
     for definition in definitions() {
         let name = definition.name_any();
-        let installed = match api.get_opt(&name).await.map_err(classify) {
-            Ok(found) => found.map(|found| form(&found)),
-            Err(Error::Denied { cause, .. }) if missing => {
-                return Err(Error::Denied { what: NO_RESOURCES.to_owned(), cause });
-            }
-            Err(error) => return Err(error),
-        };
-        match installed {
-            Some(Some(THIS_FORM)) => {}
-            Some(Some(newer)) if newer > THIS_FORM => return Err(Error::invalid(is_newer(&name, newer))),
-            older => {
+        match api.get_opt(&name).await.map_err(|error| advised(classify(error)))? {
+            Some(installed) => check_form(&installed)?,
+            None => {
                 let made = api.patch(&name, &parameters, &Patch::Apply(&definition)).await;
-                made.map_err(|error| {
-                    let error = classify(error);
-                    let Error::Denied { cause, .. } = error else { return error };
-                    let what = if older.is_none() { NO_RESOURCES.to_owned() } else { is_older(&name) };
-                    Error::Denied { what, cause }
-                })?;
+                made.map_err(|error| advised(classify(error)))?;
             }
         }
     }
@@ -64,30 +55,24 @@ pub async fn ensure_crds(client: &Client) -> Result<bool> {
     })
 }
 
-fn is_newer(name: &str, form: u32) -> String {
-    format!(
-        "the cluster's custom resource {name} is of form {form}, which a newer version of rollhook has installed; this one \
-         knows up to form {THIS_FORM}, and would lose what the newer one writes: start that version"
-    )
+fn check_form(installed: &CustomResourceDefinition) -> Result<()> {
+    let form = installed.annotations().get(FORM).map_or("unknown", String::as_str);
+    if form == THIS_FORM.to_string() {
+        return Ok(());
+    }
+    let name = installed.name_any();
+    Err(Error::invalid(format!(
+        "the cluster's custom resource {name} is of form {form}, and this version of rollhook knows form {THIS_FORM} alone: \
+         start the version that installed it; or, if what it holds is not needed, remove it with all apps and their \
+         history (kubectl delete crd {name}), and start again"
+    )))
 }
 
-fn is_older(name: &str) -> String {
-    format!(
-        "the cluster's custom resource {name} was installed by an older version of rollhook, and lacks fields that this \
-         one writes; let somebody who may change it run: rollhook-server manifests --app-namespace NAMESPACE | kubectl \
-         apply -f - (for each namespace that apps are in)"
-    )
-}
-
-fn form(definition: &CustomResourceDefinition) -> Option<u32> {
-    definition.annotations().get(FORM)?.parse().ok()
-}
-
-/// Whether both can be listed; who may not list them learns that later, by name.
+/// Whether both can be listed. A missing permission to list is reported later, by name.
 async fn is_served(client: &Client) -> Result<bool> {
     let one = ListParams::default().limit(1);
-    let apps = Api::<AppObject>::all(client.clone()).list(&one).await.map(drop);
-    let deploys = Api::<DeployObject>::all(client.clone()).list(&one).await.map(drop);
+    let apps = Api::<AppObject>::all(client.clone()).list_metadata(&one).await.map(drop);
+    let deploys = Api::<DeployObject>::all(client.clone()).list_metadata(&one).await.map(drop);
     for outcome in [apps, deploys] {
         match outcome.map_err(classify) {
             Ok(()) | Err(Error::Denied { .. }) => {}

@@ -1,392 +1,378 @@
-//! What this process has seen of the store: from its watches, and from its own reads and writes.
+//! Everything that this process has seen of the store: from its watches, and from its own reads and writes.
 //!
-//! It tells where to look, and saves reading again what cannot change. It may be behind; whatever is decided is decided
-//! on a fresh read, or guarded by the write itself.
+//! The mirror may be behind. A list of apps and the search for work are answered from it; every other answer is a fresh
+//! read, or is guarded by the version of the `App`.
 //!
-//! An entry takes about 400 bytes of it, and 200 more while its key is not free: 100 kB for an app whose history is full.
-//! The few entries per app that views are made of are kept whole, some kilobytes each.
-//!
-//! Of an app's entries it always holds all that are stored up to some revision: watches deliver in the order of the
-//! writes, and nobody creates an entry without having seen the one before. That is what an accept builds on.
+//! Of an app, its record is kept: some kilobytes, as no evidence is in it once that is archived. Of an archived deploy,
+//! about 80 bytes are kept, and 80 more for its idempotency key.
 
-mod lists;
+mod deploys;
+mod table;
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::HashMap,
+    ops::Bound,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
-use k8s_openapi::api::coordination::v1::Lease;
-use kube::ResourceExt;
+use kube::{api::ObjectMeta, core::PartialObjectMeta, runtime::watcher::Event};
 use rollhook_core::{
+    Error, Result,
     app::{AppId, AppUid},
-    deploy::Status,
+    deploy::{Deploy, Revision, Status},
+    ledger::{AppState, KeyUse},
+    ports::{AppChange, AppPage, Version},
 };
 use tokio::sync::watch;
 
-use super::{
-    StoreClock, codec,
-    crd::{AppObject, DeployObject, KeyUse},
-    version::version,
+use self::{
+    deploys::{KnownDeploy, Standing},
+    table::Table,
 };
+use super::{
+    StoreClock,
+    app_record::{AppRecord, KeyHash, is_copy, version},
+    crd::{AppObject, DeployObject, UID_LABEL},
+};
+
+/// The shortest time between two complete lists because the cluster's store has gone back.
+const WENT_BACK: Duration = Duration::from_secs(30);
 
 /// Everything seen.
 pub(crate) struct Mirror {
     clock: StoreClock,
     state: Mutex<State>,
-    /// Of which kinds the first list has been seen.
-    synced: watch::Sender<Kinds>,
-    /// How often the cluster's store was seen to have been restored.
-    went_back: watch::Sender<u64>,
+    /// The kinds whose first list was seen: apps, and deploys.
+    listed: watch::Sender<(bool, bool)>,
+    /// The number of times that everything had to be listed anew.
+    relists: watch::Sender<u64>,
 }
+
+/// The namespace and the name of an `App`.
+type Name = (String, String);
 
 #[derive(Default)]
 struct State {
-    apps: HashMap<AppUid, Arc<AppObject>>,
-    /// When an app was last read for a decision, in which version.
-    reads: HashMap<AppUid, (u64, Duration)>,
-    /// Up to which revision it is known that there are no other entries than those that were seen.
-    complete: HashMap<AppUid, u64>,
-    names: HashMap<(String, String), AppUid>,
-    /// `App`s that no uid can be read of.
-    damaged: BTreeSet<(String, String)>,
-    entries: HashMap<AppUid, BTreeMap<u64, Known>>,
-    leases: HashMap<String, SeenLease>,
-    /// When the cluster's store was last seen to have been restored.
+    apps: Table<Name, SeenApp>,
+    names: HashMap<AppUid, Name>,
+    /// The `AppDeploy`s of known apps.
+    deploys: Table<(AppUid, Revision), KnownDeploy>,
+    standings: HashMap<AppUid, Standing>,
+    /// The standings from the end of the list of `AppDeploy`s that is under way.
+    expected: HashMap<AppUid, Standing>,
     went_back: Option<Duration>,
-    /// When keys that are free were last let go of.
-    swept: Duration,
 }
 
-/// What is known of one entry.
-#[derive(Clone, Debug)]
-pub(crate) struct Known {
-    pub(crate) version: u64,
-    /// Kubernetes' uid of the object.
-    pub(crate) object: Option<String>,
-    /// When it was accepted, as it is stored.
-    pub(crate) accepted_at: String,
-    pub(crate) key: Option<KeyUse>,
-    /// The word of its own status, as far as that was written.
-    pub(crate) status: String,
-    /// What succeeded, and its digest where that is known.
-    pub(crate) image: Option<(Box<str>, Option<Box<str>>)>,
-    /// All of it, where it is likely to be needed.
-    pub(crate) body: Option<Arc<DeployObject>>,
-}
+/// An app's record, or why it cannot be read.
+type SeenApp = Result<Arc<AppRecord>, Damaged>;
 
-/// A replica's Lease, and when it was last seen to change.
-#[derive(Clone, Debug)]
-pub(crate) struct SeenLease {
-    version: u64,
-    pub(crate) lease: Arc<Lease>,
-    pub(crate) changed: Duration,
-}
-
-/// How long ago a read was made that a decision made on it still is a fresh one.
-const JUST_READ: Duration = Duration::from_millis(250);
-/// Keys that are free are let go of this often.
-const SWEEP: Duration = Duration::from_secs(3600);
-/// All is listed anew at most once in this time.
-const WENT_BACK: Duration = Duration::from_secs(30);
-
-impl SeenLease {
-    /// A Lease that changed at this time of this process.
-    pub(crate) fn new(lease: Arc<Lease>, changed: Duration) -> Self {
-        Self { version: version(&lease.metadata), lease, changed }
-    }
-}
-
-/// The kinds of objects that are mirrored, or some of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Kinds {
-    pub(crate) apps: bool,
-    pub(crate) entries: bool,
-    pub(crate) leases: bool,
-}
-
-impl Kinds {
-    fn all(self) -> bool {
-        self.apps && self.entries && self.leases
-    }
+/// An `App` that cannot be read.
+struct Damaged {
+    uid: Option<AppUid>,
+    why: String,
 }
 
 impl Mirror {
     pub(crate) fn new(clock: StoreClock) -> Self {
-        Self { clock, state: Mutex::default(), synced: watch::Sender::default(), went_back: watch::Sender::default() }
+        let (listed, relists) = (watch::Sender::default(), watch::Sender::default());
+        Self { clock, state: Mutex::default(), listed, relists }
     }
 
-    /// Whether every watch has delivered its first list.
-    pub(crate) fn is_synced(&self) -> bool {
-        self.synced.borrow().all()
-    }
-
-    /// Returns once every watch has delivered its first list.
-    pub(crate) async fn synced(&self) {
+    /// Returns once the first list of apps has been seen.
+    pub(crate) async fn apps_listed(&self) {
         // The sender is ours, so that it cannot be gone.
-        let _ = self.synced.subscribe().wait_for(|kinds| kinds.all()).await;
+        let _ = self.listed.subscribe().wait_for(|(apps, _)| *apps).await;
     }
 
-    /// Returns once the apps have been listed.
-    pub(crate) async fn apps_synced(&self) {
-        let _ = self.synced.subscribe().wait_for(|kinds| kinds.apps).await;
+    /// Returns once all first lists have been seen.
+    pub(crate) async fn all_listed(&self) {
+        let _ = self.listed.subscribe().wait_for(|(apps, deploys)| *apps && *deploys).await;
     }
 
-    /// A watch has delivered a list.
-    pub(crate) fn note_synced(&self, kind: impl FnOnce(&mut Kinds)) {
-        self.synced.send_modify(kind);
+    /// Changes when everything must be listed anew.
+    pub(crate) fn relists(&self) -> watch::Receiver<u64> {
+        self.relists.subscribe()
     }
 
     /// The app of this uid.
-    pub(crate) fn app(&self, uid: AppUid) -> Option<Arc<AppObject>> {
-        self.lock().apps.get(&uid).cloned()
+    pub(crate) fn app(&self, uid: AppUid) -> Option<Arc<AppRecord>> {
+        let state = self.lock();
+        state.apps.get(state.names.get(&uid)?)?.as_ref().ok().cloned()
     }
 
     /// The app of this name.
-    pub(crate) fn named(&self, id: &AppId) -> Option<Arc<AppObject>> {
-        let state = self.lock();
-        let name = (id.namespace.to_string(), id.name.to_string());
-        state.names.get(&name).and_then(|uid| state.apps.get(uid)).cloned()
+    pub(crate) fn named(&self, id: &AppId) -> Option<Arc<AppRecord>> {
+        self.lock().apps.get(&name(id))?.as_ref().ok().cloned()
     }
 
-    /// The namespaces and names of all apps; also of those that are damaged, as they must be told of.
-    pub(crate) fn app_names(&self) -> Vec<(String, String)> {
+    /// A part of the list of apps, by namespace and name.
+    pub(crate) fn list(&self, page: &AppPage) -> Result<Vec<AppState>> {
+        let first = (page.namespace.as_ref().map(ToString::to_string).unwrap_or_default(), String::new());
+        let after = page.after.as_ref().map(name).filter(|after| *after >= first);
+        let from = after.map_or(Bound::Included(first), Bound::Excluded);
+        let is_of = |namespace: &str| page.namespace.as_ref().is_none_or(|wanted| namespace == wanted.as_str());
         let state = self.lock();
-        state.names.keys().chain(state.damaged.iter().filter(|name| !state.names.contains_key(name))).cloned().collect()
+        let apps = state.apps.rows().range((from, Bound::Unbounded)).take_while(|(name, _)| is_of(&name.0));
+        let states = apps.take(page.limit).map(|(_, row)| match &row.value {
+            Ok(record) => Ok(record.state.clone()),
+            Err(damaged) => Err(Error::Corrupt { what: damaged.why.clone(), cause: None }),
+        });
+        states.collect()
     }
 
-    /// An `App` is there that no uid can be read of, or is gone.
-    pub(crate) fn note_damaged(&self, object: &AppObject, is_there: bool) {
-        let name = (object.namespace().unwrap_or_default(), object.name_any());
-        let mut state = self.lock();
-        if !is_there {
-            state.damaged.remove(&name);
-        } else if object.spec.uid.parse::<AppUid>().is_err() {
-            state.damaged.insert(name);
+    /// The apps that are picked, and the uids of those that cannot be read.
+    pub(crate) fn pick(&self, picks: impl Fn(&AppRecord) -> bool) -> (Vec<Arc<AppRecord>>, Vec<AppUid>) {
+        let (mut picked, mut damaged) = (Vec::new(), Vec::new());
+        for row in self.lock().apps.rows().values() {
+            match &row.value {
+                Ok(record) if picks(record) => picked.push(record.clone()),
+                Ok(_) => {}
+                Err(app) => damaged.extend(app.uid),
+            }
         }
+        (picked, damaged)
     }
 
-    /// All apps.
-    pub(crate) fn apps(&self) -> Vec<(AppUid, Arc<AppObject>)> {
-        self.lock().apps.iter().map(|(uid, app)| (*uid, app.clone())).collect()
+    /// Notes what the watch of apps shows. Returns a hint if that is news.
+    pub(crate) fn app_event(&self, event: Event<AppObject>) -> Option<AppChange> {
+        match event {
+            Event::Init => self.lock().apps.list_begins(),
+            Event::InitApply(object) => return self.note_app(object, true),
+            Event::Apply(object) => return self.note_app(object, false),
+            Event::Delete(object) => {
+                let app = self.forget_app(&object.metadata, version(&object.metadata).ok()?);
+                return app.map(|app| AppChange::App(app, Version::REMOVED));
+            }
+            Event::InitDone => {
+                let mut state = self.lock();
+                for name in state.apps.not_listed() {
+                    state.remove(&name);
+                }
+                drop(state);
+                self.listed.send_modify(|(apps, _)| *apps = true);
+                // Hints may have been lost while nothing was watched.
+                return Some(AppChange::Any);
+            }
+        }
+        None
     }
 
-    /// The newest entry that is known.
-    pub(crate) fn last(&self, uid: AppUid) -> u64 {
-        let state = self.lock();
-        let newest = state.entries.get(&uid).and_then(|entries| entries.keys().next_back()).copied().unwrap_or(0);
-        newest.max(state.complete.get(&uid).copied().unwrap_or(0))
-    }
-
-    /// All entries up to this revision were seen, or are gone.
-    pub(crate) fn note_all_seen(&self, uid: AppUid, revision: u64) {
-        let mut state = self.lock();
-        let complete = state.complete.entry(uid).or_default();
-        *complete = revision.max(*complete);
-    }
-
-    /// The app was read like this for somebody who decides on it; the read began at this time.
-    pub(crate) fn note_read(&self, uid: AppUid, app: &AppObject, at: Duration) {
-        self.lock().reads.insert(uid, (version(&app.metadata), at));
-    }
-
-    /// Whether what was seen of the app is what somebody has read a moment ago; a read serves one decision.
-    pub(crate) fn take_read(&self, uid: AppUid) -> bool {
-        let now = self.clock.elapsed();
-        let mut state = self.lock();
-        let Some((read, at)) = state.reads.remove(&uid) else { return false };
-        let seen = state.apps.get(&uid).is_some_and(|app| version(&app.metadata) == read);
-        seen && now.saturating_sub(at) < JUST_READ
-    }
-
-    /// What is known of one entry.
-    pub(crate) fn entry(&self, uid: AppUid, revision: u64) -> Option<Known> {
-        self.lock().entries.get(&uid)?.get(&revision).cloned()
-    }
-
-    /// The entries that are known, as `pick` wants them, newest first.
-    pub(crate) fn entries<T>(&self, uid: AppUid, pick: impl FnMut((&u64, &Known)) -> Option<T>) -> Vec<T> {
-        self.lock().entries.get(&uid).map(|entries| entries.iter().rev().filter_map(pick).collect()).unwrap_or_default()
-    }
-
-    /// A replica's Lease.
-    pub(crate) fn lease(&self, name: &str) -> Option<SeenLease> {
-        self.lock().leases.get(name).cloned()
-    }
-
-    /// All Leases.
-    pub(crate) fn leases(&self) -> Vec<SeenLease> {
-        self.lock().leases.values().cloned().collect()
-    }
-
-    /// An app was read or written; whether that is news, and whose.
-    pub(crate) fn note_app(&self, object: AppObject) -> Option<AppUid> {
-        let uid: AppUid = object.spec.uid.parse().ok().filter(|_| object.is_original())?;
-        let mut state = self.lock();
-        if state.apps.get(&uid).is_some_and(|known| version(&known.metadata) >= version(&object.metadata)) {
+    fn note_app(&self, object: AppObject, listed: bool) -> Option<AppChange> {
+        if is_copy(&object) {
             return None;
         }
-        state.insert_app(uid, object);
-        Some(uid)
-    }
-
-    /// An app is gone, as far as it was known in this version.
-    pub(crate) fn forget_app(&self, uid: AppUid, at: u64) -> bool {
-        self.lock().forget_app(uid, at)
-    }
-
-    /// An entry was read or written; whether that is news, and whose.
-    pub(crate) fn note_entry(&self, object: DeployObject) -> Option<AppUid> {
-        let (name, known) = self.reduced(object)?;
-        self.note_known(name, known)
-    }
-
-    /// What is to be kept of an entry, and under which name; none of what is no entry.
-    pub(crate) fn reduced(&self, object: DeployObject) -> Option<((AppUid, u64), Known)> {
-        let uid: AppUid = object.spec.app_uid.parse().ok().filter(|_| object.is_original())?;
-        let revision = object.spec.revision;
-        let needed = self.lock().apps.get(&uid).is_none_or(|app| is_needed(app, revision));
-        let mut known = Known::of(object, needed);
-        let free_at = codec::time_text(self.clock.now());
-        known.key = known.key.filter(|key| key.expires_at > free_at);
-        Some(((uid, revision), known))
-    }
-
-    /// See [`Mirror::note_entry`].
-    pub(crate) fn note_known(&self, (uid, revision): (AppUid, u64), known: Known) -> Option<AppUid> {
-        let mut state = self.lock();
-        let entries = state.entries.entry(uid).or_default();
-        if entries.get(&revision).is_some_and(|before| before.version >= known.version) {
-            return None;
+        let (name, at) = (object_name(&object.metadata), version(&object.metadata).ok()?);
+        let uid = object.metadata.labels.as_ref().and_then(|labels| labels.get(UID_LABEL)?.parse().ok());
+        let seen = AppRecord::read(object).map(Arc::new).map_err(|error| Damaged { uid, why: error.chain() });
+        if let Err(damaged) = &seen {
+            tracing::warn!(app = format!("{}/{}", name.0, name.1), error = damaged.why, "reading an app failed");
         }
-        entries.insert(revision, known);
-        Some(uid)
+        let uid = uid_of(&seen)?;
+        self.lock().note(name, at, seen, listed).then_some(AppChange::App(uid, at))
     }
 
-    /// Lets go of keys that are free again, once in a while.
-    pub(crate) fn sweep_keys(&self) {
-        let (now, free_at) = (self.clock.elapsed(), codec::time_text(self.clock.now()));
-        let mut state = self.lock();
-        if now < state.swept + SWEEP {
-            return;
-        }
-        state.swept = now;
-        for known in state.entries.values_mut().flat_map(BTreeMap::values_mut) {
-            // These texts sort like the times that they are.
-            known.key = known.key.take().filter(|key| key.expires_at > free_at);
-        }
+    /// Notes a record that this process has read or written.
+    pub(crate) fn note_record(&self, record: &Arc<AppRecord>) {
+        self.lock().note(name(record.id()), record.version, Ok(record.clone()), false);
     }
 
-    /// An entry is gone.
-    pub(crate) fn forget_entry(&self, uid: AppUid, revision: u64) {
-        if let Some(entries) = self.lock().entries.get_mut(&uid) {
-            entries.remove(&revision);
-        }
+    /// An `App` is gone, as it was known in this version or an older one. Returns its uid if it was known.
+    pub(crate) fn forget_app(&self, metadata: &ObjectMeta, at: Version) -> Option<AppUid> {
+        let (name, mut state) = (object_name(metadata), self.lock());
+        state.apps.is_known_by(&name, at).then(|| state.remove(&name)).flatten()
     }
 
-    /// A Lease was read or written; whether that is news.
-    pub(crate) fn note_lease(&self, lease: Lease) -> bool {
-        let changed = self.clock.elapsed();
-        let mut state = self.lock();
-        let name = lease.name_any();
-        let seen = SeenLease::new(Arc::new(lease), changed);
-        if state.leases.get(&name).is_some_and(|known| known.version >= seen.version) {
-            return false;
-        }
-        state.leases.insert(name, seen);
-        true
-    }
-
-    /// A Lease is gone, as far as it was known in this version.
-    pub(crate) fn forget_lease(&self, name: &str, at: u64) {
-        let mut state = self.lock();
-        if state.leases.get(name).is_some_and(|known| known.version <= at) {
-            state.leases.remove(name);
-        }
-    }
-
-    /// A read has shown the app older than it was known: the cluster's store was restored from a copy, so that nothing of
-    /// what is known holds. All is listed anew, at most once in a while.
-    pub(crate) fn note_went_back(&self, uid: AppUid) {
+    /// A read has shown an app older than it was known before: the cluster's store was restored from a copy, so that
+    /// nothing of what is known holds. Everything is listed anew, at most once in a while.
+    pub(crate) fn went_back(&self, record: &AppRecord) {
+        tracing::warn!(app = %record.id(), "reading everything anew: the cluster's store has gone back");
         let now = self.clock.elapsed();
         let mut state = self.lock();
-        state.forget_app(uid, u64::MAX);
+        state.remove(&name(record.id()));
         if state.went_back.is_none_or(|at| now >= at + WENT_BACK) {
             state.went_back = Some(now);
-            self.went_back.send_modify(|times| *times += 1);
+            self.relists.send_modify(|times| *times += 1);
         }
     }
 
-    /// Tells when the cluster's store was restored.
-    pub(crate) fn went_back(&self) -> watch::Receiver<u64> {
-        self.went_back.subscribe()
+    /// Notes what the watch of `AppDeploy`s shows.
+    pub(crate) fn deploy_event(&self, event: Event<PartialObjectMeta<DeployObject>>) {
+        match event {
+            Event::Init => {
+                let mut state = self.lock();
+                state.deploys.list_begins();
+                // The list will show each deploy that the apps, as they are known now, have archived.
+                let records = state.apps.rows().values().filter_map(|row| row.value.as_ref().ok());
+                state.expected = records.map(|record| (record.state.app.uid, Standing::of(record))).collect();
+            }
+            Event::InitApply(object) => self.note_deploy(object.metadata, true),
+            Event::Apply(object) => self.note_deploy(object.metadata, false),
+            Event::Delete(object) => {
+                let (Some(key), Ok(at)) = (KnownDeploy::named(&object.metadata), version(&object.metadata)) else {
+                    return;
+                };
+                let mut state = self.lock();
+                if state.is_within(key.0, &object.metadata) && state.deploys.is_known_by(&key, at) {
+                    state.deploys.remove(&key);
+                }
+            }
+            Event::InitDone => {
+                let mut state = self.lock();
+                for key in state.deploys.not_listed() {
+                    state.deploys.remove(&key);
+                }
+                state.standings = std::mem::take(&mut state.expected);
+                drop(state);
+                self.listed.send_modify(|(_, deploys)| *deploys = true);
+            }
+        }
     }
 
-    /// No change leaves it half made before it could panic, so that a poisoned lock is no reason to stop.
+    /// Notes an `AppDeploy`. One of an app that is not known yet is read once it is asked for.
+    pub(crate) fn note_deploy(&self, metadata: ObjectMeta, listed: bool) {
+        let (Some(key), Ok(at)) = (KnownDeploy::named(&metadata), version(&metadata)) else { return };
+        let mut state = self.lock();
+        if !state.is_within(key.0, &metadata) {
+            return;
+        }
+        let known = KnownDeploy::read(metadata, key.1, self.clock.now());
+        let is_archived = known.status.is_terminal();
+        state.deploys.note(key, at, known, listed);
+        if is_archived {
+            state.drop_archived(key.0);
+        }
+    }
+
+    /// An `AppDeploy` is gone.
+    pub(crate) fn forget_deploy(&self, uid: AppUid, revision: Revision) {
+        self.lock().deploys.remove(&(uid, revision));
+    }
+
+    /// The metadata of the `AppDeploy` of a deploy that has not ended.
+    pub(crate) fn unfinished(&self, uid: AppUid, revision: Revision) -> Option<ObjectMeta> {
+        let known = self.lock().deploys.get(&(uid, revision))?.metadata.clone();
+        known.map(|metadata| *metadata)
+    }
+
+    /// Whether the `AppDeploy` tells the deploy's status already, or a later one.
+    pub(crate) fn shows(&self, uid: AppUid, deploy: &Deploy) -> bool {
+        let known = self.lock().deploys.get(&(uid, deploy.revision)).map(|known| known.status);
+        known.is_some_and(|known| known.is_terminal() || known >= deploy.status())
+    }
+
+    /// The archived deploys of an app as it was read, newest first.
+    pub(crate) fn archived(&self, record: &AppRecord) -> Vec<(Revision, Status)> {
+        let state = self.lock();
+        let archived = state.deploys_of(record).filter(|(_, known)| known.status.is_terminal());
+        let archived = archived.map(|(revision, known)| (revision, known.status));
+        archived.filter(|(revision, _)| !record.is_open(*revision)).collect()
+    }
+
+    /// The revisions that an app had archived when it was read, and that were not seen since.
+    pub(crate) fn missing(&self, record: &AppRecord) -> Vec<Revision> {
+        let (uid, nothing, state) = (record.state.app.uid, Standing::default(), self.lock());
+        let since = state.standings.get(&uid).unwrap_or(&nothing).since(record);
+        since.filter(|revision| !state.is_archived(uid, *revision)).collect()
+    }
+
+    /// Each deploy that the app had archived when it was read was seen, or is gone.
+    pub(crate) fn note_complete(&self, record: &AppRecord) {
+        self.lock().standings.insert(record.state.app.uid, Standing::of(record));
+    }
+
+    /// The newest use of an idempotency key among the deploys of an app that have an `AppDeploy`.
+    pub(crate) fn key_use(&self, record: &AppRecord, hash: KeyHash) -> Option<KeyUse> {
+        let state = self.lock();
+        let mut keys = state.deploys_of(record).filter_map(|(_, known)| known.key.as_ref());
+        keys.find(|key| key.0 == hash).map(|key| key.1)
+    }
+
+    /// The version in which an `App` is known.
+    pub(crate) fn version(&self, metadata: &ObjectMeta) -> Option<Version> {
+        self.lock().apps.rows().get(&object_name(metadata)).map(|row| row.version)
+    }
+
+    /// No change leaves the state half made before it could panic, so that a poisoned lock is no reason to stop.
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
-    fn insert_app(&mut self, uid: AppUid, object: AppObject) {
-        let name = (object.namespace().unwrap_or_default(), object.name_any());
-        self.damaged.remove(&name);
-        self.names.insert(name, uid);
-        self.trim(uid, &object);
-        self.apps.insert(uid, Arc::new(object));
-    }
-
-    fn forget_app(&mut self, uid: AppUid, at: u64) -> bool {
-        let Some(app) = self.apps.get(&uid).filter(|app| version(&app.metadata) <= at) else { return false };
-        let name = (app.namespace().unwrap_or_default(), app.name_any());
-        if self.names.get(&name) == Some(&uid) {
-            self.names.remove(&name);
+    fn note(&mut self, name: Name, version: Version, seen: SeenApp, listed: bool) -> bool {
+        let (before, uid) = (self.apps.get(&name).and_then(uid_of), uid_of(&seen));
+        if !self.apps.note(name.clone(), version, seen, listed) {
+            return false;
         }
-        self.apps.remove(&uid);
-        self.reads.remove(&uid);
-        self.entries.remove(&uid);
-        self.complete.remove(&uid);
+        if let Some(before) = before.filter(|before| Some(*before) != uid) {
+            self.clear(before);
+        }
+        if let Some(uid) = uid {
+            self.names.insert(uid, name);
+            self.drop_archived(uid);
+        }
         true
     }
 
-    /// Lets go of what is not likely to be read again now that the app is like this.
-    fn trim(&mut self, uid: AppUid, app: &AppObject) {
-        for (revision, known) in self.entries.get_mut(&uid).into_iter().flatten() {
-            if !is_needed(app, *revision) {
-                known.body = None;
-            }
+    fn remove(&mut self, name: &Name) -> Option<AppUid> {
+        let uid = uid_of(&self.apps.remove(name)?)?;
+        self.clear(uid);
+        Some(uid)
+    }
+
+    fn clear(&mut self, uid: AppUid) {
+        self.names.remove(&uid);
+        self.standings.remove(&uid);
+        let deploys: Vec<_> = self.deploys.rows().range(all_of(uid)).map(|(key, _)| *key).collect();
+        for key in deploys {
+            self.deploys.remove(&key);
+        }
+    }
+
+    /// Whether the object is in the app's namespace: a copy in another one is none of its deploys.
+    fn is_within(&self, uid: AppUid, metadata: &ObjectMeta) -> bool {
+        self.names.get(&uid).map(|name| &name.0) == metadata.namespace.as_ref()
+    }
+
+    /// The deploys up to the latest of an app as it was read, newest first.
+    fn deploys_of(&self, record: &AppRecord) -> impl Iterator<Item = (Revision, &KnownDeploy)> {
+        let deploys = self.deploys.rows().range(all_of(record.state.app.uid)).rev();
+        let deploys = deploys.map(|((_, revision), row)| (*revision, &row.value));
+        deploys.filter(|(revision, _)| Some(*revision) <= record.state.latest)
+    }
+
+    fn is_archived(&self, uid: AppUid, revision: Revision) -> bool {
+        self.deploys.get(&(uid, revision)).is_some_and(|known| known.status.is_terminal())
+    }
+
+    /// Drops ended deploys from an app's record whose `AppDeploy`s tell their end: their evidence is long.
+    fn drop_archived(&mut self, uid: AppUid) {
+        let Some(Ok(record)) = self.names.get(&uid).and_then(|name| self.apps.get_mut(name)) else { return };
+        let is_archived = |deploy: &Arc<Deploy>| {
+            self.deploys.get(&(uid, deploy.revision)).is_some_and(|known| known.status.is_terminal())
+        };
+        if record.kept.archiving.iter().any(is_archived) {
+            Arc::make_mut(record).kept.archiving.retain(|deploy| !is_archived(deploy));
         }
     }
 }
 
-impl Known {
-    fn of(object: DeployObject, needed: bool) -> Self {
-        Self {
-            version: version(&object.metadata),
-            object: object.metadata.uid.clone(),
-            accepted_at: object.spec.accepted_at.clone(),
-            key: object.spec.key.clone(),
-            status: object.status.as_ref().map(|status| status.status.clone()).unwrap_or_default(),
-            image: succeeded(&object),
-            body: needed.then(|| Arc::new(object)),
-        }
-    }
+fn uid_of(seen: &SeenApp) -> Option<AppUid> {
+    seen.as_ref().map_or_else(|damaged| damaged.uid, |record| Some(record.state.app.uid))
 }
 
-fn succeeded(object: &DeployObject) -> Option<(Box<str>, Option<Box<str>>)> {
-    let status = object.status.as_ref().filter(|status| status.status == Status::Succeeded.as_str())?;
-    let image = status.entry.image.as_deref().or(object.spec.image.as_deref())?;
-    Some((image.into(), status.entry.digest.as_deref().map(Into::into)))
+fn name(id: &AppId) -> Name {
+    (id.namespace.to_string(), id.name.to_string())
 }
 
-/// Whether views of the app are made of this entry.
-fn is_needed(app: &AppObject, revision: u64) -> bool {
-    let Some(status) = &app.status else { return true };
-    revision > status.folded
-        || status.open.iter().chain(&status.pending).any(|entry| entry.revision == revision)
-        || [status.current, status.ended_on_cluster].contains(&Some(revision))
+fn object_name(metadata: &ObjectMeta) -> Name {
+    (metadata.namespace.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default())
+}
+
+/// The keys of all deploys of an app.
+fn all_of(uid: AppUid) -> std::ops::RangeInclusive<(AppUid, Revision)> {
+    (uid, Revision::FIRST)..=(uid, Revision::new(u64::MAX).unwrap_or(Revision::FIRST))
 }
 
 #[cfg(test)]

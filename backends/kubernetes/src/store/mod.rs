@@ -1,104 +1,106 @@
-//! Apps and history in Kubernetes itself, as custom resources; webhook tokens in Secrets beside them.
+//! Apps and their history in Kubernetes itself, as custom resources; webhook tokens in Secrets beside them.
 //!
 //! ```text
-//!   admit ──▶ create AppDeploy {app}-{n}        one object per revision: AlreadyExists means read it, try the next
-//!   record ─▶ replace App (resourceVersion)     head and unfinished entries: one compare-and-swap
-//!                └▶ AppDeploy.status            what has ended, moved out of the App; finished by whoever comes next
-//!   claim ──▶ Lease per replica                 a sign of life; an app's owner stands in the App
-//!   view, page ◀── App, then the few AppDeploys that are needed
-//!                  mirror ◀── three watches     where to look, never what is true
+//!   commit ──▶ replace App (resourceVersion)    the whole state: one compare-and-swap
+//!                └▶ AppDeploy {app}-{n}         created and updated in the background; its end is certain
+//!   load  ◀── App, read anew                    idempotency keys of archived deploys: the mirror, completed where it lags
+//!   page  ◀── App, then the AppDeploys that are asked for
+//!   list, work ◀── mirror ◀── two watches       Apps, and the metadata of AppDeploys
+//!   heartbeat ─▶ Lease per replica
 //! ```
 //!
-//! Numbers have no gaps, because an accept creates the object that follows the last it knows: one that knows too little
-//! finds that name taken, reads what is there, and goes on from it. So it has seen every key, every hold and every
-//! entry below the one it creates, however old its knowledge was when it began.
-//!
-//! An accept that ends others or holds an image takes effect with the replacement of the App that follows its creation.
-//! Whoever meets such an entry before that makes the replacement first ([`load`]), so that nobody sees it half done.
+//! An ended deploy stays in the `App` until its `AppDeploy` tells its end. So each deploy of a state's revisions is in the
+//! `App` or in the archive, whatever crashed in between, and a reader knows which: a revision that the `App` does not hold
+//! has been archived before.
 
 pub mod crd;
 
-mod admit;
-mod apps;
-mod calls;
-mod caught_up;
-mod claims;
+mod api;
+mod app_record;
+mod archive;
 mod clock;
-mod codec;
-mod commit;
-mod elsewhere;
 mod error;
-mod head;
-mod history;
+mod foreign_owner;
+mod heartbeat;
 mod install;
-mod leases;
-mod load;
 mod mirror;
-mod pairs;
-mod record;
-mod retention;
+mod namespace_lock;
+mod read;
 mod secrets;
-mod version;
-mod views;
+mod sync;
 mod watches;
+mod write;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use rollhook_core::{Result, ports::Wake};
+use async_trait::async_trait;
+use futures_util::{
+    FutureExt,
+    future::join_all,
+    stream::{self, BoxStream, StreamExt},
+};
+use rollhook_core::{
+    Result,
+    app::AppUid,
+    deploy::Deploy,
+    ledger::AppState,
+    ports::{AppChange, AppPage, AppRef, Commit, Committed, Heartbeat, HistoryStore, Loaded, Page, StoreLimits},
+    replica::ReplicaId,
+    request::IdempotencyKey,
+};
 use rollhook_sealing::KeyRing;
-use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
 
 pub use clock::StoreClock;
 pub use install::ensure_crds;
 pub(crate) use secrets::OPERATOR_SECRET;
 
 use crate::client::Cluster;
-use admit::Turns;
-use calls::Calls;
-use elsewhere::Elsewhere;
+use api::ApiServer;
+use archive::Archive;
+use foreign_owner::ForeignOwners;
+use heartbeat::Leases;
 use mirror::Mirror;
 use secrets::Secrets;
-use watches::Watches;
+use watches::{Changes, Tasks};
 
-/// Wakes that a listener may be behind with before it is told [`Wake::Any`] instead.
-const WAKES: usize = 1024;
-
-/// How long nothing may come on a connection: longer than a watch, which tells something at its end.
+/// How long a connection may be silent: longer than a watch, which tells something at its end.
 const QUIET: Duration = Duration::from_secs(15);
+/// The number of an app's newest deploys that stay in the archive.
+const KEEP: usize = 200;
 
 /// Apps, tokens and history in the cluster; clones share their connection and what it has seen.
 #[derive(Clone)]
 pub struct KubernetesStore {
-    pub(crate) calls: Calls,
-    pub(crate) clock: StoreClock,
-    pub(crate) mirror: Arc<Mirror>,
-    pub(crate) wakes: broadcast::Sender<Wake>,
-    elsewhere: Arc<Elsewhere>,
+    api: ApiServer,
+    clock: StoreClock,
+    mirror: Arc<Mirror>,
+    changes: Changes,
+    archive: Arc<Archive>,
+    leases: Arc<Leases>,
+    foreign_owners: Arc<ForeignOwners>,
     secrets: Arc<Secrets>,
-    turns: Arc<Turns>,
-    _watches: Arc<Watches>,
+    _tasks: Arc<Tasks>,
 }
 
 impl KubernetesStore {
-    /// Connects as `kubectl` would, or from inside a pod with its service account. Our own objects (Leases, and what
-    /// belongs to no app) are in the namespace that this connection has by default. One installation per cluster is
-    /// meant, for apps are found wherever they are: its replicas, and command lines on the same store, should have one
-    /// namespace here. Tokens are sealed with the ring's
-    /// keys. The custom resources are made where they are missing.
+    /// Connects as `kubectl` would, or from inside a pod with its service account. Our own objects (Leases, and the
+    /// management token's hash) are in the namespace that this connection has by default. One installation per cluster is
+    /// meant, for apps are found in every namespace: its replicas, and command lines on the same store, should have one
+    /// namespace here. Tokens are sealed with the ring's keys. The custom resources are installed where they are missing.
     ///
     /// # Errors
-    /// `Invalid` where there is no configuration, or one that cannot be used; as [`ensure_crds`].
+    /// `Invalid` if there is no configuration, or one that cannot be used; as [`ensure_crds`].
     pub async fn connect(ring: KeyRing) -> Result<Self> {
         let client = Cluster::connect_with_limit(QUIET).await?.into_client();
         if ensure_crds(&client).await? {
-            tracing::info!(group = crd::GROUP, "made the custom resources App and AppDeploy");
+            tracing::info!(group = crd::GROUP, "installed the custom resources App and AppDeploy");
         }
         let namespace = client.default_namespace().to_owned();
         Ok(Self::new(client, &namespace, ring))
     }
 
-    /// A store through this client, whose own objects are in this namespace. Watches run until the last clone is
-    /// dropped.
+    /// A store through this client, whose own objects are in this namespace. Its tasks run until the last clone is dropped.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -111,28 +113,74 @@ impl KubernetesStore {
     /// # Panics
     /// Outside of a tokio runtime.
     pub fn with_clock(client: kube::Client, namespace: &str, ring: KeyRing, clock: StoreClock) -> Self {
-        let calls = Calls::new(client, namespace);
-        let (wakes, _) = broadcast::channel(WAKES);
-        let mirror = Arc::new(Mirror::new(clock.clone()));
-        let watches = Arc::new(Watches::start(&calls, &mirror, &wakes));
-        let secrets = Arc::new(Secrets::new(calls.clone(), Arc::new(ring), clock.clone()));
+        let api = ApiServer::new(client, namespace);
+        let (mirror, changes) = (Arc::new(Mirror::new(clock.clone())), Changes::new());
+        let archive = Arc::new(Archive::new(api.clone(), mirror.clone()));
+        let tasks = Tasks::start(&api, &mirror, &changes, &archive);
         Self {
-            calls,
+            secrets: Arc::new(Secrets::new(api.clone(), Arc::new(ring), clock.clone())),
+            api,
             clock,
             mirror,
-            wakes,
-            elsewhere: Arc::default(),
-            secrets,
-            turns: Arc::default(),
-            _watches: watches,
+            changes,
+            archive,
+            leases: Arc::default(),
+            foreign_owners: Arc::default(),
+            _tasks: Arc::new(tasks),
         }
+    }
+}
+
+#[async_trait]
+impl HistoryStore for KubernetesStore {
+    async fn load(&self, app: AppRef<'_>, key: Option<&IdempotencyKey>) -> Result<Option<Loaded>> {
+        self.read(app, key).boxed().await
+    }
+
+    async fn commit(&self, commits: Vec<Commit>) -> Vec<Result<Committed>> {
+        join_all(commits.into_iter().map(|commit| self.write(commit).boxed())).await
+    }
+
+    async fn page(&self, app: AppUid, page: Page) -> Result<Vec<Deploy>> {
+        self.ready().await?;
+        match self.read_uid(app).boxed().await? {
+            Some(record) => self.archive.page(&record, page).boxed().await,
+            None => Ok(Vec::new()),
+        }
+    }
+
+    async fn list(&self, page: AppPage) -> Result<Vec<AppState>> {
+        self.ready().await?;
+        self.mirror.list(&page)
+    }
+
+    async fn work(&self, alive: &[ReplicaId], limit: usize) -> Result<Vec<AppUid>> {
+        self.ready().await?;
+        Ok(self.waiting(alive, limit).boxed().await)
+    }
+
+    async fn heartbeat(&self, replica: &ReplicaId, ttl: Duration) -> Result<Heartbeat> {
+        self.beat(replica, ttl).boxed().await
+    }
+
+    fn watch(&self) -> BoxStream<'static, AppChange> {
+        let changes = stream::unfold(self.changes.subscribe(), async |mut changes| match changes.recv().await {
+            Ok(change) => Some((change, changes)),
+            Err(RecvError::Lagged(_)) => Some((AppChange::Any, changes)),
+            Err(RecvError::Closed) => None,
+        });
+        changes.boxed()
+    }
+
+    fn limits(&self) -> StoreLimits {
+        StoreLimits { apps_per_commit: 1, commits_at_once: 64, keep: Some(KEEP) }
     }
 }
 
 impl fmt::Debug for KubernetesStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("KubernetesStore")
-            .field("namespace", &self.calls.namespace())
+            .field("namespace", &self.api.namespace())
             .field("keys", &self.secrets.ring())
             .finish()
     }

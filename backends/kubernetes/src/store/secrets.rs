@@ -23,17 +23,16 @@ mod operator;
 mod registrations;
 mod reseal;
 mod shared;
-#[cfg(test)]
-mod tests;
 
 use std::{future::ready, sync::Arc};
 
 use async_trait::async_trait;
 use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, api::Preconditions};
+use kube::Api;
 use rollhook_core::{
     Error, Result,
     app::{AppId, AppUid},
+    error::Entity,
     ports::{Sealing, TokenMatcher, TokenStore, WebhookSecret},
     time::Timestamp,
     token::Token,
@@ -51,7 +50,7 @@ use self::{
 };
 use super::{
     KubernetesStore, StoreClock,
-    calls::{self, Calls, Written},
+    api::{self, ApiServer, Written},
 };
 use crate::bounded;
 
@@ -65,7 +64,7 @@ const FIRST_READS: usize = 4;
 
 /// The Secrets of one cluster, and what is remembered of them.
 pub(crate) struct Secrets {
-    calls: Calls,
+    api: ApiServer,
     ring: Arc<KeyRing>,
     clock: StoreClock,
     budget: Budget,
@@ -75,9 +74,9 @@ pub(crate) struct Secrets {
 }
 
 impl Secrets {
-    pub(crate) fn new(calls: Calls, ring: Arc<KeyRing>, clock: StoreClock) -> Self {
+    pub(crate) fn new(api: ApiServer, ring: Arc<KeyRing>, clock: StoreClock) -> Self {
         Self {
-            calls,
+            api,
             ring,
             budget: Budget::new(clock.clone()),
             first_reads: Arc::new(Semaphore::new(FIRST_READS)),
@@ -93,7 +92,7 @@ impl Secrets {
     }
 
     async fn put(&self, apps: &dyn Registrations, app: AppUid, token: &Token) -> Result<WebhookSecret> {
-        let app = apps.read(app).await?.ok_or(Error::NotFound("app"))?;
+        let app = apps.read(app).await?.ok_or(Error::NotFound(Entity::App))?;
         let secret = WebhookSecret {
             app: app.uid,
             token: token.clone(),
@@ -109,11 +108,11 @@ impl Secrets {
     async fn write(&self, app: &Registered, secret: &WebhookSecret) -> Result<String> {
         for _ in 0..ATTEMPTS {
             let written = match self.object(&app.id).await? {
-                None => calls::create(&self.api(&app.id), &object::sealed(&self.ring, app, secret)?).await?,
+                None => api::create(&self.within(&app.id), &object::sealed(&self.ring, app, secret)?).await?,
                 Some(mut present) => match object::maker(&present) {
                     Maker::Rollhook(uid) if uid == app.uid => {
                         object::fill(&self.ring, &mut present, secret)?;
-                        calls::replace(&self.api(&app.id), &present).await?
+                        api::replace(&self.within(&app.id), &present).await?
                     }
                     // Left behind by an earlier app of this name, whose `App` is gone. It is not overwritten: the cluster
                     // may be about to remove it for that.
@@ -130,7 +129,7 @@ impl Secrets {
                 return Ok(written.metadata.resource_version.unwrap_or_default());
             }
         }
-        Err(Error::Conflict("the app's Secret is changed faster than it can be written"))
+        Err(Error::Conflict(Entity::Object))
     }
 
     async fn remove(&self, apps: &dyn Registrations, app: AppUid) -> Result<()> {
@@ -149,13 +148,12 @@ impl Secrets {
             };
             self.delete(&app.id, &secret).await?;
         }
-        Err(Error::Conflict("the app's Secret is written faster than it can be removed"))
+        Err(Error::Conflict(Entity::Object))
     }
 
     /// Deletes just this version of a Secret; whether it was still there is seen by looking again.
     async fn delete(&self, app: &AppId, secret: &Secret) -> Result<()> {
-        let (uid, resource_version) = (secret.metadata.uid.clone(), secret.metadata.resource_version.clone());
-        calls::delete(&self.api(app), &object::name(app), Preconditions { uid, resource_version }).await.map(drop)
+        api::delete(&self.within(app), &secret.metadata).await.map(drop)
     }
 
     async fn find(&self, apps: &dyn Registrations, id: &AppId) -> Result<Option<WebhookSecret>> {
@@ -230,10 +228,10 @@ impl Secrets {
         turn: impl Future<Output = Turn> + Send + 'static,
     ) -> Result<Option<WebhookSecret>> {
         let slot = self.memory.slot(&app.id);
-        let (api, ring, clock) = (self.api(&app.id), self.ring.clone(), self.clock.clone());
+        let (api, ring, clock) = (self.within(&app.id), self.ring.clone(), self.clock.clone());
         let (app, seen) = (app.clone(), slot.clone());
         let read = async move {
-            let found = calls::get(&api, &object::name(&app.id)).await;
+            let found = api::get(&api, &object::name(&app.id)).await;
             let read = found.and_then(|found| found.map_or(Ok(None), |secret| object::open(&ring, &secret)));
             let read = read.map_err(Arc::new);
             seen.remember(&app, read.clone(), clock.elapsed());
@@ -243,11 +241,11 @@ impl Secrets {
     }
 
     async fn object(&self, app: &AppId) -> Result<Option<Secret>> {
-        calls::get(&self.api(app), &object::name(app)).await
+        api::get(&self.within(app), &object::name(app)).await
     }
 
-    fn api(&self, app: &AppId) -> Api<Secret> {
-        self.calls.secrets(app.namespace.as_str())
+    fn within(&self, app: &AppId) -> Api<Secret> {
+        self.api.within(app.namespace.as_str())
     }
 }
 
@@ -271,20 +269,23 @@ impl TokenStore for KubernetesStore {
 
     async fn operator_hash(&self) -> Result<Option<[u8; 32]>> {
         let secrets = &self.secrets;
-        bounded(Box::pin(secrets.operator.hash(&secrets.calls))).await
+        bounded(Box::pin(secrets.operator.hash(&secrets.api))).await
     }
 
     async fn operator_fitting(&self, fits: TokenMatcher<'_, [u8; 32]>) -> Result<bool> {
         let secrets = &self.secrets;
-        bounded(Box::pin(secrets.operator.fitting(&secrets.calls, fits))).await
+        bounded(Box::pin(secrets.operator.fitting(&secrets.api, fits))).await
     }
 
     async fn set_operator_hash(&self, hash: [u8; 32]) -> Result<()> {
         let secrets = &self.secrets;
-        bounded(Box::pin(secrets.operator.set(&secrets.calls, hash))).await
+        bounded(Box::pin(secrets.operator.set(&secrets.api, hash))).await
     }
 
     fn sealing(&self) -> Sealing {
         Sealing::Sealed
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,285 +1,167 @@
-//! The three watches that feed the mirror: what an idle store costs, however many apps there are.
+//! The two watches that feed the mirror: all that an idle store costs, however many apps there are.
 
-use std::{collections::BTreeMap, fmt::Debug, pin::pin, sync::Arc, time::Duration};
+use std::{fmt::Debug, pin::pin, sync::Arc, time::Duration};
 
 use futures_util::{Stream, StreamExt};
-use k8s_openapi::api::coordination::v1::Lease;
-use kube::{
-    Api, ResourceExt,
-    core::Resource,
-    runtime::{
-        WatchStreamExt,
-        utils::{Backoff, ResetTimerBackoff},
-        watcher,
-    },
-};
-use rollhook_core::{app::AppUid, ports::Wake};
+use kube::{Api, core::Resource, runtime::watcher};
+use rollhook_core::ports::AppChange;
 use serde::de::DeserializeOwned;
-use tokio::{sync::broadcast, task::AbortHandle};
+use tokio::{
+    sync::{broadcast, watch},
+    task::AbortHandle,
+    time::Instant,
+};
 
 use super::{
-    calls::{Calls, REPLICA_SELECTOR},
-    crd::{AppObject, DeployObject},
-    mirror::{Known, Mirror},
-    version::version,
+    api::ApiServer,
+    archive::{Archive, OTHERS},
+    mirror::Mirror,
 };
 
-/// A watch is asked for anew, from where it was, after this many seconds: so long, and 5 s more, one that died may go
-/// unnoticed, which must be well within the time of a take-over.
+/// A watch is begun anew, from where it was, after this many seconds: so long, and 5 s more, a dead one may go unnoticed,
+/// which must be well within the time of a take-over.
 const WATCH: u32 = 10;
-/// How long a page of a list may take.
+/// The size of a page of a list, and the deadline of a page.
+const PAGE: u32 = 100;
 const LIST: Duration = Duration::from_secs(15);
-/// How long to wait before a watch is begun again that was interrupted: what an outage delays for others must be well
-/// within the time of a take-over.
+/// How long to wait before a watch that was interrupted is begun again: the delay after an outage must be well within the
+/// time of a take-over.
 const AGAIN: Duration = Duration::from_millis(200);
 const AGAIN_AT_MOST: Duration = Duration::from_secs(5);
-/// After this long without trouble the next one is the first again; else lists without watches would follow each other.
+/// After this long without failure the next one is the first again; else lists without watches would follow each other.
 const STEADY: Duration = Duration::from_secs(60);
+/// The hints that a listener may be behind with before it is told [`AppChange::Any`] instead.
+const HINTS: usize = 1024;
 
-/// The next wait.
-struct Again(Duration);
+/// Hints of commits, for those who watch.
+#[derive(Clone)]
+pub(crate) struct Changes(broadcast::Sender<AppChange>);
 
-impl Iterator for Again {
-    type Item = Duration;
+impl Changes {
+    pub(crate) fn new() -> Self {
+        Self(broadcast::channel(HINTS).0)
+    }
 
-    fn next(&mut self) -> Option<Duration> {
-        let wait = self.0;
-        self.0 = AGAIN_AT_MOST.min(wait * 2);
-        Some(wait)
+    pub(crate) fn send(&self, change: AppChange) {
+        // A hint that nothing listens to is no failure.
+        let _ = self.0.send(change);
+    }
+
+    pub(crate) fn subscribe(&self) -> broadcast::Receiver<AppChange> {
+        self.0.subscribe()
     }
 }
 
-impl Backoff for Again {
-    fn reset(&mut self) {
-        self.0 = AGAIN;
-    }
-}
+/// The tasks of a store; they end when this is dropped.
+pub(crate) struct Tasks(Vec<AbortHandle>);
 
-/// The tasks that watch; dropped, they end.
-pub(crate) struct Watches(Vec<AbortHandle>);
-
-impl Drop for Watches {
+impl Drop for Tasks {
     fn drop(&mut self) {
         self.0.iter().for_each(AbortHandle::abort);
     }
 }
 
-impl Watches {
-    /// Begins to watch.
-    pub(crate) fn start(calls: &Calls, mirror: &Arc<Mirror>, wakes: &broadcast::Sender<Wake>) -> Self {
-        let everything = watcher::Config::default().timeout(WATCH);
-        let replicas = everything.clone().labels(REPLICA_SELECTOR);
-        let feed = || Feed { mirror: mirror.clone(), wakes: wakes.clone(), list: LIST };
-        // Of entries is kept what their apps need, so that these come first.
-        let (feed_of_entries, deploys, all) = (feed(), calls.all_deploys(), everything.clone());
-        let entries = async move {
-            feed_of_entries.mirror.apps_synced().await;
-            run::<DeployObject>(deploys, all, feed_of_entries).await;
+impl Tasks {
+    /// Starts to watch, and to archive.
+    pub(crate) fn start(api: &ApiServer, mirror: &Arc<Mirror>, changes: &Changes, archive: &Arc<Archive>) -> Self {
+        let (apps, seen, told, settled) = (api.all(), mirror.clone(), changes.clone(), archive.clone());
+        let apps = async move {
+            let show = |event| {
+                let Some(change) = seen.app_event(event) else { return };
+                if let AppChange::App(app, _) = change {
+                    settled.schedule(app, OTHERS);
+                }
+                told.send(change);
+            };
+            follow(apps, LIST, seen.relists(), show).await;
         };
+        let (deploys, seen) = (api.all(), mirror.clone());
+        let deploys = async move {
+            // The list of deploys completes what the list of apps shows.
+            seen.apps_listed().await;
+            follow(deploys, LIST, seen.relists(), |event| seen.deploy_event(event)).await;
+        };
+        let archive = archive.clone();
+        let archive = async move { archive.run().await };
         Self(vec![
-            tokio::spawn(run::<AppObject>(calls.all_apps(), everything, feed())).abort_handle(),
-            tokio::spawn(entries).abort_handle(),
-            tokio::spawn(run::<Lease>(calls.leases(), replicas, feed())).abort_handle(),
+            tokio::spawn(apps).abort_handle(),
+            tokio::spawn(deploys).abort_handle(),
+            tokio::spawn(archive).abort_handle(),
         ])
     }
 }
 
-/// Where seen objects go.
-struct Feed {
-    mirror: Arc<Mirror>,
-    wakes: broadcast::Sender<Wake>,
-    /// How long a page of a list may take.
-    list: Duration,
-}
-
-impl Feed {
-    fn wake(&self, app: Option<AppUid>) {
-        if let Some(app) = app {
-            // That nobody listens is no failure.
-            let _ = self.wakes.send(Wake::App(app));
-        }
-    }
-}
-
-/// A kind of object that is mirrored.
-trait Mirrored: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static {
-    /// How the mirror tells one from another.
-    type Name: Ord + Clone + Send;
-    /// What the mirror keeps of one.
-    type Kept: Send;
-
-    /// None of what only looks like one.
-    fn reduced(self, feed: &Feed) -> Option<(Self::Name, Self::Kept)>;
-    fn note(name: Self::Name, kept: Self::Kept, feed: &Feed);
-    fn forget(self, feed: &Feed);
-    /// What is known now, in which version.
-    fn known(feed: &Feed) -> BTreeMap<Self::Name, u64>;
-    /// A list is complete, which began when `before` was known.
-    fn settle(before: &BTreeMap<Self::Name, u64>, listed: BTreeMap<Self::Name, Self::Kept>, feed: &Feed);
-}
-
-impl Mirrored for AppObject {
-    type Name = AppUid;
-    type Kept = Self;
-
-    fn reduced(self, feed: &Feed) -> Option<(AppUid, Self)> {
-        feed.mirror.note_damaged(&self, true);
-        let uid = self.spec.uid.parse().ok().filter(|_| self.is_original())?;
-        Some((uid, self))
-    }
-
-    fn note(_: AppUid, kept: Self, feed: &Feed) {
-        feed.wake(feed.mirror.note_app(kept));
-    }
-
-    fn forget(self, feed: &Feed) {
-        let at = version(&self.metadata);
-        feed.mirror.note_damaged(&self, false);
-        let uid = self.spec.uid.parse().ok().filter(|_| self.is_original());
-        let gone = uid.filter(|uid| feed.mirror.forget_app(*uid, at));
-        feed.wake(gone);
-    }
-
-    fn known(feed: &Feed) -> BTreeMap<AppUid, u64> {
-        feed.mirror.known_apps()
-    }
-
-    fn settle(before: &BTreeMap<AppUid, u64>, listed: BTreeMap<AppUid, Self>, feed: &Feed) {
-        feed.mirror.settle_apps(before, listed);
-        feed.mirror.note_synced(|kinds| kinds.apps = true);
-    }
-}
-
-impl Mirrored for DeployObject {
-    type Name = (AppUid, u64);
-    type Kept = Known;
-
-    fn reduced(self, feed: &Feed) -> Option<((AppUid, u64), Known)> {
-        feed.mirror.reduced(self)
-    }
-
-    fn note(name: (AppUid, u64), kept: Known, feed: &Feed) {
-        feed.wake(feed.mirror.note_known(name, kept));
-    }
-
-    fn forget(self, feed: &Feed) {
-        if let Some(((uid, revision), _)) = self.reduced(feed) {
-            feed.mirror.forget_entry(uid, revision);
-        }
-    }
-
-    fn known(feed: &Feed) -> BTreeMap<(AppUid, u64), u64> {
-        feed.mirror.known_entries()
-    }
-
-    fn settle(before: &BTreeMap<(AppUid, u64), u64>, listed: BTreeMap<(AppUid, u64), Known>, feed: &Feed) {
-        feed.mirror.settle_entries(before, listed);
-        feed.mirror.note_synced(|kinds| kinds.entries = true);
-    }
-}
-
-impl Mirrored for Lease {
-    type Name = String;
-    type Kept = Self;
-
-    fn reduced(self, _: &Feed) -> Option<(String, Self)> {
-        Some((self.name_any(), self))
-    }
-
-    fn note(_: String, kept: Self, feed: &Feed) {
-        feed.mirror.note_lease(kept);
-    }
-
-    fn forget(self, feed: &Feed) {
-        feed.mirror.forget_lease(&self.name_any(), version(&self.metadata));
-    }
-
-    fn known(feed: &Feed) -> BTreeMap<String, u64> {
-        feed.mirror.known_leases()
-    }
-
-    fn settle(before: &BTreeMap<String, u64>, listed: BTreeMap<String, Self>, feed: &Feed) {
-        feed.mirror.settle_leases(before, listed);
-        feed.mirror.note_synced(|kinds| kinds.leases = true);
-    }
-}
-
-/// Follows one kind for as long as the store lives; a watch that fails is begun again.
-async fn run<K: Mirrored>(api: Api<K>, config: watcher::Config, feed: Feed) {
-    let mut trouble = RolloutFailure::default();
+/// Follows one kind for as long as the store lives; a watch that fails, or must list anew, is begun again.
+async fn follow<K>(api: Api<K>, list: Duration, mut relists: watch::Receiver<u64>, show: impl Fn(watcher::Event<K>))
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let config = watcher::Config::default().timeout(WATCH).page_size(PAGE);
+    let kind = K::plural(&()).into_owned();
+    let mut interruption = Interruption { kind, lasts: false, wait: AGAIN, met_at: None };
     loop {
-        let mut went_back = feed.mirror.went_back();
-        let events = watcher(api.clone(), config.clone()).backoff(ResetTimerBackoff::new(Again(AGAIN), STEADY));
         tokio::select! {
-            () = follow(events, &feed, &mut trouble) => {}
-            _ = went_back.changed() => {}
+            () = follow_once(watcher(api.clone(), config.clone()), list, &show, &mut interruption) => {}
+            _ = relists.changed() => {}
         }
     }
 }
 
-/// Follows one kind until a list does not come in time.
-async fn follow<K: Mirrored>(
+/// Follows one kind until a page of a list does not come in time.
+async fn follow_once<K>(
     events: impl Stream<Item = watcher::Result<watcher::Event<K>>>,
-    feed: &Feed,
-    trouble: &mut RolloutFailure,
+    list: Duration,
+    show: &impl Fn(watcher::Event<K>),
+    interruption: &mut Interruption,
 ) {
     let mut events = pin!(events);
-    // A list comes in the order of the names, api-10 before api-9; the mirror is told in that of the revisions.
-    let (mut listing, mut before, mut listed) = (true, BTreeMap::new(), BTreeMap::new());
+    let mut listing = true;
     loop {
         let next = events.next();
         let event = match listing {
-            true => tokio::time::timeout(feed.list, next).await,
+            true => tokio::time::timeout(list, next).await,
             false => Ok(next.await),
         };
-        let event = match event {
-            Ok(Some(event)) => event,
-            Ok(None) => return,
-            Err(late) => return trouble.met::<K>(&late),
-        };
         match event {
-            Ok(watcher::Event::Init) => {
-                listing = true;
-                listed.clear();
-                before = K::known(feed);
-            }
-            Ok(watcher::Event::InitApply(object)) => listed.extend(object.reduced(feed)),
-            Ok(watcher::Event::InitDone) => {
-                listing = false;
-                K::settle(&before, std::mem::take(&mut listed), feed);
-                before.clear();
-                // What changed while nobody watched is anybody's guess.
-                let _ = feed.wakes.send(Wake::Any);
-                trouble.is_over::<K>();
-            }
-            Ok(watcher::Event::Apply(object)) => {
-                if let Some((name, kept)) = object.reduced(feed) {
-                    K::note(name, kept, feed);
+            Ok(Some(Ok(event))) => {
+                listing = matches!(event, watcher::Event::Init | watcher::Event::InitApply(_));
+                if !listing {
+                    interruption.ended();
                 }
-                trouble.is_over::<K>();
+                show(event);
             }
-            Ok(watcher::Event::Delete(object)) => object.forget(feed),
-            Err(error) => trouble.met::<K>(&error),
+            Ok(Some(Err(error))) => tokio::time::sleep(interruption.met(&error)).await,
+            Ok(None) => return,
+            Err(late) => return tokio::time::sleep(interruption.met(&late)).await,
         }
     }
 }
 
-/// Whether a watch is interrupted: told once, and again when it goes on.
-#[derive(Default)]
-struct RolloutFailure(bool);
+/// Whether a watch is interrupted: logged once, and again when it goes on.
+struct Interruption {
+    kind: String,
+    lasts: bool,
+    wait: Duration,
+    met_at: Option<Instant>,
+}
 
-impl RolloutFailure {
-    fn met<K: Mirrored>(&mut self, error: &dyn std::error::Error) {
-        let (kind, error) = (K::kind(&()), rollhook_core::error::chain(error));
-        match std::mem::replace(&mut self.0, true) {
-            false => tracing::warn!(%kind, error, "a watch was interrupted; what others write is seen later"),
-            true => tracing::debug!(%kind, error, "a watch is still interrupted"),
+impl Interruption {
+    /// Returns how long to wait before the next attempt.
+    fn met(&mut self, error: &dyn std::error::Error) -> Duration {
+        let (kind, error) = (&self.kind, rollhook_core::error::chain(error));
+        match std::mem::replace(&mut self.lasts, true) {
+            false => tracing::warn!(kind, error, "watching is interrupted; commits of others are seen later"),
+            true => tracing::debug!(kind, error, "watching is still interrupted"),
         }
+        let now = Instant::now();
+        let is_first = self.met_at.replace(now).is_none_or(|before| now > before + STEADY);
+        self.wait = if is_first { AGAIN } else { AGAIN_AT_MOST.min(self.wait * 2) };
+        self.wait
     }
 
-    fn is_over<K: Mirrored>(&mut self) {
-        if std::mem::take(&mut self.0) {
-            tracing::info!(kind = %K::kind(&()), "a watch goes on");
+    fn ended(&mut self) {
+        if std::mem::take(&mut self.lasts) {
+            tracing::info!(kind = self.kind, "watching goes on");
         }
     }
 }

@@ -3,5 +3,3 @@
 use crate::{bed, harness::Fresh};
 
 rollhook_conformance::stores!(bed::run, Fresh::store().await);
-
-rollhook_conformance::model!(bed::run, Fresh::store().await, 12);

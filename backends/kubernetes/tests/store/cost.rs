@@ -7,14 +7,15 @@ use std::{
 
 use http::Request;
 use kube::client::Body;
-use rollhook_conformance::{Stores, samples};
+use rollhook_conformance::{Stores, client, samples};
 use rollhook_core::{
-    app::App,
-    ports::{Admission, Apps, Claim, History, Record},
+    app::AppUid,
+    deploy::Deploy,
+    ports::{AppRef, HistoryStore, HistoryStoreExt, Page},
 };
 use rollhook_kubernetes::KubernetesStore;
 
-use crate::harness::{Fresh, admit, registered, succeeded, test};
+use crate::harness::{Fresh, end, registered, test};
 
 const TTL: Duration = Duration::from_secs(600);
 
@@ -34,7 +35,7 @@ impl Counter {
                 request
             })
             .await;
-        store.caught_up().await.unwrap();
+        store.sync().await.unwrap();
         self.taken();
         store
     }
@@ -46,77 +47,99 @@ impl Counter {
 
 const KINDS: [&str; 4] = ["apps", "appdeploys", "leases", "secrets"];
 
-fn claim() -> Claim {
-    Claim { replica: samples::replica("a", 1), ttl: TTL, limit: 100 }
-}
+/// One deploy, on the state that is remembered, as the journal commits it.
+async fn deploy(fresh: &Fresh, store: &KubernetesStore, app: AppUid, number: u64) {
+    let loaded = client::load(store, app).await;
+    let mut change = rollhook_core::ledger::Change::on(loaded.state);
+    let admission = samples::keyed(samples::key(&format!("run-{number}"), 1), samples::deploy("v1"));
+    let accepted = samples::admit(&mut change, admission, loaded.now);
+    let version = store.commit_one(client::put(change.clone(), loaded.version)).await.unwrap().version;
 
-fn record_of(app: &App) -> Record {
-    Record { app: app.uid, claim: Some(1), changes: Vec::new(), lift: Vec::new(), rest: true }
+    let rolling = Deploy { touched: true, ..accepted.moved(samples::rolling_out(&accepted)) };
+    let mut change = rollhook_core::ledger::Change::on(change.state);
+    let record = rollhook_core::ledger::Record { changes: vec![rolling.clone()], ..Default::default() };
+    change.record(record, loaded.now).unwrap();
+    let version = store.commit_one(client::put(change.clone(), version)).await.unwrap().version;
+    fresh.shown(number, "rolling_out").await;
+
+    let mut change = rollhook_core::ledger::Change::on(change.state);
+    let changes = vec![rolling.moved(samples::succeeded())];
+    let record = rollhook_core::ledger::Record { changes, idle: true, ..Default::default() };
+    change.record(record, loaded.now).unwrap();
+    store.commit_one(client::put(change, version)).await.unwrap();
+    fresh.shown(number, "succeeded").await;
 }
 
 #[test]
-fn an_accept_costs_one_creation_and_one_read() {
-    test("an_accept_costs_one_creation_and_one_read", async |fresh: &Fresh| {
+fn deploy_costs_one_read_and_five_writes() {
+    test("deploy_costs_one_read_and_five_writes", async |fresh: &Fresh| {
         let counter = Counter::default();
         let store = counter.handle(fresh).await;
         let app = registered(&store).await;
-        counter.taken();
-        for tag in ["v1", "v2"] {
-            admit(&store, &app, tag).await;
-            assert_eq!(counter.taken(), ["GET apps", "POST appdeploys"]);
+        for number in 1..=3 {
+            counter.taken();
+            deploy(fresh, &store, app, number).await;
+            let expected = ["GET apps", "PUT apps", "PUT apps", "POST appdeploys", "PUT apps", "PUT appdeploys"];
+            assert_eq!(counter.taken(), expected);
         }
-        store.find(&app.id).await.unwrap();
-        admit(&store, &app, "v3").await;
-        assert_eq!(counter.taken(), ["GET apps", "POST appdeploys"], "decided on a read, it is not made again");
-
-        let rollback = samples::rollback("v1", samples::revision(1));
-        let by = Admission { supersede: true, hold: Some(samples::hold("v3")), ..samples::admission(&app, rollback) };
-        store.admit(by).await.unwrap();
-        let mut calls = counter.taken();
-        let shown = calls.split_off(3);
-        assert_eq!(calls, ["GET apps", "POST appdeploys", "PUT apps"], "what it does to others is one write more");
-        assert_eq!(shown, ["PUT appdeploys"; 3], "and is shown in each");
+        store.load(AppRef::Uid(app), Some(&samples::key("run-1", 1))).await.unwrap().unwrap();
+        assert_eq!(counter.taken(), ["GET apps"], "a key is looked up in what was seen");
+        store.page(app, Page { before: None, succeeded: true, limit: 2 }).await.unwrap();
+        assert_eq!(counter.taken(), ["GET apps", "GET appdeploys"], "the newest is in the App still");
     });
 }
 
 #[test]
-fn a_record_costs_one_write_and_one_to_show_it() {
-    test("a_record_costs_one_write_and_one_to_show_it", async |fresh: &Fresh| {
+fn commit_on_a_version_that_was_not_seen_costs_one_read_more() {
+    test("commit_on_a_version_that_was_not_seen_costs_one_read_more", async |fresh: &Fresh| {
         let counter = Counter::default();
-        let store = counter.handle(fresh).await;
-        let app = registered(&store).await;
-        let deploy = admit(&store, &app, "v1").await;
-        store.claim(claim()).await.unwrap();
-        store.caught_up().await.unwrap();
+        let (store, other) = (counter.handle(fresh).await, fresh.handle().await);
+        let app = registered(&other).await;
+        let loaded = client::load(&other, app).await;
+        let mut change = rollhook_core::ledger::Change::on(loaded.state);
+        samples::admit(&mut change, samples::admission(samples::deploy("v1")), loaded.now);
+        store.sync().await.unwrap();
         counter.taken();
-        store.record(Record { changes: vec![deploy.moved(succeeded())], ..record_of(&app) }).await.unwrap();
-        assert_eq!(counter.taken(), ["PUT apps", "PUT appdeploys"]);
-        store.view(app.uid).await.unwrap();
-        assert_eq!(counter.taken(), ["GET apps", "GET appdeploys"], "the app, and whether anything is newer");
+        let committed = store.commit_one(client::put(change.clone(), loaded.version)).await.unwrap();
+        assert_eq!(counter.taken(), ["PUT apps"], "the watch has brought it");
+        store.commit_one(client::put(change, loaded.version)).await.unwrap_err();
+        assert_eq!(counter.taken(), ["GET apps"], "another version than is known");
+        assert!(committed.version > loaded.version);
     });
 }
 
 #[test]
-fn apps_at_rest_cost_nothing_and_a_replica_one_sign_of_life() {
-    test("apps_at_rest_cost_nothing_and_a_replica_one_sign_of_life", async |fresh: &Fresh| {
+fn idle_apps_cost_nothing_and_a_replica_a_few_calls() {
+    test("idle_apps_cost_nothing_and_a_replica_a_few_calls", async |fresh: &Fresh| {
         let counter = Counter::default();
         let store = counter.handle(fresh).await;
         for number in 0..20 {
-            let app = store.create(samples::app("shop", "test", &format!("app-{number}"))).await.unwrap();
-            let deploy = admit(&store, &app, "v1").await;
-            store.claim(claim()).await.unwrap();
-            store.record(Record { changes: vec![deploy.moved(succeeded())], ..record_of(&app) }).await.unwrap();
+            let app = samples::app("shop", "test", &format!("app-{number}"));
+            let app = client::register(&store, app).await.state.app.uid;
+            let deploy = client::admit(&store, app, samples::admission(samples::deploy("v1"))).await;
+            end(&store, app, &deploy, samples::succeeded()).await;
         }
+        let replica = samples::replica("a", 1);
+        store.heartbeat(&replica, TTL).await.unwrap();
+        // The ends are archived, and nothing is left to be shown.
+        tokio::time::sleep(Duration::from_secs(1)).await;
         counter.taken();
-        for _ in 0..10 {
-            store.claim(claim()).await.unwrap();
-        }
+        let look = async || {
+            for _ in 0..10 {
+                let alive = store.heartbeat(&replica, TTL).await.unwrap().alive;
+                assert_eq!(alive, [replica.clone()]);
+                store.work(&alive, 10).await.unwrap();
+            }
+        };
+        look().await;
         assert_eq!(counter.taken(), [""; 0]);
-        fresh.advance(TTL / 3).await.unwrap();
+        fresh.advance(TTL / 6).await.unwrap();
         counter.taken();
-        for _ in 0..10 {
-            store.claim(claim()).await.unwrap();
-        }
-        assert_eq!(counter.taken(), ["PUT leases"]);
+        look().await;
+        assert_eq!(counter.taken(), ["GET leases"], "another replica may have started");
+        fresh.advance(TTL / 6).await.unwrap();
+        counter.taken();
+        look().await;
+        assert_eq!(counter.taken(), ["GET leases", "PUT leases"]);
     });
 }

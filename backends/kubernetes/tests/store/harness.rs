@@ -21,21 +21,24 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams},
     client::{Body, ClientBuilder},
 };
-use rollhook_conformance::{Can, Handles, Lack, Stores, report, samples};
+use rollhook_conformance::{Can, Handles, Lack, Stores, client, report, samples};
 use rollhook_core::{
     Result,
-    app::{App, AppUid},
+    app::AppUid,
     deploy::{Deploy, Revision, State},
-    ports::{Admission, Admitted, Apps, Claim, Claimed, History, Page, Record, View, Wake},
+    ledger::AppState,
+    ports::{AppChange, AppPage, AppRef, Commit, Committed, Heartbeat, HistoryStore, Loaded, Page, StoreLimits},
+    replica::ReplicaId,
+    request::IdempotencyKey,
     time::Timestamp,
 };
 use rollhook_kubernetes::{
     KubernetesStore, StoreClock,
-    crd::{AppObject, DeployObject},
+    crd::{AppObject, DeployObject, deploy_name},
     ensure_crds,
 };
 use rollhook_sealing::KeyRing;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::{
     sync::{Mutex as Turn, MutexGuard},
     time::Instant,
@@ -47,8 +50,9 @@ use crate::bed;
 
 /// The namespace of the stores' own objects.
 pub(crate) const OWN: &str = "rollhook-test";
-const NAMESPACES: [&str; 8] =
-    [OWN, "shop-test", "shop-prod", "shop-test-2", "a-b-c", "line-test", "race-test", "other-test"];
+/// How often is looked for an object that the background writes: 20 s.
+const LOOKS: usize = 1000;
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Runs a test on a cluster without apps, or says that it was skipped.
 pub(crate) fn test(name: &str, body: impl AsyncFnOnce(&Fresh)) {
@@ -81,7 +85,7 @@ impl Fresh {
         static TURN: Turn<()> = Turn::const_new(());
         let turn = TURN.lock().await;
         let state = cluster().await.map_err(Lack::Skip)?;
-        let client = client(state).await;
+        let client = connect(state).await;
         ensure_crds(&client).await.unwrap();
         empty(&client).await;
         let clock = Moved { start: Instant::now(), wall: AtomicI64::new(0), passed: AtomicU64::new(0) };
@@ -90,7 +94,7 @@ impl Fresh {
 
     /// Another handle on the store, as a further replica would open it.
     pub(crate) async fn handle(&self) -> KubernetesStore {
-        let store = KubernetesStore::with_clock(client(self.state).await, OWN, ring(), self.store_clock());
+        let store = KubernetesStore::with_clock(connect(self.state).await, OWN, ring(), self.store_clock());
         self.opened.lock().unwrap().push(store.clone());
         store
     }
@@ -126,7 +130,7 @@ impl Fresh {
     pub(crate) async fn stuck(&self) -> KubernetesStore {
         let store = self.handle_through(watch_nothing).await;
         // A first call waits for the lists.
-        store.claim(Claim { replica: samples::replica("nobody", 0), ttl: Duration::ZERO, limit: 0 }).await.unwrap();
+        store.work(&[], 0).await.unwrap();
         store
     }
 
@@ -139,42 +143,82 @@ impl Fresh {
         )
     }
 
-    pub(crate) async fn caught_up(&self) {
+    pub(crate) async fn sync(&self) {
         let opened = self.opened.lock().unwrap().clone();
         for store in opened {
-            store.caught_up().await.unwrap();
+            store.sync().await.unwrap();
         }
     }
 
-    /// The stored entry of a revision.
-    pub(crate) async fn object(&self, app: AppUid, revision: Revision) -> DeployObject {
-        let of_app = ListParams::default().labels(&format!("rollhook.dev/uid={app}"));
-        let entries = Api::<DeployObject>::all(self.client.clone()).list(&of_app).await.unwrap();
-        entries.into_iter().find(|entry| entry.spec.revision == revision.get()).unwrap()
+    /// The `AppDeploy`s of a namespace.
+    pub(crate) fn deploys(&self, namespace: &str) -> Api<DeployObject> {
+        Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// The stored app.
+    /// The stored `App`.
     pub(crate) async fn app(&self, app: AppUid) -> AppObject {
         let of_app = ListParams::default().labels(&format!("rollhook.dev/uid={app}"));
         Api::<AppObject>::all(self.client.clone()).list(&of_app).await.unwrap().items.remove(0)
     }
+
+    /// The `AppDeploy` of a revision of `shop-test/api` once it shows this status.
+    pub(crate) async fn shown(&self, revision: u64, status: &str) -> DeployObject {
+        self.shown_of(&self.deploys("shop-test"), &deploy_name("api", revision), |shown| shown == status).await
+    }
+
+    /// Labels an `AppDeploy` of `shop-test`, as a person with kubectl does.
+    pub(crate) async fn label_deploy(&self, name: &str, label: &str, value: &str) {
+        let patch = json!({"metadata": {"labels": {label: value}}});
+        self.deploys("shop-test").patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+        self.sync().await;
+    }
+
+    /// Runs kubectl. Returns its output.
+    pub(crate) async fn kubectl(&self, arguments: &[&str]) -> String {
+        let run = ". \"$1/env\"; shift; exec \"$KUBECTL\" \"$@\"";
+        let mut command = tokio::process::Command::new("bash");
+        let output = command.args(["-c", run, "kubectl"]).arg(self.state).args(arguments).output().await.unwrap();
+        assert!(output.status.success(), "kubectl {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    async fn shown_of(&self, api: &Api<DeployObject>, name: &str, is_wanted: impl Fn(&str) -> bool) -> DeployObject {
+        let mut found = None;
+        for _ in 0..LOOKS {
+            found = api.get_opt(name).await.unwrap();
+            if let Some(found) = found.clone().filter(|found| is_wanted(&status(found))) {
+                return found;
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        panic!("{name} does not come to show it: {found:?}");
+    }
 }
 
-/// The app that most tests are about.
-pub(crate) async fn registered(store: &KubernetesStore) -> App {
-    store.create(samples::app("shop", "test", "api")).await.unwrap()
+/// The status that an `AppDeploy` shows.
+pub(crate) fn status(object: &DeployObject) -> String {
+    object.spec.0["state"]["status"].as_str().unwrap().to_owned()
 }
 
-/// A new entry of it.
-pub(crate) async fn admit(store: &KubernetesStore, app: &App, tag: &str) -> Deploy {
-    let admitted = store.admit(samples::admission(app, samples::draft(tag))).await.unwrap();
-    let Admitted::New { deploy, .. } = admitted else { panic!("not new: {admitted:?}") };
-    deploy
+/// The ended deploys that an `App` still holds.
+pub(crate) fn archiving(object: &AppObject) -> Vec<u64> {
+    let archiving = object.status.as_ref().unwrap()["archiving"].as_array().unwrap();
+    archiving.iter().map(|deploy| deploy["revision"].as_u64().unwrap()).collect()
 }
 
-/// Its good end.
-pub(crate) fn succeeded() -> State {
-    State::Succeeded { note: None }
+/// Registers `shop-test/api`, the app that most tests are about.
+pub(crate) async fn registered(store: &KubernetesStore) -> AppUid {
+    client::register(store, samples::app("shop", "test", "api")).await.state.app.uid
+}
+
+/// Accepts a deploy of it.
+pub(crate) async fn admit(store: &KubernetesStore, app: AppUid, tag: &str) -> Deploy {
+    client::admit(store, app, samples::admission(samples::deploy(tag))).await
+}
+
+/// Ends a deploy of it.
+pub(crate) async fn end(store: &KubernetesStore, app: AppUid, deploy: &Deploy, state: State) {
+    client::record(store, app, vec![Deploy { touched: true, ..deploy.moved(state) }]).await;
 }
 
 /// A watch selects nothing any more; other requests are as they were.
@@ -193,8 +237,8 @@ async fn cluster() -> std::result::Result<&'static Path, &'static str> {
     static OWN_CLUSTER: OnceLock<std::result::Result<PathBuf, &'static str>> = OnceLock::new();
     let up = || bed::bring_up(&std::env::temp_dir().join(format!("rollhook-test-store.{}", std::process::id())));
     let state = OWN_CLUSTER.get_or_init(up).as_deref().map_err(|reason| *reason)?;
-    let client = client(state).await;
-    for name in NAMESPACES {
+    let client = connect(state).await;
+    for name in samples::NAMESPACES.into_iter().chain([OWN]) {
         let namespace = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
         // It is there after the first time.
         let _ = Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &namespace).await;
@@ -202,7 +246,7 @@ async fn cluster() -> std::result::Result<&'static Path, &'static str> {
     Ok(state)
 }
 
-async fn client(state: &Path) -> Client {
+async fn connect(state: &Path) -> Client {
     let mut config = bed::config(state).await;
     config.default_retry = false;
     Client::try_from(config).unwrap()
@@ -212,7 +256,7 @@ async fn client(state: &Path) -> Client {
 async fn empty(client: &Client) {
     let (every, ours) = (ListParams::default(), ListParams::default().labels("rollhook.dev/uid"));
     let delete = DeleteParams::default();
-    for namespace in NAMESPACES {
+    for namespace in samples::NAMESPACES.into_iter().chain([OWN]) {
         let apps: Api<AppObject> = Api::namespaced(client.clone(), namespace);
         apps.delete_collection(&delete, &every).await.unwrap();
         let deploys: Api<DeployObject> = Api::namespaced(client.clone(), namespace);
@@ -232,9 +276,8 @@ fn ring() -> KeyRing {
 #[async_trait]
 impl Stores for Fresh {
     async fn open(&self) -> Handles {
-        let store = Arc::new(self.handle().await);
-        let history = Arc::new(Patient { store: store.clone(), opened: self.opened.clone() });
-        Handles { apps: store.clone(), tokens: store, history }
+        let store = self.handle().await;
+        Handles { history: Arc::new(Synced(store.clone())), tokens: Arc::new(store) }
     }
 
     async fn pause(&self, time: Duration) {
@@ -242,8 +285,8 @@ impl Stores for Fresh {
     }
 
     async fn advance(&self, time: Duration) -> Can {
-        // What has happened, has happened before.
-        self.caught_up().await;
+        // Everything so far was seen before.
+        self.sync().await;
         let millis = u64::try_from(time.as_millis()).unwrap();
         self.clock.passed.fetch_add(millis, Ordering::SeqCst);
         self.clock.wall.fetch_add(i64::try_from(millis).unwrap(), Ordering::SeqCst);
@@ -255,12 +298,22 @@ impl Stores for Fresh {
         Ok(())
     }
 
+    async fn corrupt_state(&self, app: AppUid) -> Can {
+        self.patch_app(&self.app(app).await, json!({"spec": {"created_at": "at no time"}})).await;
+        Ok(())
+    }
+
     async fn corrupt_entry(&self, app: AppUid, revision: Revision) -> Can {
-        let entry = self.object(app, revision).await;
-        let api: Api<DeployObject> = Api::namespaced(self.client.clone(), &entry.namespace().unwrap());
-        let patch = json!({"spec": {"image": "no image at all"}});
-        api.patch(&entry.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
-        self.caught_up().await;
+        let object = self.app(app).await;
+        let api = self.deploys(&object.namespace().unwrap());
+        let name = deploy_name(&object.name_any(), revision.get());
+        self.shown_of(&api, &name, |status| !["queued", "building", "rolling_out"].contains(&status)).await;
+        let damage = json!({"spec": {"image": "no image at all"}});
+        api.patch(&name, &PatchParams::default(), &Patch::Merge(damage)).await.unwrap();
+        // The next commit would do the same: the deploy is archived.
+        let mut archiving = object.status.as_ref().unwrap()["archiving"].as_array().unwrap().clone();
+        archiving.retain(|deploy| deploy["revision"] != Value::from(revision.get()));
+        self.patch_app(&object, json!({"status": {"archiving": archiving}})).await;
         Ok(())
     }
 
@@ -289,50 +342,53 @@ impl Stores for Fresh {
     }
 }
 
-/// A history that is asked for work, or told of it, only once the watches have brought what was written before: a
-/// replica may learn of work a moment later, which the suite does not wait for.
-struct Patient {
-    store: Arc<KubernetesStore>,
-    opened: Arc<Mutex<Vec<KubernetesStore>>>,
-}
-
-impl Patient {
-    async fn caught_up(&self) -> Result<()> {
-        let opened = self.opened.lock().unwrap().clone();
-        for store in opened {
-            store.caught_up().await?;
-        }
-        Ok(())
+impl Fresh {
+    /// Merges a patch into an `App`, as a person with kubectl does.
+    pub(crate) async fn patch_app(&self, object: &AppObject, patch: Value) {
+        let api: Api<AppObject> = Api::namespaced(self.client.clone(), &object.namespace().unwrap());
+        api.patch(&object.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+        self.sync().await;
     }
 }
+
+/// A store that is asked for lists, for work and for the living only once the watches have brought what was written
+/// before: a replica may learn of it a moment later, which the suite does not wait for.
+struct Synced(KubernetesStore);
 
 #[async_trait]
-impl History for Patient {
-    async fn admit(&self, admission: Admission) -> Result<Admitted> {
-        self.store.admit(admission).await
+impl HistoryStore for Synced {
+    async fn load(&self, app: AppRef<'_>, key: Option<&IdempotencyKey>) -> Result<Option<Loaded>> {
+        self.0.load(app, key).await
     }
 
-    async fn record(&self, record: Record) -> Result<()> {
-        if record.claim.is_some() {
-            self.caught_up().await?;
-        }
-        self.store.record(record).await
-    }
-
-    async fn view(&self, app: AppUid) -> Result<View> {
-        self.store.view(app).await
+    async fn commit(&self, commits: Vec<Commit>) -> Vec<Result<Committed>> {
+        self.0.commit(commits).await
     }
 
     async fn page(&self, app: AppUid, page: Page) -> Result<Vec<Deploy>> {
-        self.store.page(app, page).await
+        self.0.page(app, page).await
     }
 
-    async fn claim(&self, claim: Claim) -> Result<Claimed> {
-        self.caught_up().await?;
-        self.store.claim(claim).await
+    async fn list(&self, page: AppPage) -> Result<Vec<AppState>> {
+        self.0.sync().await?;
+        self.0.list(page).await
     }
 
-    fn wakes(&self) -> BoxStream<'static, Wake> {
-        self.store.wakes()
+    async fn work(&self, alive: &[ReplicaId], limit: usize) -> Result<Vec<AppUid>> {
+        self.0.sync().await?;
+        self.0.work(alive, limit).await
+    }
+
+    async fn heartbeat(&self, replica: &ReplicaId, ttl: Duration) -> Result<Heartbeat> {
+        self.0.sync().await?;
+        self.0.heartbeat(replica, ttl).await
+    }
+
+    fn watch(&self) -> BoxStream<'static, AppChange> {
+        self.0.watch()
+    }
+
+    fn limits(&self) -> StoreLimits {
+        self.0.limits()
     }
 }

@@ -9,10 +9,10 @@ use std::{
 };
 
 use kube::Client;
-use rollhook_conformance::samples;
+use rollhook_conformance::{client, samples};
 use rollhook_core::{
     app::{App, AppId},
-    ports::{Apps, TokenStore, WebhookSecret},
+    ports::{TokenStore, WebhookSecret},
     time::Timestamp,
     token::Token,
 };
@@ -32,7 +32,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// A store with an app.
 pub(crate) struct Place {
     pub(crate) store: KubernetesStore,
-    pub(crate) app: App,
+    pub(crate) app: Arc<App>,
 }
 
 /// A replica whose calls are counted, and for which time passes when it is told to.
@@ -48,7 +48,7 @@ impl Place {
         ensure_crds(&bed.client).await.unwrap();
         let store = store(bed, &["k0001"]);
         let (project, environment) = bed.namespace.rsplit_once('-').unwrap();
-        let app = store.create(samples::app(project, environment, "api")).await.unwrap();
+        let app = client::register(&store, samples::app(project, environment, "api")).await.state.app;
         Self { store, app }
     }
 

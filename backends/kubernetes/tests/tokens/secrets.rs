@@ -7,11 +7,8 @@ use kube::{
     Api,
     api::{DeleteParams, PostParams},
 };
-use rollhook_conformance::{Lack, report, samples};
-use rollhook_core::{
-    Error,
-    ports::{Apps, TokenStore},
-};
+use rollhook_conformance::{Lack, client, report, samples};
+use rollhook_core::{Error, ports::TokenStore};
 use rollhook_kubernetes::{KubernetesStore, crd::AppObject};
 use serde_json::json;
 
@@ -61,7 +58,7 @@ fn a_strangers_secret_is_left_as_it_is() {
         let way_out = format!("kubectl delete secret {NAME} --namespace {}", bed.namespace);
         assert!(what.contains(&way_out), "{what}");
         TokenStore::remove(&place.store, place.app.uid).await.unwrap();
-        Apps::remove(&place.store, place.app.uid).await.unwrap();
+        client::remove(&place.store, place.app.uid).await;
         let left = secrets(bed).get(NAME).await.unwrap().data.unwrap();
         assert_eq!(left["password"].0, b"1234");
     });

@@ -2,11 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::{
-    ByteString,
-    api::core::v1::Secret,
-    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
-};
+use k8s_openapi::{ByteString, api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use rollhook_core::{
     Error, Result,
     app::{AppId, AppUid},
@@ -16,7 +12,7 @@ use rollhook_core::{
 use rollhook_sealing::KeyRing;
 
 use super::Registered;
-use crate::store::crd::{GROUP, UID_LABEL, webhook_secret};
+use crate::store::crd::{UID_LABEL, owned_by, webhook_secret};
 
 /// Whose the object is; this service touches no Secret that lacks it.
 const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "rollhook");
@@ -50,13 +46,7 @@ pub(crate) fn sealed(ring: &KeyRing, app: &Registered, secret: &WebhookSecret) -
         metadata: ObjectMeta {
             name: Some(name(&app.id)),
             namespace: Some(app.id.namespace.to_string()),
-            owner_references: Some(vec![OwnerReference {
-                api_version: format!("{GROUP}/v1"),
-                kind: "App".to_owned(),
-                name: app.id.name.to_string(),
-                uid: app.object.clone(),
-                ..OwnerReference::default()
-            }]),
+            owner_references: Some(owned_by(app.id.name.as_str(), &app.object)),
             ..ObjectMeta::default()
         },
         type_: Some("Opaque".to_owned()),

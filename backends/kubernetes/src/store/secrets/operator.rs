@@ -6,12 +6,12 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::Secret;
-use rollhook_core::{Error, Result, ports::TokenMatcher};
+use rollhook_core::{Error, Result, error::Entity, ports::TokenMatcher};
 
 use super::{budget::Budget, object, shared::Shared};
 use crate::store::{
     StoreClock,
-    calls::{self, Calls, Written},
+    api::{self, ApiServer, Written},
 };
 
 /// The Secret's name.
@@ -43,34 +43,34 @@ impl Operator {
     }
 
     /// The hash as it is stored.
-    pub(crate) async fn hash(&self, calls: &Calls) -> Result<Option<[u8; 32]>> {
-        self.confirming.read(ready(()), self.read(calls)).await
+    pub(crate) async fn hash(&self, server: &ApiServer) -> Result<Option<[u8; 32]>> {
+        self.confirming.read(ready(()), self.read(server)).await
     }
 
     /// Whether the hash that is stored fits.
-    pub(crate) async fn fitting(&self, calls: &Calls, fits: TokenMatcher<'_, [u8; 32]>) -> Result<bool> {
+    pub(crate) async fn fitting(&self, server: &ApiServer, fits: TokenMatcher<'_, [u8; 32]>) -> Result<bool> {
         let seen = *self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let budget = self.budget.clone();
         let stored = match seen.is_some_and(|seen| fits(Some(&seen))) {
-            true => self.hash(calls).await?,
-            false => self.refusing.read(async move { budget.take().await }, self.read(calls)).await?,
+            true => self.hash(server).await?,
+            false => self.refusing.read(async move { budget.take().await }, self.read(server)).await?,
         };
         Ok(fits(stored.as_ref()))
     }
 
     /// Makes this the hash.
-    pub(crate) async fn set(&self, calls: &Calls, hash: [u8; 32]) -> Result<()> {
-        let secrets = calls.secrets(calls.namespace());
+    pub(crate) async fn set(&self, server: &ApiServer, hash: [u8; 32]) -> Result<()> {
+        let secrets = server.own::<Secret>();
         let wanted = object::operator(NAME, &hash);
         for _ in 0..ATTEMPTS {
-            let written = match calls::get(&secrets, NAME).await? {
-                None => calls::create(&secrets, &wanted).await?,
+            let written = match api::get(&secrets, NAME).await? {
+                None => api::create(&secrets, &wanted).await?,
                 Some(present) if !object::is_ours(&present) => {
-                    return Err(object::in_the_way(calls.namespace(), NAME));
+                    return Err(object::in_the_way(server.namespace(), NAME));
                 }
                 Some(mut present) => {
                     present.data = wanted.data.clone();
-                    calls::replace(&secrets, &present).await?
+                    api::replace(&secrets, &present).await?
                 }
             };
             if let Written::Done(_) = written {
@@ -78,13 +78,13 @@ impl Operator {
                 return Ok(());
             }
         }
-        Err(Error::Conflict("the management token is set by others all the time"))
+        Err(Error::Conflict(Entity::Object))
     }
 
-    fn read(&self, calls: &Calls) -> impl Future<Output = Result<Option<[u8; 32]>>> + Send + 'static {
-        let (secrets, seen) = (calls.secrets(calls.namespace()), self.seen.clone());
+    fn read(&self, server: &ApiServer) -> impl Future<Output = Result<Option<[u8; 32]>>> + Send + 'static {
+        let (secrets, seen) = (server.own::<Secret>(), self.seen.clone());
         async move {
-            let present: Option<Secret> = calls::get(&secrets, NAME).await?;
+            let present: Option<Secret> = api::get(&secrets, NAME).await?;
             let hash = present.filter(object::is_ours).as_ref().map(object::operator_hash).transpose()?;
             *seen.lock().unwrap_or_else(PoisonError::into_inner) = hash;
             Ok(hash)

@@ -3,15 +3,19 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Secret;
-use rollhook_core::{Error, Result};
+use rollhook_core::{Error, Result, error::Entity};
 use rollhook_sealing::{KeyId, KeyRing};
 
 use super::{
     ATTEMPTS, KubernetesStore, Secrets,
     object::{self, Maker},
-    registrations::{Registered, Registrations},
+    registrations::Registered,
 };
-use crate::store::calls::{self, Written};
+use crate::store::{
+    api::{self, Written},
+    app_record::{AppRecord, is_copy},
+    crd::AppObject,
+};
 
 impl KubernetesStore {
     /// Seals every token anew with the newest key, so that older keys can be deleted; says how many were not sealed
@@ -46,6 +50,13 @@ impl KubernetesStore {
         }
         Ok(keys.into_iter().collect())
     }
+
+    /// All apps, read now.
+    async fn all(&self) -> Result<Vec<Registered>> {
+        let found: Vec<AppObject> = api::list(&self.api.all(), None).await?;
+        let originals = found.into_iter().filter(|object| !is_copy(object));
+        originals.map(|object| Ok(Registered::of(&AppRecord::read(object)?))).collect()
+    }
 }
 
 impl Secrets {
@@ -58,12 +69,12 @@ impl Secrets {
                 return Ok(false);
             }
             object::fill(&self.ring, &mut secret, &token)?;
-            match calls::replace(&self.calls.secrets(app.id.namespace.as_str()), &secret).await? {
+            match api::replace(&self.within(&app.id), &secret).await? {
                 Written::Done(_) => return Ok(true),
                 Written::Conflict | Written::Gone => {}
             }
         }
-        Err(Error::Conflict("the app's Secret is changed faster than it can be sealed"))
+        Err(Error::Conflict(Entity::Object))
     }
 
     /// The Secret of just this registration.

@@ -62,8 +62,8 @@ pub(crate) fn again(failure: &Arc<Error>) -> Error {
     let source = std::error::Error::source(failure.as_ref());
     let cause = source.map(|source| error::Cause::from(error::chain(source)));
     match failure.as_ref() {
-        Error::NotFound(what) => Error::NotFound(what),
-        Error::Conflict(what) => Error::Conflict(what),
+        Error::NotFound(entity) => Error::NotFound(*entity),
+        Error::Conflict(entity) => Error::Conflict(*entity),
         Error::Denied { what, .. } => Error::Denied { what: what.clone(), cause },
         Error::Invalid { what, .. } => Error::Invalid { what: what.clone(), cause },
         Error::Unavailable { what, .. } => Error::Unavailable { what: what.clone(), cause },

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rollhook_core::{
     Error, Result,
     app::AppUid,
+    error::Entity,
     ports::{TokenMatcher, WebhookSecret},
     token::Token,
 };
@@ -133,8 +134,8 @@ async fn wrong_management_tokens_leave_webhooks_their_budget() {
     caller(&world, &two, 1).await.unwrap().unwrap();
     world.clock.advance(Duration::from_secs(1));
     let wrong: TokenMatcher<'_, [u8; 32]> = &|_| false;
-    assert!(!two.operator.fitting(&two.calls, wrong).await.unwrap());
-    let mut next = std::pin::pin!(two.operator.fitting(&two.calls, wrong));
+    assert!(!two.operator.fitting(&two.api, wrong).await.unwrap());
+    let mut next = std::pin::pin!(two.operator.fitting(&two.api, wrong));
     assert!(futures_util::poll!(next.as_mut()).is_pending(), "it waits for its turn");
     one.put(&world, AppUid::from_bits(1), &token(2)).await.unwrap();
     caller(&world, &two, 2).await.unwrap().unwrap();
@@ -226,7 +227,7 @@ async fn the_token_of_an_earlier_app_opens_nothing_and_gives_way() {
     refused(&world, &secrets, 1, 1).await;
     assert!(secrets.find(&world, &"shop-test/api".parse().unwrap()).await.unwrap().is_none());
     let late = secrets.put(&world, AppUid::from_bits(1), &token(3)).await;
-    assert!(matches!(late, Err(Error::NotFound("app"))), "{late:?}");
+    assert!(matches!(late, Err(Error::NotFound(Entity::App))), "{late:?}");
     secrets.put(&world, AppUid::from_bits(2), &token(2)).await.unwrap();
     world.watch();
     let opened = caller(&world, &secrets, 2).await.unwrap().unwrap();
@@ -245,7 +246,7 @@ async fn a_strangers_secret_is_left_as_it_is() {
     {
         world.state.lock().unwrap().secrets.insert(path.to_owned(), theirs.clone());
         let told = match name {
-            operator::NAME => secrets.operator.set(&secrets.calls, [1; 32]).await.unwrap_err(),
+            operator::NAME => secrets.operator.set(&secrets.api, [1; 32]).await.unwrap_err(),
             _ => secrets.put(&world, AppUid::from_bits(1), &token(1)).await.unwrap_err(),
         };
         let told = told.to_string();
@@ -260,11 +261,11 @@ async fn a_strangers_secret_is_left_as_it_is() {
 async fn wrong_management_tokens_cost_one_call_per_second_and_wait_for_it() {
     let world = World::default();
     let secrets = world.secrets();
-    secrets.operator.set(&secrets.calls, [1; 32]).await.unwrap();
+    secrets.operator.set(&secrets.api, [1; 32]).await.unwrap();
     world.calls();
     let presents = async |hash: [u8; 32]| {
         let fits: TokenMatcher<'_, [u8; 32]> = &|stored| stored == Some(&hash);
-        secrets.operator.fitting(&secrets.calls, fits).await.unwrap()
+        secrets.operator.fitting(&secrets.api, fits).await.unwrap()
     };
     assert!(presents([1; 32]).await);
     assert_eq!(world.calls(), [OPERATOR]);
@@ -281,7 +282,7 @@ async fn wrong_management_tokens_cost_one_call_per_second_and_wait_for_it() {
     assert_eq!(world.calls(), [OPERATOR], "all of them share one");
     // Another replica sets another.
     let other = world.secrets();
-    other.operator.set(&other.calls, [2; 32]).await.unwrap();
+    other.operator.set(&other.api, [2; 32]).await.unwrap();
     assert!(!presents([1; 32]).await, "the old one is refused at once");
     world.clock.advance(Duration::from_secs(1));
     assert!(presents([2; 32]).await);

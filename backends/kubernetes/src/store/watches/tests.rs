@@ -5,14 +5,21 @@ use std::sync::{
 
 use http::{Request, Response};
 use kube::client::Body;
+use rollhook_conformance::samples;
+use rollhook_core::{ledger::AppState, ports::Version};
 use serde_json::json;
+use tokio::sync::mpsc;
 use tower::service_fn;
 
 use super::*;
-use crate::store::StoreClock;
+use crate::store::{
+    StoreClock,
+    app_record::{AppRecord, Kept},
+    crd::AppObject,
+};
 
 #[tokio::test]
-async fn a_list_that_does_not_come_is_asked_for_again() {
+async fn list_that_does_not_come_is_asked_for_again() {
     let (lists, asked) = (Arc::<AtomicUsize>::default(), Arc::<Mutex<Vec<String>>>::default());
     let (counted, noted) = (lists.clone(), asked.clone());
     let service = service_fn(move |request: Request<Body>| {
@@ -26,25 +33,38 @@ async fn a_list_that_does_not_come_is_asked_for_again() {
             if watches || counted.fetch_add(1, Ordering::SeqCst) == 0 {
                 std::future::pending::<()>().await;
             }
-            let lease = json!({"metadata": {"name": "one", "resourceVersion": "5"}});
             let list = json!({
-                "apiVersion": "coordination.k8s.io/v1", "kind": "LeaseList",
-                "metadata": {"resourceVersion": "7"}, "items": [lease],
+                "apiVersion": "rollhook.dev/v1", "kind": "AppList", "metadata": {"resourceVersion": "7"}, "items": [app()],
             });
             Ok::<_, std::convert::Infallible>(Response::new(Body::from(list.to_string().into_bytes())))
         }
     });
-    let calls = Calls::new(kube::Client::new(service, "rollhook"), "rollhook");
-    let mirror = Arc::new(Mirror::new(StoreClock::system()));
-    let (wakes, mut woken) = broadcast::channel(8);
-    let feed = Feed { mirror: mirror.clone(), wakes, list: Duration::from_millis(100) };
-    let task = tokio::spawn(run::<Lease>(calls.leases(), watcher::Config::default().timeout(WATCH), feed));
-    assert_eq!(woken.recv().await.unwrap(), Wake::Any);
-    assert!(mirror.lease("one").is_some());
+    let api = ApiServer::new(kube::Client::new(service, "rollhook"), "rollhook");
+    let (mirror, (tell, mut hints)) = (Arc::new(Mirror::new(StoreClock::system())), mpsc::unbounded_channel());
+    let (seen, deadline) = (mirror.clone(), Duration::from_millis(100));
+    let task = tokio::spawn(async move {
+        let show = |event| seen.app_event(event).into_iter().for_each(|change| tell.send(change).unwrap());
+        follow(api.all(), deadline, seen.relists(), show).await;
+    });
+    let uid = samples::app("shop", "test", "api").uid;
+    assert_eq!(hints.recv().await.unwrap(), AppChange::App(uid, Version(5)));
+    assert_eq!(hints.recv().await.unwrap(), AppChange::Any);
+    assert!(mirror.app(uid).is_some());
     assert_eq!(lists.load(Ordering::SeqCst), 2);
     while asked.lock().unwrap().is_empty() {
         tokio::task::yield_now().await;
     }
     assert!(asked.lock().unwrap()[0].contains("timeoutSeconds=10"), "{asked:?}");
     task.abort();
+}
+
+fn app() -> AppObject {
+    let state = AppState::new(samples::app("shop", "test", "api"));
+    let metadata = kube::api::ObjectMeta {
+        name: Some("api".to_owned()),
+        namespace: Some("shop-test".to_owned()),
+        resource_version: Some("5".to_owned()),
+        ..Default::default()
+    };
+    AppRecord::new(metadata, state, Kept::default()).object().unwrap()
 }

@@ -15,6 +15,7 @@ use kube::client::Body;
 use rollhook_core::{
     Error, Result,
     app::{AppId, AppUid},
+    error::Entity,
     time::Timestamp,
     token::Token,
 };
@@ -23,7 +24,7 @@ use serde_json::{Value, json};
 use tower::service_fn;
 use zeroize::Zeroizing;
 
-use super::super::{Calls, Registered, Registrations, Secrets, StoreClock};
+use super::super::{ApiServer, Registered, Registrations, Secrets, StoreClock};
 
 /// A clock that passes when it is told to.
 #[derive(Clone, Default)]
@@ -89,8 +90,8 @@ impl World {
             let world = world.clone();
             async move { world.answer(request).await }
         });
-        let calls = Calls::new(kube::Client::new(service, "rollhook"), "rollhook");
-        Secrets::new(calls, Arc::new(ring()), clock)
+        let api = ApiServer::new(kube::Client::new(service, "rollhook"), "rollhook");
+        Secrets::new(api, Arc::new(ring()), clock)
     }
 
     pub(crate) async fn answer(&self, request: Request<Body>) -> Result<Response<Body>, std::convert::Infallible> {
@@ -179,17 +180,13 @@ impl Registrations for World {
     }
 
     async fn read(&self, uid: AppUid) -> Result<Option<Registered>> {
-        Ok(self.all().await?.into_iter().find(|app| app.uid == uid))
-    }
-
-    async fn all(&self) -> Result<Vec<Registered>> {
-        Ok(self.state.lock().unwrap().stored.values().cloned().collect())
+        Ok(self.state.lock().unwrap().stored.values().find(|app| app.uid == uid).cloned())
     }
 
     async fn announce(&self, app: &Registered, webhook: Option<&str>) -> Result<()> {
         let mut state = self.state.lock().unwrap();
         let stored = state.stored.get_mut(&app.id).filter(|stored| stored.object == app.object);
-        stored.ok_or(Error::NotFound("app"))?.webhook = webhook.map(str::to_owned);
+        stored.ok_or(Error::NotFound(Entity::App))?.webhook = webhook.map(str::to_owned);
         Ok(())
     }
 }

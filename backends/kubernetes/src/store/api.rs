@@ -1,50 +1,43 @@
-//! The API server as the store uses it: each call with a deadline, its failure classified, none repeated by itself.
+//! The API server as the store uses it: each call has a deadline, and its failure is classified; no call repeats itself.
 
-use std::time::Duration;
+use std::{fmt::Debug, time::Duration};
 
-use k8s_openapi::api::{coordination::v1::Lease, core::v1::Secret};
 use kube::{
     Api, Client,
-    api::{DeleteParams, ListParams, PostParams, Preconditions},
-    core::{NamespaceResourceScope, Resource},
+    api::{DeleteParams, ListParams, ObjectMeta, PostParams, Preconditions},
+    core::{NamespaceResourceScope as Namespaced, Resource},
 };
 use rollhook_core::{Error, Result};
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{
-    crd::{AppObject, DeployObject},
-    error::classify,
-};
+use super::error::classify;
 use crate::{
     error::{is_already_exists, is_conflict},
     rules::object::MANAGER,
 };
 
-/// How long one call may take.
+/// The deadline of one call.
 const CALL: Duration = Duration::from_secs(5);
 
-/// Tells the Leases of replicas from others.
-pub(crate) const REPLICA_SELECTOR: &str = "rollhook.dev/lease=replica";
-
-/// What came of a write that may be refused for what is stored.
+/// The outcome of a write.
 #[derive(Debug)]
 pub(crate) enum Written<T> {
-    /// It was made.
+    /// The object was written.
     Done(T),
-    /// Something of that name is there already, or it has changed since it was read.
+    /// The name is taken, or the object has changed since it was read.
     Conflict,
-    /// It is gone.
+    /// The object does not exist.
     Gone,
 }
 
 /// A connection, and the namespace of our own objects.
 #[derive(Clone)]
-pub(crate) struct Calls {
+pub(crate) struct ApiServer {
     client: Client,
     namespace: String,
 }
 
-impl Calls {
+impl ApiServer {
     pub(crate) fn new(client: Client, namespace: &str) -> Self {
         Self { client, namespace: namespace.to_owned() }
     }
@@ -54,37 +47,23 @@ impl Calls {
         &self.namespace
     }
 
-    pub(crate) fn all_apps(&self) -> Api<AppObject> {
+    /// The objects of a kind in the whole cluster.
+    pub(crate) fn all<K: Object>(&self) -> Api<K> {
         Api::all(self.client.clone())
     }
 
-    pub(crate) fn all_deploys(&self) -> Api<DeployObject> {
-        Api::all(self.client.clone())
-    }
-
-    pub(crate) fn apps(&self, namespace: &str) -> Api<AppObject> {
+    /// The objects of a kind in a namespace.
+    pub(crate) fn within<K: Object>(&self, namespace: &str) -> Api<K> {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    pub(crate) fn deploys(&self, namespace: &str) -> Api<DeployObject> {
-        Api::namespaced(self.client.clone(), namespace)
-    }
-
-    pub(crate) fn secrets(&self, namespace: &str) -> Api<Secret> {
-        Api::namespaced(self.client.clone(), namespace)
-    }
-
-    /// The Leases in our own namespace.
-    pub(crate) fn leases(&self) -> Api<Lease> {
-        self.leases_in(&self.namespace)
-    }
-
-    pub(crate) fn leases_in(&self, namespace: &str) -> Api<Lease> {
-        Api::namespaced(self.client.clone(), namespace)
+    /// The objects of a kind in our own namespace.
+    pub(crate) fn own<K: Object>(&self) -> Api<K> {
+        self.within(&self.namespace)
     }
 }
 
-/// Reads one object.
+/// Reads one object. Returns `None` if it does not exist.
 pub(crate) async fn get<K: Object>(api: &Api<K>, name: &str) -> Result<Option<K>> {
     bounded(async {
         match api.get(name).await {
@@ -95,7 +74,7 @@ pub(crate) async fn get<K: Object>(api: &Api<K>, name: &str) -> Result<Option<K>
     .await
 }
 
-/// Reads all that a selector selects.
+/// Reads all objects that a selector selects.
 pub(crate) async fn list<K: Object>(api: &Api<K>, selector: Option<&str>) -> Result<Vec<K>> {
     let mut parameters = ListParams::default().limit(500);
     parameters.label_selector = selector.map(str::to_owned);
@@ -110,55 +89,40 @@ pub(crate) async fn list<K: Object>(api: &Api<K>, selector: Option<&str>) -> Res
     }
 }
 
-/// Makes an object.
+/// Creates an object.
 pub(crate) async fn create<K: Object>(api: &Api<K>, object: &K) -> Result<Written<K>> {
     bounded(async { written(api.create(&parameters(), object).await) }).await
 }
 
-/// Replaces an object, where it still is as it was read.
+/// Replaces an object, if it still is as it was read.
 pub(crate) async fn replace<K: Object>(api: &Api<K>, object: &K) -> Result<Written<K>> {
     let name = object.meta().name.clone().unwrap_or_default();
     bounded(async { written(api.replace(&name, &parameters(), object).await) }).await
 }
 
-/// Replaces an object's status, where the object still is as it was read.
-pub(crate) async fn replace_status<K: Object>(api: &Api<K>, object: &K) -> Result<Written<K>> {
-    let name = object.meta().name.clone().unwrap_or_default();
-    bounded(async { written(api.replace_status(&name, &parameters(), object).await) }).await
+/// Deletes an object, if its uid and version are those of this metadata, as far as it has them.
+pub(crate) async fn delete<K: Object>(api: &Api<K>, metadata: &ObjectMeta) -> Result<Written<()>> {
+    let (uid, resource_version) = (metadata.uid.clone(), metadata.resource_version.clone());
+    let guard = DeleteParams::default().preconditions(Preconditions { uid, resource_version });
+    let name = metadata.name.as_deref().unwrap_or_default();
+    bounded(async { written(api.delete(name, &guard).await.map(drop)) }).await
 }
 
-/// Deletes an object: just this one, and where a version is given, only as it was read.
-pub(crate) async fn delete<K: Object>(api: &Api<K>, name: &str, guard: Preconditions) -> Result<Written<()>> {
-    bounded(async { written(api.delete(name, &DeleteParams::default().preconditions(guard)).await.map(drop)) }).await
-}
-
-/// Deletes all that a selector selects.
+/// Deletes all objects that a selector selects.
 pub(crate) async fn delete_all<K: Object>(api: &Api<K>, selector: &str) -> Result<()> {
     let selected = ListParams::default().labels(selector);
     bounded(async { api.delete_collection(&DeleteParams::default(), &selected).await.map(drop).map_err(classify) })
         .await
 }
 
-/// What can be read and written by these calls.
+/// A type that these calls read and write.
 pub(crate) trait Object:
-    Resource<DynamicType = (), Scope = NamespaceResourceScope>
-    + Clone
-    + std::fmt::Debug
-    + Serialize
-    + DeserializeOwned
-    + Send
-    + Sync
+    Resource<DynamicType = (), Scope = Namespaced> + Clone + Debug + Serialize + DeserializeOwned + Send + Sync
 {
 }
 
 impl<K> Object for K where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + std::fmt::Debug
-        + Serialize
-        + DeserializeOwned
-        + Send
-        + Sync
+    K: Resource<DynamicType = (), Scope = Namespaced> + Clone + Debug + Serialize + DeserializeOwned + Send + Sync
 {
 }
 
@@ -174,7 +138,7 @@ fn written<T>(outcome: kube::Result<T>) -> Result<Written<T>> {
     }
 }
 
-/// Nothing, where that is what the failure says.
+/// Turns `NotFound` into `None`.
 fn none_if_gone<T>(error: Error) -> Result<Option<T>> {
     if matches!(error, Error::NotFound(_)) { Ok(None) } else { Err(error) }
 }

@@ -1,0 +1,209 @@
+//! An app as its `App` object holds it.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use kube::api::ObjectMeta;
+use rollhook_core::{
+    Error, Result,
+    app::AppId,
+    deploy::{Deploy, Revision},
+    ledger::{AppState, KeyUse, KeyWrite},
+    ports::Version,
+    request::{IdempotencyKey, KeyHeader},
+    time::Timestamp,
+};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::crd::{AppObject, AppSpec, Fields};
+
+/// An app's state, and what the store keeps with it until its deploys are archived.
+#[derive(Clone, Debug)]
+pub(crate) struct AppRecord {
+    /// The object's metadata, without the API server's notes on who manages which field.
+    pub(crate) metadata: ObjectMeta,
+    pub(crate) version: Version,
+    pub(crate) state: AppState,
+    pub(crate) kept: Kept,
+    /// The fields of spec and status that a newer version has added: they stay as they are.
+    added: (Fields, Fields),
+}
+
+/// The part of a record that only the store knows.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Kept {
+    /// Ended deploys whose `AppDeploy`s may not tell their end yet.
+    pub(crate) archiving: Vec<Arc<Deploy>>,
+    /// The idempotency keys of deploys that are unfinished or archiving.
+    pub(crate) keys: BTreeMap<Revision, StoredKey>,
+    /// The namespace of the Lease of the replica that has the app's lease.
+    pub(crate) lease_namespace: Option<String>,
+}
+
+/// An idempotency key and its use, in the form in which objects hold it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct StoredKey {
+    header: KeyHeader,
+    key: String,
+    /// SHA-256 of the request, in hexadecimal digits.
+    request: String,
+    pub(crate) expires_at: Timestamp,
+}
+
+/// The hash of an idempotency key: the same text in another header is another key.
+pub(crate) type KeyHash = [u8; 16];
+
+impl AppRecord {
+    /// The record of an app that is not stored yet.
+    pub(crate) fn new(metadata: ObjectMeta, state: AppState, kept: Kept) -> Self {
+        Self { metadata, version: Version(0), state, kept, added: Default::default() }
+    }
+
+    /// Reads an object.
+    pub(crate) fn read(object: AppObject) -> Result<Self> {
+        let (spec, mut status) = (object.spec.0, object.status.unwrap_or_default());
+        let metadata = trimmed(object.metadata);
+        let id = named(&metadata);
+        let what = || format!("the app {id} cannot be read");
+        let kept: Kept = value(Value::Object(status.clone()), what)?;
+        status.insert("app".to_owned(), Value::Object(spec.clone()));
+        let state: AppState = value(Value::Object(status.clone()), what)?;
+        if state.app.id.to_string() != id {
+            let what = format!("the app {id} is a copy of {}; delete it, and register the app", state.app.id);
+            return Err(Error::Corrupt { what, cause: None });
+        }
+        let version = version(&metadata)?;
+        let mut record = Self { metadata, version, state, kept, added: Default::default() };
+        let (known_spec, known_status) = record.fields()?;
+        let unknown = |fields: Fields, known: &Fields| -> Fields {
+            fields.into_iter().filter(|(name, _)| name != "app" && !known.contains_key(name)).collect()
+        };
+        record.added = (unknown(spec, &known_spec), unknown(status, &known_status));
+        Ok(record)
+    }
+
+    /// The object of this record; valid for the version in its metadata.
+    pub(crate) fn object(&self) -> Result<AppObject> {
+        let (mut spec, mut status) = self.fields()?;
+        spec.extend(self.added.0.clone());
+        status.extend(self.added.1.clone());
+        let mut object = AppObject::new("", AppSpec(spec));
+        (object.metadata, object.status) = (self.metadata.clone(), Some(status));
+        Ok(object)
+    }
+
+    /// The known fields of spec and status.
+    fn fields(&self) -> Result<(Fields, Fields)> {
+        let (mut status, kept) = (object(&self.state)?, object(&self.kept)?);
+        let spec = match status.remove("app") {
+            Some(Value::Object(spec)) => spec,
+            _ => Fields::new(),
+        };
+        status.extend(kept);
+        // For the column that people see: a column shows one value of a list.
+        let unfinished: Vec<String> = self.state.unfinished.iter().map(|deploy| deploy.revision.to_string()).collect();
+        status.insert("unfinished_revisions".to_owned(), Value::String(unfinished.join(", ")));
+        Ok((spec, status))
+    }
+
+    /// The record as it was written, by the metadata of the API server's answer.
+    pub(crate) fn written(self, metadata: ObjectMeta) -> Result<Self> {
+        let metadata = trimmed(metadata);
+        Ok(Self { version: version(&metadata)?, metadata, ..self })
+    }
+
+    /// The app's name for people.
+    pub(crate) fn id(&self) -> &AppId {
+        &self.state.app.id
+    }
+
+    pub(crate) fn namespace(&self) -> &str {
+        self.id().namespace.as_str()
+    }
+
+    /// The deploys whose `AppDeploy`s this record answers for: the unfinished ones, and those that it still archives.
+    pub(crate) fn deploys(&self) -> impl Iterator<Item = &Arc<Deploy>> {
+        self.state.unfinished.iter().chain(&self.kept.archiving)
+    }
+
+    /// Whether the deploy of this revision is not archived yet.
+    pub(crate) fn is_open(&self, revision: Revision) -> bool {
+        self.deploys().any(|deploy| deploy.revision == revision)
+    }
+
+    /// The newest use of an idempotency key among the deploys that are not archived yet.
+    pub(crate) fn key_use(&self, key: &IdempotencyKey) -> Option<KeyUse> {
+        let is_same = |stored: &StoredKey| stored.header == key.header && stored.key == key.key;
+        let (revision, stored) = self.kept.keys.iter().rev().find(|(_, stored)| is_same(stored))?;
+        stored.made(*revision)
+    }
+}
+
+impl StoredKey {
+    pub(crate) fn of(write: &KeyWrite) -> Self {
+        let IdempotencyKey { header, key, .. } = write.key.clone();
+        let request = write.made.request.iter().map(|byte| format!("{byte:02x}")).collect();
+        Self { header, key, request, expires_at: write.made.expires_at }
+    }
+
+    /// The use of the key. Returns `None` if it is damaged.
+    pub(crate) fn made(&self, revision: Revision) -> Option<KeyUse> {
+        let mut request = [0; 32];
+        for (at, byte) in request.iter_mut().enumerate() {
+            *byte = u8::from_str_radix(self.request.get(2 * at..2 * at + 2)?, 16).ok()?;
+        }
+        Some(KeyUse { request, revision, expires_at: self.expires_at })
+    }
+
+    pub(crate) fn hash(&self) -> KeyHash {
+        key_hash(self.header, &self.key)
+    }
+}
+
+/// The hash of a key.
+pub(crate) fn key_hash(header: KeyHeader, key: &str) -> KeyHash {
+    let digest = Sha256::digest(format!("{}\n{key}", header.as_str()));
+    std::array::from_fn(|at| digest[at])
+}
+
+/// Whether the object is a copy of a registration under another name, as a cloned environment has it: it is no app.
+pub(crate) fn is_copy(object: &AppObject) -> bool {
+    let (namespace, name) = (&object.metadata.namespace, &object.metadata.name);
+    object.spec.0.get("id").is_some_and(|id| *id != json!({"namespace": namespace, "name": name}))
+}
+
+/// The version of an object.
+pub(crate) fn version(metadata: &ObjectMeta) -> Result<Version> {
+    let version = metadata.resource_version.as_deref().and_then(|text| text.parse().ok());
+    let what = || format!("the version of {} is no number: {:?}", named(metadata), metadata.resource_version);
+    version.map(Version).ok_or_else(|| Error::Corrupt { what: what(), cause: None })
+}
+
+/// `{namespace}/{name}` of an object.
+pub(crate) fn named(metadata: &ObjectMeta) -> String {
+    let part = |text: &Option<String>| text.clone().unwrap_or_default();
+    format!("{}/{}", part(&metadata.namespace), part(&metadata.name))
+}
+
+/// The metadata without what only the API server needs: it is by far the largest part.
+pub(crate) fn trimmed(metadata: ObjectMeta) -> ObjectMeta {
+    ObjectMeta { managed_fields: None, ..metadata }
+}
+
+/// Reads a value of stored JSON.
+pub(crate) fn value<T: DeserializeOwned>(stored: Value, what: impl FnOnce() -> String) -> Result<T> {
+    serde_json::from_value(stored).map_err(|error| Error::corrupt(what(), error))
+}
+
+/// The fields of a value, as they are stored.
+pub(crate) fn object<T: Serialize>(value: &T) -> Result<Fields> {
+    match serde_json::to_value(value) {
+        Ok(Value::Object(fields)) => Ok(fields),
+        Ok(_) => Err(Error::invalid("a value without fields cannot be stored")),
+        Err(error) => {
+            Err(Error::Invalid { what: "a value cannot be stored as JSON".to_owned(), cause: Some(error.into()) })
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Reads of apps: never from memory, except for lists and the search for work.
+
+use std::{sync::Arc, time::Duration};
+
+use kube::api::ObjectMeta;
+use rollhook_core::{
+    Error, Result,
+    app::{AppId, AppUid},
+    error::Entity,
+    ledger::KeyUse,
+    ports::{AppChange, AppRef, Loaded, Version},
+    replica::ReplicaId,
+    request::IdempotencyKey,
+};
+
+use super::{
+    KubernetesStore,
+    api::{get, list},
+    app_record::{AppRecord, is_copy, key_hash},
+    crd::{AppObject, DeployObject, UID_LABEL},
+};
+
+/// How long the first call of a process waits until it has seen the store.
+const FIRST_LOOK: Duration = Duration::from_secs(8);
+/// The label selector of a list that is asked for its error alone.
+const NOTHING: &str = "rollhook.dev/none";
+
+impl KubernetesStore {
+    pub(crate) async fn read(&self, app: AppRef<'_>, key: Option<&IdempotencyKey>) -> Result<Option<Loaded>> {
+        let record = match app {
+            AppRef::Name(id) => self.read_named(id).await?,
+            AppRef::Uid(uid) => self.read_uid(uid).await?,
+        };
+        let Some(record) = record else { return Ok(None) };
+        let key = match key {
+            Some(key) => self.key_use(&record, key).await?,
+            None => None,
+        };
+        Ok(Some(Loaded { state: record.state.clone(), version: record.version, key, now: self.clock.now() }))
+    }
+
+    /// The newest use of an idempotency key by a deploy of the app as it was read.
+    pub(crate) async fn key_use(&self, record: &AppRecord, key: &IdempotencyKey) -> Result<Option<KeyUse>> {
+        self.ready().await?;
+        self.archive.complete(record).await?;
+        let archived = self.mirror.key_use(record, key_hash(key.header, &key.key));
+        Ok(record.key_use(key).into_iter().chain(archived).max_by_key(|used| used.revision))
+    }
+
+    /// The app of this name.
+    pub(crate) async fn read_named(&self, id: &AppId) -> Result<Option<Arc<AppRecord>>> {
+        let (namespace, name) = (Some(id.namespace.to_string()), Some(id.name.to_string()));
+        let metadata = ObjectMeta { namespace, name, ..ObjectMeta::default() };
+        // What is noted while the call is under way is newer than its answer may be.
+        let known = self.mirror.version(&metadata);
+        let found: Option<AppObject> = get(&self.api.within(id.namespace.as_str()), id.name.as_str()).await?;
+        let Some(found) = found.filter(is_there) else {
+            known.into_iter().for_each(|known| self.forget(&metadata, known));
+            return Ok(None);
+        };
+        let record = self.noted(found)?;
+        if known.is_some_and(|known| record.version < known) {
+            self.mirror.went_back(&record);
+            self.mirror.note_record(&record);
+        }
+        Ok(Some(record))
+    }
+
+    /// The app of this uid.
+    pub(crate) async fn read_uid(&self, uid: AppUid) -> Result<Option<Arc<AppRecord>>> {
+        if let Some(seen) = self.mirror.app(uid) {
+            return Ok(self.read_named(seen.id()).await?.filter(|record| record.state.app.uid == uid));
+        }
+        let found: Vec<AppObject> = list(&self.api.all(), Some(&format!("{UID_LABEL}={uid}"))).await?;
+        let original = found.into_iter().find(|object| is_there(object) && !is_copy(object));
+        original.map(|object| self.noted(object)).transpose()
+    }
+
+    /// The app as a commit was made on it.
+    pub(crate) async fn read_at(&self, uid: AppUid, at: Version) -> Result<Arc<AppRecord>> {
+        if let Some(seen) = self.mirror.app(uid).filter(|seen| seen.version == at) {
+            return Ok(seen);
+        }
+        let record = self.read_uid(uid).await?.ok_or(Error::NotFound(Entity::App))?;
+        if record.version == at { Ok(record) } else { Err(Error::Conflict(Entity::Version)) }
+    }
+
+    /// Notes an app that was read.
+    pub(crate) fn noted(&self, object: AppObject) -> Result<Arc<AppRecord>> {
+        let record = Arc::new(AppRecord::read(object)?);
+        self.mirror.note_record(&record);
+        Ok(record)
+    }
+
+    /// The apps with work that no living replica drives, longest waiting first. An app that cannot be read comes last: its
+    /// driver will say so.
+    pub(crate) async fn waiting(&self, alive: &[ReplicaId], limit: usize) -> Vec<AppUid> {
+        let is_driven = |record: &AppRecord| record.state.lease.as_ref().is_some_and(|lease| alive.contains(lease));
+        let (mut waiting, damaged) = self.mirror.pick(|record| record.state.queued_at.is_some() && !is_driven(record));
+        waiting.sort_by_key(|record| (record.state.queued_at, record.state.app.uid));
+        let (mut work, mut reads) = (Vec::new(), 0);
+        for record in waiting {
+            if work.len() == limit {
+                break;
+            }
+            if !self.foreign_owner_lives(&record, &mut reads).await {
+                work.push(record.state.app.uid);
+            }
+        }
+        work.extend(damaged);
+        work.truncate(limit);
+        work
+    }
+
+    /// Waits until the watches have seen the store once, and says why if they cannot.
+    pub(crate) async fn ready(&self) -> Result<()> {
+        if tokio::time::timeout(FIRST_LOOK, self.mirror.all_listed()).await.is_ok() {
+            return Ok(());
+        }
+        list::<AppObject>(&self.api.all(), Some(NOTHING)).await?;
+        list::<DeployObject>(&self.api.all(), Some(NOTHING)).await?;
+        Err(Error::Unavailable { what: "the cluster's apps have not been read yet".to_owned(), cause: None })
+    }
+
+    /// Forgets an app that is gone, unless it is known in a newer version than this, and tells those who watch.
+    pub(crate) fn forget(&self, metadata: &ObjectMeta, known: Version) {
+        if let Some(uid) = self.mirror.forget_app(metadata, known) {
+            self.changes.send(AppChange::App(uid, Version::REMOVED));
+        }
+    }
+}
+
+/// Whether nobody has begun to delete the app.
+fn is_there(object: &AppObject) -> bool {
+    object.metadata.deletion_timestamp.is_none()
+}

@@ -1,0 +1,69 @@
+//! The printed permissions are enough for the store, and without them a sentence says what helps.
+
+use std::time::Duration;
+
+use http::{Request, header::HeaderValue};
+use kube::client::Body;
+use rollhook_conformance::{client, samples};
+use rollhook_core::{
+    Error,
+    ledger::Change,
+    ports::{AppPage, HistoryStore, HistoryStoreExt, TokenStore},
+};
+use rollhook_kubernetes::{KubernetesStore, ensure_crds, manifests};
+
+use crate::harness::{Fresh, OWN, admit, end, test};
+
+/// A store that acts as the printed ServiceAccount.
+async fn as_server(fresh: &Fresh) -> KubernetesStore {
+    fresh.handle_through(act_as_server).await
+}
+
+fn act_as_server(mut request: Request<Body>) -> Request<Body> {
+    let account = format!("system:serviceaccount:{OWN}:{}", manifests::SERVICE_ACCOUNT);
+    request.headers_mut().insert("impersonate-user", HeaderValue::from_str(&account).unwrap());
+    request
+}
+
+#[test]
+fn printed_permissions_are_enough() {
+    test("printed_permissions_are_enough", async |fresh: &Fresh| {
+        let printed = manifests::rbac(OWN, &["shop-test".parse().unwrap()]);
+        let file = std::env::temp_dir().join(format!("rollhook-store-manifests-{}.yaml", std::process::id()));
+        std::fs::write(&file, printed).unwrap();
+        fresh.kubectl(&["apply", "--filename", file.to_str().unwrap()]).await;
+        // Permissions count a moment after they were given.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+
+        ensure_crds(&fresh.client_through(act_as_server).await).await.unwrap();
+        let store = as_server(fresh).await;
+        store.set_operator_hash([1; 32]).await.unwrap();
+        let replica = samples::replica("pod-1", 1);
+        let alive = store.heartbeat(&replica, Duration::from_secs(15)).await.unwrap().alive;
+        let state = client::register(&store, samples::app("shop", "test", "api")).await.state;
+        let app = state.app.uid;
+        store.put(app, &samples::token(1)).await.unwrap();
+        for number in 1..=2 {
+            let deploy = admit(&store, app, "v1").await;
+            fresh.shown(number, "queued").await;
+            store.sync().await.unwrap();
+            assert_eq!(store.work(&alive, 9).await.unwrap(), [app]);
+            end(&store, app, &deploy, samples::succeeded()).await;
+            fresh.shown(number, "succeeded").await;
+        }
+        client::change(&store, app, |change, now| change.forget(vec![samples::revision(1)], 1, now)).await;
+        assert_eq!(client::archive(&store, app).await.len(), 1);
+        assert_eq!(store.list(AppPage { limit: 9, ..AppPage::default() }).await.unwrap().len(), 1);
+        assert!(TokenStore::find(&store, &state.app.id).await.unwrap().is_some());
+        client::remove(&store, app).await;
+        assert!(TokenStore::find(&store, &state.app.id).await.unwrap().is_none());
+        store.heartbeat(&replica, Duration::ZERO).await.unwrap();
+
+        let unbound = client::registration(Change::register(samples::app("shop", "prod", "api")));
+        let refused = store.commit_one(unbound).await.unwrap_err();
+        assert!(matches!(refused, Error::Denied { .. }), "{}", refused.chain());
+        assert!(refused.to_string().contains("rollhook-server manifests"), "{refused}");
+        fresh.kubectl(&["delete", "--filename", file.to_str().unwrap()]).await;
+        std::fs::remove_file(file).unwrap();
+    });
+}
