@@ -17,12 +17,12 @@ use crate::{
 pub use observation::{Observation, Phase, RolloutFailure, RolloutFailureKind};
 pub use target::{InvalidTarget, TargetRequest, Validated};
 
-/// `{app uid}/{revision}`: what a target and its instances carry, and what every change is fenced by.
+/// `{app uid}/{revision}`: carried by a target and its instances, and the fence of every change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeployId {
-    /// The registration.
+    /// The uid of the registration.
     pub app: AppUid,
-    /// Its revision.
+    /// The revision of the deploy.
     pub revision: Revision,
 }
 
@@ -41,29 +41,29 @@ impl FromStr for DeployId {
     }
 }
 
-/// What is to run, where.
+/// The specification of a rollout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RolloutSpec {
     /// The app's name.
     pub app: AppId,
     /// The deploy id: registration and revision.
     pub stamp: DeployId,
-    /// What is changed, by the settings that [`RolloutDriver::validate`] returned.
+    /// The target, with the settings that [`RolloutDriver::validate`] returned.
     pub target: Target,
-    /// The image to run. With a digest, just those bits: what a tag beside it means by now does not matter.
+    /// The image to run. A digest decides the bits: a tag beside it does not matter.
     pub image: ImageRef,
-    /// Whether the revision is what ran when the app was registered: nothing is changed, and whatever runs is observed
-    /// as it is.
+    /// Whether the revision is the one that ran when the app was registered: nothing is changed, and the running
+    /// instances are observed as they are.
     pub adopted: bool,
-    /// Why, in a line, such as "rollback to revision 3 by alice".
+    /// The cause in a line, such as "rollback to revision 3 by alice".
     pub cause: String,
 }
 
 /// The answer to an [`apply`](RolloutDriver::apply).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Applied {
-    /// The target was brought to the deploy, by this call or an earlier one. What others made of it since is for an
-    /// observation to tell.
+    /// The target was brought to the deploy, by this call or an earlier one. Later changes by others are for an
+    /// observation to report.
     Done,
     /// The target carries a newer deploy of the same app. Nothing was changed.
     Newer(Revision),
@@ -76,11 +76,11 @@ pub enum Applied {
     },
 }
 
-/// How long a call may take.
+/// The time that a call may take.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
-/// Brings a target to a revision, and tells what it sees: one backend for one kind of platform, such as a cluster or a
-/// machine. It never takes a target backwards, whatever its caller believes.
+/// Brings a target to a revision, and reports what it observes: one backend for one kind of platform, such as a cluster
+/// or a machine. It never takes a target backwards, whatever its caller believes.
 ///
 /// # The deploy id
 ///
@@ -191,8 +191,8 @@ pub trait RolloutDriver: Send + Sync {
     /// left out.
     async fn evidence(&self, order: &RolloutSpec, trouble: Option<&RolloutFailure>) -> Result<Evidence>;
 
-    /// Tells which images a rollback or a restore of the app may still need, so that the driver can drop others that it
-    /// has stored for it.
+    /// Names the images that a rollback or a restore of the app may still need, so that the driver can drop the others
+    /// that it has stored for the app.
     ///
     /// Called now and then after a deploy ended, maybe never. What runs, and what is rolled out, is not named and is
     /// needed all the same. A failure is logged.
@@ -200,7 +200,7 @@ pub trait RolloutDriver: Send + Sync {
         Ok(())
     }
 
-    /// Tells that the app was deleted, so that the driver can drop what it has stored for it beside the target.
+    /// Reports that the app was deleted, so that the driver can drop its data for the app outside the target.
     ///
     /// Called once after the deletion, maybe never. What runs goes on, and keeps its deploy id: calls for the app that
     /// were under way may still arrive, and the target may be registered anew. A failure is logged.
