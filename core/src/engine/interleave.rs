@@ -1,9 +1,9 @@
-//! What goes on beside a rollout, while that gives nothing to do but wait.
+//! Builds and polling, interleaved with the waits of a rollout.
 
 use super::{Effect, State, build_queue::Turn, polling, record};
 use crate::time::Timestamp;
 
-/// A build goes on while the cluster gives nothing to do but wait.
+/// Returns the build's effect if the rollout only waits.
 pub(super) fn build(state: &State, effect: Effect, now: Timestamp) -> Effect {
     let until = match &effect {
         Effect::Wait(until) | Effect::Watch(_, until) => *until,
@@ -30,7 +30,7 @@ pub(super) fn build(state: &State, effect: Effect, now: Timestamp) -> Effect {
     }
 }
 
-/// The source is looked at while neither the cluster nor the builder gives anything to do but wait.
+/// Returns the effect of polling if both rollout and build only wait.
 pub(super) fn poll(state: &mut State, effect: Effect, now: Timestamp) -> Effect {
     let (Effect::Wait(until) | Effect::Watch(_, until)) = &effect else { return effect };
     let until = *until;
