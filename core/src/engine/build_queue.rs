@@ -317,7 +317,7 @@ fn begin(view: &AppState, source: &GitSource, now: Timestamp) -> Turn {
             let source = source.fingerprint();
             Turn::Record(vec![deploy.moved(Stored::Building { since: now, source, paused: Paused::default() })])
         }
-        Some(deploy) => order(view, deploy).map_or(Turn::Idle, |order| Turn::call(Effect::StartBuild(order))),
+        Some(deploy) => spec(view, deploy).map_or(Turn::Idle, |spec| Turn::call(Effect::StartBuild(spec))),
     }
 }
 
@@ -369,7 +369,7 @@ fn failed(deploy: &Deploy, reason: &str, message: String) -> Deploy {
     deploy.moved(Stored::Failed { reason: Reason::new(reason), message, evidence: None })
 }
 
-fn order(view: &AppState, deploy: &Deploy) -> Option<Box<BuildSpec>> {
+fn spec(view: &AppState, deploy: &Deploy) -> Option<Box<BuildSpec>> {
     let Source::Git(source) = &view.app.source else { return None };
     Some(Box::new(BuildSpec {
         app: view.app.id.clone(),

@@ -24,7 +24,7 @@ pub(super) fn build(state: &State, effect: Effect, now: Timestamp) -> Effect {
     match (state.build_queue.turn(&state.view, state.read_at, now), effect) {
         (Turn::Record(changes), _) => record(state, changes, Vec::new()),
         (Turn::Call(call), _) => *call,
-        (Turn::At(at), Effect::Watch(order, _)) => Effect::Watch(order, until.min(at)),
+        (Turn::At(at), Effect::Watch(spec, _)) => Effect::Watch(spec, until.min(at)),
         (Turn::At(at), _) => Effect::Wait(until.min(at)),
         (Turn::Idle, wait) => wait,
     }
@@ -36,7 +36,7 @@ pub(super) fn poll(state: &mut State, effect: Effect, now: Timestamp) -> Effect 
     let until = *until;
     match (state.poll.turn(&state.view, now), effect) {
         (polling::Turn::Idle, wait) => wait,
-        (polling::Turn::At(at), Effect::Watch(order, _)) => Effect::Watch(order, until.min(at)),
+        (polling::Turn::At(at), Effect::Watch(spec, _)) => Effect::Watch(spec, until.min(at)),
         (polling::Turn::At(at), _) => Effect::Wait(until.min(at)),
         (polling::Turn::Refresh, _) => Effect::Load,
         (polling::Turn::Load, _) => {

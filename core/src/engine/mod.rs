@@ -187,7 +187,7 @@ fn absorb(state: &mut State, event: Event, now: Timestamp) -> Option<Effect> {
         }
         Event::Woke => {
             let deploy = rolling(&state.view).filter(|_| state.watch.as_ref().is_some_and(|watch| watch.applied))?;
-            order(&state.view, &deploy).map(Effect::Observe)
+            spec(&state.view, &deploy).map(Effect::Observe)
         }
     }
 }
@@ -233,7 +233,7 @@ fn applied_to(state: &mut State, applied: Applied, now: Timestamp) -> Option<Eff
             let watch = state.watch.get_or_insert_with(|| Watch::new(deploy.revision, now));
             watch.applied = true;
             watch.failures = 0;
-            let observe = order(&state.view, &deploy).map_or(Effect::Load, Effect::Observe);
+            let observe = spec(&state.view, &deploy).map_or(Effect::Load, Effect::Observe);
             Some(reachable_again(state, &deploy, now).unwrap_or(observe))
         }
         Applied::Newer(newer) => Some(record(state, vec![superseded(&state.view, &deploy, newer)], Vec::new())),
@@ -350,32 +350,32 @@ fn superseded(view: &AppState, deploy: &Deploy, by: Revision) -> Deploy {
 /// Returns the next effect of the current rollout.
 fn drive(state: &mut State, deploy: Deploy, now: Timestamp) -> Effect {
     let Stored::RollingOut { since, outage } = deploy.state else { return Effect::Load };
-    let Some(order) = order(&state.view, &deploy) else { return Effect::Load };
+    let Some(spec) = spec(&state.view, &deploy) else { return Effect::Load };
     let watch = state.watch.get_or_insert_with(|| Watch::new(deploy.revision, now));
     if !watch.applied {
-        return Effect::Apply(order);
+        return Effect::Apply(spec);
     }
     if outage.since.is_some() {
         if watch.failures > 0 {
-            return Effect::Observe(order);
+            return Effect::Observe(spec);
         }
         if let Some(effect) = reachable_again(state, &deploy, now) {
             return effect;
         }
-        return Effect::Observe(order);
+        return Effect::Observe(spec);
     }
     match watch.verdict(&state.view.app, since, outage, now) {
-        Verdict::Wait(at) if at <= now => Effect::Observe(order),
+        Verdict::Wait(at) if at <= now => Effect::Observe(spec),
         Verdict::Wait(at) => {
             let newer = state.view.unfinished.iter().any(|other| is_ready(other) && other.revision > deploy.revision);
             let until = if newer { at.min(watch.stalled_at(&state.view.app.policy)) } else { at };
-            Effect::Watch(order, until.max(now))
+            Effect::Watch(spec, until.max(now))
         }
         Verdict::Newer(newer) => record(state, vec![superseded(&state.view, &deploy, newer)], Vec::new()),
         Verdict::Failed(failing) => {
             let trouble = failing.trouble.clone();
             state.failing = Some(failing);
-            Effect::Collect(order, trouble)
+            Effect::Collect(spec, trouble)
         }
         Verdict::Settled { digest, note } => succeed(state, &deploy, digest, note),
     }
@@ -435,7 +435,7 @@ fn idle(state: &State, now: Timestamp) -> Effect {
 }
 
 /// Returns the specification of a deploy's rollout; `None` as long as it has no image.
-fn order(view: &AppState, deploy: &Deploy) -> Option<RolloutSpec> {
+fn spec(view: &AppState, deploy: &Deploy) -> Option<RolloutSpec> {
     let image = deploy.image.clone()?;
     let what = match &deploy.from {
         Some(Origin::Revision(revision)) => format!("rollback to revision {revision}"),

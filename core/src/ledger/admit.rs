@@ -161,7 +161,7 @@ impl Change {
         }
     }
 
-    /// What an earlier call made under this key: [`Admitted::Replayed`], or [`Admitted::KeyReused`]. Returns `None` if the
+    /// Returns the outcome of an earlier call with this key: [`Admitted::Replayed`], or [`Admitted::KeyReused`]. Returns `None` if the
     /// key is free, or was not looked up.
     pub fn made_by(&self, key: &IdempotencyKey, lookup: KeyLookup, now: Timestamp) -> Option<Admitted> {
         match self.known(Some(key), lookup, self.state.time(now)) {

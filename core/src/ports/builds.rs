@@ -93,7 +93,7 @@ impl BuildState {
 #[async_trait]
 pub trait BuildTrigger: Send + Sync {
     /// Starts the build, unless it is known or another one of the app has not ended.
-    async fn start(&self, order: &BuildSpec) -> Result<Started>;
+    async fn start(&self, spec: &BuildSpec) -> Result<Started>;
 
     /// Returns the revision of the app's build that has not ended.
     async fn running(&self, app: AppUid) -> Result<Option<Revision>>;

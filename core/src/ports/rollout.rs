@@ -133,7 +133,7 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// - `apply_missing_is_created_or_refused`: a target that does not exist is created if its settings say how, and else
 ///   `Refused` with [`Reason::TARGET_MISSING`]; an adopted deploy creates nothing.
 /// - `apply_keeps_the_configuration`: image and deploy id change; how many instances there are, their environment, and
-///   whatever else somebody has configured stays, also across a deploy that failed.
+///   all other configuration stays, also across a deploy that failed.
 /// - `adopt_changes_nothing`: an adopted deploy leaves the target as it is, and is `Complete` while what ran at
 ///   registration runs.
 ///
@@ -169,27 +169,27 @@ pub trait RolloutDriver: Send + Sync {
     /// Called once per deploy, and again after each restart, failed call and outage. Writes the deploy id and begins the
     /// rollout; creates the target if it is missing and the settings say how. Changes nothing else of the target, and
     /// nothing beside it.
-    async fn apply(&self, order: &RolloutSpec) -> Result<Applied>;
+    async fn apply(&self, spec: &RolloutSpec) -> Result<Applied>;
 
     /// Returns what is to be seen of the deploy now.
     ///
     /// Called every few seconds while a deploy is rolled out, and whenever [`changed`](Self::changed) returns. Reads;
     /// for a platform that has nothing of its own that drives a rollout on, it may also take the rollout's next step, if
     /// the target still carries this deploy.
-    async fn observe(&self, order: &RolloutSpec) -> Result<Observation>;
+    async fn observe(&self, spec: &RolloutSpec) -> Result<Observation>;
 
     /// Returns when an observation may have changed since the last one.
     ///
     /// A hint, which only saves time: it may return early, and need never return. Its future is dropped and asked for
     /// anew at any time. Has no effect on the target.
-    async fn changed(&self, order: &RolloutSpec);
+    async fn changed(&self, spec: &RolloutSpec);
 
     /// Returns what can be collected about the deploy's failing instances: state, at most 10 events, and the last lines
     /// of the log, at most 50 of at most 500 characters.
     ///
     /// Called once, when a deploy failed, before anything is put right. Has no effect. What cannot be had in time is
     /// left out.
-    async fn evidence(&self, order: &RolloutSpec, trouble: Option<&RolloutFailure>) -> Result<Evidence>;
+    async fn evidence(&self, spec: &RolloutSpec, trouble: Option<&RolloutFailure>) -> Result<Evidence>;
 
     /// Names the images that a rollback or a restore of the app may still need, so that the driver can drop the others
     /// that it has stored for the app.

@@ -148,7 +148,7 @@ mod tests {
     use crate::error::Entity;
 
     #[test]
-    fn a_builder_that_cannot_tell_is_no_fault_of_a_store() {
+    fn builder_errors_are_not_reported_as_store_errors() {
         let revision = Revision::new(3).unwrap();
         let what = || "the Job api-3".to_owned();
         for error in [

@@ -150,30 +150,30 @@ impl Driver<'_> {
         let rollouts = &deployer.ports.rollouts;
         match effect {
             Effect::Record { changes, release_holds, idle } => self.record(changes, release_holds, idle).await,
-            Effect::Apply(order) => self.apply(&order, change).await,
-            Effect::Observe(order) => {
+            Effect::Apply(spec) => self.apply(&spec, change).await,
+            Effect::Observe(spec) => {
                 self.observed_at = Some(deployer.ports.clock.elapsed());
-                let seen = rollouts.observe(&order).await;
-                self.log_call(&order, "observe", &seen);
+                let seen = rollouts.observe(&spec).await;
+                self.log_call(&spec, "observing", &seen);
                 Next::step(Event::Observed(seen.map_err(call_failed)))
             }
-            Effect::Watch(order, until) => self.watch(&order, until, state, change).await,
+            Effect::Watch(spec, until) => self.watch(&spec, until, state, change).await,
             Effect::Wait(until) => self.until(until, change, std::future::pending(), state).await,
             Effect::FindBuild => {
-                let found = Self::build(deployer, "find", app, |builds| builds.running(app)).await;
+                let found = Self::build(deployer, "finding", app, |builds| builds.running(app)).await;
                 Next::step(Event::BuildFound(found))
             }
-            Effect::StartBuild(order) => {
-                let started = Self::build(deployer, "start", order.stamp, |builds| builds.start(&order)).await;
-                Next::step(Event::BuildStarted(order.stamp.revision, started))
+            Effect::StartBuild(spec) => {
+                let started = Self::build(deployer, "starting", spec.stamp, |builds| builds.start(&spec)).await;
+                Next::step(Event::BuildStarted(spec.stamp.revision, started))
             }
             Effect::ObserveBuild(build) => {
-                let seen = Self::build(deployer, "look at", build, |builds| builds.observe(build)).await;
+                let seen = Self::build(deployer, "observing", build, |builds| builds.observe(build)).await;
                 Next::step(Event::BuildObserved(seen))
             }
             Effect::CancelBuild(build) => {
                 tracing::info!(app = %self.app, revision = %build.revision, "cancelling a build that is no longer needed");
-                let answer = Self::build(deployer, "end", build, |builds| builds.cancel(build)).await;
+                let answer = Self::build(deployer, "cancelling", build, |builds| builds.cancel(build)).await;
                 Next::step(Event::BuildCancelled(answer))
             }
             // Another replica may have the lease by now, and then polls the source.
@@ -185,9 +185,9 @@ impl Driver<'_> {
                 Next::step(Event::HeadAsked)
             }
             Effect::Detect(finding) => self.detect(&finding).await,
-            Effect::Collect(order, trouble) => {
-                let evidence = rollouts.evidence(&order, trouble.as_ref()).await;
-                self.log_call(&order, "collect evidence", &evidence);
+            Effect::Collect(spec, trouble) => {
+                let evidence = rollouts.evidence(&spec, trouble.as_ref()).await;
+                self.log_call(&spec, "collecting evidence of", &evidence);
                 Next::step(Event::Collected(evidence.ok()))
             }
             Effect::Restore(current) => self.restore(state.view(), &current).await,
@@ -216,22 +216,22 @@ impl Driver<'_> {
         })
     }
 
-    fn log_call<T>(&self, order: &RolloutSpec, what: &'static str, result: &Result<T>) {
+    fn log_call<T>(&self, spec: &RolloutSpec, what: &'static str, result: &Result<T>) {
         if let Err(error) = result {
-            tracing::warn!(app = %order.app, revision = %order.stamp.revision, error = %error.chain(), "could not {what}");
+            tracing::warn!(app = %spec.app, revision = %spec.stamp.revision, error = %error.chain(), "{what} a rollout failed");
         }
     }
 
     /// Applies a revision. A slow call is dropped for a newer revision that need not wait.
-    async fn apply(&mut self, order: &RolloutSpec, change: &mut EventListener) -> Next {
+    async fn apply(&mut self, spec: &RolloutSpec, change: &mut EventListener) -> Next {
         let deployer = self.deployer;
-        let mut applying = deployer.ports.rollouts.apply(order).fuse();
+        let mut applying = deployer.ports.rollouts.apply(spec).fuse();
         let begun = deployer.ports.clock.elapsed();
         loop {
             let look = deployer.ports.clock.sleep(STALLED).fuse();
             select_biased! {
                 applied = applying => {
-                    self.log_call(order, "apply", &applied);
+                    self.log_call(spec, "applying", &applied);
                     return Next::step(Event::Applied(applied.map_err(call_failed)));
                 }
                 () = change.fuse() => {}
@@ -241,9 +241,9 @@ impl Driver<'_> {
             let Some((view, _)) = self.load().await else { return Next::Stop };
             let stalled = deployer.ports.clock.elapsed().saturating_sub(begun) >= STALLED;
             let newer = view.unfinished.iter().rfind(|deploy| deploy.image.is_some());
-            let newer = newer.filter(|deploy| deploy.revision > order.stamp.revision);
+            let newer = newer.filter(|deploy| deploy.revision > spec.stamp.revision);
             if newer.is_some_and(|deploy| stalled || deploy.trigger == Trigger::Rollback) {
-                tracing::warn!(app = %order.app, revision = %order.stamp.revision, "giving up a slow apply for a newer revision");
+                tracing::warn!(app = %spec.app, revision = %spec.stamp.revision, "dropping a slow apply for a newer revision");
                 return Next::step(Event::ApplyDropped(Box::new(view)));
             }
         }
@@ -277,19 +277,13 @@ impl Driver<'_> {
         }
     }
 
-    async fn watch(
-        &mut self,
-        order: &RolloutSpec,
-        until: Timestamp,
-        state: &State,
-        change: &mut EventListener,
-    ) -> Next {
+    async fn watch(&mut self, spec: &RolloutSpec, until: Timestamp, state: &State, change: &mut EventListener) -> Next {
         let until = until.min(self.time().after(POLL));
         let deployer = self.deployer;
         // A rollout driver that hints at once must not be observed all the time.
         let rest = self.observed_at.map_or(Duration::ZERO, |at| at + OBSERVE_MIN);
         let changed = async move {
-            deployer.ports.rollouts.changed(order).await;
+            deployer.ports.rollouts.changed(spec).await;
             let wait = rest.saturating_sub(deployer.ports.clock.elapsed());
             if !wait.is_zero() {
                 deployer.ports.clock.sleep(wait).await;

@@ -42,7 +42,7 @@ impl Deployer {
     /// Returns a warning for the app's owner if both its webhook and polling bring the same pushes.
     ///
     /// # Errors
-    /// [`Refusal::StoreUnavailable`] while the store is away.
+    /// [`crate::request::Refusal::StoreUnavailable`] while the store is away.
     pub async fn warning(&self, access: &Authorized, app: &App) -> Outcome<Option<String>> {
         if app.policy.poll.is_none() {
             return Ok(None);
@@ -120,7 +120,7 @@ impl Deployer {
                 Verdict::Forgotten => {
                     tracing::warn!(
                         app = %view.app.id, commit = %head,
-                        "whether a branch's head was deployed is not known any more: the next change is"
+                        "ignoring a branch's head that may have been deployed before: the history no longer shows it"
                     );
                     return Ok(Detected::Known);
                 }
