@@ -86,7 +86,7 @@ fn the_first_successful_build_makes_the_workload() {
 }
 
 #[test]
-fn a_registration_that_waits_for_its_first_build_is_no_half_made_one() {
+fn repeated_registration_succeeds_before_the_first_build() {
     let world = World::new(SECOND);
     world.run(async {
         use rollhook_core::request::{IdempotencyKey, KeyHeader};
@@ -198,7 +198,7 @@ fn a_build_runs_while_an_older_revisions_rollout_is_watched() {
 }
 
 #[test]
-fn what_is_built_waits_for_a_rollout_that_makes_progress() {
+fn built_image_waits_for_a_rollout_with_progress() {
     let world = World::new(SECOND);
     world.builds.script("c3", BuildScript::succeeds().after(SECOND));
     world.run(async {
@@ -238,7 +238,7 @@ fn a_failed_build_says_why_and_the_next_one_is_built() {
 }
 
 #[test]
-fn a_rollback_ends_builds_and_the_lane_is_free_only_once_they_have_ended() {
+fn rollback_cancels_builds_and_the_next_waits_for_their_end() {
     let world = World::new(SECOND);
     world.builds.script("c3", BuildScript::hangs().dying_for(Duration::from_secs(20)));
     world.run(async {
@@ -326,7 +326,7 @@ fn a_changed_source_ends_the_build_and_the_next_is_built_from_the_new_one() {
 }
 
 #[test]
-fn a_source_that_was_changed_while_nobody_drove_ends_the_build_too() {
+fn source_changed_without_a_driver_cancels_the_build() {
     let world = World::new(SECOND);
     let access = world.run(async {
         let access = world.built_app(Policy::default()).await;
@@ -394,7 +394,7 @@ fn a_crash_at_any_moment_of_a_build_loses_nothing_and_doubles_nothing() {
 }
 
 #[test]
-fn a_builder_that_is_away_is_waited_for_and_lost_builds_are_told() {
+fn unavailable_builder_is_retried_and_lost_builds_fail() {
     let world = World::new(SECOND);
     world.run(async {
         let access = world.built_app(Policy::default()).await;

@@ -116,7 +116,7 @@ async fn looked(world: &World, told: &Told) {
 }
 
 #[test]
-fn one_answer_of_a_server_that_lags_behind_deploys_nothing_backwards() {
+fn single_answer_of_a_lagging_server_deploys_no_older_commit() {
     let world = World::new(SECOND);
     let (told, engine) = with_told(&world, "one");
     run(&world, &engine, async {
@@ -142,7 +142,7 @@ fn one_answer_of_a_server_that_lags_behind_deploys_nothing_backwards() {
 }
 
 #[test]
-fn a_head_behind_many_newer_entries_is_no_news_to_another_replica() {
+fn head_behind_many_newer_entries_is_known_to_another_replica() {
     let world = World::new(SECOND);
     let (_, first) = with_told(&world, "one");
     let access = run(&world, &first, async {
@@ -171,7 +171,7 @@ fn a_head_behind_many_newer_entries_is_no_news_to_another_replica() {
 }
 
 #[test]
-fn a_look_for_which_there_is_no_room_is_no_failure_of_its_source() {
+fn poll_without_capacity_is_not_reported_as_unreadable() {
     let world = World::new(SECOND);
     let (told, engine) = with_told(&world, "one");
     run(&world, &engine, async {

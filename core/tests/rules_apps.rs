@@ -21,7 +21,7 @@ use world::{World, api, hold_all, image, registration, request, tag};
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
-fn nothing_before_the_token_and_a_token_opens_one_app() {
+fn token_is_checked_first_and_opens_one_app() {
     let world = World::new(SECOND);
     world.run(async {
         let api = world.app("api", Policy::default()).await;
@@ -79,7 +79,7 @@ fn deleting_an_app_ends_its_deploys_and_leaves_the_workload() {
 }
 
 #[test]
-fn what_is_taken_over_is_current_whatever_revision_it_carries() {
+fn taken_over_workload_is_current_for_any_revision_it_carries() {
     let world = World::new(SECOND);
     world.run(async {
         let access = world.app("api", Policy::default()).await;
@@ -140,7 +140,7 @@ fn a_key_makes_one_deploy_and_shows_its_present_state() {
 }
 
 #[test]
-fn what_was_adopted_is_recorded_and_left_alone() {
+fn adopted_workload_is_recorded_and_not_patched() {
     let world = World::new(SECOND);
     world.cluster.seed(&"shop-test/api".parse().unwrap(), &Target::default(), &image("registry.example.com/api"));
     world.run(async {
@@ -158,7 +158,7 @@ fn what_was_adopted_is_recorded_and_left_alone() {
 }
 
 #[test]
-fn promotion_brings_what_the_other_environment_runs() {
+fn promotion_deploys_the_image_of_the_other_environment() {
     let world = World::new(SECOND);
     world.run(async {
         let test = world.app("api", Policy::default()).await;
@@ -192,7 +192,7 @@ fn registering_again_with_the_same_key_answers_what_it_made() {
 }
 
 #[test]
-fn what_can_never_work_is_not_registered() {
+fn invalid_registrations_are_refused() {
     let world = World::new(SECOND);
     world.run(async {
         let field = |refused: Refusal| {
@@ -219,7 +219,7 @@ fn what_can_never_work_is_not_registered() {
 }
 
 #[test]
-fn names_that_spell_a_taken_namespace_are_refused() {
+fn names_of_a_taken_namespace_are_refused() {
     let world = World::new(SECOND);
     world.idle(async {
         let mut wanted = registration("api", Policy::default());

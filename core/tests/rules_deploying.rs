@@ -36,7 +36,7 @@ fn a_deploy_succeeds_once_it_was_observed_and_settled() {
 }
 
 #[test]
-fn an_old_version_that_is_healthy_is_never_the_new_ones_success() {
+fn healthy_old_version_does_not_make_the_new_one_succeed() {
     let world = World::new(SECOND);
     world.cluster.script("hang", Script::hangs());
     world.run(async {
@@ -53,7 +53,7 @@ fn an_old_version_that_is_healthy_is_never_the_new_ones_success() {
 }
 
 #[test]
-fn a_container_that_dies_while_it_settles_is_no_success() {
+fn container_that_dies_while_settling_fails_the_deploy() {
     let world = World::new(SECOND);
     world.cluster.script("dies", Script::dies_after(Duration::from_secs(3)));
     world.run(async {
@@ -187,7 +187,7 @@ fn a_deadline_survives_a_restart_and_a_take_over() {
 }
 
 #[test]
-fn a_restart_does_not_wait_out_its_own_claim_and_a_stranger_waits_half_a_minute_at_most() {
+fn restarted_replica_takes_its_leases_at_once_and_others_within_30_seconds() {
     for (name, most) in [("one", 14), ("two", 30 + 14)] {
         let world = World::new(SECOND);
         let access = world.run(async {
@@ -229,7 +229,7 @@ fn a_wait_follows_the_deploy_that_took_its_place() {
 }
 
 #[test]
-fn an_order_that_is_refused_leaves_no_trace_on_the_cluster() {
+fn refused_apply_does_not_count_as_touched() {
     let world = World::new(SECOND);
     world.run(async {
         let access = world.app("api", Policy::default()).await;
@@ -256,7 +256,7 @@ fn an_order_that_is_refused_leaves_no_trace_on_the_cluster() {
 }
 
 #[test]
-fn once_quiet_stepping_again_does_nothing() {
+fn stepping_an_idle_app_does_nothing() {
     let world = World::new(SECOND);
     world.run(async {
         let access = world.app("api", Policy::default()).await;

@@ -40,7 +40,7 @@ fn a_failed_rollout_is_put_right_once() {
 }
 
 #[test]
-fn what_was_superseded_by_one_that_never_got_to_the_cluster_is_put_right() {
+fn failed_rollout_is_restored_if_its_successor_never_touched_the_cluster() {
     let world = World::new(SECOND);
     world.cluster.script("hang", Script::hangs());
     world.run(async {
@@ -100,7 +100,7 @@ fn a_restore_that_gave_way_to_a_deploy_that_never_ran_is_made_again() {
 }
 
 #[test]
-fn without_a_version_to_return_to_the_entry_says_so() {
+fn failed_entry_says_if_no_version_can_be_restored() {
     let world = World::new(SECOND);
     world.run(async {
         let mut wanted = registration("api", Policy::default());
@@ -237,7 +237,7 @@ fn rollback_sticks_where_the_policy_says_all_and_ci_decides_by_default() {
 }
 
 #[test]
-fn what_runs_after_a_rollback_that_failed_is_not_held() {
+fn version_running_after_a_failed_rollback_is_not_held() {
     let world = World::new(SECOND);
     world.run(async {
         let access = world.app("api", hold_all()).await;
@@ -293,7 +293,7 @@ fn a_cancelled_rollout_ends_at_once_and_is_put_right() {
 }
 
 #[test]
-fn what_a_deletion_has_ended_is_not_put_right() {
+fn deploys_ended_by_deletion_are_not_restored() {
     let world = World::new(SECOND);
     world.cluster.script("hang", Script::hangs());
     world.run(async {

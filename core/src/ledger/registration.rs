@@ -7,12 +7,12 @@ use crate::{
     request::{Refusal, Registration},
 };
 
-/// Whether an app has neither a running target nor an entry until its first build.
+/// Returns whether an app has neither a running target nor an entry until its first build.
 pub fn waits_for_a_build(app: &App) -> bool {
     matches!(app.source, Source::Git(_)) && app.target.requested.is_some()
 }
 
-/// Whether an app, as it is, is what a registration asks for.
+/// Returns whether an app is the one that a registration asks for.
 pub fn made(app: &App, wanted: &Registration) -> bool {
     app.source == wanted.source
         && app.policy == wanted.policy
@@ -20,11 +20,11 @@ pub fn made(app: &App, wanted: &Registration) -> bool {
         && app.target.requested.as_ref() == Some(&wanted.target)
 }
 
-/// The target of a new app, and the image of its first revision: the one that runs, or the given one. Returns no image
-/// for a git app whose first build creates the target.
+/// Returns the target of a new app, and the image of its first revision: the running one, or the given one. Returns no
+/// image for a git app whose first build creates the target.
 ///
 /// # Errors
-/// The refusal that the caller is answered with.
+/// The refusal for the caller.
 pub fn target(wanted: &Registration, validated: Validated) -> Result<(Target, Option<ImageRef>), Refusal> {
     match validated {
         Validated::Adopt { settings, image, take_over } => {

@@ -17,12 +17,12 @@ use crate::{
 pub use observation::{Observation, Phase, RolloutFailure, RolloutFailureKind};
 pub use target::{InvalidTarget, TargetRequest, Validated};
 
-/// `{app uid}/{revision}`: what a target and its instances carry, and what every change is fenced by.
+/// `{app uid}/{revision}`: carried by a target and its instances, and the fence of every change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeployId {
-    /// The registration.
+    /// The uid of the registration.
     pub app: AppUid,
-    /// Its revision.
+    /// The revision of the deploy.
     pub revision: Revision,
 }
 
@@ -41,29 +41,29 @@ impl FromStr for DeployId {
     }
 }
 
-/// What is to run, where.
+/// The specification of a rollout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RolloutSpec {
     /// The app's name.
     pub app: AppId,
     /// The deploy id: registration and revision.
     pub stamp: DeployId,
-    /// What is changed, by the settings that [`RolloutDriver::validate`] returned.
+    /// The target, with the settings that [`RolloutDriver::validate`] returned.
     pub target: Target,
-    /// The image to run. With a digest, just those bits: what a tag beside it means by now does not matter.
+    /// The image to run. A digest decides the bits: a tag beside it does not matter.
     pub image: ImageRef,
-    /// Whether the revision is what ran when the app was registered: nothing is changed, and whatever runs is observed
-    /// as it is.
+    /// Whether the revision is the one that ran when the app was registered: nothing is changed, and the running
+    /// instances are observed as they are.
     pub adopted: bool,
-    /// Why, in a line, such as "rollback to revision 3 by alice".
+    /// The cause in a line, such as "rollback to revision 3 by alice".
     pub cause: String,
 }
 
 /// The answer to an [`apply`](RolloutDriver::apply).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Applied {
-    /// The target was brought to the deploy, by this call or an earlier one. What others made of it since is for an
-    /// observation to tell.
+    /// The target was brought to the deploy, by this call or an earlier one. Later changes by others are for an
+    /// observation to report.
     Done,
     /// The target carries a newer deploy of the same app. Nothing was changed.
     Newer(Revision),
@@ -76,11 +76,11 @@ pub enum Applied {
     },
 }
 
-/// How long a call may take.
+/// The time that a call may take.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
-/// Brings a target to a revision, and tells what it sees: one backend for one kind of platform, such as a cluster or a
-/// machine. It never takes a target backwards, whatever its caller believes.
+/// Brings a target to a revision, and reports what it observes: one backend for one kind of platform, such as a cluster
+/// or a machine. It never takes a target backwards, whatever its caller believes.
 ///
 /// # The deploy id
 ///
@@ -133,7 +133,7 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// - `apply_missing_is_created_or_refused`: a target that does not exist is created if its settings say how, and else
 ///   `Refused` with [`Reason::TARGET_MISSING`]; an adopted deploy creates nothing.
 /// - `apply_keeps_the_configuration`: image and deploy id change; how many instances there are, their environment, and
-///   whatever else somebody has configured stays, also across a deploy that failed.
+///   all other configuration stays, also across a deploy that failed.
 /// - `adopt_changes_nothing`: an adopted deploy leaves the target as it is, and is `Complete` while what ran at
 ///   registration runs.
 ///
@@ -169,30 +169,30 @@ pub trait RolloutDriver: Send + Sync {
     /// Called once per deploy, and again after each restart, failed call and outage. Writes the deploy id and begins the
     /// rollout; creates the target if it is missing and the settings say how. Changes nothing else of the target, and
     /// nothing beside it.
-    async fn apply(&self, order: &RolloutSpec) -> Result<Applied>;
+    async fn apply(&self, spec: &RolloutSpec) -> Result<Applied>;
 
     /// Returns what is to be seen of the deploy now.
     ///
     /// Called every few seconds while a deploy is rolled out, and whenever [`changed`](Self::changed) returns. Reads;
     /// for a platform that has nothing of its own that drives a rollout on, it may also take the rollout's next step, if
     /// the target still carries this deploy.
-    async fn observe(&self, order: &RolloutSpec) -> Result<Observation>;
+    async fn observe(&self, spec: &RolloutSpec) -> Result<Observation>;
 
     /// Returns when an observation may have changed since the last one.
     ///
     /// A hint, which only saves time: it may return early, and need never return. Its future is dropped and asked for
     /// anew at any time. Has no effect on the target.
-    async fn changed(&self, order: &RolloutSpec);
+    async fn changed(&self, spec: &RolloutSpec);
 
     /// Returns what can be collected about the deploy's failing instances: state, at most 10 events, and the last lines
     /// of the log, at most 50 of at most 500 characters.
     ///
     /// Called once, when a deploy failed, before anything is put right. Has no effect. What cannot be had in time is
     /// left out.
-    async fn evidence(&self, order: &RolloutSpec, trouble: Option<&RolloutFailure>) -> Result<Evidence>;
+    async fn evidence(&self, spec: &RolloutSpec, trouble: Option<&RolloutFailure>) -> Result<Evidence>;
 
-    /// Tells which images a rollback or a restore of the app may still need, so that the driver can drop others that it
-    /// has stored for it.
+    /// Names the images that a rollback or a restore of the app may still need, so that the driver can drop the others
+    /// that it has stored for the app.
     ///
     /// Called now and then after a deploy ended, maybe never. What runs, and what is rolled out, is not named and is
     /// needed all the same. A failure is logged.
@@ -200,7 +200,7 @@ pub trait RolloutDriver: Send + Sync {
         Ok(())
     }
 
-    /// Tells that the app was deleted, so that the driver can drop what it has stored for it beside the target.
+    /// Reports that the app was deleted, so that the driver can drop its data for the app outside the target.
     ///
     /// Called once after the deletion, maybe never. What runs goes on, and keeps its deploy id: calls for the app that
     /// were under way may still arrive, and the target may be registered anew. A failure is logged.

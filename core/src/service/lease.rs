@@ -10,14 +10,14 @@ use crate::{
     replica::ReplicaId,
 };
 
-/// How long it is good that a replica did not live when it was asked for: it may have been paused.
+/// The time for which a replica's absence from a heartbeat's answer counts: this process may have been paused since.
 const GOOD_FOR: Duration = Duration::from_secs(2);
 
 impl Deployer {
     /// Takes an app's lease if no living replica has it. Returns whether the app is leased to this replica.
     ///
-    /// Whether the lease's holder lives is asked after the lease was seen: a list of the living that is older than the
-    /// lease says nothing about it.
+    /// The living replicas are read after the lease was seen: an older list may lack a replica that took the lease
+    /// since.
     pub(super) async fn take_lease(&self, app: AppUid) -> Result<bool> {
         let Some(seen) = self.journal.load(AppRef::Uid(app)).await? else { return Ok(false) };
         if seen.state.is_leased_to(&self.replica) {
@@ -50,7 +50,7 @@ impl Deployer {
         }
     }
 
-    /// This replica, if it drives deploys: an accept gives it the lease of an idle app.
+    /// Returns this replica if it drives deploys: an accept gives it the lease of an idle app.
     pub(super) fn driver(&self) -> Option<ReplicaId> {
         self.work_queue.is_alive(self.ports.clock.elapsed()).then(|| self.replica.clone())
     }

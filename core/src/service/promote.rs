@@ -1,4 +1,4 @@
-//! Deploys in one environment what another one runs.
+//! Promotions: deploys of the image that another environment runs.
 
 use super::{Accepted, Authorized, Deployer, Operator, Outcome};
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
 };
 
 impl Deployer {
-    /// Deploys here what another environment's app of the same name runs.
+    /// Deploys the image that another environment's app of the same name runs.
     ///
     /// # Errors
     /// The refusal; nothing was recorded, unless it says that it may have been.

@@ -17,7 +17,7 @@ const PAGE: usize = 200;
 const AT_ONCE: usize = 100;
 
 impl Deployer {
-    /// Looks at an app's archive if enough has gathered there; a failure is logged, and the next look makes it good.
+    /// Runs retention if enough deploys were archived; a failure is logged, and the next run makes up for it.
     pub(super) async fn retain(&self, state: &Arc<AppState>) {
         let Some(keep) = self.journal.keep().filter(|keep| retention::is_due(state, *keep)) else { return };
         if let Err(error) = self.forget_surplus(&state.app, keep).await {

@@ -1,4 +1,4 @@
-//! Finds apps that have work and no driver, and drives all of this replica's within one future.
+//! Finds apps that have work and no driver, and drives all apps of this replica within one future.
 
 use std::{collections::BTreeMap, future::Future, pin::pin, sync::Arc, time::Duration};
 
@@ -12,20 +12,20 @@ use futures_util::{
 use super::Deployer;
 use crate::{app::AppUid, error::Result, ledger::AppState, ports::AppChange};
 
-/// A replica without a heartbeat for this long is taken over: with the time between two heartbeats and one look's own
-/// time well below the promised 30 s.
+/// The time after the last heartbeat after which a replica's leases are free: together with the interval and duration
+/// of a search for work, well below the promised 30 s.
 pub(super) const TTL: Duration = Duration::from_secs(15);
-/// Between two heartbeats.
+/// The interval of heartbeats.
 const EVERY: Duration = Duration::from_secs(1);
-/// Between two looks for work that hints have asked for.
+/// The shortest interval of searches for work that hints cause.
 const HINTED: Duration = Duration::from_millis(250);
-/// Between two looks that find this replica's own apps as well: one that it does not know to be its own, since the
-/// store's answer was lost, would have no driver.
+/// The interval of searches that include this replica's own apps: if the store's answer was lost, an app is leased to
+/// this replica without its knowledge, and would have no driver.
 const OWN: Duration = Duration::from_secs(5);
-/// How many apps one look may take.
+/// The most apps that one search returns.
 const BATCH: usize = 256;
 
-/// The answer to one look for work: when its heartbeat was sent, and the apps that no living replica drives.
+/// The answer to a search for work: the time of its heartbeat, and the apps that no living replica drives.
 struct Look {
     at: Duration,
     free: Vec<AppUid>,
@@ -35,13 +35,13 @@ struct Look {
 struct Drivers<'a> {
     deployer: &'a Deployer,
     running: FuturesUnordered<BoxFuture<'a, AppUid>>,
-    /// The apps that are driven, and whether something arrived for them meanwhile.
+    /// The driven apps, and whether a change arrived for them meanwhile.
     apps: BTreeMap<AppUid, bool>,
     looking: Fuse<BoxFuture<'a, Result<Look>>>,
     tick: Fuse<BoxFuture<'a, ()>>,
-    /// When the next look may start.
+    /// The time of the next search.
     due: Duration,
-    /// When the next look finds this replica's own apps as well.
+    /// The time of the next search that includes this replica's own apps.
     own_due: Duration,
 }
 
@@ -73,7 +73,7 @@ impl Deployer {
         }
     }
 
-    /// The apps that no living replica drives, and with a number of own ones those that this replica does.
+    /// Returns the apps that no living replica drives, and up to `own` apps of this replica.
     async fn look_for_work(&self, own: Option<usize>) -> Result<Look> {
         let at = self.ports.clock.elapsed();
         let mut alive = self.journal.heartbeat(&self.replica, TTL).await?.alive;
@@ -98,7 +98,7 @@ impl<'a> Drivers<'a> {
         }
     }
 
-    /// Drives an app, if its lease is or can be this replica's.
+    /// Drives an app if its lease is or can be this replica's.
     fn start(&mut self, app: AppUid) {
         if let Some(again) = self.apps.get_mut(&app) {
             *again = true;
@@ -112,14 +112,15 @@ impl<'a> Drivers<'a> {
             match taken {
                 Ok(true) => deployer.drive(app).await,
                 Ok(false) => {}
-                // A later look finds it again, as this replica's if the lease was taken all the same.
+                // A later search finds the app again, as this replica's if the lease was taken all the same.
                 Err(error) => tracing::warn!(%app, error = %error.chain(), "taking an app's lease failed"),
             }
             app
         }));
     }
 
-    /// Apps that were changed here: their lease was given to this replica, or another one drives them.
+    /// Starts drivers for apps that were changed here: their lease was given to this replica, or another one drives
+    /// them.
     fn take_in(&mut self) {
         for app in self.deployer.work_queue.take() {
             self.start(app);
@@ -128,7 +129,7 @@ impl<'a> Drivers<'a> {
 
     fn ended(&mut self, app: AppUid) {
         let idle = |state: Arc<AppState>| state.queued_at.is_none();
-        // What arrived meanwhile was committed by this process, which remembers it.
+        // A change that arrived meanwhile was committed by this process, which remembers it.
         if self.apps.remove(&app) == Some(true) && !self.deployer.journal.remembered(app).is_some_and(idle) {
             self.start(app);
         }
@@ -162,7 +163,7 @@ impl<'a> Drivers<'a> {
         self.due = Duration::MAX;
     }
 
-    /// Has the next look start no later than in this time.
+    /// Schedules the next search no later than in this time.
     fn look_in(&mut self, wait: Duration) {
         let due = self.deployer.ports.clock.elapsed() + wait;
         if !self.looking.is_terminated() {
@@ -192,7 +193,7 @@ impl<'a> Drivers<'a> {
             Err(error) => tracing::warn!(error = %error.chain(), "looking for work failed"),
         }
         let now = self.deployer.ports.clock.elapsed();
-        // A hint that came while the look was under way may be about what it missed.
+        // The search may have missed the change that a hint reported meanwhile.
         self.schedule(self.due.max(now).min(now + EVERY));
     }
 }

@@ -21,7 +21,7 @@ fn taken(number: u64) -> BuildQueue {
 }
 
 #[test]
-fn an_image_app_has_no_lane() {
+fn build_queue_of_an_image_app_is_always_free() {
     let mut view = view(&[1]);
     std::sync::Arc::make_mut(&mut view.app).source = Source::Image;
     assert_eq!(BuildQueue::default().turn(&view, NOW, NOW), Turn::Idle);
@@ -29,7 +29,7 @@ fn an_image_app_has_no_lane() {
 }
 
 #[test]
-fn the_builder_is_asked_first_and_again_while_it_is_away() {
+fn builder_is_asked_for_running_builds_until_it_answers() {
     let view = view(&[1]);
     let mut lane = BuildQueue::default();
     assert_eq!(lane.turn(&view, NOW, NOW), Turn::call(Effect::FindBuild));
@@ -45,12 +45,12 @@ fn the_oldest_is_recorded_before_it_is_started() {
     let view = building(view(&[3, 4]));
     assert_eq!(view.unfinished[0].status(), Status::Building);
     let Turn::Call(call) = BuildQueue::Free.turn(&view, NOW, NOW) else { panic!("it is not started") };
-    let Effect::StartBuild(order) = *call else { panic!("{call:?}") };
-    assert_eq!(order.stamp.revision, revision(3));
+    let Effect::StartBuild(spec) = *call else { panic!("{call:?}") };
+    assert_eq!(spec.stamp.revision, revision(3));
 }
 
 #[test]
-fn an_order_whose_answer_was_lost_is_asked_about() {
+fn build_start_without_answer_is_observed() {
     let view = building(view(&[3]));
     let mut lane = BuildQueue::Free;
     let told = lane.started(&view, revision(3), Err(CallFailed::Away), NOW).unwrap();
@@ -78,7 +78,7 @@ fn a_build_of_an_ended_entry_is_cancelled_once_and_then_watched() {
 }
 
 #[test]
-fn a_build_that_is_newer_than_what_was_read_is_another_owners_and_left_alone() {
+fn build_newer_than_the_loaded_app_is_not_cancelled() {
     let view = building(view(&[3]));
     let mut lane = BuildQueue::Free;
     assert_eq!(lane.started(&view, revision(3), Ok(Started::Busy(revision(5))), NOW), None);
@@ -88,7 +88,7 @@ fn a_build_that_is_newer_than_what_was_read_is_another_owners_and_left_alone() {
 }
 
 #[test]
-fn what_is_built_is_exactly_the_commit_and_by_digest() {
+fn built_image_has_the_exact_commit_and_a_digest() {
     let view = building(view(&[3]));
     let commit = view.unfinished[0].commit.clone().unwrap();
     let image = |text: &str| text.parse().unwrap();
@@ -114,7 +114,7 @@ fn what_is_built_is_exactly_the_commit_and_by_digest() {
 }
 
 #[test]
-fn what_was_built_from_a_former_source_is_not_the_entrys() {
+fn image_of_a_former_source_is_not_deployed() {
     let mut view = building(view(&[3, 4]));
     let commit = view.unfinished[0].commit.clone().unwrap();
     let image = format!("registry.example.com/api@sha256:{}", "0".repeat(64)).parse().unwrap();
@@ -131,7 +131,7 @@ fn what_was_built_from_a_former_source_is_not_the_entrys() {
 }
 
 #[test]
-fn who_watches_a_build_reads_the_app_again_now_and_then() {
+fn driver_reloads_the_app_during_a_long_build() {
     let view = building(view(&[3]));
     let later = NOW.after(READ);
     assert_eq!(
@@ -155,7 +155,7 @@ fn a_builder_that_refuses_ends_the_entry() {
 }
 
 #[test]
-fn time_that_a_build_cannot_use_is_told_once_and_not_counted_twice() {
+fn build_pauses_are_recorded_once_and_not_counted_twice() {
     let mut view = building(view(&[3]));
     let mut lane = taken(3);
     let mut look = |view: &mut AppState, seen, now| match lane.observed(view, seen, now) {

@@ -25,7 +25,7 @@ fn finding(head: &str, before: Option<&str>, again: bool) -> Finding {
     Finding { head: sha(head), before: before.map(sha), again }
 }
 
-/// What becomes of a head that two looks have found.
+/// Returns the decision on a head that two polls have found.
 fn decided(entries: &[(Trigger, &str)], head: &str, before: Option<&str>) -> Verdict {
     decide(&view(1, Some(MINUTE)), &newest(entries), &finding(head, before, true))
 }
@@ -37,7 +37,7 @@ fn assert_deployed(verdict: Verdict, head: &str) {
 }
 
 #[test]
-fn what_the_history_has_is_known_whoever_brought_it() {
+fn commit_in_the_history_is_known_for_any_trigger() {
     let (a, b) = (sha("a1").to_string(), sha("b2").to_string());
     assert_deployed(decided(&[], "a1", None), "a1");
     assert_deployed(decided(&[(Trigger::Webhook, &b)], "a1", None), "a1");
@@ -50,7 +50,7 @@ fn what_the_history_has_is_known_whoever_brought_it() {
 }
 
 #[test]
-fn a_branch_that_was_taken_back_is_deployed_once() {
+fn reset_branch_is_deployed_once() {
     let (a, b) = (sha("a1").to_string(), sha("b2").to_string());
     let (ours, theirs) = (Trigger::Git, Trigger::Webhook);
     assert_deployed(decided(&[(theirs, &a), (theirs, &b)], "a1", Some("b2")), "a1");
@@ -63,7 +63,7 @@ fn a_branch_that_was_taken_back_is_deployed_once() {
 }
 
 #[test]
-fn what_somebody_has_built_again_takes_no_branch_back() {
+fn rebuild_is_not_taken_for_a_reset() {
     let (a, b, c) = (sha("a1").to_string(), sha("b2").to_string(), sha("c3").to_string());
     let (ours, person) = (Trigger::Git, Trigger::Manual);
     let again = [(ours, &*a), (ours, &*b), (person, &*c), (person, &*b)];
@@ -72,7 +72,7 @@ fn what_somebody_has_built_again_takes_no_branch_back() {
 }
 
 #[test]
-fn one_look_takes_no_branch_back() {
+fn single_poll_does_not_prove_a_reset() {
     let (a, b) = (sha("a1").to_string(), sha("b2").to_string());
     let entries = newest(&[(Trigger::Git, &a), (Trigger::Git, &b)]);
     let view = view(1, Some(MINUTE));
@@ -84,7 +84,7 @@ fn one_look_takes_no_branch_back() {
 }
 
 #[test]
-fn where_the_history_is_cut_an_unknown_head_may_be_an_old_one() {
+fn unknown_head_is_ignored_if_old_entries_are_forgotten() {
     let b = sha("b2").to_string();
     let decided = |trigger, skipped: usize, before| {
         let mut entries = newest(&[(trigger, &b), (trigger, &b), (trigger, &b)]);
@@ -98,7 +98,7 @@ fn where_the_history_is_cut_an_unknown_head_may_be_an_old_one() {
 }
 
 #[test]
-fn what_is_held_is_not_deployed() {
+fn held_head_is_not_deployed() {
     let mut view = view(1, Some(MINUTE));
     Arc::make_mut(&mut view.app).holds =
         vec![Hold { by: revision(7), image: None, digest: None, commit: Some(sha("a1")) }];
@@ -145,7 +145,7 @@ fn look(poll: &mut Polling, view: &AppState, answer: Option<&str>, chance: u64) 
 }
 
 #[test]
-fn apps_are_spread_and_their_looks_too() {
+fn polls_are_spread_over_time() {
     let points: std::collections::BTreeSet<_> = (0..100)
         .map(|number| {
             let view = view(number * 0x1234_5678_9abc_def1, Some(MINUTE));
@@ -164,7 +164,7 @@ fn apps_are_spread_and_their_looks_too() {
 }
 
 #[test]
-fn an_app_that_is_not_polled_wants_nothing() {
+fn app_without_polling_has_no_next_step() {
     let mut other = view(1, None);
     assert_eq!(poll(&other).turn(&other, NOW), Turn::Idle);
     Arc::make_mut(&mut other.app).source = Source::Image;
@@ -195,7 +195,7 @@ fn a_new_head_is_decided_on_and_an_old_one_is_not() {
 }
 
 #[test]
-fn an_older_head_is_believed_once_two_looks_in_a_row_have_found_it() {
+fn older_head_is_believed_after_two_consecutive_polls() {
     let view = view(1, Some(MINUTE));
     let mut poll = poll(&view);
     let (at, _) = look(&mut poll, &view, Some("b2"), 0);
@@ -230,7 +230,7 @@ fn an_older_head_is_believed_once_two_looks_in_a_row_have_found_it() {
 }
 
 #[test]
-fn a_look_for_which_there_is_no_room_is_no_failure() {
+fn poll_without_capacity_does_not_count_as_failure() {
     let view = view(1, Some(MINUTE * 10));
     let mut poll = poll(&view);
     for _ in 0..20 {
@@ -244,7 +244,7 @@ fn a_look_for_which_there_is_no_room_is_no_failure() {
 }
 
 #[test]
-fn a_source_that_cannot_be_read_is_asked_less_and_less_often() {
+fn unreadable_source_is_polled_with_growing_pauses() {
     for interval in [MINUTE, MINUTE * 60] {
         let view = view(1, Some(interval));
         let mut poll = poll(&view);
@@ -263,7 +263,7 @@ fn a_source_that_cannot_be_read_is_asked_less_and_less_often() {
 }
 
 #[test]
-fn a_shorter_interval_and_another_source_hold_at_once() {
+fn new_interval_and_new_source_apply_at_once() {
     let slow = view(1, Some(MINUTE * 600));
     let mut poll = poll(&slow);
     look(&mut poll, &slow, None, 0);
@@ -281,7 +281,7 @@ fn a_shorter_interval_and_another_source_hold_at_once() {
 }
 
 #[test]
-fn what_an_owner_decides_elsewhere_is_known_in_time() {
+fn settings_changed_at_another_replica_are_reloaded() {
     let slow = view(1, Some(MINUTE * 600));
     let mut poll = poll(&slow);
     let (at, _) = look(&mut poll, &slow, Some("a1"), 0);
@@ -295,7 +295,7 @@ fn what_an_owner_decides_elsewhere_is_known_in_time() {
 }
 
 #[test]
-fn an_answer_that_nobody_waits_for_is_none() {
+fn unexpected_answer_is_ignored() {
     let view = view(1, Some(MINUTE));
     let mut poll = poll(&view);
     let before = poll.clone();

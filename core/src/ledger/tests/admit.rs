@@ -18,7 +18,7 @@ fn superseding(admission: Admission) -> Admission {
     Admission { others: OtherDeploys::EndSuperseded, ..admission }
 }
 
-/// What a store keeps once a deploy was accepted under this key.
+/// Returns the stored use of a key under which a deploy was accepted.
 fn used(key: &IdempotencyKey, revision: Revision, expires_at: Timestamp) -> KeyLookup {
     KeyLookup::Read(Some(KeyUse { request: key.request, revision, expires_at }))
 }

@@ -50,7 +50,7 @@ fn kept(archived: &[Deploy], state: &AppState) -> Vec<u64> {
 }
 
 #[test]
-fn the_newest_and_what_can_be_returned_to_are_kept() {
+fn newest_deploys_and_rollback_targets_are_kept() {
     let archived = archive();
     assert_eq!(kept(&archived, &state(&archived)), [800, 700, 600, 500, 400, 300, 200, 100]);
     let few = &archived[..KEEP];
@@ -61,7 +61,7 @@ fn the_newest_and_what_can_be_returned_to_are_kept() {
 }
 
 #[test]
-fn a_rollback_keeps_what_lies_before_its_target() {
+fn rollback_keeps_the_versions_before_its_target() {
     let mut archived = archive();
     for deploy in archived.iter_mut().filter(|deploy| deploy.revision.get() > 300) {
         *deploy = ended(deploy.revision.get(), Status::Succeeded);
@@ -80,7 +80,7 @@ fn a_rollback_keeps_what_lies_before_its_target() {
 }
 
 #[test]
-fn versions_that_can_be_returned_to_are_counted_by_images() {
+fn rollback_targets_are_counted_by_images() {
     let mut archived = archive();
     for deploy in &mut archived {
         // Two images in turn, and one image ever since.

@@ -1,4 +1,4 @@
-//! What a rollout driver is asked, and answers, about the target of an app that is registered.
+//! The target of an app at its registration: the driver's request and answer.
 
 use crate::{
     app::{AppId, AppUid, Settings},
@@ -10,11 +10,11 @@ use crate::{
 pub struct TargetRequest {
     /// The app's name. It may name the target where the settings do not.
     pub app: AppId,
-    /// The settings as a person gave them, which may be none at all.
+    /// The settings as a person gave them; may be empty.
     pub settings: Settings,
     /// The image to create the target with, if one was given.
     pub image: Option<ImageRef>,
-    /// Whether the app's images are still to be built, so that creating the target needs none now.
+    /// Whether the app's images are still to be built, so that creating the target needs no image now.
     pub built: bool,
     /// Whether the deploy id of another registration may be overwritten.
     pub take_over: bool,
@@ -26,12 +26,12 @@ pub struct TargetRequest {
 pub enum Validated {
     /// The target exists. It stays as it is until the first deploy, and what runs is recorded as revision 1.
     Adopt {
-        /// The settings.
+        /// The settings, completed.
         settings: Settings,
         /// The image that runs.
         image: ImageRef,
-        /// The registration whose deploy id the target carries, if it carries one. Only a request that allows to take
-        /// over is answered so.
+        /// The registration whose deploy id the target carries, if any. Only a request that allows to take over gets
+        /// this answer.
         take_over: Option<AppUid>,
     },
     /// The target does not exist. The first deploy creates it.
@@ -39,7 +39,7 @@ pub enum Validated {
         /// The settings, with all that is needed to create it.
         settings: Settings,
     },
-    /// The target cannot be registered so.
+    /// The target cannot be registered with these settings.
     Invalid(InvalidTarget),
 }
 
