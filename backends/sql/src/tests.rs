@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_util::{FutureExt, StreamExt};
 use rollhook_core::{
     Error,
-    app::{App, AppUid, Policy, Source, Workload, WorkloadKind},
+    app::{App, AppUid, Policy, Source, Target},
     deploy::{Actor, AdmissionId, Deploy, Reason, Revision, State, Trigger},
     ledger::{AppState, Change, KeyUse, KeyWrite},
     ports::{AppChange, Commit, Version, Write},
@@ -22,20 +22,13 @@ use crate::{CommitRows, DeployRow, Hints, KeyRow, WriteRows, deploy, key_use, st
 const APP: AppUid = AppUid::from_bits(7);
 
 fn registration() -> App {
-    let workload = Workload {
-        kind: WorkloadKind::Deployment,
-        name: "api".to_owned(),
-        containers: vec!["api".to_owned()],
-        create: None,
-        take_over: None,
-    };
     App {
         id: "shop-test/api".parse().unwrap(),
         uid: APP,
         project: "shop".parse().unwrap(),
         environment: "test".parse().unwrap(),
         source: Source::Image,
-        workload,
+        target: Target::default(),
         policy: Policy::default(),
         holds: Vec::new(),
         created_at: Timestamp::from_millis(5),
