@@ -163,7 +163,12 @@ fn template(settings: Settings) -> Result<Template, InvalidTarget> {
 }
 
 fn setting<T: DeserializeOwned>(name: &str, value: &Value) -> Result<T, InvalidTarget> {
-    T::deserialize(value).map_err(|error| rule(name, &format!("{error}.")))
+    T::deserialize(value).map_err(|error| {
+        let text = error.to_string();
+        // The value itself may be a secret.
+        let expected = text.rfind(", expected ").map_or("another value", |start| &text[start + ", expected ".len()..]);
+        rule(name, &format!("must be {expected}."))
+    })
 }
 
 fn unknown(name: &str, known: &str) -> InvalidTarget {
@@ -241,21 +246,24 @@ mod tests {
                 "workload.kind",
                 "workload kind \"Pod\": must be Deployment, StatefulSet, DaemonSet or CronJob.",
             ),
-            (json!({"kind": 7}), "workload.kind", "invalid type: integer `7`, expected a string."),
+            (json!({"kind": 7}), "workload.kind", "must be a string."),
             (
                 json!({"image": "a:b"}),
                 "workload.image",
                 "is no setting of a workload of Kubernetes; there are kind, name and containers.",
             ),
-            (json!({"containers": "app"}), "workload.containers", ""),
-            (json!({"template": {"replicas": -1}}), "template.replicas", ""),
-            (json!({"template": {"volumes": []}}), "template.volumes", ""),
+            (json!({"containers": "app"}), "workload.containers", "must be a sequence."),
+            (json!({"template": {"replicas": -1}}), "template.replicas", "must be u32."),
+            (json!({"template": {"env": {"A": {"hunter2": 1}}}}), "template.env", "must be a string."),
+            (json!({"template": {"pull_secret": 7}}), "template.pull_secret", "must be a string."),
+            (json!({"template": "hunter2, expected hunter2"}), "template", "must be a map."),
+            (json!({"template": {"volumes": []}}), "template.volumes", "is no setting of a workload of Kubernetes"),
         ];
         for (given, name, rule) in cases {
             let invalid = Requested::parse(&settings(given.clone())).unwrap_err();
             let InvalidTarget::Setting { name: found, rule: why } = invalid else { panic!("{invalid:?}") };
             assert_eq!(found, name, "{given}");
-            assert!(why.starts_with(rule) && why.ends_with('.'), "{given}: {why}");
+            assert!(why.starts_with(rule) && why.ends_with('.') && !why.contains("hunter2"), "{given}: {why}");
         }
     }
 

@@ -218,7 +218,7 @@ mod tests {
         for body in [
             r#"{"app": {"hunter2": 1}}"#,
             r#"{"take_over": "hunter2"}"#,
-            r#"{"template": {"replicas": "hunter2, expected hunter2"}}"#,
+            r#"{"template": "hunter2, expected hunter2"}"#,
             r#"{"app": hunter2}"#,
         ] {
             assert!(!told(body).contains("hunter2"), "{}", told(body));

@@ -51,7 +51,8 @@ pub enum InvalidTarget {
         /// The name of the setting as people give it: in the API the settings are the member `workload`, so that the
         /// setting `directory` is `workload.directory`.
         name: String,
-        /// The rule that it breaks, as a sentence that follows the name: "must be an absolute path."
+        /// The rule that it breaks, as a sentence that follows the name, without the value, which may be a secret: "must
+        /// be an absolute path."
         rule: String,
     },
     /// The target cannot be deployed to as it is, or cannot be created: what is wrong and what to do, in a sentence.
