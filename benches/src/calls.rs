@@ -1,6 +1,6 @@
 //! Calls of the API server: how many a deploy costs, and how many all those who do not authenticate.
 
-use std::{path::Path, time::Duration};
+use std::{net::SocketAddr, path::Path, time::Duration};
 
 use kube::Api;
 use tokio::time::{Instant, sleep};
@@ -41,14 +41,13 @@ async fn per_deploy(server: &Path, quick: bool, cluster: &Cluster) -> Result<Row
         tally.kubeconfig(&kubeconfig, &cluster.namespace())?;
         let rollhook = place.serve_at(ANY, server, "kubernetes", Some(&kubeconfig)).await?;
         let target = seed::app(&*place.open().await?, &cluster.project, "test", app).await?;
-        let mut connection = Connection::open(rollhook.address).await?;
         cluster::create(&Api::namespaced(cluster.client.clone(), &cluster.namespace()), app).await?;
         // The first one finds nothing at hand.
-        one(&mut connection, &target, 0).await?;
+        one(rollhook.address, &target, 0).await?;
         let idle = idle(&tally, quick).await;
         let start = Instant::now();
         for number in 1..=count {
-            one(&mut connection, &target, number).await?;
+            one(rollhook.address, &target, number).await?;
         }
         let time = start.elapsed();
         let calls = tally.take();
@@ -71,9 +70,11 @@ async fn per_deploy(server: &Path, quick: bool, cluster: &Cluster) -> Result<Row
     })
 }
 
-async fn one(connection: &mut Connection, target: &Target, number: u32) -> Result<(), Failure> {
-    let revision = deploy::post(connection, target, &format!("registry.example.com/shop/api:v{number}")).await?;
-    deploy::end(connection, target, revision).await?;
+/// By a connection of its own: the server closes those that are silent for as long as the bench waits in between.
+async fn one(address: SocketAddr, target: &Target, number: u32) -> Result<(), Failure> {
+    let mut connection = Connection::open(address).await?;
+    let revision = deploy::post(&mut connection, target, &format!("registry.example.com/shop/api:v{number}")).await?;
+    deploy::end(&mut connection, target, revision).await?;
     Ok(())
 }
 

@@ -1,21 +1,19 @@
 //! Accepted deploys per second with the history in Kubernetes itself, and the engine driving each to its end, beside bare
-//! creates of the object that an accept makes.
+//! replacements of the objects that an accept replaces.
 
 use std::{path::Path, time::Duration};
 
-use futures_util::{StreamExt, stream};
+use futures_util::future::try_join_all;
 use kube::{
-    Api,
+    Api, ResourceExt,
     api::{ListParams, PostParams},
-    core::ObjectMeta,
 };
-use rollhook_kubernetes::crd::DeployObject;
+use rollhook_kubernetes::crd::AppObject;
 use tokio::time::{Instant, sleep};
 
 use crate::{
     Failure,
     bed::Cluster,
-    ledger::Ledger,
     load::{CONNECTIONS, Calls},
     place::{ANY, Place},
     seed,
@@ -23,7 +21,7 @@ use crate::{
     table::Row,
 };
 
-/// A share of the rate of bare creates.
+/// A share of the rate of bare replacements.
 const TARGET: f64 = 0.5;
 const PHASES: usize = 3;
 const NAME: &str = "accepts on Kubernetes";
@@ -40,82 +38,65 @@ async fn measure(server: &Path, quick: bool, cluster: &Cluster) -> Result<Row, F
     let kubeconfig = place.path("kubeconfig");
     cluster.kubeconfig(&kubeconfig)?;
     let serve = || place.serve_at(ANY, server, "simulated:0ms", Some(&kubeconfig));
-    let mut rollhook = Subject::new(serve().await?, Ledger::kubernetes(cluster));
+    let mut rollhook = Subject::new(serve().await?, place.open().await?);
     let targets = seed::apps(&*place.open().await?, &cluster.project, 0..apps).await?;
     sleep(seed::KNOWN).await;
     let calls = Calls::new(&targets, true);
     rollhook.warm_up(&calls, phase / 4).await?;
-    let mut bare = Bare::like_those_of(cluster).await?;
     let mut rates = 0.0;
     for number in 1..=PHASES {
         rollhook.warm_up(&calls, phase / 10).await?;
         rollhook.load(&calls, phase, &format!("{NAME} {number}")).await?;
-        // It would watch what is created.
+        // It would watch what is replaced.
         rollhook.stop().await?;
-        bare.create(phase / 10).await?;
-        let rate = bare.create(phase).await?;
-        eprintln!("{NAME} {number}: bare creates {rate:.0}/s");
+        let mut bare = Bare::of(cluster).await?;
+        bare.replace(phase / 10).await?;
+        let rate = bare.replace(phase).await?;
+        eprintln!("{NAME} {number}: bare replacements {rate:.0}/s");
         rates += rate / PHASES as f64;
         rollhook.resume(serve().await?);
     }
     rollhook.stop().await?;
-    let mut ours = rollhook.total();
+    let mut ours = rollhook.total().await?;
     let ratio = ours.sent.per_second() / rates;
-    Ok(Row::share(NAME, ours.told(), format!("bare creates: {rates:.0}/s"), ratio, TARGET))
+    Ok(Row::share(NAME, ours.told(), format!("bare replacements: {rates:.0}/s"), ratio, TARGET))
 }
 
-/// Creates objects like those that accepts make, which belong to no app.
+/// Replaces the objects of the apps, each as it is.
 struct Bare {
-    deploys: Api<DeployObject>,
-    object: DeployObject,
+    apps: Api<AppObject>,
+    objects: Vec<AppObject>,
     made: u64,
 }
 
 impl Bare {
-    async fn like_those_of(cluster: &Cluster) -> Result<Self, Failure> {
-        let deploys: Api<DeployObject> = Api::namespaced(cluster.client.clone(), &cluster.namespace());
-        let some = deploys.list(&ListParams::default().limit(1)).await?;
-        let mut object = some.items.into_iter().next().ok_or("no accept made an object")?;
-        object.metadata = ObjectMeta {
-            labels: object.metadata.labels.take(),
-            annotations: object.metadata.annotations.take(),
-            owner_references: object.metadata.owner_references.take(),
-            finalizers: object.metadata.finalizers.take(),
-            ..ObjectMeta::default()
-        };
-        // Of no app that there is.
-        let stranger = "f".repeat(object.spec.app_uid.len());
-        object
-            .metadata
-            .labels
-            .iter_mut()
-            .flatten()
-            .filter(|(_, value)| **value == object.spec.app_uid)
-            .for_each(|(_, value)| value.clone_from(&stranger));
-        object.spec.app = object.spec.app.replace("app-", "not-");
-        object.spec.app_uid = stranger;
-        object.status = None;
-        Ok(Self { deploys, object, made: 0 })
+    async fn of(cluster: &Cluster) -> Result<Self, Failure> {
+        let apps: Api<AppObject> = Api::namespaced(cluster.client.clone(), &cluster.namespace());
+        let objects = apps.list(&ListParams::default()).await?.items;
+        Ok(Self { apps, objects, made: 0 })
     }
 
-    /// Has as many creates under way as the load has connections, for this long; how many there were per second.
-    async fn create(&mut self, time: Duration) -> Result<f64, Failure> {
-        let (start, before) = (Instant::now(), self.made);
-        let deploys = &self.deploys;
-        let mut all = stream::iter(std::iter::from_fn(|| {
-            if start.elapsed() >= time {
-                return None;
+    /// Has as many replacements under way as the load has connections, for this long. Returns how many there were per
+    /// second.
+    async fn replace(&mut self, time: Duration) -> Result<f64, Failure> {
+        let (start, apps, made) = (Instant::now(), &self.apps, self.made);
+        let share = self.objects.len().div_ceil(CONNECTIONS).max(1);
+        let workers = self.objects.chunks_mut(share).map(async |objects| {
+            let mut replaced = 0;
+            for at in (0..objects.len()).cycle() {
+                if start.elapsed() >= time {
+                    break;
+                }
+                let object = &mut objects[at];
+                // An object that does not change is not written.
+                object.annotations_mut().insert("bench".to_owned(), format!("{made}-{replaced}"));
+                *object = apps.replace(&object.name_any(), &PostParams::default(), object).await?;
+                replaced += 1;
             }
-            self.made += 1;
-            let mut object = self.object.clone();
-            object.metadata.name = Some(format!("bare-{}", self.made));
-            Some(async move { deploys.create(&PostParams::default(), &object).await })
-        }))
-        .buffer_unordered(CONNECTIONS);
-        while let Some(created) = all.next().await {
-            created?;
-        }
-        drop(all);
-        Ok((self.made - before) as f64 / start.elapsed().as_secs_f64())
+            Ok::<u64, kube::Error>(replaced)
+        });
+        let replaced: u64 = try_join_all(workers).await?.into_iter().sum();
+        self.made += replaced;
+        Ok(replaced as f64 / start.elapsed().as_secs_f64())
     }
 }

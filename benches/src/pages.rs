@@ -20,15 +20,14 @@ pub(crate) async fn run(server: &Path, quick: bool) -> Result<Row, Failure> {
     let (long, short) = if quick { (50_000, 1000) } else { (1_000_000, 1000) };
     let place = Place::new()?;
     let admin = place.admin_token(server)?;
-    let store = place.sqlite().await?;
-    let mut connection = place.connection().await?;
+    let store = place.open().await?;
     let mut targets = Vec::new();
     for (name, length) in [("long", long), ("short", short)] {
-        let target = seed::app(&store, "pages", "test", name).await?;
-        seed::histories(&store, &mut connection, std::slice::from_ref(&target), length).await?;
+        let target = seed::app(&*store, "pages", "test", name).await?;
+        seed::histories(&*store, std::slice::from_ref(&target), length).await?;
         targets.push((target, length));
     }
-    drop((store, connection));
+    drop(store);
     let rollhook = place.serve(server, "simulated:0ms").await?;
     let mut client = Connection::open(rollhook.address).await?;
     let mut times = vec![Vec::new(), Vec::new()];

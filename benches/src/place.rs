@@ -9,12 +9,11 @@ use std::{
 };
 
 use kube::Client;
-use rollhook_core::ports::{Apps, TokenStore};
+use rollhook_core::ports::{HistoryStore, TokenStore};
 use rollhook_kubernetes::KubernetesStore;
 use rollhook_postgres::PostgresStore;
 use rollhook_sealing::KeyRing;
 use rollhook_sqlite::SqliteStore;
-use sqlx::{Connection, SqliteConnection, sqlite::SqliteConnectOptions};
 use tempfile::TempDir;
 
 use crate::{Failure, bed::Cluster, process::Process};
@@ -22,10 +21,10 @@ use crate::{Failure, bed::Cluster, process::Process};
 /// Where a port of the kernel's choice is listened on.
 pub(crate) const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// What is written to before a server starts: any store.
-pub(crate) trait Store: Apps + TokenStore {}
+/// A store that a bench fills and counts beside the server.
+pub(crate) trait Store: HistoryStore + TokenStore {}
 
-impl<T: Apps + TokenStore> Store for T {}
+impl<T: HistoryStore + TokenStore> Store for T {}
 
 /// Which store.
 enum Kind {
@@ -83,23 +82,12 @@ impl Place {
     /// The store that the server will find.
     pub(crate) async fn open(&self) -> Result<Box<dyn Store>, Failure> {
         Ok(match &self.kind {
-            Kind::Sqlite => Box::new(self.sqlite().await?),
+            Kind::Sqlite => Box::new(SqliteStore::open(self.path("rollhook.db"), self.ring()?).await?),
             Kind::Postgres(url) => Box::new(PostgresStore::connect(url, self.ring()?).await?),
             Kind::Kubernetes { client, namespace } => {
                 Box::new(KubernetesStore::new(client.clone(), namespace, self.ring()?))
             }
         })
-    }
-
-    /// The same, where it is SQLite.
-    pub(crate) async fn sqlite(&self) -> Result<SqliteStore, Failure> {
-        Ok(SqliteStore::open(self.path("rollhook.db"), self.ring()?).await?)
-    }
-
-    /// SQLite's file, for what its API does not do.
-    pub(crate) async fn connection(&self) -> Result<SqliteConnection, Failure> {
-        let options = SqliteConnectOptions::new().filename(self.path("rollhook.db"));
-        Ok(SqliteConnection::connect_with(&options).await?)
     }
 
     /// Makes the management token, and returns its text.

@@ -1,142 +1,177 @@
-//! Stores filled before a server starts on them: apps through the backend's own API, and long histories as copies, made
-//! by SQLite itself, of one deploy that went through it.
+//! Stores filled before a server starts on them: apps, and long histories as copies of one deploy, by the ledger's changes
+//! and the store's commits.
 
-use std::{ops::Range, time::Duration};
+use std::{ops::Range, sync::Arc, time::Duration};
 
-use futures_util::future::try_join_all;
+use futures_util::{StreamExt, TryStreamExt, stream};
 use rollhook_core::{
-    app::{App, AppId, AppUid, OnFailure, Policy, Source, Template, Workload, WorkloadKind},
-    deploy::{Actor, AdmissionId, Deploy, State, Trigger},
-    ports::{Admission, Admitted, History, NewDeploy, Record},
+    app::{self, App, AppId, AppUid, OnFailure, Policy, Source},
+    deploy::{Actor, AdmissionId, Deploy, Outage, Revision, State, Trigger},
+    ledger::{Admission, AppState, Change, KeyLookup, NewDeploy, Record},
+    ports::{Commit, Version, Write},
+    replica::ReplicaId,
     time::Timestamp,
     token::Token,
 };
-use rollhook_sqlite::SqliteStore;
-use sqlx::SqliteConnection;
+use serde_json::json;
 
 use crate::{Failure, place::Store};
 
-/// Apps registered at once: in Kubernetes each writes to the same object once, to have the namespace.
+/// The most apps of one call of the store, and the most calls at once: in Kubernetes each registration in a namespace
+/// writes to the same object once.
+const APPS_PER_COMMIT: usize = 100;
 const TOGETHER: usize = 8;
+/// The most deploys of one commit.
+const DEPLOYS_PER_COMMIT: u32 = 20_000;
 /// Until a running server knows of what another process has registered.
 pub(crate) const KNOWN: Duration = Duration::from_secs(2);
-/// First deploys at once, which share commits.
-const FIRST_TOGETHER: usize = 500;
+
+/// When the apps were registered: any time in the past.
+const REGISTERED: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 
 /// An app and what opens it.
 #[derive(Clone)]
 pub(crate) struct Target {
     /// Its name.
     pub(crate) app: AppId,
-    /// Which registration it is.
-    pub(crate) uid: AppUid,
     /// Its webhook's token.
     pub(crate) token: String,
+    /// Its state as it was registered.
+    pub(crate) state: AppState,
+    /// The version of that state.
+    pub(crate) version: Version,
 }
 
 /// Registers `{project}-test/app-00000` and so on, with open webhooks, where a deploy succeeds as soon as it is rolled out.
 pub(crate) async fn apps(store: &dyn Store, project: &str, numbers: Range<usize>) -> Result<Vec<Target>, Failure> {
-    let mut targets = Vec::with_capacity(numbers.len());
-    let numbers: Vec<usize> = numbers.collect();
-    for some in numbers.chunks(TOGETHER) {
-        let made = some.iter().map(async |number| app(store, project, "test", &format!("app-{number:05}")).await);
-        targets.extend(try_join_all(made).await?);
-    }
-    Ok(targets)
+    let names: Vec<String> = numbers.map(|number| format!("app-{number:05}")).collect();
+    register(store, project, "test", &names).await
 }
 
 /// Registers one app with an open webhook; its Deployment has its name, and is made where it is missing.
 pub(crate) async fn app(store: &dyn Store, project: &str, environment: &str, name: &str) -> Result<Target, Failure> {
+    let registered = register(store, project, environment, &[name.to_owned()]).await?;
+    registered.into_iter().next().ok_or_else(|| "nothing was registered".into())
+}
+
+async fn register(
+    store: &dyn Store,
+    project: &str,
+    environment: &str,
+    names: &[String],
+) -> Result<Vec<Target>, Failure> {
+    let registrations = names.iter().map(|name| Ok(Change::register(new(project, environment, name)?)));
+    let registrations: Vec<Change> = registrations.collect::<Result<_, Failure>>()?;
+    let states: Vec<AppState> = registrations.iter().map(|change| change.state.clone()).collect();
+    let versions = commit(store, registrations.into_iter().map(|change| (change, None)).collect()).await?;
+    let opened = states.into_iter().zip(versions).map(async |(state, version)| {
+        let mut random = [0; Token::RANDOM_BYTES];
+        getrandom::fill(&mut random)?;
+        let token = Token::from_random(&random).ok_or("too little randomness")?;
+        store.put(state.app.uid, &token).await?;
+        Ok(Target { app: state.app.id.clone(), token: token.expose().to_owned(), state, version })
+    });
+    stream::iter(opened).buffered(TOGETHER).try_collect().await
+}
+
+fn new(project: &str, environment: &str, name: &str) -> Result<App, Failure> {
     let mut bits = [0; 16];
     getrandom::fill(&mut bits)?;
-    let template = Template { replicas: 1, port: None, env: [].into(), pull_secret: None, readiness_path: None };
-    let workload = Workload {
-        kind: WorkloadKind::Deployment,
-        name: name.to_owned(),
-        containers: vec!["app".to_owned()],
-        create: Some(template),
-        take_over: None,
-    };
-    let app = App {
+    let settings = serde_json::from_value(json!({
+        "kind": "Deployment", "name": name, "containers": ["app"], "template": { "replicas": 1 },
+    }))?;
+    Ok(App {
         id: format!("{project}-{environment}/{name}").parse()?,
         uid: AppUid::from_bits(u128::from_le_bytes(bits)),
         project: project.parse()?,
         environment: environment.parse()?,
         source: Source::Image,
-        workload,
+        target: app::Target { settings, ..Default::default() },
         policy: Policy { settle: Duration::ZERO, on_failure: OnFailure::Leave, ..Policy::default() },
         holds: Vec::new(),
-        guard: 0,
-        created_at: Timestamp::default(),
-    };
-    let app = store.create(app).await?;
-    let mut random = [0; Token::RANDOM_BYTES];
-    getrandom::fill(&mut random)?;
-    let token = Token::from_random(&random).ok_or("too little randomness")?;
-    store.put(app.uid, &token).await?;
-    Ok(Target { app: app.id, uid: app.uid, token: token.expose().to_owned() })
+        created_at: REGISTERED,
+    })
 }
 
-/// Gives each app a history of this many deploys that succeeded.
-pub(crate) async fn histories(
-    store: &SqliteStore,
-    connection: &mut SqliteConnection,
-    targets: &[Target],
-    length: u32,
-) -> Result<(), Failure> {
-    for some in targets.chunks(FIRST_TOGETHER) {
-        try_join_all(some.iter().map(|target| first(store, target.uid))).await?;
+/// Commits changes of different apps, and returns the new versions in their order.
+async fn commit(store: &dyn Store, changes: Vec<(Change, Option<Version>)>) -> Result<Vec<Version>, Failure> {
+    let limits = store.limits();
+    let commits = changes.into_iter().map(|(change, version)| Commit {
+        app: change.state.app.uid,
+        version,
+        write: Write::Put(Box::new(change)),
+    });
+    let commits: Vec<Commit> = commits.collect();
+    let calls = commits.chunks(limits.apps_per_commit.min(APPS_PER_COMMIT)).map(|some| store.commit(some.to_vec()));
+    let answers: Vec<Vec<_>> = stream::iter(calls).buffered(limits.commits_at_once.min(TOGETHER)).collect().await;
+    Ok(answers.into_iter().flatten().map(|answer| Ok(answer?.version)).collect::<rollhook_core::Result<_>>()?)
+}
+
+/// Gives each app that was just registered a history of this many deploys that succeeded.
+pub(crate) async fn histories(store: &dyn Store, targets: &[Target], length: u32) -> Result<(), Failure> {
+    for some in targets.chunks(APPS_PER_COMMIT) {
+        let mut left: Vec<(AppState, Version)> =
+            some.iter().map(|target| (target.state.clone(), target.version)).collect();
+        for first in (1..=length).step_by(DEPLOYS_PER_COMMIT as usize) {
+            let last = length.min(first + DEPLOYS_PER_COMMIT - 1);
+            let changes = left.iter().map(|(state, version)| Ok((history(state, first..last + 1)?, Some(*version))));
+            let changes: Vec<_> = changes.collect::<Result<_, Failure>>()?;
+            let states: Vec<AppState> = changes.iter().map(|(change, _)| change.state.clone()).collect();
+            left = states.into_iter().zip(commit(store, changes).await?).collect();
+        }
     }
-    let uids = some_uids(targets)?;
-    for statement in [COPY_ENTRIES, COPY_HEADS] {
-        sqlx::query(statement).bind(&uids).bind(length).execute(&mut *connection).await?;
-    }
-    // Else the server would find a write-ahead log of the whole history.
-    sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(connection).await?;
     Ok(())
 }
 
-const COPY_ENTRIES: &str = "
-WITH RECURSIVE number (n) AS (SELECT 2 UNION ALL SELECT n + 1 FROM number WHERE n < ?2)
-INSERT INTO deploys (id, status, step, body)
-SELECT d.id - 1 + n, d.status, d.step,
-       json_set(d.body, '$.id', printf('%032x', d.id - 1 + n), '$.revision', n, '$.effective', n)
-FROM json_each(?1) j
-CROSS JOIN apps a ON a.uid = j.value
-CROSS JOIN deploys d ON d.id = (a.id << 32) + 1
-CROSS JOIN number";
-
-const COPY_HEADS: &str = "
-UPDATE heads SET last_revision = ?2, current_revision = ?2, on_cluster_revision = ?2
-WHERE app IN (SELECT id FROM apps WHERE uid IN (SELECT value FROM json_each(?1)))";
-
-fn some_uids(targets: &[Target]) -> Result<String, Failure> {
-    let uids: Vec<String> = targets.iter().map(|target| target.uid.to_string()).collect();
-    Ok(serde_json::to_string(&uids)?)
+/// A change that archives copies of one deploy under these revisions.
+fn history(state: &AppState, revisions: Range<u32>) -> Result<Change, Failure> {
+    let [.., done] = deploy(AppState::new((*state.app).clone()))?;
+    let one = done.ended.first().cloned().ok_or("a deploy that succeeded has not ended")?;
+    let mut change = done;
+    change.ended.clear();
+    for number in revisions {
+        let revision = Revision::new(number.into()).ok_or("there is no revision 0")?;
+        let id = AdmissionId(state.app.uid.as_bits().wrapping_add(number.into()));
+        change.ended.push(Arc::new(Deploy { id, revision, effective: revision, ..(*one).clone() }));
+    }
+    let last = change.ended.last().cloned();
+    change.state.latest = last.as_ref().map(|deploy| deploy.revision);
+    change.state.ended_on_cluster.clone_from(&last);
+    change.state.current = last;
+    Ok(change)
 }
 
-/// One deploy as a webhook and the engine make it.
-async fn first(store: &SqliteStore, app: AppUid) -> Result<(), Failure> {
-    let draft = NewDeploy {
+/// The changes that a webhook and the engine make of one deploy, each of which is a commit: it is accepted, rolls out, and
+/// succeeds.
+pub(crate) fn deploy(state: AppState) -> Result<[Change; 3], Failure> {
+    let now = state.updated_at;
+    let deploy = NewDeploy {
         image: Some("registry.example.com/shop/api:4f2a9c1".parse()?),
         commit: Some("4f2a9c1".parse()?),
         trigger: Trigger::Webhook,
-        actor: Actor::ci(),
+        actor: Actor::Ci,
         from: None,
         effective: None,
         adopted: false,
     };
-    let id = AdmissionId(app.as_bits());
-    let admission = Admission { app, id, key: None, draft, guard: 0, after: None, supersede: false, hold: None };
-    let Admitted::New { deploy, .. } = store.admit(admission).await? else { return Err("not admitted".into()) };
-    let rolling = State::RollingOut { since: deploy.created_at, outage: Default::default() };
-    let rolling = Deploy { touched: true, ..deploy.moved(rolling) };
-    let done = Deploy {
+    let driver = Some(ReplicaId { name: "127.0.0.1:8080".to_owned(), boot: 1 });
+    let id = AdmissionId(state.app.uid.as_bits());
+    let mut accepted = Change::on(state);
+    accepted.admit(Admission { driver: driver.clone(), ..Admission::plain(id, deploy) }, KeyLookup::Unread, now);
+    let queued = accepted.state.unfinished.first().cloned().ok_or("the deploy was not accepted")?;
+    let rolling_out = State::RollingOut { since: now, outage: Outage::default() };
+    let rolling_out = Deploy { touched: true, ..queued.moved(rolling_out) };
+    let succeeded = Deploy {
         digest: Some(format!("sha256:{}", "5c".repeat(32)).parse()?),
-        ..rolling.moved(State::Succeeded { note: None })
+        ..rolling_out.moved(State::Succeeded { note: None })
     };
-    for (change, rest) in [(rolling, false), (done, true)] {
-        store.record(Record { app, claim: None, changes: vec![change], lift: Vec::new(), rest }).await?;
-    }
-    Ok(())
+    let recorded = |before: &Change, deploy: Deploy, idle: bool| {
+        let mut change = Change::on(before.state.clone());
+        let record = Record { driver: driver.clone(), changes: vec![deploy], release_holds: Vec::new(), idle };
+        change.record(record, now).map_err(|refused| format!("a record was refused: {refused:?}"))?;
+        Ok::<_, Failure>(change)
+    };
+    let rolled_out = recorded(&accepted, rolling_out, false)?;
+    let ended = recorded(&rolled_out, succeeded, true)?;
+    Ok([accepted, rolled_out, ended])
 }

@@ -6,9 +6,10 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     Failure,
-    ledger::Ledger,
     load::{self, Calls, Sent},
+    place::Store,
     process::Process,
+    stored::Stored,
 };
 
 const DRAIN_MAX: Duration = Duration::from_secs(300);
@@ -17,8 +18,8 @@ const DRAIN_MAX: Duration = Duration::from_secs(300);
 pub(crate) struct Subject {
     /// None while it rests.
     server: Option<Process>,
-    ledger: Ledger,
-    /// Entries that the store should have.
+    stored: Stored,
+    /// Deploys that the store should have.
     recorded: u64,
     total: Loaded,
 }
@@ -34,8 +35,8 @@ pub(crate) struct Loaded {
 }
 
 impl Subject {
-    pub(crate) fn new(server: Process, ledger: Ledger) -> Self {
-        Self { server: Some(server), ledger, recorded: 0, total: Loaded::default() }
+    pub(crate) fn new(server: Process, store: Box<dyn Store>) -> Self {
+        Self { server: Some(server), stored: Stored(store), recorded: 0, total: Loaded::default() }
     }
 
     /// Stops the server, where it would be in the way of what is measured next.
@@ -86,33 +87,29 @@ impl Subject {
         let address = self.server()?.address;
         let sent = load::send(address, calls, time).await?;
         let end = Instant::now();
-        let backlog = self.ledger.unfinished(address).await?;
-        let mut left = backlog;
-        while left > 0 {
+        self.recorded += sent.accepted;
+        let (_, backlog) = self.stored.deploys().await?;
+        while self.stored.has_work().await? || self.stored.deploys().await? != (self.recorded, 0) {
             if end.elapsed() > DRAIN_MAX {
-                return Err(format!("{left} deploys do not end").into());
+                let (stored, unfinished) = self.stored.deploys().await?;
+                let accepted = self.recorded;
+                return Err(
+                    format!("{accepted} deploys were accepted, {stored} are stored, {unfinished} unfinished").into()
+                );
             }
             sleep(Duration::from_millis(20)).await;
-            left = self.ledger.unfinished(address).await?;
         }
-        let drained = end.elapsed();
-        self.recorded += sent.accepted;
-        self.check().await?;
-        Ok(Loaded { sent, backlog, drained })
+        Ok(Loaded { sent, backlog, drained: end.elapsed() })
     }
 
-    /// Every 202 is one entry, and every entry has ended.
-    async fn check(&mut self) -> Result<(), Failure> {
-        let (entries, open) = self.ledger.entries().await?;
-        if (entries, open) == (self.recorded, 0) {
-            return Ok(());
+    /// The sum of all phases that count since the last call. Each 202 is one deploy of the archive by then.
+    pub(crate) async fn total(&mut self) -> Result<Loaded, Failure> {
+        match self.stored.archived().await? {
+            Some(archived) if archived != self.recorded => {
+                Err(format!("{} deploys were accepted, {archived} are in the archive", self.recorded).into())
+            }
+            Some(_) | None => Ok(std::mem::take(&mut self.total)),
         }
-        Err(format!("{} deploys were accepted, {entries} are stored, {open} of them unfinished", self.recorded).into())
-    }
-
-    /// What all phases that count have come to since this was asked last.
-    pub(crate) fn total(&mut self) -> Loaded {
-        std::mem::take(&mut self.total)
     }
 }
 

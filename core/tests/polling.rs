@@ -46,7 +46,7 @@ fn entry(trigger: Trigger, digits: &str) -> (Trigger, String) {
 impl World {
     async fn git_app(&self, policy: Policy) -> Authorized {
         let app = self.deployer.register(&self.operator, git("api", policy), None).await.unwrap().app;
-        self.deployer.open(&self.operator, &app.id).await.unwrap()
+        self.deployer.open(&self.operator, &app.app.id).await.unwrap()
     }
 
     /// A polled app that runs revision 1, found at `a1`.
@@ -97,7 +97,7 @@ fn a_push_is_found_built_and_deployed_and_nothing_is_deployed_twice() {
     world.run(async {
         let access = world.polled_app().await;
         let first = world.entry(&access, 1).await;
-        assert_eq!((first.trigger, first.actor.as_str()), (Trigger::Git, "auto"));
+        assert_eq!((first.trigger, first.actor.to_string()), (Trigger::Git, "auto".to_owned()));
         world.sleep(3600).await;
         assert_eq!(world.history(&access).await.len(), 1, "the same head is nothing new");
         world.push("b2");
@@ -110,7 +110,7 @@ fn a_push_is_found_built_and_deployed_and_nothing_is_deployed_twice() {
 }
 
 #[test]
-fn a_source_is_looked_at_about_as_often_as_its_owner_wants() {
+fn source_is_polled_at_the_configured_interval() {
     let world = World::new(SECOND);
     world.run(async {
         let access = world.polled_app().await;
@@ -144,7 +144,7 @@ fn a_push_is_found_while_an_earlier_one_is_still_built() {
 }
 
 #[test]
-fn what_a_webhook_has_brought_is_not_deployed_again() {
+fn commit_of_a_webhook_is_not_deployed_again() {
     let world = World::new(SECOND);
     world.run(async {
         let access = world.polled_app().await;
@@ -185,7 +185,7 @@ fn two_triggers_for_one_push_make_two_builds_where_the_webhook_comes_later() {
 }
 
 #[test]
-fn what_a_rollback_holds_is_not_brought_back() {
+fn held_commit_is_not_deployed_by_polling() {
     let world = World::new(SECOND);
     world.run(async {
         let access = world.polled_app().await;
@@ -228,7 +228,7 @@ fn a_build_that_failed_is_not_repeated_unless_asked() {
 }
 
 #[test]
-fn a_branch_that_was_taken_back_is_deployed_as_it_is_now() {
+fn reset_branch_is_deployed_at_its_new_head() {
     let world = World::new(SECOND);
     world.run(async {
         let access = world.polled_app().await;
@@ -245,7 +245,7 @@ fn a_branch_that_was_taken_back_is_deployed_as_it_is_now() {
 }
 
 #[test]
-fn a_branch_that_was_taken_back_to_what_somebody_has_brought_since_is_left() {
+fn branch_reset_to_a_commit_deployed_since_is_ignored() {
     let world = World::new(SECOND);
     world.run(async {
         let access = world.polled_app().await;
@@ -261,7 +261,7 @@ fn a_branch_that_was_taken_back_to_what_somebody_has_brought_since_is_left() {
 }
 
 #[test]
-fn a_source_that_is_away_is_asked_less_often_and_then_again() {
+fn unavailable_source_is_polled_with_growing_pauses() {
     let world = World::new(SECOND);
     world.run(async {
         let access = world.polled_app().await;
@@ -316,7 +316,7 @@ fn polling_begins_and_ends_with_the_policy() {
 }
 
 #[test]
-fn what_cannot_be_polled_is_refused_with_a_reason() {
+fn unpollable_source_is_refused_with_a_reason() {
     let world = World::new(SECOND);
     world.run(async {
         let image = world.register("web", Policy::default()).await;
@@ -338,7 +338,7 @@ fn what_cannot_be_polled_is_refused_with_a_reason() {
 }
 
 #[test]
-fn another_source_is_looked_at_as_soon_as_it_is_there() {
+fn changed_source_is_polled_at_once() {
     let world = World::new(SECOND);
     world.run(async {
         let access = world.polled_app().await;
@@ -372,7 +372,7 @@ fn another_replica_goes_on_polling_where_one_has_died() {
 }
 
 #[test]
-fn a_branch_that_was_taken_back_while_nobody_looked_is_found_too() {
+fn branch_reset_between_polls_is_found() {
     let world = World::new(SECOND);
     let access = world.run(async {
         let access = world.polled_app().await;
@@ -390,7 +390,7 @@ fn a_branch_that_was_taken_back_while_nobody_looked_is_found_too() {
 }
 
 #[test]
-fn of_several_replicas_one_looks_at_a_source() {
+fn only_one_replica_polls_a_source() {
     let world = World::new(SECOND);
     let others = [world.replica("two", 2), world.replica("three", 3)];
     world.run(beside(
@@ -412,7 +412,7 @@ fn of_several_replicas_one_looks_at_a_source() {
 }
 
 #[test]
-fn a_replica_that_was_paused_leaves_the_source_to_whoever_has_it_now() {
+fn paused_replica_stops_polling_apps_it_lost() {
     let world = World::new(SECOND);
     let other = world.replica("two", 2);
     let open = Cell::new(true);
@@ -461,7 +461,7 @@ impl<F: Future<Output = ()>> Future for Gated<'_, F> {
 }
 
 #[test]
-fn a_deleted_app_is_not_looked_at() {
+fn deleted_app_is_not_polled() {
     let world = World::new(SECOND);
     world.run(async {
         let access = world.polled_app().await;

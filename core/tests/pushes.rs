@@ -18,12 +18,12 @@ use rollhook_core::{
     app::{Policy, Source},
     delivery::{Before, Change, Delivery, Event, GitHost, Head, Push, Reference},
     deploy::{Commit, Revision, Status, Trigger},
-    ports::{BranchReader, BuildTrigger, Clock, History, RolloutDriver},
+    ports::{BranchReader, BuildTrigger, Clock, RolloutDriver},
     request::{DeployRequest, IdempotencyKey, KeyHeader, Refusal, Registration},
     service::{Accepted, Authorized, Builder, Deployer, Outcome, Ports, Pushed},
     source::GitSource,
 };
-use world::{SimEntropy, World, hold_all, registration, sha};
+use world::{SimRng, World, hold_all, registration, sha};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -79,7 +79,7 @@ impl World {
     async fn git_app(&self, policy: Policy) -> Authorized {
         let wanted = Registration { source: Source::Git(git_source()), image: None, ..registration("api", policy) };
         let app = self.deployer.register(&self.operator, wanted, None).await.unwrap().app;
-        self.webhook(&app.id).await
+        self.webhook(&app.app.id).await
     }
 
     /// The branch is moved, and the host tells.
@@ -107,7 +107,7 @@ fn a_push_to_the_branch_builds_exactly_its_commit() {
         assert!(!first.replayed);
         let done = world.ended(&access, 1).await;
         assert_eq!((done.status(), done.trigger, done.commit), (Status::Succeeded, Trigger::Webhook, Some(sha("a1"))));
-        assert_eq!(done.actor.as_str(), "GitHub: octocat");
+        assert_eq!(done.actor.to_string(), "GitHub: octocat");
         accepted(world.pushes(&access, "b2").await);
         assert_eq!(world.ended(&access, 2).await.commit, Some(sha("b2")));
         world.quiet(&access).await;
@@ -115,7 +115,7 @@ fn a_push_to_the_branch_builds_exactly_its_commit() {
 }
 
 #[test]
-fn what_is_no_push_to_the_branch_does_nothing_and_says_why() {
+fn other_events_are_ignored_with_a_reason() {
     let world = World::new(SECOND);
     world.run(async {
         let access = world.git_app(Policy::default()).await;
@@ -158,7 +158,7 @@ fn of_several_branches_the_apps_own_counts() {
         ];
         let push = tells(GitHost::Bitbucket, Event::Push(Push { pusher: None, changes }));
         let deploy = accepted(world.deployer.push(&access, &push, None).await).deploy;
-        assert_eq!((deploy.commit, deploy.actor.as_str()), (Some(sha("a1")), "Bitbucket"));
+        assert_eq!((deploy.commit, deploy.actor.to_string()), (Some(sha("a1")), "Bitbucket".to_owned()));
     });
 }
 
@@ -218,7 +218,7 @@ fn a_branch_that_goes_back_and_forth_is_followed() {
 }
 
 #[test]
-fn a_late_delivery_deploys_nothing_backwards() {
+fn late_delivery_deploys_no_older_commit() {
     let world = World::new(SECOND);
     world.run(async {
         let access = world.git_app(Policy::default()).await;
@@ -235,7 +235,7 @@ fn a_late_delivery_deploys_nothing_backwards() {
 }
 
 #[test]
-fn a_known_key_is_answered_with_what_it_made_wherever_the_branch_is_by_then() {
+fn known_key_is_answered_with_its_deploy_wherever_the_branch_is() {
     let world = World::new(SECOND);
     world.run(async {
         let access = world.git_app(Policy::default()).await;
@@ -260,7 +260,7 @@ fn a_known_key_is_answered_with_what_it_made_wherever_the_branch_is_by_then() {
 }
 
 #[test]
-fn a_source_that_hears_of_the_push_a_little_later_is_asked_again() {
+fn lagging_source_is_asked_again() {
     let world = World::new(SECOND);
     let then = |asked| (Duration::ZERO, if asked < 3 { sha("a1") } else { sha("b2") });
     let (slow, deployer) = with_heads(&world, then);
@@ -274,7 +274,7 @@ fn a_source_that_hears_of_the_push_a_little_later_is_asked_again() {
 }
 
 #[test]
-fn a_source_that_stays_where_it_was_before_the_push_makes_nothing_late() {
+fn lagging_source_does_not_make_a_push_late() {
     for (head, before) in [(Some(sha("a1")), Before::At(sha("a1"))), (None, Before::Absent)] {
         let world = World::new(SECOND);
         world.run(async {
@@ -302,7 +302,7 @@ fn a_source_that_stays_where_it_was_before_the_push_makes_nothing_late() {
 }
 
 #[test]
-fn while_the_source_is_away_the_history_tells_what_is_late() {
+fn history_decides_lateness_while_the_source_is_unavailable() {
     let world = World::new(SECOND);
     world.run(async {
         let access = world.git_app(Policy::default()).await;
@@ -318,7 +318,7 @@ fn while_the_source_is_away_the_history_tells_what_is_late() {
 }
 
 #[test]
-fn a_push_never_brings_back_what_was_rolled_away_from_and_ci_does() {
+fn push_does_not_deploy_a_held_commit_but_ci_does() {
     for policy in [Policy::default(), hold_all()] {
         let world = World::new(SECOND);
         let ci_is_held = policy == hold_all();
@@ -344,7 +344,7 @@ fn a_push_never_brings_back_what_was_rolled_away_from_and_ci_does() {
 }
 
 #[test]
-fn a_failed_builds_push_told_again_is_no_second_try() {
+fn repeated_push_does_not_retry_a_failed_build() {
     let world = World::new(SECOND);
     world.run(async {
         let access = world.git_app(Policy::default()).await;
@@ -405,23 +405,22 @@ fn with_heads(
         meanwhile: Mutex::new(None),
     });
     let ports = Ports {
-        apps: Arc::clone(&world.store) as _,
         tokens: Arc::clone(&world.store) as _,
-        history: Arc::clone(&world.store) as Arc<dyn History>,
+        history: Arc::clone(&world.store) as _,
         rollouts: Arc::clone(&world.cluster) as Arc<dyn RolloutDriver>,
         builder: Some(Builder {
             builds: Arc::clone(&world.builds) as Arc<dyn BuildTrigger>,
-            heads: Arc::clone(&slow) as _,
+            branches: Arc::clone(&slow) as _,
             local_sources: false,
         }),
         clock,
-        entropy: Arc::new(SimEntropy::new(9)),
+        rng: Arc::new(SimRng::new(9)),
     };
     (slow, Deployer::new(ports, "slow"))
 }
 
 #[test]
-fn a_source_that_hangs_is_not_waited_for_longer_than_a_host_waits() {
+fn hanging_source_is_given_up_before_the_git_host_gives_up() {
     let world = World::new(SECOND);
     let (slow, deployer) = with_heads(&world, |_| (Duration::from_secs(3600), sha("a1")));
     world.idle(async {
@@ -434,7 +433,7 @@ fn a_source_that_hangs_is_not_waited_for_longer_than_a_host_waits() {
 }
 
 #[test]
-fn what_was_decided_on_a_history_that_has_changed_is_decided_anew() {
+fn push_is_decided_again_if_the_history_has_changed() {
     let world = World::new(SECOND);
     let (slow, deployer) = with_heads(&world, |asked| (Duration::ZERO, if asked == 0 { sha("a1") } else { sha("b2") }));
     world.idle(async {
@@ -451,7 +450,7 @@ fn what_was_decided_on_a_history_that_has_changed_is_decided_anew() {
 }
 
 #[test]
-fn a_push_that_is_told_twice_at_once_is_built_once() {
+fn push_reported_twice_at_once_is_built_once() {
     let world = World::new(SECOND);
     let (slow, deployer) = with_heads(&world, |asked| (SECOND * u32::from(asked == 0), sha("a1")));
     world.idle(async {

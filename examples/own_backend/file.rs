@@ -1,72 +1,70 @@
-//! The file: read whole, changed under a lock, and replaced in one step.
+//! The JSON file: read whole, changed under a lock, and replaced in one step.
 
 use std::{
-    fs::{self, File, OpenOptions},
-    io::{ErrorKind, Write},
-    os::unix::fs::OpenOptionsExt,
+    fs::{self, File},
+    io::{self, ErrorKind, Write},
     path::{Path, PathBuf},
 };
 
-use rollhook_core::{Error, Result};
+use rollhook_core::{Error, Result, time::Timestamp};
+use tempfile::NamedTempFile;
+use tokio::sync::watch;
 
-use crate::state::State;
+use crate::{
+    contents::{Contents, json},
+    seal::{Key, KeyInit},
+};
 
-/// A JSON file that is never seen half written.
-pub(crate) struct JsonFile {
-    path: PathBuf,
+/// The source of a store's time.
+pub(crate) type Clock = Box<dyn Fn() -> Timestamp + Send + Sync>;
+
+/// A token store and a history store in one JSON file, which several processes of one machine may share.
+pub(crate) struct JsonStore {
+    directory: PathBuf,
+    file: PathBuf,
+    pub(crate) key: Key,
+    pub(crate) clock: Clock,
+    /// Tells the streams of [`watch`](rollhook_core::ports::HistoryStore::watch) of commits.
+    pub(crate) committed: watch::Sender<()>,
 }
 
-impl JsonFile {
-    pub(crate) fn new(path: &Path) -> Self {
-        Self { path: path.to_owned() }
+impl JsonStore {
+    /// Opens the store in this directory, which is empty at first. The key seals the tokens, and is kept elsewhere.
+    pub(crate) fn open(directory: &Path, key: &[u8; 32], clock: Clock) -> Self {
+        let (key, committed) = (Key::new(key.into()), watch::Sender::new(()));
+        Self { directory: directory.to_owned(), file: directory.join("store.json"), key, clock, committed }
     }
 
-    /// What the file holds; it is replaced in one step, so that reading needs no lock.
-    pub(crate) fn read(&self) -> Result<State> {
-        Ok(self.load()?.1)
-    }
-
-    /// Changes what the file holds. Where the change fails, or changes nothing, the file stays as it is.
-    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut State) -> Result<T>) -> Result<T> {
-        let _held_until_the_end = self.lock()?;
-        let (before, mut state) = self.load()?;
-        let answer = change(&mut state)?;
-        let after = serde_json::to_vec_pretty(&state).map_err(|error| Error::corrupt("what is to be stored", error))?;
-        if after != before {
-            self.replace(&after).map_err(|error| Error::unavailable("the store's file cannot be written", error))?;
-        }
-        Ok(answer)
-    }
-
-    fn load(&self) -> Result<(Vec<u8>, State)> {
-        match fs::read(&self.path) {
-            Ok(bytes) => {
-                let state = serde_json::from_slice(&bytes);
-                let state = state.map_err(|error| Error::corrupt("the store's file cannot be understood", error))?;
-                Ok((bytes, state))
-            }
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Default::default()),
+    /// Returns the contents of the file; a missing file is an empty store. Reading needs no lock, because a change
+    /// replaces the file in one step.
+    pub(crate) fn read(&self) -> Result<Contents> {
+        match fs::read(&self.file) {
+            Ok(bytes) => json(serde_json::from_slice(&bytes)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Contents::default()),
             Err(error) => Err(Error::unavailable("the store's file cannot be read", error)),
         }
     }
 
-    /// Waits until no other process, and no other handle of this one, changes the file. The lock is a file of its own,
-    /// because the store's is another one after each change.
-    fn lock(&self) -> Result<File> {
-        let path = self.path.with_extension("lock");
-        let lock = OpenOptions::new().create(true).write(true).truncate(false).mode(0o600).open(path);
-        lock.and_then(|file| file.lock().map(|()| file))
-            .map_err(|error| Error::unavailable("the store's file cannot be locked", error))
+    /// Changes the contents of the file, at a time that is read under the lock. If `change` fails, the file stays as it
+    /// is. If writing fails, the error is `Unavailable`, and the change may have been written.
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut Contents, Timestamp) -> Result<T>) -> Result<T> {
+        let unavailable = |error| Error::unavailable("the store's file cannot be written", error);
+        // The lock is on the directory, because each change puts another file in the file's place.
+        let directory = File::open(&self.directory).map_err(unavailable)?;
+        directory.lock().map_err(unavailable)?;
+        let mut contents = self.read()?;
+        let answer = change(&mut contents, (self.clock)())?;
+        self.replace(&contents, &directory).map_err(unavailable)?;
+        Ok(answer)
     }
 
-    /// On disk before it is in place, and in place before anybody is answered: an accept survives the power going out.
-    fn replace(&self, bytes: &[u8]) -> std::io::Result<()> {
-        let new = self.path.with_extension("new");
-        let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&new)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&new, &self.path)?;
-        let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+    /// Puts a new file in the place of the old one: its bytes are durable before the rename, and the rename before this
+    /// returns. A process that is killed in between leaves a temporary file, which nothing reads.
+    fn replace(&self, contents: &Contents, directory: &File) -> io::Result<()> {
+        let mut file = NamedTempFile::new_in(&self.directory)?;
+        file.write_all(&serde_json::to_vec_pretty(contents)?)?;
+        file.as_file().sync_all()?;
+        file.persist(&self.file)?;
+        directory.sync_all()
     }
 }

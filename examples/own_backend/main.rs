@@ -1,114 +1,95 @@
 //! A backend of one's own: rollhook's stores in one JSON file, enough for a handful of apps on one machine.
 //!
 //! ```text
-//!   store.rs   Apps · Tokens · History    the ports
-//!   state.rs   what the file holds, and the rules by which it changes
-//!   file.rs    read whole, changed under a lock, replaced in one step
-//!   seal.rs    tokens, readable with the key alone
-//!   tests.rs   the conformance suite, which says whether all of that is right
+//!   store.rs      HistoryStore · TokenStore: the ports
+//!   contents.rs   the contents of the file, and the rules by which a commit changes them
+//!   file.rs       read whole, changed under a lock, replaced in one step
+//!   seal.rs       tokens, readable with the key alone
+//!   tests.rs      the conformance suite, which says whether all of that is right
 //! ```
 //!
-//! Every call reads the whole file, and blocks its thread for as long; a store for more would not. What it shows is how
-//! little a backend is: it needs `rollhook-core` and nothing else of rollhook.
+//! The core decides and a store keeps: of an app's state it needs to know the names, the lease and the queue time. This
+//! one needs `rollhook-core` and nothing else of rollhook. Every call reads the whole file and blocks its thread
+//! meanwhile; a store for many apps would not.
 //!
-//! `cargo run -p rollhook-examples --bin own_backend` deploys, forgets everything but the file, and goes on from there.
+//! `cargo run -p rollhook-examples --bin own_backend` deploys, drops everything but the file, and goes on from there.
 
+mod contents;
 mod file;
 mod seal;
-mod state;
 mod store;
 #[cfg(test)]
 mod tests;
 
-use std::{error::Error, path::Path, sync::Arc, time::Duration};
+use std::{
+    error::Error,
+    future,
+    path::Path,
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
-use rollhook_core::{
-    app::{AppId, Policy, Source, Template, WorkloadKind},
+use file::JsonStore;
+use rollhook::{
+    Builder, TokioClock,
+    app::Policy,
+    image::ImageRef,
+    memory::SimulatedCluster,
     ports::Page,
     request::{DeployRequest, Registration},
-    service::{Deployer, Operator, Ports},
+    service::{Deployer, Operator},
+    time::Timestamp,
 };
-use rollhook_examples::{OsEntropy, TokioClock, wall_clock};
-use rollhook_memory::SimulatedCluster;
-use store::JsonStore;
-use tokio::sync::oneshot;
-
-const PATIENCE: Duration = Duration::from_secs(30);
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let directory = tempfile::tempdir()?;
-    let file = directory.path().join("store.json");
-    println!("a first process registers an app, and deploys:");
-    life(&file, true).await?;
-    let size = std::fs::metadata(&file)?.len();
-    println!("it is gone; the file has {} kB. A second one deploys:", size.div_ceil(1024));
-    life(&file, false).await
+    println!("A first process registers an app:");
+    process(directory.path(), "registry.example.com/api:v1").await?;
+    println!("It is gone. A second process knows the app from the file, and deploys:");
+    process(directory.path(), "registry.example.com/api:v2").await
 }
 
-/// One process's life on the file: what is told at its end was not in its memory when it began.
-async fn life(file: &Path, first: bool) -> Result<(), Box<dyn Error>> {
-    // A real one lies in a file of its own that nobody else can read.
-    let key = [7; 32];
-    let store = Arc::new(JsonStore::open(file, &key, Arc::new(wall_clock)));
-    let clock = Arc::new(TokioClock::start());
-    let ports = Ports {
-        apps: store.clone(),
-        tokens: store.clone(),
-        history: store,
-        rollouts: Arc::new(SimulatedCluster::new(clock.clone(), Duration::from_millis(50))),
-        builder: None,
-        clock,
-        entropy: Arc::new(OsEntropy),
-    };
-    let deployer = Arc::new(Deployer::new(ports, "host-1"));
-    let (shutdown, asked) = oneshot::channel::<()>();
-    let engine = tokio::spawn({
-        let deployer = Arc::clone(&deployer);
-        async move { deployer.run(async { drop(asked.await) }).await }
-    });
-    deploy(&deployer, first).await?;
-    drop(shutdown);
-    engine.await?;
-    Ok(())
+/// Runs the service on the file for one deploy, and drops it as if the process were killed.
+async fn process(directory: &Path, image: &str) -> Result<(), Box<dyn Error>> {
+    // A real key is read from a place that only the service can read.
+    let store = Arc::new(JsonStore::open(directory, &[7; 32], Box::new(wall_clock)));
+    let cluster = Arc::new(SimulatedCluster::new(Arc::new(TokioClock::start()), Duration::from_millis(50)));
+    // Both processes have this name, so that the second takes over the first one's leases at once.
+    let deployer = Builder::new(store, cluster).replica("host-1").build();
+    tokio::select! {
+        () = deployer.run(future::pending()) => Ok(()),
+        deployed = deploy(&deployer, image.parse()?) => deployed,
+    }
 }
 
-async fn deploy(deployer: &Deployer, first: bool) -> Result<(), Box<dyn Error>> {
-    let alice = Operator::trusted("alice");
-    let app: AppId = "shop-test/api".parse()?;
-    let revision = if first {
-        deployer
-            .register(&alice, registration()?, None)
-            .await?
-            .deploy
-            .ok_or("an image app has a first revision")?
-            .revision
+/// Deploys an image, waits until the deploy has ended, and prints the app's history. An app that the store does not know
+/// is registered with the image.
+async fn deploy(deployer: &Deployer, image: ImageRef) -> Result<(), Box<dyn Error>> {
+    // The platform has authenticated this person itself.
+    let (alice, app) = (Operator::trusted("alice"), "shop-test/api".parse()?);
+    if let Ok(access) = deployer.open(&alice, &app).await {
+        deployer.submit(&access, DeployRequest { image: Some(image), commit: None, key: None }).await?;
     } else {
-        let request = DeployRequest { image: Some("registry.example.com/api:v2".parse()?), commit: None, key: None };
-        deployer.submit(&deployer.open(&alice, &app).await?, request).await?.deploy.revision
-    };
+        let app = Registration::new("shop".parse()?, "test".parse()?, "api".parse()?)
+            .image(image)
+            .policy(Policy { settle: Duration::ZERO, ..Policy::default() });
+        deployer.register(&alice, app, None).await?;
+    }
     let access = deployer.open(&alice, &app).await?;
-    deployer.wait(&access, revision, PATIENCE).await?;
-    for deploy in deployer.history(&access, Page { before: None, succeeded: false, limit: 10 }).await? {
-        let image = deploy.image.clone().map(|image| image.unpinned().to_string()).unwrap_or_default();
-        println!("  {}  {image}  {}", deploy.revision, deploy.status());
+    let latest = deployer.view(&access).await?.latest.ok_or("the app has no revision")?;
+    deployer.wait(&access, latest, Duration::from_secs(30)).await?;
+    let (_, history) = deployer.history(&access, Page { before: None, succeeded: false, limit: 10 }).await?;
+    for deploy in history {
+        let (image, status) = (deploy.image.clone().ok_or("an image app's deploy has an image")?, deploy.status());
+        println!("  {}  {}  {status}", deploy.revision, image.unpinned());
     }
     Ok(())
 }
 
-fn registration() -> Result<Registration, Box<dyn Error>> {
-    let template = Template { replicas: 1, port: None, env: [].into(), pull_secret: None, readiness_path: None };
-    Ok(Registration {
-        project: "shop".parse()?,
-        environment: "test".parse()?,
-        name: "api".parse()?,
-        source: Source::Image,
-        kind: WorkloadKind::Deployment,
-        workload: None,
-        containers: Vec::new(),
-        image: Some("registry.example.com/api:v1".parse()?),
-        template,
-        policy: Policy { settle: Duration::ZERO, ..Policy::default() },
-        take_over: false,
-    })
+/// The store's clock.
+#[expect(clippy::disallowed_methods, reason = "a store's clock is the wall clock")]
+fn wall_clock() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }

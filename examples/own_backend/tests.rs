@@ -1,6 +1,7 @@
-//! The backend keeps every promise of the ports: the conformance suite, on a file of its own per case.
+//! The conformance suite: the store keeps every promise of the ports. Each case has a file of its own.
 
 use std::{
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicI64, Ordering},
@@ -11,72 +12,75 @@ use std::{
 use async_trait::async_trait;
 use rollhook_conformance::{Can, Handles, Lack, Stores, block_on};
 use rollhook_core::{app::AppUid, deploy::Revision, time::Timestamp};
+use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::store::JsonStore;
+use crate::file::JsonStore;
 
-struct OnFile {
+/// An empty file, and a clock that a case moves.
+struct Fresh {
     directory: TempDir,
-    now: Arc<AtomicI64>,
+    millis: Arc<AtomicI64>,
 }
 
-impl OnFile {
-    fn fresh() -> Can<Self> {
-        Ok(Self { directory: tempfile::tempdir().unwrap(), now: Arc::new(AtomicI64::new(1_700_000_000_000)) })
+impl Fresh {
+    fn store() -> Can<Self> {
+        Ok(Self { directory: tempfile::tempdir().unwrap(), millis: Arc::new(AtomicI64::new(1_700_000_000_000)) })
     }
 
-    fn shift(&self, millis: i64) {
-        self.now.fetch_add(millis, Ordering::SeqCst);
+    fn file(&self) -> PathBuf {
+        self.directory.path().join("store.json")
     }
 
-    fn edit(&self, edit: impl FnOnce(&mut serde_json::Value)) {
-        let path = self.directory.path().join("store.json");
-        let mut value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-        edit(&mut value);
-        std::fs::write(path, serde_json::to_vec(&value).unwrap()).unwrap();
+    fn edit(&self, edit: impl FnOnce(&mut Value)) -> Can {
+        let mut apps: Value = serde_json::from_slice(&std::fs::read(self.file()).unwrap()).unwrap();
+        edit(&mut apps["apps"]);
+        std::fs::write(self.file(), serde_json::to_vec(&apps).unwrap()).unwrap();
+        Ok(())
+    }
+
+    fn move_clock(&self, millis: i64) -> Can {
+        self.millis.fetch_add(millis, Ordering::SeqCst);
+        Ok(())
     }
 }
 
 #[async_trait]
-impl Stores for OnFile {
+impl Stores for Fresh {
     async fn open(&self) -> Handles {
-        let now = Arc::clone(&self.now);
-        let now = Arc::new(move || Timestamp::from_millis(now.load(Ordering::SeqCst)));
-        let store = Arc::new(JsonStore::open(&self.directory.path().join("store.json"), &[7; 32], now));
-        Handles { apps: store.clone(), tokens: store.clone(), history: store }
+        let millis = Arc::clone(&self.millis);
+        let clock = move || Timestamp::from_millis(millis.load(Ordering::SeqCst));
+        let store = Arc::new(JsonStore::open(self.directory.path(), &[7; 32], Box::new(clock)));
+        Handles { history: store.clone(), tokens: store }
     }
 
     async fn pause(&self, time: Duration) {
-        self.shift(time.as_millis() as i64);
+        self.move_clock(time.as_millis() as i64).unwrap();
     }
 
     async fn advance(&self, time: Duration) -> Can {
-        self.shift(time.as_millis() as i64);
-        Ok(())
+        self.move_clock(time.as_millis() as i64)
     }
 
     async fn set_back(&self, time: Duration) -> Can {
-        self.shift(-(time.as_millis() as i64));
-        Ok(())
+        self.move_clock(-(time.as_millis() as i64))
+    }
+
+    async fn corrupt_state(&self, app: AppUid) -> Can {
+        self.edit(|apps| apps[app.to_string()]["state"]["latest"] = "sabotage".into())
     }
 
     async fn corrupt_entry(&self, app: AppUid, revision: Revision) -> Can {
-        let index = (revision.get() - 1) as usize;
-        self.edit(|file| file["ledgers"][app.to_string()]["entries"][index]["trigger"] = "sabotage".into());
-        Ok(())
+        self.edit(|apps| apps[app.to_string()]["archive"][revision.to_string()]["trigger"] = "sabotage".into())
     }
 
     async fn raw_bytes(&self) -> Can<Vec<u8>> {
-        std::fs::read(self.directory.path().join("store.json")).map_err(|_| Lack::Skip("nothing was stored"))
+        std::fs::read(self.file()).map_err(|_| Lack::Skip("nothing is stored"))
     }
 
     async fn move_secret(&self, from: AppUid, to: AppUid) -> Can {
-        self.edit(|file| {
-            let token = file["ledgers"][from.to_string()]["token"].clone();
-            file["ledgers"][to.to_string()]["token"] = token;
-        });
-        Ok(())
+        self.edit(|apps| apps[to.to_string()]["token"] = apps[from.to_string()]["token"].clone())
     }
 }
 
-rollhook_conformance::stores!(block_on, OnFile::fresh());
+rollhook_conformance::stores!(block_on, Fresh::store());

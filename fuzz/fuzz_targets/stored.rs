@@ -3,20 +3,18 @@
 
 #![no_main]
 
+use std::sync::Arc;
+
 use libfuzzer_sys::fuzz_target;
 use rollhook_api::Standing;
 use rollhook_core::{
     Error,
     app::App,
-    decide::{
-        check::check,
-        engine::{CallFailed, Event, State, step},
-        poll::Detected,
-        restore, target,
-    },
     deploy::{Commit, Deploy, Status},
+    engine::{CallFailed, Event, State, polling::Detected, step},
     image::Digest,
-    ports::{Applied, BuildState, Observation, Phase, View},
+    ledger::{AppState, check::check, restore, retention, rollback},
+    ports::{Applied, BuildState, Observation, Phase},
     time::Timestamp,
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -61,20 +59,24 @@ fn is_what_is_stored(text: &[u8], deploy: &Deploy) {
 }
 
 fn uses(app: App, history: &[Deploy]) {
-    let newest = |wanted: &dyn Fn(&Deploy) -> bool| history.iter().rev().find(|deploy| wanted(deploy)).cloned();
-    let view = View {
-        now: history.iter().map(|deploy| deploy.updated_at).max().unwrap_or_default(),
-        last: history.last().map(|deploy| deploy.revision),
-        unfinished: history.iter().filter(|deploy| !deploy.is_terminal()).cloned().collect(),
-        current: newest(&|deploy| deploy.status() == Status::Succeeded),
-        on_cluster: newest(&|deploy| deploy.touched),
+    let newest = |wanted: &dyn Fn(&Deploy) -> bool| history.iter().rev().find(|deploy| wanted(deploy));
+    let view = AppState {
+        latest: history.last().map(|deploy| deploy.revision),
+        unfinished: history.iter().filter(|deploy| !deploy.is_terminal()).cloned().map(Arc::new).collect(),
+        current: newest(&|deploy| deploy.status() == Status::Succeeded).cloned().map(Arc::new),
+        ended_on_cluster: newest(&|deploy| deploy.touched && deploy.is_terminal())
+            .map(|deploy| Arc::new(deploy.without_evidence())),
         last_restore: newest(&Deploy::is_restore).map(|deploy| deploy.revision),
-        app,
+        updated_at: history.iter().map(|deploy| deploy.updated_at).max().unwrap_or_default(),
+        ..AppState::new(app)
     };
-    let _ = (check(history, &view), restore::owed(&view), target::default_target(&view));
+    let stored = serde_json::to_vec(&view).expect("a state can be written");
+    assert_eq!(read::<AppState>(&stored).expect("what was written can be read"), view);
+    let _ = (check(history, &view), restore::owed(&view), rollback::default_target(&view));
+    let _ = (retention::is_due(&view, 1), retention::surplus(&view, history, 1, view.updated_at));
     let standing = Standing::of(&view);
     for deploy in history {
-        let _ = (deploy.pinned_image(), target::hold(&view, deploy));
+        let _ = (deploy.pinned_image(), rollback::hold(&view, deploy));
         for other in history {
             assert_eq!(deploy.same_image(other), other.same_image(deploy));
         }
@@ -89,7 +91,7 @@ fn uses(app: App, history: &[Deploy]) {
 }
 
 /// Every kind of event, at times near and far.
-fn drives(view: View) {
+fn drives(view: AppState) {
     let seen = |phase| Observation {
         stamp: None,
         phase,
@@ -100,16 +102,16 @@ fn drives(view: View) {
     };
     let events = [
         Event::Loaded(Box::new(view.clone())),
-        Event::Recorded,
+        Event::Recorded(Box::new(view.clone())),
         Event::Applied(Err(CallFailed::Away)),
-        Event::Recorded,
+        Event::Recorded(Box::new(view.clone())),
         Event::Applied(Ok(Applied::Done)),
-        Event::Recorded,
+        Event::Recorded(Box::new(view.clone())),
         Event::Observed(Ok(seen(Phase::Progressing))),
         Event::Observed(Ok(seen(Phase::Complete { digest: None, note: None }))),
         Event::Woke,
         Event::Collected(None),
-        Event::BuildFound(Ok(view.last)),
+        Event::BuildFound(Ok(view.latest)),
         Event::BuildChanged,
         Event::BuildObserved(Ok(BuildState::Unknown)),
         Event::BuildCancelled(Ok(())),
@@ -122,9 +124,9 @@ fn drives(view: View) {
         Event::HeadRead(None, 0),
     ];
 
-    let far = [view.now, Timestamp::from_millis(i64::MIN), Timestamp::from_millis(i64::MAX)];
+    let far = [view.updated_at, Timestamp::from_millis(i64::MIN), Timestamp::from_millis(i64::MAX)];
     for now in far {
-        let mut state = State::new(view.clone(), true);
+        let mut state = State::new(view.clone(), now);
         for event in events.clone() {
             (state, _) = step(state, event, now);
         }

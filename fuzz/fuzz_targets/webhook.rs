@@ -10,12 +10,12 @@ use libfuzzer_sys::fuzz_target;
 use rollhook_api::Kind;
 use rollhook_core::{
     app::{App, Source},
-    decide::{
+    delivery::Event,
+    deploy::{Actor, Trigger},
+    ledger::{
         admission,
         push::{self, Wanted},
     },
-    delivery::Event,
-    deploy::{Actor, Trigger},
     request::{Cause, DeployRequest},
 };
 use rollhook_fuzz::{
@@ -30,8 +30,8 @@ static APPS: LazyLock<[App; 2]> = LazyLock::new(|| {
         let app = serde_json::json!({
             "id": {"namespace": "shop-test", "name": "api"}, "uid": "0".repeat(32), "project": "shop",
             "environment": "test", "source": source,
-            "workload": {"kind": "Deployment", "name": "api", "containers": ["api"]},
-            "policy": {"repositories": ["registry.example.com/*", "nginx"]}, "holds": [], "guard": 0, "created_at": 0,
+            "target": {"settings": {"kind": "Deployment", "name": "api", "containers": ["api"]}},
+            "policy": {"repositories": ["registry.example.com/*", "nginx"]}, "holds": [], "created_at": 0,
         });
         serde_json::from_value(app).expect("an app")
     };
@@ -93,8 +93,8 @@ fn told(name: &'static str, event: &'static str, body: &[u8]) {
             Err(refusal) => assert_eq!(server::refusal(refusal).kind, Kind::WrongKind),
         }
     }
-    let actor = delivery.host.actor(moved.pusher.as_deref());
-    assert!(!actor.as_str().contains(char::is_control));
+    let actor = Actor::git_host(delivery.host, moved.pusher.as_deref());
+    assert!(!actor.to_string().contains(char::is_control));
 }
 
 fn is_the_callers(body: &[u8], refused: &Refused) {
@@ -131,20 +131,20 @@ fn is_what_was_posted(body: &[u8], request: &DeployRequest) {
 }
 
 fn decided(app: &App, request: &DeployRequest) {
-    let cause = Cause { trigger: Trigger::Webhook, actor: Actor::ci() };
+    let cause = Cause { trigger: Trigger::Webhook, actor: Actor::Ci };
     match (&app.source, admission::deploy(app, request, &cause)) {
-        (Source::Image, Ok(accepted)) => {
-            let image = accepted.draft.image.expect("an image app deploys an image");
+        (Source::Image, Ok(decided)) => {
+            let image = decided.deploy.image.expect("an image app deploys an image");
             assert!(image.tag().is_some() || image.digest().is_some(), "{image} could be anything");
             let full = image.canonical_repository();
             assert!(full == "docker.io/library/nginx" || full.starts_with("registry.example.com/"), "{full}");
-            assert_eq!((Some(image), accepted.draft.commit), (request.image.clone(), request.commit.clone()));
+            assert_eq!((Some(image), decided.deploy.commit), (request.image.clone(), request.commit.clone()));
         }
-        (Source::Git(_), Ok(accepted)) => {
-            let commit = accepted.draft.commit.expect("a git app builds a commit");
+        (Source::Git(_), Ok(decided)) => {
+            let commit = decided.deploy.commit.expect("a git app builds a commit");
             let sha = commit.as_str();
             assert!((7..=64).contains(&sha.len()) && sha.bytes().all(|byte| byte.is_ascii_hexdigit()), "{sha}");
-            assert_eq!((accepted.draft.image, accepted.ignored.contains(&"image")), (None, request.image.is_some()));
+            assert_eq!((decided.deploy.image, decided.ignored.contains(&"image")), (None, request.image.is_some()));
         }
         (Source::Image | Source::Git(_), Err(refusal)) => {
             let problem = server::refusal(refusal).problem;

@@ -15,6 +15,12 @@ impl From<sqlx::Error> for Failure {
     }
 }
 
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        failure.to_error()
+    }
+}
+
 impl Failure {
     /// The server did not answer in time.
     pub(crate) fn late() -> Self {
@@ -43,6 +49,12 @@ impl Failure {
         self.leaves_connection_sound() && !self.is_away()
     }
 
+    /// Whether the connection ended before the answer came.
+    pub(crate) fn is_broken_connection(&self) -> bool {
+        let is_late = matches!(&*self.0, sqlx::Error::Io(error) if error.kind() == io::ErrorKind::TimedOut);
+        self.is_away() && !is_late && !self.leaves_connection_sound()
+    }
+
     /// Whether others held what the statement needed, or it took too long.
     pub(crate) fn is_busy(&self) -> bool {
         matches!(meaning(&self.0), Meaning::Busy(_))
@@ -53,18 +65,6 @@ impl Failure {
         matches!(meaning(&self.0), Meaning::Away(_))
     }
 }
-
-/// What a caller is told whose app somebody else keeps locked.
-pub(crate) fn locked() -> Error {
-    Error::Unavailable { what: LOCKED.to_owned(), cause: None }
-}
-
-/// The failure as a caller of a port sees it.
-pub(crate) fn classify(error: sqlx::Error) -> Error {
-    Failure::from(error).to_error()
-}
-
-const LOCKED: &str = "the database is busy: another transaction holds a lock for too long";
 
 #[derive(Debug, PartialEq, Eq)]
 enum Meaning {
@@ -84,10 +84,12 @@ fn meaning(error: &sqlx::Error) -> Meaning {
         sqlx::Error::Io(error) if error.kind() == io::ErrorKind::TimedOut => {
             Meaning::Away("the database did not answer in time")
         }
-        sqlx::Error::Io(_) | sqlx::Error::Protocol(_) | sqlx::Error::WorkerCrashed | sqlx::Error::BeginFailed => {
-            Meaning::Away("the database cannot be reached, or the connection to it broke")
-        }
-        sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed => Meaning::Away("the database cannot be reached"),
+        sqlx::Error::Io(_)
+        | sqlx::Error::Protocol(_)
+        | sqlx::Error::WorkerCrashed
+        | sqlx::Error::BeginFailed
+        | sqlx::Error::PoolTimedOut
+        | sqlx::Error::PoolClosed => Meaning::Away("the database cannot be reached, or the connection to it broke"),
         sqlx::Error::Tls(_) => Meaning::Denied(
             "no encrypted connection to the database came about: see sslmode and sslrootcert in its URL",
         ),
@@ -110,7 +112,7 @@ fn state_meaning(state: &str) -> Meaning {
         "25006" => Meaning::Away("the database cannot be written to now: the server is a standby, or read-only"),
         "53100" => Meaning::Away("the database's disk is full"),
         "53300" => Meaning::Away("the database has no connection left: raise its max_connections, or let others go"),
-        "55P03" => Meaning::Busy(LOCKED),
+        "55P03" => Meaning::Busy("the database is busy: another transaction holds a lock for too long"),
         "57014" => Meaning::Busy("the database gave up a statement that took too long"),
         "57P01" | "57P02" | "57P03" | "57P05" => Meaning::Away("the database is shutting down or starting up"),
         "54000" | "54001" | "54011" | "54023" => Meaning::Invalid("this is too large for the database"),
@@ -141,7 +143,7 @@ fn class_meaning(class: &str) -> Meaning {
 mod tests {
     use std::io::{Error as IoError, ErrorKind};
 
-    use super::{Error, Failure, classify, state_meaning};
+    use super::{Error, Failure, state_meaning};
 
     /// As PostgreSQL 15 and PgBouncer 1.18 gave them, in the situation beside.
     const RECORDED: [(&str, &str, &str); 19] = [
@@ -176,6 +178,7 @@ mod tests {
 
     #[test]
     fn failures_without_a_state_are_told_apart() {
+        let classify = |error: sqlx::Error| Failure::from(error).to_error();
         assert!(classify(sqlx::Error::WorkerCrashed).is_unavailable());
         assert!(classify(sqlx::Error::Io(IoError::from(ErrorKind::ConnectionRefused))).is_unavailable());
         assert!(Failure::late().to_error().to_string().contains("in time"));

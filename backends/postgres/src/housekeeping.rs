@@ -1,49 +1,46 @@
-//! Deleting what nobody needs, a little at a time, by every replica that has nothing better to do.
+//! Deletes what has long expired, and closes connections that are not used.
 
 use std::time::Duration;
 
 use rollhook_core::Result;
-use sqlx::{Row, postgres::PgRow};
-use tokio::{
-    sync::{mpsc, watch},
-    time::sleep,
-};
+use tokio::{sync::watch, time::sleep};
 
-use crate::ask::{Ask, Asked, ask};
+use crate::{connections::Connections, error::Failure, literal::column};
 
-/// How often is looked for something to delete.
+/// The time between two looks.
 const PAUSE: Duration = Duration::from_secs(30);
-/// How long others have their turn while there is something.
+/// The time that others have while there is more to delete.
 const BREATH: Duration = Duration::from_millis(50);
-/// The most rows that are deleted at once, so that nobody waits long for it.
-const MOST: u32 = 1000;
+/// The most keys that are deleted at once, so that their deletion keeps nothing waiting.
+const AT_ONCE: i64 = 1000;
 
-/// Sweeps until the store is closed. It holds the channel only while it asks, so that it keeps nothing open.
-pub(crate) async fn run(channel: mpsc::WeakSender<Asked>, mut closing: watch::Receiver<()>) {
+/// Does so until the store is closed.
+pub(crate) async fn run(connections: [Connections; 3], mut closing: watch::Receiver<()>) {
+    let [writes, ..] = &connections;
     let mut pause = BREATH;
     loop {
         tokio::select! {
             _ = closing.changed() => return,
             () = sleep(pause) => {}
         }
-        let Some(channel) = channel.upgrade() else { return };
-        // A failure is in the log already, and the next time may be better.
-        let more = ask(&channel, Sweep).await.unwrap_or(false);
-        pause = if more { BREATH } else { PAUSE };
+        // A failure is in the log, and the next time may be better.
+        pause = if sweep(writes).await.is_ok_and(|deleted| deleted == AT_ONCE) { BREATH } else { PAUSE };
+        connections.iter().for_each(Connections::close_unused);
     }
 }
 
-/// Deletes some; says whether there may be more.
-struct Sweep;
-
-impl Ask for Sweep {
-    type Answer = bool;
-
-    fn statement(&self, _: &str) -> sqlx::Result<String> {
-        Ok(format!("SELECT rollhook.sweep({MOST})"))
-    }
-
-    fn answer(&self, rows: &[PgRow]) -> sqlx::Result<Result<bool>> {
-        rows.first().ok_or(sqlx::Error::RowNotFound)?.try_get(0).map(Ok)
-    }
+/// Deletes keys that expired an hour ago, and names of replicas that are gone since yesterday; returns how many keys. Rows
+/// that another process changes are left to it.
+async fn sweep(writes: &Connections) -> Result<i64> {
+    let rows = writes.write(format!(
+        "DELETE FROM rollhook.replicas r WHERE r.name = ANY (ARRAY( \
+             SELECT o.name FROM rollhook.replicas o WHERE o.seen_at < rollhook.clock() - 24 * 3600000 \
+             FOR UPDATE SKIP LOCKED)); \
+         WITH deleted AS (DELETE FROM rollhook.keys k WHERE k.ctid = ANY (ARRAY( \
+             SELECT e.ctid FROM rollhook.keys e WHERE e.expires_at < (SELECT rollhook.clock()) - 3600000 \
+             ORDER BY e.expires_at LIMIT {AT_ONCE} FOR UPDATE SKIP LOCKED)) RETURNING 1) \
+         SELECT count(*) FROM deleted"
+    ));
+    let rows = rows.await?;
+    Ok(column(rows.first().ok_or(Failure::from(sqlx::Error::RowNotFound))?, 0)?)
 }

@@ -1,16 +1,20 @@
-//! Values within statements.
+//! Values within statements, and columns within answers.
 //!
 //! Every statement is sent by the protocol's simple query: one message and one round trip, which leaves nothing behind in
 //! the server's session, so that a pooler may give each statement to another session. Statements with parameters take two
 //! trips, and a pooler may part those. So values stand in the text of the statement, all of them as JSON.
 
+use rollhook_core::{Error, Result, app::AppUid};
 use serde::Serialize;
+use sqlx::{Decode, Postgres, Row, Type, postgres::PgRow};
+
+use crate::error::Failure;
 
 /// The value as a constant of a statement, which the statement must take as `json` or `jsonb`.
 ///
 /// Between the two `$json$` there is no `$`: JSON has it within strings only, where it can be escaped. So nothing that was
 /// given from outside ends the constant.
-pub(crate) fn json<T: Serialize + ?Sized>(value: &T) -> sqlx::Result<String> {
+pub(crate) fn json<T: Serialize + ?Sized>(value: &T) -> Result<String, Failure> {
     let text = serde_json::to_string(value).map_err(|error| sqlx::Error::Encode(Box::new(error)))?;
     Ok(format!("$json${}$json$", text.replace('$', "\\u0024")))
 }
@@ -21,20 +25,37 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
-/// What [`hex`], or PostgreSQL's `encode`, made of bytes; none where it did not.
-pub(crate) fn unhex(text: &str) -> Option<Vec<u8>> {
+/// The bytes that PostgreSQL's `encode` made these digits of.
+pub(crate) fn unhex(text: &str) -> Result<Vec<u8>> {
     let digit = |digit: u8| char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok());
     let (pairs, rest) = text.as_bytes().as_chunks::<2>();
     let bytes = pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?));
-    if rest.is_empty() { bytes.collect() } else { None }
+    let bytes = if rest.is_empty() { bytes.collect() } else { None };
+    bytes.ok_or_else(|| Error::Corrupt {
+        what: "the database's answer is no hexadecimal digits".to_owned(),
+        cause: None,
+    })
+}
+
+/// A column of an answer.
+pub(crate) fn column<'row, T: Decode<'row, Postgres> + Type<Postgres>>(
+    row: &'row PgRow,
+    column: usize,
+) -> Result<T, Failure> {
+    row.try_get(column).map_err(Failure::from)
+}
+
+/// An app's uid as PostgreSQL writes it.
+pub(crate) fn uid(text: &str) -> Result<AppUid> {
+    text.replace('-', "").parse().map_err(|error| Error::corrupt("a stored uid cannot be read", error))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{hex, json, unhex};
+    use super::{hex, json, uid, unhex};
 
     #[test]
-    fn nothing_ends_a_constant_but_its_end() {
+    fn constant_ends_only_at_its_end() {
         for text in ["$json$; DROP TABLE x; --", "$", "\\$", "'", "\\", "$$", "\u{0}$json", "ü$json$"] {
             let constant = json(&text).unwrap();
             let inner = constant.strip_prefix("$json$").and_then(|rest| rest.strip_suffix("$json$")).unwrap();
@@ -48,6 +69,12 @@ mod tests {
         let bytes: Vec<u8> = (0..=255).collect();
         assert_eq!(unhex(&hex(&bytes)).unwrap(), bytes);
         assert_eq!(hex(&[0, 0xaf]), "00af");
-        assert_eq!((unhex("0"), unhex("0g")), (None, None));
+        assert!(unhex("0").is_err() && unhex("0g").is_err());
+    }
+
+    #[test]
+    fn uid_is_read_as_postgresql_writes_it() {
+        assert_eq!(uid("00000000-0000-0000-0000-0000000000ff").unwrap().as_bits(), 255);
+        assert!(uid("ff").is_err());
     }
 }

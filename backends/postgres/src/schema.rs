@@ -6,152 +6,128 @@
 use std::time::Duration;
 
 use rollhook_core::{Error, Result};
-use sqlx::{AssertSqlSafe, Connection, PgConnection, Row, postgres::PgConnectOptions};
+use sqlx::{
+    AssertSqlSafe, Connection, PgConnection,
+    postgres::{PgConnectOptions, PgRow},
+};
 
 use crate::{
-    error::{Failure, classify},
-    link::{connect, in_time},
+    connections::{connect, in_time},
+    error::Failure,
+    literal::column,
 };
 
 /// Each step brings the schema from one version to the next; a released one never changes. Steps only add, so that a
 /// replica of the version before goes on working meanwhile.
-const STEPS: [&[&str]; 1] = [&[
-    include_str!("schema/1/tables.sql"),
-    include_str!("schema/1/write.sql"),
-    include_str!("schema/1/read.sql"),
-    include_str!("schema/1/claim.sql"),
-    include_str!("schema/1/apps.sql"),
-    include_str!("schema/1/tokens.sql"),
-    include_str!("schema/1/sweep.sql"),
-]];
+const STEPS: [&str; 1] = [include_str!("schema.sql")];
 
-/// How long a migration may take, the wait for another replica's included.
+/// The longest that a migration may take, with the wait for another replica's.
 const MIGRATION: Duration = Duration::from_secs(120);
 
-/// Held until the end of the transaction by whoever migrates: "rollhook" in ASCII.
+/// One migration at a time, until the end of its transaction: "rollhook" in ASCII.
 const LOCK: &str = "SELECT pg_advisory_xact_lock(8245924714880987243)";
-
-/// The table that tells our schema from others' of its name.
-const MARK: &str = "CREATE TABLE rollhook.rollhook_migrations \
-                    (version integer PRIMARY KEY, at timestamptz NOT NULL DEFAULT clock_timestamp())";
-
-const STATE: &str = "
-SELECT current_setting('default_transaction_isolation'), current_setting('server_version_num')::bigint,
-       EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-               WHERE n.nspname = 'rollhook')
-       OR EXISTS (SELECT FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
-                  WHERE n.nspname = 'rollhook'),
-       EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-               WHERE n.nspname = 'rollhook' AND c.relname = 'rollhook_migrations')";
 
 /// The oldest PostgreSQL that is tested, as it numbers itself.
 const OLDEST: i64 = 150_000;
 
+const STATE: &str = "
+SELECT current_setting('default_transaction_isolation'), current_setting('server_version_num')::bigint,
+    to_regnamespace('rollhook') IS NOT NULL,
+    EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.relnamespace = to_regnamespace('rollhook'))
+        OR EXISTS (SELECT FROM pg_catalog.pg_proc p WHERE p.pronamespace = to_regnamespace('rollhook')),
+    to_regclass('rollhook.rollhook_schema') IS NOT NULL, to_regclass('rollhook.rollhook_migrations') IS NOT NULL";
+
+const VERSION: &str = "SELECT coalesce(max(s.version), 0)::bigint FROM rollhook.rollhook_schema s";
+
+/// The schema as it was found.
+#[derive(Clone, Copy)]
+struct Found {
+    exists: bool,
+    /// The steps that were made.
+    steps: usize,
+}
+
 /// Brings the schema to this version, in one transaction, while other replicas may do the same.
 ///
 /// # Errors
-/// `Invalid` where a newer version made the schema, or another program did; `Denied` where the user may not.
+/// `Invalid` if another version made the schema, or another program did; `Denied` if the user may not.
 pub(crate) async fn migrate(options: &PgConnectOptions) -> Result<()> {
-    let mut connection = connect(options).await.map_err(|failure| failure.to_error())?;
-    let migrated = in_time(MIGRATION, async { Ok(bring(&mut connection).await) }).await;
-    migrated.map_err(|failure: Failure| failure.to_error())??;
-    // The server notices the end of a connection that was not closed in order too.
+    let mut connection = connect(options).await?;
+    in_time(MIGRATION, async { Ok(bring(&mut connection).await) }).await??;
+    // The server also notices the end of a connection that was not closed in order.
     let _ = connection.close().await;
     Ok(())
 }
 
 async fn bring(connection: &mut PgConnection) -> Result<()> {
-    if version(connection).await?.is_some_and(|version| version == STEPS.len()) {
+    if look(connection).await?.steps == STEPS.len() {
         return Ok(());
     }
     // Until it is committed, it is undone if anything fails, this process included.
-    let mut transaction = connection.begin().await.map_err(classify)?;
+    let mut transaction = connection.begin().await.map_err(Failure::from)?;
     run(&mut transaction, LOCK).await?;
     // Another replica may have been faster.
-    let version = version(&mut transaction).await?;
-    if version.is_none() {
-        create(&mut transaction).await?;
+    let found = look(&mut transaction).await?;
+    if !found.exists {
+        run(&mut transaction, "CREATE SCHEMA rollhook").await.map_err(|failure| {
+            let mut error = failure.to_error();
+            if let Error::Denied { what, .. } = &mut error {
+                MAY_NOT_CREATE.clone_into(what);
+            }
+            error
+        })?;
     }
-    for (index, step) in STEPS.iter().enumerate().skip(version.unwrap_or_default()) {
-        for part in *step {
-            run(&mut transaction, part).await?;
-        }
-        let mark = format!("INSERT INTO rollhook.rollhook_migrations (version) VALUES ({})", index + 1);
-        sqlx::raw_sql(AssertSqlSafe(mark)).execute(&mut *transaction).await.map_err(classify)?;
+    for (index, step) in STEPS.iter().enumerate().skip(found.steps) {
+        run(&mut transaction, *step).await?;
+        let mark = format!("INSERT INTO rollhook.rollhook_schema (version) VALUES ({})", index + 1);
+        run(&mut transaction, mark).await?;
     }
-    transaction.commit().await.map_err(classify)?;
-    match version {
-        None => tracing::info!("made the schema rollhook"),
-        Some(step) => tracing::info!("brought the schema rollhook from step {step} to {}", STEPS.len()),
+    transaction.commit().await.map_err(Failure::from)?;
+    if found.steps < STEPS.len() {
+        tracing::info!(from = found.steps, to = STEPS.len(), "made the schema rollhook");
     }
     Ok(())
 }
 
-async fn create(connection: &mut PgConnection) -> Result<()> {
-    // Without this the right to create schemas would be needed where the schema is there already.
-    let absent: bool =
-        sqlx::raw_sql("SELECT NOT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = 'rollhook')")
-            .fetch_one(&mut *connection)
-            .await
-            .and_then(|row| row.try_get(0))
-            .map_err(classify)?;
-    if absent {
-        let created = run(connection, "CREATE SCHEMA rollhook").await;
-        created.map_err(|error| match error {
-            Error::Denied { cause, .. } => Error::Denied {
-                what: "the database's user may not create the schema rollhook: \
-                       GRANT CREATE ON DATABASE … TO it, or CREATE SCHEMA rollhook AUTHORIZATION it"
-                    .to_owned(),
-                cause,
-            },
-            other @ (Error::NotFound(_)
-            | Error::Conflict(_)
-            | Error::Invalid { .. }
-            | Error::Unavailable { .. }
-            | Error::Corrupt { .. }) => other,
-        })?;
-    }
-    run(connection, MARK).await
-}
-
-/// The number of steps that the schema has behind it; none where it has not been begun.
-async fn version(connection: &mut PgConnection) -> Result<Option<usize>> {
-    let row = sqlx::raw_sql(STATE).fetch_one(&mut *connection).await.map_err(classify)?;
-    let flag = |column: usize| row.try_get::<bool, _>(column).map_err(classify);
-    let isolation: &str = row.try_get(0).map_err(classify)?;
+/// Looks at the server and the schema.
+async fn look(connection: &mut PgConnection) -> Result<Found> {
+    let rows = run(connection, STATE).await?;
+    let row = rows.first().ok_or(Failure::from(sqlx::Error::RowNotFound))?;
+    let isolation: &str = column(row, 0)?;
     if isolation != "read committed" {
         return Err(Error::invalid(format!(
             "default_transaction_isolation is \"{isolation}\" for the database's user: \
              ALTER ROLE … SET default_transaction_isolation = 'read committed'"
         )));
     }
-    if row.try_get::<i64, _>(1).map_err(classify)? < OLDEST {
+    if column::<i64>(row, 1)? < OLDEST {
         return Err(Error::invalid("the server is older than PostgreSQL 15: use 15 or newer"));
     }
-    let (filled, ours) = (flag(2)?, flag(3)?);
-    if !ours {
-        return if filled {
-            Err(Error::invalid(
-                "the database has a schema named rollhook that another program made: use another database",
-            ))
-        } else {
-            Ok(None)
-        };
+    let (exists, is_filled, is_ours, is_old) = (column(row, 2)?, column(row, 3)?, column(row, 4)?, column(row, 5)?);
+    match (is_filled, is_ours, is_old) {
+        (false, ..) => return Ok(Found { exists, steps: 0 }),
+        (true, true, _) => {}
+        (true, false, true) => return Err(Error::invalid(OLD)),
+        (true, false, false) => return Err(Error::invalid(FOREIGN)),
     }
-    let row = sqlx::raw_sql("SELECT coalesce(max(m.version), 0)::bigint FROM rollhook.rollhook_migrations m")
-        .fetch_one(connection)
-        .await
-        .map_err(classify)?;
-    let version: i64 = row.try_get(0).map_err(classify)?;
-    let known = STEPS.len();
-    usize::try_from(version).ok().filter(|version| *version <= known).map(Some).ok_or_else(|| {
-        Error::invalid(format!(
-            "the schema rollhook was made by a newer version of this program (it is {version}, this version knows up to \
-             {known}): use that version, or a newer one"
-        ))
-    })
+    let rows = run(connection, VERSION).await?;
+    let version: i64 = column(rows.first().ok_or(Failure::from(sqlx::Error::RowNotFound))?, 0)?;
+    match usize::try_from(version) {
+        Ok(steps) if steps <= STEPS.len() => Ok(Found { exists, steps }),
+        Ok(_) | Err(_) => Err(Error::invalid(format!(
+            "a newer version of this program made the schema rollhook (it is {version}, this version knows up to {}): \
+             use that version, or a newer one",
+            STEPS.len()
+        ))),
+    }
 }
 
-async fn run(connection: &mut PgConnection, statements: &'static str) -> Result<()> {
-    sqlx::raw_sql(statements).execute(connection).await.map(drop).map_err(classify)
+async fn run(connection: &mut PgConnection, statements: impl Into<String>) -> Result<Vec<PgRow>, Failure> {
+    Ok(sqlx::raw_sql(AssertSqlSafe(statements.into())).fetch_all(connection).await?)
 }
+
+const MAY_NOT_CREATE: &str = "the database's user may not create the schema rollhook: \
+                              GRANT CREATE ON DATABASE … TO it, or CREATE SCHEMA rollhook AUTHORIZATION it";
+const OLD: &str = "the schema rollhook was made by a version of this program from before its first release, whose data \
+                   cannot be taken over: DROP SCHEMA rollhook CASCADE, or use another database";
+const FOREIGN: &str = "the database has a schema named rollhook that another program made: use another database";

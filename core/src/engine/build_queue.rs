@@ -1,8 +1,8 @@
-//! An app's build lane: first in, first out, and never two builds at once.
+//! An app's build queue: first in, first out, and never two builds at once.
 //!
-//! The lane is free once the build's end was observed, whatever has become of its entry meanwhile: one that was cancelled,
-//! or is late, keeps it until the builder says that it has ended. What the builder is doing is asked of the builder alone,
-//! so that nothing of this must survive a restart.
+//! The queue is free once the build's end was observed, whatever its entry's state: a build of a cancelled or
+//! superseded entry occupies it until the builder reports its end. The state of a build is asked of the builder alone,
+//! so that a restart may lose all of this.
 
 use std::time::Duration;
 
@@ -17,41 +17,41 @@ use crate::{
     time::Timestamp,
 };
 
-/// How long a driver goes without a look at a build, for want of a sign from the builder.
+/// The interval of observations of a build without a hint from the builder.
 const LOOK: Duration = Duration::from_secs(3);
-/// For how long a build's deadline waits until the builder has room for it; then it goes on, so that the deploy ends.
+/// The time for which a build's deadline waits for a build slot; then it goes on, so that the deploy ends.
 const WAITING_MAX: Duration = Duration::from_secs(24 * 60 * 60);
-/// How long a build is watched before the app is read again, for want of any sign from the store: builds last long, signs
-/// may be lost, and a build that nobody waits for any more is to end soon.
+/// The interval of loads of the app during a build without a hint from the store: builds last long, hints may be lost,
+/// and a build that is no longer needed has to end soon.
 const READ: Duration = Duration::from_secs(15);
 
-/// What a driver knows of its app's lane.
+/// The state of an app's build queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BuildQueue {
-    /// The builder was not asked yet, or could not say.
+    /// The builder was not asked yet, or did not answer.
     Unknown {
-        /// When to ask.
+        /// The time of the next call.
         ask_at: Timestamp,
-        /// Calls that failed in a row.
+        /// The number of consecutive failed calls.
         failures: u32,
     },
     /// No build of the app runs.
     Free,
-    /// A build whose end was not observed.
+    /// A build runs, or its end was not observed yet.
     Taken {
-        /// Of which revision.
+        /// The revision that is built.
         revision: Revision,
-        /// When to look.
+        /// The time of the next observation.
         look_at: Timestamp,
-        /// Calls that failed in a row.
+        /// The number of consecutive failed calls.
         failures: u32,
-        /// Whether the builder was told to end it.
+        /// Whether the builder was told to cancel the build.
         cancelled: bool,
     },
-    /// No build of the app runs any more, and the last one made an image. It is its entry's once the app was read anew:
-    /// the source may have been changed, or the entry ended, before the build had.
+    /// The last build of the app has ended with an image. The image is recorded once the app was loaded again: the
+    /// source may have been changed, or the entry ended, before the build had.
     Built {
-        /// Of which revision.
+        /// The revision that was built.
         revision: Revision,
         /// The image, by digest.
         image: ImageRef,
@@ -60,16 +60,16 @@ pub enum BuildQueue {
     },
 }
 
-/// What the lane wants.
+/// The next step of the build queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// To build this entry, or to end some: their next states.
+    /// Record the next states of entries.
     Record(Vec<Deploy>),
-    /// A call.
+    /// Call the builder.
     Call(Box<Effect>),
-    /// To be asked again then.
+    /// Ask again at this time.
     At(Timestamp),
-    /// Nothing, until something changes.
+    /// Wait for a change.
     Idle,
 }
 
@@ -90,12 +90,12 @@ impl Default for BuildQueue {
 }
 
 impl BuildQueue {
-    /// Whether nothing of the app is being built, as far as is known. An image app has no lane, which is free.
+    /// Returns whether no build of the app runs, as far as is known. The queue of an image app is always free.
     pub fn is_free(&self, view: &AppState) -> bool {
         matches!(self, Self::Free | Self::Built { .. }) || view.app.source == Source::Image
     }
 
-    /// The revision whose end is waited for.
+    /// The revision whose build's end is awaited.
     pub fn building(&self) -> Option<Revision> {
         match self {
             Self::Taken { revision, .. } => Some(*revision),
@@ -103,7 +103,7 @@ impl BuildQueue {
         }
     }
 
-    /// What is next.
+    /// Returns the next step.
     pub fn turn(&self, view: &AppState, read_at: Timestamp, now: Timestamp) -> Turn {
         let Source::Git(source) = &view.app.source else { return Turn::Idle };
         let ended: Vec<_> = view.unfinished.iter().filter_map(|deploy| self.overdue(view, deploy, now)).collect();
@@ -131,7 +131,7 @@ impl BuildQueue {
         }
     }
 
-    /// The clock by which looks are due was set from `was` to `is`.
+    /// Adjusts to a clock that was set from `was` to `is`.
     pub(super) fn clock_set(&mut self, was: Timestamp, is: Timestamp) {
         match self {
             Self::Unknown { ask_at: at, .. } | Self::Taken { look_at: at, .. } => *at = at.reset(was, is),
@@ -139,7 +139,7 @@ impl BuildQueue {
         }
     }
 
-    /// The app was read anew: a build that nobody waits for any more is ended without delay.
+    /// Processes a load of the app: a build that is no longer needed is cancelled without delay.
     pub fn loaded(&mut self, view: &AppState, now: Timestamp) {
         if let Self::Taken { revision, look_at, cancelled: false, .. } = self
             && is_over(view, *revision)
@@ -148,14 +148,14 @@ impl BuildQueue {
         }
     }
 
-    /// The builder gave a sign.
+    /// Processes a hint of the builder.
     pub fn changed(&mut self, now: Timestamp) {
         if let Self::Taken { look_at, .. } = self {
             *look_at = now;
         }
     }
 
-    /// The builder was asked what it is building; the next state of the entry whose turn it is, where that says more.
+    /// Processes the builder's answer about running builds. Returns the next state of the first entry if that changed.
     pub fn found(
         &mut self,
         view: &AppState,
@@ -167,13 +167,13 @@ impl BuildQueue {
             Ok(Some(revision)) => Self::taken(revision, now),
             Ok(None) => Self::Free,
             Err(CallFailed::Away) => self.unknown(now),
-            // It will refuse the order as well, and that ends the entry.
+            // It refuses the next start as well, and that ends the entry.
             Err(CallFailed::Refused(_)) => Self::Free,
         };
         first(view).and_then(|entry| paused(entry, sign, now))
     }
 
-    /// The builder was given an order; the entry's next state, where that says more.
+    /// Processes the answer to a start. Returns the next state of the entry if that changed.
     pub fn started(
         &mut self,
         view: &AppState,
@@ -190,7 +190,7 @@ impl BuildQueue {
                 *self = Self::taken(other, now.after(LOOK));
                 None
             }
-            // It may have been started all the same.
+            // The build may have been started all the same.
             Err(CallFailed::Away) => {
                 *self = self.unknown(now);
                 built(view, revision).and_then(|entry| paused(entry, Sign::Away, now))
@@ -201,7 +201,7 @@ impl BuildQueue {
         }
     }
 
-    /// The builder was told to end a build.
+    /// Processes the answer to a cancel.
     pub fn cancelled(&mut self, answer: Result<(), CallFailed>, now: Timestamp) {
         match (&mut *self, answer) {
             (Self::Taken { look_at, cancelled, .. }, Ok(())) => (*look_at, *cancelled) = (now, true),
@@ -210,7 +210,7 @@ impl BuildQueue {
         }
     }
 
-    /// The build was looked at; the entry's next state, or the call to make first, where something follows from it.
+    /// Processes an observation. Returns the next state of the entry, or the call that has to come first.
     pub fn observed(&mut self, view: &AppState, seen: Result<BuildState, CallFailed>, now: Timestamp) -> Turn {
         let Self::Taken { revision, look_at, failures, .. } = self else { return Turn::Idle };
         let revision = *revision;
@@ -277,7 +277,7 @@ impl BuildQueue {
         }
     }
 
-    /// The end of an entry whose build must not go on, or has ended and was from another source.
+    /// Returns the end of an entry whose build must not go on, or was made from another source.
     fn overdue(&self, view: &AppState, deploy: &Deploy, now: Timestamp) -> Option<Deploy> {
         let (Stored::Building { since, source: begun, paused }, Source::Git(source)) =
             (&deploy.state, &view.app.source)
@@ -309,7 +309,7 @@ impl BuildQueue {
     }
 }
 
-/// The next build, where nothing is being built.
+/// Returns the start of the next build if none runs.
 fn begin(view: &AppState, source: &GitSource, now: Timestamp) -> Turn {
     match first(view) {
         None => Turn::Idle,
@@ -317,30 +317,30 @@ fn begin(view: &AppState, source: &GitSource, now: Timestamp) -> Turn {
             let source = source.fingerprint();
             Turn::Record(vec![deploy.moved(Stored::Building { since: now, source, paused: Paused::default() })])
         }
-        Some(deploy) => order(view, deploy).map_or(Turn::Idle, |order| Turn::call(Effect::StartBuild(order))),
+        Some(deploy) => spec(view, deploy).map_or(Turn::Idle, |spec| Turn::call(Effect::StartBuild(spec))),
     }
 }
 
-/// What a call to the builder says of a build's time.
+/// A builder's answer, as far as it matters to a build's deadline.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Sign {
-    /// The builder cannot be reached.
+    /// The builder is unavailable.
     Away,
-    /// It can.
+    /// The builder answers.
     Answers,
-    /// The build waits for its place.
+    /// The build waits for a build slot.
     Waits,
     /// The build runs.
     Goes,
 }
 
-/// The entry with what is to be told of its build's time; none where nothing is new.
+/// Returns the entry with the interruptions of its build updated; `None` if they are unchanged.
 fn paused(entry: &Deploy, sign: Sign, now: Timestamp) -> Option<Deploy> {
     let Stored::Building { since, source, paused } = &entry.state else { return None };
     let waiting = match sign {
-        // Whether it still waits is not known.
+        // Whether the build still waits is unknown.
         Sign::Answers => paused.waiting,
-        // One time is not counted twice.
+        // An interruption must not count twice.
         Sign::Away | Sign::Waits | Sign::Goes => paused.waiting.set(sign == Sign::Waits, now),
     };
     let then = Paused { away: paused.away.set(sign == Sign::Away, now), waiting };
@@ -348,18 +348,18 @@ fn paused(entry: &Deploy, sign: Sign, now: Timestamp) -> Option<Deploy> {
     (then != *paused).then(moved)
 }
 
-/// The entry whose turn it is: the one that is being built, else the oldest that waits for it.
+/// Returns the first entry of the queue: the one that is being built, else the oldest waiting one.
 fn first(view: &AppState) -> Option<&Deploy> {
     view.unfinished.iter().find(|deploy| deploy.is_to_be_built()).map(|deploy| &**deploy)
 }
 
-/// The entry of a build, while its end is waited for.
+/// Returns the entry of a build whose end is awaited.
 fn built(view: &AppState, revision: Revision) -> Option<&Deploy> {
     let waits = |deploy: &&Deploy| deploy.is_to_be_built() && deploy.status() == Status::Building;
     view.unfinished(revision).map(|deploy| &**deploy).filter(waits)
 }
 
-/// Whether a build's entry has ended. Nothing is known of a revision that came after the app was read.
+/// Returns whether a build's entry has ended. A revision newer than the loaded app is unknown.
 fn is_over(view: &AppState, revision: Revision) -> bool {
     view.latest.is_some_and(|latest| revision <= latest)
         && view.unfinished.iter().all(|deploy| deploy.revision != revision)
@@ -369,7 +369,7 @@ fn failed(deploy: &Deploy, reason: &str, message: String) -> Deploy {
     deploy.moved(Stored::Failed { reason: Reason::new(reason), message, evidence: None })
 }
 
-fn order(view: &AppState, deploy: &Deploy) -> Option<Box<BuildSpec>> {
+fn spec(view: &AppState, deploy: &Deploy) -> Option<Box<BuildSpec>> {
     let Source::Git(source) = &view.app.source else { return None };
     Some(Box::new(BuildSpec {
         app: view.app.id.clone(),

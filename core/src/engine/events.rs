@@ -1,4 +1,4 @@
-//! What a driver is told, and what it is asked to do.
+//! The events of an app's driver, and the effects that it performs.
 
 use std::sync::Arc;
 
@@ -11,91 +11,91 @@ use crate::{
     time::Timestamp,
 };
 
-/// A call to the cluster or the builder that came to nothing.
+/// A failed call to the cluster or the builder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CallFailed {
-    /// It cannot be reached; later it may.
+    /// The callee is unavailable, and may come back.
     Away,
-    /// It will not do it, now or later: a sentence.
+    /// The callee refused the call for good, for the reason in this sentence.
     Refused(String),
 }
 
-/// What happened.
+/// An event that the engine reacts to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// The app was read.
     Loaded(Box<AppState>),
-    /// The changes of the last [`Effect::Record`] are written; the app as it is since.
+    /// The changes of the last [`Effect::Record`] were committed; the app since then.
     Recorded(Box<AppState>),
-    /// The cluster was asked to apply an order.
+    /// The rollout driver answered an apply.
     Applied(Result<Applied, CallFailed>),
-    /// The cluster was asked to apply an order, and the call was given up for a newer revision; the app as it is.
+    /// An apply was dropped for a newer revision; the app as it is.
     ApplyDropped(Box<AppState>),
-    /// The cluster was looked at.
+    /// The rollout driver answered an observation.
     Observed(Result<Observation, CallFailed>),
     /// Evidence was collected, or could not be.
     Collected(Option<Evidence>),
-    /// The builder was asked which build of the app it has not ended.
+    /// The builder reported the app's build that has not ended.
     BuildFound(Result<Option<Revision>, CallFailed>),
-    /// The builder was given the order for this revision.
+    /// The builder answered the start of this revision's build.
     BuildStarted(Revision, Result<Started, CallFailed>),
-    /// The build was looked at.
+    /// The builder answered an observation of the build.
     BuildObserved(Result<BuildState, CallFailed>),
-    /// The builder was told to end the build.
+    /// The builder answered a cancel.
     BuildCancelled(Result<(), CallFailed>),
-    /// The builder gave a sign.
+    /// The builder hinted at a change.
     BuildChanged,
-    /// The source was asked where its branch is.
+    /// The branch reader was called.
     HeadAsked,
-    /// The source was not asked: that the app is this process's is not sure just now, or there is no room to read it.
+    /// The branch reader was not called: the lease may have been lost, or the reader has no room.
     HeadPutOff,
-    /// The source's branch is there, or could not be read; and any number.
+    /// The branch reader answered, with the head or without one; and a random number.
     HeadRead(Option<Commit>, u64),
-    /// What became of the branch's head; and any number.
+    /// The outcome of deciding on the branch's head; and a random number.
     Detected(Detected, u64),
-    /// The time that was waited for has come.
+    /// The awaited time has come.
     Woke,
 }
 
-/// What to do next, before the next event.
+/// The effect that a driver performs before the next event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Write these changes.
+    /// Commit these changes.
     Record {
-        /// The entries as they are to be.
+        /// The entries in their next states.
         changes: Vec<Deploy>,
         /// The rollbacks whose holds are released.
         release_holds: Vec<Revision>,
-        /// Whether nothing is left to do then.
+        /// Whether the app has no work left after the commit.
         idle: bool,
     },
-    /// Bring the cluster to an order.
+    /// Apply a rollout.
     Apply(RolloutSpec),
-    /// Look at the cluster.
+    /// Observe a rollout.
     Observe(RolloutSpec),
     /// Wait until the cluster may have changed, but no longer than this; then [`Event::Woke`].
     Watch(RolloutSpec, Timestamp),
-    /// Wait for this long; then [`Event::Woke`].
+    /// Wait until this time; then [`Event::Woke`].
     Wait(Timestamp),
-    /// Collect evidence.
+    /// Collect evidence of a failed rollout.
     Collect(RolloutSpec, Option<RolloutFailure>),
-    /// Accept a restore of this version, unless something newer came.
+    /// Accept a restore of this version, unless a newer deploy was accepted.
     Restore(Arc<Deploy>),
-    /// Ask the builder which build of the app it has not ended.
+    /// Ask the builder for the app's build that has not ended.
     FindBuild,
-    /// Give the builder an order.
+    /// Start a build.
     StartBuild(Box<BuildSpec>),
-    /// Look at a build.
+    /// Observe a build.
     ObserveBuild(DeployId),
-    /// Tell the builder to end a build.
+    /// Cancel a build.
     CancelBuild(DeployId),
-    /// Ask a source where its branch is: [`Event::HeadAsked`] at once, and at the first wait after the answer came
-    /// [`Event::HeadRead`], or [`Event::HeadPutOff`] where there was no room to read it.
+    /// Read the head of a branch: [`Event::HeadAsked`] at once, and at the first wait after the answer came
+    /// [`Event::HeadRead`], or [`Event::HeadPutOff`] if the reader had no room.
     ReadHead(Box<GitSource>),
-    /// Decide whether what was found of a branch is deployed, and accept it.
+    /// Decide whether a branch's head is deployed, and accept it.
     Detect(Box<Finding>),
-    /// Read the app.
+    /// Load the app.
     Load,
-    /// Nothing is left to do.
+    /// Stop driving: the app is idle.
     Rest,
 }

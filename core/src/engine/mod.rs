@@ -1,4 +1,4 @@
-//! What an app's driver does next.
+//! The engine: decides the next effect of an app's driver.
 //!
 //! A driver holds a [`State`], feeds it [`Event`]s and performs the one [`Effect`] that each step answers with. Every
 //! change goes through the store first; nothing here must survive a restart.
@@ -28,30 +28,30 @@ use crate::{
     time::Timestamp,
 };
 
-/// How long a driver waits that has nothing to do but to look at its app's source in time.
+/// The longest wait of a driver whose only work is polling.
 const LONG: std::time::Duration = std::time::Duration::from_secs(3600);
 
-/// What a driver knows of its app.
+/// The state of an app's driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     view: AppState,
-    /// When the app was read.
+    /// The time at which the app was loaded.
     read_at: Timestamp,
     watch: Option<Watch>,
     failing: Option<Failing>,
-    /// Changes that are being written.
+    /// The changes that are being committed.
     pending: Vec<Deploy>,
-    /// The rollout that this driver has begun itself, while every call for it was answered: only of that one is it sure
-    /// whether a refusal left the cluster untouched.
+    /// The rollout that this driver began itself, if every call for it was answered: only then is it certain whether a
+    /// refusal left the cluster untouched.
     begun: Option<Revision>,
-    /// When the cluster was last asked what it runs: the answer may be late, and says nothing of the time since.
+    /// The begin of the last observation: its answer may be late, and does not cover the time since.
     asked: Timestamp,
     build_queue: BuildQueue,
     poll: Polling,
 }
 
 impl State {
-    /// The state of a driver that has just read its app.
+    /// Returns the state of a driver that has just loaded its app.
     pub fn new(view: AppState, now: Timestamp) -> Self {
         Self {
             view,
@@ -66,33 +66,33 @@ impl State {
         }
     }
 
-    /// The same, of a driver that looks at sources no more often than this, whatever their apps' policies say.
+    /// Returns the state with a lower bound for the interval of polling, whatever the apps' policies are.
     #[must_use]
     pub fn polling_at_least(mut self, interval: std::time::Duration) -> Self {
         self.poll.at_least(interval);
         self
     }
 
-    /// Takes in that the store's clock, by which the driver measures time, was found set from `was` to `is`. What the
-    /// driver has watched itself has lasted as long as it had; deadlines, which others know as well, are the store's.
+    /// Adjusts to a store clock that was set from `was` to `is`. Durations that the driver has measured itself stay as
+    /// long as they were; deadlines, which other replicas know as well, follow the store's clock.
     pub fn clock_set(&mut self, was: Timestamp, is: Timestamp) {
         self.watch.iter_mut().for_each(|watch| watch.clock_set(was, is));
         self.build_queue.clock_set(was, is);
         self.poll.clock_set(was, is);
     }
 
-    /// The app as the driver knows it.
+    /// The app, as of the driver's last load.
     pub fn view(&self) -> &AppState {
         &self.view
     }
 
-    /// The build whose end is waited for: a sign of it is [`Event::BuildChanged`].
+    /// The awaited build; a hint of the builder is [`Event::BuildChanged`].
     pub fn building(&self) -> Option<DeployId> {
         self.build_queue.building().map(|revision| DeployId { app: self.view.app.uid, revision })
     }
 }
 
-/// Takes in what happened and says what to do next.
+/// Processes an event, and returns the next effect.
 pub fn step(mut state: State, event: Event, now: Timestamp) -> (State, Effect) {
     let forced = absorb(&mut state, event, now);
     let effect = forced.unwrap_or_else(|| next(&mut state, now));
@@ -110,7 +110,7 @@ pub fn step(mut state: State, event: Event, now: Timestamp) -> (State, Effect) {
 fn absorb(state: &mut State, event: Event, now: Timestamp) -> Option<Effect> {
     match event {
         Event::ApplyDropped(view) => {
-            // Whether it has arrived is not known.
+            // Whether the apply has arrived is unknown.
             state.begun = None;
             absorb(state, Event::Loaded(view), now)
         }
@@ -151,7 +151,7 @@ fn absorb(state: &mut State, event: Event, now: Timestamp) -> Option<Effect> {
             Some(record(state, vec![entry], Vec::new()))
         }
         Event::BuildStarted(revision, started) => {
-            // Another build runs than this driver knows of, which may have read the app too long ago.
+            // A build runs that this driver does not know of: its app may be outdated.
             let outdated = matches!(started, Ok(Started::Busy(_)));
             let entry = state.build_queue.started(&state.view, revision, started, now);
             entry.map(|entry| record(state, vec![entry], Vec::new())).or(outdated.then_some(Effect::Load))
@@ -187,12 +187,12 @@ fn absorb(state: &mut State, event: Event, now: Timestamp) -> Option<Effect> {
         }
         Event::Woke => {
             let deploy = rolling(&state.view).filter(|_| state.watch.as_ref().is_some_and(|watch| watch.applied))?;
-            order(&state.view, &deploy).map(Effect::Observe)
+            spec(&state.view, &deploy).map(Effect::Observe)
         }
     }
 }
 
-/// The deploy that is rolling out.
+/// Returns the deploy that is rolling out.
 fn rolling(view: &AppState) -> Option<Deploy> {
     view.rolling_out().map(|deploy| (**deploy).clone())
 }
@@ -209,7 +209,7 @@ fn forget_ended(state: &mut State) {
     }
 }
 
-/// The effect of writing changes, and whether nothing is left to do then.
+/// Returns the effect of committing changes, and whether the app is idle after it.
 fn record(state: &State, changes: Vec<Deploy>, release_holds: Vec<Revision>) -> Effect {
     let after = after(state, changes.clone());
     let owes = matches!(restore::owed(&after), Owed::Restore(_));
@@ -217,11 +217,11 @@ fn record(state: &State, changes: Vec<Deploy>, release_holds: Vec<Revision>) -> 
     Effect::Record { changes, release_holds, idle }
 }
 
-/// The app once the changes are written.
+/// Returns the app with the changes applied.
 fn after(state: &State, changes: Vec<Deploy>) -> AppState {
     let mut change = Change::on(state.view.clone());
     let record = Record { changes, ..Record::default() };
-    // A refused preview is refused by the store as well, and decided again then.
+    // The store refuses what this preview refuses, and the driver decides again then.
     let _ = change.record(record, state.read_at);
     change.state
 }
@@ -233,7 +233,7 @@ fn applied_to(state: &mut State, applied: Applied, now: Timestamp) -> Option<Eff
             let watch = state.watch.get_or_insert_with(|| Watch::new(deploy.revision, now));
             watch.applied = true;
             watch.failures = 0;
-            let observe = order(&state.view, &deploy).map_or(Effect::Load, Effect::Observe);
+            let observe = spec(&state.view, &deploy).map_or(Effect::Load, Effect::Observe);
             Some(reachable_again(state, &deploy, now).unwrap_or(observe))
         }
         Applied::Newer(newer) => Some(record(state, vec![superseded(&state.view, &deploy, newer)], Vec::new())),
@@ -272,13 +272,13 @@ fn call_failed(state: &mut State, failed: CallFailed, now: Timestamp) -> Option<
         CallFailed::Away => {
             watch.failures += 1;
             let until = now.after(retry::backoff(watch.failures));
-            // A newer revision need not wait for a cluster that is away.
+            // A newer revision need not wait for an unavailable cluster.
             taken_over(state, &deploy, now).or(Some(Effect::Wait(until)))
         }
     }
 }
 
-/// The end of an outage is written before anything else, so that the deadline goes on from there.
+/// Records the end of an outage before anything else, so that the deadline goes on from there.
 fn reachable_again(state: &State, deploy: &Deploy, now: Timestamp) -> Option<Effect> {
     let Stored::RollingOut { since, outage } = deploy.state else { return None };
     outage.since?;
@@ -302,8 +302,8 @@ fn next(state: &mut State, now: Timestamp) -> Effect {
     }
 }
 
-/// Entries that will never run: below the highest ready one, or below what is on the cluster. Those that are not built
-/// yet are no exception.
+/// Returns the entries that will never run: below the highest ready one, or below the one on the cluster; also those
+/// that are not built yet.
 fn outdated(view: &AppState, rolling: Option<&Deploy>, highest: Option<&Deploy>) -> Option<Vec<Deploy>> {
     let rolling = rolling.map(|deploy| deploy.revision);
     let highest = highest.map(|deploy| deploy.revision);
@@ -317,7 +317,7 @@ fn outdated(view: &AppState, rolling: Option<&Deploy>, highest: Option<&Deploy>)
     (!outdated.is_empty()).then_some(outdated)
 }
 
-/// The start of a newer rollout in place of one that has stalled, or of any where the newer one is a rollback.
+/// Starts a newer rollout in place of one that has stalled, or of any if the newer one is a rollback.
 fn taken_over(state: &State, rolling: &Deploy, now: Timestamp) -> Option<Effect> {
     let highest = state.view.unfinished.iter().rfind(|deploy| is_ready(deploy))?;
     if highest.revision <= rolling.revision {
@@ -347,35 +347,35 @@ fn superseded(view: &AppState, deploy: &Deploy, by: Revision) -> Deploy {
     deploy.moved(Stored::Superseded { by, rollback })
 }
 
-/// The next step of the rollout on its way.
+/// Returns the next effect of the current rollout.
 fn drive(state: &mut State, deploy: Deploy, now: Timestamp) -> Effect {
     let Stored::RollingOut { since, outage } = deploy.state else { return Effect::Load };
-    let Some(order) = order(&state.view, &deploy) else { return Effect::Load };
+    let Some(spec) = spec(&state.view, &deploy) else { return Effect::Load };
     let watch = state.watch.get_or_insert_with(|| Watch::new(deploy.revision, now));
     if !watch.applied {
-        return Effect::Apply(order);
+        return Effect::Apply(spec);
     }
     if outage.since.is_some() {
         if watch.failures > 0 {
-            return Effect::Observe(order);
+            return Effect::Observe(spec);
         }
         if let Some(effect) = reachable_again(state, &deploy, now) {
             return effect;
         }
-        return Effect::Observe(order);
+        return Effect::Observe(spec);
     }
     match watch.verdict(&state.view.app, since, outage, now) {
-        Verdict::Wait(at) if at <= now => Effect::Observe(order),
+        Verdict::Wait(at) if at <= now => Effect::Observe(spec),
         Verdict::Wait(at) => {
             let newer = state.view.unfinished.iter().any(|other| is_ready(other) && other.revision > deploy.revision);
             let until = if newer { at.min(watch.stalled_at(&state.view.app.policy)) } else { at };
-            Effect::Watch(order, until.max(now))
+            Effect::Watch(spec, until.max(now))
         }
         Verdict::Newer(newer) => record(state, vec![superseded(&state.view, &deploy, newer)], Vec::new()),
         Verdict::Failed(failing) => {
             let trouble = failing.trouble.clone();
             state.failing = Some(failing);
-            Effect::Collect(order, trouble)
+            Effect::Collect(spec, trouble)
         }
         Verdict::Settled { digest, note } => succeed(state, &deploy, digest, note),
     }
@@ -384,13 +384,13 @@ fn drive(state: &mut State, deploy: Deploy, now: Timestamp) -> Effect {
 fn succeed(state: &State, deploy: &Deploy, digest: Option<Digest>, note: Option<String>) -> Effect {
     let done = Deploy { digest, ..deploy.moved(Stored::Succeeded { note }) };
     let lifts = match deploy.trigger {
-        // A restore as well: after a rollback that failed it brings back what that one went away from, and what runs is
-        // not held.
+        // A restore as well: after a failed rollback it brings back the version before, which then runs and must not be
+        // held.
         Trigger::Manual | Trigger::Promotion | Trigger::Rollback => true,
         Trigger::Webhook | Trigger::Git => false,
     };
     let image = done.pinned_image();
-    // What is built from a held commit again is another image, and still what was held.
+    // A rebuild of a held commit is another image, but the same held commit.
     let built = matches!(state.view.app.source, Source::Git(_)).then_some(done.commit.as_ref()).flatten();
     let release_holds = state
         .view
@@ -434,8 +434,8 @@ fn idle(state: &State, now: Timestamp) -> Effect {
     }
 }
 
-/// What the cluster is asked for; none while there is no image.
-fn order(view: &AppState, deploy: &Deploy) -> Option<RolloutSpec> {
+/// Returns the specification of a deploy's rollout; `None` as long as it has no image.
+fn spec(view: &AppState, deploy: &Deploy) -> Option<RolloutSpec> {
     let image = deploy.image.clone()?;
     let what = match &deploy.from {
         Some(Origin::Revision(revision)) => format!("rollback to revision {revision}"),
@@ -446,7 +446,7 @@ fn order(view: &AppState, deploy: &Deploy) -> Option<RolloutSpec> {
     Some(RolloutSpec {
         app: view.app.id.clone(),
         stamp: DeployId { app: view.app.uid, revision: deploy.revision },
-        workload: view.app.workload.clone(),
+        target: view.app.target.clone(),
         image,
         adopted: deploy.adopted,
         cause: format!("rollhook revision {}: {what} by {}{commit}", deploy.revision, deploy.actor),

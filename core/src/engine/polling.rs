@@ -1,8 +1,8 @@
-//! When an app's source is looked at, and what becomes of what is found there.
+//! The schedule of polls of an app's source, and the decision on the heads that they find.
 //!
-//! Each look begins with a read of the app, so that what its owner decided meanwhile holds; then its branch is read, beside
-//! whatever else the driver does; and only where the branch is at another commit than the driver has dealt with, the
-//! history is read. Nothing here must survive a restart: what was deployed is in the history.
+//! Each poll begins with a load of the app, so that its owner's latest settings hold; then its branch is read, while
+//! the driver does its other work; and the history is read only if the branch is at another commit than the last one
+//! that was decided. A restart may lose all of this: the history has the deployed commits.
 
 use std::time::Duration;
 
@@ -15,36 +15,36 @@ use crate::{
     time::Timestamp,
 };
 
-/// As many entries are read at once to look for a commit.
+/// The number of entries that are read at once to search for a commit.
 pub const NEWEST: usize = 200;
 
-/// Within this time of a driver's start its first look comes, at a point that is the app's own: a replica that has many
-/// apps does not look at all of them at once.
+/// The time from a driver's start within which its first poll comes, at a point that differs per app: a replica with
+/// many apps does not poll all of them at once.
 const FIRST: Duration = Duration::from_secs(60);
-/// What could not be decided is looked at again after this time at the latest.
+/// The longest time until an undecided head is polled again.
 const AGAIN: Duration = Duration::from_secs(30);
-/// A head that is older than what was deployed is believed once two looks in a row found it that were this far apart.
+/// The time between two consecutive polls after which an older head than the deployed one is believed.
 const DOUBT: Duration = Duration::from_secs(5);
-/// The longest time between two looks at a source that cannot be read, unless its interval is longer.
+/// The longest time between two polls of a source that cannot be read, unless its interval is longer.
 const BACKOFF_MAX: Duration = Duration::from_secs(30 * 60);
-/// What an app's owner decides at another replica is known after this time at the latest.
+/// The longest time until settings that were changed at another replica are known.
 const REFRESH: Duration = Duration::from_secs(5 * 60);
-/// Looks come up to this part of their interval earlier or later.
+/// Polls come up to this fraction of their interval earlier or later.
 const JITTER: u32 = 10;
 
-/// What a driver knows of its app's source.
+/// The state of polling an app's source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Polling {
     phase: Phase,
-    /// Looks that failed in a row.
+    /// The number of consecutive failed polls.
     failures: u32,
-    /// The head that was dealt with last.
+    /// The head that was decided last.
     seen: Option<Commit>,
-    /// The head that the last look found and that was not believed yet, and when it was found first.
+    /// The head of the last poll if it was not believed yet, and the time at which it was found first.
     doubted: Option<(Commit, Timestamp)>,
-    /// The source that all of this is about.
+    /// The source that this state belongs to.
     source: Option<Fingerprint>,
-    /// When the app was read.
+    /// The time at which the app was loaded.
     read: Timestamp,
     at_least: Duration,
 }
@@ -54,86 +54,86 @@ enum Phase {
     /// The app is not polled.
     #[default]
     Off,
-    /// The next look.
+    /// The time of the next poll.
     Due(Timestamp),
-    /// The app is being read.
+    /// The app is being loaded.
     Reading,
-    /// The app was read just now: its source is next.
+    /// The app was just loaded; its branch is read next.
     Read,
-    /// The source was asked.
+    /// The branch is being read.
     Asked,
-    /// Its branch is here, and the history is to be read.
+    /// The branch is at this commit, and the history is read next.
     Found(Commit),
 }
 
-/// What a look wants.
+/// The next step of polling.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// Nothing, until something changes.
+    /// Wait for a change.
     Idle,
-    /// To be asked again then.
+    /// Ask again at this time.
     At(Timestamp),
-    /// To have the app read.
+    /// Load the app.
     Refresh,
-    /// To have the app read, for a look: [`Polling::reading`].
+    /// Load the app for a poll: [`Polling::reading`].
     Load,
-    /// To have the source's branch read, without waiting for it.
+    /// Read the source's branch, without waiting for the answer.
     Ask(Box<GitSource>),
-    /// To have decided whether what was found is deployed.
+    /// Decide whether a head is deployed.
     Detect(Box<Finding>),
 }
 
-/// What a look found.
+/// The finding of a poll.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The branch's head.
     pub head: Commit,
-    /// The head that was dealt with before, where there was one.
+    /// The head that was decided before, if any.
     pub before: Option<Commit>,
-    /// Whether the look before this one found the same, long enough ago: one answer may be that of a server that lags
+    /// Whether the previous poll found the same head, long enough ago: a single answer may come from a server that lags
     /// behind.
     pub again: bool,
 }
 
-/// What became of a head.
+/// The outcome of deciding on a head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Detected {
-    /// The history has it already.
+    /// The history has the head already.
     Known,
-    /// It is accepted as this revision.
+    /// The head is accepted as this revision.
     Accepted(Revision),
-    /// This rollback holds it.
+    /// The rollback of this revision holds the head.
     Held(Revision),
-    /// It is older than what was deployed, which one look alone does not show.
+    /// The head is older than the deployed one, which a single poll does not prove.
     Doubtful,
-    /// Not now: too much is unfinished, or the store is away.
+    /// The decision is postponed: too many deploys are unfinished, or the store is unavailable.
     Later,
 }
 
-/// What is to become of a head, as decided.
+/// The decision on a head.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nothing: the history has it already.
+    /// Ignored: the history has the head already.
     Known,
-    /// Nothing: what the history had of it may be gone, and nobody knows any more where the branch was.
+    /// Ignored: its entries may have been forgotten, so that the branch's previous place is unknown.
     Forgotten,
-    /// Nothing yet: it is older than what was deployed, and one look alone has found it.
+    /// Postponed: the head is older than the deployed one, and only one poll has found it.
     Doubtful,
-    /// It is to be deployed.
+    /// Deployed as this request.
     Deploy(Box<NewDeploy>),
-    /// This rollback holds it.
+    /// Held by the rollback of this revision.
     Held(Revision),
-    /// It is refused.
+    /// Refused for this reason.
     Refused(Refusal),
 }
 
 impl Polling {
-    /// Looks are never closer together than this, whatever the app's policy says.
+    /// Sets a lower bound for the interval, whatever the app's policy is.
     pub fn at_least(&mut self, at_least: Duration) {
         self.at_least = at_least;
     }
 
-    /// The app was read.
+    /// Processes a load of the app.
     pub fn loaded(&mut self, view: &AppState, now: Timestamp) {
         let (Some(interval), Source::Git(source)) = (self.interval(view), &view.app.source) else {
             *self = Self { at_least: self.at_least, ..Self::default() };
@@ -154,7 +154,7 @@ impl Polling {
         };
     }
 
-    /// What is next.
+    /// Returns the next step.
     pub fn turn(&self, view: &AppState, now: Timestamp) -> Turn {
         match (&self.phase, &view.app.source) {
             (Phase::Due(at), _) if *at <= now => Turn::Load,
@@ -170,21 +170,21 @@ impl Polling {
         }
     }
 
-    /// The app is being read, for a look.
+    /// Processes the begin of a load for a poll.
     pub fn reading(&mut self) {
         self.phase = Phase::Reading;
     }
 
-    /// The source was asked.
+    /// Processes the begin of reading the branch.
     pub fn asked(&mut self) {
         self.phase = Phase::Asked;
     }
 
-    /// The source answered, or did not. `chance` is any number.
+    /// Processes the end of reading the branch. `chance` is a random number.
     pub fn answered(&mut self, view: &AppState, head: Option<Commit>, now: Timestamp, chance: u64) {
         let (Phase::Asked, Some(interval)) = (&self.phase, self.interval(view)) else { return };
         self.failures = if head.is_some() { 0 } else { self.failures.saturating_add(1) };
-        // Only looks in a row count.
+        // Only consecutive polls count.
         self.doubted = self.doubted.take().filter(|(doubted, _)| head.as_ref() == Some(doubted));
         self.phase = match head {
             Some(head) if self.seen.as_ref() != Some(&head) => Phase::Found(head),
@@ -192,8 +192,7 @@ impl Polling {
         };
     }
 
-    /// The look comes later: others may have the app by now, or whoever reads sources has no room. That is no failure of
-    /// the source.
+    /// Postpones the poll: the lease may have been lost, or the reader has no room. That is no failure of the source.
     pub fn put_off(&mut self, view: &AppState, now: Timestamp) {
         match (&self.phase, self.interval(view)) {
             (Phase::Read, _) => self.phase = Phase::Due(now.after(Duration::from_secs(2))),
@@ -202,7 +201,7 @@ impl Polling {
         }
     }
 
-    /// What was found was decided on. `chance` is any number.
+    /// Processes the decision on a head. `chance` is a random number.
     pub fn detected(&mut self, view: &AppState, detected: &Detected, now: Timestamp, chance: u64) {
         let (Phase::Found(head), Some(interval)) = (&self.phase, self.interval(view)) else { return };
         let wait = match detected {
@@ -215,14 +214,14 @@ impl Polling {
                 self.doubted.get_or_insert_with(|| (head.clone(), now));
                 interval.min(AGAIN)
             }
-            // Once the hold is lifted it is another matter.
+            // The head is decided again once the hold is released.
             Detected::Held(_) => interval,
             Detected::Later => interval.min(AGAIN),
         };
         self.phase = Phase::Due(now.after(jittered(wait, chance)));
     }
 
-    /// The clock by which looks are due was set from `was` to `is`.
+    /// Adjusts to a clock that was set from `was` to `is`.
     pub(super) fn clock_set(&mut self, was: Timestamp, is: Timestamp) {
         self.read = self.read.reset(was, is);
         if let Some((_, since)) = &mut self.doubted {
@@ -237,31 +236,30 @@ impl Polling {
         view.app.policy.poll.map(|interval| interval.max(self.at_least))
     }
 
-    /// Between two looks: longer each time the source could not be read.
+    /// Returns the time between two polls, which grows with each failure.
     fn wait(&self, interval: Duration) -> Duration {
         let longest = interval.max(BACKOFF_MAX);
         interval.saturating_mul(1 << self.failures.min(16)).min(longest)
     }
 }
 
-/// Decides what becomes of a branch's head. `entries` are the app's, newest first, back to one of this head or to the
-/// oldest that there is.
+/// Decides on a branch's head. `entries` are the app's, newest first, back to one of this head or to the oldest.
 ///
-/// Whatever the history has is nobody's to build again without being asked, whoever brought it and however it ended. A
-/// branch that was taken back is another matter: what it is at now is older than what was deployed from it. One look is
-/// not enough for that.
+/// A commit that the history has is not built again without a request, whatever its trigger and outcome. The exception
+/// is a branch that was reset: its head is older than the commit that was deployed from it, and a single poll does not
+/// prove that.
 pub fn decide(view: &AppState, entries: &[Deploy], finding: &Finding) -> Verdict {
     let head = &finding.head;
     let of = |commit: &Commit| {
         let commit = commit.clone();
         entries.iter().filter(move |entry| entry.commit.as_ref().is_some_and(|known| known.may_be(&commit)))
     };
-    // Whatever this service has found before was the branch's head then.
+    // A commit that polling has found was the branch's head at that time.
     let found = entries.iter().find(|entry| entry.trigger == Trigger::Git).and_then(|entry| entry.commit.as_ref());
     let before = finding.before.as_ref().or(found);
     let taken_back = |known: &Deploy| {
         before.filter(|before| !before.may_be(head)).is_some_and(|before| {
-            // When it came, and when it was found last: that somebody had it built again moved no branch.
+            // The times at which polling found it first and last: a rebuild does not move the branch.
             let found = of(before).find(|entry| entry.trigger == Trigger::Git);
             let came = of(before).next_back();
             found.into_iter().chain(came).any(|entry| entry.revision > known.revision)
@@ -284,19 +282,19 @@ pub fn decide(view: &AppState, entries: &[Deploy], finding: &Finding) -> Verdict
     }
 }
 
-/// Whether the oldest entries are gone, or not among these.
+/// Returns whether the oldest entries are forgotten, or not among these.
 fn is_cut(entries: &[Deploy]) -> bool {
     entries.last().is_some_and(|oldest| oldest.revision.get() > 1)
 }
 
-/// The first look of a driver: each app has its own point within the time for it.
+/// Returns the time of a driver's first poll: each app has its own point.
 fn first_look(view: &AppState, interval: Duration, now: Timestamp) -> Timestamp {
     let within = u64::try_from(interval.min(FIRST).as_millis()).unwrap_or(u64::MAX).max(1);
     let point = u64::try_from(view.app.uid.as_bits() % u128::from(within)).unwrap_or(0);
     now.after(Duration::from_millis(point))
 }
 
-/// A time somewhat shorter or longer than this one.
+/// Returns a time somewhat shorter or longer than this one.
 fn jittered(wait: Duration, chance: u64) -> Duration {
     let span = wait / JITTER;
     let millis = u64::try_from(span.as_millis()).unwrap_or(u64::MAX).saturating_mul(2).saturating_add(1);

@@ -1,4 +1,4 @@
-//! What a rollout's observations mean: still moving, failing for good, or settled.
+//! The verdict on a rollout's observations: in progress, failed, or settled.
 
 use std::time::Duration;
 
@@ -6,66 +6,56 @@ use crate::{
     app::{App, Policy},
     deploy::{Outage, Reason, Revision},
     image::Digest,
-    ports::{Observation, Phase, RolloutFailure, RolloutFailureKind},
+    ports::{Observation, Phase, RolloutFailure},
     time::Timestamp,
 };
 
 /// A rollout without progress for this long gives way to a newer one.
 pub const STALLED: Duration = Duration::from_secs(10);
-/// How long the cluster may be out of reach before a deploy fails for it.
+/// The time for which the cluster may be unavailable before a deploy fails.
 pub const UNREACHABLE_MAX: Duration = Duration::from_secs(60 * 60);
-/// Trouble that was not seen for this long is over; between two crashes a container runs for a while.
+/// Trouble that was not observed for this long is over; a container runs for a while between two crashes.
 const FORGOTTEN: Duration = Duration::from_secs(30);
 /// Restarts within the settling time that make a rollout fail.
 const RESTARTS_MAX: u32 = 3;
 
-/// How long trouble of a kind may last: long enough for a second attempt, since one failed pull is no verdict.
-const fn grace(kind: RolloutFailureKind) -> Duration {
-    match kind {
-        RolloutFailureKind::Image => Duration::from_secs(15),
-        RolloutFailureKind::Crash | RolloutFailureKind::Config => Duration::from_secs(10),
-        RolloutFailureKind::Unschedulable => Duration::from_secs(60),
-        RolloutFailureKind::Final => Duration::ZERO,
-    }
-}
-
-/// Why a rollout has failed.
+/// The reason why a rollout has failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failing {
-    /// The code.
+    /// The code of the failure.
     pub reason: Reason,
     /// A sentence that a person can act on.
     pub message: String,
-    /// What the cluster reports, where it is that.
+    /// The trouble that the rollout driver reported, if that is the reason.
     pub trouble: Option<RolloutFailure>,
 }
 
-/// What is to be made of a rollout now.
+/// The verdict on a rollout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It goes on; look again by then at the latest.
+    /// The rollout goes on; observe again by this time at the latest.
     Wait(Timestamp),
-    /// A newer revision of the app is on the workload.
+    /// The target carries a newer revision of the app.
     Newer(Revision),
-    /// It has failed.
+    /// The rollout has failed.
     Failed(Failing),
-    /// It runs, and stayed so.
+    /// The rollout succeeded and settled.
     Settled {
-        /// The digest that was observed.
+        /// The observed digest.
         digest: Option<Digest>,
-        /// A remark.
+        /// A remark for the history.
         note: Option<String>,
     },
 }
 
-/// What a driver remembers of the rollout that it watches. None of it must survive a restart: a new driver looks anew.
+/// A driver's observations of one rollout. A restart may lose them: a new driver observes anew.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Watch {
-    /// The revision.
+    /// The revision that is rolled out.
     pub revision: Revision,
-    /// Whether this driver has brought the cluster to it.
+    /// Whether this driver has applied the revision.
     pub applied: bool,
-    /// Calls to the cluster that failed in a row.
+    /// The number of consecutive failed calls to the cluster.
     pub failures: u32,
     progress: String,
     progressed_at: Timestamp,
@@ -76,7 +66,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// A watch that begins now.
+    /// Returns a watch that begins now.
     pub fn new(revision: Revision, now: Timestamp) -> Self {
         Self {
             revision,
@@ -91,7 +81,7 @@ impl Watch {
         }
     }
 
-    /// Takes in that the clock was set from `was` to `is`, so that what had lasted for a second has lasted for no more.
+    /// Adjusts to a clock that was set from `was` to `is`, so that measured durations stay as long as they were.
     pub(super) fn clock_set(&mut self, was: Timestamp, is: Timestamp) {
         let reset = |at: &mut Timestamp| *at = at.reset(was, is);
         reset(&mut self.progressed_at);
@@ -100,7 +90,7 @@ impl Watch {
         self.trouble.iter_mut().for_each(|(first, last, _)| [first, last].into_iter().for_each(reset));
     }
 
-    /// Takes in what was seen at some moment between `asked` and `now`.
+    /// Processes an observation made at some moment between `asked` and `now`.
     pub fn observed(&mut self, seen: Observation, asked: Timestamp, now: Timestamp) {
         self.failures = 0;
         if seen.progress != self.progress {
@@ -124,22 +114,22 @@ impl Watch {
         self.last = Some((asked, seen));
     }
 
-    /// When a newer revision may take over, if nothing moves until then. What runs and settles waits for nothing but
-    /// time: that is progress, unless a container restarts meanwhile.
+    /// Returns when a newer revision may take over, unless there is progress until then. Settling counts as progress,
+    /// unless a container restarts meanwhile.
     pub fn stalled_at(&self, policy: &Policy) -> Timestamp {
         let undisturbed = self.complete.filter(|(_, restarts)| Some(*restarts) == self.first_restarts);
         let settled_at = undisturbed.map(|(complete, _)| complete.after(policy.settle));
         self.progressed_at.max(settled_at.unwrap_or(self.progressed_at)).after(STALLED)
     }
 
-    /// What is to be made of it, for a rollout of this app that began at `since`.
+    /// Returns the verdict on a rollout of this app that began at `since`.
     ///
-    /// It is judged as of the last look: what has happened since, while the driver was stopped or its store slow, is not
-    /// known until the next one.
+    /// The verdict is as of the last observation: changes since then, while the driver was paused or its store slow,
+    /// are unknown until the next one.
     pub fn verdict(&self, app: &App, since: Timestamp, outage: Outage, now: Timestamp) -> Verdict {
         let policy = &app.policy;
         let Some((seen_at, last)) = &self.last else { return Verdict::Wait(now) };
-        // Another registration's numbers, which what was taken over carries, say nothing about this one's.
+        // Revisions of another registration, whose target was taken over, do not compare with this one's.
         if let Some(stamp) = last.stamp.filter(|stamp| stamp.app == app.uid && stamp.revision > self.revision) {
             return Verdict::Newer(stamp.revision);
         }
@@ -156,14 +146,15 @@ impl Watch {
         if deadline <= *seen_at {
             return Verdict::Failed(self.late(policy, last));
         }
-        let patience = last.trouble.as_ref().and(self.trouble.as_ref()).map(|(first, _, t)| first.after(grace(t.kind)));
+        let patience =
+            last.trouble.as_ref().and(self.trouble.as_ref()).map(|(first, _, t)| first.after(t.kind.grace_period()));
         let next = [Some(deadline), settled_at, patience].into_iter().flatten().filter(|at| at > seen_at).min();
         Verdict::Wait(next.unwrap_or(deadline))
     }
 
     fn failing(&self, last: &Observation, seen_at: Timestamp) -> Option<Failing> {
         if let (Some((first, _, trouble)), Some(_)) = (&self.trouble, &last.trouble)
-            && seen_at.since(*first) >= grace(trouble.kind)
+            && seen_at.since(*first) >= trouble.kind.grace_period()
         {
             let trouble = trouble.clone();
             return Some(Failing {

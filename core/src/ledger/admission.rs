@@ -1,4 +1,4 @@
-//! Whether a deploy is accepted, and as what.
+//! The decision whether a request becomes a deploy.
 
 use super::NewDeploy;
 use crate::{
@@ -11,16 +11,16 @@ use crate::{
 /// A deploy that was accepted, and the fields of the request that have no part in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decided {
-    /// What is recorded.
+    /// The deploy to be accepted.
     pub deploy: NewDeploy,
-    /// The fields that were given and are not deployed.
+    /// The given fields that do not apply to the app.
     pub ignored: Vec<&'static str>,
 }
 
-/// Decides a deploy of an image or commit that somebody brings.
+/// Decides a request to deploy an image or commit.
 ///
 /// # Errors
-/// The refusal that the caller is answered with.
+/// The refusal for the caller.
 pub fn deploy(app: &App, request: &DeployRequest, cause: &Cause) -> Result<Decided, Refusal> {
     let (image, ignored) = match &app.source {
         Source::Image => (Some(posted_image(app, request, cause)?), Vec::new()),
@@ -37,7 +37,7 @@ pub fn deploy(app: &App, request: &DeployRequest, cause: &Cause) -> Result<Decid
 /// Decides a promotion: the image that another environment's app runs, deployed here.
 ///
 /// # Errors
-/// The refusal that the caller is answered with.
+/// The refusal for the caller.
 pub fn promotion(
     app: &App,
     image: ImageRef,
@@ -99,13 +99,13 @@ fn posted_commit(request: &DeployRequest) -> Result<(), Refusal> {
     }
 }
 
-/// What holds an image or commit.
+/// Returns the hold that covers an image or commit.
 pub(super) fn hold_of<'a>(app: &'a App, image: Option<&ImageRef>, commit: Option<&Commit>) -> Option<&'a Hold> {
     app.holds.iter().rev().find(|hold| hold.covers(image, commit))
 }
 
-/// A change that the service found itself is always refused what is held, as is a git host's push, which nobody decided
-/// to deploy ([`super::push`]); CI where the app's policy says so; a person never.
+/// A hold refuses changes that polling found, and pushes of git hosts ([`super::push`]), as neither is a person's
+/// decision; CI if the app's policy says so; a person never.
 fn held(app: &App, image: Option<&ImageRef>, commit: Option<&Commit>, cause: &Cause) -> Result<(), Refusal> {
     let binding = match cause.trigger {
         Trigger::Git => true,

@@ -18,37 +18,37 @@ pub const UNFINISHED_MAX: usize = 100;
 /// A deploy to be accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewDeploy {
-    /// See [`Deploy::image`].
+    /// The new [`Deploy::image`].
     pub image: Option<ImageRef>,
-    /// See [`Deploy::commit`].
+    /// The new [`Deploy::commit`].
     pub commit: Option<Commit>,
-    /// See [`Deploy::trigger`].
+    /// The new [`Deploy::trigger`].
     pub trigger: Trigger,
-    /// See [`Deploy::actor`].
+    /// The new [`Deploy::actor`].
     pub actor: Actor,
-    /// See [`Deploy::from`].
+    /// The new [`Deploy::from`].
     pub from: Option<Origin>,
-    /// The revision that the deploy stands for; none: its own.
+    /// The effective revision; `None`: the deploy's own.
     pub effective: Option<Revision>,
-    /// See [`Deploy::adopted`].
+    /// The new [`Deploy::adopted`].
     pub adopted: bool,
 }
 
 /// The newest revision that a decision was made on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpectedLatest {
-    /// The decision holds whatever came since.
+    /// The decision holds for any newest revision.
     Any,
-    /// The decision holds only while this is the newest revision; none: there is no revision yet.
+    /// The decision holds only while this is the newest revision; `None`: there is no revision yet.
     Exactly(Option<Revision>),
 }
 
-/// What becomes of the unfinished deploys when another is accepted.
+/// The effect of an accept on the unfinished deploys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OtherDeploys {
-    /// They go on.
+    /// The unfinished deploys go on.
     GoOn,
-    /// They end `superseded` by the new one, in the same commit: a rollback does not wait.
+    /// The unfinished deploys end `superseded` by the new one, in the same commit: a rollback does not wait.
     EndSuperseded,
 }
 
@@ -57,17 +57,17 @@ pub enum OtherDeploys {
 pub struct Admission {
     /// The accept's own id.
     pub id: AdmissionId,
-    /// The key that makes it repeatable.
+    /// The idempotency key.
     pub key: Option<IdempotencyKey>,
-    /// The deploy.
+    /// The deploy to be accepted.
     pub deploy: NewDeploy,
     /// The newest revision that the decision was made on.
     pub expected: ExpectedLatest,
-    /// What becomes of the unfinished deploys.
+    /// The effect on the unfinished deploys.
     pub others: OtherDeploys,
-    /// What is held from now on; its `by` is set to the new revision.
+    /// The hold to set; its `by` is set to the new revision.
     pub hold: Option<Hold>,
-    /// The replica that drives the app from now on, if none does.
+    /// The replica that leases the app if it is idle.
     pub driver: Option<ReplicaId>,
 }
 
@@ -76,16 +76,16 @@ pub struct Admission {
 pub enum Admitted {
     /// The deploy is accepted with the commit of the change.
     New {
-        /// The deploy.
+        /// The accepted deploy.
         deploy: Arc<Deploy>,
-        /// The revisions that it superseded, ascending.
+        /// The superseded revisions, ascending.
         superseded: Vec<Revision>,
     },
     /// The same request was accepted before under this key, as this revision.
     Replayed(Revision),
     /// The key was used for another request.
     KeyReused,
-    /// Another revision is the newest than was expected: read again and decide again.
+    /// The newest revision is not the expected one: read again and decide again.
     Outdated,
     /// [`UNFINISHED_MAX`] deploys are unfinished.
     Full,
@@ -94,7 +94,7 @@ pub enum Admitted {
 }
 
 impl Admission {
-    /// The accept of a deploy that leaves the others alone, whatever came since.
+    /// Returns the accept of a deploy that leaves the others alone, whatever the newest revision is.
     pub fn plain(id: AdmissionId, deploy: NewDeploy) -> Self {
         Self {
             id,
@@ -109,7 +109,8 @@ impl Admission {
 }
 
 impl Change {
-    /// Accepts a deploy: the next revision, `queued`. Everything but [`Admitted::New`] leaves the change as it was.
+    /// Accepts a deploy: the next revision, `queued`. Every other outcome than [`Admitted::New`] leaves the change as
+    /// it was.
     ///
     /// A known key is answered first, whatever else has changed. A restore is never refused for the number of unfinished
     /// deploys, nor is one that ends them.
@@ -160,7 +161,7 @@ impl Change {
         }
     }
 
-    /// What an earlier call made under this key: [`Admitted::Replayed`], or [`Admitted::KeyReused`]. Returns `None` if the
+    /// Returns the outcome of an earlier call with this key: [`Admitted::Replayed`], or [`Admitted::KeyReused`]. Returns `None` if the
     /// key is free, or was not looked up.
     pub fn made_by(&self, key: &IdempotencyKey, lookup: KeyLookup, now: Timestamp) -> Option<Admitted> {
         match self.known(Some(key), lookup, self.state.time(now)) {
@@ -208,8 +209,8 @@ enum Known {
 }
 
 impl NewDeploy {
-    /// The queued entry of this deploy.
-    fn entry(self, id: AdmissionId, revision: Revision, now: Timestamp) -> Deploy {
+    /// Returns the queued entry of this deploy.
+    pub(crate) fn entry(self, id: AdmissionId, revision: Revision, now: Timestamp) -> Deploy {
         Deploy {
             id,
             revision,

@@ -37,9 +37,9 @@ pub struct Change {
 pub struct KeyUse {
     /// SHA-256 of the request under the key.
     pub request: [u8; 32],
-    /// The deploy.
+    /// The deploy that the key made.
     pub revision: Revision,
-    /// When the key is free again.
+    /// The time from which on the key is free again.
     pub expires_at: Timestamp,
 }
 
@@ -64,7 +64,7 @@ pub enum KeyLookup {
 }
 
 impl Change {
-    /// A change of this state, empty so far.
+    /// Returns an empty change of this state.
     pub fn on(state: AppState) -> Self {
         Self {
             state,
@@ -77,19 +77,24 @@ impl Change {
         }
     }
 
-    /// The registration of an app.
+    /// Returns the registration of an app.
     pub fn register(app: App) -> Self {
         let mut change = Self::on(AppState::new(app));
         change.is_empty = false;
         change
     }
 
-    /// Whether nothing was changed, so that no commit is needed.
+    /// Returns whether nothing was changed, so that no commit is needed.
     pub fn is_empty(&self) -> bool {
         self.is_empty
     }
 
-    /// The time to store with the change.
+    /// The deploys that this change accepts, moves on or ends.
+    pub fn changed(&self) -> &BTreeSet<Revision> {
+        &self.changed
+    }
+
+    /// Returns the time to store with the change.
     pub(super) fn touch(&mut self, now: Timestamp) -> Timestamp {
         self.is_empty = false;
         self.state.updated_at = self.state.time(now);
@@ -120,7 +125,7 @@ impl Change {
         self.state.lease = Some(replica.clone());
     }
 
-    /// Forgets archived deploys, as retention has found them while the newest `keep` are kept.
+    /// Forgets archived deploys that retention selected for a history of the newest `keep`.
     pub fn forget(&mut self, forgotten: Vec<Revision>, keep: usize, now: Timestamp) {
         self.touch(now);
         self.forgotten.extend(forgotten);

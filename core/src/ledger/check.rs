@@ -1,4 +1,4 @@
-//! Whether a history keeps the rules; tests run it after every step, and operators who doubt a store.
+//! The check of a history against the rules; tests run it after every step, and operators when they doubt a store.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::deploy::{Deploy, Origin, Revision, State, Status, Trigger};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation(pub String);
 
-/// The rules that an app's whole history, oldest first, and the state read with it break.
+/// Returns the rules that an app's whole history, oldest first, and the state read with it break.
 pub fn check(history: &[Deploy], state: &AppState) -> Vec<Violation> {
     let mut broken = Vec::new();
     let mut expect = |holds: bool, rule: String| {

@@ -1,4 +1,4 @@
-//! What becomes of a git host's call: a build, or nothing and why.
+//! The decision on a git host's call: a build, or the reason for ignoring it.
 
 use super::admission;
 use crate::{
@@ -9,41 +9,41 @@ use crate::{
     source::GitSource,
 };
 
-/// What a git host's call asks for, as far as the call and the app alone tell.
+/// The request of a git host's call, as far as the call and the app alone show.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// Nothing is to be done, for the reason in this sentence.
+    /// The call is ignored, for the reason in this sentence.
     Nothing(String),
-    /// What was pushed to the app's branch.
+    /// The push to the app's branch.
     Build(Brought),
 }
 
 /// A push to the app's branch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Brought {
-    /// The branch's head when it was pushed.
+    /// The branch's head after the push.
     pub commit: Commit,
-    /// Where the branch was before.
+    /// The place of the branch before the push.
     pub before: Before,
 }
 
-/// Where the app's branch is at its source.
+/// The place of the app's branch at its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// At this commit; none: the source has no such branch.
+    /// The branch is at this commit; `None`: the source has no such branch.
     At(Option<Commit>),
     /// The source could not be read in time.
     Unread,
 }
 
 impl Standing {
-    /// Whether the branch is where the push has left it, so that nothing is late.
+    /// Returns whether the branch is still at the pushed commit, so that the push is not late.
     pub fn is_of(&self, brought: &Brought) -> bool {
         matches!(self, Self::At(Some(head)) if head.may_be(&brought.commit))
     }
 
-    /// Whether the branch is where it was before the push: whoever answered has not heard of it yet. Git hosts tell of a
-    /// push before all of their servers, or a mirror before them, know it.
+    /// Returns whether the branch is still where it was before the push: the server that answered lags behind. Git
+    /// hosts report a push before all of their servers, or a mirror before them, know it.
     fn lags(&self, brought: &Brought) -> bool {
         match (self, &brought.before) {
             (Self::At(None), Before::Absent) => true,
@@ -53,14 +53,14 @@ impl Standing {
     }
 }
 
-/// What becomes of a pushed commit.
+/// The decision on a pushed commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nothing is to be done, for the reason in this sentence.
+    /// Ignored, for the reason in this sentence.
     Nothing(String),
-    /// The push was told of before, and this entry is what became of it.
+    /// Repeated: an earlier report of the push made this entry.
     Known(Box<Deploy>),
-    /// It is built.
+    /// The commit is built.
     Build,
 }
 
@@ -122,13 +122,13 @@ fn pushed(app: &App, source: &GitSource, push: &Push) -> Wanted {
     }
 }
 
-/// Decides what becomes of a pushed commit.
+/// Decides on a pushed commit.
 ///
-/// `entries` are the newest of the app's history, newest first, read before `standing` was: a push that was accepted
-/// since is then found out by the admission, and one that was accepted before is where the branch is.
+/// `entries` are the newest of the app's history, newest first, read before `standing` was: the admission detects a
+/// push that was accepted since then, and one that was accepted before is the branch's head.
 ///
-/// Hosts repeat what they told, some under another id, so that a push is known by what it brought: the newest that
-/// this host told of brought the same.
+/// Hosts repeat reports, some under another id. So a push is recognised by its content: the newest push that this host
+/// reported has the same.
 pub fn verdict(
     source: &GitSource,
     entries: &[Deploy],
@@ -146,8 +146,8 @@ pub fn verdict(
     }
 }
 
-/// Why the branch has moved on since the push. Where the source does not say, or only where the branch was before, the
-/// history tells.
+/// Returns the reason why a push is late. If the source gives no answer, or the place before the push, the history
+/// decides.
 fn late(source: &GitSource, entries: &[Deploy], brought: &Brought, standing: &Standing) -> Option<String> {
     let (branch, commit) = (&source.branch, &brought.commit);
     let unsaid = match standing {

@@ -1,4 +1,4 @@
-//! Recording what has become of deploys.
+//! Recording the progress of deploys.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -15,7 +15,7 @@ use crate::{
 /// Changes to an app's deploys, written together or not at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
-    /// The replica that drives the app; none: a person's cancel.
+    /// The replica that drives the app; `None`: a person's cancel.
     pub driver: Option<ReplicaId>,
     /// The deploys in their next states, each with `step` one higher than stored. The ledger sets `updated_at`.
     pub changes: Vec<Deploy>,
@@ -25,12 +25,12 @@ pub struct Record {
     pub idle: bool,
 }
 
-/// Why a record was not made.
+/// The reason why a record was not made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// Another replica, or none, drives the app.
     NotLeased,
-    /// A deploy has moved on or ended meanwhile: read again and decide again.
+    /// A deploy has changed or ended meanwhile: read again and decide again.
     Outdated,
     /// Another part of this change has changed one of the deploys: it needs a commit of its own.
     NextCommit,

@@ -1,4 +1,4 @@
-//! Whether a failed rollout is put right, and with which version.
+//! The decision whether a failed rollout is restored, and to which version.
 
 use std::sync::Arc;
 
@@ -8,22 +8,22 @@ use crate::{
     deploy::{Deploy, Reason, State},
 };
 
-/// What is owed to an app whose newest deploy on the cluster ended badly.
+/// The restore that is owed to an app whose newest deploy on the cluster failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Owed {
-    /// Nothing.
+    /// No restore is owed.
     Nothing,
-    /// The current version is to be rolled out again.
+    /// A rollout of the current version is owed.
     Restore(Arc<Deploy>),
     /// There is no version to return to.
     NothingToRestore,
 }
 
-/// Decides on an app as it stands.
+/// Decides on the present state of an app.
 ///
-/// A restore is owed once the newest deploy that touched the cluster ended otherwise than well, unless a higher one is
-/// ready to roll out, or the newest of all is a restore that was already made for it, or it was one itself. What the
-/// app's deletion has ended is left as it is.
+/// A restore is owed once the newest deploy that touched the cluster ended without success, unless a higher one is
+/// ready to roll out, or the newest of all is a restore that was already made for it, or it was a restore itself.
+/// Deploys that ended with the app's deletion are not restored.
 pub fn owed(state: &AppState) -> Owed {
     let Some(top) = state.on_cluster() else { return Owed::Nothing };
     let ended_badly = match &top.state {
@@ -34,7 +34,8 @@ pub fn owed(state: &AppState) -> Owed {
     };
     let higher_is_ready =
         state.unfinished.iter().any(|deploy| deploy.revision > top.revision && deploy.image.is_some());
-    // A restore that was superseded before it got to the cluster was none, if its successor never got there either.
+    // A restore that was superseded before it touched the cluster does not count if its successor never touched it
+    // either.
     let tried = top.is_restore() || state.last_restore.is_some_and(|restore| Some(restore) == state.latest);
     if state.app.policy.on_failure == OnFailure::Leave || !ended_badly || higher_is_ready || tried {
         return Owed::Nothing;

@@ -1,6 +1,6 @@
-//! How long archived deploys are kept: the newest, and all that something still depends on.
+//! How long archived deploys are kept: the newest, and those that others depend on.
 //!
-//! From each version a rollback leads to the newest before it with another image, from that to the next, and so on: of
+//! A rollback leads from each version to the newest before it with another image, from that to the next, and so on: of
 //! this chain the first ten are kept, however often one image succeeded in between.
 
 use super::AppState;
@@ -13,21 +13,21 @@ use crate::{
 /// ran last, is the first of them.
 const TARGETS: usize = 10;
 
-/// How many deploys more than are kept gather before retention looks at them: one look serves many.
+/// The number of surplus deploys that gather before retention reads the archive: one read serves many.
 const SLACK: usize = 50;
 
-/// Whether so many deploys were archived since retention looked last that it should look again.
+/// Returns whether enough deploys were archived since the last run of retention.
 pub fn is_due(state: &AppState, keep: usize) -> bool {
     state.kept_from < kept_from(state, keep.saturating_add(SLACK))
 }
 
-/// The revision with which the newest `keep` deploys begin.
+/// Returns the oldest of the newest `keep` revisions.
 pub(super) fn kept_from(state: &AppState, keep: usize) -> Revision {
     let latest = state.latest.map_or(0, Revision::get);
     Revision::new(latest.saturating_sub(u64::try_from(keep).unwrap_or(u64::MAX))).unwrap_or(Revision::FIRST)
 }
 
-/// The archived deploys that need not be kept. `archived` are all of the app's, newest first.
+/// Returns the archived deploys that need not be kept. `archived` are all of the app's, newest first.
 ///
 /// Kept are the newest `keep`, the current deploy and the one on the cluster, the targets of rollbacks from these, the
 /// last restore, and each deploy whose idempotency key may still be repeated.
@@ -47,7 +47,7 @@ pub fn surplus(state: &AppState, archived: &[Deploy], keep: usize, now: Timestam
     archived.iter().skip(keep).filter(goes).map(|deploy| deploy.revision).collect()
 }
 
-/// The chain of versions, each of another image than the one before, at or below a revision.
+/// Returns the chain of versions, each of another image than the one before, at or below a revision.
 fn targets(archived: &[Deploy], from: u64) -> Vec<Revision> {
     let mut last: Option<&Deploy> = None;
     let succeeded =

@@ -1,4 +1,4 @@
-//! Which version a rollback without a revision means: the last good one before what is on the cluster now.
+//! The target of a rollback without a revision: the last good version before the one on the cluster.
 
 use std::sync::Arc;
 
@@ -9,27 +9,27 @@ use crate::{
     request::{Cause, Refusal},
 };
 
-/// What a rollback returns to.
+/// The target of a rollback.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// The version that this entry stands for.
     Entry(Arc<Deploy>),
-    /// The newest that succeeded below a revision, with another image than this entry's.
+    /// The newest successful entry below a revision, with another image than this entry's.
     Before {
         /// Only revisions below this one.
         below: Revision,
         /// The version to go away from.
         other_than: Arc<Deploy>,
     },
-    /// There is none.
+    /// No target exists.
     None,
 }
 
-/// The default target.
+/// Returns the default target.
 ///
-/// From a good version, or a rollback that failed: the good one before it. From anything else that is unfinished or
-/// went wrong: the current one; a rollback on its way is asked for again. So one call returns from a bad deploy to the
-/// version before it, two go two back, and none to the bad one.
+/// From a good version, or a failed rollback: the good one before it. From any other unfinished or failed deploy: the
+/// current one; a rollback under way is requested again. So one call returns from a bad deploy to the version before
+/// it, two calls go two back, and no call returns to the bad one.
 pub fn default_target(state: &AppState) -> Target {
     let Some(top) = state.on_cluster() else { return Target::None };
     let rollback = top.trigger == Trigger::Rollback;
@@ -53,15 +53,15 @@ fn before(top: &Arc<Deploy>) -> Target {
     Target::Before { below: top.effective, other_than: Arc::clone(top) }
 }
 
-/// The deploy that a rollback to this version makes.
+/// Returns the deploy that a rollback to this version makes.
 ///
 /// # Errors
-/// [`Refusal::NothingToRollBackTo`] where the version never had an image.
+/// [`Refusal::NothingToRollBackTo`] if the version never had an image.
 pub fn deploy(target: &Deploy, cause: &Cause) -> Result<NewDeploy, Refusal> {
     let image = target.pinned_image().ok_or_else(|| {
         Refusal::NothingToRollBackTo(format!("Revision {} never had an image to return to.", target.revision))
     })?;
-    // A rollback is named by the version that it finally returns to, not by the rollback in between.
+    // A rollback is named by its effective revision, not by the rollback in between.
     let origin = if target.trigger == Trigger::Rollback { target.effective } else { target.revision };
     Ok(NewDeploy {
         image: Some(image),
@@ -74,7 +74,7 @@ pub fn deploy(target: &Deploy, cause: &Cause) -> Result<NewDeploy, Refusal> {
     })
 }
 
-/// What is held once a person rolls back from what is on the cluster to `target`; nothing where both are the same.
+/// Returns the hold of a person's rollback from the deploy on the cluster to `target`; `None` if both are the same.
 ///
 /// The ledger sets the hold's `by`.
 pub fn hold(state: &AppState, target: &Deploy) -> Option<Hold> {

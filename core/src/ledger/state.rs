@@ -1,4 +1,4 @@
-//! An app's state: everything that decisions about it need.
+//! An app's state: all data that decisions about it need.
 
 use std::sync::Arc;
 
@@ -11,33 +11,33 @@ use crate::{
     time::Timestamp,
 };
 
-/// An app: its registration, its unfinished deploys, and where its history stands.
+/// The state of an app: its registration, its unfinished deploys, and the markers of its history.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AppState {
-    /// The registration.
+    /// The app's registration.
     pub app: Arc<App>,
     /// The newest revision.
     pub latest: Option<Revision>,
     /// The deploys that have not ended, ascending.
     pub unfinished: Vec<Arc<Deploy>>,
-    /// The newest that succeeded.
+    /// The newest deploy that succeeded.
     pub current: Option<Arc<Deploy>>,
-    /// The newest that touched the cluster and has ended; without its evidence, which is in the archive.
+    /// The newest deploy that touched the cluster and has ended; without its evidence, which is in the archive.
     pub ended_on_cluster: Option<Arc<Deploy>>,
-    /// The newest that the service itself made to put a failed rollout right.
+    /// The newest restore.
     pub last_restore: Option<Revision>,
     /// The replica that drives the app.
     pub lease: Option<ReplicaId>,
-    /// Since when the app has had work; none: it is idle.
+    /// The begin of the app's work; `None`: it is idle.
     pub queued_at: Option<Timestamp>,
-    /// The revision with which the newest kept deploys began when retention looked last.
+    /// The oldest of the newest kept deploys at retention's last run.
     pub kept_from: Revision,
-    /// The latest time that was stored, below which none may follow.
+    /// The latest stored time; no later write may store an earlier one.
     pub updated_at: Timestamp,
 }
 
 impl AppState {
-    /// The state of an app that was just registered.
+    /// Returns the state of an app that was just registered.
     pub fn new(app: App) -> Self {
         let updated_at = app.created_at;
         let queued_at = app.policy.poll.map(|_| updated_at);
@@ -68,17 +68,17 @@ impl AppState {
         self.unfinished.get(at)
     }
 
-    /// The app's own time: the store's clock, but never before what was stored.
+    /// Returns the app's own time: the store's clock, but never before the latest stored time.
     pub fn time(&self, now: Timestamp) -> Timestamp {
         self.updated_at.max(now)
     }
 
-    /// Whether the app's source is polled for changes: such an app always has work.
+    /// Returns whether the app's source is polled for changes: such an app always has work.
     pub fn is_polled(&self) -> bool {
         self.app.policy.poll.is_some()
     }
 
-    /// Whether this replica drives the app.
+    /// Returns whether this replica has the app's lease.
     pub fn is_leased_to(&self, replica: &ReplicaId) -> bool {
         self.lease.as_ref() == Some(replica)
     }

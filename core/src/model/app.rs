@@ -1,6 +1,6 @@
-//! What is deployed: an app, where it runs and what its owner decided about it.
+//! Apps: names, target, policy and holds of a registration.
 
-use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
+use std::{fmt, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -11,13 +11,13 @@ use crate::{
     time::{Timestamp, maybe_millis, millis},
 };
 
-/// Why a text is not the name it was taken for.
+/// The error of a text that breaks the rules of a name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} {}: {rule}", crate::text::quoted(given))]
 pub struct InvalidName {
     /// Which name was meant, such as "app" or "namespace".
     pub what: &'static str,
-    /// What was given.
+    /// The rejected text.
     pub given: String,
     /// The rule that it breaks.
     pub rule: &'static str,
@@ -106,10 +106,10 @@ label_type! {
 }
 
 impl Namespace {
-    /// The namespace that a project and an environment spell.
+    /// Returns the namespace that a project and an environment spell.
     ///
     /// # Errors
-    /// Where both together are longer than 63 characters.
+    /// If both together are longer than 63 characters.
     pub fn of(project: &Project, environment: &Environment) -> Result<Self, InvalidName> {
         format!("{project}-{environment}").parse()
     }
@@ -143,7 +143,7 @@ impl FromStr for AppId {
     }
 }
 
-/// Made at registration: what token, fence and holds belong to, so that a re-created app starts clean.
+/// The id of one registration. Token, fence and holds belong to it, so that a re-created app starts clean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct AppUid(u128);
@@ -200,89 +200,28 @@ impl From<AppUid> for String {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum Source {
-    /// CI builds them; a deploy names one.
+    /// Images that CI builds; a deploy names one.
     Image,
-    /// rollhook builds them from a commit.
+    /// Images that rollhook builds from commits of a git repository.
     Git(GitSource),
 }
 
-/// The kinds of workload that can be rolled out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum WorkloadKind {
-    /// `apps/v1` Deployment.
-    Deployment,
-    /// `apps/v1` StatefulSet.
-    StatefulSet,
-    /// `apps/v1` DaemonSet.
-    DaemonSet,
-    /// `batch/v1` CronJob.
-    CronJob,
-}
+/// Settings of a target: a JSON object that only the rollout driver reads.
+pub type Settings = serde_json::Map<String, serde_json::Value>;
 
-impl WorkloadKind {
-    /// Kubernetes' name of the kind.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Deployment => "Deployment",
-            Self::StatefulSet => "StatefulSet",
-            Self::DaemonSet => "DaemonSet",
-            Self::CronJob => "CronJob",
-        }
-    }
-}
-
-impl fmt::Display for WorkloadKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for WorkloadKind {
-    type Err = InvalidName;
-
-    fn from_str(text: &str) -> Result<Self, InvalidName> {
-        [Self::Deployment, Self::StatefulSet, Self::DaemonSet, Self::CronJob]
-            .into_iter()
-            .find(|kind| kind.as_str().eq_ignore_ascii_case(text))
-            .ok_or_else(|| InvalidName {
-                what: "workload kind",
-                given: text.chars().take(LABEL_MAX).collect(),
-                rule: "must be Deployment, StatefulSet, DaemonSet or CronJob",
-            })
-    }
-}
-
-/// What an app's deploys change: containers of one workload in the app's namespace.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Workload {
-    /// Its kind.
-    pub kind: WorkloadKind,
-    /// Its name.
-    pub name: String,
-    /// The containers whose image a deploy sets; never empty.
-    pub containers: Vec<String>,
-    /// How to make the workload where there is none.
-    pub create: Option<Template>,
-    /// The uid of another registration whose stamp this app may overwrite, as `--take-over` recorded it.
+/// The workload that an app's deploys change. The rollout driver finds it by the settings.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Target {
+    /// The settings with all defaults filled in, as [`validate`](crate::ports::RolloutDriver::validate) returned them.
+    pub settings: Settings,
+    /// The settings as the registration asked for them, if nothing ran at that time, so that the first deploy creates
+    /// the target. A repeated registration is recognised by them.
+    pub requested: Option<Settings>,
+    /// The uid of another registration whose deploy id this app may overwrite, as `--take-over` recorded it.
     pub take_over: Option<AppUid>,
 }
 
-/// A Deployment (and Service) to be made for an app that has none.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Template {
-    /// Number of pods.
-    pub replicas: u32,
-    /// The container's port; with one, a Service of the workload's name is made too.
-    pub port: Option<u16>,
-    /// Environment variables of the container.
-    pub env: BTreeMap<String, String>,
-    /// Name of the Secret that the image is pulled with.
-    pub pull_secret: Option<String>,
-    /// Path of an HTTP readiness probe on `port`.
-    pub readiness_path: Option<String>,
-}
-
-/// What happens after a rollout failed.
+/// The reaction to a failed rollout.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnFailure {
@@ -293,24 +232,24 @@ pub enum OnFailure {
     Leave,
 }
 
-/// What a held image or commit is refused to.
+/// The deploys that a hold refuses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum HoldPolicy {
-    /// Only triggers that no person decided on: changes found in git, late deliveries.
+    /// Deploys without a person's decision: changes found in git, late deliveries.
     #[default]
     Automatic,
-    /// CI's calls as well.
+    /// Those of CI as well.
     All,
 }
 
-/// What an app's owner decided; every field has a default.
+/// An app's settings by its owner; every field has a default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Policy {
-    /// After a failed rollout.
+    /// The reaction to a failed rollout.
     pub on_failure: OnFailure,
-    /// What a rollback's hold refuses.
+    /// The deploys that a hold refuses.
     pub hold: HoldPolicy,
     /// How long the new pods must stay ready, without a restart, before a deploy counts as succeeded.
     #[serde(with = "millis", rename = "settle_ms")]
@@ -323,15 +262,15 @@ pub struct Policy {
     pub build_deadline: Duration,
     /// The image repositories that a webhook may deploy from; empty: any.
     pub repositories: Repositories,
-    /// How often a git app's branch is looked at for changes that nobody told of; none: never.
-    // Written where it is none as well: a store that keeps what a newer version has added keeps what is absent.
+    /// How often a git app's branch is polled; `None`: never.
+    // Written even if it is `None`: a store that keeps fields which a newer version has added keeps absent fields too.
     #[serde(with = "maybe_millis", rename = "poll_ms")]
     pub poll: Option<Duration>,
 }
 
-/// The shortest time between two looks at a branch, unless the operator says otherwise.
+/// The shortest interval between two polls of a branch, unless the operator says otherwise.
 pub const POLL_MIN: Duration = Duration::from_secs(30);
-/// The longest.
+/// The longest interval between two polls of a branch.
 pub const POLL_MAX: Duration = Duration::from_secs(24 * 3600);
 
 impl Default for Policy {
@@ -348,21 +287,21 @@ impl Default for Policy {
     }
 }
 
-/// What a person rolled away from; automation does not bring it back.
+/// An image or commit that a person rolled away from; automation does not bring it back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hold {
-    /// The rollback that set it.
+    /// The revision of the rollback that set the hold.
     pub by: Revision,
-    /// The image that ran.
+    /// The held image.
     pub image: Option<ImageRef>,
-    /// Its digest, where it was observed.
+    /// The held image's digest, if it was observed.
     pub digest: Option<Digest>,
-    /// The commit that ran.
+    /// The held commit.
     pub commit: Option<Commit>,
 }
 
 impl Hold {
-    /// Whether a deploy of this image or commit would bring back what is held.
+    /// Returns whether a deploy of this image or commit would bring back the held one.
     pub fn covers(&self, image: Option<&ImageRef>, commit: Option<&Commit>) -> bool {
         let same_image = match (&self.image, image) {
             (Some(held), Some(image)) => held.same_bits(self.digest.as_ref(), image, None),
@@ -377,25 +316,25 @@ impl Hold {
     }
 }
 
-/// One registration: an app as the store knows it.
+/// The registration of an app.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct App {
-    /// How people name it.
+    /// The app's name.
     pub id: AppId,
-    /// Which registration of that name this is.
+    /// The registration's id.
     pub uid: AppUid,
-    /// The project it belongs to.
+    /// The project that the app belongs to.
     pub project: Project,
     /// The project's environment.
     pub environment: Environment,
-    /// Where its images come from.
+    /// The source of the app's images.
     pub source: Source,
-    /// What its deploys change.
-    pub workload: Workload,
-    /// What its owner decided.
+    /// The workload that the app's deploys change.
+    pub target: Target,
+    /// The owner's settings.
     pub policy: Policy,
-    /// What people rolled away from, oldest first.
+    /// The held images and commits, oldest first.
     pub holds: Vec<Hold>,
-    /// When it was registered.
+    /// The time of the registration.
     pub created_at: Timestamp,
 }

@@ -1,4 +1,4 @@
-//! What a git host tells of a repository, whichever host it is.
+//! Calls of git hosts, in terms that all hosts share.
 
 use std::fmt;
 
@@ -9,15 +9,15 @@ use crate::{
     text::quoted,
 };
 
-/// What a commit's message says that is not to be deployed.
+/// The text in a commit's message that asks for no deploy.
 const SKIP: &str = "[skip deploy]";
 
-/// A call by which a git host tells of something.
+/// A call by which a git host reports an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delivery {
-    /// Who tells.
+    /// The git host that sent the call.
     pub host: GitHost,
-    /// Of what.
+    /// The reported event.
     pub event: Event,
 }
 
@@ -27,81 +27,81 @@ pub struct Delivery {
 pub enum GitHost {
     /// GitHub, in the cloud or on one's own server.
     Github,
-    /// GitLab, likewise.
+    /// GitLab, in the cloud or on one's own server.
     Gitlab,
-    /// Gitea.
+    /// Gitea, on one's own server.
     Gitea,
-    /// Forgejo.
+    /// Forgejo, on one's own server.
     Forgejo,
     /// Bitbucket Cloud or Data Center.
     Bitbucket,
 }
 
-/// What a git host tells of.
+/// An event that a git host reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Nothing: it only tries whether it gets through.
+    /// A test of the connection.
     Ping,
-    /// Branches or tags are somewhere else than before.
+    /// A push to branches or tags.
     Push(Push),
-    /// Anything else, by the host's name of it.
+    /// Any other event, by the host's name for it.
     Other(String),
 }
 
-/// Branches or tags that somebody moved.
+/// A push: branches or tags that were moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Push {
-    /// Who, as the host names them.
+    /// The user who pushed, as the host names them.
     pub pusher: Option<String>,
-    /// What was moved. Hosts that tell of each move by itself name one.
+    /// The moved branches and tags. Hosts that report each move in a call of its own name one.
     pub changes: Vec<Change>,
 }
 
-/// One branch or tag that is somewhere else now.
+/// A branch or tag that was moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// Which.
+    /// The branch or tag.
     pub reference: Reference,
-    /// Where it was.
+    /// The place before the push.
     pub before: Before,
-    /// Where it is now; none: it is gone.
+    /// The place after the push; `None` if the branch or tag was deleted.
     pub head: Option<Head>,
 }
 
-/// Where a branch or tag was before a push.
+/// The place of a branch or tag before a push.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Before {
-    /// The host does not say.
+    /// Not reported by the host.
     #[default]
     Unsaid,
-    /// It was not there.
+    /// The branch or tag did not exist.
     Absent,
-    /// At this commit, in full.
+    /// The commit, in full.
     At(Commit),
 }
 
-/// What points to a commit.
+/// A git reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reference {
     /// A branch, by its name without `refs/heads/`.
     Branch(String),
     /// A tag, by its name without `refs/tags/`.
     Tag(String),
-    /// Something else, by its whole name.
+    /// Any other reference, by its whole name.
     Other(String),
 }
 
 /// The newest commit of a branch or tag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// It, in full.
+    /// The commit, in full.
     pub commit: Commit,
-    /// Whether its author wants it not to be deployed.
+    /// Whether the commit's author asked for no deploy.
     pub skip: bool,
 }
 
 impl GitHost {
-    /// Its name, as its makers write it.
+    /// The host's name, as its makers write it.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Github => "GitHub",
@@ -112,7 +112,7 @@ impl GitHost {
         }
     }
 
-    /// Whether an entry was made because this host reported a push.
+    /// Returns whether an entry was made because this host reported a push.
     pub fn made(self, deploy: &Deploy) -> bool {
         deploy.trigger == Trigger::Webhook && matches!(deploy.actor, Actor::GitHost { host, .. } if host == self)
     }
@@ -125,7 +125,7 @@ impl fmt::Display for GitHost {
 }
 
 impl Reference {
-    /// What git's own name of it, such as `refs/heads/main`, means.
+    /// Returns the reference of a full name such as `refs/heads/main`.
     pub fn of(name: &str) -> Self {
         match (name.strip_prefix("refs/heads/"), name.strip_prefix("refs/tags/")) {
             (Some(branch), _) => Self::Branch(branch.to_owned()),
@@ -146,7 +146,7 @@ impl fmt::Display for Reference {
 }
 
 impl Head {
-    /// The head of this commit, whose message is this.
+    /// Returns the head at a commit with this message.
     pub fn new(commit: Commit, message: &str) -> Self {
         Self { commit, skip: message.to_ascii_lowercase().contains(SKIP) }
     }

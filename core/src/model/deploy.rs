@@ -1,4 +1,4 @@
-//! One history entry and the states it goes through.
+//! History entries and the states that they go through.
 
 mod state;
 
@@ -15,7 +15,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// An entry's number: positive, per app, without gaps, never reused; higher is newer.
+/// The number of a history entry: positive, per app, without gaps, never reused; higher is newer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Revision(NonZeroU64);
@@ -24,7 +24,7 @@ impl Revision {
     /// The first revision of every app.
     pub const FIRST: Self = Self(NonZeroU64::MIN);
 
-    /// The revision of this number; none for zero.
+    /// Returns the revision of this number; `None` for zero.
     pub const fn new(number: u64) -> Option<Self> {
         match NonZeroU64::new(number) {
             Some(number) => Some(Self(number)),
@@ -32,18 +32,18 @@ impl Revision {
         }
     }
 
-    /// The number.
+    /// The revision's number.
     pub const fn get(self) -> u64 {
         self.0.get()
     }
 
-    /// The one that follows.
+    /// Returns the following revision.
     #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }
 
-    /// The one that follows the newest, where there is any.
+    /// Returns the revision that follows the newest one, or the first if there is none.
     pub fn following(last: Option<Self>) -> Self {
         last.map_or(Self::FIRST, Self::next)
     }
@@ -79,12 +79,13 @@ impl Commit {
         &self.0
     }
 
-    /// Whether it is written as git writes a commit: 40 or 64 hexadecimal digits, or a prefix of 7 or more.
+    /// Returns whether the text is written as git writes a commit: 40 or 64 hexadecimal digits, or a prefix of 7 or
+    /// more.
     pub fn is_sha(&self) -> bool {
         (7..=64).contains(&self.0.len()) && self.0.bytes().all(|byte| byte.is_ascii_hexdigit())
     }
 
-    /// Whether both may mean one commit: they are the same, or one is the other's prefix.
+    /// Returns whether both may mean one commit: they are the same, or one is the other's prefix.
     pub fn may_be(&self, other: &Self) -> bool {
         let (one, two) = (self.0.to_ascii_lowercase(), other.0.to_ascii_lowercase());
         self == other || (self.is_sha() && other.is_sha() && (one.starts_with(&two) || two.starts_with(&one)))
@@ -129,7 +130,7 @@ impl fmt::Display for Commit {
     }
 }
 
-/// What caused a deploy.
+/// The kind of cause of a deploy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trigger {
@@ -141,7 +142,7 @@ pub enum Trigger {
     Promotion,
     /// A return to an earlier revision, by a person or by a restore.
     Rollback,
-    /// A change of the source that the service found itself.
+    /// A change of the source that polling found.
     Git,
 }
 
@@ -160,7 +161,7 @@ impl Trigger {
 
 impl fmt::Display for Trigger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        f.pad(self.as_str())
     }
 }
 
@@ -168,13 +169,13 @@ impl fmt::Display for Trigger {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum Actor {
-    /// The service itself: a restore, or a change that it found. Shown as `auto`.
+    /// The service itself: a restore, or a change that polling found. Shown as `auto`.
     Service,
     /// The holder of an app's webhook token. Shown as `ci`.
     Ci,
     /// A git host that reported a push. Shown as `GitHub: octocat`.
     GitHost {
-        /// The host.
+        /// The git host that sent the report.
         host: GitHost,
         /// The user who pushed, as the host names them.
         pusher: Option<String>,
@@ -187,18 +188,18 @@ pub enum Actor {
 }
 
 impl Actor {
-    /// A person or a platform, by name; control characters are escaped and the length is bounded.
+    /// Returns a person or a platform by name; control characters are escaped and the length is bounded.
     pub fn person(name: &str) -> Self {
         Self::Person { name: bounded(name) }
     }
 
-    /// A git host, and the user who pushed where the host names one.
+    /// Returns a git host, and the user who pushed if the host names one.
     pub fn git_host(host: GitHost, pusher: Option<&str>) -> Self {
         let pusher = pusher.map(str::trim).filter(|pusher| !pusher.is_empty()).map(bounded);
         Self::GitHost { host, pusher }
     }
 
-    /// Whether this is the service itself.
+    /// Returns whether this is the service itself.
     pub const fn is_service(&self) -> bool {
         matches!(self, Self::Service)
     }
@@ -211,16 +212,16 @@ fn bounded(name: &str) -> String {
 impl fmt::Display for Actor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Service => f.write_str("auto"),
-            Self::Ci => f.write_str("ci"),
+            Self::Service => f.pad("auto"),
+            Self::Ci => f.pad("ci"),
             Self::GitHost { host, pusher: None } => host.fmt(f),
             Self::GitHost { host, pusher: Some(pusher) } => write!(f, "{host}: {pusher}"),
-            Self::Person { name } => f.write_str(name),
+            Self::Person { name } => f.pad(name),
         }
     }
 }
 
-/// Where a deploy's image was taken from, where it was not posted.
+/// The origin of a deploy's image that was not posted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
@@ -228,14 +229,14 @@ pub enum Origin {
     Revision(Revision),
     /// The app and revision that was promoted.
     Promoted {
-        /// The app.
+        /// The app that ran the image.
         app: AppId,
-        /// Its revision.
+        /// The promoted revision of that app.
         revision: Revision,
     },
 }
 
-/// A short code for how a deploy ended: Kubernetes' own word where there is one (`ImagePullBackOff`), else ours in
+/// A short code for how a deploy ended: Kubernetes' own word if there is one (`ImagePullBackOff`), else one of ours in
 /// kebab-case (`cluster-unreachable`). A client can act on it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -248,15 +249,15 @@ impl Reason {
     pub const UNREACHABLE: &'static str = "cluster-unreachable";
     /// The app was deleted while the deploy was unfinished.
     pub const APP_DELETED: &'static str = "app-deleted";
-    /// A person cancelled it.
+    /// A person cancelled the deploy.
     pub const CANCELLED: &'static str = "cancelled";
     /// The Deployment is paused, so that nothing would roll out.
     pub const PAUSED: &'static str = "workload-paused";
-    /// The workload carries another registration's stamp.
+    /// The target carries the deploy id of another registration.
     pub const FOREIGN_STAMP: &'static str = "foreign-stamp";
-    /// The workload does not exist, and the app does not say how to make one.
-    pub const WORKLOAD_MISSING: &'static str = "workload-not-found";
-    /// Something else changed the workload while it rolled out.
+    /// The target does not exist, and the app does not say how to create it.
+    pub const TARGET_MISSING: &'static str = "workload-not-found";
+    /// Something else changed the target while it rolled out.
     pub const REVERTED: &'static str = "workload-changed-by-another";
     /// The cluster refused the change.
     pub const REFUSED: &'static str = "cluster-refused";
@@ -266,13 +267,13 @@ impl Reason {
     pub const BUILD_FAILED: &'static str = "build-failed";
     /// The build took longer than the app's deadline.
     pub const BUILD_DEADLINE: &'static str = "build-deadline-exceeded";
-    /// The builder knows nothing of a build that it had begun.
+    /// The builder does not know a build that it had begun.
     pub const BUILD_LOST: &'static str = "build-lost";
-    /// The builder will not build it.
+    /// The builder refused the build.
     pub const BUILD_REFUSED: &'static str = "build-refused";
     /// The source has no such commit.
     pub const COMMIT_NOT_FOUND: &'static str = "commit-not-found";
-    /// More than one commit of the source begins so.
+    /// More than one commit of the source begins with the posted prefix.
     pub const COMMIT_AMBIGUOUS: &'static str = "commit-ambiguous";
     /// The app's source was changed while the commit was built.
     pub const SOURCE_CHANGED: &'static str = "source-changed";
@@ -281,13 +282,13 @@ impl Reason {
     /// The source does not let the builder read it.
     pub const SOURCE_DENIED: &'static str = "source-denied";
 
-    /// The reason of this code, which is a word of letters, digits and hyphens; others are dropped.
+    /// Returns the reason of a code: a word of letters, digits and hyphens; other characters are dropped.
     pub fn new(code: &str) -> Self {
         let word: String = code.chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-').take(64).collect();
         Self(if word.is_empty() { "unknown".to_owned() } else { word })
     }
 
-    /// The code.
+    /// The reason's code.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -299,7 +300,7 @@ impl fmt::Display for Reason {
     }
 }
 
-/// The name that an accept gives itself, by which it is found again when the store's answer was lost: 128 random bits.
+/// The random id of an accept: 128 bits, by which the accept is found again after the store's answer was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AdmissionId(pub u128);
 
@@ -319,58 +320,58 @@ impl<'de> Deserialize<'de> for AdmissionId {
 /// One entry of an app's history.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Deploy {
-    /// The accept that made it.
+    /// The id of the accept that made the entry.
     pub id: AdmissionId,
-    /// Its number.
+    /// The number of the entry.
     pub revision: Revision,
-    /// What is rolled out; none for a git app until it is built.
+    /// The image that is rolled out; `None` for a git app until it is built.
     pub image: Option<ImageRef>,
     /// The commit, or for an image app a label.
     pub commit: Option<Commit>,
-    /// What caused it.
+    /// The kind of cause.
     pub trigger: Trigger,
-    /// Who caused it.
+    /// The party that caused the deploy.
     pub actor: Actor,
-    /// Where its image was taken from, where it was not posted.
+    /// The origin of the image, if it was not posted.
     pub from: Option<Origin>,
-    /// The revision that it stands for: its own, or the one that a rollback finally returns to.
+    /// The effective revision: the entry's own, or the one that a rollback finally returns to.
     pub effective: Revision,
-    /// Whether it records what already ran when the app was registered, so that nothing is patched.
+    /// Whether the entry records the image that ran when the app was registered, so that nothing is patched.
     pub adopted: bool,
-    /// Where it stands.
+    /// The state that the deploy is in.
     pub state: State,
-    /// Whether it may have changed the cluster; recorded before the patch.
+    /// Whether the deploy may have changed the cluster; recorded before the patch.
     pub touched: bool,
     /// The digest that was observed running.
     pub digest: Option<Digest>,
-    /// How often the entry was changed since it was accepted.
+    /// The number of changes of the entry since it was accepted.
     pub step: u32,
-    /// When it was accepted.
+    /// The time of the accept.
     pub created_at: Timestamp,
-    /// When it last changed; for a terminal one, when it ended.
+    /// The time of the last change; for a terminal entry, of its end.
     pub updated_at: Timestamp,
-    /// Until when a repeated call may ask for it by its idempotency key; without a key none.
+    /// The end of the time in which a repeated call may ask for the entry by its idempotency key; `None` without a key.
     #[serde(default)]
     pub kept_until: Option<Timestamp>,
 }
 
 impl Deploy {
-    /// Where it stands, in a word.
+    /// The status: the state in one word.
     pub const fn status(&self) -> Status {
         self.state.status()
     }
 
-    /// Whether nothing follows.
+    /// Returns whether the deploy has ended.
     pub const fn is_terminal(&self) -> bool {
         self.status().is_terminal()
     }
 
-    /// Whether a service, not a person, made it to put a failed rollout right.
+    /// Returns whether the service made the entry to put a failed rollout right.
     pub fn is_restore(&self) -> bool {
         self.trigger == Trigger::Rollback && self.actor.is_service()
     }
 
-    /// The image with the digest that was observed, so that a moving tag does not change what is meant.
+    /// Returns the image with the observed digest, so that a moving tag does not change its meaning.
     pub fn pinned_image(&self) -> Option<ImageRef> {
         let image = self.image.clone()?;
         Some(match &self.digest {
@@ -379,12 +380,12 @@ impl Deploy {
         })
     }
 
-    /// Whether it waits for a build, or for one to end.
+    /// Returns whether the deploy waits for a build to begin or to end.
     pub const fn is_to_be_built(&self) -> bool {
         self.image.is_none() && !self.is_terminal()
     }
 
-    /// Whether both run the same bits, as far as can be known.
+    /// Returns whether both run the same bits, as far as is known.
     pub fn same_image(&self, other: &Self) -> bool {
         match (&self.image, &other.image) {
             (Some(one), Some(two)) => one.same_bits(self.digest.as_ref(), two, other.digest.as_ref()),
@@ -392,7 +393,7 @@ impl Deploy {
         }
     }
 
-    /// The entry without its evidence, as states keep it.
+    /// Returns the entry without its evidence, as states keep it.
     #[must_use]
     pub fn without_evidence(&self) -> Self {
         let mut slim = self.clone();
@@ -402,7 +403,7 @@ impl Deploy {
         slim
     }
 
-    /// The entry in its next state.
+    /// Returns the entry in its next state.
     #[must_use]
     pub fn moved(&self, state: State) -> Self {
         Self { state, step: self.step.saturating_add(1), ..self.clone() }

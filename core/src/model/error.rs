@@ -1,4 +1,4 @@
-//! The errors of ports, by what the caller can do about them.
+//! The errors of ports, sorted by the caller's next step.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ pub enum Entity {
     Version,
     /// An idempotency key, which is in use.
     IdempotencyKey,
-    /// A build.
+    /// A build of a git app.
     Build,
     /// Room for one more call of this kind at the same time.
     Capacity,
@@ -38,7 +38,7 @@ impl fmt::Display for Entity {
     }
 }
 
-/// A port's failure, told by what the caller can do about it.
+/// A port's failure, sorted by the caller's next step.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The named entity does not exist.
@@ -50,7 +50,7 @@ pub enum Error {
     /// Our own credentials do not suffice.
     #[error("denied: {what}")]
     Denied {
-        /// What was refused, in a sentence.
+        /// The refused operation, in a sentence.
         what: String,
         /// The failure underneath.
         #[source]
@@ -59,25 +59,25 @@ pub enum Error {
     /// The request cannot be met as it is, now or later.
     #[error("invalid: {what}")]
     Invalid {
-        /// What is wrong, in a sentence.
+        /// The invalid part, in a sentence.
         what: String,
         /// The failure underneath.
         #[source]
         cause: Option<Cause>,
     },
-    /// It may work later. For a write: it may have happened, or not.
+    /// The operation may work later. A write may have happened, or not.
     #[error("unavailable: {what}")]
     Unavailable {
-        /// What is away, in a sentence.
+        /// The part that is unavailable, in a sentence.
         what: String,
         /// The failure underneath.
         #[source]
         cause: Option<Cause>,
     },
-    /// What is stored cannot be read: never an empty answer in its place.
+    /// Stored data cannot be read: never an empty answer in its place.
     #[error("corrupt: {what}")]
     Corrupt {
-        /// What cannot be read, in a sentence.
+        /// The unreadable part, in a sentence.
         what: String,
         /// The failure underneath.
         #[source]
@@ -89,38 +89,38 @@ pub enum Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// Something is away and may come back.
+    /// Returns the error of a part that may come back.
     pub fn unavailable(what: impl Into<String>, cause: impl Into<Cause>) -> Self {
         Self::Unavailable { what: what.into(), cause: Some(cause.into()) }
     }
 
-    /// Something stored cannot be read.
+    /// Returns the error of stored data that cannot be read.
     pub fn corrupt(what: impl Into<String>, cause: impl Into<Cause>) -> Self {
         Self::Corrupt { what: what.into(), cause: Some(cause.into()) }
     }
 
-    /// The request cannot be met.
+    /// Returns the error of a request that cannot be met.
     pub fn invalid(what: impl Into<String>) -> Self {
         Self::Invalid { what: what.into(), cause: None }
     }
 
-    /// Whether it may work later.
+    /// Returns whether the operation may work later.
     pub const fn is_unavailable(&self) -> bool {
         matches!(self, Self::Unavailable { .. })
     }
 
-    /// Whether it must be read and decided again.
+    /// Returns whether the caller must read and decide again.
     pub const fn is_conflict(&self) -> bool {
         matches!(self, Self::Conflict(_))
     }
 
-    /// The failure with all that led to it, for a log line.
+    /// Returns the error and its causes in one line, for a log.
     pub fn chain(&self) -> String {
         chain(self)
     }
 }
 
-/// A failure with all that led to it, in one line.
+/// Returns an error and its causes in one line.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

@@ -4,11 +4,11 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
-/// Why a text is no image reference.
+/// The error of a text that is not an image reference.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {rule}", crate::text::quoted(given))]
 pub struct InvalidImage {
-    /// What was given.
+    /// The rejected text.
     pub given: String,
     /// The rule that it breaks.
     pub rule: &'static str,
@@ -28,8 +28,8 @@ impl Digest {
 
 /// A reference to an image: `[host[:port]/]path[:tag][@digest]`.
 ///
-/// Two references to the same repository may be spelt differently (`nginx` is `docker.io/library/nginx`); what was
-/// given is kept as it was, and comparisons use the full spelling.
+/// Two references to the same repository may be spelt differently (`nginx` is `docker.io/library/nginx`); a reference
+/// keeps the given spelling, and comparisons use the full one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ImageRef {
@@ -44,17 +44,17 @@ const REPOSITORY_MAX: usize = 255;
 const TAG_MAX: usize = 128;
 
 impl ImageRef {
-    /// The repository as it was given, such as `registry.example.com/api` or `nginx`.
+    /// The repository in the given spelling, such as `registry.example.com/api` or `nginx`.
     pub fn repository(&self) -> &str {
         &self.repository
     }
 
-    /// The tag, where one was given.
+    /// The tag, if the reference has one.
     pub fn tag(&self) -> Option<&str> {
         self.tag.as_deref()
     }
 
-    /// The digest, where one was given.
+    /// The digest, if the reference has one.
     pub fn digest(&self) -> Option<&Digest> {
         self.digest.as_ref()
     }
@@ -64,7 +64,7 @@ impl ImageRef {
         canonical(&self.repository)
     }
 
-    /// The reference with `:latest` where it names neither a tag nor a digest, as container runtimes read it.
+    /// Returns the reference with `:latest` if it has neither a tag nor a digest, as container runtimes read it.
     #[must_use]
     pub fn or_latest(mut self) -> Self {
         if self.tag.is_none() && self.digest.is_none() {
@@ -73,14 +73,14 @@ impl ImageRef {
         self
     }
 
-    /// The reference pinned to these bits: `repository:tag@digest`.
+    /// Returns the reference pinned to these bits: `repository:tag@digest`.
     #[must_use]
     pub fn pinned(mut self, digest: Digest) -> Self {
         self.digest = Some(digest);
         self
     }
 
-    /// The reference without its digest, where a tag is left to name it; else as it is.
+    /// Returns the reference without its digest if it has a tag; else as it is.
     #[must_use]
     pub fn unpinned(mut self) -> Self {
         if self.tag.is_some() {
@@ -89,9 +89,9 @@ impl ImageRef {
         self
     }
 
-    /// Whether both mean the same bits, as far as can be known: by digest where both are known, else by name and tag.
+    /// Returns whether both mean the same bits, as far as is known: by digest if both are known, else by name and tag.
     ///
-    /// `digest` and `other_digest` are what was observed for each, beside what the references say themselves.
+    /// `digest` and `other_digest` are the observed digests, beside those that the references carry.
     pub fn same_bits(&self, digest: Option<&Digest>, other: &Self, other_digest: Option<&Digest>) -> bool {
         if self.canonical_repository() != other.canonical_repository() {
             return false;
@@ -123,7 +123,7 @@ fn canonical(repository: &str) -> String {
     }
 }
 
-/// Whether a first component is a registry's host rather than a part of the path.
+/// Returns whether a first component is a registry's host rather than a part of the path.
 fn is_host(component: &str) -> bool {
     component == "localhost"
         || component.contains(['.', ':', '['])
@@ -134,7 +134,7 @@ fn is_alphanumeric(byte: u8) -> bool {
     matches!(byte, b'a'..=b'z' | b'0'..=b'9')
 }
 
-/// `[a-z0-9]+` runs joined by one of `.`, `_`, `__` or any number of `-`.
+/// Checks for `[a-z0-9]+` runs joined by one of `.`, `_`, `__` or any number of `-`.
 fn check_path_component(component: &str) -> Result<(), &'static str> {
     let rule = "each part of the path must be lower-case letters and digits, joined by '.', '_', '__' or '-'";
     let bytes = component.as_bytes();
@@ -322,12 +322,12 @@ as_string!(ImageRef);
 pub struct Repositories(Vec<String>);
 
 impl Repositories {
-    /// The list as it was given.
+    /// The repositories in the given spelling.
     pub fn as_slice(&self) -> &[String] {
         &self.0
     }
 
-    /// Whether an image of this repository may be deployed.
+    /// Returns whether an image of this repository may be deployed.
     pub fn allow(&self, image: &ImageRef) -> bool {
         let repository = image.canonical_repository();
         self.0.is_empty()
@@ -338,7 +338,7 @@ impl Repositories {
     }
 }
 
-/// Whether a full repository lies below a path, which may be a bare host.
+/// Returns whether a full repository lies below a path, which may be a bare host.
 fn below(path: &str, repository: &str) -> bool {
     let full = match path.split_once('/') {
         None if is_host(path) => path.to_owned(),

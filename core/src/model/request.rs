@@ -1,11 +1,11 @@
-//! What callers ask for, parsed.
+//! The requests of callers, parsed, and the refusals.
 
 use std::{fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    app::{AppId, Environment, Policy, Project, Source, Template, WorkloadKind},
+    app::{AppId, Environment, Policy, Project, Settings, Source},
     deploy::{Actor, Commit, Revision, Trigger},
     image::ImageRef,
     source::{Branch, CredentialsName, GitSource, GitUrl, ImageRepository, RelativePath},
@@ -16,9 +16,9 @@ use crate::{
 pub struct IdempotencyKey {
     /// The header that carried it; the same text in another header is another key.
     pub header: KeyHeader,
-    /// Its text.
+    /// The key's text.
     pub key: String,
-    /// SHA-256 of what was asked under it: the operation and the raw body.
+    /// SHA-256 of the request: the operation and the raw body.
     pub request: [u8; 32],
 }
 
@@ -30,7 +30,7 @@ pub enum KeyHeader {
     IdempotencyKey,
     /// `webhook-id` of Standard Webhooks.
     WebhookId,
-    /// `X-GitHub-Delivery`.
+    /// `X-GitHub-Delivery` of GitHub's webhooks.
     GithubDelivery,
 }
 
@@ -44,7 +44,7 @@ impl KeyHeader {
         }
     }
 
-    /// How long its keys are kept: as long as the sender may repeat.
+    /// How long keys of this header are kept: as long as the sender may repeat.
     pub const fn kept_for(self) -> Duration {
         match self {
             Self::IdempotencyKey => Duration::from_secs(24 * 3600),
@@ -56,16 +56,16 @@ impl KeyHeader {
 /// The longest idempotency key, in bytes.
 pub const KEY_MAX: usize = 255;
 
-/// Why a text is no idempotency key.
+/// The error of a text that is not an idempotency key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("an idempotency key must be 1 to 255 visible ASCII characters")]
 pub struct InvalidKey;
 
 impl IdempotencyKey {
-    /// The key of a header's text, quoted (RFC 8941 string) or bare, for a request whose SHA-256 is `request`.
+    /// Returns the key of a header's text, quoted (RFC 8941 string) or bare, for a request whose SHA-256 is `request`.
     ///
     /// # Errors
-    /// Where the text is empty, too long, or not visible ASCII.
+    /// If the text is empty, too long, or not visible ASCII.
     pub fn new(header: KeyHeader, text: &str, request: [u8; 32]) -> Result<Self, InvalidKey> {
         let text = text.trim();
         let bare = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(text);
@@ -74,93 +74,133 @@ impl IdempotencyKey {
     }
 }
 
-/// A deploy as a webhook, a person or the service asks for it.
+/// A request of a webhook, a person or the service to deploy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeployRequest {
     /// The image; required for an image app.
     pub image: Option<ImageRef>,
     /// The commit; required for a git app.
     pub commit: Option<Commit>,
-    /// The key that makes it repeatable.
+    /// The idempotency key.
     pub key: Option<IdempotencyKey>,
 }
 
-/// A rollback as a person asks for it.
+/// A person's request to roll back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RollbackRequest {
     /// The revision to return to; without one, the last good version before what is on the cluster.
     pub revision: Option<Revision>,
-    /// What the person believes to be current; if something else is by then, nothing happens.
+    /// The revision that the person believes to be current; the rollback is refused if another one is.
     pub if_current: Option<Revision>,
-    /// The key that makes it repeatable.
+    /// The idempotency key.
     pub key: Option<IdempotencyKey>,
 }
 
-/// An app as a person registers it.
+/// A person's request to register an app.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registration {
-    /// Its project.
+    /// The project that the app belongs to.
     pub project: Project,
     /// The project's environment.
     pub environment: Environment,
-    /// Its name.
+    /// The app's name within its namespace.
     pub name: crate::app::AppName,
-    /// Where its images come from.
+    /// The source of the app's images.
     pub source: Source,
-    /// The workload's kind.
-    pub kind: WorkloadKind,
-    /// The workload's name; default: the app's.
-    pub workload: Option<String>,
-    /// The containers to set; default: the one named like the app, or the only one.
-    pub containers: Vec<String>,
-    /// The image to start with where there is no workload yet.
+    /// The settings of the target, as the person gave them: the rollout driver fills in the rest.
+    pub target: Settings,
+    /// The image to start with if the target has to be created.
     pub image: Option<ImageRef>,
-    /// How to make the workload where there is none.
-    pub template: Template,
-    /// What the owner decided.
+    /// The owner's settings.
     pub policy: Policy,
-    /// Whether another registration's stamp on the workload may be overwritten.
+    /// Whether the deploy id of another registration on the target may be overwritten.
     pub take_over: bool,
 }
 
-/// A change of some of an app's policy.
+impl Registration {
+    /// Returns the registration of an image app with the default policy and the rollout driver's default target.
+    pub fn new(project: Project, environment: Environment, name: crate::app::AppName) -> Self {
+        Self {
+            project,
+            environment,
+            name,
+            source: Source::Image,
+            target: Settings::new(),
+            image: None,
+            policy: Policy::default(),
+            take_over: false,
+        }
+    }
+
+    /// Builds the app's images from git.
+    #[must_use]
+    pub fn git(self, source: GitSource) -> Self {
+        Self { source: Source::Git(source), ..self }
+    }
+
+    /// Names the target by settings that the rollout driver understands.
+    #[must_use]
+    pub fn target(self, target: Settings) -> Self {
+        Self { target, ..self }
+    }
+
+    /// Starts with this image if the target has to be created.
+    #[must_use]
+    pub fn image(self, image: ImageRef) -> Self {
+        Self { image: Some(image), ..self }
+    }
+
+    /// Sets the policy.
+    #[must_use]
+    pub fn policy(self, policy: Policy) -> Self {
+        Self { policy, ..self }
+    }
+
+    /// Allows overwriting the deploy id of another registration on the target.
+    #[must_use]
+    pub fn take_over(self) -> Self {
+        Self { take_over: true, ..self }
+    }
+}
+
+/// A change of parts of an app's policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolicyChange {
-    /// See [`Policy::on_failure`].
+    /// The new [`Policy::on_failure`].
     pub on_failure: Option<crate::app::OnFailure>,
-    /// See [`Policy::hold`].
+    /// The new [`Policy::hold`].
     pub hold: Option<crate::app::HoldPolicy>,
-    /// See [`Policy::settle`].
+    /// The new [`Policy::settle`].
     pub settle: Option<Duration>,
-    /// See [`Policy::rollout_deadline`].
+    /// The new [`Policy::rollout_deadline`].
     pub rollout_deadline: Option<Duration>,
-    /// See [`Policy::build_deadline`].
+    /// The new [`Policy::build_deadline`].
     pub build_deadline: Option<Duration>,
-    /// See [`Policy::repositories`].
+    /// The new [`Policy::repositories`].
     pub repositories: Option<crate::image::Repositories>,
-    /// See [`Policy::poll`]; `Some(None)` ends it.
+    /// The new [`Policy::poll`]; `Some(None)` ends polling.
     pub poll: Option<Option<Duration>>,
 }
 
-/// A change of some of a git app's source.
+/// A change of parts of a git app's source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourceChange {
-    /// See [`GitSource::url`].
+    /// The new [`GitSource::url`].
     pub url: Option<GitUrl>,
-    /// See [`GitSource::branch`].
+    /// The new [`GitSource::branch`].
     pub branch: Option<Branch>,
-    /// See [`GitSource::dockerfile`].
+    /// The new [`GitSource::dockerfile`].
     pub dockerfile: Option<RelativePath>,
-    /// See [`GitSource::context`].
+    /// The new [`GitSource::context`].
     pub context: Option<RelativePath>,
-    /// See [`GitSource::image_repository`].
+    /// The new [`GitSource::image_repository`].
     pub image_repository: Option<ImageRepository>,
-    /// See [`GitSource::credentials`]; `Some(None)` takes them away.
+    /// The new [`GitSource::credentials`]; `Some(None)` removes them.
     pub credentials: Option<Option<CredentialsName>>,
 }
 
 impl SourceChange {
-    /// The source with the change made.
+    /// Returns the source with the change made.
     #[must_use]
     pub fn apply(self, source: GitSource) -> GitSource {
         GitSource {
@@ -175,7 +215,7 @@ impl SourceChange {
 }
 
 impl PolicyChange {
-    /// The policy with the change made.
+    /// Returns the policy with the change made.
     #[must_use]
     pub fn apply(self, policy: Policy) -> Policy {
         Policy {
@@ -190,33 +230,34 @@ impl PolicyChange {
     }
 }
 
-/// Who asks, and by which road.
+/// The cause of a request: the trigger and the actor that the history names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cause {
-    /// What the history names as the trigger.
+    /// The trigger of the deploy.
     pub trigger: Trigger,
-    /// Who.
+    /// The actor of the deploy.
     pub actor: Actor,
 }
 
-/// Why a request was refused: nothing was recorded and nothing was changed.
+/// The reason why a request was refused: nothing was recorded and nothing was changed.
 ///
 /// Each variant is one problem type of the HTTP contract.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The credentials prove nothing; says no more, so that it tells nobody which apps exist.
+    /// The credentials prove nothing. The answer is the same for unknown apps, so that it does not reveal which apps
+    /// exist.
     Unauthorized,
-    /// No such app (said to the authenticated only).
+    /// The app is unknown (only authenticated callers get this answer).
     AppNotFound(AppId),
-    /// No such entry.
+    /// The history has no such entry.
     RevisionNotFound(Revision),
-    /// The webhook is not enabled.
+    /// The webhook is disabled.
     NoWebhook,
     /// An app of this name is registered already.
     AppExists(AppId),
     /// Another project and environment spell the same namespace.
     NamespaceTaken {
-        /// The namespace.
+        /// The refused app.
         id: AppId,
         /// The project that has it.
         project: Project,
@@ -227,18 +268,20 @@ pub enum Refusal {
     WrongKind(String),
     /// A field is missing or cannot be read; the first is its name.
     InvalidField(&'static str, String),
+    /// A setting of the target is missing or not valid, by the rollout driver's word; the first is its name.
+    InvalidSetting(String, String),
     /// The app's policy does not let webhooks deploy from this repository.
     ImageNotAllowed {
-        /// The image.
+        /// The refused image.
         image: ImageRef,
-        /// What is allowed.
+        /// The allowed repositories.
         allowed: Vec<String>,
     },
     /// A rollback holds this image or commit.
     ImageHeld {
         /// The rollback that set the hold.
         by: Revision,
-        /// What is held, as a person knows it.
+        /// The held image or commit, in a person's words.
         what: String,
     },
     /// The key was used for another request.
@@ -247,35 +290,35 @@ pub enum Refusal {
     TooManyUnfinished,
     /// There is no version to return to.
     NothingToRollBackTo(String),
-    /// Something else is current than the caller believed.
+    /// Another revision is current than the caller believed.
     CurrentChanged {
-        /// What the caller believed.
+        /// The revision that the caller believed to be current.
         expected: Revision,
-        /// What is current.
+        /// The current revision.
         current: Option<Revision>,
     },
-    /// The entry has ended; nothing is left to cancel.
+    /// The deploy has ended; nothing is left to cancel.
     AlreadyEnded(Revision),
-    /// The workload cannot be used as it is.
+    /// The target cannot be used as it is.
     Workload(String),
-    /// The workload carries another registration's stamp.
+    /// The target carries the deploy id of another registration.
     WorkloadTaken(String),
     /// Others kept changing the app; the caller may try again.
     Busy,
-    /// The store is away.
+    /// The store is unavailable.
     StoreUnavailable {
         /// Whether the write may have happened.
         maybe_recorded: bool,
     },
-    /// The store does not let this service do it, or cannot as things are: what to do about it, for its operator.
+    /// The store refuses the operation or cannot do it at present; the text tells the operator what to do.
     StoreRefused(String),
-    /// The cluster is away and the answer needs it (registration only).
+    /// The cluster is unavailable and the answer needs it (registration only).
     ClusterUnavailable,
-    /// The builder is away and the answer needs it (logs only).
+    /// The builder is unavailable and the answer needs it (logs only).
     BuilderUnavailable,
-    /// Nothing is known of a build's log.
+    /// The build has no known log.
     NoBuildLog(Revision),
-    /// Something of ours is broken that a person must look at; the log says what.
+    /// A fault of the service that an operator must look at; the log has the details.
     Internal,
 }
 
@@ -299,6 +342,7 @@ impl fmt::Display for Refusal {
             | Self::NothingToRollBackTo(why)
             | Self::StoreRefused(why) => f.write_str(why),
             Self::InvalidField(field, why) => write!(f, "{field}: {why}"),
+            Self::InvalidSetting(setting, why) => write!(f, "{setting}: {why}"),
             Self::ImageNotAllowed { image, allowed } => write!(
                 f,
                 "{image} is not from a repository that this app's webhook may deploy: {}.",

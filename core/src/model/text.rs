@@ -1,8 +1,8 @@
-//! Text that came from outside, made fit to be shown.
+//! Text from outside, made safe to show.
 
 use crate::token::{SigningKey, Token};
 
-/// The text with its control characters escaped, as a terminal or a log may show it.
+/// Returns the text with its control characters escaped, as a terminal or a log may show it.
 pub fn escaped(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
@@ -15,7 +15,7 @@ pub fn escaped(text: &str) -> String {
     shown
 }
 
-/// The escaped text between quotation marks, without tokens, cut after 200 characters.
+/// Returns the escaped text between quotation marks, without tokens, cut after 200 characters.
 pub fn quoted(text: &str) -> String {
     let text = without_tokens(text);
     let mut cut: String = text.chars().take(200).collect();
@@ -25,7 +25,7 @@ pub fn quoted(text: &str) -> String {
     format!("\"{}\"", escaped(&cut))
 }
 
-/// The text with each token in it left out: whoever sends one in a wrong place must not read it in a log afterwards.
+/// Returns the text with each token left out, so that a token in a wrong field does not get into a log.
 fn without_tokens(text: &str) -> String {
     let text = without_keys(text);
     let mut rest = text.as_str();
@@ -44,7 +44,7 @@ fn without_tokens(text: &str) -> String {
     shown
 }
 
-/// The text with each signing key in it, or most of one, left out.
+/// Returns the text with each signing key, or most of one, left out.
 fn without_keys(text: &str) -> String {
     let mut pieces = text.split(SigningKey::PREFIX);
     let mut shown = pieces.next().unwrap_or_default().to_owned();
@@ -59,8 +59,8 @@ fn without_keys(text: &str) -> String {
     shown
 }
 
-/// How much of a text that begins like a token is one, or most of one: an error keeps only the beginning of what was
-/// given, and so may have cut a token's end off.
+/// Returns the length of the token, or most of one, at the beginning of a text. An error keeps only the beginning of a
+/// rejected text, and so may have cut a token's end off.
 fn token_length(candidate: &str) -> usize {
     match candidate.get(..Token::LENGTH) {
         Some(whole) if whole.parse::<Token>().is_ok() => Token::LENGTH,
@@ -73,7 +73,7 @@ fn token_length(candidate: &str) -> usize {
     }
 }
 
-/// Characters that make a terminal show the following text in another order than it is written.
+/// Returns whether a character makes a terminal show the following text in another order than it is written.
 fn is_direction_override(character: char) -> bool {
     matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

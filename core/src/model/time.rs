@@ -1,4 +1,4 @@
-//! Points in time, always handed in as an argument.
+//! Points in time, always passed as arguments.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct Timestamp(i64);
 
 impl Timestamp {
-    /// The point that lies `millis` milliseconds after the Unix epoch.
+    /// Returns the point `millis` milliseconds after the Unix epoch.
     pub const fn from_millis(millis: i64) -> Self {
         Self(millis)
     }
@@ -20,20 +20,19 @@ impl Timestamp {
         self.0
     }
 
-    /// This point moved into the future; saturates.
+    /// Returns this point moved into the future; saturates.
     #[must_use]
     pub fn after(self, duration: Duration) -> Self {
         Self(self.0.saturating_add(i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)))
     }
 
-    /// This point after the clock that it was read from was set from `was` to `is`: as far from the one as it was from
-    /// the other.
+    /// Returns this point after its clock was set from `was` to `is`: as far from `is` as it was from `was`.
     #[must_use]
     pub fn reset(self, was: Self, is: Self) -> Self {
         Self(self.0.saturating_add(is.0.saturating_sub(was.0)))
     }
 
-    /// How long ago `earlier` was; zero where it lies ahead.
+    /// Returns the time since `earlier`; zero if it lies in the future.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
     }

@@ -1,4 +1,4 @@
-//! An app's secret token, and what proves that a caller holds it.
+//! An app's secret token, and the proofs that a caller holds it.
 
 mod credentials;
 
@@ -23,21 +23,21 @@ const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnop
 #[derive(Clone)]
 pub struct Token(Zeroizing<String>);
 
-/// The text is not a token that this service made.
+/// The error of a text that is not a token of this service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a rollhook token")]
 pub struct NotAToken;
 
 impl Token {
-    /// Number of random bytes that [`Token::from_random`] wants, plenty so that rejection leaves enough.
+    /// The number of random bytes that [`Token::from_random`] takes; plenty, as some are rejected.
     pub const RANDOM_BYTES: usize = 64;
-    /// What every token begins with.
+    /// The first characters of every token.
     pub(crate) const PREFIX: &str = "rh_";
-    /// Number of a token's characters, all of them ASCII.
+    /// The number of a token's characters, all of them ASCII.
     pub(crate) const LENGTH: usize = Self::PREFIX.len() + RANDOM + CHECKSUM;
 
-    /// Makes a token of random bytes; none where too few of them could be used, which 64 random bytes do not do in
-    /// practice.
+    /// Returns a token made of random bytes; `None` if too few of them were usable, which does not happen with 64
+    /// random bytes in practice.
     pub fn from_random(bytes: &[u8]) -> Option<Self> {
         // 248 is the greatest multiple of 62 below 256: a byte above it would make some characters likelier.
         let random: Zeroizing<String> = Zeroizing::new(
@@ -52,34 +52,34 @@ impl Token {
             .then(|| Self(Zeroizing::new(format!("{}{}{}", Self::PREFIX, *random, checksum(&random)))))
     }
 
-    /// The token's text: for the answer to enable and status, and for sealing; for nothing else.
+    /// The token's text: only for the answers of enable and status, and for sealing.
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// Whether the presented text is this token, in constant time.
+    /// Returns whether the presented text is this token, in constant time.
     pub fn matches(&self, presented: &[u8]) -> bool {
-        // Comparing hashes leaves no trace of where texts differ, nor of their lengths.
+        // Comparing hashes reveals neither the place of a difference nor the lengths.
         let ours = Sha256::digest(self.0.as_bytes());
         let theirs = Sha256::digest(presented);
         ours.ct_eq(&theirs).into()
     }
 
-    /// The key that signs messages of Standard Webhooks, which must be 32 bytes: another secret made of this one, so that
-    /// there is one to keep.
+    /// Returns the key that signs messages of Standard Webhooks, which must be 32 bytes. It is derived from this token,
+    /// so that there is one secret to keep.
     pub fn signing_key(&self) -> SigningKey {
         SigningKey(Zeroizing::new(mac(self.0.as_bytes(), &[SIGNING])))
     }
 
-    /// The SHA-256 of the text, which is all that is kept of a management token.
+    /// Returns the SHA-256 of the text, which is all that is stored of a management token.
     pub fn hash(&self) -> [u8; 32] {
         Sha256::digest(self.0.as_bytes()).into()
     }
 }
 
-/// HMAC-SHA256 of the parts, one after another, under a key of at most 64 bytes, as all of ours are.
+/// Returns the HMAC-SHA256 of the concatenated parts, under a key of at most 64 bytes, as all of ours are.
 fn mac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
-    // A key that is shorter than a block of the hash is one that zeros follow (RFC 2104 section 2).
+    // A key shorter than the hash's block is padded with zeros (RFC 2104 section 2).
     let mut block = Zeroizing::new([0; 64]);
     block.iter_mut().zip(key).for_each(|(byte, of_key)| *byte = *of_key);
     let mut mac = Hmac::<Sha256>::new(&(*block).into());
@@ -87,7 +87,7 @@ fn mac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
     mac.finalize().into_bytes().into()
 }
 
-/// The bytes in base64 (RFC 4648 section 4), padded.
+/// Returns the bytes in base64 (RFC 4648 section 4), padded.
 fn base64(bytes: &[u8]) -> String {
     base64::engine::general_purpose::STANDARD.encode(bytes)
 }
@@ -121,20 +121,20 @@ impl fmt::Debug for Token {
     }
 }
 
-/// What [`Token::signing_key`] is an HMAC of.
+/// The message of which [`Token::signing_key`] is the HMAC.
 const SIGNING: &[u8] = b"rollhook: key of Standard Webhooks, 1";
 
-/// The key that signs messages of Standard Webhooks, as secret as the token that it is made of.
+/// The key that signs messages of Standard Webhooks, as secret as the token that it is derived from.
 #[derive(Clone)]
 pub struct SigningKey(Zeroizing<[u8; 32]>);
 
 impl SigningKey {
-    /// What every key begins with.
+    /// The first characters of every key.
     pub(crate) const PREFIX: &str = "whsec_";
-    /// Number of the characters that follow.
+    /// The number of the characters that follow the prefix.
     pub(crate) const DIGITS: usize = 44;
 
-    /// The key as git hosts want it, `whsec_` and the bytes in base64: for the answer to enable and status alone.
+    /// The key as git hosts expect it, `whsec_` and the bytes in base64: only for the answers of enable and status.
     pub fn expose(&self) -> Zeroizing<String> {
         Zeroizing::new(format!("{}{}", Self::PREFIX, *Zeroizing::new(base64(self.as_bytes()))))
     }
@@ -163,10 +163,10 @@ impl FromStr for Signature {
 }
 
 impl Signature {
-    /// The signature of this text, which is its hexadecimal digits alone.
+    /// Returns the signature of a text that is its hexadecimal digits alone.
     ///
     /// # Errors
-    /// Where it is anything but 64 of them.
+    /// If the text is anything but 64 of them.
     pub fn bare(text: &str) -> Result<Self, NotAToken> {
         let hex = text.as_bytes();
         if hex.len() != 64 {

@@ -1,27 +1,27 @@
-//! Time and chance, as arguments.
+//! Time and randomness, as arguments.
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 
-/// This process's own sense of passing time; wall-clock times come from the store alone.
+/// A monotonic clock of this process; wall-clock times come from the store alone.
 #[async_trait]
 pub trait Clock: Send + Sync {
-    /// Time since some fixed point of this process's life; never decreases.
+    /// Returns the time since some fixed point of this process's life; never decreases.
     fn elapsed(&self) -> Duration;
 
-    /// Returns after at least this long.
+    /// Returns after at least this duration.
     async fn sleep(&self, duration: Duration);
 }
 
-/// Where randomness comes from.
+/// A source of randomness.
 pub trait Rng: Send + Sync {
-    /// Fills the bytes with random ones, fit for secrets.
+    /// Fills the bytes with random ones that are fit for secrets.
     fn fill(&self, bytes: &mut [u8]);
 }
 
 impl dyn Rng + '_ {
-    /// 128 random bits.
+    /// Returns 128 random bits.
     pub fn bits(&self) -> u128 {
         let mut bytes = [0; 16];
         self.fill(&mut bytes);

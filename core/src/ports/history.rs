@@ -20,50 +20,50 @@ use crate::{
 pub struct Version(pub u64);
 
 impl Version {
-    /// Stands for the removal of an app in hints: above every version.
+    /// The removal of an app, in hints: above every version.
     pub const REMOVED: Self = Self(u64::MAX);
 }
 
 /// The name by which an app is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AppRef<'a> {
-    /// As people name it.
+    /// The name that people use.
     Name(&'a AppId),
-    /// As its registration is named.
+    /// The id of the registration.
     Uid(AppUid),
 }
 
-/// An app as it is stored.
+/// A loaded app.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loaded {
-    /// The state.
+    /// The app's state.
     pub state: AppState,
-    /// Its version.
+    /// The version of the state.
     pub version: Version,
-    /// The deploy that the given idempotency key made, expired or not; none if no key was given.
+    /// The deploy that the given idempotency key made, expired or not; `None` if no key was given.
     pub key: Option<KeyUse>,
-    /// The store's clock.
+    /// The time by the store's clock.
     pub now: Timestamp,
 }
 
 /// One write of one app: all of it or nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Commit {
-    /// The app.
+    /// The app to write.
     pub app: AppUid,
-    /// The version that the change was made on; none: the app is registered by this commit.
+    /// The version that the change was made on; `None`: the commit registers the app.
     pub version: Option<Version>,
-    /// The write.
+    /// The data to write.
     pub write: Write,
 }
 
-/// What a commit writes.
+/// The data of a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Write {
     /// The next state, and what goes with it: `ended` is added to the archive, `keys` are stored, `forgotten` leave the
     /// archive.
     Put(Box<Change>),
-    /// Nothing is left of the app: state, archive, keys and token go.
+    /// The removal of the app: state, archive, keys and token.
     Remove,
 }
 
@@ -72,7 +72,7 @@ pub enum Write {
 pub struct Committed {
     /// The version of the app's state from now on.
     pub version: Version,
-    /// The store's clock.
+    /// The time by the store's clock.
     pub now: Timestamp,
 }
 
@@ -101,29 +101,29 @@ pub struct AppPage {
 /// The answer to a heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heartbeat {
-    /// The store's clock.
+    /// The time by the store's clock.
     pub now: Timestamp,
-    /// The replicas that are alive, in any order; the caller among them, unless it was released.
+    /// The replicas that are alive, in any order; the caller is one of them, unless it was released.
     pub alive: Vec<ReplicaId>,
 }
 
-/// A hint that something was committed; only a hint, polling is the truth.
+/// A hint that something was committed. Polling is the truth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AppChange {
-    /// This app has a state of this version or a higher one; [`Version::REMOVED`]: it is gone.
+    /// The app has a state of this version or a higher one; [`Version::REMOVED`]: it was removed.
     App(AppUid, Version),
     /// Any app may have changed: hints may have been lost.
     Any,
 }
 
-/// What a store is good at, for the journal above it.
+/// The limits of a store, for the journal above it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreLimits {
     /// The most apps that one call of [`HistoryStore::commit`] takes.
     pub apps_per_commit: usize,
     /// The most calls of [`HistoryStore::commit`] at the same time.
     pub commits_at_once: usize,
-    /// How many of an app's newest deploys retention keeps; none: all of them.
+    /// The number of an app's newest deploys that retention keeps; `None`: all of them.
     pub keep: Option<usize>,
 }
 
@@ -133,11 +133,11 @@ impl Default for StoreLimits {
     }
 }
 
-/// Keeps each app's state, its archive of ended deploys and its idempotency keys, and knows nothing of what they mean: the
-/// [ledger](crate::ledger) decides, a commit writes what it decided. The only truth between replicas.
+/// Keeps each app's state, its archive of ended deploys and its idempotency keys, without knowing their meaning: the
+/// [ledger](crate::ledger) decides, a commit writes its decision. The only truth between replicas.
 ///
-/// What the port needs to see of a state: `app.id`, `app.project` and `app.environment` (names), `lease` and `queued_at`
-/// (work).
+/// The port reads these parts of a state: `app.id`, `app.project` and `app.environment` (names), `lease` and
+/// `queued_at` (work).
 ///
 /// - `load_unknown_is_none`: for an unknown name or uid.
 /// - `commit_then_load`: a state is loaded by name and by uid as it was committed, with its version.
@@ -166,31 +166,31 @@ pub trait HistoryStore: Send + Sync {
     /// Loads an app's state, and the use of an idempotency key. Returns `None` if the app is unknown.
     async fn load(&self, app: AppRef<'_>, key: Option<&IdempotencyKey>) -> Result<Option<Loaded>>;
 
-    /// Commits each of these, which are of different apps, with an answer each. `Unavailable`: it may have been written.
+    /// Commits each of these, which are of different apps; one answer each. `Unavailable`: it may have been written.
     async fn commit(&self, commits: Vec<Commit>) -> Vec<Result<Committed>>;
 
-    /// A part of an app's archive.
+    /// Returns a part of an app's archive.
     async fn page(&self, app: AppUid, page: Page) -> Result<Vec<Deploy>>;
 
-    /// A part of the list of apps.
+    /// Returns a part of the list of apps.
     async fn list(&self, page: AppPage) -> Result<Vec<AppState>>;
 
-    /// The apps with work that none of these replicas drives.
+    /// Returns the apps with work whose lease none of these replicas has.
     async fn work(&self, alive: &[ReplicaId], limit: usize) -> Result<Vec<AppUid>>;
 
-    /// Notes that a replica lives for `ttl` from now on, and names all that do.
+    /// Records that a replica lives for `ttl` from now on, and returns all living ones.
     async fn heartbeat(&self, replica: &ReplicaId, ttl: Duration) -> Result<Heartbeat>;
 
-    /// Hints of commits, from this and, where the store can, from other processes.
+    /// Returns hints of commits of this process and, if the store can, of others.
     fn watch(&self) -> BoxStream<'static, AppChange>;
 
-    /// What the store is good at.
+    /// The limits of this store.
     fn limits(&self) -> StoreLimits {
         StoreLimits::default()
     }
 }
 
-/// Comforts over [`HistoryStore`].
+/// Conveniences over [`HistoryStore`].
 #[async_trait]
 pub trait HistoryStoreExt: HistoryStore {
     /// Commits one app.
@@ -199,7 +199,7 @@ pub trait HistoryStoreExt: HistoryStore {
         answer.unwrap_or_else(|| Err(crate::Error::corrupt("the store's answer", "a commit was not answered")))
     }
 
-    /// One archived deploy.
+    /// Returns one archived deploy.
     async fn archived(&self, app: AppUid, revision: Revision) -> Result<Option<Deploy>> {
         let page = Page { before: Some(revision.next()), succeeded: false, limit: 1 };
         Ok(self.page(app, page).await?.into_iter().find(|deploy| deploy.revision == revision))

@@ -12,74 +12,77 @@ use crate::{
 /// An app's webhook secret.
 #[derive(Clone, Debug)]
 pub struct WebhookSecret {
-    /// The registration that it opens.
+    /// The registration that the secret belongs to.
     pub app: AppUid,
-    /// The secret.
+    /// The token.
     pub token: Token,
-    /// When it was made.
+    /// The time at which the token was made.
     pub created_at: Timestamp,
 }
 
-/// Who keeps a token from being read where it is stored.
+/// The protection of stored tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sealing {
-    /// Sealed by this service, with a key that the store does not have.
+    /// Encrypted by this service, with a key that the store does not have.
     Sealed,
-    /// Left to the cluster's encryption at rest, if it has any.
+    /// Encrypted at rest by the cluster, if it does so.
     Cluster,
-    /// Not written anywhere.
+    /// Kept in memory only.
     Memory,
 }
 
-/// Whether a caller's credentials fit the secret that is shown; there being none, it works as long and says no.
+/// Returns whether a caller's credentials fit a stored secret; takes the same time and returns `false` if there is
+/// none.
 pub type TokenMatcher<'a, Secret> = &'a (dyn Fn(Option<&Secret>) -> bool + Send + Sync);
 
-/// Keeps the secrets; security: a token it returned for one app must never open another.
+/// Keeps the secrets. Security: a token that is returned for one app must never open another.
 ///
 /// - `put_then_find`: found under the app's id, with the uid it was put for.
 /// - `put_replaces_at_once`: after `put` returned, only the new token is found, by every replica.
 /// - `find_unknown_is_none`: no such app, no token, token removed.
-/// - `find_reads_the_store`: what another handle on the same store put or removed is seen by the next `find`.
-/// - `find_fitting_opens_by_what_is_stored`: what `fits` accepts, this very call has read; what it refuses may be
-///   remembered, so that callers without a good token cost the store little. A token put elsewhere is accepted soon.
-/// - `remove_forgets`; removing what is gone is no error.
-/// - `put_for_a_gone_app_is_not_found`: `NotFound("app")`.
+/// - `find_reads_the_store`: a token that another handle on the same store put or removed is seen by the next `find`.
+/// - `find_fitting_opens_by_what_is_stored`: an accepted secret was read by this very call; a refusal may be answered
+/// from
+/// memory, so that callers without a good token cost the store little. A token put elsewhere is accepted soon.
+/// - `remove_forgets`; removing a missing token is no error.
+/// - `put_for_a_gone_app_is_not_found`: `NotFound(App)`.
 /// - `stored_token_is_sealed`: where [`Sealing::Sealed`], the stored bytes hold neither the token's text nor its
 ///   base64, and a sealed value moved to another app is `Corrupt`, never a token.
-/// - `operator_hash_round_trip`: the management token's SHA-256 is kept as it was given last.
-/// - `operator_fitting_opens_by_what_is_stored`: likewise, but a hash that was set elsewhere is accepted at once. A
-///   refusal may take its time, a second or so, and comes after the store has answered.
+/// - `operator_hash_round_trip`: the management token's SHA-256 is the one that was set last.
+/// - `operator_fitting_opens_by_what_is_stored`: as for apps, but a hash that was set elsewhere is accepted at once. A
+/// refusal may take a second or so, and comes after the store has answered.
 #[async_trait]
 pub trait TokenStore: Send + Sync {
-    /// Makes this the app's only token.
+    /// Stores the app's only token.
     async fn put(&self, app: AppUid, token: &Token) -> Result<WebhookSecret>;
 
-    /// The token of the app of this name.
+    /// Returns the token of the app of this name.
     async fn find(&self, app: &AppId) -> Result<Option<WebhookSecret>>;
 
-    /// The token of the app of this name, where it fits.
+    /// Returns the token of the app of this name, if it fits.
     ///
-    /// Everybody can have this called. A store whose reads are dear answers from memory whom it would refuse.
+    /// Unauthenticated callers cause these calls. A store with expensive reads answers refusals from memory.
     async fn find_fitting(&self, app: &AppId, fits: TokenMatcher<'_, Token>) -> Result<Option<WebhookSecret>> {
         let found = self.find(app).await?;
         let fit = fits(found.as_ref().map(|secret| &secret.token));
         Ok(found.filter(|_| fit))
     }
 
-    /// Closes the webhook.
+    /// Removes the app's token: its webhook is disabled.
     async fn remove(&self, app: AppUid) -> Result<()>;
 
-    /// The SHA-256 of the management token.
+    /// Returns the SHA-256 of the management token.
     async fn operator_hash(&self) -> Result<Option<[u8; 32]>>;
 
-    /// Whether the management token's SHA-256 fits; as [`TokenStore::find_fitting`], for everybody to have called.
+    /// Returns whether the management token's SHA-256 fits. Unauthenticated callers cause these calls, as in
+    /// [`TokenStore::find_fitting`].
     async fn operator_fitting(&self, fits: TokenMatcher<'_, [u8; 32]>) -> Result<bool> {
         Ok(fits(self.operator_hash().await?.as_ref()))
     }
 
-    /// Makes this the management token's SHA-256.
+    /// Stores the management token's SHA-256.
     async fn set_operator_hash(&self, hash: [u8; 32]) -> Result<()>;
 
-    /// Who keeps stored tokens from being read.
+    /// The protection of stored tokens.
     fn sealing(&self) -> Sealing;
 }

@@ -1,9 +1,9 @@
-//! An app's policy, source, holds and webhook; ending its deploys by hand, and removing it.
+//! An app's policy, source, holds and webhook; cancelling its deploys, and deleting it.
 
 use super::{Authorized, Deployer, Operator, Outcome, journal::Decision, unwritten};
 use crate::{
     app::{AppId, Policy, Source},
-    deploy::{Deploy, Reason, Revision, State},
+    deploy::{Deploy, Reason, Revision, State, Trigger},
     error::Error,
     ledger::{AppState, Change, Record, Refused},
     ports::WebhookSecret,
@@ -21,7 +21,7 @@ impl Deployer {
         self.change(operator, id, change, SourceChange::default()).await
     }
 
-    /// Changes an app's policy, and a git app's source, both at once. A build that has begun from another source ends.
+    /// Changes an app's policy, and a git app's source, in one commit. A build that has begun from another source ends.
     ///
     /// # Errors
     /// As [`Deployer::change_policy`]; [`Refusal::WrongKind`] for an image app's source.
@@ -50,7 +50,7 @@ impl Deployer {
             if new_source != app.source {
                 rules.buildable(&new_source)?;
             }
-            // What was allowed once may stay as it is.
+            // A value that was allowed once may stay as it is.
             if new_policy.poll != app.policy.poll {
                 rules.pollable(&new_policy, &new_source)?;
             }
@@ -77,7 +77,7 @@ impl Deployer {
         .await
     }
 
-    /// Changes an app, or refuses to.
+    /// Changes an app, or returns the refusal.
     async fn update_app(
         &self,
         access: &Authorized,
@@ -95,12 +95,14 @@ impl Deployer {
         }
     }
 
-    /// Removes an app: its webhook closes, its unfinished deploys end, its history goes. The workload is not touched.
+    /// Deletes an app: its webhook is disabled, its unfinished deploys end, its history is removed. The workload is not
+    /// touched.
     ///
     /// # Errors
     /// [`Refusal::AppNotFound`]; [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn delete(&self, operator: &Operator, id: &AppId) -> Outcome<()> {
-        let access = self.open(operator, id).await?;
+        let app = self.find(id).await?.state.app.clone();
+        let access = Authorized { id: app.id.clone(), uid: app.uid, cause: operator.cause(Trigger::Manual) };
         self.ports.tokens.remove(access.uid).await.map_err(|error| unwritten(&error))?;
         let message = format!("{} deleted the app.", operator.actor());
         self.cancel_where(&access, Reason::APP_DELETED, message, |_| true).await?;
@@ -108,10 +110,13 @@ impl Deployer {
         self.journal.remove(access.uid).await.map_err(|error| unwritten(&error))?;
         self.changed_here(access.uid);
         tracing::info!(app = %id, uid = %access.uid, actor = %operator.actor(), "deleted");
+        if let Err(error) = self.ports.rollouts.forget(&app).await {
+            tracing::warn!(app = %id, error = %error.chain(), "reporting the deletion to the rollout driver failed");
+        }
         Ok(())
     }
 
-    /// Ends a deploy at once; one that was cancelled already stays so.
+    /// Cancels a deploy at once; a cancelled one stays as it is.
     ///
     /// # Errors
     /// [`Refusal::AlreadyEnded`], [`Refusal::RevisionNotFound`], [`Refusal::AppNotFound`], [`Refusal::Busy`];
@@ -132,7 +137,7 @@ impl Deployer {
         }
     }
 
-    /// Ends those unfinished deploys, so that callers who wait for them are told why.
+    /// Cancels these unfinished deploys, so that callers who wait for them get the reason.
     async fn cancel_where(
         &self,
         access: &Authorized,
@@ -162,7 +167,7 @@ impl Deployer {
         }
     }
 
-    /// Opens the app's webhook with a new token; the old one is refused from then on.
+    /// Enables the app's webhook with a new token; the old one is refused from then on.
     ///
     /// # Errors
     /// [`Refusal::AppNotFound`]; [`Refusal::StoreUnavailable`] while the store is away.
@@ -183,7 +188,7 @@ impl Deployer {
         self.ports.tokens.find(id).await.map_err(|error| super::refused(&error))?.ok_or(Refusal::NoWebhook)
     }
 
-    /// Closes the app's webhook.
+    /// Disables the app's webhook.
     ///
     /// # Errors
     /// [`Refusal::AppNotFound`]; [`Refusal::StoreUnavailable`] while the store is away.
@@ -192,13 +197,13 @@ impl Deployer {
         self.ports.tokens.remove(access.uid).await.map_err(|error| unwritten(&error))
     }
 
-    /// The party that keeps stored tokens from being read.
+    /// The protection of stored tokens.
     pub fn sealing(&self) -> crate::ports::Sealing {
         self.ports.tokens.sealing()
     }
 }
 
-/// The policy, if a rollout can succeed under it.
+/// Returns the policy if a rollout can succeed under it.
 pub(super) fn sound(policy: Policy) -> Outcome<Policy> {
     if policy.settle < policy.rollout_deadline {
         return Ok(policy);

@@ -1,4 +1,4 @@
-//! Who may do what: the only place that makes a proof of it.
+//! Authentication and permissions: the only place that makes a proof of them.
 
 use subtle::ConstantTimeEq;
 
@@ -11,7 +11,7 @@ use crate::{
     token::{Credentials, Token},
 };
 
-/// Proof that the caller may read and deploy one app; only [`Deployer::authorize`] and [`Deployer::open`] make one.
+/// The proof that a caller may read and deploy one app; only [`Deployer::authorize`] and [`Deployer::open`] make one.
 #[derive(Clone, Debug)]
 pub struct Authorized {
     pub(super) id: AppId,
@@ -20,32 +20,33 @@ pub struct Authorized {
 }
 
 impl Authorized {
-    /// The app that it opens.
+    /// The app that the proof is for.
     pub fn app(&self) -> &AppId {
         &self.id
     }
 
-    /// The registration that it opens.
+    /// The registration that the proof is for.
     pub fn uid(&self) -> AppUid {
         self.uid
     }
 }
 
-/// Proof that the caller may manage every app.
+/// The proof that a caller may manage every app.
 #[derive(Clone, Debug)]
 pub struct Operator {
     actor: Actor,
 }
 
 impl Operator {
-    /// The proof of a platform that has authenticated the person itself, or of a program that holds the store anyway.
+    /// Returns the proof for a platform that has authenticated the person itself, or a program that has the store
+    /// anyway.
     pub fn trusted(name: &str) -> Self {
         // The history shows the service itself as `auto`.
         let name = if name == Actor::Service.to_string() { "a person named auto" } else { name };
         Self { actor: Actor::person(name) }
     }
 
-    /// Who it is, as the history will name them.
+    /// The actor that the history names.
     pub fn actor(&self) -> &Actor {
         &self.actor
     }
@@ -55,15 +56,15 @@ impl Operator {
     }
 }
 
-/// What a secret is compared with where there is none, so that the work is the same.
+/// The secret that is compared if there is none, so that the work is the same.
 const NO_SECRET: [u8; Token::RANDOM_BYTES] = [0; Token::RANDOM_BYTES];
 
 impl Deployer {
     /// Checks a webhook call's credentials over its raw body, by at most one read of the store.
     ///
     /// # Errors
-    /// [`Refusal::Unauthorized`] for whatever is not right about them, all alike; [`Refusal::StoreUnavailable`] while
-    /// the store is away.
+    /// [`Refusal::Unauthorized`], the same for every fault of the credentials; [`Refusal::StoreUnavailable`] while the
+    /// store is away.
     pub async fn authorize(&self, app: &AppId, credentials: &Credentials, body: &[u8]) -> Outcome<Authorized> {
         let dummy = Token::from_random(&NO_SECRET);
         let fits = |secret: Option<&Token>| {
@@ -89,8 +90,8 @@ impl Deployer {
         }
     }
 
-    /// Makes this the management token, and says whether it replaced another; the store keeps its hash. Nothing is
-    /// written where it knows it already.
+    /// Sets the management token, of which the store keeps the hash. Returns whether it replaced another. The store is
+    /// not written if it has the hash already.
     ///
     /// # Errors
     /// [`Refusal::StoreUnavailable`] while the store is away.
@@ -104,7 +105,7 @@ impl Deployer {
         Ok(known.is_some())
     }
 
-    /// Whether a management token was ever set.
+    /// Returns whether a management token was ever set.
     ///
     /// # Errors
     /// [`Refusal::StoreUnavailable`] while the store is away.
@@ -112,7 +113,7 @@ impl Deployer {
         Ok(self.ports.tokens.operator_hash().await.map_err(|error| refused(&error))?.is_some())
     }
 
-    /// Opens an app to a manager.
+    /// Returns an operator's proof for one app.
     ///
     /// # Errors
     /// [`Refusal::AppNotFound`]; [`Refusal::StoreUnavailable`] while the store is away.
@@ -121,13 +122,13 @@ impl Deployer {
         Ok(Authorized { id: app.id.clone(), uid: app.uid, cause: operator.cause(Trigger::Manual) })
     }
 
-    /// The app of this name, as it is stored.
+    /// Returns the app of this name, as it is stored.
     pub(super) async fn find(&self, id: &AppId) -> Outcome<Snapshot> {
         let app = self.journal.load(AppRef::Name(id)).await.map_err(|error| refused(&error))?;
         app.ok_or_else(|| Refusal::AppNotFound(id.clone()))
     }
 
-    /// A new random token.
+    /// Returns a new random token.
     pub fn new_token(&self) -> Token {
         loop {
             let mut bytes = zeroize::Zeroizing::new([0; Token::RANDOM_BYTES]);

@@ -1,4 +1,4 @@
-//! What callers do with builds: ask for one again, and read their logs.
+//! Rebuilding a commit, and reading the logs of builds.
 
 use std::time::Duration;
 
@@ -14,21 +14,21 @@ use crate::{
     request::{DeployRequest, IdempotencyKey, Refusal},
 };
 
-/// The builder may give no sign of what it has written.
+/// The interval of reads of a growing log: the builder's hints do not cover it.
 const POLL: Duration = Duration::from_millis(500);
 
 /// A part of a build's log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogPart {
-    /// What was written, in whatever encoding; never empty but at the end.
+    /// The bytes of the log, in any encoding; empty only at the end.
     pub bytes: Vec<u8>,
-    /// Whether nothing follows for now, or ever where the build has ended.
+    /// Whether nothing follows for now, or ever if the build has ended.
     pub last: bool,
 }
 
 impl Deployer {
-    /// Builds and deploys a commit of a git app: this one, or without one the commit of what is current, or of the newest
-    /// deploy where nothing is.
+    /// Builds and deploys a commit of a git app: the given one, or else that of the current deploy, or of the newest
+    /// deploy if none is current.
     ///
     /// # Errors
     /// The refusal; nothing was recorded, unless it says that it may have been.
@@ -63,12 +63,11 @@ impl Deployer {
         })
     }
 
-    /// A part of a build's log, from this byte on. With `follow` it is waited for as long as the build runs.
+    /// Returns a part of a build's log from this byte on. With `follow` it waits for one as long as the build runs.
     ///
     /// # Errors
-    /// [`Refusal::RevisionNotFound`], [`Refusal::WrongKind`], [`Refusal::NoBuildLog`] where there is no log, or none that
-    /// can be read; [`Refusal::StoreUnavailable`] and [`Refusal::BuilderUnavailable`] while the store or the builder is
-    /// away.
+    /// [`Refusal::RevisionNotFound`], [`Refusal::WrongKind`], [`Refusal::NoBuildLog`] if there is no readable log;
+    /// [`Refusal::StoreUnavailable`] and [`Refusal::BuilderUnavailable`] while the store or the builder is away.
     pub async fn build_log(
         &self,
         access: &Authorized,
@@ -81,7 +80,7 @@ impl Deployer {
         let Some(Builder { builds, .. }) = &self.ports.builder else { return Err(Refusal::NoBuildLog(revision)) };
         let build = DeployId { app, revision };
         loop {
-            // Asked before the log is read: what an ended build wrote is there by then.
+            // The state is read before the log: the log of an ended build is complete by then.
             let entry = self.entry(access, revision).await?;
             let runs = match builds.observe(build).await.map_err(|error| away(revision, &error))? {
                 BuildState::Waiting | BuildState::Running => true,
@@ -102,7 +101,7 @@ impl Deployer {
         }
     }
 
-    /// Ends the build of a registration that is about to go; one that cannot be reached ends by its own deadline.
+    /// Cancels the build of a registration that is being deleted; one that cannot be reached ends by its own deadline.
     pub(super) async fn end_builds(&self, app: AppUid) {
         let Some(builder) = &self.ports.builder else { return };
         let ended = async {
@@ -112,12 +111,12 @@ impl Deployer {
             Ok::<_, Error>(())
         };
         if let Err(error) = ended.await {
-            tracing::warn!(%app, error = %error.chain(), "a build of a deleted app could not be ended");
+            tracing::warn!(%app, error = %error.chain(), "cancelling a build of a deleted app failed");
         }
     }
 }
 
-/// Whether an app is built from git.
+/// Returns whether an app is built from git, or the refusal.
 fn from_git(app: &App) -> Outcome<()> {
     match app.source {
         Source::Git(_) => Ok(()),
@@ -128,16 +127,16 @@ fn from_git(app: &App) -> Outcome<()> {
     }
 }
 
-/// What a caller is told where the builder does not tell of a build.
+/// Returns the refusal for a builder's error.
 fn away(revision: Revision, error: &Error) -> Refusal {
     match error {
         Error::Unavailable { .. } | Error::Conflict(_) | Error::Denied { .. } => {
-            tracing::warn!(error = %error.chain(), "the builder does not answer");
+            tracing::warn!(error = %error.chain(), "calling the builder failed");
             Refusal::BuilderUnavailable
         }
-        // It will be no other tomorrow.
+        // A retry would get the same answer.
         Error::NotFound(_) | Error::Invalid { .. } | Error::Corrupt { .. } => {
-            tracing::error!(%revision, error = %error.chain(), "what the builder has of a build cannot be read");
+            tracing::error!(%revision, error = %error.chain(), "reading a build failed");
             Refusal::NoBuildLog(revision)
         }
     }
@@ -149,7 +148,7 @@ mod tests {
     use crate::error::Entity;
 
     #[test]
-    fn a_builder_that_cannot_tell_is_no_fault_of_a_store() {
+    fn builder_errors_are_not_reported_as_store_errors() {
         let revision = Revision::new(3).unwrap();
         let what = || "the Job api-3".to_owned();
         for error in [

@@ -1,4 +1,4 @@
-//! One app, driven: step ⇄ perform, until nothing is left to do.
+//! The driver of one app: step ⇄ perform, until no work is left.
 
 use std::{future::Future, time::Duration};
 
@@ -27,13 +27,13 @@ use crate::{
     time::Timestamp,
 };
 
-/// How long a driver goes on without reading the store or looking at the cluster, for want of any other sign.
+/// The interval of reads of the store and observations of the cluster without a hint.
 const POLL: Duration = Duration::from_secs(3);
-/// The least time between two observations for which the rollout driver's hints are the reason.
+/// The least time between two observations that the rollout driver's hints cause.
 const OBSERVE_MIN: Duration = Duration::from_millis(250);
-/// A state that was committed or read this long ago serves a driver that begins.
+/// The greatest age of a known state that a new driver begins with.
 const JUST_NOW: Duration = Duration::from_secs(1);
-/// How long an app is left alone whose history cannot be read.
+/// The pause of an app whose history cannot be read.
 const BROKEN: Duration = Duration::from_secs(30);
 
 /// The store's clock, carried on by this process's own between two reads.
@@ -43,28 +43,28 @@ struct Now {
     at: Duration,
 }
 
-/// What a driver does after it performed an effect.
+/// The driver's action after an effect.
 enum Next {
     Step(Box<Event>),
     Reload,
     Stop,
 }
 
-/// One app's driver.
+/// The driver of one app.
 struct Driver<'a> {
     deployer: &'a Deployer,
     app: AppUid,
     changes: Subscription,
     now: Now,
     failures: u32,
-    /// The answer of the app's source, while it is waited for.
+    /// The pending answer of the app's source.
     reading: Option<Reading>,
-    /// When the cluster was observed last.
+    /// The time of the last observation.
     observed_at: Option<Duration>,
 }
 
 impl Deployer {
-    /// Drives an app that is leased to this replica until nothing is left to do, or another replica has the lease.
+    /// Drives an app that is leased to this replica until no work is left, or another replica has the lease.
     pub(super) async fn drive(&self, app: AppUid) {
         let changes = self.drivers.subscribe(app);
         let now = Now { read: Timestamp::default(), at: Duration::ZERO };
@@ -99,7 +99,7 @@ impl Driver<'_> {
         self.now.read.after(self.deployer.ports.clock.elapsed().saturating_sub(self.now.at))
     }
 
-    /// The app as this process has just committed it, or as it is stored.
+    /// Loads the app as this process has just committed it, or as it is stored.
     async fn first_load(&mut self) -> Option<AppState> {
         match self.deployer.journal.recent(self.app, JUST_NOW).await {
             Ok(Some(app)) if app.state.is_leased_to(&self.deployer.replica) => {
@@ -110,8 +110,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Reads the app, however long the store is away, and says which time it was until then. Returns `None` if the app is
-    /// gone, or not leased to this replica.
+    /// Loads the app, retrying as long as the store is away, and returns the time until which that lasted. Returns
+    /// `None` if the app is deleted, or not leased to this replica.
     async fn load(&mut self) -> Option<(AppState, Timestamp)> {
         loop {
             match self.deployer.journal.load(AppRef::Uid(self.app)).await {
@@ -123,7 +123,7 @@ impl Driver<'_> {
                     return leased.then(|| (app.into_state(), was));
                 }
                 Ok(None) => {
-                    // Its deletion has ended its builds, but for one that was about to begin here.
+                    // The deletion has cancelled the app's builds, except one that was about to begin here.
                     self.deployer.end_builds(self.app).await;
                     return None;
                 }
@@ -140,7 +140,7 @@ impl Driver<'_> {
     }
 
     async fn pause(&mut self, error: &Error) {
-        tracing::warn!(app = %self.app, error = %error.chain(), "a call of the store failed; trying again");
+        tracing::warn!(app = %self.app, error = %error.chain(), "calling the store failed, trying again");
         self.deployer.ports.clock.sleep(retry::backoff(self.failures)).await;
         self.failures = self.failures.saturating_add(1);
     }
@@ -150,33 +150,33 @@ impl Driver<'_> {
         let rollouts = &deployer.ports.rollouts;
         match effect {
             Effect::Record { changes, release_holds, idle } => self.record(changes, release_holds, idle).await,
-            Effect::Apply(order) => self.apply(&order, change).await,
-            Effect::Observe(order) => {
+            Effect::Apply(spec) => self.apply(&spec, change).await,
+            Effect::Observe(spec) => {
                 self.observed_at = Some(deployer.ports.clock.elapsed());
-                let seen = rollouts.observe(&order).await;
-                self.log_call(&order, "observe", &seen);
+                let seen = rollouts.observe(&spec).await;
+                self.log_call(&spec, "observing", &seen);
                 Next::step(Event::Observed(seen.map_err(call_failed)))
             }
-            Effect::Watch(order, until) => self.watch(&order, until, state, change).await,
+            Effect::Watch(spec, until) => self.watch(&spec, until, state, change).await,
             Effect::Wait(until) => self.until(until, change, std::future::pending(), state).await,
             Effect::FindBuild => {
-                let found = Self::build(deployer, "find", app, |builds| builds.running(app)).await;
+                let found = Self::build(deployer, "finding", app, |builds| builds.running(app)).await;
                 Next::step(Event::BuildFound(found))
             }
-            Effect::StartBuild(order) => {
-                let started = Self::build(deployer, "start", order.stamp, |builds| builds.start(&order)).await;
-                Next::step(Event::BuildStarted(order.stamp.revision, started))
+            Effect::StartBuild(spec) => {
+                let started = Self::build(deployer, "starting", spec.stamp, |builds| builds.start(&spec)).await;
+                Next::step(Event::BuildStarted(spec.stamp.revision, started))
             }
             Effect::ObserveBuild(build) => {
-                let seen = Self::build(deployer, "look at", build, |builds| builds.observe(build)).await;
+                let seen = Self::build(deployer, "observing", build, |builds| builds.observe(build)).await;
                 Next::step(Event::BuildObserved(seen))
             }
             Effect::CancelBuild(build) => {
-                tracing::info!(app = %self.app, revision = %build.revision, "ending a build that nobody waits for");
-                let answer = Self::build(deployer, "end", build, |builds| builds.cancel(build)).await;
+                tracing::info!(app = %self.app, revision = %build.revision, "cancelling a build that is no longer needed");
+                let answer = Self::build(deployer, "cancelling", build, |builds| builds.cancel(build)).await;
                 Next::step(Event::BuildCancelled(answer))
             }
-            // Another replica may drive the app by now, and polls its source then.
+            // Another replica may have the lease by now, and then polls the source.
             Effect::ReadHead(_) if !deployer.work_queue.is_alive(deployer.ports.clock.elapsed()) => {
                 Next::step(Event::HeadPutOff)
             }
@@ -185,9 +185,9 @@ impl Driver<'_> {
                 Next::step(Event::HeadAsked)
             }
             Effect::Detect(finding) => self.detect(&finding).await,
-            Effect::Collect(order, trouble) => {
-                let evidence = rollouts.evidence(&order, trouble.as_ref()).await;
-                self.log_call(&order, "collect evidence", &evidence);
+            Effect::Collect(spec, trouble) => {
+                let evidence = rollouts.evidence(&spec, trouble.as_ref()).await;
+                self.log_call(&spec, "collecting evidence of", &evidence);
                 Next::step(Event::Collected(evidence.ok()))
             }
             Effect::Restore(current) => self.restore(state.view(), &current).await,
@@ -196,9 +196,9 @@ impl Driver<'_> {
         }
     }
 
-    /// A call of the builder.
+    /// Calls the builder.
     ///
-    /// It takes no part of the driver, which cannot be shared while it waits for an answer.
+    /// It borrows no part of the driver, which cannot be shared while it waits for an answer.
     async fn build<'b, T>(
         deployer: &'b Deployer,
         what: &'static str,
@@ -211,27 +211,27 @@ impl Driver<'_> {
             ));
         };
         call(&*builder.builds).await.map_err(|error| {
-            tracing::warn!(build = %which, error = %error.chain(), "could not {what} a build");
+            tracing::warn!(build = %which, error = %error.chain(), "{what} a build failed");
             call_failed(error)
         })
     }
 
-    fn log_call<T>(&self, order: &RolloutSpec, what: &'static str, result: &Result<T>) {
+    fn log_call<T>(&self, spec: &RolloutSpec, what: &'static str, result: &Result<T>) {
         if let Err(error) = result {
-            tracing::warn!(app = %order.app, revision = %order.stamp.revision, error = %error.chain(), "could not {what}");
+            tracing::warn!(app = %spec.app, revision = %spec.stamp.revision, error = %error.chain(), "{what} a rollout failed");
         }
     }
 
-    /// Brings the cluster to a revision. A call that takes long is given up for a newer revision that need not wait.
-    async fn apply(&mut self, order: &RolloutSpec, change: &mut EventListener) -> Next {
+    /// Applies a revision. A slow call is dropped for a newer revision that need not wait.
+    async fn apply(&mut self, spec: &RolloutSpec, change: &mut EventListener) -> Next {
         let deployer = self.deployer;
-        let mut applying = deployer.ports.rollouts.apply(order).fuse();
+        let mut applying = deployer.ports.rollouts.apply(spec).fuse();
         let begun = deployer.ports.clock.elapsed();
         loop {
             let look = deployer.ports.clock.sleep(STALLED).fuse();
             select_biased! {
                 applied = applying => {
-                    self.log_call(order, "apply", &applied);
+                    self.log_call(spec, "applying", &applied);
                     return Next::step(Event::Applied(applied.map_err(call_failed)));
                 }
                 () = change.fuse() => {}
@@ -241,9 +241,9 @@ impl Driver<'_> {
             let Some((view, _)) = self.load().await else { return Next::Stop };
             let stalled = deployer.ports.clock.elapsed().saturating_sub(begun) >= STALLED;
             let newer = view.unfinished.iter().rfind(|deploy| deploy.image.is_some());
-            let newer = newer.filter(|deploy| deploy.revision > order.stamp.revision);
+            let newer = newer.filter(|deploy| deploy.revision > spec.stamp.revision);
             if newer.is_some_and(|deploy| stalled || deploy.trigger == Trigger::Rollback) {
-                tracing::warn!(app = %order.app, revision = %order.stamp.revision, "giving up a slow apply for a newer revision");
+                tracing::warn!(app = %spec.app, revision = %spec.stamp.revision, "dropping a slow apply for a newer revision");
                 return Next::step(Event::ApplyDropped(Box::new(view)));
             }
         }
@@ -264,7 +264,6 @@ impl Driver<'_> {
         });
         match recorded.await {
             Ok((Ok(()), app)) => {
-                self.now = Now { read: app.state.time(app.now), at: self.deployer.ports.clock.elapsed() };
                 self.deployer.waiters.notify(self.app);
                 self.deployer.retain(&app.state).await;
                 Next::step(Event::Recorded(Box::new(app.into_state())))
@@ -278,13 +277,13 @@ impl Driver<'_> {
         }
     }
 
-    async fn watch(&mut self, order: &RolloutSpec, until: Timestamp, state: &State, change: &mut EventListener) -> Next {
+    async fn watch(&mut self, spec: &RolloutSpec, until: Timestamp, state: &State, change: &mut EventListener) -> Next {
         let until = until.min(self.time().after(POLL));
         let deployer = self.deployer;
-        // A driver whose hints come at once must not be observed all the time.
+        // A rollout driver that hints at once must not be observed all the time.
         let rest = self.observed_at.map_or(Duration::ZERO, |at| at + OBSERVE_MIN);
         let changed = async move {
-            deployer.ports.rollouts.changed(order).await;
+            deployer.ports.rollouts.changed(spec).await;
             let wait = rest.saturating_sub(deployer.ports.clock.elapsed());
             if !wait.is_zero() {
                 deployer.ports.clock.sleep(wait).await;
@@ -293,8 +292,8 @@ impl Driver<'_> {
         self.until(until, change, changed.boxed(), state).await
     }
 
-    /// Waits for the time or the sign, for the build's, or for the source's answer; a change by a caller means that the app
-    /// must be read again.
+    /// Waits for the time, a hint, the build's hint or the source's answer; a change by a caller causes a load of the
+    /// app.
     async fn until(
         &mut self,
         until: Timestamp,
@@ -343,7 +342,7 @@ impl Driver<'_> {
         u64::from_le_bytes(bytes)
     }
 
-    /// Has a branch's head accepted, where it is new.
+    /// Accepts a branch's head if it is new.
     async fn detect(&mut self, finding: &Finding) -> Next {
         let detected = match self.deployer.detect(self.app, finding, self.time()).await {
             Ok(detected) => detected,
@@ -356,7 +355,7 @@ impl Driver<'_> {
         Next::step(Event::Detected(detected, self.chance()))
     }
 
-    /// Accepts a restore, if it is still owed and nothing newer came; whatever comes of it, the app is read again.
+    /// Accepts a restore if it is still owed and no newer deploy was accepted; then the app is loaded again.
     async fn restore(&mut self, view: &AppState, current: &Deploy) -> Next {
         let cause = Cause { trigger: Trigger::Rollback, actor: Actor::Service };
         let Ok(deploy) = rollback::deploy(current, &cause) else { return Next::Stop };

@@ -1,12 +1,12 @@
-//! The journal: the one way to a [`HistoryStore`], whichever it is.
+//! The journal: the one way to a [`HistoryStore`].
 //!
 //! The journal remembers states by version, has one commit under way per app and joins the requests that wait for it,
 //! joins commits of different apps where the store can, and decides again when another process was faster. A remembered
 //! state is only a guess: a change made on it is committed if the store still has its version, and a request that would
 //! change nothing is answered once a fresh read confirms it.
 //!
-//! Nothing here spawns: a commit under way is a future that all of its requests poll. It ends when the last of them is
-//! dropped, and with it the knowledge of the apps that it was about.
+//! Nothing here spawns: a commit under way is a future that all of its requests poll. If the last of them is dropped,
+//! the commit is dropped, and the remembered states of its apps are forgotten.
 
 mod flight;
 mod states;
@@ -41,14 +41,14 @@ pub(super) enum Decision<T> {
     Commit(T),
     /// Nothing is changed; the request is answered if the state is fresh.
     Answer(T),
-    /// An earlier request of the same commit is in the way.
+    /// An earlier request of the same commit changed the same deploy: the request needs a commit of its own.
     NextCommit,
-    /// The answer depends on what the idempotency key has made.
+    /// The answer depends on the stored use of the idempotency key.
     ReadKey,
 }
 
 impl Decision<Admitted> {
-    /// What an accept comes to.
+    /// Returns the decision of an admission's outcome.
     pub(super) fn of(admitted: Admitted) -> Self {
         match admitted {
             Admitted::New { .. } => Self::Commit(admitted),
@@ -69,11 +69,11 @@ impl<T> Decision<T> {
     }
 }
 
-/// An app as it was at some point in time.
+/// An app at some point in time.
 #[derive(Clone, Debug)]
 pub(super) struct Snapshot {
     pub(super) state: Arc<AppState>,
-    /// The store's clock then.
+    /// The time of the store's clock at that point.
     pub(super) now: Timestamp,
 }
 
@@ -83,7 +83,7 @@ impl Snapshot {
     }
 }
 
-/// See the module.
+/// The journal of one store: see the module.
 pub(super) struct Journal(Arc<Inner>);
 
 struct Inner {
@@ -101,7 +101,7 @@ struct Shared {
     ready: VecDeque<AppUid>,
     under_way: BTreeSet<AppUid>,
     flights: usize,
-    /// The store's clock as it was read last, and when.
+    /// The store's clock at the last read, and the process's time of that read.
     time: Option<(Timestamp, Duration)>,
 }
 
@@ -111,7 +111,7 @@ impl Journal {
         Self(Arc::new(Inner { store, clock, limits, shared: Mutex::default() }))
     }
 
-    /// How many of an app's newest deploys retention keeps; none: all of them.
+    /// The number of an app's newest deploys that retention keeps; `None`: all of them.
     pub(super) fn keep(&self) -> Option<usize> {
         self.0.limits.keep
     }
@@ -121,7 +121,7 @@ impl Journal {
         Ok(self.0.load(app, None).await?.map(|(snapshot, _)| snapshot))
     }
 
-    /// An app as it was at most this long ago, or as it is now. Returns `None` if it is unknown.
+    /// Returns an app as it was at most this long ago, or loads it. Returns `None` if it is unknown.
     pub(super) async fn recent(&self, app: AppUid, age: Duration) -> Result<Option<Snapshot>> {
         let known = {
             let shared = self.0.lock();
@@ -135,12 +135,12 @@ impl Journal {
         }
     }
 
-    /// An app as it is remembered: maybe not as it is.
+    /// Returns the remembered state of an app, which may be outdated.
     pub(super) fn remembered(&self, app: AppUid) -> Option<Arc<AppState>> {
         self.0.lock().states.get(app).map(|known| Arc::clone(&known.state))
     }
 
-    /// Whether a hint of a commit tells of nothing new.
+    /// Returns whether the hint is about a commit that this process knows.
     pub(super) fn knows(&self, change: &AppChange) -> bool {
         match change {
             AppChange::App(app, version) => {
@@ -150,7 +150,7 @@ impl Journal {
         }
     }
 
-    /// Decides a request on the app's state, and commits what it changes. The decision may be made several times, each on
+    /// Decides a request on the app's state, and commits the change. The decision may be made several times, each on
     /// another state.
     ///
     /// # Errors
@@ -198,7 +198,7 @@ impl Journal {
         Err(Error::Conflict(Entity::Version))
     }
 
-    /// Registers an app, with what was decided on its first state.
+    /// Registers an app, with the first change of its state.
     pub(super) async fn register(&self, change: Change) -> Result<Snapshot> {
         let state = change.state.clone();
         let write = Write::Put(Box::new(change));
@@ -206,11 +206,11 @@ impl Journal {
         let mut shared = self.0.lock();
         self.0.note_time(&mut shared, committed.now);
         let (state, read_at) = (Arc::new(state), self.0.clock.elapsed());
-        shared.states.remember(Arc::clone(&state), committed.version, read_at);
+        let state = shared.states.remember(state, committed.version, read_at);
         Ok(Snapshot { state, now: committed.now })
     }
 
-    /// Removes an app; one that is gone is no error.
+    /// Removes an app; a missing app is no error.
     pub(super) async fn remove(&self, app: AppUid) -> Result<()> {
         for _ in 0..ATTEMPTS {
             let Some(loaded) = self.0.store.load(AppRef::Uid(app), None).await? else { break };
@@ -226,13 +226,13 @@ impl Journal {
         Ok(())
     }
 
-    /// The store's clock now, if it was ever read.
+    /// Returns the store's clock now, if it was ever read.
     pub(super) fn now(&self) -> Option<Timestamp> {
         let shared = self.0.lock();
         shared.time.map(|_| self.0.time(&shared))
     }
 
-    /// Notes that this replica lives, and names all that do.
+    /// Records that this replica is alive, and returns all living ones.
     pub(super) async fn heartbeat(&self, replica: &ReplicaId, ttl: Duration) -> Result<Heartbeat> {
         let heartbeat = self.0.store.heartbeat(replica, ttl).await?;
         self.0.note_time(&mut self.0.lock(), heartbeat.now);
@@ -256,12 +256,12 @@ impl Inner {
             return Ok(None);
         };
         self.note_time(&mut shared, now);
-        let state = Arc::new(state);
-        shared.states.remember(Arc::clone(&state), version, asked_at);
+        // A read older than a commit that this process knows is outdated.
+        let state = shared.states.remember(Arc::new(state), version, asked_at);
         Ok(Some((Snapshot { state, now }, key)))
     }
 
-    /// Waits until the request is decided, and polls the commit that it is part of.
+    /// Waits until the request is decided, and polls the commit that it belongs to.
     async fn settle(self: &Arc<Self>, request: &Arc<Request>) -> Verdict {
         self.lock().enqueue(request);
         self.start();
@@ -277,11 +277,11 @@ impl Inner {
         }
     }
 
-    /// Starts commits while there is work and room for them.
+    /// Starts commits while there are requests and room for them.
     fn start(self: &Arc<Self>) {
         loop {
-            // Requests are told after the lock was released: the last of a commit's may be gone already, and its end
-            // takes the lock.
+            // Requests are answered after the lock was released: the last one of a commit may be dropped then, and its
+            // end takes the lock.
             let Some((batch, unknown)) = self.lock().next_batch(&self.limits) else { return };
             for request in unknown.iter().filter_map(Weak::upgrade) {
                 request.decided(Verdict::Again);
@@ -301,7 +301,7 @@ impl Inner {
         shared.time = Some((now, self.clock.elapsed()));
     }
 
-    /// No write leaves it half changed before it could panic, so that a poisoned lock is no reason to stop.
+    /// A poisoned lock is usable: no code that could panic leaves the state half changed.
     fn lock(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -316,8 +316,8 @@ impl Shared {
         }
     }
 
-    /// The requests of the next commit, and those whose app's state is not known. Returns `None` if there is nothing to do
-    /// or no room for another commit.
+    /// Returns the requests of the next commit, and those whose app's state is unknown. Returns `None` if no request
+    /// waits, or there is no room for another commit.
     fn next_batch(&mut self, limits: &StoreLimits) -> Option<(Vec<flight::AppBatch>, Vec<Weak<Request>>)> {
         if self.ready.is_empty() || self.flights >= limits.commits_at_once.max(1) {
             return None;
@@ -340,7 +340,7 @@ impl Shared {
         Some((batch, unknown))
     }
 
-    /// A commit has ended; requests that it left over wait for the next one.
+    /// Ends a commit; requests that it left over wait for the next one.
     fn landed(&mut self, apps: &[AppUid]) {
         self.flights = self.flights.saturating_sub(1);
         for app in apps {

@@ -37,7 +37,7 @@ use crate::{
     request::Refusal,
 };
 
-/// How often a decision is made again that was made on what has changed since.
+/// The number of attempts of a decision whose basis has changed.
 const ATTEMPTS: u32 = 20;
 
 /// The result of a call to the service.
@@ -50,24 +50,24 @@ pub struct Ports {
     pub tokens: Arc<dyn TokenStore>,
     /// Apps and their deploys.
     pub history: Arc<dyn HistoryStore>,
-    /// The cluster.
+    /// The driver of rollouts.
     pub rollouts: Arc<dyn RolloutDriver>,
-    /// The builder of git apps; none: there are only image apps.
+    /// The builder of git apps; `None`: there are only image apps.
     pub builder: Option<Builder>,
-    /// Passing time.
+    /// The monotonic clock.
     pub clock: Arc<dyn Clock>,
-    /// Randomness.
+    /// The source of randomness.
     pub rng: Arc<dyn Rng>,
 }
 
-/// A builder, and what it may read.
+/// A builder, and the sources that it may read.
 #[derive(Clone)]
 pub struct Builder {
     /// The build backend.
     pub builds: Arc<dyn BuildTrigger>,
     /// The reader of the branches that apps are built from.
     pub branches: Arc<dyn BranchReader>,
-    /// Whether apps may be built from local sources ([`crate::source::GitUrl::is_local`]): the operator's to say.
+    /// Whether apps may be built from local sources ([`crate::source::GitUrl::is_local`]); the operator decides that.
     pub local_sources: bool,
 }
 
@@ -86,7 +86,7 @@ pub struct Deployer {
 }
 
 impl Deployer {
-    /// A service of these ports.
+    /// Returns a service of these ports.
     ///
     /// `replica` is a name that no other living process on the same store has, and that this one has again after a
     /// restart, so that it need not wait out its own leases.
@@ -107,14 +107,14 @@ impl Deployer {
         }
     }
 
-    /// The app was changed by a caller of this process: those who wait look at it, and the engine has something to do.
+    /// Wakes the waiting callers and the driver of an app that a caller of this process changed.
     fn changed_here(&self, app: AppUid) {
         self.waiters.notify(app);
         self.drivers.notify(app);
         self.work_queue.put(app);
     }
 
-    /// Whether the store answers; as cheap for it as a call that does not authenticate, which this is.
+    /// Returns `Ok` if the store answers; as cheap as an unauthenticated call, because this is one.
     ///
     /// # Errors
     /// [`Refusal::StoreUnavailable`] while it does not.
@@ -123,13 +123,13 @@ impl Deployer {
     }
 }
 
-/// The refusal of a write that failed: one whose answer was lost may have happened.
+/// Returns the refusal of a failed write, which may have happened if its answer was lost.
 fn unwritten(error: &Error) -> Refusal {
     let refusal = refused(error);
     if error.is_unavailable() { Refusal::StoreUnavailable { maybe_recorded: true } } else { refusal }
 }
 
-/// The refusal that a port's error comes to for a caller; the rest is logged.
+/// Returns the refusal for a port's error; details are logged.
 fn refused(error: &Error) -> Refusal {
     match error {
         Error::Unavailable { .. } => {

@@ -9,11 +9,11 @@ use event_listener::{Event, EventListener};
 
 use crate::app::AppUid;
 
-/// One event per app that is waited for.
+/// One event per app that tasks wait for.
 #[derive(Default)]
 pub(super) struct Notifier(Mutex<BTreeMap<AppUid, Weak<Event>>>);
 
-/// The event of an app; kept for as long as it is waited for.
+/// The event of an app; kept for as long as a task waits for it.
 pub(super) struct Subscription {
     event: Arc<Event>,
 }
@@ -32,8 +32,8 @@ impl Notifier {
         if let Some(event) = events.get(&app).and_then(Weak::upgrade) {
             return Subscription { event };
         }
-        // Events that are no longer waited for go when their number has doubled, which keeps the table as small as the
-        // number of waiting tasks without a walk on every notification.
+        // Unused events are removed when their number has doubled, which keeps the table as small as the number of
+        // waiting tasks without a walk on every notification.
         if events.len() >= 64 && events.len().is_power_of_two() {
             events.retain(|_, event| event.strong_count() > 0);
         }
@@ -42,7 +42,7 @@ impl Notifier {
         Subscription { event }
     }
 
-    /// Wakes all that wait for the app.
+    /// Wakes all tasks that wait for the app.
     pub(super) fn notify(&self, app: AppUid) {
         let event = self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&app).and_then(Weak::upgrade);
         if let Some(event) = event {
@@ -50,7 +50,7 @@ impl Notifier {
         }
     }
 
-    /// Wakes all that wait for any app.
+    /// Wakes all tasks that wait for any app.
     pub(super) fn notify_all(&self) {
         let events: Vec<_> =
             self.0.lock().unwrap_or_else(PoisonError::into_inner).values().filter_map(Weak::upgrade).collect();

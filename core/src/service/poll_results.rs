@@ -1,4 +1,4 @@
-//! What this process knows of the sources that it looks at, for whoever asks: nothing of it must survive a restart.
+//! The results of polls by this process, for callers; a restart may lose them.
 
 use std::{
     collections::BTreeMap,
@@ -11,34 +11,34 @@ use crate::{
     time::Timestamp,
 };
 
-/// The last look at an app's source.
+/// The last poll of an app's source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Polled {
-    /// When it was.
+    /// The time of the poll.
     pub at: Timestamp,
-    /// What was found.
+    /// The outcome of the poll.
     pub found: PollOutcome,
-    /// Since when it has been so.
+    /// The time of the first poll with this outcome.
     pub since: Timestamp,
 }
 
-/// What a look at a source found.
+/// The outcome of a poll.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PollOutcome {
     /// The branch is at this commit.
     Head(Commit),
     /// The branch is at this commit, which this rollback holds.
     Held(Commit, Revision),
-    /// Where the branch is could not be read: a sentence.
+    /// The branch could not be read, for the reason in this sentence.
     Unreadable(String),
 }
 
-/// The last looks of the apps that are driven here.
+/// The last polls of the apps that this replica drives.
 #[derive(Default)]
 pub(super) struct PollResults(Mutex<BTreeMap<AppUid, Polled>>);
 
 impl PollResults {
-    /// Takes in a look, and says whether it found something else than the one before.
+    /// Stores the outcome of a poll, and returns whether it differs from the one before.
     pub(super) fn note(&self, app: AppUid, at: Timestamp, found: PollOutcome) -> bool {
         self.with(|polls| {
             let before = polls.get(&app).filter(|before| before.found == found).map(|before| before.since);
@@ -47,12 +47,12 @@ impl PollResults {
         })
     }
 
-    /// The last look at the app's source, where this process drives it.
+    /// Returns the last poll of the app's source if this replica drives the app.
     pub(super) fn of(&self, app: AppUid) -> Option<Polled> {
         self.with(|polls| polls.get(&app).cloned())
     }
 
-    /// The app is not looked at here any more.
+    /// Removes the app's last poll.
     pub(super) fn forget(&self, app: AppUid) {
         self.with(|polls| polls.remove(&app));
     }

@@ -1,4 +1,4 @@
-//! Polling: an app's driver reads its source's branch, and accepts what is new there.
+//! Polling: an app's driver reads its source's branch, and accepts a new head.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,41 +16,40 @@ use crate::{
     time::Timestamp,
 };
 
-/// The longest that an answer is waited for, whatever the reader of branches promises.
+/// The longest wait for the branch reader, whatever it promises.
 const ANSWER: Duration = Duration::from_secs(60);
-/// As many of the newest entries are looked through for those that the webhook has brought.
+/// The number of newest entries that are searched for those of the webhook.
 const RECENT: usize = 20;
-/// The newest entries are read so often at most, to look for a commit: beyond what any history keeps.
+/// The most pages of entries that are searched for a commit: more than any history keeps.
 const PAGES: usize = 20;
 
-/// The answer of a source, once it comes.
+/// The pending answer of a source.
 pub(super) type Reading = BoxFuture<'static, Result<Option<Commit>>>;
 
 impl Deployer {
-    /// Lets apps be polled no more often than this; [`crate::app::POLL_MIN`] unless it is said.
+    /// Sets the shortest interval of polling; the default is [`crate::app::POLL_MIN`].
     #[must_use]
     pub fn with_min_poll(mut self, interval: Duration) -> Self {
         self.min_poll = interval;
         self
     }
 
-    /// What the last look at the app's source found, where this process is the one that polls it.
+    /// Returns the last poll of the app's source, if this process polls it. See [`Polled`].
     pub fn polled(&self, app: AppUid) -> Option<Polled> {
         self.poll_results.of(app)
     }
 
-    /// What its owner should know of how the app is deployed: a sentence where its webhook and polling both bring the same
-    /// pushes.
+    /// Returns a warning for the app's owner if both its webhook and polling bring the same pushes.
     ///
     /// # Errors
-    /// [`Refusal::StoreUnavailable`] while the store is away.
+    /// [`crate::request::Refusal::StoreUnavailable`] while the store is away.
     pub async fn warning(&self, access: &Authorized, app: &App) -> Outcome<Option<String>> {
         if app.policy.poll.is_none() {
             return Ok(None);
         }
         let (_, newest) = self.history(access, Page { before: None, succeeded: false, limit: RECENT }).await?;
         let Some(entry) = newest.iter().find(|entry| entry.trigger == Trigger::Webhook) else { return Ok(None) };
-        // A token that cannot be read is one.
+        // A token that cannot be read counts as one.
         if let Ok(None) = self.ports.tokens.find(&app.id).await {
             return Ok(None);
         }
@@ -61,7 +60,7 @@ impl Deployer {
         )))
     }
 
-    /// Asks a source where its branch is.
+    /// Reads the head of a source's branch.
     pub(super) fn read_head(&self, source: GitSource) -> Reading {
         let Some(builder) = &self.ports.builder else {
             return std::future::ready(Err(Error::invalid("this server has no builder, and reads no sources"))).boxed();
@@ -78,12 +77,12 @@ impl Deployer {
         .boxed()
     }
 
-    /// Takes in a source's answer; the log is told where it is another than before.
+    /// Processes a source's answer; logs it if it differs from the one before.
     pub(super) fn head_read(&self, view: &AppState, answer: Result<Option<Commit>>, now: Timestamp) -> Option<Commit> {
         let app = &view.app;
         let (found, chain) = match answer {
             Ok(Some(head)) => {
-                // That it is held stays so until it is decided again.
+                // A held head stays held until it is decided again.
                 let held = self.poll_results.of(app.uid).is_some_and(|polled| is_held(&polled.found, &head));
                 if !held {
                     self.poll_results.note(app.uid, now, PollOutcome::Head(head.clone()));
@@ -101,12 +100,12 @@ impl Deployer {
             Err(error) => (sentence(&error), error.chain()),
         };
         if self.poll_results.note(app.uid, now, PollOutcome::Unreadable(found)) {
-            tracing::warn!(app = %app.id, error = %chain, "a source cannot be read for changes");
+            tracing::warn!(app = %app.id, error = %chain, "polling a source failed");
         }
         None
     }
 
-    /// Decides what becomes of a head, and accepts it, on the condition that nothing newer came.
+    /// Decides on a head, and accepts it if no newer deploy was accepted.
     pub(super) async fn detect(&self, app: AppUid, finding: &Finding, now: Timestamp) -> Result<Detected> {
         let head = &finding.head;
         for _ in 0..ATTEMPTS {
@@ -121,22 +120,22 @@ impl Deployer {
                 Verdict::Forgotten => {
                     tracing::warn!(
                         app = %view.app.id, commit = %head,
-                        "whether a branch's head was deployed is not known any more: the next change is"
+                        "ignoring a branch's head that may have been deployed before: the history no longer shows it"
                     );
                     return Ok(Detected::Known);
                 }
                 Verdict::Doubtful => {
-                    tracing::info!(app = %view.app.id, commit = %head, "a branch seems to be taken back: looking again");
+                    tracing::info!(app = %view.app.id, commit = %head, "the branch seems to be reset, polling again");
                     return Ok(Detected::Doubtful);
                 }
                 Verdict::Held(by) => {
                     if self.poll_results.note(app, now, PollOutcome::Held(head.clone(), by)) {
-                        tracing::info!(app = %view.app.id, commit = %head, %by, "a change is held since a rollback");
+                        tracing::info!(app = %view.app.id, commit = %head, %by, "ignoring a held change");
                     }
                     return Ok(Detected::Held(by));
                 }
                 Verdict::Refused(refusal) => {
-                    tracing::warn!(app = %view.app.id, commit = %head, %refusal, "a change is refused");
+                    tracing::warn!(app = %view.app.id, commit = %head, %refusal, "accepting a change was refused");
                     return Ok(Detected::Known);
                 }
                 Verdict::Deploy(draft) => match self.accept(&view, *draft).await? {
@@ -148,7 +147,7 @@ impl Deployer {
         Ok(Detected::Later)
     }
 
-    /// The app's entries, newest first, back to one of this commit or to the oldest that there is.
+    /// Returns the app's entries, newest first, back to one of this commit or to the oldest.
     async fn entries_since(&self, state: &AppState, commit: &Commit) -> Result<Vec<Deploy>> {
         let mut entries: Vec<Deploy> = state.unfinished.iter().rev().map(|deploy| Deploy::clone(deploy)).collect();
         let mut before = None;
@@ -168,8 +167,8 @@ impl Deployer {
         Ok(entries)
     }
 
-    /// Accepts a change, on the condition that nothing newer came and the app is as it was. Returns `None` if it must be
-    /// decided anew.
+    /// Accepts a change if no newer deploy was accepted and the app is unchanged. Returns `None` if it must be decided
+    /// again.
     async fn accept(&self, view: &AppState, deploy: NewDeploy) -> Result<Option<Detected>> {
         let (app, expected) = (Arc::clone(&view.app), ExpectedLatest::Exactly(view.latest));
         let (id, driver) = (self.admission_id(), self.driver());
@@ -194,7 +193,7 @@ impl Deployer {
     }
 }
 
-/// What is wrong, without the word for what a caller can do about it.
+/// Returns the error's text without the word for its class.
 fn sentence(error: &Error) -> String {
     match error {
         Error::Denied { what, .. }

@@ -1,4 +1,4 @@
-//! Deploys in one environment what another one runs.
+//! Promotions: deploys of the image that another environment runs.
 
 use super::{Accepted, Authorized, Deployer, Operator, Outcome};
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
 };
 
 impl Deployer {
-    /// Deploys here what another environment's app of the same name runs.
+    /// Deploys the image that another environment's app of the same name runs.
     ///
     /// # Errors
     /// The refusal; nothing was recorded, unless it says that it may have been.
@@ -31,10 +31,7 @@ impl Deployer {
         Ok(accepted.await?.ok_or(Refusal::Busy)?.0)
     }
 
-    async fn promoted(
-        &self,
-        from: &AppId,
-    ) -> Outcome<(crate::image::ImageRef, Option<crate::deploy::Commit>, Origin)> {
+    async fn promoted(&self, from: &AppId) -> Outcome<(crate::image::ImageRef, Option<crate::deploy::Commit>, Origin)> {
         let source = self.find(from).await?.state;
         let current = source.current.as_ref().ok_or_else(|| {
             Refusal::NothingToRollBackTo(format!("{from} has no current deploy that could be promoted."))

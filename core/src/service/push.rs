@@ -1,4 +1,4 @@
-//! A git host tells of a push: the same road as every deploy, once it is clear that the push is not late.
+//! Pushes that a git host reports: deploys like every other, unless the push is late.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,31 +21,30 @@ use crate::{
     source::GitSource,
 };
 
-/// How long the source may take to say where the branch is: git hosts give up after 10 s.
+/// The time in which the source has to answer: git hosts give up after 10 s.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// After this time a source is asked again that named another head than the pushed commit: it may not have heard of the
-/// push yet.
+/// The pause before a source that answered with another head is asked again: it may not know of the push yet.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// How far back it is looked whether a push was told of before.
+/// The number of newest entries that are searched for an earlier report of a push.
 const LOOKED_AT: usize = 100;
 
-/// What became of a git host's call.
+/// The outcome of a git host's call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pushed {
     /// The pushed commit is deployed.
     Accepted(Box<Accepted>),
-    /// Nothing was done and nothing recorded, for the reason in this sentence.
+    /// The call is ignored and not recorded, for the reason in this sentence.
     Nothing(String),
 }
 
 impl Deployer {
-    /// Accepts what a git host tells of: a push to the app's branch is a deploy of the commit that it brought. One that is
-    /// told again is what it was, under its key before anything else is looked at; and one whose commit is not the branch's
-    /// head any more, or is held, deploys nothing.
+    /// Accepts a git host's report: a push to the app's branch deploys its commit. A repeated report is answered with
+    /// the first one's outcome, by its key before anything else is read. A commit that is not the branch's head any
+    /// more, or is held, is not deployed.
     ///
-    /// The source is asked where the branch is, and again while it names another commit, for at most 5 s; where it does
-    /// not say, or still says where the branch was before the push, the history tells what is late.
+    /// The source is asked for the branch's head, and again while it names another commit, for at most 5 s. If it does
+    /// not answer, or still names the head before the push, the history decides whether the push is late.
     ///
     /// # Errors
     /// The refusal; nothing was recorded, unless it says that it may have been.
@@ -67,7 +66,7 @@ impl Deployer {
         Err(Refusal::Busy)
     }
 
-    /// What an earlier call with this key has made, whatever has become of the branch since.
+    /// Returns the deploy of an earlier call with this key, wherever the branch is by now.
     async fn known(&self, access: &Authorized, key: Option<&IdempotencyKey>) -> Outcome<Option<Accepted>> {
         let Some(key) = key else { return Ok(None) };
         let loaded = self.ports.history.load(AppRef::Uid(access.uid), Some(key)).await;
@@ -93,7 +92,7 @@ impl Deployer {
         end: Duration,
     ) -> Outcome<Option<Pushed>> {
         let page = Page { before: None, succeeded: false, limit: LOOKED_AT };
-        // Read before the branch is: see `verdict`.
+        // Read before the branch: see `verdict`.
         let (state, entries) = self.history(access, page).await?;
         let app = Arc::clone(&state.app);
         let Source::Git(source) = &app.source else { return Ok(None) };
@@ -112,7 +111,7 @@ impl Deployer {
         let expected = ExpectedLatest::Exactly(state.latest);
         let id = self.admission_id();
         let accepted = self.admit(access, id, key.cloned(), move |state| {
-            // A push is decided on the app as it was read: its source, and what is held.
+            // A push is decided on the app as it was read, with its source and its holds.
             if state.app != app {
                 return Err(Declined::Outdated);
             }
@@ -122,7 +121,7 @@ impl Deployer {
         Ok(accepted.await?.map(|(accepted, _)| Pushed::Accepted(Box::new(accepted))))
     }
 
-    /// Where the branch is: as soon as it is where the push has left it, else what was heard last.
+    /// Returns the place of the branch: as soon as it is the pushed commit, else the last answer.
     async fn standing(&self, source: &GitSource, brought: &Brought, end: Duration) -> Standing {
         let mut standing = Standing::Unread;
         loop {
@@ -138,7 +137,7 @@ impl Deployer {
         }
     }
 
-    /// Where the branch is, if the source says so in time.
+    /// Returns the branch's head, if the source answers in time.
     async fn read(&self, source: &GitSource, end: Duration) -> Option<Option<Commit>> {
         let builder = self.ports.builder.as_ref()?;
         let left = end.saturating_sub(self.ports.clock.elapsed());
@@ -146,12 +145,12 @@ impl Deployer {
             head = builder.branches.head(source).fuse() => match head {
                 Ok(head) => Some(head),
                 Err(error) => {
-                    tracing::warn!(source = %source.url, error = %error.chain(), "a source does not say where its branch is");
+                    tracing::warn!(source = %source.url, error = %error.chain(), "reading a branch failed");
                     None
                 }
             },
             () = self.ports.clock.sleep(left).fuse() => {
-                tracing::warn!(source = %source.url, "a source does not say in time where its branch is");
+                tracing::warn!(source = %source.url, "reading a branch timed out");
                 None
             }
         }

@@ -1,4 +1,4 @@
-//! Reading, and waiting for an entry to change.
+//! Reading apps and entries, and waiting for an entry to change.
 
 use std::time::Duration;
 
@@ -16,9 +16,9 @@ use crate::{
 /// The entry that a wait ended with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waited {
-    /// The entry that was waited for.
+    /// The awaited entry.
     pub deploy: Deploy,
-    /// The entry that finally stands for it, where others took its place.
+    /// The entry that finally took its place, if it was superseded.
     pub superseded_by: Option<Deploy>,
 }
 
@@ -29,13 +29,13 @@ impl Waited {
     }
 }
 
-/// Hints of changes may be lost: a waiting call looks this often.
+/// The interval of reads of a waiting call: hints of changes may be lost.
 const POLL: Duration = Duration::from_secs(2);
-/// How often state and archive are read until both tell of one point in time.
+/// The number of attempts to read state and archive of the same point in time.
 const READS: u32 = 5;
 
 impl Deployer {
-    /// The app: its registration and where its history stands.
+    /// Returns the app's state.
     ///
     /// # Errors
     /// [`Refusal::AppNotFound`] if it was deleted; [`Refusal::StoreUnavailable`] while the store is away.
@@ -44,7 +44,7 @@ impl Deployer {
         app.map(Snapshot::into_state).ok_or_else(|| Refusal::AppNotFound(access.id.clone()))
     }
 
-    /// A part of the list of apps, sorted by namespace and name.
+    /// Returns a part of the list of apps, sorted by namespace and name.
     ///
     /// # Errors
     /// [`Refusal::StoreUnavailable`] while the store is away.
@@ -52,7 +52,7 @@ impl Deployer {
         self.ports.history.list(page).await.map_err(|error| refused(&error))
     }
 
-    /// A part of the app's history, newest first, and the app as it was at the same point in time.
+    /// Returns a part of the app's history, newest first, and the app's state at the same point in time.
     ///
     /// # Errors
     /// [`Refusal::AppNotFound`] if it was deleted; [`Refusal::StoreUnavailable`] while the store is away.
@@ -67,22 +67,26 @@ impl Deployer {
         Err(Refusal::Busy)
     }
 
-    /// One entry.
+    /// Returns one entry.
     ///
     /// # Errors
     /// [`Refusal::RevisionNotFound`]; [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn entry(&self, access: &Authorized, revision: Revision) -> Outcome<Deploy> {
-        let state = self.view(access).await.map_err(|refusal| deleted(refusal, &access.id, revision))?;
-        self.entry_of(access, &state, revision).await
+        Ok(self.entry_and_state(access, revision).await?.1)
     }
 
-    /// One entry of an app that was just read.
-    pub(super) async fn entry_of(
-        &self,
-        access: &Authorized,
-        state: &AppState,
-        revision: Revision,
-    ) -> Outcome<Deploy> {
+    /// Returns one entry, and the app's state at the same point in time.
+    ///
+    /// # Errors
+    /// As [`Deployer::entry`].
+    pub async fn entry_and_state(&self, access: &Authorized, revision: Revision) -> Outcome<(AppState, Deploy)> {
+        let state = self.view(access).await.map_err(|refusal| deleted(refusal, &access.id, revision))?;
+        let entry = self.entry_of(access, &state, revision).await?;
+        Ok((state, entry))
+    }
+
+    /// Returns one entry of an app that was just read.
+    pub(super) async fn entry_of(&self, access: &Authorized, state: &AppState, revision: Revision) -> Outcome<Deploy> {
         if let Some(deploy) = state.unfinished(revision) {
             return Ok(Deploy::clone(deploy));
         }
@@ -90,8 +94,8 @@ impl Deployer {
         entry.ok_or(Refusal::RevisionNotFound(revision))
     }
 
-    /// The entry once it is past `seen` steps, or as it is when `limit` is over. A store that goes away while the
-    /// caller waits is waited for.
+    /// Returns the entry once it is past `seen` steps, or as it is when `limit` is over. Retries while the store is
+    /// away.
     ///
     /// # Errors
     /// [`Refusal::RevisionNotFound`], also if the app is deleted meanwhile.
@@ -120,7 +124,7 @@ impl Deployer {
         }
     }
 
-    /// One entry, as this process knows it: what it has committed itself, or has read a moment ago.
+    /// Returns one entry as this process has committed or just read it.
     async fn recent_entry(&self, access: &Authorized, revision: Revision) -> Outcome<Deploy> {
         let recent = self.journal.recent(access.uid, POLL).await.map_err(|error| refused(&error))?;
         match recent.filter(|app| app.state.latest >= Some(revision)) {
@@ -139,10 +143,10 @@ impl Deployer {
         let deploy = self.ended(access, revision, end).await?;
         let mut waited = Waited { deploy, superseded_by: None };
         while let State::Superseded { by, rollback: false } = waited.last().state {
-            // A rollback is shown, but its end is not this deploy's.
+            // A rollback is returned, but its end is not this deploy's.
             let next = match self.ended(access, by, end).await {
                 Ok(next) => next,
-                // The entry itself was read: the caller is told of it though its follower cannot be.
+                // The entry itself was read: it is returned even if its successor cannot be read.
                 Err(_) => break,
             };
             waited.superseded_by = Some(next);
@@ -166,7 +170,7 @@ impl Deployer {
     }
 }
 
-/// An app that is gone has no entries.
+/// Returns the refusal for an entry of an app that may be deleted.
 fn deleted(refusal: Refusal, id: &AppId, revision: Revision) -> Refusal {
     if refusal == Refusal::AppNotFound(id.clone()) { Refusal::RevisionNotFound(revision) } else { refusal }
 }

@@ -9,7 +9,7 @@ use crate::{
     error::{Entity, Error},
     image::ImageRef,
     ledger::{Admission, Admitted, Change, KeyLookup, NewDeploy, registration},
-    ports::{AppPage, AppRef},
+    ports::{AppPage, AppRef, TargetRequest, Validated},
     request::{IdempotencyKey, Refusal, Registration},
     service::run::TTL,
     time::Timestamp,
@@ -18,10 +18,10 @@ use crate::{
 /// A registered app.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registered {
-    /// The app.
+    /// The state of the app.
     pub app: crate::ledger::AppState,
-    /// Revision 1: what runs already, or the image that the workload is made with; none for a git app that has neither,
-    /// whose first build makes it.
+    /// Revision 1: the running image, or the one that the workload is created with; `None` for a git app without
+    /// either, whose first build creates it.
     pub deploy: Option<Deploy>,
     /// Whether the workload existed.
     pub adopted: bool,
@@ -30,13 +30,13 @@ pub struct Registered {
 /// The sources that apps may have here.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SourceRules {
-    /// Whether a builder may read local sources; none: there is no builder.
+    /// Whether a builder may read local sources; `None`: there is no builder.
     local_sources: Option<bool>,
     min_poll: Duration,
 }
 
 impl SourceRules {
-    /// Whether apps of this source can be registered here.
+    /// Returns `Ok` if apps of this source can be built here.
     pub(super) fn buildable(&self, source: &Source) -> Outcome<()> {
         let Source::Git(git) = source else { return Ok(()) };
         let Some(local_sources) = self.local_sources else {
@@ -51,7 +51,7 @@ impl SourceRules {
         Ok(())
     }
 
-    /// Whether apps of this source can be polled as the policy says.
+    /// Returns `Ok` if apps of this source can be polled as the policy says.
     pub(super) fn pollable(&self, policy: &Policy, source: &Source) -> Outcome<()> {
         let Some(interval) = policy.poll else { return Ok(()) };
         let refused = |why: String| Err(Refusal::InvalidField("policy.poll", why));
@@ -75,8 +75,8 @@ impl Deployer {
         SourceRules { local_sources, min_poll: self.min_poll }
     }
 
-    /// Registers an app. A workload that exists is adopted: nothing is patched, and revision 1 is what runs. Repeating
-    /// the call with its key answers what it made.
+    /// Registers an app. An existing workload is adopted: nothing is patched, and revision 1 is the running image. A
+    /// repeated call with the same key returns the app that the first one made.
     ///
     /// # Errors
     /// The refusal; nothing is registered then.
@@ -96,10 +96,15 @@ impl Deployer {
         }
         let wanted = Registration { policy: sound(wanted.policy)?, ..wanted };
         rules.pollable(&wanted.policy, &wanted.source)?;
-        let name = wanted.workload.clone().unwrap_or_else(|| wanted.name.to_string());
-        registration::check_name(&name)?;
-        let found = self.ports.rollouts.inspect(&id, wanted.kind, &name).await.map_err(|error| {
-            tracing::warn!(app = %id, error = %error.chain(), "inspecting the workload failed");
+        let request = TargetRequest {
+            app: id.clone(),
+            settings: wanted.target.clone(),
+            image: wanted.image.clone(),
+            built: wanted.source != Source::Image,
+            take_over: wanted.take_over,
+        };
+        let validated = self.ports.rollouts.validate(&request).await.map_err(|error| {
+            tracing::warn!(app = %id, error = %error.chain(), "validating the target failed");
             match error {
                 Error::Unavailable { .. } => Refusal::ClusterUnavailable,
                 Error::NotFound(_)
@@ -109,18 +114,15 @@ impl Deployer {
                 | Error::Corrupt { .. } => Refusal::Workload(error.to_string()),
             }
         })?;
-        let adopted = found.is_some();
-        let (workload, image) = match found {
-            Some(found) => registration::adopt(&wanted, name, &found)?,
-            None => registration::create(&wanted, name)?,
-        };
+        let adopted = matches!(validated, Validated::Adopt { .. });
+        let (target, image) = registration::target(&wanted, validated)?;
         let app = App {
             id,
             uid: AppUid::from_bits(self.ports.rng.bits()),
             project: wanted.project.clone(),
             environment: wanted.environment.clone(),
             source: wanted.source.clone(),
-            workload,
+            target,
             policy: wanted.policy.clone(),
             holds: Vec::new(),
             created_at: self.store_time().await?,
@@ -128,7 +130,7 @@ impl Deployer {
         self.create(operator, app, (image, adopted), &wanted, key).await
     }
 
-    /// The store's clock.
+    /// Returns the store's clock.
     async fn store_time(&self) -> Outcome<Timestamp> {
         match self.journal.now() {
             Some(now) => Ok(now),
@@ -136,7 +138,7 @@ impl Deployer {
         }
     }
 
-    /// What an earlier call under the same key has made.
+    /// Returns the app that an earlier call with the same key registered.
     async fn registered(
         &self,
         app: Snapshot,
@@ -156,7 +158,7 @@ impl Deployer {
                 Ok(Registered { adopted: deploy.adopted, app: change.state, deploy: Some(deploy) })
             }
             Some(Admitted::KeyReused) => Err(Refusal::KeyReused),
-            // There is no entry that could know the key: a call for the very same is the same call.
+            // No entry could carry the key: a call with equal contents counts as the same call.
             None if registration::waits_for_a_build(&change.state.app)
                 && registration::made(&change.state.app, wanted) =>
             {
@@ -214,9 +216,9 @@ impl Deployer {
         Ok(Registered { app: state, deploy, adopted })
     }
 
-    /// The store's answer was lost: the app is looked for once, by its own uid.
+    /// Looks for a registration whose answer was lost once, by its own uid.
     async fn look_for_registration(&self, app: &App, error: &Error) -> Outcome<crate::ledger::AppState> {
-        tracing::warn!(app = %app.id, error = %error.chain(), "the store did not confirm a registration");
+        tracing::warn!(app = %app.id, error = %error.chain(), "confirming a registration failed");
         match self.journal.load(AppRef::Uid(app.uid)).await {
             Ok(Some(snapshot)) => Ok(snapshot.into_state()),
             Ok(None) | Err(_) => Err(Refusal::StoreUnavailable { maybe_recorded: true }),

@@ -1,4 +1,4 @@
-//! Back to a version that was good, as a new revision on the same road.
+//! Rollbacks: a return to a good version as a new revision.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::{
     request::{Refusal, RollbackRequest},
 };
 
-/// Entries per page while the good version before is looked for.
+/// The number of entries per page of the search for the last good version.
 const SEARCH_PAGE: usize = 50;
 
 impl Deployer {
@@ -51,13 +51,8 @@ impl Deployer {
         Err(Refusal::Busy)
     }
 
-    /// The entry that a rollback returns to.
-    async fn target(
-        &self,
-        access: &Authorized,
-        state: &AppState,
-        request: &RollbackRequest,
-    ) -> Outcome<Arc<Deploy>> {
+    /// Returns the entry that a rollback returns to.
+    async fn target(&self, access: &Authorized, state: &AppState, request: &RollbackRequest) -> Outcome<Arc<Deploy>> {
         let current = state.current.as_ref().map(|deploy| deploy.revision);
         if let Some(expected) = request.if_current.filter(|expected| Some(*expected) != current) {
             return Err(Refusal::CurrentChanged { expected, current });
@@ -97,7 +92,7 @@ impl Deployer {
     }
 }
 
-/// Whether a rollback means the same version on both states.
+/// Returns whether a rollback means the same version on both states.
 fn means_the_same(read: &AppState, state: &AppState) -> bool {
     read.latest == state.latest && read.current == state.current && read.on_cluster() == state.on_cluster()
 }

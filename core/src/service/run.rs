@@ -1,4 +1,4 @@
-//! Finds apps that have work and no driver, and drives all of this replica's within one future.
+//! Finds apps that have work and no driver, and drives all apps of this replica within one future.
 
 use std::{collections::BTreeMap, future::Future, pin::pin, sync::Arc, time::Duration};
 
@@ -10,22 +10,24 @@ use futures_util::{
 };
 
 use super::Deployer;
-use crate::{app::AppUid, error::Result, ledger::AppState, ports::AppChange, replica::ReplicaId};
+use crate::{app::AppUid, error::Result, ledger::AppState, ports::AppChange};
 
-/// A replica without a heartbeat for this long is taken over: with the time between two heartbeats and one look's own
-/// time well below the promised 30 s.
+/// The time after the last heartbeat after which a replica's leases are free: together with the interval and duration
+/// of a search for work, well below the promised 30 s.
 pub(super) const TTL: Duration = Duration::from_secs(15);
-/// Between two heartbeats.
+/// The interval of heartbeats.
 const EVERY: Duration = Duration::from_secs(1);
-/// Between two looks for work that hints have asked for.
+/// The shortest interval of searches for work that hints cause.
 const HINTED: Duration = Duration::from_millis(250);
-/// How many apps one look may take.
+/// The interval of searches that include this replica's own apps: if the store's answer was lost, an app is leased to
+/// this replica without its knowledge, and would have no driver.
+const OWN: Duration = Duration::from_secs(5);
+/// The most apps that one search returns.
 const BATCH: usize = 256;
 
-/// The apps of one look for work: when it was sent, who was alive, and what was free.
+/// The answer to a search for work: the time of its heartbeat, and the apps that no living replica drives.
 struct Look {
     at: Duration,
-    alive: Vec<ReplicaId>,
     free: Vec<AppUid>,
 }
 
@@ -33,13 +35,14 @@ struct Look {
 struct Drivers<'a> {
     deployer: &'a Deployer,
     running: FuturesUnordered<BoxFuture<'a, AppUid>>,
-    /// The apps that are driven, and whether something arrived for them meanwhile.
+    /// The driven apps, and whether a change arrived for them meanwhile.
     apps: BTreeMap<AppUid, bool>,
     looking: Fuse<BoxFuture<'a, Result<Look>>>,
     tick: Fuse<BoxFuture<'a, ()>>,
-    /// When the next look may start.
+    /// The time of the next search.
     due: Duration,
-    alive: Vec<ReplicaId>,
+    /// The time of the next search that includes this replica's own apps.
+    own_due: Duration,
 }
 
 impl Deployer {
@@ -70,11 +73,15 @@ impl Deployer {
         }
     }
 
-    async fn look_for_work(&self) -> Result<Look> {
+    /// Returns the apps that no living replica drives, and up to `own` apps of this replica.
+    async fn look_for_work(&self, own: Option<usize>) -> Result<Look> {
         let at = self.ports.clock.elapsed();
-        let alive = self.journal.heartbeat(&self.replica, TTL).await?.alive;
-        let free = self.ports.history.work(&alive, BATCH).await?;
-        Ok(Look { at, alive, free })
+        let mut alive = self.journal.heartbeat(&self.replica, TTL).await?.alive;
+        if own.is_some() {
+            alive.retain(|replica| *replica != self.replica);
+        }
+        let free = self.ports.history.work(&alive, BATCH + own.unwrap_or(0)).await?;
+        Ok(Look { at, free })
     }
 }
 
@@ -87,32 +94,33 @@ impl<'a> Drivers<'a> {
             looking: Fuse::terminated(),
             tick: std::future::ready(()).boxed().fuse(),
             due: Duration::ZERO,
-            alive: vec![deployer.replica.clone()],
+            own_due: Duration::ZERO,
         }
     }
 
-    /// Drives an app, if its lease is or can be this replica's.
+    /// Drives an app if its lease is or can be this replica's.
     fn start(&mut self, app: AppUid) {
         if let Some(again) = self.apps.get_mut(&app) {
             *again = true;
             return;
         }
-        let (deployer, alive) = (self.deployer, self.alive.clone());
+        let deployer = self.deployer;
         self.apps.insert(app, false);
         let leased = deployer.journal.remembered(app).is_some_and(|state| state.is_leased_to(&deployer.replica));
         self.running.push(Box::pin(async move {
-            let taken = if leased { Ok(true) } else { deployer.take_lease(app, &alive).await };
+            let taken = if leased { Ok(true) } else { deployer.take_lease(app).await };
             match taken {
                 Ok(true) => deployer.drive(app).await,
                 Ok(false) => {}
-                // It is found again with the next look.
+                // A later search finds the app again, as this replica's if the lease was taken all the same.
                 Err(error) => tracing::warn!(%app, error = %error.chain(), "taking an app's lease failed"),
             }
             app
         }));
     }
 
-    /// Apps that were changed here: their lease was given to this replica, or another one drives them.
+    /// Starts drivers for apps that were changed here: their lease was given to this replica, or another one drives
+    /// them.
     fn take_in(&mut self) {
         for app in self.deployer.work_queue.take() {
             self.start(app);
@@ -121,7 +129,7 @@ impl<'a> Drivers<'a> {
 
     fn ended(&mut self, app: AppUid) {
         let idle = |state: Arc<AppState>| state.queued_at.is_none();
-        // What arrived meanwhile was committed by this process, which remembers it.
+        // A change that arrived meanwhile was committed by this process, which remembers it.
         if self.apps.remove(&app) == Some(true) && !self.deployer.journal.remembered(app).is_some_and(idle) {
             self.start(app);
         }
@@ -145,12 +153,17 @@ impl<'a> Drivers<'a> {
     }
 
     fn look(&mut self) {
-        self.looking = self.deployer.look_for_work().boxed().fuse();
+        let now = self.deployer.ports.clock.elapsed();
+        let own = (now >= self.own_due).then_some(self.apps.len());
+        if own.is_some() {
+            self.own_due = now + OWN;
+        }
+        self.looking = self.deployer.look_for_work(own).boxed().fuse();
         self.tick = Fuse::terminated();
         self.due = Duration::MAX;
     }
 
-    /// Has the next look start no later than in this time.
+    /// Schedules the next search no later than in this time.
     fn look_in(&mut self, wait: Duration) {
         let due = self.deployer.ports.clock.elapsed() + wait;
         if !self.looking.is_terminated() {
@@ -169,17 +182,18 @@ impl<'a> Drivers<'a> {
     fn looked(&mut self, look: Result<Look>) {
         self.looking = Fuse::terminated();
         match look {
-            Ok(Look { at, alive, free }) => {
+            Ok(Look { at, free }) => {
                 self.deployer.work_queue.set_alive(Some(at));
-                self.alive = alive;
                 for app in free {
-                    self.start(app);
+                    if !self.apps.contains_key(&app) {
+                        self.start(app);
+                    }
                 }
             }
             Err(error) => tracing::warn!(error = %error.chain(), "looking for work failed"),
         }
         let now = self.deployer.ports.clock.elapsed();
-        // A hint that came while the look was under way may be about what it missed.
+        // The search may have missed the change that a hint reported meanwhile.
         self.schedule(self.due.max(now).min(now + EVERY));
     }
 }

@@ -1,4 +1,4 @@
-//! The one write path: every deploy, of every trigger, is accepted here.
+//! The one write path: deploys of every trigger are accepted here.
 
 use super::{Authorized, Deployer, Outcome, journal::Decision, refused};
 use crate::{
@@ -16,22 +16,22 @@ use crate::{
 pub struct Accepted {
     /// The entry, as it is now.
     pub deploy: Deploy,
-    /// Whether an earlier call with the same key had made it.
+    /// Whether an earlier call with the same key made the deploy.
     pub replayed: bool,
-    /// The unfinished revisions that it ended.
+    /// The revisions that the deploy superseded.
     pub superseded: Vec<Revision>,
-    /// The fields of the request that are not deployed.
+    /// The fields of the request that do not apply to the app.
     pub ignored: Vec<&'static str>,
 }
 
-/// A decision on an app as it is: what is accepted, or why not.
+/// A decision on the present state of an app: the admission, or the reason against it.
 pub(super) type Decided<T> = std::result::Result<(Admission, T), Declined>;
 
-/// Why a decision accepts nothing.
+/// The reason why a decision accepts nothing.
 pub(super) enum Declined {
     /// The call is refused, unless it repeats one that was accepted.
     Refused(Refusal),
-    /// The app has changed since what the decision needs was read.
+    /// The app has changed since the data of the decision were read.
     Outdated,
 }
 
@@ -60,8 +60,8 @@ impl Deployer {
         AdmissionId(self.ports.rng.bits())
     }
 
-    /// Has a deploy decided on the app's newest state, and accepted; a call that repeats an earlier one is answered with
-    /// what that made. Returns `None` if the decision was made for another newest revision.
+    /// Decides a deploy on the app's newest state, and accepts it; a repeated call is answered with the deploy of the
+    /// first. Returns `None` if the decision was made for another newest revision.
     pub(super) async fn admit<T: Send + 'static>(
         &self,
         access: &Authorized,
@@ -70,8 +70,8 @@ impl Deployer {
         mut decide: impl FnMut(&AppState) -> Decided<T> + Send + 'static,
     ) -> Outcome<Option<(Accepted, Option<T>)>> {
         let (driver, used) = (self.driver(), key.clone());
-        let admitted = self.journal.update(access.uid, key.as_ref(), move |change, lookup, now| {
-            match decide(&change.state) {
+        let admitted =
+            self.journal.update(access.uid, key.as_ref(), move |change, lookup, now| match decide(&change.state) {
                 Ok((admission, extra)) => {
                     let admission = Admission { key: used.clone(), driver: driver.clone(), ..admission };
                     let admitted = Decision::of(change.admit(admission, lookup, now));
@@ -79,8 +79,7 @@ impl Deployer {
                 }
                 Err(Declined::Refused(refusal)) => refuse(change, used.as_ref(), lookup, now, refusal),
                 Err(Declined::Outdated) => Decision::Answer(Ok((Admitted::Outdated, None))),
-            }
-        });
+            });
         let (admitted, extra) = match admitted.await {
             Ok((admitted, _)) => admitted?,
             Err(Error::NotFound(_)) => return Err(Refusal::AppNotFound(access.id.clone())),
@@ -103,10 +102,10 @@ impl Deployer {
         Ok(Some((accepted, extra)))
     }
 
-    /// The store's answer was lost: the entry is looked for once, by the accept's own id. One that is not there may still
-    /// come, from a store that is slower than its callers are patient.
+    /// Looks once for an entry whose store answer was lost, by the accept's own id. A missing entry may still be
+    /// written later, by a store that is slower than its callers are patient.
     async fn look_up(&self, access: &Authorized, id: AdmissionId, error: &Error) -> Outcome<Accepted> {
-        tracing::warn!(app = %access.id, error = %error.chain(), "the store did not confirm an accept");
+        tracing::warn!(app = %access.id, error = %error.chain(), "confirming an accept failed");
         match self.admitted(access, id).await {
             Ok(Some(deploy)) => {
                 self.changed_here(access.uid);
@@ -125,7 +124,7 @@ impl Deployer {
         Ok(self.ports.history.page(access.uid, page).await?.into_iter().find(|deploy| deploy.id == id))
     }
 
-    /// The registration that a caller was let in to.
+    /// Returns the registration that a caller was authorized for.
     pub(super) async fn app(&self, access: &Authorized) -> Outcome<std::sync::Arc<App>> {
         Ok(self.view(access).await?.app)
     }
@@ -133,7 +132,8 @@ impl Deployer {
 
 type Answer<T> = Outcome<(Admitted, Option<T>)>;
 
-/// A refused call may repeat one that was accepted: what made the first possible may be gone by the second.
+/// Returns the refusal, unless the call repeats an accepted one: the conditions of the first call may have changed
+/// since.
 fn refuse<T>(
     change: &Change,
     key: Option<&IdempotencyKey>,

@@ -1,4 +1,4 @@
-//! Apps that this process has work for by its own knowledge, so that it need not ask the store.
+//! The queue of apps that this process knows to have work, which saves reads of the store.
 
 use std::{
     collections::BTreeSet,
@@ -11,7 +11,7 @@ use event_listener::{Event, EventListener};
 use super::run::TTL;
 use crate::app::AppUid;
 
-/// Apps that were changed here, and whether this process drives at all.
+/// The apps that were changed here, and whether this process drives deploys.
 #[derive(Default)]
 pub(super) struct WorkQueue {
     hints: Mutex<Hints>,
@@ -21,12 +21,12 @@ pub(super) struct WorkQueue {
 #[derive(Default)]
 struct Hints {
     new: BTreeSet<AppUid>,
-    /// When the last heartbeat that the store has taken was sent; none: this process drives nothing.
+    /// The time at which the last accepted heartbeat was sent; `None`: this process drives nothing.
     alive: Option<Duration>,
 }
 
 impl WorkQueue {
-    /// There is something to do for the app.
+    /// Adds an app that has work.
     pub(super) fn put(&self, app: AppUid) {
         self.with(|hints| hints.new.insert(app));
         self.arrived.notify(usize::MAX);
@@ -37,17 +37,17 @@ impl WorkQueue {
         self.arrived.listen()
     }
 
-    /// The apps that have arrived.
+    /// Takes the apps that have arrived.
     pub(super) fn take(&self) -> BTreeSet<AppUid> {
         self.with(|hints| std::mem::take(&mut hints.new))
     }
 
-    /// The store took a heartbeat that was sent then; none: this process drives nothing any more.
+    /// Sets the time at which the last accepted heartbeat was sent; `None`: this process stops driving.
     pub(super) fn set_alive(&self, at: Option<Duration>) {
         self.with(|hints| hints.alive = at);
     }
 
-    /// Whether other replicas take this process for alive, so that its leases are its own.
+    /// Returns whether other replicas count this process as alive, so that its leases are its own.
     pub(super) fn is_alive(&self, now: Duration) -> bool {
         self.with(|hints| hints.alive.is_some_and(|at| now.saturating_sub(at) < TTL))
     }

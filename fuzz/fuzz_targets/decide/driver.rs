@@ -2,21 +2,22 @@
 
 use rollhook_core::{
     app::{AppUid, OnFailure},
-    decide::{
-        engine::{CallFailed, Effect, Event, State, step},
-        target,
-    },
     deploy::{Actor, Deploy, Evidence, Reason, Revision, Status, Trigger},
-    error::Error,
+    engine::{CallFailed, Effect, Event, State, step},
     image::{Digest, ImageRef},
-    ports::{Admitted, Applied, DeployId, History, Observation, Phase, Record, RolloutFailure, RolloutSpec},
+    ledger::{
+        Admission, Admitted, ExpectedLatest, KeyLookup, Record, Refused,
+        restore::{self, Owed},
+        rollback,
+    },
+    ports::{Applied, DeployId, Observation, Phase, RolloutFailure, RolloutSpec},
     request::Cause,
     time::Timestamp,
 };
 
 use crate::{
     choices::{Call, Few, Ill, Image, Weather},
-    world::{World, at_once},
+    world::World,
 };
 
 /// What the driver does while nothing happens.
@@ -37,7 +38,7 @@ impl World {
     pub(crate) fn read(&mut self) {
         let view = self.view();
         if self.driver.is_none() {
-            self.driver = Some(State::new(view.clone(), true));
+            self.driver = Some(State::new(view.clone(), self.now()));
         }
         self.fresh = true;
         self.drive(Event::Loaded(Box::new(view)));
@@ -109,7 +110,9 @@ impl World {
 
     fn perform(&mut self, state: &State, effect: Effect) -> Option<Event> {
         match effect {
-            Effect::Record { changes, lift, rest } => return Some(self.record(changes, lift, rest)),
+            Effect::Record { changes, release_holds, idle } => {
+                return Some(self.record(changes, release_holds, idle));
+            }
             Effect::Apply(order) => return Some(Event::Applied(self.apply(&order))),
             Effect::Observe(order) => return Some(Event::Observed(self.look(&order))),
             Effect::Collect(..) => return Some(Event::Collected(self.weather.complete.then(Evidence::default))),
@@ -146,33 +149,47 @@ impl World {
         Event::Loaded(Box::new(self.view()))
     }
 
-    fn record(&mut self, changes: Vec<Deploy>, lift: Vec<Revision>, rest: bool) -> Event {
+    fn record(&mut self, changes: Vec<Deploy>, release_holds: Vec<Revision>, idle: bool) -> Event {
         let history = self.history();
-        let policy = self.view().app.policy;
+        let policy = self.view().app.policy.clone();
         if self.fresh {
             for change in &changes {
                 let stored = history.iter().find(|deploy| deploy.revision == change.revision).expect("it is stored");
                 self.witness.vouches(stored, change, &policy, self.now());
             }
         }
-        let record = Record { app: self.uid, claim: None, changes, lift, rest };
-        match at_once(self.store.record(record)) {
+        let record = Record { driver: None, changes, release_holds, idle };
+        match self.commit(|change, now| change.record(record, now)) {
             Ok(()) if std::mem::take(&mut self.lose_answer) => self.reload(),
-            Ok(()) => Event::Recorded,
-            Err(Error::Conflict(what)) => {
-                assert!(!self.fresh, "a conflict on {what}, though nobody else wrote");
+            Ok(()) => {
+                self.fresh = true;
+                Event::Recorded(Box::new(self.view()))
+            }
+            Err(refused) => {
+                assert_eq!((refused, self.fresh), (Refused::Outdated, false), "though nobody else wrote");
                 self.reload()
             }
-            Err(error) => panic!("{error}"),
         }
     }
 
     /// Rule 12, read off the whole history.
     fn restore(&mut self, state: &State, current: &Deploy) {
-        let cause = Cause { trigger: Trigger::Rollback, actor: Actor::auto() };
-        let draft = target::rollback(current, &cause).expect("what succeeded has an image");
+        let cause = Cause { trigger: Trigger::Rollback, actor: Actor::Service };
+        let deploy = rollback::deploy(current, &cause).expect("what succeeded has an image");
+        let admission = Admission {
+            expected: ExpectedLatest::Exactly(state.view().latest),
+            ..Admission::plain(self.admission_id(), deploy)
+        };
         let history = self.history();
-        if let Admitted::New { deploy, .. } = self.admit(state.view(), draft, Some(state.view().last), false, None) {
+        let admitted = self.commit(|change, now| {
+            let owed = matches!(restore::owed(&change.state), Owed::Restore(owed) if owed.revision == current.revision);
+            owed.then(|| change.admit(admission, KeyLookup::Unread, now))
+        });
+        assert!(
+            matches!(admitted, Some(Admitted::New { .. })) || !self.fresh,
+            "a restore was not accepted: {admitted:?}"
+        );
+        if let Some(Admitted::New { deploy, .. }) = admitted {
             let top = history.iter().rev().find(|deploy| deploy.touched).expect("something failed on the cluster");
             assert!(matches!(top.status(), Status::Failed | Status::Cancelled | Status::Superseded), "{top:?}");
             assert!(!top.is_restore(), "a restore is not restored");
@@ -182,7 +199,7 @@ impl World {
             );
             assert_eq!(state.view().app.policy.on_failure, OnFailure::Restore);
             let good = history.iter().rev().find(|deploy| deploy.status() == Status::Succeeded).expect("a good one");
-            assert_eq!((deploy.image, deploy.effective), (good.pinned_image(), good.effective));
+            assert_eq!((&deploy.image, deploy.effective), (&good.pinned_image(), good.effective));
         }
     }
 
@@ -226,7 +243,7 @@ impl World {
         let Call::Newer(by) = self.weather.call else { return None };
         let newer = (0..=by).fold(revision, |revision, _| revision.next());
         let view = self.view();
-        let known = view.unfinished.iter().chain(&view.on_cluster).any(|deploy| deploy.revision == newer);
+        let known = view.unfinished.iter().chain(view.on_cluster()).any(|deploy| deploy.revision == newer);
         known.then_some(newer)
     }
 

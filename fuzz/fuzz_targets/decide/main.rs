@@ -1,7 +1,7 @@
 //! Decisions: one app, whatever is asked of it, whatever its cluster answers, and whenever its driver is killed.
 //!
 //! ```text
-//!   choices ──▶ people and CI ──▶ admission, target ──▶ the store in memory ──▶ check, after every step
+//!   choices ──▶ people and CI ──▶ the ledger ──▶ the store in memory ──▶ check, after every step
 //!          ╰──▶ what the cluster answers ──▶ engine::step ⇄ perform ──▶ the witness, which saw it all
 //! ```
 //!

@@ -2,35 +2,35 @@
 
 use rollhook_core::{
     app::HoldPolicy,
-    decide::{
-        admission,
-        target::{self, Target},
-    },
     deploy::{Actor, Deploy, Reason, Revision, State, Status, Trigger},
-    ports::{Admitted, History, Record, View},
+    ledger::{
+        Admission, Admitted, AppState, ExpectedLatest, OtherDeploys, Record, UNFINISHED_MAX, admission,
+        rollback::{self, Target},
+    },
     request::{Cause, DeployRequest, Refusal},
 };
 
 use crate::{
     choices::{By, Image},
-    world::{World, at_once},
+    world::World,
 };
 
 impl World {
     pub(crate) fn deploy(&mut self, image: Image, by: By) {
         let view = self.view();
         let cause = match by {
-            By::Ci => Cause { trigger: Trigger::Webhook, actor: Actor::ci() },
-            By::Person => Cause { trigger: Trigger::Manual, actor: Actor::named("alice") },
-            By::Found => Cause { trigger: Trigger::Git, actor: Actor::auto() },
+            By::Ci => Cause { trigger: Trigger::Webhook, actor: Actor::Ci },
+            By::Person => Cause { trigger: Trigger::Manual, actor: Actor::person("alice") },
+            By::Found => Cause { trigger: Trigger::Git, actor: Actor::Service },
         };
         let request = DeployRequest { image: Some(image.reference()), commit: None, key: None };
         match admission::deploy(&view.app, &request, &cause) {
-            Ok(accepted) => {
+            Ok(decided) => {
                 assert!(!is_held(&view, image, by), "what was rolled away from came back");
-                let admitted = self.admit(&view, accepted.draft, None, false, None);
-                let full = view.unfinished.len() >= rollhook_core::ports::UNFINISHED_MAX;
-                assert!(matches!(admitted, Admitted::New { .. }) || full, "{admitted:?}");
+                let admission = Admission::plain(self.admission_id(), decided.deploy);
+                let admitted = self.admit(admission);
+                let full = view.unfinished.len() >= UNFINISHED_MAX;
+                assert!(matches!(admitted, Admitted::New { .. }) != full, "{admitted:?}");
                 self.written();
             }
             Err(Refusal::ImageHeld { .. }) => assert!(is_held(&view, image, by), "nothing holds it"),
@@ -42,8 +42,8 @@ impl World {
         let (view, history) = (self.view(), self.history());
         let named = back.and_then(|back| history.iter().rev().nth(back.into())).cloned();
         let meant = named.clone().or_else(|| meant(&history));
-        let target = named.or_else(|| match target::default_target(&view) {
-            Target::Entry(entry) => Some(*entry),
+        let target = named.or_else(|| match rollback::default_target(&view) {
+            Target::Entry(entry) => Some((*entry).clone()),
             Target::Before { below, other_than } => {
                 let mut good = history.iter().rev().filter(|d| d.revision < below && d.status() == Status::Succeeded);
                 good.find(|deploy| !deploy.same_image(&other_than)).cloned()
@@ -52,13 +52,19 @@ impl World {
         });
         assert_eq!(target, meant, "another version than the rules name");
         let Some(target) = target else { return };
-        let cause = Cause { trigger: Trigger::Rollback, actor: Actor::named("alice") };
-        let draft = target::rollback(&target, &cause).expect("every entry of an image app has an image");
-        assert_eq!(draft.image, target.pinned_image(), "the same bits, where they are known");
-        let hold = target::hold(&view, &target);
-        let top = view.on_cluster.as_ref().filter(|top| !top.same_image(&target));
+        let cause = Cause { trigger: Trigger::Rollback, actor: Actor::person("alice") };
+        let deploy = rollback::deploy(&target, &cause).expect("every entry of an image app has an image");
+        assert_eq!(deploy.image, target.pinned_image(), "the same bits, where they are known");
+        let hold = rollback::hold(&view, &target);
+        let top = view.on_cluster().filter(|top| !top.same_image(&target));
         assert_eq!(hold.as_ref().map(|hold| &hold.image), top.map(|top| &top.image), "what it goes away from is held");
-        match self.admit(&view, draft, Some(view.last), true, hold) {
+        let admission = Admission {
+            expected: ExpectedLatest::Exactly(view.latest),
+            others: OtherDeploys::EndSuperseded,
+            hold,
+            ..Admission::plain(self.admission_id(), deploy)
+        };
+        match self.admit(admission) {
             Admitted::New { deploy, superseded } => {
                 assert_eq!(deploy.effective, target.effective);
                 let unfinished: Vec<Revision> = view.unfinished.iter().map(|deploy| deploy.revision).collect();
@@ -73,9 +79,8 @@ impl World {
         let entry = self.history().into_iter().rev().nth(back.into());
         let Some(entry) = entry.filter(|deploy| !deploy.is_terminal()) else { return };
         let state = State::Cancelled { reason: Reason::new(Reason::CANCELLED), message: "alice cancelled it.".into() };
-        let record =
-            Record { app: self.uid, claim: None, changes: vec![entry.moved(state)], lift: Vec::new(), rest: false };
-        at_once(self.store.record(record)).expect("it was read just now");
+        let record = Record { changes: vec![entry.moved(state)], ..Record::default() };
+        self.commit(|change, now| change.record(record, now)).expect("it was read just now");
         self.written();
     }
 }
@@ -95,7 +100,7 @@ fn meant(history: &[Deploy]) -> Option<Deploy> {
 }
 
 /// Rule 11: automation never, CI where the app says so, a person always.
-fn is_held(view: &View, image: Image, by: By) -> bool {
+fn is_held(view: &AppState, image: Image, by: By) -> bool {
     let bound = match by {
         By::Found => true,
         By::Ci => view.app.policy.hold == HoldPolicy::All,

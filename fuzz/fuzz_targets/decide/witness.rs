@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rollhook_core::{
     app::Policy,
-    decide::rollout::{STALLED, UNREACHABLE_MAX},
     deploy::{Deploy, Reason, Revision, State, Status},
+    engine::rollout::{STALLED, UNREACHABLE_MAX},
     ports::{Observation, Phase, RolloutSpec},
     time::Timestamp,
 };

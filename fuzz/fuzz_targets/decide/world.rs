@@ -7,10 +7,11 @@ use std::sync::{
 
 use futures_util::FutureExt;
 use rollhook_core::{
-    app::{App, AppUid, HoldPolicy, OnFailure, Policy, Source, Workload, WorkloadKind},
-    decide::{check::check, engine},
-    deploy::{AdmissionId, Deploy, Revision},
-    ports::{Admission, Admitted, Apps, History, NewDeploy, Page, View},
+    app::{App, AppUid, HoldPolicy, OnFailure, Policy, Source, Target},
+    deploy::{AdmissionId, Deploy},
+    engine,
+    ledger::{Admission, Admitted, AppState, Change, KeyLookup, check::check, history},
+    ports::{AppRef, Commit, HistoryStore, HistoryStoreExt, Page, Write},
     time::Timestamp,
 };
 use rollhook_memory::MemoryStore;
@@ -48,11 +49,14 @@ impl World {
         let now = Arc::new(AtomicI64::new(1_000_000));
         let clock = Arc::clone(&now);
         let store = MemoryStore::new(Arc::new(move || Timestamp::from_millis(clock.load(Ordering::Relaxed))));
-        let app = at_once(store.create(app(rules))).expect("it is new");
+        let app = app(rules);
+        let uid = app.uid;
+        let register = Commit { app: uid, version: None, write: Write::Put(Box::new(Change::register(app))) };
+        at_once(store.commit_one(register)).expect("it is new");
         Self {
             store,
             now,
-            uid: app.uid,
+            uid,
             accepts: 0,
             driver: None,
             waiting: Waiting::Rest,
@@ -73,41 +77,50 @@ impl World {
         self.now.fetch_add(millis, Ordering::Relaxed);
     }
 
-    pub(crate) fn view(&self) -> View {
-        at_once(self.store.view(self.uid)).expect("it is registered")
+    pub(crate) fn view(&self) -> AppState {
+        let loaded = at_once(self.store.load(AppRef::Uid(self.uid), None)).expect("memory answers");
+        loaded.expect("it is registered").state
     }
 
     /// The whole history, oldest first.
     pub(crate) fn history(&self) -> Vec<Deploy> {
         let page = Page { before: None, succeeded: false, limit: usize::MAX };
-        let mut history = at_once(self.store.page(self.uid, page)).expect("memory answers");
+        let archived = at_once(self.store.page(self.uid, page)).expect("memory answers");
+        let mut history = history::page(&self.view(), archived, page).expect("nothing has ended in between");
         history.reverse();
         history
     }
 
-    pub(crate) fn admit(
-        &mut self,
-        view: &View,
-        draft: NewDeploy,
-        after: Option<Option<Revision>>,
-        supersede: bool,
-        hold: Option<rollhook_core::app::Hold>,
-    ) -> Admitted {
+    /// Decides a change on the app as it is stored, and commits what was changed.
+    pub(crate) fn commit<T>(&self, decide: impl FnOnce(&mut Change, Timestamp) -> T) -> T {
+        let loaded = at_once(self.store.load(AppRef::Uid(self.uid), None)).expect("memory answers");
+        let loaded = loaded.expect("it is registered");
+        let mut change = Change::on(loaded.state);
+        let decided = decide(&mut change, loaded.now);
+        if !change.is_empty() {
+            let commit = Commit { app: self.uid, version: Some(loaded.version), write: Write::Put(Box::new(change)) };
+            at_once(self.store.commit_one(commit)).expect("no other commit came in between");
+        }
+        decided
+    }
+
+    /// An id that no accept has had.
+    pub(crate) fn admission_id(&mut self) -> AdmissionId {
         self.accepts += 1;
-        let (app, id, guard) = (self.uid, AdmissionId(self.accepts), view.app.guard);
-        let admission = Admission { app, id, key: None, draft, guard, after, supersede, hold };
-        at_once(self.store.admit(admission)).expect("memory answers")
+        AdmissionId(self.accepts)
+    }
+
+    pub(crate) fn admit(&self, admission: Admission) -> Admitted {
+        self.commit(|change, now| change.admit(admission, KeyLookup::Unread, now))
     }
 
     pub(crate) fn change(&mut self, rules: Rules) {
-        let app = App { policy: policy(rules), ..self.view().app };
-        at_once(self.store.update(app)).expect("nobody else changes it");
+        self.commit(|change, now| change.configure(Source::Image, policy(rules), now));
         self.written();
     }
 
     pub(crate) fn release_holds(&mut self) {
-        let app = App { holds: Vec::new(), ..self.view().app };
-        at_once(self.store.update(app)).expect("nobody else changes it");
+        self.commit(Change::release_holds);
         self.written();
     }
 
@@ -126,23 +139,15 @@ impl World {
 }
 
 fn app(rules: Rules) -> App {
-    let name = |text: &str| text.parse().expect("a name");
     App {
         id: "shop-test/api".parse().expect("an app"),
         uid: AppUid::from_bits(7),
         project: "shop".parse().expect("a project"),
         environment: "test".parse().expect("an environment"),
         source: Source::Image,
-        workload: Workload {
-            kind: WorkloadKind::Deployment,
-            name: name("api"),
-            containers: vec![name("api")],
-            create: None,
-            take_over: None,
-        },
+        target: Target::default(),
         policy: policy(rules),
         holds: Vec::new(),
-        guard: 0,
         created_at: Timestamp::default(),
     }
 }

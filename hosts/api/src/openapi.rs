@@ -203,11 +203,9 @@ fn with(mut operation: Value, parameters: &[&str]) -> Value {
 
 fn push(operation: &mut Value, parameter: &str) {
     let parameter = reference("parameters", parameter);
-    match &mut operation["parameters"] {
-        Value::Array(parameters) => parameters.push(parameter),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
-            operation["parameters"] = json!([parameter]);
-        }
+    match operation["parameters"].as_array_mut() {
+        Some(parameters) => parameters.push(parameter),
+        None => operation["parameters"] = json!([parameter]),
     }
 }
 

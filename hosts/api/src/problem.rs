@@ -60,12 +60,14 @@ impl Problem {
     }
 }
 
-/// What a client may want to act on without reading the detail.
+/// Returns the facts that a client may act on without reading the detail.
+#[allow(clippy::wildcard_enum_match_arm, reason = "most refusals have none, and a new one may")]
 fn members(refusal: &Refusal) -> Map<String, Value> {
     let members = match refusal {
         Refusal::ImageHeld { by, .. } => json!({ "held_by": by }),
         Refusal::CurrentChanged { expected, current } => json!({ "expected": expected, "current": current }),
         Refusal::InvalidField(field, _) => json!({ "field": field }),
+        Refusal::InvalidSetting(setting, _) => json!({ "field": setting }),
         Refusal::ImageNotAllowed { image, allowed } => json!({ "image": image, "allowed": allowed }),
         Refusal::StoreUnavailable { maybe_recorded } => json!({ "maybe_recorded": maybe_recorded }),
         Refusal::AlreadyEnded(revision) | Refusal::RevisionNotFound(revision) | Refusal::NoBuildLog(revision) => {
@@ -74,26 +76,9 @@ fn members(refusal: &Refusal) -> Map<String, Value> {
         Refusal::NamespaceTaken { project, environment, .. } => {
             json!({ "project": project, "environment": environment })
         }
-        Refusal::Unauthorized
-        | Refusal::AppNotFound(_)
-        | Refusal::NoWebhook
-        | Refusal::AppExists(_)
-        | Refusal::WrongKind(_)
-        | Refusal::KeyReused
-        | Refusal::TooManyUnfinished
-        | Refusal::NothingToRollBackTo(_)
-        | Refusal::Workload(_)
-        | Refusal::WorkloadTaken(_)
-        | Refusal::Busy
-        | Refusal::StoreRefused(_)
-        | Refusal::ClusterUnavailable
-        | Refusal::BuilderUnavailable
-        | Refusal::Internal => Value::Null,
+        _ => Value::Null,
     };
-    match members {
-        Value::Object(members) => members,
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
-    }
+    members.as_object().cloned().unwrap_or_default()
 }
 
 macro_rules! kinds {
@@ -210,7 +195,7 @@ impl Kind {
             Refusal::WrongKind(_) => Self::WrongKind,
             Refusal::InvalidField("image", _) => Self::InvalidImage,
             Refusal::InvalidField("commit", _) => Self::InvalidCommit,
-            Refusal::InvalidField(..) => Self::InvalidField,
+            Refusal::InvalidField(..) | Refusal::InvalidSetting(..) => Self::InvalidField,
             Refusal::ImageNotAllowed { .. } => Self::ImageNotAllowed,
             Refusal::ImageHeld { .. } => Self::ImageHeld,
             Refusal::KeyReused => Self::KeyReused,

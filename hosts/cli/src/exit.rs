@@ -1,44 +1,86 @@
-//! How a command ends when it does not end well: the exit code, and the one or two lines that say why.
+//! The end of a command: its exit code, and, if it failed, the one or two lines that say why.
 
 use std::process::ExitCode;
 
 use rollhook_api::Problem;
 use rollhook_core::{app::InvalidName, request::Refusal, text::escaped};
 
-/// Why a command did not do what it was asked.
+/// The exit codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Exit {
+    /// The command did what it was asked; with `--wait`, the deploy succeeded.
+    Done = 0,
+    /// The service refused, or the command failed for a reason that no other code names.
+    Failed = 1,
+    /// The command line is wrong.
+    Usage = 2,
+    /// The deploy that was waited for ended without success.
+    Unsuccessful = 3,
+    /// The credentials are missing, wrong or not sufficient.
+    Unauthorized = 4,
+    /// The server or the store does not answer.
+    Unreachable = 5,
+    /// The command needs a confirmation that was not given.
+    Unconfirmed = 6,
+    /// The person or the system stopped the command: 128 and the number of SIGINT, as shells have it.
+    Interrupted = 130,
+}
+
+impl Exit {
+    /// The codes as `--help` lists them.
+    pub(crate) const HELP: &str = "\
+Exit codes:
+  0    done; with --wait, the deploy succeeded
+  1    refused, or failed for another reason
+  2    the command line is not right
+  3    the deploy ended without success
+  4    not authorised
+  5    the server or the store cannot be reached
+  6    needs a confirmation that was not given (see --yes)
+  130  interrupted; what was accepted stays accepted";
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// Why a command failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The service says so.
+    /// The service's refusal, or the end of a deploy.
     Problem(Box<Problem>),
-    /// The command line is not right.
+    /// The command line is wrong.
     Usage(String),
-    /// The deploy that was waited for ended without success, and that was said already.
+    /// The deploy that was waited for ended without success, as was printed already.
     Unsuccessful,
-    /// Server or store do not answer.
+    /// The server or the store does not answer.
     Unreachable(String),
-    /// It needs a yes that was not given.
+    /// A confirmation was not given.
     Unconfirmed(String),
-    /// The person stopped it; what that means.
+    /// The person stopped the command; the consequence.
     Interrupted(String),
-    /// Anything else.
+    /// Any other failure.
     Other(String),
 }
 
 impl Failure {
-    /// The exit code, as `--help` lists it.
-    pub(crate) fn code(&self) -> u8 {
+    /// The exit code.
+    pub(crate) fn exit(&self) -> Exit {
         match self {
-            Self::Other(_) => 1,
-            Self::Usage(_) => 2,
-            Self::Unsuccessful => 3,
-            Self::Unreachable(_) => 5,
-            Self::Unconfirmed(_) => 6,
-            Self::Interrupted(_) => 130,
+            Self::Other(_) => Exit::Failed,
+            Self::Usage(_) => Exit::Usage,
+            Self::Unsuccessful => Exit::Unsuccessful,
+            Self::Unreachable(_) => Exit::Unreachable,
+            Self::Unconfirmed(_) => Exit::Unconfirmed,
+            Self::Interrupted(_) => Exit::Interrupted,
             Self::Problem(problem) => match problem.status {
-                401 | 403 => 4,
-                424 => 3,
-                502..=504 => 5,
-                _ => 1,
+                401 | 403 => Exit::Unauthorized,
+                424 => Exit::Unsuccessful,
+                502..=504 => Exit::Unreachable,
+                _ => Exit::Failed,
             },
         }
     }
@@ -72,13 +114,20 @@ impl Failure {
         for line in lines {
             crate::output::message(&format!("       {line}"));
         }
-        ExitCode::from(self.code())
+        self.exit().into()
     }
 }
 
 impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {
         Self::Problem(Box::new(Problem::of(&refusal)))
+    }
+}
+
+impl From<rollhook_wiring::Error> for Failure {
+    fn from(error: rollhook_wiring::Error) -> Self {
+        let why = format!("{}.", error.chain());
+        if matches!(error, rollhook_wiring::Error::Usage(_)) { Self::Usage(why) } else { Self::Unreachable(why) }
     }
 }
 
@@ -97,20 +146,23 @@ mod tests {
     #[test]
     fn no_failure_has_exit_code_zero() {
         let texts = [Failure::Usage, Failure::Unreachable, Failure::Unconfirmed, Failure::Interrupted, Failure::Other];
-        let mut codes: Vec<u8> = texts.iter().map(|failure| failure("why".to_owned()).code()).collect();
-        codes.push(Failure::Unsuccessful.code());
-        codes.extend(Kind::ALL.iter().map(|kind| Failure::Problem(Box::new(Problem::new(*kind, ""))).code()));
-        assert!(codes.iter().all(|code| *code != 0), "{codes:?}");
+        let mut exits: Vec<Exit> = texts.iter().map(|failure| failure("why".to_owned()).exit()).collect();
+        exits.push(Failure::Unsuccessful.exit());
+        exits.extend(Kind::ALL.iter().map(|kind| Failure::Problem(Box::new(Problem::new(*kind, ""))).exit()));
+        assert!(exits.iter().all(|exit| *exit != Exit::Done), "{exits:?}");
+        for exit in exits {
+            assert!(Exit::HELP.contains(&format!("\n  {:<5}", exit as u8)), "{exit:?} is in the help");
+        }
     }
 
     #[test]
     fn problems_exit_by_what_the_caller_can_do() {
-        let code = |kind| Failure::Problem(Box::new(Problem::new(kind, ""))).code();
-        assert_eq!(code(Kind::Unauthorized), 4);
-        assert_eq!(code(Kind::StoreUnavailable), 5);
-        assert_eq!(code(Kind::DeployFailed), 3);
-        assert_eq!(code(Kind::CurrentChanged), 1);
-        assert_eq!(code(Kind::AppNotFound), 1);
+        let exit = |kind| Failure::Problem(Box::new(Problem::new(kind, ""))).exit();
+        assert_eq!(exit(Kind::Unauthorized), Exit::Unauthorized);
+        assert_eq!(exit(Kind::StoreUnavailable), Exit::Unreachable);
+        assert_eq!(exit(Kind::DeployFailed), Exit::Unsuccessful);
+        assert_eq!(exit(Kind::CurrentChanged), Exit::Failed);
+        assert_eq!(exit(Kind::AppNotFound), Exit::Failed);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use rollhook_core::{
 };
 
 use crate::{
-    table::{self, Cell, Column, Tint},
+    table::{self, Cell, Colour, Column, Tint},
     when,
 };
 
@@ -20,13 +20,13 @@ const MORE: [Column; 5] =
     [Column("STATUS", 0), Column("REASON", 0), Column("ACTOR", 0), Column("DIGEST", 0), Column("FROM", 0)];
 
 /// The history as a table.
-pub(crate) fn table(deploys: &[Deploy], now: Timestamp, colour: bool) -> String {
+pub(crate) fn table(deploys: &[Deploy], now: Timestamp, colour: Colour) -> String {
     let rows: Vec<_> = deploys.iter().map(|deploy| row(deploy, &when::ago(deploy.created_at, now), &SHORT)).collect();
     table::render(&COLUMNS, &rows, colour)
 }
 
 /// The history with all columns, and times and commits in full.
-pub(crate) fn wide(deploys: &[Deploy], colour: bool) -> String {
+pub(crate) fn wide(deploys: &[Deploy], colour: Colour) -> String {
     let columns: Vec<Column> = COLUMNS.iter().chain(&MORE).copied().collect();
     let rows: Vec<_> = deploys
         .iter()

@@ -10,7 +10,7 @@ use std::{
 use rollhook_core::text::escaped;
 use serde::Serialize;
 
-use crate::{args::Format, exit::Failure};
+use crate::{args::Format, exit::Failure, table::Colour};
 
 /// How this command prints.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +18,7 @@ pub(crate) struct Output {
     /// What was asked for with `--output`.
     pub(crate) format: Format,
     /// Whether standard output shows colours.
-    pub(crate) colour: bool,
+    pub(crate) colour: Colour,
     /// Whether a person watches standard error.
     pub(crate) watched: bool,
 }
@@ -28,7 +28,8 @@ impl Output {
     pub(crate) fn new(format: Format) -> Self {
         let plain = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
             || env::var_os("TERM").is_some_and(|term| term == "dumb");
-        Self { format, colour: io::stdout().is_terminal() && !plain, watched: io::stderr().is_terminal() }
+        let colour = if io::stdout().is_terminal() && !plain { Colour::On } else { Colour::Off };
+        Self { format, colour, watched: io::stderr().is_terminal() }
     }
 
     /// The document where a program reads, else the text, which is made only then.
@@ -39,6 +40,16 @@ impl Output {
             Format::Yaml => yaml(document)?,
         };
         print(&printed)
+    }
+
+    /// A list: the document where a program reads, else a table, with all columns if that was asked for.
+    pub(crate) fn list<T: Serialize>(
+        self,
+        document: &T,
+        table: impl FnOnce() -> String,
+        wide: impl FnOnce() -> String,
+    ) -> Result<(), Failure> {
+        if self.format == Format::Wide { self.data(document, wide) } else { self.data(document, table) }
     }
 
     /// A sentence about what was done: data for a person, and nothing where a program reads.
@@ -61,6 +72,12 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 /// A line to standard error; where nobody can read it, there is nobody to tell either.
 pub(crate) fn message(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{line}");
+}
+
+/// Returns the name that the history will give the person: the system's user.
+pub(crate) fn user() -> String {
+    let named = |name| env::var(name).ok().filter(|value: &String| !value.is_empty());
+    named("USER").or_else(|| named("LOGNAME")).unwrap_or_else(|| "cli".to_owned())
 }
 
 pub(crate) fn json<T: Serialize>(document: &T) -> Result<String, Failure> {

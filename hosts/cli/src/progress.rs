@@ -3,17 +3,18 @@
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use rollhook_api::Deploy;
+use rollhook_api::{Deploy, Operations};
 use rollhook_core::{
     app::AppId,
     deploy::{Revision, Status},
 };
+use rollhook_wiring::StopSignals;
 
 use crate::{
-    backend::Backend,
-    exit::Failure,
+    commands::Session,
+    exit::{Exit, Failure},
     history::{said, what},
-    output::message,
+    output::{Output, message},
 };
 
 /// How long one look may wait for a change.
@@ -27,8 +28,8 @@ const AFTER_FAILURE: Duration = Duration::from_secs(2);
 struct Progress(Option<ProgressBar>);
 
 impl Progress {
-    fn new(watched: bool) -> Self {
-        Self(watched.then(|| {
+    fn new(output: Output) -> Self {
+        Self(output.watched.then(|| {
             let bar = ProgressBar::new_spinner();
             if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} ({elapsed})") {
                 bar.set_style(style);
@@ -68,20 +69,14 @@ impl Drop for Progress {
 ///
 /// # Errors
 /// [`Failure::Interrupted`] where the person has enough of it; others where it cannot be looked at.
-pub(crate) async fn watch(
-    backend: &dyn Backend,
-    id: &AppId,
-    revision: Revision,
-    watched: bool,
-) -> Result<Deploy, Failure> {
-    let progress = Progress::new(watched);
+pub(crate) async fn watch(session: &Session<'_>, id: &AppId, revision: Revision) -> Result<Deploy, Failure> {
+    let progress = Progress::new(session.output);
     tokio::select! {
-        ended = follow(backend, id, revision, &progress) => ended,
+        ended = follow(session.operations, id, revision, &progress) => ended,
         () = interrupted() => {
-            let how = if backend.drives() {
-                "It goes on as soon as a server or another rollhook works on this store."
-            } else {
-                "It goes on at the server."
+            let how = match session.direct {
+                Some(_) => "It goes on as soon as a server or another rollhook works on this store.",
+                None => "It goes on at the server.",
             };
             Err(Failure::Interrupted(format!("Interrupted; revision {revision} has not ended. {how}")))
         }
@@ -89,7 +84,7 @@ pub(crate) async fn watch(
 }
 
 async fn follow(
-    backend: &dyn Backend,
+    operations: &dyn Operations<Error = Failure>,
     id: &AppId,
     mut revision: Revision,
     progress: &Progress,
@@ -99,12 +94,12 @@ async fn follow(
     let mut failures = 0;
     loop {
         let look = match step {
-            None => backend.entry(id, revision).await,
-            Some(step) => backend.changed(id, revision, step, LOOK).await,
+            None => operations.entry(id, revision).await,
+            Some(step) => operations.changed(id, revision, step, LOOK).await,
         };
         let entry = match look {
             Ok(entry) => entry,
-            Err(failure) if failure.code() == 5 && failures < FAILURES => {
+            Err(failure) if failure.exit() == Exit::Unreachable && failures < FAILURES => {
                 failures += 1;
                 shown = None;
                 progress.now(&format!("Still trying: {}", failure.lines().join(" ")));
@@ -131,23 +126,11 @@ async fn follow(
     }
 }
 
-/// Resolves once the person or the system wants the command to stop.
+/// Returns once the person or the system stops the command.
 async fn interrupted() {
-    use tokio::signal::unix::{SignalKind, signal};
-    // Without a handler the signal itself ends the process, which is as good.
-    let asked = async {
-        if tokio::signal::ctrl_c().await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    };
-    let terminated = async {
-        match signal(SignalKind::terminate()) {
-            Ok(mut terminate) => terminate.recv().await,
-            Err(_) => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        () = asked => {}
-        _ = terminated => {}
+    match StopSignals::catch() {
+        Ok(mut signals) => signals.next().await,
+        // Without a handler the signal itself ends the process, which is as good.
+        Err(_) => std::future::pending().await,
     }
 }

@@ -2,16 +2,13 @@
 
 use std::process::ExitCode;
 
-use clap::CommandFactory;
-
 use crate::{
-    args::{AppCommand, Cli, Command, Connection, Names, Webhook},
-    backend::Backend,
+    args::{AppCommand, Cli, Command, Connection, Webhook},
     commands::{Session, apps, builds, deploys, webhook},
     direct::Direct,
-    exit::Failure,
+    exit::{Exit, Failure},
     output::{Output, message, print},
-    remote::Remote,
+    remote::Server,
 };
 
 /// Runs the command to its end.
@@ -27,30 +24,29 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
         }
     };
     match ended {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => Exit::Done.into(),
         Err(failure) => failure.tell(),
     }
 }
 
 fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "rollhook", &mut script);
+    clap_complete::generate(shell, &mut Cli::definition(), "rollhook", &mut script);
     print(&String::from_utf8_lossy(&script))
 }
 
 async fn app(connection: &Connection, output: Output, command: AppCommand) -> Result<(), Failure> {
-    let backend: Box<dyn Backend> = match connection.server.as_deref().filter(|server| !server.is_empty()) {
-        Some(server) => Box::new(Remote::new(server)?),
-        None => {
-            log_warnings();
-            Box::new(Direct::open(connection).await?)
-        }
-    };
-    let ended = Box::pin(dispatch(&Session { backend: &*backend, output }, command)).await;
-    backend.close().await;
+    if let Some(server) = connection.server.as_deref().filter(|server| !server.is_empty()) {
+        let server = Server::new(server)?;
+        return Box::pin(dispatch(&Session { operations: &server, direct: None, output }, command)).await;
+    }
+    log_warnings();
+    let direct = Direct::open(connection).await?;
+    let session = Session { operations: &direct.operations(), direct: Some(&direct), output };
+    let ended = Box::pin(dispatch(&session, command)).await;
+    direct.close().await;
     if let Err(Failure::Problem(problem)) = &ended
         && problem.slug() == "app-not-found"
-        && backend.drives()
     {
         message("note: no --server was given, so that the store on this machine was asked (see --store)");
     }
@@ -69,23 +65,22 @@ fn log_warnings() {
 }
 
 async fn dispatch(session: &Session<'_>, command: AppCommand) -> Result<(), Failure> {
-    let id = |names: Names| names.id();
     match command {
-        AppCommand::Webhook(Webhook::Enable(target)) => webhook::enable(session, target.names()).await,
-        AppCommand::Webhook(Webhook::Status(target)) => webhook::status(session, &id(target.names())?).await,
-        AppCommand::Webhook(Webhook::Disable(target)) => webhook::disable(session, &id(target.names())?).await,
-        AppCommand::History(args) => deploys::history(session, &id(args.target.names())?, args.limit as usize).await,
-        AppCommand::Rollback(args) => deploys::rollback(session, &id(args.target.names())?, &args).await,
+        AppCommand::Webhook(Webhook::Enable(target)) => webhook::enable(session, &target).await,
+        AppCommand::Webhook(Webhook::Status(target)) => webhook::status(session, &target).await,
+        AppCommand::Webhook(Webhook::Disable(target)) => webhook::disable(session, &target).await,
+        AppCommand::History(args) => deploys::history(session, &args).await,
+        AppCommand::Rollback(args) => deploys::rollback(session, &args).await,
         AppCommand::Create(args) => apps::create(session, &args).await,
         AppCommand::List(args) => apps::list(session, &args).await,
-        AppCommand::Show(target) => apps::show(session, &id(target.names())?).await,
-        AppCommand::Set(args) => apps::set(session, &id(args.target.names())?, &args).await,
-        AppCommand::Deploy(args) => deploys::deploy(session, &id(args.target.names())?, &args).await,
-        AppCommand::Rebuild(args) => builds::rebuild(session, &id(args.target.names())?, &args).await,
-        AppCommand::BuildLogs(args) => builds::logs(session, &id(args.target.names())?, &args).await,
-        AppCommand::Cancel(args) => deploys::cancel(session, &id(args.target.names())?, args.revision).await,
-        AppCommand::Promote(args) => deploys::promote(session, &id(args.target.names())?, &args).await,
-        AppCommand::ReleaseHold(target) => apps::release_hold(session, &id(target.names())?).await,
-        AppCommand::Delete(args) => apps::delete(session, &id(args.target.names())?, args.yes).await,
+        AppCommand::Show(target) => apps::show(session, &target).await,
+        AppCommand::Set(args) => apps::set(session, &args).await,
+        AppCommand::Deploy(args) => deploys::deploy(session, &args).await,
+        AppCommand::Rebuild(args) => builds::rebuild(session, &args).await,
+        AppCommand::BuildLogs(args) => builds::logs(session, &args).await,
+        AppCommand::Cancel(args) => deploys::cancel(session, &args).await,
+        AppCommand::Promote(args) => deploys::promote(session, &args).await,
+        AppCommand::ReleaseHold(target) => apps::release_hold(session, &target).await,
+        AppCommand::Delete(args) => apps::delete(session, &args).await,
     }
 }

@@ -10,7 +10,14 @@ const GAP: usize = 2;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Column(pub(crate) &'static str, pub(crate) usize);
 
-/// What a cell's colour says.
+/// Whether tables have colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Colour {
+    On,
+    Off,
+}
+
+/// The meaning of a cell's colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tint {
     Good,
@@ -52,7 +59,7 @@ impl Cell {
 }
 
 /// The table's lines. Cells are escaped here, so that none can be forgotten.
-pub(crate) fn render(columns: &[Column], rows: &[Vec<Cell>], colour: bool) -> String {
+pub(crate) fn render(columns: &[Column], rows: &[Vec<Cell>], colour: Colour) -> String {
     let rows: Vec<Vec<(String, Option<Tint>)>> =
         rows.iter().map(|row| row.iter().map(|cell| (escaped(&cell.text), cell.tint)).collect()).collect();
     let widths: Vec<usize> = columns
@@ -71,13 +78,13 @@ pub(crate) fn render(columns: &[Column], rows: &[Vec<Cell>], colour: bool) -> St
     lines
 }
 
-fn line(cells: &[(String, Option<Tint>)], widths: &[usize], colour: bool) -> String {
+fn line(cells: &[(String, Option<Tint>)], widths: &[usize], colour: Colour) -> String {
     let mut line = String::new();
     let mut owed = 0;
     for ((text, tint), width) in cells.iter().zip(widths) {
         line.extend(std::iter::repeat_n(' ', owed));
         match tint {
-            Some(tint) if colour => line.push_str(&format!("\u{1b}[{}m{text}\u{1b}[0m", tint.code())),
+            Some(tint) if colour == Colour::On => line.push_str(&format!("\u{1b}[{}m{text}\u{1b}[0m", tint.code())),
             Some(_) | None => line.push_str(text),
         }
         owed = width.saturating_sub(text.width()) + GAP;
@@ -97,21 +104,21 @@ mod tests {
             vec![Cell::new("plain"), Cell::new("y")],
             vec![Cell::new("e\u{301}"), Cell::optional(None::<String>)],
         ];
-        let table = render(&[Column("A", 0), Column("B", 0)], &rows, false);
+        let table = render(&[Column("A", 0), Column("B", 0)], &rows, Colour::Off);
         assert_eq!(table, "A      B\n短い   x\nplain  y\ne\u{301}      -\n");
     }
 
     #[test]
     fn no_cell_reaches_the_terminal_unescaped() {
         let rows = vec![vec![Cell::new("\u{1b}[2J\u{9b}31m\r\n\u{202e}x").tinted(Some(Tint::Bad))]];
-        let table = render(&[Column("A", 0)], &rows, false);
+        let table = render(&[Column("A", 0)], &rows, Colour::Off);
         assert_eq!(table, "A\n\\u{1b}[2J\\u{9b}31m\\u{d}\\u{a}\\u{202e}x\n");
     }
 
     #[test]
     fn colour_changes_no_width() {
         let rows = vec![vec![Cell::new("ab").tinted(Some(Tint::Good)), Cell::new("c")]];
-        let table = render(&[Column("A", 4), Column("B", 0)], &rows, true);
+        let table = render(&[Column("A", 4), Column("B", 0)], &rows, Colour::On);
         assert_eq!(table, "A     B\n\u{1b}[32mab\u{1b}[0m    c\n");
     }
 }

@@ -3,55 +3,42 @@
 //! An event's id is the revision and the entry's step: both are in the entry itself, so that no event can be skipped by
 //! one that was committed before it, and any replica can resume a stream that another one began.
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures_util::stream;
-use http::{
-    HeaderMap, HeaderValue, Response, StatusCode,
-    header::{CACHE_CONTROL, CONTENT_TYPE},
-};
-use http_body::Frame;
-use http_body_util::{BodyExt, Either, StreamBody};
-use rollhook_api::{Deploy, Standing};
+use http::{HeaderMap, StatusCode};
+use rollhook_api::{Deploy, Local, Standing};
 use rollhook_core::{
     deploy::{self, Revision},
     request::Refusal,
-    service::{Authorized, Operator},
+    service::Authorized,
 };
 
 use crate::{
     failure::Failure,
-    host::Host,
     reply::{self, Reply},
     router::Call,
+    state::State,
 };
 
 /// After this long without a change a comment is sent, so that nobody in between takes the connection for dead.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// `GET …/deploys/{revision}/events`.
-pub(crate) async fn stream(call: &Call, operator: &Operator) -> Result<Reply, Failure> {
-    let access = call.host.deployer.open(operator, &call.app()?).await?;
+pub(crate) async fn stream(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
+    let access = operations.open(&call.app()?).await?;
     let revision = call.revision()?;
-    let now = call.host.deployer.entry(&access, revision).await?;
+    let now = call.state.deployer.entry(&access, revision).await?;
     let seen = last_seen(&call.headers, revision).filter(|step| *step <= now.step);
     if now.is_terminal() && seen == Some(now.step) {
         // By which a browser's EventSource knows that it need not connect again.
         return Ok(reply::empty(StatusCode::NO_CONTENT));
     }
     let first = (seen != Some(now.step)).then_some(now);
-    let watch = Watch { host: call.host.clone(), access, revision, seen: seen.unwrap_or(0), first, ended: false };
-    let frames = stream::unfold(watch, |mut watch| async move {
-        let text = watch.next().await?;
-        Some((Ok::<_, Infallible>(Frame::data(Bytes::from(text))), watch))
-    });
-    let mut reply = Response::new(Either::Right(StreamBody::new(frames).boxed_unsync()));
-    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    reply.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    // Some proxies collect answers before they pass them on.
-    reply.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
-    Ok(reply)
+    let watch = Watch { state: call.state.clone(), access, revision, seen: seen.unwrap_or(0), first, ended: false };
+    let parts = stream::unfold(watch, async |mut watch| Some((Bytes::from(watch.next().await?), watch)));
+    Ok(reply::stream("text/event-stream", parts))
 }
 
 /// The step that the caller saw last of this revision.
@@ -62,7 +49,7 @@ fn last_seen(headers: &HeaderMap, revision: Revision) -> Option<u32> {
 
 /// A stream's place in the history.
 struct Watch {
-    host: Arc<Host>,
+    state: Arc<State>,
     access: Authorized,
     revision: Revision,
     seen: u32,
@@ -80,9 +67,9 @@ impl Watch {
         let entry = match self.first.take() {
             Some(entry) => entry,
             None => {
-                let drain = self.host.drain.clone();
+                let drain = self.state.drain.clone();
                 let changed = tokio::select! {
-                    changed = self.host.deployer.changed(&self.access, self.revision, self.seen, KEEP_ALIVE) => changed,
+                    changed = self.state.deployer.changed(&self.access, self.revision, self.seen, KEEP_ALIVE) => changed,
                     () = drain.begun() => return None,
                 };
                 match changed {
@@ -100,10 +87,8 @@ impl Watch {
     }
 
     async fn event(&self, entry: &deploy::Deploy) -> String {
-        let standing = match self.host.deployer.view(&self.access).await {
-            Ok(view) => Standing::of(&view),
-            Err(_) => Standing::default(),
-        };
+        // The marks are left out rather than the event.
+        let standing = Standing::read(&self.state.deployer, &self.access).await.unwrap_or_default();
         let data = serde_json::to_string(&Deploy::of(self.access.app(), entry, standing)).unwrap_or_default();
         format!("event: status\nid: {}-{}\ndata: {data}\n\n", entry.revision, entry.step)
     }
@@ -111,6 +96,8 @@ impl Watch {
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderValue;
+
     use super::*;
 
     #[test]

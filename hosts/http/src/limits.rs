@@ -12,7 +12,7 @@ use std::{
 use rollhook_core::app::AppUid;
 use tokio::time::Instant;
 
-use crate::failure::Failure;
+use crate::{args::RateLimit, failure::Failure};
 
 /// Failed authentications of one source: 5 per second, 50 at once.
 const FAILURES: Rate = Rate { every: Duration::from_millis(200), burst: 50 };
@@ -26,52 +26,50 @@ pub(crate) struct Limits(Option<Tables>);
 
 struct Tables {
     start: Instant,
-    sources: Table<IpAddr>,
+    clients: Table<IpAddr>,
     apps: Table<AppUid>,
 }
 
 impl Limits {
-    pub(crate) fn new(on: bool) -> Self {
-        let tables = || Tables { start: Instant::now(), sources: Table::new(FAILURES), apps: Table::new(CALLS) };
-        Self(on.then(tables))
+    pub(crate) fn new(limit: RateLimit) -> Self {
+        let tables = || Tables { start: Instant::now(), clients: Table::new(FAILURES), apps: Table::new(CALLS) };
+        Self((limit == RateLimit::On).then(tables))
     }
 
-    /// Refuses a source that failed too often, before anything is read for it.
+    /// Refuses a client that failed too often, before anything is read for it.
     ///
     /// # Errors
     /// 429.
-    pub(crate) fn admit(&self, source: IpAddr) -> Result<(), Failure> {
-        let Some(tables) = &self.0 else { return Ok(()) };
-        tables
-            .sources
-            .check(&network(source), tables.start.elapsed())
-            .map_err(|wait| Failure::rate_limited("Too many failed authentications came from this address.", wait))
+    pub(crate) fn admit(&self, client: IpAddr) -> Result<(), Failure> {
+        let wait = self.0.as_ref().map(|tables| tables.clients.check(network(client), tables.start.elapsed()));
+        refuse("Too many failed authentications came from this address.", wait)
     }
 
     /// Counts a failed authentication.
-    pub(crate) fn failed(&self, source: IpAddr) {
+    pub(crate) fn failed(&self, client: IpAddr) {
         if let Some(tables) = &self.0 {
-            tables.sources.spend(network(source), tables.start.elapsed());
+            tables.clients.spend(network(client), tables.start.elapsed());
         }
     }
 
-    /// Counts a call of an app, and refuses it where there were too many.
+    /// Counts a call of an app, and refuses it if there were too many.
     ///
     /// # Errors
     /// 429.
     pub(crate) fn call(&self, app: AppUid) -> Result<(), Failure> {
-        let Some(tables) = &self.0 else { return Ok(()) };
-        tables
-            .apps
-            .take(app, tables.start.elapsed())
-            .map_err(|wait| Failure::rate_limited("This app's webhook is called too often.", wait))
+        let wait = self.0.as_ref().map(|tables| tables.apps.take(app, tables.start.elapsed()));
+        refuse("This app's webhook is called too often.", wait)
     }
 }
 
-/// Who a source is: an IPv4 address, or the /64 that an IPv6 customer has for itself.
-fn network(source: IpAddr) -> IpAddr {
-    match source {
-        IpAddr::V4(_) => source,
+fn refuse(detail: &str, wait: Option<Duration>) -> Result<(), Failure> {
+    wait.filter(|wait| !wait.is_zero()).map_or(Ok(()), |wait| Err(Failure::rate_limited(detail, wait)))
+}
+
+/// Returns what a client is counted by: its IPv4 address, or the /64 that an IPv6 customer has for itself.
+fn network(client: IpAddr) -> IpAddr {
+    match client {
+        IpAddr::V4(_) => client,
         IpAddr::V6(address) => IpAddr::V6((address.to_bits() & !u128::from(u64::MAX)).into()),
     }
 }
@@ -98,46 +96,40 @@ struct Table<K> {
     generations: Mutex<(HashMap<K, Duration>, HashMap<K, Duration>)>,
 }
 
-impl<K: Hash + Eq> Table<K> {
+impl<K: Hash + Eq + Copy> Table<K> {
     fn new(rate: Rate) -> Self {
         Self { rate, generations: Mutex::default() }
     }
 
-    fn with<T>(&self, act: impl FnOnce(&mut HashMap<K, Duration>, &HashMap<K, Duration>) -> T) -> T {
+    /// Passes the time at which the key's debt is paid off to `act`, which may return a later one; returns the former.
+    fn update(&self, key: K, act: impl FnOnce(Duration) -> Option<Duration>) -> Duration {
         let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
         let (newer, older) = &mut *generations;
         if newer.len() >= GENERATION {
             *older = mem::take(newer);
         }
-        act(newer, older)
-    }
-
-    fn check(&self, key: &K, now: Duration) -> Result<(), Duration> {
-        let paid = self.with(|newer, older| newer.get(key).or_else(|| older.get(key)).copied().unwrap_or_default());
-        match self.rate.wait(paid, now) {
-            Duration::ZERO => Ok(()),
-            wait => Err(wait),
+        let paid = newer.get(&key).or_else(|| older.get(&key)).copied().unwrap_or_default();
+        if let Some(later) = act(paid) {
+            newer.insert(key, later);
         }
+        paid
     }
 
+    /// Returns how long the key has to wait.
+    fn check(&self, key: K, now: Duration) -> Duration {
+        self.rate.wait(self.update(key, |_| None), now)
+    }
+
+    /// Counts one against the key.
     fn spend(&self, key: K, now: Duration) {
-        self.with(|newer, older| {
-            let paid = newer.get(&key).or_else(|| older.get(&key)).copied().unwrap_or_default();
-            newer.insert(key, paid.max(now) + self.rate.every);
-        });
+        self.update(key, |paid| Some(paid.max(now) + self.rate.every));
     }
 
-    fn take(&self, key: K, now: Duration) -> Result<(), Duration> {
-        self.with(|newer, older| {
-            let paid = newer.get(&key).or_else(|| older.get(&key)).copied().unwrap_or_default();
-            match self.rate.wait(paid, now) {
-                Duration::ZERO => {
-                    newer.insert(key, paid.max(now) + self.rate.every);
-                    Ok(())
-                }
-                wait => Err(wait),
-            }
-        })
+    /// Counts one against the key, unless it has to wait; returns how long.
+    fn take(&self, key: K, now: Duration) -> Duration {
+        let paid =
+            self.update(key, |paid| self.rate.wait(paid, now).is_zero().then(|| paid.max(now) + self.rate.every));
+        self.rate.wait(paid, now)
     }
 }
 
@@ -151,27 +143,27 @@ mod tests {
     fn a_burst_then_a_rate() {
         let table = Table::new(CALLS);
         for _ in 0..100 {
-            assert!(table.take(1, START).is_ok());
+            assert_eq!(table.take(1, START), Duration::ZERO);
         }
-        assert_eq!(table.take(1, START), Err(Duration::from_millis(100)));
-        assert!(table.take(2, START).is_ok(), "another key has its own");
-        assert!(table.take(1, START + Duration::from_millis(100)).is_ok());
-        assert!(table.take(1, START + Duration::from_millis(100)).is_err());
+        assert_eq!(table.take(1, START), Duration::from_millis(100));
+        assert_eq!(table.take(2, START), Duration::ZERO, "another key has its own");
+        assert!(table.take(1, START + Duration::from_millis(100)).is_zero());
+        assert!(!table.take(1, START + Duration::from_millis(100)).is_zero());
         let later = START + Duration::from_secs(60);
-        assert_eq!((0..200).filter(|_| table.take(1, later).is_ok()).count(), 100);
+        assert_eq!((0..200).filter(|_| table.take(1, later).is_zero()).count(), 100);
     }
 
     #[test]
     fn a_check_costs_nothing() {
         let table = Table::new(FAILURES);
         for _ in 0..1000 {
-            assert!(table.check(&1, START).is_ok());
+            assert!(table.check(1, START).is_zero());
         }
         for _ in 0..50 {
             table.spend(1, START);
         }
-        assert_eq!(table.check(&1, START), Err(Duration::from_millis(200)));
-        assert!(table.check(&1, START + Duration::from_millis(200)).is_ok());
+        assert_eq!(table.check(1, START), Duration::from_millis(200));
+        assert!(table.check(1, START + Duration::from_millis(200)).is_zero());
     }
 
     #[test]
@@ -180,11 +172,12 @@ mod tests {
         for key in 0..10 * GENERATION {
             table.spend(key, START);
         }
-        table.with(|newer, older| assert!(newer.len() <= GENERATION && older.len() <= GENERATION));
+        let (newer, older) = &*table.generations.lock().unwrap();
+        assert!(newer.len() <= GENERATION && older.len() <= GENERATION);
     }
 
     #[test]
-    fn an_ipv6_source_is_its_64() {
+    fn an_ipv6_client_is_its_64() {
         let address = |text: &str| network(text.parse().unwrap());
         assert_eq!(address("2001:db8:1:2::1"), address("2001:db8:1:2:ffff::9"));
         assert_ne!(address("2001:db8:1:2::1"), address("2001:db8:1:3::1"));

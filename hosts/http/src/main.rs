@@ -8,7 +8,7 @@ fn main() -> ExitCode {
     match rollhook_server::run(rollhook_server::Args::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("rollhook-server: {failure}");
+            eprintln!("rollhook-server: {}", rollhook_core::error::chain(&*failure));
             ExitCode::FAILURE
         }
     }

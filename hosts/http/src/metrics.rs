@@ -7,7 +7,7 @@ use std::{
 
 use http::Method;
 use prometheus_client::{
-    encoding::{EncodeLabelSet, text::encode},
+    encoding::text::encode,
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::{Registry, Unit},
 };
@@ -16,54 +16,24 @@ use rollhook_core::{
     deploy::{Status, Trigger},
     ports::{Applied, Rng},
 };
-use rollhook_wiring::SystemEntropy;
+use rollhook_wiring::SystemRng;
 
 const CALL_BUCKETS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0];
 const STORE_BUCKETS: [f64; 9] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0, 5.0];
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Call {
-    route: &'static str,
-    method: &'static str,
-    status: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Route {
-    route: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByTrigger {
-    trigger: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByStatus {
-    status: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ByOutcome {
-    outcome: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct StoreCall {
-    call: &'static str,
-    outcome: &'static str,
-}
+/// Labels and their values, as the exposition has them.
+type Labels<const N: usize> = [(&'static str, &'static str); N];
 
 /// What is counted.
 pub(crate) struct Metrics {
     registry: Registry,
-    calls: Family<Call, Counter>,
-    durations: Family<Route, Histogram>,
-    accepted: Family<ByTrigger, Counter>,
-    ended: Family<ByStatus, Counter>,
-    store: Family<StoreCall, Histogram>,
-    orders: Family<ByOutcome, Counter>,
-    sources: Family<ByOutcome, Counter>,
+    calls: Family<Labels<3>, Counter>,
+    durations: Family<Labels<1>, Histogram>,
+    accepted: Family<Labels<1>, Counter>,
+    ended: Family<Labels<1>, Counter>,
+    store: Family<Labels<2>, Histogram>,
+    orders: Family<Labels<1>, Counter>,
+    sources: Family<Labels<1>, Counter>,
     connections: Gauge,
     /// What the ids of this process's calls begin with.
     prefix: u32,
@@ -73,42 +43,27 @@ pub(crate) struct Metrics {
 impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::with_prefix("rollhook");
-        let calls = Family::default();
+        let (calls, accepted, ended) = (Family::default(), Family::default(), Family::default());
+        let (orders, sources, connections) = (Family::default(), Family::default(), Gauge::default());
+        let durations = Family::new_with_constructor((|| Histogram::new(CALL_BUCKETS)) as fn() -> Histogram);
+        let store = Family::new_with_constructor((|| Histogram::new(STORE_BUCKETS)) as fn() -> Histogram);
         registry.register("http_requests", "HTTP calls answered", calls.clone());
-        let durations: Family<Route, Histogram> = Family::new_with_constructor(|| Histogram::new(CALL_BUCKETS));
         registry.register_with_unit("http_request_duration", "Time to answer", Unit::Seconds, durations.clone());
-        let accepted = Family::default();
         registry.register("deploys_accepted", "Deploys accepted by this replica", accepted.clone());
-        let ended = Family::default();
         registry.register("deploys_ended", "Deploys whose end this replica recorded", ended.clone());
-        let store: Family<StoreCall, Histogram> = Family::new_with_constructor(|| Histogram::new(STORE_BUCKETS));
         registry.register_with_unit(
             "store_call_duration",
             "Time of calls to the history",
             Unit::Seconds,
             store.clone(),
         );
-        let orders = Family::default();
         registry.register("rollout_orders", "Orders given to the rollout driver", orders.clone());
-        let sources = Family::default();
         registry.register("source_reads", "Branches that were read at their source", sources.clone());
-        let connections = Gauge::default();
         registry.register("http_connections", "Open connections", connections.clone());
         let mut prefix = [0; 4];
-        SystemEntropy.fill(&mut prefix);
-        Self {
-            registry,
-            calls,
-            durations,
-            accepted,
-            ended,
-            store,
-            orders,
-            sources,
-            connections,
-            prefix: u32::from_le_bytes(prefix),
-            calls_seen: AtomicU64::default(),
-        }
+        SystemRng.fill(&mut prefix);
+        let (prefix, calls_seen) = (u32::from_le_bytes(prefix), AtomicU64::default());
+        Self { registry, calls, durations, accepted, ended, store, orders, sources, connections, prefix, calls_seen }
     }
 }
 
@@ -126,21 +81,21 @@ impl Metrics {
             4 => "4xx",
             _ => "5xx",
         };
-        self.calls.get_or_create(&Call { route, method: known(method), status }).inc();
-        self.durations.get_or_create(&Route { route }).observe(took.as_secs_f64());
+        self.calls.get_or_create(&[("route", route), ("method", known(method)), ("status", status)]).inc();
+        self.durations.get_or_create(&[("route", route)]).observe(took.as_secs_f64());
     }
 
     pub(crate) fn accepted(&self, trigger: Trigger) {
-        self.accepted.get_or_create(&ByTrigger { trigger: trigger.as_str() }).inc();
+        self.accepted.get_or_create(&[("trigger", trigger.as_str())]).inc();
     }
 
     pub(crate) fn ended(&self, status: Status, number: usize) {
-        self.ended.get_or_create(&ByStatus { status: status.as_str() }).inc_by(number as u64);
+        self.ended.get_or_create(&[("status", status.as_str())]).inc_by(number as u64);
     }
 
-    pub(crate) fn store(&self, call: &'static str, ok: bool, took: Duration) {
-        let outcome = if ok { "ok" } else { "error" };
-        self.store.get_or_create(&StoreCall { call, outcome }).observe(took.as_secs_f64());
+    pub(crate) fn store<T>(&self, call: &'static str, result: &Result<T>, took: Duration) {
+        let outcome = if result.is_ok() { "ok" } else { "error" };
+        self.store.get_or_create(&[("call", call), ("outcome", outcome)]).observe(took.as_secs_f64());
     }
 
     /// An order was answered; `newer`: the workload carried a later revision, so that nothing was changed.
@@ -151,7 +106,7 @@ impl Metrics {
             Ok(Applied::Refused { .. }) => "refused",
             Err(_) => "error",
         };
-        self.orders.get_or_create(&ByOutcome { outcome }).inc();
+        self.orders.get_or_create(&[("outcome", outcome)]).inc();
     }
 
     /// A branch was read at its source, or could not be.
@@ -161,7 +116,7 @@ impl Metrics {
             Err(Error::Denied { .. } | Error::Invalid { .. }) => "refused",
             Err(Error::Unavailable { .. } | Error::NotFound(_) | Error::Conflict(_) | Error::Corrupt { .. }) => "error",
         };
-        self.sources.get_or_create(&ByOutcome { outcome }).inc();
+        self.sources.get_or_create(&[("outcome", outcome)]).inc();
     }
 
     pub(crate) fn connected(&self) {

@@ -3,11 +3,13 @@
 use std::convert::Infallible;
 
 use bytes::Bytes;
+use futures_util::{Stream, StreamExt};
 use http::{
     HeaderValue, Response, StatusCode,
     header::{CACHE_CONTROL, CONTENT_TYPE},
 };
-use http_body_util::{Either, Full, combinators::UnsyncBoxBody};
+use http_body::Frame;
+use http_body_util::{BodyExt, Either, Full, StreamBody, combinators::UnsyncBoxBody};
 use serde::Serialize;
 
 /// What an answer carries: a whole text, or a stream of events.
@@ -30,6 +32,18 @@ pub(crate) fn whole(status: StatusCode, media_type: &'static str, text: Bytes) -
     let mut reply = empty(status);
     *reply.body_mut() = Either::Left(Full::new(text));
     reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    reply
+}
+
+/// An answer that is sent part by part, as the parts come.
+pub(crate) fn stream(media_type: &'static str, parts: impl Stream<Item = Bytes> + Send + 'static) -> Reply {
+    let frames = parts.map(|part| Ok::<_, Infallible>(Frame::data(part)));
+    let mut reply = empty(StatusCode::OK);
+    *reply.body_mut() = Either::Right(StreamBody::new(frames).boxed_unsync());
+    let headers = reply.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    // Some proxies collect answers before they pass them on.
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     reply
 }
 

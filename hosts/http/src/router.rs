@@ -5,17 +5,22 @@ use std::{net::IpAddr, sync::Arc};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode, Uri};
 use hyper::body::Incoming;
-use rollhook_api::{Kind, openapi};
-use rollhook_core::{app::AppId, deploy::Revision, request::Refusal};
+use rollhook_api::{Kind, Local, openapi};
+use rollhook_core::{
+    app::AppId,
+    deploy::Revision,
+    request::{IdempotencyKey, KeyHeader, Refusal},
+};
+use serde::de::DeserializeOwned;
 
 use crate::{
     auth,
     body::{self, Whole},
-    deploys, events,
+    build_log, deploys, events,
     failure::Failure,
-    host::Host,
-    log_of_build, manage,
+    headers, manage,
     reply::{self, Reply},
+    state::State,
     webhook,
 };
 
@@ -62,53 +67,26 @@ pub(crate) const ROUTES: &[(Route, &str, &str)] = &[
     (Route::Rebuild, "/api/v1/apps/{namespace}/{app}/rebuild", "POST"),
 ];
 
-/// A route, and what stands in its path's places.
+/// A path's route, and the values in its places: namespace, app, revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Found<'a> {
+struct Matched<'a> {
     route: Route,
-    app: [&'a str; 2],
-    revision: &'a str,
+    places: [&'a str; 3],
 }
 
-fn find(path: &str) -> Option<Found<'_>> {
-    let found = |route, app, revision| Some(Found { route, app, revision });
-    let alone = |route| found(route, ["", ""], "");
-    let mut parts = [""; 9];
-    let mut count = 0;
-    for part in path.strip_prefix('/')?.split('/') {
-        *parts.get_mut(count)? = part;
-        count += 1;
-    }
-    match parts[..count] {
-        ["healthz"] => alone(Route::Health),
-        ["readyz"] => alone(Route::Ready),
-        ["metrics"] => alone(Route::Metrics),
-        ["api", "v1", "openapi.json"] => alone(Route::OpenApi),
-        ["api", "v1", "apps"] => alone(Route::Apps),
-        ["api", "v1", "webhook", namespace, app] => found(Route::Webhook, [namespace, app], ""),
-        ["api", "v1", "apps", namespace, app, ref rest @ ..] => {
-            let (route, revision) = below(rest)?;
-            found(route, [namespace, app], revision)
+fn find(path: &str) -> Option<Matched<'_>> {
+    ROUTES.iter().find_map(|(route, template, _)| {
+        let (mut parts, mut places) = (path.split('/'), [""; 3]);
+        let mut free = places.iter_mut();
+        for wanted in template.split('/') {
+            let part = parts.next()?;
+            match wanted.starts_with('{') {
+                true => *free.next()? = part,
+                false if wanted == part => {}
+                false => return None,
+            }
         }
-        _ => None,
-    }
-}
-
-/// What is below an app.
-fn below<'a>(rest: &[&'a str]) -> Option<(Route, &'a str)> {
-    Some(match *rest {
-        [] => (Route::App, ""),
-        ["webhook"] => (Route::AppWebhook, ""),
-        ["rollback"] => (Route::Rollback, ""),
-        ["hold"] => (Route::Hold, ""),
-        ["promote"] => (Route::Promote, ""),
-        ["rebuild"] => (Route::Rebuild, ""),
-        ["deploys"] => (Route::Deploys, ""),
-        ["deploys", revision] => (Route::Deploy, revision),
-        ["deploys", revision, "events"] => (Route::Events, revision),
-        ["deploys", revision, "log"] => (Route::Log, revision),
-        ["deploys", revision, "cancel"] => (Route::Cancel, revision),
-        _ => return None,
+        parts.next().is_none().then_some(Matched { route: *route, places })
     })
 }
 
@@ -123,7 +101,7 @@ pub(crate) fn template(path: &str) -> &'static str {
 
 /// A call whose body is read.
 pub(crate) struct Call {
-    pub(crate) host: Arc<Host>,
+    pub(crate) state: Arc<State>,
     pub(crate) method: Method,
     pub(crate) uri: Uri,
     pub(crate) headers: HeaderMap,
@@ -131,12 +109,16 @@ pub(crate) struct Call {
 }
 
 impl Call {
+    fn places(&self) -> [&str; 3] {
+        find(self.uri.path()).map_or([""; 3], |matched| matched.places)
+    }
+
     /// The app that the path names.
     ///
     /// # Errors
     /// 404 where it cannot be an app's name.
     pub(crate) fn app(&self) -> Result<AppId, Failure> {
-        let [namespace, name] = find(self.uri.path()).map_or([""; 2], |found| found.app);
+        let [namespace, name, _] = self.places();
         match (namespace.parse(), name.parse()) {
             (Ok(namespace), Ok(name)) => Ok(AppId { namespace, name }),
             _ => Err(Failure::new(Kind::AppNotFound, "There is no app of this name.")),
@@ -148,8 +130,33 @@ impl Call {
     /// # Errors
     /// 404 where it cannot be one.
     pub(crate) fn revision(&self) -> Result<Revision, Failure> {
-        let text = find(self.uri.path()).map_or("", |found| found.revision);
-        text.parse().map_err(|_| Failure::new(Kind::RevisionNotFound, "There is no such revision of this app."))
+        let [.., revision] = self.places();
+        revision.parse().map_err(|_| Failure::new(Kind::RevisionNotFound, "There is no such revision of this app."))
+    }
+
+    /// The body, which must be JSON of this type.
+    ///
+    /// # Errors
+    /// 415 or 400.
+    pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Failure> {
+        body::require_json(&self.headers)?;
+        body::object(&self.body.bytes)
+    }
+
+    /// The same of a body that may be left out.
+    ///
+    /// # Errors
+    /// 415 or 400.
+    pub(crate) fn json_or_default<T: DeserializeOwned + Default>(&self) -> Result<T, Failure> {
+        if self.body.bytes.trim_ascii().is_empty() { Ok(T::default()) } else { self.json() }
+    }
+
+    /// The key under which a manager may repeat the call of this operation.
+    ///
+    /// # Errors
+    /// 422.
+    pub(crate) fn key(&self, operation: &str) -> Result<Option<IdempotencyKey>, Failure> {
+        headers::key(&self.headers, &[KeyHeader::IdempotencyKey], operation, &self.body.bytes)
     }
 
     /// Whether it only reads.
@@ -159,23 +166,23 @@ impl Call {
 }
 
 /// Answers a call: method, limits, body, authentication and content, in this order.
-pub(crate) async fn dispatch(host: Arc<Host>, peer: IpAddr, request: Request<Incoming>) -> Result<Reply, Failure> {
+pub(crate) async fn dispatch(state: Arc<State>, peer: IpAddr, request: Request<Incoming>) -> Result<Reply, Failure> {
     let (parts, incoming) = request.into_parts();
     let route = find(parts.uri.path()).map(|found| found.route);
-    let source = host.proxies.source(peer, &parts.headers);
+    let client = state.proxies.client_ip(peer, &parts.headers);
     let early = match route {
         Some(route) => allowed(route, &parts.method),
         None => Ok(()),
     };
-    if let Err(failure) = early.and_then(|()| if is_open(route) { Ok(()) } else { host.limits.admit(source) }) {
+    if let Err(failure) = early.and_then(|()| if is_open(route) { Ok(()) } else { state.limits.admit(client) }) {
         body::discard(incoming, &parts.headers);
         return Err(failure);
     }
-    let body = body::read(incoming, &parts.headers, &host.large_bodies).await?;
-    let call = Call { host, method: parts.method, uri: parts.uri, headers: parts.headers, body };
+    let body = body::read(incoming, &parts.headers, &state.large_bodies).await?;
+    let call = Call { state, method: parts.method, uri: parts.uri, headers: parts.headers, body };
     let answered = Box::pin(answer(route, &call)).await;
     if answered.as_ref().is_err_and(|failure| failure.kind() == Kind::Unauthorized) {
-        call.host.limits.failed(source);
+        call.state.limits.failed(client);
     }
     answered
 }
@@ -198,9 +205,9 @@ async fn answer(route: Option<Route>, call: &Call) -> Result<Reply, Failure> {
         Some(Route::Health) => {
             Ok(reply::whole(StatusCode::OK, "text/plain; charset=utf-8", Bytes::from_static(b"ok\n")))
         }
-        Some(Route::Ready) => ready(&call.host).await,
+        Some(Route::Ready) => ready(&call.state).await,
         Some(Route::Metrics) => {
-            let text = call.host.metrics.text();
+            let text = call.state.metrics.text();
             let media_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
             Ok(reply::whole(StatusCode::OK, media_type, text.into()))
         }
@@ -213,40 +220,41 @@ async fn answer(route: Option<Route>, call: &Call) -> Result<Reply, Failure> {
 
 /// Everything else is behind the management token.
 async fn managed(route: Option<Route>, call: &Call) -> Result<Reply, Failure> {
-    let operator = auth::operator(&call.host.deployer, &call.headers).await?;
+    let operator = auth::operator(&call.state.deployer, &call.headers).await?;
+    let operations = Local::new(call.state.deployer.clone(), operator, call.state.base_url.clone());
     // Also for paths that are not there, so that only managers learn which are.
     let Some(route) = route else { return Err(Failure::new(Kind::NotFound, "There is nothing at this path.")) };
     match route {
-        Route::Apps if call.reads() => manage::list(call, &operator).await,
-        Route::Apps => manage::register(call, &operator).await,
-        Route::App if call.reads() => manage::show(call, &operator).await,
-        Route::App if call.method == Method::PATCH => manage::change(call, &operator).await,
-        Route::App => manage::delete(call, &operator).await,
-        Route::AppWebhook if call.reads() => manage::webhook(call, &operator).await,
-        Route::AppWebhook if call.method == Method::POST => manage::enable(call, &operator).await,
-        Route::AppWebhook => manage::disable(call, &operator).await,
-        Route::Hold => manage::release(call, &operator).await,
-        Route::Deploys if call.reads() => deploys::list(call, &operator).await,
-        Route::Deploys => deploys::post(call, &operator).await,
-        Route::Deploy => deploys::show(call, &operator).await,
-        Route::Events => events::stream(call, &operator).await,
-        Route::Cancel => deploys::cancel(call, &operator).await,
-        Route::Rollback => deploys::rollback(call, &operator).await,
-        Route::Promote => deploys::promote(call, &operator).await,
-        Route::Log => log_of_build::read(call, &operator).await,
-        Route::Rebuild => deploys::rebuild(call, &operator).await,
+        Route::Apps if call.reads() => manage::list(call, operations).await,
+        Route::Apps => manage::register(call, operations).await,
+        Route::App if call.reads() => manage::show(call, operations).await,
+        Route::App if call.method == Method::PATCH => manage::change(call, operations).await,
+        Route::App => manage::delete(call, operations).await,
+        Route::AppWebhook if call.reads() => manage::webhook(call, operations).await,
+        Route::AppWebhook if call.method == Method::POST => manage::enable(call, operations).await,
+        Route::AppWebhook => manage::disable(call, operations).await,
+        Route::Hold => manage::release(call, operations).await,
+        Route::Deploys if call.reads() => deploys::list(call, operations).await,
+        Route::Deploys => deploys::post(call, operations).await,
+        Route::Deploy => deploys::show(call, operations).await,
+        Route::Events => events::stream(call, operations).await,
+        Route::Cancel => deploys::cancel(call, operations).await,
+        Route::Rollback => deploys::rollback(call, operations).await,
+        Route::Promote => deploys::promote(call, operations).await,
+        Route::Log => build_log::read(call, operations).await,
+        Route::Rebuild => deploys::rebuild(call, operations).await,
         Route::Health | Route::Ready | Route::Metrics | Route::OpenApi | Route::Webhook => {
             Err(Refusal::Unauthorized.into())
         }
     }
 }
 
-async fn ready(host: &Host) -> Result<Reply, Failure> {
-    if host.drain.has_begun() {
+async fn ready(state: &State) -> Result<Reply, Failure> {
+    if state.drain.has_begun() {
         return Err(Failure::new(Kind::ShuttingDown, "The server is stopping."));
     }
-    host.deployer.ready().await?;
-    if !host.writable.now() {
+    state.deployer.ready().await?;
+    if !state.writable.now() {
         return Err(Failure::new(Kind::StoreUnavailable, "The store can be read, but not written."));
     }
     Ok(reply::whole(StatusCode::OK, "text/plain; charset=utf-8", Bytes::from_static(b"ready\n")))

@@ -2,16 +2,15 @@
 
 use std::{error::Error, io::Write};
 
-use rollhook_core::{app::Namespace, ports::Sealing};
-use rollhook_wiring::{DriverSpec, Made, Settings, StoreSpec, admin, hostname, keys, manifests};
-use tokio::{
-    net::TcpListener,
-    runtime::Runtime,
-    signal::unix::{SignalKind, signal},
+use rollhook_core::ports::Sealing;
+use rollhook_wiring::{
+    Created, DriverUrl, Settings, StopSignals, StoreSettings, StoreUrl, admin, hostname,
+    keys::{self, StoreKeys},
 };
+use tokio::{net::TcpListener, runtime::Runtime};
 
 use crate::{
-    args::{AdminToken, Args, Command, Keys, Sealed, Serve, Switch},
+    args::{AdminToken, Args, Command, Keys, Serve},
     log,
     server::{Config, Server},
 };
@@ -25,25 +24,15 @@ type Failure = Box<dyn Error + Send + Sync>;
 pub fn run(args: Args) -> Result<(), Failure> {
     match args.command {
         Some(Command::Keys(Keys::New { dir })) => {
-            let id = keys::create(&dir).map_err(|error| error.chain())?;
-            say(&format!("made key {id} in {}", dir.display()))
+            say(&format!("made key {} in {}", keys::create(&dir)?, dir.display()))
         }
-        Some(Command::Keys(Keys::Rotate(sealed))) => runtime()?.block_on(report_keys(sealed, true)),
-        Some(Command::Keys(Keys::Status(sealed))) => runtime()?.block_on(report_keys(sealed, false)),
+        Some(Command::Keys(Keys::Rotate(store))) => runtime()?.block_on(rotate_keys(store)),
+        Some(Command::Keys(Keys::Status(store))) => runtime()?.block_on(show_keys(store)),
         Some(Command::AdminToken(AdminToken::New { file })) => {
-            admin::create(&file).map_err(|error| error.chain())?;
+            admin::create(&file)?;
             say(&format!("made the management token in {}", file.display()))
         }
-        Some(Command::Manifests(wanted)) => {
-            let printed = manifests::print(manifests::Wanted {
-                namespace: wanted.namespace.as_str(),
-                apps: &wanted.app_namespace,
-                image: wanted.image.as_deref(),
-                builds: wanted.build_namespace.as_ref().map(Namespace::as_str),
-                registry_ports: &wanted.build_registry_port,
-            });
-            say(printed.map_err(|error| error.chain())?.trim_end())
-        }
+        Some(Command::Manifests(manifests)) => say(manifests.yaml()?.trim_end()),
         None => {
             log::init(args.serve.log_format)?;
             runtime()?.block_on(serve(args.serve))
@@ -55,27 +44,26 @@ fn runtime() -> std::io::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build()
 }
 
-async fn report_keys(sealed: Sealed, reseal: bool) -> Result<(), Failure> {
-    let store =
-        rollhook_wiring::named_or_default(store_spec(sealed.store.as_deref())?).map_err(|error| error.chain())?;
-    let report = keys::report(&store, sealed.key_dir.as_deref(), reseal).await.map_err(|error| error.chain())?;
-    if reseal {
-        say(&format!("sealed anew: {}", report.resealed))?;
-    }
-    for used in &report.usage {
+async fn rotate_keys(store: StoreSettings) -> Result<(), Failure> {
+    let keys = keys::open(&store).await?;
+    say(&format!("sealed anew: {}", keys.reseal().await?))?;
+    say_usage(&*keys).await
+}
+
+async fn show_keys(store: StoreSettings) -> Result<(), Failure> {
+    say_usage(&*keys::open(&store).await?).await
+}
+
+async fn say_usage(keys: &dyn StoreKeys) -> Result<(), Failure> {
+    let usage = keys.usage().await?;
+    for used in &usage {
         let absent = if used.held { "" } else { "  NOT IN THE KEY DIRECTORY" };
         say(&format!("{}  {} token{}{absent}", used.key, used.tokens, if used.tokens == 1 { "" } else { "s" }))?;
     }
-    let absent = report.usage.iter().any(|used| !used.held);
-    if absent {
-        Err("tokens are sealed with a key that is not in the key directory: they do not open".into())
-    } else {
-        Ok(())
+    if usage.iter().all(|used| used.held) {
+        return Ok(());
     }
-}
-
-fn store_spec(text: Option<&str>) -> Result<Option<StoreSpec>, Failure> {
-    Ok(text.map(str::parse).transpose().map_err(|invalid| format!("--store: {invalid}"))?)
+    Err("tokens are sealed with a key that is not in the key directory: they do not open".into())
 }
 
 /// Answers on stdout, where a program that started this one reads them.
@@ -86,40 +74,35 @@ fn say(line: &str) -> Result<(), Failure> {
 }
 
 async fn serve(args: Serve) -> Result<(), Failure> {
-    let store = store_spec(args.store.as_deref())?;
-    let settings = Settings { store, driver: args.driver.clone(), key_dir: args.key_dir, builder: args.builds.into() };
+    let settings = args.backends;
+    // A store that cannot be read is refused before the address is taken.
+    settings.store.named()?;
     // The address is taken first: a second server started by mistake ends here, before it opens the first one's store.
     let listener =
         TcpListener::bind(args.listen).await.map_err(|error| format!("cannot listen on {}: {error}", args.listen))?;
     let address = listener.local_addr()?;
-    let opened = rollhook_wiring::open(&settings).await.map_err(|error| error.chain())?;
+    let opened = rollhook_wiring::open(&settings).await?;
     let replica = format!("server-{}-{address}", hostname());
     let config = Config {
         base_url: args.base_url.unwrap_or_else(|| format!("http://{address}")),
-        rate_limit: args.rate_limit == Switch::On,
+        rate_limit: args.rate_limit,
         trusted_proxies: args.trusted_proxy,
         min_poll: args.min_poll,
     };
     let server = Server::new(listener, config, opened.ports, &replica);
-    let admin = admin::ensure(server.deployer(), &opened.store, args.admin_token_file.as_deref());
-    let admin = admin.await.map_err(|error| error.chain())?;
-    tell(opened.made.into_iter().chain(admin.map(|file| ("management token", file.display().to_string()))));
+    let admin = admin::ensure(server.deployer(), &opened.store, args.admin_token_file.as_deref()).await?;
+    for Created { what, path } in opened.created.into_iter().chain(admin) {
+        tracing::info!(path = %path.display(), "made the {what}");
+    }
     warn(&settings, &opened.store, server.deployer().sealing());
-    tracing::info!(%address, store = %opened.store, driver = %settings.driver, replica, "listening");
+    tracing::info!(%address, store = %opened.store, driver = %settings.driver.unwrap_or_default(), replica, "listening");
     say(&format!("listening on http://{address}"))?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut signals = StopSignals::catch()?;
     let stop = async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
+        signals.next().await;
         tracing::info!("stopping; a second signal stops at once");
         tokio::spawn(async move {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
+            signals.next().await;
             std::process::exit(1);
         });
     };
@@ -128,26 +111,20 @@ async fn serve(args: Serve) -> Result<(), Failure> {
     Ok(served?)
 }
 
-fn tell(made: impl Iterator<Item = Made>) {
-    for (what, place) in made {
-        tracing::info!(path = place, "made the {what}");
-    }
-}
-
-fn warn(settings: &Settings, store: &StoreSpec, sealing: Sealing) {
-    if settings.builder.command.is_some() && store.is_shared() {
+fn warn(settings: &Settings, store: &StoreUrl, sealing: Sealing) {
+    if settings.builder.build_command.is_some() && store.is_shared() {
         tracing::warn!("builds run on this machine: another replica that takes an app over begins its build anew");
     }
-    match settings.driver {
-        DriverSpec::Simulated(_) => {
+    match settings.driver.unwrap_or_default() {
+        DriverUrl::Simulated(_) => {
             tracing::warn!("THE DRIVER IS SIMULATED: NOTHING IS DEPLOYED ANYWHERE. Use --driver kubernetes to deploy.");
-            if settings.builder.command.is_none() && settings.builder.cluster.is_none() {
+            if settings.builder.build_command.is_none() && settings.builder.cluster.build_image.is_none() {
                 tracing::warn!(
                     "builds are simulated, too: no source is read. Use --build-command or --build-image to build."
                 );
             }
         }
-        DriverSpec::Kubernetes => {}
+        DriverUrl::Kubernetes => {}
     }
     if !store.is_durable() {
         tracing::warn!("the store is in memory: apps, tokens and history are gone when this process ends");

@@ -1,13 +1,11 @@
 //! Accepts connections, runs the engine beside them, and stops both in order.
 
-use std::{convert::Infallible, io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{io, net::SocketAddr, sync::Arc, time::Duration};
 
-use http::Request;
-use hyper::{body::Incoming, server::conn::http1};
+use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
     server::graceful::GracefulShutdown,
-    service::TowerToHyperService,
 };
 use rollhook_core::service::{Builder, Deployer, Ports};
 use tokio::{
@@ -15,18 +13,16 @@ use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     task::JoinHandle,
 };
-use tower::{Service, ServiceBuilder};
 
 use crate::{
+    args::RateLimit,
     body,
-    host::{Drain, Host},
+    client_ip::{Cidr, Proxies},
+    instrumented::{InstrumentedBranchReader, InstrumentedHistory, InstrumentedRollouts},
     limits::Limits,
-    measured::{CountedHeads, CountedOrders, Measured},
     metrics::Metrics,
-    observe::{self, Observe},
-    reply::Reply,
-    router,
-    source::{Cidr, Proxies},
+    state::{Drain, State},
+    telemetry,
 };
 
 /// Beyond this many connections, new ones wait in the kernel.
@@ -46,7 +42,7 @@ pub struct Config {
     /// What webhook URLs begin with.
     pub base_url: String,
     /// Whether failed authentications and deploys are limited.
-    pub rate_limit: bool,
+    pub rate_limit: RateLimit,
     /// Whose `X-Forwarded-For` is believed.
     pub trusted_proxies: Vec<Cidr>,
     /// How often an app's branch may be looked at for changes, at most.
@@ -56,7 +52,7 @@ pub struct Config {
 /// A server that has its address and answers once it is told to [`Server::serve`].
 pub struct Server {
     listener: TcpListener,
-    host: Arc<Host>,
+    state: Arc<State>,
     begin_drain: tokio::sync::watch::Sender<bool>,
 }
 
@@ -64,18 +60,19 @@ impl Server {
     /// A server of these ports on a bound address. `replica` is as `Deployer::new` wants it.
     pub fn new(listener: TcpListener, config: Config, ports: Ports, replica: &str) -> Self {
         let metrics = Arc::new(Metrics::default());
-        let history = Measured::new(ports.history.clone(), metrics.clone());
+        let history = InstrumentedHistory::new(ports.history.clone(), metrics.clone());
         let writable = history.writable();
         let history = Arc::new(history);
-        let rollouts = Arc::new(CountedOrders::new(ports.rollouts.clone(), metrics.clone()));
-        let builder = ports
-            .builder
-            .map(|builder| Builder { heads: Arc::new(CountedHeads::new(builder.heads, metrics.clone())), ..builder });
+        let rollouts = Arc::new(InstrumentedRollouts::new(ports.rollouts.clone(), metrics.clone()));
+        let builder = ports.builder.map(|builder| Builder {
+            branches: Arc::new(InstrumentedBranchReader::new(builder.branches, metrics.clone())),
+            ..builder
+        });
         let (begin_drain, drain) = Drain::new();
         let ports = Ports { history, rollouts, builder, ..ports };
-        let host = Host {
+        let state = State {
             deployer: Arc::new(Deployer::new(ports, replica).with_min_poll(config.min_poll)),
-            base_url: config.base_url,
+            base_url: config.base_url.into(),
             limits: Limits::new(config.rate_limit),
             proxies: Proxies::new(config.trusted_proxies),
             metrics,
@@ -83,12 +80,12 @@ impl Server {
             drain,
             large_bodies: body::room(),
         };
-        Self { listener, host: Arc::new(host), begin_drain }
+        Self { listener, state: Arc::new(state), begin_drain }
     }
 
     /// The core that it hosts.
     pub fn deployer(&self) -> &Arc<Deployer> {
-        &self.host.deployer
+        &self.state.deployer
     }
 
     /// Where it listens.
@@ -105,11 +102,11 @@ impl Server {
     /// # Errors
     /// Where the engine ended by itself, which only a defect makes it do.
     pub async fn serve(self, stop: impl Future<Output = ()>) -> io::Result<()> {
-        let mut engine = spawn_engine(&self.host);
+        let mut engine = spawn_engine(&self.state);
         let graceful = GracefulShutdown::new();
         let failed = tokio::select! {
             () = stop => false,
-            () = accept(&self.listener, &self.host, &graceful) => false,
+            () = accept(&self.listener, &self.state, &graceful) => false,
             _ = &mut engine => true,
         };
         drop(self.listener);
@@ -133,17 +130,17 @@ impl Server {
     }
 }
 
-fn spawn_engine(host: &Host) -> JoinHandle<()> {
-    let (deployer, drain) = (host.deployer.clone(), host.drain.clone());
+fn spawn_engine(state: &State) -> JoinHandle<()> {
+    let (deployer, drain) = (state.deployer.clone(), state.drain.clone());
     tokio::spawn(async move { deployer.run(async move { drain.begun().await }).await })
 }
 
-async fn accept(listener: &TcpListener, host: &Arc<Host>, graceful: &GracefulShutdown) {
+async fn accept(listener: &TcpListener, state: &Arc<State>, graceful: &GracefulShutdown) {
     let permits = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let Ok(permit) = permits.clone().acquire_owned().await else { return };
         match listener.accept().await {
-            Ok((stream, peer)) => connect(stream, peer, permit, host, graceful),
+            Ok((stream, peer)) => connect(stream, peer, permit, state, graceful),
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -156,18 +153,22 @@ fn connect(
     stream: TcpStream,
     peer: SocketAddr,
     permit: OwnedSemaphorePermit,
-    host: &Arc<Host>,
+    state: &Arc<State>,
     graceful: &GracefulShutdown,
 ) {
     // Answers are small and whole; waiting for more to send only delays them.
     let _ = stream.set_nodelay(true);
+    let shared = state.clone();
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIME)
         .max_buf_size(HEADER_SIZE)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(service(host, peer)));
+        .serve_connection(
+            TokioIo::new(stream),
+            service_fn(move |call| telemetry::answer(shared.clone(), peer.ip(), call)),
+        );
     let watched = graceful.watch(connection);
-    let metrics = host.metrics.clone();
+    let metrics = state.metrics.clone();
     metrics.connected();
     tokio::spawn(async move {
         // A client that went away, or spoke no HTTP.
@@ -177,19 +178,4 @@ fn connect(
         metrics.disconnected();
         drop(permit);
     });
-}
-
-/// The layers around the router, for one connection.
-fn service(
-    host: &Arc<Host>,
-    peer: SocketAddr,
-) -> impl Service<Request<Incoming>, Response = Reply, Error = Infallible, Future: Send> + Clone + use<> {
-    let shared = host.clone();
-    ServiceBuilder::new()
-        .layer_fn(move |inner| Observe::new(inner, shared.clone()))
-        .map_future(observe::catch_panic)
-        .service_fn({
-            let host = host.clone();
-            move |request| router::dispatch(host.clone(), peer.ip(), request)
-        })
 }

@@ -4,13 +4,13 @@ use std::{
     fs,
     io::{ErrorKind, Write},
     os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use rollhook_core::{ports::Rng, service::Deployer, token::Token};
 use zeroize::Zeroizing;
 
-use crate::{Error, StoreSpec, SystemEntropy, paths};
+use crate::{Created, Error, StoreUrl, SystemRng, paths};
 
 /// Makes sure that the store knows a management token, and returns the file that one was made into, if one was.
 ///
@@ -20,12 +20,12 @@ use crate::{Error, StoreSpec, SystemEntropy, paths};
 /// # Errors
 /// Where the file cannot be read or holds no token, where a shared store has none and none is given, and where the
 /// store does not answer.
-pub async fn ensure(deployer: &Deployer, store: &StoreSpec, given: Option<&Path>) -> Result<Option<PathBuf>, Error> {
+pub async fn ensure(deployer: &Deployer, store: &StoreUrl, given: Option<&Path>) -> Result<Option<Created>, Error> {
     let file = match given {
         Some(file) => file.to_owned(),
         None if deployer.has_operator_token().await.map_err(Error::Admin)? => return Ok(None),
         None if store.is_shared() => return Err(Error::NoSharedAdminToken(store.kind())),
-        None => paths::admin_token().ok_or(Error::NoDataDirectory("--admin-token-file"))?,
+        None => paths::in_data_directory("admin-token", "--admin-token-file")?,
     };
     let missing = matches!(fs::metadata(&file), Err(error) if error.kind() == ErrorKind::NotFound);
     if missing && store.is_shared() {
@@ -41,7 +41,7 @@ pub async fn ensure(deployer: &Deployer, store: &StoreSpec, given: Option<&Path>
     if deployer.set_operator_token(&read(&file)?).await.map_err(Error::Admin)? {
         tracing::warn!(file = %file.display(), "the management token was replaced: the one before is refused from now on");
     }
-    Ok(missing.then_some(file))
+    Ok(missing.then_some(Created { what: "management token", path: file }))
 }
 
 /// Makes a management token's file, mode 0600; an existing file is left as it is.
@@ -85,7 +85,7 @@ pub fn read(file: &Path) -> Result<Token, Error> {
 fn new_token() -> Token {
     loop {
         let mut bytes = [0; Token::RANDOM_BYTES];
-        SystemEntropy.fill(&mut bytes);
+        SystemRng.fill(&mut bytes);
         if let Some(token) = Token::from_random(&bytes) {
             return token;
         }

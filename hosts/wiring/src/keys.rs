@@ -1,38 +1,38 @@
-//! The keys that tokens are sealed with: made, replaced, and told.
+//! The keys that tokens are sealed with: new ones, their replacement and their use.
 
-use std::path::Path;
+use std::{path::Path, sync::Arc};
 
 use async_trait::async_trait;
 use rollhook_core::Result as PortResult;
 
-use crate::{Error, StoreSpec, store};
+use crate::{Error, StoreSettings, store};
 
 /// A key that tokens are sealed with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyUse {
-    /// Its name.
+    /// The key's name.
     pub key: String,
-    /// How many are.
+    /// The number of tokens that it seals.
     pub tokens: u64,
-    /// Whether it is in the key directory; tokens do not open without.
+    /// Whether it is in the key directory; without it, its tokens do not open.
     pub held: bool,
 }
 
-/// A store that seals.
+/// The keys of an opened store that seals.
 #[async_trait]
-pub(crate) trait Resealed: Send + Sync {
-    /// Seals with the newest key what is not sealed with it, and says how many.
+pub trait StoreKeys: Send + Sync {
+    /// Seals every token with the newest key, and returns how many had another.
     async fn reseal(&self) -> PortResult<u64>;
 
-    /// The keys in use.
+    /// Returns the keys in use; a key that is not among them is needed no more.
     async fn usage(&self) -> PortResult<Vec<KeyUse>>;
 }
 
-macro_rules! resealed {
+macro_rules! store_keys {
     ($feature:literal, $store:ty) => {
         #[cfg(feature = $feature)]
         #[async_trait]
-        impl Resealed for $store {
+        impl StoreKeys for $store {
             async fn reseal(&self) -> PortResult<u64> {
                 <$store>::reseal(self).await
             }
@@ -46,46 +46,35 @@ macro_rules! resealed {
     };
 }
 
-resealed!("sqlite", rollhook_sqlite::SqliteStore);
-resealed!("postgres", rollhook_postgres::PostgresStore);
-resealed!("kubernetes", rollhook_kubernetes::KubernetesStore);
+store_keys!("sqlite", rollhook_sqlite::SqliteStore);
+store_keys!("postgres", rollhook_postgres::PostgresStore);
+store_keys!("kubernetes", rollhook_kubernetes::KubernetesStore);
 
-/// What became of a store's keys.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeyReport {
-    /// The tokens that were sealed anew.
-    pub resealed: u64,
-    /// The keys in use now; one that is not named here is needed no more.
-    pub usage: Vec<KeyUse>,
-}
-
-/// Tells which keys a store's tokens are sealed with; with `reseal`, after sealing all of them with the newest.
+/// Opens a store for its keys.
 ///
 /// # Errors
-/// Where store or keys cannot be opened, or the store does not seal.
-pub async fn report(spec: &StoreSpec, key_dir: Option<&Path>, reseal: bool) -> Result<KeyReport, Error> {
-    let fail = Error::backend("store's keys");
-    let opened = store::open(spec, key_dir, &mut Vec::new()).await?;
-    let sealed = opened.sealed.ok_or_else(|| fail(format!("the {spec} store seals nothing").into()))?;
-    let resealed = if reseal { sealed.reseal().await.map_err(|error| fail(error.into()))? } else { 0 };
-    let usage = sealed.usage().await.map_err(|error| fail(error.into()))?;
-    Ok(KeyReport { resealed, usage })
+/// If store or keys cannot be opened, or the store does not seal.
+pub async fn open(settings: &StoreSettings) -> Result<Arc<dyn StoreKeys>, Error> {
+    let url = settings.named()?;
+    let opened = store::open(&url, settings.key_dir.as_deref(), &mut Vec::new()).await?;
+    let none = || Error::backend("store's keys")(format!("the {url} store seals nothing").into());
+    opened.sealed.ok_or_else(none)
 }
 
-/// Adds a key to a key directory, making the directory where there is none; returns the key's name.
+/// Adds a key to a key directory, which is created if it is missing, and returns the key's name.
 ///
 /// # Errors
-/// Where the directory cannot be used, or the build does not seal.
+/// If the directory cannot be used, or the build does not seal.
 #[cfg(any(feature = "sqlite", feature = "postgres", feature = "kubernetes"))]
 pub fn create(directory: &Path) -> Result<String, Error> {
     let made = rollhook_sealing::KeyRing::create_key(directory);
     Ok(made.map_err(|error| Error::backend("key directory")(error.into()))?.to_string())
 }
 
-/// Adds a key to a key directory, making the directory where there is none; returns the key's name.
+/// Adds a key to a key directory, which is created if it is missing, and returns the key's name.
 ///
 /// # Errors
-/// Where the directory cannot be used, or the build does not seal.
+/// If the directory cannot be used, or the build does not seal.
 #[cfg(not(any(feature = "sqlite", feature = "postgres", feature = "kubernetes")))]
 pub fn create(_directory: &Path) -> Result<String, Error> {
     Err(Error::NotBuilt("sealing"))

@@ -1,30 +1,32 @@
 //! Puts rollhook's backends together for its hosts; the only crate that names backends.
 //!
 //! ```text
-//!   "sqlite:FILE"  ─▶ StoreSpec  ─╮
-//!   "kubernetes"   ─▶ DriverSpec ─┼─▶ open ─▶ Ports ─▶ Deployer (the host's)
+//!   "sqlite:FILE"  ─▶ StoreUrl  ─╮
+//!   "kubernetes"   ─▶ DriverUrl ─┼─▶ open ─▶ Ports ─▶ Deployer (the host's)
 //!   key directory, data directory ╯
 //! ```
 //!
-//! A host parses its arguments into [`StoreSpec`] and [`DriverSpec`], calls [`open`], may wrap the ports that it gets,
+//! A host parses its arguments into [`StoreUrl`] and [`DriverUrl`], calls [`open`], may wrap the ports that it gets,
 //! and makes a `Deployer` of them. A server then makes sure that there is a management token: [`admin::ensure`].
 
 pub mod admin;
+mod backend_url;
 mod builder;
+#[cfg(feature = "kubernetes")]
 mod cluster_builder;
 mod error;
 pub mod keys;
-pub mod manifests;
+mod manifests;
 mod open;
-pub mod paths;
-mod spec;
+mod paths;
+mod settings;
 mod store;
-mod system;
 
-pub use builder::{BuilderSettings, BuilderStop};
-pub use cluster_builder::ClusterBuilds;
+pub use backend_url::{DatabaseUrl, DriverUrl, InvalidBackendUrl, StoreUrl};
+pub use builder::BuilderStop;
 pub use error::Error;
-pub use open::{Opened, Settings, named_or_default, open};
-pub use spec::{DatabaseUrl, DriverSpec, InvalidSpec, StoreSpec};
-pub use store::Made;
-pub use system::{SystemClock, SystemEntropy, hostname};
+pub use manifests::Manifests;
+pub use open::{Opened, open};
+pub use rollhook::{StopSignals, SystemRng, TokioClock, hostname};
+pub use settings::{BuilderSettings, ClusterSettings, Settings, StoreSettings};
+pub use store::Created;

@@ -1,51 +1,56 @@
-//! What a cluster is given before rollhook runs in it.
+//! The manifests that a cluster needs before rollhook runs in it.
 
 use rollhook_core::app::Namespace;
 
 use crate::Error;
 
-/// The namespace of the server's own objects where no other is chosen.
-pub const NAMESPACE: &str = "rollhook";
-
-/// What is to be printed.
-#[derive(Clone, Copy, Debug)]
-pub struct Wanted<'a> {
-    /// The namespace that the server runs in.
-    pub namespace: &'a str,
-    /// The namespaces of apps.
-    pub apps: &'a [Namespace],
-    /// The server's image, where a Deployment of it is wanted.
-    pub image: Option<&'a str>,
-    /// The namespace of builds, where there are builds in the cluster.
-    pub builds: Option<&'a str>,
-    /// The ports of registries and git hosts that are not at 443, 80 or 22.
-    pub registry_ports: &'a [u16],
+/// The manifests to print.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
+pub struct Manifests {
+    /// The namespace that the server runs in
+    #[cfg_attr(feature = "clap", arg(long, default_value = "rollhook", value_name = "NAMESPACE"))]
+    pub namespace: Namespace,
+    /// A namespace with apps; may be repeated
+    #[cfg_attr(feature = "clap", arg(long, value_name = "NAMESPACE", required = true))]
+    pub app_namespace: Vec<Namespace>,
+    /// The server's image; adds a Deployment of two replicas to start from
+    #[cfg_attr(feature = "clap", arg(long, value_name = "IMAGE"))]
+    pub image: Option<String>,
+    /// The namespace of builds; adds it, with what builds may reach and what the server may do there
+    #[cfg_attr(feature = "clap", arg(long, value_name = "NAMESPACE"))]
+    pub build_namespace: Option<Namespace>,
+    /// The port of a registry or git host that builds reach, beside 443, 80 and 22; may be repeated
+    #[cfg_attr(feature = "clap", arg(long, value_name = "PORT", requires = "build_namespace"))]
+    pub build_registry_port: Vec<u16>,
 }
 
-/// What a cluster is given, as YAML.
-///
-/// # Errors
-/// Where builds are not alone in their namespace.
-#[cfg(feature = "kubernetes")]
-pub fn print(wanted: Wanted<'_>) -> Result<String, Error> {
-    use rollhook_kubernetes::manifests;
-    let Wanted { namespace, apps, image, builds, registry_ports } = wanted;
-    if let Some(builds) = builds
-        && (builds == namespace || apps.iter().any(|app| app.as_str() == builds))
-    {
-        return Err(Error::BuildNamespace(builds.to_owned()));
+impl Manifests {
+    /// Returns the manifests as YAML.
+    ///
+    /// # Errors
+    /// If builds share their namespace, or this binary lacks Kubernetes.
+    #[cfg(feature = "kubernetes")]
+    pub fn yaml(&self) -> Result<String, Error> {
+        use rollhook_kubernetes::manifests;
+        let (namespace, builds) = (self.namespace.as_str(), self.build_namespace.as_ref());
+        if let Some(builds) = builds.filter(|builds| **builds == self.namespace || self.app_namespace.contains(builds))
+        {
+            return Err(Error::BuildNamespace(builds.to_string()));
+        }
+        let builds = builds.map(Namespace::as_str);
+        let server = self.image.as_deref().map(|image| manifests::server(namespace, image, builds));
+        let builds = builds.map(|builds| manifests::builds(namespace, builds, &self.build_registry_port));
+        let always = [manifests::crds(), manifests::rbac(namespace, &self.app_namespace)];
+        Ok(always.into_iter().chain(builds).chain(server).collect())
     }
-    let server = image.map(|image| manifests::server(namespace, image, builds));
-    let builds = builds.map(|builds| manifests::builds(namespace, builds, registry_ports));
-    let always = [manifests::crds(), manifests::rbac(namespace, apps)];
-    Ok(always.into_iter().chain(builds).chain(server).collect())
-}
 
-/// What a cluster is given, as YAML.
-///
-/// # Errors
-/// Where the build has no Kubernetes.
-#[cfg(not(feature = "kubernetes"))]
-pub fn print(_: Wanted<'_>) -> Result<String, Error> {
-    Err(Error::NotBuilt("kubernetes store"))
+    /// Returns the manifests as YAML.
+    ///
+    /// # Errors
+    /// If builds share their namespace, or this binary lacks Kubernetes.
+    #[cfg(not(feature = "kubernetes"))]
+    pub fn yaml(&self) -> Result<String, Error> {
+        Err(Error::NotBuilt("kubernetes store"))
+    }
 }

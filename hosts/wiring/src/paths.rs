@@ -1,4 +1,4 @@
-//! Where things are kept when nothing else is said: `$XDG_DATA_HOME/rollhook`, or `~/.local/share/rollhook`.
+//! The data directory: `$XDG_DATA_HOME/rollhook`, or `~/.local/share/rollhook`.
 
 use std::{
     env, fs,
@@ -8,34 +8,14 @@ use std::{
 
 use crate::Error;
 
-/// The data directory; none where there is no home.
-pub fn data() -> Option<PathBuf> {
+/// Returns a path in the data directory, the default of this flag.
+pub(crate) fn in_data_directory(name: &str, flag: &'static str) -> Result<PathBuf, Error> {
     let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let base = absolute("XDG_DATA_HOME").or_else(|| Some(absolute("HOME")?.join(".local/share")))?;
-    Some(base.join("rollhook"))
+    let base = absolute("XDG_DATA_HOME").or_else(|| Some(absolute("HOME")?.join(".local/share")));
+    Ok(base.ok_or(Error::NoDataDirectory(flag))?.join("rollhook").join(name))
 }
 
-/// The SQLite store's file.
-pub fn database() -> Option<PathBuf> {
-    Some(data()?.join("rollhook.db"))
-}
-
-/// The key directory.
-pub fn keys() -> Option<PathBuf> {
-    Some(data()?.join("keys"))
-}
-
-/// Where builds are kept.
-pub fn builds() -> Option<PathBuf> {
-    Some(data()?.join("builds"))
-}
-
-/// The management token's file.
-pub fn admin_token() -> Option<PathBuf> {
-    Some(data()?.join("admin-token"))
-}
-
-/// Makes the directory that a file is to lie in, readable by nobody else where it is new.
+/// Creates the directory of a file if it is missing, readable by its owner alone.
 pub(crate) fn make_parent(file: &Path) -> Result<(), Error> {
     let Some(parent) = file.parent().filter(|parent| !parent.as_os_str().is_empty()) else { return Ok(()) };
     fs::DirBuilder::new().recursive(true).mode(0o700).create(parent).map_err(|source| Error::File {

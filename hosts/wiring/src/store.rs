@@ -5,41 +5,46 @@ use std::{
     sync::Arc,
 };
 
-use rollhook_core::ports::{Apps, History, TokenStore};
+use rollhook_core::ports::{HistoryStore, TokenStore};
 use rollhook_memory::MemoryStore;
 
-use crate::{Error, StoreSpec, keys::Resealed};
+use crate::{Error, StoreUrl, keys::StoreKeys};
 
 /// A store, opened.
 pub(crate) struct Store {
-    pub(crate) apps: Arc<dyn Apps>,
     pub(crate) tokens: Arc<dyn TokenStore>,
-    pub(crate) history: Arc<dyn History>,
-    /// What can be done with its keys, where it seals.
-    pub(crate) sealed: Option<Arc<dyn Resealed>>,
+    pub(crate) history: Arc<dyn HistoryStore>,
+    /// Its keys, if it seals.
+    pub(crate) sealed: Option<Arc<dyn StoreKeys>>,
 }
 
 impl Store {
     #[cfg(any(feature = "sqlite", feature = "postgres", feature = "kubernetes"))]
-    fn sealing<S: Apps + TokenStore + History + Resealed + 'static>(store: S) -> Self {
+    fn sealing<S: TokenStore + HistoryStore + StoreKeys + 'static>(store: S) -> Self {
         let store = Arc::new(store);
-        Self { apps: store.clone(), tokens: store.clone(), history: store.clone(), sealed: Some(store) }
+        Self { tokens: store.clone(), history: store.clone(), sealed: Some(store) }
     }
 }
 
-/// Something that was made because it was missing: a word for what it is, and where it is.
-pub type Made = (&'static str, String);
+/// A file or directory that was missing, and was created.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Created {
+    /// Its purpose, in a word or two.
+    pub what: &'static str,
+    /// Its path.
+    pub path: PathBuf,
+}
 
-/// Opens the store; what is made because it was missing is added to `made`.
-pub(crate) async fn open(spec: &StoreSpec, key_dir: Option<&Path>, made: &mut Vec<Made>) -> Result<Store, Error> {
-    match spec {
-        StoreSpec::Memory => {
+/// Opens the store; missing files that are created are added to `created`.
+pub(crate) async fn open(url: &StoreUrl, key_dir: Option<&Path>, created: &mut Vec<Created>) -> Result<Store, Error> {
+    match url {
+        StoreUrl::Memory => {
             let store = Arc::new(MemoryStore::on_system_time());
-            Ok(Store { apps: store.clone(), tokens: store.clone(), history: store, sealed: None })
+            Ok(Store { tokens: store.clone(), history: store, sealed: None })
         }
-        StoreSpec::Sqlite(file) => Ok(with_its_keys(sqlite(file, key_dir, made).await?).await),
-        StoreSpec::Postgres(url) => Ok(with_its_keys(postgres(url.expose(), key_dir).await?).await),
-        StoreSpec::Kubernetes => kubernetes(key_dir).await,
+        StoreUrl::Sqlite(file) => Ok(with_its_keys(sqlite(file, key_dir, created).await?).await),
+        StoreUrl::Postgres(url) => Ok(with_its_keys(postgres(url.expose(), key_dir).await?).await),
+        StoreUrl::Kubernetes => kubernetes(key_dir).await,
     }
 }
 
@@ -61,7 +66,7 @@ async fn with_its_keys(store: Store) -> Store {
 }
 
 #[cfg(feature = "sqlite")]
-async fn sqlite(file: &PathBuf, key_dir: Option<&Path>, made: &mut Vec<Made>) -> Result<Store, Error> {
+async fn sqlite(file: &Path, key_dir: Option<&Path>, created: &mut Vec<Created>) -> Result<Store, Error> {
     use rollhook_sealing::KeyRing;
 
     use crate::paths;
@@ -69,7 +74,7 @@ async fn sqlite(file: &PathBuf, key_dir: Option<&Path>, made: &mut Vec<Made>) ->
     let fail = Error::backend("sqlite store");
     let keys = match key_dir {
         Some(directory) => directory.to_owned(),
-        None => paths::keys().ok_or(Error::NoDataDirectory("--key-dir"))?,
+        None => paths::in_data_directory("keys", "--key-dir")?,
     };
     // Looked at before the keys: whoever made the database had made a key before.
     let known = file.metadata().is_ok_and(|metadata| metadata.len() > 0);
@@ -86,17 +91,17 @@ async fn sqlite(file: &PathBuf, key_dir: Option<&Path>, made: &mut Vec<Made>) ->
     }
     let ring = KeyRing::load_or_create(&keys).map_err(|error| fail(error.into()))?;
     if first_key {
-        made.push(("key directory", keys.display().to_string()));
+        created.push(Created { what: "key directory", path: keys });
     }
     paths::make_parent(file)?;
     if !file.exists() {
-        made.push(("database", file.display().to_string()));
+        created.push(Created { what: "database", path: file.to_owned() });
     }
     Ok(Store::sealing(rollhook_sqlite::SqliteStore::open(file, ring).await.map_err(|error| fail(error.into()))?))
 }
 
 #[cfg(not(feature = "sqlite"))]
-async fn sqlite(_: &PathBuf, _: Option<&Path>, _: &mut Vec<Made>) -> Result<Store, Error> {
+async fn sqlite(_: &Path, _: Option<&Path>, _: &mut Vec<Created>) -> Result<Store, Error> {
     Err(Error::NotBuilt("sqlite store"))
 }
 

@@ -67,7 +67,7 @@ pub(crate) fn owned_by(app: &str, object: &str) -> Vec<OwnerReference> {
     status = "Fields",
     schema = "disabled",
     derive = "Default",
-    printcolumn = r#"{"name":"Workload", "type":"string", "jsonPath":".spec.workload.name"}"#,
+    printcolumn = r#"{"name":"Workload", "type":"string", "jsonPath":".spec.target.settings.name"}"#,
     printcolumn = r#"{"name":"Current", "type":"integer", "jsonPath":".status.current.revision"}"#,
     printcolumn = r#"{"name":"Unfinished", "type":"string", "jsonPath":".status.unfinished_revisions"}"#,
     printcolumn = r#"{"name":"Driven by", "type":"string", "jsonPath":".status.lease.name", "priority":1}"#,

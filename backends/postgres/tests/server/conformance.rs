@@ -3,5 +3,3 @@
 use crate::bed::fresh::{Fresh, block_on};
 
 rollhook_conformance::stores!(block_on, Fresh::direct().await);
-
-rollhook_conformance::model!(block_on, Fresh::direct().await, 60);

@@ -1,130 +1,167 @@
 //! Several processes on one database.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::time::Duration;
 
-use futures_util::{FutureExt, StreamExt, future::join_all};
-use rollhook_conformance::samples;
+use futures_util::{FutureExt, StreamExt, future::join_all, stream::BoxStream};
+use rollhook_conformance::{client, samples};
 use rollhook_core::{
+    Error,
     app::AppUid,
-    ports::{Admission, Apps, Claim, History, Wake},
+    error::Entity,
+    ports::{AppChange, HistoryStore, Version},
 };
 use rollhook_postgres::PostgresStore;
 use sqlx::Row;
 
-use crate::bed::{self, Database, accept, with_app};
+use crate::bed::{self, Database, accept, accept_on, with_app};
+
+/// Accepts a deploy of each app in one call, again and again for those that another was faster with.
+async fn accept_all(store: &PostgresStore, mut apps: Vec<AppUid>) {
+    while !apps.is_empty() {
+        let loaded = join_all(apps.iter().map(|app| client::load(store, *app))).await;
+        let commits = loaded.iter().map(|loaded| accept_on(loaded, samples::admission(samples::deploy("v"))));
+        let mut answers = store.commit(commits.collect()).await.into_iter();
+        apps.retain(|_| match answers.next().unwrap() {
+            Ok(_) => false,
+            Err(Error::Conflict(Entity::Version)) => true,
+            Err(error) => panic!("{error:?}"),
+        });
+    }
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn claims_of_two_handles_never_share_an_app() {
-    let Some(database) = Database::lent("claims_of_two_handles_never_share_an_app").await else { return };
-    let (one, two) = (database.store().await, database.store().await);
+async fn batches_of_two_handles_never_wait_for_each_other() {
+    let Some(database) = Database::lent("batches_of_two_handles_never_wait_for_each_other").await else { return };
+    let stores = [database.store().await, database.store().await];
     let mut apps = Vec::new();
-    for number in 0..20 {
-        apps.push(one.create(samples::app("shop", "test", &format!("app-{number}"))).await.unwrap());
+    for number in 0..8 {
+        let app = samples::app("shop", "test", &format!("app-{number}"));
+        apps.push(client::register(&stores[0], app).await.state.app.uid);
     }
-    let owners: Arc<Mutex<BTreeMap<AppUid, u64>>> = Arc::default();
-    let work = |store: PostgresStore, incarnation: u64| {
-        let (apps, owners) = (apps.clone(), Arc::clone(&owners));
+    // In one order here, in the other there: locks are taken in the order of the uids.
+    let tasks = (0..8).map(|at| {
+        let (store, mut apps) = (stores[at % 2].clone(), apps.clone());
+        if at % 2 == 1 {
+            apps.reverse();
+        }
         tokio::spawn(async move {
-            for round in 0..20 {
-                let app = &apps[(round * 7 + usize::try_from(incarnation).unwrap()) % apps.len()];
-                store.admit(Admission { supersede: true, ..accept(app, "v") }).await.unwrap();
-                let replica = samples::replica(&format!("replica-{incarnation}"), incarnation);
-                let claim = Claim { replica, ttl: Duration::from_secs(600), limit: 1 + round };
-                for named in store.claim(claim).await.unwrap().apps {
-                    let owner = *owners.lock().unwrap().entry(named).or_insert(incarnation);
-                    assert_eq!(owner, incarnation, "{named} is named by two");
-                }
+            for _ in 0..5 {
+                accept_all(&store, apps.clone()).await;
             }
         })
-    };
-    let workers =
-        (1..=8).map(|incarnation| work(if incarnation % 2 == 0 { one.clone() } else { two.clone() }, incarnation));
-    for worker in join_all(workers.collect::<Vec<_>>()).await {
-        worker.unwrap();
+    });
+    for task in join_all(tasks.collect::<Vec<_>>()).await {
+        task.unwrap();
     }
-    let owned = owners.lock().unwrap().len();
-    assert_eq!(owned, apps.len());
+    for app in apps {
+        assert_eq!(client::load(&stores[1], app).await.state.unfinished.len(), 40);
+    }
+    drop(stores);
+    database.left_alone().await;
+    let deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";
+    assert_eq!(database.number(deadlocks).await, 0);
 }
 
 #[tokio::test]
-async fn claims_that_change_nothing_write_nothing() {
-    let Some(database) = Database::lent("claims_that_change_nothing_write_nothing").await else { return };
+async fn idle_replica_writes_only_its_heartbeat() {
+    let Some(database) = Database::lent("idle_replica_writes_only_its_heartbeat").await else { return };
     let (store, app) = with_app(&database).await;
-    store.admit(accept(&app, "v1")).await.unwrap();
-    let claim = || Claim { replica: samples::replica("one", 1), ttl: Duration::from_secs(600), limit: 10 };
-    let first = store.claim(claim()).await.unwrap();
-    let written = "SELECT string_agg(v, ' ') FROM (SELECT xmin::text || xmax::text AS v FROM rollhook.replicas UNION ALL \
-                   SELECT xmin::text || xmax::text FROM rollhook.heads) w";
-    let before: String = database.rows(written).await[0].get(0);
+    accept(&store, app, "v1").await;
+    let written = "SELECT (SELECT count(*) FROM rollhook.replicas)::text || ' ' || string_agg(w.v, ' ') FROM ( \
+                   SELECT xmin::text || xmax::text AS v FROM rollhook.apps UNION ALL \
+                   SELECT xmin::text || xmax::text FROM rollhook.deploys) w";
+    let replica = samples::replica("one", 1);
+    let mut seen = Vec::new();
     for _ in 0..10 {
-        assert_eq!(store.claim(claim()).await.unwrap().apps, first.apps);
+        let alive = store.heartbeat(&replica, Duration::from_secs(60)).await.unwrap().alive;
+        assert_eq!(store.work(&alive, 10).await.unwrap(), [app]);
+        seen.push(database.rows(written).await[0].get::<String, _>(0));
     }
-    assert_eq!(database.rows(written).await[0].get::<String, _>(0), before);
+    seen.dedup();
+    assert_eq!(seen.len(), 1, "{seen:?}");
 }
 
 #[tokio::test]
-async fn names_that_are_long_gone_are_deleted_without_waiting_for_one_that_returns() {
-    let test = "names_that_are_long_gone_are_deleted_without_waiting_for_one_that_returns";
-    let Some(database) = Database::lent(test).await else { return };
-    let store = database.store().await;
-    database.run("INSERT INTO rollhook.replicas VALUES ('gone', 8, 1, 1), ('returning', 9, 1, 1)").await;
-    let mut other = database.connection().await;
-    bed::run(&mut other, "BEGIN; UPDATE rollhook.replicas SET expires_at = 2 WHERE name = 'returning'").await;
-    let claim = Claim { replica: samples::replica("one", 1), ttl: Duration::from_secs(60), limit: 10 };
-    store.claim(claim).await.unwrap();
-    bed::run(&mut other, "COMMIT").await;
-    let names = database.rows("SELECT name FROM rollhook.replicas ORDER BY name").await;
-    let names: Vec<&str> = names.iter().map(|row| row.get(0)).collect();
-    assert_eq!(names, ["one", "returning"]);
-}
-
-#[tokio::test]
-async fn writes_of_other_processes_wake() {
-    let Some(database) = Database::lent("writes_of_other_processes_wake").await else { return };
-    let (one, app) = with_app(&database).await;
-    let two = database.store().await;
-    let mut wakes = one.wakes();
-    let next = async |wakes: &mut futures_util::stream::BoxStream<'static, Wake>| {
-        tokio::time::timeout(Duration::from_secs(20), wakes.next()).await.unwrap()
-    };
-    assert_eq!(next(&mut wakes).await, Some(Wake::Any), "from now on others' writes are heard");
-    one.admit(accept(&app, "v1")).await.unwrap();
-    assert_eq!(next(&mut wakes).await, Some(Wake::App(app.uid)));
-    two.admit(accept(&app, "v2")).await.unwrap();
-    assert_eq!(next(&mut wakes).await, Some(Wake::App(app.uid)), "by another");
-    assert_eq!(wakes.next().now_or_never(), None, "one's own writes are told once");
-    let cut = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'";
-    assert!(database.number(cut).await > 0);
-    assert_eq!(next(&mut wakes).await, Some(Wake::Any), "it listens again, and may have missed something");
-    Apps::remove(&two, app.uid).await.unwrap();
-    assert_eq!(next(&mut wakes).await, Some(Wake::App(app.uid)));
-}
-
-#[tokio::test]
-async fn what_nobody_needs_is_deleted_bit_by_bit() {
-    let Some(database) = Database::lent("what_nobody_needs_is_deleted_bit_by_bit").await else { return };
+async fn expired_rows_are_deleted() {
+    let Some(database) = Database::lent("expired_rows_are_deleted").await else { return };
     let (store, app) = with_app(&database).await;
-    let kept = store.create(samples::app("shop", "test", "kept")).await.unwrap();
-    for number in 0..60 {
-        let key = Some(samples::key(&format!("run-{number}"), 1));
-        store.admit(Admission { key: key.clone(), ..accept(&app, "v") }).await.unwrap();
-        store.admit(Admission { key, ..accept(&kept, "v") }).await.unwrap();
+    for number in 0..20 {
+        let key = samples::key(&format!("run-{number:02}"), 1);
+        client::admit(&store, app, samples::keyed(key, samples::deploy("v"))).await;
     }
-    Apps::remove(&store, app.uid).await.unwrap();
-    database.run("UPDATE rollhook.keys SET expires_at = 0 WHERE key < 'run-5'").await;
+    let hours_ago = |hours: f64| format!("rollhook.clock() - {}", hours * 3_600_000.0);
+    database
+        .run(&format!(
+            "UPDATE rollhook.keys SET expires_at = {} WHERE key < 'run-10'; \
+             UPDATE rollhook.keys SET expires_at = {} WHERE key BETWEEN 'run-10' AND 'run-14'; \
+             INSERT INTO rollhook.replicas VALUES ('gone', 8, {}, 1), ('returning', 9, {2}, 1), ('dead', 10, {}, 1)",
+            hours_ago(1.1),
+            hours_ago(0.9),
+            hours_ago(25.0),
+            hours_ago(23.0),
+        ))
+        .await;
+    let mut other = database.connection().await;
+    bed::run(&mut other, "BEGIN; UPDATE rollhook.replicas SET ttl = 2 WHERE name = 'returning'").await;
     // Another handle begins with it at once.
     let _other = database.store().await;
-    let left = "SELECT (SELECT count(*) FROM rollhook.leftovers) + (SELECT count(*) FROM rollhook.keys)";
+    let left = "SELECT (SELECT count(*) FROM rollhook.keys) * 100 + (SELECT count(*) FROM rollhook.replicas)";
     for _ in 0..100 {
-        if database.number(left).await == 15 {
+        if database.number(left).await == 1002 {
             break;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    assert_eq!(database.number(left).await, 15, "keys of the other app that have not expired");
-    assert_eq!(database.number("SELECT count(*) FROM rollhook.deploys").await, 60);
+    bed::run(&mut other, "COMMIT").await;
+    let keys = database.rows("SELECT key FROM rollhook.keys ORDER BY key").await;
+    assert_eq!((keys.len(), keys[0].get::<&str, _>(0)), (10, "run-10"), "those that expired an hour ago are deleted");
+    let names = database.rows("SELECT name FROM rollhook.replicas ORDER BY name").await;
+    let names: Vec<&str> = names.iter().map(|row| row.get(0)).collect();
+    assert_eq!(names, ["dead", "returning"], "one that is gone since yesterday is deleted, one that returns is left");
+}
+
+#[tokio::test]
+async fn commits_of_other_processes_are_told() {
+    let Some(database) = Database::lent("commits_of_other_processes_are_told").await else { return };
+    let (one, app) = with_app(&database).await;
+    let two = database.store().await;
+    let mut changes = one.watch();
+    let next = async |changes: &mut BoxStream<'static, AppChange>| {
+        tokio::time::timeout(Duration::from_secs(20), changes.next()).await.unwrap()
+    };
+    let told = async || Some(AppChange::App(app, client::load(&one, app).await.version));
+    assert_eq!(next(&mut changes).await, Some(AppChange::Any), "from now on others' commits are heard");
+    accept(&one, app, "v1").await;
+    assert_eq!(next(&mut changes).await, told().await);
+    accept(&two, app, "v2").await;
+    assert_eq!(next(&mut changes).await, told().await, "by another");
+    assert_eq!(changes.next().now_or_never(), None, "own commits are told once");
+    let cut = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' \
+               AND datname = current_database()";
+    assert!(database.number(cut).await > 0);
+    assert_eq!(next(&mut changes).await, Some(AppChange::Any), "it listens again, and may have missed something");
+    client::remove(&two, app).await;
+    assert_eq!(next(&mut changes).await, Some(AppChange::App(app, Version::REMOVED)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn token_that_is_put_during_a_removal_goes_with_the_app() {
+    let test = "token_that_is_put_during_a_removal_goes_with_the_app";
+    let Some(database) = Database::lent(test).await else { return };
+    use rollhook_core::ports::TokenStore;
+    let (one, two) = (database.store().await, database.store().await);
+    for number in 0..30 {
+        let app = client::register(&one, samples::app("shop", "test", &format!("app-{number}"))).await.state.app.uid;
+        let put = async {
+            let token = samples::token(1);
+            for _ in 0..5 {
+                match two.put(app, &token).await {
+                    Ok(_) | Err(Error::NotFound(Entity::App)) => {}
+                    Err(error) => panic!("{error:?}"),
+                }
+            }
+        };
+        tokio::join!(put, client::remove(&one, app));
+    }
+    assert_eq!(database.number("SELECT count(*) FROM rollhook.tokens").await, 0);
 }

@@ -1,14 +1,15 @@
 //! Making the schema, and who may use it.
 
-use crate::bed::{Database, log::Log, ring};
 use futures_util::future::join_all;
-use rollhook_conformance::samples;
+use rollhook_conformance::{client, samples};
 use rollhook_core::{
     Error,
     deploy::{Reason, State},
-    ports::{Admitted, Apps, History, Page, Record},
+    ports::{AppRef, HistoryStore, TokenStore},
 };
 use rollhook_postgres::PostgresStore;
+
+use crate::bed::{Database, accept, log::Log, ring};
 
 async fn refusal(url: &str) -> Error {
     PostgresStore::connect(url, ring(1)).await.unwrap_err()
@@ -25,7 +26,7 @@ async fn replicas_that_start_at_once_make_one_schema() {
     for store in join_all(connects).await {
         store.unwrap();
     }
-    assert_eq!(database.number("SELECT count(*) FROM rollhook.rollhook_migrations").await, 1);
+    assert_eq!(database.number("SELECT count(*) FROM rollhook.rollhook_schema").await, 1);
 }
 
 #[tokio::test]
@@ -43,9 +44,23 @@ async fn the_first_run_says_what_it_made() {
 async fn a_schema_of_a_newer_version_is_refused() {
     let Some(database) = Database::lent("a_schema_of_a_newer_version_is_refused").await else { return };
     database.store().await;
-    database.run("INSERT INTO rollhook.rollhook_migrations VALUES (99)").await;
+    database.run("INSERT INTO rollhook.rollhook_schema VALUES (99)").await;
     let refused = refusal(&database.url).await;
     assert!(matches!(&refused, Error::Invalid { what, .. } if what.contains("newer version")), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_schema_from_before_the_first_release_is_refused() {
+    let Some(database) = Database::lent("a_schema_from_before_the_first_release_is_refused").await else { return };
+    database
+        .run(
+            "CREATE SCHEMA rollhook; CREATE TABLE rollhook.rollhook_migrations (version integer, at timestamptz); \
+             INSERT INTO rollhook.rollhook_migrations VALUES (1)",
+        )
+        .await;
+    let refused = refusal(&database.url).await;
+    let told = |what: &str| what.contains("DROP SCHEMA rollhook CASCADE");
+    assert!(matches!(&refused, Error::Invalid { what, .. } if told(what)), "{refused:?}");
 }
 
 #[tokio::test]
@@ -76,20 +91,19 @@ async fn a_user_needs_few_rights() {
     PostgresStore::connect(&owners, ring(1)).await.unwrap();
     database.run(&format!("REVOKE CREATE ON DATABASE {} FROM {owner}", database.name())).await;
     let store = PostgresStore::connect(&owners, ring(1)).await.unwrap();
-    store.create(samples::app("shop", "test", "api")).await.unwrap();
+    client::register(&store, samples::app("shop", "test", "api")).await;
 
     let refused = refusal(&users).await;
     assert!(matches!(&refused, Error::Denied { what, .. } if what.contains("granted")), "{refused:?}");
     database
         .run(&format!(
             "GRANT USAGE ON SCHEMA rollhook TO {user}; \
-             GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA rollhook TO {user}; \
-             GRANT USAGE ON ALL SEQUENCES IN SCHEMA rollhook TO {user}"
+             GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA rollhook TO {user}"
         ))
         .await;
     let store = PostgresStore::connect(&users, ring(1)).await.unwrap();
-    let app = store.create(samples::app("shop", "prod", "api")).await.unwrap();
-    store.admit(samples::admission(&app, samples::draft("v1"))).await.unwrap();
+    let app = client::register(&store, samples::app("shop", "prod", "api")).await.state.app.uid;
+    accept(&store, app, "v1").await;
 }
 
 #[tokio::test]
@@ -104,16 +118,18 @@ async fn nothing_depends_on_the_search_path_or_the_callers_settings() {
         ))
         .await;
     let store = database.store().await;
-    let app = store.create(samples::app("shop", "test", "api")).await.unwrap();
+    let app = client::register(&store, samples::app("shop", "test", "api")).await.state.app.uid;
+    let key = samples::key_of("back\\slash 'quote' $json$ ü", 1);
+    let deploy = client::admit(&store, app, samples::keyed(key.clone(), samples::deploy("v1"))).await;
     let message = "back\\slash 'quote' $json$ \u{0} ü";
-    let admission = samples::admission(&app, samples::draft("v1"));
-    let Admitted::New { deploy, .. } = store.admit(admission).await.unwrap() else { panic!("not new") };
     let state = State::Cancelled { reason: Reason::new("cancelled"), message: message.to_owned() };
-    let changes = vec![deploy.moved(state.clone())];
-    let record = Record { app: app.uid, claim: None, changes, lift: Vec::new(), rest: false };
-    store.record(record).await.unwrap();
-    let page = Page { before: None, succeeded: false, limit: 1 };
-    assert_eq!(store.page(app.uid, page).await.unwrap()[0].state, state);
+    client::record(&store, app, vec![deploy.moved(state.clone())]).await;
+    assert_eq!(client::archive(&store, app).await[0].state, state);
+    let loaded = store.load(AppRef::Uid(app), Some(&key)).await.unwrap().unwrap();
+    assert_eq!(loaded.key.unwrap().request, [1; 32]);
+    store.put(app, &samples::token(1)).await.unwrap();
+    let found = TokenStore::find(&store, &loaded.state.app.id).await.unwrap().unwrap();
+    assert_eq!(found.token.expose(), samples::token(1).expose());
 
     database.run(&format!("ALTER DATABASE {name} SET default_transaction_isolation = 'serializable'")).await;
     let refused = refusal(&database.url).await;

@@ -1,11 +1,8 @@
 //! Sealed tokens.
 
 use futures_util::future::join_all;
-use rollhook_conformance::samples;
-use rollhook_core::{
-    Error,
-    ports::{Apps, TokenStore},
-};
+use rollhook_conformance::{client, samples};
+use rollhook_core::{Error, ports::TokenStore};
 use rollhook_postgres::PostgresStore;
 use sqlx::Connection;
 
@@ -16,9 +13,10 @@ async fn resealing_makes_old_keys_unneeded() {
     let Some(database) = Database::lent("resealing_makes_old_keys_unneeded").await else { return };
     let (old, app) = with_app(&database).await;
     assert_eq!(old.keys_in_use().await.unwrap(), []);
-    let mut apps = vec![app.clone()];
+    let mut apps = vec![client::load(&old, app).await.state.app];
     for number in 0..250 {
-        apps.push(old.create(samples::app("shop", "test", &format!("app-{number}"))).await.unwrap());
+        let app = samples::app("shop", "test", &format!("app-{number}"));
+        apps.push(client::register(&old, app).await.state.app);
     }
     for app in &apps {
         old.put(app.uid, &samples::token(1)).await.unwrap();
@@ -29,17 +27,17 @@ async fn resealing_makes_old_keys_unneeded() {
     assert_eq!(new.keys_in_use().await.unwrap(), [(key("k0001"), 250), (key("k0002"), 1)]);
     // Of two at once, each token is sealed anew by one; one that is enabled meanwhile stays.
     let token = samples::token(3);
-    let (one, two, put) = tokio::join!(new.reseal(), new.reseal(), new.put(app.uid, &token));
+    let (one, two, put) = tokio::join!(new.reseal(), new.reseal(), new.put(app, &token));
     put.unwrap();
     let resealed = one.unwrap() + two.unwrap();
     assert!((249..=250).contains(&resealed), "{resealed}");
     assert_eq!(new.keys_in_use().await.unwrap(), [(key("k0002"), 251)]);
     assert_eq!(new.reseal().await.unwrap(), 0);
-    for (app, token) in [(&app, 3), (&apps[1], 2), (&apps[200], 1)] {
+    for (app, token) in [(&apps[0], 3), (&apps[1], 2), (&apps[200], 1)] {
         let found = TokenStore::find(&new, &app.id).await.unwrap().unwrap();
         assert_eq!(found.token.expose(), samples::token(token).expose());
     }
-    let lacking = TokenStore::find(&old, &app.id).await.unwrap_err();
+    let lacking = TokenStore::find(&old, &apps[0].id).await.unwrap_err();
     assert!(matches!(&lacking, Error::Denied { what, .. } if what.contains("k0002")), "{lacking:?}");
 }
 
@@ -64,7 +62,7 @@ async fn who_waits_for_the_management_tokens_hash_shares_a_read() {
 async fn a_dump_shows_no_token() {
     let Some(database) = Database::lent("a_dump_shows_no_token").await else { return };
     let (store, app) = with_app(&database).await;
-    store.put(app.uid, &samples::token(1)).await.unwrap();
+    store.put(app, &samples::token(1)).await.unwrap();
     let dump = tokio::process::Command::new("pg_dump").arg(&database.url).output().await.unwrap();
     let text = String::from_utf8(dump.stdout).unwrap();
     assert!(dump.status.success() && text.contains("COPY rollhook.tokens"));

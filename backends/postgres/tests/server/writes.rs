@@ -1,182 +1,212 @@
-//! Accepts and records that share a statement.
+//! Commits that share a statement.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::time::Duration;
 
-use futures_util::future::join_all;
-use rollhook_conformance::samples;
+use futures_util::StreamExt;
+use rollhook_conformance::{client, samples};
 use rollhook_core::{
     Error,
-    deploy::{Reason, State},
-    ports::{Admission, Admitted, Apps, Claim, History, HistoryExt, Page, Record},
+    app::AppUid,
+    error::Entity,
+    ledger::Change,
+    ports::{AppChange, AppPage, AppRef, Commit, HistoryStore, HistoryStoreExt, Page, TokenStore},
 };
-use rollhook_postgres::PostgresStore;
 use sqlx::Row;
 
-use crate::bed::{self, Database, accept, number, with_app};
-
-/// Transactions that wrote the entries that there are.
-const COMMITS: &str = "SELECT count(DISTINCT d.xmin::text) FROM rollhook.deploys d";
+use crate::bed::{Database, accept, accept_on, with_app};
 
 #[tokio::test]
-async fn concurrent_accepts_share_commits() {
-    let Some(database) = Database::lent("concurrent_accepts_share_commits").await else { return };
-    let (store, app) = with_app(&database).await;
-    let accepts = (0..90).map(|number| store.admit(accept(&app, &format!("v{number}"))));
-    let answers = join_all(accepts).await;
-    let numbers: BTreeSet<u64> = answers.iter().map(|admitted| number(admitted.as_ref().unwrap())).collect();
-    assert_eq!(numbers, (1..=90).collect());
-    let commits = database.number(COMMITS).await;
-    assert!(commits <= 9, "90 accepts took {commits} commits");
+async fn commits_of_one_call_share_a_transaction() {
+    let Some(database) = Database::lent("commits_of_one_call_share_a_transaction").await else { return };
+    let store = database.store().await;
+    let mut commits = Vec::new();
+    for number in 0..60 {
+        let loaded = client::register(&store, samples::app("shop", "test", &format!("app-{number}"))).await;
+        commits.push(accept_on(&loaded, samples::keyed(samples::key("run-1", 1), samples::deploy("v1"))));
+    }
+    assert!(store.commit(commits).await.iter().all(Result::is_ok));
+    let transactions = "SELECT count(DISTINCT w.x) FROM (SELECT xmin::text AS x FROM rollhook.apps UNION SELECT xmin::text FROM rollhook.keys) w";
+    assert_eq!(database.number(transactions).await, 1);
 }
 
 #[tokio::test]
-async fn one_key_within_one_batch_is_one_deploy() {
-    let Some(database) = Database::lent("one_key_within_one_batch_is_one_deploy").await else { return };
-    let (store, app) = with_app(&database).await;
-    let accepts = (0..20).map(|_| store.admit(Admission { key: Some(samples::key("run-1", 1)), ..accept(&app, "v1") }));
-    let answers = join_all(accepts).await;
-    assert!(answers.iter().all(|answer| number(answer.as_ref().unwrap()) == 1));
-    assert_eq!(answers.iter().filter(|answer| matches!(answer, Ok(Admitted::New { .. }))).count(), 1);
-}
+async fn refused_commit_leaves_its_neighbours_alone() {
+    let Some(database) = Database::lent("refused_commit_leaves_its_neighbours_alone").await else { return };
+    let store = database.store().await;
+    let mut loaded = Vec::new();
+    for name in ["one", "outdated", "keyed", "odd", "gone", "two"] {
+        loaded.push(client::register(&store, samples::app("shop", "test", name)).await);
+    }
+    let key = || samples::key("run-1", 1);
+    client::admit(&store, loaded[1].state.app.uid, samples::admission(samples::deploy("v1"))).await;
+    client::admit(&store, loaded[2].state.app.uid, samples::keyed(key(), samples::deploy("v1"))).await;
+    loaded[2] = client::load(&store, loaded[2].state.app.uid).await;
+    client::remove(&store, loaded[4].state.app.uid).await;
+    let mut commits: Vec<Commit> =
+        loaded.iter().map(|loaded| accept_on(loaded, samples::keyed(key(), samples::deploy("v2")))).collect();
+    // The database has no such text, and so refuses the statement.
+    let mut change = Change::on(loaded[3].state.clone());
+    change.lease(&samples::replica("\u{0}", 1), loaded[3].now);
+    commits[3] = client::put(change, loaded[3].version);
+    let other = samples::app("shop-test", "x", "other");
+    commits.push(client::registration(Change::register(samples::app("shop", "test", "one"))));
+    commits.push(client::registration(Change::register(other.clone())));
 
-#[tokio::test]
-async fn a_refused_item_leaves_its_neighbours_alone() {
-    let Some(database) = Database::lent("a_refused_item_leaves_its_neighbours_alone").await else { return };
-    let (store, app) = with_app(&database).await;
-    let broken = store.create(samples::app("shop", "test", "broken")).await.unwrap();
-    let keyed = || Admission { key: Some(samples::key("run-1", 1)), ..accept(&broken, "v1") };
-    store.admit(keyed()).await.unwrap();
-    database
-        .run("UPDATE rollhook.deploys SET body = '{'; UPDATE rollhook.apps SET holds = '1' WHERE name = 'broken'")
-        .await;
-    let unknown = samples::app("shop", "test", "unknown");
-    let holding = Admission { hold: Some(samples::hold("bad")), ..accept(&broken, "v2") };
-    let (one, unreadable, missing, holding, two) = tokio::join!(
-        store.admit(accept(&app, "v1")),
-        store.admit(keyed()),
-        store.admit(accept(&unknown, "v1")),
-        store.admit(holding),
-        store.admit(accept(&app, "v2")),
-    );
-    let numbers: BTreeSet<u64> = [one, two].iter().map(|answer| number(answer.as_ref().unwrap())).collect();
-    assert_eq!(numbers, [1, 2].into());
-    assert!(matches!(unreadable, Err(Error::Corrupt { .. })), "{unreadable:?}");
-    assert!(matches!(missing, Err(Error::NotFound("app"))), "{missing:?}");
-    assert!(matches!(holding, Err(Error::Invalid { .. })), "the server cannot add to what is no list: {holding:?}");
-    assert!(matches!(store.view(broken.uid).await, Err(Error::Corrupt { .. })));
-    assert_eq!(store.view(app.uid).await.unwrap().last, Some(samples::revision(2)));
+    let answers = store.commit(commits).await;
+    let [one, outdated, keyed, odd, gone, two, taken, registered] = &answers[..] else { panic!("{answers:?}") };
+    assert!(one.is_ok() && two.is_ok() && registered.is_ok(), "{answers:?}");
+    assert!(matches!(outdated, Err(Error::Conflict(Entity::Version))), "{outdated:?}");
+    assert!(matches!(keyed, Err(Error::Conflict(Entity::IdempotencyKey))), "{keyed:?}");
+    assert!(matches!(odd, Err(Error::Invalid { .. })), "{odd:?}");
+    assert!(matches!(gone, Err(Error::NotFound(Entity::App))), "{gone:?}");
+    assert!(matches!(taken, Err(Error::Conflict(Entity::App))), "{taken:?}");
+    for (at, latest) in [(0, Some(1)), (1, Some(1)), (2, Some(1)), (3, None), (5, Some(1))] {
+        let state = client::load(&store, loaded[at].state.app.uid).await.state;
+        assert_eq!(state.latest, latest.map(samples::revision), "{}", state.app.id);
+    }
+    assert!(client::load(&store, other.uid).await.state.unfinished.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn callers_that_go_away_hold_nobody_up() {
-    let Some(database) = Database::lent("callers_that_go_away_hold_nobody_up").await else { return };
+async fn caller_that_goes_away_keeps_nothing_waiting() {
+    let Some(database) = Database::lent("caller_that_goes_away_keeps_nothing_waiting").await else { return };
     let (store, app) = with_app(&database).await;
+    let mut written = 0;
     for round in 0..20 {
+        let loaded = client::load(&store, app).await;
+        let mut changes = store.watch();
+        let commit = accept_on(&loaded, samples::admission(samples::deploy("gone")));
         let task = tokio::spawn({
-            let (store, app) = (store.clone(), app.clone());
-            async move { store.admit(Admission { supersede: true, ..accept(&app, "gone") }).await }
+            let store = store.clone();
+            async move { store.commit_one(commit).await }
         });
         if round % 2 == 0 {
             tokio::task::yield_now().await;
         }
         task.abort();
-        let kept = Admission { supersede: true, ..accept(&app, "kept") };
-        let kept_id = kept.id;
-        store.admit(kept).await.unwrap();
-        assert!(store.admitted(app.uid, kept_id).await.unwrap().is_some());
-    }
-    let page = store.page(app.uid, Page { before: None, succeeded: false, limit: 100 }).await.unwrap();
-    let numbers: Vec<u64> = page.iter().rev().map(|deploy| deploy.revision.get()).collect();
-    assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
-}
-
-#[tokio::test]
-async fn what_is_answered_survives_a_crash_of_the_server() {
-    let Some(database) = Database::lent("what_is_answered_survives_a_crash_of_the_server").await else { return };
-    let (store, app) = with_app(&database).await;
-    database.run(&format!("ALTER DATABASE {} SET synchronous_commit = off", database.name())).await;
-    let mut connection = database.connection().await;
-    let setting = "SELECT current_setting('synchronous_commit')";
-    let given: String = sqlx::raw_sql(setting).fetch_one(&mut connection).await.unwrap().get(0);
-    assert_eq!(given, "off", "for new connections");
-    bed::run(&mut connection, "BEGIN").await;
-    let write = "SELECT FROM rollhook.write('test', 100, 100, '[]')";
-    sqlx::raw_sql(write).fetch_all(&mut connection).await.unwrap();
-    let in_force: String = sqlx::raw_sql(setting).fetch_one(&mut connection).await.unwrap().get(0);
-    assert_eq!(in_force, "on", "until the end of the transaction that writes");
-    bed::run(&mut connection, "COMMIT").await;
-    store.admit(accept(&app, "v1")).await.unwrap();
-}
-
-#[tokio::test]
-async fn what_a_deploy_needs_is_found_by_index() {
-    let Some(database) = Database::lent("what_a_deploy_needs_is_found_by_index").await else { return };
-    let (store, app) = with_app(&database).await;
-    let claim = || Claim { replica: samples::replica("one", 1), ttl: Duration::from_secs(600), limit: 10 };
-    let round = async |number: usize| {
-        let key = Some(samples::key(&format!("run-{number}"), 1));
-        let admission = Admission { key, supersede: true, ..accept(&app, "v") };
-        let Admitted::New { deploy, .. } = store.admit(admission).await.unwrap() else { panic!("not new") };
-        let failed = State::Failed { reason: Reason::new("test"), message: "test".to_owned(), evidence: None };
-        let record =
-            Record { app: app.uid, claim: None, changes: vec![deploy.moved(failed)], lift: Vec::new(), rest: true };
-        store.claim(claim()).await.unwrap();
-        store.record(record).await.unwrap();
-        store.view(app.uid).await.unwrap();
-        assert!(Apps::find(&store, &app.id).await.unwrap().is_some());
-    };
-    for number in 0..30 {
-        round(number).await;
-    }
-    // The sessions made their plans while the tables were empty. They report what they did when they end.
-    drop(store);
-    let scans = "SELECT coalesce(sum(seq_scan), 0)::bigint FROM pg_stat_user_tables \
-                 WHERE schemaname = 'rollhook' AND relname IN ('apps', 'heads', 'deploys', 'keys', 'tokens')";
-    let found = "SELECT coalesce(sum(idx_scan), 0)::bigint FROM pg_stat_user_tables WHERE relname = 'deploys'";
-    for _ in 0..100 {
-        if database.number(found).await >= 60 {
-            break;
+        if task.await.is_err() {
+            // It may have begun. Then it is written, and its watchers are told.
+            let told = async { while !matches!(changes.next().await, Some(AppChange::App(..))) {} };
+            let told = tokio::time::timeout(Duration::from_millis(500), told).await;
+            let stored = client::load(&store, app).await;
+            assert_eq!(told.is_ok(), stored.version > loaded.version);
         }
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        let stored = client::load(&store, app).await;
+        written += u64::from(stored.version > loaded.version);
+        assert_eq!(stored.state.latest.map_or(0, |latest| latest.get()), written);
     }
-    assert!(database.number(found).await >= 60);
-    let made = "SELECT count(*) FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid \
-                WHERE relnamespace = 'rollhook'::regnamespace AND relname IN ('apps', 'heads', 'deploys', 'keys', 'tokens')";
-    assert_eq!(
-        database.number(scans).await,
-        database.number(made).await,
-        "tables were read whole to make indexes only"
-    );
+    accept(&store, app, "kept").await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_handles_number_one_history() {
-    let Some(database) = Database::lent("two_handles_number_one_history").await else { return };
-    let (one, app) = with_app(&database).await;
-    let two = database.store().await;
-    let other = one.create(samples::app("shop", "prod", "api")).await.unwrap();
-    let task = |store: PostgresStore| {
-        let apps = [app.clone(), other.clone()];
-        tokio::spawn(async move {
-            let mut numbers = [Vec::new(), Vec::new()];
-            for _ in 0..10 {
-                // In one order here, and in the other there: locks are taken in the apps' order.
-                let accepts = (0..8).map(|at| store.admit(accept(&apps[at % 2], "v")));
-                for (at, answer) in join_all(accepts).await.iter().enumerate() {
-                    numbers[at % 2].push(number(answer.as_ref().unwrap()));
-                }
-            }
-            numbers
-        })
-    };
-    let (from_one, from_two) = tokio::join!(task(one.clone()), task(two.clone()));
-    let [mut first, mut second] = from_one.unwrap();
-    let [more_first, more_second] = from_two.unwrap();
-    first.extend(more_first);
-    second.extend(more_second);
-    for mut numbers in [first, second] {
-        numbers.sort_unstable();
-        assert_eq!(numbers, (1..=80).collect::<Vec<_>>());
+#[tokio::test]
+async fn commit_survives_a_crash_of_a_server_that_need_not_wait_for_its_disk() {
+    let test = "commit_survives_a_crash_of_a_server_that_need_not_wait_for_its_disk";
+    let Some(database) = Database::lent(test).await else { return };
+    let (store, app) = with_app(&database).await;
+    database
+        .run(&format!(
+            "CREATE TABLE rollhook.seen (setting text);
+             CREATE FUNCTION rollhook.see() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                 INSERT INTO rollhook.seen VALUES (current_setting('synchronous_commit')); RETURN NEW; END $$;
+             CREATE TRIGGER see AFTER UPDATE ON rollhook.apps FOR EACH ROW EXECUTE FUNCTION rollhook.see();
+             CREATE TRIGGER see AFTER INSERT ON rollhook.tokens FOR EACH ROW EXECUTE FUNCTION rollhook.see();
+             ALTER DATABASE {} SET synchronous_commit = off",
+            database.name()
+        ))
+        .await;
+    drop(store);
+    let store = database.store().await;
+    accept(&store, app, "v1").await;
+    store.put(app, &samples::token(1)).await.unwrap();
+    database.run(&format!("ALTER DATABASE {} SET synchronous_commit = local", database.name())).await;
+    let store = database.store().await;
+    accept(&store, app, "v2").await;
+    let seen = database.rows("SELECT setting FROM rollhook.seen").await;
+    let seen: Vec<&str> = seen.iter().map(|row| row.get(0)).collect();
+    assert_eq!(seen, ["on", "on", "local"], "what an administrator has chosen above that is left");
+}
+
+/// Makes 100,000 apps, all of which have work that one replica does, and returns one of them.
+async fn crowd(database: &Database) -> AppUid {
+    let (store, app) = with_app(database).await;
+    let key = samples::key("run-0", 1);
+    client::change(&store, app, |change, now| {
+        samples::admit(change, samples::keyed(key, samples::deploy("v1")), now);
+        change.lease(&samples::replica("one", 1), now);
+    })
+    .await;
+    database
+        .run(
+            "INSERT INTO rollhook.apps (uid, namespace, name, project, environment, version, queued_at, lease, document) \
+             SELECT md5(n::text)::uuid, a.namespace, 'app-' || n, a.project, a.environment, 1, a.queued_at, a.lease, a.document \
+             FROM rollhook.apps a, generate_series(1, 100000) n; \
+             INSERT INTO rollhook.keys SELECT a.uid, 0, 'run-0', '', 1, rollhook.clock() + 3600000 FROM rollhook.apps a \
+             ON CONFLICT DO NOTHING; \
+             INSERT INTO rollhook.deploys SELECT a.uid, 1, true, '{}' FROM rollhook.apps a",
+        )
+        .await;
+    app
+}
+
+#[tokio::test]
+async fn costs_do_not_grow_with_the_number_of_apps() {
+    let Some(database) = Database::lent("costs_do_not_grow_with_the_number_of_apps").await else { return };
+    let app = crowd(&database).await;
+    let alive = [samples::replica("one", 1), samples::replica("two", 2)];
+    // With what the planner assumes of new tables, and once the server has counted what is in them.
+    for count in ["SELECT", "ANALYZE"] {
+        database.run(count).await;
+        database.run("SELECT pg_stat_reset()").await;
+        let store = database.store().await;
+        for number in 0..10 {
+            store.heartbeat(&alive[0], Duration::from_secs(60)).await.unwrap();
+            assert_eq!(store.work(&alive, 100).await.unwrap(), [], "a living replica drives all of them");
+            assert_eq!(store.work(&alive[1..], 10).await.unwrap().len(), 10);
+            let key = samples::key(&format!("{count}-{number}"), 1);
+            let loaded = store.load(AppRef::Uid(app), Some(&key)).await.unwrap().unwrap();
+            let mut change = Change::on(loaded.state.clone());
+            samples::admit(&mut change, samples::keyed(key, samples::deploy("v")), loaded.now);
+            change.forget(vec![samples::revision(77)], 1, loaded.now);
+            store.commit_one(client::put(change, loaded.version)).await.unwrap();
+            store.load(AppRef::Name(&loaded.state.app.id), None).await.unwrap().unwrap();
+            assert!(TokenStore::find(&store, &loaded.state.app.id).await.unwrap().is_none());
+            let page = Page { before: Some(samples::revision(1)), succeeded: true, limit: 10 };
+            assert_eq!(store.page(app, page).await.unwrap(), []);
+            assert_eq!(store.list(AppPage { limit: 10, ..AppPage::default() }).await.unwrap().len(), 10);
+            let added = client::register(&store, samples::app("shop", "test", &format!("new-{number}"))).await;
+            store.commit_one(client::removal(&added)).await.unwrap();
+        }
+        // Sessions report what they did when they end.
+        drop(store);
+        database.left_alone().await;
+        let tables = "SELECT relname::text, seq_tup_read, idx_tup_fetch FROM pg_stat_user_tables \
+                      WHERE schemaname = 'rollhook' AND relname IN ('apps', 'deploys', 'keys', 'tokens')";
+        for row in database.rows(tables).await {
+            let (table, whole, found): (&str, i64, i64) = (row.get(0), row.get(1), row.get(2));
+            assert!(whole + found < 1000, "{count}: {table}: {whole} rows read, {found} found by index");
+        }
     }
-    assert_eq!(one.view(app.uid).await.unwrap().unfinished.len(), 80);
+}
+
+#[tokio::test]
+async fn hints_are_told_once_for_each_commit() {
+    let Some(database) = Database::lent("hints_are_told_once_for_each_commit").await else { return };
+    let (store, app) = with_app(&database).await;
+    let loaded = client::load(&store, app).await;
+    let mut changes = store.watch();
+    let commit = || accept_on(&loaded, samples::admission(samples::deploy("v1")));
+    let committed = store.commit_one(commit()).await.unwrap();
+    assert!(matches!(store.commit_one(commit()).await, Err(Error::Conflict(Entity::Version))));
+    let again =
+        store.commit_one(accept_on(&client::load(&store, app).await, samples::admission(samples::deploy("v2"))));
+    let again = again.await.unwrap();
+    let mut told = async || loop {
+        match changes.next().await {
+            Some(AppChange::App(of, version)) if of == app => return version,
+            Some(AppChange::App(..) | AppChange::Any) => {}
+            None => panic!("the stream has ended"),
+        }
+    };
+    assert_eq!(told().await, committed.version);
+    assert_eq!(told().await, again.version, "a refused commit is not told");
 }

@@ -1,64 +1,22 @@
+use std::sync::Arc;
+
 use super::*;
 use crate::{
-    app::{App, AppUid, Hold, Policy, Workload, WorkloadKind},
-    deploy::AdmissionId,
+    app::{Hold, Policy},
+    samples::{NOW, git_app, queued, revision, sha},
 };
 
-const NOW: Timestamp = Timestamp::from_millis(1_000_000);
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 
-fn sha(digits: &str) -> Commit {
-    format!("{digits:0<40}").parse().unwrap()
-}
-
-fn revision(number: usize) -> Revision {
-    Revision::new(number as u64).unwrap()
-}
-
-fn view(uid: u128, poll: Option<Duration>) -> View {
-    let source = GitSource {
-        url: "https://git.example.com/api.git".parse().unwrap(),
-        branch: "main".parse().unwrap(),
-        dockerfile: "Dockerfile".parse().unwrap(),
-        context: ".".parse().unwrap(),
-        image_repository: "registry.example.com/api".parse().unwrap(),
-        credentials: None,
-    };
-    let app = App {
-        id: "shop-test/api".parse().unwrap(),
-        uid: AppUid::from_bits(uid),
-        project: "shop".parse().unwrap(),
-        environment: "test".parse().unwrap(),
-        source: Source::Git(source),
-        workload: Workload {
-            kind: WorkloadKind::Deployment,
-            name: "api".to_owned(),
-            containers: vec!["api".to_owned()],
-            create: None,
-            take_over: None,
-        },
-        policy: Policy { poll, ..Policy::default() },
-        holds: Vec::new(),
-        guard: 0,
-        created_at: NOW,
-    };
-    View { now: NOW, app, last: None, unfinished: Vec::new(), current: None, on_cluster: None, last_restore: None }
+fn view(uid: u128, poll: Option<Duration>) -> AppState {
+    AppState::new(git_app(uid, Policy { poll, ..Policy::default() }))
 }
 
 /// Entries of these triggers and commits, as a page shows them when they were accepted in this order.
 fn newest(entries: &[(Trigger, &str)]) -> Vec<Deploy> {
     let entry = |(number, (trigger, commit)): (usize, &(Trigger, &str))| {
-        let draft = NewDeploy {
-            image: None,
-            commit: commit.parse().ok(),
-            trigger: *trigger,
-            actor: Actor::auto(),
-            from: None,
-            effective: None,
-            adopted: false,
-        };
-        draft.entry(AdmissionId(number as u128), revision(number + 1), NOW)
+        queued(number as u64 + 1, *trigger, Actor::Service, commit.parse().ok())
     };
     entries.iter().enumerate().map(entry).rev().collect()
 }
@@ -67,7 +25,7 @@ fn finding(head: &str, before: Option<&str>, again: bool) -> Finding {
     Finding { head: sha(head), before: before.map(sha), again }
 }
 
-/// What becomes of a head that two looks have found.
+/// Returns the decision on a head that two polls have found.
 fn decided(entries: &[(Trigger, &str)], head: &str, before: Option<&str>) -> Verdict {
     decide(&view(1, Some(MINUTE)), &newest(entries), &finding(head, before, true))
 }
@@ -75,11 +33,11 @@ fn decided(entries: &[(Trigger, &str)], head: &str, before: Option<&str>) -> Ver
 #[track_caller]
 fn assert_deployed(verdict: Verdict, head: &str) {
     let Verdict::Deploy(draft) = verdict else { panic!("{verdict:?}") };
-    assert_eq!((draft.trigger, draft.commit, draft.actor.as_str()), (Trigger::Git, Some(sha(head)), "auto"));
+    assert_eq!((draft.trigger, draft.commit, draft.actor), (Trigger::Git, Some(sha(head)), Actor::Service));
 }
 
 #[test]
-fn what_the_history_has_is_known_whoever_brought_it() {
+fn commit_in_the_history_is_known_for_any_trigger() {
     let (a, b) = (sha("a1").to_string(), sha("b2").to_string());
     assert_deployed(decided(&[], "a1", None), "a1");
     assert_deployed(decided(&[(Trigger::Webhook, &b)], "a1", None), "a1");
@@ -92,7 +50,7 @@ fn what_the_history_has_is_known_whoever_brought_it() {
 }
 
 #[test]
-fn a_branch_that_was_taken_back_is_deployed_once() {
+fn reset_branch_is_deployed_once() {
     let (a, b) = (sha("a1").to_string(), sha("b2").to_string());
     let (ours, theirs) = (Trigger::Git, Trigger::Webhook);
     assert_deployed(decided(&[(theirs, &a), (theirs, &b)], "a1", Some("b2")), "a1");
@@ -105,7 +63,7 @@ fn a_branch_that_was_taken_back_is_deployed_once() {
 }
 
 #[test]
-fn what_somebody_has_built_again_takes_no_branch_back() {
+fn rebuild_is_not_taken_for_a_reset() {
     let (a, b, c) = (sha("a1").to_string(), sha("b2").to_string(), sha("c3").to_string());
     let (ours, person) = (Trigger::Git, Trigger::Manual);
     let again = [(ours, &*a), (ours, &*b), (person, &*c), (person, &*b)];
@@ -114,7 +72,7 @@ fn what_somebody_has_built_again_takes_no_branch_back() {
 }
 
 #[test]
-fn one_look_takes_no_branch_back() {
+fn single_poll_does_not_prove_a_reset() {
     let (a, b) = (sha("a1").to_string(), sha("b2").to_string());
     let entries = newest(&[(Trigger::Git, &a), (Trigger::Git, &b)]);
     let view = view(1, Some(MINUTE));
@@ -126,7 +84,7 @@ fn one_look_takes_no_branch_back() {
 }
 
 #[test]
-fn where_the_history_is_cut_an_unknown_head_may_be_an_old_one() {
+fn unknown_head_is_ignored_if_old_entries_are_forgotten() {
     let b = sha("b2").to_string();
     let decided = |trigger, skipped: usize, before| {
         let mut entries = newest(&[(trigger, &b), (trigger, &b), (trigger, &b)]);
@@ -140,16 +98,17 @@ fn where_the_history_is_cut_an_unknown_head_may_be_an_old_one() {
 }
 
 #[test]
-fn what_is_held_is_not_deployed() {
+fn held_head_is_not_deployed() {
     let mut view = view(1, Some(MINUTE));
-    view.app.holds = vec![Hold { by: revision(7), image: None, digest: None, commit: Some(sha("a1")) }];
+    Arc::make_mut(&mut view.app).holds =
+        vec![Hold { by: revision(7), image: None, digest: None, commit: Some(sha("a1")) }];
     assert_eq!(decide(&view, &[], &finding("a1", None, false)), Verdict::Held(revision(7)));
     assert_deployed(decide(&view, &[], &finding("b2", None, false)), "b2");
 }
 
 /// A driver's poll whose app was just read for the first time.
-fn poll(view: &View) -> Poll {
-    let mut poll = Poll::default();
+fn poll(view: &AppState) -> Polling {
+    let mut poll = Polling::default();
     poll.loaded(view, NOW);
     poll
 }
@@ -159,7 +118,7 @@ fn detect(head: &str, before: Option<&str>, again: bool) -> Turn {
 }
 
 /// When the next look is due; the app is read again meanwhile as often as it must be.
-fn due(poll: &mut Poll, view: &View) -> Timestamp {
+fn due(poll: &mut Polling, view: &AppState) -> Timestamp {
     let mut now = poll.read;
     loop {
         match poll.turn(view, now) {
@@ -172,7 +131,7 @@ fn due(poll: &mut Poll, view: &View) -> Timestamp {
 }
 
 /// Has the poll look, and answers it; returns when that was, and what it wants then.
-fn look(poll: &mut Poll, view: &View, answer: Option<&str>, chance: u64) -> (Timestamp, Turn) {
+fn look(poll: &mut Polling, view: &AppState, answer: Option<&str>, chance: u64) -> (Timestamp, Turn) {
     let at = due(poll, view);
     assert_eq!(poll.turn(view, at), Turn::Load);
     poll.reading();
@@ -186,7 +145,7 @@ fn look(poll: &mut Poll, view: &View, answer: Option<&str>, chance: u64) -> (Tim
 }
 
 #[test]
-fn apps_are_spread_and_their_looks_too() {
+fn polls_are_spread_over_time() {
     let points: std::collections::BTreeSet<_> = (0..100)
         .map(|number| {
             let view = view(number * 0x1234_5678_9abc_def1, Some(MINUTE));
@@ -205,16 +164,16 @@ fn apps_are_spread_and_their_looks_too() {
 }
 
 #[test]
-fn an_app_that_is_not_polled_wants_nothing() {
+fn app_without_polling_has_no_next_step() {
     let mut other = view(1, None);
     assert_eq!(poll(&other).turn(&other, NOW), Turn::Idle);
-    other.app.source = Source::Image;
-    other.app.policy.poll = Some(MINUTE);
+    Arc::make_mut(&mut other.app).source = Source::Image;
+    Arc::make_mut(&mut other.app).policy.poll = Some(MINUTE);
     assert_eq!(poll(&other).turn(&other, NOW), Turn::Idle);
     let on = view(1, Some(MINUTE));
     let mut poll = poll(&on);
     poll.loaded(&view(1, None), NOW);
-    assert_eq!(poll, Poll::default(), "all is forgotten");
+    assert_eq!(poll, Polling::default(), "all is forgotten");
 }
 
 #[test]
@@ -236,7 +195,7 @@ fn a_new_head_is_decided_on_and_an_old_one_is_not() {
 }
 
 #[test]
-fn an_older_head_is_believed_once_two_looks_in_a_row_have_found_it() {
+fn older_head_is_believed_after_two_consecutive_polls() {
     let view = view(1, Some(MINUTE));
     let mut poll = poll(&view);
     let (at, _) = look(&mut poll, &view, Some("b2"), 0);
@@ -271,7 +230,7 @@ fn an_older_head_is_believed_once_two_looks_in_a_row_have_found_it() {
 }
 
 #[test]
-fn a_look_for_which_there_is_no_room_is_no_failure() {
+fn poll_without_capacity_does_not_count_as_failure() {
     let view = view(1, Some(MINUTE * 10));
     let mut poll = poll(&view);
     for _ in 0..20 {
@@ -285,7 +244,7 @@ fn a_look_for_which_there_is_no_room_is_no_failure() {
 }
 
 #[test]
-fn a_source_that_cannot_be_read_is_asked_less_and_less_often() {
+fn unreadable_source_is_polled_with_growing_pauses() {
     for interval in [MINUTE, MINUTE * 60] {
         let view = view(1, Some(interval));
         let mut poll = poll(&view);
@@ -304,7 +263,7 @@ fn a_source_that_cannot_be_read_is_asked_less_and_less_often() {
 }
 
 #[test]
-fn a_shorter_interval_and_another_source_hold_at_once() {
+fn new_interval_and_new_source_apply_at_once() {
     let slow = view(1, Some(MINUTE * 600));
     let mut poll = poll(&slow);
     look(&mut poll, &slow, None, 0);
@@ -314,7 +273,7 @@ fn a_shorter_interval_and_another_source_hold_at_once() {
     assert!(matches!(poll.turn(&fast, NOW), Turn::At(at) if at <= NOW.after(MINUTE)));
     poll.at_least(MINUTE * 5);
     poll.loaded(&slow, NOW);
-    let Source::Git(source) = &mut fast.app.source else { panic!("it is one") };
+    let Source::Git(source) = &mut Arc::make_mut(&mut fast.app).source else { panic!("it is one") };
     source.branch = "next".parse().unwrap();
     poll.loaded(&fast, NOW);
     assert_eq!(poll.turn(&fast, NOW), Turn::Load);
@@ -322,7 +281,7 @@ fn a_shorter_interval_and_another_source_hold_at_once() {
 }
 
 #[test]
-fn what_an_owner_decides_elsewhere_is_known_in_time() {
+fn settings_changed_at_another_replica_are_reloaded() {
     let slow = view(1, Some(MINUTE * 600));
     let mut poll = poll(&slow);
     let (at, _) = look(&mut poll, &slow, Some("a1"), 0);
@@ -336,7 +295,7 @@ fn what_an_owner_decides_elsewhere_is_known_in_time() {
 }
 
 #[test]
-fn an_answer_that_nobody_waits_for_is_none() {
+fn unexpected_answer_is_ignored() {
     let view = view(1, Some(MINUTE));
     let mut poll = poll(&view);
     let before = poll.clone();

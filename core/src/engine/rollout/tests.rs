@@ -1,5 +1,8 @@
 use super::*;
-use crate::app::{App, AppUid, Source, Workload, WorkloadKind};
+use crate::{
+    app::{App, AppUid, Source, Target},
+    ports::RolloutFailureKind,
+};
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_millis(seconds * 1000)
@@ -13,16 +16,9 @@ fn app() -> App {
         project: "shop".parse().unwrap(),
         environment: "test".parse().unwrap(),
         source: Source::Image,
-        workload: Workload {
-            kind: WorkloadKind::Deployment,
-            name: "api".to_owned(),
-            containers: vec!["api".to_owned()],
-            create: None,
-            take_over: None,
-        },
+        target: Target::default(),
         policy: Policy::default(),
         holds: Vec::new(),
-        guard: 0,
         created_at: at(0),
     }
 }
@@ -57,7 +53,7 @@ fn watch() -> Watch {
 }
 
 #[test]
-fn it_is_settled_once_it_was_seen_after_the_settling_time() {
+fn rollout_settles_at_the_first_observation_after_the_settling_time() {
     let mut watch = watch();
     watch.observed(complete(), at(2), at(2));
     // The driver was stopped: the container may have died meanwhile.
@@ -67,7 +63,7 @@ fn it_is_settled_once_it_was_seen_after_the_settling_time() {
 }
 
 #[test]
-fn an_answer_tells_of_the_time_before_it_was_asked_for() {
+fn observation_counts_from_the_begin_of_its_call() {
     let mut watch = watch();
     watch.observed(complete(), at(2), at(2));
     watch.observed(complete(), at(3), at(60));
@@ -75,7 +71,7 @@ fn an_answer_tells_of_the_time_before_it_was_asked_for() {
 }
 
 #[test]
-fn it_was_complete_no_earlier_than_its_answer_came() {
+fn rollout_counts_as_complete_from_its_answer_on() {
     let mut watch = watch();
     watch.observed(complete(), at(2), at(50));
     watch.observed(complete(), at(51), at(51));
@@ -92,7 +88,7 @@ fn a_clock_that_is_set_ahead_settles_nothing() {
 }
 
 #[test]
-fn trouble_and_a_deadline_are_looked_at_again_before_they_count() {
+fn trouble_and_deadline_count_only_after_another_observation() {
     let mut watch = watch();
     watch.observed(failing(), at(2), at(2));
     assert_eq!(verdict(&watch, 700), Verdict::Wait(at(17)));

@@ -1,4 +1,4 @@
-//! Where a deploy stands, and what was seen of it.
+//! The states of a deploy, and the evidence of a failed one.
 
 use std::{fmt, time::Duration};
 
@@ -10,13 +10,13 @@ use crate::{
     time::{Timestamp, millis},
 };
 
-/// What was seen of a failed rollout, taken before anything was put right.
+/// The evidence of a failed rollout, taken before anything is put right.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Evidence {
-    /// The container that failed.
+    /// The container that failed, or the platform's own kind of part.
     pub container: Option<String>,
-    /// The pod it was seen in.
+    /// The instance that failed.
     pub pod: Option<String>,
     /// The container's state in one line, such as "waiting: ImagePullBackOff" or "terminated: exit code 1".
     pub state: Option<String>,
@@ -30,20 +30,20 @@ pub struct Evidence {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Outage {
-    /// Since when it lasts, where it does now.
+    /// The begin of the interruption that lasts now, if one does.
     pub since: Option<Timestamp>,
-    /// What is over of it.
+    /// The sum of the interruptions that are over.
     #[serde(with = "millis", rename = "past_ms")]
     pub past: Duration,
 }
 
 impl Outage {
-    /// All of it up to `now`.
+    /// Returns the whole time up to `now`.
     pub fn total(&self, now: Timestamp) -> Duration {
         self.past + self.since.map_or(Duration::ZERO, |since| now.since(since))
     }
 
-    /// The same, lasting on from `now` or over by then.
+    /// Returns the outage as it is if an interruption lasts at `now`, or does not.
     #[must_use]
     pub fn set(self, lasts: bool, now: Timestamp) -> Self {
         match (self.since, lasts) {
@@ -54,87 +54,87 @@ impl Outage {
     }
 }
 
-/// Time in which a build could not go on, for no reason of its own.
+/// Time in which a build could not go on, through no fault of its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Paused {
-    /// The builder could not be reached.
+    /// The time in which the builder could not be reached.
     pub away: Outage,
-    /// It waited until the builder had room for it.
+    /// The time in which the build waited for a build slot.
     pub waiting: Outage,
 }
 
-/// Where a deploy stands; each variant holds what is valid in it.
+/// The state of a deploy; each variant holds what is valid in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "status")]
 pub enum State {
     /// Accepted and waiting for its turn.
     Queued,
-    /// Its commit is being built (git apps), or is built, where there is an image, and waits to be rolled out.
+    /// The commit of a git app is being built; or it is built, if there is an image, and waits to be rolled out.
     Building {
-        /// Since when.
+        /// The begin of the build.
         since: Timestamp,
-        /// The source that it is built from.
+        /// The fingerprint of the source that is built.
         #[serde(default)]
         source: Fingerprint,
-        /// Time that its deadline does not count.
+        /// The time that the build's deadline does not count.
         #[serde(default)]
         paused: Paused,
     },
-    /// The cluster is being brought to it.
+    /// The cluster is being brought to the revision.
     RollingOut {
-        /// Since when.
+        /// The begin of the rollout.
         since: Timestamp,
-        /// Time in which the cluster was out of reach.
+        /// The time in which the cluster could not be reached.
         outage: Outage,
     },
-    /// It was observed running, and stayed so.
+    /// The revision was observed running, and stayed ready for the settling time.
     Succeeded {
         /// A remark, such as "0 replicas: no pod runs".
         note: Option<String>,
     },
-    /// It ended without running.
+    /// The deploy ended without running.
     Failed {
-        /// The code.
+        /// The code of the failure.
         reason: Reason,
         /// A sentence that a person can act on.
         message: String,
-        /// What was seen.
+        /// The evidence of the failure.
         evidence: Option<Evidence>,
     },
     /// A newer revision took its place.
     Superseded {
-        /// The newer one.
+        /// The newer revision.
         by: Revision,
-        /// Whether that one is a rollback.
+        /// Whether the newer revision is a rollback.
         rollback: bool,
     },
-    /// Somebody ended it.
+    /// The deploy was cancelled.
     Cancelled {
-        /// The code.
+        /// The code of the cancellation.
         reason: Reason,
-        /// Who, and what that means.
+        /// The party that cancelled, and the consequence.
         message: String,
     },
 }
 
-/// A state without its contents: the word that people see.
+/// A state without its contents: the word that people read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// Accepted.
+    /// Accepted, waiting for its turn.
     Queued,
-    /// Being built.
+    /// The commit is being built.
     Building,
-    /// Being rolled out.
+    /// The revision is being rolled out.
     RollingOut,
-    /// Runs, or ran.
+    /// The revision runs, or ran.
     Succeeded,
-    /// Ended without running.
+    /// The deploy ended without running.
     Failed,
-    /// Ended because of a newer one.
+    /// The deploy ended because of a newer one.
     Superseded,
-    /// Ended by somebody.
+    /// The deploy was cancelled.
     Cancelled,
 }
 
@@ -152,7 +152,7 @@ impl Status {
         }
     }
 
-    /// Whether nothing follows it.
+    /// Returns whether the status is final.
     pub const fn is_terminal(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed | Self::Superseded | Self::Cancelled)
     }
@@ -165,7 +165,7 @@ impl fmt::Display for Status {
 }
 
 impl State {
-    /// The state's word.
+    /// The state's status.
     pub const fn status(&self) -> Status {
         match self {
             Self::Queued => Status::Queued,

@@ -1,7 +1,7 @@
-//! What a git app is built from: every part is safe to hand to git and to a builder once it is parsed.
+//! Git sources: every part is safe to hand to git and to a builder once it is parsed.
 //!
-//! Whatever is here ends up in the arguments of a program sooner or later. So no part may begin with a hyphen, be a path
-//! that leads out of the repository, or hold a secret; which credentials a builder uses, a source says by name alone.
+//! Each part ends up in the arguments of a program. So no part may begin with a hyphen, be a path that leads out of the
+//! repository, or hold a secret; a source refers to the builder's credentials by name alone.
 
 mod url;
 
@@ -14,7 +14,7 @@ use crate::{app::InvalidName, image::ImageRef};
 
 pub use url::GitUrl;
 
-/// The longest text that a part of a source may be, in bytes.
+/// The greatest length of a part of a source, in bytes.
 const PART_MAX: usize = 255;
 
 fn invalid(what: &'static str, given: &str, rule: &'static str) -> InvalidName {
@@ -29,7 +29,7 @@ macro_rules! text_type {
         pub struct $name(String);
 
         impl $name {
-            /// The text.
+            /// The text of this part.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -78,11 +78,11 @@ text_type! {
     ImageRepository, repository
 }
 text_type! {
-    /// The name of credentials that the builder knows; what they are is never seen here.
+    /// The name of credentials that the builder knows; their content is never seen here.
     CredentialsName, credentials
 }
 
-/// What a git app is built from.
+/// The git repository and build settings of a git app.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GitSource {
     /// The repository's URL, without credentials.
@@ -95,13 +95,13 @@ pub struct GitSource {
     pub context: RelativePath,
     /// The repository that built images are pushed to.
     pub image_repository: ImageRepository,
-    /// The credentials that the source is read with; none: it is public, or the builder has its own way.
+    /// The credentials that the source is read with; `None` if it is public, or the builder has its own way.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credentials: Option<CredentialsName>,
 }
 
 impl GitSource {
-    /// A word that differs whenever any part of the source does.
+    /// Returns the fingerprint of the source, which differs whenever any part of it does.
     pub fn fingerprint(&self) -> Fingerprint {
         let mut hash = sha2::Sha256::new();
         let credentials = self.credentials.as_ref().map_or("", CredentialsName::as_str);
@@ -114,12 +114,12 @@ impl GitSource {
     }
 }
 
-/// Stands for a source as it was at a time.
+/// A short text that identifies the settings of a source.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Fingerprint(String);
 
-/// The rules of `git check-ref-format`, for a branch: what git itself would refuse, or read as an option.
+/// Checks the rules of `git check-ref-format`: rejects names that git would refuse, or read as an option.
 fn branch(text: &str) -> Result<String, InvalidName> {
     let fail = |rule| Err(invalid("branch", text, rule));
     if text.is_empty() || text.len() > PART_MAX {
@@ -176,7 +176,7 @@ fn credentials(text: &str) -> Result<String, InvalidName> {
     if text.is_empty() || text.len() > 63 || !text.bytes().all(sound) || text.starts_with('-') || text.ends_with('-') {
         let rule =
             "must be lower-case letters, digits and hyphens, at most 63 (the name of credentials, never a secret)";
-        // What is no name may be the secret itself.
+        // An invalid name may be the secret itself.
         return Err(invalid("credentials", "…", rule));
     }
     Ok(text.to_owned())

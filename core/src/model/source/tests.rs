@@ -193,7 +193,7 @@ fn image_repositories_are_without_tag_and_digest() {
 }
 
 #[test]
-fn credentials_are_a_name_and_an_error_does_not_repeat_what_is_none() {
+fn error_does_not_repeat_an_invalid_credentials_name() {
     assert!("github-readonly".parse::<CredentialsName>().is_ok());
     for text in ["", "a/b", "..", "Hunter2!", "-a", "user:hunter2"] {
         let why = text.parse::<CredentialsName>().unwrap_err().to_string();

@@ -1,4 +1,4 @@
-//! Where a repository is.
+//! Repository URLs.
 
 use std::{
     fmt,
@@ -22,7 +22,7 @@ const URL_MAX: usize = 2048;
 #[serde(try_from = "String", into = "String")]
 pub struct GitUrl(pub(super) String);
 
-/// How a repository is spoken to.
+/// The protocol of a repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Scheme {
     Https,
@@ -37,7 +37,7 @@ impl GitUrl {
         &self.0
     }
 
-    /// The one protocol that git needs for it: `https`, `http`, `ssh` or `file`.
+    /// The one protocol that git needs for the URL: `https`, `http`, `ssh` or `file`.
     pub fn protocol(&self) -> &'static str {
         match split(&self.0) {
             Some((Scheme::Https, _)) | None => "https",
@@ -47,7 +47,7 @@ impl GitUrl {
         }
     }
 
-    /// The host's name or address, without its port; none for a file.
+    /// The host's name or address, without its port; `None` for a file.
     pub fn host(&self) -> Option<&str> {
         match split(&self.0)? {
             (Scheme::File, _) => None,
@@ -55,7 +55,7 @@ impl GitUrl {
         }
     }
 
-    /// The port that it names; none where it is its protocol's own.
+    /// The explicit port; `None` for the protocol's default.
     pub fn port(&self) -> Option<u16> {
         match split(&self.0)? {
             (Scheme::File, _) => None,
@@ -63,10 +63,11 @@ impl GitUrl {
         }
     }
 
-    /// Whether it reaches what only the operator may let apps reach: this machine's files, this machine itself,
-    /// link-local addresses (where clouds keep their instances' secrets), and anything without encryption.
+    /// Returns whether the URL reaches what only the operator may let apps reach: this machine's files, this machine
+    /// itself, link-local addresses (where clouds keep their instances' secrets), and anything without encryption.
     ///
-    /// A name is judged as it is written; what it resolves to is the builder's network to bound.
+    /// A name is judged as it is written; bounding the addresses that it resolves to is a task of the builder's
+    /// network.
     pub fn is_local(&self) -> bool {
         let plain = !matches!(split(&self.0), Some((Scheme::Https | Scheme::Ssh, _)));
         plain || self.host().is_none_or(is_local_host)
@@ -83,7 +84,7 @@ fn authority(rest: &str) -> &str {
     rest.split('/').next().unwrap_or_default()
 }
 
-/// The host without the user before it, and the port behind it.
+/// Returns the host without the user before it, and the port behind it.
 fn host_and_port(authority: &str) -> (&str, Option<&str>) {
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
     if let Some((address, after)) = host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
@@ -121,7 +122,7 @@ fn is_local_v6(address: Ipv6Addr) -> bool {
         || address.is_unspecified()
         || address.is_unicast_link_local()
         || address.is_multicast()
-        // Written in other ways, an IPv4 address is in its last 32 bits (RFC 4291, RFC 6052).
+        // Other notations hold an IPv4 address in their last 32 bits (RFC 4291, RFC 6052).
         || address.segments()[..6] == [0, 0, 0, 0, 0, 0]
         || address.segments()[..6] == [0x64, 0xff9b, 0, 0, 0, 0]
 }
@@ -155,7 +156,7 @@ fn check(text: &str) -> Result<String, &'static str> {
     Ok(text)
 }
 
-/// `USER@HOST:PATH`, as git hosts print it, as the URL that it stands for.
+/// Returns the ssh URL of `USER@HOST:PATH`, which is how git hosts print it.
 fn from_scp(text: &str) -> Option<String> {
     let (place, path) = text.split_once(':')?;
     let (user, host) = place.split_once('@')?;
@@ -192,7 +193,7 @@ fn check_host(authority: &str) -> Result<(), &'static str> {
     if name.len() > 253 || !name.split('.').all(sound) {
         return Err("the host must be a DNS name or an IP address");
     }
-    // 127.1, 0x7f000001 and 017700000001 are addresses to a resolver, and names to whoever only reads them.
+    // 127.1, 0x7f000001 and 017700000001 are addresses to a resolver, but look like names.
     let last = name.rsplit('.').next().unwrap_or_default();
     let number = last.bytes().all(|byte| byte.is_ascii_digit()) || last.to_ascii_lowercase().starts_with("0x");
     if number && name.parse::<Ipv4Addr>().is_err() {
@@ -209,7 +210,7 @@ impl FromStr for GitUrl {
     }
 }
 
-/// The text as an error may repeat it: whoever puts a password into a URL must not read it in a log afterwards.
+/// Returns the text without its user part, so that an error does not repeat a password into a log.
 fn without_user(text: &str) -> String {
     match text.rsplit_once('@') {
         Some((_, rest)) => format!("…@{rest}"),

@@ -1,4 +1,4 @@
-//! What callers of a webhook present, and whether it proves that they hold the app's token.
+//! The credentials of a webhook's callers, and their check against the app's token.
 
 use std::{cell::OnceCell, fmt, time::Duration};
 
@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 use super::{NotAToken, Signature, Token, base64, mac};
 use crate::time::Timestamp;
 
-/// How far a signed message's time may be from ours, as Standard Webhooks advises.
+/// The greatest difference between a signed message's time and ours, as Standard Webhooks advises.
 pub const TOLERANCE: Duration = Duration::from_secs(5 * 60);
 
 /// One proof that a caller holds an app's token.
@@ -22,7 +22,7 @@ pub enum Credential {
     Message(SignedMessage),
 }
 
-/// All that a caller of a webhook presented; each that is present must be valid.
+/// All credentials that a caller of a webhook presented; each one must be valid.
 ///
 /// A header that was present but could not be read at all, or was repeated, is `Err(NotAToken)`: it is invalid, which is
 /// not the same as absent.
@@ -30,13 +30,13 @@ pub enum Credential {
 pub struct Credentials(Vec<Result<Credential, NotAToken>>);
 
 impl Credentials {
-    /// A token, and nothing beside it.
+    /// Returns credentials of one token.
     pub fn token(presented: &[u8]) -> Self {
         [Ok(Credential::Token(Zeroizing::new(presented.to_vec())))].into_iter().collect()
     }
 
-    /// Whether anything was presented and all of it fits the secret, over this body. All of it is looked at, whatever
-    /// of it does not fit.
+    /// Returns whether anything was presented and all of it fits the secret, over this body. All of it is checked, even
+    /// after a mismatch.
     pub fn fit(&self, secret: &Token, body: &[u8]) -> bool {
         let signed = OnceCell::new();
         let fits = |presented: &Result<Credential, NotAToken>| match presented {
@@ -70,21 +70,21 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// What `webhook-id`, `webhook-timestamp` and `webhook-signature` of Standard Webhooks say of a body.
+/// The `webhook-id`, `webhook-timestamp` and `webhook-signature` of Standard Webhooks.
 #[derive(Clone)]
 pub struct SignedMessage {
-    /// Id and time as they were sent, which is how they were signed.
+    /// Id and time as they were sent, because that text was signed.
     id: String,
     sent: String,
-    /// The texts in base64 of the signatures of version 1.
+    /// The signatures of version 1, in base64.
     signatures: Vec<String>,
 }
 
 impl SignedMessage {
-    /// What the three headers say, read at `now` by the reader's wall clock.
+    /// Returns the message of the three headers, read at `now` by the reader's wall clock.
     ///
     /// # Errors
-    /// Where the time is none, or more than [`TOLERANCE`] away from `now`: whoever has seen a message could send it again.
+    /// If the time is missing, or more than [`TOLERANCE`] away from `now`: an observer of the message could replay it.
     pub fn new(id: &str, timestamp: &str, signature: &str, now: Timestamp) -> Result<Self, NotAToken> {
         let digits = !timestamp.is_empty() && timestamp.bytes().all(|byte| byte.is_ascii_digit());
         let seconds: i64 = digits.then(|| timestamp.parse().ok()).flatten().ok_or(NotAToken)?;
@@ -92,12 +92,12 @@ impl SignedMessage {
         if id.is_empty() || sent.since(now).max(now.since(sent)) > TOLERANCE {
             return Err(NotAToken);
         }
-        // A sender that changes its key signs with both; one of another version may stand beside ours.
+        // A sender that rotates its key signs with both; a signature of another version may stand beside ours.
         let signatures = signature.split(' ').filter_map(|entry| entry.strip_prefix("v1,")).map(str::to_owned);
         Ok(Self { id: id.to_owned(), sent: timestamp.to_owned(), signatures: signatures.collect() })
     }
 
-    /// Whether one of its signatures was made with this key, in constant time.
+    /// Returns whether one of the signatures was made with this key, in constant time.
     pub fn fits(&self, key: &[u8], body: &[u8]) -> bool {
         let message = [self.id.as_bytes(), b".", self.sent.as_bytes(), b".", body];
         let expected = base64(&mac(key, &message));

@@ -1,4 +1,4 @@
-//! One commit under way: the requests that are part of it decide, the store writes, each is answered.
+//! One commit under way: its requests decide, the store writes, each request is answered.
 
 use std::{
     collections::VecDeque,
@@ -17,7 +17,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// A request that waits for its app's next commit. Whoever made it holds it; one that was dropped is passed over.
+/// A request that waits for its app's next commit. Its caller holds it; a dropped request is skipped.
 pub(super) struct Request {
     pub(super) app: AppUid,
     inside: Mutex<Inside>,
@@ -33,9 +33,9 @@ struct Inside {
     verdict: Option<Verdict>,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 pub(super) enum Verdict {
-    /// It was decided, and what it changed is committed.
+    /// The request was decided, and its change is committed.
     Done(Snapshot),
     /// The app must be read again.
     Again,
@@ -59,7 +59,7 @@ impl Request {
         Self { app, inside: Mutex::new(inside), event: Event::new() }
     }
 
-    /// The app was read, and with `used` its idempotency key.
+    /// Marks the request's app as read, and with `used` its idempotency key as well.
     pub(super) fn confirm(&self, used: Option<Option<KeyUse>>) {
         let mut inside = self.lock();
         inside.confirmed = true;
@@ -113,7 +113,7 @@ pub(super) fn start(inner: &Arc<Inner>, batch: Vec<AppBatch>) {
     }
 }
 
-/// Makes room for the next commit when this one has ended, or was dropped because nobody waits for it.
+/// Makes room for the next commit when this one has ended, or was dropped because no caller waits for it.
 struct Landing {
     inner: Arc<Inner>,
     apps: Vec<AppUid>,
@@ -126,13 +126,13 @@ impl Drop for Landing {
     }
 }
 
-/// The requests of one app, as they were decided.
+/// The decided requests of one app.
 struct Decided {
     state: Arc<AppState>,
     version: Version,
-    /// What they changed; none: nothing.
+    /// The change of the requests; `None` if nothing was changed.
     change: Option<Box<Change>>,
-    /// The requests whose answers are good once the change is committed; if nothing was changed, a fresh read decides.
+    /// The requests whose answers hold once the change is committed; without a change, a fresh read decides.
     done: Vec<(Weak<Request>, bool)>,
     read_key: Vec<Weak<Request>>,
     later: Vec<Weak<Request>>,
@@ -192,7 +192,7 @@ impl Decided {
                     Ok(Snapshot { state, now })
                 }
                 (Some(Err(error)), _) => {
-                    // Another process was faster, or whether it was written is not known.
+                    // Another process was faster, or the outcome of the write is unknown.
                     shared.states.forget(app);
                     Err(error)
                 }
@@ -225,7 +225,7 @@ impl Decided {
     }
 }
 
-/// The error for one of several requests that share it.
+/// Returns a copy of the error for one of several requests that share it.
 fn copy(error: &Error) -> Error {
     let causes = |cause: &Option<Cause>| cause.as_ref().map(|cause| chain(&**cause).into());
     match error {

@@ -10,20 +10,20 @@ use crate::{app::AppUid, ledger::AppState, ports::Version};
 
 /// The most memory that remembered states may take, roughly.
 const BYTES_MAX: usize = 8 << 20;
-/// What a state takes without unfinished deploys, and what each of these adds, roughly.
+/// The rough size of a state without unfinished deploys; each of these adds to it.
 const STATE_BYTES: usize = 2500;
 const DEPLOY_BYTES: usize = 700;
 
-/// A state as it was read or committed last.
+/// The state of the last read or commit.
 pub(super) struct Known {
     pub(super) state: Arc<AppState>,
     pub(super) version: Version,
-    /// When it was read, by this process's own time.
+    /// The time of the read, by this process's own clock.
     pub(super) read_at: Duration,
     used: u64,
 }
 
-/// See the module.
+/// The remembered states: see the module.
 #[derive(Default)]
 pub(super) struct States {
     known: HashMap<AppUid, Known>,
@@ -37,7 +37,7 @@ impl States {
         self.known.get(&app)
     }
 
-    /// A state for a change of it: it was used just now.
+    /// Returns a state for a change, and marks it as used.
     pub(super) fn used(&mut self, app: AppUid) -> Option<&Known> {
         let known = self.known.get_mut(&app)?;
         self.uses += 1;
@@ -54,11 +54,11 @@ impl States {
         }
     }
 
-    /// Remembers a state, unless a newer one is known.
-    pub(super) fn remember(&mut self, state: Arc<AppState>, version: Version, read_at: Duration) {
+    /// Remembers a state, unless a newer one is known. Returns the newer of both.
+    pub(super) fn remember(&mut self, state: Arc<AppState>, version: Version, read_at: Duration) -> Arc<AppState> {
         let app = state.app.uid;
         let read_at = match self.known.get(&app) {
-            Some(known) if known.version > version => return,
+            Some(known) if known.version > version => return Arc::clone(&known.state),
             Some(known) => known.read_at.max(read_at),
             None => read_at,
         };
@@ -66,7 +66,7 @@ impl States {
         self.uses += 1;
         self.bytes += weight(&state);
         self.by_use.insert(self.uses, app);
-        self.known.insert(app, Known { state, version, read_at, used: self.uses });
+        self.known.insert(app, Known { state: Arc::clone(&state), version, read_at, used: self.uses });
         while self.bytes > BYTES_MAX
             && let Some((_, app)) = self.by_use.pop_first()
         {
@@ -74,6 +74,7 @@ impl States {
                 self.bytes = self.bytes.saturating_sub(weight(&known.state));
             }
         }
+        state
     }
 }
 

@@ -8,31 +8,29 @@ pub(super) fn schemas() -> Value {
     let mut add = |name: &str, schema: Value| schemas.insert(name.to_owned(), schema);
     add("Problem", problem());
     add("CreateApp", create_app());
-    add("AppPatch", object(&[], json!({ "policy": policy(), "source": object(&[], source()) })));
+    add("AppPatch", object("", json!({ "policy": policy(), "source": object("", source()) })));
     add("Policy", policy());
     add("App", app());
-    add("AppList", object(&["apps"], json!({ "apps": list(to("App")), "next": text() })));
-    add(
-        "Registered",
-        object(&["app", "adopted"], json!({ "app": to("App"), "deploy": to("Deploy"), "adopted": flag() })),
-    );
+    add("AppList", object("apps", json!({ "apps": list(to("App")), "next": text() })));
+    add("Registered", object("app adopted", json!({ "app": to("App"), "deploy": to("Deploy"), "adopted": flag() })));
     add("Webhook", webhook());
-    add("DeployPost", object(&[], json!({ "image": text(), "commit": text() })));
+    add("DeployPost", object("", json!({ "image": text(), "commit": text() })));
     add("DeployAnswer", answer(json!({})));
     add("PushAnswer", nothing_done());
     add("Deploy", deploy());
-    add("DeployList", object(&["deploys"], json!({ "deploys": list(to("Deploy")), "next": number() })));
-    add("Rebuild", object(&[], json!({ "commit": text() })));
-    add("Rollback", object(&[], json!({ "revision": number(), "if_current": number() })));
-    let to =
-        object(&["revision", "image", "commit"], json!({ "revision": number(), "image": maybe(), "commit": maybe() }));
+    add("DeployList", object("deploys", json!({ "deploys": list(to("Deploy")), "next": number() })));
+    add("Rebuild", object("", json!({ "commit": text() })));
+    add("Rollback", object("", json!({ "revision": number(), "if_current": number() })));
+    let to = object("revision image commit", json!({ "revision": number(), "image": maybe(), "commit": maybe() }));
     add("RollbackAnswer", answer(json!({ "to": to, "note": text() })));
-    let from = object(&["project", "environment"], json!({ "project": text(), "environment": text() }));
-    add("Promote", object(&["from"], json!({ "from": from })));
+    let from = object("project environment", json!({ "project": text(), "environment": text() }));
+    add("Promote", object("from", json!({ "from": from })));
     Value::Object(schemas)
 }
 
-fn object(required: &[&str], properties: Value) -> Value {
+/// An object; `required` names the members that are always there.
+fn object(required: &str, properties: Value) -> Value {
+    let required: Vec<&str> = required.split_whitespace().collect();
     json!({ "type": "object", "required": required, "properties": properties })
 }
 
@@ -80,12 +78,12 @@ fn problem() -> Value {
     let members = json!({
         "type": text(), "title": text(), "status": number(), "detail": text(), "request_id": text()
     });
-    object(&["type", "title", "status", "detail"], members)
+    object("type title status detail", members)
 }
 
 fn policy() -> Value {
     object(
-        &[],
+        "",
         json!({
             "on_failure": one_of(&["restore", "leave"]),
             "hold": one_of(&["automatic", "all"]),
@@ -112,15 +110,15 @@ fn create_app() -> Value {
         "env": { "type": "object", "additionalProperties": text() }
     });
     object(
-        &["project", "environment", "app"],
+        "project environment app",
         json!({
             "project": text(),
             "environment": text(),
             "app": text(),
-            "git": object(&["url", "image_repository"], source()),
-            "workload": object(&[], workload),
+            "git": object("url image_repository", source()),
+            "workload": object("", workload),
             "image": text(),
-            "template": object(&[], template),
+            "template": object("", template),
             "policy": policy(),
             "take_over": flag()
         }),
@@ -130,10 +128,9 @@ fn create_app() -> Value {
 fn app() -> Value {
     let mut members = source();
     members["kind"] = one_of(&["image", "git"]);
-    let source = object(&["kind"], members);
-    let workload =
-        object(&["kind", "name", "containers"], json!({ "kind": text(), "name": text(), "containers": list(text()) }));
-    let hold = object(&["by"], json!({ "by": number(), "image": maybe(), "digest": maybe(), "commit": maybe() }));
+    let source = object("kind", members);
+    let workload = object("", json!({ "kind": text(), "name": text(), "containers": list(text()) }));
+    let hold = object("by", json!({ "by": number(), "image": maybe(), "digest": maybe(), "commit": maybe() }));
     let entry = json!({ "anyOf": [to("Deploy"), { "type": "null" }] });
     let members = json!({
         "namespace": text(), "app": text(), "project": text(), "environment": text(), "uid": text(),
@@ -144,7 +141,7 @@ fn app() -> Value {
     let polling = json!({
         "at": time(), "since": time(), "head": text(), "held_by": number(), "trouble": text()
     });
-    app["properties"]["polling"] = object(&["at", "since"], polling);
+    app["properties"]["polling"] = object("at since", polling);
     app["properties"]["warning"] = text();
     app
 }
@@ -157,7 +154,7 @@ fn everything(members: Value) -> Value {
 
 fn webhook() -> Value {
     object(
-        &["url", "token", "signing_key", "created_at", "sealing"],
+        "url token signing_key created_at sealing",
         json!({
             "url": text(), "token": text(), "signing_key": text(), "created_at": time(),
             "sealing": one_of(&["sealed", "cluster", "memory"]), "note": text()
@@ -180,37 +177,20 @@ fn answer(more: Value) -> Value {
     if let (Some(members), Value::Object(more)) = (members.as_object_mut(), more) {
         members.extend(more);
     }
-    object(&["namespace", "app", "revision", "image", "commit", "trigger", "status", "url"], members)
+    object("namespace app revision image commit trigger status url", members)
 }
 
 fn deploy() -> Value {
-    let from = object(&["revision"], json!({ "namespace": text(), "app": text(), "revision": number() }));
+    let from = object("revision", json!({ "namespace": text(), "app": text(), "revision": number() }));
     let evidence =
         json!({ "container": maybe(), "pod": maybe(), "state": maybe(), "events": list(text()), "log": list(text()) });
     object(
-        &[
-            "namespace",
-            "app",
-            "revision",
-            "image",
-            "commit",
-            "trigger",
-            "actor",
-            "status",
-            "current",
-            "on_cluster",
-            "adopted",
-            "effective",
-            "step",
-            "created_at",
-            "updated_at",
-            "url",
-        ],
+        "namespace app revision image commit trigger actor status current on_cluster adopted effective step created_at updated_at url",
         json!({
             "namespace": text(), "app": text(), "revision": number(), "image": maybe(), "commit": maybe(),
             "trigger": trigger(), "actor": text(), "status": status(), "current": flag(), "on_cluster": flag(),
             "adopted": flag(), "effective": number(), "from": from, "digest": text(), "reason": text(),
-            "message": text(), "superseded_by": number(), "evidence": object(&[], evidence), "step": number(),
+            "message": text(), "superseded_by": number(), "evidence": object("", evidence), "step": number(),
             "created_at": time(), "updated_at": time(), "url": text()
         }),
     )

@@ -1,15 +1,15 @@
 //! `rollhook app …`.
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use rollhook_api::{GitChoice, PolicyPatch, SourcePatch};
 use rollhook_core::{
-    app::{AppName, Environment, Project},
+    app::{AppId, AppName, Environment, InvalidName, Namespace, Project},
     deploy::{Commit, Revision},
     image::ImageRef,
     source::{Branch, ImageRepository, RelativePath},
 };
 
-use super::value::{KeyValue, Names, WorkloadName, duration, duration_or_off};
+use super::value::{KeyValue, WorkloadName, duration, duration_or_off};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AppCommand {
@@ -59,18 +59,22 @@ pub(crate) enum Webhook {
 pub(crate) struct Target {
     /// The app's name
     #[arg(value_name = "APP")]
-    app: AppName,
+    pub(crate) app: AppName,
     /// The app's project
     #[arg(long, env = "ROLLHOOK_PROJECT", hide_env_values = true)]
-    project: Project,
+    pub(crate) project: Project,
     /// The project's environment
     #[arg(long, env = "ROLLHOOK_ENVIRONMENT", hide_env_values = true)]
-    environment: Environment,
+    pub(crate) environment: Environment,
 }
 
 impl Target {
-    pub(crate) fn names(&self) -> Names {
-        Names { project: self.project.clone(), environment: self.environment.clone(), app: self.app.clone() }
+    /// Returns the app's id.
+    ///
+    /// # Errors
+    /// If project and environment together are too long for a namespace.
+    pub(crate) fn id(&self) -> Result<AppId, InvalidName> {
+        Ok(AppId { namespace: Namespace::of(&self.project, &self.environment)?, name: self.app.clone() })
     }
 }
 
@@ -219,11 +223,11 @@ pub(crate) struct Template {
 #[command(next_help_heading = "Policy")]
 pub(crate) struct PolicyFlags {
     /// After a failed rollout: roll out the current image again, or leave everything as it is
-    #[arg(long, value_enum)]
-    on_failure: Option<OnFailureWord>,
+    #[arg(long, value_parser = ["restore", "leave"])]
+    on_failure: Option<String>,
     /// What is refused an image that was rolled back from: automatic triggers, or CI's calls as well
-    #[arg(long, value_enum)]
-    hold: Option<HoldWord>,
+    #[arg(long, value_parser = ["automatic", "all"])]
+    hold: Option<String>,
     /// How long new pods must stay ready before a deploy counts as succeeded, such as 10s
     #[arg(long, value_name = "TIME", value_parser = duration)]
     settle: Option<String>,
@@ -242,43 +246,13 @@ pub(crate) struct PolicyFlags {
     poll: Option<String>,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum OnFailureWord {
-    Restore,
-    Leave,
-}
-
-impl OnFailureWord {
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Restore => "restore",
-            Self::Leave => "leave",
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum HoldWord {
-    Automatic,
-    All,
-}
-
-impl HoldWord {
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Automatic => "automatic",
-            Self::All => "all",
-        }
-    }
-}
-
 impl PolicyFlags {
     /// The change that the flags ask for.
     pub(crate) fn patch(&self) -> PolicyPatch {
         let given = |entries: &Vec<String>| entries.iter().filter(|entry| !entry.is_empty()).cloned().collect();
         PolicyPatch {
-            on_failure: self.on_failure.map(|word| word.as_str().to_owned()),
-            hold: self.hold.map(|word| word.as_str().to_owned()),
+            on_failure: self.on_failure.clone(),
+            hold: self.hold.clone(),
             settle: self.settle.clone(),
             rollout_deadline: self.rollout_deadline.clone(),
             build_deadline: self.build_deadline.clone(),

@@ -2,8 +2,6 @@
 
 use std::str::FromStr;
 
-use rollhook_core::app::{AppId, AppName, Environment, InvalidName, Namespace, Project, WorkloadKind};
-
 /// `NAME=VALUE`, an environment variable of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KeyValue {
@@ -22,10 +20,13 @@ impl FromStr for KeyValue {
     }
 }
 
+/// The kinds of workload that can be rolled out.
+const KINDS: [&str; 4] = ["Deployment", "StatefulSet", "DaemonSet", "CronJob"];
+
 /// `KIND[/NAME]` of a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WorkloadName {
-    pub(crate) kind: WorkloadKind,
+    pub(crate) kind: &'static str,
     pub(crate) name: Option<String>,
 }
 
@@ -38,25 +39,9 @@ impl FromStr for WorkloadName {
             Some((kind, name)) => (kind, Some(name.to_owned())),
             None => (text, None),
         };
-        Ok(Self { kind: kind.parse().map_err(|invalid: InvalidName| invalid.to_string())?, name })
-    }
-}
-
-/// An app's full name, as three words.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Names {
-    pub(crate) project: Project,
-    pub(crate) environment: Environment,
-    pub(crate) app: AppName,
-}
-
-impl Names {
-    /// The app's id.
-    ///
-    /// # Errors
-    /// Where project and environment together are too long for a namespace.
-    pub(crate) fn id(&self) -> Result<AppId, InvalidName> {
-        Ok(AppId { namespace: Namespace::of(&self.project, &self.environment)?, name: self.app.clone() })
+        let known = KINDS.into_iter().find(|known| known.eq_ignore_ascii_case(kind));
+        let rule = || format!("workload kind {kind:?}: must be Deployment, StatefulSet, DaemonSet or CronJob");
+        Ok(Self { kind: known.ok_or_else(rule)?, name })
     }
 }
 

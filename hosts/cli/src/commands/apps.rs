@@ -1,27 +1,31 @@
 //! Registering, listing, showing, changing and removing apps.
 
-use rollhook_api::{App, AppList, AppPatch, CreateApp, Template, WorkloadChoice};
+use rollhook_api::{App, AppList, AppPatch, CreateApp};
 use rollhook_core::{
-    app::{AppId, Namespace},
+    app::{Namespace, Settings},
     text::escaped,
 };
+use serde_json::Value;
 
 use super::{Session, outcome::succeeded};
 use crate::{
     apps,
-    args::{Create, Format, List, Set},
+    args::{Create, Delete, List, Set, Target},
     confirm::confirm,
     exit::Failure,
     history::what,
     when,
 };
 
+/// Apps that are asked for at a time.
+const PAGE: usize = 100;
+
 pub(crate) async fn create(session: &Session<'_>, args: &Create) -> Result<(), Failure> {
-    let names = args.target.names();
-    let id = names.id()?;
-    let mut registered = session.backend.create(request(args)?).await?;
-    let workload = &registered.app.workload;
-    let workload = escaped(&format!("{} {}", workload.kind, workload.name));
+    let id = args.target.id()?;
+    let request = request(args)?;
+    session.drive()?;
+    let mut registered = session.operations.create(request).await?;
+    let workload = escaped(&apps::title(&registered.app, " "));
     let Some(deploy) = &registered.deploy else {
         session.output.line(&format!("Registered {id}: {workload}, to be made by the first build that succeeds"))?;
         return session.document(&registered);
@@ -29,9 +33,9 @@ pub(crate) async fn create(session: &Session<'_>, args: &Create) -> Result<(), F
     let (image, revision) = (what(deploy), deploy.revision);
     let how = if registered.adopted { "which runs" } else { "to be made with" };
     session.output.line(&format!("Registered {id}: {workload}, {how} {image}, is revision {revision}"))?;
-    let ended = session.see_through(&id, revision, args.wait.wait).await?;
+    let ended = session.see_through(&id, revision, args.wait).await?;
     if let Some(ended) = &ended {
-        registered.app = session.backend.app(&id).await?;
+        registered.app = session.operations.app(&id).await?;
         registered.deploy = Some(ended.clone());
     }
     session.document(&registered)?;
@@ -39,29 +43,35 @@ pub(crate) async fn create(session: &Session<'_>, args: &Create) -> Result<(), F
 }
 
 fn request(args: &Create) -> Result<CreateApp, Failure> {
-    let names = args.target.names();
+    let target = &args.target;
     let template = &args.template;
+    let env = template.env.iter().map(|env| (env.name.clone(), Value::from(env.value.clone())));
     Ok(CreateApp {
-        project: names.project.to_string(),
-        environment: names.environment.to_string(),
-        app: names.app.to_string(),
+        project: target.project.to_string(),
+        environment: target.environment.to_string(),
+        app: target.app.to_string(),
         git: args.git.choice().map_err(|why| Failure::Usage(why.to_owned()))?,
-        workload: WorkloadChoice {
-            kind: args.workload.as_ref().map(|workload| workload.kind.to_string()),
-            name: args.workload.as_ref().and_then(|workload| workload.name.clone()),
-            containers: args.containers.clone(),
-        },
+        workload: settings([
+            ("kind", args.workload.as_ref().map(|workload| workload.kind.into())),
+            ("name", args.workload.as_ref().and_then(|workload| workload.name.clone()).map(Value::from)),
+            ("containers", (!args.containers.is_empty()).then(|| args.containers.clone().into())),
+        ]),
         image: template.image.as_ref().map(ToString::to_string),
-        template: Template {
-            replicas: template.replicas.unwrap_or(Template::default().replicas),
-            port: template.port,
-            env: template.env.iter().map(|env| (env.name.clone(), env.value.clone())).collect(),
-            pull_secret: template.pull_secret.clone(),
-            readiness_path: template.readiness_path.clone(),
-        },
+        template: settings([
+            ("replicas", template.replicas.map(Value::from)),
+            ("port", template.port.map(Value::from)),
+            ("env", (!template.env.is_empty()).then(|| Value::Object(env.collect()))),
+            ("pull_secret", template.pull_secret.clone().map(Value::from)),
+            ("readiness_path", template.readiness_path.clone().map(Value::from)),
+        ]),
         policy: args.policy.patch(),
         take_over: args.take_over,
     })
+}
+
+/// The settings that were given.
+fn settings<const N: usize>(given: [(&str, Option<Value>); N]) -> Settings {
+    given.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }
 
 pub(crate) async fn list(session: &Session<'_>, args: &List) -> Result<(), Failure> {
@@ -75,48 +85,48 @@ pub(crate) async fn list(session: &Session<'_>, args: &List) -> Result<(), Failu
     };
     let mut list = AppList::default();
     loop {
-        let page = session.backend.apps(namespace.as_ref(), list.next.as_deref()).await?;
-        list.next = page.next;
+        let after = list.next.as_deref().map(str::parse).transpose()?;
+        let page = session.operations.apps(namespace.as_ref(), after.as_ref(), PAGE).await?;
         list.apps.extend(page.apps.into_iter().filter(wanted));
+        list.next = page.next;
         if list.next.is_none() {
             break;
         }
     }
     let colour = session.output.colour;
-    session.output.data(&list, || match session.output.format {
-        Format::Wide => apps::wide(&list.apps, colour),
-        Format::Table | Format::Json | Format::Yaml => apps::table(&list.apps, when::now(), colour),
-    })
+    session.output.list(&list, || apps::table(&list.apps, when::now(), colour), || apps::wide(&list.apps, colour))
 }
 
-pub(crate) async fn show(session: &Session<'_>, id: &AppId) -> Result<(), Failure> {
-    let app = session.backend.app(id).await?;
+pub(crate) async fn show(session: &Session<'_>, target: &Target) -> Result<(), Failure> {
+    let app = session.operations.app(&target.id()?).await?;
     session.output.data(&app, || apps::details(&app, when::now()))
 }
 
-pub(crate) async fn set(session: &Session<'_>, id: &AppId, args: &Set) -> Result<(), Failure> {
+pub(crate) async fn set(session: &Session<'_>, args: &Set) -> Result<(), Failure> {
     let patch = AppPatch { policy: args.policy.patch(), source: args.git.patch() };
     if patch == AppPatch::default() {
         return Err(Failure::Usage("Say what to change, such as --settle 30s; see --help.".to_owned()));
     }
     let changes_source = !patch.source.is_empty();
-    let app = session.backend.change(id, patch).await?;
+    let app = session.operations.change(&args.target.id()?, patch).await?;
     session.output.data(&app, || {
         let source = if changes_source { apps::source_lines(&app.source) } else { String::new() };
         source + &apps::policy_lines(&app.policy)
     })
 }
 
-pub(crate) async fn release_hold(session: &Session<'_>, id: &AppId) -> Result<(), Failure> {
-    let app = session.backend.release_hold(id).await?;
+pub(crate) async fn release_hold(session: &Session<'_>, target: &Target) -> Result<(), Failure> {
+    let id = target.id()?;
+    let app = session.operations.release_hold(&id).await?;
     session.output.data(&app, || format!("Released: nothing of {id} is held any more\n"))
 }
 
-pub(crate) async fn delete(session: &Session<'_>, id: &AppId, yes: bool) -> Result<(), Failure> {
-    if !yes {
+pub(crate) async fn delete(session: &Session<'_>, args: &Delete) -> Result<(), Failure> {
+    let id = args.target.id()?;
+    if !args.yes {
         confirm(&format!("Remove {id} with its token and its history? Its workload stays as it is."))?;
     }
-    session.backend.delete(id).await?;
+    session.operations.delete(&id).await?;
     session.output.line(&format!("Removed {id}; its workload stays as it is"))
 }
 

@@ -1,11 +1,7 @@
 //! Deploying, rolling back, and what was deployed.
 
 use rollhook_api::{Deploy, DeployAnswer, DeployList, DeployPost, Promote, PromoteFrom, Rollback, RollbackAnswer};
-use rollhook_core::{
-    app::AppId,
-    deploy::{Revision, Status},
-    text::escaped,
-};
+use rollhook_core::{app::AppId, deploy::Status, text::escaped};
 
 use super::{Session, outcome::succeeded};
 use crate::{args, confirm::confirm, exit::Failure, history, output::message, when};
@@ -13,11 +9,12 @@ use crate::{args, confirm::confirm, exit::Failure, history, output::message, whe
 /// Entries that are asked for at a time.
 const PAGE: usize = 100;
 
-pub(crate) async fn history(session: &Session<'_>, id: &AppId, limit: usize) -> Result<(), Failure> {
+pub(crate) async fn history(session: &Session<'_>, args: &args::History) -> Result<(), Failure> {
+    let (id, limit) = (args.target.id()?, args.limit as usize);
     let mut list = DeployList::default();
     loop {
         let missing = limit - list.deploys.len();
-        let page = session.backend.history(id, list.next, missing.min(PAGE)).await?;
+        let page = session.operations.history(&id, list.next, missing.min(PAGE)).await?;
         list.next = page.next;
         let came = page.deploys.len();
         list.deploys.extend(page.deploys.into_iter().take(missing));
@@ -26,38 +23,38 @@ pub(crate) async fn history(session: &Session<'_>, id: &AppId, limit: usize) -> 
         }
     }
     let colour = session.output.colour;
-    session.output.data(&list, || match session.output.format {
-        args::Format::Wide => history::wide(&list.deploys, colour),
-        args::Format::Table | args::Format::Json | args::Format::Yaml => {
-            history::table(&list.deploys, when::now(), colour)
-        }
-    })
+    let table = || history::table(&list.deploys, when::now(), colour);
+    session.output.list(&list, table, || history::wide(&list.deploys, colour))
 }
 
-pub(crate) async fn deploy(session: &Session<'_>, id: &AppId, args: &args::Deploy) -> Result<(), Failure> {
+pub(crate) async fn deploy(session: &Session<'_>, args: &args::Deploy) -> Result<(), Failure> {
+    let id = &args.target.id()?;
     let post =
         DeployPost { image: Some(args.image.to_string()), commit: args.commit.as_ref().map(ToString::to_string) };
-    let answer = session.backend.deploy(id, post).await?;
+    session.drive()?;
+    let answer = session.operations.deploy(id, post).await?;
     session.output.line(&format!("Deploying {} to {id}: revision {}", image(&answer), answer.revision))?;
-    conclude(session, id, answer, args.wait.wait).await
+    conclude(session, id, answer, args.wait).await
 }
 
-pub(crate) async fn promote(session: &Session<'_>, id: &AppId, args: &args::Promote) -> Result<(), Failure> {
-    let project = args.from_project.clone().unwrap_or_else(|| args.target.names().project);
+pub(crate) async fn promote(session: &Session<'_>, args: &args::Promote) -> Result<(), Failure> {
+    let id = &args.target.id()?;
+    let project = args.from_project.as_ref().unwrap_or(&args.target.project);
     let from = PromoteFrom { project: project.to_string(), environment: args.from_environment.to_string() };
     let promote = Promote { from };
     let source = promote.parse(id)?;
-    let answer = session.backend.promote(id, promote).await?;
+    session.drive()?;
+    let answer = session.operations.promote(id, promote).await?;
     let (image, revision) = (image(&answer), answer.revision);
     session.output.line(&format!("Promoting {image} from {source} to {id}: revision {revision}"))?;
-    conclude(session, id, answer, args.wait.wait).await
+    conclude(session, id, answer, args.wait).await
 }
 
 pub(super) async fn conclude(
     session: &Session<'_>,
     id: &AppId,
     mut answer: DeployAnswer,
-    wait: bool,
+    wait: args::Wait,
 ) -> Result<(), Failure> {
     for field in &answer.ignored {
         message(&format!("note: the {} has no part in it", escaped(field)));
@@ -68,18 +65,20 @@ pub(super) async fn conclude(
     succeeded(ended.as_ref())
 }
 
-pub(crate) async fn rollback(session: &Session<'_>, id: &AppId, args: &args::Rollback) -> Result<(), Failure> {
-    let current = session.backend.app(id).await?.current;
+pub(crate) async fn rollback(session: &Session<'_>, args: &args::Rollback) -> Result<(), Failure> {
+    let id = &args.target.id()?;
+    let current = session.operations.app(id).await?.current;
     if let Some(revision) = args.revision.filter(|_| !args.yes) {
-        let target = session.backend.entry(id, revision).await?;
+        let target = session.operations.entry(id, revision).await?;
         if target.status != Status::Succeeded {
             confirm(&format!("{}\nRoll back to it all the same?", history::summary(&target)))?;
         }
     }
     let asked = Rollback { revision: args.revision, if_current: current.map(|current| current.revision) };
-    let mut answer = session.backend.rollback(id, asked).await?;
+    session.drive()?;
+    let mut answer = session.operations.rollback(id, asked).await?;
     tell_rollback(session, id, &answer)?;
-    let ended = session.see_through(id, answer.deploy.revision, args.wait.wait).await?;
+    let ended = session.see_through(id, answer.deploy.revision, args.wait).await?;
     finish(&mut answer.deploy, ended.as_ref());
     session.document(&answer)?;
     succeeded(ended.as_ref())
@@ -97,8 +96,10 @@ fn tell_rollback(session: &Session<'_>, id: &AppId, answer: &RollbackAnswer) -> 
     Ok(())
 }
 
-pub(crate) async fn cancel(session: &Session<'_>, id: &AppId, revision: Revision) -> Result<(), Failure> {
-    let entry = session.backend.cancel(id, revision).await?;
+pub(crate) async fn cancel(session: &Session<'_>, args: &args::Cancel) -> Result<(), Failure> {
+    let (id, revision) = (&args.target.id()?, args.revision);
+    session.drive()?;
+    let entry = session.operations.cancel(id, revision).await?;
     session.output.line(&format!("Cancelled revision {revision} of {id}"))?;
     session.put_right(id).await?;
     session.document(&entry)

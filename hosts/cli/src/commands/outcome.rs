@@ -9,6 +9,7 @@ use rollhook_core::{
 
 use super::Session;
 use crate::{
+    args::Wait,
     exit::Failure,
     history::{ending, what},
     output::message,
@@ -22,12 +23,12 @@ impl Session<'_> {
         &self,
         id: &AppId,
         revision: Revision,
-        wait: bool,
+        wait: Wait,
     ) -> Result<Option<Deploy>, Failure> {
-        if !wait && !self.backend.drives() {
+        if !wait.wait && self.direct.is_none() {
             return Ok(None);
         }
-        let ended = watch(self.backend, id, revision, self.output.watched).await?;
+        let ended = watch(self, id, revision).await?;
         self.tell(&ended)?;
         self.put_right(id).await?;
         Ok(Some(ended))
@@ -48,12 +49,13 @@ impl Session<'_> {
 
     /// Where this process drives, a failed rollout is its to put right, and nothing may be left half done.
     pub(super) async fn put_right(&self, id: &AppId) -> Result<(), Failure> {
-        while let Some(revision) = self.backend.left_to_do(id).await? {
-            let entry = self.backend.entry(id, revision).await?;
+        let Some(direct) = self.direct else { return Ok(()) };
+        while let Some(revision) = direct.left_to_do(id).await? {
+            let entry = self.operations.entry(id, revision).await?;
             if entry.actor == "auto" {
                 message(&format!("Revision {revision} puts it right: {}", what(&entry)));
             }
-            self.tell(&watch(self.backend, id, revision, self.output.watched).await?)?;
+            self.tell(&watch(self, id, revision).await?)?;
         }
         Ok(())
     }
@@ -64,15 +66,6 @@ impl Session<'_> {
 /// # Errors
 /// [`Failure::Unsuccessful`] unless that succeeded.
 pub(super) fn succeeded(ended: Option<&Deploy>) -> Result<(), Failure> {
-    match ended.map(|ended| ended.status) {
-        None | Some(Status::Succeeded) => Ok(()),
-        Some(
-            Status::Queued
-            | Status::Building
-            | Status::RollingOut
-            | Status::Failed
-            | Status::Superseded
-            | Status::Cancelled,
-        ) => Err(Failure::Unsuccessful),
-    }
+    let succeeded = ended.is_none_or(|ended| ended.status == Status::Succeeded);
+    if succeeded { Ok(()) } else { Err(Failure::Unsuccessful) }
 }

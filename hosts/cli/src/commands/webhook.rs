@@ -1,16 +1,12 @@
 //! An app's webhook: URL, token, and what CI runs.
 
 use rollhook_api::{App, Webhook};
-use rollhook_core::{
-    app::{AppId, Source},
-    image::ImageRef,
-    text::escaped,
-};
+use rollhook_core::{app::Source, image::ImageRef, text::escaped};
 use serde::Serialize;
 
 use super::Session;
 use crate::{
-    args::Names,
+    args::Target,
     exit::Failure,
     output::message,
     snippets::{Posted, Snippets, git_hosts},
@@ -25,11 +21,11 @@ struct Enabled<'a> {
     snippets: &'a Snippets,
 }
 
-pub(crate) async fn enable(session: &Session<'_>, names: Names) -> Result<(), Failure> {
-    let id = names.id()?;
+pub(crate) async fn enable(session: &Session<'_>, target: &Target) -> Result<(), Failure> {
+    let id = target.id()?;
     // Read first: once the token is made, nothing may keep it from being printed.
-    let app = session.backend.app(&id).await?;
-    let webhook = session.backend.enable(&id).await?;
+    let app = session.operations.app(&id).await?;
+    let webhook = session.operations.enable_webhook(&id).await?;
     let snippets = Snippets::new(&posted(&app));
     let document = Enabled { webhook: &webhook, snippets: &snippets };
     session.output.data(&document, || format!("{}{}", enabled(&webhook, &snippets), at_git_host(&app)))?;
@@ -38,9 +34,9 @@ pub(crate) async fn enable(session: &Session<'_>, names: Names) -> Result<(), Fa
         message(&format!(
             "tip: a leaked token can deploy any image; allow only yours: rollhook app set {} --project {} \
              --environment {} --repository {}",
-            names.app,
-            names.project,
-            names.environment,
+            target.app,
+            target.project,
+            target.environment,
             repository(&app)
         ));
     }
@@ -48,9 +44,10 @@ pub(crate) async fn enable(session: &Session<'_>, names: Names) -> Result<(), Fa
     Ok(())
 }
 
-pub(crate) async fn status(session: &Session<'_>, id: &AppId) -> Result<(), Failure> {
-    let app = session.backend.app(id).await?;
-    let webhook = session.backend.webhook(id).await?;
+pub(crate) async fn status(session: &Session<'_>, target: &Target) -> Result<(), Failure> {
+    let id = target.id()?;
+    let app = session.operations.app(&id).await?;
+    let webhook = session.operations.webhook(&id).await?;
     session.output.data(&webhook, || {
         format!(
             "{}Made   {}\nStored {}\n{}",
@@ -64,8 +61,9 @@ pub(crate) async fn status(session: &Session<'_>, id: &AppId) -> Result<(), Fail
     Ok(())
 }
 
-pub(crate) async fn disable(session: &Session<'_>, id: &AppId) -> Result<(), Failure> {
-    session.backend.disable(id).await?;
+pub(crate) async fn disable(session: &Session<'_>, target: &Target) -> Result<(), Failure> {
+    let id = target.id()?;
+    session.operations.disable_webhook(&id).await?;
     session.output.line(&format!("Disabled the webhook of {id}; its token is refused from now on"))
 }
 

@@ -95,26 +95,26 @@ fn the_table_of_the_contract() {
 2   registry.example.com/api:badbad1  badbad1   webhook    9 min ago (failed)
 1   registry.example.com/api:abc123f  abc123f   manual     3 days ago
 ";
-    assert_eq!(table(&contract(), NOW, false), expected);
+    assert_eq!(table(&contract(), NOW, Colour::Off), expected);
 }
 
 #[test]
 fn every_status_and_hostile_text() {
-    insta::assert_snapshot!("table", table(&everything(), NOW, false));
-    insta::assert_snapshot!("wide", wide(&everything(), false));
-    let all = format!("{}{}", table(&everything(), NOW, false), wide(&everything(), false));
+    insta::assert_snapshot!("table", table(&everything(), NOW, Colour::Off));
+    insta::assert_snapshot!("wide", wide(&everything(), Colour::Off));
+    let all = format!("{}{}", table(&everything(), NOW, Colour::Off), wide(&everything(), Colour::Off));
     assert!(all.chars().all(|c| c == '\n' || !c.is_control()), "{all:?}");
 }
 
 #[test]
 fn colours_only_where_they_are_shown() {
-    assert!(table(&contract(), NOW, true).contains("\u{1b}[32m2 min ago (current)\u{1b}[0m"));
-    assert!(table(&contract(), NOW, true).contains("\u{1b}[31m9 min ago (failed)\u{1b}[0m"));
+    assert!(table(&contract(), NOW, Colour::On).contains("\u{1b}[32m2 min ago (current)\u{1b}[0m"));
+    assert!(table(&contract(), NOW, Colour::On).contains("\u{1b}[31m9 min ago (failed)\u{1b}[0m"));
 }
 
 #[test]
 fn an_empty_history_is_its_headings() {
-    assert_eq!(table(&[], NOW, false), "#   IMAGE  COMMIT    TRIGGER    WHEN\n");
+    assert_eq!(table(&[], NOW, Colour::Off), "#   IMAGE  COMMIT    TRIGGER    WHEN\n");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! A server's management API: each of the backend's operations is one call.
+//! A server's management API: each operation is one call.
 
 mod server;
 
@@ -7,82 +7,75 @@ use std::time::Duration;
 use async_trait::async_trait;
 use http::Method;
 use rollhook_api::{
-    App, AppList, AppPatch, CreateApp, Deploy, DeployAnswer, DeployList, DeployPost, Promote, Rebuild, Registered,
-    Rollback, RollbackAnswer, Webhook, path,
+    App, AppList, AppPatch, CreateApp, Deploy, DeployAnswer, DeployList, DeployPost, Operations, Promote, Rebuild,
+    Registered, Rollback, RollbackAnswer, Webhook, path,
 };
 use rollhook_core::{
     app::{AppId, Namespace},
     deploy::Revision,
 };
 
-use self::server::Server;
-use crate::{backend::Backend, exit::Failure};
+pub(crate) use self::server::Server;
+use crate::exit::Failure;
 
 /// Between two looks at a deploy.
 const POLL: Duration = Duration::from_secs(1);
 
-/// A rollhook server as a backend.
-pub(crate) struct Remote(Server);
-
-impl Remote {
-    /// The server at this URL, with the token that the environment names.
-    ///
-    /// # Errors
-    /// [`Failure::Usage`] where URL or token are missing or cannot be read.
-    pub(crate) fn new(server: &str) -> Result<Self, Failure> {
-        Server::new(server).map(Self)
-    }
-}
-
 #[async_trait]
-impl Backend for Remote {
+impl Operations for Server {
+    type Error = Failure;
+
     async fn create(&self, app: CreateApp) -> Result<Registered, Failure> {
-        self.0.send(Method::POST, "/api/v1/apps", &app).await
+        self.send(Method::POST, "/api/v1/apps", &app).await
     }
 
-    async fn apps(&self, namespace: Option<&Namespace>, after: Option<&str>) -> Result<AppList, Failure> {
-        let mut query = vec!["limit=100".to_owned()];
-        query.extend(namespace.map(|namespace| format!("namespace={namespace}")));
+    async fn apps(
+        &self,
+        namespace: Option<&Namespace>,
+        after: Option<&AppId>,
+        limit: usize,
+    ) -> Result<AppList, Failure> {
+        let namespace = namespace.map(|namespace| format!("&namespace={namespace}")).unwrap_or_default();
         // Ids are labels around a slash, and a slash may stand in a query as it is (RFC 3986 section 3.4).
-        query.extend(after.map(str::parse::<AppId>).transpose()?.map(|after| format!("after={after}")));
-        self.0.get(&format!("/api/v1/apps?{}", query.join("&"))).await
+        let after = after.map(|after| format!("&after={after}")).unwrap_or_default();
+        self.get(&format!("/api/v1/apps?limit={limit}{namespace}{after}")).await
     }
 
     async fn app(&self, id: &AppId) -> Result<App, Failure> {
-        self.0.get(&path::app(id)).await
+        self.get(&path::app(id)).await
     }
 
     async fn change(&self, id: &AppId, patch: AppPatch) -> Result<App, Failure> {
-        self.0.send(Method::PATCH, &path::app(id), &patch).await
+        self.send(Method::PATCH, &path::app(id), &patch).await
     }
 
     async fn delete(&self, id: &AppId) -> Result<(), Failure> {
-        match self.0.counted(Method::DELETE, &path::app(id), None).await {
+        match self.counted(Method::DELETE, &path::app(id), None).await {
             // An earlier attempt has removed it, and its answer was lost.
             Err((Failure::Problem(problem), 2..)) if problem.status == 404 => Ok(()),
             other => other.map(drop).map_err(|(failure, _)| failure),
         }
     }
 
-    async fn enable(&self, id: &AppId) -> Result<Webhook, Failure> {
-        self.0.read(&self.0.call(Method::POST, &format!("{}/webhook", path::app(id)), None).await?)
+    async fn enable_webhook(&self, id: &AppId) -> Result<Webhook, Failure> {
+        self.read(&self.call(Method::POST, &format!("{}/webhook", path::app(id)), None).await?)
     }
 
     async fn webhook(&self, id: &AppId) -> Result<Webhook, Failure> {
-        self.0.get(&format!("{}/webhook", path::app(id))).await
+        self.get(&format!("{}/webhook", path::app(id))).await
     }
 
-    async fn disable(&self, id: &AppId) -> Result<(), Failure> {
-        self.0.call(Method::DELETE, &format!("{}/webhook", path::app(id)), None).await.map(drop)
+    async fn disable_webhook(&self, id: &AppId) -> Result<(), Failure> {
+        self.call(Method::DELETE, &format!("{}/webhook", path::app(id)), None).await.map(drop)
     }
 
     async fn history(&self, id: &AppId, before: Option<Revision>, limit: usize) -> Result<DeployList, Failure> {
         let before = before.map(|before| format!("&before={before}")).unwrap_or_default();
-        self.0.get(&format!("{}/deploys?limit={limit}{before}", path::app(id))).await
+        self.get(&format!("{}/deploys?limit={limit}{before}", path::app(id))).await
     }
 
     async fn entry(&self, id: &AppId, revision: Revision) -> Result<Deploy, Failure> {
-        self.0.get(&path::deploy(id, revision)).await
+        self.get(&path::deploy(id, revision)).await
     }
 
     async fn changed(&self, id: &AppId, revision: Revision, _seen: u32, limit: Duration) -> Result<Deploy, Failure> {
@@ -91,41 +84,31 @@ impl Backend for Remote {
     }
 
     async fn deploy(&self, id: &AppId, post: DeployPost) -> Result<DeployAnswer, Failure> {
-        self.0.send(Method::POST, &format!("{}/deploys", path::app(id)), &post).await
+        self.send(Method::POST, &format!("{}/deploys", path::app(id)), &post).await
     }
 
     async fn rebuild(&self, id: &AppId, rebuild: Rebuild) -> Result<DeployAnswer, Failure> {
-        self.0.send(Method::POST, &format!("{}/rebuild", path::app(id)), &rebuild).await
+        self.send(Method::POST, &format!("{}/rebuild", path::app(id)), &rebuild).await
     }
 
     async fn build_log(&self, id: &AppId, revision: Revision, from: u64) -> Result<Vec<u8>, Failure> {
         let path = format!("{}/log?from={from}", path::deploy(id, revision));
-        Ok(self.0.call(Method::GET, &path, None).await?.to_vec())
+        Ok(self.call(Method::GET, &path, None).await?.to_vec())
     }
 
     async fn cancel(&self, id: &AppId, revision: Revision) -> Result<Deploy, Failure> {
-        self.0.read(&self.0.call(Method::POST, &format!("{}/cancel", path::deploy(id, revision)), None).await?)
+        self.read(&self.call(Method::POST, &format!("{}/cancel", path::deploy(id, revision)), None).await?)
     }
 
     async fn rollback(&self, id: &AppId, rollback: Rollback) -> Result<RollbackAnswer, Failure> {
-        self.0.send(Method::POST, &format!("{}/rollback", path::app(id)), &rollback).await
+        self.send(Method::POST, &format!("{}/rollback", path::app(id)), &rollback).await
     }
 
     async fn promote(&self, id: &AppId, promote: Promote) -> Result<DeployAnswer, Failure> {
-        self.0.send(Method::POST, &format!("{}/promote", path::app(id)), &promote).await
+        self.send(Method::POST, &format!("{}/promote", path::app(id)), &promote).await
     }
 
     async fn release_hold(&self, id: &AppId) -> Result<App, Failure> {
-        self.0.read(&self.0.call(Method::DELETE, &format!("{}/hold", path::app(id)), None).await?)
+        self.read(&self.call(Method::DELETE, &format!("{}/hold", path::app(id)), None).await?)
     }
-
-    fn drives(&self) -> bool {
-        false
-    }
-
-    async fn left_to_do(&self, _id: &AppId) -> Result<Option<Revision>, Failure> {
-        Ok(None)
-    }
-
-    async fn close(&self) {}
 }

@@ -16,7 +16,10 @@ use rollhook_api::{Kind, Problem};
 use rollhook_core::text::escaped;
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::{backend::user, exit::Failure, output::message};
+use crate::{
+    exit::Failure,
+    output::{message, user},
+};
 
 /// How often a call is made before its failure is told.
 const ATTEMPTS: u32 = 5;
@@ -30,7 +33,7 @@ const CONNECT: Duration = Duration::from_secs(10);
 const ANSWER_MAX: usize = 64 << 20;
 
 /// A rollhook server, and what it is told of us.
-pub(super) struct Server {
+pub(crate) struct Server {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     base: String,
     authorization: HeaderValue,
@@ -54,7 +57,7 @@ impl Server {
     ///
     /// # Errors
     /// [`Failure::Usage`] where URL or token are missing or cannot be read.
-    pub(super) fn new(server: &str) -> Result<Self, Failure> {
+    pub(crate) fn new(server: &str) -> Result<Self, Failure> {
         let base = server.trim_end_matches('/').to_owned();
         let uri: Uri = base.parse().map_err(|_| Failure::Usage("--server: must be a URL.".to_owned()))?;
         let plain = match uri.scheme_str() {

@@ -56,7 +56,7 @@ impl Fresh {
 impl Stores for Fresh {
     async fn open(&self) -> Handles {
         let store = Arc::new(PostgresStore::connect(&self.url, ring(1)).await.unwrap());
-        Handles { apps: store.clone(), tokens: store.clone(), history: store }
+        Handles { tokens: store.clone(), history: store }
     }
 
     async fn pause(&self, time: Duration) {
@@ -71,10 +71,13 @@ impl Stores for Fresh {
         self.move_clock(-i64::try_from(time.as_millis()).unwrap()).await
     }
 
+    async fn corrupt_state(&self, app: AppUid) -> Can {
+        self.change(format!("UPDATE rollhook.apps SET document = '{{\"app\":' WHERE uid = '{app}'")).await
+    }
+
     async fn corrupt_entry(&self, app: AppUid, revision: Revision) -> Can {
         self.change(format!(
-            "UPDATE rollhook.deploys d SET body = '{{\"id\":' FROM rollhook.apps a \
-             WHERE a.uid = '{app}' AND d.app = a.id AND d.revision = {revision}"
+            "UPDATE rollhook.deploys SET document = '{{\"id\":' WHERE app = '{app}' AND revision = {revision}"
         ))
         .await
     }
@@ -99,8 +102,7 @@ impl Stores for Fresh {
 
     async fn move_secret(&self, from: AppUid, to: AppUid) -> Can {
         self.change(format!(
-            "UPDATE rollhook.tokens t SET sealed = o.sealed FROM rollhook.tokens o, rollhook.apps a, rollhook.apps b \
-             WHERE a.uid = '{from}' AND o.app = a.id AND b.uid = '{to}' AND t.app = b.id"
+            "UPDATE rollhook.tokens t SET sealed = o.sealed FROM rollhook.tokens o WHERE o.app = '{from}' AND t.app = '{to}'"
         ))
         .await
     }

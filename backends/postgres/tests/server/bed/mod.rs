@@ -11,14 +11,18 @@ use std::{
     time::Duration,
 };
 
-use rollhook_conformance::{Lack, samples};
+use rollhook_conformance::{Lack, client, samples};
 use rollhook_core::{
-    app::App,
-    ports::{Admission, Admitted, Apps},
+    app::AppUid,
+    ledger::{Admission, Change},
+    ports::{Commit, Loaded},
 };
 use rollhook_postgres::PostgresStore;
 use rollhook_sealing::KeyRing;
-use sqlx::{AssertSqlSafe, Connection, PgConnection, postgres::PgRow};
+use sqlx::{
+    AssertSqlSafe, ConnectOptions, Connection, PgConnection,
+    postgres::{PgConnectOptions, PgRow},
+};
 use zeroize::Zeroizing;
 
 /// The variable that names the state directory of a server that is up.
@@ -160,6 +164,16 @@ impl Database {
         Some(self.server.url("pooler-url")?.strip_suffix("postgres").unwrap().to_owned() + &self.name)
     }
 
+    /// The one flag that the statement gives through the pooler.
+    pub(crate) async fn pooled_flag(&self, statement: &str) -> bool {
+        let options: PgConnectOptions = self.pooled_url().unwrap().parse().unwrap();
+        let mut connection = options.extra_float_digits(None).connect().await.unwrap();
+        let statement = AssertSqlSafe(statement.to_owned());
+        let flag = sqlx::Row::get(&sqlx::raw_sql(statement).fetch_one(&mut connection).await.unwrap(), 0);
+        connection.close().await.unwrap();
+        flag
+    }
+
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -175,21 +189,20 @@ pub(crate) fn ring(newest: u8) -> KeyRing {
 }
 
 /// A store with one app.
-pub(crate) async fn with_app(database: &Database) -> (PostgresStore, App) {
+pub(crate) async fn with_app(database: &Database) -> (PostgresStore, AppUid) {
     let store = database.store().await;
-    let app = store.create(samples::app("shop", "test", "api")).await.unwrap();
-    (store, app)
+    let app = client::register(&store, samples::app("shop", "test", "api")).await;
+    (store, app.state.app.uid)
 }
 
-/// An accept of the image of this tag.
-pub(crate) fn accept(app: &App, tag: &str) -> Admission {
-    samples::admission(app, samples::draft(tag))
+/// Accepts the image of this tag.
+pub(crate) async fn accept(store: &PostgresStore, app: AppUid, tag: &str) -> u64 {
+    client::admit(store, app, samples::admission(samples::deploy(tag))).await.revision.get()
 }
 
-/// The number of what was accepted.
-pub(crate) fn number(admitted: &Admitted) -> u64 {
-    match admitted {
-        Admitted::New { deploy, .. } | Admitted::Replay(deploy) => deploy.revision.get(),
-        Admitted::KeyReused | Admitted::Stale | Admitted::Full => panic!("{admitted:?}"),
-    }
+/// The commit of an accept on an app as it was loaded.
+pub(crate) fn accept_on(loaded: &Loaded, admission: Admission) -> Commit {
+    let mut change = Change::on(loaded.state.clone());
+    samples::admit(&mut change, admission, loaded.now);
+    client::put(change, loaded.version)
 }

@@ -1,0 +1,125 @@
+//! Commits: those of one kind that come in one call are one statement, see [`crate::statement`].
+
+use std::slice;
+
+use rollhook_core::{
+    Error, Result,
+    error::Entity,
+    ports::{AppChange, Commit, Committed, Version, Write},
+    time::Timestamp,
+};
+use rollhook_sql::{CommitRows, WriteRows};
+use sqlx::postgres::PgRow;
+
+use crate::{
+    error::Failure,
+    literal::column,
+    statement::{self, Item, Kind},
+    store::PostgresStore,
+};
+
+/// Stands before the statement of a commit that is written alone after its batch was refused, maybe for a lock.
+const IMPATIENT: &str = "SET LOCAL lock_timeout = '50ms'; ";
+/// After so many commits that were written alone found the database busy, the others are refused unseen.
+const BUSY: usize = 20;
+
+/// Answers, each with the number of its commit.
+type Answers = Vec<(usize, Result<Committed>)>;
+
+impl PostgresStore {
+    /// Commits apps, with an answer for each, in their order.
+    pub(crate) async fn write(&self, commits: Vec<Commit>) -> Vec<Result<Committed>> {
+        let apps: Vec<_> = commits.iter().map(|commit| (commit.app, matches!(commit.write, Write::Remove))).collect();
+        let mut answers: Vec<_> = commits.iter().map(|_| Err(unanswered())).collect();
+        let mut items = Vec::with_capacity(commits.len());
+        for (number, commit) in commits.into_iter().enumerate() {
+            match CommitRows::encode(commit) {
+                Ok(rows) => items.push(item(number, rows)),
+                Err(error) => answers[number] = Err(error),
+            }
+        }
+        items.sort_by_key(|item| item.kind);
+        for group in items.chunk_by(|one, other| one.kind == other.kind) {
+            for batch in group.chunks(group[0].kind.at_once()) {
+                for (number, answer) in self.write_batch(batch).await {
+                    if let Ok(Committed { version, .. }) = answer {
+                        let (app, is_removed) = apps[number];
+                        let version = if is_removed { Version::REMOVED } else { version };
+                        self.hints.send(AppChange::App(app, version));
+                    }
+                    answers[number] = answer;
+                }
+            }
+        }
+        answers
+    }
+
+    /// Writes commits of one kind. If the server refuses the statement for the sake of one of them, each is written alone.
+    async fn write_batch(&self, batch: &[Item]) -> Answers {
+        match self.attempt(batch, "").await {
+            Ok(answers) => answers,
+            Err(failure) if failure.is_refusal() && batch.len() > 1 => self.write_apart(batch).await,
+            Err(failure) => refused(batch, &failure).collect(),
+        }
+    }
+
+    async fn write_apart(&self, batch: &[Item]) -> Answers {
+        let (mut answers, mut busy) = (Answers::new(), 0);
+        for (index, item) in batch.iter().enumerate() {
+            match self.attempt(slice::from_ref(item), IMPATIENT).await {
+                Ok(answer) => answers.extend(answer),
+                Err(failure) => {
+                    busy += usize::from(failure.is_busy());
+                    let gives_up = failure.is_away() || busy == BUSY;
+                    answers.extend(refused(if gives_up { &batch[index..] } else { &batch[index..=index] }, &failure));
+                    if gives_up {
+                        break;
+                    }
+                }
+            }
+        }
+        answers
+    }
+
+    async fn attempt(&self, batch: &[Item], setting: &str) -> Result<Answers, Failure> {
+        let rows = self.writes.write([setting, &statement::of(batch, &self.sender)?].concat()).await?;
+        rows.iter().map(answer).collect()
+    }
+}
+
+fn answer(row: &PgRow) -> Result<(usize, Result<Committed>), Failure> {
+    let now = Timestamp::from_millis(column(row, 3)?);
+    let answer = match column::<Option<i64>>(row, 1)? {
+        Some(version) => Ok(Committed { version: Version(version.unsigned_abs()), now }),
+        None => Err(refusal(column(row, 2)?)),
+    };
+    Ok((usize::try_from(column::<i32>(row, 0)?).unwrap_or_default(), answer))
+}
+
+fn item(number: usize, CommitRows { app, version, write }: CommitRows) -> Item {
+    let (kind, put) = match write {
+        WriteRows::Put(rows) => (if version.is_some() { Kind::Put } else { Kind::Register }, Some(rows)),
+        WriteRows::Remove => (Kind::Remove, None),
+    };
+    Item { kind, number, app, version, put }
+}
+
+fn refused(batch: &[Item], failure: &Failure) -> impl Iterator<Item = (usize, Result<Committed>)> {
+    batch.iter().map(|item| (item.number, Err(failure.to_error())))
+}
+
+/// The error that a word of the statement stands for.
+fn refusal(word: Option<&str>) -> Error {
+    match word {
+        Some("absent") => Error::NotFound(Entity::App),
+        Some("taken") => Error::Conflict(Entity::App),
+        Some("namespace") => Error::Conflict(Entity::Namespace),
+        Some("version") => Error::Conflict(Entity::Version),
+        Some("key") => Error::Conflict(Entity::IdempotencyKey),
+        Some(_) | None => unanswered(),
+    }
+}
+
+fn unanswered() -> Error {
+    Error::Corrupt { what: "the database's answer leaves out a commit".to_owned(), cause: None }
+}

@@ -1,0 +1,34 @@
+//! The form in which SQL stores keep states, deploys, idempotency keys and tokens, so that SQLite and PostgreSQL agree.
+//!
+//! ```text
+//!   Commit ── CommitRows::encode ──▶ columns ── state, deploy, key_use ──▶ AppState, Deploy, KeyUse
+//!   Token ─── token::seal ─────────▶ bytes ──── token::open ─────────────▶ WebhookSecret
+//! ```
+//!
+//! States and deploys are JSON documents; beside them stand the columns that a store's queries need. [`Hints`] tells the
+//! watchers of a store what was committed.
+
+pub mod token;
+
+mod hints;
+mod rows;
+#[cfg(test)]
+mod tests;
+
+pub use hints::Hints;
+pub use rows::{CommitRows, DeployRow, KeyRow, PutRows, StateRow, WriteRows, deploy, header_number, key_use, state};
+
+use rollhook_core::Error;
+
+/// Adds the place of the database, such as its file or its host, to the text of an error.
+#[must_use]
+pub fn located(place: &str, mut error: Error) -> Error {
+    if let Error::Denied { what, .. }
+    | Error::Invalid { what, .. }
+    | Error::Unavailable { what, .. }
+    | Error::Corrupt { what, .. } = &mut error
+    {
+        *what = format!("{place}: {what}");
+    }
+    error
+}

@@ -1,0 +1,216 @@
+//! Commits as rows, and rows as the core's types.
+
+use rollhook_core::{
+    Error, Result,
+    app::AppUid,
+    deploy::{Deploy, Revision, Status},
+    ledger::{AppState, Change, KeyUse, KeyWrite},
+    ports::{Commit, Write},
+    request::KeyHeader,
+    time::Timestamp,
+};
+use serde::{Deserialize, Serialize, Serializer};
+
+/// A commit of one app, as rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommitRows {
+    /// The app.
+    pub app: AppUid,
+    /// The version that the commit was made on; none: the app is registered.
+    pub version: Option<i64>,
+    /// The rows.
+    pub write: WriteRows,
+}
+
+/// The rows that a commit writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WriteRows {
+    /// The app's next state, and what goes with it.
+    Put(Box<PutRows>),
+    /// All of the app's rows go.
+    Remove,
+}
+
+/// The rows of one change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PutRows {
+    /// The state.
+    #[serde(flatten)]
+    pub state: StateRow,
+    /// The deploys to be archived.
+    pub ended: Vec<DeployRow>,
+    /// The idempotency keys to be stored.
+    pub keys: Vec<KeyRow>,
+    /// The revisions that leave the archive.
+    pub forgotten: Vec<i64>,
+}
+
+/// A state, and the columns that queries need of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct StateRow {
+    /// The app's namespace.
+    pub namespace: String,
+    /// The app's name.
+    pub name: String,
+    /// The app's project.
+    pub project: String,
+    /// The app's environment.
+    pub environment: String,
+    /// Milliseconds since the epoch, since when the app has had work; none: it is idle.
+    pub queued_at: Option<i64>,
+    /// The replica that drives the app, in its text form.
+    pub lease: Option<String>,
+    /// JSON.
+    pub document: String,
+}
+
+/// An archived deploy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DeployRow {
+    /// Its revision.
+    pub revision: i64,
+    /// Whether it succeeded.
+    pub succeeded: bool,
+    /// JSON.
+    pub document: String,
+}
+
+/// An idempotency key and its use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct KeyRow {
+    /// The number of its header, see [`header_number`].
+    pub header: i16,
+    /// Its text.
+    pub key: String,
+    /// SHA-256 of the request; hexadecimal digits where rows are JSON.
+    #[serde(serialize_with = "hexadecimal")]
+    pub request: [u8; 32],
+    /// The revision that it made.
+    pub revision: i64,
+    /// Milliseconds since the epoch.
+    pub expires_at: i64,
+    /// Whether a stored use is replaced; otherwise the key must be free.
+    pub replaces: bool,
+}
+
+impl CommitRows {
+    /// Encodes a commit.
+    ///
+    /// # Errors
+    /// `Invalid` if a number or document has no form in a database.
+    pub fn encode(commit: Commit) -> Result<Self> {
+        let Commit { app, version, write } = commit;
+        let version = version.map(|version| number(version.0)).transpose()?;
+        let write = match write {
+            Write::Put(change) => WriteRows::Put(Box::new(PutRows::encode(*change)?)),
+            Write::Remove => WriteRows::Remove,
+        };
+        Ok(Self { app, version, write })
+    }
+}
+
+impl PutRows {
+    fn encode(change: Change) -> Result<Self> {
+        let Change { state, ended, keys, forgotten, .. } = change;
+        Ok(Self {
+            state: StateRow::encode(&state)?,
+            ended: ended.iter().map(|deploy| DeployRow::encode(deploy)).collect::<Result<_>>()?,
+            keys: keys.into_iter().map(KeyRow::encode).collect::<Result<_>>()?,
+            forgotten: forgotten.into_iter().map(|revision| number(revision.get())).collect::<Result<_>>()?,
+        })
+    }
+}
+
+impl StateRow {
+    fn encode(state: &AppState) -> Result<Self> {
+        let app = &state.app;
+        Ok(Self {
+            namespace: app.id.namespace.to_string(),
+            name: app.id.name.to_string(),
+            project: app.project.to_string(),
+            environment: app.environment.to_string(),
+            queued_at: state.queued_at.map(Timestamp::as_millis),
+            lease: state.lease.as_ref().map(ToString::to_string),
+            document: document(state)?,
+        })
+    }
+}
+
+impl DeployRow {
+    fn encode(deploy: &Deploy) -> Result<Self> {
+        Ok(Self {
+            revision: number(deploy.revision.get())?,
+            succeeded: deploy.status() == Status::Succeeded,
+            document: document(deploy)?,
+        })
+    }
+}
+
+impl KeyRow {
+    fn encode(write: KeyWrite) -> Result<Self> {
+        let KeyWrite { key, made, replaces } = write;
+        Ok(Self {
+            header: header_number(key.header),
+            key: key.key,
+            request: made.request,
+            revision: number(made.revision.get())?,
+            expires_at: made.expires_at.as_millis(),
+            replaces,
+        })
+    }
+}
+
+/// The number that stands for a header in a key's row.
+pub const fn header_number(header: KeyHeader) -> i16 {
+    match header {
+        KeyHeader::IdempotencyKey => 0,
+        KeyHeader::WebhookId => 1,
+        KeyHeader::GithubDelivery => 2,
+    }
+}
+
+/// Decodes a stored state.
+///
+/// # Errors
+/// `Corrupt` if the document is no state.
+pub fn state(document: &[u8]) -> Result<AppState> {
+    decode(document, "an app's stored state cannot be read")
+}
+
+/// Decodes an archived deploy.
+///
+/// # Errors
+/// `Corrupt` if the document is no deploy.
+pub fn deploy(document: &[u8]) -> Result<Deploy> {
+    decode(document, "an archived deploy cannot be read")
+}
+
+/// Decodes the use of an idempotency key from its columns.
+///
+/// # Errors
+/// `Corrupt` if the columns hold something else.
+pub fn key_use(request: &[u8], revision: i64, expires_at: i64) -> Result<KeyUse> {
+    let request = request.try_into().ok();
+    let revision = u64::try_from(revision).ok().and_then(Revision::new);
+    let corrupt = || Error::Corrupt { what: "a stored idempotency key cannot be read".to_owned(), cause: None };
+    let (request, revision) = request.zip(revision).ok_or_else(corrupt)?;
+    Ok(KeyUse { request, revision, expires_at: Timestamp::from_millis(expires_at) })
+}
+
+fn document<T: Serialize>(value: &T) -> Result<String> {
+    serde_json::to_string(value)
+        .map_err(|error| Error::Invalid { what: "this has no form in JSON".to_owned(), cause: Some(error.into()) })
+}
+
+fn decode<'a, T: Deserialize<'a>>(document: &'a [u8], what: &str) -> Result<T> {
+    serde_json::from_slice(document).map_err(|error| Error::corrupt(what, error))
+}
+
+fn hexadecimal<S: Serializer>(bytes: &[u8; 32], serializer: S) -> Result<S::Ok, S::Error> {
+    let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    serializer.serialize_str(&digits)
+}
+
+fn number(unsigned: u64) -> Result<i64> {
+    i64::try_from(unsigned).map_err(|_| Error::invalid(format!("{unsigned} is too large for the database")))
+}

@@ -1,0 +1,136 @@
+//! What is encoded is decoded as it was; what is damaged is `Corrupt`.
+
+use std::sync::Arc;
+
+use futures_util::{FutureExt, StreamExt};
+use rollhook_core::{
+    Error,
+    app::{App, AppUid, Policy, Source, Target},
+    deploy::{Actor, AdmissionId, Deploy, Reason, Revision, State, Trigger},
+    ledger::{AppState, Change, KeyUse, KeyWrite},
+    ports::{AppChange, Commit, Version, Write},
+    replica::ReplicaId,
+    request::{IdempotencyKey, KeyHeader},
+    time::Timestamp,
+    token::Token,
+};
+use rollhook_sealing::KeyRing;
+use zeroize::Zeroizing;
+
+use crate::{CommitRows, DeployRow, Hints, KeyRow, WriteRows, deploy, key_use, state, token};
+
+const APP: AppUid = AppUid::from_bits(7);
+
+fn registration() -> App {
+    App {
+        id: "shop-test/api".parse().unwrap(),
+        uid: APP,
+        project: "shop".parse().unwrap(),
+        environment: "test".parse().unwrap(),
+        source: Source::Image,
+        target: Target::default(),
+        policy: Policy::default(),
+        holds: Vec::new(),
+        created_at: Timestamp::from_millis(5),
+    }
+}
+
+fn ended(state: State) -> Deploy {
+    Deploy {
+        id: AdmissionId(9),
+        revision: Revision::FIRST,
+        image: Some("registry.example.com/api:v1".parse().unwrap()),
+        commit: None,
+        trigger: Trigger::Webhook,
+        actor: Actor::Ci,
+        from: None,
+        effective: Revision::FIRST,
+        adopted: false,
+        state,
+        touched: true,
+        digest: None,
+        step: 2,
+        created_at: Timestamp::from_millis(6),
+        updated_at: Timestamp::from_millis(8),
+        kept_until: None,
+    }
+}
+
+#[test]
+fn commit_is_decoded_as_it_was_encoded() {
+    let mut stored = AppState::new(registration());
+    stored.queued_at = Some(Timestamp::from_millis(6));
+    stored.lease = Some(ReplicaId { name: "one".to_owned(), boot: 255 });
+    let failed = State::Failed { reason: Reason::new("Error"), message: "it failed".to_owned(), evidence: None };
+    let deploys = [ended(State::Succeeded { note: None }), ended(failed)];
+    let key = IdempotencyKey::new(KeyHeader::WebhookId, "run-1", [3; 32]).unwrap();
+    let made = KeyUse { request: [3; 32], revision: Revision::FIRST, expires_at: Timestamp::from_millis(99) };
+    let mut change = Change::on(stored.clone());
+    change.ended = deploys.iter().cloned().map(Arc::new).collect();
+    change.keys = vec![KeyWrite { key, made, replaces: true }];
+    change.forgotten = vec![Revision::FIRST];
+    let commit = Commit { app: APP, version: Some(Version(4)), write: Write::Put(Box::new(change)) };
+    let CommitRows { app, version, write } = CommitRows::encode(commit).unwrap();
+    assert_eq!((app, version), (APP, Some(4)));
+    let WriteRows::Put(rows) = write else { panic!("{write:?}") };
+    assert_eq!((rows.state.namespace.as_str(), rows.state.name.as_str()), ("shop-test", "api"));
+    assert_eq!((rows.state.project.as_str(), rows.state.environment.as_str()), ("shop", "test"));
+    assert_eq!((rows.state.queued_at, rows.state.lease.as_deref()), (Some(6), Some("one#ff")));
+    assert_eq!(state(rows.state.document.as_bytes()).unwrap(), stored);
+    assert_eq!(rows.ended.iter().map(|row| row.succeeded).collect::<Vec<_>>(), [true, false]);
+    let decoded = |row: &DeployRow| deploy(row.document.as_bytes()).unwrap();
+    assert_eq!(rows.ended.iter().map(decoded).collect::<Vec<_>>(), deploys);
+    let KeyRow { header, key, request, revision, expires_at, replaces } = &rows.keys[0];
+    assert_eq!((*header, key.as_str(), *replaces), (1, "run-1", true));
+    assert_eq!(key_use(request, *revision, *expires_at).unwrap(), made);
+    assert_eq!(rows.forgotten, [1]);
+}
+
+#[test]
+fn damaged_columns_are_corrupt() {
+    assert!(matches!(state(b"{\"app\":"), Err(Error::Corrupt { .. })));
+    assert!(matches!(deploy(b"\xff"), Err(Error::Corrupt { .. })));
+    assert!(matches!(key_use(&[0; 31], 1, 1), Err(Error::Corrupt { .. })));
+    assert!(matches!(key_use(&[0; 32], 0, 1), Err(Error::Corrupt { .. })));
+    assert!(matches!(token::operator_hash(&[0; 31]), Err(Error::Corrupt { .. })));
+}
+
+#[test]
+fn number_that_no_column_holds_is_invalid() {
+    let commit = Commit { app: APP, version: Some(Version(u64::MAX)), write: Write::Remove };
+    assert!(matches!(CommitRows::encode(commit), Err(Error::Invalid { .. })));
+}
+
+#[test]
+fn token_opens_its_own_app_and_is_resealed_once() {
+    let ring = |newest: u8| {
+        let key = |number: u8| (format!("k{number:04}").parse().unwrap(), Zeroizing::new([number; 32]));
+        KeyRing::from_keys((1..=newest).map(key)).unwrap()
+    };
+    let secret = Token::from_random(&[5; Token::RANDOM_BYTES]).unwrap();
+    let old = token::seal(&ring(1), APP, &secret).unwrap();
+    assert_eq!(token::open(&ring(1), APP, &old, 3).unwrap().token.expose(), secret.expose());
+    assert!(matches!(token::open(&ring(1), AppUid::from_bits(8), &old, 3), Err(Error::Corrupt { .. })));
+    assert!(token::reseal(&ring(1), APP, &old).unwrap().is_none());
+    let new = token::reseal(&ring(2), APP, &old).unwrap().unwrap();
+    assert!(matches!(token::open(&ring(1), APP, &new, 3), Err(Error::Denied { .. })));
+    assert_eq!(token::open(&ring(2), APP, &new, 3).unwrap().token.expose(), secret.expose());
+    let usage = token::usage([(&old, 2), (&new, 1), (&old, 1)]).unwrap();
+    assert_eq!(usage, [("k0001".parse().unwrap(), 3), ("k0002".parse().unwrap(), 1)]);
+    assert!(matches!(token::usage([(b"", 1)]), Err(Error::Corrupt { .. })));
+}
+
+#[test]
+fn watcher_that_is_behind_gets_any() {
+    let hints = Hints::default();
+    assert!(!hints.is_watched());
+    let mut changes = hints.watch();
+    assert!(hints.is_watched());
+    hints.send(AppChange::App(APP, Version(1)));
+    assert_eq!(changes.next().now_or_never(), Some(Some(AppChange::App(APP, Version(1)))));
+    assert_eq!(changes.next().now_or_never(), None);
+    for _ in 0..5000 {
+        hints.send(AppChange::App(APP, Version(1)));
+    }
+    assert_eq!(changes.next().now_or_never(), Some(Some(AppChange::Any)));
+}

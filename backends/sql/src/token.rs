@@ -1,0 +1,64 @@
+//! Tokens as they are stored: sealed for the app that they open, so that they open no other.
+
+use std::collections::BTreeMap;
+
+use rollhook_core::{Error, Result, app::AppUid, ports::WebhookSecret, time::Timestamp, token::Token};
+use rollhook_sealing::{KeyId, KeyRing};
+
+/// Seals an app's token with the ring's newest key.
+///
+/// # Errors
+/// `Unavailable` if the system gives no random bytes.
+pub fn seal(ring: &KeyRing, app: AppUid, token: &Token) -> Result<Vec<u8>> {
+    Ok(ring.seal(token.expose().as_bytes(), &associated_data(app))?)
+}
+
+/// Opens a stored token.
+///
+/// # Errors
+/// `Denied` if the ring lacks its key; `Corrupt` if it was damaged or sealed for another app.
+pub fn open(ring: &KeyRing, app: AppUid, sealed: &[u8], created_at: i64) -> Result<WebhookSecret> {
+    let text = ring.open(sealed, &associated_data(app))?;
+    let token = std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok());
+    let token = token.ok_or_else(|| corrupt("a sealed text is no token"))?;
+    Ok(WebhookSecret { app, token, created_at: Timestamp::from_millis(created_at) })
+}
+
+/// Seals a stored token anew; returns `None` if it is sealed with the newest key.
+///
+/// # Errors
+/// As [`open`], also if the token is sealed with the newest key.
+pub fn reseal(ring: &KeyRing, app: AppUid, sealed: &[u8]) -> Result<Option<Vec<u8>>> {
+    let data = associated_data(app);
+    let text = ring.open(sealed, &data)?;
+    let is_newest = KeyRing::key_of(sealed)? == ring.primary();
+    Ok(if is_newest { None } else { Some(ring.seal(&text, &data)?) })
+}
+
+/// Adds up sealed tokens by their keys. Each stands for a number of tokens; its beginning, up to the nonce, is enough.
+///
+/// # Errors
+/// `Corrupt` if a token names no key.
+pub fn usage(sealed: impl IntoIterator<Item = (impl AsRef<[u8]>, u64)>) -> Result<Vec<(KeyId, u64)>> {
+    let mut counts = BTreeMap::new();
+    for (sealed, count) in sealed {
+        *counts.entry(KeyRing::key_of(sealed.as_ref())?).or_default() += count;
+    }
+    Ok(counts.into_iter().collect())
+}
+
+/// Decodes the stored hash of the management token.
+///
+/// # Errors
+/// `Corrupt` if it is no SHA-256.
+pub fn operator_hash(stored: &[u8]) -> Result<[u8; 32]> {
+    stored.try_into().map_err(|_| corrupt("the stored hash of the management token is not 32 bytes"))
+}
+
+fn associated_data(app: AppUid) -> Vec<u8> {
+    format!("webhook-token:{app}").into_bytes()
+}
+
+fn corrupt(what: &str) -> Error {
+    Error::Corrupt { what: what.to_owned(), cause: None }
+}

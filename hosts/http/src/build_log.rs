@@ -1,0 +1,74 @@
+//! A build's log, as plain text: what there is, or what comes until the build has ended.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::stream;
+use http::{HeaderValue, header::X_CONTENT_TYPE_OPTIONS};
+use rollhook_api::Local;
+use rollhook_core::{
+    deploy::Revision,
+    service::{Authorized, LogPart},
+};
+
+use crate::{
+    failure::Failure,
+    query::Query,
+    reply::{self, Reply},
+    router::Call,
+    state::State,
+};
+
+/// `GET …/deploys/{revision}/log`.
+pub(crate) async fn read(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
+    let query = Query::parse(call.uri.query(), &["from", "follow"])?;
+    let from = query.get::<u64>("from")?.unwrap_or(0);
+    let follow = query.get::<bool>("follow")?.unwrap_or(false);
+    let access = operations.open(&call.app()?).await?;
+    let revision = call.revision()?;
+    // The first part is read before the answer begins, so that what is wrong can still be told by a status.
+    let first = call.state.deployer.build_log(&access, revision, from, false).await?;
+    let reading = Reading { state: call.state.clone(), access, revision, from, follow, first: Some(first) };
+    let parts = stream::unfold(reading, async |mut reading| Some((Bytes::from(reading.next().await?), reading)));
+    let mut reply = reply::stream("text/plain; charset=utf-8", parts);
+    // A build writes a stranger's text.
+    reply.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    Ok(reply)
+}
+
+/// A caller's place in the log.
+struct Reading {
+    state: Arc<State>,
+    access: Authorized,
+    revision: Revision,
+    from: u64,
+    follow: bool,
+    first: Option<LogPart>,
+}
+
+impl Reading {
+    /// The next part; none where the log is over, or the server stops.
+    async fn next(&mut self) -> Option<Vec<u8>> {
+        loop {
+            let part = match self.first.take() {
+                // It was not waited for; what follows is.
+                Some(first) => LogPart { last: !self.follow, ..first },
+                None => {
+                    let drain = self.state.drain.clone();
+                    let next = self.state.deployer.build_log(&self.access, self.revision, self.from, self.follow);
+                    tokio::select! {
+                        part = next => part.ok()?,
+                        () = drain.begun() => return None,
+                    }
+                }
+            };
+            if !part.bytes.is_empty() {
+                self.from += part.bytes.len() as u64;
+                return Some(part.bytes);
+            }
+            if part.last {
+                return None;
+            }
+        }
+    }
+}

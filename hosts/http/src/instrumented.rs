@@ -1,0 +1,195 @@
+//! A history that counts what it is told, and how long that takes, and knows whether it can be written to; a rollout
+//! driver whose answers to orders are counted, and a reader of branches whose answers are.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+use rollhook_core::{
+    Result,
+    app::{App, AppUid},
+    deploy::{Commit as GitCommit, Deploy, Evidence, Status, Trigger},
+    image::ImageRef,
+    ledger::AppState,
+    ports::{
+        AppChange, AppPage, AppRef, Applied, BranchReader, Commit, Committed, Heartbeat, HistoryStore, Loaded,
+        Observation, Page, RolloutDriver, RolloutFailure, RolloutSpec, StoreLimits, TargetRequest, Validated, Write,
+    },
+    replica::ReplicaId,
+    request::IdempotencyKey,
+    source::GitSource,
+};
+use tokio::time::Instant;
+
+use crate::metrics::Metrics;
+
+/// The history's decorator.
+pub(crate) struct InstrumentedHistory {
+    inner: Arc<dyn HistoryStore>,
+    metrics: Arc<Metrics>,
+    writable: Writable,
+}
+
+/// Whether the store took the engine's last heartbeat. The engine sends one every second, so that readiness is known without a
+/// write for whoever asks.
+#[derive(Clone)]
+pub(crate) struct Writable(Arc<AtomicBool>);
+
+impl Writable {
+    pub(crate) fn now(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl InstrumentedHistory {
+    pub(crate) fn new(inner: Arc<dyn HistoryStore>, metrics: Arc<Metrics>) -> Self {
+        Self { inner, metrics, writable: Writable(Arc::new(AtomicBool::new(true))) }
+    }
+
+    pub(crate) fn writable(&self) -> Writable {
+        self.writable.clone()
+    }
+
+    async fn timed<T>(&self, call: &'static str, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let start = Instant::now();
+        let result = work.await;
+        self.metrics.store(call, &result, start.elapsed());
+        result
+    }
+}
+
+#[async_trait]
+impl HistoryStore for InstrumentedHistory {
+    async fn load(&self, app: AppRef<'_>, key: Option<&IdempotencyKey>) -> Result<Option<Loaded>> {
+        self.timed("load", self.inner.load(app, key)).await
+    }
+
+    async fn commit(&self, commits: Vec<Commit>) -> Vec<Result<Committed>> {
+        let written: Vec<_> = commits.iter().map(accepted_and_ended).collect();
+        let start = Instant::now();
+        let answers = self.inner.commit(commits).await;
+        for ((accepted, ended), answer) in written.into_iter().zip(&answers) {
+            self.metrics.store("commit", answer, start.elapsed());
+            if answer.is_ok() {
+                accepted.into_iter().for_each(|trigger| self.metrics.accepted(trigger));
+                ended.into_iter().for_each(|status| self.metrics.ended(status, 1));
+            }
+        }
+        answers
+    }
+
+    async fn page(&self, app: AppUid, page: Page) -> Result<Vec<Deploy>> {
+        self.timed("page", self.inner.page(app, page)).await
+    }
+
+    async fn list(&self, page: AppPage) -> Result<Vec<AppState>> {
+        self.timed("list", self.inner.list(page)).await
+    }
+
+    async fn work(&self, alive: &[ReplicaId], limit: usize) -> Result<Vec<AppUid>> {
+        self.timed("work", self.inner.work(alive, limit)).await
+    }
+
+    async fn heartbeat(&self, replica: &ReplicaId, ttl: Duration) -> Result<Heartbeat> {
+        let heartbeat = self.timed("heartbeat", self.inner.heartbeat(replica, ttl)).await;
+        self.writable.0.store(heartbeat.is_ok(), Ordering::Relaxed);
+        heartbeat
+    }
+
+    fn watch(&self) -> BoxStream<'static, AppChange> {
+        self.inner.watch()
+    }
+
+    fn limits(&self) -> StoreLimits {
+        self.inner.limits()
+    }
+}
+
+/// The triggers of the deploys that a commit accepts, and the statuses of those that it ends.
+fn accepted_and_ended(commit: &Commit) -> (Vec<Trigger>, Vec<Status>) {
+    let Write::Put(change) = &commit.write else { return (Vec::new(), Vec::new()) };
+    let known = change.state.unfinished.iter().chain(&change.ended);
+    let accepted = known.filter(|deploy| change.admitted.contains(&deploy.revision)).map(|deploy| deploy.trigger);
+    (accepted.collect(), change.ended.iter().map(|deploy| deploy.status()).collect())
+}
+
+/// The decorator of what reads branches.
+pub(crate) struct InstrumentedBranchReader {
+    inner: Arc<dyn BranchReader>,
+    metrics: Arc<Metrics>,
+}
+
+impl InstrumentedBranchReader {
+    pub(crate) fn new(inner: Arc<dyn BranchReader>, metrics: Arc<Metrics>) -> Self {
+        Self { inner, metrics }
+    }
+}
+
+#[async_trait]
+impl BranchReader for InstrumentedBranchReader {
+    async fn head(&self, source: &GitSource) -> Result<Option<GitCommit>> {
+        let head = self.inner.head(source).await;
+        self.metrics.source_read(&head);
+        head
+    }
+
+    async fn look(&self, source: &GitSource) -> Result<Option<GitCommit>> {
+        let head = self.inner.look(source).await;
+        // Where there was no room, nothing was read.
+        if !head.as_ref().is_err_and(rollhook_core::Error::is_conflict) {
+            self.metrics.source_read(&head);
+        }
+        head
+    }
+}
+
+/// The rollout driver's decorator.
+pub(crate) struct InstrumentedRollouts {
+    inner: Arc<dyn RolloutDriver>,
+    metrics: Arc<Metrics>,
+}
+
+impl InstrumentedRollouts {
+    pub(crate) fn new(inner: Arc<dyn RolloutDriver>, metrics: Arc<Metrics>) -> Self {
+        Self { inner, metrics }
+    }
+}
+
+#[async_trait]
+impl RolloutDriver for InstrumentedRollouts {
+    async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
+        self.inner.validate(request).await
+    }
+
+    async fn apply(&self, order: &RolloutSpec) -> Result<Applied> {
+        let applied = self.inner.apply(order).await;
+        self.metrics.ordered(&applied);
+        applied
+    }
+
+    async fn observe(&self, order: &RolloutSpec) -> Result<Observation> {
+        self.inner.observe(order).await
+    }
+
+    async fn changed(&self, order: &RolloutSpec) {
+        self.inner.changed(order).await;
+    }
+
+    async fn evidence(&self, order: &RolloutSpec, trouble: Option<&RolloutFailure>) -> Result<Evidence> {
+        self.inner.evidence(order, trouble).await
+    }
+
+    async fn keep(&self, app: &App, images: &[ImageRef]) -> Result<()> {
+        self.inner.keep(app, images).await
+    }
+
+    async fn forget(&self, app: &App) -> Result<()> {
+        self.inner.forget(app).await
+    }
+}

@@ -1,0 +1,80 @@
+//! The outermost layer: gives each call its id, renders failures, logs, counts.
+
+use std::{convert::Infallible, net::IpAddr, panic::AssertUnwindSafe, sync::Arc};
+
+use futures_util::FutureExt;
+use http::{HeaderMap, HeaderName, HeaderValue, Request};
+use hyper::body::Incoming;
+use rollhook_api::Kind;
+use tokio::time::Instant;
+use tracing::Instrument;
+
+use crate::{failure::Failure, reply::Reply, router, state::State};
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+/// The longest request id that is taken over from a caller.
+const REQUEST_ID_MAX: usize = 64;
+
+/// Answers a call.
+pub(crate) async fn answer(state: Arc<State>, peer: IpAddr, request: Request<Incoming>) -> Result<Reply, Infallible> {
+    let start = Instant::now();
+    let id = request_id(request.headers()).unwrap_or_else(|| state.metrics.new_request_id());
+    let (method, route) = (request.method().clone(), router::template(request.uri().path()));
+    // The path is left out: callers choose it freely, and the route says enough.
+    let span = tracing::info_span!("call", id, %method, route);
+    let result = catch_panic(router::dispatch(state.clone(), peer, request)).instrument(span.clone()).await;
+    let kind = result.as_ref().err().map_or("", Failure::slug);
+    let mut reply = result.unwrap_or_else(|failure| failure.render(&id));
+    reply.headers_mut().extend(HeaderValue::from_str(&id).map(|id| (REQUEST_ID, id)));
+    let (status, took) = (reply.status().as_u16(), start.elapsed());
+    state.metrics.answered(route, &method, status, took);
+    span.in_scope(|| tracing::info!(status, problem = kind, ms = took.as_secs_f64() * 1000.0, "answered"));
+    Ok(reply)
+}
+
+/// Returns the id that the caller gave the call, if it is fit for a log line.
+fn request_id(headers: &HeaderMap) -> Option<String> {
+    let given = headers.get(REQUEST_ID)?.to_str().ok()?;
+    let sound = (1..=REQUEST_ID_MAX).contains(&given.len())
+        // Without an underscore: a token sent here by mistake must not get into a log.
+        && given.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b':'));
+    sound.then(|| given.to_owned())
+}
+
+/// Confines a panic to its call; the panic hook logs its place.
+fn catch_panic<F>(call: F) -> impl Future<Output = Result<Reply, Failure>> + Send
+where
+    F: Future<Output = Result<Reply, Failure>> + Send,
+{
+    AssertUnwindSafe(call).catch_unwind().map(|result| {
+        result.unwrap_or_else(|_| Err(Failure::new(Kind::Internal, "The server could not answer; its log says more.")))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_harmless_request_id_is_taken_over() {
+        let id = |text: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(REQUEST_ID, HeaderValue::from_static(text));
+            request_id(&headers)
+        };
+        assert_eq!(id("4f1a-77.b:2").as_deref(), Some("4f1a-77.b:2"));
+        for text in
+            ["", "a b", "rh_abc", "a\"b", "0123456789012345678901234567890123456789012345678901234567890123456789"]
+        {
+            assert_eq!(id(text), None, "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_a_500_that_tells_nothing() {
+        let call = async { if true { panic!("secret") } else { Err(Failure::new(Kind::NotFound, "")) } };
+        let reply = catch_panic(call).await.unwrap_err().render("1");
+        assert_eq!(reply.status(), 500);
+        assert!(!format!("{:?}", reply.body()).contains("secret"));
+    }
+}
