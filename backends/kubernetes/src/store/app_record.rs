@@ -207,3 +207,67 @@ pub(crate) fn object<T: Serialize>(value: &T) -> Result<Fields> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rollhook_conformance::samples;
+    use rollhook_core::ledger::{Admission, Change};
+
+    use super::*;
+
+    fn stored() -> (AppRecord, AppObject) {
+        let mut change = Change::register(samples::app("shop", "test", "api"));
+        let key = IdempotencyKey { header: KeyHeader::WebhookId, ..samples::key("run \"1\"", 0xa5) };
+        let admission = Admission {
+            driver: Some(samples::replica("pod-1", u64::MAX >> 1)),
+            ..samples::admission(samples::deploy("v1"))
+        };
+        samples::admit(&mut change, Admission { key: Some(key), ..admission }, Timestamp::from_millis(5));
+        let keys = change.keys.iter().map(|write| (write.made.revision, StoredKey::of(write))).collect();
+        let kept = Kept { keys, lease_namespace: Some("rollhook".to_owned()), ..Kept::default() };
+        let metadata = ObjectMeta {
+            name: Some("api".to_owned()),
+            namespace: Some("shop-test".to_owned()),
+            resource_version: Some("7".to_owned()),
+            ..ObjectMeta::default()
+        };
+        let record = AppRecord::new(metadata.clone(), change.state, kept).written(metadata).unwrap();
+        let object = record.object().unwrap();
+        (record, object)
+    }
+
+    #[test]
+    fn record_is_read_as_it_was_written() {
+        let (record, object) = stored();
+        let read = AppRecord::read(object.clone()).unwrap();
+        assert_eq!((&read.state, &read.kept, read.version), (&record.state, &record.kept, Version(7)));
+        assert_eq!(read.object().unwrap().status, object.status);
+        let key = IdempotencyKey { header: KeyHeader::WebhookId, ..samples::key("run \"1\"", 0) };
+        let used = read.key_use(&key).unwrap();
+        assert_eq!((used.revision, used.request), (Revision::FIRST, [0xa5; 32]));
+        assert_eq!(read.key_use(&IdempotencyKey { header: KeyHeader::IdempotencyKey, ..key }), None);
+    }
+
+    #[test]
+    fn field_that_a_newer_version_has_added_stays() {
+        let (_, mut object) = stored();
+        object.spec.0.insert("invented".to_owned(), json!({"later": 1}));
+        object.status.as_mut().unwrap().insert("also".to_owned(), json!([2]));
+        let written = AppRecord::read(object.clone()).unwrap().object().unwrap();
+        assert_eq!((written.spec, written.status), (object.spec, object.status));
+    }
+
+    #[test]
+    fn damaged_object_is_corrupt_and_named() {
+        let (_, sound) = stored();
+        for field in ["latest", "unfinished", "keys", "archiving"] {
+            let mut object = sound.clone();
+            object.status.as_mut().unwrap().insert(field.to_owned(), json!("damaged"));
+            let told = AppRecord::read(object).unwrap_err();
+            assert!(matches!(told, Error::Corrupt { .. }) && told.to_string().contains("shop-test/api"), "{told}");
+        }
+        let mut object = sound;
+        object.metadata.name = Some("web".to_owned());
+        assert!(is_copy(&object) && AppRecord::read(object).is_err());
+    }
+}

@@ -1,8 +1,8 @@
 //! One namespace belongs to one (project, environment) pair for as long as an app is in it.
 //!
-//! A Lease per namespace, in our own, names the pair. A registration writes to the Lease once more after the `App` is
-//! there; another pair takes the Lease over only as it was read before the namespace was seen to be empty. So either that
-//! second write fails, and the `App` is withdrawn, or the other pair's does.
+//! A Lease per namespace, in our own, names the pair. After the Lease was written, the namespace is searched for apps of
+//! another pair; after an `App` was created, the Lease is read again. So of two pairs at the same time, at least one sees
+//! the other, and withdraws.
 
 use std::time::Duration;
 
@@ -27,52 +27,25 @@ const NEW: Duration = Duration::from_secs(10);
 const ATTEMPTS: usize = 24;
 
 impl KubernetesStore {
-    /// Gives the namespace to the app's pair. Returns the Lease as it was read.
-    pub(crate) async fn lock_namespace(&self, app: &App) -> Result<Lease> {
+    /// Gives the namespace to the app's pair; called before its `App` is created, and again afterwards.
+    pub(crate) async fn lock_namespace(&self, app: &App) -> Result<()> {
         let api = self.api.own::<Lease>();
-        let namespace = app.id.namespace.as_str();
+        let taken = Error::Conflict(Entity::Namespace);
         for _ in 0..ATTEMPTS {
-            let found: Option<Lease> = get(&api, &lease_name(namespace)).await?;
-            if let Some(lease) = &found
-                && pair_of(lease) == Some(&pair(app))
-            {
-                return Ok(lease.clone());
-            }
-            if found.as_ref().is_some_and(|lease| self.is_new(lease)) || self.is_used_by_others(app).await? {
-                return Err(Error::Conflict(Entity::Namespace));
-            }
+            let found: Option<Lease> = get(&api, &lease_name(app.id.namespace.as_str())).await?;
             let written = match found {
+                Some(lease) if pair_of(&lease) == Some(&pair(app)) => return Ok(()),
+                Some(lease) if self.is_new(&lease) => return Err(taken),
+                _ if self.is_used_by_others(app).await? => return Err(taken),
                 Some(lease) => replace(&api, &self.owned(lease, app)).await?,
-                None => create(&api, &self.owned(new_lease(namespace), app)).await?,
+                None => create(&api, &self.owned(Lease::default(), app)).await?,
             };
-            if let Written::Done(lease) = written {
-                return Ok(lease);
+            let Written::Done(lease) = written else { continue };
+            if self.is_used_by_others(app).await? {
+                delete(&api, &lease.metadata).await?;
+                return Err(taken);
             }
-        }
-        Err(contended())
-    }
-
-    /// Confirms that the namespace still belongs to the app's pair, now that its `App` is there.
-    pub(crate) async fn confirm_lock(&self, app: &App, lease: Lease) -> Result<()> {
-        let api = self.api.own::<Lease>();
-        let namespace = app.id.namespace.as_str();
-        let mut found = Some(lease);
-        for _ in 0..ATTEMPTS {
-            let written = match found {
-                Some(mut lease) => {
-                    let spec = lease.spec.get_or_insert_default();
-                    spec.lease_transitions = Some(spec.lease_transitions.unwrap_or_default().saturating_add(1));
-                    replace(&api, &lease).await?
-                }
-                None => create(&api, &self.owned(new_lease(namespace), app)).await?,
-            };
-            if let Written::Done(_) = written {
-                return Ok(());
-            }
-            found = get(&api, &lease_name(namespace)).await?;
-            if found.as_ref().is_some_and(|lease| pair_of(lease) != Some(&pair(app))) {
-                return Err(Error::Conflict(Entity::Namespace));
-            }
+            return Ok(());
         }
         Err(contended())
     }
@@ -92,29 +65,34 @@ impl KubernetesStore {
         }
     }
 
-    fn owned(&self, mut lease: Lease, app: &App) -> Lease {
-        let spec = lease.spec.get_or_insert_default();
+    /// The Lease, held by the app's pair.
+    fn owned(&self, lease: Lease, app: &App) -> Lease {
+        let metadata = ObjectMeta {
+            name: Some(lease_name(app.id.namespace.as_str())),
+            labels: Some([(LEASE_LABEL.to_owned(), "namespace".to_owned())].into()),
+            ..lease.metadata
+        };
         let now = jiff::Timestamp::from_millisecond(self.clock.now().as_millis()).unwrap_or_default();
-        (spec.holder_identity, spec.renew_time) = (Some(pair(app)), Some(MicroTime(now)));
-        lease
+        let spec =
+            LeaseSpec { holder_identity: Some(pair(app)), renew_time: Some(MicroTime(now)), ..LeaseSpec::default() };
+        Lease { metadata, spec: Some(spec) }
     }
 
     /// Whether the pair may not have created its first app yet.
     fn is_new(&self, lease: &Lease) -> bool {
-        let renewed = lease.spec.as_ref().and_then(|spec| spec.renew_time.as_ref());
-        let renewed = renewed.map(|time| Timestamp::from_millis(time.0.as_millisecond()));
-        renewed.is_some_and(|renewed| self.clock.now() < renewed.after(NEW))
+        let written = lease.spec.as_ref().and_then(|spec| spec.renew_time.as_ref());
+        let written = written.map(|time| Timestamp::from_millis(time.0.as_millisecond()));
+        written.is_some_and(|written| self.clock.now() < written.after(NEW))
     }
 
-    /// Whether an app of another pair is in the namespace. Without a Lease, which may have been removed by hand, the apps
-    /// themselves tell.
+    /// Whether an app of another pair is in the namespace.
     async fn is_used_by_others(&self, app: &App) -> Result<bool> {
         let apps: Vec<AppObject> = list(&self.api.within(app.id.namespace.as_str()), None).await?;
-        let is_same =
-            |field: &str, value: &str, other: &AppObject| other.spec.0.get(field).is_some_and(|stored| stored == value);
-        Ok(apps.iter().any(|other| {
-            !is_same("project", app.project.as_str(), other) || !is_same("environment", app.environment.as_str(), other)
-        }))
+        let ours = [("project", app.project.as_str()), ("environment", app.environment.as_str())];
+        let is_ours = |other: &AppObject| {
+            ours.iter().all(|(field, ours)| other.spec.0.get(*field).is_some_and(|value| value == ours))
+        };
+        Ok(!apps.iter().all(is_ours))
     }
 }
 
@@ -128,13 +106,4 @@ fn pair(app: &App) -> String {
 
 fn pair_of(lease: &Lease) -> Option<&String> {
     lease.spec.as_ref()?.holder_identity.as_ref()
-}
-
-fn new_lease(namespace: &str) -> Lease {
-    let metadata = ObjectMeta {
-        name: Some(lease_name(namespace)),
-        labels: Some([(LEASE_LABEL.to_owned(), "namespace".to_owned())].into()),
-        ..ObjectMeta::default()
-    };
-    Lease { metadata, spec: Some(LeaseSpec::default()) }
 }

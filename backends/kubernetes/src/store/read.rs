@@ -49,21 +49,27 @@ impl KubernetesStore {
 
     /// The app of this name.
     pub(crate) async fn read_named(&self, id: &AppId) -> Result<Option<Arc<AppRecord>>> {
-        let (namespace, name) = (Some(id.namespace.to_string()), Some(id.name.to_string()));
-        let metadata = ObjectMeta { namespace, name, ..ObjectMeta::default() };
-        // What is noted while the call is under way is newer than its answer may be.
-        let known = self.mirror.version(&metadata);
-        let found: Option<AppObject> = get(&self.api.within(id.namespace.as_str()), id.name.as_str()).await?;
-        let Some(found) = found.filter(is_there) else {
-            known.into_iter().for_each(|known| self.forget(&metadata, known));
-            return Ok(None);
-        };
-        let record = self.noted(found)?;
+        let (found, known) = self.get_named(id).await?;
+        let Some(record) = found.map(|object| self.noted(object)).transpose()? else { return Ok(None) };
         if known.is_some_and(|known| record.version < known) {
             self.mirror.went_back(&record);
             self.mirror.note_record(&record);
         }
         Ok(Some(record))
+    }
+
+    /// The `App` of this name, and the version in which it was known before it was read.
+    pub(crate) async fn get_named(&self, id: &AppId) -> Result<(Option<AppObject>, Option<Version>)> {
+        let (namespace, name) = (Some(id.namespace.to_string()), Some(id.name.to_string()));
+        let metadata = ObjectMeta { namespace, name, ..ObjectMeta::default() };
+        // What is noted while the call is under way is newer than its answer may be.
+        let known = self.mirror.version(&metadata);
+        let found: Option<AppObject> = get(&self.api.within(id.namespace.as_str()), id.name.as_str()).await?;
+        let found = found.filter(is_there);
+        if let (None, Some(known)) = (&found, known) {
+            self.forget(&metadata, known);
+        }
+        Ok((found, known))
     }
 
     /// The app of this uid.

@@ -129,12 +129,12 @@ impl KubernetesStore {
     async fn create_locked(&self, record: AppRecord) -> Result<Version> {
         let app = &record.state.app;
         let api = self.api.within::<AppObject>(record.namespace());
-        let lock = self.lock_namespace(app).await?;
+        self.lock_namespace(app).await?;
         let created = match create(&api, &record.object()?).await? {
             Written::Done(created) => created.metadata,
             Written::Conflict | Written::Gone => return Err(Error::Conflict(Entity::App)),
         };
-        if let Err(error) = self.confirm_lock(app, lock).await {
+        if let Err(error) = self.lock_namespace(app).await {
             delete(&api, &created).await?;
             return Err(error);
         }

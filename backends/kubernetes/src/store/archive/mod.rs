@@ -25,6 +25,8 @@ use tokio::{
     time::Instant,
 };
 
+#[cfg(test)]
+pub(crate) use self::object::of as object_of;
 pub(crate) use self::task::OTHERS;
 use super::{
     api::{ApiServer, Written, create, delete, delete_all, get, list, replace},

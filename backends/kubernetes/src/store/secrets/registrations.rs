@@ -15,7 +15,12 @@ use serde_json::json;
 use crate::{
     error::{is_conflict, is_not_found},
     rules::object::MANAGER,
-    store::{KubernetesStore, app_record::AppRecord, crd::AppObject, error::classify},
+    store::{
+        KubernetesStore,
+        app_record::{AppRecord, is_copy},
+        crd::AppObject,
+        error::classify,
+    },
 };
 
 /// The annotation of an `App` that names the version of its Secret; absent while its webhook is closed.
@@ -75,7 +80,9 @@ impl Registrations for KubernetesStore {
     }
 
     async fn look_up(&self, id: &AppId) -> Result<Option<Registered>> {
-        Ok(self.read_named(id).await?.as_deref().map(Registered::of))
+        // A copy of an app is answered like no app, in an environment that was cloned, Secrets and all.
+        let found = self.get_named(id).await?.0.filter(|object| !is_copy(object));
+        found.map(|object| Ok(Registered::of(&*self.noted(object)?))).transpose()
     }
 
     async fn read(&self, uid: AppUid) -> Result<Option<Registered>> {
