@@ -68,7 +68,7 @@ async fn run(connection: &mut PgConnection, statements: &str) {
     sqlx::raw_sql(AssertSqlSafe(statements.to_owned())).execute(connection).await.unwrap();
 }
 
-/// What a phase came to.
+/// The outcome of some phases.
 #[derive(Default)]
 struct Ran {
     accepts: usize,
@@ -149,7 +149,7 @@ fn fields(app: &Loaded) -> String {
 }
 
 fn pgbench(bed: &Bed, state: &str, keyed: bool) -> (usize, f64) {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches/pgbench/accept.sql");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/accept.sql");
     let output = Command::new("pgbench")
         .args(["--no-vacuum", "--protocol=simple", "--jobs=1"])
         .arg(format!("--client={CLIENTS}"))
