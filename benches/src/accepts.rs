@@ -25,7 +25,7 @@ pub(crate) async fn run(server: &Path, quick: bool) -> Result<Vec<Row>, Failure>
     place.admin_token(server)?;
     let targets = seed::apps(&*place.open().await?, "load", 0..apps).await?;
     let bare = Process::start(&env::current_exe()?, &["bare".to_owned()], &[], Path::new("/dev/null")).await?;
-    let rollhook = Subject::new(place.serve(server, "simulated:0ms").await?, Ledger::Sqlite(place.connection().await?));
+    let rollhook = Subject::new(place.serve(server, "simulated:0ms").await?, Ledger::Sqlite(place.connection()?));
     let mut bench = Bench { rollhook, bare, phase };
     let rows = vec![bench.measure(&targets, false).await?, bench.measure(&targets, true).await?];
     bench.rollhook.stop().await?;

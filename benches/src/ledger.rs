@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 
 use kube::{Api, api::ListParams};
 use rollhook_kubernetes::crd::DeployObject;
-use sqlx::{Connection, PgConnection, SqliteConnection};
+use rusqlite::Connection;
+use sqlx::{Connection as _, PgConnection};
 
 use crate::{Failure, bed::Cluster, client};
 
@@ -13,7 +14,7 @@ const PAGE: u32 = 2000;
 
 /// A store that is looked into.
 pub(crate) enum Ledger {
-    Sqlite(SqliteConnection),
+    Sqlite(Connection),
     Postgres(PgConnection),
     Kubernetes(Box<Api<DeployObject>>),
 }
@@ -34,11 +35,13 @@ impl Ledger {
     pub(crate) async fn unfinished(&mut self, server: SocketAddr) -> Result<u64, Failure> {
         let count: i64 = match self {
             Self::Sqlite(connection) => {
-                let count = "SELECT coalesce(sum(json_array_length(unfinished)), 0) FROM heads";
-                sqlx::query_scalar(count).fetch_one(connection).await?
+                let count = "SELECT coalesce(sum(json_array_length(document, '$.unfinished')), 0) FROM apps \
+                             WHERE queued_at IS NOT NULL";
+                connection.query_row(count, [], |row| row.get(0))?
             }
             Self::Postgres(connection) => {
-                let count = "SELECT coalesce(sum(cardinality(unfinished)), 0) FROM rollhook.heads";
+                let count = "SELECT coalesce(sum(json_array_length(document::json -> 'unfinished')), 0)::bigint \
+                             FROM rollhook.apps WHERE queued_at IS NOT NULL";
                 sqlx::query_scalar(count).fetch_one(connection).await?
             }
             Self::Kubernetes(_) => return unfinished_by_metrics(server).await,
@@ -46,20 +49,21 @@ impl Ledger {
         Ok(count.unsigned_abs())
     }
 
-    /// The number of entries, and of those that have not ended, from the entries themselves.
-    pub(crate) async fn entries(&mut self) -> Result<(u64, u64), Failure> {
-        let (entries, open): (i64, i64) = match self {
-            Self::Sqlite(connection) => {
-                let count = "SELECT count(*), coalesce(sum(status < 3), 0) FROM deploys";
-                sqlx::query_as(count).fetch_one(connection).await?
-            }
+    /// The number of deploys, and of those that have not ended, from the deploys themselves.
+    pub(crate) async fn entries(&mut self, server: SocketAddr) -> Result<(u64, u64), Failure> {
+        if let Self::Kubernetes(deploys) = self {
+            return listed(deploys).await;
+        }
+        // Databases have the deploys that ended in a table, and the others in the states.
+        let open = self.unfinished(server).await?;
+        let ended: i64 = match self {
+            Self::Sqlite(connection) => connection.query_row("SELECT count(*) FROM deploys", [], |row| row.get(0))?,
             Self::Postgres(connection) => {
-                let count = "SELECT count(*), count(*) FILTER (WHERE NOT ended) FROM rollhook.deploys";
-                sqlx::query_as(count).fetch_one(connection).await?
+                sqlx::query_scalar("SELECT count(*) FROM rollhook.deploys").fetch_one(connection).await?
             }
-            Self::Kubernetes(deploys) => return listed(deploys).await,
+            Self::Kubernetes(_) => 0,
         };
-        Ok((entries.unsigned_abs(), open.unsigned_abs()))
+        Ok((ended.unsigned_abs() + open, open))
     }
 }
 

@@ -41,7 +41,7 @@ pub(crate) async fn run(server: &Path, quick: bool) -> Result<Vec<Row>, Failure>
     let store = place.sqlite().await?;
     let start = Instant::now();
     let targets = seed::apps(&store, "load", 0..size.apps).await?;
-    seed::histories(&store, &mut place.connection().await?, &targets, size.entries).await?;
+    seed::histories(&store, &place.connection()?, &targets, size.entries).await?;
     drop(store);
     eprintln!("memory: seeded in {:.0} s", start.elapsed().as_secs_f64());
     let rollhook = place.serve(server, "simulated:0ms").await?;

@@ -21,11 +21,11 @@ pub(crate) async fn run(server: &Path, quick: bool) -> Result<Row, Failure> {
     let place = Place::new()?;
     let admin = place.admin_token(server)?;
     let store = place.sqlite().await?;
-    let mut connection = place.connection().await?;
+    let connection = place.connection()?;
     let mut targets = Vec::new();
     for (name, length) in [("long", long), ("short", short)] {
         let target = seed::app(&store, "pages", "test", name).await?;
-        seed::histories(&store, &mut connection, std::slice::from_ref(&target), length).await?;
+        seed::histories(&store, &connection, std::slice::from_ref(&target), length).await?;
         targets.push((target, length));
     }
     drop((store, connection));

@@ -9,12 +9,12 @@ use std::{
 };
 
 use kube::Client;
-use rollhook_core::ports::{Apps, TokenStore};
+use rollhook_core::ports::{HistoryStore, TokenStore};
 use rollhook_kubernetes::KubernetesStore;
 use rollhook_postgres::PostgresStore;
 use rollhook_sealing::KeyRing;
 use rollhook_sqlite::SqliteStore;
-use sqlx::{Connection, SqliteConnection, sqlite::SqliteConnectOptions};
+use rusqlite::Connection;
 use tempfile::TempDir;
 
 use crate::{Failure, bed::Cluster, process::Process};
@@ -23,9 +23,9 @@ use crate::{Failure, bed::Cluster, process::Process};
 pub(crate) const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// What is written to before a server starts: any store.
-pub(crate) trait Store: Apps + TokenStore {}
+pub(crate) trait Store: HistoryStore + TokenStore {}
 
-impl<T: Apps + TokenStore> Store for T {}
+impl<T: HistoryStore + TokenStore> Store for T {}
 
 /// Which store.
 enum Kind {
@@ -97,9 +97,8 @@ impl Place {
     }
 
     /// SQLite's file, for what its API does not do.
-    pub(crate) async fn connection(&self) -> Result<SqliteConnection, Failure> {
-        let options = SqliteConnectOptions::new().filename(self.path("rollhook.db"));
-        Ok(SqliteConnection::connect_with(&options).await?)
+    pub(crate) fn connection(&self) -> Result<Connection, Failure> {
+        Ok(Connection::open(self.path("rollhook.db"))?)
     }
 
     /// Makes the management token, and returns its text.

@@ -5,14 +5,16 @@ use std::{ops::Range, time::Duration};
 
 use futures_util::future::try_join_all;
 use rollhook_core::{
-    app::{App, AppId, AppUid, OnFailure, Policy, Source, Template, Workload, WorkloadKind},
+    app::{self, App, AppId, AppUid, OnFailure, Policy, Source},
     deploy::{Actor, AdmissionId, Deploy, State, Trigger},
-    ports::{Admission, Admitted, History, NewDeploy, Record},
+    ledger::{Admission, Change, KeyLookup, NewDeploy, Record},
+    ports::{AppRef, Commit, HistoryStore, HistoryStoreExt, Loaded, Version, Write},
     time::Timestamp,
     token::Token,
 };
 use rollhook_sqlite::SqliteStore;
-use sqlx::SqliteConnection;
+use rusqlite::Connection;
+use serde_json::json;
 
 use crate::{Failure, place::Store};
 
@@ -49,27 +51,21 @@ pub(crate) async fn apps(store: &dyn Store, project: &str, numbers: Range<usize>
 pub(crate) async fn app(store: &dyn Store, project: &str, environment: &str, name: &str) -> Result<Target, Failure> {
     let mut bits = [0; 16];
     getrandom::fill(&mut bits)?;
-    let template = Template { replicas: 1, port: None, env: [].into(), pull_secret: None, readiness_path: None };
-    let workload = Workload {
-        kind: WorkloadKind::Deployment,
-        name: name.to_owned(),
-        containers: vec!["app".to_owned()],
-        create: Some(template),
-        take_over: None,
-    };
+    let settings = serde_json::from_value(json!({
+        "kind": "Deployment", "name": name, "containers": ["app"], "template": { "replicas": 1 },
+    }))?;
     let app = App {
         id: format!("{project}-{environment}/{name}").parse()?,
         uid: AppUid::from_bits(u128::from_le_bytes(bits)),
         project: project.parse()?,
         environment: environment.parse()?,
         source: Source::Image,
-        workload,
+        target: app::Target { settings, ..Default::default() },
         policy: Policy { settle: Duration::ZERO, on_failure: OnFailure::Leave, ..Policy::default() },
         holds: Vec::new(),
-        guard: 0,
         created_at: Timestamp::default(),
     };
-    let app = store.create(app).await?;
+    commit(store, None, Change::register(app.clone())).await?;
     let mut random = [0; Token::RANDOM_BYTES];
     getrandom::fill(&mut random)?;
     let token = Token::from_random(&random).ok_or("too little randomness")?;
@@ -80,63 +76,79 @@ pub(crate) async fn app(store: &dyn Store, project: &str, environment: &str, nam
 /// Gives each app a history of this many deploys that succeeded.
 pub(crate) async fn histories(
     store: &SqliteStore,
-    connection: &mut SqliteConnection,
+    connection: &Connection,
     targets: &[Target],
     length: u32,
 ) -> Result<(), Failure> {
     for some in targets.chunks(FIRST_TOGETHER) {
         try_join_all(some.iter().map(|target| first(store, target.uid))).await?;
     }
-    let uids = some_uids(targets)?;
-    for statement in [COPY_ENTRIES, COPY_HEADS] {
-        sqlx::query(statement).bind(&uids).bind(length).execute(&mut *connection).await?;
+    for statement in [COPY_DEPLOYS, COPY_STATES] {
+        let mut statement = connection.prepare(statement)?;
+        for target in targets {
+            statement.execute((target.uid.as_bits().to_be_bytes(), length))?;
+        }
     }
     // Else the server would find a write-ahead log of the whole history.
-    sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").execute(connection).await?;
+    connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?;
     Ok(())
 }
 
-const COPY_ENTRIES: &str = "
+const COPY_DEPLOYS: &str = "
 WITH RECURSIVE number (n) AS (SELECT 2 UNION ALL SELECT n + 1 FROM number WHERE n < ?2)
-INSERT INTO deploys (id, status, step, body)
-SELECT d.id - 1 + n, d.status, d.step,
-       json_set(d.body, '$.id', printf('%032x', d.id - 1 + n), '$.revision', n, '$.effective', n)
-FROM json_each(?1) j
-CROSS JOIN apps a ON a.uid = j.value
-CROSS JOIN deploys d ON d.id = (a.id << 32) + 1
-CROSS JOIN number";
+INSERT INTO deploys (app, revision, succeeded, document)
+SELECT d.app, n, d.succeeded,
+       json_set(d.document, '$.id', printf('%016x%016x', d.app, n), '$.revision', n, '$.effective', n)
+FROM apps a CROSS JOIN deploys d ON d.app = a.id AND d.revision = 1 CROSS JOIN number
+WHERE a.uid = ?1";
 
-const COPY_HEADS: &str = "
-UPDATE heads SET last_revision = ?2, current_revision = ?2, on_cluster_revision = ?2
-WHERE app IN (SELECT id FROM apps WHERE uid IN (SELECT value FROM json_each(?1)))";
-
-fn some_uids(targets: &[Target]) -> Result<String, Failure> {
-    let uids: Vec<String> = targets.iter().map(|target| target.uid.to_string()).collect();
-    Ok(serde_json::to_string(&uids)?)
-}
+const COPY_STATES: &str = "
+UPDATE apps SET document = json_set(apps.document, '$.latest', ?2, '$.current', json(d.document),
+                                    '$.ended_on_cluster', json(d.document))
+FROM deploys d WHERE d.app = apps.id AND d.revision = ?2 AND apps.uid = ?1";
 
 /// One deploy as a webhook and the engine make it.
 async fn first(store: &SqliteStore, app: AppUid) -> Result<(), Failure> {
-    let draft = NewDeploy {
+    let deploy = NewDeploy {
         image: Some("registry.example.com/shop/api:4f2a9c1".parse()?),
         commit: Some("4f2a9c1".parse()?),
         trigger: Trigger::Webhook,
-        actor: Actor::ci(),
+        actor: Actor::Ci,
         from: None,
         effective: None,
         adopted: false,
     };
-    let id = AdmissionId(app.as_bits());
-    let admission = Admission { app, id, key: None, draft, guard: 0, after: None, supersede: false, hold: None };
-    let Admitted::New { deploy, .. } = store.admit(admission).await? else { return Err("not admitted".into()) };
-    let rolling = State::RollingOut { since: deploy.created_at, outage: Default::default() };
-    let rolling = Deploy { touched: true, ..deploy.moved(rolling) };
-    let done = Deploy {
-        digest: Some(format!("sha256:{}", "5c".repeat(32)).parse()?),
-        ..rolling.moved(State::Succeeded { note: None })
+    let digest = Some(format!("sha256:{}", "5c".repeat(32)).parse()?);
+    let accept = |change: &mut Change, now| {
+        change.admit(Admission::plain(AdmissionId(app.as_bits()), deploy), KeyLookup::Unread, now);
     };
-    for (change, rest) in [(rolling, false), (done, true)] {
-        store.record(Record { app, claim: None, changes: vec![change], lift: Vec::new(), rest }).await?;
-    }
+    let roll_out = |deploy: &Deploy| {
+        let rolling = State::RollingOut { since: deploy.created_at, outage: Default::default() };
+        Deploy { touched: true, ..deploy.moved(rolling) }
+    };
+    let succeed = |deploy: &Deploy| Deploy { digest, ..deploy.moved(State::Succeeded { note: None }) };
+    change(store, app, accept).await?;
+    change(store, app, |change, now| record(change, roll_out, now)).await?;
+    change(store, app, |change, now| record(change, succeed, now)).await
+}
+
+/// Records the unfinished deploy in its next state.
+fn record(change: &mut Change, next: impl FnOnce(&Deploy) -> Deploy, now: Timestamp) {
+    let changes: Vec<Deploy> = change.state.unfinished.first().map(|deploy| next(deploy)).into_iter().collect();
+    // What is refused is missing in the history, and the bench says so.
+    let _ = change.record(Record { changes, idle: true, ..Record::default() }, now);
+}
+
+/// Changes an app as it is stored.
+async fn change(store: &SqliteStore, app: AppUid, make: impl FnOnce(&mut Change, Timestamp)) -> Result<(), Failure> {
+    let Loaded { state, version, now, .. } = store.load(AppRef::Uid(app), None).await?.ok_or("an app is gone")?;
+    let mut change = Change::on(state);
+    make(&mut change, now);
+    commit(store, Some(version), change).await
+}
+
+async fn commit<S: HistoryStore + ?Sized>(store: &S, version: Option<Version>, change: Change) -> Result<(), Failure> {
+    let app = change.state.app.uid;
+    store.commit_one(Commit { app, version, write: Write::Put(Box::new(change)) }).await?;
     Ok(())
 }

@@ -103,7 +103,8 @@ impl Subject {
 
     /// Every 202 is one entry, and every entry has ended.
     async fn check(&mut self) -> Result<(), Failure> {
-        let (entries, open) = self.ledger.entries().await?;
+        let address = self.server()?.address;
+        let (entries, open) = self.ledger.entries(address).await?;
         if (entries, open) == (self.recorded, 0) {
             return Ok(());
         }

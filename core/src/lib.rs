@@ -26,6 +26,8 @@ pub mod engine;
 pub mod ledger;
 mod model;
 pub mod ports;
+#[cfg(test)]
+mod samples;
 pub mod service;
 
 pub use error::{Error, Result};

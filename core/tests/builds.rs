@@ -24,7 +24,7 @@ impl World {
     /// A git app without anything that runs.
     async fn git_app(&self, policy: Policy) -> Authorized {
         let app = self.deployer.register(&self.operator, git("api", policy), None).await.unwrap().app;
-        self.deployer.open(&self.operator, &app.id).await.unwrap()
+        self.deployer.open(&self.operator, &app.app.id).await.unwrap()
     }
 
     /// A git app that runs revision 1, built from `a1`.
@@ -68,8 +68,8 @@ fn the_first_successful_build_makes_the_workload() {
     world.run(async {
         let registered = world.deployer.register(&world.operator, git("api", Policy::default()), None).await.unwrap();
         assert_eq!((registered.deploy, registered.adopted), (None, false));
-        let access = world.deployer.open(&world.operator, &registered.app.id).await.unwrap();
-        assert_eq!(world.view(&access).await.last, None);
+        let access = world.deployer.open(&world.operator, &registered.app.app.id).await.unwrap();
+        assert_eq!(world.view(&access).await.latest, None);
         let queued = world.submit(&access, "abc1234".parse().unwrap()).await.unwrap().deploy;
         assert_eq!((queued.status(), queued.image), (Status::Queued, None));
         world.sleep(5).await;
@@ -96,7 +96,7 @@ fn a_registration_that_waits_for_its_first_build_is_no_half_made_one() {
         world.sleep(3600).await;
         let repeated = register(git("api", Policy::default()), key()).await.unwrap();
         assert_eq!(repeated, first, "the same call");
-        let exists = Err(Refusal::AppExists(first.app.id.clone()));
+        let exists = Err(Refusal::AppExists(first.app.app.id.clone()));
         assert_eq!(register(git("api", Policy::default()), None).await, exists);
         let other = Policy { settle: SECOND, ..Policy::default() };
         assert_eq!(register(git("api", other), key()).await, exists);
@@ -109,14 +109,7 @@ fn a_workload_that_exists_is_adopted_and_the_first_build_replaces_it() {
     world.run(async {
         let wanted = git("api", Policy::default());
         let id = "shop-test/api".parse().unwrap();
-        let workload = rollhook_core::app::Workload {
-            kind: wanted.kind,
-            name: "api".to_owned(),
-            containers: vec!["api".to_owned()],
-            create: None,
-            take_over: None,
-        };
-        world.cluster.seed(&id, &workload, &image("registry.example.com/shop/api:old"));
+        world.cluster.seed(&id, &rollhook_core::app::Target::default(), &image("registry.example.com/shop/api:old"));
         let registered = world.deployer.register(&world.operator, wanted, None).await.unwrap();
         assert!(registered.adopted && registered.deploy.is_some());
         let access = world.deployer.open(&world.operator, &id).await.unwrap();
@@ -230,7 +223,7 @@ fn a_failed_build_says_why_and_the_next_one_is_built() {
         let access = world.built_app(Policy::default()).await;
         for (digits, code) in [("500", "build-failed"), ("404", "commit-not-found"), ("300", "commit-ambiguous")] {
             world.push(&access, digits).await.unwrap();
-            let revision = world.view(&access).await.last.unwrap().get();
+            let revision = world.view(&access).await.latest.unwrap().get();
             let failed = world.ended(&access, revision).await;
             assert_eq!(reason(&failed), code);
             assert!(!failed.touched && failed.image.is_none());
@@ -257,7 +250,7 @@ fn a_rollback_ends_builds_and_the_lane_is_free_only_once_they_have_ended() {
         let accepted = world.rollback(&access).await.unwrap();
         assert_eq!(accepted.superseded, [Revision::new(3).unwrap()]);
         assert_eq!(accepted.deploy.from, Some(Origin::Revision(Revision::FIRST)));
-        let begun = world.view(&access).await.now;
+        let begun = world.now();
         world.push(&access, "d5").await.unwrap();
         let back = world.ended(&access, 4).await;
         assert_eq!(back.status(), Status::Succeeded);
@@ -359,7 +352,7 @@ fn a_build_has_a_deadline_of_its_own_that_does_not_run_while_queued() {
         let access = world.built_app(Policy::default()).await;
         world.push(&access, "8882").await.unwrap();
         world.push(&access, "8883").await.unwrap();
-        let begun = world.view(&access).await.now;
+        let begun = world.now();
         for (revision, minutes) in [(2, 30), (3, 60)] {
             let late = world.ended(&access, revision).await;
             assert_eq!(reason(&late), "build-deadline-exceeded");
@@ -436,7 +429,7 @@ fn a_rollback_waits_for_no_builder() {
         world.push(&access, "c3").await.unwrap();
         world.sleep(5).await;
         world.builds.set_reachable(false);
-        let begun = world.view(&access).await.now;
+        let begun = world.now();
         let back = world.rolled_back(&access).await;
         assert_eq!(back.status(), Status::Succeeded);
         assert!(back.updated_at.since(begun) < Duration::from_secs(15));

@@ -16,12 +16,12 @@ use rollhook_core::{
     Error, Result,
     app::Policy,
     deploy::{Commit, Revision, Trigger},
-    ports::{BranchReader, BuildTrigger, Clock, History, RolloutDriver},
+    ports::{BranchReader, BuildTrigger, Clock, RolloutDriver},
     request::DeployRequest,
     service::{Authorized, Builder, Deployer, PollOutcome, Ports},
     source::GitSource,
 };
-use world::{SimEntropy, World, git, sha};
+use world::{SimRng, World, git, sha};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -63,17 +63,16 @@ impl Told {
 fn with_told(world: &World, name: &str) -> (Arc<Told>, Deployer) {
     let told = Arc::new(Told { answer: Mutex::new(Box::new(|| Ok(Some(sha("a1"))))), looks: Mutex::new(0) });
     let ports = Ports {
-        apps: Arc::clone(&world.store) as _,
         tokens: Arc::clone(&world.store) as _,
-        history: Arc::clone(&world.store) as Arc<dyn History>,
+        history: Arc::clone(&world.store) as _,
         rollouts: Arc::clone(&world.cluster) as Arc<dyn RolloutDriver>,
         builder: Some(Builder {
             builds: Arc::clone(&world.builds) as Arc<dyn BuildTrigger>,
-            heads: Arc::clone(&told) as _,
+            branches: Arc::clone(&told) as _,
             local_sources: false,
         }),
         clock: Arc::clone(&world.clock) as Arc<dyn Clock>,
-        entropy: Arc::new(SimEntropy::new(9)),
+        rng: Arc::new(SimRng::new(9)),
     };
     (told, Deployer::new(ports, name))
 }
@@ -95,7 +94,7 @@ impl World {
     async fn polled_app(&self, seconds: u64) -> Authorized {
         let policy = Policy { poll: Some(SECOND * u32::try_from(seconds).unwrap()), ..Policy::default() };
         let app = self.deployer.register(&self.operator, git("api", policy), None).await.unwrap().app;
-        let access = self.deployer.open(&self.operator, &app.id).await.unwrap();
+        let access = self.deployer.open(&self.operator, &app.app.id).await.unwrap();
         self.sleep(65).await;
         self.ended(&access, 1).await;
         access
@@ -162,7 +161,7 @@ fn a_head_behind_many_newer_entries_is_no_news_to_another_replica() {
     run(&world, &second, async {
         world.sleep(600).await;
         assert!(told.looks() > 5);
-        assert_eq!(world.view(&access).await.last, Revision::new(251));
+        assert_eq!(world.view(&access).await.latest, Revision::new(251));
         told.is_at("d4");
         looked(&world, &told).await;
         world.sleep(1).await;
@@ -178,7 +177,7 @@ fn a_look_for_which_there_is_no_room_is_no_failure_of_its_source() {
     run(&world, &engine, async {
         let access = world.polled_app(600).await;
         let found = || engine.polled(access.uid()).map(|polled| polled.found);
-        told.fails(|| Error::Conflict("room"));
+        told.fails(|| Error::Conflict(rollhook_core::error::Entity::Capacity));
         looked(&world, &told).await;
         let before = told.looks();
         world.sleep(3600).await;

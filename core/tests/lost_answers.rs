@@ -4,154 +4,131 @@
 
 mod world;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
-use async_trait::async_trait;
-use futures_util::stream::BoxStream;
-use mockall::mock;
+use rollhook_conformance::{Fault, Faulty, Plan};
 use rollhook_core::{
-    Error, Result,
-    app::{AppUid, Policy},
-    deploy::{AdmissionId, Deploy},
-    ports::{Admission, Admitted, Apps, Claim, Claimed, History, Page, Record, View, Wake},
+    app::Policy,
+    ports::{Clock, HistoryStore},
     request::Refusal,
-    service::{Deployer, Operator, Ports},
+    service::{Deployer, Ports},
 };
 use world::{World, registration, request};
 
-mock! {
-    Store {}
-
-    #[async_trait]
-    impl History for Store {
-        async fn admit(&self, admission: Admission) -> Result<Admitted>;
-        async fn record(&self, record: Record) -> Result<()>;
-        async fn view(&self, app: AppUid) -> Result<View>;
-        async fn page(&self, app: AppUid, page: Page) -> Result<Vec<Deploy>>;
-        async fn claim(&self, claim: Claim) -> Result<Claimed>;
-        fn wakes(&self) -> BoxStream<'static, Wake>;
-    }
+/// The service on the world's store, whose calls meet these faults, the next call first.
+fn deployer(world: &World, call: &'static str, faults: Vec<Fault>) -> (Deployer, Arc<AtomicUsize>) {
+    let faults = Mutex::new(faults.into_iter());
+    let calls = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&calls);
+    let plan: Plan = Arc::new(move |name: &'static str| {
+        if name != call {
+            return Fault::None;
+        }
+        counted.fetch_add(1, Ordering::Relaxed);
+        faults.lock().unwrap().next().unwrap_or_default()
+    });
+    (planned(world, plan), calls)
 }
 
-fn away<T>() -> Result<T> {
-    Err(Error::Unavailable { what: "the database does not answer".to_owned(), cause: None })
-}
-
-/// The service on a history that behaves like this; the rest is the world's.
-fn deployer(world: &World, history: MockStore) -> Deployer {
+/// The service on the world's store, whose calls meet the faults of a plan.
+fn planned(world: &World, plan: Plan) -> Deployer {
+    let store: Arc<dyn HistoryStore> = world.store.clone();
     let ports = Ports {
-        apps: Arc::clone(&world.store) as Arc<dyn Apps>,
         tokens: Arc::clone(&world.store) as _,
-        history: Arc::new(history),
+        history: Arc::new(Faulty::new(store, Arc::clone(&world.clock) as Arc<dyn Clock>, plan)),
         rollouts: Arc::clone(&world.cluster) as _,
         builder: None,
         clock: Arc::clone(&world.clock) as _,
-        entropy: Arc::new(world::SimEntropy::new(9)),
+        rng: Arc::new(world::SimRng::new(9)),
     };
-    Deployer::new(ports, "one")
+    Deployer::new(ports, "two")
 }
 
-/// Submits one deploy through a history that behaves like this, and says what the caller is told.
-fn submitted(history: MockStore) -> Result<u64, Refusal> {
+/// Submits one deploy through a store whose calls meet these faults, and says what the caller is told and how many
+/// revisions there are.
+fn submitted(call: &'static str, faults: Vec<Fault>) -> (Result<u64, Refusal>, usize) {
     let world = World::new(Duration::ZERO);
-    let deployer = deployer(&world, history);
     world.idle(async {
         let access = world.register("api", Policy::default()).await;
-        let access = deployer.open(&Operator::trusted("alice"), access.app()).await.unwrap();
-        deployer.submit(&access, request("registry.example.com/api:v2")).await.map(|done| done.deploy.revision.get())
+        let (deployer, _) = deployer(&world, call, faults);
+        let access = deployer.open(&world.operator, access.app()).await.unwrap();
+        let answer = deployer.submit(&access, request("registry.example.com/api:v2")).await;
+        (answer.map(|done| done.deploy.revision.get()), world.history(&access).await.len())
     })
 }
 
-/// The entry that an accept of this id made.
-fn made(id: AdmissionId) -> Deploy {
-    let draft = rollhook_core::ports::NewDeploy {
-        image: None,
-        commit: None,
-        trigger: rollhook_core::deploy::Trigger::Webhook,
-        actor: rollhook_core::deploy::Actor::ci(),
-        from: None,
-        effective: None,
-        adopted: false,
-    };
-    let revision = rollhook_core::deploy::Revision::new(7).unwrap();
-    draft.entry(id, revision, rollhook_core::time::Timestamp::from_millis(1))
+#[test]
+fn accept_whose_answer_was_lost_is_found_by_its_own_id() {
+    assert_eq!(submitted("history.commit", vec![Fault::Lost]), (Ok(2), 2), "recorded once, and confirmed");
 }
 
 #[test]
-fn an_accept_whose_answer_was_lost_is_found_by_its_own_id() {
-    let mut history = MockStore::new();
-    let id_of = Arc::new(std::sync::Mutex::new(None));
-    let written = Arc::clone(&id_of);
-    history.expect_admit().times(1).returning(move |admission| {
-        *written.lock().unwrap() = Some(admission.id);
-        away()
+fn accept_that_is_not_there_may_still_come_from_a_slow_store() {
+    let refusal = Refusal::StoreUnavailable { maybe_recorded: true };
+    assert_eq!(submitted("history.commit", vec![Fault::Before]), (Err(refusal), 1));
+}
+
+#[test]
+fn accept_that_cannot_be_looked_up_may_have_been_recorded_and_says_so() {
+    let world = World::new(Duration::ZERO);
+    let refusal = world.idle(async {
+        let access = world.register("api", Policy::default()).await;
+        // The commit's answer is lost, and every read after it fails.
+        let committed = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let plan: Plan = Arc::new(move |call| match call {
+            "history.commit" => {
+                committed.store(true, Ordering::Relaxed);
+                Fault::Lost
+            }
+            "history.load" if committed.load(Ordering::Relaxed) => Fault::Before,
+            _ => Fault::None,
+        });
+        let deployer = planned(&world, plan);
+        let access = deployer.open(&world.operator, access.app()).await.unwrap();
+        deployer.submit(&access, request("registry.example.com/api:v2")).await.unwrap_err()
     });
-    history
-        .expect_page()
-        .times(1)
-        .returning(move |_, _| Ok(vec![made(AdmissionId(1)), made(id_of.lock().unwrap().unwrap())]));
-    assert_eq!(submitted(history), Ok(7));
-}
-
-#[test]
-fn an_accept_that_is_not_there_may_still_come_from_a_slow_store() {
-    let mut history = MockStore::new();
-    history.expect_admit().times(1).returning(|_| away());
-    history.expect_page().times(1).returning(|_, _| Ok(vec![made(AdmissionId(1))]));
-    assert_eq!(submitted(history), Err(Refusal::StoreUnavailable { maybe_recorded: true }));
-}
-
-#[test]
-fn an_accept_that_cannot_be_looked_up_may_have_been_recorded_and_says_so() {
-    let mut history = MockStore::new();
-    history.expect_admit().times(1).returning(|_| away());
-    history.expect_page().times(1).returning(|_, _| away());
-    let refusal = submitted(history).unwrap_err();
     assert_eq!(refusal, Refusal::StoreUnavailable { maybe_recorded: true });
     assert!(refusal.to_string().contains("same Idempotency-Key"));
 }
 
 #[test]
-fn a_cancel_whose_answer_was_lost_may_have_been_recorded_and_says_so() {
+fn cancel_whose_answer_was_lost_may_have_been_recorded_and_says_so() {
     let world = World::new(Duration::ZERO);
-    let mut history = MockStore::new();
-    history.expect_page().returning(|_, _| Ok(vec![made(AdmissionId(1))]));
-    history.expect_record().times(1).returning(|_| away());
-    let deployer = deployer(&world, history);
     let refusal = world.idle(async {
         let access = world.register("api", Policy::default()).await;
-        deployer.cancel(&world.operator, access.app(), made(AdmissionId(1)).revision).await.unwrap_err()
+        let (deployer, _) = deployer(&world, "history.commit", vec![Fault::Lost]);
+        let first = rollhook_core::deploy::Revision::FIRST;
+        deployer.cancel(&world.operator, access.app(), first).await.unwrap_err()
     });
     assert_eq!(refusal, Refusal::StoreUnavailable { maybe_recorded: true });
 }
 
 #[test]
-fn a_registration_that_somebody_deployed_to_at_once_is_not_taken_back() {
+fn registration_whose_answer_was_lost_is_found_by_its_own_uid() {
     let world = World::new(Duration::ZERO);
-    let mut history = MockStore::new();
-    history.expect_admit().times(1).returning(|_| Ok(Admitted::Stale));
-    let deployer = deployer(&world, history);
     world.idle(async {
-        let wanted = registration("api", Policy::default());
-        let refusal = deployer.register(&world.operator, wanted, None).await.unwrap_err();
-        let Refusal::AppExists(id) = refusal else { panic!("{refusal:?}") };
-        assert!(deployer.open(&world.operator, &id).await.is_ok(), "what was accepted is still there");
+        let (deployer, commits) = deployer(&world, "history.commit", vec![Fault::Lost]);
+        let registered = deployer.register(&world.operator, registration("api", Policy::default()), None).await;
+        assert_eq!(registered.unwrap().deploy.unwrap().revision.get(), 1);
+        assert_eq!(commits.load(Ordering::Relaxed), 1, "app and first deploy are one commit");
     });
 }
 
 #[test]
-fn a_registration_that_its_process_never_finished_is_made_anew() {
+fn registration_that_was_not_written_leaves_nothing_half_made() {
     let world = World::new(Duration::ZERO);
-    let mut history = MockStore::new();
-    history.expect_admit().times(1).returning(|_| Ok(Admitted::Stale));
-    let ended = deployer(&world, history);
     world.idle(async {
+        let (deployer, _) = deployer(&world, "history.commit", vec![Fault::Before]);
         let wanted = registration("api", Policy::default());
-        assert!(ended.register(&world.operator, wanted.clone(), None).await.is_err());
-        let soon = world.deployer.register(&world.operator, wanted.clone(), None).await;
-        assert!(matches!(soon, Err(Refusal::AppExists(_))), "it may yet be finished: {soon:?}");
-        world.sleep(61).await;
-        let registered = world.deployer.register(&world.operator, wanted, None).await.unwrap();
+        let refusal = deployer.register(&world.operator, wanted.clone(), None).await.unwrap_err();
+        assert_eq!(refusal, Refusal::StoreUnavailable { maybe_recorded: true });
+        let registered = deployer.register(&world.operator, wanted, None).await.unwrap();
         assert_eq!(registered.deploy.unwrap().revision.get(), 1);
     });
 }

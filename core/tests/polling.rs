@@ -46,7 +46,7 @@ fn entry(trigger: Trigger, digits: &str) -> (Trigger, String) {
 impl World {
     async fn git_app(&self, policy: Policy) -> Authorized {
         let app = self.deployer.register(&self.operator, git("api", policy), None).await.unwrap().app;
-        self.deployer.open(&self.operator, &app.id).await.unwrap()
+        self.deployer.open(&self.operator, &app.app.id).await.unwrap()
     }
 
     /// A polled app that runs revision 1, found at `a1`.
@@ -97,7 +97,7 @@ fn a_push_is_found_built_and_deployed_and_nothing_is_deployed_twice() {
     world.run(async {
         let access = world.polled_app().await;
         let first = world.entry(&access, 1).await;
-        assert_eq!((first.trigger, first.actor.as_str()), (Trigger::Git, "auto"));
+        assert_eq!((first.trigger, first.actor.to_string()), (Trigger::Git, "auto".to_owned()));
         world.sleep(3600).await;
         assert_eq!(world.history(&access).await.len(), 1, "the same head is nothing new");
         world.push("b2");

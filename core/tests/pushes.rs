@@ -18,12 +18,12 @@ use rollhook_core::{
     app::{Policy, Source},
     delivery::{Before, Change, Delivery, Event, GitHost, Head, Push, Reference},
     deploy::{Commit, Revision, Status, Trigger},
-    ports::{BranchReader, BuildTrigger, Clock, History, RolloutDriver},
+    ports::{BranchReader, BuildTrigger, Clock, RolloutDriver},
     request::{DeployRequest, IdempotencyKey, KeyHeader, Refusal, Registration},
     service::{Accepted, Authorized, Builder, Deployer, Outcome, Ports, Pushed},
     source::GitSource,
 };
-use world::{SimEntropy, World, hold_all, registration, sha};
+use world::{SimRng, World, hold_all, registration, sha};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -79,7 +79,7 @@ impl World {
     async fn git_app(&self, policy: Policy) -> Authorized {
         let wanted = Registration { source: Source::Git(git_source()), image: None, ..registration("api", policy) };
         let app = self.deployer.register(&self.operator, wanted, None).await.unwrap().app;
-        self.webhook(&app.id).await
+        self.webhook(&app.app.id).await
     }
 
     /// The branch is moved, and the host tells.
@@ -107,7 +107,7 @@ fn a_push_to_the_branch_builds_exactly_its_commit() {
         assert!(!first.replayed);
         let done = world.ended(&access, 1).await;
         assert_eq!((done.status(), done.trigger, done.commit), (Status::Succeeded, Trigger::Webhook, Some(sha("a1"))));
-        assert_eq!(done.actor.as_str(), "GitHub: octocat");
+        assert_eq!(done.actor.to_string(), "GitHub: octocat");
         accepted(world.pushes(&access, "b2").await);
         assert_eq!(world.ended(&access, 2).await.commit, Some(sha("b2")));
         world.quiet(&access).await;
@@ -158,7 +158,7 @@ fn of_several_branches_the_apps_own_counts() {
         ];
         let push = tells(GitHost::Bitbucket, Event::Push(Push { pusher: None, changes }));
         let deploy = accepted(world.deployer.push(&access, &push, None).await).deploy;
-        assert_eq!((deploy.commit, deploy.actor.as_str()), (Some(sha("a1")), "Bitbucket"));
+        assert_eq!((deploy.commit, deploy.actor.to_string()), (Some(sha("a1")), "Bitbucket".to_owned()));
     });
 }
 
@@ -405,17 +405,16 @@ fn with_heads(
         meanwhile: Mutex::new(None),
     });
     let ports = Ports {
-        apps: Arc::clone(&world.store) as _,
         tokens: Arc::clone(&world.store) as _,
-        history: Arc::clone(&world.store) as Arc<dyn History>,
+        history: Arc::clone(&world.store) as _,
         rollouts: Arc::clone(&world.cluster) as Arc<dyn RolloutDriver>,
         builder: Some(Builder {
             builds: Arc::clone(&world.builds) as Arc<dyn BuildTrigger>,
-            heads: Arc::clone(&slow) as _,
+            branches: Arc::clone(&slow) as _,
             local_sources: false,
         }),
         clock,
-        entropy: Arc::new(SimEntropy::new(9)),
+        rng: Arc::new(SimRng::new(9)),
     };
     (slow, Deployer::new(ports, "slow"))
 }

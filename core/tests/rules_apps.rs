@@ -7,13 +7,15 @@ mod world;
 
 use std::time::Duration;
 
+use rollhook_conformance::samples;
 use rollhook_core::{
-    app::Policy,
+    app::{Policy, Target},
     deploy::{Revision, Status, Trigger},
     request::{DeployRequest, IdempotencyKey, KeyHeader, PolicyChange, Refusal},
     token::Credentials,
 };
 use rollhook_memory::Script;
+use serde_json::json;
 use world::{World, api, hold_all, image, registration, request, tag};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -66,12 +68,12 @@ fn deleting_an_app_ends_its_deploys_and_leaves_the_workload() {
         assert!(matches!(refused, Err(Refusal::WorkloadTaken(_))), "{refused:?}");
         let wanted = rollhook_core::request::Registration { take_over: true, ..registration("api", Policy::default()) };
         let again = world.deployer.register(&world.operator, wanted, None).await.unwrap();
-        assert_ne!(again.app.uid, access.uid());
+        assert_ne!(again.app.app.uid, access.uid());
         assert_eq!(again.deploy.unwrap().revision, Revision::FIRST);
         assert!(again.adopted);
         let late = world.deployer.submit(&ci, request(&api("v9"))).await.unwrap_err();
         assert!(matches!(late, Refusal::AppNotFound(_)), "the old registration's token opens nothing");
-        let access = world.deployer.open(&world.operator, &again.app.id).await.unwrap();
+        let access = world.deployer.open(&world.operator, &again.app.app.id).await.unwrap();
         assert_eq!(world.deployed(&access, &api("v5")).await.status(), Status::Succeeded);
     });
 }
@@ -85,7 +87,7 @@ fn what_is_taken_over_is_current_whatever_revision_it_carries() {
         world.deployer.delete(&world.operator, access.app()).await.unwrap();
         let wanted = rollhook_core::request::Registration { take_over: true, ..registration("api", Policy::default()) };
         let again = world.deployer.register(&world.operator, wanted, None).await.unwrap();
-        let access = world.deployer.open(&world.operator, &again.app.id).await.unwrap();
+        let access = world.deployer.open(&world.operator, &again.app.app.id).await.unwrap();
         let first = world.ended(&access, 1).await;
         assert_eq!((first.status(), tag(&first).as_str()), (Status::Succeeded, "v2"), "{first:?}");
         world.deployed(&access, &api("v3")).await;
@@ -140,19 +142,12 @@ fn a_key_makes_one_deploy_and_shows_its_present_state() {
 #[test]
 fn what_was_adopted_is_recorded_and_left_alone() {
     let world = World::new(SECOND);
-    let workload = rollhook_core::app::Workload {
-        kind: rollhook_core::app::WorkloadKind::Deployment,
-        name: "api".to_owned(),
-        containers: vec!["api".to_owned()],
-        create: None,
-        take_over: None,
-    };
-    world.cluster.seed(&"shop-test/api".parse().unwrap(), &workload, &image("registry.example.com/api"));
+    world.cluster.seed(&"shop-test/api".parse().unwrap(), &Target::default(), &image("registry.example.com/api"));
     world.run(async {
         let wanted = rollhook_core::request::Registration { image: None, ..registration("api", Policy::default()) };
         let registered = world.deployer.register(&world.operator, wanted, None).await.unwrap();
         assert!(registered.adopted);
-        let access = world.deployer.open(&world.operator, &registered.app.id).await.unwrap();
+        let access = world.deployer.open(&world.operator, &registered.app.app.id).await.unwrap();
         let first = world.ended(&access, 1).await;
         assert_eq!((first.status(), first.trigger), (Status::Succeeded, Trigger::Manual));
         assert_eq!(tag(&first), "latest");
@@ -171,9 +166,9 @@ fn promotion_brings_what_the_other_environment_runs() {
         let mut wanted = registration("api", Policy::default());
         wanted.environment = "prod".parse().unwrap();
         let prod = world.deployer.register(&world.operator, wanted, None).await.unwrap().app;
-        let accepted = world.deployer.promote(&world.operator, &prod.id, test.app(), None).await.unwrap();
+        let accepted = world.deployer.promote(&world.operator, &prod.app.id, test.app(), None).await.unwrap();
         assert_eq!(accepted.deploy.trigger, Trigger::Promotion);
-        let access = world.deployer.open(&world.operator, &prod.id).await.unwrap();
+        let access = world.deployer.open(&world.operator, &prod.app.id).await.unwrap();
         let done = world.ended(&access, 2).await;
         assert_eq!(done.status(), Status::Succeeded);
         assert_eq!(done.digest, world.view(&test).await.current.unwrap().digest);
@@ -210,12 +205,12 @@ fn what_can_never_work_is_not_registered() {
             let refused = world.deployer.register(&world.operator, wanted, None).await.unwrap_err();
             assert_eq!(field(refused), "policy.rollout_deadline");
         }
-        for name in ["", "../x", "a/scale", "API", "a..b", "-a", "a?b=c", &"a".repeat(254)] {
-            let wanted = registration("api", Policy::default());
-            let wanted = rollhook_core::request::Registration { workload: Some(name.to_owned()), ..wanted };
-            let refused = world.deployer.register(&world.operator, wanted, None).await.unwrap_err();
-            assert_eq!(field(refused), "workload.name", "{name}");
-        }
+        let settings = samples::settings(json!({ "kind": "Pod" }));
+        let wanted =
+            rollhook_core::request::Registration { target: settings, ..registration("api", Policy::default()) };
+        let refused = world.deployer.register(&world.operator, wanted, None).await.unwrap_err();
+        let Refusal::InvalidSetting(setting, _) = refused else { panic!("{refused:?}") };
+        assert_eq!(setting, "workload.kind", "what the driver refuses is refused");
         let access = world.app("api", Policy::default()).await;
         let change = PolicyChange { settle: Some(Duration::from_secs(3600)), ..PolicyChange::default() };
         let refused = world.deployer.change_policy(&world.operator, access.app(), change).await.unwrap_err();

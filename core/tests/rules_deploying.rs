@@ -10,7 +10,7 @@ use std::time::Duration;
 use rollhook_core::{
     app::{AppUid, Policy},
     deploy::{Revision, State, Status},
-    ports::{History, HistoryExt},
+    ports::{HistoryStore, HistoryStoreExt},
 };
 use rollhook_memory::Script;
 use world::{World, api, image, leave, reason, request, statuses};
@@ -22,14 +22,14 @@ fn a_deploy_succeeds_once_it_was_observed_and_settled() {
     let world = World::new(SECOND);
     world.run(async {
         let access = world.app("api", Policy::default()).await;
-        let begun = world.view(&access).await.now;
+        let begun = world.now();
         let done = world.deployed(&access, &api("v2")).await;
         assert_eq!(done.status(), Status::Succeeded);
         assert!(done.updated_at.since(begun) >= Duration::from_secs(11), "rollout and settle");
         assert!(done.digest.is_some());
         let view = world.view(&access).await;
         assert_eq!(view.current.as_ref().map(|d| d.revision.get()), Some(2));
-        assert_eq!(view.current, view.on_cluster);
+        assert_eq!(view.current.as_ref(), view.on_cluster());
         assert_eq!(statuses(&world.quiet(&access).await), [(1, Status::Succeeded), (2, Status::Succeeded)]);
         assert_eq!(world.effects(), [1, 2]);
     });
@@ -47,8 +47,8 @@ fn an_old_version_that_is_healthy_is_never_the_new_ones_success() {
         assert_eq!(code, "rollout-deadline-exceeded");
         assert!(message.contains("600 s"), "{message}");
         let view = world.view(&access).await;
-        assert_eq!(view.current.unwrap().revision.get(), 1);
-        assert_eq!(view.on_cluster.unwrap().revision.get(), 2);
+        assert_eq!(view.current.as_ref().unwrap().revision.get(), 1);
+        assert_eq!(view.on_cluster().unwrap().revision.get(), 2);
     });
 }
 
@@ -106,7 +106,7 @@ fn a_rollout_without_progress_gives_way_and_one_with_progress_does_not() {
         let access = world.app("api", Policy::default()).await;
         let hung = world.deploy(&access, &api("hang")).await.unwrap().deploy.revision.get();
         world.sleep(2).await;
-        let begun = world.view(&access).await.now;
+        let begun = world.now();
         let next = world.deployed(&access, &api("v3")).await;
         assert_eq!(next.status(), Status::Succeeded);
         let gave_way = world.entry(&access, hung).await;
@@ -174,7 +174,7 @@ fn a_deadline_survives_a_restart_and_a_take_over() {
     });
     // The first process is gone without a word; another one takes over.
     let other = world.replica("two", 2);
-    let begun = world.idle(world.view(&access)).now;
+    let begun = world.now();
     let failed = world::block_on(&world.clock, async {
         use futures_util::{FutureExt, select_biased};
         let mut engine = std::pin::pin!(other.run(std::future::pending()).fuse());
@@ -196,7 +196,7 @@ fn a_restart_does_not_wait_out_its_own_claim_and_a_stranger_waits_half_a_minute_
             world.sleep(3).await;
             access
         });
-        let begun = world.idle(world.view(&access)).now;
+        let begun = world.now();
         let next = world.replica(name, 7);
         let done = world::block_on(&world.clock, async {
             use futures_util::{FutureExt, select_biased};
@@ -235,12 +235,12 @@ fn an_order_that_is_refused_leaves_no_trace_on_the_cluster() {
         let access = world.app("api", Policy::default()).await;
         let app = world.view(&access).await.app;
         // Somebody else's registration has the workload by now.
-        world.cluster.delete(&app.id, &app.workload);
-        let foreign = rollhook_core::app::App { uid: AppUid::from_bits(77), ..app.clone() };
+        world.cluster.delete(&app.id, &app.target);
+        let foreign = rollhook_core::app::App { uid: AppUid::from_bits(77), ..(*app).clone() };
         let order = rollhook_core::ports::RolloutSpec {
             app: app.id.clone(),
             stamp: rollhook_core::ports::DeployId { app: foreign.uid, revision: Revision::FIRST },
-            workload: app.workload.clone(),
+            target: app.target.clone(),
             image: image(&api("theirs")),
             adopted: false,
             cause: "theirs".to_owned(),
@@ -251,7 +251,7 @@ fn an_order_that_is_refused_leaves_no_trace_on_the_cluster() {
         assert!(!refused.touched);
         let history = world.quiet(&access).await;
         assert_eq!(history.len(), 2, "nothing is owed");
-        assert_eq!(world.view(&access).await.on_cluster.unwrap().revision.get(), 1);
+        assert_eq!(world.view(&access).await.on_cluster().unwrap().revision.get(), 1);
     });
 }
 
@@ -264,13 +264,7 @@ fn once_quiet_stepping_again_does_nothing() {
         let before = (world.quiet(&access).await, world.effects());
         world.sleep(24 * 3600).await;
         assert_eq!((world.history(&access).await, world.effects()), before);
-        let claim = rollhook_core::ports::Claim {
-            replica: rollhook_core::ports::Replica { name: "another".to_owned(), incarnation: 5 },
-            ttl: SECOND,
-            limit: 10,
-        };
-        world.sleep(60).await;
-        assert_eq!(world.store.claim(claim).await.unwrap().apps, Vec::<AppUid>::new(), "no work is left");
-        assert!(world.store.entry(access.uid(), Revision::FIRST).await.unwrap().is_some());
+        assert_eq!(world.store.work(&[], 10).await.unwrap(), Vec::<AppUid>::new(), "no work is left");
+        assert!(world.store.archived(access.uid(), Revision::FIRST).await.unwrap().is_some());
     });
 }

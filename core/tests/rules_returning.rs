@@ -9,9 +9,8 @@ use std::time::Duration;
 
 use rollhook_core::{
     app::{OnFailure, Policy},
-    decide::target::rollback,
-    deploy::{Actor, AdmissionId, Deploy, Origin, Reason, Revision, State, Status, Trigger},
-    ports::{Admission, History, Record},
+    deploy::{Actor, AdmissionId, Origin, Reason, Revision, State, Status, Trigger},
+    ledger::{Admission, KeyLookup, rollback},
     request::{Cause, PolicyChange, Refusal, RollbackRequest},
 };
 use rollhook_memory::Script;
@@ -76,9 +75,6 @@ fn a_restore_that_fails_is_not_restored_again() {
 fn a_restore_that_gave_way_to_a_deploy_that_never_ran_is_made_again() {
     let world = World::new(SECOND);
     world.cluster.script("crash", Script::crashes());
-    let write = async |changes: Vec<Deploy>, app| {
-        world.store.record(Record { app, claim: None, changes, lift: Vec::new(), rest: false }).await.unwrap();
-    };
     let access = world.run(async {
         let access = world.app("api", leave()).await;
         assert_eq!(world.deployed(&access, &api("crash")).await.status(), Status::Failed);
@@ -89,14 +85,13 @@ fn a_restore_that_gave_way_to_a_deploy_that_never_ran_is_made_again() {
     world.idle(async {
         // As a slow engine leaves it: the restore has not begun when a deploy comes, and somebody cancels that one.
         let view = world.view(&access).await;
-        let cause = Cause { trigger: Trigger::Rollback, actor: Actor::auto() };
-        let draft = rollback(&view.current.unwrap(), &cause).unwrap();
-        let (app, id, guard) = (access.uid(), AdmissionId(9), view.app.guard);
-        let admission = Admission { app, id, key: None, draft, guard, after: None, supersede: false, hold: None };
-        world.store.admit(admission).await.unwrap();
+        let cause = Cause { trigger: Trigger::Rollback, actor: Actor::Service };
+        let restore = rollback::deploy(&view.current.unwrap(), &cause).unwrap();
+        let admission = Admission::plain(AdmissionId(9), restore);
+        world.commit(&access, |change, now| drop(change.admit(admission, KeyLookup::Unread, now))).await;
         let next = world.deploy(&access, &api("v4")).await.unwrap().deploy;
         let gave_way = State::Superseded { by: next.revision, rollback: false };
-        write(vec![world.entry(&access, 3).await.moved(gave_way)], access.uid()).await;
+        world.record(&access, vec![world.entry(&access, 3).await.moved(gave_way)]).await;
         world.deployer.cancel(&world.operator, access.app(), next.revision).await.unwrap();
     });
     let history = world.run(world.quiet(&access));
@@ -111,7 +106,7 @@ fn without_a_version_to_return_to_the_entry_says_so() {
         let mut wanted = registration("api", Policy::default());
         wanted.image = Some(image(&api("missing")));
         let app = world.deployer.register(&world.operator, wanted, None).await.unwrap().app;
-        let access = world.deployer.open(&world.operator, &app.id).await.unwrap();
+        let access = world.deployer.open(&world.operator, &app.app.id).await.unwrap();
         let failed = world.ended(&access, 1).await;
         assert!(reason(&failed).1.contains("nothing to restore"), "{:?}", reason(&failed));
         assert_eq!(world.quiet(&access).await.len(), 1);
@@ -130,7 +125,7 @@ fn a_rollback_never_waits_and_supersedes_what_is_unfinished() {
         world.deploy(&access, &api("hang")).await.unwrap();
         world.sleep(2).await;
         world.deploy(&access, &api("v3")).await.unwrap();
-        let begun = world.view(&access).await.now;
+        let begun = world.now();
         let accepted = world.rollback(&access).await.unwrap();
         let listed: Vec<u64> = accepted.superseded.iter().map(|r| r.get()).collect();
         assert_eq!(listed, [2, 3]);
@@ -310,9 +305,7 @@ fn what_a_deletion_has_ended_is_not_put_right() {
         let rolling = world.entry(&access, 2).await;
         let message = "alice deleted the app.".to_owned();
         let state = State::Cancelled { reason: Reason::new(Reason::APP_DELETED), message };
-        let changes = vec![rolling.moved(state)];
-        let record = Record { app: access.uid(), claim: None, changes, lift: Vec::new(), rest: false };
-        world.store.record(record).await.unwrap();
+        world.record(&access, vec![rolling.moved(state)]).await;
         assert_eq!(world.quiet(&access).await.len(), 2, "nothing is restored");
         assert_eq!(world.effects(), before);
     });

@@ -9,40 +9,12 @@
 mod auth;
 #[path = "../../hosts/http/src/body.rs"]
 mod body;
-#[path = "../../hosts/http/src/deploys.rs"]
-mod deploys;
-#[path = "../../hosts/http/src/events.rs"]
-mod events;
 #[path = "../../hosts/http/src/failure.rs"]
 mod failure;
-#[path = "../../hosts/http/src/git_hosts/mod.rs"]
-mod git_hosts;
 #[path = "../../hosts/http/src/headers.rs"]
 mod headers;
-#[path = "../../hosts/http/src/host.rs"]
-mod host;
-#[path = "../../hosts/http/src/limits.rs"]
-mod limits;
-#[path = "../../hosts/http/src/log_of_build.rs"]
-mod log_of_build;
-#[path = "../../hosts/http/src/manage.rs"]
-mod manage;
-#[path = "../../hosts/http/src/measured.rs"]
-mod measured;
-#[path = "../../hosts/http/src/metrics.rs"]
-mod metrics;
-#[path = "../../hosts/http/src/observe.rs"]
-mod observe;
-#[path = "../../hosts/http/src/query.rs"]
-mod query;
 #[path = "../../hosts/http/src/reply.rs"]
 mod reply;
-#[path = "../../hosts/http/src/router.rs"]
-mod router;
-#[path = "../../hosts/http/src/source.rs"]
-mod source;
-#[path = "../../hosts/http/src/webhook.rs"]
-mod webhook;
 
 mod clean;
 pub mod server;

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderValue, header::CONTENT_TYPE};
 use http_body::Body as _;
 use rollhook_api::{AppPatch, CreateApp, Kind, Problem, Promote, Rollback};
 use rollhook_core::{
@@ -16,7 +16,7 @@ use rollhook_core::{
     token::Credentials,
 };
 
-use crate::{auth, body, failure::Failure, git_hosts, headers, webhook};
+use crate::{auth, body, failure::Failure, headers};
 
 /// A refusal: its kind, and the problem as the caller reads it.
 #[derive(Debug)]
@@ -32,7 +32,8 @@ pub struct Refused {
 /// # Errors
 /// What the caller is answered.
 pub fn deploy_request(body: &[u8]) -> Result<DeployRequest, Box<Refused>> {
-    webhook::parse(body).and_then(|post| Ok(post.parse(None)?)).map_err(refused)
+    let json = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static("application/json"))]);
+    body::deploy_post(&json, body).and_then(|post| Ok(post.parse(None)?)).map_err(refused)
 }
 
 /// What keeps a body from being any other request, told by each.
@@ -56,7 +57,7 @@ pub fn credentials(headers: &HeaderMap, now: Timestamp) -> Credentials {
 /// # Errors
 /// What the caller is answered.
 pub fn delivery(headers: &HeaderMap, body: &[u8]) -> Result<Option<Delivery>, Box<Refused>> {
-    git_hosts::delivery(headers, body).map_err(refused)
+    rollhook_git_hosts::delivery(headers, body).map_err(|error| refused(error.into()))
 }
 
 /// The idempotency key in a call's headers.

@@ -4,51 +4,82 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use rollhook_core::{
-    app::{AppId, Template, Workload},
-    image::ImageRef,
+    app::{AppId, Settings, Target},
+    image::{Digest, ImageRef},
     ports::RolloutDriver,
 };
 
 use crate::report::Can;
 
-/// The images that the suite rolls out, by what they do.
+/// The images that the suite rolls out, by what their instances do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sample {
-    /// Runs and stays ready.
+    /// Get ready, and stay so.
     Good,
-    /// Another one that runs and stays ready.
+    /// The same, of another image.
     Another,
-    /// Cannot be pulled.
+    /// There are none: the image cannot be fetched.
     Missing,
-    /// Exits again and again.
+    /// End again and again without getting ready, and log a line each time.
     Crashing,
+    /// Start, and never get ready.
+    Hanging,
+    /// Get ready, and end a few seconds later; then they are started again.
+    Dying,
 }
 
-/// A cluster, and what a test must be able to do to it.
+/// A cluster, or whatever else a driver deploys to, and what a test must be able to do to it.
+///
+/// A [`Lack`](crate::Lack) says what it cannot show: the cases that need it are reported, and do not pass silently.
 #[async_trait]
 pub trait Clusters: Send + Sync {
-    /// A driver of the cluster.
+    /// A driver of the cluster; always the same one.
     fn rollouts(&self) -> Arc<dyn RolloutDriver>;
 
-    /// A driver of a cluster that is away.
-    fn away(&self) -> Can<Arc<dyn RolloutDriver>>;
+    /// Another driver of the same cluster, as another process opens it: it shares nothing with earlier ones but what is
+    /// kept in the cluster.
+    async fn another(&self) -> Can<Arc<dyn RolloutDriver>>;
 
-    /// An app of this name in a namespace that is there; each case asks for a name of its own, and nothing of that name
-    /// is there.
+    /// A driver of a cluster that cannot be reached.
+    async fn away(&self) -> Can<Arc<dyn RolloutDriver>>;
+
+    /// An app of this name; each case asks for names of its own, and nothing of that name is in the cluster.
     fn app(&self, name: &str) -> AppId;
 
-    /// An image.
-    fn image(&self, sample: Sample) -> ImageRef;
+    /// An image, named by a tag and without a digest.
+    fn image(&self, sample: Sample) -> Can<ImageRef>;
 
-    /// How a workload is made where there is none.
-    fn template(&self) -> Template;
+    /// The settings as a person gives them to register the app; they say how its target is created.
+    fn settings(&self, app: &AppId) -> Settings;
 
-    /// Makes a workload of the app's name, with one container and without a stamp, that runs [`Sample::Good`], and
-    /// returns when it does.
-    async fn prepare(&self, app: &AppId) -> Workload;
+    /// Settings of which one is not valid, and the name of that one.
+    fn invalid_settings(&self) -> Can<(Settings, &'static str)>;
 
-    /// A text that differs whenever the workload's specification was changed.
-    async fn fingerprint(&self, app: &AppId, workload: &Workload) -> String;
+    /// Makes the target that [`settings`](Self::settings) name, as it may exist before its app is registered: without a
+    /// deploy id, with instances of [`Sample::Good`]. Returns when they are ready.
+    async fn prepare(&self, app: &AppId) -> Can;
+
+    /// Removes the target, as somebody else does.
+    async fn remove(&self, app: &AppId, target: &Target) -> Can;
+
+    /// A text that differs whenever a driver changed the target, and says so where it does not exist.
+    async fn fingerprint(&self, app: &AppId, target: &Target) -> String;
+
+    /// What somebody has configured for the target and no deploy may change, as a text: all but image and deploy id.
+    async fn configuration(&self, app: &AppId, target: &Target) -> Can<String>;
+
+    /// The images of all instances that run now, ready or not, of whatever deploy; without those that were told to end.
+    async fn instances(&self, app: &AppId, target: &Target) -> Can<Vec<ImageRef>>;
+
+    /// The digest of what instances of the image run.
+    async fn digest(&self, image: &ImageRef) -> Can<Digest>;
+
+    /// A line that an instance of [`Sample::Crashing`], which is rolled out, has logged.
+    async fn logged(&self, app: &AppId, target: &Target) -> Can<String>;
+
+    /// What the driver names as the container in which [`Sample::Missing`] and [`Sample::Crashing`] fail; `None` if its
+    /// instances have no parts.
+    fn container(&self) -> Option<&'static str>;
 
     /// Lets a quarter of a second pass for the cluster.
     async fn pause(&self);

@@ -9,13 +9,14 @@ use futures_util::{
 };
 use rollhook_core::{
     Error, Result,
-    app::{AppId, AppUid, WorkloadKind},
+    app::{App, AppId, AppUid},
     deploy::{Commit, Deploy, Evidence, Revision},
+    image::ImageRef,
     ledger::AppState,
     ports::{
         self, AppChange, AppPage, AppRef, Applied, BranchReader, BuildSpec, BuildState, BuildTrigger, Clock, Committed,
         DeployId, Heartbeat, HistoryStore, Loaded, Observation, Page, RolloutDriver, RolloutFailure, RolloutSpec,
-        Sealing, Started, StoreLimits, TokenMatcher, TokenStore, WebhookSecret, WorkloadInfo,
+        Sealing, Started, StoreLimits, TargetRequest, TokenMatcher, TokenStore, Validated, WebhookSecret,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -23,19 +24,19 @@ use rollhook_core::{
     token::Token,
 };
 
-/// What happens to one call.
+/// The fate of one call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing.
+    /// The call is made as it is.
     #[default]
     None,
-    /// It is `Unavailable`, and was not done.
+    /// The call is answered `Unavailable`, and was not made.
     Before,
-    /// It was done, if it could be, and its answer is lost: `Unavailable`.
+    /// The call is made, and its answer is lost: `Unavailable`, for a batch for each of its parts.
     Lost,
-    /// It is done after this time, like that of a process that was stopped for a while.
+    /// The call is made after this time, as by a process that was stopped for a while.
     Slow(Duration),
-    /// It is done, and its answer takes this time.
+    /// The call is made, and its answer takes this time.
     Late(Duration),
 }
 
@@ -157,8 +158,8 @@ impl<T: HistoryStore + ?Sized> HistoryStore for Faulty<T> {
 
 #[async_trait]
 impl<T: RolloutDriver + ?Sized> RolloutDriver for Faulty<T> {
-    async fn inspect(&self, app: &AppId, kind: WorkloadKind, name: &str) -> Result<Option<WorkloadInfo>> {
-        self.call("rollouts.inspect", self.inner.inspect(app, kind, name)).await
+    async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
+        self.call("rollouts.validate", self.inner.validate(request)).await
     }
 
     async fn apply(&self, order: &RolloutSpec) -> Result<Applied> {
@@ -178,6 +179,14 @@ impl<T: RolloutDriver + ?Sized> RolloutDriver for Faulty<T> {
 
     async fn evidence(&self, order: &RolloutSpec, trouble: Option<&RolloutFailure>) -> Result<Evidence> {
         self.call("rollouts.evidence", self.inner.evidence(order, trouble)).await
+    }
+
+    async fn keep(&self, app: &App, images: &[ImageRef]) -> Result<()> {
+        self.call("rollouts.keep", self.inner.keep(app, images)).await
+    }
+
+    async fn forget(&self, app: &App) -> Result<()> {
+        self.call("rollouts.forget", self.inner.forget(app)).await
     }
 }
 

@@ -1,4 +1,4 @@
-//! What every backend promises, as cases: one suite per port, one case per promise, each named like its promise.
+//! The promises of every backend, as cases: one suite per port, one case per promise, each named like its promise.
 //!
 //! A backend runs the suites by saying how it is started empty:
 //!
@@ -16,8 +16,9 @@
 //! What a backend cannot do to itself, such as setting back its clock, it says with a [`Lack`]: a case that needs it is
 //! reported as skipped, and never passes silently.
 //!
-//! Beside the cases: [`samples`] of apps and deploys; a [`GitHost`] and an [`SshHost`] for builders to read from;
-//! [`Faulty`], which makes any port fail where a test wants it to; and a [`client`] of one store, for a backend's own tests.
+//! Beside the cases: [`samples`] of apps and deploys; a [`ManualClock`]; a [`GitHost`] and an [`SshHost`] for builders to read from;
+//! [`Faulty`], which makes any port fail where a test wants it to; a [`client`] of one store, for a backend's own tests; and
+//! [`mod@model`], which compares the ledger on a store with a small model of both, over random sequences of changes.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a case fails as tests do, by panicking")]
 
@@ -25,12 +26,14 @@ pub mod builds;
 pub mod client;
 pub mod heads;
 pub mod history;
+pub mod model;
 pub mod rollouts;
 pub mod samples;
 pub mod tokens;
 
 mod branches;
 mod builders;
+mod clock;
 mod clusters;
 mod executor;
 mod faulty;
@@ -42,6 +45,7 @@ mod stores;
 
 pub use branches::Branches;
 pub use builders::{Builders, Made};
+pub use clock::ManualClock;
 pub use clusters::{Clusters, Sample};
 pub use executor::block_on;
 pub use faulty::{Fault, Faulty, Plan};

@@ -47,17 +47,34 @@ macro_rules! stores {
 macro_rules! rollouts {
     ($block_on:expr, $fresh:expr $(,)?) => {
         $crate::cases! { $block_on, $fresh, rollouts:
+            validate_changes_nothing,
+            validate_fills_in_defaults,
+            validate_adopts_what_runs,
+            validate_absent_is_created,
+            validate_names_an_invalid_setting,
+            validate_foreign_is_taken,
             apply_then_observe_complete,
             apply_is_idempotent,
             apply_older_is_refused,
-            apply_foreign_stamp_is_refused,
+            apply_older_is_refused_after_a_restart,
+            apply_race_ends_at_the_newest,
+            apply_dropped_is_made_good,
+            apply_foreign_is_refused,
             apply_same_image_rolls_again,
             apply_missing_is_created_or_refused,
+            apply_keeps_the_configuration,
+            adopt_changes_nothing,
             observe_old_is_not_new,
+            observe_complete_leaves_no_old_instance,
+            observe_never_ready_is_not_complete,
+            observe_dead_is_not_complete,
+            observe_counts_restarts,
+            observe_digest_is_what_runs,
             observe_failing_image_is_trouble,
             observe_crash_is_trouble,
-            adopt_changes_nothing,
-            inspect_unknown_is_none,
+            evidence_has_the_log,
+            keep_changes_nothing_that_runs,
+            forget_changes_nothing_that_runs,
             away_is_unavailable,
         }
     };
@@ -122,6 +139,27 @@ macro_rules! cases {
                     $crate::report(concat!(env!("CARGO_PKG_NAME"), "/", module_path!(), "::", stringify!($case)), outcome);
                 }
             )+
+        }
+    };
+}
+
+/// Stamps one test that compares the ledger on a store with a model of both over random sequences of changes; the third
+/// argument is how many sequences.
+///
+/// The first two are those of [`stores!`].
+#[macro_export]
+macro_rules! model {
+    ($block_on:expr, $fresh:expr, $cases:expr $(,)?) => {
+        #[test]
+        fn history_agrees_with_its_model() {
+            let outcome = $crate::model::check($cases, |ops| {
+                ($block_on)(async {
+                    let harness = $fresh?;
+                    $crate::model::agree(&harness, ops).await
+                })
+            });
+            let case = concat!(env!("CARGO_PKG_NAME"), "/", module_path!(), "::history_agrees_with_its_model");
+            $crate::report(case, outcome);
         }
     };
 }

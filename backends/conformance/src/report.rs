@@ -5,13 +5,13 @@ use std::{fs::OpenOptions, io::Write};
 /// Why a case cannot run on a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
-    /// It could, with what is not here: a server, a clock that can be moved. The case counts as skipped.
+    /// Something is missing here, such as a server or a clock that can be moved. The case counts as skipped.
     Skip(&'static str),
-    /// It has no meaning for this backend by its design, so that nothing is missing.
+    /// The case has no meaning for this backend by its design, so that nothing is missing.
     NotApplicable(&'static str),
 }
 
-/// What came of something that a backend may be unable to do.
+/// The outcome of something that a backend may be unable to do.
 pub type Can<T = ()> = Result<T, Lack>;
 
 /// Tells of a case that did not run: printed, and where it was skipped, appended as `SKIPPED <case>: <reason>` to the

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rollhook_core::{
-    app::{App, AppId, AppUid, Hold, Policy, Source, Workload, WorkloadKind},
+    app::{App, AppId, AppUid, Hold, Policy, Settings, Source, Target},
     deploy::{Actor, AdmissionId, Deploy, Evidence, Origin, Reason, Revision, State, Trigger},
     image::{Digest, ImageRef},
     ledger::{Admission, Admitted, Change, KeyLookup, NewDeploy},
@@ -13,6 +13,7 @@ use rollhook_core::{
     time::Timestamp,
     token::Token,
 };
+use serde_json::{Value, json};
 
 /// The namespaces of the suites' apps, for a backend on which each must exist before.
 pub const NAMESPACES: [&str; 7] =
@@ -32,7 +33,7 @@ pub fn app(project: &str, environment: &str, name: &str) -> App {
         project: project.parse().unwrap(),
         environment: environment.parse().unwrap(),
         source: Source::Image,
-        workload: workload(name),
+        target: target(name),
         policy: Policy::default(),
         holds: Vec::new(),
         created_at: Timestamp::default(),
@@ -51,15 +52,15 @@ pub fn git_source() -> GitSource {
     }
 }
 
-/// A Deployment of this name with one container, `app`, that is not made where it is missing.
-pub fn workload(name: &str) -> Workload {
-    Workload {
-        kind: WorkloadKind::Deployment,
-        name: name.to_owned(),
-        containers: vec!["app".to_owned()],
-        create: None,
-        take_over: None,
-    }
+/// A Deployment of this name with one container, `app`, that existed when the app was registered.
+pub fn target(name: &str) -> Target {
+    let settings = json!({ "kind": "Deployment", "name": name, "containers": ["app"] });
+    Target { settings: self::settings(settings), ..Target::default() }
+}
+
+/// The settings that a JSON object holds.
+pub fn settings(object: Value) -> Settings {
+    serde_json::from_value(object).unwrap()
 }
 
 /// `registry.example.com/shop/api` with this tag.
@@ -72,7 +73,7 @@ pub fn digest(byte: u8) -> Digest {
     format!("sha256:{}", format!("{byte:02x}").repeat(32)).parse().unwrap()
 }
 
-/// A revision.
+/// The revision of this number.
 pub fn revision(number: u64) -> Revision {
     Revision::new(number).unwrap()
 }
@@ -185,7 +186,7 @@ pub fn token(seed: u8) -> Token {
     Token::from_random(&bytes).unwrap()
 }
 
-/// A replica.
+/// The replica of this name and boot id.
 pub fn replica(name: &str, boot: u64) -> ReplicaId {
     ReplicaId { name: name.to_owned(), boot }
 }

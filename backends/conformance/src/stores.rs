@@ -1,4 +1,4 @@
-//! What the store suites need of a backend.
+//! The harness of the store suites.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,13 +14,13 @@ use crate::report::Can;
 /// One handle on a store: what one replica holds.
 #[derive(Clone)]
 pub struct Handles {
-    /// Apps and their history.
+    /// The store of apps and their history.
     pub history: Arc<dyn HistoryStore>,
-    /// The secrets.
+    /// The store of tokens.
     pub tokens: Arc<dyn TokenStore>,
 }
 
-/// One fresh store, and what a test must be able to do to it.
+/// A fresh store, and the means of a test to disturb it.
 ///
 /// The apps of all cases are in [`samples::NAMESPACES`](crate::samples::NAMESPACES).
 #[async_trait]
@@ -44,7 +44,7 @@ pub trait Stores: Send + Sync {
     /// Makes an archived deploy unreadable where it is stored.
     async fn corrupt_entry(&self, app: AppUid, revision: Revision) -> Can;
 
-    /// All that is stored, as it is stored.
+    /// Returns the bytes of all that is stored.
     async fn raw_bytes(&self) -> Can<Vec<u8>>;
 
     /// Moves the sealed token of one app to another where it is stored.

@@ -63,7 +63,7 @@ pub async fn find_unknown_is_none(store: &dyn Stores) -> Can {
     Ok(())
 }
 
-/// What another handle put or removed is seen by the next `find`, though this one has found something before.
+/// A token that another handle put or removed is seen by the next `find`, though this one has found another before.
 pub async fn find_reads_the_store(store: &dyn Stores) -> Can {
     let (one, app) = registered(store).await;
     let two = store.open().await;
@@ -78,7 +78,7 @@ pub async fn find_reads_the_store(store: &dyn Stores) -> Can {
     Ok(())
 }
 
-/// What is accepted was read just now, whatever was remembered before; what is refused may be, for moments.
+/// A token that is accepted was read just now, whatever was remembered before; a refusal may be out of date for moments.
 pub async fn find_fitting_opens_by_what_is_stored(store: &dyn Stores) -> Can {
     let (one, app) = registered(store).await;
     let two = store.open().await;

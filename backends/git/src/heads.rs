@@ -9,7 +9,9 @@ use std::{
 };
 
 use async_trait::async_trait;
-use rollhook_core::{Error as PortError, Result, deploy::Commit, ports::BranchReader, source::GitSource};
+use rollhook_core::{
+    Error as PortError, Result, deploy::Commit, error::Entity, ports::BranchReader, source::GitSource,
+};
 use tempfile::TempDir;
 
 use crate::{
@@ -96,7 +98,7 @@ impl GitHeads {
         let place = self.room.place(url.host().unwrap_or_default(), reader);
         let Ok(Some(_place)) = tokio::time::timeout(self.settings.limit, place).await else {
             return Err(match reader {
-                Reader::Look => PortError::Conflict("room"),
+                Reader::Look => PortError::Conflict(Entity::Capacity),
                 Reader::Caller => {
                     let what = format!("{url} was not read: this server reads as many sources as it may at once");
                     PortError::Unavailable { what, cause: None }

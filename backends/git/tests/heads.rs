@@ -149,7 +149,7 @@ async fn a_look_for_which_there_is_no_room_says_nothing_of_its_source() {
     bench.repository.push("main");
     bench.settings = Settings { limit: Duration::from_millis(200), at_once: 0, ..bench.settings };
     let reader = bench.reader();
-    assert!(matches!(reader.look(&bench.source()).await, Err(Error::Conflict("room"))));
+    assert!(matches!(reader.look(&bench.source()).await, Err(Error::Conflict(rollhook_core::error::Entity::Capacity))));
     assert!(reader.head(&bench.source()).await.unwrap_err().is_unavailable());
 }
 

@@ -3,12 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Service;
-use rollhook_core::{
-    Error, Result,
-    app::{Template, WorkloadKind},
-    deploy::Reason,
-    ports::{Applied, RolloutSpec},
-};
+use rollhook_core::{Error, Result, deploy::Reason, ports::Applied};
 
 use crate::{
     client::Cluster,
@@ -18,6 +13,7 @@ use crate::{
         object::Object,
         patch, stuck, template,
     },
+    workload::{Rollout, Template, WorkloadKind},
 };
 
 /// How often a workload is read again because it changed in between; controllers write its status all the time.
@@ -26,7 +22,7 @@ const ATTEMPTS: u32 = 12;
 const PAUSE: Duration = Duration::from_millis(20);
 
 /// Brings the workload to the order, unless it is at a newer one or must not be touched.
-pub(crate) async fn apply(cluster: &Cluster, order: &RolloutSpec) -> Result<Applied> {
+pub(crate) async fn apply(cluster: &Cluster, order: &Rollout) -> Result<Applied> {
     for attempt in 0..ATTEMPTS {
         tokio::time::sleep(PAUSE * attempt).await;
         if let Some(applied) = attempt_once(cluster, order).await? {
@@ -46,7 +42,7 @@ pub(crate) async fn apply(cluster: &Cluster, order: &RolloutSpec) -> Result<Appl
 }
 
 /// One reading and at most one writing; none where the two did not fit together.
-async fn attempt_once(cluster: &Cluster, order: &RolloutSpec) -> Result<Option<Applied>> {
+async fn attempt_once(cluster: &Cluster, order: &Rollout) -> Result<Option<Applied>> {
     let namespace = order.app.namespace.as_str();
     let Some(object) = cluster.workload(namespace, order.workload.kind, &order.workload.name).await? else {
         return create(cluster, order).await;
@@ -75,12 +71,11 @@ fn read_again(failure: kube::Error) -> Result<Option<Applied>> {
     }
 }
 
-async fn create(cluster: &Cluster, order: &RolloutSpec) -> Result<Option<Applied>> {
-    let RolloutSpec { workload, app, .. } = order;
-    let missing =
-        |what: String| Some(Applied::Refused { reason: Reason::new(Reason::WORKLOAD_MISSING), message: what });
+async fn create(cluster: &Cluster, order: &Rollout) -> Result<Option<Applied>> {
+    let Rollout { workload, app, .. } = order;
+    let missing = |what: String| Some(Applied::Refused { reason: Reason::new(Reason::TARGET_MISSING), message: what });
     let title = format!("{} {} in the namespace {}", workload.kind, workload.name, app.namespace);
-    let template = match &workload.create {
+    let template = match &workload.template {
         Some(template) if workload.kind == WorkloadKind::Deployment && !order.adopted => template,
         Some(_) | None => return Ok(missing(format!("there is no {title}: create it, then deploy again"))),
     };
@@ -108,7 +103,7 @@ async fn create(cluster: &Cluster, order: &RolloutSpec) -> Result<Option<Applied
 }
 
 /// The Service, where it was made just now; one that is there already is left as it is.
-async fn ensure_service(cluster: &Cluster, order: &RolloutSpec, template: &Template) -> kube::Result<Option<Service>> {
+async fn ensure_service(cluster: &Cluster, order: &Rollout, template: &Template) -> kube::Result<Option<Service>> {
     let Some(service) = template::service(order, template) else { return Ok(None) };
     match cluster.create(order.app.namespace.as_str(), &service).await {
         Ok(service) => Ok(Some(service)),
@@ -117,7 +112,7 @@ async fn ensure_service(cluster: &Cluster, order: &RolloutSpec, template: &Templ
     }
 }
 
-fn no_namespace(order: &RolloutSpec) -> String {
+fn no_namespace(order: &Rollout) -> String {
     let namespace = &order.app.namespace;
     format!("there is no namespace {namespace} in the cluster: kubectl create namespace {namespace}, then deploy again")
 }
@@ -133,7 +128,7 @@ const LOOK: Duration = Duration::from_millis(150);
 
 /// Deletes the pods that keep a StatefulSet from moving on to the order. Repeated with the order, like everything here:
 /// a deletion that did not happen is made up for when the order is applied again.
-async fn free_stuck_pods(cluster: &Cluster, order: &RolloutSpec) -> Result<()> {
+async fn free_stuck_pods(cluster: &Cluster, order: &Rollout) -> Result<()> {
     if order.workload.kind != WorkloadKind::StatefulSet {
         return Ok(());
     }
@@ -161,7 +156,7 @@ async fn free_stuck_pods(cluster: &Cluster, order: &RolloutSpec) -> Result<()> {
     Ok(())
 }
 
-async fn still_ours(cluster: &Cluster, order: &RolloutSpec) -> Result<bool> {
+async fn still_ours(cluster: &Cluster, order: &Rollout) -> Result<bool> {
     let object = cluster.workload(order.app.namespace.as_str(), order.workload.kind, &order.workload.name).await?;
     Ok(object.is_some_and(|object| object.mark().stamp() == Some(order.stamp)))
 }

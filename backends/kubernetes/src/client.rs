@@ -16,13 +16,14 @@ use kube::{
     api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
     core::{NamespaceResourceScope, Resource, Selector},
 };
-use rollhook_core::{Error, Result, app::WorkloadKind};
+use rollhook_core::{Error, Result};
 use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::{
     error::{classify, is_not_found},
     rules::object::{MANAGER, Object},
+    workload::WorkloadKind,
 };
 
 /// How long a connection may take to come about.

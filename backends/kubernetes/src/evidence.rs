@@ -4,15 +4,12 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{ListParams, LogParams};
-use rollhook_core::{
-    Result,
-    deploy::Evidence,
-    ports::{RolloutFailure, RolloutSpec},
-};
+use rollhook_core::{Result, deploy::Evidence, ports::RolloutFailure};
 
 use crate::{
     client::Cluster,
     rules::{pods, proof},
+    workload::Rollout,
 };
 
 /// How long to collect; what has not come by then is left out.
@@ -21,11 +18,7 @@ const COLLECT: Duration = Duration::from_secs(5);
 const LOG_BYTES: i64 = 256 * 1024;
 
 /// What there is about the order's failing pods.
-pub(crate) async fn evidence(
-    cluster: &Cluster,
-    order: &RolloutSpec,
-    trouble: Option<&RolloutFailure>,
-) -> Result<Evidence> {
+pub(crate) async fn evidence(cluster: &Cluster, order: &Rollout, trouble: Option<&RolloutFailure>) -> Result<Evidence> {
     let namespace = order.app.namespace.as_str();
     let object = cluster.workload(namespace, order.workload.kind, &order.workload.name).await?;
     let selector = object.as_ref().and_then(|object| object.selector());

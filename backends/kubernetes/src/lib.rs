@@ -5,7 +5,7 @@
 //! The driver:
 //!
 //! ```text
-//!            apply                observe, inspect          changed            evidence
+//!            apply                observe, validate         changed            evidence
 //!              │                         │                     │                   │
 //!   rules::fence ─ rules::patch   rules::observation      watch per app     pod, events, log
 //!              │                         │                     │                   │
@@ -41,20 +41,21 @@ mod observe;
 mod rules;
 mod store;
 mod watch;
+mod workload;
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 use rollhook_core::{
     Error, Result,
-    app::{AppId, WorkloadKind},
     deploy::Evidence,
-    ports::{Applied, Observation, RolloutDriver, RolloutFailure, RolloutSpec, WorkloadInfo},
+    ports::{Applied, Observation, RolloutDriver, RolloutFailure, RolloutSpec, TargetRequest, Validated},
 };
 
 pub use store::{KubernetesStore, StoreClock, crd, ensure_crds};
+pub use workload::{Template, Workload, WorkloadKind};
 
-use crate::{client::Cluster, watch::Watches};
+use crate::{client::Cluster, watch::Watches, workload::Rollout};
 
 /// How long a call may take, with all that it sends.
 const CALL: Duration = Duration::from_secs(9);
@@ -93,23 +94,26 @@ async fn bounded<T>(call: impl Future<Output = Result<T>>) -> Result<T> {
 
 #[async_trait]
 impl RolloutDriver for KubernetesCluster {
-    async fn inspect(&self, app: &AppId, kind: WorkloadKind, name: &str) -> Result<Option<WorkloadInfo>> {
-        bounded(observe::inspect(&self.cluster, app, kind, name)).await
+    async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
+        bounded(observe::validate(&self.cluster, request)).await
     }
 
     async fn apply(&self, order: &RolloutSpec) -> Result<Applied> {
-        bounded(apply::apply(&self.cluster, order)).await
+        bounded(apply::apply(&self.cluster, &Rollout::of(order)?)).await
     }
 
     async fn observe(&self, order: &RolloutSpec) -> Result<Observation> {
-        bounded(observe::observe(&self.cluster, order)).await
+        bounded(observe::observe(&self.cluster, &Rollout::of(order)?)).await
     }
 
     async fn changed(&self, order: &RolloutSpec) {
-        self.watches.changed(&self.cluster, order).await;
+        match Rollout::of(order) {
+            Ok(rollout) => self.watches.changed(&self.cluster, &rollout).await,
+            Err(_) => std::future::pending().await,
+        }
     }
 
     async fn evidence(&self, order: &RolloutSpec, trouble: Option<&RolloutFailure>) -> Result<Evidence> {
-        bounded(evidence::evidence(&self.cluster, order, trouble)).await
+        bounded(evidence::evidence(&self.cluster, &Rollout::of(order)?, trouble)).await
     }
 }

@@ -23,11 +23,7 @@ use kube::{
     core::{NamespaceResourceScope, PartialObjectMeta, Resource},
     runtime::{WatchStreamExt, watcher},
 };
-use rollhook_core::{
-    Result,
-    app::{AppUid, WorkloadKind},
-    ports::{DeployId, RolloutSpec},
-};
+use rollhook_core::{Result, app::AppUid, ports::DeployId};
 use serde::de::DeserializeOwned;
 use tokio::{
     sync::Notify,
@@ -35,7 +31,10 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use crate::client::{Cluster, parsed};
+use crate::{
+    client::{Cluster, parsed},
+    workload::{Rollout, WorkloadKind},
+};
 
 /// A watch that nobody asked about for this long is given up.
 const IDLE: Duration = Duration::from_secs(60);
@@ -70,7 +69,7 @@ struct Bells {
 
 impl Watches {
     /// Returns when the order's workload or pods may have changed since the last call returned.
-    pub(crate) async fn changed(&self, cluster: &Cluster, order: &RolloutSpec) {
+    pub(crate) async fn changed(&self, cluster: &Cluster, order: &Rollout) {
         let bells = self.bells(cluster, order);
         bells.asked.notify_one();
         // Time being up is an early return, which is always allowed.
@@ -78,7 +77,7 @@ impl Watches {
     }
 
     /// The bells of the order's watch, which is begun where there is none. One of an earlier revision ends.
-    fn bells(&self, cluster: &Cluster, order: &RolloutSpec) -> Arc<Bells> {
+    fn bells(&self, cluster: &Cluster, order: &Rollout) -> Arc<Bells> {
         let mut open = locked(&self.0);
         if let Some(watch) = open.get(&order.stamp.app).filter(|watch| watch.stamp == order.stamp) {
             return watch.bells.clone();
@@ -96,7 +95,7 @@ fn locked(open: &Mutex<HashMap<AppUid, Watch>>) -> MutexGuard<'_, HashMap<AppUid
 }
 
 /// Rings at each change until nobody has asked for a while, and leaves no trace.
-async fn run(cluster: Cluster, order: RolloutSpec, bells: Arc<Bells>, open: Weak<Mutex<HashMap<AppUid, Watch>>>) {
+async fn run(cluster: Cluster, order: Rollout, bells: Arc<Bells>, open: Weak<Mutex<HashMap<AppUid, Watch>>>) {
     let mut idle = pin!(sleep(IDLE));
     let mut changes = pin!(changes(cluster, order.clone()));
     loop {
@@ -116,7 +115,7 @@ async fn run(cluster: Cluster, order: RolloutSpec, bells: Arc<Bells>, open: Weak
 }
 
 /// A never-ending stream with an item for each change of the workload or its pods.
-fn changes(cluster: Cluster, order: RolloutSpec) -> impl Stream<Item = ()> + Send {
+fn changes(cluster: Cluster, order: Rollout) -> impl Stream<Item = ()> + Send {
     futures_util::stream::once(async move {
         loop {
             match streams(&cluster, &order).await {
@@ -131,8 +130,8 @@ fn changes(cluster: Cluster, order: RolloutSpec) -> impl Stream<Item = ()> + Sen
     .flatten()
 }
 
-async fn streams(cluster: &Cluster, order: &RolloutSpec) -> Result<BoxStream<'static, ()>> {
-    let RolloutSpec { workload, app, .. } = order;
+async fn streams(cluster: &Cluster, order: &Rollout) -> Result<BoxStream<'static, ()>> {
+    let Rollout { workload, app, .. } = order;
     let namespace = app.namespace.as_str();
     let one = watcher::Config::default().fields(&format!("metadata.name={}", workload.name));
     let of_workload = match workload.kind {

@@ -2,8 +2,6 @@
 
 #![allow(clippy::expect_used, reason = "a test may")]
 
-mod clock;
-
 use std::{
     sync::{
         Arc,
@@ -13,8 +11,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use clock::ByHand;
-use rollhook_conformance::{Branches, Builders, Can, Lack, Made, block_on, samples};
+use rollhook_conformance::{Branches, Builders, Can, Lack, Made, ManualClock, block_on, samples};
 use rollhook_core::{
     deploy::Commit,
     ports::{BranchReader, BuildTrigger},
@@ -23,13 +20,13 @@ use rollhook_core::{
 use rollhook_memory::SimulatedBuilds;
 
 struct Simulated {
-    clock: Arc<ByHand>,
+    clock: Arc<ManualClock>,
     builds: Arc<SimulatedBuilds>,
 }
 
 impl Simulated {
     fn fresh() -> Can<Self> {
-        let clock = Arc::new(ByHand::default());
+        let clock = Arc::new(ManualClock::default());
         let builds = Arc::new(SimulatedBuilds::new(clock.clone(), Duration::from_secs(2)));
         Ok(Self { clock, builds })
     }
@@ -76,7 +73,7 @@ struct Moved {
 
 impl Moved {
     fn fresh() -> Can<Self> {
-        let builds = Arc::new(SimulatedBuilds::new(Arc::new(ByHand::default()), Duration::ZERO));
+        let builds = Arc::new(SimulatedBuilds::new(Arc::new(ManualClock::default()), Duration::ZERO));
         Ok(Self { builds, pushed: AtomicU32::new(0) })
     }
 }

@@ -2,13 +2,10 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-mod clock;
-
 use std::{sync::Arc, time::Duration};
 
-use clock::ByHand;
 use futures_util::FutureExt;
-use rollhook_conformance::{block_on, samples};
+use rollhook_conformance::{ManualClock, block_on, samples};
 use rollhook_core::{
     app::{AppId, AppUid},
     deploy::Reason,
@@ -18,7 +15,7 @@ use rollhook_core::{
 use rollhook_memory::{Script, SimulatedCluster};
 
 struct Bench {
-    clock: Arc<ByHand>,
+    clock: Arc<ManualClock>,
     cluster: SimulatedCluster,
     app: AppId,
 }
@@ -26,10 +23,10 @@ struct Bench {
 impl Bench {
     /// A cluster with a workload of two pods, whose rollouts take four seconds.
     fn new() -> Self {
-        let clock = Arc::new(ByHand::default());
+        let clock = Arc::new(ManualClock::default());
         let cluster = SimulatedCluster::new(clock.clone(), Duration::from_secs(4));
         let app = samples::app("shop", "test", "api").id;
-        cluster.seed(&app, &samples::workload("api"), &samples::image("v0"));
+        cluster.seed(&app, &samples::target("api"), &samples::image("v0"));
         Self { clock, cluster, app }
     }
 
@@ -37,7 +34,7 @@ impl Bench {
         RolloutSpec {
             app: self.app.clone(),
             stamp: DeployId { app: AppUid::from_bits(1), revision: samples::revision(revision) },
-            workload: samples::workload("api"),
+            target: samples::target("api"),
             image,
             adopted: false,
             cause: String::new(),
@@ -193,25 +190,25 @@ fn changed_returns_at_the_next_moment_and_when_somebody_acts() {
 #[test]
 fn others_meddle() {
     let bench = Bench::new();
-    let workload = samples::workload("api");
+    let target = samples::target("api");
     let order = bench.applied(1, samples::image("v1"));
-    assert!(bench.cluster.meddle(&bench.app, &workload, &samples::image("v0")));
+    assert!(bench.cluster.meddle(&bench.app, &target, &samples::image("v0")));
     let seen = bench.see(&order);
     assert_eq!(seen.trouble.unwrap().reason.as_str(), Reason::REVERTED);
     assert!(!is_complete(&bench.see(&order)));
 
     let order = bench.applied(2, samples::image("v2"));
-    assert!(bench.cluster.scale(&bench.app, &workload, 0));
+    assert!(bench.cluster.scale(&bench.app, &target, 0));
     bench.after(4);
     assert!(matches!(bench.see(&order).phase, Phase::Complete { digest: None, note: Some(_) }));
 
-    assert!(bench.cluster.set_unsupported(&bench.app, &workload, Some("its update strategy is OnDelete")));
+    assert!(bench.cluster.set_unsupported(&bench.app, &target, Some("its update strategy is OnDelete")));
     let refused = bench.order(3, samples::image("v3"));
     let answer = block_on(bench.cluster.apply(&refused)).unwrap();
     assert!(matches!(answer, Applied::Refused { .. }), "{answer:?}");
 
-    assert!(bench.cluster.delete(&bench.app, &workload));
-    assert_eq!(bench.see(&order).trouble.unwrap().reason.as_str(), Reason::WORKLOAD_MISSING);
+    assert!(bench.cluster.delete(&bench.app, &target));
+    assert_eq!(bench.see(&order).trouble.unwrap().reason.as_str(), Reason::TARGET_MISSING);
 }
 
 #[test]
@@ -224,7 +221,7 @@ fn effects_and_refusals_are_remembered_in_order() {
     let answer = block_on(bench.cluster.apply(&one)).unwrap();
     assert_eq!(answer, Applied::Newer(two.stamp.revision));
     let three = bench.applied(3, samples::image("v3"));
-    let effects = bench.cluster.effects_on(&bench.app, &samples::workload("api"));
+    let effects = bench.cluster.effects_on(&bench.app, &samples::target("api"));
     let seen: Vec<_> = effects.iter().map(|effect| (effect.stamp, effect.at.as_secs())).collect();
     assert_eq!(seen, [(two.stamp, 0), (three.stamp, 1)]);
     assert_eq!(bench.cluster.effects(), effects);

@@ -2,16 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
-mod clock;
-
 use std::{
     sync::{Arc, Mutex},
     time::Duration,
 };
 
-use clock::ByHand;
 use futures_util::{FutureExt, StreamExt};
-use rollhook_conformance::{Fault, Faulty, block_on, client, samples};
+use rollhook_conformance::{Fault, Faulty, ManualClock, block_on, client, samples};
 use rollhook_core::{
     app::AppUid,
     ledger::Change,
@@ -20,7 +17,7 @@ use rollhook_core::{
 use rollhook_memory::MemoryStore;
 
 struct Bench {
-    clock: Arc<ByHand>,
+    clock: Arc<ManualClock>,
     store: Arc<MemoryStore>,
     app: AppUid,
 }

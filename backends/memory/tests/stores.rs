@@ -69,3 +69,5 @@ impl Stores for InMemory {
 }
 
 rollhook_conformance::stores!(block_on, InMemory::fresh());
+
+rollhook_conformance::model!(block_on, InMemory::fresh(), 500);

@@ -1,28 +1,39 @@
-//! How much a store takes; by hand, because a loaded machine says nothing:
+//! How much the store takes, beside SQLite alone with the same rows; by hand, because a loaded machine says nothing:
 //! `cargo bench -p rollhook-sqlite`
 
 #![allow(clippy::unwrap_used, reason = "a measurement that cannot go on ends")]
 #![allow(clippy::disallowed_methods, reason = "a measurement reads the clock")]
+
+mod bare;
 
 use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use rollhook_conformance::samples;
+use bare::Bare;
+use futures_util::future::join_all;
+use rollhook_conformance::{client, samples};
 use rollhook_core::{
-    app::{App, AppUid},
     deploy::{Deploy, State},
-    ports::{Admission, Admitted, Apps, History, Page, Record, TokenStore},
+    ledger::{AppState, Change, Record},
+    ports::{AppRef, Commit, HistoryStore, Page, TokenStore, Version},
+    replica::ReplicaId,
     time::Timestamp,
 };
 use rollhook_sealing::KeyRing;
 use rollhook_sqlite::SqliteStore;
-use sqlx::{Connection, SqliteConnection, sqlite::SqliteConnectOptions};
+use tempfile::TempDir;
 use zeroize::Zeroizing;
+
+const APPS: usize = 2000;
 
 fn ring() -> KeyRing {
     KeyRing::from_keys([("k0001".parse().unwrap(), Zeroizing::new([7; 32]))]).unwrap()
+}
+
+fn place() -> TempDir {
+    tempfile::tempdir_in(std::env::var("THROUGHPUT_DIR").unwrap_or_else(|_| "/tmp".to_owned())).unwrap()
 }
 
 fn resident_mib() -> u64 {
@@ -31,94 +42,136 @@ fn resident_mib() -> u64 {
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024
 }
 
-/// Processor time of this process so far: says more than throughput on a machine that others use too.
-fn processor_seconds() -> f64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
-    let ticks: u32 = fields[11].parse::<u32>().unwrap() + fields[12].parse::<u32>().unwrap();
-    f64::from(ticks) / 100.0
+/// An app as its driver knows it.
+struct App {
+    state: AppState,
+    version: Version,
 }
 
-/// One deploy: its token is looked up, it is accepted under a key, rolls out and succeeds.
-async fn deploy(store: &SqliteStore, app: &App, number: usize) {
-    assert!(TokenStore::find(store, &app.id).await.unwrap().is_some());
-    let key = Some(samples::key(&format!("run-{number}"), 7));
-    let admission = Admission { key, ..samples::admission(app, samples::draft(&format!("v{number}"))) };
-    let Admitted::New { deploy, .. } = store.admit(admission).await.unwrap() else { unreachable!() };
-    let since = Timestamp::from_millis(1);
-    let rolling = Deploy { touched: true, ..deploy.moved(State::RollingOut { since, outage: Default::default() }) };
-    record(store, app.uid, rolling.clone(), false).await;
-    record(store, app.uid, rolling.moved(State::Succeeded { note: None }), true).await;
+/// The steps of a deploy, each of which is a commit: it is accepted under a key, rolls out, and succeeds.
+const STEPS: [fn(&mut Change, usize, Timestamp); 3] = [accept, roll_out, succeed];
+
+fn accept(change: &mut Change, number: usize, now: Timestamp) {
+    let key = samples::key(&format!("https://ci.example.com/jobs/{number}/attempts/1"), 7);
+    let driver = Some(ReplicaId { name: "rollhook-0".to_owned(), boot: 0x1234_5678_9abc_def0 });
+    let admission = samples::keyed(key, samples::deploy(&format!("v{number}")));
+    samples::admit(change, rollhook_core::ledger::Admission { driver, ..admission }, now);
 }
 
-async fn record(store: &SqliteStore, app: AppUid, change: Deploy, rest: bool) {
-    store.record(Record { app, claim: None, changes: vec![change], lift: Vec::new(), rest }).await.unwrap();
+fn roll_out(change: &mut Change, _: usize, now: Timestamp) {
+    let record = |deploy: &Deploy| Deploy { touched: true, ..deploy.moved(samples::rolling_out(deploy)) };
+    let changes = change.state.unfinished.iter().map(|deploy| record(deploy)).collect();
+    change.record(Record { changes, ..Record::default() }, now).unwrap();
 }
 
-async fn measure(apps: usize, callers: usize, deploys: usize) {
-    let place = tempfile::tempdir_in(std::env::var("THROUGHPUT_DIR").unwrap_or_else(|_| "/tmp".to_owned())).unwrap();
-    let store = Arc::new(SqliteStore::open(place.path().join("store.db"), ring()).await.unwrap());
+fn succeed(change: &mut Change, _: usize, now: Timestamp) {
+    let succeeded = State::Succeeded { note: None };
+    let record = |deploy: &Deploy| Deploy { digest: Some(samples::digest(1)), ..deploy.moved(succeeded.clone()) };
+    let changes = change.state.unfinished.iter().map(|deploy| record(deploy)).collect();
+    change.record(Record { changes, idle: true, ..Record::default() }, now).unwrap();
+}
+
+async fn register(store: &SqliteStore, apps: usize) -> Vec<App> {
     let mut registered = Vec::new();
     for number in 0..apps {
-        let app = store.create(samples::app("shop", "test", &format!("app-{number}"))).await.unwrap();
-        store.put(app.uid, &samples::token(1)).await.unwrap();
-        registered.push(app);
+        let loaded = client::register(store, samples::app("shop", "test", &format!("app-{number}"))).await;
+        registered.push(App { state: loaded.state, version: loaded.version });
     }
-    let registered = Arc::new(registered);
-    let (started, commits, processor) = (Instant::now(), store.commits(), processor_seconds());
-    let tasks: Vec<_> = (0..callers)
-        .map(|caller| {
-            let (store, registered) = (Arc::clone(&store), Arc::clone(&registered));
-            tokio::spawn(async move {
-                for number in 0..deploys / callers {
-                    let number = number * callers + caller;
-                    deploy(&store, &registered[number % apps], number).await;
-                }
-            })
-        })
-        .collect();
-    for task in tasks {
-        task.await.unwrap();
+    registered
+}
+
+/// Writes deploys in groups of this many apps through the store and through SQLite alone, in turns.
+async fn groups(size: usize, deploys: usize) {
+    let (place, other) = (place(), place());
+    let store = SqliteStore::open(place.path().join("store.db"), ring()).await.unwrap();
+    let mut apps = register(&store, APPS).await;
+    register(&SqliteStore::open(other.path().join("store.db"), ring()).await.unwrap(), APPS).await;
+    let mut bare = Bare::open(&other.path().join("store.db"));
+    let (mut ours, mut theirs) = (Duration::ZERO, Duration::ZERO);
+    let mut done = 0;
+    while done < deploys {
+        // A prime's multiples: the apps of a group lie anywhere in the file.
+        let group: Vec<usize> = (done..done + size).map(|number| number * 7919 % APPS).collect();
+        for step in STEPS {
+            let change = |(at, app): (usize, &usize)| {
+                let mut change = Change::on(apps[*app].state.clone());
+                step(&mut change, done + at, Timestamp::from_millis(1_800_000_000_000));
+                client::put(change, apps[*app].version)
+            };
+            let commits: Vec<Commit> = group.iter().enumerate().map(change).collect();
+            let rows = bare.encode(&commits);
+            let states = commits.iter().map(state).collect::<Vec<_>>();
+            let started = Instant::now();
+            let answers = store.commit(commits).await;
+            ours += started.elapsed();
+            let started = Instant::now();
+            bare.commit(&rows);
+            theirs += started.elapsed();
+            for ((app, state), answer) in group.iter().zip(states).zip(answers) {
+                apps[*app] = App { state, version: answer.unwrap().version };
+            }
+        }
+        done += size;
     }
-    let seconds = started.elapsed().as_secs_f64();
-    let wal = std::fs::metadata(place.path().join("store.db-wal")).map_or(0, |file| file.len());
+    let rate = |time: Duration| done as f64 / time.as_secs_f64();
     println!(
-        "{apps} apps, {callers} callers: {:.0} deploys/s (one accept and two records each), {:.1} writes per commit, \
-         {:.1} ms and {:.0} µs of processor time per deploy, write-ahead log {} MiB, resident {} MiB",
-        deploys as f64 / seconds,
-        3.0 * deploys as f64 / (store.commits() - commits) as f64,
-        seconds * 1000.0 * callers as f64 / deploys as f64,
-        (processor_seconds() - processor) * 1e6 / deploys as f64,
-        wal >> 20,
-        resident_mib(),
+        "groups of {size:>3}: {:>6.0} deploys/s ({:.1} µs per commit of an app), SQLite alone {:>6.0}: {:.2}; resident {} MiB",
+        rate(ours),
+        ours.as_secs_f64() * 1e6 / (3 * done) as f64,
+        rate(theirs),
+        rate(ours) / rate(theirs),
+        resident_mib()
     );
 }
 
-async fn deploys_per_second() {
-    measure(1, 1, 500).await;
-    measure(1, 64, 20_000).await;
-    measure(200, 256, 40_000).await;
-    measure(2000, 1000, 40_000).await;
+fn state(commit: &Commit) -> AppState {
+    match &commit.write {
+        rollhook_core::ports::Write::Put(change) => change.state.clone(),
+        rollhook_core::ports::Write::Remove => unreachable!(),
+    }
 }
 
-/// A history of this many entries, one in a hundred of which succeeded, made from the first.
-const FILL: &str = "
-INSERT INTO deploys SELECT (d.id >> 32 << 32) + n.value, CASE n.value % 100 WHEN 0 THEN 3 ELSE 4 END, 2,
-    json_set(d.body, '$.revision', n.value, '$.state', json_object('status', 'succeeded', 'note', null))
-FROM (WITH RECURSIVE n (value) AS (SELECT 2 UNION ALL SELECT value + 1 FROM n WHERE value < 1000000)
-      SELECT value FROM n) n, deploys d WHERE d.id & 0xffffffff = 1;
-UPDATE heads SET last_revision = 1000000, current_revision = 1000000;";
+/// Reads as requests make them.
+async fn reads() {
+    let place = place();
+    let store = Arc::new(SqliteStore::open(place.path().join("store.db"), ring()).await.unwrap());
+    let apps = register(&store, APPS).await;
+    for app in &apps {
+        store.put(app.state.app.uid, &samples::token(1)).await.unwrap();
+    }
+    let apps = Arc::new(apps);
+    for callers in [1, 64] {
+        for (what, load) in [("token", false), ("app", true)] {
+            let started = Instant::now();
+            let tasks = (0..callers).map(|caller| {
+                let (store, apps) = (Arc::clone(&store), Arc::clone(&apps));
+                tokio::spawn(async move {
+                    for number in 0..20_000 / callers {
+                        let app = &apps[(number * 64 + caller) * 7919 % APPS].state.app;
+                        if load {
+                            assert!(store.load(AppRef::Uid(app.uid), None).await.unwrap().is_some());
+                        } else {
+                            assert!(TokenStore::find(&*store, &app.id).await.unwrap().is_some());
+                        }
+                    }
+                })
+            });
+            join_all(tasks).await;
+            println!("{callers} callers: a read of a {what} every {:?}", started.elapsed() / 20_000);
+        }
+    }
+}
 
-async fn a_million_entries() {
-    let place = tempfile::tempdir().unwrap();
+async fn a_million_deploys() {
+    let place = place();
     let path = place.path().join("store.db");
     let store = SqliteStore::open(&path, ring()).await.unwrap();
-    let app = store.create(samples::app("shop", "test", "api")).await.unwrap();
-    store.put(app.uid, &samples::token(1)).await.unwrap();
-    deploy(&store, &app, 1).await;
-    let mut connection = SqliteConnection::connect_with(&SqliteConnectOptions::new().filename(&path)).await.unwrap();
-    sqlx::raw_sql(FILL).execute(&mut connection).await.unwrap();
-    connection.close().await.unwrap();
+    let mut apps = register(&store, 1).await;
+    let uid = apps.remove(0).state.app.uid;
+    for step in STEPS {
+        client::change(&store, uid, |change, now| step(change, 1, now)).await;
+    }
+    bare::fill(&path);
     println!("file of {} MiB", std::fs::metadata(&path).unwrap().len() >> 20);
     for (what, before, succeeded) in
         [("newest", None, false), ("middle", Some(500_000), false), ("succeeded", Some(500_000), true)]
@@ -126,56 +179,17 @@ async fn a_million_entries() {
         let page = Page { before: before.map(samples::revision), succeeded, limit: 50 };
         let started = Instant::now();
         for _ in 0..200 {
-            assert_eq!(store.page(app.uid, page).await.unwrap().len(), 50);
+            assert_eq!(store.page(uid, page).await.unwrap().len(), 50);
         }
-        println!("page of 50, {what}: {:?}", started.elapsed() / 200);
+        println!("page of 50, {what}: {:?}; resident {} MiB", started.elapsed() / 200, resident_mib());
     }
-    for start in 0..200 {
-        let before = Some(samples::revision(1_000_000 - 5000 * start));
-        store.page(app.uid, Page { before, succeeded: false, limit: 400 }).await.unwrap();
-    }
-    let started = Instant::now();
-    for number in 0..1000 {
-        store.view(app.uid).await.unwrap();
-        deploy(&store, &app, 10 + number).await;
-    }
-    println!("view and deploy: {:?}; resident {} MiB", started.elapsed() / 1000, resident_mib());
-}
-
-async fn two_processes_take_turns() {
-    let place = tempfile::tempdir().unwrap();
-    let path = place.path().join("store.db");
-    let one = SqliteStore::open(&path, ring()).await.unwrap();
-    let two = SqliteStore::open(&path, ring()).await.unwrap();
-    let app = one.create(samples::app("shop", "test", "api")).await.unwrap();
-    let until = Instant::now() + Duration::from_secs(5);
-    let load = |store: SqliteStore| {
-        let app = app.clone();
-        async move {
-            let callers = (0..64).map(|_| async {
-                let (mut done, mut refused, mut longest) = (0, 0, Duration::ZERO);
-                while Instant::now() < until {
-                    let started = Instant::now();
-                    let accept = Admission { supersede: true, ..samples::admission(&app, samples::draft("v")) };
-                    match store.admit(accept).await {
-                        Ok(_) => done += 1,
-                        Err(_) => refused += 1,
-                    }
-                    longest = longest.max(started.elapsed());
-                }
-                (done, refused, longest)
-            });
-            let sums = futures_util::future::join_all(callers).await;
-            sums.into_iter().fold((0, 0, Duration::ZERO), |sum, one| (sum.0 + one.0, sum.1 + one.1, sum.2.max(one.2)))
-        }
-    };
-    let (one, two) = tokio::join!(tokio::spawn(load(one)), tokio::spawn(load(two)));
-    println!("accepted, refused, longest wait: {:?} and {:?}", one.unwrap(), two.unwrap());
 }
 
 #[tokio::main(worker_threads = 2)]
 async fn main() {
-    deploys_per_second().await;
-    a_million_entries().await;
-    two_processes_take_turns().await;
+    for (size, deploys) in [(1, 500), (16, 8_000), (128, 25_600), (512, 51_200)] {
+        groups(size, deploys).await;
+    }
+    reads().await;
+    a_million_deploys().await;
 }

@@ -1,88 +1,91 @@
-//! Connections: how they are set up, and opened again when they broke.
+//! Connections: how they are set up, and opened again after they broke.
 
 use std::{
     fs::{DirBuilder, OpenOptions},
     io,
     os::unix::fs::{DirBuilderExt, OpenOptionsExt},
-    path::Path,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
 use rollhook_core::{Error, Result};
-use sqlx::{
-    ConnectOptions, Connection, SqliteConnection,
-    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
-};
+use rusqlite::{Connection, OpenFlags};
 
-/// How long a statement waits for another process's lock.
+use crate::error::Failure;
+
+/// How long a statement waits for the lock of another process.
 pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// A connection that is opened when it is needed and again after it broke.
+/// Each commit through a writing connection survives a power loss. The write-ahead log is folded into the file once it
+/// has 16 MiB, so that a page that changes often is written there once, and cut back to 32 MiB after a burst.
+const WRITER: &str = "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA cache_size = -8192; \
+                      PRAGMA wal_autocheckpoint = 4096; PRAGMA journal_size_limit = 33554432;";
+const READER: &str = "PRAGMA query_only = ON; PRAGMA cache_size = -1024;";
+/// More statements than there are.
+const STATEMENTS: usize = 64;
+
+/// A connection that is opened when it is needed, and again after it broke.
 pub(crate) struct Link {
-    options: SqliteConnectOptions,
-    open: Option<SqliteConnection>,
+    path: PathBuf,
+    pragmas: &'static str,
+    open: Option<Connection>,
 }
 
 impl Link {
-    /// To write with: what is committed through it survives a power loss.
+    /// A connection to write with.
     pub(crate) fn writer(path: &Path) -> Self {
-        let options = options(path)
-            .journal_mode(SqliteJournalMode::Wal)
-            .synchronous(SqliteSynchronous::Full)
-            .pragma("cache_size", "-8192")
-            // The write-ahead log is cut back to this after a burst.
-            .pragma("journal_size_limit", "16777216");
-        Self { options, open: None }
+        Self { path: path.to_owned(), pragmas: WRITER, open: None }
     }
 
-    /// To read with.
+    /// A connection to read with.
     pub(crate) fn reader(path: &Path) -> Self {
-        Self { options: options(path).pragma("cache_size", "-1024").pragma("query_only", "ON"), open: None }
+        Self { path: path.to_owned(), pragmas: READER, open: None }
     }
 
     /// The connection, opened if it is not.
-    pub(crate) async fn get(&mut self) -> sqlx::Result<&mut SqliteConnection> {
+    pub(crate) fn get(&mut self) -> Result<&Connection, Failure> {
         let connection = match self.open.take() {
             Some(connection) => connection,
-            None => self.options.connect().await?,
+            None => self.connect()?,
         };
         Ok(self.open.insert(connection))
     }
 
-    /// Gives the connection up; the next use opens another.
-    pub(crate) fn reset(&mut self) {
-        self.open = None;
+    fn connect(&self) -> rusqlite::Result<Connection> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(&self.path, flags)?;
+        connection.busy_timeout(BUSY_TIMEOUT)?;
+        connection.set_prepared_statement_cache_capacity(STATEMENTS);
+        connection.execute_batch(self.pragmas)?;
+        Ok(connection)
     }
 
-    /// Closes the connection in order; the last one of all folds the write-ahead log into the file.
-    pub(crate) async fn close(mut self) {
-        if let Some(connection) = self.open.take()
-            && let Err(error) = connection.close().await
+    /// Undoes a failed transaction, with the connection itself if it may be broken.
+    pub(crate) fn recover(&mut self, failure: &Failure) {
+        if failure.leaves_connection_sound() {
+            self.roll_back();
+        } else {
+            self.open = None;
+        }
+    }
+
+    /// Ends the transaction, if there is one, without a commit.
+    pub(crate) fn roll_back(&mut self) {
+        if let Some(connection) = &self.open
+            && !connection.is_autocommit()
+            && connection.execute_batch("ROLLBACK").is_err()
         {
-            tracing::debug!(%error, "closing the database failed");
+            self.open = None;
         }
     }
 }
 
-fn options(path: &Path) -> SqliteConnectOptions {
-    SqliteConnectOptions::new()
-        .filename(path)
-        .create_if_missing(false)
-        .busy_timeout(BUSY_TIMEOUT)
-        .foreign_keys(false)
-        .statement_cache_capacity(64)
-        // A whole batch's rows fit, so that the connection's thread does not wait for ours.
-        .row_buffer_size(1024)
-        .thread_name(|number| format!("sqlite-{number}"))
-        .disable_statement_logging()
+/// Creates the file, and the directories above it, readable by their owner only, if they are missing.
+pub(crate) fn create(path: &Path) -> Result<()> {
+    try_create(path).map_err(|error| Error::unavailable("the database file cannot be opened", error))
 }
 
-/// Makes the file, and the directories above it, readable by nobody else, where they are missing.
-pub(crate) fn prepare(path: &Path) -> Result<()> {
-    make(path).map_err(|error| Error::unavailable("the database file cannot be opened", error))
-}
-
-fn make(path: &Path) -> io::Result<()> {
+fn try_create(path: &Path) -> io::Result<()> {
     if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
     }

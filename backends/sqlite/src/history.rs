@@ -1,52 +1,165 @@
-//! The history as the port has it; the work is done in the writer and the readers.
+//! The history as the port has it, and the statements that read it.
+
+use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::{
-    StreamExt,
-    stream::{self, BoxStream},
-};
+use futures_util::stream::BoxStream;
 use rollhook_core::{
     Result,
-    app::AppUid,
+    app::{AppId, AppUid},
     deploy::Deploy,
-    ports::{Admission, Admitted, Claim, Claimed, History, Page, Record, View, Wake},
+    ledger::AppState,
+    ports::{
+        AppChange, AppPage, AppRef, Commit, Committed, Heartbeat, HistoryStore, Loaded, Page, StoreLimits, Version,
+    },
+    replica::ReplicaId,
+    request::IdempotencyKey,
+    time::Timestamp,
 };
-use tokio::sync::broadcast::error::RecvError;
+use rollhook_sql::{CommitRows, deploy, header_number, key_use, located, state};
+use rusqlite::{OptionalExtension, Row, params_from_iter, types::Value};
 
-use crate::{job::call, reader::Read, store::SqliteStore, writer::Op};
+use crate::{call::call, commit::commit, heartbeat, store::SqliteStore};
+
+/// The most apps that share a commit: at this size, a flush of the disk costs each of them little.
+const APPS_PER_COMMIT: usize = 512;
+
+const LOAD: &str = "
+SELECT a.namespace, a.name, a.document, a.version, k.request, k.revision, k.expires_at
+FROM apps a LEFT JOIN keys k ON k.app = a.id AND k.header = ?1 AND k.key = ?2 WHERE a.uid = ?3";
+const LOAD_NAMED: &str = "
+SELECT a.namespace, a.name, a.document, a.version, k.request, k.revision, k.expires_at
+FROM apps a LEFT JOIN keys k ON k.app = a.id AND k.header = ?1 AND k.key = ?2 WHERE a.namespace = ?3 AND a.name = ?4";
+const PAGE: &str = "
+SELECT revision, document FROM deploys
+WHERE app = (SELECT id FROM apps WHERE uid = ?1) AND revision < ?2 AND (succeeded OR NOT ?3)
+ORDER BY revision DESC LIMIT ?4";
+const LIST: &str = "
+SELECT namespace, name, document FROM apps WHERE (namespace, name) > (?1, ?2) AND namespace <= ?3
+ORDER BY namespace, name LIMIT ?4";
+const WORK: &str = "
+SELECT uid FROM apps
+WHERE queued_at IS NOT NULL AND (lease IS NULL OR lease NOT IN (SELECT value FROM json_each(?1)))
+ORDER BY queued_at LIMIT ?2";
+
+/// For a check of their plans.
+#[cfg(test)]
+pub(crate) const STATEMENTS: [&str; 5] = [LOAD, LOAD_NAMED, PAGE, LIST, WORK];
 
 #[async_trait]
-impl History for SqliteStore {
-    async fn admit(&self, admission: Admission) -> Result<Admitted> {
-        call(&self.writer, Box::new(admission), Op::Admit).await
+impl HistoryStore for SqliteStore {
+    async fn load(&self, app: AppRef<'_>, key: Option<&IdempotencyKey>) -> Result<Option<Loaded>> {
+        let (header, key) = key.map(|key| (i64::from(header_number(key.header)), key.key.clone())).unzip();
+        let mut values = vec![Value::from(header), Value::from(key)];
+        let statement = match app {
+            AppRef::Uid(uid) => {
+                values.push(Value::from(uid.as_bits().to_be_bytes().to_vec()));
+                LOAD
+            }
+            AppRef::Name(AppId { namespace, name }) => {
+                values.extend([namespace.to_string(), name.to_string()].map(Value::from));
+                LOAD_NAMED
+            }
+        };
+        let load = self.read(move |session| {
+            let now = session.now;
+            let mut statement = session.statement(statement)?;
+            let found = statement.query_row(params_from_iter(values), |row| loaded(row, now));
+            Ok(found.optional()?.transpose())
+        });
+        load.await
     }
 
-    async fn record(&self, record: Record) -> Result<()> {
-        call(&self.writer, record, Op::Record).await
-    }
-
-    async fn view(&self, app: AppUid) -> Result<View> {
-        call(&self.views, app, Read::View).await
+    async fn commit(&self, commits: Vec<Commit>) -> Vec<Result<Committed>> {
+        let rows: Vec<_> = commits.into_iter().map(CommitRows::encode).collect();
+        let count = rows.len();
+        match call(&self.writer, move |session| commit(session, rows)).await {
+            Ok(answers) => answers,
+            Err(failure) => (0..count).map(|_| Err(failure.to_error())).collect(),
+        }
     }
 
     async fn page(&self, app: AppUid, page: Page) -> Result<Vec<Deploy>> {
-        call(&self.pages, (app, page), Read::Page).await
-    }
-
-    async fn claim(&self, claim: Claim) -> Result<Claimed> {
-        call(&self.writer, claim, Op::Claim).await
-    }
-
-    fn wakes(&self) -> BoxStream<'static, Wake> {
-        let listener = self.wakes.subscribe();
-        stream::unfold(listener, |mut listener| async {
-            let wake = match listener.recv().await {
-                Ok(wake) => wake,
-                Err(RecvError::Lagged(_)) => Wake::Any,
-                Err(RecvError::Closed) => return None,
-            };
-            Some((wake, listener))
+        let before = page.before.map_or(i64::MAX, |before| i64::try_from(before.get()).unwrap_or(i64::MAX));
+        let parameters = (app.as_bits().to_be_bytes(), before, page.succeeded, limit(page.limit));
+        self.read_long(move |session| {
+            let mut statement = session.statement(PAGE)?;
+            statement.query_map(parameters, archived)?.collect()
         })
-        .boxed()
+        .await
     }
+
+    async fn list(&self, page: AppPage) -> Result<Vec<AppState>> {
+        let first = page.namespace.as_ref().map(|namespace| (namespace.to_string(), String::new()));
+        let after = page.after.map(|after| (after.namespace.to_string(), after.name.to_string()));
+        let (namespace, name) = first.max(after).unwrap_or_default();
+        // No namespace comes after a tilde.
+        let last = page.namespace.map_or_else(|| "~".to_owned(), String::from);
+        self.read_long(move |session| {
+            let mut statement = session.statement(LIST)?;
+            statement.query_map((namespace, name, last, limit(page.limit)), stored)?.collect()
+        })
+        .await
+    }
+
+    async fn work(&self, alive: &[ReplicaId], limit: usize) -> Result<Vec<AppUid>> {
+        let alive: Vec<_> = alive.iter().map(ToString::to_string).collect();
+        let alive = serde_json::Value::from(alive).to_string();
+        self.read_long(move |session| {
+            let mut statement = session.statement(WORK)?;
+            let uids = statement.query_map((alive, self::limit(limit)), |row| uid(row, 0))?;
+            uids.map(|uid| uid.map(Ok)).collect()
+        })
+        .await
+    }
+
+    async fn heartbeat(&self, replica: &ReplicaId, ttl: Duration) -> Result<Heartbeat> {
+        let (own, again) = (replica.clone(), replica.clone());
+        match self.read(move |session| heartbeat::fresh(session, &own, ttl).map(Ok)).await? {
+            Some(fresh) => Ok(fresh),
+            None => self.write(move |session| heartbeat::write(session, &again, ttl).map(Ok)).await,
+        }
+    }
+
+    fn watch(&self) -> BoxStream<'static, AppChange> {
+        self.hints.watch()
+    }
+
+    fn limits(&self) -> StoreLimits {
+        StoreLimits { apps_per_commit: APPS_PER_COMMIT, commits_at_once: 1, keep: None }
+    }
+}
+
+/// The app of a row of [`LOAD`].
+fn loaded(row: &Row<'_>, now: Timestamp) -> rusqlite::Result<Result<Loaded>> {
+    let version = Version(row.get::<_, i64>(3)?.unsigned_abs());
+    let key = match row.get_ref(4)?.as_blob_or_null()? {
+        Some(request) => key_use(request, row.get(5)?, row.get(6)?).map(Some),
+        None => Ok(None),
+    };
+    let state = stored(row)?;
+    Ok(state.and_then(|state| Ok(Loaded { state, version, key: key?, now })))
+}
+
+/// The state of a row that begins with its app's namespace and name.
+fn stored(row: &Row<'_>) -> rusqlite::Result<Result<AppState>> {
+    let (namespace, name) = (row.get_ref(0)?.as_str()?, row.get_ref(1)?.as_str()?);
+    let state = state(row.get_ref(2)?.as_bytes()?);
+    Ok(state.map_err(|error| located(&format!("{namespace}/{name}"), error)))
+}
+
+/// The deploy of a row of [`PAGE`].
+fn archived(row: &Row<'_>) -> rusqlite::Result<Result<Deploy>> {
+    let revision: i64 = row.get(0)?;
+    let deploy = deploy(row.get_ref(1)?.as_bytes()?);
+    Ok(deploy.map_err(|error| located(&format!("revision {revision}"), error)))
+}
+
+/// The uid in a column.
+pub(crate) fn uid(row: &Row<'_>, column: usize) -> rusqlite::Result<AppUid> {
+    row.get(column).map(u128::from_be_bytes).map(AppUid::from_bits)
+}
+
+fn limit(limit: usize) -> i64 {
+    i64::try_from(limit).unwrap_or(i64::MAX)
 }

@@ -1,89 +1,57 @@
-//! What the writer does besides writing for callers: deleting what nobody needs, a little at a time, and looking for
-//! what other processes wrote.
+//! The writer's work besides calls: it looks for commits of other processes, and deletes rows that nothing needs.
 
 use std::time::Duration;
 
 use rollhook_core::time::Timestamp;
-use sqlx::SqliteConnection;
+use rusqlite::{Connection, OptionalExtension};
 
-use crate::rows::entry_id;
+/// How often rows are deleted.
+const SWEEPS: Duration = Duration::from_secs(10);
+/// The most rows of a kind that are deleted at once, so that calls wait only briefly.
+const ROWS: usize = 1000;
+/// How long a key is kept beyond its time: no replica's clock is further behind.
+const EXPIRED_FOR: Duration = Duration::from_secs(3600);
 
-/// How often expired keys are deleted, while anything is written.
-const PRUNING: Duration = Duration::from_secs(10);
-/// The most rows that are deleted at once, so that no accept waits long for it.
-const SWEEP: i64 = 1000;
-
-/// What the writer has to look after, and when it did so last.
+/// The times and numbers of the last look.
+#[derive(Default)]
 pub(crate) struct Housekeeping {
-    /// SQLite's number for the last change by others that was seen.
-    seen_version: Option<i64>,
-    pruned_at: Timestamp,
-    /// Whether entries of removed apps may be left.
-    leftovers: bool,
-}
-
-impl Default for Housekeeping {
-    fn default() -> Self {
-        Self { seen_version: None, pruned_at: Timestamp::default(), leftovers: true }
-    }
+    /// SQLite's number for the last commit of another connection.
+    data_version: Option<i64>,
+    swept_at: Timestamp,
 }
 
 impl Housekeeping {
-    /// Whether another process wrote since the last look.
-    pub(crate) async fn others_wrote(&mut self, connection: &mut SqliteConnection) -> sqlx::Result<bool> {
-        let version: i64 = sqlx::query_scalar("PRAGMA data_version").fetch_one(connection).await?;
-        let before = self.seen_version.replace(version);
+    /// Deletes some rows if it is time to; returns whether another process has committed since the last look.
+    pub(crate) fn run(&mut self, connection: &Connection, now: Timestamp) -> rusqlite::Result<bool> {
+        let version = connection.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?;
+        let before = self.data_version.replace(version);
+        let is_due = now < self.swept_at || now.since(self.swept_at) >= SWEEPS;
+        if is_due && !sweep(connection, now)? {
+            self.swept_at = now;
+        }
         Ok(before.is_some_and(|before| before != version))
     }
+}
 
-    /// Deletes some expired keys, if it is time to; within a transaction.
-    pub(crate) async fn prune(&mut self, connection: &mut SqliteConnection, now: Timestamp) -> sqlx::Result<()> {
-        let is_due = now < self.pruned_at || now.since(self.pruned_at) >= PRUNING;
-        if !is_due {
-            return Ok(());
+/// Deletes expired keys and what removed apps have left; returns whether there may be more.
+fn sweep(connection: &Connection, now: Timestamp) -> rusqlite::Result<bool> {
+    let expired_at = now.as_millis().saturating_sub(EXPIRED_FOR.as_millis() as i64);
+    let keys = "DELETE FROM keys WHERE (app, header, key) IN \
+                (SELECT app, header, key FROM keys WHERE expires_at <= ?1 LIMIT ?2)";
+    let is_expired = "SELECT 1 FROM keys WHERE expires_at <= ?1 LIMIT 1";
+    let mut more = false;
+    // The read before the write takes no lock if there is nothing to delete.
+    if connection.prepare_cached(is_expired)?.exists([expired_at])? {
+        more |= connection.prepare_cached(keys)?.execute((expired_at, ROWS as i64))? == ROWS;
+    }
+    let app: Option<i64> =
+        connection.prepare_cached("SELECT app FROM removed LIMIT 1")?.query_row([], |row| row.get(0)).optional()?;
+    if let Some(app) = app {
+        let deploys = "DELETE FROM deploys WHERE id IN (SELECT id FROM deploys WHERE app = ?1 LIMIT ?2)";
+        if connection.prepare_cached(deploys)?.execute((app, ROWS as i64))? < ROWS {
+            connection.prepare_cached("DELETE FROM removed WHERE app = ?1")?.execute([app])?;
         }
-        let delete = "DELETE FROM keys WHERE (app, header, key) IN \
-                      (SELECT app, header, key FROM keys WHERE expires_at <= ?1 LIMIT ?2)";
-        let deleted = sqlx::query(delete).bind(now.as_millis()).bind(SWEEP).execute(connection).await?;
-        if deleted.rows_affected() < SWEEP.unsigned_abs() {
-            self.pruned_at = now;
-        }
-        Ok(())
+        more = true;
     }
-
-    /// The next look at what others wrote is the first.
-    pub(crate) fn forget_version(&mut self) {
-        self.seen_version = None;
-    }
-
-    /// An app may have been removed.
-    pub(crate) fn expect_leftovers(&mut self) {
-        self.leftovers = true;
-    }
-
-    /// Whether a removed app may have left something.
-    pub(crate) fn expects_leftovers(&self) -> bool {
-        self.leftovers
-    }
-
-    /// Deletes some of what removed apps have left.
-    pub(crate) async fn sweep(&mut self, connection: &mut SqliteConnection) -> sqlx::Result<()> {
-        let app: Option<i64> =
-            sqlx::query_scalar("SELECT app FROM leftovers LIMIT 1").fetch_optional(&mut *connection).await?;
-        let Some(app) = app else {
-            self.leftovers = false;
-            return Ok(());
-        };
-        let entries = "DELETE FROM deploys WHERE id IN (SELECT id FROM deploys WHERE id BETWEEN ?1 AND ?2 LIMIT ?3)";
-        let entries = sqlx::query(entries).bind(entry_id(app, 0)).bind(entry_id(app, u64::MAX)).bind(SWEEP);
-        let keys =
-            "DELETE FROM keys WHERE (app, header, key) IN (SELECT app, header, key FROM keys WHERE app = ?1 LIMIT ?2)";
-        let keys = sqlx::query(keys).bind(app).bind(SWEEP);
-        let deleted = entries.execute(&mut *connection).await?.rows_affected()
-            + keys.execute(&mut *connection).await?.rows_affected();
-        if deleted == 0 {
-            sqlx::query("DELETE FROM leftovers WHERE app = ?1").bind(app).execute(connection).await?;
-        }
-        Ok(())
-    }
+    Ok(more)
 }

@@ -1,41 +1,33 @@
-//! rollhook's stores on SQLite: apps, sealed tokens and history in one file.
+//! rollhook's stores on SQLite: apps, their archives and sealed tokens in one file.
 //!
 //! ```text
-//!   admit ─┐                       ┌─ one BEGIN IMMEDIATE … COMMIT per batch
-//!  record ─┼─▶ channel ─▶ writer ──┤  load → decide in memory → write back, each one statement for all
-//!   claim ─┘                       └─ answers only after the commit
-//!    find ─┐
-//!    view ─┼─▶ channel ─▶ readers ─── one statement for all that wait
-//!    page ─┘
+//!          commit, put ─▶ channel ─▶ writer ─── one BEGIN IMMEDIATE … COMMIT for all calls that wait
+//!           load, find ─▶ channel ─▶ reader ─┐
+//!     page, list, work ─▶ channel ─▶ reader ─┴─ one snapshot for all calls that wait
 //! ```
 //!
-//! One accept: [`History::admit`](rollhook_core::ports::History::admit) puts it into the writer's channel and waits. The
-//! writer takes everything that has come while the last commit was written, reads the apps and keys concerned in one
-//! statement each, decides in memory in the order of arrival, writes the results back in one statement per table, and
-//! commits: so concurrent accepts share one flush of the disk. Only then are the answers sent. A caller that went away
-//! holds nobody up, and a refused item leaves its neighbours alone.
+//! One commit: [`HistoryStore::commit`](rollhook_core::ports::HistoryStore::commit) encodes its apps' rows and puts them
+//! into the writer's channel. The writer takes every call that has come while the last transaction was written, checks
+//! each app's version and keys, writes the rows, and commits: concurrent calls share one flush of the disk. The answers are
+//! sent after that, and hints to those who watch. A conflict of one app leaves the others of the transaction alone.
 //!
-//! The file is in WAL mode with `synchronous=FULL`: what was answered survives a power loss. Several processes of one
-//! machine may share it.
+//! The file is in WAL mode with `synchronous=FULL`: a commit that was answered survives a power loss. Several processes of
+//! one machine may share the file; the writer checks for their commits several times a second.
 
-mod apps;
-mod batch;
-mod claims;
+mod call;
 mod clock;
+mod commit;
 mod connection;
 mod error;
+mod heartbeat;
 mod history;
 mod housekeeping;
-mod job;
-mod ledger;
 mod reader;
-mod rows;
 mod schema;
 mod store;
 #[cfg(test)]
 mod tests;
 mod tokens;
-mod views;
 mod writer;
 
 pub use clock::StoreClock;

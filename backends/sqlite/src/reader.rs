@@ -1,145 +1,64 @@
-//! The tasks that read: each has a connection, takes all that waits, and reads it together.
+//! A thread that reads: it takes all calls that wait, and answers them from one snapshot of the file.
 
-use rollhook_core::{
-    Result,
-    app::{App, AppId, AppUid},
-    deploy::Deploy,
-    ports::{AppPage, Page, View},
+use std::{
+    io,
+    path::Path,
+    sync::mpsc::{self, Receiver},
+    thread,
 };
-use sqlx::SqliteConnection;
-use tokio::sync::mpsc;
 
 use crate::{
-    apps,
+    call::{Call, Calls, Session},
     clock::StoreClock,
     connection::Link,
     error::Failure,
-    job::Job,
-    tokens::{self, SealedSecret},
-    views,
 };
 
-/// The most calls that share a statement.
-const BATCH: usize = 256;
+/// The most calls that share a snapshot.
+const TOGETHER: usize = 256;
 
-/// A call that reads.
-pub(crate) enum Read {
-    App(Job<AppId, Option<App>>),
-    Secret(Job<AppId, Option<SealedSecret>>),
-    OperatorHash(Job<(), Option<Vec<u8>>>),
-    View(Job<AppUid, View>),
-    Page(Job<(AppUid, Page), Vec<Deploy>>),
-    List(Job<AppPage, Vec<App>>),
+struct Reader {
+    link: Link,
+    clock: StoreClock,
 }
 
-/// A reading task's state.
-pub(crate) struct Reader {
-    pub(crate) link: Link,
-    pub(crate) calls: mpsc::Receiver<Read>,
-    pub(crate) clock: StoreClock,
-}
-
-/// Waiting calls by kind.
-#[derive(Default)]
-struct Waiting {
-    apps: Vec<Job<AppId, Option<App>>>,
-    secrets: Vec<Job<AppId, Option<SealedSecret>>>,
-    operator_hashes: Vec<Job<(), Option<Vec<u8>>>>,
-    views: Vec<Job<AppUid, View>>,
-    pages: Vec<Job<(AppUid, Page), Vec<Deploy>>>,
-    lists: Vec<Job<AppPage, Vec<App>>>,
+/// Starts a reader, which ends with the last sender of its calls.
+pub(crate) fn start(path: &Path, clock: &StoreClock) -> io::Result<Calls> {
+    let (calls, waiting) = mpsc::channel();
+    let reader = Reader { link: Link::reader(path), clock: clock.clone() };
+    thread::Builder::new().name("sqlite-read".to_owned()).spawn(|| reader.run(waiting))?;
+    Ok(calls)
 }
 
 impl Reader {
-    /// Serves calls until no handle of the store is left.
-    pub(crate) async fn run(mut self) {
-        let mut batch = Vec::new();
-        while self.calls.recv_many(&mut batch, BATCH).await > 0 {
-            let mut waiting = Waiting::default();
-            for read in batch.drain(..) {
-                waiting.add(read);
-            }
-            let mut away = None;
-            self.serve(waiting, &mut away).await;
-            if away.is_some() {
-                // They have waited for the same file already, which may take SQLite 10 s to give up.
-                let mut waiting = Waiting::default();
-                while let Ok(read) = self.calls.try_recv() {
-                    waiting.add(read);
+    fn run(mut self, calls: Receiver<Box<dyn Call>>) {
+        while let Ok(first) = calls.recv() {
+            let batch: Vec<_> = [first].into_iter().chain(calls.try_iter()).take(TOGETHER).collect();
+            let mut failed = None;
+            for mut call in batch.into_iter().filter(|call| !call.is_abandoned()) {
+                let done = match &failed {
+                    // The file is out of reach, or locked: the first call has waited long enough for all.
+                    Some(failure) => Err(Failure::clone(failure)),
+                    None => self.read(&mut *call),
+                };
+                if let Err(failure) = &done
+                    && failed.is_none()
+                {
+                    tracing::warn!(error = failure.to_error().chain(), "reading the database failed");
+                    self.link.recover(failure);
+                    failed = failure.to_error().is_unavailable().then(|| failure.clone());
                 }
-                self.serve(waiting, &mut away).await;
+                call.finish(done);
             }
-        }
-        self.link.close().await;
-    }
-
-    /// Answers all; once the file is `away`, without trying it again for each kind of call.
-    async fn serve(&mut self, waiting: Waiting, away: &mut Option<Failure>) {
-        let now = self.clock.now();
-        let link = &mut self.link;
-        together(link, away, waiting.secrets, tokens::find).await;
-        together(link, away, waiting.apps, apps::find).await;
-        together(link, away, waiting.operator_hashes, tokens::operator_hash).await;
-        together(link, away, waiting.views, async |connection: &mut SqliteConnection, jobs: &mut [_]| {
-            views::view(connection, jobs, now).await
-        })
-        .await;
-        together(link, away, waiting.pages, views::page).await;
-        together(link, away, waiting.lists, apps::list).await;
-    }
-}
-
-impl Waiting {
-    fn add(&mut self, read: Read) {
-        match read {
-            Read::App(job) => keep(&mut self.apps, job),
-            Read::Secret(job) => keep(&mut self.secrets, job),
-            Read::OperatorHash(job) => keep(&mut self.operator_hashes, job),
-            Read::View(job) => keep(&mut self.views, job),
-            Read::Page(job) => keep(&mut self.pages, job),
-            Read::List(job) => keep(&mut self.lists, job),
+            self.link.roll_back();
         }
     }
-}
 
-fn keep<Q, A>(jobs: &mut Vec<Job<Q, A>>, job: Job<Q, A>) {
-    if !job.abandoned() {
-        jobs.push(job);
-    }
-}
-
-/// Reads for all jobs of one kind, and answers them.
-async fn together<Q, A>(
-    link: &mut Link,
-    away: &mut Option<Failure>,
-    mut jobs: Vec<Job<Q, A>>,
-    read: impl AsyncFnOnce(&mut SqliteConnection, &mut [Job<Q, A>]) -> sqlx::Result<()>,
-) {
-    if jobs.is_empty() {
-        return;
-    }
-    let done = match away {
-        Some(failure) => Err(failure.clone()),
-        None => try_together(link, &mut jobs, read).await,
-    };
-    if let Err(failure) = &done {
-        tracing::warn!(error = failure.to_error().chain(), calls = jobs.len(), "a read failed");
-        if !failure.leaves_connection_sound() {
-            link.reset();
+    fn read(&mut self, call: &mut dyn Call) -> Result<(), Failure> {
+        let connection = self.link.get()?;
+        if connection.is_autocommit() {
+            connection.prepare_cached("BEGIN")?.execute([])?;
         }
-        if failure.is_away() {
-            *away = Some(failure.clone());
-        }
+        Ok(call.run(&mut Session::new(connection, self.clock.now()))?)
     }
-    for job in jobs {
-        job.finish(&done);
-    }
-}
-
-async fn try_together<Q, A>(
-    link: &mut Link,
-    jobs: &mut [Job<Q, A>],
-    read: impl AsyncFnOnce(&mut SqliteConnection, &mut [Job<Q, A>]) -> sqlx::Result<()>,
-) -> Result<(), Failure> {
-    Ok(read(link.get().await?, jobs).await?)
 }

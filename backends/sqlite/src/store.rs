@@ -1,4 +1,4 @@
-//! The store as its users hold it: channels to the tasks that own the connections.
+//! The store as its users hold it: the ways to the threads that own the connections.
 
 use std::{
     fmt,
@@ -7,156 +7,111 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
 };
 
-use async_trait::async_trait;
-use rollhook_core::{Error, Result, ports::Wake, time::Timestamp};
+use rollhook_core::{Error, Result};
 use rollhook_sealing::KeyRing;
-use sqlx::SqliteConnection;
-use tokio::sync::{broadcast, mpsc};
+use rollhook_sql::{Hints, located};
 
 use crate::{
+    call::{Calls, Session, call},
     clock::StoreClock,
-    connection::{BUSY_TIMEOUT, Link, prepare},
-    error::{Failure, classify},
-    job::call,
-    reader::{Read, Reader},
-    schema,
-    writer::{Op, Write, Writer},
+    connection, reader,
+    writer::Writer,
 };
 
-/// Calls that may wait in a channel before their callers wait to put more into it.
-const WAITING: usize = 4096;
-/// Wakes that a listener may be behind with before it is told [`Wake::Any`] instead.
-const WAKES: usize = 1024;
-
-/// Apps, tokens and history in one SQLite file; clones share its connections.
+/// Apps, deploys and tokens in one SQLite file; clones share its connections.
 #[derive(Clone)]
 pub struct SqliteStore {
-    pub(crate) writer: mpsc::Sender<Op>,
-    /// Lookups by name: one per request, and quick.
-    pub(crate) lookups: mpsc::Sender<Read>,
-    pub(crate) views: mpsc::Sender<Read>,
-    /// Lists, which may be long, apart from what must be quick.
-    pub(crate) pages: mpsc::Sender<Read>,
-    pub(crate) wakes: broadcast::Sender<Wake>,
+    pub(crate) writer: Calls,
+    /// Reads of one row: several per request, and quick.
+    reader: Calls,
+    /// Reads of many rows, apart from those that must be quick.
+    long_reader: Calls,
+    pub(crate) hints: Hints,
     pub(crate) ring: Arc<KeyRing>,
     commits: Arc<AtomicU64>,
 }
 
 impl SqliteStore {
-    /// Opens the file, made with mode 0600 where it is missing, and brings it to this version's schema. Tokens are
-    /// sealed with the ring's keys.
+    /// Opens the file, which is created with mode 0600 if it is missing. The ring's keys seal the tokens.
     ///
     /// # Errors
-    /// `Unavailable` where the file cannot be opened, `Corrupt` where it is no database, `Invalid` where a newer version
-    /// or another program wrote it.
+    /// `Unavailable` if the file cannot be opened, `Corrupt` if it is no database, `Invalid` if a newer version or another
+    /// program wrote it.
     pub async fn open(path: impl AsRef<Path>, ring: KeyRing) -> Result<Self> {
         Self::open_with_clock(path, ring, StoreClock::system()).await
     }
 
-    /// Opens the file with a clock of one's own.
+    /// Opens the file with another clock than the machine's.
     ///
     /// # Errors
     /// As [`SqliteStore::open`].
     pub async fn open_with_clock(path: impl AsRef<Path>, ring: KeyRing, clock: StoreClock) -> Result<Self> {
         let path = path.as_ref();
-        let link = open_writer(path).await.map_err(|error| naming(path, error))?;
-        let (writer, calls) = mpsc::channel(WAITING);
-        let (wakes, _) = broadcast::channel(WAKES);
-        let commits = Arc::default();
-        let lane = || {
-            let (lane, calls) = mpsc::channel(WAITING);
-            tokio::spawn(Reader { link: Link::reader(path), calls, clock: clock.clone() }.run());
-            lane
-        };
-        let (lookups, views, pages) = (lane(), lane(), lane());
-        let task = Writer {
-            link,
-            calls,
-            wakes: wakes.clone(),
-            clock,
-            commits: Arc::clone(&commits),
-            housekeeping: Default::default(),
-        };
-        tokio::spawn(task.run());
-        Ok(Self { writer, lookups, views, pages, wakes, ring: Arc::new(ring), commits })
+        let opened = Self::try_open(path, ring, clock).await;
+        opened.map_err(|error| located(&path.display().to_string(), error))
     }
 
-    /// SQLite's `journal_mode` and `synchronous` as the writing connection has them: `("wal", 2)` means that what was
-    /// answered survives a power loss.
+    async fn try_open(path: &Path, ring: KeyRing, clock: StoreClock) -> Result<Self> {
+        connection::create(path)?;
+        let (hints, commits) = (Hints::default(), Arc::<AtomicU64>::default());
+        let no_thread = |error| Error::unavailable("a thread for the database cannot be started", error);
+        let writer = Writer::new(path, clock.clone(), hints.clone(), Arc::clone(&commits));
+        let (writer, opened) = writer.start().map_err(no_thread)?;
+        opened.await.map_err(|error| Error::unavailable("the database cannot be opened", error))??;
+        let reader = reader::start(path, &clock).map_err(no_thread)?;
+        let long_reader = reader::start(path, &clock).map_err(no_thread)?;
+        Ok(Self { writer, reader, long_reader, hints, ring: Arc::new(ring), commits })
+    }
+
+    /// SQLite's `journal_mode` and `synchronous` of the writing connection: with `("wal", 2)`, a commit that was answered
+    /// survives a power loss.
     ///
     /// # Errors
-    /// `Unavailable` where the file is away or locked.
+    /// `Unavailable` if the file is out of reach or locked.
     pub async fn durability(&self) -> Result<(String, i64)> {
-        self.write(Durability).await
+        self.write(|session| {
+            let mode = session.connection.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
+            let synchronous = session.connection.pragma_query_value(None, "synchronous", |row| row.get(0))?;
+            Ok(Ok((mode, synchronous)))
+        })
+        .await
     }
 
-    /// Number of transactions that this handle has committed; lower than the number of writes where they shared some.
+    /// The number of transactions that this handle and its clones have committed; calls that waited shared one.
     pub fn commits(&self) -> u64 {
         self.commits.load(Ordering::Relaxed)
     }
 
-    pub(crate) async fn write<W: Write>(&self, write: W) -> Result<W::Output> {
-        call(&self.writer, write, |job| Op::Rare(Box::new(job))).await
+    /// Has the writer do some work. The work's outer error undoes the transaction; its inner error is the answer to this
+    /// call alone, and the work must have changed nothing then.
+    pub(crate) async fn write<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Session<'_>) -> rusqlite::Result<Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        call(&self.writer, work).await.unwrap_or_else(|failure| Err(failure.to_error()))
+    }
+
+    /// Reads one row.
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Session<'_>) -> rusqlite::Result<Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        call(&self.reader, work).await.unwrap_or_else(|failure| Err(failure.to_error()))
+    }
+
+    /// Reads many rows.
+    pub(crate) async fn read_long<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Session<'_>) -> rusqlite::Result<Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        call(&self.long_reader, work).await.unwrap_or_else(|failure| Err(failure.to_error()))
     }
 }
 
 impl fmt::Debug for SqliteStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SqliteStore").field("keys", &self.ring).field("commits", &self.commits()).finish()
-    }
-}
-
-async fn open_writer(path: &Path) -> Result<Link> {
-    prepare(path)?;
-    let mut link = Link::writer(path);
-    schema::migrate(first_connection(&mut link).await?).await?;
-    Ok(link)
-}
-
-/// The error with the file's name before what is wrong with it.
-fn naming(path: &Path, mut error: Error) -> Error {
-    if let Error::Denied { what, .. }
-    | Error::Invalid { what, .. }
-    | Error::Unavailable { what, .. }
-    | Error::Corrupt { what, .. } = &mut error
-    {
-        *what = format!("{}: {what}", path.display());
-    }
-    error
-}
-
-/// Changing a new file to WAL mode needs it alone, which SQLite does not wait for by itself.
-async fn first_connection(link: &mut Link) -> Result<&mut SqliteConnection> {
-    const STEP: Duration = Duration::from_millis(50);
-    let mut waited = Duration::ZERO;
-    loop {
-        match link.get().await.map(drop).map_err(Failure::from) {
-            Err(failure) if failure.is_busy() && waited < BUSY_TIMEOUT => {
-                tokio::time::sleep(STEP).await;
-                waited += STEP;
-            }
-            Err(failure) => return Err(failure.to_error()),
-            Ok(()) => return link.get().await.map_err(classify),
-        }
-    }
-}
-
-struct Durability;
-
-#[async_trait]
-impl Write for Durability {
-    type Output = (String, i64);
-
-    async fn write(
-        &self,
-        connection: &mut SqliteConnection,
-        _: Timestamp,
-    ) -> sqlx::Result<Result<Self::Output, Error>> {
-        let mode = sqlx::query_scalar("PRAGMA journal_mode").fetch_one(&mut *connection).await?;
-        let synchronous = sqlx::query_scalar("PRAGMA synchronous").fetch_one(connection).await?;
-        Ok(Ok((mode, synchronous)))
     }
 }

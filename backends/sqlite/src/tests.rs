@@ -1,156 +1,163 @@
-//! What can only be seen, or brought about, from inside: failures of the file, and how statements are planned.
+//! Failures of the file that can only be brought about from inside, and the plans of the statements.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
-use std::path::Path;
+use std::{
+    fs::OpenOptions,
+    io::{Seek, SeekFrom, Write},
+    path::PathBuf,
+    sync::mpsc,
+};
 
-use async_trait::async_trait;
-use rollhook_conformance::samples;
+use rollhook_conformance::{client, samples};
 use rollhook_core::{
-    Error, Result,
-    app::App,
-    ports::{Admission, Admitted, Apps, History, Page},
-    time::Timestamp,
+    Error,
+    ledger::Change,
+    ports::{Commit, HistoryStoreExt, Loaded},
 };
 use rollhook_sealing::KeyRing;
-use sqlx::{AssertSqlSafe, Connection, Row, SqliteConnection, sqlite::SqliteConnectOptions};
+use rusqlite::{Connection, ffi};
 use tempfile::TempDir;
+use tokio::sync::oneshot;
 use zeroize::Zeroizing;
 
-use crate::{SqliteStore, batch, claims, error::classify, views, writer::Write};
+use crate::{SqliteStore, commit, error::Failure, history, tokens};
 
-fn ring() -> KeyRing {
-    KeyRing::from_keys([("k0001".parse().unwrap(), Zeroizing::new([7; 32]))]).unwrap()
+fn file(place: &TempDir) -> PathBuf {
+    place.path().join("store.db")
 }
 
-async fn store(place: &TempDir) -> SqliteStore {
-    SqliteStore::open(place.path().join("store.db"), ring()).await.unwrap()
+async fn with_app(place: &TempDir) -> (SqliteStore, Loaded) {
+    let ring = KeyRing::from_keys([("k0001".parse().unwrap(), Zeroizing::new([7; 32]))]).unwrap();
+    let store = SqliteStore::open(file(place), ring).await.unwrap();
+    let loaded = client::register(&store, samples::app("shop", "test", "api")).await;
+    (store, loaded)
 }
 
-async fn connect(path: &Path) -> SqliteConnection {
-    SqliteConnection::connect_with(&SqliteConnectOptions::new().filename(path)).await.unwrap()
+/// The commit that accepts a deploy on the app as it is stored.
+async fn accept(store: &SqliteStore, app: &Loaded) -> Commit {
+    let Loaded { state, version, now, .. } = client::load(store, app.state.app.uid).await;
+    let mut change = Change::on(state);
+    samples::admit(&mut change, samples::admission(samples::deploy("v1")), now);
+    client::put(change, version)
 }
 
-fn admission(app: &App, tag: &str) -> Admission {
-    samples::admission(app, samples::draft(tag))
-}
-
-/// Runs a statement on the writing connection.
-struct Statement(String);
-
-#[async_trait]
-impl Write for Statement {
-    type Output = i64;
-
-    async fn write(&self, connection: &mut SqliteConnection, _: Timestamp) -> sqlx::Result<Result<i64>> {
-        sqlx::query_scalar(AssertSqlSafe(self.0.clone())).fetch_one(connection).await.map(Ok)
-    }
-}
-
-/// Breaks the batch that it is in.
-struct Breakage;
-
-#[async_trait]
-impl Write for Breakage {
-    type Output = ();
-
-    async fn write(&self, _: &mut SqliteConnection, _: Timestamp) -> sqlx::Result<Result<()>> {
-        Err(sqlx::Error::WorkerCrashed)
-    }
+async fn pragma(store: &SqliteStore, name: &'static str, value: i64) {
+    let set = store.write(move |session| session.connection.pragma_update(None, name, value).map(Ok));
+    set.await.unwrap();
 }
 
 #[tokio::test]
-async fn a_full_disk_is_unavailable_until_there_is_space() {
+async fn full_disk_is_unavailable_until_there_is_space() {
     let place = tempfile::tempdir().unwrap();
-    let store = store(&place).await;
-    let app = store.create(samples::app("shop", "test", "api")).await.unwrap();
-    let pages = store.write(Statement("PRAGMA page_count".to_owned())).await.unwrap();
-    store.write(Statement(format!("PRAGMA max_page_count = {pages}"))).await.unwrap();
-    let mut accepted = 0;
+    let (store, app) = with_app(&place).await;
+    // SQLite takes a limit below the present number of pages for that number.
+    pragma(&store, "max_page_count", 1).await;
     let refused = loop {
-        match store.admit(admission(&app, &format!("v{accepted}"))).await {
-            Ok(Admitted::New { .. }) => accepted += 1,
-            Ok(other) => panic!("{other:?}"),
-            Err(error) => break error,
+        if let Err(error) = store.commit_one(accept(&store, &app).await).await {
+            break error;
         }
     };
-    assert!(refused.is_unavailable(), "{refused:?}");
-    assert!(refused.to_string().contains("no space left"), "{refused}");
-    assert!(store.admit(admission(&app, "again")).await.unwrap_err().is_unavailable());
-    assert_eq!(store.view(app.uid).await.unwrap().unfinished.len(), accepted, "reads go on");
-    // The limit is the connection's, so it can only be lifted where it was set.
-    store.write(Statement("PRAGMA max_page_count = 1000000".to_owned())).await.unwrap();
-    let Admitted::New { deploy, .. } = store.admit(admission(&app, "space")).await.unwrap() else { panic!() };
-    assert_eq!(deploy.revision.get() as usize, accepted + 1, "what was refused left no gap");
+    assert!(refused.is_unavailable() && refused.to_string().contains("no space left"), "{refused:?}");
+    let stored = client::load(&store, app.state.app.uid).await;
+    assert!(store.commit_one(accept(&store, &app).await).await.unwrap_err().is_unavailable());
+    let after = client::load(&store, app.state.app.uid).await;
+    assert!((after.state, after.version) == (stored.state, stored.version), "reads go on, and nothing was written");
+    pragma(&store, "max_page_count", 1_000_000).await;
+    let committed = store.commit_one(accept(&store, &app).await).await.unwrap();
+    assert_eq!(committed.version.0, stored.version.0 + 1);
 }
 
 #[tokio::test]
-async fn a_broken_connection_is_opened_again() {
+async fn broken_connection_is_opened_again() {
     let place = tempfile::tempdir().unwrap();
-    let store = store(&place).await;
-    let app = store.create(samples::app("shop", "test", "api")).await.unwrap();
-    let (broken, neighbour) = tokio::join!(store.write(Breakage), store.admit(admission(&app, "v1")));
+    let (store, app) = with_app(&place).await;
+    let commit = accept(&store, &app).await;
+    // While the writer is held up, the next two calls gather for one transaction.
+    let (begun, has_begun) = oneshot::channel();
+    let (release, released) = mpsc::channel::<()>();
+    let hold = store.write(move |_| {
+        begun.send(()).unwrap();
+        Ok(Ok(released.recv().is_err()))
+    });
+    let calls = async {
+        has_begun.await.unwrap();
+        let error = || rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_IOERR), None);
+        let breakage = store.write::<()>(move |_| Err(error()));
+        tokio::join!(breakage, store.commit_one(commit), async { drop(release) })
+    };
+    let (held, (broken, neighbour, ())) = tokio::join!(hold, calls);
+    assert!(held.unwrap());
     assert!(broken.unwrap_err().is_unavailable());
     assert!(neighbour.unwrap_err().is_unavailable(), "they shared the transaction");
-    let Admitted::New { deploy, .. } = store.admit(admission(&app, "v1")).await.unwrap() else { panic!() };
-    assert_eq!(deploy.revision.get(), 1);
+    assert_eq!(client::load(&store, app.state.app.uid).await.version, app.version, "nothing was written");
+    store.commit_one(accept(&store, &app).await).await.unwrap();
     assert_eq!(store.durability().await.unwrap(), ("wal".to_owned(), 2));
 }
 
 #[tokio::test]
-async fn a_statement_on_damaged_pages_is_corrupt() {
+async fn failed_read_leaves_its_neighbours_alone() {
     let place = tempfile::tempdir().unwrap();
-    let path = place.path().join("store.db");
-    {
-        let store = store(&place).await;
-        store.create(samples::app("shop", "test", "api")).await.unwrap();
-    }
-    let mut connection = connect(&path).await;
-    let folded: i64 = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)").fetch_one(&mut connection).await.unwrap().get(0);
+    let (store, app) = with_app(&place).await;
+    let bad =
+        store.read::<i64>(|session| session.connection.query_row("SELECT uid FROM apps", [], |row| row.get(0)).map(Ok));
+    let (bad, good) = tokio::join!(bad, client::load(&store, app.state.app.uid));
+    assert!(matches!(bad, Err(Error::Corrupt { .. })), "{bad:?}");
+    assert_eq!(good.state, app.state);
+}
+
+#[tokio::test]
+async fn damaged_pages_are_corrupt() {
+    let place = tempfile::tempdir().unwrap();
+    let (store, app) = with_app(&place).await;
+    drop(store);
+    let connection = Connection::open(file(&place)).unwrap();
+    let folded: i64 = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get(0)).unwrap();
     assert_eq!(folded, 0);
-    connection.close().await.unwrap();
-    let mut bytes = std::fs::read(&path).unwrap();
-    bytes[4096..].fill(0xff);
-    std::fs::write(&path, bytes).unwrap();
-    let mut connection = connect(&path).await;
-    let error = sqlx::query("SELECT * FROM apps").fetch_all(&mut connection).await.unwrap_err();
-    assert!(matches!(classify(error), Error::Corrupt { .. }));
+    drop(connection);
+    let mut bytes = OpenOptions::new().write(true).open(file(&place)).unwrap();
+    let length = bytes.metadata().unwrap().len();
+    bytes.seek(SeekFrom::Start(4096)).unwrap();
+    bytes.write_all(&vec![0xff; usize::try_from(length).unwrap() - 4096]).unwrap();
+    drop(bytes);
+    let connection = Connection::open(file(&place)).unwrap();
+    let error = connection.query_row("SELECT uid FROM apps", [], |_| Ok(())).unwrap_err();
+    assert!(matches!(Failure::from(error).to_error(), Error::Corrupt { .. }), "{:?}", app.state.app.id);
 }
 
 #[test]
-fn failures_without_a_code_are_told_apart() {
-    assert!(classify(sqlx::Error::WorkerCrashed).is_unavailable());
-    assert!(classify(sqlx::Error::Io(std::io::ErrorKind::BrokenPipe.into())).is_unavailable());
-    assert!(matches!(classify(sqlx::Error::RowNotFound), Error::Corrupt { .. }));
-    assert!(matches!(classify(sqlx::Error::Encode("no".into())), Error::Invalid { .. }));
+fn failures_are_told_apart() {
+    let failure = |code| Failure::from(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None));
+    for code in [ffi::SQLITE_BUSY, ffi::SQLITE_BUSY_SNAPSHOT, ffi::SQLITE_LOCKED, ffi::SQLITE_FULL] {
+        assert!(failure(code).to_error().is_unavailable() && failure(code).leaves_connection_sound(), "{code}");
+    }
+    for code in [ffi::SQLITE_IOERR_FSYNC, ffi::SQLITE_CANTOPEN, ffi::SQLITE_READONLY, ffi::SQLITE_NOMEM] {
+        assert!(failure(code).to_error().is_unavailable() && !failure(code).leaves_connection_sound(), "{code}");
+    }
+    for code in [ffi::SQLITE_CORRUPT, ffi::SQLITE_NOTADB, ffi::SQLITE_IOERR_CORRUPTFS, ffi::SQLITE_CONSTRAINT] {
+        assert!(matches!(failure(code).to_error(), Error::Corrupt { .. }), "{code}");
+    }
+    assert!(matches!(failure(ffi::SQLITE_TOOBIG).to_error(), Error::Invalid { .. }));
+    assert!(Failure::Stopped.to_error().is_unavailable());
+    let unread = rusqlite::Error::IntegralValueOutOfRange(0, 0);
+    assert!(matches!(Failure::from(unread).to_error(), Error::Corrupt { .. }));
+    assert!(matches!(Failure::from(rusqlite::Error::InvalidQuery).to_error(), Error::Invalid { .. }));
 }
 
-/// Scans of what a statement was given, and of the few replicas.
-const BOUNDED: [&str; 7] = [
-    "SCAN j VIRTUAL TABLE",
-    "SCAN u VIRTUAL TABLE",
-    "SCAN json_each VIRTUAL TABLE",
-    "SCAN CONSTANT ROW",
-    "SCAN w",
-    "SCAN r",
-    "SCAN replicas",
-];
-
 #[tokio::test]
-async fn every_statement_on_the_way_of_a_deploy_searches() {
+async fn every_statement_searches() {
     let place = tempfile::tempdir().unwrap();
-    let store = store(&place).await;
-    let app = store.create(samples::app("shop", "test", "api")).await.unwrap();
-    store.admit(admission(&app, "v1")).await.unwrap();
-    let mut connection = connect(&place.path().join("store.db")).await;
-    for statement in batch::STATEMENTS.into_iter().chain(views::STATEMENTS).chain([claims::CANDIDATES]) {
-        let explain = AssertSqlSafe(format!("EXPLAIN QUERY PLAN {statement}"));
-        let rows = sqlx::query(explain).fetch_all(&mut connection).await.unwrap();
-        for row in rows {
-            let step: String = row.get("detail");
-            let bounded = BOUNDED.iter().any(|scan| step.starts_with(scan)) || step.contains("heads_with_work");
-            assert!(!step.starts_with("SCAN") || bounded, "{step} in {statement}");
+    let _store = with_app(&place).await;
+    let connection = Connection::open(file(&place)).unwrap();
+    for sql in commit::STATEMENTS.iter().chain(&history::STATEMENTS).chain([&tokens::FIND]) {
+        let mut statement = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+        let parameters = vec![rusqlite::types::Null; statement.parameter_count()];
+        let rows = statement.query_map(rusqlite::params_from_iter(parameters), |row| row.get::<_, String>(3));
+        for step in rows.unwrap().map(Result::unwrap) {
+            let given = ["SCAN json_each VIRTUAL TABLE", "SCAN CONSTANT ROW"].iter().any(|scan| step.starts_with(scan));
+            // Work is read in the order of its index, which holds nothing else.
+            let in_order = step.contains("apps_with_work") || !step.contains("SCAN");
+            assert!((in_order || given) && !step.contains("TEMP B-TREE"), "{step} in {sql}");
         }
     }
-    assert_eq!(store.page(app.uid, Page { before: None, succeeded: true, limit: 9 }).await.unwrap(), []);
 }

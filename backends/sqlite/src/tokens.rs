@@ -1,61 +1,69 @@
 //! The secrets, sealed before they come near the file.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use rollhook_core::{
     Error, Result,
     app::{AppId, AppUid},
+    error::Entity,
     ports::{Sealing, TokenStore, WebhookSecret},
-    time::Timestamp,
     token::Token,
 };
 use rollhook_sealing::{KeyId, KeyRing};
-use sqlx::{Row, SqliteConnection};
+use rollhook_sql::token;
+use rusqlite::{OptionalExtension, Row};
 
-use crate::{
-    job::{Job, call},
-    reader::Read,
-    rows::{to_json, uid},
-    store::SqliteStore,
-    writer::Write,
-};
+use crate::{call::Session, history::uid, store::SqliteStore};
 
-const OPERATOR_HASH: &str = "operator-hash";
-
-/// A token as it is stored.
-#[derive(Debug)]
-pub(crate) struct SealedSecret {
-    app: AppUid,
-    sealed: Vec<u8>,
-    created_at: Timestamp,
-}
+pub(crate) const FIND: &str = "
+SELECT a.uid, t.sealed, t.created_at FROM apps a JOIN tokens t ON t.app = a.id
+WHERE a.namespace = ?1 AND a.name = ?2";
+const PUT: &str = "
+INSERT OR REPLACE INTO tokens (app, sealed, created_at) SELECT id, ?2, ?3 FROM apps WHERE uid = ?1";
+const REMOVE: &str = "DELETE FROM tokens WHERE app = (SELECT id FROM apps WHERE uid = ?1)";
+const ALL: &str = "SELECT a.uid, t.sealed, t.app FROM tokens t JOIN apps a ON a.id = t.app";
+const RESEAL: &str = "UPDATE tokens SET sealed = ?2 WHERE app = ?1";
+const OPERATOR_HASH: &str = "SELECT value FROM settings WHERE name = 'operator-hash'";
+const SET_OPERATOR_HASH: &str = "INSERT OR REPLACE INTO settings (name, value) VALUES ('operator-hash', ?1)";
 
 #[async_trait]
 impl TokenStore for SqliteStore {
     async fn put(&self, app: AppUid, token: &Token) -> Result<WebhookSecret> {
-        let sealed = self.ring.seal(token.expose().as_bytes(), &purpose(app))?;
-        let created_at = self.write(Put { app, sealed }).await?;
-        Ok(WebhookSecret { app, token: token.clone(), created_at })
+        let sealed = token::seal(&self.ring, app, token)?;
+        let put = self.write(move |session| {
+            let now = session.now;
+            let parameters = (app.as_bits().to_be_bytes(), sealed, now.as_millis());
+            let written = session.statement(PUT)?.execute(parameters)?;
+            Ok(if written == 0 { Err(Error::NotFound(Entity::App)) } else { Ok(now) })
+        });
+        Ok(WebhookSecret { app, token: token.clone(), created_at: put.await? })
     }
 
     async fn find(&self, app: &AppId) -> Result<Option<WebhookSecret>> {
-        let secret = call(&self.lookups, app.clone(), Read::Secret).await?;
-        secret.map(|secret| open(&self.ring, &secret)).transpose()
+        let name = (app.namespace.to_string(), app.name.to_string());
+        let columns = |row: &Row<'_>| Ok((uid(row, 0)?, row.get::<_, Vec<u8>>(1)?, row.get(2)?));
+        let find = self.read(move |session| Ok(Ok(session.statement(FIND)?.query_row(name, columns).optional()?)));
+        let found = find.await?;
+        found.map(|(app, sealed, created_at)| token::open(&self.ring, app, &sealed, created_at)).transpose()
     }
 
     async fn remove(&self, app: AppUid) -> Result<()> {
-        self.write(Remove(app)).await
+        self.write(move |session| session.statement(REMOVE)?.execute([app.as_bits().to_be_bytes()]).map(|_| Ok(())))
+            .await
     }
 
     async fn operator_hash(&self) -> Result<Option<[u8; 32]>> {
-        let stored = call(&self.lookups, (), Read::OperatorHash).await?;
-        let broken = |_| Error::Corrupt { what: "the management token's hash is not 32 bytes".to_owned(), cause: None };
-        stored.map(|hash| hash.try_into().map_err(broken)).transpose()
+        let hash = self.read(|session| {
+            let mut statement = session.statement(OPERATOR_HASH)?;
+            let stored = statement.query_row([], |row| Ok(token::operator_hash(row.get_ref(0)?.as_blob()?)));
+            Ok(stored.optional()?.transpose())
+        });
+        hash.await
     }
 
     async fn set_operator_hash(&self, hash: [u8; 32]) -> Result<()> {
-        self.write(SetOperatorHash(hash)).await
+        self.write(move |session| session.statement(SET_OPERATOR_HASH)?.execute([hash]).map(|_| Ok(()))).await
     }
 
     fn sealing(&self) -> Sealing {
@@ -64,178 +72,45 @@ impl TokenStore for SqliteStore {
 }
 
 impl SqliteStore {
-    /// Seals every token anew with the newest key, so that older keys can be deleted; says how many were not sealed
-    /// with it before.
-    ///
-    /// # Errors
-    /// `Denied` where a token was sealed with a key that the ring lacks, `Corrupt` where one was damaged; nothing is
-    /// changed then.
-    pub async fn reseal(&self) -> Result<u64> {
-        self.write(Reseal(self.ring.clone())).await
-    }
-
-    /// The keys that it seals and opens with.
+    /// The keys that seal and open tokens.
     pub fn ring(&self) -> &KeyRing {
         &self.ring
     }
 
-    /// The keys that tokens are sealed with, and how many with each.
+    /// The keys that tokens are sealed with, and the number of tokens of each.
     ///
     /// # Errors
-    /// `Unavailable` while the file cannot be read; `Corrupt` where a token names no key.
+    /// `Unavailable` if the file cannot be read; `Corrupt` if a token names no key.
     pub async fn keys_in_use(&self) -> Result<Vec<(KeyId, u64)>> {
-        self.write(KeysInUse).await
+        self.read_long(|session| Ok(token::usage(sealed(session)?.iter().map(|(_, sealed, _)| (sealed, 1))))).await
     }
-}
 
-/// What a token is sealed for: moved to another app's row it does not open.
-fn purpose(app: AppUid) -> Vec<u8> {
-    format!("webhook-token:{app}").into_bytes()
-}
-
-fn open(ring: &KeyRing, secret: &SealedSecret) -> Result<WebhookSecret> {
-    let text = ring.open(&secret.sealed, &purpose(secret.app))?;
-    let token = std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok());
-    let token = token.ok_or_else(|| Error::Corrupt { what: "what was sealed is no token".to_owned(), cause: None })?;
-    Ok(WebhookSecret { app: secret.app, token, created_at: secret.created_at })
-}
-
-struct Put {
-    app: AppUid,
-    sealed: Vec<u8>,
-}
-
-#[async_trait]
-impl Write for Put {
-    type Output = Timestamp;
-
-    async fn write(&self, connection: &mut SqliteConnection, now: Timestamp) -> sqlx::Result<Result<Timestamp>> {
-        let put = sqlx::query(
-            "INSERT OR REPLACE INTO tokens (app, sealed, created_at) SELECT id, ?2, ?3 FROM apps WHERE uid = ?1",
-        );
-        let put = put.bind(self.app.to_string()).bind(&self.sealed).bind(now.as_millis());
-        let written = put.execute(connection).await?.rows_affected();
-        Ok(if written == 0 { Err(Error::NotFound("app")) } else { Ok(now) })
-    }
-}
-
-struct Remove(AppUid);
-
-#[async_trait]
-impl Write for Remove {
-    type Output = ();
-
-    async fn write(&self, connection: &mut SqliteConnection, _: Timestamp) -> sqlx::Result<Result<()>> {
-        let remove = "DELETE FROM tokens WHERE app = (SELECT id FROM apps WHERE uid = ?1)";
-        sqlx::query(remove).bind(self.0.to_string()).execute(connection).await?;
-        Ok(Ok(()))
-    }
-}
-
-struct SetOperatorHash([u8; 32]);
-
-#[async_trait]
-impl Write for SetOperatorHash {
-    type Output = ();
-
-    async fn write(&self, connection: &mut SqliteConnection, _: Timestamp) -> sqlx::Result<Result<()>> {
-        let set = sqlx::query("INSERT OR REPLACE INTO settings (name, value) VALUES (?1, ?2)");
-        set.bind(OPERATOR_HASH).bind(self.0.to_vec()).execute(connection).await?;
-        Ok(Ok(()))
-    }
-}
-
-struct Reseal(std::sync::Arc<KeyRing>);
-
-#[async_trait]
-impl Write for Reseal {
-    type Output = u64;
-
-    async fn write(&self, connection: &mut SqliteConnection, _: Timestamp) -> sqlx::Result<Result<u64>> {
-        let rows = sqlx::query("SELECT t.app, a.uid, t.sealed FROM tokens t JOIN apps a ON a.id = t.app")
-            .fetch_all(&mut *connection)
-            .await?;
-        let mut renewed = Vec::new();
-        for row in rows {
-            let (app, uid, sealed): (i64, &str, Vec<u8>) = (row.try_get(0)?, row.try_get(1)?, row.try_get(2)?);
-            match self.renew(uid, &sealed) {
-                Ok(Some(sealed)) => renewed.push((app, sealed)),
-                Ok(None) => {}
+    /// Seals every token with the newest key, so that older keys can be deleted; returns how many were sealed with another.
+    ///
+    /// # Errors
+    /// `Denied` if a token was sealed with a key that the ring lacks, `Corrupt` if one was damaged; nothing is changed
+    /// then.
+    pub async fn reseal(&self) -> Result<u64> {
+        let ring = Arc::clone(&self.ring);
+        self.write(move |session| {
+            let renewed = sealed(session)?.into_iter().filter_map(|(app, sealed, id)| {
+                token::reseal(&ring, app, &sealed).transpose().map(|sealed| Ok((id, sealed?)))
+            });
+            let renewed: Vec<(i64, Vec<u8>)> = match renewed.collect::<Result<_>>() {
+                Ok(renewed) => renewed,
                 Err(error) => return Ok(Err(error)),
+            };
+            for row in &renewed {
+                session.statement(RESEAL)?.execute((row.0, &row.1))?;
             }
-        }
-        for (app, sealed) in &renewed {
-            let update = sqlx::query("UPDATE tokens SET sealed = ?2 WHERE app = ?1").bind(app).bind(sealed);
-            update.execute(&mut *connection).await?;
-        }
-        Ok(Ok(renewed.len() as u64))
+            Ok(Ok(renewed.len() as u64))
+        })
+        .await
     }
 }
 
-impl Reseal {
-    fn renew(&self, app: &str, sealed: &[u8]) -> Result<Option<Vec<u8>>> {
-        let purpose = purpose(uid(app)?);
-        let text = self.0.open(sealed, &purpose)?;
-        let is_newest = KeyRing::key_of(sealed)? == self.0.primary();
-        Ok(if is_newest { None } else { Some(self.0.seal(&text, &purpose)?) })
-    }
-}
-
-struct KeysInUse;
-
-#[async_trait]
-impl Write for KeysInUse {
-    type Output = Vec<(KeyId, u64)>;
-
-    async fn write(&self, connection: &mut SqliteConnection, _: Timestamp) -> sqlx::Result<Result<Self::Output>> {
-        let rows: Vec<Vec<u8>> = sqlx::query_scalar("SELECT sealed FROM tokens").fetch_all(connection).await?;
-        let mut counts = BTreeMap::new();
-        for sealed in rows {
-            match KeyRing::key_of(&sealed) {
-                Ok(id) => *counts.entry(id).or_default() += 1,
-                Err(error) => return Ok(Err(error.into())),
-            }
-        }
-        Ok(Ok(counts.into_iter().collect()))
-    }
-}
-
-/// Looks tokens up by their apps' names.
-pub(crate) async fn find(
-    connection: &mut SqliteConnection,
-    jobs: &mut [Job<AppId, Option<SealedSecret>>],
-) -> sqlx::Result<()> {
-    let names: Vec<_> = jobs.iter().map(|job| (&job.ask.namespace, &job.ask.name)).collect();
-    let rows = sqlx::query(
-        "SELECT j.key, a.uid, t.sealed, t.created_at FROM json_each(?1) j \
-         CROSS JOIN apps a ON a.namespace = j.value ->> 0 AND a.name = j.value ->> 1 \
-         CROSS JOIN tokens t ON t.app = a.id",
-    )
-    .bind(to_json(&names)?)
-    .fetch_all(connection)
-    .await?;
-    for job in &mut *jobs {
-        job.decide(Ok(None));
-    }
-    for row in rows {
-        let (text, sealed): (&str, Vec<u8>) = (row.try_get(1)?, row.try_get(2)?);
-        let created_at = Timestamp::from_millis(row.try_get(3)?);
-        if let Some(job) = jobs.get_mut(row.try_get::<u32, _>(0)? as usize) {
-            job.decide(uid(text).map(|app| Some(SealedSecret { app, sealed, created_at })));
-        }
-    }
-    Ok(())
-}
-
-/// Reads the management token's hash.
-pub(crate) async fn operator_hash(
-    connection: &mut SqliteConnection,
-    jobs: &mut [Job<(), Option<Vec<u8>>>],
-) -> sqlx::Result<()> {
-    let read = sqlx::query_scalar("SELECT value FROM settings WHERE name = ?1").bind(OPERATOR_HASH);
-    let hash: Option<Vec<u8>> = read.fetch_optional(connection).await?;
-    for job in jobs {
-        job.decide(Ok(hash.clone()));
-    }
-    Ok(())
+/// Every token as it is stored, with its app's uid and row.
+fn sealed(session: &Session<'_>) -> rusqlite::Result<Vec<(AppUid, Vec<u8>, i64)>> {
+    let mut statement = session.statement(ALL)?;
+    statement.query_map([], |row| Ok((uid(row, 0)?, row.get(1)?, row.get(2)?)))?.collect()
 }

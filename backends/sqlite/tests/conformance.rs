@@ -15,7 +15,7 @@ use rollhook_conformance::{Can, Handles, Stores};
 use rollhook_core::{app::AppUid, deploy::Revision, time::Timestamp};
 use rollhook_sealing::KeyRing;
 use rollhook_sqlite::{SqliteStore, StoreClock};
-use sqlx::{Connection, SqliteConnection, sqlite::SqliteConnectOptions};
+use rusqlite::{Connection, Params};
 use tempfile::TempDir;
 use zeroize::Zeroizing;
 
@@ -33,15 +33,15 @@ impl Fresh {
         KeyRing::from_keys([("k0001".parse().unwrap(), Zeroizing::new([7; 32]))]).unwrap()
     }
 
-    async fn change(&self, statement: &'static str, bindings: [String; 2]) -> Can {
-        let options = SqliteConnectOptions::new().filename(self.place.path().join("store.db"));
-        let mut connection = SqliteConnection::connect_with(&options).await.unwrap();
-        let [one, two] = bindings;
-        let changed = sqlx::query(statement).bind(one).bind(two).execute(&mut connection).await.unwrap();
-        assert_eq!(changed.rows_affected(), 1);
-        connection.close().await.unwrap();
+    fn change(&self, statement: &str, parameters: impl Params) -> Can {
+        let connection = Connection::open(self.place.path().join("store.db")).unwrap();
+        assert_eq!(connection.execute(statement, parameters).unwrap(), 1);
         Ok(())
     }
+}
+
+fn bytes(app: AppUid) -> [u8; 16] {
+    app.as_bits().to_be_bytes()
 }
 
 #[async_trait]
@@ -51,7 +51,7 @@ impl Stores for Fresh {
         let clock = StoreClock::new(move || Timestamp::from_millis(now.load(Ordering::SeqCst)));
         let path = self.place.path().join("store.db");
         let store = Arc::new(SqliteStore::open_with_clock(path, Self::ring(), clock).await.unwrap());
-        Handles { apps: store.clone(), tokens: store.clone(), history: store }
+        Handles { tokens: store.clone(), history: store }
     }
 
     async fn pause(&self, time: Duration) {
@@ -68,10 +68,14 @@ impl Stores for Fresh {
         Ok(())
     }
 
+    async fn corrupt_state(&self, app: AppUid) -> Can {
+        self.change("UPDATE apps SET document = '{\"app\":' WHERE uid = ?1", [bytes(app)])
+    }
+
     async fn corrupt_entry(&self, app: AppUid, revision: Revision) -> Can {
-        let statement = "UPDATE deploys SET body = '{\"id\":' \
-                         WHERE id = (SELECT id << 32 FROM apps WHERE uid = ?1) + CAST(?2 AS INTEGER)";
-        self.change(statement, [app.to_string(), revision.to_string()]).await
+        let statement = "UPDATE deploys SET document = '{\"id\":' \
+                         WHERE app = (SELECT id FROM apps WHERE uid = ?1) AND revision = ?2";
+        self.change(statement, (bytes(app), i64::try_from(revision.get()).unwrap()))
     }
 
     async fn raw_bytes(&self) -> Can<Vec<u8>> {
@@ -86,7 +90,7 @@ impl Stores for Fresh {
         let statement = "INSERT OR REPLACE INTO tokens (app, sealed, created_at) \
                          SELECT (SELECT id FROM apps WHERE uid = ?2), sealed, created_at FROM tokens \
                          WHERE app = (SELECT id FROM apps WHERE uid = ?1)";
-        self.change(statement, [from.to_string(), to.to_string()]).await
+        self.change(statement, (bytes(from), bytes(to)))
     }
 }
 
@@ -95,5 +99,3 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
 }
 
 rollhook_conformance::stores!(block_on, Fresh::store());
-
-rollhook_conformance::model!(block_on, Fresh::store(), 60);

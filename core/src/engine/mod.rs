@@ -446,7 +446,7 @@ fn order(view: &AppState, deploy: &Deploy) -> Option<RolloutSpec> {
     Some(RolloutSpec {
         app: view.app.id.clone(),
         stamp: DeployId { app: view.app.uid, revision: deploy.revision },
-        workload: view.app.workload.clone(),
+        target: view.app.target.clone(),
         image,
         adopted: deploy.adopted,
         cause: format!("rollhook revision {}: {what} by {}{commit}", deploy.revision, deploy.actor),

@@ -6,7 +6,7 @@ use crate::{
     app::{App, Policy},
     deploy::{Outage, Reason, Revision},
     image::Digest,
-    ports::{Observation, Phase, RolloutFailure, RolloutFailureKind},
+    ports::{Observation, Phase, RolloutFailure},
     time::Timestamp,
 };
 
@@ -18,16 +18,6 @@ pub const UNREACHABLE_MAX: Duration = Duration::from_secs(60 * 60);
 const FORGOTTEN: Duration = Duration::from_secs(30);
 /// Restarts within the settling time that make a rollout fail.
 const RESTARTS_MAX: u32 = 3;
-
-/// How long trouble of a kind may last: long enough for a second attempt, since one failed pull is no verdict.
-const fn grace(kind: RolloutFailureKind) -> Duration {
-    match kind {
-        RolloutFailureKind::Image => Duration::from_secs(15),
-        RolloutFailureKind::Crash | RolloutFailureKind::Config => Duration::from_secs(10),
-        RolloutFailureKind::Unschedulable => Duration::from_secs(60),
-        RolloutFailureKind::Final => Duration::ZERO,
-    }
-}
 
 /// Why a rollout has failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -156,14 +146,15 @@ impl Watch {
         if deadline <= *seen_at {
             return Verdict::Failed(self.late(policy, last));
         }
-        let patience = last.trouble.as_ref().and(self.trouble.as_ref()).map(|(first, _, t)| first.after(grace(t.kind)));
+        let patience =
+            last.trouble.as_ref().and(self.trouble.as_ref()).map(|(first, _, t)| first.after(t.kind.grace_period()));
         let next = [Some(deadline), settled_at, patience].into_iter().flatten().filter(|at| at > seen_at).min();
         Verdict::Wait(next.unwrap_or(deadline))
     }
 
     fn failing(&self, last: &Observation, seen_at: Timestamp) -> Option<Failing> {
         if let (Some((first, _, trouble)), Some(_)) = (&self.trouble, &last.trouble)
-            && seen_at.since(*first) >= grace(trouble.kind)
+            && seen_at.since(*first) >= trouble.kind.grace_period()
         {
             let trouble = trouble.clone();
             return Some(Failing {

@@ -209,7 +209,7 @@ enum Known {
 
 impl NewDeploy {
     /// The queued entry of this deploy.
-    fn entry(self, id: AdmissionId, revision: Revision, now: Timestamp) -> Deploy {
+    pub(crate) fn entry(self, id: AdmissionId, revision: Revision, now: Timestamp) -> Deploy {
         Deploy {
             id,
             revision,

@@ -89,6 +89,11 @@ impl Change {
         self.is_empty
     }
 
+    /// The deploys that this change accepts, moves on or ends.
+    pub fn changed(&self) -> &BTreeSet<Revision> {
+        &self.changed
+    }
+
     /// The time to store with the change.
     pub(super) fn touch(&mut self, now: Timestamp) -> Timestamp {
         self.is_empty = false;

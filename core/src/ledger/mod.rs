@@ -17,8 +17,8 @@ pub mod admission;
 pub mod check;
 pub mod history;
 pub mod push;
-pub mod restore;
 pub mod registration;
+pub mod restore;
 pub mod retention;
 pub mod rollback;
 

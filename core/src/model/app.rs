@@ -1,6 +1,6 @@
 //! What is deployed: an app, where it runs and what its owner decided about it.
 
-use std::{collections::BTreeMap, fmt, str::FromStr, time::Duration};
+use std::{fmt, str::FromStr, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -206,80 +206,19 @@ pub enum Source {
     Git(GitSource),
 }
 
-/// The kinds of workload that can be rolled out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum WorkloadKind {
-    /// `apps/v1` Deployment.
-    Deployment,
-    /// `apps/v1` StatefulSet.
-    StatefulSet,
-    /// `apps/v1` DaemonSet.
-    DaemonSet,
-    /// `batch/v1` CronJob.
-    CronJob,
-}
+/// Settings of a target: a JSON object that only the rollout driver reads.
+pub type Settings = serde_json::Map<String, serde_json::Value>;
 
-impl WorkloadKind {
-    /// Kubernetes' name of the kind.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Deployment => "Deployment",
-            Self::StatefulSet => "StatefulSet",
-            Self::DaemonSet => "DaemonSet",
-            Self::CronJob => "CronJob",
-        }
-    }
-}
-
-impl fmt::Display for WorkloadKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for WorkloadKind {
-    type Err = InvalidName;
-
-    fn from_str(text: &str) -> Result<Self, InvalidName> {
-        [Self::Deployment, Self::StatefulSet, Self::DaemonSet, Self::CronJob]
-            .into_iter()
-            .find(|kind| kind.as_str().eq_ignore_ascii_case(text))
-            .ok_or_else(|| InvalidName {
-                what: "workload kind",
-                given: text.chars().take(LABEL_MAX).collect(),
-                rule: "must be Deployment, StatefulSet, DaemonSet or CronJob",
-            })
-    }
-}
-
-/// What an app's deploys change: containers of one workload in the app's namespace.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Workload {
-    /// Its kind.
-    pub kind: WorkloadKind,
-    /// Its name.
-    pub name: String,
-    /// The containers whose image a deploy sets; never empty.
-    pub containers: Vec<String>,
-    /// How to make the workload where there is none.
-    pub create: Option<Template>,
-    /// The uid of another registration whose stamp this app may overwrite, as `--take-over` recorded it.
+/// What an app's deploys change. The rollout driver finds it by the settings.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Target {
+    /// The settings with all defaults filled in, as [`validate`](crate::ports::RolloutDriver::validate) returned them.
+    pub settings: Settings,
+    /// The settings as the registration asked for them, if nothing ran at that time, so that the first deploy creates
+    /// the target. A repeated registration is recognised by them.
+    pub requested: Option<Settings>,
+    /// The uid of another registration whose deploy id this app may overwrite, as `--take-over` recorded it.
     pub take_over: Option<AppUid>,
-}
-
-/// A Deployment (and Service) to be made for an app that has none.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Template {
-    /// Number of pods.
-    pub replicas: u32,
-    /// The container's port; with one, a Service of the workload's name is made too.
-    pub port: Option<u16>,
-    /// Environment variables of the container.
-    pub env: BTreeMap<String, String>,
-    /// Name of the Secret that the image is pulled with.
-    pub pull_secret: Option<String>,
-    /// Path of an HTTP readiness probe on `port`.
-    pub readiness_path: Option<String>,
 }
 
 /// What happens after a rollout failed.
@@ -391,7 +330,7 @@ pub struct App {
     /// Where its images come from.
     pub source: Source,
     /// What its deploys change.
-    pub workload: Workload,
+    pub target: Target,
     /// What its owner decided.
     pub policy: Policy,
     /// What people rolled away from, oldest first.

@@ -160,7 +160,7 @@ impl Trigger {
 
 impl fmt::Display for Trigger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        f.pad(self.as_str())
     }
 }
 
@@ -211,11 +211,11 @@ fn bounded(name: &str) -> String {
 impl fmt::Display for Actor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Service => f.write_str("auto"),
-            Self::Ci => f.write_str("ci"),
+            Self::Service => f.pad("auto"),
+            Self::Ci => f.pad("ci"),
             Self::GitHost { host, pusher: None } => host.fmt(f),
             Self::GitHost { host, pusher: Some(pusher) } => write!(f, "{host}: {pusher}"),
-            Self::Person { name } => f.write_str(name),
+            Self::Person { name } => f.pad(name),
         }
     }
 }
@@ -252,11 +252,11 @@ impl Reason {
     pub const CANCELLED: &'static str = "cancelled";
     /// The Deployment is paused, so that nothing would roll out.
     pub const PAUSED: &'static str = "workload-paused";
-    /// The workload carries another registration's stamp.
+    /// The target carries the deploy id of another registration.
     pub const FOREIGN_STAMP: &'static str = "foreign-stamp";
-    /// The workload does not exist, and the app does not say how to make one.
-    pub const WORKLOAD_MISSING: &'static str = "workload-not-found";
-    /// Something else changed the workload while it rolled out.
+    /// The target does not exist, and the app does not say how to create it.
+    pub const TARGET_MISSING: &'static str = "workload-not-found";
+    /// Something else changed the target while it rolled out.
     pub const REVERTED: &'static str = "workload-changed-by-another";
     /// The cluster refused the change.
     pub const REFUSED: &'static str = "cluster-refused";

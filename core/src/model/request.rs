@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    app::{AppId, Environment, Policy, Project, Source, Template, WorkloadKind},
+    app::{AppId, Environment, Policy, Project, Settings, Source},
     deploy::{Actor, Commit, Revision, Trigger},
     image::ImageRef,
     source::{Branch, CredentialsName, GitSource, GitUrl, ImageRepository, RelativePath},
@@ -107,20 +107,60 @@ pub struct Registration {
     pub name: crate::app::AppName,
     /// Where its images come from.
     pub source: Source,
-    /// The workload's kind.
-    pub kind: WorkloadKind,
-    /// The workload's name; default: the app's.
-    pub workload: Option<String>,
-    /// The containers to set; default: the one named like the app, or the only one.
-    pub containers: Vec<String>,
-    /// The image to start with where there is no workload yet.
+    /// The settings of its target, as the person gave them: the rollout driver fills in the rest.
+    pub target: Settings,
+    /// The image to start with if the target is to be created.
     pub image: Option<ImageRef>,
-    /// How to make the workload where there is none.
-    pub template: Template,
     /// What the owner decided.
     pub policy: Policy,
-    /// Whether another registration's stamp on the workload may be overwritten.
+    /// Whether the deploy id of another registration on the target may be overwritten.
     pub take_over: bool,
+}
+
+impl Registration {
+    /// The registration of an image app with the default policy, on the target that the rollout driver takes for it.
+    pub fn new(project: Project, environment: Environment, name: crate::app::AppName) -> Self {
+        Self {
+            project,
+            environment,
+            name,
+            source: Source::Image,
+            target: Settings::new(),
+            image: None,
+            policy: Policy::default(),
+            take_over: false,
+        }
+    }
+
+    /// Builds the app's images from git.
+    #[must_use]
+    pub fn git(self, source: GitSource) -> Self {
+        Self { source: Source::Git(source), ..self }
+    }
+
+    /// Names the target by settings that the rollout driver understands.
+    #[must_use]
+    pub fn target(self, target: Settings) -> Self {
+        Self { target, ..self }
+    }
+
+    /// Starts with this image if the target is to be created.
+    #[must_use]
+    pub fn image(self, image: ImageRef) -> Self {
+        Self { image: Some(image), ..self }
+    }
+
+    /// Sets the policy.
+    #[must_use]
+    pub fn policy(self, policy: Policy) -> Self {
+        Self { policy, ..self }
+    }
+
+    /// Lets the deploy id of another registration on the target be overwritten.
+    #[must_use]
+    pub fn take_over(self) -> Self {
+        Self { take_over: true, ..self }
+    }
 }
 
 /// A change of some of an app's policy.
@@ -227,6 +267,8 @@ pub enum Refusal {
     WrongKind(String),
     /// A field is missing or cannot be read; the first is its name.
     InvalidField(&'static str, String),
+    /// A setting of the target is missing or not valid, by the rollout driver's word; the first is its name.
+    InvalidSetting(String, String),
     /// The app's policy does not let webhooks deploy from this repository.
     ImageNotAllowed {
         /// The image.
@@ -256,9 +298,9 @@ pub enum Refusal {
     },
     /// The entry has ended; nothing is left to cancel.
     AlreadyEnded(Revision),
-    /// The workload cannot be used as it is.
+    /// The target cannot be used as it is.
     Workload(String),
-    /// The workload carries another registration's stamp.
+    /// The target carries the deploy id of another registration.
     WorkloadTaken(String),
     /// Others kept changing the app; the caller may try again.
     Busy,
@@ -299,6 +341,7 @@ impl fmt::Display for Refusal {
             | Self::NothingToRollBackTo(why)
             | Self::StoreRefused(why) => f.write_str(why),
             Self::InvalidField(field, why) => write!(f, "{field}: {why}"),
+            Self::InvalidSetting(setting, why) => write!(f, "{setting}: {why}"),
             Self::ImageNotAllowed { image, allowed } => write!(
                 f,
                 "{image} is not from a repository that this app's webhook may deploy: {}.",

@@ -16,7 +16,7 @@ pub trait BranchReader: Send + Sync {
     /// The commit that the source's branch points to; none where there is no such branch.
     async fn head(&self, source: &GitSource) -> Result<Option<Commit>>;
 
-    /// The same, where nobody waits for the answer: it may come later than those that are waited for. `Conflict("room")`:
+    /// The same, where nobody waits for the answer: it may come later than those that are waited for. `Conflict(Capacity)`:
     /// too many sources are being read, which says nothing of this one.
     ///
     /// A decorator hands it on, so that its inner reader can tell the two apart.

@@ -17,7 +17,7 @@ pub use history::{
     Version, Write,
 };
 pub use rollout::{
-    Applied, ContainerInfo, DeployId, Observation, Phase, RolloutDriver, RolloutFailure, RolloutFailureKind,
-    RolloutSpec, WorkloadInfo,
+    ANSWER_WITHIN, Applied, DeployId, InvalidTarget, Observation, Phase, RolloutDriver, RolloutFailure,
+    RolloutFailureKind, RolloutSpec, TargetRequest, Validated,
 };
 pub use tokens::{Sealing, TokenMatcher, TokenStore, WebhookSecret};

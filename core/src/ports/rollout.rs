@@ -1,17 +1,23 @@
-//! The port that brings a cluster to a revision.
+//! The port that brings what runs to a revision.
 
-use std::{fmt, str::FromStr};
+mod observation;
+mod target;
+
+use std::{fmt, str::FromStr, time::Duration};
 
 use async_trait::async_trait;
 
 use crate::{
-    app::{AppId, AppUid, Workload, WorkloadKind},
+    app::{App, AppId, AppUid, Target},
     deploy::{Evidence, Reason, Revision},
     error::Result,
-    image::{Digest, ImageRef},
+    image::ImageRef,
 };
 
-/// `{app uid}/{revision}`: what the workload and its pods carry, and what every effect is fenced by.
+pub use observation::{Observation, Phase, RolloutFailure, RolloutFailureKind};
+pub use target::{InvalidTarget, TargetRequest, Validated};
+
+/// `{app uid}/{revision}`: what a target and its instances carry, and what every change is fenced by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeployId {
     /// The registration.
@@ -38,146 +44,167 @@ impl FromStr for DeployId {
 /// What is to run, where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RolloutSpec {
-    /// The app's name; its namespace is the cluster's.
+    /// The app's name.
     pub app: AppId,
-    /// Registration and revision.
+    /// The deploy id: registration and revision.
     pub stamp: DeployId,
-    /// The workload.
-    pub workload: Workload,
-    /// The image for the workload's containers.
+    /// What is changed, by the settings that [`RolloutDriver::validate`] returned.
+    pub target: Target,
+    /// The image to run. With a digest, just those bits: what a tag beside it means by now does not matter.
     pub image: ImageRef,
-    /// Whether the revision is what ran when the app was registered: nothing is patched, and what runs is observed as
-    /// it is.
+    /// Whether the revision is what ran when the app was registered: nothing is changed, and whatever runs is observed
+    /// as it is.
     pub adopted: bool,
     /// Why, in a line, such as "rollback to revision 3 by alice".
     pub cause: String,
 }
 
-/// How an order ended.
+/// The answer to an [`apply`](RolloutDriver::apply).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Applied {
-    /// The workload was brought to the order, now or before; what another made of it since, an observation says.
+    /// The target was brought to the deploy, by this call or an earlier one. What others made of it since is for an
+    /// observation to tell.
     Done,
-    /// It carries a newer revision of the same app; nothing was changed.
+    /// The target carries a newer deploy of the same app. Nothing was changed.
     Newer(Revision),
-    /// It cannot be; nothing was changed.
+    /// The target must not or cannot be changed. Nothing was changed, and the deploy fails at once.
     Refused {
-        /// The code.
+        /// The code: [`Reason::FOREIGN_STAMP`], [`Reason::TARGET_MISSING`], [`Reason::REFUSED`], or the platform's word.
         reason: Reason,
         /// A sentence that a person can act on.
         message: String,
     },
 }
 
-/// How far the cluster is with an order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Phase {
-    /// Not there yet.
-    Progressing,
-    /// The cluster runs this revision and nothing else of the workload, by kubectl's own rules.
-    Complete {
-        /// The digest that its pods run, where it is known and one.
-        digest: Option<Digest>,
-        /// A remark for the history, such as "0 replicas: no pod runs".
-        note: Option<String>,
-    },
-}
+/// How long a call may take.
+pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
-/// What kind of trouble pods of the new revision are in; each kind is given its own grace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum RolloutFailureKind {
-    /// The image cannot be pulled.
-    Image,
-    /// A container exits again and again.
-    Crash,
-    /// A container cannot be made from its configuration.
-    Config,
-    /// No node takes the pod.
-    Unschedulable,
-    /// No grace: the cluster itself gave up, or refuses, or another has changed the workload.
-    Final,
-}
-
-/// Trouble that the cluster reports.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RolloutFailure {
-    /// Its kind.
-    pub kind: RolloutFailureKind,
-    /// The code, such as `ImagePullBackOff`.
-    pub reason: Reason,
-    /// The container.
-    pub container: Option<String>,
-    /// A sentence that a person can act on, naming the container.
-    pub message: String,
-}
-
-/// What is seen of an order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Observation {
-    /// The workload's stamp; a newer one of the same app ends the watching.
-    pub stamp: Option<DeployId>,
-    /// How far it is.
-    pub phase: Phase,
-    /// Any text that differs whenever the rollout has moved: counts of updated, ready and old pods.
-    pub progress: String,
-    /// Where it stands, in a line for people: "2 of 4 new pods are available".
-    pub message: String,
-    /// Restarts of the new pods' containers, all together.
-    pub restarts: u32,
-    /// What is wrong.
-    pub trouble: Option<RolloutFailure>,
-}
-
-/// A container of a workload.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ContainerInfo {
-    /// Its name.
-    pub name: String,
-    /// Its image as the cluster has it, which may name neither tag nor digest.
-    pub image: String,
-}
-
-/// A workload that exists.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WorkloadInfo {
-    /// Its containers, without init and sidecar ones.
-    pub containers: Vec<ContainerInfo>,
-    /// The stamp that it carries.
-    pub stamp: Option<DeployId>,
-    /// Why it cannot be rolled out at all, such as an `OnDelete` strategy.
-    pub unsupported: Option<String>,
-}
-
-/// Brings a cluster to a revision and says what it sees. Safety: it never takes a workload backwards, whatever its
-/// caller believes.
+/// Brings a target to a revision, and tells what it sees: one backend for one kind of platform, such as a cluster or a
+/// machine. It never takes a target backwards, whatever its caller believes.
 ///
-/// - `apply_then_observe_complete`: a sound image ends `Complete`.
-/// - `apply_is_idempotent`: repeated with the same order: `Done`, and nothing rolls again.
-/// - `apply_older_is_refused`: an order below the workload's stamp of the same app is `Newer`, nothing changed.
-/// - `apply_foreign_stamp_is_refused`: `Refused` with [`Reason::FOREIGN_STAMP`], unless the order's workload says
-///   `take_over` of just that uid.
-/// - `apply_same_image_rolls_again`: a new revision of the same image is a rollout of its own.
-/// - `apply_missing_is_created_or_refused`: made from the template, or [`Reason::WORKLOAD_MISSING`].
-/// - `observe_old_is_not_new`: while the new revision does not run, never `Complete`, though the old one be healthy.
-/// - `observe_failing_image_is_trouble`, `observe_crash_is_trouble`: kind and container are named.
-/// - `adopt_changes_nothing`: an adopted order leaves the workload as it is.
-/// - `inspect_unknown_is_none`.
-/// - `away_is_unavailable`: a cluster that cannot be reached is `Unavailable`, from every call, within a bounded time
-///   (10 s).
+/// # The deploy id
+///
+/// An app's target is found by its settings. It carries the [`DeployId`] of the last deploy that was applied to it, and
+/// each of its instances carries its own. That id is kept where the target is, written together with the change or
+/// before it, and compared and replaced as one step: several processes apply to one target at once, one of them may
+/// have been stopped for an hour in the middle of a call, and the memory of a driver ends with its process.
+///
+/// # Calls
+///
+/// A call answers within [`ANSWER_WITHIN`] (10 s); a caller drops a call that takes much longer, and repeats it later. A
+/// call begins what takes longer and returns: fetching an image and starting instances is for
+/// [`observe`](Self::observe) to follow. A future may be dropped at any await. Its effect may then have happened or not,
+/// in part or as a whole, and may still happen for as long as a call may take; the next call, of this process or another
+/// one, must cope with either.
+///
+/// Failures say what the caller does next:
+///
+/// | [`Error`](crate::Error) | meaning |
+/// |---|---|
+/// | `Unavailable`, `Conflict` | The call is repeated, with growing pauses; after 1 h the deploy fails. A change may have happened. |
+/// | `Denied`, `Invalid`, `NotFound`, `Corrupt` | The deploy, or the registration, fails with the error's text. |
+///
+/// # Promises
+///
+/// Each is a case of the conformance suite.
+///
+/// Registering:
+///
+/// - `validate_changes_nothing`: it is asked about any target at any time.
+/// - `validate_fills_in_defaults`: the settings of an answer, asked about again, come back as they are.
+/// - `validate_adopts_what_runs`: a target that exists is `Adopt`, with the image that runs.
+/// - `validate_absent_is_created`: a target that does not exist is `Create`; with neither an image nor one to be built,
+///   it is [`InvalidTarget::Unusable`].
+/// - `validate_names_an_invalid_setting`: an unknown or invalid setting is [`InvalidTarget::Setting`] with its name.
+/// - `validate_foreign_is_taken`: a target that carries the deploy id of another registration is
+///   [`InvalidTarget::Taken`]; where the request allows to take over, it is `Adopt` and names that registration.
+///
+/// Changing:
+///
+/// - `apply_then_observe_complete`: a sound image ends `Complete`, and the target runs that image.
+/// - `apply_is_idempotent`: repeated for the same deploy, under way or done, it is `Done` and restarts nothing.
+/// - `apply_older_is_refused`: a deploy below the one that the target carries is `Newer`, though the newer one fail.
+/// - `apply_older_is_refused_after_a_restart`: by a process that knows nothing but what is kept with the target, too.
+/// - `apply_race_ends_at_the_newest`: of deploys that two processes apply at once, the newest stays, whichever began.
+/// - `apply_dropped_is_made_good`: after a dropped call, the same deploy is applied as if for the first time.
+/// - `apply_foreign_is_refused`: a target that carries the deploy id of another registration is `Refused` with
+///   [`Reason::FOREIGN_STAMP`], unless the target's `take_over` names just that registration.
+/// - `apply_same_image_rolls_again`: a new revision of the same image is a rollout of its own, with new instances.
+/// - `apply_missing_is_created_or_refused`: a target that does not exist is created if its settings say how, and else
+///   `Refused` with [`Reason::TARGET_MISSING`]; an adopted deploy creates nothing.
+/// - `apply_keeps_the_configuration`: image and deploy id change; how many instances there are, their environment, and
+///   whatever else somebody has configured stays, also across a deploy that failed.
+/// - `adopt_changes_nothing`: an adopted deploy leaves the target as it is, and is `Complete` while what ran at
+///   registration runs.
+///
+/// Observing:
+///
+/// - `observe_old_is_not_new`: while the deploy's own instances do not run, it is not `Complete`, though earlier ones of
+///   the same image be healthy; `stamp` names the deploy that the target carries.
+/// - `observe_complete_leaves_no_old_instance`: `Complete` means that no instance of an earlier deploy runs any more.
+/// - `observe_never_ready_is_not_complete`: an instance that started and does not get ready is not `Complete`.
+/// - `observe_dead_is_not_complete`: once instances that were ready end, an observation is not `Complete`, or its
+///   `restarts` have grown, or it is in `trouble`.
+/// - `observe_counts_restarts`: `restarts` grows with each restart of an instance of the deploy.
+/// - `observe_digest_is_what_runs`: the digest of a complete deploy is the one of the bits that run.
+/// - `observe_failing_image_is_trouble`: an image that cannot be fetched is trouble of the kind `Image`, not a refusal;
+///   the next deploy is free of it.
+/// - `observe_crash_is_trouble`: an instance that ends again and again is trouble of the kind `Crash`.
+/// - `evidence_has_the_log`: what a failing instance has logged is in the evidence.
+///
+/// Always:
+///
+/// - `keep_changes_nothing_that_runs`, `forget_changes_nothing_that_runs`: neither touches a target, its instances or
+///   its deploy id.
+/// - `away_is_unavailable`: while the platform cannot be reached, every call is `Unavailable`.
 #[async_trait]
 pub trait RolloutDriver: Send + Sync {
-    /// The workload as it is, for registration.
-    async fn inspect(&self, app: &AppId, kind: WorkloadKind, name: &str) -> Result<Option<WorkloadInfo>>;
+    /// Returns the settings of a target with all defaults filled in, and what runs there; or what is wrong with them.
+    ///
+    /// Called when an app is registered. Has no effect.
+    async fn validate(&self, request: &TargetRequest) -> Result<Validated>;
 
-    /// Brings the workload to the order, unless it is at a newer one.
+    /// Brings the target to the deploy, unless it carries a newer one.
+    ///
+    /// Called once per deploy, and again after each restart, failed call and outage. Writes the deploy id and begins the
+    /// rollout; creates the target if it is missing and the settings say how. Changes nothing else of the target, and
+    /// nothing beside it.
     async fn apply(&self, order: &RolloutSpec) -> Result<Applied>;
 
-    /// What is to be seen of the order now.
+    /// Returns what is to be seen of the deploy now.
+    ///
+    /// Called every few seconds while a deploy is rolled out, and whenever [`changed`](Self::changed) returns. Reads;
+    /// for a platform that has nothing of its own that drives a rollout on, it may also take the rollout's next step, if
+    /// the target still carries this deploy.
     async fn observe(&self, order: &RolloutSpec) -> Result<Observation>;
 
-    /// Returns when an observation may have changed; may return early, and may return never: callers poll as well.
+    /// Returns when an observation may have changed since the last one.
+    ///
+    /// A hint, which only saves time: it may return early, and need never return. Its future is dropped and asked for
+    /// anew at any time. Has no effect on the target.
     async fn changed(&self, order: &RolloutSpec);
 
-    /// What can be collected of the order's failing pods; as much as there is within a few seconds.
+    /// Returns what can be collected about the deploy's failing instances: state, at most 10 events, and the last lines
+    /// of the log, at most 50 of at most 500 characters.
+    ///
+    /// Called once, when a deploy failed, before anything is put right. Has no effect. What cannot be had in time is
+    /// left out.
     async fn evidence(&self, order: &RolloutSpec, trouble: Option<&RolloutFailure>) -> Result<Evidence>;
+
+    /// Tells which images a rollback or a restore of the app may still need, so that the driver can drop others that it
+    /// has stored for it.
+    ///
+    /// Called now and then after a deploy ended, maybe never. What runs, and what is rolled out, is not named and is
+    /// needed all the same. A failure is logged.
+    async fn keep(&self, _app: &App, _images: &[ImageRef]) -> Result<()> {
+        Ok(())
+    }
+
+    /// Tells that the app was deleted, so that the driver can drop what it has stored for it beside the target.
+    ///
+    /// Called once after the deletion, maybe never. What runs goes on, and keeps its deploy id: calls for the app that
+    /// were under way may still arrive, and the target may be registered anew. A failure is logged.
+    async fn forget(&self, _app: &App) -> Result<()> {
+        Ok(())
+    }
 }

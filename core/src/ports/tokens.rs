@@ -43,7 +43,7 @@ pub type TokenMatcher<'a, Secret> = &'a (dyn Fn(Option<&Secret>) -> bool + Send 
 /// - `find_fitting_opens_by_what_is_stored`: what `fits` accepts, this very call has read; what it refuses may be
 ///   remembered, so that callers without a good token cost the store little. A token put elsewhere is accepted soon.
 /// - `remove_forgets`; removing what is gone is no error.
-/// - `put_for_a_gone_app_is_not_found`: `NotFound("app")`.
+/// - `put_for_a_gone_app_is_not_found`: `NotFound(App)`.
 /// - `stored_token_is_sealed`: where [`Sealing::Sealed`], the stored bytes hold neither the token's text nor its
 ///   base64, and a sealed value moved to another app is `Corrupt`, never a token.
 /// - `operator_hash_round_trip`: the management token's SHA-256 is kept as it was given last.

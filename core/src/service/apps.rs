@@ -3,7 +3,7 @@
 use super::{Authorized, Deployer, Operator, Outcome, journal::Decision, unwritten};
 use crate::{
     app::{AppId, Policy, Source},
-    deploy::{Deploy, Reason, Revision, State},
+    deploy::{Deploy, Reason, Revision, State, Trigger},
     error::Error,
     ledger::{AppState, Change, Record, Refused},
     ports::WebhookSecret,
@@ -100,7 +100,8 @@ impl Deployer {
     /// # Errors
     /// [`Refusal::AppNotFound`]; [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn delete(&self, operator: &Operator, id: &AppId) -> Outcome<()> {
-        let access = self.open(operator, id).await?;
+        let app = self.find(id).await?.state.app.clone();
+        let access = Authorized { id: app.id.clone(), uid: app.uid, cause: operator.cause(Trigger::Manual) };
         self.ports.tokens.remove(access.uid).await.map_err(|error| unwritten(&error))?;
         let message = format!("{} deleted the app.", operator.actor());
         self.cancel_where(&access, Reason::APP_DELETED, message, |_| true).await?;
@@ -108,6 +109,9 @@ impl Deployer {
         self.journal.remove(access.uid).await.map_err(|error| unwritten(&error))?;
         self.changed_here(access.uid);
         tracing::info!(app = %id, uid = %access.uid, actor = %operator.actor(), "deleted");
+        if let Err(error) = self.ports.rollouts.forget(&app).await {
+            tracing::warn!(app = %id, error = %error.chain(), "telling the rollout driver of the deletion failed");
+        }
         Ok(())
     }
 

@@ -264,7 +264,6 @@ impl Driver<'_> {
         });
         match recorded.await {
             Ok((Ok(()), app)) => {
-                self.now = Now { read: app.state.time(app.now), at: self.deployer.ports.clock.elapsed() };
                 self.deployer.waiters.notify(self.app);
                 self.deployer.retain(&app.state).await;
                 Next::step(Event::Recorded(Box::new(app.into_state())))
@@ -278,7 +277,13 @@ impl Driver<'_> {
         }
     }
 
-    async fn watch(&mut self, order: &RolloutSpec, until: Timestamp, state: &State, change: &mut EventListener) -> Next {
+    async fn watch(
+        &mut self,
+        order: &RolloutSpec,
+        until: Timestamp,
+        state: &State,
+        change: &mut EventListener,
+    ) -> Next {
         let until = until.min(self.time().after(POLL));
         let deployer = self.deployer;
         // A driver whose hints come at once must not be observed all the time.

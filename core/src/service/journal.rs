@@ -206,7 +206,7 @@ impl Journal {
         let mut shared = self.0.lock();
         self.0.note_time(&mut shared, committed.now);
         let (state, read_at) = (Arc::new(state), self.0.clock.elapsed());
-        shared.states.remember(Arc::clone(&state), committed.version, read_at);
+        let state = shared.states.remember(state, committed.version, read_at);
         Ok(Snapshot { state, now: committed.now })
     }
 
@@ -256,8 +256,8 @@ impl Inner {
             return Ok(None);
         };
         self.note_time(&mut shared, now);
-        let state = Arc::new(state);
-        shared.states.remember(Arc::clone(&state), version, asked_at);
+        // A read that lags behind what this process knows to be stored tells nothing new.
+        let state = shared.states.remember(Arc::new(state), version, asked_at);
         Ok(Some((Snapshot { state, now }, key)))
     }
 

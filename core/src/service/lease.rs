@@ -1,26 +1,43 @@
 //! Leases: which replica drives an app.
 
-use super::{Deployer, journal::Decision};
+use std::time::Duration;
+
+use super::{Deployer, journal::Decision, run::TTL};
 use crate::{
     app::AppUid,
     error::{Error, Result},
+    ports::AppRef,
     replica::ReplicaId,
 };
 
+/// How long it is good that a replica did not live when it was asked for: it may have been paused.
+const GOOD_FOR: Duration = Duration::from_secs(2);
+
 impl Deployer {
-    /// Takes an app's lease, unless another replica took it since it was found to be free. Returns whether the app is
-    /// leased to this replica.
+    /// Takes an app's lease if no living replica has it. Returns whether the app is leased to this replica.
     ///
-    /// `alive` are the replicas that were alive when it was found.
-    pub(super) async fn take_lease(&self, app: AppUid, alive: &[ReplicaId]) -> Result<bool> {
-        let (replica, alive) = (self.replica.clone(), alive.to_vec());
+    /// Whether the lease's holder lives is asked after the lease was seen: a list of the living that is older than the
+    /// lease says nothing about it.
+    pub(super) async fn take_lease(&self, app: AppUid) -> Result<bool> {
+        let Some(seen) = self.journal.load(AppRef::Uid(app)).await? else { return Ok(false) };
+        if seen.state.is_leased_to(&self.replica) {
+            return Ok(true);
+        }
+        let former = seen.state.lease.clone();
+        if let Some(former) = &former {
+            let alive = self.journal.heartbeat(&self.replica, TTL).await?.alive;
+            if alive.contains(former) {
+                return Ok(false);
+            }
+        }
+        let (replica, clock) = (self.replica.clone(), self.ports.clock.clone());
+        let good_until = clock.elapsed() + GOOD_FOR;
         let taken = self.journal.update(app, None, move |change, _, now| {
-            let state = &change.state;
-            if state.is_leased_to(&replica) {
+            if change.state.is_leased_to(&replica) {
                 return Decision::Answer(true);
             }
-            let held = state.lease.as_ref().is_some_and(|lease| alive.contains(lease));
-            if held || state.queued_at.is_none() {
+            let outdated = former.is_some() && clock.elapsed() > good_until;
+            if outdated || change.state.lease != former || change.state.queued_at.is_none() {
                 return Decision::Answer(false);
             }
             change.lease(&replica, now);

@@ -31,10 +31,7 @@ impl Deployer {
         Ok(accepted.await?.ok_or(Refusal::Busy)?.0)
     }
 
-    async fn promoted(
-        &self,
-        from: &AppId,
-    ) -> Outcome<(crate::image::ImageRef, Option<crate::deploy::Commit>, Origin)> {
+    async fn promoted(&self, from: &AppId) -> Outcome<(crate::image::ImageRef, Option<crate::deploy::Commit>, Origin)> {
         let source = self.find(from).await?.state;
         let current = source.current.as_ref().ok_or_else(|| {
             Refusal::NothingToRollBackTo(format!("{from} has no current deploy that could be promoted."))

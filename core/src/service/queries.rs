@@ -72,17 +72,21 @@ impl Deployer {
     /// # Errors
     /// [`Refusal::RevisionNotFound`]; [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn entry(&self, access: &Authorized, revision: Revision) -> Outcome<Deploy> {
+        Ok(self.entry_and_state(access, revision).await?.1)
+    }
+
+    /// One entry, and the app as it was at the same point in time.
+    ///
+    /// # Errors
+    /// As [`Deployer::entry`].
+    pub async fn entry_and_state(&self, access: &Authorized, revision: Revision) -> Outcome<(AppState, Deploy)> {
         let state = self.view(access).await.map_err(|refusal| deleted(refusal, &access.id, revision))?;
-        self.entry_of(access, &state, revision).await
+        let entry = self.entry_of(access, &state, revision).await?;
+        Ok((state, entry))
     }
 
     /// One entry of an app that was just read.
-    pub(super) async fn entry_of(
-        &self,
-        access: &Authorized,
-        state: &AppState,
-        revision: Revision,
-    ) -> Outcome<Deploy> {
+    pub(super) async fn entry_of(&self, access: &Authorized, state: &AppState, revision: Revision) -> Outcome<Deploy> {
         if let Some(deploy) = state.unfinished(revision) {
             return Ok(Deploy::clone(deploy));
         }

@@ -9,7 +9,7 @@ use crate::{
     error::{Entity, Error},
     image::ImageRef,
     ledger::{Admission, Admitted, Change, KeyLookup, NewDeploy, registration},
-    ports::{AppPage, AppRef},
+    ports::{AppPage, AppRef, TargetRequest, Validated},
     request::{IdempotencyKey, Refusal, Registration},
     service::run::TTL,
     time::Timestamp,
@@ -96,10 +96,15 @@ impl Deployer {
         }
         let wanted = Registration { policy: sound(wanted.policy)?, ..wanted };
         rules.pollable(&wanted.policy, &wanted.source)?;
-        let name = wanted.workload.clone().unwrap_or_else(|| wanted.name.to_string());
-        registration::check_name(&name)?;
-        let found = self.ports.rollouts.inspect(&id, wanted.kind, &name).await.map_err(|error| {
-            tracing::warn!(app = %id, error = %error.chain(), "inspecting the workload failed");
+        let request = TargetRequest {
+            app: id.clone(),
+            settings: wanted.target.clone(),
+            image: wanted.image.clone(),
+            built: wanted.source != Source::Image,
+            take_over: wanted.take_over,
+        };
+        let validated = self.ports.rollouts.validate(&request).await.map_err(|error| {
+            tracing::warn!(app = %id, error = %error.chain(), "validating the target failed");
             match error {
                 Error::Unavailable { .. } => Refusal::ClusterUnavailable,
                 Error::NotFound(_)
@@ -109,18 +114,15 @@ impl Deployer {
                 | Error::Corrupt { .. } => Refusal::Workload(error.to_string()),
             }
         })?;
-        let adopted = found.is_some();
-        let (workload, image) = match found {
-            Some(found) => registration::adopt(&wanted, name, &found)?,
-            None => registration::create(&wanted, name)?,
-        };
+        let adopted = matches!(validated, Validated::Adopt { .. });
+        let (target, image) = registration::target(&wanted, validated)?;
         let app = App {
             id,
             uid: AppUid::from_bits(self.ports.rng.bits()),
             project: wanted.project.clone(),
             environment: wanted.environment.clone(),
             source: wanted.source.clone(),
-            workload,
+            target,
             policy: wanted.policy.clone(),
             holds: Vec::new(),
             created_at: self.store_time().await?,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Deployer, journal::Decision};
 use crate::{
-    app::AppUid,
+    app::App,
     deploy::Deploy,
     error::Result,
     ledger::{AppState, retention},
@@ -20,17 +20,17 @@ impl Deployer {
     /// Looks at an app's archive if enough has gathered there; a failure is logged, and the next look makes it good.
     pub(super) async fn retain(&self, state: &Arc<AppState>) {
         let Some(keep) = self.journal.keep().filter(|keep| retention::is_due(state, *keep)) else { return };
-        if let Err(error) = self.forget_surplus(state.app.uid, keep).await {
+        if let Err(error) = self.forget_surplus(&state.app, keep).await {
             tracing::warn!(app = %state.app.id, error = %error.chain(), "forgetting old deploys failed");
         }
     }
 
-    async fn forget_surplus(&self, app: AppUid, keep: usize) -> Result<()> {
+    async fn forget_surplus(&self, app: &Arc<App>, keep: usize) -> Result<()> {
         let mut archived: Vec<Deploy> = Vec::new();
         loop {
             let before = archived.last().map(|deploy| deploy.revision);
             let page = Page { before, succeeded: false, limit: PAGE };
-            let older = self.ports.history.page(app, page).await?;
+            let older = self.ports.history.page(app.uid, page).await?;
             let last = older.len() < PAGE;
             archived.extend(older);
             if last {
@@ -38,13 +38,17 @@ impl Deployer {
             }
         }
         let archived = Arc::new(archived);
-        let forgotten = self.journal.update(app, None, move |change, _, now| {
-            let mut surplus = retention::surplus(&change.state, &archived, keep, now);
+        let looked_at = Arc::clone(&archived);
+        let forgotten = self.journal.update(app.uid, None, move |change, _, now| {
+            let mut surplus = retention::surplus(&change.state, &looked_at, keep, now);
             surplus.reverse();
             surplus.truncate(AT_ONCE);
-            change.forget(surplus, keep, now);
-            Decision::Commit(())
+            change.forget(surplus.clone(), keep, now);
+            Decision::Commit(surplus)
         });
-        forgotten.await.map(drop)
+        let (forgotten, _) = forgotten.await?;
+        let left = archived.iter().filter(|deploy| !forgotten.contains(&deploy.revision));
+        let images: Vec<_> = left.filter_map(Deploy::pinned_image).collect();
+        self.ports.rollouts.keep(app, &images).await
     }
 }

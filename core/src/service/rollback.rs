@@ -52,12 +52,7 @@ impl Deployer {
     }
 
     /// The entry that a rollback returns to.
-    async fn target(
-        &self,
-        access: &Authorized,
-        state: &AppState,
-        request: &RollbackRequest,
-    ) -> Outcome<Arc<Deploy>> {
+    async fn target(&self, access: &Authorized, state: &AppState, request: &RollbackRequest) -> Outcome<Arc<Deploy>> {
         let current = state.current.as_ref().map(|deploy| deploy.revision);
         if let Some(expected) = request.if_current.filter(|expected| Some(*expected) != current) {
             return Err(Refusal::CurrentChanged { expected, current });

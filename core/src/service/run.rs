@@ -10,7 +10,7 @@ use futures_util::{
 };
 
 use super::Deployer;
-use crate::{app::AppUid, error::Result, ledger::AppState, ports::AppChange, replica::ReplicaId};
+use crate::{app::AppUid, error::Result, ledger::AppState, ports::AppChange};
 
 /// A replica without a heartbeat for this long is taken over: with the time between two heartbeats and one look's own
 /// time well below the promised 30 s.
@@ -19,13 +19,15 @@ pub(super) const TTL: Duration = Duration::from_secs(15);
 const EVERY: Duration = Duration::from_secs(1);
 /// Between two looks for work that hints have asked for.
 const HINTED: Duration = Duration::from_millis(250);
+/// Between two looks that find this replica's own apps as well: one that it does not know to be its own, since the
+/// store's answer was lost, would have no driver.
+const OWN: Duration = Duration::from_secs(5);
 /// How many apps one look may take.
 const BATCH: usize = 256;
 
-/// The apps of one look for work: when it was sent, who was alive, and what was free.
+/// The answer to one look for work: when its heartbeat was sent, and the apps that no living replica drives.
 struct Look {
     at: Duration,
-    alive: Vec<ReplicaId>,
     free: Vec<AppUid>,
 }
 
@@ -39,7 +41,8 @@ struct Drivers<'a> {
     tick: Fuse<BoxFuture<'a, ()>>,
     /// When the next look may start.
     due: Duration,
-    alive: Vec<ReplicaId>,
+    /// When the next look finds this replica's own apps as well.
+    own_due: Duration,
 }
 
 impl Deployer {
@@ -70,11 +73,15 @@ impl Deployer {
         }
     }
 
-    async fn look_for_work(&self) -> Result<Look> {
+    /// The apps that no living replica drives, and with a number of own ones those that this replica does.
+    async fn look_for_work(&self, own: Option<usize>) -> Result<Look> {
         let at = self.ports.clock.elapsed();
-        let alive = self.journal.heartbeat(&self.replica, TTL).await?.alive;
-        let free = self.ports.history.work(&alive, BATCH).await?;
-        Ok(Look { at, alive, free })
+        let mut alive = self.journal.heartbeat(&self.replica, TTL).await?.alive;
+        if own.is_some() {
+            alive.retain(|replica| *replica != self.replica);
+        }
+        let free = self.ports.history.work(&alive, BATCH + own.unwrap_or(0)).await?;
+        Ok(Look { at, free })
     }
 }
 
@@ -87,7 +94,7 @@ impl<'a> Drivers<'a> {
             looking: Fuse::terminated(),
             tick: std::future::ready(()).boxed().fuse(),
             due: Duration::ZERO,
-            alive: vec![deployer.replica.clone()],
+            own_due: Duration::ZERO,
         }
     }
 
@@ -97,15 +104,15 @@ impl<'a> Drivers<'a> {
             *again = true;
             return;
         }
-        let (deployer, alive) = (self.deployer, self.alive.clone());
+        let deployer = self.deployer;
         self.apps.insert(app, false);
         let leased = deployer.journal.remembered(app).is_some_and(|state| state.is_leased_to(&deployer.replica));
         self.running.push(Box::pin(async move {
-            let taken = if leased { Ok(true) } else { deployer.take_lease(app, &alive).await };
+            let taken = if leased { Ok(true) } else { deployer.take_lease(app).await };
             match taken {
                 Ok(true) => deployer.drive(app).await,
                 Ok(false) => {}
-                // It is found again with the next look.
+                // A later look finds it again, as this replica's if the lease was taken all the same.
                 Err(error) => tracing::warn!(%app, error = %error.chain(), "taking an app's lease failed"),
             }
             app
@@ -145,7 +152,12 @@ impl<'a> Drivers<'a> {
     }
 
     fn look(&mut self) {
-        self.looking = self.deployer.look_for_work().boxed().fuse();
+        let now = self.deployer.ports.clock.elapsed();
+        let own = (now >= self.own_due).then_some(self.apps.len());
+        if own.is_some() {
+            self.own_due = now + OWN;
+        }
+        self.looking = self.deployer.look_for_work(own).boxed().fuse();
         self.tick = Fuse::terminated();
         self.due = Duration::MAX;
     }
@@ -169,11 +181,12 @@ impl<'a> Drivers<'a> {
     fn looked(&mut self, look: Result<Look>) {
         self.looking = Fuse::terminated();
         match look {
-            Ok(Look { at, alive, free }) => {
+            Ok(Look { at, free }) => {
                 self.deployer.work_queue.set_alive(Some(at));
-                self.alive = alive;
                 for app in free {
-                    self.start(app);
+                    if !self.apps.contains_key(&app) {
+                        self.start(app);
+                    }
                 }
             }
             Err(error) => tracing::warn!(error = %error.chain(), "looking for work failed"),

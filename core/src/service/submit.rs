@@ -70,8 +70,8 @@ impl Deployer {
         mut decide: impl FnMut(&AppState) -> Decided<T> + Send + 'static,
     ) -> Outcome<Option<(Accepted, Option<T>)>> {
         let (driver, used) = (self.driver(), key.clone());
-        let admitted = self.journal.update(access.uid, key.as_ref(), move |change, lookup, now| {
-            match decide(&change.state) {
+        let admitted =
+            self.journal.update(access.uid, key.as_ref(), move |change, lookup, now| match decide(&change.state) {
                 Ok((admission, extra)) => {
                     let admission = Admission { key: used.clone(), driver: driver.clone(), ..admission };
                     let admitted = Decision::of(change.admit(admission, lookup, now));
@@ -79,8 +79,7 @@ impl Deployer {
                 }
                 Err(Declined::Refused(refusal)) => refuse(change, used.as_ref(), lookup, now, refusal),
                 Err(Declined::Outdated) => Decision::Answer(Ok((Admitted::Outdated, None))),
-            }
-        });
+            });
         let (admitted, extra) = match admitted.await {
             Ok((admitted, _)) => admitted?,
             Err(Error::NotFound(_)) => return Err(Refusal::AppNotFound(access.id.clone())),

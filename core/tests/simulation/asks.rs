@@ -2,8 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
+use rollhook_conformance::samples::settings;
 use rollhook_core::{
-    app::{AppId, AppUid, HoldPolicy, OnFailure, Policy, Source, Template, WorkloadKind},
+    app::{AppId, AppUid, HoldPolicy, OnFailure, Policy, Source},
     delivery::Delivery,
     deploy::{Commit, Deploy, Revision},
     ports::WebhookSecret,
@@ -13,6 +14,7 @@ use rollhook_core::{
     service::{Accepted, Deployer, Operator, Outcome, Pushed},
     token::{Credentials, Token},
 };
+use serde_json::json;
 
 use crate::{choices::Kind, images::image, replica::POLL, sources};
 
@@ -118,7 +120,7 @@ impl Wanted {
             Self::Delete(id) => deployer.delete(&person, &id).await.map(|()| Answer::Done),
             Self::Register(app, take_over, kind) => {
                 let registered = deployer.register(&person, registration(app, take_over, kind), None).await?;
-                Ok(Answer::Registered(registered.app.uid, registered.deploy))
+                Ok(Answer::Registered(registered.app.app.uid, registered.deploy))
             }
         }
     }
@@ -168,11 +170,8 @@ fn registration(app: usize, take_over: bool, kind: Kind) -> Registration {
         environment: environment.parse().unwrap(),
         name: name.parse().unwrap(),
         source: if kind == Kind::Image { Source::Image } else { Source::Git(sources::source()) },
-        kind: WorkloadKind::Deployment,
-        workload: Some(WORKLOAD.to_owned()),
-        containers: vec!["api".to_owned()],
+        target: settings(json!({ "name": WORKLOAD, "containers": ["api"], "template": { "replicas": 2 } })),
         image: (kind != Kind::BareGit).then(|| image("v1")),
-        template: Template { replicas: 2, port: None, env: [].into(), pull_secret: None, readiness_path: None },
         policy: short,
         take_over,
     }
@@ -188,7 +187,7 @@ pub(crate) const fn word(refusal: &Refusal) -> &'static str {
         Refusal::AppExists(_) => "refused: the app exists",
         Refusal::NamespaceTaken { .. } => "refused: the namespace is taken",
         Refusal::WrongKind(_) => "refused: wrong kind",
-        Refusal::InvalidField(..) => "refused: invalid field",
+        Refusal::InvalidField(..) | Refusal::InvalidSetting(..) => "refused: invalid field",
         Refusal::ImageNotAllowed { .. } => "refused: image not allowed",
         Refusal::ImageHeld { .. } => "refused: image held",
         Refusal::KeyReused => "refused: key reused",

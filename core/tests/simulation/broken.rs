@@ -1,24 +1,21 @@
 //! Backends that break one promise each, to show that the simulation would notice.
 
 mod builds;
+mod store;
 
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex},
-    time::Duration,
 };
 
 use async_trait::async_trait;
-use futures_util::stream::BoxStream;
 use rollhook_core::{
     Result,
-    app::{AppId, AppUid, WorkloadKind},
-    decide::poll::NEWEST,
-    deploy::{Actor, Deploy, Evidence, Revision, State, Trigger},
+    app::{AppId, AppUid},
+    deploy::Evidence,
     ports::{
-        Admission, Admitted, Applied, Apps, BranchReader, BuildTrigger, Claim, Claimed, Clock, History, Observation,
-        Page, Phase, Record, RolloutDriver, RolloutFailure, RolloutSpec, Sealing, TokenStore, View, Wake,
-        WebhookSecret, WorkloadInfo,
+        Applied, BranchReader, BuildTrigger, Clock, HistoryStore, Observation, Phase, RolloutDriver, RolloutFailure,
+        RolloutSpec, Sealing, TargetRequest, TokenStore, Validated, WebhookSecret,
     },
     token::Token,
 };
@@ -30,8 +27,8 @@ use crate::stage::Stage;
 pub(crate) enum Promise {
     /// An order below the workload's stamp takes effect.
     Fence,
-    /// A record does not ask whose the app is.
-    Claim,
+    /// A change is committed though the app has changed since it was made.
+    Version,
     /// The idempotency key is written after the entry.
     KeyWithEntry,
     /// The last good version that is found is the one before it.
@@ -42,11 +39,11 @@ pub(crate) enum Promise {
     LastRestore,
     /// What a rollback supersedes ends before it is accepted.
     Supersede,
-    /// A claim lasts for ever.
+    /// A replica lives for ever.
     Expiry,
     /// Stored times follow a clock that may be set back.
     Times,
-    /// An accept is not refused for what has changed since it was decided.
+    /// An accept is committed whatever has changed since it was decided.
     Guard,
     /// A replica remembers the token that it saw.
     OneToken,
@@ -76,9 +73,8 @@ pub(crate) enum Promise {
 
 /// What one replica acts on.
 pub(crate) struct Backend {
-    pub(crate) apps: Arc<dyn Apps>,
     pub(crate) tokens: Arc<dyn TokenStore>,
-    pub(crate) history: Arc<dyn History>,
+    pub(crate) history: Arc<dyn HistoryStore>,
     pub(crate) rollouts: Arc<dyn RolloutDriver>,
     pub(crate) builds: Arc<dyn BuildTrigger>,
     pub(crate) heads: Arc<dyn BranchReader>,
@@ -89,7 +85,6 @@ impl Backend {
     pub(crate) fn new(stage: &Arc<Stage>, clock: Arc<dyn Clock>, broken: Option<Promise>) -> Self {
         let Some(promise) = broken else {
             return Self {
-                apps: stage.store.clone(),
                 tokens: stage.store.clone(),
                 history: stage.store.clone(),
                 rollouts: stage.cluster.clone(),
@@ -98,10 +93,9 @@ impl Backend {
             };
         };
         let stage = Arc::clone(stage);
-        let liar = Arc::new(Liar { promise, stage, clock, token: Mutex::default() });
-        let apps = liar.stage.store.clone();
+        let liar = Arc::new(Liar { promise, stage, clock, token: Mutex::default(), told: Mutex::default() });
         let heads = liar.stage.builders[0].clone();
-        Self { apps, tokens: liar.clone(), history: liar.clone(), rollouts: liar.clone(), builds: liar, heads }
+        Self { tokens: liar.clone(), history: liar.clone(), rollouts: liar.clone(), builds: liar, heads }
     }
 }
 
@@ -110,121 +104,26 @@ struct Liar {
     stage: Arc<Stage>,
     clock: Arc<dyn Clock>,
     token: Mutex<BTreeMap<AppId, WebhookSecret>>,
+    /// What was told of each app last.
+    told: Mutex<BTreeMap<AppUid, store::Told>>,
 }
 
 impl Liar {
     fn breaks(&self, promise: Promise) -> bool {
         self.promise == promise
     }
-
-    /// Somebody else's turn, in the middle of what should be one write.
-    async fn gap(&self) {
-        self.stage.look();
-        self.clock.sleep(Duration::from_millis(5)).await;
-    }
-
-    async fn key_after_entry(&self, admission: Admission) -> Result<Admitted> {
-        let Some(key) = admission.key.clone() else { return self.stage.store.admit(admission).await };
-        let name = (admission.app, key.key);
-        let known = self.stage.keys.lock().unwrap().get(&name).copied();
-        if let Some(revision) = known {
-            let page = Page { before: Some(Revision::next(revision)), succeeded: false, limit: 1 };
-            let entry = self.stage.store.page(admission.app, page).await?.into_iter().next();
-            return Ok(entry.map_or(Admitted::Stale, Admitted::Replay));
-        }
-        let admitted = self.stage.store.admit(Admission { key: None, ..admission }).await?;
-        if let Admitted::New { deploy, .. } = &admitted {
-            self.gap().await;
-            self.stage.keys.lock().unwrap().insert(name, deploy.revision);
-        }
-        Ok(admitted)
-    }
-
-    async fn superseded_before(&self, admission: Admission) -> Result<Admitted> {
-        let View { unfinished, last, .. } = self.stage.store.view(admission.app).await?;
-        let by = Revision::following(last);
-        let state = || State::Superseded { by, rollback: admission.draft.trigger == Trigger::Rollback };
-        let changes: Vec<Deploy> = unfinished.iter().map(|entry| entry.moved(state())).collect();
-        let record = Record { app: admission.app, claim: None, changes, lift: Vec::new(), rest: false };
-        self.stage.store.record(record).await?;
-        self.gap().await;
-        self.stage.store.admit(Admission { supersede: false, ..admission }).await
-    }
-
-    async fn unguarded(&self, admission: Admission) -> Result<Admitted> {
-        let View { app, .. } = self.stage.store.view(admission.app).await?;
-        self.stage.store.admit(Admission { guard: app.guard, after: None, ..admission }).await
-    }
-}
-
-#[async_trait]
-impl History for Liar {
-    async fn admit(&self, admission: Admission) -> Result<Admitted> {
-        if self.breaks(Promise::KeyWithEntry) {
-            self.key_after_entry(admission).await
-        } else if self.breaks(Promise::Supersede) && admission.supersede {
-            self.superseded_before(admission).await
-        } else if self.breaks(Promise::Guard) {
-            self.unguarded(admission).await
-        } else {
-            self.stage.store.admit(admission).await
-        }
-    }
-
-    async fn record(&self, record: Record) -> Result<()> {
-        let claim = record.claim.filter(|_| !self.breaks(Promise::Claim));
-        let changes = self.recorded(record.app, record.changes).await?;
-        self.stage.store.record(Record { claim, changes, ..record }).await
-    }
-
-    async fn view(&self, app: AppUid) -> Result<View> {
-        let mut view = self.stage.store.view(app).await?;
-        if self.breaks(Promise::Settle) {
-            view.app.policy.settle = Duration::ZERO;
-        }
-        if self.breaks(Promise::LastRestore) {
-            view.last_restore = None;
-            let restore = view.on_cluster.as_mut().filter(|top| top.is_restore());
-            restore.into_iter().for_each(|top| top.actor = Actor::named("somebody"));
-        }
-        if self.breaks(Promise::HoldOfFound) {
-            view.app.holds.clear();
-        }
-        Ok(self.shown(view))
-    }
-
-    async fn page(&self, app: AppUid, page: Page) -> Result<Vec<Deploy>> {
-        let mut entries = self.stage.store.page(app, page).await?;
-        if self.breaks(Promise::Target) && page.succeeded && !entries.is_empty() {
-            entries.remove(0);
-        }
-        if self.breaks(Promise::Brought) && page.limit == NEWEST {
-            entries.retain(|entry| entry.trigger == Trigger::Git);
-        }
-        Ok(entries)
-    }
-
-    async fn claim(&self, claim: Claim) -> Result<Claimed> {
-        let for_ever = self.breaks(Promise::Expiry) && !claim.ttl.is_zero();
-        let ttl = if for_ever { Duration::from_secs(1_000_000) } else { claim.ttl };
-        self.stage.store.claim(Claim { ttl, ..claim }).await
-    }
-
-    fn wakes(&self) -> BoxStream<'static, Wake> {
-        self.stage.store.wakes()
-    }
 }
 
 #[async_trait]
 impl RolloutDriver for Liar {
-    async fn inspect(&self, app: &AppId, kind: WorkloadKind, name: &str) -> Result<Option<WorkloadInfo>> {
-        self.stage.cluster.inspect(app, kind, name).await
+    async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
+        self.stage.cluster.validate(request).await
     }
 
     async fn apply(&self, order: &RolloutSpec) -> Result<Applied> {
         let answer = self.stage.cluster.apply(order).await?;
         if self.breaks(Promise::Fence) && matches!(answer, Applied::Newer(_)) {
-            self.stage.cluster.delete(&order.app, &order.workload);
+            self.stage.cluster.delete(&order.app, &order.target);
             return self.stage.cluster.apply(order).await;
         }
         Ok(answer)

@@ -308,9 +308,10 @@ fn ended_by(rules: &Rules, app: AppUid, by: Revision) -> Vec<Revision> {
 
 /// Whether the entry is of this call: a person's by their name, CI's by the commit, which no other call brings.
 fn is_of(entry: &Deploy, call: &Call) -> bool {
-    let told = entry.actor.as_str().strip_prefix("GitHub: ");
-    told.unwrap_or(entry.actor.as_str()) == call.name
-        || entry.actor == Actor::ci() && matches!(&call.wanted, Wanted::Post(_, request) if same_commit(request, entry))
+    let name = entry.actor.to_string();
+    let told = name.strip_prefix("GitHub: ");
+    told.unwrap_or(&name) == call.name
+        || entry.actor == Actor::Ci && matches!(&call.wanted, Wanted::Post(_, request) if same_commit(request, entry))
 }
 
 /// Whether the entry is of another call by which the same host told of the same push.

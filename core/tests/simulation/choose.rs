@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rollhook_core::{
-    app::{Source, Workload},
+    app::Source,
     deploy::{Commit, Revision},
     request::{DeployRequest, IdempotencyKey, RollbackRequest},
 };
@@ -67,7 +67,7 @@ impl Run {
 
     fn meddle(&mut self, meddling: Meddling) {
         let app = id(0);
-        let Some(workload) = self.known(0, |known| known.view.app.workload.clone()) else { return };
+        let Some(target) = self.known(0, |known| known.view.app.target.clone()) else { return };
         let cluster = &self.stage.cluster;
         let what = match meddling {
             Meddling::Reach(there) => {
@@ -79,16 +79,16 @@ impl Run {
                 "cluster: a tag moved"
             }
             Meddling::Image => {
-                cluster.meddle(&app, &workload, &image("v9"));
+                cluster.meddle(&app, &target, &image("v9"));
                 "cluster: somebody set another image"
             }
             Meddling::Remove => {
-                cluster.delete(&app, &Workload { name: WORKLOAD.to_owned(), ..workload });
+                cluster.delete(&app, &target);
                 self.stage.rules.lock().unwrap().workload_is_gone(&app.namespace, WORKLOAD);
                 "cluster: somebody removed the workload"
             }
             Meddling::Unsupported(is) => {
-                cluster.set_unsupported(&app, &workload, is.then_some("its strategy is OnDelete"));
+                cluster.set_unsupported(&app, &target, is.then_some("its strategy is OnDelete"));
                 "cluster: the workload cannot be rolled out"
             }
             Meddling::Head { branch, step } => {
@@ -109,7 +109,7 @@ impl Run {
                 "builder: its machine was lost"
             }
             Meddling::Scale(pods) => {
-                cluster.scale(&app, &workload, pods);
+                cluster.scale(&app, &target, pods);
                 "cluster: scaled"
             }
         };
@@ -170,7 +170,10 @@ impl Run {
                 self.revision(*app, *back).map(|revision| (Wanted::Cancel(id(*app), revision), Key::None))
             }
             Ask::Promote { key } => Some((Wanted::Promote(keyed(*key, &name)), *key)),
-            Ask::Release => Some((Wanted::Release, Key::None)),
+            Ask::Release => {
+                self.stage.rules.lock().unwrap().releasing = true;
+                Some((Wanted::Release, Key::None))
+            }
             Ask::Policy { app, leave, hold_all, settle } => {
                 Some((Wanted::Policy(id(*app), asks::policy(*leave, *hold_all, *settle)), Key::None))
             }

@@ -63,7 +63,7 @@ impl Trouble {
         match self {
             Self::Adrift(_) => matches!(call, "rollouts.apply" | "builds.start"),
             Self::Refused => call == "builds.start",
-            Self::Stale => matches!(call, "history.view" | "apps.find" | "heads.head"),
+            Self::Stale => matches!(call, "history.load" | "heads.head"),
             Self::Before | Self::Lost | Self::Slow(_) | Self::Late(_) | Self::Crash { .. } | Self::Pause { .. } => true,
         }
     }
@@ -90,7 +90,7 @@ pub(crate) struct Faults {
     adrift: Mutex<Option<Duration>>,
     stale: Mutex<bool>,
     refused: Mutex<bool>,
-    /// For how long from now its signs of life are not what they should be.
+    /// For how long from now its heartbeats are not what they should be.
     disturbed: Mutex<Option<Duration>>,
 }
 
@@ -159,7 +159,7 @@ impl Faults {
     }
 
     fn befall(&self, call: &str, trouble: Trouble) -> Fault {
-        if call == "history.claim" {
+        if call == "history.heartbeat" || call == "history.work" {
             *self.disturbed.lock().unwrap() = Some(trouble.time());
         }
         let at = |done| if done { Fault::Late(Duration::ZERO) } else { Fault::Slow(Duration::ZERO) };

@@ -60,7 +60,7 @@ fn trouble(call: &'static str, trouble: Trouble) -> Choice {
 
 #[test]
 fn a_store_that_is_slow_while_a_rollout_settles_makes_no_success() {
-    let slow = trouble("history.view", Trouble::Slow(Duration::from_secs(20)));
+    let slow = trouble("history.load", Trouble::Slow(Duration::from_secs(20)));
     holds(vec![post("dies"), Choice::Pass(2_000), slow, post("v1"), Choice::Pass(30_000)]);
 }
 
@@ -114,7 +114,7 @@ fn a_build_that_began_after_its_entry_had_ended_is_ended_by_the_next_one() {
 #[test]
 fn a_build_that_begins_while_its_app_is_deleted_is_ended() {
     let late = Trouble::Late(Duration::from_secs(1));
-    let late = Choice::Trouble { replica: 1, call: "history.record", nth: 0, trouble: late };
+    let late = Choice::Trouble { replica: 1, call: "history.commit", nth: 0, trouble: late };
     let hang = asked_of(1, Ask::Post { tag: "hang", key: Key::None, old_token: false });
     holds_for_a_git_app(2, vec![late, hang, ask(Ask::Delete { app: 0 })]);
 }

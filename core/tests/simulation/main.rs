@@ -41,7 +41,7 @@ use coverage::EXPECTED;
 /// How many seeds are played.
 const SEEDS: u64 = 10_000;
 /// Within how many seeds a broken promise is noticed.
-const NOTICED: u64 = 2_000;
+const NOTICED: u64 = 5_000;
 
 #[test]
 fn the_rules_hold_whatever_happens() {
@@ -92,7 +92,7 @@ macro_rules! noticed {
 
 noticed! {
     an_older_order_takes_effect: Fence,
-    a_record_of_one_that_is_not_the_owner: Claim,
+    a_change_of_what_is_not_so_any_more: Version,
     a_key_that_is_written_after_its_entry: KeyWithEntry,
     a_rollback_to_the_version_before_the_right_one: Target,
     a_success_before_its_time: Settle,

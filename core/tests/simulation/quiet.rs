@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rollhook_core::{app::OnFailure, deploy::Status};
 
-use crate::{rules::model, run::Run};
+use crate::{asks::WORKLOAD, rules::model, run::Run};
 
 /// Much longer than the longest chain of deadlines, take-overs and clocks that were set back.
 const PATIENCE: Duration = Duration::from_secs(3_600);
@@ -83,7 +83,7 @@ impl Run {
                 top.is_some_and(|top| top.is_restore() && top.status() == Status::Failed),
                 "rule 12: a restore that failed was left",
             );
-            let carried = rules.carried(&app.id.namespace, &app.workload.name).filter(|stamp| stamp.app == app.uid);
+            let carried = rules.carried(&app.id.namespace, WORKLOAD).filter(|stamp| stamp.app == app.uid);
             if let (Some(top), Some(carried)) = (top.filter(|top| top.status() == Status::Succeeded), carried) {
                 journal.count("rule 7: current runs at the end");
                 journal.expect(top.revision == carried.revision, || {

@@ -54,22 +54,20 @@ impl Replica {
             faults: Arc::clone(&faults),
             backend: Backend::new(stage, Arc::clone(&own), stage.promise),
             views: Default::default(),
-            apps: Default::default(),
         });
         let tokens = Arc::clone(&wire.backend.tokens);
         let faulty = Arc::new(Faulty::new(Arc::clone(&wire), Arc::clone(&own), Arc::clone(&plan)));
         let ports = Ports {
-            apps: faulty.clone(),
             tokens: Arc::new(Faulty::new(tokens, Arc::clone(&own), plan)),
             history: faulty.clone(),
             rollouts: faulty.clone(),
             builder: Some(Builder {
                 builds: faulty.clone(),
-                heads: Arc::new(Asked { inner: faulty, wire }),
+                branches: Arc::new(Asked { inner: faulty, wire }),
                 local_sources: false,
             }),
             clock: own,
-            entropy: Arc::new(Chance(AtomicU64::new(life.number.wrapping_mul(0x1234_5678_9abc_def1)))),
+            rng: Arc::new(Chance(AtomicU64::new(life.number.wrapping_mul(0x1234_5678_9abc_def1)))),
         };
         let deployer = Arc::new(Deployer::new(ports, &life.name).with_min_poll(POLL));
         let able = stage.time.now();

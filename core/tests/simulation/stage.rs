@@ -11,9 +11,10 @@ use std::{
 
 use futures_util::FutureExt;
 use rollhook_core::{
-    app::{App, AppUid},
+    app::AppUid,
     deploy::{Commit, Deploy, Revision},
-    ports::{AppPage, Applied, Apps, BuildSpec, BuildTrigger, Clock, History, Page, RolloutDriver, RolloutSpec, View},
+    ledger::AppState,
+    ports::{AppPage, Applied, BuildSpec, BuildTrigger, Clock, HistoryStore, Page, RolloutDriver, RolloutSpec},
     time::Timestamp,
 };
 use rollhook_memory::{MemoryStore, SimulatedBuilds, SimulatedCluster};
@@ -60,8 +61,6 @@ pub(crate) struct Stage {
     caller: AtomicBool,
     /// The promise that the backends break.
     pub(crate) promise: Option<Promise>,
-    /// Idempotency keys, where they are not kept with the entries.
-    pub(crate) keys: Mutex<BTreeMap<(AppUid, String), Revision>>,
     /// When each step of an entry was first seen, where times are not kept in order.
     times: Mutex<BTreeMap<(AppUid, Revision, u32), Timestamp>>,
     /// Orders that are under way since their sender was told that they failed.
@@ -103,10 +102,14 @@ impl Stage {
             deaf: AtomicBool::new(false),
             caller: AtomicBool::new(false),
             promise,
-            keys: Mutex::default(),
             times: Mutex::default(),
             adrift: Mutex::default(),
         }
+    }
+
+    /// The store's clock.
+    pub(crate) fn store_time(&self) -> Timestamp {
+        clock(&self.skew, &self.time)
     }
 
     /// Sets the store's clock.
@@ -140,31 +143,39 @@ impl Stage {
     }
 
     /// Every app as it is stored.
-    pub(crate) fn apps(&self) -> Vec<App> {
+    pub(crate) fn apps(&self) -> Vec<AppState> {
         let page = AppPage { namespace: None, after: None, limit: 100 };
         self.store.list(page).now_or_never().unwrap().unwrap()
     }
 
-    /// An app's history as it is stored, oldest first, and its view.
-    pub(crate) fn truth(&self, app: &App) -> (Vec<Deploy>, View) {
+    /// An app's history as it is stored, oldest first, and its state.
+    fn truth(&self, mut app: AppState) -> (Vec<Deploy>, AppState) {
         let page = Page { before: None, succeeded: false, limit: usize::MAX };
-        let mut history = self.store.page(app.uid, page).now_or_never().unwrap().unwrap();
-        history.reverse();
+        let archived = self.store.page(app.app.uid, page).now_or_never().unwrap().unwrap();
+        let mut archived: Vec<_> = archived.into_iter().map(Arc::new).collect();
         if self.promise == Some(Promise::Times) {
-            let mut times = self.times.lock().unwrap();
-            for entry in &mut history {
-                let mut first = |step| {
-                    *times.entry((app.uid, entry.revision, step)).or_insert_with(|| clock(&self.skew, &self.time))
-                };
-                (entry.created_at, entry.updated_at) = (first(0), first(entry.step));
+            let kept = [&mut app.current, &mut app.ended_on_cluster].into_iter().flatten();
+            for entry in archived.iter_mut().chain(&mut app.unfinished).chain(kept) {
+                self.retime(app.app.uid, Arc::make_mut(entry));
             }
         }
-        (history, self.store.view(app.uid).now_or_never().unwrap().unwrap())
+        let mut history: Vec<Deploy> =
+            archived.iter().chain(&app.unfinished).map(|deploy| Deploy::clone(deploy)).collect();
+        history.sort_by_key(|deploy| deploy.revision);
+        (history, app)
+    }
+
+    /// Sets an entry's times to those of the clock when its steps were first seen.
+    fn retime(&self, app: AppUid, entry: &mut Deploy) {
+        let mut times = self.times.lock().unwrap();
+        let mut first =
+            |step| *times.entry((app, entry.revision, step)).or_insert_with(|| clock(&self.skew, &self.time));
+        (entry.created_at, entry.updated_at) = (first(0), first(entry.step));
     }
 
     /// Judges what has become of the store; called after every write.
     pub(crate) fn look(&self) {
-        let stored = self.apps().into_iter().map(|app| (app.uid, self.truth(&app))).collect();
+        let stored = self.apps().into_iter().map(|app| (app.app.uid, self.truth(app))).collect();
         let building = |app| self.builds_of(app) > 0;
         let deaf = self.deaf.load(Ordering::Relaxed) || !self.builder_answers();
         self.rules.lock().unwrap().stored(stored, &building, deaf, self.moment(), &self.journal);
@@ -254,7 +265,11 @@ impl Stage {
                     continue;
                 }
             };
-            let applied = self.cluster.apply(&order).now_or_never().unwrap();
+            let mut applied = self.cluster.apply(&order).now_or_never().unwrap();
+            if self.promise == Some(Promise::Fence) && matches!(applied, Ok(Applied::Newer(_))) {
+                self.cluster.delete(&order.app, &order.target);
+                applied = self.cluster.apply(&order).now_or_never().unwrap();
+            }
             self.journal
                 .tell("cluster", || format!("an order under way arrives, {}: {applied:?}", order.stamp.revision));
             self.journal.count_if(matches!(applied, Ok(Applied::Newer(_))), "rule 9: a late order was refused");

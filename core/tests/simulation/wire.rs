@@ -3,18 +3,23 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use rollhook_core::{
     Error, Result,
-    app::{App, AppId, AppUid, WorkloadKind},
-    deploy::{AdmissionId, Deploy, Evidence},
+    app::AppUid,
+    deploy::{Deploy, Evidence},
+    error::Entity,
+    ledger::AppState,
     ports::{
-        Admission, Admitted, AppPage, Applied, Apps, Claim, Claimed, History, Observation, Page, Phase, Record,
-        RolloutDriver, RolloutFailure, RolloutSpec, View, Wake, WorkloadInfo,
+        AppChange, AppPage, AppRef, Applied, Commit, Committed, Heartbeat, HistoryStore, Loaded, Observation, Page,
+        Phase, RolloutDriver, RolloutFailure, RolloutSpec, StoreLimits, TargetRequest, Validated, Write,
     },
+    replica::ReplicaId,
+    request::IdempotencyKey,
 };
 
 use crate::{
@@ -40,8 +45,7 @@ pub(crate) struct Wire {
     pub(crate) faults: Arc<Faults>,
     pub(crate) backend: Backend,
     /// What was answered last, for stale reads.
-    pub(crate) views: Mutex<BTreeMap<AppUid, View>>,
-    pub(crate) apps: Mutex<BTreeMap<AppId, App>>,
+    pub(crate) views: Mutex<BTreeMap<AppUid, Loaded>>,
 }
 
 impl Wire {
@@ -58,84 +62,105 @@ impl Wire {
 }
 
 #[async_trait]
-impl History for Wire {
-    async fn admit(&self, admission: Admission) -> Result<Admitted> {
-        // Who only asks what a key has made decides nothing.
-        let decided = admission.id != AdmissionId(0);
-        let answer = self.backend.history.admit(admission).await;
-        match &answer {
-            Ok(Admitted::New { deploy, .. }) => self.tell(|| format!("admit: revision {}", deploy.revision)),
-            Ok(Admitted::Replay(deploy)) => self.tell(|| format!("admit: replays revision {}", deploy.revision)),
-            Ok(other) => self.tell(|| format!("admit: {other:?}")),
-            Err(_) => self.told("admit", &answer),
-        }
-        let stale = decided && matches!(answer, Ok(Admitted::Stale));
-        self.stage.journal.count_if(stale, "effect: a decision was made anew");
-        self.stage.look();
-        answer
-    }
-
-    async fn record(&self, record: Record) -> Result<()> {
-        let (app, claim, rest, empty) = (record.app, record.claim, record.rest, record.changes.is_empty());
-        let answer = self.backend.history.record(record).await;
-        self.told(if empty { "record: nothing is left to do" } else { "record" }, &answer);
-        let conflict = matches!(answer, Err(Error::Conflict("claim")));
-        self.stage.journal.count_if(conflict, "rule 6: a record of one that is not the owner was refused");
-        if answer.is_ok() {
-            if !empty {
-                self.stage.rules.lock().unwrap().writes += 1;
-            }
-            if claim.is_some() {
-                self.stage.rules.lock().unwrap().owners.records(&self.life, app, &self.stage.journal);
-            }
-            self.stage.look();
-            if rest {
-                self.stage.rules.lock().unwrap().rests(app);
-            }
-        }
-        answer
-    }
-
-    async fn view(&self, app: AppUid) -> Result<View> {
-        let fresh = self.backend.history.view(app).await;
-        let stale = self.faults.stale().then(|| self.views.lock().unwrap().get(&app).cloned()).flatten();
-        self.told(if stale.is_some() { "view, stale" } else { "view" }, &fresh);
-        let Ok(fresh) = fresh else { return fresh };
-        self.views.lock().unwrap().insert(app, fresh.clone());
-        Ok(match stale {
+impl HistoryStore for Wire {
+    async fn load(&self, app: AppRef<'_>, key: Option<&IdempotencyKey>) -> Result<Option<Loaded>> {
+        let fresh = self.backend.history.load(app, key).await;
+        let Ok(Some(loaded)) = &fresh else {
+            self.told("load", &fresh);
+            return fresh;
+        };
+        let uid = loaded.state.app.uid;
+        let stale = self.faults.stale().then(|| self.views.lock().unwrap().get(&uid).cloned()).flatten();
+        self.told(if stale.is_some() { "load, stale" } else { "load" }, &fresh);
+        self.views.lock().unwrap().insert(uid, loaded.clone());
+        Ok(Some(match stale {
             // A cache may lag behind; the clock does not.
-            Some(stale) => View { now: fresh.now, ..stale },
-            None => fresh,
-        })
+            Some(stale) => Loaded { now: loaded.now, key: loaded.key, ..stale },
+            None => loaded.clone(),
+        }))
+    }
+
+    async fn commit(&self, commits: Vec<Commit>) -> Vec<Result<Committed>> {
+        let writes = commits.clone();
+        let answers = self.backend.history.commit(commits).await;
+        for (commit, answer) in writes.iter().zip(&answers) {
+            self.committed(commit, answer);
+        }
+        answers
     }
 
     async fn page(&self, app: AppUid, page: Page) -> Result<Vec<Deploy>> {
         self.backend.history.page(app, page).await
     }
 
-    async fn claim(&self, claim: Claim) -> Result<Claimed> {
-        let farewell = claim.ttl.is_zero();
-        let claimed = self.backend.history.claim(claim).await;
-        let mut rules = self.stage.rules.lock().unwrap();
-        let moment = self.stage.moment();
-        if farewell {
-            self.tell(|| "gives up its claims".to_owned());
-            rules.owners.leaves(&self.life);
-        } else if let Ok(claimed) = &claimed {
-            rules.owners.claims(&self.life, &claimed.apps, moment, &self.stage.journal);
-        }
-        claimed
+    async fn list(&self, page: AppPage) -> Result<Vec<AppState>> {
+        self.backend.history.list(page).await
     }
 
-    fn wakes(&self) -> BoxStream<'static, Wake> {
-        self.backend.history.wakes()
+    async fn work(&self, alive: &[ReplicaId], limit: usize) -> Result<Vec<AppUid>> {
+        self.backend.history.work(alive, limit).await
+    }
+
+    async fn heartbeat(&self, replica: &ReplicaId, ttl: Duration) -> Result<Heartbeat> {
+        let heartbeat = self.backend.history.heartbeat(replica, ttl).await;
+        let mut rules = self.stage.rules.lock().unwrap();
+        if ttl.is_zero() {
+            self.tell(|| "releases its leases".to_owned());
+            rules.owners.leaves(&self.life);
+        } else if heartbeat.is_ok() {
+            rules.owners.beats(&self.life, self.stage.moment());
+        }
+        heartbeat
+    }
+
+    fn watch(&self) -> BoxStream<'static, AppChange> {
+        self.backend.history.watch()
+    }
+
+    fn limits(&self) -> StoreLimits {
+        self.backend.history.limits()
+    }
+}
+
+impl Wire {
+    /// Notes a commit, and judges what has become of the store.
+    fn committed(&self, commit: &Commit, answer: &Result<Committed>) {
+        let Write::Put(change) = &commit.write else {
+            self.told("remove app", answer);
+            self.stage.look();
+            return;
+        };
+        let what = match (commit.version, change.admitted.last(), change.changed().is_empty()) {
+            (None, ..) => "register".to_owned(),
+            (Some(_), Some(newest), _) => format!("accept revision {newest}"),
+            (Some(_), None, true) => "change the app".to_owned(),
+            (Some(_), None, false) => "record".to_owned(),
+        };
+        self.told(&what, answer);
+        let outdated = matches!(answer, Err(Error::Conflict(Entity::Version)));
+        self.stage.journal.count_if(outdated, "effect: a decision was made anew");
+        if answer.is_err() {
+            return;
+        }
+        if !change.changed().is_empty() {
+            self.stage.rules.lock().unwrap().writes += 1;
+        }
+        self.stage.look();
+        let mut rules = self.stage.rules.lock().unwrap();
+        match &change.state.lease {
+            Some(lease) if lease.name == self.life.name => {
+                rules.owners.leased(&self.life, commit.app, self.stage.moment(), &self.stage.journal);
+            }
+            Some(_) => {}
+            None => rules.idles(commit.app),
+        }
     }
 }
 
 #[async_trait]
 impl RolloutDriver for Wire {
-    async fn inspect(&self, app: &AppId, kind: WorkloadKind, name: &str) -> Result<Option<WorkloadInfo>> {
-        self.backend.rollouts.inspect(app, kind, name).await
+    async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
+        self.backend.rollouts.validate(request).await
     }
 
     async fn apply(&self, order: &RolloutSpec) -> Result<Applied> {
@@ -190,48 +215,5 @@ impl RolloutDriver for Wire {
 
     async fn evidence(&self, order: &RolloutSpec, trouble: Option<&RolloutFailure>) -> Result<Evidence> {
         self.backend.rollouts.evidence(order, trouble).await
-    }
-}
-
-#[async_trait]
-impl Apps for Wire {
-    async fn create(&self, app: App) -> Result<App> {
-        let answer = self.backend.apps.create(app).await;
-        self.told("create app", &answer);
-        self.stage.look();
-        answer
-    }
-
-    async fn find(&self, id: &AppId) -> Result<Option<App>> {
-        let fresh = self.backend.apps.find(id).await;
-        let stale = self.faults.stale().then(|| self.apps.lock().unwrap().get(id).cloned()).flatten();
-        if let Ok(Some(app)) = &fresh {
-            self.apps.lock().unwrap().insert(id.clone(), app.clone());
-        }
-        match (fresh, stale) {
-            (Ok(_), Some(stale)) => {
-                self.tell(|| format!("find {id}, stale"));
-                Ok(Some(stale))
-            }
-            (fresh, _) => fresh,
-        }
-    }
-
-    async fn list(&self, page: AppPage) -> Result<Vec<App>> {
-        self.backend.apps.list(page).await
-    }
-
-    async fn update(&self, app: App) -> Result<App> {
-        let answer = self.backend.apps.update(app).await;
-        self.told("update app", &answer);
-        self.stage.look();
-        answer
-    }
-
-    async fn remove(&self, uid: AppUid) -> Result<()> {
-        let answer = self.backend.apps.remove(uid).await;
-        self.told("remove app", &answer);
-        self.stage.look();
-        answer
     }
 }

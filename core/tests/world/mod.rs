@@ -18,18 +18,19 @@ use std::{
 
 use async_trait::async_trait;
 use futures_util::{FutureExt, select_biased};
-use rollhook_conformance::samples::git_source;
+use rollhook_conformance::samples::{git_source, settings};
 use rollhook_core::{
-    app::{AppId, HoldPolicy, OnFailure, Policy, Source, Template, WorkloadKind},
-    decide::check::check,
+    app::{AppId, HoldPolicy, OnFailure, Policy, Source},
     deploy::{Commit, Deploy, Revision, State, Status},
     image::ImageRef,
-    ports::{Clock, History, Page, Rng, View},
+    ledger::{AppState, Change, Record, check::check},
+    ports::{AppRef, Clock, HistoryStore, HistoryStoreExt, Page, Rng, Write},
     request::{DeployRequest, Registration, RollbackRequest},
     service::{Accepted, Authorized, Builder, Deployer, Operator, Outcome, Ports},
     time::Timestamp,
 };
 use rollhook_memory::{MemoryStore, SimulatedBuilds, SimulatedCluster};
+use serde_json::json;
 
 /// How long a build takes.
 pub const BUILD: Duration = Duration::from_secs(30);
@@ -91,15 +92,15 @@ impl Clock for SimClock {
 }
 
 /// Randomness that is the same in every run.
-pub struct SimEntropy(AtomicU64);
+pub struct SimRng(AtomicU64);
 
-impl SimEntropy {
+impl SimRng {
     pub fn new(seed: u64) -> Self {
         Self(AtomicU64::new(seed.wrapping_mul(0x1234_5678_9abc_def1)))
     }
 }
 
-impl Rng for SimEntropy {
+impl Rng for SimRng {
     fn fill(&self, bytes: &mut [u8]) {
         for byte in bytes {
             // SplitMix64.
@@ -198,7 +199,7 @@ impl World {
     pub async fn register(&self, name: &str, policy: Policy) -> Authorized {
         let wanted = registration(name, policy);
         let registered = self.deployer.register(&self.operator, wanted, None).await.unwrap();
-        self.deployer.open(&self.operator, &registered.app.id).await.unwrap()
+        self.deployer.open(&self.operator, &registered.app.app.id).await.unwrap()
     }
 
     /// The access that the app's webhook token gives.
@@ -246,16 +247,36 @@ impl World {
         self.deployer.entry(access, Revision::new(revision).unwrap()).await.unwrap()
     }
 
-    pub async fn view(&self, access: &Authorized) -> View {
+    pub async fn view(&self, access: &Authorized) -> AppState {
         self.deployer.view(access).await.unwrap()
+    }
+
+    /// Commits what the ledger makes of the app, past the service.
+    pub async fn commit(&self, access: &Authorized, make: impl FnOnce(&mut Change, Timestamp)) {
+        let loaded = self.store.load(AppRef::Uid(access.uid()), None).await.unwrap().unwrap();
+        let mut change = Change::on(loaded.state);
+        make(&mut change, loaded.now);
+        let write = Write::Put(Box::new(change));
+        let commit = rollhook_core::ports::Commit { app: access.uid(), version: Some(loaded.version), write };
+        self.store.commit_one(commit).await.unwrap();
+    }
+
+    /// Records these states of deploys, past the service.
+    pub async fn record(&self, access: &Authorized, changes: Vec<Deploy>) {
+        let record = Record { changes, ..Record::default() };
+        self.commit(access, |change, now| change.record(record, now).unwrap()).await;
+    }
+
+    /// The store's clock.
+    pub fn now(&self) -> Timestamp {
+        Timestamp::from_millis(1_700_000_000_000 + *self.skew.lock().unwrap()).after(self.clock.elapsed())
     }
 
     /// The whole history, oldest first, which must keep the rules.
     pub async fn history(&self, access: &Authorized) -> Vec<Deploy> {
         let page = Page { before: None, succeeded: false, limit: 100_000 };
-        let mut history = self.store.page(access.uid(), page).await.unwrap();
+        let (view, mut history) = self.deployer.history(access, page).await.unwrap();
         history.reverse();
-        let view = self.store.view(access.uid()).await.unwrap();
         assert_eq!(check(&history, &view), Vec::new());
         history
     }
@@ -291,17 +312,16 @@ fn replica(
     seed: u64,
 ) -> Deployer {
     let ports = Ports {
-        apps: Arc::clone(store) as _,
         tokens: Arc::clone(store) as _,
         history: Arc::clone(store) as _,
         rollouts: Arc::clone(cluster) as _,
         builder: Some(Builder {
             builds: Arc::clone(builds) as _,
-            heads: Arc::clone(builds) as _,
+            branches: Arc::clone(builds) as _,
             local_sources: false,
         }),
         clock: Arc::clone(clock) as _,
-        entropy: Arc::new(SimEntropy::new(seed)),
+        rng: Arc::new(SimRng::new(seed)),
     };
     Deployer::new(ports, name)
 }
@@ -312,11 +332,8 @@ pub fn registration(name: &str, policy: Policy) -> Registration {
         environment: "test".parse().unwrap(),
         name: name.parse().unwrap(),
         source: Source::Image,
-        kind: WorkloadKind::Deployment,
-        workload: None,
-        containers: Vec::new(),
+        target: settings(json!({ "template": { "replicas": 2 } })),
         image: Some(image("registry.example.com/api:v1")),
-        template: Template { replicas: 2, port: None, env: [].into(), pull_secret: None, readiness_path: None },
         policy,
         take_over: false,
     }

@@ -7,7 +7,7 @@ use std::sync::{
 
 use futures_util::FutureExt;
 use rollhook_core::{
-    app::{App, AppUid, HoldPolicy, OnFailure, Policy, Source, Workload, WorkloadKind},
+    app::{App, AppUid, HoldPolicy, OnFailure, Policy, Source, Target},
     decide::{check::check, engine},
     deploy::{AdmissionId, Deploy, Revision},
     ports::{Admission, Admitted, Apps, History, NewDeploy, Page, View},
@@ -126,20 +126,13 @@ impl World {
 }
 
 fn app(rules: Rules) -> App {
-    let name = |text: &str| text.parse().expect("a name");
     App {
         id: "shop-test/api".parse().expect("an app"),
         uid: AppUid::from_bits(7),
         project: "shop".parse().expect("a project"),
         environment: "test".parse().expect("an environment"),
         source: Source::Image,
-        workload: Workload {
-            kind: WorkloadKind::Deployment,
-            name: name("api"),
-            containers: vec![name("api")],
-            create: None,
-            take_over: None,
-        },
+        target: Target::default(),
         policy: policy(rules),
         holds: Vec::new(),
         guard: 0,

@@ -1,12 +1,13 @@
 //! Apps: registering, showing and changing them, and their webhooks.
 
-use std::{collections::BTreeMap, fmt};
+use std::fmt;
 
 use rollhook_core::{
-    app::{self, AppId, HoldPolicy, OnFailure, Source, WorkloadKind},
+    app::{self, AppId, HoldPolicy, OnFailure, Settings, Source},
     deploy::Revision,
     image::Repositories,
-    ports::{Sealing, View, WebhookSecret},
+    ledger::AppState,
+    ports::{Sealing, WebhookSecret},
     request::{PolicyChange, Refusal, Registration},
     time::Timestamp,
 };
@@ -32,59 +33,21 @@ pub struct CreateApp {
     /// Where it is built, for an app that is built from git; without, CI builds its images.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub git: Option<GitChoice>,
-    /// The workload whose image its deploys set.
-    pub workload: WorkloadChoice,
+    /// What its deploys change, as the server's rollout driver knows it.
+    pub workload: Settings,
     /// The image to start with where there is no workload yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// How to make the workload where there is none.
-    pub template: Template,
+    /// How to make the workload where there is none: another of its settings, by the name `template`.
+    pub template: Settings,
     /// What differs from the default policy.
     pub policy: PolicyPatch,
     /// Whether another registration's stamp on the workload may be overwritten.
     pub take_over: bool,
 }
 
-/// Which workload an app deploys; what is left out is found by the app's name.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct WorkloadChoice {
-    /// `Deployment` (default), `StatefulSet`, `DaemonSet` or `CronJob`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kind: Option<String>,
-    /// Its name; default: the app's.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// The containers to set; default: the one named like the app, or the only one.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub containers: Vec<String>,
-}
-
-/// A Deployment (and Service) to be made for an app that has none.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Template {
-    /// Number of pods; default 1.
-    pub replicas: u32,
-    /// The container's port; with one, a Service is made too.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub port: Option<u16>,
-    /// Environment variables.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub env: BTreeMap<String, String>,
-    /// The Secret that the image is pulled with.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pull_secret: Option<String>,
-    /// Path of an HTTP readiness probe.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub readiness_path: Option<String>,
-}
-
-impl Default for Template {
-    fn default() -> Self {
-        Self { replicas: 1, port: None, env: BTreeMap::new(), pull_secret: None, readiness_path: None }
-    }
-}
+/// The setting of a target that stands beside its others on the wire, and is not shown: it may be long, and hold secrets.
+const TEMPLATE: &str = "template";
 
 impl CreateApp {
     /// The registration that is asked for.
@@ -92,23 +55,17 @@ impl CreateApp {
     /// # Errors
     /// [`Refusal::InvalidField`], naming the field.
     pub fn parse(self) -> Result<Registration, Refusal> {
-        let kind = self.workload.kind.as_deref().unwrap_or("Deployment");
+        let mut target = self.workload;
+        if !self.template.is_empty() {
+            target.insert(TEMPLATE.to_owned(), self.template.into());
+        }
         Ok(Registration {
             project: field("project", self.project.parse())?,
             environment: field("environment", self.environment.parse())?,
             name: field("app", self.app.parse())?,
             source: self.git.map_or(Ok(Source::Image), |git| git.parse().map(Source::Git))?,
-            kind: field("workload.kind", kind.parse::<WorkloadKind>())?,
-            workload: self.workload.name,
-            containers: self.workload.containers,
+            target,
             image: field("image", self.image.as_deref().map(str::parse).transpose())?,
-            template: app::Template {
-                replicas: self.template.replicas,
-                port: self.template.port,
-                env: self.template.env,
-                pull_secret: self.template.pull_secret,
-                readiness_path: self.template.readiness_path,
-            },
             policy: self.policy.parse()?.apply(app::Policy::default()),
             take_over: self.take_over,
         })
@@ -255,8 +212,8 @@ pub struct App {
     pub uid: String,
     /// Where its images come from.
     pub source: Source,
-    /// What its deploys change.
-    pub workload: Workload,
+    /// What its deploys change, as the server's rollout driver knows it.
+    pub workload: Settings,
     /// What its owner decided.
     pub policy: Policy,
     /// What people rolled away from, oldest first.
@@ -278,17 +235,6 @@ pub struct App {
     pub created_at: Timestamp,
 }
 
-/// The containers whose image a deploy sets.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Workload {
-    /// The workload's kind.
-    pub kind: WorkloadKind,
-    /// Its name.
-    pub name: String,
-    /// The containers.
-    pub containers: Vec<String>,
-}
-
 /// What a person rolled away from; automation does not bring it back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hold {
@@ -303,11 +249,13 @@ pub struct Hold {
 }
 
 impl App {
-    /// The app as it stands in a view. Entries come without their evidence, which is shown one entry at a time.
-    pub fn of(view: &View) -> Self {
+    /// The app of a state. Entries come without their evidence, which is shown one entry at a time.
+    pub fn of(view: &AppState) -> Self {
         let app = &view.app;
         let standing = Standing::of(view);
-        let entry = |deploy: &rollhook_core::deploy::Deploy| Deploy::of(&app.id, deploy, standing).without_evidence();
+        let entry = |deploy: &std::sync::Arc<rollhook_core::deploy::Deploy>| {
+            Deploy::of(&app.id, deploy, standing).without_evidence()
+        };
         Self {
             namespace: app.id.namespace.to_string(),
             app: app.id.name.to_string(),
@@ -315,21 +263,28 @@ impl App {
             environment: app.environment.to_string(),
             uid: app.uid.to_string(),
             source: app.source.clone(),
-            workload: Workload {
-                kind: app.workload.kind,
-                name: app.workload.name.clone(),
-                containers: app.workload.containers.clone(),
-            },
+            workload: shown(&app.target.settings),
             policy: Policy::of(&app.policy),
             holds: app.holds.iter().map(Hold::of).collect(),
             current: view.current.as_ref().map(entry),
-            on_cluster: view.on_cluster.as_ref().map(entry),
+            on_cluster: view.on_cluster().map(entry),
             unfinished: view.unfinished.iter().map(|deploy| deploy.revision).collect(),
             polling: None,
             warning: None,
             created_at: app.created_at,
         }
     }
+
+    /// The app's path below the server's base URL.
+    pub fn path(&self) -> String {
+        format!("/api/v1/apps/{}/{}", self.namespace, self.app)
+    }
+}
+
+fn shown(settings: &Settings) -> Settings {
+    let mut settings = settings.clone();
+    settings.remove(TEMPLATE);
+    settings
 }
 
 impl Hold {

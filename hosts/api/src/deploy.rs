@@ -3,9 +3,9 @@
 use rollhook_core::{
     app::{AppId, Environment, Namespace, Project},
     deploy::{self, Evidence, Origin, Revision, State, Status, Trigger},
-    ports::View,
+    ledger::AppState,
     request::{self, IdempotencyKey, Refusal},
-    service::Accepted,
+    service::{Accepted, Authorized, Deployer},
     time::Timestamp,
 };
 use serde::{Deserialize, Serialize};
@@ -91,6 +91,9 @@ pub struct DeployAnswer {
     /// Why it ended as it did, as a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// Whether an earlier call under the same key made the entry; on the wire a header, `Idempotent-Replayed`.
+    #[serde(skip)]
+    pub replayed: bool,
 }
 
 impl DeployAnswer {
@@ -111,6 +114,7 @@ impl DeployAnswer {
             ignored: Vec::new(),
             reason: ending.reason,
             message: ending.message,
+            replayed: false,
         }
     }
 
@@ -119,6 +123,7 @@ impl DeployAnswer {
         Self {
             superseded: accepted.superseded.clone(),
             ignored: accepted.ignored.iter().map(|name| (*name).to_owned()).collect(),
+            replayed: accepted.replayed,
             ..Self::of(id, &accepted.deploy)
         }
     }
@@ -170,10 +175,18 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// As a view of the app has it.
-    pub fn of(view: &View) -> Self {
-        let revision = |deploy: &Option<deploy::Deploy>| deploy.as_ref().map(|deploy| deploy.revision);
-        Self { current: revision(&view.current), on_cluster: revision(&view.on_cluster) }
+    /// As an app's state has it.
+    pub fn of(state: &AppState) -> Self {
+        let current = state.current.as_ref().map(|deploy| deploy.revision);
+        Self { current, on_cluster: state.on_cluster().map(|deploy| deploy.revision) }
+    }
+
+    /// Reads the standing of an app.
+    ///
+    /// # Errors
+    /// [`Refusal::AppNotFound`] if the app was deleted; [`Refusal::StoreUnavailable`] while the store is away.
+    pub async fn read(deployer: &Deployer, access: &Authorized) -> Result<Self, Refusal> {
+        deployer.view(access).await.map(|view| Self::of(&view))
     }
 }
 

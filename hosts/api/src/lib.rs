@@ -1,4 +1,4 @@
-//! rollhook's wire types, shared by the server and its clients.
+//! rollhook's wire types, shared by the server and its clients, and the operations that take and return them.
 //!
 //! What a server writes and what a client reads is one type here, so that the two cannot drift. Requests are kept as
 //! they were sent and are parsed into the core's nouns by their `parse` functions, whose failures are refusals like any
@@ -9,11 +9,15 @@
 //!   JSON ⇄ answers   ◀──of─────  rollhook_core::{app, deploy}
 //!   JSON ⇄ Problem   ◀──of─────  rollhook_core::request::Refusal
 //! ```
+//!
+//! [`Operations`] is the management API as a trait. [`Local`] performs it on a `Deployer` in this process: the HTTP host
+//! does so for each call, a command line without a server for itself, and a platform can do so for its own pages.
 
 pub mod app;
 pub mod deploy;
 pub mod duration;
 pub mod openapi;
+pub mod operations;
 pub mod path;
 pub mod polling;
 pub mod problem;
@@ -21,14 +25,12 @@ pub mod push;
 pub mod source;
 pub mod time;
 
-pub use app::{
-    App, AppList, AppPatch, CreateApp, Hold, Policy, PolicyPatch, Registered, Template, Webhook, Workload,
-    WorkloadChoice,
-};
+pub use app::{App, AppList, AppPatch, CreateApp, Hold, Policy, PolicyPatch, Registered, Webhook};
 pub use deploy::{
     Deploy, DeployAnswer, DeployList, DeployPost, Promote, PromoteFrom, Rebuild, Rollback, RollbackAnswer,
     RolledBackTo, Standing, TakenFrom,
 };
+pub use operations::{Local, Operations};
 pub use polling::Polling;
 pub use problem::{Kind, Problem};
 pub use push::PushAnswer;

@@ -66,6 +66,7 @@ fn members(refusal: &Refusal) -> Map<String, Value> {
         Refusal::ImageHeld { by, .. } => json!({ "held_by": by }),
         Refusal::CurrentChanged { expected, current } => json!({ "expected": expected, "current": current }),
         Refusal::InvalidField(field, _) => json!({ "field": field }),
+        Refusal::InvalidSetting(setting, _) => json!({ "field": setting }),
         Refusal::ImageNotAllowed { image, allowed } => json!({ "image": image, "allowed": allowed }),
         Refusal::StoreUnavailable { maybe_recorded } => json!({ "maybe_recorded": maybe_recorded }),
         Refusal::AlreadyEnded(revision) | Refusal::RevisionNotFound(revision) | Refusal::NoBuildLog(revision) => {
@@ -210,7 +211,7 @@ impl Kind {
             Refusal::WrongKind(_) => Self::WrongKind,
             Refusal::InvalidField("image", _) => Self::InvalidImage,
             Refusal::InvalidField("commit", _) => Self::InvalidCommit,
-            Refusal::InvalidField(..) => Self::InvalidField,
+            Refusal::InvalidField(..) | Refusal::InvalidSetting(..) => Self::InvalidField,
             Refusal::ImageNotAllowed { .. } => Self::ImageNotAllowed,
             Refusal::ImageHeld { .. } => Self::ImageHeld,
             Refusal::KeyReused => Self::KeyReused,

@@ -1,24 +1,30 @@
 //! Every serialised type as it is on the wire; a change here is a change of the API.
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use rollhook_api::{
     App, AppList, AppPatch, CreateApp, Deploy, DeployAnswer, DeployList, DeployPost, Kind, PolicyPatch, Problem,
     Promote, PromoteFrom, Registered, Rollback, RollbackAnswer, SourcePatch, Standing, Webhook,
 };
 use rollhook_core::{
-    app::{self, AppId, AppUid, OnFailure, Source, WorkloadKind},
+    app::{self, AppId, AppUid, OnFailure, Source},
     deploy::{Actor, AdmissionId, Evidence, Origin, Outage, Reason, Revision, State, Trigger},
-    ports::{Sealing, View, WebhookSecret},
+    ledger::AppState,
+    ports::{Sealing, WebhookSecret},
     request::Refusal,
     service::Accepted,
     time::Timestamp,
     token::Token,
 };
+use serde_json::{Value, json};
 
 fn id() -> AppId {
     "shop-test/api".parse().unwrap()
+}
+
+fn settings(object: Value) -> app::Settings {
+    serde_json::from_value(object).unwrap()
 }
 
 fn revision(number: u64) -> Revision {
@@ -32,7 +38,7 @@ fn entry(number: u64, state: State) -> rollhook_core::deploy::Deploy {
         image: Some(format!("registry.example.com/api:v{number}").parse().unwrap()),
         commit: Some("def456a".parse().unwrap()),
         trigger: Trigger::Webhook,
-        actor: Actor::ci(),
+        actor: Actor::Ci,
         from: None,
         effective: revision(number),
         adopted: false,
@@ -42,6 +48,7 @@ fn entry(number: u64, state: State) -> rollhook_core::deploy::Deploy {
         step: 2,
         created_at: Timestamp::from_millis(1_767_323_045_678),
         updated_at: Timestamp::from_millis(1_767_323_055_000),
+        kept_until: None,
     }
 }
 
@@ -65,7 +72,7 @@ fn failed() -> rollhook_core::deploy::Deploy {
 fn rollback() -> rollhook_core::deploy::Deploy {
     rollhook_core::deploy::Deploy {
         trigger: Trigger::Rollback,
-        actor: Actor::named("alice"),
+        actor: Actor::person("alice"),
         from: Some(Origin::Revision(revision(3))),
         effective: revision(3),
         touched: false,
@@ -73,38 +80,37 @@ fn rollback() -> rollhook_core::deploy::Deploy {
     }
 }
 
-fn view() -> View {
+fn view() -> AppState {
     let since = Timestamp::from_millis(1_767_323_046_000);
-    View {
-        now: Timestamp::from_millis(1_767_323_060_000),
-        app: app::App {
-            id: id(),
-            uid: AppUid::from_bits(7),
-            project: "shop".parse().unwrap(),
-            environment: "test".parse().unwrap(),
-            source: Source::Image,
-            workload: app::Workload {
-                kind: WorkloadKind::Deployment,
-                name: "api".to_owned(),
-                containers: vec!["api".to_owned()],
-                create: None,
-                take_over: None,
-            },
-            policy: app::Policy { settle: Duration::ZERO, ..app::Policy::default() },
-            holds: vec![app::Hold {
-                by: revision(2),
-                image: Some("registry.example.com/api:bad".parse().unwrap()),
-                digest: None,
-                commit: Some("badbad1".parse().unwrap()),
-            }],
-            guard: 1,
-            created_at: Timestamp::from_millis(1_767_000_000_000),
+    let app = app::App {
+        id: id(),
+        uid: AppUid::from_bits(7),
+        project: "shop".parse().unwrap(),
+        environment: "test".parse().unwrap(),
+        source: Source::Image,
+        target: app::Target {
+            settings: settings(json!({
+                "kind": "Deployment", "name": "api", "containers": ["api"], "template": { "env": { "KEY": "secret" } }
+            })),
+            ..app::Target::default()
         },
-        last: Some(revision(5)),
-        unfinished: vec![entry(5, State::RollingOut { since, outage: Outage::default() })],
-        current: Some(succeeded()),
-        on_cluster: Some(failed()),
-        last_restore: None,
+        policy: app::Policy { settle: Duration::ZERO, ..app::Policy::default() },
+        holds: vec![app::Hold {
+            by: revision(2),
+            image: Some("registry.example.com/api:bad".parse().unwrap()),
+            digest: None,
+            commit: Some("badbad1".parse().unwrap()),
+        }],
+        created_at: Timestamp::from_millis(1_767_000_000_000),
+    };
+    let rolling = entry(5, State::RollingOut { since, outage: Outage::default() });
+    let rolling = rollhook_core::deploy::Deploy { touched: false, ..rolling };
+    AppState {
+        latest: Some(revision(5)),
+        unfinished: vec![Arc::new(rolling)],
+        current: Some(Arc::new(succeeded())),
+        ended_on_cluster: Some(Arc::new(failed())),
+        ..AppState::new(app)
     }
 }
 
@@ -138,10 +144,14 @@ fn requests() {
         ..CreateApp::default()
     };
     insta::assert_json_snapshot!("create_app", create);
-    let registration = create.parse().unwrap();
+    let registration = create.clone().parse().unwrap();
     assert_eq!(registration.policy.on_failure, OnFailure::Leave);
     assert_eq!(registration.policy.settle, Duration::ZERO);
-    assert_eq!(registration.kind, WorkloadKind::Deployment);
+    assert_eq!(registration.target, settings(json!({})));
+    let template = settings(json!({ "replicas": 2 }));
+    let given = CreateApp { workload: settings(json!({ "name": "web" })), template, ..create };
+    let target = given.parse().unwrap().target;
+    assert_eq!(target, settings(json!({ "name": "web", "template": { "replicas": 2 } })));
     insta::assert_json_snapshot!("deploy_post", DeployPost { image: Some("a:b".to_owned()), commit: None });
     insta::assert_json_snapshot!("rollback", Rollback { revision: None, if_current: Some(revision(3)) });
     let from = PromoteFrom { project: "shop".to_owned(), environment: "test".to_owned() };
@@ -214,7 +224,7 @@ fn every_kind_of_problem() {
 fn what_is_sent_is_read_back() {
     let app = App::of(&view());
     assert_eq!(serde_json::from_value::<App>(serde_json::to_value(&app).unwrap()).unwrap(), app);
-    let accepted = Accepted { deploy: rollback(), replayed: true, superseded: vec![revision(5)], ignored: Vec::new() };
+    let accepted = Accepted { deploy: rollback(), replayed: false, superseded: vec![revision(5)], ignored: Vec::new() };
     let answer = RollbackAnswer::of(&id(), &accepted);
     assert_eq!(serde_json::from_value::<RollbackAnswer>(serde_json::to_value(&answer).unwrap()).unwrap(), answer);
 }

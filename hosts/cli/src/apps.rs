@@ -6,6 +6,7 @@ use rollhook_core::{
     text::escaped,
     time::Timestamp,
 };
+use serde_json::Value;
 
 use crate::{
     history::{mark, short_commit, short_image, tint, what},
@@ -40,7 +41,7 @@ pub(crate) fn wide(apps: &[App], colour: bool) -> String {
             row.extend([
                 Cell::new(&app.project),
                 Cell::new(&app.environment),
-                Cell::new(format!("{}/{}", app.workload.kind, app.workload.name)),
+                Cell::new(title(app, "/")),
                 Cell::new(app.holds.len().to_string()),
                 Cell::new(&app.uid),
             ]);
@@ -133,10 +134,22 @@ fn listed(lines: &[(&str, String)]) -> String {
     lines.iter().map(|(name, value)| format!("{name:18}{}\n", escaped(value))).collect()
 }
 
+/// Kind and name of the workload; all settings, if the server's rollout driver has others.
+pub(crate) fn title(app: &App, between: &str) -> String {
+    let text = |name: &str| app.workload.get(name).and_then(Value::as_str);
+    match (text("kind"), text("name")) {
+        (Some(kind), Some(name)) => format!("{kind}{between}{name}"),
+        (_, _) => Value::Object(app.workload.clone()).to_string(),
+    }
+}
+
 fn workload(app: &App) -> String {
-    let workload = &app.workload;
-    let plural = if workload.containers.len() == 1 { "" } else { "s" };
-    format!("{}/{}, container{plural} {}", workload.kind, workload.name, workload.containers.join(", "))
+    let containers = app.workload.get("containers").and_then(Value::as_array);
+    let containers: Vec<&str> = containers.into_iter().flatten().filter_map(Value::as_str).collect();
+    let plural = if containers.len() == 1 { "" } else { "s" };
+    let listed =
+        if containers.is_empty() { String::new() } else { format!(", container{plural} {}", containers.join(", ")) };
+    title(app, "/") + &listed
 }
 
 fn entry(deploy: Option<&rollhook_api::Deploy>, now: Timestamp) -> String {

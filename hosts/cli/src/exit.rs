@@ -82,6 +82,13 @@ impl From<Refusal> for Failure {
     }
 }
 
+impl From<rollhook_wiring::Error> for Failure {
+    fn from(error: rollhook_wiring::Error) -> Self {
+        let why = format!("{}.", error.chain());
+        if matches!(error, rollhook_wiring::Error::Usage(_)) { Self::Usage(why) } else { Self::Unreachable(why) }
+    }
+}
+
 impl From<InvalidName> for Failure {
     fn from(invalid: InvalidName) -> Self {
         Self::Usage(invalid.to_string())

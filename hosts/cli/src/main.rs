@@ -2,18 +2,17 @@
 //! pipeline.
 //!
 //! ```text
-//!   args ─▶ run ─▶ commands ──▶ Backend ──▶ Remote: a server's management API
-//!                     │                └──▶ Direct: store, cluster and engine in this process
+//!   args ─▶ run ─▶ commands ──▶ Operations ──▶ Remote: a server's management API
+//!                     │                   └──▶ Direct: store, cluster and engine in this process
 //!                     ▼
 //!           history, apps, table ─▶ output (data: stdout)     progress, exit ─▶ messages (stderr)
 //! ```
 //!
-//! `rollhook app deploy` parses its words, hands them to the backend that they name, watches the entry until it has
+//! `rollhook app deploy` parses its words, performs the operation where its flags say, watches the entry until it has
 //! ended, and exits with what came of it.
 
 mod apps;
 mod args;
-mod backend;
 mod commands;
 mod confirm;
 mod direct;

@@ -63,6 +63,12 @@ pub(crate) fn message(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
+/// Returns the name that the history will give the person: the system's user.
+pub(crate) fn user() -> String {
+    let named = |name| env::var(name).ok().filter(|value: &String| !value.is_empty());
+    named("USER").or_else(|| named("LOGNAME")).unwrap_or_else(|| "cli".to_owned())
+}
+
 pub(crate) fn json<T: Serialize>(document: &T) -> Result<String, Failure> {
     let text = serde_json::to_string_pretty(document)
         .map_err(|error| Failure::Other(format!("The answer is not JSON: {error}.")))?;

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use rollhook_api::Deploy;
+use rollhook_api::{Deploy, Operations};
 use rollhook_core::{
     app::AppId,
     deploy::{Revision, Status},
 };
 
 use crate::{
-    backend::Backend,
+    commands::Session,
     exit::Failure,
     history::{said, what},
     output::message,
@@ -68,20 +68,14 @@ impl Drop for Progress {
 ///
 /// # Errors
 /// [`Failure::Interrupted`] where the person has enough of it; others where it cannot be looked at.
-pub(crate) async fn watch(
-    backend: &dyn Backend,
-    id: &AppId,
-    revision: Revision,
-    watched: bool,
-) -> Result<Deploy, Failure> {
-    let progress = Progress::new(watched);
+pub(crate) async fn watch(session: &Session<'_>, id: &AppId, revision: Revision) -> Result<Deploy, Failure> {
+    let progress = Progress::new(session.output.watched);
     tokio::select! {
-        ended = follow(backend, id, revision, &progress) => ended,
+        ended = follow(session.operations, id, revision, &progress) => ended,
         () = interrupted() => {
-            let how = if backend.drives() {
-                "It goes on as soon as a server or another rollhook works on this store."
-            } else {
-                "It goes on at the server."
+            let how = match session.direct {
+                Some(_) => "It goes on as soon as a server or another rollhook works on this store.",
+                None => "It goes on at the server.",
             };
             Err(Failure::Interrupted(format!("Interrupted; revision {revision} has not ended. {how}")))
         }
@@ -89,7 +83,7 @@ pub(crate) async fn watch(
 }
 
 async fn follow(
-    backend: &dyn Backend,
+    operations: &dyn Operations<Error = Failure>,
     id: &AppId,
     mut revision: Revision,
     progress: &Progress,
@@ -99,8 +93,8 @@ async fn follow(
     let mut failures = 0;
     loop {
         let look = match step {
-            None => backend.entry(id, revision).await,
-            Some(step) => backend.changed(id, revision, step, LOOK).await,
+            None => operations.entry(id, revision).await,
+            Some(step) => operations.changed(id, revision, step, LOOK).await,
         };
         let entry = match look {
             Ok(entry) => entry,

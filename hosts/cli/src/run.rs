@@ -2,11 +2,8 @@
 
 use std::process::ExitCode;
 
-use clap::CommandFactory;
-
 use crate::{
     args::{AppCommand, Cli, Command, Connection, Names, Webhook},
-    backend::Backend,
     commands::{Session, apps, builds, deploys, webhook},
     direct::Direct,
     exit::Failure,
@@ -34,23 +31,22 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
 
 fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "rollhook", &mut script);
+    clap_complete::generate(shell, &mut Cli::definition(), "rollhook", &mut script);
     print(&String::from_utf8_lossy(&script))
 }
 
 async fn app(connection: &Connection, output: Output, command: AppCommand) -> Result<(), Failure> {
-    let backend: Box<dyn Backend> = match connection.server.as_deref().filter(|server| !server.is_empty()) {
-        Some(server) => Box::new(Remote::new(server)?),
-        None => {
-            log_warnings();
-            Box::new(Direct::open(connection).await?)
-        }
-    };
-    let ended = Box::pin(dispatch(&Session { backend: &*backend, output }, command)).await;
-    backend.close().await;
+    if let Some(server) = connection.server.as_deref().filter(|server| !server.is_empty()) {
+        let remote = Remote::new(server)?;
+        return Box::pin(dispatch(&Session { operations: &remote, direct: None, output }, command)).await;
+    }
+    log_warnings();
+    let direct = Direct::open(connection).await?;
+    let session = Session { operations: &direct.operations(), direct: Some(&direct), output };
+    let ended = Box::pin(dispatch(&session, command)).await;
+    direct.close().await;
     if let Err(Failure::Problem(problem)) = &ended
         && problem.slug() == "app-not-found"
-        && backend.drives()
     {
         message("note: no --server was given, so that the store on this machine was asked (see --store)");
     }

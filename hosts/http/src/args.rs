@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use rollhook_api::duration;
 use rollhook_core::app::Namespace;
-use rollhook_wiring::{BuilderSettings, ClusterBuilds, DriverSpec};
+use rollhook_wiring::{Settings, StoreSettings};
 
 use crate::source::Cidr;
 
@@ -65,20 +65,9 @@ pub enum Keys {
     /// Seal every token with the newest key, so that older keys can be deleted
     ///
     /// Give every replica the new key first: one that lacks it cannot open what this seals.
-    Rotate(Sealed),
+    Rotate(StoreSettings),
     /// Tell how many tokens are sealed with which key
-    Status(Sealed),
-}
-
-/// A store, and the keys that it seals with.
-#[derive(Clone, Debug, ClapArgs)]
-pub struct Sealed {
-    /// As the server's --store [default: sqlite in the data directory]
-    #[arg(long, env = "ROLLHOOK_STORE", value_name = "STORE", hide_env_values = true)]
-    pub store: Option<String>,
-    /// As the server's --key-dir [default: keys in the data directory]
-    #[arg(long, env = "ROLLHOOK_KEY_DIR", value_name = "DIR")]
-    pub key_dir: Option<PathBuf>,
+    Status(StoreSettings),
 }
 
 /// What can be done with the management token.
@@ -100,16 +89,6 @@ pub struct Serve {
     /// How CI reaches this server; webhook URLs begin with it [default: http://ADDRESS]
     #[arg(long, env = "ROLLHOOK_BASE_URL", value_name = "URL", value_parser = base_url)]
     pub base_url: Option<String>,
-    /// memory, sqlite:FILE, postgres://USER@HOST/DATABASE or kubernetes [default: sqlite in the data directory]
-    // Kept as text until it is used: clap repeats what it cannot parse, and a store's URL may hold a password.
-    #[arg(long, env = "ROLLHOOK_STORE", value_name = "STORE", hide_env_values = true)]
-    pub store: Option<String>,
-    /// simulated, simulated:DELAY or kubernetes
-    #[arg(long, env = "ROLLHOOK_DRIVER", default_value = "simulated", value_name = "DRIVER")]
-    pub driver: DriverSpec,
-    /// Directory of the keys that tokens are sealed with [default: keys in the data directory]
-    #[arg(long, env = "ROLLHOOK_KEY_DIR", value_name = "DIR")]
-    pub key_dir: Option<PathBuf>,
     /// File of the management token, which replaces the one that the store knows [default: admin-token in the data
     /// directory]
     #[arg(long, env = "ROLLHOOK_ADMIN_TOKEN_FILE", value_name = "FILE")]
@@ -120,101 +99,16 @@ pub struct Serve {
     /// Network of proxies whose X-Forwarded-For is believed; may be repeated
     #[arg(long, env = "ROLLHOOK_TRUSTED_PROXY", value_name = "CIDR", value_delimiter = ',')]
     pub trusted_proxy: Vec<Cidr>,
-    /// What builds git apps.
-    #[command(flatten)]
-    pub builds: BuildTrigger,
     /// The shortest interval at which apps may have their branches looked at (their policy's poll)
     #[arg(long, env = "ROLLHOOK_MIN_POLL", default_value = "30s", value_name = "TIME", value_parser = length)]
     pub min_poll: Duration,
     /// How log lines are written to stderr; RUST_LOG says which
     #[arg(long, env = "ROLLHOOK_LOG_FORMAT", default_value = "text", value_name = "FORMAT")]
     pub log_format: LogFormat,
-}
-
-/// What builds git apps.
-#[derive(Clone, Debug, ClapArgs)]
-#[command(next_help_heading = "Git apps")]
-pub struct BuildTrigger {
-    /// Program on this machine that builds a commit and pushes the image; its last line is REPOSITORY@sha256:…
-    #[arg(long, env = "ROLLHOOK_BUILD_COMMAND", value_name = "PROGRAM")]
-    pub build_command: Option<PathBuf>,
-    /// Directory of builds and their logs, which survives restarts [default: builds in the data directory]
-    #[arg(long, env = "ROLLHOOK_BUILD_DIR", value_name = "DIR")]
-    pub build_dir: Option<PathBuf>,
-    /// Directory of the credentials that apps name: files with USER:PASSWORD, a token, or an ssh key;
-    /// and of known_hosts, the hosts that ssh may talk to
-    #[arg(long, env = "ROLLHOOK_BUILD_CREDENTIALS", value_name = "DIR")]
-    pub build_credentials: Option<PathBuf>,
-    /// Let apps be built from this machine's files and addresses, from link-local ones, and over plain http
-    #[arg(long, env = "ROLLHOOK_ALLOW_LOCAL_SOURCES")]
-    pub allow_local_sources: bool,
-    /// Builds in the cluster, in place of a program.
+    // Last: its headings hold for the flags after it.
+    /// The backends.
     #[command(flatten)]
-    pub cluster: InCluster,
-}
-
-/// Builds in the cluster.
-#[derive(Clone, Debug, ClapArgs)]
-#[command(next_help_heading = "Git apps built in the cluster")]
-pub struct InCluster {
-    /// Builder's image, REPOSITORY@sha256:…: each build is a Job that runs it, in place of --build-command
-    #[arg(long, env = "ROLLHOOK_BUILD_IMAGE", value_name = "IMAGE")]
-    pub build_image: Option<String>,
-    /// Namespace of the builds' Jobs, which holds nothing else [default: rollhook-builds]
-    #[arg(long, env = "ROLLHOOK_BUILD_NAMESPACE", value_name = "NAMESPACE", requires = "build_image")]
-    pub build_namespace: Option<String>,
-    /// How many builds run at once in the whole cluster; others wait for their turn [default: 2]
-    #[arg(long, env = "ROLLHOOK_BUILD_SLOTS", value_name = "N", requires = "build_image")]
-    pub build_slots: Option<u16>,
-    /// How much of the processors a build may use [default: 2]
-    #[arg(long, env = "ROLLHOOK_BUILD_CPU", value_name = "AMOUNT", requires = "build_image")]
-    pub build_cpu: Option<String>,
-    /// How much memory a build may use; it is reserved for it [default: 4Gi]
-    #[arg(long, env = "ROLLHOOK_BUILD_MEMORY", value_name = "AMOUNT", requires = "build_image")]
-    pub build_memory: Option<String>,
-    /// What confines a build: auto (userns where every node has user namespaces, else rootless), userns, rootless, or
-    /// privileged, with which whoever can change a Dockerfile is root on the node [default: auto]
-    #[arg(long, env = "ROLLHOOK_BUILD_PROFILE", value_name = "PROFILE", requires = "build_image")]
-    pub build_profile: Option<String>,
-    /// Docker's config.json with the credentials that images are pushed with
-    #[arg(long, env = "ROLLHOOK_BUILD_REGISTRY_CONFIG", value_name = "FILE", requires = "build_image")]
-    pub build_registry_config: Option<PathBuf>,
-    /// Registry (HOST or HOST:PORT) without encryption or with a certificate that nobody vouches for; may be repeated
-    #[arg(
-        long,
-        env = "ROLLHOOK_BUILD_INSECURE_REGISTRY",
-        value_name = "REGISTRY",
-        value_delimiter = ',',
-        requires = "build_image"
-    )]
-    pub build_insecure_registry: Vec<String>,
-}
-
-impl InCluster {
-    fn wanted(self) -> Option<ClusterBuilds> {
-        Some(ClusterBuilds {
-            image: self.build_image?,
-            namespace: self.build_namespace,
-            slots: self.build_slots,
-            cpu: self.build_cpu,
-            memory: self.build_memory,
-            profile: self.build_profile,
-            registry_config: self.build_registry_config,
-            insecure_registries: self.build_insecure_registry,
-        })
-    }
-}
-
-impl From<BuildTrigger> for BuilderSettings {
-    fn from(builds: BuildTrigger) -> Self {
-        Self {
-            command: builds.build_command,
-            cluster: builds.cluster.wanted(),
-            directory: builds.build_dir,
-            credentials: builds.build_credentials,
-            local_sources: builds.allow_local_sources,
-        }
-    }
+    pub backends: Settings,
 }
 
 /// On or off.

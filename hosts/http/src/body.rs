@@ -10,8 +10,10 @@ use http::{
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use rollhook_api::Kind;
-use serde::de::DeserializeOwned;
+use rollhook_api::{DeployPost, Kind};
+use rollhook_core::request::Refusal;
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::failure::Failure;
@@ -139,10 +141,37 @@ pub(crate) fn object<T: DeserializeOwned>(body: &[u8]) -> Result<T, Failure> {
     if body.trim_ascii_start().first().is_some_and(|byte| *byte != b'{') {
         return Err(Failure::new(Kind::Malformed, "The body must be a JSON object."));
     }
-    serde_json::from_slice(body).map_err(|error| {
-        let (line, column) = (error.line(), error.column());
-        Failure::new(Kind::Malformed, format!("The body: {} (line {line}, column {column}).", explained(&error)))
-    })
+    serde_json::from_slice(body).map_err(|error| unreadable(&error))
+}
+
+/// Returns the deploy that a body asks for. A field of another type than text is the field's error, not the body's.
+///
+/// # Errors
+/// 415, 400 or 422.
+pub(crate) fn deploy_post(headers: &HeaderMap, body: &[u8]) -> Result<DeployPost, Failure> {
+    #[derive(Deserialize)]
+    struct Posted {
+        #[serde(default)]
+        image: Value,
+        #[serde(default)]
+        commit: Value,
+    }
+    let text = |field: &'static str, value: Value| match value {
+        Value::Null => Ok(None),
+        Value::String(text) => Ok(Some(text)),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            Err(Refusal::InvalidField(field, "must be a string.".to_owned()))
+        }
+    };
+    require_json(headers)?;
+    let posted: Posted = object(body)?;
+    Ok(DeployPost { image: text("image", posted.image)?, commit: text("commit", posted.commit)? })
+}
+
+/// The refusal of a body that is not the JSON it should be.
+pub(crate) fn unreadable(error: &serde_json::Error) -> Failure {
+    let (line, column) = (error.line(), error.column());
+    Failure::new(Kind::Malformed, format!("The body: {} (line {line}, column {column}).", explained(error)))
 }
 
 /// What is wrong, without any value: a value may be a secret.
@@ -196,6 +225,27 @@ mod tests {
             r#"{"app": hunter2}"#,
         ] {
             assert!(!told(body).contains("hunter2"), "{}", told(body));
+        }
+    }
+    #[test]
+    fn unknown_fields_are_ignored_and_others_must_be_text() {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let parse = |body: &[u8]| deploy_post(&headers, body);
+        let post = parse(br#"{"image":"r.example.com/a:1","commit":null,"pusher":{"name":[1]}}"#).unwrap();
+        assert_eq!(post, DeployPost { image: Some("r.example.com/a:1".to_owned()), commit: None });
+        for (body, kind) in [
+            (r#"{"image":7}"#, Kind::InvalidImage),
+            (r#"{"image":["a"]}"#, Kind::InvalidImage),
+            (r#"{"commit":{}}"#, Kind::InvalidCommit),
+            (r#"{"image":"a","image":"b"}"#, Kind::Malformed),
+            (r#"["a","b"]"#, Kind::Malformed),
+            (r#""a""#, Kind::Malformed),
+            ("", Kind::Malformed),
+            ("{", Kind::Malformed),
+            ("{} {}", Kind::Malformed),
+        ] {
+            assert_eq!(parse(body.as_bytes()).unwrap_err().kind(), kind, "{body}");
         }
     }
 }

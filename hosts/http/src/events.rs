@@ -13,11 +13,11 @@ use http::{
 };
 use http_body::Frame;
 use http_body_util::{BodyExt, Either, StreamBody};
-use rollhook_api::{Deploy, Standing};
+use rollhook_api::{Deploy, Local, Standing};
 use rollhook_core::{
     deploy::{self, Revision},
     request::Refusal,
-    service::{Authorized, Operator},
+    service::Authorized,
 };
 
 use crate::{
@@ -31,8 +31,8 @@ use crate::{
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// `GET …/deploys/{revision}/events`.
-pub(crate) async fn stream(call: &Call, operator: &Operator) -> Result<Reply, Failure> {
-    let access = call.host.deployer.open(operator, &call.app()?).await?;
+pub(crate) async fn stream(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
+    let access = operations.open(&call.app()?).await?;
     let revision = call.revision()?;
     let now = call.host.deployer.entry(&access, revision).await?;
     let seen = last_seen(&call.headers, revision).filter(|step| *step <= now.step);
@@ -100,10 +100,8 @@ impl Watch {
     }
 
     async fn event(&self, entry: &deploy::Deploy) -> String {
-        let standing = match self.host.deployer.view(&self.access).await {
-            Ok(view) => Standing::of(&view),
-            Err(_) => Standing::default(),
-        };
+        // The marks are left out rather than the event.
+        let standing = Standing::read(&self.host.deployer, &self.access).await.unwrap_or_default();
         let data = serde_json::to_string(&Deploy::of(self.access.app(), entry, standing)).unwrap_or_default();
         format!("event: status\nid: {}-{}\ndata: {data}\n\n", entry.revision, entry.step)
     }

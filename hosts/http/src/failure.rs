@@ -8,8 +8,12 @@ use http::{
 };
 use rollhook_api::{Kind, Problem};
 use rollhook_core::request::Refusal;
+use rollhook_git_hosts as git_hosts;
 
-use crate::reply::{self, Reply};
+use crate::{
+    body,
+    reply::{self, Reply},
+};
 
 /// A problem and the headers that go with it.
 #[derive(Debug)]
@@ -65,6 +69,12 @@ impl Failure {
         self
     }
 
+    /// The failure with these headers beside its own.
+    pub(crate) fn headers(mut self, headers: HeaderMap) -> Self {
+        self.0.headers.extend(headers);
+        self
+    }
+
     /// What kind it is.
     pub(crate) fn kind(&self) -> Kind {
         self.0.kind
@@ -90,5 +100,18 @@ impl Failure {
 impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {
         Self::of(Kind::of(&refusal), Problem::of(&refusal))
+    }
+}
+
+impl From<git_hosts::Error> for Failure {
+    fn from(error: git_hosts::Error) -> Self {
+        match &error {
+            git_hosts::Error::Json(error) => body::unreadable(error),
+            git_hosts::Error::Commit => Refusal::InvalidField("commit", error.to_string()).into(),
+            git_hosts::Error::ContentType => Self::new(Kind::UnsupportedMediaType, error.to_string()),
+            git_hosts::Error::Event(_) | git_hosts::Error::Form | git_hosts::Error::NotAnObject => {
+                Self::new(Kind::Malformed, error.to_string())
+            }
+        }
     }
 }

@@ -10,7 +10,7 @@ use crate::{limits::Limits, measured::Writable, metrics::Metrics, source::Proxie
 /// The core, and what stands around it.
 pub(crate) struct Host {
     pub(crate) deployer: Arc<Deployer>,
-    pub(crate) base_url: String,
+    pub(crate) base_url: Arc<str>,
     pub(crate) limits: Limits,
     pub(crate) proxies: Proxies,
     pub(crate) metrics: Arc<Metrics>,

@@ -3,28 +3,31 @@
 //! ```text
 //!   accept ─▶ observe (id, log, metrics) ─▶ catch panics ─▶ router
 //!                                                             │ method → limits → body → auth → content
-//!                        webhook · manage · deploys · events ◀╯
-//!                                      │
-//!                                      ▼
-//!                               core's Deployer, whose `run` is one task beside
+//!              webhook · manage · deploys · events · answer ◀─╯
+//!                  │         │
+//!                  │         ▼
+//!                  │   rollhook_api's operations
+//!                  ▼         ▼
+//!                 core's Deployer, whose `run` is one task beside
 //! ```
 //!
 //! One webhook call: `router` finds the route and refuses other methods; `limits` refuses a source that failed too
 //! often; `body` reads at most 1 MiB within 10 s; `auth` takes the credentials out of the headers, and the core
-//! checks them over the raw body; only then the body is looked into, by `webhook` for CI and by `git_hosts` for git
-//! hosts, whose words become the core's. The core accepts, which stores the entry, and the answer is rendered, or waits
-//! for the entry's end where the caller prefers that. Every failure on the way is one `failure::Failure`, rendered as a
-//! problem in one place, `observe`.
+//! checks them over the raw body; only then the body is read, by `webhook` for CI and by `rollhook_git_hosts` for git
+//! hosts. The core accepts, which stores the entry, and `answer` renders it, or waits for the entry's end if the caller
+//! prefers that. Every failure on the way is one `failure::Failure`, rendered as a problem in one place, `observe`.
+//!
+//! A manager's call takes the same way; its handler reads the request and calls an operation of `rollhook_api`.
 //!
 //! The binary is [`run`]; a test or bench embeds [`Server`].
 
+mod answer;
 mod args;
 mod auth;
 mod body;
 mod deploys;
 mod events;
 mod failure;
-mod git_hosts;
 mod headers;
 mod host;
 mod limits;

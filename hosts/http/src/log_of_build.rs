@@ -10,19 +10,20 @@ use http::{
 };
 use http_body::Frame;
 use http_body_util::{BodyExt, Either, StreamBody};
+use rollhook_api::Local;
 use rollhook_core::{
     deploy::Revision,
-    service::{Authorized, LogPart, Operator},
+    service::{Authorized, LogPart},
 };
 
 use crate::{failure::Failure, host::Host, query::Query, reply::Reply, router::Call};
 
 /// `GET …/deploys/{revision}/log`.
-pub(crate) async fn read(call: &Call, operator: &Operator) -> Result<Reply, Failure> {
+pub(crate) async fn read(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
     let query = Query::parse(call.uri.query(), &["from", "follow"])?;
     let from = query.get::<u64>("from")?.unwrap_or(0);
     let follow = query.get::<bool>("follow")?.unwrap_or(false);
-    let access = call.host.deployer.open(operator, &call.app()?).await?;
+    let access = operations.open(&call.app()?).await?;
     let revision = call.revision()?;
     // The first part is read before the answer begins, so that what is wrong can still be told by a status.
     let first = call.host.deployer.build_log(&access, revision, from, false).await?;

@@ -1,95 +1,48 @@
 //! Apps: registering, listing, showing, changing and removing them, their webhooks and holds.
 
-use futures_util::{StreamExt, stream};
 use http::{HeaderValue, StatusCode, header::LOCATION};
-use rollhook_api::{
-    App, AppList, AppPatch, CreateApp, Deploy, Kind, Policy, Polling, Registered, Standing, Webhook, path,
-};
-use rollhook_core::{
-    app::{AppId, Namespace},
-    ports::{AppPage, View, WebhookSecret},
-    service::Operator,
-};
+use rollhook_api::{AppPatch, CreateApp, Kind, Local, Operations, Policy};
+use rollhook_core::app::{AppId, Namespace};
 use serde_json::Value;
 
 use crate::{
-    body, deploys,
+    body,
     failure::Failure,
     query::Query,
     reply::{self, Reply},
     router::Call,
 };
 
-/// Apps per page where nothing else is asked for, and at most.
+/// Apps per page by default, and at most.
 const PAGE: (usize, usize) = (50, 200);
-/// Views that are read at once for a list.
-const AT_ONCE: usize = 8;
 
 /// `POST /apps`.
-pub(crate) async fn register(call: &Call, operator: &Operator) -> Result<Reply, Failure> {
-    body::require_json(&call.headers)?;
-    let wanted: CreateApp = body::object(&call.body.bytes)?;
-    let registered = call.host.deployer.register(operator, wanted.parse()?, deploys::key(call, "register")?).await?;
-    let view = view(call, operator, &registered.app.id).await?;
-    let deploy = registered.deploy.as_ref();
-    let deploy = deploy.map(|deploy| Deploy::of(&registered.app.id, deploy, Standing::of(&view)));
-    let answer = Registered { app: App::of(&view), deploy, adopted: registered.adopted };
-    let mut reply = reply::json(StatusCode::CREATED, &answer);
-    if let Ok(location) = HeaderValue::from_str(&path::app(&registered.app.id)) {
-        reply.headers_mut().insert(LOCATION, location);
-    }
+pub(crate) async fn register(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
+    let wanted: CreateApp = call.json()?;
+    let registered = operations.with_key(call.key("register")?).create(wanted).await?;
+    let mut reply = reply::json(StatusCode::CREATED, &registered);
+    reply.headers_mut().extend(HeaderValue::from_str(&registered.app.path()).map(|path| (LOCATION, path)));
     Ok(reply)
 }
 
 /// `GET /apps`.
-pub(crate) async fn list(call: &Call, operator: &Operator) -> Result<Reply, Failure> {
+pub(crate) async fn list(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
     let query = Query::parse(call.uri.query(), &["namespace", "after", "limit"])?;
+    let (namespace, after) = (query.get::<Namespace>("namespace")?, query.get::<AppId>("after")?);
     let limit = query.limit(PAGE.0, PAGE.1)?;
-    let page = AppPage { namespace: query.get::<Namespace>("namespace")?, after: query.get::<AppId>("after")?, limit };
-    let apps = call.host.deployer.apps(operator, page).await?;
-    let next = apps.last().filter(|_| apps.len() == limit).map(|app| app.id.to_string());
-    let views = apps.into_iter().map(|app| async move { view(call, operator, &app.id).await });
-    let mut views = stream::iter(views).buffered(AT_ONCE);
-    let mut apps = Vec::new();
-    while let Some(view) = views.next().await {
-        match view {
-            Ok(view) => apps.push(App::of(&view)),
-            // It was deleted since the list was read.
-            Err(failure) if failure.kind() == Kind::AppNotFound => {}
-            Err(failure) => return Err(failure),
-        }
-    }
-    Ok(reply::json(StatusCode::OK, &AppList { apps, next }))
-}
-
-async fn view(call: &Call, operator: &Operator, id: &AppId) -> Result<View, Failure> {
-    let access = call.host.deployer.open(operator, id).await?;
-    Ok(call.host.deployer.view(&access).await?)
+    Ok(reply::json(StatusCode::OK, &operations.apps(namespace.as_ref(), after.as_ref(), limit).await?))
 }
 
 /// `GET /apps/{namespace}/{app}`.
-pub(crate) async fn show(call: &Call, operator: &Operator) -> Result<Reply, Failure> {
+pub(crate) async fn show(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
     Query::parse(call.uri.query(), &[])?;
-    Ok(reply::json(StatusCode::OK, &shown(call, operator, &call.app()?).await?))
-}
-
-/// One app, with what is known of its source and what its owner should decide.
-async fn shown(call: &Call, operator: &Operator, id: &AppId) -> Result<App, Failure> {
-    let deployer = &call.host.deployer;
-    let access = deployer.open(operator, id).await?;
-    let view = deployer.view(&access).await?;
-    let polling = deployer.polled(view.app.uid).as_ref().map(Polling::of);
-    let warning = deployer.warning(&access, &view.app).await?;
-    Ok(App { polling, warning, ..App::of(&view) })
+    Ok(reply::json(StatusCode::OK, &operations.app(&call.app()?).await?))
 }
 
 /// `PATCH /apps/{namespace}/{app}`.
-pub(crate) async fn change(call: &Call, operator: &Operator) -> Result<Reply, Failure> {
-    let id = call.app()?;
-    body::require_json(&call.headers)?;
-    let patch = patch(body::object(&call.body.bytes)?)?;
-    call.host.deployer.change(operator, &id, patch.policy.parse()?, patch.source.parse()?).await?;
-    Ok(reply::json(StatusCode::OK, &shown(call, operator, &id).await?))
+pub(crate) async fn change(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
+    let (id, patch) = (call.app()?, patch(call.json()?)?);
+    Ok(reply::json(StatusCode::OK, &operations.change(&id, patch).await?))
 }
 
 /// Reads a merge patch, in which a null takes a field away: of a policy, that is back to the default.
@@ -112,42 +65,30 @@ fn patch(mut patch: Value) -> Result<AppPatch, Failure> {
 }
 
 /// `DELETE /apps/{namespace}/{app}`.
-pub(crate) async fn delete(call: &Call, operator: &Operator) -> Result<Reply, Failure> {
-    call.host.deployer.delete(operator, &call.app()?).await?;
+pub(crate) async fn delete(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
+    operations.delete(&call.app()?).await?;
     Ok(reply::empty(StatusCode::NO_CONTENT))
 }
 
 /// `POST …/webhook`.
-pub(crate) async fn enable(call: &Call, operator: &Operator) -> Result<Reply, Failure> {
-    let id = call.app()?;
-    let secret = call.host.deployer.enable_webhook(operator, &id).await?;
-    Ok(with_token(call, &id, &secret))
+pub(crate) async fn enable(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
+    Ok(reply::json(StatusCode::OK, &operations.enable_webhook(&call.app()?).await?))
 }
 
 /// `GET …/webhook`.
-pub(crate) async fn webhook(call: &Call, operator: &Operator) -> Result<Reply, Failure> {
-    let id = call.app()?;
-    let secret = call.host.deployer.webhook(operator, &id).await?;
-    Ok(with_token(call, &id, &secret))
+pub(crate) async fn webhook(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
+    Ok(reply::json(StatusCode::OK, &operations.webhook(&call.app()?).await?))
 }
 
 /// `DELETE …/webhook`.
-pub(crate) async fn disable(call: &Call, operator: &Operator) -> Result<Reply, Failure> {
-    call.host.deployer.disable_webhook(operator, &call.app()?).await?;
+pub(crate) async fn disable(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
+    operations.disable_webhook(&call.app()?).await?;
     Ok(reply::empty(StatusCode::NO_CONTENT))
 }
 
-/// The only answers that hold a token.
-fn with_token(call: &Call, id: &AppId, secret: &WebhookSecret) -> Reply {
-    let sealing = call.host.deployer.sealing();
-    reply::json(StatusCode::OK, &Webhook::of(&call.host.base_url, id, secret, sealing))
-}
-
 /// `DELETE …/hold`.
-pub(crate) async fn release(call: &Call, operator: &Operator) -> Result<Reply, Failure> {
-    let id = call.app()?;
-    call.host.deployer.release_hold(operator, &id).await?;
-    Ok(reply::json(StatusCode::OK, &App::of(&view(call, operator, &id).await?)))
+pub(crate) async fn release(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
+    Ok(reply::json(StatusCode::OK, &operations.release_hold(&call.app()?).await?))
 }
 
 #[cfg(test)]

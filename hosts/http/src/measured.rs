@@ -1,21 +1,28 @@
 //! A history that counts what it is told, and how long that takes, and knows whether it can be written to; a rollout
 //! driver whose answers to orders are counted, and a reader of branches whose answers are.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use rollhook_core::{
     Result,
-    app::{AppId, AppUid, WorkloadKind},
-    deploy::{Commit, Deploy, Evidence, Status},
+    app::{App, AppUid},
+    deploy::{Commit as GitCommit, Deploy, Evidence, Status, Trigger},
+    image::ImageRef,
+    ledger::AppState,
     ports::{
-        Admission, Admitted, Applied, BranchReader, Claim, Claimed, History, Observation, Page, Record, RolloutDriver,
-        RolloutFailure, RolloutSpec, View, Wake, WorkloadInfo,
+        AppChange, AppPage, AppRef, Applied, BranchReader, Commit, Committed, Heartbeat, HistoryStore, Loaded,
+        Observation, Page, RolloutDriver, RolloutFailure, RolloutSpec, StoreLimits, TargetRequest, Validated, Write,
     },
+    replica::ReplicaId,
+    request::IdempotencyKey,
     source::GitSource,
 };
 use tokio::time::Instant;
@@ -24,12 +31,12 @@ use crate::metrics::Metrics;
 
 /// The history's decorator.
 pub(crate) struct Measured {
-    inner: Arc<dyn History>,
+    inner: Arc<dyn HistoryStore>,
     metrics: Arc<Metrics>,
     writable: Writable,
 }
 
-/// Whether the engine's last sign of life was taken. It gives one every second, so that readiness is known without a
+/// Whether the store took the engine's last heartbeat. The engine sends one every second, so that readiness is known without a
 /// write for whoever asks.
 #[derive(Clone)]
 pub(crate) struct Writable(Arc<AtomicBool>);
@@ -41,7 +48,7 @@ impl Writable {
 }
 
 impl Measured {
-    pub(crate) fn new(inner: Arc<dyn History>, metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn new(inner: Arc<dyn HistoryStore>, metrics: Arc<Metrics>) -> Self {
         Self { inner, metrics, writable: Writable(Arc::new(AtomicBool::new(true))) }
     }
 
@@ -58,45 +65,58 @@ impl Measured {
 }
 
 #[async_trait]
-impl History for Measured {
-    async fn admit(&self, admission: Admission) -> Result<Admitted> {
-        let admitted = self.timed("admit", self.inner.admit(admission)).await?;
-        if let Admitted::New { deploy, superseded } = &admitted {
-            self.metrics.accepted(deploy.trigger);
-            if !superseded.is_empty() {
-                self.metrics.ended(Status::Superseded, superseded.len());
+impl HistoryStore for Measured {
+    async fn load(&self, app: AppRef<'_>, key: Option<&IdempotencyKey>) -> Result<Option<Loaded>> {
+        self.timed("load", self.inner.load(app, key)).await
+    }
+
+    async fn commit(&self, commits: Vec<Commit>) -> Vec<Result<Committed>> {
+        let written: Vec<_> = commits.iter().map(accepted_and_ended).collect();
+        let start = Instant::now();
+        let answers = self.inner.commit(commits).await;
+        for ((accepted, ended), answer) in written.into_iter().zip(&answers) {
+            self.metrics.store("commit", answer.is_ok(), start.elapsed());
+            if answer.is_ok() {
+                accepted.into_iter().for_each(|trigger| self.metrics.accepted(trigger));
+                ended.into_iter().for_each(|status| self.metrics.ended(status, 1));
             }
         }
-        Ok(admitted)
-    }
-
-    async fn record(&self, record: Record) -> Result<()> {
-        let ended: Vec<Status> =
-            record.changes.iter().map(Deploy::status).filter(|status| status.is_terminal()).collect();
-        self.timed("record", self.inner.record(record)).await?;
-        for status in ended {
-            self.metrics.ended(status, 1);
-        }
-        Ok(())
-    }
-
-    async fn view(&self, app: AppUid) -> Result<View> {
-        self.timed("view", self.inner.view(app)).await
+        answers
     }
 
     async fn page(&self, app: AppUid, page: Page) -> Result<Vec<Deploy>> {
         self.timed("page", self.inner.page(app, page)).await
     }
 
-    async fn claim(&self, claim: Claim) -> Result<Claimed> {
-        let claimed = self.timed("claim", self.inner.claim(claim)).await;
-        self.writable.0.store(claimed.is_ok(), Ordering::Relaxed);
-        claimed
+    async fn list(&self, page: AppPage) -> Result<Vec<AppState>> {
+        self.timed("list", self.inner.list(page)).await
     }
 
-    fn wakes(&self) -> BoxStream<'static, Wake> {
-        self.inner.wakes()
+    async fn work(&self, alive: &[ReplicaId], limit: usize) -> Result<Vec<AppUid>> {
+        self.timed("work", self.inner.work(alive, limit)).await
     }
+
+    async fn heartbeat(&self, replica: &ReplicaId, ttl: Duration) -> Result<Heartbeat> {
+        let heartbeat = self.timed("heartbeat", self.inner.heartbeat(replica, ttl)).await;
+        self.writable.0.store(heartbeat.is_ok(), Ordering::Relaxed);
+        heartbeat
+    }
+
+    fn watch(&self) -> BoxStream<'static, AppChange> {
+        self.inner.watch()
+    }
+
+    fn limits(&self) -> StoreLimits {
+        self.inner.limits()
+    }
+}
+
+/// The triggers of the deploys that a commit accepts, and the statuses of those that it ends.
+fn accepted_and_ended(commit: &Commit) -> (Vec<Trigger>, Vec<Status>) {
+    let Write::Put(change) = &commit.write else { return (Vec::new(), Vec::new()) };
+    let known = change.state.unfinished.iter().chain(&change.ended);
+    let accepted = known.filter(|deploy| change.admitted.contains(&deploy.revision)).map(|deploy| deploy.trigger);
+    (accepted.collect(), change.ended.iter().map(|deploy| deploy.status()).collect())
 }
 
 /// The decorator of what reads branches.
@@ -113,13 +133,13 @@ impl CountedHeads {
 
 #[async_trait]
 impl BranchReader for CountedHeads {
-    async fn head(&self, source: &GitSource) -> Result<Option<Commit>> {
+    async fn head(&self, source: &GitSource) -> Result<Option<GitCommit>> {
         let head = self.inner.head(source).await;
         self.metrics.source_read(&head);
         head
     }
 
-    async fn look(&self, source: &GitSource) -> Result<Option<Commit>> {
+    async fn look(&self, source: &GitSource) -> Result<Option<GitCommit>> {
         let head = self.inner.look(source).await;
         // Where there was no room, nothing was read.
         if !head.as_ref().is_err_and(rollhook_core::Error::is_conflict) {
@@ -143,8 +163,8 @@ impl CountedOrders {
 
 #[async_trait]
 impl RolloutDriver for CountedOrders {
-    async fn inspect(&self, app: &AppId, kind: WorkloadKind, name: &str) -> Result<Option<WorkloadInfo>> {
-        self.inner.inspect(app, kind, name).await
+    async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
+        self.inner.validate(request).await
     }
 
     async fn apply(&self, order: &RolloutSpec) -> Result<Applied> {
@@ -163,5 +183,13 @@ impl RolloutDriver for CountedOrders {
 
     async fn evidence(&self, order: &RolloutSpec, trouble: Option<&RolloutFailure>) -> Result<Evidence> {
         self.inner.evidence(order, trouble).await
+    }
+
+    async fn keep(&self, app: &App, images: &[ImageRef]) -> Result<()> {
+        self.inner.keep(app, images).await
+    }
+
+    async fn forget(&self, app: &App) -> Result<()> {
+        self.inner.forget(app).await
     }
 }

@@ -16,7 +16,7 @@ use rollhook_core::{
     deploy::{Status, Trigger},
     ports::{Applied, Rng},
 };
-use rollhook_wiring::SystemEntropy;
+use rollhook_wiring::SystemRng;
 
 const CALL_BUCKETS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0];
 const STORE_BUCKETS: [f64; 9] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0, 5.0];
@@ -95,7 +95,7 @@ impl Default for Metrics {
         let connections = Gauge::default();
         registry.register("http_connections", "Open connections", connections.clone());
         let mut prefix = [0; 4];
-        SystemEntropy.fill(&mut prefix);
+        SystemRng.fill(&mut prefix);
         Self {
             registry,
             calls,

@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 
+use percent_encoding::percent_decode_str;
 use rollhook_api::Kind;
 
 use crate::failure::Failure;
@@ -57,24 +58,9 @@ fn malformed(detail: String) -> Failure {
     Failure::new(Kind::Malformed, detail)
 }
 
-/// The text that was encoded for a query or a form (`application/x-www-form-urlencoded`); none where it is no text.
-pub(crate) fn decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [byte, after @ ..] = rest {
-        rest = after;
-        match byte {
-            b'+' => bytes.push(b' '),
-            b'%' => {
-                let (hex, after) = rest.split_at_checked(2)?;
-                let hex =
-                    std::str::from_utf8(hex).ok().filter(|hex| hex.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
-                bytes.push(u8::from_str_radix(hex, 16).ok()?);
-                rest = after;
-            }
-            _ => bytes.push(*byte),
-        }
-    }
+/// Returns the text that was encoded for a query (`application/x-www-form-urlencoded`), or `None` if it is not UTF-8.
+fn decoded(text: &str) -> Option<String> {
+    let bytes: Vec<u8> = percent_decode_str(&text.replace('+', " ")).collect();
     String::from_utf8(bytes).ok()
 }
 
@@ -88,10 +74,10 @@ mod tests {
         assert_eq!(query.limit(20, 100).unwrap(), 3);
         assert_eq!(query.get::<String>("after").unwrap().as_deref(), Some("shop-test/api"));
         assert_eq!(Query::parse(None, &[]).unwrap().limit(20, 100).unwrap(), 20);
-        for text in ["x=1", "limit=1&limit=1", "limit=%zz", "limit=%", "limit=%ff"] {
+        for text in ["x=1", "limit=1&limit=1", "limit=%ff", "%6x=1", "li+mit=1"] {
             assert_eq!(Query::parse(Some(text), &["limit"]).unwrap_err().kind(), Kind::Malformed, "{text}");
         }
-        for text in ["limit=0", "limit=101", "limit=", "limit", "limit=-1", "limit=x"] {
+        for text in ["limit=0", "limit=101", "limit=", "limit", "limit=-1", "limit=x", "limit=%zz", "limit=%"] {
             assert!(Query::parse(Some(text), &["limit"]).unwrap().limit(20, 100).is_err(), "{text}");
         }
     }

@@ -5,14 +5,20 @@ use std::{net::IpAddr, sync::Arc};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode, Uri};
 use hyper::body::Incoming;
-use rollhook_api::{Kind, openapi};
-use rollhook_core::{app::AppId, deploy::Revision, request::Refusal};
+use rollhook_api::{Kind, Local, openapi};
+use rollhook_core::{
+    app::AppId,
+    deploy::Revision,
+    request::{IdempotencyKey, KeyHeader, Refusal},
+};
+use serde::de::DeserializeOwned;
 
 use crate::{
     auth,
     body::{self, Whole},
     deploys, events,
     failure::Failure,
+    headers,
     host::Host,
     log_of_build, manage,
     reply::{self, Reply},
@@ -152,6 +158,31 @@ impl Call {
         text.parse().map_err(|_| Failure::new(Kind::RevisionNotFound, "There is no such revision of this app."))
     }
 
+    /// The body, which must be JSON of this type.
+    ///
+    /// # Errors
+    /// 415 or 400.
+    pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Failure> {
+        body::require_json(&self.headers)?;
+        body::object(&self.body.bytes)
+    }
+
+    /// The same of a body that may be left out.
+    ///
+    /// # Errors
+    /// 415 or 400.
+    pub(crate) fn json_or_default<T: DeserializeOwned + Default>(&self) -> Result<T, Failure> {
+        if self.body.bytes.trim_ascii().is_empty() { Ok(T::default()) } else { self.json() }
+    }
+
+    /// The key under which a manager may repeat the call of this operation.
+    ///
+    /// # Errors
+    /// 422.
+    pub(crate) fn key(&self, operation: &str) -> Result<Option<IdempotencyKey>, Failure> {
+        headers::key(&self.headers, &[KeyHeader::IdempotencyKey], operation, &self.body.bytes)
+    }
+
     /// Whether it only reads.
     pub(crate) fn reads(&self) -> bool {
         self.method == Method::GET || self.method == Method::HEAD
@@ -214,27 +245,28 @@ async fn answer(route: Option<Route>, call: &Call) -> Result<Reply, Failure> {
 /// Everything else is behind the management token.
 async fn managed(route: Option<Route>, call: &Call) -> Result<Reply, Failure> {
     let operator = auth::operator(&call.host.deployer, &call.headers).await?;
+    let operations = Local::new(call.host.deployer.clone(), operator, call.host.base_url.clone());
     // Also for paths that are not there, so that only managers learn which are.
     let Some(route) = route else { return Err(Failure::new(Kind::NotFound, "There is nothing at this path.")) };
     match route {
-        Route::Apps if call.reads() => manage::list(call, &operator).await,
-        Route::Apps => manage::register(call, &operator).await,
-        Route::App if call.reads() => manage::show(call, &operator).await,
-        Route::App if call.method == Method::PATCH => manage::change(call, &operator).await,
-        Route::App => manage::delete(call, &operator).await,
-        Route::AppWebhook if call.reads() => manage::webhook(call, &operator).await,
-        Route::AppWebhook if call.method == Method::POST => manage::enable(call, &operator).await,
-        Route::AppWebhook => manage::disable(call, &operator).await,
-        Route::Hold => manage::release(call, &operator).await,
-        Route::Deploys if call.reads() => deploys::list(call, &operator).await,
-        Route::Deploys => deploys::post(call, &operator).await,
-        Route::Deploy => deploys::show(call, &operator).await,
-        Route::Events => events::stream(call, &operator).await,
-        Route::Cancel => deploys::cancel(call, &operator).await,
-        Route::Rollback => deploys::rollback(call, &operator).await,
-        Route::Promote => deploys::promote(call, &operator).await,
-        Route::Log => log_of_build::read(call, &operator).await,
-        Route::Rebuild => deploys::rebuild(call, &operator).await,
+        Route::Apps if call.reads() => manage::list(call, operations).await,
+        Route::Apps => manage::register(call, operations).await,
+        Route::App if call.reads() => manage::show(call, operations).await,
+        Route::App if call.method == Method::PATCH => manage::change(call, operations).await,
+        Route::App => manage::delete(call, operations).await,
+        Route::AppWebhook if call.reads() => manage::webhook(call, operations).await,
+        Route::AppWebhook if call.method == Method::POST => manage::enable(call, operations).await,
+        Route::AppWebhook => manage::disable(call, operations).await,
+        Route::Hold => manage::release(call, operations).await,
+        Route::Deploys if call.reads() => deploys::list(call, operations).await,
+        Route::Deploys => deploys::post(call, operations).await,
+        Route::Deploy => deploys::show(call, operations).await,
+        Route::Events => events::stream(call, operations).await,
+        Route::Cancel => deploys::cancel(call, operations).await,
+        Route::Rollback => deploys::rollback(call, operations).await,
+        Route::Promote => deploys::promote(call, operations).await,
+        Route::Log => log_of_build::read(call, operations).await,
+        Route::Rebuild => deploys::rebuild(call, operations).await,
         Route::Health | Route::Ready | Route::Metrics | Route::OpenApi | Route::Webhook => {
             Err(Refusal::Unauthorized.into())
         }

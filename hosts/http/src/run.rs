@@ -3,7 +3,7 @@
 use std::{error::Error, io::Write};
 
 use rollhook_core::{app::Namespace, ports::Sealing};
-use rollhook_wiring::{DriverSpec, Made, Settings, StoreSpec, admin, hostname, keys, manifests};
+use rollhook_wiring::{DriverSpec, Made, Settings, StoreSettings, StoreSpec, admin, hostname, keys, manifests};
 use tokio::{
     net::TcpListener,
     runtime::Runtime,
@@ -11,7 +11,7 @@ use tokio::{
 };
 
 use crate::{
-    args::{AdminToken, Args, Command, Keys, Sealed, Serve, Switch},
+    args::{AdminToken, Args, Command, Keys, Serve, Switch},
     log,
     server::{Config, Server},
 };
@@ -55,10 +55,8 @@ fn runtime() -> std::io::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build()
 }
 
-async fn report_keys(sealed: Sealed, reseal: bool) -> Result<(), Failure> {
-    let store =
-        rollhook_wiring::named_or_default(store_spec(sealed.store.as_deref())?).map_err(|error| error.chain())?;
-    let report = keys::report(&store, sealed.key_dir.as_deref(), reseal).await.map_err(|error| error.chain())?;
+async fn report_keys(store: StoreSettings, reseal: bool) -> Result<(), Failure> {
+    let report = keys::report(&store, reseal).await.map_err(|error| error.chain())?;
     if reseal {
         say(&format!("sealed anew: {}", report.resealed))?;
     }
@@ -74,10 +72,6 @@ async fn report_keys(sealed: Sealed, reseal: bool) -> Result<(), Failure> {
     }
 }
 
-fn store_spec(text: Option<&str>) -> Result<Option<StoreSpec>, Failure> {
-    Ok(text.map(str::parse).transpose().map_err(|invalid| format!("--store: {invalid}"))?)
-}
-
 /// Answers on stdout, where a program that started this one reads them.
 fn say(line: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout();
@@ -86,8 +80,9 @@ fn say(line: &str) -> Result<(), Failure> {
 }
 
 async fn serve(args: Serve) -> Result<(), Failure> {
-    let store = store_spec(args.store.as_deref())?;
-    let settings = Settings { store, driver: args.driver.clone(), key_dir: args.key_dir, builder: args.builds.into() };
+    let settings = args.backends;
+    // A store that cannot be read is refused before the address is taken.
+    settings.store.named().map_err(|error| error.chain())?;
     // The address is taken first: a second server started by mistake ends here, before it opens the first one's store.
     let listener =
         TcpListener::bind(args.listen).await.map_err(|error| format!("cannot listen on {}: {error}", args.listen))?;
@@ -105,7 +100,7 @@ async fn serve(args: Serve) -> Result<(), Failure> {
     let admin = admin.await.map_err(|error| error.chain())?;
     tell(opened.made.into_iter().chain(admin.map(|file| ("management token", file.display().to_string()))));
     warn(&settings, &opened.store, server.deployer().sealing());
-    tracing::info!(%address, store = %opened.store, driver = %settings.driver, replica, "listening");
+    tracing::info!(%address, store = %opened.store, driver = %settings.driver.unwrap_or_default(), replica, "listening");
     say(&format!("listening on http://{address}"))?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -135,13 +130,13 @@ fn tell(made: impl Iterator<Item = Made>) {
 }
 
 fn warn(settings: &Settings, store: &StoreSpec, sealing: Sealing) {
-    if settings.builder.command.is_some() && store.is_shared() {
+    if settings.builder.build_command.is_some() && store.is_shared() {
         tracing::warn!("builds run on this machine: another replica that takes an app over begins its build anew");
     }
-    match settings.driver {
+    match settings.driver.unwrap_or_default() {
         DriverSpec::Simulated(_) => {
             tracing::warn!("THE DRIVER IS SIMULATED: NOTHING IS DEPLOYED ANYWHERE. Use --driver kubernetes to deploy.");
-            if settings.builder.command.is_none() && settings.builder.cluster.is_none() {
+            if settings.builder.build_command.is_none() && settings.builder.cluster.build_image.is_none() {
                 tracing::warn!(
                     "builds are simulated, too: no source is read. Use --build-command or --build-image to build."
                 );

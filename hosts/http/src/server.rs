@@ -68,14 +68,15 @@ impl Server {
         let writable = history.writable();
         let history = Arc::new(history);
         let rollouts = Arc::new(CountedOrders::new(ports.rollouts.clone(), metrics.clone()));
-        let builder = ports
-            .builder
-            .map(|builder| Builder { heads: Arc::new(CountedHeads::new(builder.heads, metrics.clone())), ..builder });
+        let builder = ports.builder.map(|builder| Builder {
+            branches: Arc::new(CountedHeads::new(builder.branches, metrics.clone())),
+            ..builder
+        });
         let (begin_drain, drain) = Drain::new();
         let ports = Ports { history, rollouts, builder, ..ports };
         let host = Host {
             deployer: Arc::new(Deployer::new(ports, replica).with_min_poll(config.min_poll)),
-            base_url: config.base_url,
+            base_url: config.base_url.into(),
             limits: Limits::new(config.rate_limit),
             proxies: Proxies::new(config.trusted_proxies),
             metrics,

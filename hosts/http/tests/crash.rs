@@ -18,10 +18,11 @@ use std::{
 
 use process::{App, Connection, Process, Start, address};
 use rollhook_core::{
-    app::{App as Registered, AppId},
-    decide::check::check,
+    app::AppId,
     deploy::{Deploy, Revision, Trigger},
-    ports::{Apps, Claim, History, Page, Replica, View},
+    ledger::{AppState, check::check},
+    ports::{AppRef, HistoryStore, Page},
+    replica::ReplicaId,
     time::Timestamp,
 };
 use rollhook_sealing::KeyRing;
@@ -83,8 +84,8 @@ fn whatever_was_accepted_survives_twenty_kills_exactly_once_and_ends() {
     }
     server.kill();
     let histories = histories(directory.path());
-    for (number, (history, view)) in histories.iter().enumerate() {
-        verify(number, &apps[number].name, history, view, &posts);
+    for (number, (history, state)) in histories.iter().enumerate() {
+        verify(number, &apps[number].name, history, state, &posts);
     }
     let unknown = posts.iter().filter(|post| post.outcome == Outcome::Unknown).count();
     println!("{} posts, {unknown} of them without an answer", posts.len());
@@ -175,28 +176,29 @@ fn all_ended(server: &Process, app: &App) -> bool {
 }
 
 /// Every app's history, oldest first, and the view read with it, from the file itself.
-fn histories(directory: &Path) -> Vec<(Vec<Deploy>, View)> {
+fn histories(directory: &Path) -> Vec<(Vec<Deploy>, AppState)> {
     with_store(directory, StoreClock::system(), async |store| {
         let mut histories = Vec::new();
         for number in 0..APPS {
-            let app = registered(store, &format!("app{number}")).await;
-            let mut history = Vec::new();
+            let state = registered(store, &format!("app{number}")).await;
+            let mut history: Vec<Deploy> = Vec::new();
             let mut before = None;
             loop {
-                let page = store.page(app.uid, Page { before, succeeded: false, limit: 500 }).await.unwrap();
+                let page = store.page(state.app.uid, Page { before, succeeded: false, limit: 500 }).await.unwrap();
                 let Some(last) = page.last() else { break };
                 before = Some(last.revision);
                 history.extend(page);
             }
             history.reverse();
-            histories.push((history, store.view(app.uid).await.unwrap()));
+            history.extend(state.unfinished.iter().map(|deploy| Deploy::clone(deploy)));
+            histories.push((history, state));
         }
         histories
     })
 }
 
-fn verify(number: usize, name: &str, history: &[Deploy], view: &View, posts: &[Post]) {
-    assert_eq!(check(history, view), []);
+fn verify(number: usize, name: &str, history: &[Deploy], state: &AppState, posts: &[Post]) {
+    assert_eq!(check(history, state), []);
     assert_eq!(history.first().map(|deploy| deploy.revision), Some(Revision::FIRST));
     let open: Vec<_> = history.iter().filter(|deploy| !deploy.is_terminal()).collect();
     assert!(open.is_empty(), "{name}: {open:?}");
@@ -234,7 +236,7 @@ fn a_kill_in_the_middle_of_a_rollout_ends_it_after_the_restart() {
     until("it rolls out", || call("GET", &entry, &[], "").body["status"] == "rolling_out");
     server.kill();
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-    the_dead_claim_binds_others_only(directory.path(), Timestamp::from_millis(now.as_millis().try_into().unwrap()));
+    the_dead_lease_binds_others_only(directory.path(), Timestamp::from_millis(now.as_millis().try_into().unwrap()));
     let server = start.run();
     let answer = call("GET", &entry, &[("prefer", "wait=50")], "");
     assert_eq!(answer.body["status"], "succeeded", "{}", answer.body);
@@ -242,7 +244,7 @@ fn a_kill_in_the_middle_of_a_rollout_ends_it_after_the_restart() {
 }
 
 /// Shown on a copy of what the killed server left, whose clock stands still: no time passes, so that none is waited for.
-fn the_dead_claim_binds_others_only(directory: &Path, now: Timestamp) {
+fn the_dead_lease_binds_others_only(directory: &Path, now: Timestamp) {
     let copy = tempfile::tempdir().unwrap();
     for name in ["rollhook.db", "rollhook.db-wal"] {
         fs::copy(directory.join(name), copy.path().join(name)).unwrap();
@@ -250,14 +252,16 @@ fn the_dead_claim_binds_others_only(directory: &Path, now: Timestamp) {
     let keys = KeyRing::load(&directory.join("keys")).unwrap();
     let log = fs::read_to_string(directory.join("log")).unwrap();
     let [name] = &replicas(&log)[..] else { panic!("{log}") };
-    let named = |name: &str| {
-        let replica = Replica { name: name.to_owned(), incarnation: 1 };
-        Claim { replica, ttl: Duration::from_secs(15), limit: 10 }
+    // The apps that a process of this name may drive at once.
+    let free_for = async |store: &SqliteStore, name: &str| {
+        let replica = ReplicaId { name: name.to_owned(), boot: 1 };
+        let alive = store.heartbeat(&replica, Duration::from_secs(15)).await.unwrap().alive;
+        store.work(&alive, 10).await.unwrap()
     };
     with_keys(copy.path(), keys, StoreClock::new(move || now), async |store| {
-        let app = registered(store, "api").await;
-        assert_eq!(store.claim(named("a stranger")).await.unwrap().apps, []);
-        assert_eq!(store.claim(named(name)).await.unwrap().apps, [app.uid]);
+        let state = registered(store, "api").await;
+        assert_eq!(free_for(store, "a stranger").await, []);
+        assert_eq!(free_for(store, name).await, [state.app.uid]);
     });
 }
 
@@ -267,9 +271,9 @@ fn replicas(log: &str) -> Vec<String> {
     names.map(|(_, rest)| rest.split(['"', ' ']).next().unwrap().to_owned()).collect()
 }
 
-async fn registered(store: &SqliteStore, name: &str) -> Registered {
+async fn registered(store: &SqliteStore, name: &str) -> AppState {
     let id = AppId { namespace: "shop-test".parse().unwrap(), name: name.parse().unwrap() };
-    Apps::find(store, &id).await.unwrap().unwrap()
+    store.load(AppRef::Name(&id), None).await.unwrap().unwrap().state
 }
 
 fn with_store<T>(directory: &Path, clock: StoreClock, read: impl AsyncFnOnce(&SqliteStore) -> T) -> T {

@@ -224,7 +224,7 @@ fn rollhook() -> &'static Path {
         if !program.exists() {
             let directory = program.parent().unwrap();
             let mut build = Command::new(env!("CARGO"));
-            build.args(["build", "--quiet", "-p", "rollhook", "--target-dir"]).arg(directory.parent().unwrap());
+            build.args(["build", "--quiet", "-p", "rollhook-cli", "--target-dir"]).arg(directory.parent().unwrap());
             build.args(directory.ends_with("release").then_some("--release"));
             assert!(build.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success());
         }

@@ -10,7 +10,7 @@ use std::{
 use rollhook_core::{ports::Rng, service::Deployer, token::Token};
 use zeroize::Zeroizing;
 
-use crate::{Error, StoreSpec, SystemEntropy, paths};
+use crate::{Error, StoreSpec, SystemRng, paths};
 
 /// Makes sure that the store knows a management token, and returns the file that one was made into, if one was.
 ///
@@ -85,7 +85,7 @@ pub fn read(file: &Path) -> Result<Token, Error> {
 fn new_token() -> Token {
     loop {
         let mut bytes = [0; Token::RANDOM_BYTES];
-        SystemEntropy.fill(&mut bytes);
+        SystemRng.fill(&mut bytes);
         if let Some(token) = Token::from_random(&bytes) {
             return token;
         }

@@ -1,6 +1,6 @@
 //! Opens what builds git apps.
 
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
 use rollhook_command::CommandBuilds;
 use rollhook_core::{
@@ -10,30 +10,9 @@ use rollhook_core::{
 use rollhook_git::GitHeads;
 use rollhook_memory::SimulatedBuilds;
 
-use crate::{ClusterBuilds, DriverSpec, Error, cluster_builder, paths};
-
-/// Which builder a host wants.
-#[derive(Clone, Debug, Default)]
-pub struct BuilderSettings {
-    /// The program that builds on this machine; none: the simulated driver's simulated one, or none at all.
-    pub command: Option<PathBuf>,
-    /// Builds in the cluster, in place of a program.
-    pub cluster: Option<ClusterBuilds>,
-    /// Where builds and their logs are kept; none: in the data directory.
-    pub directory: Option<PathBuf>,
-    /// Where the credentials are that sources name.
-    pub credentials: Option<PathBuf>,
-    /// Whether apps may be built from local sources.
-    pub local_sources: bool,
-}
-
-impl BuilderSettings {
-    /// The places that were named for credentials, and are not there.
-    fn missing(&self) -> impl Iterator<Item = &PathBuf> {
-        let registry = self.cluster.as_ref().and_then(|cluster| cluster.registry_config.as_ref());
-        self.credentials.iter().chain(registry).filter(|place| !place.exists())
-    }
-}
+#[cfg(feature = "kubernetes")]
+use crate::cluster_builder;
+use crate::{BuilderSettings, DriverSpec, Error, paths};
 
 /// What stops a builder in order.
 #[derive(Default)]
@@ -54,48 +33,60 @@ pub(crate) async fn open(
     driver: &DriverSpec,
     clock: Arc<dyn Clock>,
 ) -> Result<(Option<Builder>, BuilderStop), Error> {
-    let local_sources = settings.local_sources;
+    let local_sources = settings.allow_local_sources;
     // They may still come, as a mounted Secret may.
     for missing in settings.missing() {
         tracing::warn!(place = %missing.display(), "a directory or file that builds are to use is not there");
     }
-    if let Some(cluster) = &settings.cluster {
-        if settings.command.is_some() {
+    if let Some(image) = settings.cluster.image()? {
+        if settings.build_command.is_some() {
             return Err(Error::TwoBuilders);
         }
-        let builds = cluster_builder::open(cluster, settings).await?;
-        return Ok((Some(Builder { builds, heads: heads(settings)?, local_sources }), BuilderStop::default()));
+        let builds = cluster_builder::open(image, settings).await?;
+        return Ok((Some(Builder { builds, branches: branches(settings)?, local_sources }), BuilderStop::default()));
     }
-    let Some(program) = settings.command.clone() else {
+    let Some(program) = settings.build_command.clone() else {
         return Ok(match driver {
             DriverSpec::Simulated(delay) => {
                 let builds = Arc::new(SimulatedBuilds::new(clock, *delay));
-                (Some(Builder { builds: builds.clone(), heads: builds, local_sources }), BuilderStop::default())
+                (Some(Builder { builds: builds.clone(), branches: builds, local_sources }), BuilderStop::default())
             }
             DriverSpec::Kubernetes => (None, BuilderStop::default()),
         });
     };
-    let directory = match &settings.directory {
+    let directory = match &settings.build_dir {
         Some(directory) => directory.clone(),
         None => paths::builds().ok_or(Error::NoDataDirectory("--build-dir"))?,
     };
     let given = rollhook_command::Settings {
-        credentials: settings.credentials.clone(),
+        credentials: settings.build_credentials.clone(),
         local_sources,
         ..rollhook_command::Settings::new(program, directory)
     };
     let builds = CommandBuilds::open(given).await.map_err(|error| Error::backend("builder")(error.into()))?;
     let builds = Arc::new(builds);
-    let heads = heads(settings)?;
-    Ok((Some(Builder { builds: builds.clone(), heads, local_sources }), BuilderStop(Some(builds))))
+    let branches = branches(settings)?;
+    Ok((Some(Builder { builds: builds.clone(), branches, local_sources }), BuilderStop(Some(builds))))
 }
 
 /// What reads the branches of sources: git on this machine, whatever builds.
-fn heads(settings: &BuilderSettings) -> Result<Arc<dyn BranchReader>, Error> {
+fn branches(settings: &BuilderSettings) -> Result<Arc<dyn BranchReader>, Error> {
     let given = rollhook_git::Settings {
-        credentials: settings.credentials.clone(),
-        local_sources: settings.local_sources,
+        credentials: settings.build_credentials.clone(),
+        local_sources: settings.allow_local_sources,
         ..rollhook_git::Settings::default()
     };
     Ok(Arc::new(GitHeads::open(given).map_err(|error| Error::backend("builder")(error.into()))?))
+}
+
+#[cfg(not(feature = "kubernetes"))]
+mod cluster_builder {
+    use super::{Arc, BuilderSettings, Error};
+
+    pub(super) async fn open(
+        _: &str,
+        _: &BuilderSettings,
+    ) -> Result<Arc<dyn rollhook_core::ports::BuildTrigger>, Error> {
+        Err(Error::NotBuilt("kubernetes builder"))
+    }
 }

@@ -5,6 +5,9 @@ use std::{io, path::PathBuf};
 /// A failure at start-up.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
+    /// A setting cannot be used as it is: the sentence names its flag.
+    #[error("{0}")]
+    Usage(String),
     /// There is no home directory to put data in.
     #[error("neither XDG_DATA_HOME nor HOME is set; say where things are with {0}")]
     NoDataDirectory(&'static str),

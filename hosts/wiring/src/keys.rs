@@ -5,7 +5,7 @@ use std::path::Path;
 use async_trait::async_trait;
 use rollhook_core::Result as PortResult;
 
-use crate::{Error, StoreSpec, store};
+use crate::{Error, StoreSettings, store};
 
 /// A key that tokens are sealed with.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,9 +63,10 @@ pub struct KeyReport {
 ///
 /// # Errors
 /// Where store or keys cannot be opened, or the store does not seal.
-pub async fn report(spec: &StoreSpec, key_dir: Option<&Path>, reseal: bool) -> Result<KeyReport, Error> {
+pub async fn report(settings: &StoreSettings, reseal: bool) -> Result<KeyReport, Error> {
     let fail = Error::backend("store's keys");
-    let opened = store::open(spec, key_dir, &mut Vec::new()).await?;
+    let spec = settings.named()?;
+    let opened = store::open(&spec, settings.key_dir.as_deref(), &mut Vec::new()).await?;
     let sealed = opened.sealed.ok_or_else(|| fail(format!("the {spec} store seals nothing").into()))?;
     let resealed = if reseal { sealed.reseal().await.map_err(|error| fail(error.into()))? } else { 0 };
     let usage = sealed.usage().await.map_err(|error| fail(error.into()))?;

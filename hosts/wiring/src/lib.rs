@@ -11,20 +11,22 @@
 
 pub mod admin;
 mod builder;
+#[cfg(feature = "kubernetes")]
 mod cluster_builder;
 mod error;
 pub mod keys;
 pub mod manifests;
 mod open;
 pub mod paths;
+mod settings;
 mod spec;
 mod store;
-mod system;
 
-pub use builder::{BuilderSettings, BuilderStop};
-pub use cluster_builder::ClusterBuilds;
+pub use rollhook::{SystemRng, TokioClock, hostname};
+
+pub use builder::BuilderStop;
 pub use error::Error;
-pub use open::{Opened, Settings, named_or_default, open};
+pub use open::{Opened, open};
+pub use settings::{BuilderSettings, ClusterSettings, Settings, StoreSettings};
 pub use spec::{DatabaseUrl, DriverSpec, InvalidSpec, StoreSpec};
 pub use store::Made;
-pub use system::{SystemClock, SystemEntropy, hostname};

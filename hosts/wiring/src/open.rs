@@ -1,6 +1,6 @@
 //! Opens the named backends and puts them together as ports.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use rollhook_core::{
     ports::{Clock, RolloutDriver},
@@ -9,22 +9,9 @@ use rollhook_core::{
 use rollhook_memory::SimulatedCluster;
 
 use crate::{
-    BuilderSettings, BuilderStop, DriverSpec, Error, Made, StoreSpec, SystemClock, SystemEntropy, builder, paths,
+    BuilderStop, DriverSpec, Error, Made, Settings, StoreSpec, SystemRng, TokioClock, builder,
     store::{self, Store},
 };
-
-/// Which backends a host wants.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// The store; none: SQLite in the data directory.
-    pub store: Option<StoreSpec>,
-    /// What rolls out.
-    pub driver: DriverSpec,
-    /// Where the keys are that tokens are sealed with; none: in the data directory, unless replicas share the store.
-    pub key_dir: Option<PathBuf>,
-    /// What builds git apps.
-    pub builder: BuilderSettings,
-}
 
 /// The backends, opened.
 pub struct Opened {
@@ -38,34 +25,24 @@ pub struct Opened {
     pub builder: BuilderStop,
 }
 
-/// The store that is meant where none is named.
-///
-/// # Errors
-/// Where there is no data directory.
-pub fn named_or_default(store: Option<StoreSpec>) -> Result<StoreSpec, Error> {
-    match store {
-        Some(spec) => Ok(spec),
-        None => Ok(StoreSpec::Sqlite(paths::database().ok_or(Error::NoDataDirectory("--store"))?)),
-    }
-}
-
 /// Opens the backends.
 ///
 /// # Errors
 /// [`Error`], with what to do about it.
 pub async fn open(settings: &Settings) -> Result<Opened, Error> {
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
-    let spec = named_or_default(settings.store.clone())?;
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::start());
+    let spec = settings.store.named()?;
+    let driver = settings.driver.unwrap_or_default();
     // Driver and builder go first: where they cannot be opened, nothing is made.
-    let rollouts = match settings.driver {
+    let rollouts = match driver {
         DriverSpec::Simulated(delay) => simulated(clock.clone(), delay),
         DriverSpec::Kubernetes => kubernetes().await?,
     };
-    let (builder, stop) = builder::open(&settings.builder, &settings.driver, clock.clone()).await?;
+    let (builder, stop) = builder::open(&settings.builder, &driver, clock.clone()).await?;
     let mut made = Vec::new();
-    let Store { apps, tokens, history, .. } = store::open(&spec, settings.key_dir.as_deref(), &mut made).await?;
-    let entropy = Arc::new(SystemEntropy);
-    let ports = Ports { apps, tokens, history, rollouts, builder, clock, entropy };
+    let Store { tokens, history, .. } = store::open(&spec, settings.store.key_dir.as_deref(), &mut made).await?;
+    let rng = Arc::new(SystemRng);
+    let ports = Ports { tokens, history, rollouts, builder, clock, rng };
     Ok(Opened { ports, store: spec, made, builder: stop })
 }
 

@@ -118,7 +118,7 @@ impl fmt::Display for StoreSpec {
 }
 
 /// What rolls deploys out.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DriverSpec {
     /// `simulated` or `simulated:DELAY`: nothing does; rollouts are made up and take this long.
     Simulated(Duration),
@@ -131,6 +131,12 @@ impl DriverSpec {
     pub const SIMULATED_DELAY: Duration = Duration::from_secs(1);
 }
 
+impl Default for DriverSpec {
+    fn default() -> Self {
+        Self::Simulated(Self::SIMULATED_DELAY)
+    }
+}
+
 impl FromStr for DriverSpec {
     type Err = InvalidSpec;
 
@@ -138,7 +144,7 @@ impl FromStr for DriverSpec {
         let unknown =
             || InvalidSpec("must be simulated, simulated:DELAY (such as simulated:500ms) or kubernetes".to_owned());
         match text.split_once(':') {
-            None if text == "simulated" => Ok(Self::Simulated(Self::SIMULATED_DELAY)),
+            None if text == "simulated" => Ok(Self::default()),
             None if text == "kubernetes" => Ok(Self::Kubernetes),
             Some(("simulated", delay)) => delay_of(delay).map(Self::Simulated).ok_or_else(unknown),
             Some(_) | None => Err(unknown()),

@@ -5,25 +5,24 @@ use std::{
     sync::Arc,
 };
 
-use rollhook_core::ports::{Apps, History, TokenStore};
+use rollhook_core::ports::{HistoryStore, TokenStore};
 use rollhook_memory::MemoryStore;
 
 use crate::{Error, StoreSpec, keys::Resealed};
 
 /// A store, opened.
 pub(crate) struct Store {
-    pub(crate) apps: Arc<dyn Apps>,
     pub(crate) tokens: Arc<dyn TokenStore>,
-    pub(crate) history: Arc<dyn History>,
+    pub(crate) history: Arc<dyn HistoryStore>,
     /// What can be done with its keys, where it seals.
     pub(crate) sealed: Option<Arc<dyn Resealed>>,
 }
 
 impl Store {
     #[cfg(any(feature = "sqlite", feature = "postgres", feature = "kubernetes"))]
-    fn sealing<S: Apps + TokenStore + History + Resealed + 'static>(store: S) -> Self {
+    fn sealing<S: TokenStore + HistoryStore + Resealed + 'static>(store: S) -> Self {
         let store = Arc::new(store);
-        Self { apps: store.clone(), tokens: store.clone(), history: store.clone(), sealed: Some(store) }
+        Self { tokens: store.clone(), history: store.clone(), sealed: Some(store) }
     }
 }
 
@@ -35,7 +34,7 @@ pub(crate) async fn open(spec: &StoreSpec, key_dir: Option<&Path>, made: &mut Ve
     match spec {
         StoreSpec::Memory => {
             let store = Arc::new(MemoryStore::on_system_time());
-            Ok(Store { apps: store.clone(), tokens: store.clone(), history: store, sealed: None })
+            Ok(Store { tokens: store.clone(), history: store, sealed: None })
         }
         StoreSpec::Sqlite(file) => Ok(with_its_keys(sqlite(file, key_dir, made).await?).await),
         StoreSpec::Postgres(url) => Ok(with_its_keys(postgres(url.expose(), key_dir).await?).await),

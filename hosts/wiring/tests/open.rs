@@ -5,13 +5,13 @@
 use std::{fs, path::Path};
 
 use rollhook_core::{ports::Sealing, service::Deployer};
-use rollhook_wiring::{BuilderSettings, DriverSpec, Error, Opened, Settings, StoreSpec, admin, open};
+use rollhook_wiring::{BuilderSettings, Error, Opened, Settings, StoreSettings, admin, open};
 
 fn settings(directory: &Path) -> Settings {
+    let store = format!("sqlite:{}", directory.join("data/rollhook.db").display());
     Settings {
-        store: Some(StoreSpec::Sqlite(directory.join("data/rollhook.db"))),
-        driver: "simulated:0ms".parse().unwrap(),
-        key_dir: Some(directory.join("keys")),
+        store: StoreSettings { store: Some(store), key_dir: Some(directory.join("keys")) },
+        driver: Some("simulated:0ms".parse().unwrap()),
         builder: BuilderSettings::default(),
     }
 }
@@ -78,14 +78,9 @@ async fn a_database_without_its_keys_is_refused_and_not_given_new_ones() {
 
 #[tokio::test]
 async fn a_simulated_driver_needs_no_cluster() {
-    let settings = Settings {
-        store: Some(StoreSpec::Memory),
-        driver: "simulated".parse().unwrap(),
-        key_dir: None,
-        builder: BuilderSettings::default(),
-    };
+    let store = StoreSettings { store: Some("memory".to_owned()), key_dir: None };
+    let settings = Settings { store, ..Settings::default() };
     let opened = opened(&settings).await;
     assert_eq!(opened.made, []);
     assert_eq!(deployer(&opened).sealing(), Sealing::Memory);
-    assert_eq!(settings.driver, DriverSpec::Simulated(DriverSpec::SIMULATED_DELAY));
 }

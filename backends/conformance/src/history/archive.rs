@@ -160,7 +160,7 @@ async fn by_pages(history: &dyn HistoryStore, uid: AppUid) -> Vec<u64> {
     }
 }
 
-/// What cannot be read is an error, and no shorter answer; other apps stay readable.
+/// A state or deploy that cannot be read is an error, and other apps stay readable.
 pub async fn corrupt_is_an_error(store: &dyn Stores) -> Can {
     let ([one, _], uid) = registered(store).await;
     let sound = client::register(&*one, samples::app("shop", "prod", "api")).await.state;

@@ -132,7 +132,7 @@ async fn race_with_a_removal(handles: &[&Arc<dyn HistoryStore>; 2], uid: AppUid)
     }
 }
 
-/// What becomes of one of a batch's commits.
+/// The expected answer to one commit of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expected {
     Written,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rollhook_core::{
-    app::{App, AppUid, OnFailure, Policy, Source, Template},
+    app::{App, AppUid, OnFailure, Policy, Source, Target},
     delivery::GitHost,
     deploy::{Actor, Deploy, Origin, Outage, Paused, Reason, State, Trigger},
     ledger::{Admission, AppState, Change, NewDeploy, OtherDeploys, Record, UNFINISHED_MAX},
@@ -12,6 +12,8 @@ use rollhook_core::{
 };
 
 use super::registered;
+use serde_json::json;
+
 use crate::{client, report::Can, samples, stores::Stores};
 
 /// An app that was never registered, or was removed, is loaded by neither name nor uid.
@@ -96,16 +98,12 @@ fn full_app() -> App {
     let app = samples::app("shop", "test", "full");
     let mut source = samples::git_source();
     source.credentials = Some("deploy-key".parse().unwrap());
-    let mut workload = samples::workload("full");
-    workload.containers.push("sidecar".to_owned());
-    workload.take_over = Some(AppUid::from_bits(u128::MAX));
-    workload.create = Some(Template {
-        replicas: 3,
-        port: Some(8080),
-        env: [("MODE".to_owned(), "a \"quoted\" 'value' \\ 🦀\n\u{7f}".to_owned())].into(),
-        pull_secret: Some("pull".to_owned()),
-        readiness_path: Some("/ready?a=%20".to_owned()),
-    });
+    let settings = samples::settings(json!({
+        "kind": "Deployment", "name": "full", "containers": ["app", "sidecar"], "replicas": 3, "port": 8080,
+        "env": { "MODE": "a \"quoted\" 'value' \\ 🦀\n\u{7f}" }, "nested": [null, { "deep": [1.5, true] }],
+    }));
+    let take_over = Some(AppUid::from_bits(u128::MAX));
+    let target = Target { requested: Some(settings.clone()), settings, take_over };
     let policy = Policy {
         on_failure: OnFailure::Leave,
         settle: Duration::from_millis(1500),
@@ -113,7 +111,7 @@ fn full_app() -> App {
         poll: Some(Duration::from_secs(60)),
         ..Policy::default()
     };
-    App { source: Source::Git(source), workload, policy, holds: vec![samples::hold("bad")], ..app }
+    App { source: Source::Git(source), target, policy, holds: vec![samples::hold("bad")], ..app }
 }
 
 /// As many unfinished deploys as an app may have, by all sorts of actors, one of which succeeded below them.

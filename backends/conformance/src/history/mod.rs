@@ -36,7 +36,7 @@ async fn registered(store: &dyn Stores) -> ([Arc<dyn HistoryStore>; 2], AppUid) 
 }
 
 /// Commits all of these, as many in one call as the store takes.
-async fn commit_all(history: &dyn HistoryStore, commits: Vec<Commit>) -> Vec<Result<Committed>> {
+pub(crate) async fn commit_all(history: &dyn HistoryStore, commits: Vec<Commit>) -> Vec<Result<Committed>> {
     let at_once = history.limits().apps_per_commit.max(1);
     let mut commits = commits.into_iter().peekable();
     let mut answers = Vec::new();

@@ -74,7 +74,7 @@ async fn changes_of_work(one: &dyn HistoryStore, two: &dyn HistoryStore, alpha: 
     let now = client::load(one, alpha).await.now;
     queue_at(one, alpha, now).await;
     let behind: Vec<AppUid> = without.iter().copied().chain([alpha]).collect();
-    assert_eq!(two.work(std::slice::from_ref(other), 100).await.unwrap().last(), Some(&alpha), "nobody drives it");
+    assert_eq!(two.work(std::slice::from_ref(other), 100).await.unwrap().last(), Some(&alpha), "its lease has ended");
     assert_eq!(two.work(&[], 100).await.unwrap(), behind);
     client::remove(two, alpha).await;
     assert_eq!(one.work(&[], 100).await.unwrap(), without);

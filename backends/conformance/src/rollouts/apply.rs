@@ -1,38 +1,34 @@
-//! Bringing a workload to an order.
+//! Bringing a target to a deploy, and what stays as it is meanwhile.
 
 use rollhook_core::{
-    app::{AppUid, Workload},
     deploy::Reason,
-    ports::{Applied, RolloutSpec},
+    ports::{Applied, RolloutFailureKind, RolloutSpec, Validated},
 };
 
-use super::{Bench, OURS, THEIRS, is_complete, names};
+use super::{Bench, OURS, assert_refused, is_complete, is_same};
 use crate::{
     clusters::{Clusters, Sample},
     report::Can,
-    samples,
 };
 
-/// A sound image ends complete, under the order's stamp.
+/// A sound image ends complete, under the order's deploy id.
 pub async fn apply_then_observe_complete(cluster: &dyn Clusters) -> Can {
-    let bench = Bench::prepared(cluster, "apply-complete").await;
-    let order = bench.order(OURS, 1, Sample::Another);
-    assert_eq!(bench.apply(&order).await, Applied::Done);
-    let seen = bench.until_complete(&order).await;
-    assert_eq!((seen.stamp, seen.trouble), (Some(order.stamp), None));
-    let (stamp, image) = bench.stored().await;
-    assert_eq!(stamp, Some(order.stamp));
-    assert!(names(&image, &order.image), "{image} is not {}", order.image);
-    let next = bench.order(OURS, 2, Sample::Good);
-    bench.roll_out(&next).await;
-    assert_eq!(bench.stored().await.0, Some(next.stamp));
+    let bench = Bench::new(cluster, "apply-complete").await;
+    for (revision, sample) in [(1, Sample::Another), (2, Sample::Good)] {
+        let order = bench.order(OURS, revision, sample)?;
+        let seen = bench.roll_out(&order).await;
+        assert_eq!((seen.stamp, seen.trouble), (Some(order.stamp), None));
+        let (owner, image) = bench.stored().await;
+        assert_eq!(owner, Some(OURS));
+        assert!(is_same(&image, &order.image), "{image} is not {}", order.image);
+    }
     Ok(())
 }
 
 /// The same order again, under way or done, is done and changes nothing.
 pub async fn apply_is_idempotent(cluster: &dyn Clusters) -> Can {
-    let bench = Bench::prepared(cluster, "apply-again").await;
-    let order = bench.order(OURS, 1, Sample::Another);
+    let bench = Bench::new(cluster, "apply-again").await;
+    let order = bench.order(OURS, 1, Sample::Another)?;
     assert_eq!(bench.apply(&order).await, Applied::Done);
     let applied = bench.fingerprint().await;
     assert_eq!(bench.apply(&order).await, Applied::Done);
@@ -44,105 +40,86 @@ pub async fn apply_is_idempotent(cluster: &dyn Clusters) -> Can {
     Ok(())
 }
 
-/// An order below the workload's stamp changes nothing, and learns of the newer one.
-pub async fn apply_older_is_refused(cluster: &dyn Clusters) -> Can {
-    let bench = Bench::prepared(cluster, "apply-older").await;
-    let older = bench.order(OURS, 1, Sample::Good);
-    let newer = bench.order(OURS, 2, Sample::Another);
-    assert_eq!(bench.apply(&newer).await, Applied::Done);
-    let applied = bench.fingerprint().await;
-    assert_eq!(bench.apply(&older).await, Applied::Newer(newer.stamp.revision), "while the newer one is under way");
-    bench.until_complete(&newer).await;
-    assert_eq!(bench.apply(&older).await, Applied::Newer(newer.stamp.revision));
-    assert_eq!(bench.fingerprint().await, applied, "nothing was changed");
-    let seen = bench.observe(&older).await;
-    assert!(!is_complete(&seen), "{seen:?}");
-    assert_eq!(seen.stamp, Some(newer.stamp), "the watcher of the older one learns of the newer");
-
-    let failing = bench.order(OURS, 3, Sample::Missing);
-    assert_eq!(bench.apply(&failing).await, Applied::Done);
-    assert_eq!(bench.apply(&newer).await, Applied::Newer(failing.stamp.revision), "a newer one that fails is newer");
-    let adopted = RolloutSpec { adopted: true, ..older };
-    assert_eq!(bench.apply(&adopted).await, Applied::Newer(failing.stamp.revision));
-    Ok(())
-}
-
-/// Another registration's stamp is not overwritten, unless the workload names just that one.
-pub async fn apply_foreign_stamp_is_refused(cluster: &dyn Clusters) -> Can {
-    let bench = Bench::prepared(cluster, "apply-foreign").await;
-    bench.roll_out(&bench.order(THEIRS, 5, Sample::Another)).await;
-    let applied = bench.fingerprint().await;
-    let taking = |uid: Option<AppUid>| {
-        let order = bench.order(OURS, 1, Sample::Good);
-        RolloutSpec { workload: Workload { take_over: uid, ..order.workload.clone() }, ..order }
-    };
-    assert_refused(&bench.apply(&taking(None)).await, Reason::FOREIGN_STAMP);
-    assert_refused(&bench.apply(&taking(Some(OURS))).await, Reason::FOREIGN_STAMP);
-    assert_refused(&bench.apply(&bench.order(OURS, 9, Sample::Good)).await, Reason::FOREIGN_STAMP);
-    assert_eq!(bench.fingerprint().await, applied, "nothing was changed");
-    let seen = bench.observe(&taking(None)).await;
-    assert!(!is_complete(&seen), "{seen:?}");
-
-    bench.roll_out(&taking(Some(THEIRS))).await;
-    let taken = bench.fingerprint().await;
-    assert_refused(&bench.apply(&bench.order(THEIRS, 6, Sample::Another)).await, Reason::FOREIGN_STAMP);
-    assert_eq!(bench.apply(&taking(Some(THEIRS))).await, Applied::Done, "taken over once");
-    assert_eq!(bench.fingerprint().await, taken, "nothing was changed");
-    bench.roll_out(&bench.order(OURS, 2, Sample::Another)).await;
-    Ok(())
-}
-
 /// A new revision is a rollout of its own, though its image be the one that runs.
 pub async fn apply_same_image_rolls_again(cluster: &dyn Clusters) -> Can {
-    let bench = Bench::prepared(cluster, "apply-same").await;
-    let one = bench.order(OURS, 1, Sample::Good);
+    let bench = Bench::new(cluster, "apply-same").await;
+    let one = bench.order(OURS, 1, Sample::Good)?;
     let prepared = bench.fingerprint().await;
     bench.roll_out(&one).await;
     let first = bench.fingerprint().await;
     assert_ne!(first, prepared, "the first revision rolls, though the image ran before it");
-    let two = bench.order(OURS, 2, Sample::Good);
+    let two = bench.order(OURS, 2, Sample::Good)?;
     bench.roll_out(&two).await;
     assert_ne!(bench.fingerprint().await, first);
-    assert_eq!(bench.stored().await.0, Some(two.stamp));
     let seen = bench.observe(&one).await;
     assert!(!is_complete(&seen), "what runs is the second revision: {seen:?}");
+    assert_eq!(seen.stamp, Some(two.stamp));
     Ok(())
 }
 
-/// A workload that is missing is made from the order's template; without one the order is refused.
+/// A target that is missing is created if its settings say how; else the order is refused.
 pub async fn apply_missing_is_created_or_refused(cluster: &dyn Clusters) -> Can {
-    let app = cluster.app("apply-create");
-    let workload = samples::workload(app.name.as_str());
-    let (kind, name) = (workload.kind, workload.name.clone());
-    let mut bench = Bench { cluster, rollouts: cluster.rollouts(), app, workload };
-    assert_refused(&bench.apply(&bench.order(OURS, 1, Sample::Good)).await, Reason::WORKLOAD_MISSING);
-    assert_eq!(bench.rollouts.inspect(&bench.app, kind, &name).await.unwrap(), None, "nothing was made");
+    let bench = Bench::absent(cluster, "apply-create").await;
+    let adopted = RolloutSpec { adopted: true, ..bench.order(OURS, 1, Sample::Good)? };
+    assert_refused(&bench.apply(&adopted).await, Reason::TARGET_MISSING);
+    let answer = bench.validate(&bench.request()).await;
+    assert!(matches!(answer, Validated::Create { .. }), "an adopted order created it: {answer:?}");
 
-    bench.workload.create = Some(cluster.template());
-    let adopted = RolloutSpec { adopted: true, ..bench.order(OURS, 1, Sample::Good) };
-    assert_refused(&bench.apply(&adopted).await, Reason::WORKLOAD_MISSING);
-    let order = bench.order(OURS, 2, Sample::Good);
+    let order = bench.order(OURS, 2, Sample::Good)?;
     bench.roll_out(&order).await;
-    let (stamp, image) = bench.stored().await;
-    assert_eq!(stamp, Some(order.stamp));
-    assert!(names(&image, &order.image), "{image} is not {}", order.image);
-    let made = bench.fingerprint().await;
+    let (owner, image) = bench.stored().await;
+    assert_eq!(owner, Some(OURS));
+    assert!(is_same(&image, &order.image), "{image} is not {}", order.image);
+    let created = bench.fingerprint().await;
     assert_eq!(bench.apply(&order).await, Applied::Done);
-    assert_eq!(bench.fingerprint().await, made, "made once");
-    bench.roll_out(&bench.order(OURS, 3, Sample::Another)).await;
+    assert_eq!(bench.fingerprint().await, created, "created once");
+    bench.roll_out(&bench.order(OURS, 3, Sample::Another)?).await;
+
+    let existed = Bench::adopted(cluster, "apply-removed").await?;
+    cluster.remove(&existed.app, &existed.target).await?;
+    let order = existed.order(OURS, 1, Sample::Another)?;
+    match existed.apply(&order).await {
+        Applied::Done => drop(existed.until_complete(&order).await),
+        refused @ (Applied::Newer(_) | Applied::Refused { .. }) => {
+            assert_refused(&refused, Reason::TARGET_MISSING);
+            let trouble = existed.observe(&order).await.trouble.expect("a target that is gone is trouble");
+            let expected = (RolloutFailureKind::Final, Reason::TARGET_MISSING);
+            assert_eq!((trouble.kind, trouble.reason.as_str()), expected, "{trouble:?}");
+        }
+    }
     Ok(())
 }
 
-/// An adopted order leaves the workload as it is, and sees what runs.
+/// Deploys change image and deploy id; what somebody has configured stays, also where one fails.
+pub async fn apply_keeps_the_configuration(cluster: &dyn Clusters) -> Can {
+    let bench = Bench::new(cluster, "apply-config").await;
+    bench.roll_out(&bench.order(OURS, 1, Sample::Good)?).await;
+    let configured = cluster.configuration(&bench.app, &bench.target).await?;
+    assert!(!configured.is_empty(), "the harness tells a configuration");
+    for (revision, sample) in [(2, Sample::Another), (3, Sample::Missing), (4, Sample::Good)] {
+        let order = bench.order(OURS, revision, sample)?;
+        assert_eq!(bench.apply(&order).await, Applied::Done);
+        if sample == Sample::Missing {
+            bench.never_complete(&order).await;
+        } else {
+            bench.until_complete(&order).await;
+        }
+        let found = cluster.configuration(&bench.app, &bench.target).await?;
+        assert_eq!(found, configured, "the configuration was changed by revision {revision}");
+    }
+    Ok(())
+}
+
+/// An adopted order leaves the target as it is, and sees what runs.
 pub async fn adopt_changes_nothing(cluster: &dyn Clusters) -> Can {
-    let bench = Bench::prepared(cluster, "adopt").await;
+    let bench = Bench::adopted(cluster, "adopt").await?;
     let before = (bench.fingerprint().await, bench.stored().await);
-    let order = RolloutSpec { adopted: true, ..bench.order(OURS, 1, Sample::Good) };
+    let order = RolloutSpec { adopted: true, ..bench.order(OURS, 1, Sample::Good)? };
     assert_eq!(bench.apply(&order).await, Applied::Done);
     let seen = bench.until_complete(&order).await;
     assert_eq!((seen.stamp, seen.trouble), (None, None));
     assert_eq!((bench.fingerprint().await, bench.stored().await), before);
-    let next = bench.order(OURS, 2, Sample::Another);
+    let next = bench.order(OURS, 2, Sample::Another)?;
     bench.roll_out(&next).await;
     let seen = bench.observe(&order).await;
     assert!(!is_complete(&seen), "what was adopted runs no more: {seen:?}");
@@ -150,9 +127,39 @@ pub async fn adopt_changes_nothing(cluster: &dyn Clusters) -> Can {
     Ok(())
 }
 
-#[track_caller]
-fn assert_refused(answer: &Applied, code: &str) {
-    let Applied::Refused { reason, message } = answer else { panic!("not refused: {answer:?}") };
-    assert_eq!(reason.as_str(), code, "{message}");
-    assert!(!message.is_empty(), "a person is told why");
+/// What is named as needed can be deployed again, and what runs goes on, named or not.
+pub async fn keep_changes_nothing_that_runs(cluster: &dyn Clusters) -> Can {
+    let bench = Bench::new(cluster, "keep").await;
+    bench.roll_out(&bench.order(OURS, 1, Sample::Good)?).await;
+    let order = bench.order(OURS, 2, Sample::Another)?;
+    bench.roll_out(&order).await;
+    let before = bench.fingerprint().await;
+    for images in [vec![cluster.image(Sample::Good)?], Vec::new()] {
+        bench.patiently(async || bench.rollouts.keep(&bench.app(), &images).await).await;
+        assert_still_runs(&bench, &order, &before).await;
+    }
+    bench.roll_out(&bench.order(OURS, 3, Sample::Good)?).await;
+    Ok(())
+}
+
+/// The target of a deleted app goes on as it is, and is as well fenced as before.
+pub async fn forget_changes_nothing_that_runs(cluster: &dyn Clusters) -> Can {
+    let bench = Bench::new(cluster, "forget").await;
+    let order = bench.order(OURS, 2, Sample::Another)?;
+    bench.roll_out(&order).await;
+    let before = bench.fingerprint().await;
+    for _ in 0..2 {
+        bench.patiently(async || bench.rollouts.forget(&bench.app()).await).await;
+        assert_still_runs(&bench, &order, &before).await;
+    }
+    let late = bench.apply(&bench.order(OURS, 1, Sample::Good)?).await;
+    assert_eq!(late, Applied::Newer(order.stamp.revision), "a call that was under way arrives");
+    assert_still_runs(&bench, &order, &before).await;
+    Ok(())
+}
+
+async fn assert_still_runs(bench: &Bench<'_>, order: &RolloutSpec, fingerprint: &str) {
+    assert_eq!(bench.fingerprint().await, fingerprint, "the target was changed");
+    let seen = bench.observe(order).await;
+    assert!(is_complete(&seen) && seen.stamp == Some(order.stamp), "it does not run any more: {seen:?}");
 }

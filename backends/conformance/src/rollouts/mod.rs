@@ -1,27 +1,45 @@
 //! The promises of [`rollhook_core::ports::RolloutDriver`].
 
 mod apply;
+mod fence;
 mod observe;
+mod trouble;
+mod validate;
+
+use std::sync::Arc;
 
 use rollhook_core::{
     Result,
-    app::{AppId, AppUid, Workload},
+    app::{App, AppId, AppUid, Target},
     image::ImageRef,
-    ports::{Applied, DeployId, Observation, Phase, RolloutDriver, RolloutSpec},
+    ports::{Applied, DeployId, Observation, Phase, RolloutDriver, RolloutSpec, TargetRequest, Validated},
 };
 
 use crate::{
     clusters::{Clusters, Sample},
+    report::Can,
     samples,
 };
 
 pub use apply::{
-    adopt_changes_nothing, apply_foreign_stamp_is_refused, apply_is_idempotent, apply_missing_is_created_or_refused,
-    apply_older_is_refused, apply_same_image_rolls_again, apply_then_observe_complete,
+    adopt_changes_nothing, apply_is_idempotent, apply_keeps_the_configuration, apply_missing_is_created_or_refused,
+    apply_same_image_rolls_again, apply_then_observe_complete, forget_changes_nothing_that_runs,
+    keep_changes_nothing_that_runs,
+};
+pub use fence::{
+    apply_dropped_is_made_good, apply_foreign_is_refused, apply_older_is_refused,
+    apply_older_is_refused_after_a_restart, apply_race_ends_at_the_newest,
 };
 pub use observe::{
-    away_is_unavailable, inspect_unknown_is_none, observe_crash_is_trouble, observe_failing_image_is_trouble,
-    observe_old_is_not_new,
+    observe_complete_leaves_no_old_instance, observe_counts_restarts, observe_dead_is_not_complete,
+    observe_digest_is_what_runs, observe_never_ready_is_not_complete, observe_old_is_not_new,
+};
+pub use trouble::{
+    away_is_unavailable, evidence_has_the_log, observe_crash_is_trouble, observe_failing_image_is_trouble,
+};
+pub use validate::{
+    validate_absent_is_created, validate_adopts_what_runs, validate_changes_nothing, validate_fills_in_defaults,
+    validate_foreign_is_taken, validate_names_an_invalid_setting,
 };
 
 /// How often is looked for what must come: a minute, at four looks a second.
@@ -32,33 +50,86 @@ const FEW_LOOKS: usize = 12;
 const OURS: AppUid = AppUid::from_bits(0xa11);
 const THEIRS: AppUid = AppUid::from_bits(0xb0b);
 
-/// A workload under test, and the orders for it.
+/// A target under test, and the deploys of it.
 struct Bench<'a> {
     cluster: &'a dyn Clusters,
-    rollouts: std::sync::Arc<dyn RolloutDriver>,
+    rollouts: Arc<dyn RolloutDriver>,
     app: AppId,
-    workload: Workload,
+    target: Target,
 }
 
 impl<'a> Bench<'a> {
-    async fn prepared(cluster: &'a dyn Clusters, name: &str) -> Self {
+    /// A registered target that exists, if the cluster can have one that no driver made, or else is to be created.
+    async fn new(cluster: &'a dyn Clusters, name: &str) -> Self {
         let app = cluster.app(name);
-        let workload = cluster.prepare(&app).await;
-        Self { cluster, rollouts: cluster.rollouts(), app, workload }
+        // Most cases are about deploys, and begin anywhere.
+        let _ = cluster.prepare(&app).await;
+        Self::registered(cluster, app).await
     }
 
-    fn order(&self, uid: AppUid, revision: u64, sample: Sample) -> RolloutSpec {
-        RolloutSpec {
+    /// A registered target that existed before.
+    async fn adopted(cluster: &'a dyn Clusters, name: &str) -> Can<Self> {
+        let app = cluster.app(name);
+        cluster.prepare(&app).await?;
+        Ok(Self::registered(cluster, app).await)
+    }
+
+    /// A registered target that does not exist.
+    async fn absent(cluster: &'a dyn Clusters, name: &str) -> Self {
+        Self::registered(cluster, cluster.app(name)).await
+    }
+
+    async fn registered(cluster: &'a dyn Clusters, app: AppId) -> Self {
+        let bench = Self { cluster, rollouts: cluster.rollouts(), app, target: Target::default() };
+        let target = match bench.validate(&bench.request()).await {
+            Validated::Adopt { settings, .. } => Target { settings, ..Target::default() },
+            Validated::Create { settings } => {
+                Target { settings, requested: Some(cluster.settings(&bench.app)), take_over: None }
+            }
+            Validated::Invalid(invalid) => panic!("the harness gives settings that are valid: {invalid:?}"),
+        };
+        Self { target, ..bench }
+    }
+
+    /// The same through another driver, as another process has it.
+    async fn another(&self) -> Can<Self> {
+        let rollouts = self.cluster.another().await?;
+        Ok(Self { cluster: self.cluster, rollouts, app: self.app.clone(), target: self.target.clone() })
+    }
+
+    /// The registration as a person asks for it.
+    fn request(&self) -> TargetRequest {
+        TargetRequest {
             app: self.app.clone(),
-            stamp: DeployId { app: uid, revision: samples::revision(revision) },
-            workload: self.workload.clone(),
-            image: self.cluster.image(sample),
-            adopted: false,
-            cause: format!("a case of the suite, revision {revision}"),
+            settings: self.cluster.settings(&self.app),
+            image: self.cluster.image(Sample::Good).ok(),
+            built: false,
+            take_over: false,
         }
     }
 
-    /// The order's answer; what may pass, such as a conflict with the cluster's own writing, is tried again.
+    async fn validate(&self, request: &TargetRequest) -> Validated {
+        self.patiently(async || self.rollouts.validate(request).await).await
+    }
+
+    fn order(&self, uid: AppUid, revision: u64, sample: Sample) -> Can<RolloutSpec> {
+        Ok(RolloutSpec {
+            app: self.app.clone(),
+            stamp: DeployId { app: uid, revision: samples::revision(revision) },
+            target: self.target.clone(),
+            image: self.cluster.image(sample)?,
+            adopted: false,
+            cause: format!("a case of the suite, revision {revision}"),
+        })
+    }
+
+    /// The app, as its registration is.
+    fn app(&self) -> App {
+        let sample = samples::app("shop", "test", "api");
+        App { id: self.app.clone(), uid: OURS, target: self.target.clone(), ..sample }
+    }
+
+    /// The answer to the order; what may pass, such as a conflict with the cluster's own writing, is tried again.
     async fn apply(&self, order: &RolloutSpec) -> Applied {
         self.patiently(async || self.rollouts.apply(order).await).await
     }
@@ -96,30 +167,30 @@ impl<'a> Bench<'a> {
     }
 
     /// Applies, and waits until it runs.
-    async fn roll_out(&self, order: &RolloutSpec) {
+    async fn roll_out(&self, order: &RolloutSpec) -> Observation {
         assert_eq!(self.apply(order).await, Applied::Done);
-        self.until_complete(order).await;
+        self.until_complete(order).await
     }
 
     async fn never_complete(&self, order: &RolloutSpec) {
         for _ in 0..FEW_LOOKS {
             let seen = self.observe(order).await;
-            assert!(!is_complete(&seen), "{seen:?}");
+            assert!(!is_complete(&seen), "it does not run, and is called complete: {seen:?}");
             self.cluster.pause().await;
         }
     }
 
     async fn fingerprint(&self) -> String {
-        self.cluster.fingerprint(&self.app, &self.workload).await
+        self.cluster.fingerprint(&self.app, &self.target).await
     }
 
-    /// The stamp that the workload carries, and its container's image.
-    async fn stored(&self) -> (Option<DeployId>, String) {
-        let Workload { kind, name, .. } = &self.workload;
-        let found = self.patiently(async || self.rollouts.inspect(&self.app, *kind, name).await).await;
-        let found = found.expect("the workload is there");
-        let container = found.containers.iter().find(|container| self.workload.containers.contains(&container.name));
-        (found.stamp, container.expect("the container is there").image.clone())
+    /// The registration whose deploy id the target carries, and the image that it runs.
+    async fn stored(&self) -> (Option<AppUid>, ImageRef) {
+        let request = TargetRequest { take_over: true, ..self.request() };
+        match self.validate(&request).await {
+            Validated::Adopt { take_over, image, .. } => (take_over, image),
+            other @ (Validated::Create { .. } | Validated::Invalid(_)) => panic!("the target is there: {other:?}"),
+        }
     }
 }
 
@@ -127,7 +198,14 @@ fn is_complete(seen: &Observation) -> bool {
     matches!(seen.phase, Phase::Complete { .. })
 }
 
-/// Whether the cluster's text names the image, which it may spell in full.
-fn names(text: &str, image: &ImageRef) -> bool {
-    text.parse::<ImageRef>().is_ok_and(|found| found.same_bits(None, image, None))
+/// Whether both name the same image, which the cluster may spell in full.
+fn is_same(found: &ImageRef, image: &ImageRef) -> bool {
+    found.same_bits(None, image, None)
+}
+
+#[track_caller]
+fn assert_refused(answer: &Applied, code: &str) {
+    let Applied::Refused { reason, message } = answer else { panic!("not refused: {answer:?}") };
+    assert_eq!(reason.as_str(), code, "{message}");
+    assert!(!message.is_empty(), "a person is told why");
 }

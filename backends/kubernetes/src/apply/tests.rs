@@ -24,10 +24,7 @@ struct Script {
 }
 
 impl Script {
-    async fn play(
-        answers: impl IntoIterator<Item = (u16, Value)>,
-        order: &RolloutSpec,
-    ) -> (Result<Applied>, Vec<String>) {
+    async fn play(answers: impl IntoIterator<Item = (u16, Value)>, order: &Rollout) -> (Result<Applied>, Vec<String>) {
         let script = Self { answers: Arc::new(Mutex::new(answers.into_iter().collect())), ..Self::default() };
         let server = script.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -61,7 +58,7 @@ fn status(code: u16, reason: &str) -> (u16, Value) {
     (code, json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "recorded"}))
 }
 
-fn play(answers: impl IntoIterator<Item = (u16, Value)>, order: &RolloutSpec) -> (Result<Applied>, Vec<String>) {
+fn play(answers: impl IntoIterator<Item = (u16, Value)>, order: &Rollout) -> (Result<Applied>, Vec<String>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(Script::play(answers, order))
 }
@@ -113,7 +110,7 @@ fn an_outage_is_not_repeated_here() {
 fn somebody_may_create_it_first() {
     let mut order = order(5);
     let template = Template { replicas: 1, port: None, env: [].into(), pull_secret: None, readiness_path: None };
-    order.workload.create = Some(template);
+    order.workload.template = Some(template);
     let foreign = json!({"metadata": {"annotations": {STAMP: "00000000000000000000000000000bad/3"}}});
     let Object::Deployment(object) = unstamped() else { panic!("no Deployment") };
     let foreign = samples::deployment(merged(serde_json::to_value(object).unwrap(), foreign));

@@ -37,7 +37,7 @@ pub fn rbac(namespace: &str, app_namespaces: &[Namespace]) -> String {
 /// there. `registry_ports` are those of registries and git hosts that are not at 443, 80 or 22.
 pub fn builds(namespace: &str, builds: &str, registry_ports: &[u16]) -> String {
     let about = "The namespace of builds, where nothing else should be. Its policies take effect where the cluster's network\n\
-                 plug-in enforces NetworkPolicy. BuildTrigger reach names, git hosts and registries, and nothing reaches them.";
+                 plug-in enforces NetworkPolicy. Builds reach names, git hosts and registries, and nothing reaches them.";
     print(about, builds::objects(namespace, builds, registry_ports))
 }
 

@@ -2,10 +2,11 @@
 
 use rollhook_core::{
     deploy::{Reason, Revision},
-    ports::{DeployId, RolloutSpec},
+    ports::DeployId,
 };
 
 use super::object::{Mark, Object, STAMP};
+use crate::workload::Rollout;
 
 /// What is to be done with a workload that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,10 +33,10 @@ impl Verdict {
 }
 
 /// What is to be done with this workload for this order.
-pub(crate) fn decide(object: &Object, order: &RolloutSpec) -> Verdict {
+pub(crate) fn decide(object: &Object, order: &Rollout) -> Verdict {
     let title = object.title();
     if object.metadata().deletion_timestamp.is_some() {
-        return Verdict::refused(Reason::WORKLOAD_MISSING, format!("{title} is being deleted"));
+        return Verdict::refused(Reason::TARGET_MISSING, format!("{title} is being deleted"));
     }
     let carried = match object.mark() {
         Mark::Absent => None,
@@ -53,10 +54,10 @@ pub(crate) fn decide(object: &Object, order: &RolloutSpec) -> Verdict {
     })
 }
 
-fn by_stamp(object: &Object, order: &RolloutSpec, carried: Option<DeployId>) -> Option<Verdict> {
+fn by_stamp(object: &Object, order: &Rollout, carried: Option<DeployId>) -> Option<Verdict> {
     let carried = carried?;
     if carried.app != order.stamp.app {
-        return (order.workload.take_over != Some(carried.app)).then(|| {
+        return (order.take_over != Some(carried.app)).then(|| {
             Verdict::refused(
                 Reason::FOREIGN_STAMP,
                 format!(
@@ -81,7 +82,7 @@ fn by_stamp(object: &Object, order: &RolloutSpec, carried: Option<DeployId>) -> 
 }
 
 /// What about the workload itself keeps it from being rolled out.
-fn obstacle(object: &Object, order: &RolloutSpec) -> Option<Verdict> {
+fn obstacle(object: &Object, order: &Rollout) -> Option<Verdict> {
     let title = object.title();
     if let Some(why) = object.unsupported().filter(|_| !order.adopted) {
         return Some(Verdict::refused("workload-unsupported", why));
@@ -141,9 +142,9 @@ mod tests {
         assert_eq!(reason(refused), Reason::FOREIGN_STAMP);
 
         let mut takes = order(5);
-        takes.workload.take_over = Some(rollhook_core::app::AppUid::from_bits(78));
+        takes.take_over = Some(rollhook_core::app::AppUid::from_bits(78));
         assert_eq!(reason(decide(&object, &takes)), Reason::FOREIGN_STAMP);
-        takes.workload.take_over = Some(other.stamp.app);
+        takes.take_over = Some(other.stamp.app);
         assert_eq!(decide(&object, &takes), Verdict::Patch);
     }
 
@@ -175,7 +176,7 @@ mod tests {
         assert_eq!(reason(decide(&stateful_set(held), &order(1))), "workload-unsupported");
 
         let deleted = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
-        assert_eq!(reason(decide(&deployment(deleted), &order(1))), Reason::WORKLOAD_MISSING);
+        assert_eq!(reason(decide(&deployment(deleted), &order(1))), Reason::TARGET_MISSING);
     }
 
     #[test]

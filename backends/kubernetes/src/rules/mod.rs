@@ -8,6 +8,7 @@ pub(crate) mod owner;
 pub(crate) mod patch;
 pub(crate) mod pods;
 pub(crate) mod proof;
+pub(crate) mod registration;
 pub(crate) mod standing;
 pub(crate) mod stuck;
 pub(crate) mod template;

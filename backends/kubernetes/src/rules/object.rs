@@ -10,7 +10,9 @@ use k8s_openapi::{
     },
     apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta},
 };
-use rollhook_core::{app::WorkloadKind, ports::DeployId};
+use rollhook_core::ports::DeployId;
+
+use crate::workload::WorkloadKind;
 
 /// The annotation that carries the stamp: on the workload, and on each of its pods.
 pub(crate) const STAMP: &str = "rollhook.dev/revision";

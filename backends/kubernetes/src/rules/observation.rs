@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Pod;
 use rollhook_core::{
     deploy::Reason,
-    ports::{Observation, Phase, RolloutFailure, RolloutFailureKind, RolloutSpec},
+    ports::{Observation, Phase, RolloutFailure, RolloutFailureKind},
 };
 
 use super::{
@@ -12,10 +12,10 @@ use super::{
     pods::{self, Facts},
     standing::{self, Standing},
 };
-use crate::error::shortened;
+use crate::{error::shortened, workload::Rollout};
 
 /// What is to be seen where there is no workload any more.
-pub(crate) fn of_missing(order: &RolloutSpec) -> Observation {
+pub(crate) fn of_missing(order: &Rollout) -> Observation {
     let message = format!("there is no {} {} any more", order.workload.kind, order.workload.name);
     Observation {
         stamp: None,
@@ -23,12 +23,12 @@ pub(crate) fn of_missing(order: &RolloutSpec) -> Observation {
         progress: "missing".to_owned(),
         message: message.clone(),
         restarts: 0,
-        trouble: Some(finally(Reason::WORKLOAD_MISSING, format!("{message}: somebody deleted it while it rolled out"))),
+        trouble: Some(finally(Reason::TARGET_MISSING, format!("{message}: somebody deleted it while it rolled out"))),
     }
 }
 
 /// What is to be seen of the order.
-pub(crate) fn of(order: &RolloutSpec, object: &Object, pods: &[Pod]) -> Observation {
+pub(crate) fn of(order: &Rollout, object: &Object, pods: &[Pod]) -> Observation {
     let standing = standing::standing(object);
     let facts = pods::facts(order, object, pods);
     let mark = object.mark();

@@ -1,18 +1,15 @@
 //! Who else changed a workload: another field manager that owns the image or removed our stamp.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
-use rollhook_core::{
-    app::WorkloadKind,
-    image::ImageRef,
-    ports::{DeployId, RolloutSpec},
-};
+use rollhook_core::{image::ImageRef, ports::DeployId};
 use serde_json::Value;
 
 use super::object::{MANAGER, Mark, Object, STAMP};
+use crate::workload::{Rollout, WorkloadKind};
 
 /// A sentence on what another changed since the order was applied, and what to do about it; none where all is as it was
 /// left, or where a newer revision of the same app took its place.
-pub(crate) fn changed_by_another(object: &Object, order: &RolloutSpec) -> Option<String> {
+pub(crate) fn changed_by_another(object: &Object, order: &Rollout) -> Option<String> {
     let workload = object.own_mark();
     if is_newer(&workload, order) {
         return None;
@@ -29,7 +26,7 @@ pub(crate) fn changed_by_another(object: &Object, order: &RolloutSpec) -> Option
 }
 
 /// Whether a mark is of a newer revision of the order's app.
-pub(crate) fn is_newer(mark: &Mark, order: &RolloutSpec) -> bool {
+pub(crate) fn is_newer(mark: &Mark, order: &Rollout) -> bool {
     mark.stamp().is_some_and(|stamp| stamp.app == order.stamp.app && stamp.revision > order.stamp.revision)
 }
 
@@ -45,7 +42,7 @@ fn changed_mark(object: &Object, ours: DeployId, found: &Mark, path: &[&str], of
     Some(sentence(object, &what, manager_of(object, &path)))
 }
 
-fn changed_image(object: &Object, order: &RolloutSpec) -> Option<String> {
+fn changed_image(object: &Object, order: &Rollout) -> Option<String> {
     order.workload.containers.iter().find_map(|name| {
         let Some(container) = object.containers().iter().find(|container| container.name == *name) else {
             return Some(sentence(object, &format!("removed the container {name}"), None));

@@ -1,15 +1,15 @@
 //! The one change that is made to a workload: images of the named containers, and our annotations.
 
-use rollhook_core::{app::WorkloadKind, ports::RolloutSpec};
 use serde_json::{Value, json};
 
 use super::object::{CHANGE_CAUSE, Object, STAMP};
+use crate::workload::{Rollout, WorkloadKind};
 
 /// How much of an order's cause is kept: an annotation that grows without bound blocks every later write.
 const CAUSE_MAX: usize = 256;
 
 /// The strategic merge patch that brings the workload to the order, valid only for the object as it was read.
-pub(crate) fn patch(object: &Object, order: &RolloutSpec) -> Value {
+pub(crate) fn patch(object: &Object, order: &Rollout) -> Value {
     let containers: Vec<Value> =
         order.workload.containers.iter().map(|name| json!({"name": name, "image": order.image.to_string()})).collect();
     let template = json!({
@@ -32,7 +32,7 @@ pub(crate) fn patch(object: &Object, order: &RolloutSpec) -> Value {
 }
 
 /// The order's cause, as it is written.
-pub(crate) fn cause(order: &RolloutSpec) -> String {
+pub(crate) fn cause(order: &Rollout) -> String {
     order.cause.chars().take(CAUSE_MAX).collect()
 }
 

@@ -1,16 +1,14 @@
 //! What a workload's pods say about a revision, beside the counts of its controller.
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
-use rollhook_core::{
-    image::Digest,
-    ports::{RolloutFailure, RolloutSpec},
-};
+use rollhook_core::{image::Digest, ports::RolloutFailure};
 
 use super::{
     digest,
     object::{Mark, Object},
     trouble,
 };
+use crate::workload::Rollout;
 
 /// What the pods of one revision are doing.
 #[derive(Clone, Debug, Default)]
@@ -34,7 +32,7 @@ pub(crate) struct Facts {
 }
 
 /// What the pods say about the order.
-pub(crate) fn facts(order: &RolloutSpec, object: &Object, pods: &[Pod]) -> Facts {
+pub(crate) fn facts(order: &Rollout, object: &Object, pods: &[Pod]) -> Facts {
     let new: Vec<&Pod> = pods.iter().filter(|pod| is_active(pod) && is_new(order, pod)).collect();
     let ready: Vec<&Pod> = new.iter().copied().filter(|pod| is_ready(pod)).collect();
     let steady = |pod: &&Pod| restarts(pod) == 0;
@@ -52,7 +50,7 @@ pub(crate) fn facts(order: &RolloutSpec, object: &Object, pods: &[Pod]) -> Facts
 }
 
 /// Whether the pod is of the order's revision. What was adopted is observed as it is: all its pods are.
-pub(crate) fn is_new(order: &RolloutSpec, pod: &Pod) -> bool {
+pub(crate) fn is_new(order: &Rollout, pod: &Pod) -> bool {
     order.adopted || Mark::among(pod.metadata.annotations.as_ref()).stamp() == Some(order.stamp)
 }
 

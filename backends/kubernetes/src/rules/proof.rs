@@ -1,10 +1,10 @@
 //! Which pod and container is the evidence of a failure, and how its state, events and log are told in lines.
 
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Event, Pod};
-use rollhook_core::ports::{RolloutFailure, RolloutSpec};
+use rollhook_core::ports::RolloutFailure;
 
 use super::{pods, trouble};
-use crate::error::shortened;
+use crate::{error::shortened, workload::Rollout};
 
 /// The most events that are kept.
 pub(crate) const EVENTS: usize = 10;
@@ -15,11 +15,7 @@ const LINE: usize = 500;
 
 /// The pod of the order's revision that shows best what is wrong: one in the trouble that is reported, else one in any,
 /// else one that restarted, else one that is not ready.
-pub(crate) fn failing_pod<'a>(
-    order: &RolloutSpec,
-    pods: &'a [Pod],
-    reported: Option<&RolloutFailure>,
-) -> Option<&'a Pod> {
+pub(crate) fn failing_pod<'a>(order: &Rollout, pods: &'a [Pod], reported: Option<&RolloutFailure>) -> Option<&'a Pod> {
     let rank = |pod: &Pod| {
         let found = trouble::of_pod(pod);
         let same = found.is_some()

@@ -1,34 +1,36 @@
 //! Objects as an API server (1.36) gives them, to be changed by a test's own JSON.
 
 use rollhook_core::{
-    app::{AppUid, Workload, WorkloadKind},
+    app::{AppUid, Target},
     deploy::Revision,
     ports::{DeployId, RolloutSpec},
 };
 use serde_json::{Value, json};
 
 use super::object::{Object, STAMP};
+use crate::workload::{Rollout, Workload, WorkloadKind};
 
 /// The uid of every sample workload.
 pub(crate) const UID: &str = "0b5ba2ad-1111-4ab1-9f2c-000000000001";
 
 /// An order of this revision for a Deployment `api` with the container `app`.
-pub(crate) fn order(revision: u64) -> RolloutSpec {
+pub(crate) fn order(revision: u64) -> Rollout {
     order_for(WorkloadKind::Deployment, revision)
 }
 
 /// An order of this revision for a workload of this kind.
-pub(crate) fn order_for(kind: WorkloadKind, revision: u64) -> RolloutSpec {
+pub(crate) fn order_for(kind: WorkloadKind, revision: u64) -> Rollout {
+    let workload = Workload { kind, name: "api".to_owned(), containers: vec!["app".to_owned()], template: None };
+    Rollout { workload, ..Rollout::of(&spec(revision)).unwrap() }
+}
+
+/// The same order as [`order`], as the driver is given it.
+pub(crate) fn spec(revision: u64) -> RolloutSpec {
+    let settings = json!({"kind": "Deployment", "name": "api", "containers": ["app"]});
     RolloutSpec {
         app: "shop-test/api".parse().unwrap(),
         stamp: DeployId { app: AppUid::from_bits(42), revision: Revision::new(revision).unwrap() },
-        workload: Workload {
-            kind,
-            name: "api".to_owned(),
-            containers: vec!["app".to_owned()],
-            create: None,
-            take_over: None,
-        },
+        target: Target { settings: serde_json::from_value(settings).unwrap(), ..Target::default() },
         image: format!("registry.example.com/api:v{revision}").parse().unwrap(),
         adopted: false,
         cause: format!("webhook: revision {revision}"),
@@ -104,7 +106,7 @@ pub(crate) fn cron_job(patch: Value) -> Object {
 }
 
 /// The object with the order written to it, as our patch does.
-pub(crate) fn stamped(object: Object, order: &RolloutSpec) -> Object {
+pub(crate) fn stamped(object: Object, order: &Rollout) -> Object {
     let annotations = json!({STAMP: order.stamp.to_string()});
     let container = json!([{"name": "app", "image": order.image.to_string()}]);
     let template = json!({"metadata": {"annotations": annotations}, "spec": {"containers": container}});

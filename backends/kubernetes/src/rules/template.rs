@@ -15,19 +15,19 @@ use k8s_openapi::{
         util::intstr::IntOrString,
     },
 };
-use rollhook_core::{app::Template, ports::RolloutSpec};
 
 use super::{
     object::{CHANGE_CAUSE, MANAGER, STAMP},
     patch,
 };
+use crate::workload::{Rollout, Template};
 
 /// How long a pod must be ready to count as available, in seconds: without a probe, a container that dies after a few
 /// seconds would count.
 const MIN_READY_SECONDS: i32 = 10;
 
 /// The Deployment, which carries the order from its first moment.
-pub(crate) fn deployment(order: &RolloutSpec, template: &Template) -> Deployment {
+pub(crate) fn deployment(order: &Rollout, template: &Template) -> Deployment {
     let stamp = (STAMP.to_owned(), order.stamp.to_string());
     let cause = (CHANGE_CAUSE.to_owned(), patch::cause(order));
     let pod = PodSpec {
@@ -60,7 +60,7 @@ pub(crate) fn deployment(order: &RolloutSpec, template: &Template) -> Deployment
 }
 
 /// The Service of the same name, where the template has a port.
-pub(crate) fn service(order: &RolloutSpec, template: &Template) -> Option<Service> {
+pub(crate) fn service(order: &Rollout, template: &Template) -> Option<Service> {
     let port = i32::from(template.port?);
     Some(Service {
         metadata: metadata(order),
@@ -78,7 +78,7 @@ pub(crate) fn service(order: &RolloutSpec, template: &Template) -> Option<Servic
 }
 
 /// The first container has the port and the probe; others get image and environment alone.
-fn container(order: &RolloutSpec, template: &Template, at: usize, name: &str) -> Container {
+fn container(order: &Rollout, template: &Template, at: usize, name: &str) -> Container {
     let port = template.port.filter(|_| at == 0).map(i32::from);
     let env = template.env.iter();
     Container {
@@ -101,7 +101,7 @@ fn container(order: &RolloutSpec, template: &Template, at: usize, name: &str) ->
     }
 }
 
-fn metadata(order: &RolloutSpec) -> ObjectMeta {
+fn metadata(order: &Rollout) -> ObjectMeta {
     ObjectMeta {
         name: Some(order.workload.name.clone()),
         namespace: Some(order.app.namespace.as_str().to_owned()),
@@ -110,13 +110,13 @@ fn metadata(order: &RolloutSpec) -> ObjectMeta {
     }
 }
 
-fn labels(order: &RolloutSpec) -> BTreeMap<String, String> {
+fn labels(order: &Rollout) -> BTreeMap<String, String> {
     let mut labels = selected(order);
     labels.insert("app.kubernetes.io/managed-by".to_owned(), MANAGER.to_owned());
     labels
 }
 
-fn selected(order: &RolloutSpec) -> BTreeMap<String, String> {
+fn selected(order: &Rollout) -> BTreeMap<String, String> {
     BTreeMap::from([("app.kubernetes.io/name".to_owned(), order.workload.name.clone())])
 }
 

@@ -49,7 +49,7 @@ pub(crate) fn app(object: &AppObject) -> Result<App> {
         project: parse(&spec.project, what)?,
         environment: parse(&spec.environment, what)?,
         source: value(&spec.source, what)?,
-        workload: value(&spec.workload, what)?,
+        target: value(&spec.target, what)?,
         policy: value(&spec.policy, what)?,
         holds: head.holds,
         guard: head.guard,
@@ -65,7 +65,7 @@ pub(crate) fn app_object(app: &App) -> Result<AppObject> {
         project: app.project.to_string(),
         environment: app.environment.to_string(),
         source: json(&app.source)?,
-        workload: json(&app.workload)?,
+        target: json(&app.target)?,
         policy: json(&app.policy)?,
         created_at: time_text(app.created_at),
         ..AppSpec::default()

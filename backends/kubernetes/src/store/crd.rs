@@ -47,7 +47,7 @@ pub fn deploy_name(app: &str, revision: u64) -> String {
     derive = "PartialEq",
     derive = "Default",
     doc = "An app that rollhook deploys: its registration, and where its history stands. Made and changed by rollhook.",
-    printcolumn = r#"{"name":"Workload", "type":"string", "jsonPath":".spec.workload.name"}"#,
+    printcolumn = r#"{"name":"Workload", "type":"string", "jsonPath":".spec.target.settings.name"}"#,
     printcolumn = r#"{"name":"Current", "type":"integer", "jsonPath":".status.current"}"#,
     printcolumn = r#"{"name":"Unfinished", "type":"string", "jsonPath":".status.open[*].revision"}"#,
     printcolumn = r#"{"name":"Driven by", "type":"string", "jsonPath":".status.owner.replica", "priority":1}"#,
@@ -68,7 +68,7 @@ pub struct AppSpec {
     pub source: Value,
     /// What its deploys change.
     #[schemars(schema_with = "object")]
-    pub workload: Value,
+    pub target: Value,
     /// What its owner decided.
     #[schemars(schema_with = "object")]
     pub policy: Value,

@@ -5,6 +5,8 @@
 
 #![allow(dead_code, reason = "each test binary uses its own part of it")]
 
+pub(crate) mod clusters;
+
 use std::{
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -24,11 +26,11 @@ use kube::{
 };
 use rollhook_conformance::{Lack, report};
 use rollhook_core::{
-    app::{AppUid, Workload, WorkloadKind},
+    app::{AppUid, Target},
     deploy::Revision,
-    ports::{Applied, DeployId, Observation, Phase, RolloutDriver, RolloutSpec},
+    ports::{Applied, DeployId, Observation, Phase, RolloutDriver, RolloutSpec, TargetRequest},
 };
-use rollhook_kubernetes::KubernetesCluster;
+use rollhook_kubernetes::{KubernetesCluster, Workload, WorkloadKind};
 use serde_json::{Value, json};
 
 /// The registration that the tests' orders belong to.
@@ -89,19 +91,25 @@ impl Bed {
 
     /// An order for the workload `api`, with the container `app`.
     pub(crate) fn order(&self, kind: WorkloadKind, revision: u64, image: &str) -> RolloutSpec {
+        let workload = Workload { kind, name: "api".to_owned(), containers: vec!["app".to_owned()], template: None };
         RolloutSpec {
             app: format!("{}/api", self.namespace).parse().unwrap(),
             stamp: DeployId { app: OURS, revision: Revision::new(revision).unwrap() },
-            workload: Workload {
-                kind,
-                name: "api".to_owned(),
-                containers: vec!["app".to_owned()],
-                create: None,
-                take_over: None,
-            },
+            target: Target { settings: workload.settings(), ..Target::default() },
             image: image.parse().unwrap(),
             adopted: false,
             cause: format!("webhook: revision {revision}"),
+        }
+    }
+
+    /// The registration of the workload `api` of a kind.
+    pub(crate) fn request(&self, kind: WorkloadKind) -> TargetRequest {
+        TargetRequest {
+            app: format!("{}/api", self.namespace).parse().unwrap(),
+            settings: serde_json::from_value(json!({"kind": kind})).unwrap(),
+            image: None,
+            built: false,
+            take_over: true,
         }
     }
 

@@ -7,7 +7,8 @@ use std::{
 };
 
 use rollhook_conformance::{Lack, report};
-use rollhook_core::{app::WorkloadKind::Deployment, ports::RolloutDriver};
+use rollhook_core::ports::RolloutDriver;
+use rollhook_kubernetes::WorkloadKind::Deployment;
 use serde_json::json;
 
 use crate::bed::{self, Bed};
@@ -32,6 +33,7 @@ fn an_outage_is_unavailable_in_bounded_time_and_passes() {
         bed.make(Deployment, "api:v1", json!({})).await;
         let order = bed.order(Deployment, 1, "api:v2");
         bed.roll_out(&order).await;
+        let request = bed.request(Deployment);
         // Paused, connections hang; stopped, they are refused.
         for (away, back) in [("pause", "resume"), ("stop", "start")] {
             apiserver(&state, away);
@@ -41,7 +43,7 @@ fn an_outage_is_unavailable_in_bounded_time_and_passes() {
                 async { bed.driver.observe(&order).await.err() },
                 async { bed.driver.apply(&next).await.err() },
                 async { bed.driver.evidence(&order, None).await.err() },
-                async { bed.driver.inspect(&order.app, Deployment, "api").await.err() },
+                async { bed.driver.validate(&request).await.err() },
             );
             assert!(begin.elapsed() <= Duration::from_secs(10), "{away}: {:?}", begin.elapsed());
             for error in <[_; 4]>::from(answers) {

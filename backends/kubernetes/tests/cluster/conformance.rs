@@ -1,96 +1,40 @@
-//! The suite of all cluster drivers.
+//! The suite of all rollout drivers, on simulated nodes.
 
-use std::sync::Arc;
+use rollhook_conformance::{Can, Lack, Sample};
+use rollhook_core::image::{Digest, ImageRef};
 
-use async_trait::async_trait;
-use kube::Config;
-use rollhook_conformance::{Can, Clusters, Lack, Sample};
-use rollhook_core::{
-    app::{AppId, Template, Workload, WorkloadKind},
-    image::ImageRef,
-    ports::RolloutDriver,
+use crate::bed::{
+    self, Bed,
+    clusters::{Instances, Namespaced},
 };
-use rollhook_kubernetes::KubernetesCluster;
-use serde_json::json;
 
-use crate::bed::{self, Bed};
+/// Pods that do what their image's name says.
+struct Simulated;
 
-struct Harness {
-    bed: Bed,
-}
-
-impl Harness {
-    async fn fresh() -> Can<Self> {
-        Ok(Self { bed: Bed::at(bed::cluster().map_err(Lack::Skip)?).await })
-    }
-}
-
-#[async_trait]
-impl Clusters for Harness {
-    fn rollouts(&self) -> Arc<dyn RolloutDriver> {
-        self.bed.driver.clone()
-    }
-
-    fn away(&self) -> Can<Arc<dyn RolloutDriver>> {
-        // Nobody listens on port 1.
-        let config = Config::new("http://127.0.0.1:1".parse().unwrap());
-        Ok(Arc::new(KubernetesCluster::with_config(config).unwrap()))
-    }
-
-    fn app(&self, name: &str) -> AppId {
-        format!("{}/{name}", self.bed.namespace).parse().unwrap()
-    }
-
-    fn image(&self, sample: Sample) -> ImageRef {
+impl Instances for Simulated {
+    fn image(&self, _bed: &Bed, sample: Sample) -> Can<ImageRef> {
         let tag = match sample {
             Sample::Good => "v1",
             Sample::Another => "v2",
             Sample::Missing => "missing",
             Sample::Crashing => "crash",
+            Sample::Hanging => "hang",
+            Sample::Dying => "dies",
         };
-        format!("registry.example.com/shop/api:{tag}").parse().unwrap()
+        Ok(format!("registry.example.com/shop/api:{tag}").parse().unwrap())
     }
 
-    fn template(&self) -> Template {
-        Template { replicas: 2, port: Some(8080), env: [].into(), pull_secret: None, readiness_path: None }
+    fn digest(&self, _bed: &Bed, _image: &ImageRef) -> Can<Digest> {
+        Err(Lack::NotApplicable("simulated pods tell no digest; real containers do (tests/node)"))
     }
 
-    async fn prepare(&self, app: &AppId) -> Workload {
-        let name = app.name.as_str();
-        let labels = json!({"app": name});
-        let object = json!({
-            "apiVersion": "apps/v1",
-            "kind": "Deployment",
-            "metadata": {"name": name},
-            "spec": {
-                "replicas": 2,
-                "selector": {"matchLabels": labels},
-                "template": {
-                    "metadata": {"labels": labels},
-                    "spec": {"containers": [{"name": "app", "image": self.image(Sample::Good).to_string()}]},
-                },
-            },
-        });
-        let deployments = self.bed.objects(WorkloadKind::Deployment);
-        deployments.create(&Default::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
-        let mut adopted = self.bed.order(WorkloadKind::Deployment, 1, &self.image(Sample::Good).to_string());
-        (adopted.app, adopted.adopted) = (app.clone(), true);
-        adopted.workload.name = name.to_owned();
-        self.bed.until_complete(&adopted).await;
-        adopted.workload
-    }
-
-    async fn fingerprint(&self, _app: &AppId, workload: &Workload) -> String {
-        let object = self.bed.objects(workload.kind).get(&workload.name).await.unwrap();
-        let mut annotations = object.metadata.annotations.unwrap_or_default();
-        // The controller's own count, which follows a moment after the specification.
-        annotations.remove("deployment.kubernetes.io/revision");
-        format!("{:?} {annotations:?} {}", object.metadata.generation, object.data["spec"])
-    }
-
-    async fn pause(&self) {
-        tokio::time::sleep(std::time::Duration::from_millis(250)).await;
+    fn logs(&self) -> Option<&'static str> {
+        None
     }
 }
 
-rollhook_conformance::rollouts!(bed::run, Harness::fresh().await);
+async fn fresh() -> Can<Namespaced<Simulated>> {
+    Ok(Namespaced { bed: Bed::at(bed::cluster().map_err(Lack::Skip)?).await, instances: Simulated })
+}
+
+rollhook_conformance::rollouts!(bed::run, fresh().await);

@@ -3,26 +3,20 @@
 use k8s_openapi::api::core::v1::Service;
 use kube::Api;
 use rollhook_core::{
-    app::{
-        Template,
-        WorkloadKind::{Deployment, StatefulSet},
-    },
     deploy::Reason,
     ports::{Applied, RolloutDriver, RolloutSpec},
 };
+use rollhook_kubernetes::WorkloadKind::{Deployment, StatefulSet};
 use serde_json::json;
 
 use crate::bed::{self, Bed};
 
 fn order(bed: &Bed, revision: u64, image: &str) -> RolloutSpec {
     let mut order = bed.order(Deployment, revision, image);
-    order.workload.create = Some(Template {
-        replicas: 2,
-        port: Some(8080),
-        env: [("MODE".to_owned(), "test".to_owned())].into(),
-        pull_secret: Some("registry".to_owned()),
-        readiness_path: Some("/healthz".to_owned()),
+    let template = json!({
+        "replicas": 2, "port": 8080, "env": {"MODE": "test"}, "pull_secret": "registry", "readiness_path": "/healthz",
     });
+    order.target.settings.insert("template".to_owned(), template);
     order
 }
 
@@ -55,11 +49,11 @@ fn a_namespace_that_is_missing_is_named() {
         let mut order = order(bed, 1, "api:v1");
         order.app = "no-such/api".parse().unwrap();
         for port in [Some(8080), None] {
-            order.workload.create.as_mut().unwrap().port = port;
+            order.target.settings["template"]["port"] = json!(port);
             let Applied::Refused { reason, message } = bed.driver.apply(&order).await.unwrap() else {
                 panic!("not refused")
             };
-            assert_eq!(reason.as_str(), Reason::WORKLOAD_MISSING);
+            assert_eq!(reason.as_str(), Reason::TARGET_MISSING);
             assert!(message.contains("kubectl create namespace no-such"), "{message}");
         }
     });
@@ -84,8 +78,8 @@ fn a_refused_deployment_leaves_no_service() {
 fn only_deployments_are_made() {
     bed::test("only_deployments_are_made", async |bed| {
         let mut order = order(bed, 1, "api:v1");
-        order.workload.kind = StatefulSet;
+        order.target.settings["kind"] = json!(StatefulSet);
         let Applied::Refused { reason, .. } = bed.driver.apply(&order).await.unwrap() else { panic!("not refused") };
-        assert_eq!(reason.as_str(), Reason::WORKLOAD_MISSING);
+        assert_eq!(reason.as_str(), Reason::TARGET_MISSING);
     });
 }

@@ -1,18 +1,19 @@
 //! What the driver refuses to touch. The suite of all drivers covers stamps; here is what only Kubernetes has.
 
 use rollhook_core::{
-    app::WorkloadKind::{self, DaemonSet, Deployment, StatefulSet},
     deploy::Reason,
-    ports::{Applied, RolloutDriver, RolloutSpec},
+    ports::{Applied, InvalidTarget, RolloutDriver, RolloutSpec, Validated},
 };
+use rollhook_kubernetes::WorkloadKind::{self, DaemonSet, Deployment, StatefulSet};
 use serde_json::{Value, json};
 
 use crate::bed::{self, Bed};
 
 async fn refused(bed: &Bed, order: &RolloutSpec) -> (String, String) {
-    let before = bed.read(order.workload.kind).await;
+    let kind = serde_json::from_value(order.target.settings["kind"].clone()).unwrap();
+    let before = bed.read(kind).await;
     let Applied::Refused { reason, message } = bed.driver.apply(order).await.unwrap() else { panic!("not refused") };
-    let after = bed.read(order.workload.kind).await;
+    let after = bed.read(kind).await;
     assert_eq!(after["metadata"]["generation"], before["metadata"]["generation"], "nothing was changed");
     (reason.as_str().to_owned(), message)
 }
@@ -37,8 +38,9 @@ fn on_delete_is_refused() {
         for kind in [StatefulSet, DaemonSet] {
             bed.make(kind, "api:v1", json!({"updateStrategy": {"type": "OnDelete"}})).await;
             let order = bed.order(kind, 1, "api:v2");
-            let found = bed.driver.inspect(&order.app, kind, "api").await.unwrap().unwrap();
-            assert!(found.unsupported.is_some_and(|why| why.contains("OnDelete")), "{kind}");
+            let found = bed.driver.validate(&bed.request(kind)).await.unwrap();
+            let Validated::Invalid(InvalidTarget::Unusable(why)) = found else { panic!("{kind}: {found:?}") };
+            assert!(why.contains("OnDelete"), "{kind}: {why}");
             assert!(refused(bed, &order).await.1.contains("OnDelete"), "{kind}");
         }
     });
@@ -50,11 +52,12 @@ fn containers_are_those_that_the_workload_has() {
         let init = json!([{"name": "migrate", "image": "migrate:1"}]);
         bed.make(Deployment, "api:v1", json!({"template": {"spec": {"initContainers": init}}})).await;
         let mut order = bed.order(Deployment, 1, "api:v2");
-        let found = bed.driver.inspect(&order.app, Deployment, "api").await.unwrap().unwrap();
-        let containers: Vec<_> =
-            found.containers.iter().map(|found| (found.name.as_str(), found.image.as_str())).collect();
-        assert_eq!(containers, [("app", "api:v1")]);
-        order.workload.containers = vec!["web".to_owned(), "migrate".to_owned()];
+        let Validated::Adopt { settings, image, .. } = bed.driver.validate(&bed.request(Deployment)).await.unwrap()
+        else {
+            panic!("not adopted")
+        };
+        assert_eq!((settings, image.to_string().as_str()), (order.target.settings.clone(), "api:v1"));
+        order.target.settings["containers"] = json!(["web", "migrate"]);
         let (_, message) = refused(bed, &order).await;
         assert_eq!(message, "Deployment api has no container web, migrate; it has app");
     });
@@ -136,9 +139,11 @@ fn of_racing_orders_the_highest_stays() {
             (1..=6).map(|revision| bed.order(Deployment, revision, &format!("api:v{revision}"))).collect();
         let all = futures_util::future::join_all(orders.iter().map(|order| bed.driver.apply(order))).await;
         assert_eq!(all[5].as_ref().unwrap(), &Applied::Done);
-        let found = bed.driver.inspect(&orders[0].app, Deployment, "api").await.unwrap().unwrap();
-        assert_eq!(found.stamp, Some(orders[5].stamp));
-        assert_eq!(found.containers[0].image, "api:v6");
+        assert_eq!(bed.driver.observe(&orders[0]).await.unwrap().stamp, Some(orders[5].stamp));
+        let Validated::Adopt { image, .. } = bed.driver.validate(&bed.request(Deployment)).await.unwrap() else {
+            panic!("not adopted")
+        };
+        assert_eq!(image.to_string(), "api:v6");
     });
 }
 

@@ -1,9 +1,7 @@
 //! What each kind of workload does when all is well.
 
-use rollhook_core::{
-    app::WorkloadKind::{CronJob, DaemonSet, Deployment, StatefulSet},
-    ports::Phase,
-};
+use rollhook_core::ports::Phase;
+use rollhook_kubernetes::WorkloadKind::{CronJob, DaemonSet, Deployment, StatefulSet};
 use serde_json::{Value, json};
 
 use crate::bed;

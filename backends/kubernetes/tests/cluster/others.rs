@@ -1,10 +1,10 @@
 //! Others who write to the same workload while it rolls out.
 
 use rollhook_core::{
-    app::WorkloadKind::Deployment,
     deploy::Reason,
     ports::{Applied, RolloutDriver, RolloutFailure, RolloutFailureKind},
 };
+use rollhook_kubernetes::WorkloadKind::Deployment;
 use serde_json::{Value, json};
 
 use crate::bed::{self, Bed};
@@ -86,6 +86,6 @@ fn a_workload_that_is_deleted_is_final() {
         bed.apply(&order).await;
         bed.objects(Deployment).delete("api", &Default::default()).await.unwrap();
         let seen = bed.until(&order, "gone", |seen| seen.trouble.is_some()).await;
-        assert_eq!(seen.trouble.unwrap().reason.as_str(), Reason::WORKLOAD_MISSING);
+        assert_eq!(seen.trouble.unwrap().reason.as_str(), Reason::TARGET_MISSING);
     });
 }

@@ -4,15 +4,11 @@ use kube::{
     Api,
     core::{ApiResource, DynamicObject, GroupVersionKind},
 };
-use rollhook_core::{
-    Error,
-    app::{
-        Template,
-        WorkloadKind::{CronJob, DaemonSet, Deployment, StatefulSet},
-    },
-    ports::RolloutDriver,
+use rollhook_core::{Error, ports::RolloutDriver};
+use rollhook_kubernetes::{
+    KubernetesCluster,
+    WorkloadKind::{CronJob, DaemonSet, Deployment, StatefulSet},
 };
-use rollhook_kubernetes::KubernetesCluster;
 use serde_json::{Value, json};
 
 use crate::bed::{self, Bed};
@@ -70,9 +66,7 @@ fn the_documented_permissions_are_enough() {
         bed.roll_out(&bed.order(StatefulSet, 2, "api:v2")).await;
 
         let mut order = bed.order(Deployment, 1, "api:v1");
-        let template =
-            Template { replicas: 1, port: Some(80), env: [].into(), pull_secret: None, readiness_path: None };
-        order.workload.create = Some(template);
+        order.target.settings.insert("template".to_owned(), json!({"replicas": 1, "port": 80}));
         bed.apply(&order).await;
         let mut rung = 0;
         while rung < 3 {
@@ -97,6 +91,6 @@ fn without_permissions_it_is_denied() {
         };
         denied(driver.apply(&order).await.unwrap_err(), "patch");
         denied(driver.observe(&order).await.unwrap_err(), "list");
-        denied(driver.inspect(&order.app, StatefulSet, "api").await.unwrap_err(), "get");
+        denied(driver.validate(&bed.request(StatefulSet)).await.unwrap_err(), "get");
     });
 }

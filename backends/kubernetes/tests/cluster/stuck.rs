@@ -1,6 +1,7 @@
 //! A StatefulSet whose broken pod blocks the way back.
 
-use rollhook_core::{app::WorkloadKind::StatefulSet, ports::RolloutDriver};
+use rollhook_core::ports::RolloutDriver;
+use rollhook_kubernetes::WorkloadKind::StatefulSet;
 use serde_json::json;
 
 use crate::bed;

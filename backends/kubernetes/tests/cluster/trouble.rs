@@ -1,9 +1,7 @@
 //! Revisions that do not come up: the trouble is theirs and named, and the old version's health is not their success.
 
-use rollhook_core::{
-    app::WorkloadKind::Deployment,
-    ports::{RolloutDriver, RolloutFailureKind},
-};
+use rollhook_core::ports::{RolloutDriver, RolloutFailureKind};
+use rollhook_kubernetes::WorkloadKind::Deployment;
 use serde_json::json;
 
 use crate::bed::{self, is_complete};

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use rollhook_core::{app::WorkloadKind::Deployment, ports::RolloutDriver};
+use rollhook_core::ports::RolloutDriver;
+use rollhook_kubernetes::WorkloadKind::Deployment;
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 

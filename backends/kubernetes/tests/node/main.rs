@@ -4,15 +4,16 @@
 
 #[path = "../bed/mod.rs"]
 mod bed;
+mod conformance;
 
 use std::{path::Path, process::Command, time::Duration};
 
 use rollhook_conformance::{Lack, report};
 use rollhook_core::{
-    app::WorkloadKind::{self, Deployment, StatefulSet},
     image::{Digest, ImageRef},
     ports::{Observation, Phase, RolloutDriver, RolloutFailureKind, RolloutSpec},
 };
+use rollhook_kubernetes::WorkloadKind::{self, Deployment, StatefulSet};
 use serde_json::json;
 
 use crate::bed::Bed;

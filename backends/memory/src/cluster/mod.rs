@@ -2,6 +2,7 @@
 
 mod rollouts;
 mod script;
+mod target;
 mod workload;
 
 pub use script::Script;
@@ -15,12 +16,13 @@ use std::{
 use event_listener::Event;
 use rollhook_core::{
     Error, Result,
-    app::{AppId, Namespace, Workload, WorkloadKind},
+    app::{AppId, Namespace, Target},
     image::{Digest, ImageRef},
-    ports::{Applied, Clock, ContainerInfo, DeployId},
+    ports::{Applied, Clock, DeployId},
 };
 use script::Scripts;
-use workload::Running;
+use target::Workload;
+use workload::{Container, Running};
 
 /// How many effects and refusals are remembered; the oldest go first.
 const REMEMBERED: usize = 10_000;
@@ -47,7 +49,7 @@ pub struct Effect {
     /// The workload's namespace.
     pub namespace: Namespace,
     /// Its kind.
-    pub kind: WorkloadKind,
+    pub kind: String,
     /// Its name.
     pub workload: String,
     /// The order's stamp.
@@ -69,7 +71,7 @@ pub struct Refused {
     pub at: Duration,
 }
 
-type Key = (Namespace, WorkloadKind, String);
+type Key = (Namespace, String, String);
 
 struct World {
     reachable: bool,
@@ -110,16 +112,17 @@ impl SimulatedCluster {
     }
 
     /// Makes a workload that has been running for an hour, unstamped, with this image in all of its containers.
-    pub fn seed(&self, app: &AppId, workload: &Workload, image: &ImageRef) {
-        let containers = workload.containers.iter();
-        let containers =
-            containers.map(|name| ContainerInfo { name: name.clone(), image: image.to_string() }).collect();
+    pub fn seed(&self, app: &AppId, target: &Target, image: &ImageRef) {
+        let workload = Workload::of(app, target);
+        let containers = workload.containers_or_one(app);
+        let containers = containers.into_iter().map(|name| Container { name, image: image.to_string() }).collect();
         let now = self.clock.elapsed();
         let mut world = self.lock();
         let digest = world.scripts.digest(image);
         let running = Running {
             containers,
             image: image.clone(),
+            old: None,
             digest,
             stamp: None,
             pods: SEEDED_PODS,
@@ -127,30 +130,49 @@ impl SimulatedCluster {
             before: SEEDED_BEFORE,
             unsupported: None,
         };
-        world.workloads.insert(key(app, workload.kind, &workload.name), running);
+        world.workloads.insert(key(app, target), running);
         drop(world);
         self.changed.notify(usize::MAX);
     }
 
     /// Makes a workload one that cannot be rolled out at all, or can be again; says whether it is there.
-    pub fn set_unsupported(&self, app: &AppId, workload: &Workload, why: Option<&str>) -> bool {
-        self.edit(app, workload, |running, _| running.unsupported = why.map(str::to_owned))
+    pub fn set_unsupported(&self, app: &AppId, target: &Target, why: Option<&str>) -> bool {
+        self.edit(app, target, |running, _| running.unsupported = why.map(str::to_owned))
     }
 
     /// Makes a workload have this many pods; says whether it is there.
-    pub fn scale(&self, app: &AppId, workload: &Workload, pods: u32) -> bool {
-        self.edit(app, workload, |running, _| running.pods = pods)
+    pub fn scale(&self, app: &AppId, target: &Target, pods: u32) -> bool {
+        self.edit(app, target, |running, _| running.pods = pods)
     }
 
     /// Changes a workload's image and leaves its stamp, as somebody else's controller does; says whether it is there.
-    pub fn meddle(&self, app: &AppId, workload: &Workload, image: &ImageRef) -> bool {
+    pub fn meddle(&self, app: &AppId, target: &Target, image: &ImageRef) -> bool {
         let digest = self.digest(image);
-        self.edit(app, workload, |running, now| running.roll(&workload.containers, image, digest, now))
+        let containers = Workload::of(app, target).containers_or_one(app);
+        self.edit(app, target, |running, now| running.roll(&containers, image, digest, now))
+    }
+
+    /// Takes a workload's stamp away and leaves the rest, as somebody else does; says whether it is there.
+    pub fn unstamp(&self, app: &AppId, target: &Target) -> bool {
+        self.edit(app, target, |running, _| running.stamp = None)
+    }
+
+    /// The number of a workload's pods; none where it does not exist.
+    pub fn pods(&self, app: &AppId, target: &Target) -> Option<u32> {
+        self.lock().workloads.get(&key(app, target)).map(|running| running.pods)
+    }
+
+    /// The images of a workload's pods: of the rollout, as far as they are ready, and else of what ran before.
+    pub fn running(&self, app: &AppId, target: &Target) -> Vec<ImageRef> {
+        let now = self.clock.elapsed();
+        let world = self.lock();
+        let running = world.workloads.get(&key(app, target));
+        running.map(|running| running.images(&world.scripts, now, self.delay)).unwrap_or_default()
     }
 
     /// Removes a workload, as somebody else does; says whether it was there.
-    pub fn delete(&self, app: &AppId, workload: &Workload) -> bool {
-        let gone = self.lock().workloads.remove(&key(app, workload.kind, &workload.name)).is_some();
+    pub fn delete(&self, app: &AppId, target: &Target) -> bool {
+        let gone = self.lock().workloads.remove(&key(app, target)).is_some();
         self.changed.notify(usize::MAX);
         gone
     }
@@ -167,7 +189,8 @@ impl SimulatedCluster {
     }
 
     /// The changes of one workload.
-    pub fn effects_on(&self, app: &AppId, workload: &Workload) -> Vec<Effect> {
+    pub fn effects_on(&self, app: &AppId, target: &Target) -> Vec<Effect> {
+        let workload = Workload::of(app, target);
         let on = |effect: &&Effect| {
             effect.namespace == app.namespace && effect.kind == workload.kind && effect.workload == workload.name
         };
@@ -179,10 +202,10 @@ impl SimulatedCluster {
         self.lock().refused.iter().cloned().collect()
     }
 
-    fn edit(&self, app: &AppId, workload: &Workload, change: impl FnOnce(&mut Running, Duration)) -> bool {
+    fn edit(&self, app: &AppId, target: &Target, change: impl FnOnce(&mut Running, Duration)) -> bool {
         let now = self.clock.elapsed();
         let mut world = self.lock();
-        let running = world.workloads.get_mut(&key(app, workload.kind, &workload.name));
+        let running = world.workloads.get_mut(&key(app, target));
         let found = running.map(|running| change(running, now)).is_some();
         drop(world);
         self.changed.notify(usize::MAX);
@@ -204,8 +227,9 @@ impl SimulatedCluster {
     }
 }
 
-fn key(app: &AppId, kind: WorkloadKind, name: &str) -> Key {
-    (app.namespace.clone(), kind, name.to_owned())
+fn key(app: &AppId, target: &Target) -> Key {
+    let Workload { kind, name, .. } = Workload::of(app, target);
+    (app.namespace.clone(), kind, name)
 }
 
 fn remember<T>(log: &mut VecDeque<T>, item: T) {

@@ -6,25 +6,32 @@ use async_trait::async_trait;
 use futures_util::future::{Either, select};
 use rollhook_core::{
     Result,
-    app::{AppId, Workload, WorkloadKind},
     deploy::{Evidence, Reason},
-    ports::{Applied, ContainerInfo, Observation, RolloutDriver, RolloutFailure, RolloutSpec, WorkloadInfo},
+    ports::{
+        Applied, InvalidTarget, Observation, RolloutDriver, RolloutFailure, RolloutSpec, TargetRequest, Validated,
+    },
 };
 
 use super::{
     Effect, Key, Refused, SimulatedCluster, World, key, remember,
-    workload::{Running, last_word, waiting},
+    target::{DEPLOYMENT, Workload},
+    workload::{Container, Running, last_word, waiting},
 };
 
 #[async_trait]
 impl RolloutDriver for SimulatedCluster {
-    async fn inspect(&self, app: &AppId, kind: WorkloadKind, name: &str) -> Result<Option<WorkloadInfo>> {
+    async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
+        let workload = match Workload::requested(&request.app, &request.settings) {
+            Ok(workload) => workload,
+            Err(invalid) => return Ok(Validated::Invalid(invalid)),
+        };
         let world = self.reach()?;
-        Ok(world.workloads.get(&key(app, kind, name)).map(|running| WorkloadInfo {
-            containers: running.containers.clone(),
-            stamp: running.stamp,
-            unsupported: running.unsupported.clone(),
-        }))
+        let place = (request.app.namespace.clone(), workload.kind.clone(), workload.name.clone());
+        let answer = match world.workloads.get(&place) {
+            Some(running) => adopt(request, workload, running),
+            None => create(request, workload),
+        };
+        Ok(answer.unwrap_or_else(Validated::Invalid))
     }
 
     async fn apply(&self, order: &RolloutSpec) -> Result<Applied> {
@@ -45,9 +52,9 @@ impl RolloutDriver for SimulatedCluster {
         Ok(match world.workloads.get(&place(order)) {
             Some(running) => running.observe(order, &world.scripts, now, self.delay),
             None => {
-                let Workload { kind, name, .. } = &order.workload;
+                let Workload { kind, name, .. } = Workload::of(&order.app, &order.target);
                 let message = format!("the {kind} {name} is gone");
-                let trouble = Some(last_word(Reason::WORKLOAD_MISSING, message.clone()));
+                let trouble = Some(last_word(Reason::TARGET_MISSING, message.clone()));
                 Observation { trouble, ..waiting(None, &message) }
             }
         })
@@ -72,7 +79,7 @@ impl RolloutDriver for SimulatedCluster {
         };
         let seen = running.scene(&world.scripts, now, self.delay).trouble;
         let trouble = trouble.or(seen.as_ref());
-        Ok(trouble.map(|trouble| running.evidence(&order.workload.name, trouble)).unwrap_or_default())
+        Ok(trouble.map(|trouble| running.evidence(&place(order).2, trouble)).unwrap_or_default())
     }
 }
 
@@ -93,22 +100,29 @@ impl World {
         };
         let Some(Applied::Done) = answer else { return answer.unwrap_or(Applied::Done) };
         let digest = self.scripts.digest(&order.image);
+        let workload = Workload::of(&order.app, &order.target);
+        let pods = workload.pods.unwrap_or(1);
+        let (_, kind, name) = place(order);
+        let containers = workload.containers_or_one(&order.app);
+        let is_there = self.workloads.contains_key(&place(order));
         let running = self.workloads.entry(place(order)).or_insert_with(|| Running {
-            containers: order.workload.containers.iter().map(|name| container(name)).collect(),
+            containers: containers.iter().map(|name| container(name)).collect(),
             image: order.image.clone(),
+            old: None,
             digest: digest.clone(),
             stamp: None,
-            pods: order.workload.create.as_ref().map_or(1, |template| template.replicas),
+            pods,
             since: now,
             before: Duration::ZERO,
             unsupported: None,
         });
-        running.roll(&order.workload.containers, &order.image, digest, now);
+        running.roll(&containers, &order.image, digest, now);
+        running.old = running.old.take().filter(|_| is_there);
         running.stamp = Some(order.stamp);
         let effect = Effect {
             namespace: order.app.namespace.clone(),
-            kind: order.workload.kind,
-            workload: order.workload.name.clone(),
+            kind,
+            workload: name,
             stamp: order.stamp,
             image: order.image.clone(),
             at: now,
@@ -129,7 +143,8 @@ impl Running {
             return Some(refused(Reason::REFUSED, why.clone()));
         }
         let missing = |name: &&String| self.containers.iter().all(|container| container.name != **name);
-        if let Some(name) = order.workload.containers.iter().find(missing) {
+        let containers = Workload::of(&order.app, &order.target).containers;
+        if let Some(name) = containers.iter().find(missing) {
             return Some(refused(Reason::REFUSED, format!("the workload has no container named {name}")));
         }
         let repeated = self.stamp == Some(order.stamp) && self.image == order.image;
@@ -142,7 +157,7 @@ impl Running {
         if stamp.app == order.stamp.app {
             return (stamp.revision > order.stamp.revision).then_some(Applied::Newer(stamp.revision));
         }
-        let allowed = order.workload.take_over == Some(stamp.app);
+        let allowed = order.target.take_over == Some(stamp.app);
         let message = || {
             format!("the workload belongs to another registration ({}); register with take-over to change that", stamp)
         };
@@ -150,21 +165,54 @@ impl Running {
     }
 }
 
+fn adopt(request: &TargetRequest, workload: Workload, running: &Running) -> Result<Validated, InvalidTarget> {
+    let title = format!("{} {}", workload.kind, workload.name);
+    if let Some(why) = &running.unsupported {
+        return Err(InvalidTarget::Unusable(format!("{title} cannot be rolled out: {why}")));
+    }
+    if let Some(stamp) = running.stamp.filter(|_| !request.take_over) {
+        let why = format!("{title} carries the stamp of another registration ({stamp}); register with --take-over.");
+        return Err(InvalidTarget::Taken(why));
+    }
+    let there: Vec<_> = running.containers.iter().map(|container| container.name.clone()).collect();
+    if let Some(missing) = workload.containers.iter().find(|name| !there.contains(name)) {
+        let why = format!("{title} has no container {missing}; it has: {}.", there.join(", "));
+        return Err(InvalidTarget::Unusable(why));
+    }
+    let containers = if workload.containers.is_empty() { there } else { workload.containers.clone() };
+    let settings = Workload { containers, pods: None, ..workload }.settings(&request.settings);
+    let take_over = running.stamp.map(|stamp| stamp.app);
+    Ok(Validated::Adopt { settings, image: running.image.clone(), take_over })
+}
+
+fn create(request: &TargetRequest, workload: Workload) -> Result<Validated, InvalidTarget> {
+    let title = format!("{} {}", workload.kind, workload.name);
+    let unusable = |why: &str| Err(InvalidTarget::Unusable(format!("{title} does not exist{why}")));
+    if request.image.is_none() && !request.built {
+        return unusable("; give an image to have a Deployment made.");
+    }
+    if workload.kind != DEPLOYMENT {
+        return unusable(", and only a Deployment can be made.");
+    }
+    let (containers, pods) = (workload.clone().containers_or_one(&request.app), Some(workload.pods.unwrap_or(1)));
+    Ok(Validated::Create { settings: Workload { containers, pods, ..workload }.settings(&request.settings) })
+}
+
 fn answer_to_none(order: &RolloutSpec) -> Option<Applied> {
-    let Workload { kind, name, create, .. } = &order.workload;
-    let creatable = create.is_some() && *kind == WorkloadKind::Deployment && !order.adopted;
+    let Workload { kind, name, pods, .. } = Workload::of(&order.app, &order.target);
+    let creatable = pods.is_some() && kind == DEPLOYMENT && !order.adopted;
     let message = || format!("there is no {kind} {name} in {}", order.app.namespace);
-    Some(if creatable { Applied::Done } else { refused(Reason::WORKLOAD_MISSING, message()) })
+    Some(if creatable { Applied::Done } else { refused(Reason::TARGET_MISSING, message()) })
 }
 
 fn refused(reason: &str, message: String) -> Applied {
     Applied::Refused { reason: Reason::new(reason), message }
 }
 
-fn container(name: &str) -> ContainerInfo {
-    ContainerInfo { name: name.to_owned(), image: String::new() }
+fn container(name: &str) -> Container {
+    Container { name: name.to_owned(), image: String::new() }
 }
 
 fn place(order: &RolloutSpec) -> Key {
-    key(&order.app, order.workload.kind, &order.workload.name)
+    key(&order.app, &order.target)
 }

@@ -5,16 +5,24 @@ use std::time::Duration;
 use rollhook_core::{
     deploy::{Evidence, Reason},
     image::{Digest, ImageRef},
-    ports::{ContainerInfo, DeployId, Observation, Phase, RolloutFailure, RolloutFailureKind, RolloutSpec},
+    ports::{DeployId, Observation, Phase, RolloutFailure, RolloutFailureKind, RolloutSpec},
 };
 
 use super::script::{Scene, Scripts};
 
+/// A container of a workload.
+pub(super) struct Container {
+    pub(super) name: String,
+    pub(super) image: String,
+}
+
 /// A workload and what it runs.
 pub(super) struct Running {
-    pub(super) containers: Vec<ContainerInfo>,
+    pub(super) containers: Vec<Container>,
     /// The image that was set last.
     pub(super) image: ImageRef,
+    /// The image that was set before, whose pods run until the rollout's are ready.
+    pub(super) old: Option<ImageRef>,
     /// What the image meant when it was set.
     pub(super) digest: Digest,
     pub(super) stamp: Option<DeployId>,
@@ -32,7 +40,7 @@ impl Running {
         for container in self.containers.iter_mut().filter(|container| containers.contains(&container.name)) {
             container.image = image.to_string();
         }
-        self.image = image.clone();
+        self.old = Some(std::mem::replace(&mut self.image, image.clone()));
         self.digest = digest;
         self.since = now;
         self.before = Duration::ZERO;
@@ -53,6 +61,13 @@ impl Running {
             trouble.container = self.containers.first().map(|container| container.name.clone());
         }
         scene
+    }
+
+    /// The images of all pods.
+    pub(super) fn images(&self, scripts: &Scripts, now: Duration, delay: Duration) -> Vec<ImageRef> {
+        let new = self.scene(scripts, now, delay).ready.min(self.pods);
+        let old = self.old.iter().cycle().take(usize::try_from(self.pods - new).unwrap_or_default());
+        (0..new).map(|_| &self.image).chain(old).cloned().collect()
     }
 
     pub(super) fn observe(

@@ -1,110 +1,50 @@
 use super::*;
 use crate::{
-    app::{App, AppUid, Policy, Workload, WorkloadKind},
-    deploy::{Actor, AdmissionId, Outage, Trigger},
-    ports::NewDeploy,
+    app::Policy,
+    deploy::Outage,
+    samples::{NOW, git_source as source, git_state as view, revision},
     source::GitSource,
 };
 
-const NOW: Timestamp = Timestamp::from_millis(1_000_000);
-
-fn revision(number: u64) -> Revision {
-    Revision::new(number).unwrap()
-}
-
-fn source() -> GitSource {
-    GitSource {
-        url: "https://git.example.com/api.git".parse().unwrap(),
-        branch: "main".parse().unwrap(),
-        dockerfile: "Dockerfile".parse().unwrap(),
-        context: ".".parse().unwrap(),
-        image_repository: "registry.example.com/api".parse().unwrap(),
-        credentials: None,
-    }
-}
-
-/// A git app with these queued entries, each of its own commit.
-fn view(revisions: &[u64]) -> View {
-    let entry = |number: &u64| {
-        let draft = NewDeploy {
-            image: None,
-            commit: format!("abc{number:037}").parse().ok(),
-            trigger: Trigger::Webhook,
-            actor: Actor::ci(),
-            from: None,
-            effective: None,
-            adopted: false,
-        };
-        draft.entry(AdmissionId(u128::from(*number)), revision(*number), NOW)
-    };
-    let app = App {
-        id: "shop-test/api".parse().unwrap(),
-        uid: AppUid::from_bits(1),
-        project: "shop".parse().unwrap(),
-        environment: "test".parse().unwrap(),
-        source: Source::Git(source()),
-        workload: Workload {
-            kind: WorkloadKind::Deployment,
-            name: "api".to_owned(),
-            containers: vec!["api".to_owned()],
-            create: None,
-            take_over: None,
-        },
-        policy: Policy::default(),
-        holds: Vec::new(),
-        guard: 0,
-        created_at: NOW,
-    };
-    View {
-        now: NOW,
-        app,
-        last: revisions.last().map(|last| revision(*last)),
-        unfinished: revisions.iter().map(entry).collect(),
-        current: None,
-        on_cluster: None,
-        last_restore: None,
-    }
-}
-
 /// The view with its first entry being built.
-fn building(mut view: View) -> View {
-    let Turn::Record(changes) = Lane::Free.turn(&view, NOW) else { panic!("nothing begins") };
+fn building(mut view: AppState) -> AppState {
+    let Turn::Record(changes) = BuildQueue::Free.turn(&view, NOW, NOW) else { panic!("nothing begins") };
     for change in changes {
         view.unfinished.retain(|deploy| deploy.revision != change.revision);
-        view.unfinished.insert(0, change);
+        view.unfinished.insert(0, std::sync::Arc::new(change));
     }
     view
 }
 
-fn taken(number: u64) -> Lane {
-    Lane::taken(revision(number), NOW)
+fn taken(number: u64) -> BuildQueue {
+    BuildQueue::taken(revision(number), NOW)
 }
 
 #[test]
 fn an_image_app_has_no_lane() {
     let mut view = view(&[1]);
-    view.app.source = Source::Image;
-    assert_eq!(Lane::default().turn(&view, NOW), Turn::Idle);
-    assert!(Lane::default().is_free(&view));
+    std::sync::Arc::make_mut(&mut view.app).source = Source::Image;
+    assert_eq!(BuildQueue::default().turn(&view, NOW, NOW), Turn::Idle);
+    assert!(BuildQueue::default().is_free(&view));
 }
 
 #[test]
 fn the_builder_is_asked_first_and_again_while_it_is_away() {
     let view = view(&[1]);
-    let mut lane = Lane::default();
-    assert_eq!(lane.turn(&view, NOW), Turn::call(Effect::FindBuild));
+    let mut lane = BuildQueue::default();
+    assert_eq!(lane.turn(&view, NOW, NOW), Turn::call(Effect::FindBuild));
     assert_eq!(lane.found(&view, Err(CallFailed::Away), NOW), None, "nothing is being built yet");
-    assert!(matches!(lane.turn(&view, NOW), Turn::At(at) if at > NOW));
+    assert!(matches!(lane.turn(&view, NOW, NOW), Turn::At(at) if at > NOW));
     assert!(!lane.is_free(&view));
     assert_eq!(lane.found(&view, Ok(None), NOW), None);
-    assert!(matches!(lane.turn(&view, NOW), Turn::Record(_)), "the oldest begins");
+    assert!(matches!(lane.turn(&view, NOW, NOW), Turn::Record(_)), "the oldest begins");
 }
 
 #[test]
 fn the_oldest_is_recorded_before_it_is_started() {
     let view = building(view(&[3, 4]));
     assert_eq!(view.unfinished[0].status(), Status::Building);
-    let Turn::Call(call) = Lane::Free.turn(&view, NOW) else { panic!("it is not started") };
+    let Turn::Call(call) = BuildQueue::Free.turn(&view, NOW, NOW) else { panic!("it is not started") };
     let Effect::StartBuild(order) = *call else { panic!("{call:?}") };
     assert_eq!(order.stamp.revision, revision(3));
 }
@@ -112,14 +52,14 @@ fn the_oldest_is_recorded_before_it_is_started() {
 #[test]
 fn an_order_whose_answer_was_lost_is_asked_about() {
     let view = building(view(&[3]));
-    let mut lane = Lane::Free;
+    let mut lane = BuildQueue::Free;
     let told = lane.started(&view, revision(3), Err(CallFailed::Away), NOW).unwrap();
     assert!(matches!(
         told.state,
         Stored::Building { paused: Paused { away: Outage { since: Some(NOW), .. }, .. }, .. }
     ));
     let later = NOW.after(LOOK);
-    assert_eq!(lane.turn(&view, later), Turn::call(Effect::FindBuild));
+    assert_eq!(lane.turn(&view, NOW, later), Turn::call(Effect::FindBuild));
 }
 
 #[test]
@@ -127,12 +67,12 @@ fn a_build_of_an_ended_entry_is_cancelled_once_and_then_watched() {
     let view = building(view(&[3, 4]));
     let mut lane = taken(2);
     let build = DeployId { app: view.app.uid, revision: revision(2) };
-    assert_eq!(lane.turn(&view, NOW), Turn::call(Effect::CancelBuild(build)));
+    assert_eq!(lane.turn(&view, NOW, NOW), Turn::call(Effect::CancelBuild(build)));
     lane.cancelled(Err(CallFailed::Away), NOW);
-    assert!(matches!(lane.turn(&view, NOW), Turn::At(_)));
-    assert_eq!(lane.turn(&view, NOW.after(LOOK)), Turn::call(Effect::CancelBuild(build)));
+    assert!(matches!(lane.turn(&view, NOW, NOW), Turn::At(_)));
+    assert_eq!(lane.turn(&view, NOW, NOW.after(LOOK)), Turn::call(Effect::CancelBuild(build)));
     lane.cancelled(Ok(()), NOW);
-    assert_eq!(lane.turn(&view, NOW), Turn::call(Effect::ObserveBuild(build)));
+    assert_eq!(lane.turn(&view, NOW, NOW), Turn::call(Effect::ObserveBuild(build)));
     assert_eq!(lane.observed(&view, Ok(BuildState::Unknown), NOW), Turn::Idle);
     assert!(lane.is_free(&view));
 }
@@ -140,11 +80,11 @@ fn a_build_of_an_ended_entry_is_cancelled_once_and_then_watched() {
 #[test]
 fn a_build_that_is_newer_than_what_was_read_is_another_owners_and_left_alone() {
     let view = building(view(&[3]));
-    let mut lane = Lane::Free;
+    let mut lane = BuildQueue::Free;
     assert_eq!(lane.started(&view, revision(3), Ok(Started::Busy(revision(5))), NOW), None);
     let later = NOW.after(LOOK);
     let build = DeployId { app: view.app.uid, revision: revision(5) };
-    assert_eq!(lane.turn(&view, later), Turn::call(Effect::ObserveBuild(build)));
+    assert_eq!(lane.turn(&view, NOW, later), Turn::call(Effect::ObserveBuild(build)));
 }
 
 #[test]
@@ -164,7 +104,9 @@ fn what_is_built_is_exactly_the_commit_and_by_digest() {
     };
     let (turn, lane) = told(image(&digest), commit.clone());
     assert_eq!(turn, Turn::call(Effect::Load), "whether it is still wanted is to be read first");
-    let Turn::Record(changes) = lane.turn(&view, NOW.after(Duration::from_secs(86_400))) else { panic!("{lane:?}") };
+    let Turn::Record(changes) = lane.turn(&view, NOW, NOW.after(Duration::from_secs(86_400))) else {
+        panic!("{lane:?}")
+    };
     let good = &changes[0];
     assert!(good.image.is_some() && good.status() == Status::Building && good.step == 2, "no deadline runs any more");
     assert_eq!(status(told(image(&digest), "d00d00d".parse().unwrap()).0), Some(Status::Failed));
@@ -176,36 +118,36 @@ fn what_was_built_from_a_former_source_is_not_the_entrys() {
     let mut view = building(view(&[3, 4]));
     let commit = view.unfinished[0].commit.clone().unwrap();
     let image = format!("registry.example.com/api@sha256:{}", "0".repeat(64)).parse().unwrap();
-    let lane = Lane::Built { revision: revision(3), image, commit };
+    let lane = BuildQueue::Built { revision: revision(3), image, commit };
     assert!(lane.is_free(&view) && lane.building().is_none());
-    view.app.source = Source::Git(GitSource { branch: "next".parse().unwrap(), ..source() });
-    let Turn::Record(changes) = lane.turn(&view, NOW) else { panic!("it goes on") };
+    std::sync::Arc::make_mut(&mut view.app).source =
+        Source::Git(GitSource { branch: "next".parse().unwrap(), ..source() });
+    let Turn::Record(changes) = lane.turn(&view, NOW, NOW) else { panic!("it goes on") };
     let Stored::Failed { reason, .. } = &changes[0].state else { panic!("{:?}", changes[0].state) };
     assert_eq!((reason.as_str(), &changes[0].image), (Reason::SOURCE_CHANGED, &None));
     view.unfinished.remove(0);
-    let Turn::Record(changes) = lane.turn(&view, NOW) else { panic!("the next one does not begin") };
+    let Turn::Record(changes) = lane.turn(&view, NOW, NOW) else { panic!("the next one does not begin") };
     assert_eq!(changes[0].revision, revision(4));
 }
 
 #[test]
 fn who_watches_a_build_reads_the_app_again_now_and_then() {
-    let mut view = building(view(&[3]));
+    let view = building(view(&[3]));
     let later = NOW.after(READ);
     assert_eq!(
-        taken(3).turn(&view, later),
+        taken(3).turn(&view, NOW, later),
         Turn::call(Effect::Load),
         "its entry may have ended, and no sign came of it"
     );
-    view.now = later;
     let build = DeployId { app: view.app.uid, revision: revision(3) };
-    assert_eq!(taken(3).turn(&view, later), Turn::call(Effect::ObserveBuild(build)));
+    assert_eq!(taken(3).turn(&view, later, later), Turn::call(Effect::ObserveBuild(build)));
 }
 
 #[test]
 fn a_builder_that_refuses_ends_the_entry() {
     let view = building(view(&[3]));
     let refused = Err(CallFailed::Refused("There is no builder here.".to_owned()));
-    let mut lane = Lane::default();
+    let mut lane = BuildQueue::default();
     assert_eq!(lane.found(&view, refused.clone().map(|()| None), NOW), None);
     let ended = lane.started(&view, revision(3), refused.map(|()| Started::Known), NOW).unwrap();
     let Stored::Failed { reason, .. } = ended.state else { panic!("{:?}", ended.state) };
@@ -216,9 +158,9 @@ fn a_builder_that_refuses_ends_the_entry() {
 fn time_that_a_build_cannot_use_is_told_once_and_not_counted_twice() {
     let mut view = building(view(&[3]));
     let mut lane = taken(3);
-    let mut look = |view: &mut View, seen, now| match lane.observed(view, seen, now) {
+    let mut look = |view: &mut AppState, seen, now| match lane.observed(view, seen, now) {
         Turn::Record(mut entries) => {
-            view.unfinished = vec![entries.remove(0)];
+            view.unfinished = vec![std::sync::Arc::new(entries.remove(0))];
             true
         }
         turn @ (Turn::Call(_) | Turn::At(_) | Turn::Idle) => {
@@ -241,9 +183,11 @@ fn time_that_a_build_cannot_use_is_told_once_and_not_counted_twice() {
 fn a_builder_that_is_away_beyond_its_hour_is_the_reason() {
     let reason = |away, passed| {
         let mut view = building(view(&[3]));
-        let Stored::Building { paused, .. } = &mut view.unfinished[0].state else { panic!("it is not being built") };
+        let Stored::Building { paused, .. } = &mut std::sync::Arc::make_mut(&mut view.unfinished[0]).state else {
+            panic!("it is not being built")
+        };
         paused.away = away;
-        let Turn::Record(ended) = taken(3).turn(&view, NOW.after(passed)) else { return None };
+        let Turn::Record(ended) = taken(3).turn(&view, NOW, NOW.after(passed)) else { return None };
         let Stored::Failed { reason, message, .. } = &ended[0].state else { panic!("{ended:?}") };
         assert!(message.contains("The b"), "{message}");
         Some(reason.as_str().to_owned())

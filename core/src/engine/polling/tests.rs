@@ -1,64 +1,22 @@
+use std::sync::Arc;
+
 use super::*;
 use crate::{
-    app::{App, AppUid, Hold, Policy, Workload, WorkloadKind},
-    deploy::AdmissionId,
+    app::{Hold, Policy},
+    samples::{NOW, git_app, queued, revision, sha},
 };
 
-const NOW: Timestamp = Timestamp::from_millis(1_000_000);
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 
-fn sha(digits: &str) -> Commit {
-    format!("{digits:0<40}").parse().unwrap()
-}
-
-fn revision(number: usize) -> Revision {
-    Revision::new(number as u64).unwrap()
-}
-
-fn view(uid: u128, poll: Option<Duration>) -> View {
-    let source = GitSource {
-        url: "https://git.example.com/api.git".parse().unwrap(),
-        branch: "main".parse().unwrap(),
-        dockerfile: "Dockerfile".parse().unwrap(),
-        context: ".".parse().unwrap(),
-        image_repository: "registry.example.com/api".parse().unwrap(),
-        credentials: None,
-    };
-    let app = App {
-        id: "shop-test/api".parse().unwrap(),
-        uid: AppUid::from_bits(uid),
-        project: "shop".parse().unwrap(),
-        environment: "test".parse().unwrap(),
-        source: Source::Git(source),
-        workload: Workload {
-            kind: WorkloadKind::Deployment,
-            name: "api".to_owned(),
-            containers: vec!["api".to_owned()],
-            create: None,
-            take_over: None,
-        },
-        policy: Policy { poll, ..Policy::default() },
-        holds: Vec::new(),
-        guard: 0,
-        created_at: NOW,
-    };
-    View { now: NOW, app, last: None, unfinished: Vec::new(), current: None, on_cluster: None, last_restore: None }
+fn view(uid: u128, poll: Option<Duration>) -> AppState {
+    AppState::new(git_app(uid, Policy { poll, ..Policy::default() }))
 }
 
 /// Entries of these triggers and commits, as a page shows them when they were accepted in this order.
 fn newest(entries: &[(Trigger, &str)]) -> Vec<Deploy> {
     let entry = |(number, (trigger, commit)): (usize, &(Trigger, &str))| {
-        let draft = NewDeploy {
-            image: None,
-            commit: commit.parse().ok(),
-            trigger: *trigger,
-            actor: Actor::auto(),
-            from: None,
-            effective: None,
-            adopted: false,
-        };
-        draft.entry(AdmissionId(number as u128), revision(number + 1), NOW)
+        queued(number as u64 + 1, *trigger, Actor::Service, commit.parse().ok())
     };
     entries.iter().enumerate().map(entry).rev().collect()
 }
@@ -75,7 +33,7 @@ fn decided(entries: &[(Trigger, &str)], head: &str, before: Option<&str>) -> Ver
 #[track_caller]
 fn assert_deployed(verdict: Verdict, head: &str) {
     let Verdict::Deploy(draft) = verdict else { panic!("{verdict:?}") };
-    assert_eq!((draft.trigger, draft.commit, draft.actor.as_str()), (Trigger::Git, Some(sha(head)), "auto"));
+    assert_eq!((draft.trigger, draft.commit, draft.actor), (Trigger::Git, Some(sha(head)), Actor::Service));
 }
 
 #[test]
@@ -142,14 +100,15 @@ fn where_the_history_is_cut_an_unknown_head_may_be_an_old_one() {
 #[test]
 fn what_is_held_is_not_deployed() {
     let mut view = view(1, Some(MINUTE));
-    view.app.holds = vec![Hold { by: revision(7), image: None, digest: None, commit: Some(sha("a1")) }];
+    Arc::make_mut(&mut view.app).holds =
+        vec![Hold { by: revision(7), image: None, digest: None, commit: Some(sha("a1")) }];
     assert_eq!(decide(&view, &[], &finding("a1", None, false)), Verdict::Held(revision(7)));
     assert_deployed(decide(&view, &[], &finding("b2", None, false)), "b2");
 }
 
 /// A driver's poll whose app was just read for the first time.
-fn poll(view: &View) -> Poll {
-    let mut poll = Poll::default();
+fn poll(view: &AppState) -> Polling {
+    let mut poll = Polling::default();
     poll.loaded(view, NOW);
     poll
 }
@@ -159,7 +118,7 @@ fn detect(head: &str, before: Option<&str>, again: bool) -> Turn {
 }
 
 /// When the next look is due; the app is read again meanwhile as often as it must be.
-fn due(poll: &mut Poll, view: &View) -> Timestamp {
+fn due(poll: &mut Polling, view: &AppState) -> Timestamp {
     let mut now = poll.read;
     loop {
         match poll.turn(view, now) {
@@ -172,7 +131,7 @@ fn due(poll: &mut Poll, view: &View) -> Timestamp {
 }
 
 /// Has the poll look, and answers it; returns when that was, and what it wants then.
-fn look(poll: &mut Poll, view: &View, answer: Option<&str>, chance: u64) -> (Timestamp, Turn) {
+fn look(poll: &mut Polling, view: &AppState, answer: Option<&str>, chance: u64) -> (Timestamp, Turn) {
     let at = due(poll, view);
     assert_eq!(poll.turn(view, at), Turn::Load);
     poll.reading();
@@ -208,13 +167,13 @@ fn apps_are_spread_and_their_looks_too() {
 fn an_app_that_is_not_polled_wants_nothing() {
     let mut other = view(1, None);
     assert_eq!(poll(&other).turn(&other, NOW), Turn::Idle);
-    other.app.source = Source::Image;
-    other.app.policy.poll = Some(MINUTE);
+    Arc::make_mut(&mut other.app).source = Source::Image;
+    Arc::make_mut(&mut other.app).policy.poll = Some(MINUTE);
     assert_eq!(poll(&other).turn(&other, NOW), Turn::Idle);
     let on = view(1, Some(MINUTE));
     let mut poll = poll(&on);
     poll.loaded(&view(1, None), NOW);
-    assert_eq!(poll, Poll::default(), "all is forgotten");
+    assert_eq!(poll, Polling::default(), "all is forgotten");
 }
 
 #[test]
@@ -314,7 +273,7 @@ fn a_shorter_interval_and_another_source_hold_at_once() {
     assert!(matches!(poll.turn(&fast, NOW), Turn::At(at) if at <= NOW.after(MINUTE)));
     poll.at_least(MINUTE * 5);
     poll.loaded(&slow, NOW);
-    let Source::Git(source) = &mut fast.app.source else { panic!("it is one") };
+    let Source::Git(source) = &mut Arc::make_mut(&mut fast.app).source else { panic!("it is one") };
     source.branch = "next".parse().unwrap();
     poll.loaded(&fast, NOW);
     assert_eq!(poll.turn(&fast, NOW), Turn::Load);

@@ -1,5 +1,8 @@
 use super::*;
-use crate::app::{App, AppUid, Source, Workload, WorkloadKind};
+use crate::{
+    app::{App, AppUid, Source, Target},
+    ports::RolloutFailureKind,
+};
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_millis(seconds * 1000)
@@ -13,16 +16,9 @@ fn app() -> App {
         project: "shop".parse().unwrap(),
         environment: "test".parse().unwrap(),
         source: Source::Image,
-        workload: Workload {
-            kind: WorkloadKind::Deployment,
-            name: "api".to_owned(),
-            containers: vec!["api".to_owned()],
-            create: None,
-            take_over: None,
-        },
+        target: Target::default(),
         policy: Policy::default(),
         holds: Vec::new(),
-        guard: 0,
         created_at: at(0),
     }
 }

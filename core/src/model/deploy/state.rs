@@ -14,9 +14,9 @@ use crate::{
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Evidence {
-    /// The container that failed.
+    /// The container, or what else the platform calls the part that failed.
     pub container: Option<String>,
-    /// The pod it was seen in.
+    /// The instance it was seen in.
     pub pod: Option<String>,
     /// The container's state in one line, such as "waiting: ImagePullBackOff" or "terminated: exit code 1".
     pub state: Option<String>,

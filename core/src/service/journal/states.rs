@@ -54,11 +54,11 @@ impl States {
         }
     }
 
-    /// Remembers a state, unless a newer one is known.
-    pub(super) fn remember(&mut self, state: Arc<AppState>, version: Version, read_at: Duration) {
+    /// Remembers a state, unless a newer one is known. Returns the newer of both.
+    pub(super) fn remember(&mut self, state: Arc<AppState>, version: Version, read_at: Duration) -> Arc<AppState> {
         let app = state.app.uid;
         let read_at = match self.known.get(&app) {
-            Some(known) if known.version > version => return,
+            Some(known) if known.version > version => return Arc::clone(&known.state),
             Some(known) => known.read_at.max(read_at),
             None => read_at,
         };
@@ -66,7 +66,7 @@ impl States {
         self.uses += 1;
         self.bytes += weight(&state);
         self.by_use.insert(self.uses, app);
-        self.known.insert(app, Known { state, version, read_at, used: self.uses });
+        self.known.insert(app, Known { state: Arc::clone(&state), version, read_at, used: self.uses });
         while self.bytes > BYTES_MAX
             && let Some((_, app)) = self.by_use.pop_first()
         {
@@ -74,6 +74,7 @@ impl States {
                 self.bytes = self.bytes.saturating_sub(weight(&known.state));
             }
         }
+        state
     }
 }
 

@@ -1,26 +1,30 @@
 //! A builder that breaks promises, and stores that show a driver of builds what is not so.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use rollhook_core::{
     Result,
     app::{AppUid, Source},
     deploy::{Deploy, Reason, Revision, State},
+    ledger::AppState,
     ports::{
-        BuildFailure, BuildSpec, BuildState, BuildTrigger, DeployId, History, RolloutDriver, RolloutSpec, Started, View,
+        AppRef, BuildFailure, BuildSpec, BuildState, BuildTrigger, DeployId, HistoryStore, RolloutDriver, RolloutSpec,
+        Started,
     },
 };
 
-use super::{Liar, Promise};
+use super::{Liar, Promise, store::newest_to_build};
 
 impl Liar {
     /// The app as a driver of builds is shown it.
-    pub(super) fn shown(&self, mut view: View) -> View {
-        let (now, fingerprint) = match &view.app.source {
-            Source::Git(source) => (view.now, source.fingerprint()),
-            Source::Image => return view,
+    pub(super) fn shown(&self, mut state: AppState) -> AppState {
+        let (now, fingerprint) = match &state.app.source {
+            Source::Git(source) => (state.time(self.stage.store_time()), source.fingerprint()),
+            Source::Image => return state,
         };
-        for entry in &mut view.unfinished {
-            let State::Building { since, source, .. } = &mut entry.state else { continue };
+        for entry in &mut state.unfinished {
+            let State::Building { since, source, .. } = &mut Arc::make_mut(entry).state else { continue };
             if self.breaks(Promise::BuildDeadline) {
                 *since = now;
             }
@@ -29,30 +33,24 @@ impl Liar {
             }
         }
         if self.breaks(Promise::FirstIn) {
-            let building = |entry: &&Deploy| entry.is_to_be_built() && matches!(entry.state, State::Building { .. });
-            let newest = view.unfinished.iter().rfind(|entry| entry.is_to_be_built());
-            let only = view.unfinished.iter().find(building).or(newest).map(|entry| entry.revision);
-            view.unfinished.retain(|entry| !entry.is_to_be_built() || Some(entry.revision) == only);
+            let building =
+                |entry: &&Arc<Deploy>| entry.is_to_be_built() && matches!(entry.state, State::Building { .. });
+            let newest = newest_to_build(&state);
+            let only = state.unfinished.iter().find(building).map(|entry| entry.revision).or(newest);
+            state.unfinished.retain(|entry| !entry.is_to_be_built() || Some(entry.revision) == only);
         }
-        view
+        state
     }
 
-    /// What a driver records of entries that it was shown: where it was shown what is not so, as it is stored.
-    pub(super) async fn recorded(&self, app: AppUid, changes: Vec<Deploy>) -> Result<Vec<Deploy>> {
-        if !self.breaks(Promise::BuildDeadline) && !self.breaks(Promise::SourceChange) {
-            return Ok(changes);
-        }
-        let stored = self.stage.store.view(app).await?.unfinished;
-        let as_stored = |change: Deploy| {
-            let entry = stored.iter().find(|entry| entry.revision == change.revision);
-            match (&change.state, entry.map(|entry| &entry.state)) {
-                (State::Building { .. }, Some(state @ State::Building { .. })) => {
-                    Deploy { state: state.clone(), ..change }
-                }
-                _ => change,
+    /// What a driver records of an entry that it was shown: where it was shown what is not so, as it is stored.
+    pub(super) fn recorded(&self, changed: &Arc<Deploy>, stored: &Deploy) -> Arc<Deploy> {
+        let lied = self.breaks(Promise::BuildDeadline) || self.breaks(Promise::SourceChange);
+        match (&changed.state, &stored.state) {
+            (State::Building { .. }, state @ State::Building { .. }) if lied => {
+                Arc::new(Deploy { state: state.clone(), ..Deploy::clone(changed) })
             }
-        };
-        Ok(changes.into_iter().map(as_stored).collect())
+            _ => Arc::clone(changed),
+        }
     }
 
     /// The machine that knows the build.
@@ -67,14 +65,15 @@ impl Liar {
     /// Rolls out what was built for an entry that has ended.
     async fn roll_out_late(&self, build: DeployId, seen: &BuildState) -> Result<()> {
         let BuildState::Built { image, .. } = seen else { return Ok(()) };
-        let Ok(View { app, unfinished, .. }) = self.stage.store.view(build.app).await else { return Ok(()) };
+        let Some(loaded) = self.stage.store.load(AppRef::Uid(build.app), None).await? else { return Ok(()) };
+        let AppState { app, unfinished, .. } = loaded.state;
         if unfinished.iter().any(|entry| entry.revision == build.revision) {
             return Ok(());
         }
         let order = RolloutSpec {
-            app: app.id,
+            app: app.id.clone(),
             stamp: build,
-            workload: app.workload,
+            target: app.target.clone(),
             image: image.clone(),
             adopted: false,
             cause: "a late build".to_owned(),
@@ -121,9 +120,9 @@ impl BuildTrigger for Liar {
         if let BuildState::Built { image, .. } = &seen
             && self.breaks(Promise::ThatCommit)
         {
-            let entries = self.stage.store.view(build.app).await?.unfinished;
-            let entry = entries.into_iter().find(|entry| entry.revision == build.revision);
-            let commit = entry.and_then(|entry| entry.commit);
+            let loaded = self.stage.store.load(AppRef::Uid(build.app), None).await?;
+            let entry = loaded.and_then(|loaded| loaded.state.unfinished(build.revision).cloned());
+            let commit = entry.and_then(|entry| entry.commit.clone());
             return Ok(commit.map_or(seen.clone(), |commit| BuildState::Built { image: image.clone(), commit }));
         }
         Ok(seen)

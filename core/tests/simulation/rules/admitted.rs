@@ -4,7 +4,7 @@ use rollhook_core::{
     app::{Hold, HoldPolicy, Source},
     delivery::GitHost,
     deploy::{Deploy, Origin, Revision, State, Status, Trigger},
-    ports::View,
+    ledger::AppState,
 };
 
 use super::{Known, Rules, changed::in_time, model};
@@ -16,7 +16,7 @@ impl Rules {
         known: &Known,
         before: &[Deploy],
         history: &[Deploy],
-        view: &View,
+        view: &AppState,
         new: &Deploy,
         journal: &Journal,
     ) {
@@ -32,10 +32,10 @@ impl Rules {
         journal.expect(!built || (new.image.is_none() && new.commit.is_some()), || {
             format!("revision {revision} brings an image to an app that is built")
         });
-        let once = new.actor.is_auto() || before.iter().filter(mine).count() == 0;
+        let once = new.actor.is_service() || before.iter().filter(mine).count() == 0;
         journal.expect(once, || format!("revision {revision}: one call made two entries"));
         match new.trigger {
-            Trigger::Rollback if new.actor.is_auto() => self.restore(before, view, new, journal),
+            Trigger::Rollback if new.actor.is_service() => self.restore(before, view, new, journal),
             Trigger::Rollback => self.rollback(known, before, history, new, journal),
             Trigger::Webhook if GitHost::Github.made(new) => self.told_of(known, before, new, journal),
             Trigger::Webhook => {
@@ -50,7 +50,7 @@ impl Rules {
     }
 
     /// Rule 12: owed, of what is current, and only once.
-    fn restore(&self, before: &[Deploy], view: &View, new: &Deploy, journal: &Journal) {
+    fn restore(&self, before: &[Deploy], view: &AppState, new: &Deploy, journal: &Journal) {
         journal.count("rule 12: a restore was made");
         let owed = model::owed(before, &view.app.policy);
         let right = owed.is_some_and(|owed| owed.effective == new.effective && owed.pinned_image() == new.image);
@@ -62,7 +62,7 @@ impl Rules {
     /// Rules 10 and 13: the right version, as its bits were, and everything unfinished ends in the same write.
     fn rollback(&self, known: &Known, before: &[Deploy], history: &[Deploy], new: &Deploy, journal: &Journal) {
         let revision = new.revision;
-        let Some(wish) = self.wishes.get(new.actor.as_str()) else {
+        let Some(wish) = self.wishes.get(&new.actor.to_string()) else {
             journal.expect(false, || format!("revision {revision} is a rollback that nobody asked for"));
             return;
         };
@@ -105,17 +105,24 @@ impl Rules {
     }
 
     /// Rule 11: a person's rollback holds what it goes away from; only people, and what they deploy, lift it.
-    pub(super) fn holds(&self, known: &Known, before: &[Deploy], history: &[Deploy], view: &View, journal: &Journal) {
+    pub(super) fn holds(
+        &self,
+        known: &Known,
+        before: &[Deploy],
+        history: &[Deploy],
+        view: &AppState,
+        journal: &Journal,
+    ) {
         let (old, new) = (&known.view.app.holds, &view.app.holds);
         let admitted = history.get(before.len()..).unwrap_or_default();
         let added = new.iter().filter(|hold| !old.contains(hold));
         for hold in added {
             journal.count("rule 11: a hold was set");
             let by = admitted.iter().find(|entry| entry.revision == hold.by);
-            let person = by.is_some_and(|by| by.trigger == Trigger::Rollback && !by.actor.is_auto());
+            let person = by.is_some_and(|by| by.trigger == Trigger::Rollback && !by.actor.is_service());
             journal.expect(person, || format!("a hold by revision {}, which is no person's rollback", hold.by));
         }
-        for entry in admitted.iter().filter(|entry| entry.trigger == Trigger::Rollback && !entry.actor.is_auto()) {
+        for entry in admitted.iter().filter(|entry| entry.trigger == Trigger::Rollback && !entry.actor.is_service()) {
             // A rollback is decided on what it has read; what touches the cluster before it is accepted is not held.
             let tag = |entry: &Deploy| entry.image.as_ref().and_then(|image| image.tag().map(str::to_owned));
             let same = known.tops.iter().any(|top| tag(top) == tag(entry));
@@ -135,7 +142,7 @@ impl Rules {
                 covered && !matches!(entry.trigger, Trigger::Webhook | Trigger::Git) && succeeded(entry)
             });
             journal.count(if lifts { "rule 11: a success lifted a hold" } else { "rule 11: a hold was released" });
-            let by_hand = before == history && new.is_empty();
+            let by_hand = self.releasing && new.iter().all(|hold| !old.contains(hold));
             journal.expect(lifts || by_hand, || format!("the hold of rollback {} was lost", hold.by));
         }
     }

@@ -7,7 +7,8 @@ use rollhook_core::{
     app::{AppUid, Source},
     deploy::{Commit, Deploy, Revision, State, Status},
     image::ImageRef,
-    ports::{BuildSpec, BuildState, DeployId, View},
+    ledger::AppState,
+    ports::{BuildSpec, BuildState, DeployId},
 };
 
 use super::{Known, Rules};
@@ -201,7 +202,7 @@ impl Known {
     }
 
     /// Takes in which entries are being built from a source that is not the app's any more.
-    pub(super) fn sources(&mut self, history: &[Deploy], view: &View, under_way: impl Fn(&Deploy) -> bool) {
+    pub(super) fn sources(&mut self, history: &[Deploy], view: &AppState, under_way: impl Fn(&Deploy) -> bool) {
         let Source::Git(source) = &view.app.source else { return };
         for entry in history.iter().filter(|entry| entry.is_to_be_built()) {
             let State::Building { source: begun, .. } = &entry.state else { continue };

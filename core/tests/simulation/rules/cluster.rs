@@ -55,14 +55,14 @@ impl Rules {
                 format!("the cluster went back from revision {} to {revision}", last.revision)
             });
         } else if let Some(last) = carried.last() {
-            let allowed = order.workload.take_over == Some(last.app);
+            let allowed = order.target.take_over == Some(last.app);
             journal.count("rule 9: a workload was taken over from another registration");
             journal.expect(allowed, || format!("{} took over what belongs to {}", app, last.app));
         }
         let returns =
             carried.iter().any(|stamp| stamp.app == app) && carried.last().is_some_and(|last| last.app != app);
         journal
-            .expect(!returns || order.workload.take_over.is_some(), || "a former owner changed the cluster".to_owned());
+            .expect(!returns || order.target.take_over.is_some(), || "a former owner changed the cluster".to_owned());
         carried.push(effect.stamp);
         self.touched(app, effect, journal);
     }

@@ -27,7 +27,8 @@ impl Rules {
     /// An entry that the service made of what it found.
     pub(super) fn found(&self, known: &Known, before: &[Deploy], new: &Deploy, journal: &Journal) {
         let (app, revision) = (&known.view.app, new.revision);
-        journal.expect(app.is_polled(), || format!("revision {revision} was found, and {} is not polled", app.id));
+        journal
+            .expect(known.view.is_polled(), || format!("revision {revision} was found, and {} is not polled", app.id));
         let (Source::Git(source), Some(commit)) = (&app.source, &new.commit) else {
             journal.expect(false, || format!("revision {revision} was found, and is of no commit"));
             return;
@@ -65,7 +66,7 @@ impl Rules {
     pub(crate) fn looks(&self, life: &Life, source: &GitSource, now: std::time::Duration, journal: &Journal) {
         journal.count("polling: a source was looked at");
         let of_it = |known: &&Known| matches!(&known.view.app.source, Source::Git(other) if other == source);
-        let mut apps = self.known.values().filter(of_it).filter(|known| known.view.app.is_polled()).peekable();
+        let mut apps = self.known.values().filter(of_it).filter(|known| known.view.is_polled()).peekable();
         let may = apps.peek().is_none() || apps.any(|known| self.owners.may_look(life, known.view.app.uid, now));
         journal.expect(may, || format!("{} looks at a source whose apps are others'", life.name));
     }
@@ -78,7 +79,7 @@ impl Rules {
             let moves = self.moves.get(source.branch.as_str()).map_or(&[][..], Vec::as_slice);
             let Some(Some(head)) = moves.last() else { return false };
             let held = app.holds.iter().any(|hold| hold.covers(None, Some(head)));
-            app.is_polled() && !held && !known.history.iter().any(|entry| is_of(entry, head))
+            known.view.is_polled() && !held && !known.history.iter().any(|entry| is_of(entry, head))
         };
         self.known
             .values()

@@ -16,10 +16,10 @@ use std::{
 
 use rollhook_core::{
     app::{AppId, AppUid},
-    decide::check::check,
     deploy::{Commit, Deploy, Revision, Status, Trigger},
     image::{Digest, ImageRef},
-    ports::{DeployId, View},
+    ledger::{AppState, check::check},
+    ports::DeployId,
     time::Timestamp,
 };
 
@@ -64,7 +64,7 @@ pub(crate) struct Wish {
 /// An app as it was stored last.
 pub(crate) struct Known {
     pub(crate) history: Vec<Deploy>,
-    pub(crate) view: View,
+    pub(crate) view: AppState,
     /// What a plain rollback has meant since the newest revision was accepted: its effective revision and its image.
     meant: BTreeSet<(u64, Option<ImageRef>)>,
     /// What has been on the cluster since then.
@@ -97,6 +97,8 @@ pub(crate) struct Rules {
     pub(crate) wishes: BTreeMap<String, Wish>,
     /// Apps that somebody is deleting or has deleted.
     pub(crate) deleting: BTreeSet<AppId>,
+    /// Whether a person has released holds.
+    pub(crate) releasing: bool,
     fences: Fences,
     lanes: Lanes,
     /// Where each branch has been, in order.
@@ -111,7 +113,7 @@ impl Rules {
     /// `deaf`: whether the builder may not have heard what it was told.
     pub(crate) fn stored(
         &mut self,
-        stored: BTreeMap<AppUid, (Vec<Deploy>, View)>,
+        stored: BTreeMap<AppUid, (Vec<Deploy>, AppState)>,
         building: &dyn Fn(AppUid) -> bool,
         deaf: bool,
         moment: Moment,
@@ -136,7 +138,7 @@ impl Rules {
         &mut self,
         uid: AppUid,
         history: Vec<Deploy>,
-        view: View,
+        view: AppState,
         building: bool,
         moment: Moment,
         journal: &Journal,
@@ -172,8 +174,8 @@ impl Rules {
         self.owners.forgets(uid);
     }
 
-    /// The engine has said that nothing is left to do.
-    pub(crate) fn rests(&mut self, uid: AppUid) {
+    /// An app has become idle.
+    pub(crate) fn idles(&mut self, uid: AppUid) {
         if self.known.get(&uid).is_some_and(|known| !known.has_work()) {
             self.owners.forgets(uid);
         }
@@ -192,7 +194,7 @@ impl Rules {
 }
 
 impl Known {
-    fn new(view: &View) -> Self {
+    fn new(view: &AppState) -> Self {
         let policy = &view.app.policy;
         Self {
             history: Vec::new(),
@@ -211,10 +213,10 @@ impl Known {
 
     /// Whether somebody is to drive it.
     fn has_work(&self) -> bool {
-        !self.view.unfinished.is_empty() || self.view.app.is_polled()
+        !self.view.unfinished.is_empty() || self.view.is_polled()
     }
 
-    fn update(&mut self, history: Vec<Deploy>, view: View, moment: Moment, before: &[Deploy]) {
+    fn update(&mut self, history: Vec<Deploy>, view: AppState, moment: Moment, before: &[Deploy]) {
         self.undecided = history == before && (self.undecided || self.view.app.policy != view.app.policy);
         if history.len() != before.len() {
             self.meant.clear();

@@ -10,7 +10,7 @@ use rollhook_core::app::AppUid;
 use super::Moment;
 use crate::{journal::Journal, wire::Life};
 
-/// How long a replica's claims last without another sign of life.
+/// How long a replica's leases last without another heartbeat.
 const LEASE: Duration = Duration::from_secs(15);
 /// How long work may be without an owner while somebody lives (rule 6).
 const ORPHANED: Duration = Duration::from_secs(30);
@@ -19,8 +19,8 @@ const ORPHANED: Duration = Duration::from_secs(30);
 #[derive(Default)]
 pub(crate) struct Owners {
     named: BTreeMap<AppUid, Life>,
-    /// Each life's last sign.
-    signs: BTreeMap<u64, Moment>,
+    /// Each life's heartbeats, as the store took them.
+    beats: BTreeMap<u64, Vec<Moment>>,
     /// When each app's owner was named that is not the one before.
     changed: BTreeMap<AppUid, Duration>,
     /// Since when an app has had work and no owner that runs.
@@ -33,25 +33,33 @@ impl Owners {
         self.named.get(&app).map(|life| life.number)
     }
 
-    /// The store has answered a sign of life with these apps.
-    pub(crate) fn claims(&mut self, life: &Life, apps: &[AppUid], moment: Moment, journal: &Journal) {
-        self.signs.insert(life.number, moment);
-        for app in apps {
-            let Some(former) = self.named.insert(*app, life.clone()).filter(|former| former.number != life.number)
-            else {
-                continue;
-            };
-            self.orphans.remove(app);
-            self.changed.insert(*app, moment.own);
-            journal.tell(&life.name, || format!("takes over {app} from {}", former.name));
-            let restarted = former.name == life.name;
-            let sign = self.signs.get(&former.number).copied().unwrap_or_default();
-            let silent = moment.most.saturating_sub(sign.most);
-            journal.count(if restarted { "rule 14: a restart freed its own lease" } else { "rule 6: a lease ran out" });
-            journal.expect(restarted || silent >= LEASE, || {
-                format!("{} lost {app} to {} after {silent:?} of silence", former.name, life.name)
-            });
-        }
+    /// The store has taken a heartbeat, and named who lives.
+    pub(crate) fn beats(&mut self, life: &Life, moment: Moment) {
+        self.beats.entry(life.number).or_default().push(moment);
+    }
+
+    /// The store holds an app's lease for this life.
+    pub(crate) fn leased(&mut self, life: &Life, app: AppUid, moment: Moment, journal: &Journal) {
+        let Some(former) = self.named.insert(app, life.clone()).filter(|former| former.number != life.number) else {
+            return;
+        };
+        self.orphans.remove(&app);
+        self.changed.insert(app, moment.own);
+        journal.tell(&life.name, || format!("takes over {app} from {}", former.name));
+        let restarted = former.name == life.name;
+        // Whether the former lived is decided by what the store said to a heartbeat; the commit that follows may be slow,
+        // and whoever was paused meanwhile finds another version.
+        let beats = |life: &Life| self.beats.get(&life.number).map_or(&[][..], Vec::as_slice);
+        let silent_at = |asked: &Moment| {
+            let before = beats(&former).iter().rev().find(|beat| beat.now <= asked.now);
+            asked.most.saturating_sub(before.copied().unwrap_or_default().most)
+        };
+        let since = |asked: &&Moment| asked.now.as_secs() + 60 >= moment.now.as_secs();
+        let silent = beats(life).iter().filter(since).map(silent_at).max().unwrap_or(silent_at(&moment));
+        journal.count(if restarted { "rule 14: a restart freed its own lease" } else { "rule 6: a lease ran out" });
+        journal.expect(restarted || silent >= LEASE, || {
+            format!("{} lost {app} to {} after {silent:?} of silence", former.name, life.name)
+        });
     }
 
     /// It has given up everything.
@@ -69,14 +77,6 @@ impl Owners {
     pub(super) fn forgets(&mut self, app: AppUid) {
         self.named.remove(&app);
         self.orphans.remove(&app);
-    }
-
-    /// An engine's record was accepted.
-    pub(crate) fn records(&self, life: &Life, app: AppUid, journal: &Journal) {
-        let owner = self.named(app);
-        journal.expect(owner == Some(life.number), || {
-            format!("{} recorded for {app}, whose owner is {:?}", life.name, self.named.get(&app))
-        });
     }
 
     /// Judges how long apps with work have been without an owner that runs, where somebody could have taken them since

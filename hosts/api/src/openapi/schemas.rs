@@ -131,8 +131,7 @@ fn app() -> Value {
     let mut members = source();
     members["kind"] = one_of(&["image", "git"]);
     let source = object(&["kind"], members);
-    let workload =
-        object(&["kind", "name", "containers"], json!({ "kind": text(), "name": text(), "containers": list(text()) }));
+    let workload = object(&[], json!({ "kind": text(), "name": text(), "containers": list(text()) }));
     let hold = object(&["by"], json!({ "by": number(), "image": maybe(), "digest": maybe(), "commit": maybe() }));
     let entry = json!({ "anyOf": [to("Deploy"), { "type": "null" }] });
     let members = json!({

@@ -1,11 +1,15 @@
-use rollhook_api::Workload;
 use rollhook_core::{
-    app::WorkloadKind,
+    app::Settings,
     deploy::{Revision, Status},
 };
+use serde_json::json;
 
 use super::*;
 use crate::history::tests::{NOW, entry};
+
+fn settings(object: Value) -> Settings {
+    serde_json::from_value(object).unwrap()
+}
 
 pub(crate) fn app() -> App {
     App {
@@ -15,11 +19,7 @@ pub(crate) fn app() -> App {
         environment: "test".to_owned(),
         uid: "0123456789abcdef0123456789abcdef".to_owned(),
         source: Source::Image,
-        workload: Workload {
-            kind: WorkloadKind::Deployment,
-            name: "api".to_owned(),
-            containers: vec!["api".to_owned(), "worker".to_owned()],
-        },
+        workload: settings(json!({ "kind": "Deployment", "name": "api", "containers": ["api", "worker"] })),
         policy: Policy::of(&rollhook_core::app::Policy::default()),
         holds: vec![Hold {
             by: Revision::new(3).unwrap(),
@@ -65,6 +65,12 @@ fn what_is_known_of_a_source() {
         shown.contains("\nPolling           last read") && shown.contains("\nWarning           Choose one.\n"),
         "{shown}"
     );
+}
+
+#[test]
+fn settings_of_another_driver_are_shown_as_they_are() {
+    let app = App { workload: settings(json!({ "directory": "/srv/api" })), ..app() };
+    assert_eq!(workload(&app), r#"{"directory":"/srv/api"}"#);
 }
 
 #[test]

@@ -2,17 +2,16 @@
 //! never a flag's value.
 
 mod app;
-mod cluster;
 mod value;
 
-use std::{ffi::OsString, path::PathBuf};
+use std::ffi::OsString;
 
 use clap::{
-    Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, error::ErrorKind, parser::ValueSource,
+    Args, CommandFactory, FromArgMatches, Id, Parser, Subcommand, ValueEnum, error::ErrorKind, parser::ValueSource,
 };
+use rollhook_wiring::Settings;
 
 pub(crate) use app::{AppCommand, BuildLogs, Create, Deploy, List, Promote, Rebuild, Rollback, Set, Webhook};
-pub(crate) use cluster::InCluster;
 pub(crate) use value::Names;
 
 /// What stands below every help text.
@@ -45,6 +44,9 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
+/// The heading of flags that a server has for itself.
+const WITHOUT_SERVER: &str = "Without a server";
+
 /// Where the apps are.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Where the apps are")]
@@ -52,98 +54,20 @@ pub(crate) struct Connection {
     /// URL of the rollhook server
     ///
     /// The management token comes from ROLLHOOK_TOKEN, or from the file that ROLLHOOK_TOKEN_FILE names.
-    #[arg(
-        long,
-        global = true,
-        hide_short_help = true,
-        env = "ROLLHOOK_SERVER",
-        hide_env_values = true,
-        value_name = "URL"
-    )]
+    #[arg(long, env = "ROLLHOOK_SERVER", value_name = "URL")]
     pub(crate) server: Option<String>,
 
-    /// Without a server: the store: sqlite:FILE, postgres://USER@HOST/DATABASE or kubernetes; default: SQLite in the XDG data directory
-    #[arg(
-        long,
-        global = true,
-        hide_short_help = true,
-        env = "ROLLHOOK_STORE",
-        hide_env_values = true,
-        value_name = "STORE"
-    )]
-    pub(crate) store: Option<String>,
-
-    /// Without a server: what rolls out: kubernetes, or to try things out simulated or simulated:DELAY, which deploy nowhere
-    #[arg(
-        long,
-        global = true,
-        hide_short_help = true,
-        env = "ROLLHOOK_DRIVER",
-        hide_env_values = true,
-        value_name = "DRIVER"
-    )]
-    pub(crate) driver: Option<String>,
-
-    /// Without a server: the directory of the keys that tokens are sealed with; default: in the XDG data directory
-    #[arg(
-        long,
-        global = true,
-        hide_short_help = true,
-        env = "ROLLHOOK_KEY_DIR",
-        hide_env_values = true,
-        value_name = "DIR"
-    )]
-    pub(crate) key_dir: Option<PathBuf>,
-
-    /// Without a server: the program that builds git apps on this machine
-    #[arg(
-        long,
-        global = true,
-        hide_short_help = true,
-        env = "ROLLHOOK_BUILD_COMMAND",
-        hide_env_values = true,
-        value_name = "PROGRAM"
-    )]
-    pub(crate) build_command: Option<PathBuf>,
-
-    /// Without a server: the directory of builds and their logs; default: in the XDG data directory
-    #[arg(
-        long,
-        global = true,
-        hide_short_help = true,
-        env = "ROLLHOOK_BUILD_DIR",
-        hide_env_values = true,
-        value_name = "DIR"
-    )]
-    pub(crate) build_dir: Option<PathBuf>,
-
-    /// Without a server: the directory of the credentials that git apps name
-    #[arg(
-        long,
-        global = true,
-        hide_short_help = true,
-        env = "ROLLHOOK_BUILD_CREDENTIALS",
-        hide_env_values = true,
-        value_name = "DIR"
-    )]
-    pub(crate) build_credentials: Option<PathBuf>,
-
-    /// Without a server: let git apps be built from this machine's files and addresses, and over plain http
-    #[arg(long, global = true, hide_short_help = true, env = "ROLLHOOK_ALLOW_LOCAL_SOURCES", hide_env_values = true)]
-    pub(crate) allow_local_sources: bool,
-
+    /// The backends, without a server.
     #[command(flatten)]
-    pub(crate) cluster: InCluster,
+    pub(crate) backends: Settings,
 
-    /// Without a server: where the server that shares the store is reached, for webhook URLs
+    /// URL of the server that shares the store, for webhook URLs
     #[arg(
         long,
-        global = true,
-        hide_short_help = true,
         env = "ROLLHOOK_BASE_URL",
-        hide_env_values = true,
         value_name = "URL",
-        default_value = "http://127.0.0.1:8080"
+        default_value = "http://127.0.0.1:8080",
+        help_heading = WITHOUT_SERVER
     )]
     pub(crate) base_url: String,
 }
@@ -169,12 +93,27 @@ impl Format {
 }
 
 impl Cli {
+    /// The definition of the command line. The flags that say where the apps are may stand behind any command.
+    pub(crate) fn definition() -> clap::Command {
+        let ids =
+            |command: clap::Command| -> Vec<Id> { command.get_arguments().map(|arg| arg.get_id().clone()).collect() };
+        let place = ids(Connection::augment_args(clap::Command::new("")));
+        let backends = ids(Settings::augment_args(clap::Command::new("")));
+        Self::command().mut_args(|arg| {
+            let arg = if backends.contains(arg.get_id()) { arg.help_heading(WITHOUT_SERVER) } else { arg };
+            if !place.contains(arg.get_id()) {
+                return arg;
+            }
+            arg.global(true).hide_short_help(true).hide_env_values(true)
+        })
+    }
+
     /// Reads a command line. A flag that names the place beats a variable that names another one.
     ///
     /// # Errors
     /// What clap has to say about it, help included.
     pub(crate) fn read<T: Into<OsString> + Clone>(words: impl IntoIterator<Item = T>) -> Result<Self, clap::Error> {
-        let mut command = Self::command();
+        let mut command = Self::definition();
         let matches = command.try_get_matches_from_mut(words)?;
         let flag = |name| matches.value_source(name) == Some(ValueSource::CommandLine);
         let direct = flag("store") || flag("driver");

@@ -2,7 +2,7 @@ use super::*;
 
 #[test]
 fn the_definition_is_sound() {
-    Cli::command().debug_assert();
+    Cli::definition().debug_assert();
 }
 
 /// The whole help of the program, and the short one of each command.
@@ -15,7 +15,7 @@ fn help_texts() {
             collect(sub, &name, all);
         }
     }
-    let mut command = Cli::command();
+    let mut command = Cli::definition();
     command.build();
     let mut all = format!("===== rollhook --help\n{}", command.render_long_help());
     collect(&mut command, "rollhook", &mut all);

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use rollhook_core::app::{AppId, AppName, Environment, InvalidName, Namespace, Project, WorkloadKind};
+use rollhook_core::app::{AppId, AppName, Environment, InvalidName, Namespace, Project};
 
 /// `NAME=VALUE`, an environment variable of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,10 +22,13 @@ impl FromStr for KeyValue {
     }
 }
 
+/// The kinds of workload that can be rolled out.
+const KINDS: [&str; 4] = ["Deployment", "StatefulSet", "DaemonSet", "CronJob"];
+
 /// `KIND[/NAME]` of a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WorkloadName {
-    pub(crate) kind: WorkloadKind,
+    pub(crate) kind: &'static str,
     pub(crate) name: Option<String>,
 }
 
@@ -38,7 +41,9 @@ impl FromStr for WorkloadName {
             Some((kind, name)) => (kind, Some(name.to_owned())),
             None => (text, None),
         };
-        Ok(Self { kind: kind.parse().map_err(|invalid: InvalidName| invalid.to_string())?, name })
+        let known = KINDS.into_iter().find(|known| known.eq_ignore_ascii_case(kind));
+        let rule = || format!("workload kind {kind:?}: must be Deployment, StatefulSet, DaemonSet or CronJob");
+        Ok(Self { kind: known.ok_or_else(rule)?, name })
     }
 }
 

@@ -1,10 +1,11 @@
 //! Registering, listing, showing, changing and removing apps.
 
-use rollhook_api::{App, AppList, AppPatch, CreateApp, Template, WorkloadChoice};
+use rollhook_api::{App, AppList, AppPatch, CreateApp};
 use rollhook_core::{
-    app::{AppId, Namespace},
+    app::{AppId, Namespace, Settings},
     text::escaped,
 };
+use serde_json::Value;
 
 use super::{Session, outcome::succeeded};
 use crate::{
@@ -16,12 +17,16 @@ use crate::{
     when,
 };
 
+/// Apps that are asked for at a time.
+const PAGE: usize = 100;
+
 pub(crate) async fn create(session: &Session<'_>, args: &Create) -> Result<(), Failure> {
     let names = args.target.names();
     let id = names.id()?;
-    let mut registered = session.backend.create(request(args)?).await?;
-    let workload = &registered.app.workload;
-    let workload = escaped(&format!("{} {}", workload.kind, workload.name));
+    let request = request(args)?;
+    session.drive()?;
+    let mut registered = session.operations.create(request).await?;
+    let workload = escaped(&apps::title(&registered.app, " "));
     let Some(deploy) = &registered.deploy else {
         session.output.line(&format!("Registered {id}: {workload}, to be made by the first build that succeeds"))?;
         return session.document(&registered);
@@ -31,7 +36,7 @@ pub(crate) async fn create(session: &Session<'_>, args: &Create) -> Result<(), F
     session.output.line(&format!("Registered {id}: {workload}, {how} {image}, is revision {revision}"))?;
     let ended = session.see_through(&id, revision, args.wait.wait).await?;
     if let Some(ended) = &ended {
-        registered.app = session.backend.app(&id).await?;
+        registered.app = session.operations.app(&id).await?;
         registered.deploy = Some(ended.clone());
     }
     session.document(&registered)?;
@@ -41,27 +46,33 @@ pub(crate) async fn create(session: &Session<'_>, args: &Create) -> Result<(), F
 fn request(args: &Create) -> Result<CreateApp, Failure> {
     let names = args.target.names();
     let template = &args.template;
+    let env = template.env.iter().map(|env| (env.name.clone(), Value::from(env.value.clone())));
     Ok(CreateApp {
         project: names.project.to_string(),
         environment: names.environment.to_string(),
         app: names.app.to_string(),
         git: args.git.choice().map_err(|why| Failure::Usage(why.to_owned()))?,
-        workload: WorkloadChoice {
-            kind: args.workload.as_ref().map(|workload| workload.kind.to_string()),
-            name: args.workload.as_ref().and_then(|workload| workload.name.clone()),
-            containers: args.containers.clone(),
-        },
+        workload: settings([
+            ("kind", args.workload.as_ref().map(|workload| workload.kind.into())),
+            ("name", args.workload.as_ref().and_then(|workload| workload.name.clone()).map(Value::from)),
+            ("containers", (!args.containers.is_empty()).then(|| args.containers.clone().into())),
+        ]),
         image: template.image.as_ref().map(ToString::to_string),
-        template: Template {
-            replicas: template.replicas.unwrap_or(Template::default().replicas),
-            port: template.port,
-            env: template.env.iter().map(|env| (env.name.clone(), env.value.clone())).collect(),
-            pull_secret: template.pull_secret.clone(),
-            readiness_path: template.readiness_path.clone(),
-        },
+        template: settings([
+            ("replicas", template.replicas.map(Value::from)),
+            ("port", template.port.map(Value::from)),
+            ("env", (!template.env.is_empty()).then(|| Value::Object(env.collect()))),
+            ("pull_secret", template.pull_secret.clone().map(Value::from)),
+            ("readiness_path", template.readiness_path.clone().map(Value::from)),
+        ]),
         policy: args.policy.patch(),
         take_over: args.take_over,
     })
+}
+
+/// The settings that were given.
+fn settings<const N: usize>(given: [(&str, Option<Value>); N]) -> Settings {
+    given.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }
 
 pub(crate) async fn list(session: &Session<'_>, args: &List) -> Result<(), Failure> {
@@ -75,9 +86,10 @@ pub(crate) async fn list(session: &Session<'_>, args: &List) -> Result<(), Failu
     };
     let mut list = AppList::default();
     loop {
-        let page = session.backend.apps(namespace.as_ref(), list.next.as_deref()).await?;
-        list.next = page.next;
+        let after = list.next.as_deref().map(str::parse).transpose()?;
+        let page = session.operations.apps(namespace.as_ref(), after.as_ref(), PAGE).await?;
         list.apps.extend(page.apps.into_iter().filter(wanted));
+        list.next = page.next;
         if list.next.is_none() {
             break;
         }
@@ -90,7 +102,7 @@ pub(crate) async fn list(session: &Session<'_>, args: &List) -> Result<(), Failu
 }
 
 pub(crate) async fn show(session: &Session<'_>, id: &AppId) -> Result<(), Failure> {
-    let app = session.backend.app(id).await?;
+    let app = session.operations.app(id).await?;
     session.output.data(&app, || apps::details(&app, when::now()))
 }
 
@@ -100,7 +112,7 @@ pub(crate) async fn set(session: &Session<'_>, id: &AppId, args: &Set) -> Result
         return Err(Failure::Usage("Say what to change, such as --settle 30s; see --help.".to_owned()));
     }
     let changes_source = !patch.source.is_empty();
-    let app = session.backend.change(id, patch).await?;
+    let app = session.operations.change(id, patch).await?;
     session.output.data(&app, || {
         let source = if changes_source { apps::source_lines(&app.source) } else { String::new() };
         source + &apps::policy_lines(&app.policy)
@@ -108,7 +120,7 @@ pub(crate) async fn set(session: &Session<'_>, id: &AppId, args: &Set) -> Result
 }
 
 pub(crate) async fn release_hold(session: &Session<'_>, id: &AppId) -> Result<(), Failure> {
-    let app = session.backend.release_hold(id).await?;
+    let app = session.operations.release_hold(id).await?;
     session.output.data(&app, || format!("Released: nothing of {id} is held any more\n"))
 }
 
@@ -116,7 +128,7 @@ pub(crate) async fn delete(session: &Session<'_>, id: &AppId, yes: bool) -> Resu
     if !yes {
         confirm(&format!("Remove {id} with its token and its history? Its workload stays as it is."))?;
     }
-    session.backend.delete(id).await?;
+    session.operations.delete(id).await?;
     session.output.line(&format!("Removed {id}; its workload stays as it is"))
 }
 

@@ -22,7 +22,8 @@ const RECENT: usize = 100;
 
 pub(crate) async fn rebuild(session: &Session<'_>, id: &AppId, args: &args::Rebuild) -> Result<(), Failure> {
     let rebuild = Rebuild { commit: args.commit.as_ref().map(ToString::to_string) };
-    let answer = session.backend.rebuild(id, rebuild).await?;
+    session.drive()?;
+    let answer = session.operations.rebuild(id, rebuild).await?;
     session.output.line(&format!("Building {} for {id}: revision {}", image(&answer), answer.revision))?;
     conclude(session, id, answer, args.wait.wait).await
 }
@@ -36,9 +37,9 @@ pub(crate) async fn logs(session: &Session<'_>, id: &AppId, args: &args::BuildLo
     let mut lines = Lines::default();
     loop {
         // Asked before the log is read: what an ended build wrote is there by then.
-        let runs = args.follow && is_being_built(&session.backend.entry(id, revision).await?);
+        let runs = args.follow && is_being_built(&session.operations.entry(id, revision).await?);
         loop {
-            let part = session.backend.build_log(id, revision, read).await?;
+            let part = session.operations.build_log(id, revision, read).await?;
             if part.is_empty() {
                 break;
             }
@@ -58,7 +59,7 @@ fn is_being_built(entry: &Deploy) -> bool {
 
 /// The newest entry that was built, or is to be.
 async fn newest(session: &Session<'_>, id: &AppId) -> Result<Revision, Failure> {
-    let recent = session.backend.history(id, None, RECENT).await?.deploys;
+    let recent = session.operations.history(id, None, RECENT).await?.deploys;
     let built = |entry: &&Deploy| entry.commit.is_some() && entry.from.is_none() && !entry.adopted;
     match recent.iter().find(built) {
         Some(entry) => Ok(entry.revision),

@@ -17,7 +17,7 @@ pub(crate) async fn history(session: &Session<'_>, id: &AppId, limit: usize) -> 
     let mut list = DeployList::default();
     loop {
         let missing = limit - list.deploys.len();
-        let page = session.backend.history(id, list.next, missing.min(PAGE)).await?;
+        let page = session.operations.history(id, list.next, missing.min(PAGE)).await?;
         list.next = page.next;
         let came = page.deploys.len();
         list.deploys.extend(page.deploys.into_iter().take(missing));
@@ -37,7 +37,8 @@ pub(crate) async fn history(session: &Session<'_>, id: &AppId, limit: usize) -> 
 pub(crate) async fn deploy(session: &Session<'_>, id: &AppId, args: &args::Deploy) -> Result<(), Failure> {
     let post =
         DeployPost { image: Some(args.image.to_string()), commit: args.commit.as_ref().map(ToString::to_string) };
-    let answer = session.backend.deploy(id, post).await?;
+    session.drive()?;
+    let answer = session.operations.deploy(id, post).await?;
     session.output.line(&format!("Deploying {} to {id}: revision {}", image(&answer), answer.revision))?;
     conclude(session, id, answer, args.wait.wait).await
 }
@@ -47,7 +48,8 @@ pub(crate) async fn promote(session: &Session<'_>, id: &AppId, args: &args::Prom
     let from = PromoteFrom { project: project.to_string(), environment: args.from_environment.to_string() };
     let promote = Promote { from };
     let source = promote.parse(id)?;
-    let answer = session.backend.promote(id, promote).await?;
+    session.drive()?;
+    let answer = session.operations.promote(id, promote).await?;
     let (image, revision) = (image(&answer), answer.revision);
     session.output.line(&format!("Promoting {image} from {source} to {id}: revision {revision}"))?;
     conclude(session, id, answer, args.wait.wait).await
@@ -69,15 +71,16 @@ pub(super) async fn conclude(
 }
 
 pub(crate) async fn rollback(session: &Session<'_>, id: &AppId, args: &args::Rollback) -> Result<(), Failure> {
-    let current = session.backend.app(id).await?.current;
+    let current = session.operations.app(id).await?.current;
     if let Some(revision) = args.revision.filter(|_| !args.yes) {
-        let target = session.backend.entry(id, revision).await?;
+        let target = session.operations.entry(id, revision).await?;
         if target.status != Status::Succeeded {
             confirm(&format!("{}\nRoll back to it all the same?", history::summary(&target)))?;
         }
     }
     let asked = Rollback { revision: args.revision, if_current: current.map(|current| current.revision) };
-    let mut answer = session.backend.rollback(id, asked).await?;
+    session.drive()?;
+    let mut answer = session.operations.rollback(id, asked).await?;
     tell_rollback(session, id, &answer)?;
     let ended = session.see_through(id, answer.deploy.revision, args.wait.wait).await?;
     finish(&mut answer.deploy, ended.as_ref());
@@ -98,7 +101,8 @@ fn tell_rollback(session: &Session<'_>, id: &AppId, answer: &RollbackAnswer) -> 
 }
 
 pub(crate) async fn cancel(session: &Session<'_>, id: &AppId, revision: Revision) -> Result<(), Failure> {
-    let entry = session.backend.cancel(id, revision).await?;
+    session.drive()?;
+    let entry = session.operations.cancel(id, revision).await?;
     session.output.line(&format!("Cancelled revision {revision} of {id}"))?;
     session.put_right(id).await?;
     session.document(&entry)

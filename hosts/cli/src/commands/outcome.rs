@@ -24,10 +24,10 @@ impl Session<'_> {
         revision: Revision,
         wait: bool,
     ) -> Result<Option<Deploy>, Failure> {
-        if !wait && !self.backend.drives() {
+        if !wait && self.direct.is_none() {
             return Ok(None);
         }
-        let ended = watch(self.backend, id, revision, self.output.watched).await?;
+        let ended = watch(self, id, revision).await?;
         self.tell(&ended)?;
         self.put_right(id).await?;
         Ok(Some(ended))
@@ -48,12 +48,13 @@ impl Session<'_> {
 
     /// Where this process drives, a failed rollout is its to put right, and nothing may be left half done.
     pub(super) async fn put_right(&self, id: &AppId) -> Result<(), Failure> {
-        while let Some(revision) = self.backend.left_to_do(id).await? {
-            let entry = self.backend.entry(id, revision).await?;
+        let Some(direct) = self.direct else { return Ok(()) };
+        while let Some(revision) = direct.left_to_do(id).await? {
+            let entry = self.operations.entry(id, revision).await?;
             if entry.actor == "auto" {
                 message(&format!("Revision {revision} puts it right: {}", what(&entry)));
             }
-            self.tell(&watch(self.backend, id, revision, self.output.watched).await?)?;
+            self.tell(&watch(self, id, revision).await?)?;
         }
         Ok(())
     }

@@ -28,8 +28,8 @@ struct Enabled<'a> {
 pub(crate) async fn enable(session: &Session<'_>, names: Names) -> Result<(), Failure> {
     let id = names.id()?;
     // Read first: once the token is made, nothing may keep it from being printed.
-    let app = session.backend.app(&id).await?;
-    let webhook = session.backend.enable(&id).await?;
+    let app = session.operations.app(&id).await?;
+    let webhook = session.operations.enable_webhook(&id).await?;
     let snippets = Snippets::new(&posted(&app));
     let document = Enabled { webhook: &webhook, snippets: &snippets };
     session.output.data(&document, || format!("{}{}", enabled(&webhook, &snippets), at_git_host(&app)))?;
@@ -49,8 +49,8 @@ pub(crate) async fn enable(session: &Session<'_>, names: Names) -> Result<(), Fa
 }
 
 pub(crate) async fn status(session: &Session<'_>, id: &AppId) -> Result<(), Failure> {
-    let app = session.backend.app(id).await?;
-    let webhook = session.backend.webhook(id).await?;
+    let app = session.operations.app(id).await?;
+    let webhook = session.operations.webhook(id).await?;
     session.output.data(&webhook, || {
         format!(
             "{}Made   {}\nStored {}\n{}",
@@ -65,7 +65,7 @@ pub(crate) async fn status(session: &Session<'_>, id: &AppId) -> Result<(), Fail
 }
 
 pub(crate) async fn disable(session: &Session<'_>, id: &AppId) -> Result<(), Failure> {
-    session.backend.disable(id).await?;
+    session.operations.disable_webhook(id).await?;
     session.output.line(&format!("Disabled the webhook of {id}; its token is refused from now on"))
 }
 

@@ -1,4 +1,4 @@
-//! A server's management API: each of the backend's operations is one call.
+//! A server's management API: each operation is one call.
 
 mod server;
 
@@ -7,8 +7,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use http::Method;
 use rollhook_api::{
-    App, AppList, AppPatch, CreateApp, Deploy, DeployAnswer, DeployList, DeployPost, Promote, Rebuild, Registered,
-    Rollback, RollbackAnswer, Webhook, path,
+    App, AppList, AppPatch, CreateApp, Deploy, DeployAnswer, DeployList, DeployPost, Operations, Promote, Rebuild,
+    Registered, Rollback, RollbackAnswer, Webhook, path,
 };
 use rollhook_core::{
     app::{AppId, Namespace},
@@ -16,12 +16,12 @@ use rollhook_core::{
 };
 
 use self::server::Server;
-use crate::{backend::Backend, exit::Failure};
+use crate::exit::Failure;
 
 /// Between two looks at a deploy.
 const POLL: Duration = Duration::from_secs(1);
 
-/// A rollhook server as a backend.
+/// The operations on a rollhook server.
 pub(crate) struct Remote(Server);
 
 impl Remote {
@@ -35,17 +35,23 @@ impl Remote {
 }
 
 #[async_trait]
-impl Backend for Remote {
+impl Operations for Remote {
+    type Error = Failure;
+
     async fn create(&self, app: CreateApp) -> Result<Registered, Failure> {
         self.0.send(Method::POST, "/api/v1/apps", &app).await
     }
 
-    async fn apps(&self, namespace: Option<&Namespace>, after: Option<&str>) -> Result<AppList, Failure> {
-        let mut query = vec!["limit=100".to_owned()];
-        query.extend(namespace.map(|namespace| format!("namespace={namespace}")));
+    async fn apps(
+        &self,
+        namespace: Option<&Namespace>,
+        after: Option<&AppId>,
+        limit: usize,
+    ) -> Result<AppList, Failure> {
+        let namespace = namespace.map(|namespace| format!("&namespace={namespace}")).unwrap_or_default();
         // Ids are labels around a slash, and a slash may stand in a query as it is (RFC 3986 section 3.4).
-        query.extend(after.map(str::parse::<AppId>).transpose()?.map(|after| format!("after={after}")));
-        self.0.get(&format!("/api/v1/apps?{}", query.join("&"))).await
+        let after = after.map(|after| format!("&after={after}")).unwrap_or_default();
+        self.0.get(&format!("/api/v1/apps?limit={limit}{namespace}{after}")).await
     }
 
     async fn app(&self, id: &AppId) -> Result<App, Failure> {
@@ -64,7 +70,7 @@ impl Backend for Remote {
         }
     }
 
-    async fn enable(&self, id: &AppId) -> Result<Webhook, Failure> {
+    async fn enable_webhook(&self, id: &AppId) -> Result<Webhook, Failure> {
         self.0.read(&self.0.call(Method::POST, &format!("{}/webhook", path::app(id)), None).await?)
     }
 
@@ -72,7 +78,7 @@ impl Backend for Remote {
         self.0.get(&format!("{}/webhook", path::app(id))).await
     }
 
-    async fn disable(&self, id: &AppId) -> Result<(), Failure> {
+    async fn disable_webhook(&self, id: &AppId) -> Result<(), Failure> {
         self.0.call(Method::DELETE, &format!("{}/webhook", path::app(id)), None).await.map(drop)
     }
 
@@ -118,14 +124,4 @@ impl Backend for Remote {
     async fn release_hold(&self, id: &AppId) -> Result<App, Failure> {
         self.0.read(&self.0.call(Method::DELETE, &format!("{}/hold", path::app(id)), None).await?)
     }
-
-    fn drives(&self) -> bool {
-        false
-    }
-
-    async fn left_to_do(&self, _id: &AppId) -> Result<Option<Revision>, Failure> {
-        Ok(None)
-    }
-
-    async fn close(&self) {}
 }

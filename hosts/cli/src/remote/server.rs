@@ -16,7 +16,10 @@ use rollhook_api::{Kind, Problem};
 use rollhook_core::text::escaped;
 use serde::{Serialize, de::DeserializeOwned};
 
-use crate::{backend::user, exit::Failure, output::message};
+use crate::{
+    exit::Failure,
+    output::{message, user},
+};
 
 /// How often a call is made before its failure is told.
 const ATTEMPTS: u32 = 5;

@@ -20,7 +20,7 @@ impl<'a> Cli<'a> {
         if program.exists() {
             return Some(Self { bed, program });
         }
-        lacks(test, "the command line tool is not built (cargo build -p rollhook)");
+        lacks(test, "the command line tool is not built (cargo build -p rollhook-cli)");
         None
     }
 

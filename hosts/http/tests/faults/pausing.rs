@@ -14,13 +14,14 @@ use async_trait::async_trait;
 use clap::Parser;
 use rollhook_core::{
     Result,
-    app::{AppId, WorkloadKind},
+    app::App,
     deploy::Evidence,
-    ports::{Applied, Observation, RolloutDriver, RolloutFailure, RolloutSpec, WorkloadInfo},
+    image::ImageRef,
+    ports::{Applied, Observation, RolloutDriver, RolloutFailure, RolloutSpec, TargetRequest, Validated},
     service::Ports,
 };
 use rollhook_server::{Args, Config, Server};
-use rollhook_wiring::{Settings, admin};
+use rollhook_wiring::admin;
 use tokio::{net::TcpListener, runtime::Runtime};
 
 use crate::{fleet::Replica, process::signal};
@@ -64,10 +65,8 @@ pub fn release(trigger: &Path) {
 
 async fn serve(trigger: PathBuf) {
     let args = Args::parse_from(["replica"]).serve;
-    let store = args.store.map(|store| store.parse().unwrap());
     let listener = TcpListener::bind(args.listen).await.unwrap();
-    let settings = Settings { store, driver: args.driver, key_dir: args.key_dir, builder: args.builds.into() };
-    let opened = rollhook_wiring::open(&settings).await.unwrap();
+    let opened = rollhook_wiring::open(&args.backends).await.unwrap();
     let rollouts = Arc::new(Pausing { inner: opened.ports.rollouts.clone(), trigger });
     let base_url = format!("http://{}", args.listen);
     let config =
@@ -87,8 +86,8 @@ struct Pausing {
 
 #[async_trait]
 impl RolloutDriver for Pausing {
-    async fn inspect(&self, app: &AppId, kind: WorkloadKind, name: &str) -> Result<Option<WorkloadInfo>> {
-        self.inner.inspect(app, kind, name).await
+    async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
+        self.inner.validate(request).await
     }
 
     async fn apply(&self, order: &RolloutSpec) -> Result<Applied> {
@@ -115,5 +114,13 @@ impl RolloutDriver for Pausing {
 
     async fn evidence(&self, order: &RolloutSpec, trouble: Option<&RolloutFailure>) -> Result<Evidence> {
         self.inner.evidence(order, trouble).await
+    }
+
+    async fn keep(&self, app: &App, images: &[ImageRef]) -> Result<()> {
+        self.inner.keep(app, images).await
+    }
+
+    async fn forget(&self, app: &App) -> Result<()> {
+        self.inner.forget(app).await
     }
 }

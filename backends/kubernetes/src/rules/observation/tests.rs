@@ -234,7 +234,7 @@ fn what_was_adopted_is_seen_as_it_is() {
 fn a_daemon_sets_old_pods_must_be_gone() {
     let done = json!({"status": {"observedGeneration": 3, "desiredNumberScheduled": 2, "currentNumberScheduled": 2,
         "updatedNumberScheduled": 2, "numberAvailable": 2, "numberReady": 2, "numberMisscheduled": 0}});
-    let order = samples::order_for(rollhook_core::app::WorkloadKind::DaemonSet, 5);
+    let order = samples::order_for(crate::workload::WorkloadKind::DaemonSet, 5);
     let object = stamped(samples::daemon_set(done), &order);
     let new = [pod("a", 5, json!({})), pod("b", 5, json!({}))];
     assert!(is_complete(&of(&order, &object, &new)));
@@ -244,7 +244,7 @@ fn a_daemon_sets_old_pods_must_be_gone() {
 
 #[test]
 fn a_cron_job_is_complete_once_read_back() {
-    let order = samples::order_for(rollhook_core::app::WorkloadKind::CronJob, 5);
+    let order = samples::order_for(crate::workload::WorkloadKind::CronJob, 5);
     let seen = of(&order, &stamped(samples::cron_job(json!({})), &order), &[]);
     assert_eq!(
         seen.phase,
@@ -256,5 +256,5 @@ fn a_cron_job_is_complete_once_read_back() {
 #[test]
 fn a_workload_that_was_deleted_is_final() {
     let seen = of_missing(&order(5));
-    assert_eq!(code(&seen), Some((RolloutFailureKind::Final, Reason::WORKLOAD_MISSING)));
+    assert_eq!(code(&seen), Some((RolloutFailureKind::Final, Reason::TARGET_MISSING)));
 }

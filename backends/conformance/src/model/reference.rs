@@ -1,0 +1,288 @@
+//! The model: every deploy of an app in one list, and all else computed from it.
+
+use std::collections::BTreeSet;
+
+use rollhook_core::{
+    app::{App, Hold, OnFailure},
+    deploy::{Deploy, Reason, Revision, State, Status, Trigger},
+    ledger::{Admission, Admitted, ExpectedLatest, HOLDS_MAX, KeyUse, OtherDeploys, Record, Refused, UNFINISHED_MAX},
+    ports::Page,
+    replica::ReplicaId,
+    request::IdempotencyKey,
+    time::Timestamp,
+};
+
+use super::steps::Done;
+
+/// How many versions stay available for rollbacks from each that is returned from.
+const TARGETS: usize = 10;
+
+/// One app.
+pub(super) struct Reference {
+    pub(super) app: App,
+    /// Every deploy that there ever was, ascending.
+    pub(super) deploys: Vec<Deploy>,
+    pub(super) forgotten: BTreeSet<Revision>,
+    pub(super) keys: Vec<(IdempotencyKey, KeyUse)>,
+    pub(super) lease: Option<ReplicaId>,
+    pub(super) queued_at: Option<Timestamp>,
+    /// The latest time that was stored.
+    pub(super) time: Timestamp,
+}
+
+impl Reference {
+    pub(super) fn new(app: App) -> Self {
+        let queued_at = app.policy.poll.map(|_| app.created_at);
+        let time = app.created_at;
+        let (deploys, forgotten, keys) = Default::default();
+        Self { app, deploys, forgotten, keys, lease: None, queued_at, time }
+    }
+
+    pub(super) fn latest(&self) -> Option<Revision> {
+        self.deploys.last().map(|deploy| deploy.revision)
+    }
+
+    pub(super) fn unfinished(&self) -> Vec<Deploy> {
+        self.deploys.iter().filter(|deploy| !deploy.is_terminal()).cloned().collect()
+    }
+
+    pub(super) fn newest(&self, wanted: impl Fn(&Deploy) -> bool) -> Option<&Deploy> {
+        self.deploys.iter().rev().find(|deploy| wanted(deploy))
+    }
+
+    pub(super) fn current(&self) -> Option<&Deploy> {
+        self.newest(|deploy| deploy.status() == Status::Succeeded)
+    }
+
+    pub(super) fn on_cluster(&self) -> Option<&Deploy> {
+        self.newest(|deploy| deploy.touched)
+    }
+
+    pub(super) fn last_restore(&self) -> Option<Revision> {
+        self.newest(Deploy::is_restore).map(|deploy| deploy.revision)
+    }
+
+    /// The ended deploys that were not forgotten, newest first.
+    pub(super) fn archived(&self) -> Vec<Deploy> {
+        let ended = self.deploys.iter().rev().filter(|deploy| deploy.is_terminal());
+        ended.filter(|deploy| !self.forgotten.contains(&deploy.revision)).cloned().collect()
+    }
+
+    pub(super) fn page(&self, page: Page) -> Vec<Deploy> {
+        let wanted = |deploy: &&Deploy| {
+            page.before.is_none_or(|before| deploy.revision < before)
+                && (!page.succeeded || deploy.status() == Status::Succeeded)
+                && !self.forgotten.contains(&deploy.revision)
+        };
+        self.deploys.iter().rev().filter(wanted).take(page.limit).cloned().collect()
+    }
+
+    /// The use of a key, expired or not.
+    pub(super) fn used(&self, key: &IdempotencyKey) -> Option<KeyUse> {
+        let same = |(known, _): &&(IdempotencyKey, KeyUse)| (known.header, &known.key) == (key.header, &key.key);
+        self.keys.iter().rev().find(same).map(|(_, used)| *used)
+    }
+
+    /// Follows what was committed as one change, and compares the answers.
+    pub(super) fn follow(&mut self, done: &[Done], now: Timestamp) {
+        let mut changed = BTreeSet::new();
+        for done in done {
+            match done {
+                Done::Admit(admission, answer) => {
+                    let expected = self.admit(admission, now, &mut changed);
+                    assert_eq!(answer, &expected, "the answer to {admission:?}");
+                }
+                Done::Record(record, answer) => {
+                    let refusals = self.refusals(record, &changed);
+                    match answer {
+                        Ok(()) => assert!(refusals.is_empty(), "recorded, though {refusals:?}: {record:?}"),
+                        Err(refused) => assert!(refusals.contains(refused), "{refused:?} of {refusals:?}: {record:?}"),
+                    }
+                    if answer.is_ok() {
+                        self.record(record, now, &mut changed);
+                    }
+                }
+                Done::Lease(replica) => {
+                    self.touch(now);
+                    self.lease = Some(replica.clone());
+                }
+                Done::Configure(policy) => {
+                    let time = self.touch(now);
+                    self.app.policy = policy.clone();
+                    if policy.poll.is_some() {
+                        self.queued_at.get_or_insert(time);
+                    }
+                }
+                Done::ReleaseHolds if self.app.holds.is_empty() => {}
+                Done::ReleaseHolds => {
+                    self.touch(now);
+                    self.app.holds.clear();
+                }
+                Done::Forget(keep, forgotten) => {
+                    let time = self.touch(now);
+                    let expected = self.surplus(*keep, time, &changed);
+                    assert_eq!(forgotten.iter().copied().collect::<BTreeSet<_>>(), expected, "what retention forgets");
+                    self.forgotten.extend(expected);
+                }
+            }
+        }
+    }
+
+    /// Times never decrease: the store's clock, but not before what was stored.
+    fn touch(&mut self, now: Timestamp) -> Timestamp {
+        self.time = self.time.max(now);
+        self.time
+    }
+
+    fn admit(&mut self, admission: &Admission, now: Timestamp, changed: &mut BTreeSet<Revision>) -> Admitted {
+        let time = self.time.max(now);
+        if let Some(key) = &admission.key
+            && let Some(used) = self.used(key).filter(|used| used.expires_at > time)
+        {
+            let same = used.request == key.request;
+            return if same { Admitted::Replayed(used.revision) } else { Admitted::KeyReused };
+        }
+        if matches!(admission.expected, ExpectedLatest::Exactly(expected) if expected != self.latest()) {
+            return Admitted::Outdated;
+        }
+        let unfinished = self.unfinished();
+        let supersedes = admission.others == OtherDeploys::EndSuperseded;
+        let is_rollback = admission.deploy.trigger == Trigger::Rollback;
+        let is_restore = is_rollback && admission.deploy.actor.is_service();
+        if unfinished.len() >= UNFINISHED_MAX && !supersedes && !is_restore {
+            return Admitted::Full;
+        }
+        if supersedes && unfinished.iter().any(|deploy| changed.contains(&deploy.revision)) {
+            return Admitted::NextCommit;
+        }
+        let revision = Revision::new(self.deploys.len() as u64 + 1).unwrap();
+        let superseded = if supersedes { unfinished } else { Vec::new() };
+        for deploy in &superseded {
+            let state = State::Superseded { by: revision, rollback: is_rollback };
+            self.put(Deploy { updated_at: time, ..deploy.moved(state) });
+            changed.insert(deploy.revision);
+        }
+        let key_expires_at = admission.key.as_ref().map(|key| time.after(key.header.kept_for()));
+        if let (Some(key), Some(expires_at)) = (&admission.key, key_expires_at) {
+            self.keys.push((key.clone(), KeyUse { request: key.request, revision, expires_at }));
+        }
+        if let Some(hold) = &admission.hold {
+            self.app.holds.push(Hold { by: revision, ..hold.clone() });
+            if self.app.holds.len() > HOLDS_MAX {
+                self.app.holds.remove(0);
+            }
+        }
+        self.touch(now);
+        self.queued_at.get_or_insert(time);
+        self.lease = self.lease.take().or_else(|| admission.driver.clone());
+        let deploy = entry(admission, revision, time, key_expires_at);
+        changed.insert(revision);
+        self.deploys.push(deploy.clone());
+        let superseded = superseded.iter().map(|deploy| deploy.revision).collect();
+        Admitted::New { deploy: deploy.into(), superseded }
+    }
+
+    /// Every reason for which the record must not be made.
+    fn refusals(&self, record: &Record, changed: &BTreeSet<Revision>) -> Vec<Refused> {
+        let mut refusals = Vec::new();
+        if record.driver.is_some() && record.driver != self.lease {
+            refusals.push(Refused::NotLeased);
+        }
+        for (number, change) in record.changes.iter().enumerate() {
+            let stored = self.newest(|deploy| deploy.revision == change.revision);
+            let follows = stored.is_some_and(|stored| !stored.is_terminal() && change.step == stored.step + 1);
+            let is_repeated = record.changes[..number].iter().any(|earlier| earlier.revision == change.revision);
+            if !follows || is_repeated {
+                refusals.push(Refused::Outdated);
+            }
+            if changed.contains(&change.revision) {
+                refusals.push(Refused::NextCommit);
+            }
+        }
+        refusals
+    }
+
+    fn record(&mut self, record: &Record, now: Timestamp, changed: &mut BTreeSet<Revision>) {
+        let time = self.touch(now);
+        for change in &record.changes {
+            self.put(Deploy { updated_at: time, ..change.clone() });
+            changed.insert(change.revision);
+        }
+        self.app.holds.retain(|hold| !record.release_holds.contains(&hold.by));
+        let has_work = !self.unfinished().is_empty() || self.app.policy.poll.is_some() || self.owes_a_restore();
+        if record.idle && !has_work {
+            (self.queued_at, self.lease) = (None, None);
+        } else {
+            self.queued_at.get_or_insert(time);
+        }
+    }
+
+    /// Whether the service has a failed rollout to put right, while nothing is unfinished.
+    fn owes_a_restore(&self) -> bool {
+        let Some(top) = self.on_cluster() else { return false };
+        let ended_badly = match &top.state {
+            State::Failed { .. } | State::Superseded { .. } => true,
+            State::Cancelled { reason, .. } => reason.as_str() != Reason::APP_DELETED,
+            State::Queued | State::Building { .. } | State::RollingOut { .. } | State::Succeeded { .. } => false,
+        };
+        // A restore that failed, or never got to the cluster, is not made again.
+        let was_tried = top.is_restore() || self.deploys.last().is_some_and(Deploy::is_restore);
+        self.app.policy.on_failure == OnFailure::Restore && ended_badly && !was_tried && self.current().is_some()
+    }
+
+    /// The archived deploys on which nothing depends any more; one that ends in the same change is not archived yet.
+    fn surplus(&self, keep: usize, time: Timestamp, changed: &BTreeSet<Revision>) -> BTreeSet<Revision> {
+        let archived: Vec<Deploy> =
+            self.archived().into_iter().filter(|deploy| !changed.contains(&deploy.revision)).collect();
+        let mut kept: BTreeSet<Revision> = archived.iter().take(keep).map(|deploy| deploy.revision).collect();
+        kept.extend(self.last_restore());
+        kept.extend(targets(&archived, None));
+        for deploy in [self.current(), self.on_cluster()].into_iter().flatten() {
+            kept.extend([deploy.revision, deploy.effective]);
+            kept.extend(targets(&archived, Some(deploy.effective)));
+        }
+        let repeatable = archived.iter().filter(|deploy| deploy.kept_until.is_some_and(|until| until > time));
+        kept.extend(repeatable.map(|deploy| deploy.revision));
+        archived.iter().map(|deploy| deploy.revision).filter(|revision| !kept.contains(revision)).collect()
+    }
+
+    fn put(&mut self, deploy: Deploy) {
+        let stored = self.deploys.iter_mut().find(|stored| stored.revision == deploy.revision);
+        *stored.unwrap() = deploy;
+    }
+}
+
+/// The versions that repeated rollbacks return to, from the newest good one up to a revision on.
+fn targets(archived: &[Deploy], from: Option<Revision>) -> Vec<Revision> {
+    let mut chain: Vec<&Deploy> = Vec::new();
+    let below = archived.iter().filter(|deploy| from.is_none_or(|from| deploy.revision <= from));
+    for deploy in below.filter(|deploy| deploy.status() == Status::Succeeded) {
+        if chain.last().is_none_or(|last| !last.same_image(deploy)) && chain.len() < TARGETS {
+            chain.push(deploy);
+        }
+    }
+    chain.into_iter().map(|deploy| deploy.revision).collect()
+}
+
+/// The queued deploy of an accept.
+fn entry(admission: &Admission, revision: Revision, time: Timestamp, kept_until: Option<Timestamp>) -> Deploy {
+    let new = admission.deploy.clone();
+    Deploy {
+        id: admission.id,
+        revision,
+        image: new.image,
+        commit: new.commit,
+        trigger: new.trigger,
+        actor: new.actor,
+        from: new.from,
+        effective: new.effective.unwrap_or(revision),
+        adopted: new.adopted,
+        state: State::Queued,
+        touched: false,
+        digest: None,
+        step: 0,
+        created_at: time,
+        updated_at: time,
+        kept_until,
+    }
+}

@@ -1,0 +1,195 @@
+//! Rollout drivers that break one promise each, and the case that notices.
+
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+#![allow(clippy::wildcard_enum_match_arm, reason = "a broken promise is the exception")]
+
+mod driver;
+#[path = "../simulated/mod.rs"]
+mod simulated;
+
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
+
+use async_trait::async_trait;
+use driver::{Broken, Promise};
+use rollhook_conformance::{Can, Clusters, Sample, block_on, rollouts};
+use rollhook_core::{
+    app::{AppId, Settings, Target},
+    image::{Digest, ImageRef},
+    ports::RolloutDriver,
+};
+use simulated::Simulated;
+
+/// The simulated cluster, under drivers that break a promise.
+struct BrokenCluster {
+    simulated: Simulated,
+    promise: Promise,
+    driver: Arc<Broken>,
+}
+
+impl BrokenCluster {
+    fn new(promise: Promise) -> Self {
+        let simulated = Simulated::fresh().unwrap();
+        let driver = Arc::new(Broken::new(simulated.cluster.clone(), promise));
+        Self { simulated, promise, driver }
+    }
+}
+
+#[async_trait]
+impl Clusters for BrokenCluster {
+    fn rollouts(&self) -> Arc<dyn RolloutDriver> {
+        self.driver.clone()
+    }
+
+    async fn another(&self) -> Can<Arc<dyn RolloutDriver>> {
+        Ok(Arc::new(Broken::new(self.simulated.cluster.clone(), self.promise)))
+    }
+
+    async fn away(&self) -> Can<Arc<dyn RolloutDriver>> {
+        self.simulated.away().await
+    }
+
+    fn app(&self, name: &str) -> AppId {
+        self.simulated.app(name)
+    }
+
+    fn image(&self, sample: Sample) -> Can<ImageRef> {
+        self.simulated.image(sample)
+    }
+
+    fn settings(&self, app: &AppId) -> Settings {
+        self.simulated.settings(app)
+    }
+
+    fn invalid_settings(&self) -> Can<(Settings, &'static str)> {
+        self.simulated.invalid_settings()
+    }
+
+    async fn prepare(&self, app: &AppId) -> Can {
+        self.simulated.prepare(app).await
+    }
+
+    async fn remove(&self, app: &AppId, target: &Target) -> Can {
+        self.simulated.remove(app, target).await
+    }
+
+    async fn fingerprint(&self, app: &AppId, target: &Target) -> String {
+        self.simulated.fingerprint(app, target).await
+    }
+
+    async fn configuration(&self, app: &AppId, target: &Target) -> Can<String> {
+        self.simulated.configuration(app, target).await
+    }
+
+    async fn instances(&self, app: &AppId, target: &Target) -> Can<Vec<ImageRef>> {
+        self.simulated.instances(app, target).await
+    }
+
+    async fn digest(&self, image: &ImageRef) -> Can<Digest> {
+        self.simulated.digest(image).await
+    }
+
+    async fn logged(&self, app: &AppId, target: &Target) -> Can<String> {
+        self.simulated.logged(app, target).await
+    }
+
+    fn container(&self) -> Option<&'static str> {
+        self.simulated.container()
+    }
+
+    async fn pause(&self) {
+        self.simulated.pause().await;
+    }
+}
+
+/// Runs a case on a driver that breaks a promise, which must fail with these words, and on one that breaks none.
+fn notices(promise: Promise, case: impl AsyncFn(&dyn Clusters) -> Can, words: &str) {
+    assert_eq!(block_on(case(&BrokenCluster::new(Promise::Kept))), Ok(()), "the driver itself keeps its promises");
+    let broken = BrokenCluster::new(promise);
+    let outcome = catch_unwind(AssertUnwindSafe(|| block_on(case(&broken))));
+    let Err(panic) = outcome else { panic!("{promise:?} was not noticed") };
+    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    assert!(text.is_some_and(|text| text.contains(words)), "{promise:?} was noticed for another reason: {text:?}");
+}
+
+#[test]
+fn deploy_id_in_memory_is_noticed() {
+    let case = rollouts::apply_older_is_refused_after_a_restart;
+    notices(Promise::IdIsKept, case, "the restarted driver does not know the deploy id");
+}
+
+#[test]
+fn compare_and_replace_in_two_steps_is_noticed() {
+    let case = rollouts::apply_race_ends_at_the_newest;
+    notices(Promise::FenceIsOneStep, case, "the older deploy overtook the newer one");
+}
+
+#[test]
+fn call_that_was_dropped_and_blocks_the_next_is_noticed() {
+    notices(Promise::DropsAreMadeGood, rollouts::apply_dropped_is_made_good, "Conflict(Object)");
+}
+
+#[test]
+fn old_instance_left_running_is_noticed() {
+    let case = rollouts::observe_complete_leaves_no_old_instance;
+    notices(Promise::OldOnesEnd, case, "an old instance runs while revision 2 is called complete");
+}
+
+#[test]
+fn restarts_that_are_always_zero_are_noticed() {
+    notices(Promise::RestartsCount, rollouts::observe_counts_restarts, "not counted as restarted");
+}
+
+#[test]
+fn invented_digest_is_noticed() {
+    notices(Promise::DigestIsObserved, rollouts::observe_digest_is_what_runs, "the digest is not the one of what runs");
+}
+
+#[test]
+fn missing_digest_is_noticed() {
+    notices(Promise::DigestIsTold, rollouts::observe_digest_is_what_runs, "the digest is not the one of what runs");
+}
+
+#[test]
+fn lost_configuration_is_noticed() {
+    let case = rollouts::apply_keeps_the_configuration;
+    notices(Promise::ConfigurationStays, case, "the configuration was changed by revision 2");
+}
+
+#[test]
+fn lost_log_is_noticed() {
+    notices(Promise::LogIsEvidence, rollouts::evidence_has_the_log, "no evidence with the line");
+}
+
+#[test]
+fn instance_that_never_gets_ready_and_is_called_complete_is_noticed() {
+    let case = rollouts::observe_never_ready_is_not_complete;
+    notices(Promise::ReadyIsComplete, case, "it does not run, and is called complete");
+}
+
+#[test]
+fn instance_that_died_and_is_called_complete_is_noticed() {
+    notices(Promise::DeathIsSeen, rollouts::observe_dead_is_not_complete, "not seen to have ended");
+}
+
+#[test]
+fn old_version_that_is_called_complete_is_noticed() {
+    notices(Promise::OwnInstances, rollouts::observe_old_is_not_new, "not even applied");
+}
+
+#[test]
+fn forgetting_that_frees_the_target_is_noticed() {
+    notices(Promise::ForgottenRuns, rollouts::forget_changes_nothing_that_runs, "it does not run any more");
+}
+
+#[test]
+fn keeping_that_ends_what_is_not_named_is_noticed() {
+    notices(Promise::UnnamedRuns, rollouts::keep_changes_nothing_that_runs, "the target was changed");
+}
+
+#[test]
+fn validation_with_an_effect_is_noticed() {
+    notices(Promise::ValidationReads, rollouts::validate_changes_nothing, "TargetRequest");
+}

@@ -1,0 +1,106 @@
+//! The simulated cluster, as the rollout suite wants it.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use rollhook_conformance::{Can, Clusters, ManualClock, Sample, samples};
+use rollhook_core::{
+    app::{AppId, Settings, Target},
+    image::{Digest, ImageRef},
+    ports::RolloutDriver,
+};
+use rollhook_memory::{Script, SimulatedCluster};
+use serde_json::json;
+
+/// A cluster whose rollouts take two seconds.
+pub(crate) struct Simulated {
+    clock: Arc<ManualClock>,
+    pub(crate) cluster: Arc<SimulatedCluster>,
+}
+
+impl Simulated {
+    pub(crate) fn fresh() -> Can<Self> {
+        let clock = Arc::new(ManualClock::default());
+        let cluster = Arc::new(SimulatedCluster::new(clock.clone(), Duration::from_secs(2)));
+        cluster.script(":dies", Script::dies_after(Duration::from_secs(3)));
+        Ok(Self { clock, cluster })
+    }
+}
+
+#[async_trait]
+impl Clusters for Simulated {
+    fn rollouts(&self) -> Arc<dyn RolloutDriver> {
+        self.cluster.clone()
+    }
+
+    async fn another(&self) -> Can<Arc<dyn RolloutDriver>> {
+        // A handle has nothing of its own.
+        Ok(self.cluster.clone())
+    }
+
+    async fn away(&self) -> Can<Arc<dyn RolloutDriver>> {
+        self.cluster.set_reachable(false);
+        Ok(self.cluster.clone())
+    }
+
+    fn app(&self, name: &str) -> AppId {
+        samples::app("shop", "test", name).id
+    }
+
+    fn image(&self, sample: Sample) -> Can<ImageRef> {
+        Ok(samples::image(match sample {
+            Sample::Good => "v1",
+            Sample::Another => "v2",
+            Sample::Missing => "missing",
+            Sample::Crashing => "crash",
+            Sample::Hanging => "hang",
+            Sample::Dying => "dies",
+        }))
+    }
+
+    fn settings(&self, _app: &AppId) -> Settings {
+        samples::settings(json!({ "containers": ["app"], "template": { "replicas": 3 } }))
+    }
+
+    fn invalid_settings(&self) -> Can<(Settings, &'static str)> {
+        Ok((samples::settings(json!({ "kind": "Pod" })), "workload.kind"))
+    }
+
+    async fn prepare(&self, app: &AppId) -> Can {
+        self.cluster.seed(app, &samples::target(app.name.as_str()), &self.image(Sample::Good)?);
+        Ok(())
+    }
+
+    async fn remove(&self, app: &AppId, target: &Target) -> Can {
+        assert!(self.cluster.delete(app, target));
+        Ok(())
+    }
+
+    async fn fingerprint(&self, app: &AppId, target: &Target) -> String {
+        format!("{:?} {}", self.cluster.pods(app, target), self.cluster.effects_on(app, target).len())
+    }
+
+    async fn configuration(&self, app: &AppId, target: &Target) -> Can<String> {
+        Ok(format!("{:?} pods", self.cluster.pods(app, target)))
+    }
+
+    async fn instances(&self, app: &AppId, target: &Target) -> Can<Vec<ImageRef>> {
+        Ok(self.cluster.running(app, target))
+    }
+
+    async fn digest(&self, image: &ImageRef) -> Can<Digest> {
+        Ok(self.cluster.digest(image))
+    }
+
+    async fn logged(&self, _app: &AppId, _target: &Target) -> Can<String> {
+        Ok("simulated: exiting with code 1".to_owned())
+    }
+
+    fn container(&self) -> Option<&'static str> {
+        Some("app")
+    }
+
+    async fn pause(&self) {
+        self.clock.advance(Duration::from_millis(250));
+    }
+}

@@ -1,0 +1,152 @@
+use rollhook_core::app::AppUid;
+use serde_json::{Value, json};
+
+use super::*;
+
+const V1: &str = "registry.example.com/api:v1";
+
+/// A registration of the app `api` with these settings, without an image.
+fn request(settings: Value) -> TargetRequest {
+    TargetRequest {
+        app: "shop-test/api".parse().unwrap(),
+        settings: serde_json::from_value(settings).unwrap(),
+        image: None,
+        built: false,
+        take_over: false,
+    }
+}
+
+fn with_image(settings: Value) -> TargetRequest {
+    TargetRequest { image: V1.parse().ok(), ..request(settings) }
+}
+
+/// A workload with these containers.
+fn found(containers: &[(&str, &str)]) -> WorkloadInfo {
+    let containers = containers.iter().map(|(name, image)| ((*name).to_owned(), (*image).to_owned())).collect();
+    WorkloadInfo { containers, stamp: None, unsupported: None }
+}
+
+fn answer(request: &TargetRequest, found: Option<&WorkloadInfo>) -> Validated {
+    Wanted::of(request).map_or_else(Validated::Invalid, |wanted| wanted.answer(found))
+}
+
+fn unusable(answer: Validated) -> String {
+    match answer {
+        Validated::Invalid(InvalidTarget::Unusable(why)) => why,
+        other @ (Validated::Adopt { .. } | Validated::Create { .. } | Validated::Invalid(_)) => panic!("{other:?}"),
+    }
+}
+
+#[track_caller]
+fn assert_invalid(answer: Validated, name: &str, rule: &str) {
+    let invalid = InvalidTarget::Setting { name: name.to_owned(), rule: rule.to_owned() };
+    assert_eq!(answer, Validated::Invalid(invalid));
+}
+
+#[test]
+fn a_workload_that_exists_is_adopted_with_what_it_runs() {
+    let adopted = |settings: Value, image: &str| Validated::Adopt {
+        settings: serde_json::from_value(settings).unwrap(),
+        image: image.parse().unwrap(),
+        take_over: None,
+    };
+    let one = found(&[("web", V1)]);
+    let expected = adopted(json!({"kind": "Deployment", "name": "api", "containers": ["web"]}), V1);
+    assert_eq!(answer(&request(json!({})), Some(&one)), expected, "its only container");
+    assert_eq!(answer(&with_image(json!({"template": {"port": 80}})), Some(&one)), expected, "nothing is created");
+    let two = found(&[("proxy", "envoy"), ("api", "nginx")]);
+    let expected = adopted(json!({"kind": "Deployment", "name": "api", "containers": ["api"]}), "nginx");
+    assert_eq!(answer(&request(json!({})), Some(&two)), expected, "the one named like the app");
+    let given = json!({"kind": "daemonset", "name": "edge", "containers": ["proxy"]});
+    let expected = adopted(json!({"kind": "DaemonSet", "name": "edge", "containers": ["proxy"]}), "envoy");
+    assert_eq!(answer(&request(given), Some(&two)), expected);
+}
+
+#[test]
+fn a_workload_that_cannot_be_used_says_why() {
+    let refused = |settings: Value, found: &WorkloadInfo| unusable(answer(&request(settings), Some(found)));
+    let two = found(&[("web", V1), ("worker", "registry.example.com/api:v2")]);
+    assert_eq!(
+        refused(json!({}), &two),
+        "Deployment api has several containers: say which one to deploy: web, worker."
+    );
+    assert_eq!(
+        refused(json!({"containers": ["db"]}), &two),
+        "Deployment api has no container db; it has: web, worker."
+    );
+    assert_eq!(
+        refused(json!({"containers": ["web", "worker"]}), &two),
+        "Deployment api: container worker runs registry.example.com/api:v2, another one registry.example.com/api:v1; \
+         an app's containers share one image."
+    );
+    assert!(refused(json!({}), &found(&[("api", "")])).starts_with("Deployment api runs an image that cannot be read"));
+    let on_delete = WorkloadInfo { unsupported: Some("its strategy is OnDelete".to_owned()), ..two };
+    assert_eq!(refused(json!({}), &on_delete), "Deployment api cannot be rolled out: its strategy is OnDelete");
+}
+
+#[test]
+fn a_workload_of_another_registration_is_taken_over_only_on_request() {
+    let other = AppUid::from_bits(7);
+    let stamp: DeployId = format!("{other}/3").parse().unwrap();
+    let stamped = WorkloadInfo { stamp: Some(stamp), ..found(&[("api", V1)]) };
+    let refused = answer(&request(json!({})), Some(&stamped));
+    let Validated::Invalid(InvalidTarget::Taken(why)) = refused else { panic!("{refused:?}") };
+    assert_eq!(
+        why,
+        format!(
+            "Deployment api carries the stamp of another registration ({stamp}). If that one is gone, register with \
+             --take-over."
+        )
+    );
+    let wanted = TargetRequest { take_over: true, ..request(json!({})) };
+    let taken = answer(&wanted, Some(&stamped));
+    assert!(matches!(taken, Validated::Adopt { take_over: Some(uid), .. } if uid == other), "{taken:?}");
+    let unstamped = answer(&wanted, Some(&found(&[("api", V1)])));
+    assert!(matches!(unstamped, Validated::Adopt { take_over: None, .. }), "{unstamped:?}");
+}
+
+#[test]
+fn a_workload_that_is_missing_is_created_with_all_defaults() {
+    let template = json!({"replicas": 1, "port": null, "env": {}, "pull_secret": null, "readiness_path": null});
+    let created = |name: &str, container: &str, template: &Value| Validated::Create {
+        settings: serde_json::from_value(
+            json!({"kind": "Deployment", "name": name, "containers": [container], "template": template}),
+        )
+        .unwrap(),
+    };
+    assert_eq!(answer(&with_image(json!({})), None), created("api", "api", &template));
+    let built = TargetRequest { built: true, ..request(json!({})) };
+    assert_eq!(answer(&built, None), created("api", "api", &template), "its image is yet to be built");
+    let given = json!({"name": "edge", "containers": ["web"], "template": {"replicas": 3, "port": 80}});
+    let mut three = template;
+    (three["replicas"], three["port"]) = (json!(3), json!(80));
+    assert_eq!(answer(&with_image(given), None), created("edge", "web", &three));
+}
+
+#[test]
+fn a_workload_that_cannot_be_created_says_why() {
+    assert_eq!(
+        unusable(answer(&request(json!({})), None)),
+        "Deployment api does not exist; give an image to have a Deployment made."
+    );
+    assert_eq!(
+        unusable(answer(&with_image(json!({"kind": "StatefulSet"})), None)),
+        "StatefulSet api does not exist, and only a Deployment can be made."
+    );
+    let probe = json!({"template": {"readiness_path": "/"}});
+    assert_invalid(answer(&with_image(probe), None), "readiness_path", "needs a port.");
+    let several = json!({"containers": ["a", "b"]});
+    assert_invalid(answer(&with_image(several), None), "containers", "a Deployment is made with one container.");
+}
+
+#[test]
+fn a_name_is_one_that_kubernetes_takes() {
+    for name in ["", "../x", "a/scale", "API", "a..b", "-a", "a?b=c", &"a".repeat(254)] {
+        let rule = "must be a name that Kubernetes takes: lower-case letters, digits, hyphens and dots.";
+        assert_invalid(answer(&with_image(json!({"name": name})), None), "workload.name", rule);
+    }
+    for name in ["a", "a.b-c.1", &"a".repeat(253)] {
+        let created = answer(&with_image(json!({"name": name})), None);
+        assert!(matches!(created, Validated::Create { .. }), "{name}: {created:?}");
+    }
+}

@@ -1,0 +1,286 @@
+//! The settings of a target: one workload, and how to create it.
+//!
+//! ```json
+//! {"kind": "Deployment", "name": "api", "containers": ["api"], "template": {"replicas": 2, "port": 8080}}
+//! ```
+//!
+//! A person gives any part of them; [`rules::registration`](crate::rules::registration) fills in the rest. `template` is
+//! stored only if the workload is to be created.
+
+use std::{collections::BTreeMap, fmt, str::FromStr};
+
+use rollhook_core::{
+    Error, Result,
+    app::{AppId, AppUid, InvalidName, LABEL_MAX, Settings},
+    image::ImageRef,
+    ports::{DeployId, InvalidTarget, RolloutSpec},
+};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+/// The kinds of workload that can be rolled out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum WorkloadKind {
+    /// `apps/v1` Deployment.
+    #[default]
+    Deployment,
+    /// `apps/v1` StatefulSet.
+    StatefulSet,
+    /// `apps/v1` DaemonSet.
+    DaemonSet,
+    /// `batch/v1` CronJob.
+    CronJob,
+}
+
+impl WorkloadKind {
+    /// Kubernetes' name of the kind.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Deployment => "Deployment",
+            Self::StatefulSet => "StatefulSet",
+            Self::DaemonSet => "DaemonSet",
+            Self::CronJob => "CronJob",
+        }
+    }
+}
+
+impl fmt::Display for WorkloadKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for WorkloadKind {
+    type Err = InvalidName;
+
+    fn from_str(text: &str) -> Result<Self, InvalidName> {
+        [Self::Deployment, Self::StatefulSet, Self::DaemonSet, Self::CronJob]
+            .into_iter()
+            .find(|kind| kind.as_str().eq_ignore_ascii_case(text))
+            .ok_or_else(|| InvalidName {
+                what: "workload kind",
+                given: text.chars().take(LABEL_MAX).collect(),
+                rule: "must be Deployment, StatefulSet, DaemonSet or CronJob",
+            })
+    }
+}
+
+/// The target of an app: containers of one workload in the app's namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Workload {
+    /// The kind.
+    pub kind: WorkloadKind,
+    /// The name.
+    pub name: String,
+    /// The containers whose image a deploy sets; never empty.
+    pub containers: Vec<String>,
+    /// How to create the workload if it does not exist.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<Template>,
+}
+
+/// A Deployment (and Service) to be created.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Template {
+    /// Number of pods.
+    pub replicas: u32,
+    /// The container's port; with one, a Service of the workload's name is created too.
+    pub port: Option<u16>,
+    /// Environment variables of the container.
+    pub env: BTreeMap<String, String>,
+    /// Name of the Secret that the image is pulled with.
+    pub pull_secret: Option<String>,
+    /// Path of an HTTP readiness probe on `port`.
+    pub readiness_path: Option<String>,
+}
+
+impl Default for Template {
+    fn default() -> Self {
+        Self { replicas: 1, port: None, env: BTreeMap::new(), pull_secret: None, readiness_path: None }
+    }
+}
+
+impl Workload {
+    /// The settings that name the workload.
+    pub fn settings(&self) -> Settings {
+        match serde_json::to_value(self) {
+            Ok(Value::Object(settings)) => settings,
+            Ok(_) | Err(_) => Settings::new(),
+        }
+    }
+}
+
+/// The settings as a person gave them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Requested {
+    pub(crate) kind: WorkloadKind,
+    pub(crate) name: Option<String>,
+    pub(crate) containers: Vec<String>,
+    pub(crate) template: Template,
+}
+
+impl Requested {
+    /// Reads the settings.
+    ///
+    /// # Errors
+    /// [`InvalidTarget::Setting`], which names the setting.
+    pub(crate) fn parse(settings: &Settings) -> Result<Self, InvalidTarget> {
+        let mut requested = Self::default();
+        for (name, value) in settings {
+            match name.as_str() {
+                "kind" => {
+                    let text: String = setting("workload.kind", value)?;
+                    requested.kind =
+                        text.parse().map_err(|invalid: InvalidName| rule("workload.kind", &format!("{invalid}.")))?;
+                }
+                "name" => requested.name = setting("workload.name", value)?,
+                "containers" => requested.containers = setting("workload.containers", value)?,
+                "template" => requested.template = template(setting("template", value)?)?,
+                _ => return Err(unknown(&format!("workload.{name}"), "kind, name and containers")),
+            }
+        }
+        Ok(requested)
+    }
+}
+
+fn template(settings: Settings) -> Result<Template, InvalidTarget> {
+    let mut template = Template::default();
+    for (name, value) in &settings {
+        match name.as_str() {
+            "replicas" => template.replicas = setting("template.replicas", value)?,
+            "port" => template.port = setting("template.port", value)?,
+            "env" => template.env = setting("template.env", value)?,
+            "pull_secret" => template.pull_secret = setting("template.pull_secret", value)?,
+            "readiness_path" => template.readiness_path = setting("template.readiness_path", value)?,
+            _ => {
+                let known = "replicas, port, env, pull_secret and readiness_path";
+                return Err(unknown(&format!("template.{name}"), known));
+            }
+        }
+    }
+    Ok(template)
+}
+
+fn setting<T: DeserializeOwned>(name: &str, value: &Value) -> Result<T, InvalidTarget> {
+    T::deserialize(value).map_err(|error| rule(name, &format!("{error}.")))
+}
+
+fn unknown(name: &str, known: &str) -> InvalidTarget {
+    rule(name, &format!("is no setting of a workload of Kubernetes; there are {known}."))
+}
+
+/// The refusal of a setting.
+pub(crate) fn rule(name: &str, rule: &str) -> InvalidTarget {
+    InvalidTarget::Setting { name: name.to_owned(), rule: rule.to_owned() }
+}
+
+/// A [`RolloutSpec`] whose target was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Rollout {
+    pub(crate) app: AppId,
+    pub(crate) stamp: DeployId,
+    pub(crate) workload: Workload,
+    pub(crate) take_over: Option<AppUid>,
+    pub(crate) image: ImageRef,
+    pub(crate) adopted: bool,
+    pub(crate) cause: String,
+}
+
+impl Rollout {
+    /// Reads the target.
+    ///
+    /// # Errors
+    /// `Corrupt` if its settings are none of this driver's, such as those of an app that another driver rolled out.
+    pub(crate) fn of(spec: &RolloutSpec) -> Result<Self> {
+        let workload = Workload::deserialize(&spec.target.settings).map_err(|error| {
+            Error::corrupt(format!("the target of app {} is no workload of Kubernetes", spec.app), error)
+        })?;
+        Ok(Self {
+            app: spec.app.clone(),
+            stamp: spec.stamp,
+            workload,
+            take_over: spec.target.take_over,
+            image: spec.image.clone(),
+            adopted: spec.adopted,
+            cause: spec.cause.clone(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn settings(value: Value) -> Settings {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn what_is_not_given_has_a_default() {
+        let requested = Requested::parse(&Settings::new()).unwrap();
+        assert_eq!(requested, Requested::default());
+        assert_eq!((requested.kind, requested.template.replicas), (WorkloadKind::Deployment, 1));
+        let all = json!({
+            "kind": "statefulset", "name": "db", "containers": ["a", "b"],
+            "template": {"replicas": 3, "port": 80, "env": {"A": "1"}, "pull_secret": "s", "readiness_path": "/"},
+        });
+        let requested = Requested::parse(&settings(all)).unwrap();
+        assert_eq!((requested.kind, requested.name.as_deref()), (WorkloadKind::StatefulSet, Some("db")));
+        assert_eq!(requested.containers, ["a", "b"]);
+        assert_eq!((requested.template.replicas, requested.template.env["A"].as_str()), (3, "1"));
+    }
+
+    #[test]
+    fn an_invalid_setting_is_named() {
+        let cases = [
+            (
+                json!({"kind": "Pod"}),
+                "workload.kind",
+                "workload kind \"Pod\": must be Deployment, StatefulSet, DaemonSet or CronJob.",
+            ),
+            (json!({"kind": 7}), "workload.kind", "invalid type: integer `7`, expected a string."),
+            (
+                json!({"image": "a:b"}),
+                "workload.image",
+                "is no setting of a workload of Kubernetes; there are kind, name and containers.",
+            ),
+            (json!({"containers": "app"}), "workload.containers", ""),
+            (json!({"template": {"replicas": -1}}), "template.replicas", ""),
+            (json!({"template": {"volumes": []}}), "template.volumes", ""),
+        ];
+        for (given, name, rule) in cases {
+            let invalid = Requested::parse(&settings(given.clone())).unwrap_err();
+            let InvalidTarget::Setting { name: found, rule: why } = invalid else { panic!("{invalid:?}") };
+            assert_eq!(found, name, "{given}");
+            assert!(why.starts_with(rule) && why.ends_with('.'), "{given}: {why}");
+        }
+    }
+
+    #[test]
+    fn settings_are_read_as_they_were_stored() {
+        let workload = Workload {
+            kind: WorkloadKind::CronJob,
+            name: "nightly".to_owned(),
+            containers: vec!["app".to_owned()],
+            template: None,
+        };
+        assert_eq!(
+            Value::Object(workload.settings()),
+            json!({"kind": "CronJob", "name": "nightly", "containers": ["app"]})
+        );
+        assert_eq!(Workload::deserialize(&workload.settings()).unwrap(), workload);
+        let created = Workload { template: Some(Template { port: Some(80), ..Template::default() }), ..workload };
+        assert_eq!(Workload::deserialize(&created.settings()).unwrap(), created);
+    }
+
+    #[test]
+    fn the_target_of_another_driver_is_corrupt() {
+        let mut spec = crate::rules::samples::spec(1);
+        spec.target.settings = settings(json!({"directory": "/srv/api"}));
+        let error = Rollout::of(&spec).unwrap_err();
+        assert!(error.to_string().contains("shop-test/api is no workload"), "{error}");
+    }
+}

@@ -1,0 +1,130 @@
+//! Which archived deploys may go.
+
+use super::*;
+use crate::{
+    deploy::Status,
+    ledger::retention::{is_due, surplus},
+};
+
+/// How many of the newest are kept in these tests.
+const KEEP: usize = 200;
+/// When retention looks.
+const LATER: Timestamp = Timestamp::from_millis(NOW.as_millis() + 8 * 24 * 3600 * 1000);
+
+/// A deploy that has ended so, of an image of its own.
+fn ended(number: u64, status: Status) -> Deploy {
+    let queued = deploy(&format!("v{number}")).deploy.entry(AdmissionId(number.into()), revision(number), NOW);
+    let ended = if status == Status::Succeeded { succeeded(&queued) } else { failed(&queued) };
+    Deploy { touched: false, ..ended }
+}
+
+/// Deploys up to 1000, newest first, of which every hundredth succeeded.
+fn archive() -> Vec<Deploy> {
+    let status = |number: u64| if number.is_multiple_of(100) { Status::Succeeded } else { Status::Failed };
+    (1..=1000).rev().map(|number| ended(number, status(number))).collect()
+}
+
+/// The same, all of which failed.
+fn failures() -> Vec<Deploy> {
+    (1..=1000).rev().map(|number| ended(number, Status::Failed)).collect()
+}
+
+fn at(number: u64) -> usize {
+    usize::try_from(1000 - number).unwrap()
+}
+
+/// A state whose current deploy is the newest that succeeded, if any.
+fn state(archived: &[Deploy]) -> AppState {
+    let current = archived.iter().find(|deploy| deploy.status() == Status::Succeeded);
+    let current = current.map(|deploy| Arc::new(deploy.clone()));
+    AppState { latest: Some(revision(1000)), current, ..registered() }
+}
+
+/// The deploys that are kept, but for the newest.
+fn kept(archived: &[Deploy], state: &AppState) -> Vec<u64> {
+    let gone = surplus(state, archived, KEEP, LATER);
+    let left = archived.iter().map(|deploy| deploy.revision).filter(|revision| !gone.contains(revision));
+    let left: Vec<u64> = left.map(Revision::get).collect();
+    assert_eq!(left[..KEEP], (801..=1000).rev().collect::<Vec<_>>(), "the newest are kept");
+    left[KEEP..].to_vec()
+}
+
+#[test]
+fn the_newest_and_what_can_be_returned_to_are_kept() {
+    let archived = archive();
+    assert_eq!(kept(&archived, &state(&archived)), [800, 700, 600, 500, 400, 300, 200, 100]);
+    let few = &archived[..KEEP];
+    assert_eq!(surplus(&state(few), few, KEEP, LATER), [], "there are no more than are kept");
+    let more: Vec<Deploy> = (1..=2000).rev().map(|number| ended(number, Status::Succeeded)).collect();
+    let gone = surplus(&state(&more), &more, 5, LATER);
+    assert_eq!(gone.len(), 1990, "ten versions can be returned to, the newest ones among them");
+}
+
+#[test]
+fn a_rollback_keeps_what_lies_before_its_target() {
+    let mut archived = archive();
+    for deploy in archived.iter_mut().filter(|deploy| deploy.revision.get() > 300) {
+        *deploy = ended(deploy.revision.get(), Status::Succeeded);
+    }
+    let rollback =
+        |number: u64| Some(Arc::new(Deploy { effective: revision(300), ..ended(number, Status::Succeeded) }));
+    let current = AppState { current: rollback(1000), ..state(&archived) };
+    assert_eq!(kept(&archived, &current), [300, 200, 100]);
+    let on_cluster = AppState { ended_on_cluster: rollback(1000), ..state(&archived) };
+    assert_eq!(kept(&archived, &on_cluster), [300, 200, 100]);
+    let mut unfinished = state(&archived);
+    let rolling = deploy("v1").deploy.entry(AdmissionId(1), revision(1001), NOW);
+    unfinished.unfinished.push(Arc::new(Deploy { effective: revision(300), ..rolling_out(&rolling) }));
+    assert_eq!(kept(&archived, &unfinished), [300, 200, 100]);
+    assert_eq!(kept(&archived, &state(&archived)), [0; 0]);
+}
+
+#[test]
+fn versions_that_can_be_returned_to_are_counted_by_images() {
+    let mut archived = archive();
+    for deploy in &mut archived {
+        // Two images in turn, and one image ever since.
+        let tag = match deploy.revision.get() {
+            301.. => "new",
+            even if even % 2 == 0 => "even",
+            _ => "odd",
+        };
+        *deploy = Deploy { image: Some(image(tag)), ..ended(deploy.revision.get(), Status::Succeeded) };
+    }
+    assert_eq!(kept(&archived, &state(&archived)), [300, 299, 298, 297, 296, 295, 294, 293, 292]);
+}
+
+#[test]
+fn deploys_that_something_depends_on_are_kept() {
+    let mut archived = failures();
+    archived[at(11)].kept_until = Some(LATER.after(Duration::from_millis(1)));
+    archived[at(12)].kept_until = Some(LATER);
+    let state = AppState {
+        current: Some(Arc::new(ended(16, Status::Succeeded))),
+        ended_on_cluster: Some(Arc::new(ended(17, Status::Failed))),
+        last_restore: Some(revision(18)),
+        ..state(&archived)
+    };
+    assert_eq!(kept(&archived, &state), [18, 17, 16, 11], "a key that has expired is no reason");
+    let returned = Deploy { effective: revision(9), ..ended(16, Status::Succeeded) };
+    let state = AppState { current: Some(Arc::new(returned)), ..state };
+    assert_eq!(kept(&archived, &state), [18, 17, 16, 11, 9]);
+    let set_back = AppState { updated_at: LATER.after(Duration::from_millis(1)), ..state };
+    assert_eq!(kept(&archived, &set_back), [18, 17, 16, 9], "the app's own time counts");
+}
+
+#[test]
+fn retention_is_due_once_many_have_gathered() {
+    let at = |latest: u64| AppState { latest: Revision::new(latest), ..registered() };
+    for (latest, due) in [(0, false), (1, false), (250, false), (251, false), (252, true), (1000, true)] {
+        assert_eq!(is_due(&at(latest), KEEP), due, "{latest}");
+    }
+    let mut change = Change::on(at(1000));
+    change.forget(vec![revision(1), revision(2)], KEEP, LATER);
+    assert_eq!((&change.forgotten, change.state.kept_from), (&vec![revision(1), revision(2)], revision(800)));
+    assert!(!change.is_empty() && !is_due(&change.state, KEEP));
+    for (latest, due) in [(1050, false), (1051, true)] {
+        let state = AppState { latest: Some(revision(latest)), ..change.state.clone() };
+        assert_eq!(is_due(&state, KEEP), due, "{latest}: one look serves fifty deploys");
+    }
+}

@@ -1,0 +1,83 @@
+//! What is seen of a rollout.
+
+use std::time::Duration;
+
+use super::DeployId;
+use crate::{deploy::Reason, image::Digest};
+
+/// What is seen of a deploy, all at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Observation {
+    /// The deploy id that the target carries. A newer one of the same app ends the watching.
+    pub stamp: Option<DeployId>,
+    /// How far the deploy is.
+    pub phase: Phase,
+    /// Any text that differs whenever the rollout has moved, and stays the same while it only tries again: counts of
+    /// updated, ready and old instances. A rollout whose text is the same for 10 s gives way to a newer one.
+    pub progress: String,
+    /// Where the rollout stands, in a line for people: "2 of 4 new instances are ready".
+    pub message: String,
+    /// How often instances of this deploy were started again after they had ended, all together, since the deploy began.
+    /// A deploy settles only while the number stays the same, and fails after 3 restarts since it was first complete.
+    pub restarts: u32,
+    /// What is wrong with instances of this deploy; `None` as soon as nothing is.
+    pub trouble: Option<RolloutFailure>,
+}
+
+/// How far a deploy is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Not there yet.
+    Progressing,
+    /// All instances that should run are of this deploy and ready, and no other instance of the target is left. A deploy
+    /// succeeds once this was seen for as long as the app's policy wants it to settle.
+    Complete {
+        /// The digest of the image that the instances run, by which a registry gives the same bits again: as observed,
+        /// neither derived from the image's tag nor asked of the registry. `None` where it is not known, or differs
+        /// among instances.
+        digest: Option<Digest>,
+        /// A remark for the history, such as "0 replicas: no pod runs".
+        note: Option<String>,
+    },
+}
+
+/// What kind of trouble instances are in. Trouble that lasts for its kind's grace period fails the deploy; trouble that
+/// was not seen for 30 s is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RolloutFailureKind {
+    /// The image cannot be fetched. Grace period: 15 s, long enough for a second attempt.
+    Image,
+    /// An instance ends again and again. Grace period: 10 s.
+    Crash,
+    /// An instance cannot be started as it is configured. Grace period: 10 s.
+    Config,
+    /// There is no room for an instance. Grace period: 60 s.
+    Unschedulable,
+    /// The platform itself gave up, or refuses, or somebody else changed the target. No grace period.
+    Final,
+}
+
+impl RolloutFailureKind {
+    /// How long trouble of the kind may last before the deploy fails.
+    pub const fn grace_period(self) -> Duration {
+        Duration::from_secs(match self {
+            Self::Image => 15,
+            Self::Crash | Self::Config => 10,
+            Self::Unschedulable => 60,
+            Self::Final => 0,
+        })
+    }
+}
+
+/// Trouble that a driver sees.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RolloutFailure {
+    /// The kind.
+    pub kind: RolloutFailureKind,
+    /// The code, in the platform's own word if it has one, such as `ImagePullBackOff`.
+    pub reason: Reason,
+    /// The container, or what else the platform calls the part that fails, if an instance has parts.
+    pub container: Option<String>,
+    /// A sentence that a person can act on, which names the part.
+    pub message: String,
+}

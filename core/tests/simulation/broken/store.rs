@@ -1,0 +1,226 @@
+//! A history store that breaks promises, and one that tells of an app what is not so.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+use rollhook_core::{
+    Error, Result,
+    app::AppUid,
+    deploy::{Actor, Deploy, Revision, Trigger},
+    engine::polling::NEWEST,
+    error::Entity,
+    ledger::{Admission, AppState, Change, KeyLookup, NewDeploy, Record},
+    ports::{
+        AppChange, AppPage, AppRef, Commit, Committed, Heartbeat, HistoryStore, HistoryStoreExt, Loaded, Page, Version,
+        Write,
+    },
+    replica::ReplicaId,
+    request::IdempotencyKey,
+};
+
+use super::{Liar, Promise};
+
+/// What was told of an app, and what is so.
+pub(super) struct Told {
+    version: Version,
+    lie: AppState,
+    truth: AppState,
+}
+
+impl Liar {
+    /// The next state of what is so, where a change was made on what was told.
+    fn as_it_is(&self, app: AppUid, version: Option<Version>, changed: &AppState) -> AppState {
+        let told = self.told.lock().unwrap();
+        let Some(Told { lie, truth, .. }) = told.get(&app).filter(|told| Some(told.version) == version) else {
+            return changed.clone();
+        };
+        let mut state = changed.clone();
+        let mut registration = (*state.app).clone();
+        if registration.policy.settle == lie.app.policy.settle {
+            registration.policy.settle = truth.app.policy.settle;
+        }
+        if registration.holds == lie.app.holds {
+            registration.holds.clone_from(&truth.app.holds);
+        }
+        state.app = Arc::new(registration);
+        if state.last_restore == lie.last_restore {
+            state.last_restore = truth.last_restore;
+        }
+        if state.ended_on_cluster == lie.ended_on_cluster {
+            state.ended_on_cluster.clone_from(&truth.ended_on_cluster);
+        }
+        for entry in &truth.unfinished {
+            let revision = entry.revision;
+            let Some(shown) = lie.unfinished(revision) else {
+                state.unfinished.push(Arc::clone(entry));
+                continue;
+            };
+            for changed in state.unfinished.iter_mut().filter(|changed| changed.revision == revision) {
+                *changed = if changed == shown { Arc::clone(entry) } else { self.recorded(changed, entry) };
+            }
+        }
+        state.unfinished.sort_by_key(|entry| entry.revision);
+        state
+    }
+
+    fn tell(&self, version: Version, truth: AppState) -> AppState {
+        let lie = self.told_of(truth.clone());
+        self.told.lock().unwrap().insert(truth.app.uid, Told { version, lie: lie.clone(), truth });
+        lie
+    }
+
+    /// The app as it is told of.
+    fn told_of(&self, mut state: AppState) -> AppState {
+        if self.breaks(Promise::Settle) {
+            Arc::make_mut(&mut state.app).policy.settle = Duration::ZERO;
+        }
+        if self.breaks(Promise::LastRestore) {
+            state.last_restore = None;
+            let restore = state.ended_on_cluster.iter_mut().filter(|top| top.is_restore());
+            restore.for_each(|top| Arc::make_mut(top).actor = Actor::person("somebody"));
+        }
+        if self.breaks(Promise::HoldOfFound) {
+            Arc::make_mut(&mut state.app).holds.clear();
+        }
+        self.shown(state)
+    }
+
+    /// Somebody else's turn, in the middle of what should be one write.
+    async fn gap(&self) {
+        self.stage.look();
+        self.clock.sleep(Duration::from_millis(5)).await;
+    }
+
+    async fn put(&self, commit: Commit) -> Result<Committed> {
+        let Commit { app, version, write: Write::Put(mut change) } = commit else {
+            return self.stage.store.commit_one(commit).await;
+        };
+        let told = change.state.clone();
+        change.state = self.as_it_is(app, version, &told);
+        let truth = change.state.clone();
+        let commit = |change: Change, version| Commit { app, version, write: Write::Put(Box::new(change)) };
+        let committed = if self.breaks(Promise::KeyWithEntry) && !change.keys.is_empty() {
+            let keys = std::mem::take(&mut change.keys);
+            let committed = self.stage.store.commit_one(commit((*change).clone(), version)).await?;
+            self.gap().await;
+            let Some(loaded) = self.stage.store.load(AppRef::Uid(app), None).await? else { return Ok(committed) };
+            let mut late = Change::on(loaded.state);
+            late.keys = keys;
+            late.keys.iter_mut().for_each(|key| key.replaces = true);
+            // The one who answers does not wait for it.
+            let _ = self.stage.store.commit_one(commit(late, Some(loaded.version))).await;
+            Ok(committed)
+        } else if self.breaks(Promise::Supersede) && !change.admitted.is_empty() && !change.ended.is_empty() {
+            self.superseded_before(app, version, (*change).clone()).await
+        } else {
+            self.stage.store.commit_one(commit((*change).clone(), version)).await
+        };
+        let committed = match committed {
+            Err(Error::Conflict(Entity::Version)) if self.breaks(Promise::Version) => self.rewrite(app, *change).await,
+            Err(Error::Conflict(Entity::Version)) if self.breaks(Promise::Guard) && !change.admitted.is_empty() => {
+                self.accept_again(app, *change).await
+            }
+            other => other,
+        }?;
+        self.told.lock().unwrap().insert(app, Told { version: committed.version, lie: told, truth });
+        Ok(committed)
+    }
+
+    async fn superseded_before(&self, app: AppUid, version: Option<Version>, change: Change) -> Result<Committed> {
+        let loaded = self.stage.store.load(AppRef::Uid(app), None).await?.ok_or(Error::NotFound(Entity::App))?;
+        if Some(loaded.version) != version {
+            return Err(Error::Conflict(Entity::Version));
+        }
+        let mut first = Change::on(loaded.state);
+        let changes: Vec<Deploy> = change.ended.iter().map(|ended| Deploy::clone(ended)).collect();
+        if first.record(Record { changes, ..Record::default() }, loaded.now).is_ok() {
+            let write = Write::Put(Box::new(first));
+            self.stage.store.commit_one(Commit { app, version, write }).await?;
+            self.gap().await;
+        }
+        let loaded = self.stage.store.load(AppRef::Uid(app), None).await?.ok_or(Error::NotFound(Entity::App))?;
+        let write = Write::Put(Box::new(change));
+        self.stage.store.commit_one(Commit { app, version: Some(loaded.version), write }).await
+    }
+
+    /// Writes a change over whatever came since it was made.
+    async fn rewrite(&self, app: AppUid, change: Change) -> Result<Committed> {
+        let loaded = self.stage.store.load(AppRef::Uid(app), None).await?.ok_or(Error::NotFound(Entity::App))?;
+        let write = Write::Put(Box::new(change));
+        self.stage.store.commit_one(Commit { app, version: Some(loaded.version), write }).await
+    }
+
+    /// Accepts what was decided on the app as it was, without deciding again.
+    async fn accept_again(&self, app: AppUid, change: Change) -> Result<Committed> {
+        let loaded = self.stage.store.load(AppRef::Uid(app), None).await?.ok_or(Error::NotFound(Entity::App))?;
+        let mut again = Change::on(loaded.state);
+        for accepted in change.state.unfinished.iter().filter(|entry| change.admitted.contains(&entry.revision)) {
+            let accepted = Deploy::clone(accepted);
+            let effective = Some(accepted.effective).filter(|effective| *effective != accepted.revision);
+            let deploy = NewDeploy {
+                image: accepted.image,
+                commit: accepted.commit,
+                trigger: accepted.trigger,
+                actor: accepted.actor,
+                from: accepted.from,
+                effective,
+                adopted: accepted.adopted,
+            };
+            again.admit(Admission::plain(accepted.id, deploy), KeyLookup::Unread, loaded.now);
+        }
+        again.keys = change.keys;
+        let write = Write::Put(Box::new(again));
+        self.stage.store.commit_one(Commit { app, version: Some(loaded.version), write }).await
+    }
+}
+
+#[async_trait]
+impl HistoryStore for Liar {
+    async fn load(&self, app: AppRef<'_>, key: Option<&IdempotencyKey>) -> Result<Option<Loaded>> {
+        let loaded = self.stage.store.load(app, key).await?;
+        Ok(loaded.map(|loaded| Loaded { state: self.tell(loaded.version, loaded.state), ..loaded }))
+    }
+
+    async fn commit(&self, commits: Vec<Commit>) -> Vec<Result<Committed>> {
+        let mut answers = Vec::new();
+        for commit in commits {
+            answers.push(self.put(commit).await);
+        }
+        answers
+    }
+
+    async fn page(&self, app: AppUid, page: Page) -> Result<Vec<Deploy>> {
+        let mut entries = self.stage.store.page(app, page).await?;
+        if self.breaks(Promise::Target) && page.succeeded && !entries.is_empty() {
+            entries.remove(0);
+        }
+        if self.breaks(Promise::Brought) && page.limit == NEWEST {
+            entries.retain(|entry| entry.trigger == Trigger::Git);
+        }
+        Ok(entries)
+    }
+
+    async fn list(&self, page: AppPage) -> Result<Vec<AppState>> {
+        self.stage.store.list(page).await
+    }
+
+    async fn work(&self, alive: &[ReplicaId], limit: usize) -> Result<Vec<AppUid>> {
+        self.stage.store.work(alive, limit).await
+    }
+
+    async fn heartbeat(&self, replica: &ReplicaId, ttl: Duration) -> Result<Heartbeat> {
+        let for_ever = self.breaks(Promise::Expiry) && !ttl.is_zero();
+        let ttl = if for_ever { Duration::from_secs(1_000_000) } else { ttl };
+        self.stage.store.heartbeat(replica, ttl).await
+    }
+
+    fn watch(&self) -> BoxStream<'static, AppChange> {
+        self.stage.store.watch()
+    }
+}
+
+/// The newest revision of an unfinished entry that waits for its build.
+pub(super) fn newest_to_build(state: &AppState) -> Option<Revision> {
+    state.unfinished.iter().rfind(|entry| entry.is_to_be_built()).map(|entry| entry.revision)
+}

@@ -1,0 +1,167 @@
+//! The port: what is decided about a site.
+//!
+//! Its calls take a few file operations, and no await, so that a future that is dropped has either happened or not. A
+//! driver that waits in between keeps the fence all the same: compare and replace under the lock, at each step.
+
+use std::path::{Path, PathBuf};
+
+use async_trait::async_trait;
+use rollhook_core::{
+    Error, Result,
+    app::{Settings, Target},
+    deploy::{Evidence, Reason},
+    ports::{
+        Applied, InvalidTarget, Observation, Phase, RolloutDriver, RolloutFailure, RolloutFailureKind, RolloutSpec,
+        TargetRequest, Validated,
+    },
+};
+
+use crate::site::{Record, Site};
+
+/// The one setting of a site.
+const DIRECTORY: &str = "directory";
+
+/// All sites below one directory.
+pub(crate) struct Sites {
+    root: PathBuf,
+}
+
+impl Sites {
+    pub(crate) fn new(root: &Path) -> Self {
+        Self { root: root.to_owned() }
+    }
+
+    fn site(&self, target: &Target) -> Result<Site> {
+        let directory = target.settings.get(DIRECTORY).and_then(|value| value.as_str());
+        Site::new(&self.root, directory.ok_or_else(|| Error::invalid("the target is no site"))?.into())
+    }
+
+    /// The settings with all defaults, which is the directory by the app's name.
+    fn settings(&self, request: &TargetRequest) -> Result<Settings, InvalidTarget> {
+        let invalid =
+            |name: &str, rule: &str| InvalidTarget::Setting { name: format!("workload.{name}"), rule: rule.into() };
+        if let Some(unknown) = request.settings.keys().find(|name| *name != DIRECTORY) {
+            return Err(invalid(unknown, "is no setting of a site; there is directory."));
+        }
+        let default = || self.root.join("sites").join(request.app.to_string()).display().to_string();
+        match request.settings.get(DIRECTORY).map(|value| value.as_str()) {
+            None => Ok([(DIRECTORY.to_owned(), default().into())].into_iter().collect()),
+            Some(Some(path)) if Path::new(path).is_absolute() => Ok(request.settings.clone()),
+            Some(_) => Err(invalid(DIRECTORY, "must be an absolute path.")),
+        }
+    }
+}
+
+#[async_trait]
+impl RolloutDriver for Sites {
+    async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
+        let settings = match self.settings(request) {
+            Ok(settings) => settings,
+            Err(invalid) => return Ok(Validated::Invalid(invalid)),
+        };
+        let site = self.site(&Target { settings: settings.clone(), ..Target::default() })?;
+        let record = site.record()?;
+        let unusable = |why: &str| Ok(Validated::Invalid(InvalidTarget::Unusable(why.to_owned())));
+        match (site.current()?, record) {
+            (_, Some(Record { deploy, .. })) if !request.take_over => {
+                let why = format!("The site carries revision {deploy} of another registration; see --take-over.");
+                Ok(Validated::Invalid(InvalidTarget::Taken(why)))
+            }
+            (Some(Some(image)), record) => {
+                Ok(Validated::Adopt { settings, image, take_over: record.map(|record| record.deploy.app) })
+            }
+            (Some(None), _) => unusable("current leads to no release: link it to one below images."),
+            (None, Some(_)) => unusable("The site waits for an image of another registration: remove its file deploy."),
+            (None, None) if request.image.is_some() || request.built => Ok(Validated::Create { settings }),
+            (None, None) => unusable("There is no such site; give an image to begin with."),
+        }
+    }
+
+    async fn apply(&self, order: &RolloutSpec) -> Result<Applied> {
+        let site = self.site(&order.target)?;
+        let _until_the_end = site.locked()?;
+        let record = match site.record()? {
+            Some(Record { deploy, .. })
+                if deploy.app != order.stamp.app && order.target.take_over != Some(deploy.app) =>
+            {
+                return Ok(refused(Reason::FOREIGN_STAMP, format!("The site carries {deploy}, of another app.")));
+            }
+            Some(Record { deploy, .. }) if deploy.app == order.stamp.app && deploy.revision > order.stamp.revision => {
+                return Ok(Applied::Newer(deploy.revision));
+            }
+            record => record,
+        };
+        if order.adopted {
+            let there = site.current()?.is_some();
+            return Ok(if there { Applied::Done } else { refused(Reason::TARGET_MISSING, "There is no site.".into()) });
+        }
+        let record = record.filter(|record| record.deploy == order.stamp);
+        let begun = Record { deploy: order.stamp, image: order.image.clone(), switched: false };
+        // First the deploy id, then the change: whoever comes in between is refused, or makes it good.
+        if record.is_none() {
+            site.write(&begun)?;
+        }
+        site.advance(record.unwrap_or(begun))?;
+        Ok(Applied::Done)
+    }
+
+    async fn observe(&self, order: &RolloutSpec) -> Result<Observation> {
+        let site = self.site(&order.target)?;
+        let _until_the_end = site.locked()?;
+        let mut record = site.record()?;
+        if let Some(waiting) = record.take_if(|record| record.deploy == order.stamp) {
+            record = Some(site.advance(waiting)?);
+        }
+        let (current, served) = (site.current()?.flatten(), site.served()?);
+        let ours = match &record {
+            Some(record) => record.deploy == order.stamp || (order.adopted && record.deploy.app != order.stamp.app),
+            None => order.adopted,
+        };
+        let expected = record.as_ref().map(|record| record.deploy);
+        let served = served.filter(|served| ours && served.deploy == expected && served.image == current);
+        let ready = served.as_ref().is_some_and(|served| served.ready);
+        let restarts = served.as_ref().map_or(0, |served| served.restarts);
+        let trouble = match (&record, &current) {
+            (None, None) => trouble(RolloutFailureKind::Final, Reason::TARGET_MISSING, "the site is gone"),
+            (Some(record), _) if ours && !record.switched => {
+                trouble(RolloutFailureKind::Image, "not-uploaded", "no release of the image was uploaded")
+            }
+            (Some(record), current)
+                if ours && !current.as_ref().is_some_and(|image| image.same_bits(None, &record.image, None)) =>
+            {
+                trouble(RolloutFailureKind::Final, Reason::REVERTED, "somebody has linked current to another release")
+            }
+            _ if restarts > 0 && !ready => {
+                trouble(RolloutFailureKind::Crash, "crashing", "the server ends again and again")
+            }
+            _ => None,
+        };
+        let digest = current.as_ref().and_then(|image| image.digest().cloned());
+        Ok(Observation {
+            stamp: expected,
+            phase: if ready && trouble.is_none() { Phase::Complete { digest, note: None } } else { Phase::Progressing },
+            progress: format!("{:?} {} {ready}", record.map(|record| record.switched), served.is_some()),
+            message: if ready { "the release is served" } else { "the release is not served yet" }.to_owned(),
+            restarts,
+            trouble,
+        })
+    }
+
+    async fn changed(&self, _order: &RolloutSpec) {
+        // Nobody tells: looking is cheap.
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    }
+
+    async fn evidence(&self, order: &RolloutSpec, trouble: Option<&RolloutFailure>) -> Result<Evidence> {
+        let state = trouble.map(|trouble| trouble.message.clone());
+        Ok(Evidence { state, log: self.site(&order.target)?.log()?, ..Evidence::default() })
+    }
+}
+
+fn refused(reason: &str, message: String) -> Applied {
+    Applied::Refused { reason: Reason::new(reason), message }
+}
+
+fn trouble(kind: RolloutFailureKind, reason: &str, message: &str) -> Option<RolloutFailure> {
+    Some(RolloutFailure { kind, reason: Reason::new(reason), container: None, message: message.to_owned() })
+}

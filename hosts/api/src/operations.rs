@@ -1,0 +1,235 @@
+//! The operations of the management API, as one trait: on a deployer in this process, or on a server.
+
+use std::{marker::PhantomData, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use rollhook_core::{
+    app::{AppId, Namespace},
+    deploy::{self, Revision},
+    ledger::AppState,
+    ports::{AppPage, Page, WebhookSecret},
+    request::{IdempotencyKey, Refusal},
+    service::{Authorized, Deployer, Operator},
+};
+
+use crate::{
+    App, AppList, AppPatch, CreateApp, Deploy, DeployAnswer, DeployList, DeployPost, Polling, Promote, Rebuild,
+    Registered, Rollback, RollbackAnswer, Standing, Webhook,
+};
+
+/// What a person does with apps. Requests and answers are the wire's, so that a program works the same on a server and
+/// on a deployer of its own.
+#[async_trait]
+pub trait Operations: Send + Sync {
+    /// Why an operation failed.
+    type Error;
+
+    /// Registers an app.
+    async fn create(&self, app: CreateApp) -> Result<Registered, Self::Error>;
+
+    /// Returns at most `limit` apps, of one namespace or of all, that follow `after` in the order of their ids.
+    async fn apps(
+        &self,
+        namespace: Option<&Namespace>,
+        after: Option<&AppId>,
+        limit: usize,
+    ) -> Result<AppList, Self::Error>;
+
+    /// Returns an app with the last look at its branch and a warning to its owner.
+    async fn app(&self, id: &AppId) -> Result<App, Self::Error>;
+
+    /// Changes an app's policy and source, and returns the app.
+    async fn change(&self, id: &AppId, patch: AppPatch) -> Result<App, Self::Error>;
+
+    /// Removes an app with its token and history.
+    async fn delete(&self, id: &AppId) -> Result<(), Self::Error>;
+
+    /// Gives an app's webhook a new token.
+    async fn enable_webhook(&self, id: &AppId) -> Result<Webhook, Self::Error>;
+
+    /// Returns an app's webhook with its token.
+    async fn webhook(&self, id: &AppId) -> Result<Webhook, Self::Error>;
+
+    /// Closes an app's webhook.
+    async fn disable_webhook(&self, id: &AppId) -> Result<(), Self::Error>;
+
+    /// Returns at most `limit` entries older than `before`, newest first, without evidence.
+    async fn history(&self, id: &AppId, before: Option<Revision>, limit: usize) -> Result<DeployList, Self::Error>;
+
+    /// Returns an entry with its evidence.
+    async fn entry(&self, id: &AppId, revision: Revision) -> Result<Deploy, Self::Error>;
+
+    /// Returns an entry once it is past `seen` steps, or as it is after `limit` at the latest.
+    async fn changed(&self, id: &AppId, revision: Revision, seen: u32, limit: Duration) -> Result<Deploy, Self::Error>;
+
+    /// Deploys an image, or builds a commit of a git app.
+    async fn deploy(&self, id: &AppId, post: DeployPost) -> Result<DeployAnswer, Self::Error>;
+
+    /// Builds a commit of a git app again; without a commit, the current one.
+    async fn rebuild(&self, id: &AppId, rebuild: Rebuild) -> Result<DeployAnswer, Self::Error>;
+
+    /// Returns what a build has written so far, from this byte on.
+    async fn build_log(&self, id: &AppId, revision: Revision, from: u64) -> Result<Vec<u8>, Self::Error>;
+
+    /// Ends an unfinished deploy.
+    async fn cancel(&self, id: &AppId, revision: Revision) -> Result<Deploy, Self::Error>;
+
+    /// Returns an app to an earlier revision.
+    async fn rollback(&self, id: &AppId, rollback: Rollback) -> Result<RollbackAnswer, Self::Error>;
+
+    /// Deploys the current image of another environment's app.
+    async fn promote(&self, id: &AppId, promote: Promote) -> Result<DeployAnswer, Self::Error>;
+
+    /// Releases all holds of an app.
+    async fn release_hold(&self, id: &AppId) -> Result<App, Self::Error>;
+}
+
+/// The operations on a deployer in this process, for one caller.
+pub struct Local<E = Refusal> {
+    deployer: Arc<Deployer>,
+    operator: Operator,
+    base_url: Arc<str>,
+    key: Option<IdempotencyKey>,
+    error: PhantomData<fn() -> E>,
+}
+
+impl<E: From<Refusal> + Send> Local<E> {
+    /// The operations that `operator` may perform; webhook URLs begin with `base_url`.
+    pub fn new(deployer: Arc<Deployer>, operator: Operator, base_url: Arc<str>) -> Self {
+        Self { deployer, operator, base_url, key: None, error: PhantomData }
+    }
+
+    /// The same operations, repeatable under this key. A key belongs to one request: it is for one operation.
+    #[must_use]
+    pub fn with_key(self, key: Option<IdempotencyKey>) -> Self {
+        Self { key, ..self }
+    }
+
+    /// Opens an app to the caller, for calls of the deployer that no operation makes.
+    ///
+    /// # Errors
+    /// As [`Deployer::open`].
+    pub async fn open(&self, id: &AppId) -> Result<Authorized, Refusal> {
+        self.deployer.open(&self.operator, id).await
+    }
+
+    /// Reads an app's state; no other function does.
+    async fn read(&self, id: &AppId) -> Result<(Authorized, AppState), Refusal> {
+        let access = self.open(id).await?;
+        let view = self.deployer.view(&access).await?;
+        Ok((access, view))
+    }
+
+    async fn shown(&self, access: &Authorized, entry: &deploy::Deploy) -> Result<Deploy, E> {
+        Ok(Deploy::of(access.app(), entry, Standing::read(&self.deployer, access).await?))
+    }
+
+    fn with_token(&self, id: &AppId, secret: &WebhookSecret) -> Webhook {
+        Webhook::of(&self.base_url, id, secret, self.deployer.sealing())
+    }
+}
+
+#[async_trait]
+impl<E: From<Refusal> + Send> Operations for Local<E> {
+    type Error = E;
+
+    async fn create(&self, app: CreateApp) -> Result<Registered, E> {
+        let registered = self.deployer.register(&self.operator, app.parse()?, self.key.clone()).await?;
+        let state = registered.app;
+        let deploy = registered.deploy.map(|deploy| Deploy::of(&state.app.id, &deploy, Standing::of(&state)));
+        Ok(Registered { app: App::of(&state), deploy, adopted: registered.adopted })
+    }
+
+    async fn apps(&self, namespace: Option<&Namespace>, after: Option<&AppId>, limit: usize) -> Result<AppList, E> {
+        let page = AppPage { namespace: namespace.cloned(), after: after.cloned(), limit };
+        let apps = self.deployer.apps(&self.operator, page).await?;
+        let next = apps.last().filter(|_| apps.len() == limit).map(|state| state.app.id.to_string());
+        Ok(AppList { apps: apps.iter().map(App::of).collect(), next })
+    }
+
+    async fn app(&self, id: &AppId) -> Result<App, E> {
+        let (access, view) = self.read(id).await?;
+        let polling = self.deployer.polled(access.uid()).as_ref().map(Polling::of);
+        let warning = self.deployer.warning(&access, &view.app).await?;
+        Ok(App { polling, warning, ..App::of(&view) })
+    }
+
+    async fn change(&self, id: &AppId, patch: AppPatch) -> Result<App, E> {
+        self.deployer.change(&self.operator, id, patch.policy.parse()?, patch.source.parse()?).await?;
+        self.app(id).await
+    }
+
+    async fn delete(&self, id: &AppId) -> Result<(), E> {
+        Ok(self.deployer.delete(&self.operator, id).await?)
+    }
+
+    async fn enable_webhook(&self, id: &AppId) -> Result<Webhook, E> {
+        Ok(self.with_token(id, &self.deployer.enable_webhook(&self.operator, id).await?))
+    }
+
+    async fn webhook(&self, id: &AppId) -> Result<Webhook, E> {
+        Ok(self.with_token(id, &self.deployer.webhook(&self.operator, id).await?))
+    }
+
+    async fn disable_webhook(&self, id: &AppId) -> Result<(), E> {
+        Ok(self.deployer.disable_webhook(&self.operator, id).await?)
+    }
+
+    async fn history(&self, id: &AppId, before: Option<Revision>, limit: usize) -> Result<DeployList, E> {
+        let access = self.open(id).await?;
+        let (state, entries) = self.deployer.history(&access, Page { before, succeeded: false, limit }).await?;
+        let standing = Standing::of(&state);
+        let oldest = entries.last().map(|entry| entry.revision);
+        let next = oldest.filter(|oldest| entries.len() == limit && *oldest > Revision::FIRST);
+        let deploys = entries.iter().map(|entry| Deploy::of(id, entry, standing).without_evidence()).collect();
+        Ok(DeployList { deploys, next })
+    }
+
+    async fn entry(&self, id: &AppId, revision: Revision) -> Result<Deploy, E> {
+        let access = self.open(id).await?;
+        let (state, entry) = self.deployer.entry_and_state(&access, revision).await?;
+        Ok(Deploy::of(id, &entry, Standing::of(&state)))
+    }
+
+    async fn changed(&self, id: &AppId, revision: Revision, seen: u32, limit: Duration) -> Result<Deploy, E> {
+        let access = self.open(id).await?;
+        let entry = self.deployer.changed(&access, revision, seen, limit).await?;
+        self.shown(&access, &entry).await
+    }
+
+    async fn deploy(&self, id: &AppId, post: DeployPost) -> Result<DeployAnswer, E> {
+        let access = self.open(id).await?;
+        Ok(DeployAnswer::accepted(id, &self.deployer.submit(&access, post.parse(self.key.clone())?).await?))
+    }
+
+    async fn rebuild(&self, id: &AppId, rebuild: Rebuild) -> Result<DeployAnswer, E> {
+        let commit = rebuild.parse()?;
+        let accepted = self.deployer.rebuild(&self.operator, id, commit, self.key.clone()).await?;
+        Ok(DeployAnswer::accepted(id, &accepted))
+    }
+
+    async fn build_log(&self, id: &AppId, revision: Revision, from: u64) -> Result<Vec<u8>, E> {
+        let access = self.open(id).await?;
+        Ok(self.deployer.build_log(&access, revision, from, false).await?.bytes)
+    }
+
+    async fn cancel(&self, id: &AppId, revision: Revision) -> Result<Deploy, E> {
+        let entry = self.deployer.cancel(&self.operator, id, revision).await?;
+        self.shown(&self.open(id).await?, &entry).await
+    }
+
+    async fn rollback(&self, id: &AppId, rollback: Rollback) -> Result<RollbackAnswer, E> {
+        let request = rollback.parse(self.key.clone());
+        Ok(RollbackAnswer::of(id, &self.deployer.rollback(&self.operator, id, request).await?))
+    }
+
+    async fn promote(&self, id: &AppId, promote: Promote) -> Result<DeployAnswer, E> {
+        let from = promote.parse(id)?;
+        let accepted = self.deployer.promote(&self.operator, id, &from, self.key.clone()).await?;
+        Ok(DeployAnswer::accepted(id, &accepted))
+    }
+
+    async fn release_hold(&self, id: &AppId) -> Result<App, E> {
+        Ok(App::of(&self.deployer.release_hold(&self.operator, id).await?))
+    }
+}

@@ -1,0 +1,142 @@
+//! Bitbucket's pushes, as "Event payloads" in its documentation describes them: `repo:push` of Bitbucket Cloud and
+//! `repo:refs_changed` of Bitbucket Data Center. Either names several branches and tags at once; nothing else is alike.
+
+use rollhook_core::delivery::{Before, Change, Push, Reference};
+use serde::Deserialize;
+
+use crate::{Error, before, change, object};
+
+/// A push to Bitbucket Cloud.
+#[derive(Deserialize)]
+struct Cloud {
+    actor: Option<Person>,
+    push: Moves,
+}
+
+#[derive(Deserialize)]
+struct Person {
+    nickname: Option<String>,
+    display_name: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Moves {
+    changes: Vec<Move>,
+}
+
+/// One branch or tag before and after the push; `None` where it does not exist.
+#[derive(Deserialize)]
+struct Move {
+    old: Option<Named>,
+    new: Option<Named>,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    #[serde(rename = "type")]
+    kind: String,
+    name: String,
+    target: Option<Target>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    hash: String,
+    #[serde(default)]
+    message: String,
+}
+
+impl Named {
+    fn reference(self) -> Reference {
+        match self.kind.as_str() {
+            "branch" => Reference::Branch(self.name),
+            "tag" => Reference::Tag(self.name),
+            _ => Reference::Other(self.name),
+        }
+    }
+}
+
+impl Move {
+    fn change(self) -> Option<Result<Change, Error>> {
+        match (self.new, self.old) {
+            (Some(mut new), old) => {
+                let target = new.target.take()?;
+                let mut change = change(new.reference(), old_hash(old.as_ref()), &target.hash, &target.message);
+                if let (Ok(change), None) = (&mut change, &old) {
+                    change.before = Before::Absent;
+                }
+                Some(change)
+            }
+            (None, Some(old)) => {
+                let before = before(old_hash(Some(&old)));
+                Some(Ok(Change { reference: old.reference(), before, head: None }))
+            }
+            (None, None) => None,
+        }
+    }
+}
+
+fn old_hash(old: Option<&Named>) -> Option<&str> {
+    old.and_then(|old| old.target.as_ref()).map(|target| target.hash.as_str())
+}
+
+/// Returns a push to Bitbucket Cloud.
+pub(crate) fn push(payload: &[u8]) -> Result<Push, Error> {
+    let sent: Cloud = object(payload)?;
+    let changes = sent.push.changes.into_iter().filter_map(Move::change).collect::<Result<_, _>>()?;
+    let pusher = sent.actor.and_then(|actor| actor.nickname.filter(|name| !name.is_empty()).or(actor.display_name));
+    Ok(Push { pusher, changes })
+}
+
+/// A push to Bitbucket Data Center.
+#[derive(Deserialize)]
+struct DataCenter {
+    actor: Option<User>,
+    changes: Vec<Moved>,
+    /// The newest commits; older versions leave them out.
+    commits: Option<Vec<Message>>,
+    #[serde(rename = "toCommit")]
+    to_commit: Option<Message>,
+}
+
+#[derive(Deserialize)]
+struct User {
+    name: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Moved {
+    #[serde(rename = "ref")]
+    reference: Id,
+    /// All zeros if the reference was created.
+    #[serde(rename = "fromHash")]
+    from: Option<String>,
+    /// All zeros if the reference was deleted.
+    #[serde(rename = "toHash")]
+    to: String,
+}
+
+#[derive(Deserialize)]
+struct Id {
+    id: String,
+}
+
+#[derive(Deserialize)]
+struct Message {
+    #[serde(default)]
+    id: String,
+    #[serde(default)]
+    message: String,
+}
+
+/// Returns a push to Bitbucket Data Center.
+pub(crate) fn refs_changed(payload: &[u8]) -> Result<Push, Error> {
+    let sent: DataCenter = object(payload)?;
+    let commits: Vec<Message> = sent.to_commit.into_iter().chain(sent.commits.into_iter().flatten()).collect();
+    let message = |id: &str| commits.iter().find(|commit| commit.id == id).map_or("", |commit| commit.message.as_str());
+    let changes = sent
+        .changes
+        .iter()
+        .map(|moved| change(Reference::of(&moved.reference.id), moved.from.as_deref(), &moved.to, message(&moved.to)));
+    Ok(Push { changes: changes.collect::<Result<_, _>>()?, pusher: sent.actor.and_then(|actor| actor.name) })
+}

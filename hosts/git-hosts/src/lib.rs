@@ -1,0 +1,154 @@
+//! Reads what git hosts send to a webhook: headers and the raw body in, [`rollhook_core::delivery`] types out.
+//!
+//! ```text
+//!   headers ─▶ which host, which event ─╮
+//!   body ────▶ JSON, or a form with it ─┴─▶ Delivery { host, event: Ping · Push · Other }
+//! ```
+//!
+//! GitHub, GitLab, Gitea, Forgejo and Bitbucket (Cloud and Data Center) are understood. Authenticate the call before the
+//! body is read; this crate looks at no credentials, and treats a payload that makes no sense as its sender's mistake.
+//!
+//! ```
+//! use http::{HeaderMap, HeaderValue, header::CONTENT_TYPE};
+//! use rollhook_core::delivery::{Event, GitHost, Reference};
+//!
+//! let mut headers = HeaderMap::new();
+//! headers.insert("x-github-event", HeaderValue::from_static("push"));
+//! headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+//! let body = br#"{"ref": "refs/heads/main", "after": "da1560886d4f094c3e6c9ef40349f7d38b5d27d7"}"#;
+//!
+//! let delivery = rollhook_git_hosts::delivery(&headers, body)?.ok_or("not from a git host")?;
+//! assert_eq!(delivery.host, GitHost::Github);
+//! let Event::Push(push) = delivery.event else { return Err("not a push".into()) };
+//! assert_eq!(push.changes[0].reference, Reference::Branch("main".to_owned()));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod bitbucket;
+mod push;
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+
+use http::{HeaderMap, header::CONTENT_TYPE};
+use percent_encoding::percent_decode_str;
+use rollhook_core::delivery::{Before, Change, Delivery, Event, GitHost, Head, Reference};
+use serde::de::DeserializeOwned;
+
+/// Why a git host's call cannot be read. No message repeats what was sent; the source of [`Error::Json`] may.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The header that names the event is repeated, empty, too long, or not text.
+    #[error("{0}: must be the name of one event.")]
+    Event(&'static str),
+    /// The body is neither JSON nor a form by its type.
+    #[error("Send the body with Content-Type: application/json.")]
+    ContentType,
+    /// The form has no field with the payload, or several.
+    #[error("The form must have one field payload, which holds JSON; or have the git host send application/json.")]
+    Form,
+    /// The payload is not a JSON object.
+    #[error("The body must be a JSON object.")]
+    NotAnObject,
+    /// The payload is not JSON, or lacks a part of the event.
+    #[error("The body is not the JSON of this event (line {}, column {}).", .0.line(), .0.column())]
+    Json(#[source] serde_json::Error),
+    /// The commit of a push is not an object name.
+    #[error("a push names the commit that it brought in full, by 40 or 64 hexadecimal digits.")]
+    Commit,
+}
+
+/// The headers that name an event. Gitea sends GitHub's beside its own, and Forgejo all three: the first one counts.
+const EVENTS: [(&str, GitHost); 5] = [
+    ("x-forgejo-event", GitHost::Forgejo),
+    ("x-gitea-event", GitHost::Gitea),
+    ("x-github-event", GitHost::Github),
+    ("x-gitlab-event", GitHost::Gitlab),
+    ("x-event-key", GitHost::Bitbucket),
+];
+
+/// The longest name of an event, in bytes.
+const EVENT_MAX: usize = 100;
+
+/// Returns what a git host sent, or `None` if the call is not a git host's.
+///
+/// # Errors
+/// [`Error`], if a header or a push cannot be read. The bodies of other events are not looked at.
+pub fn delivery(headers: &HeaderMap, body: &[u8]) -> Result<Option<Delivery>, Error> {
+    let Some((name, host)) = EVENTS.into_iter().find(|(name, _)| headers.contains_key(*name)) else { return Ok(None) };
+    let event = match (host, event(headers, name)?) {
+        (GitHost::Github | GitHost::Gitea | GitHost::Forgejo, "ping") | (GitHost::Bitbucket, "diagnostics:ping") => {
+            Event::Ping
+        }
+        (GitHost::Github | GitHost::Gitea | GitHost::Forgejo, "push")
+        | (GitHost::Gitlab, "Push Hook" | "Tag Push Hook") => Event::Push(push::push(host, &payload(headers, body)?)?),
+        (GitHost::Bitbucket, "repo:push") => Event::Push(bitbucket::push(&payload(headers, body)?)?),
+        (GitHost::Bitbucket, "repo:refs_changed") => Event::Push(bitbucket::refs_changed(&payload(headers, body)?)?),
+        (_, other) => Event::Other(other.to_owned()),
+    };
+    Ok(Some(Delivery { host, event }))
+}
+
+fn event<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<&'a str, Error> {
+    let mut lines = headers.get_all(name).iter();
+    let text = lines.next().and_then(|line| line.to_str().ok()).filter(|text| (1..=EVENT_MAX).contains(&text.len()));
+    text.filter(|_| lines.next().is_none()).ok_or(Error::Event(name))
+}
+
+/// Returns the JSON that was sent: the body, or the field `payload` of a form, which GitHub and Gitea send unless their
+/// settings say otherwise.
+fn payload<'a>(headers: &HeaderMap, body: &'a [u8]) -> Result<Cow<'a, [u8]>, Error> {
+    let mut types = headers.get_all(CONTENT_TYPE).iter();
+    let given = types.next().and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let essence = given.split(';').next().unwrap_or_default().trim();
+    if essence.eq_ignore_ascii_case("application/json") && types.next().is_none() {
+        return Ok(Cow::Borrowed(body));
+    }
+    if !essence.eq_ignore_ascii_case("application/x-www-form-urlencoded") {
+        return Err(Error::ContentType);
+    }
+    let form = std::str::from_utf8(body).map_err(|_| Error::Form)?;
+    let mut fields = form.split('&').filter_map(|field| field.strip_prefix("payload="));
+    let field = fields.next().filter(|_| fields.next().is_none()).ok_or(Error::Form)?;
+    Ok(Cow::Owned(percent_decode_str(&field.replace('+', " ")).collect()))
+}
+
+/// Reads a JSON object. Without the check of its first byte, a list would be read as a struct's fields in their order.
+fn object<T: DeserializeOwned>(payload: &[u8]) -> Result<T, Error> {
+    if payload.trim_ascii_start().first().is_some_and(|byte| *byte != b'{') {
+        return Err(Error::NotAnObject);
+    }
+    serde_json::from_slice(payload).map_err(Error::Json)
+}
+
+/// Returns the change of a branch or tag that is now at `commit`, whose message is `message`. A commit of zeros alone is
+/// git's way to say that there is none.
+fn change(reference: Reference, from: Option<&str>, commit: &str, message: &str) -> Result<Change, Error> {
+    if !is_full(commit) {
+        return Err(Error::Commit);
+    }
+    let before = before(from);
+    if is_zeros(commit) {
+        return Ok(Change { reference, before, head: None });
+    }
+    let commit = commit.to_ascii_lowercase().parse().map_err(|_| Error::Commit)?;
+    Ok(Change { reference, before, head: Some(Head::new(commit, message)) })
+}
+
+/// Returns where a branch or tag was, as the host says; a text that is no commit says nothing.
+fn before(commit: Option<&str>) -> Before {
+    match commit.filter(|commit| is_full(commit)) {
+        None => Before::Unsaid,
+        Some(commit) if is_zeros(commit) => Before::Absent,
+        Some(commit) => commit.to_ascii_lowercase().parse().map_or(Before::Unsaid, Before::At),
+    }
+}
+
+fn is_full(commit: &str) -> bool {
+    matches!(commit.len(), 40 | 64) && commit.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn is_zeros(commit: &str) -> bool {
+    commit.bytes().all(|byte| byte == b'0')
+}

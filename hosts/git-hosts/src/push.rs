@@ -1,0 +1,63 @@
+//! The push of GitHub, GitLab, Gitea and Forgejo: one form, whose parts about the commits and the pusher differ.
+//!
+//! GitHub: "Webhook events and payloads"; GitLab: "Webhook events", `Push Hook` and `Tag Push Hook`; Gitea and Forgejo
+//! follow GitHub.
+
+use rollhook_core::delivery::{GitHost, Push, Reference};
+use serde::Deserialize;
+
+use crate::{Error, change, object};
+
+#[derive(Deserialize)]
+struct Sent {
+    /// The full name, such as `refs/heads/main`.
+    #[serde(rename = "ref")]
+    reference: String,
+    /// All zeros if the reference was deleted.
+    after: String,
+    /// All zeros if the reference was created.
+    before: Option<String>,
+    /// Missing if the reference was deleted, in GitLab's pushes, and in those of old versions of Gitea.
+    head_commit: Option<Commit>,
+    /// GitLab lists the newest 20, oldest first; Gitea lists the newest first.
+    commits: Option<Vec<Commit>>,
+    /// GitHub, Gitea, Forgejo.
+    pusher: Option<Pusher>,
+    /// GitLab.
+    user_username: Option<String>,
+    /// GitLab.
+    user_name: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Commit {
+    #[serde(default)]
+    id: String,
+    #[serde(default)]
+    message: String,
+}
+
+#[derive(Default, Deserialize)]
+struct Pusher {
+    /// Gitea, Forgejo.
+    login: Option<String>,
+    /// Gitea, Forgejo.
+    username: Option<String>,
+    /// GitHub.
+    name: Option<String>,
+}
+
+/// Returns the push of one branch or tag.
+pub(crate) fn push(host: GitHost, payload: &[u8]) -> Result<Push, Error> {
+    let sent: Sent = object(payload)?;
+    // The head commit of an annotated tag's push has another id than the tag: GitHub names it all the same.
+    let is_head = |commit: &Commit| host == GitHost::Github || commit.id == sent.after;
+    let mut commits = sent.head_commit.into_iter().chain(sent.commits.into_iter().flatten());
+    let message = commits.find(is_head).map(|commit| commit.message).unwrap_or_default();
+    let Pusher { login, username, name } = sent.pusher.unwrap_or_default();
+    let names = [login, username, name, sent.user_username, sent.user_name];
+    Ok(Push {
+        pusher: names.into_iter().flatten().find(|name| !name.is_empty()),
+        changes: vec![change(Reference::of(&sent.reference), sent.before.as_deref(), &sent.after, &message)?],
+    })
+}

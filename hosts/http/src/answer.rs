@@ -1,0 +1,126 @@
+//! The answer to an accepted deploy: at once, or after its end if the caller prefers to wait.
+
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header::LOCATION};
+use rollhook_api::{Deploy, DeployAnswer, Kind, Standing};
+use rollhook_core::{
+    deploy::State,
+    request::Refusal,
+    service::{Authorized, Waited},
+};
+
+use crate::{
+    failure::Failure,
+    headers,
+    reply::{self, Reply},
+    router::Call,
+};
+
+const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
+const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
+
+/// Answers an accepted deploy; `access` opens its app, and is polled only if the caller waits.
+pub(crate) async fn accepted(
+    call: &Call,
+    answer: DeployAnswer,
+    access: impl Future<Output = Result<Authorized, Refusal>>,
+) -> Result<Reply, Failure> {
+    let wait = headers::wait(&call.headers);
+    let mut added = of_accept(&answer);
+    added.extend(wait.and_then(applied));
+    let outcome = match wait {
+        Some(limit) => ended(call, answer, access, limit).await,
+        None => Ok(reply::json(StatusCode::ACCEPTED, &answer)),
+    };
+    match outcome {
+        Ok(mut reply) => {
+            reply.headers_mut().extend(added);
+            Ok(reply)
+        }
+        Err(failure) => Err(failure.headers(added)),
+    }
+}
+
+/// The headers of every answer to an accepted deploy.
+pub(crate) fn of_accept(answer: &DeployAnswer) -> HeaderMap {
+    let location = HeaderValue::from_str(&answer.url).ok().map(|url| (LOCATION, url));
+    location.into_iter().chain(answer.replayed.then_some((REPLAYED, HeaderValue::from_static("true")))).collect()
+}
+
+/// The header that names the wait which was granted (RFC 7240).
+pub(crate) fn applied(wait: Duration) -> Option<(HeaderName, HeaderValue)> {
+    Some((PREFERENCE_APPLIED, HeaderValue::from_str(&format!("wait={}", wait.as_secs())).ok()?))
+}
+
+/// Waits for the end of a deploy; 202 where it has not ended in time, or the server stops.
+async fn ended(
+    call: &Call,
+    answer: DeployAnswer,
+    access: impl Future<Output = Result<Authorized, Refusal>>,
+    limit: Duration,
+) -> Result<Reply, Failure> {
+    let deployer = &call.host.deployer;
+    let waited = async {
+        let access = access.await?;
+        let waited = deployer.wait(&access, answer.revision, limit).await?;
+        Ok((access, waited))
+    };
+    let waited = tokio::select! {
+        waited = waited => waited,
+        () = call.host.drain.begun() => return Ok(reply::json(StatusCode::ACCEPTED, &answer)),
+    };
+    let (access, waited) = match waited {
+        Ok(waited) => waited,
+        Err(Refusal::RevisionNotFound(revision)) => {
+            let detail = format!("The app was deleted before revision {revision} ended.");
+            return Err(Failure::new(Kind::DeployFailed, detail).with("reason", "app-deleted"));
+        }
+        // The deploy is accepted, though its end cannot be read now.
+        Err(_) => return Ok(reply::json(StatusCode::ACCEPTED, &answer)),
+    };
+    let mut now = DeployAnswer {
+        superseded: answer.superseded,
+        ignored: answer.ignored,
+        ..DeployAnswer::of(access.app(), &waited.deploy)
+    };
+    if let Some(last) = &waited.superseded_by {
+        now.superseded_by = Some(last.revision);
+    }
+    let (kind, what) = match &waited.last().state {
+        State::Succeeded { .. } => return Ok(reply::json(StatusCode::OK, &now)),
+        State::Queued
+        | State::Building { .. }
+        | State::RollingOut { .. }
+        | State::Superseded { rollback: false, .. } => return Ok(reply::json(StatusCode::ACCEPTED, &now)),
+        State::Superseded { rollback: true, .. } => (Kind::DeployRolledBack, "was rolled back"),
+        State::Cancelled { .. } => (Kind::DeployFailed, "was cancelled"),
+        State::Failed { .. } => (Kind::DeployFailed, "failed"),
+    };
+    // The marks are left out rather than the failure.
+    let standing = Standing::read(deployer, &access).await.unwrap_or_default();
+    Err(failed(kind, what, &waited, Deploy::of(access.app(), waited.last(), standing)))
+}
+
+/// The problem of a deploy that did not succeed, or whose successor did not; `deploy` is the last of them.
+fn failed(kind: Kind, what: &str, waited: &Waited, deploy: Deploy) -> Failure {
+    let revision = waited.deploy.revision;
+    let mut detail = match &waited.superseded_by {
+        Some(last) => format!("Revision {}, which took the place of revision {revision}, {what}", last.revision),
+        None => format!("Revision {revision} {what}"),
+    };
+    if let (Some(reason), State::Failed { .. }) = (&deploy.reason, &waited.last().state) {
+        detail = format!("{detail} ({reason})");
+    }
+    if let Some(message) = &deploy.message {
+        detail = format!("{detail}: {message}");
+    }
+    let mut failure = Failure::new(kind, detail).with("revision", revision.get());
+    if let Some(last) = &waited.superseded_by {
+        failure = failure.with("superseded_by", last.revision.get());
+    }
+    match serde_json::to_value(&deploy) {
+        Ok(deploy) => failure.with("deploy", deploy),
+        Err(_) => failure,
+    }
+}

@@ -1,0 +1,77 @@
+//! Puts a deployer together, with defaults for what a process on tokio has anyway.
+
+use std::{sync::Arc, time::Duration};
+
+use rollhook_core::{
+    ports::{Clock, HistoryStore, Rng, RolloutDriver, TokenStore},
+    service::{self, Deployer, Ports},
+};
+
+use crate::{SystemRng, TokioClock, hostname};
+
+/// A deployer to be built from a store and a rollout driver.
+#[must_use]
+pub struct Builder {
+    ports: Ports,
+    replica: String,
+    min_poll: Option<Duration>,
+}
+
+impl Builder {
+    /// A deployer on this store and driver, with tokio's clock, the system's randomness, and the machine's name as the
+    /// replica's.
+    pub fn new<S: TokenStore + HistoryStore + 'static>(store: Arc<S>, rollouts: Arc<dyn RolloutDriver>) -> Self {
+        Self::with_stores(store.clone(), store, rollouts)
+    }
+
+    /// The same, with tokens and history behind two handles of one store.
+    pub fn with_stores(
+        tokens: Arc<dyn TokenStore>,
+        history: Arc<dyn HistoryStore>,
+        rollouts: Arc<dyn RolloutDriver>,
+    ) -> Self {
+        let (clock, rng) = (Arc::new(TokioClock::start()), Arc::new(SystemRng));
+        let ports = Ports { tokens, history, rollouts, builder: None, clock, rng };
+        Self { ports, replica: hostname(), min_poll: None }
+    }
+
+    /// Builds git apps with this builder; without one there are only image apps.
+    pub fn builds(mut self, builder: service::Builder) -> Self {
+        self.ports.builder = Some(builder);
+        self
+    }
+
+    /// Takes another clock.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.ports.clock = clock;
+        self
+    }
+
+    /// Takes randomness from elsewhere.
+    pub fn rng(mut self, rng: Arc<dyn Rng>) -> Self {
+        self.ports.rng = rng;
+        self
+    }
+
+    /// Gives the replica a name: no other living process on the same store may have it, and this one has it again after a
+    /// restart.
+    pub fn replica(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.replica);
+        self
+    }
+
+    /// Lets apps be polled no more often than this.
+    pub fn min_poll(mut self, interval: Duration) -> Self {
+        self.min_poll = Some(interval);
+        self
+    }
+
+    /// The deployer. It drives deploys while [`Deployer::run`] is polled.
+    pub fn build(self) -> Deployer {
+        let deployer = Deployer::new(self.ports, &self.replica);
+        match self.min_poll {
+            Some(interval) => deployer.with_min_poll(interval),
+            None => deployer,
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! rollhook as a library: deploys, their history and rollbacks, for a platform that brings its own process.
+//!
+//! ```text
+//!   your platform            HTTP, console, scheduler, whatever it has
+//!        │ authorize → submit, rollback, history, wait
+//!        ▼
+//!   Deployer                 every rule: numbering, idempotency, serialised builds, restores, holds, leases
+//!        │ only through
+//!        ▼
+//!   TokenStore · HistoryStore · RolloutDriver · BuildTrigger · BranchReader · Clock · Rng
+//!        ▲
+//!   memory · sqlite · postgres · kubernetes · git, or your own
+//! ```
+//!
+//! A deploy is accepted once it is stored, and then ends, with a status that says what the cluster was seen to run. One
+//! that fails is put right by itself; a person returns to any revision with one call; and all of it is in the history.
+//! [`Deployer::run`](service::Deployer::run) is one future that drives any number of apps: the platform polls it on any
+//! runtime.
+//!
+//! | feature | brings |
+//! |---|---|
+//! | `tokio` (default) | [`Builder`]: clock, randomness and a replica's name, so that a store and a driver are enough |
+//! | `memory` (default) | stores in memory, and a simulated cluster to try things out on |
+//! | `sqlite`, `postgres`, `kubernetes` | durable stores; `kubernetes` the rollout driver and builder as well |
+//! | `git` | branches read by git, builds by a program on this machine |
+//!
+//! A deploy from CI, one that fails and is put right, and a rollback:
+//!
+//! ```
+//! # #[cfg(all(feature = "tokio", feature = "memory"))]
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use std::{sync::Arc, time::Duration};
+//!
+//! use rollhook::{
+//!     Builder, TokioClock,
+//!     app::Policy,
+//!     deploy::{Revision, Status},
+//!     memory::{MemoryStore, Script, SimulatedCluster},
+//!     ports::RolloutFailureKind,
+//!     request::{DeployRequest, Registration, RollbackRequest},
+//!     service::Operator,
+//!     token::Credentials,
+//! };
+//!
+//! let cluster = SimulatedCluster::new(Arc::new(TokioClock::start()), Duration::from_millis(10));
+//! cluster.script(":bad", Script::fails(RolloutFailureKind::Final, "CrashLoopBackOff", "It exits at once."));
+//! let store = Arc::new(MemoryStore::on_system_time());
+//! let deployer = Arc::new(Builder::new(store, Arc::new(cluster)).build());
+//! let engine = tokio::spawn({
+//!     let deployer = deployer.clone();
+//!     async move { deployer.run(std::future::pending()).await }
+//! });
+//!
+//! // The platform has authenticated this person itself.
+//! let alice = Operator::trusted("alice");
+//! let policy = Policy { settle: Duration::ZERO, ..Policy::default() };
+//! let wanted = Registration::new("shop".parse()?, "test".parse()?, "api".parse()?)
+//!     .image("registry.example.com/api:v1".parse()?)
+//!     .policy(policy);
+//! let app = deployer.register(&alice, wanted, None).await?.app.app.id.clone();
+//! let access = deployer.open(&alice, &app).await?;
+//! let wait = Duration::from_secs(30);
+//! deployer.wait(&access, Revision::FIRST, wait).await?;
+//! let token = deployer.enable_webhook(&alice, &app).await?.token;
+//!
+//! // What an HTTP handler does with a call of CI.
+//! for (tag, status) in [("v2", Status::Succeeded), ("bad", Status::Failed)] {
+//!     let body = format!(r#"{{"image": "registry.example.com/api:{tag}"}}"#);
+//!     let presented = Credentials::token(token.expose().as_bytes());
+//!     let ci = deployer.authorize(&app, &presented, body.as_bytes()).await?;
+//!     let image = format!("registry.example.com/api:{tag}").parse()?;
+//!     let request = DeployRequest { image: Some(image), commit: None, key: None };
+//!     let accepted = deployer.submit(&ci, request).await?.deploy;
+//!     assert_eq!(deployer.wait(&ci, accepted.revision, wait).await?.deploy.status(), status);
+//! }
+//!
+//! // The failed one is put right as revision 4, which rolls v2 out again.
+//! let restore = loop {
+//!     match deployer.wait(&access, Revision::FIRST.next().next().next(), wait).await {
+//!         Ok(waited) => break waited.deploy,
+//!         Err(_) => tokio::task::yield_now().await,
+//!     }
+//! };
+//! assert!(restore.is_restore() && restore.status() == Status::Succeeded);
+//!
+//! // Back to the last good version before that: v1.
+//! let back = deployer.rollback(&alice, &app, RollbackRequest::default()).await?.deploy;
+//! let ended = deployer.wait(&access, back.revision, wait).await?.deploy;
+//! assert_eq!((ended.status(), ended.effective), (Status::Succeeded, Revision::FIRST));
+//! engine.abort();
+//! # Ok(())
+//! # }
+//! # #[cfg(not(all(feature = "tokio", feature = "memory")))]
+//! # fn main() {}
+//! ```
+//!
+//! A store or driver of your own implements a port; each port's documentation is its contract, and the crate
+//! `rollhook-conformance` has a case for every promise.
+
+pub use rollhook_core::{
+    Error, Result, app, delivery, deploy, error, image, ledger, ports, replica, request, service, source, text, time,
+    token,
+};
+
+#[cfg(feature = "git")]
+pub use rollhook_command as command;
+#[cfg(feature = "git")]
+pub use rollhook_git as git;
+#[cfg(feature = "kubernetes")]
+pub use rollhook_kubernetes as kubernetes;
+#[cfg(feature = "memory")]
+pub use rollhook_memory as memory;
+#[cfg(feature = "postgres")]
+pub use rollhook_postgres as postgres;
+#[cfg(any(feature = "sqlite", feature = "postgres", feature = "kubernetes"))]
+pub use rollhook_sealing as sealing;
+#[cfg(feature = "sqlite")]
+pub use rollhook_sqlite as sqlite;
+
+#[cfg(feature = "tokio")]
+mod builder;
+#[cfg(feature = "tokio")]
+mod system;
+
+#[cfg(feature = "tokio")]
+pub use builder::Builder;
+#[cfg(feature = "tokio")]
+pub use system::{SystemRng, TokioClock, hostname};

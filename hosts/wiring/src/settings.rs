@@ -1,0 +1,149 @@
+//! The settings of the backends. With the feature `clap` each is a flag and an environment variable, the same for every
+//! host.
+
+use std::{num::NonZeroU16, path::PathBuf};
+
+use crate::{DriverSpec, Error, StoreSpec, paths};
+
+/// Which backends a host opens.
+#[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
+pub struct Settings {
+    /// The store.
+    #[cfg_attr(feature = "clap", command(flatten))]
+    pub store: StoreSettings,
+    /// What rolls out: kubernetes; or, to try things out, simulated (the server's default) or simulated:DELAY, which
+    /// deploy nowhere
+    #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_DRIVER", value_name = "DRIVER"))]
+    pub driver: Option<DriverSpec>,
+    /// The builder of git apps.
+    #[cfg_attr(feature = "clap", command(flatten))]
+    pub builder: BuilderSettings,
+}
+
+/// Which store a host opens, and the keys that it seals with.
+#[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "clap", derive(clap::Args))]
+pub struct StoreSettings {
+    /// memory, sqlite:FILE, postgres://USER@HOST/DATABASE or kubernetes [default: sqlite in the data directory]
+    // Text until it is used: clap repeats a value that it cannot parse, and a store's URL may hold a password.
+    #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_STORE", value_name = "STORE", hide_env_values = true))]
+    pub store: Option<String>,
+    /// Directory of the keys that tokens are sealed with [default: keys in the data directory]
+    #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_KEY_DIR", value_name = "DIR"))]
+    pub key_dir: Option<PathBuf>,
+}
+
+/// Which builder a host opens.
+#[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "clap", derive(clap::Args), command(next_help_heading = "Git apps"))]
+pub struct BuilderSettings {
+    /// Program on this machine that builds a commit and pushes the image; its last line is REPOSITORY@sha256:…
+    #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_BUILD_COMMAND", value_name = "PROGRAM"))]
+    pub build_command: Option<PathBuf>,
+    /// Directory of builds and their logs, which survives restarts [default: builds in the data directory]
+    #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_BUILD_DIR", value_name = "DIR"))]
+    pub build_dir: Option<PathBuf>,
+    /// Directory of the credentials that apps name: files with USER:PASSWORD, a token, or an ssh key; and of
+    /// known_hosts, the hosts that ssh may talk to
+    #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_BUILD_CREDENTIALS", value_name = "DIR"))]
+    pub build_credentials: Option<PathBuf>,
+    /// Let apps be built from this machine's files and addresses, from link-local ones, and over plain http
+    #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_ALLOW_LOCAL_SOURCES"))]
+    pub allow_local_sources: bool,
+    /// Builds in the cluster, in place of a program.
+    #[cfg_attr(feature = "clap", command(flatten))]
+    pub cluster: ClusterSettings,
+}
+
+/// Builds in the cluster: none without an image; what else is absent has the Kubernetes backend's default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "clap", derive(clap::Args), command(next_help_heading = "Git apps built in the cluster"))]
+pub struct ClusterSettings {
+    /// Builder's image, REPOSITORY@sha256:…: each build is a Job that runs it, in place of --build-command
+    #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_BUILD_IMAGE", value_name = "IMAGE"))]
+    pub build_image: Option<String>,
+    /// Namespace of the builds' Jobs, which holds nothing else [default: rollhook-builds]
+    #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_BUILD_NAMESPACE", value_name = "NAMESPACE"))]
+    pub build_namespace: Option<String>,
+    /// How many builds run at once in the whole cluster; others wait for their turn [default: 2]
+    #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_BUILD_SLOTS", value_name = "N"))]
+    pub build_slots: Option<NonZeroU16>,
+    /// How much of the processors a build may use [default: 2]
+    #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_BUILD_CPU", value_name = "AMOUNT"))]
+    pub build_cpu: Option<String>,
+    /// How much memory a build may use; it is reserved for it [default: 4Gi]
+    #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_BUILD_MEMORY", value_name = "AMOUNT"))]
+    pub build_memory: Option<String>,
+    /// What confines a build: auto (userns where every node has user namespaces, else rootless), userns, rootless, or
+    /// privileged, with which whoever can change a Dockerfile is root on the node [default: auto]
+    #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_BUILD_PROFILE", value_name = "PROFILE"))]
+    pub build_profile: Option<String>,
+    /// Docker's config.json with the credentials that images are pushed with
+    #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_BUILD_REGISTRY_CONFIG", value_name = "FILE"))]
+    pub build_registry_config: Option<PathBuf>,
+    /// Registry (HOST or HOST:PORT) without encryption or with a certificate of an unknown authority; may be repeated
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, env = "ROLLHOOK_BUILD_INSECURE_REGISTRY", value_name = "REGISTRY", value_delimiter = ',')
+    )]
+    pub build_insecure_registry: Vec<String>,
+}
+
+impl StoreSettings {
+    /// Returns the store that is named, or else SQLite in the data directory.
+    ///
+    /// # Errors
+    /// If the text names no store, or there is no data directory.
+    pub fn named(&self) -> Result<StoreSpec, Error> {
+        match &self.store {
+            Some(text) => text.parse().map_err(|invalid| Error::Usage(format!("--store: {invalid}"))),
+            None => Ok(StoreSpec::Sqlite(paths::database().ok_or(Error::NoDataDirectory("--store"))?)),
+        }
+    }
+}
+
+impl BuilderSettings {
+    /// The places that are named for credentials and do not exist.
+    pub(crate) fn missing(&self) -> impl Iterator<Item = &PathBuf> {
+        self.build_credentials.iter().chain(&self.cluster.build_registry_config).filter(|place| !place.exists())
+    }
+}
+
+impl ClusterSettings {
+    /// Returns the builder's image, or `None` if builds are not made in the cluster.
+    ///
+    /// # Errors
+    /// If other settings of these builds lack the image.
+    pub fn image(&self) -> Result<Option<&str>, Error> {
+        let why = "--build-image: name the builder's image, which the other flags of builds in the cluster need";
+        match &self.build_image {
+            None if *self != Self::default() => Err(Error::Usage(why.to_owned())),
+            image => Ok(image.as_deref()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_is_what_makes_builds_in_the_cluster() {
+        assert_eq!(ClusterSettings::default().image().unwrap(), None);
+        let slots = ClusterSettings { build_slots: NonZeroU16::new(3), ..ClusterSettings::default() };
+        let registry = ClusterSettings { build_insecure_registry: vec!["r:5000".to_owned()], ..slots.clone() };
+        for settings in [slots, registry] {
+            assert!(settings.image().unwrap_err().to_string().contains("--build-image"));
+            let settings = ClusterSettings { build_image: Some("builder".to_owned()), ..settings };
+            assert_eq!(settings.image().unwrap(), Some("builder"));
+        }
+    }
+
+    #[test]
+    fn a_store_that_cannot_be_read_is_not_repeated() {
+        let settings = StoreSettings { store: Some("mysql://u:hunter2@db".to_owned()), key_dir: None };
+        let told = settings.named().unwrap_err().to_string();
+        assert!(told.starts_with("--store: ") && !told.contains("hunter2"), "{told}");
+    }
+}
