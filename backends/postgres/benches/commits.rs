@@ -68,7 +68,7 @@ async fn run(connection: &mut PgConnection, statements: &str) {
     sqlx::raw_sql(AssertSqlSafe(statements.to_owned())).execute(connection).await.unwrap();
 }
 
-/// What a phase came to.
+/// The outcome of some phases.
 #[derive(Default)]
 struct Ran {
     accepts: usize,

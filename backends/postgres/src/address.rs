@@ -3,7 +3,7 @@
 use rollhook_core::{Error, Result};
 use sqlx::{ConnectOptions, postgres::PgConnectOptions};
 
-/// What may stand after the `?`; sqlx passes over anything else, `sslmod=require` too, with its value in the log.
+/// The parameters that may stand after the `?`; sqlx passes over others, `sslmod=require` too, with the value in the log.
 const PARAMETERS: [&str; 16] = [
     "sslmode",
     "ssl-mode",

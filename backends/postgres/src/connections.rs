@@ -56,14 +56,15 @@ impl Connections {
     }
 
     async fn run(&self, statement: Arc<str>) -> Result<Vec<PgRow>, Failure> {
-        let done = self.try_run(statement).await;
+        let done = self.attempt(statement).await;
         if let Err(failure) = &done {
             tracing::warn!(error = failure.to_error().chain(), "running a statement failed");
         }
         done
     }
 
-    async fn try_run(&self, statement: Arc<str>) -> Result<Vec<PgRow>, Failure> {
+    /// Runs a statement once, and leaves it to the caller to log its failure.
+    pub(crate) async fn attempt(&self, statement: Arc<str>) -> Result<Vec<PgRow>, Failure> {
         let permit = self.0.permits.acquire();
         let _permit = in_time(ANSWER, async { permit.await.map_err(|_| sqlx::Error::PoolClosed) }).await?;
         let unused = self.unused().pop();
@@ -95,7 +96,7 @@ pub(crate) async fn connect(options: &PgConnectOptions) -> Result<PgConnection, 
     in_time(CONNECT, options.connect()).await
 }
 
-/// Waits at most this long.
+/// Fails if it takes longer.
 pub(crate) async fn in_time<T>(limit: Duration, work: impl Future<Output = sqlx::Result<T>>) -> Result<T, Failure> {
     timeout(limit, work).await.map_err(|_| Failure::late())?.map_err(Failure::from)
 }

@@ -1,4 +1,4 @@
-//! What PostgreSQL's failures mean to a caller of the ports.
+//! The meaning of PostgreSQL's failures to a caller of the ports.
 
 use std::{io, sync::Arc};
 
@@ -127,7 +127,7 @@ fn class_meaning(class: &str) -> Meaning {
     match class {
         "08" => Meaning::Away("the connection to the database broke"),
         "25" | "26" => Meaning::Away("the database gave up the transaction"),
-        "40" => Meaning::Busy("the database gave up the transaction: it was in the way of another"),
+        "40" => Meaning::Busy("the database gave up the transaction: it conflicts with another"),
         "53" => Meaning::Away("the database has run out of memory or connections"),
         "55" | "57" => Meaning::Away("the database gave up a statement"),
         "58" => Meaning::Away("the database cannot read or write its files"),
@@ -164,7 +164,7 @@ mod tests {
         ("57P03", "a start", "Away"),
         ("58P01", "a server that PgBouncer cannot reach", "Away"),
         ("08P01", "a client that PgBouncer does not let in", "Away"),
-        ("42883", "a function that somebody dropped", "Corrupt"),
+        ("42883", "a function that was dropped", "Corrupt"),
         ("XX001", "a damaged page", "Corrupt"),
     ];
 

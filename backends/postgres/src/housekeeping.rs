@@ -14,7 +14,7 @@ const BREATH: Duration = Duration::from_millis(50);
 /// The most keys that are deleted at once, so that their deletion keeps nothing waiting.
 const AT_ONCE: i64 = 1000;
 
-/// Does so until the store is closed.
+/// Keeps house until the store is closed.
 pub(crate) async fn run(connections: [Connections; 3], mut closing: watch::Receiver<()>) {
     let [writes, ..] = &connections;
     let mut pause = BREATH;

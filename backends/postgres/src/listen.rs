@@ -96,7 +96,7 @@ async fn has_own_sessions(options: &Arc<PgConnectOptions>) -> Result<bool, Failu
     for _ in 0..5 {
         for (connection, seen) in connections.iter().zip(&mut seen) {
             for _ in 0..2 {
-                let rows = connection.read("SELECT pg_backend_pid()::bigint".to_owned()).await?;
+                let rows = connection.attempt("SELECT pg_backend_pid()::bigint".into()).await?;
                 seen.insert(column(rows.first().ok_or(sqlx::Error::RowNotFound)?, 0)?);
             }
         }

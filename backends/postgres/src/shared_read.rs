@@ -13,7 +13,7 @@ const AT_ONCE: usize = 1024;
 
 /// A kind of question, of which one statement answers many.
 pub(crate) trait Question: Send + Sync + Sized + 'static {
-    /// What the caller gets.
+    /// The answer to one question.
     type Answer: Send;
 
     /// The statement for all of them.

@@ -43,7 +43,7 @@ pub(crate) struct Item {
     pub(crate) number: usize,
     pub(crate) app: AppUid,
     pub(crate) version: Option<i64>,
-    /// None: the app is removed.
+    /// The rows; none if the app is removed.
     #[serde(flatten)]
     pub(crate) put: Option<Box<PutRows>>,
 }

@@ -21,8 +21,9 @@ use crate::{
     tokens::{OperatorHash, TokenOf},
 };
 
-/// The most commits at the same time: some are prepared while the server waits for its disk with another.
-pub(crate) const COMMITS: usize = 4;
+/// The most commits at the same time: one is prepared while the server waits for its disk with the other. More of them
+/// would be smaller, and so dearer.
+pub(crate) const COMMITS: usize = 2;
 
 /// Apps, tokens and history in one PostgreSQL database; clones share its connections. There are at most eleven, and those
 /// that are not used are closed.
@@ -30,7 +31,7 @@ pub(crate) const COMMITS: usize = 4;
 pub struct PostgresStore {
     pub(crate) writes: Connections,
     pub(crate) reads: Connections,
-    /// What every request begins with, apart from reads that may be long.
+    /// Lookups that every request begins with, apart from reads that may be long.
     pub(crate) tokens: SharedRead<TokenOf>,
     pub(crate) operator: SharedRead<OperatorHash>,
     pub(crate) options: Arc<PgConnectOptions>,
@@ -55,7 +56,8 @@ impl PostgresStore {
         schema::migrate(&options).await.map_err(|error| located(&address::place(&options), error))?;
         let options = Arc::new(options);
         let connections = |most| Connections::new(&options, most);
-        let (writes, reads, lookups, closing) = (connections(COMMITS), connections(4), connections(2), Arc::default());
+        let (writes, reads, lookups, closing) =
+            (connections(COMMITS + 2), connections(4), connections(2), Arc::default());
         let store = Self {
             tokens: SharedRead::start(lookups.clone()),
             operator: SharedRead::start(lookups.clone()),

@@ -14,18 +14,18 @@ use crate::call::Session;
 
 const FIND: &str = "SELECT id, version, queued_at, lease FROM apps WHERE uid = ?1";
 const KEY: &str = "SELECT 1 FROM keys WHERE app = ?1 AND header = ?2 AND key = ?3";
-const PUT_STATE: &str = "UPDATE apps SET version = version + 1, state = ?2 WHERE id = ?1";
+const PUT_STATE: &str = "UPDATE apps SET version = version + 1, document = ?2 WHERE id = ?1";
 /// Apart from [`PUT_STATE`], because an update that names a column rewrites its index, changed or not.
-const PUT_WORK: &str = "UPDATE apps SET version = version + 1, state = ?2, queued_at = ?3, lease = ?4 WHERE id = ?1";
+const PUT_WORK: &str = "UPDATE apps SET version = version + 1, document = ?2, queued_at = ?3, lease = ?4 WHERE id = ?1";
 const PUT_KEY: &str = "INSERT OR REPLACE INTO keys (app, header, key, request, revision, expires_at) \
                        VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-const PUT_DEPLOY: &str = "INSERT OR REPLACE INTO archive (app, revision, succeeded, deploy) VALUES (?1, ?2, ?3, ?4)";
-const FORGET: &str = "DELETE FROM archive WHERE app = ?1 AND revision = ?2";
+const PUT_DEPLOY: &str = "INSERT OR REPLACE INTO deploys (app, revision, succeeded, document) VALUES (?1, ?2, ?3, ?4)";
+const FORGET: &str = "DELETE FROM deploys WHERE app = ?1 AND revision = ?2";
 const IS_TAKEN: &str = "
 SELECT EXISTS (SELECT 1 FROM apps WHERE namespace = ?2 AND (project <> ?3 OR environment <> ?4)),
        EXISTS (SELECT 1 FROM apps WHERE namespace = ?2 AND name = ?5 OR uid = ?1)";
 const REGISTER: &str = "
-INSERT INTO apps (uid, namespace, project, environment, name, version, queued_at, lease, state)
+INSERT INTO apps (uid, namespace, project, environment, name, version, queued_at, lease, document)
 VALUES (?1, ?2, ?3, ?4, ?5, 1, ?6, ?7, ?8)";
 const REMOVE: [&str; 3] = [
     "DELETE FROM apps WHERE id = ?1",

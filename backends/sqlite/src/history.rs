@@ -25,17 +25,17 @@ use crate::{call::call, commit::commit, heartbeat, store::SqliteStore};
 const APPS_PER_COMMIT: usize = 512;
 
 const LOAD: &str = "
-SELECT a.namespace, a.name, a.state, a.version, k.request, k.revision, k.expires_at
+SELECT a.namespace, a.name, a.document, a.version, k.request, k.revision, k.expires_at
 FROM apps a LEFT JOIN keys k ON k.app = a.id AND k.header = ?1 AND k.key = ?2 WHERE a.uid = ?3";
 const LOAD_NAMED: &str = "
-SELECT a.namespace, a.name, a.state, a.version, k.request, k.revision, k.expires_at
+SELECT a.namespace, a.name, a.document, a.version, k.request, k.revision, k.expires_at
 FROM apps a LEFT JOIN keys k ON k.app = a.id AND k.header = ?1 AND k.key = ?2 WHERE a.namespace = ?3 AND a.name = ?4";
 const PAGE: &str = "
-SELECT revision, deploy FROM archive
+SELECT revision, document FROM deploys
 WHERE app = (SELECT id FROM apps WHERE uid = ?1) AND revision < ?2 AND (succeeded OR NOT ?3)
 ORDER BY revision DESC LIMIT ?4";
 const LIST: &str = "
-SELECT namespace, name, state FROM apps WHERE (namespace, name) > (?1, ?2) AND namespace <= ?3
+SELECT namespace, name, document FROM apps WHERE (namespace, name) > (?1, ?2) AND namespace <= ?3
 ORDER BY namespace, name LIMIT ?4";
 const WORK: &str = "
 SELECT uid FROM apps

@@ -47,7 +47,7 @@ fn sweep(connection: &Connection, now: Timestamp) -> rusqlite::Result<bool> {
     let app: Option<i64> =
         connection.prepare_cached("SELECT app FROM removed LIMIT 1")?.query_row([], |row| row.get(0)).optional()?;
     if let Some(app) = app {
-        let deploys = "DELETE FROM archive WHERE id IN (SELECT id FROM archive WHERE app = ?1 LIMIT ?2)";
+        let deploys = "DELETE FROM deploys WHERE id IN (SELECT id FROM deploys WHERE app = ?1 LIMIT ?2)";
         if connection.prepare_cached(deploys)?.execute((app, ROWS as i64))? < ROWS {
             connection.prepare_cached("DELETE FROM removed WHERE app = ?1")?.execute([app])?;
         }

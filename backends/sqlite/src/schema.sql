@@ -8,18 +8,18 @@ CREATE TABLE apps (
     version INTEGER NOT NULL,
     queued_at INTEGER, -- milliseconds since the epoch; so is every time
     lease TEXT, -- a replica's name#boot
-    state TEXT NOT NULL, -- JSON
+    document TEXT NOT NULL, -- the state, as JSON
     UNIQUE (namespace, name)
 ) STRICT;
 CREATE INDEX apps_with_work ON apps (queued_at, lease) WHERE queued_at IS NOT NULL;
 
--- Ended deploys in the order of their ends: those of one commit lie on the same pages.
-CREATE TABLE archive (
+-- The archive, in the order in which deploys ended: those of one commit lie on the same pages.
+CREATE TABLE deploys (
     id INTEGER PRIMARY KEY,
     app INTEGER NOT NULL,
     revision INTEGER NOT NULL,
     succeeded INTEGER NOT NULL,
-    deploy TEXT NOT NULL, -- JSON
+    document TEXT NOT NULL, -- JSON
     UNIQUE (app, revision)
 ) STRICT;
 
@@ -45,4 +45,4 @@ CREATE TABLE replicas (
 
 CREATE TABLE settings (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
 
-CREATE TABLE removed (app INTEGER PRIMARY KEY) STRICT; -- apps whose archive is deleted bit by bit
+CREATE TABLE removed (app INTEGER PRIMARY KEY) STRICT; -- apps whose deploys are deleted bit by bit

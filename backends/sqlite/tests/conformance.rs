@@ -69,11 +69,11 @@ impl Stores for Fresh {
     }
 
     async fn corrupt_state(&self, app: AppUid) -> Can {
-        self.change("UPDATE apps SET state = '{\"app\":' WHERE uid = ?1", [bytes(app)])
+        self.change("UPDATE apps SET document = '{\"app\":' WHERE uid = ?1", [bytes(app)])
     }
 
     async fn corrupt_entry(&self, app: AppUid, revision: Revision) -> Can {
-        let statement = "UPDATE archive SET deploy = '{\"id\":' \
+        let statement = "UPDATE deploys SET document = '{\"id\":' \
                          WHERE app = (SELECT id FROM apps WHERE uid = ?1) AND revision = ?2";
         self.change(statement, (bytes(app), i64::try_from(revision.get()).unwrap()))
     }

@@ -27,9 +27,9 @@ const LOOKS: usize = 150;
 /// them in time.
 pub async fn ensure_crds(client: &Client) -> Result<bool> {
     let missing = !is_served(client).await?;
-    let advised = |error: Error| match error {
-        Error::Denied { cause, .. } if missing => Error::Denied { what: NO_RESOURCES.to_owned(), cause },
-        error => error,
+    let advised = |error: Error| {
+        let Error::Denied { what, cause } = error else { return error };
+        Error::Denied { what: if missing { NO_RESOURCES.to_owned() } else { what }, cause }
     };
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let parameters = PatchParams::apply(MANAGER).force();

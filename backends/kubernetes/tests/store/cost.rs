@@ -127,7 +127,7 @@ fn idle_apps_cost_nothing_and_a_replica_a_few_calls() {
         let look = async || {
             for _ in 0..10 {
                 let alive = store.heartbeat(&replica, TTL).await.unwrap().alive;
-                assert_eq!(alive, [replica.clone()]);
+                assert_eq!(alive, std::slice::from_ref(&replica));
                 store.work(&alive, 10).await.unwrap();
             }
         };

@@ -109,7 +109,7 @@ fn replica_that_has_just_started_keeps_the_lease_that_it_was_given() {
     test("replica_that_has_just_started_keeps_the_lease_that_it_was_given", async |fresh: &Fresh| {
         let (one, two) = (fresh.handle().await, fresh.handle().await);
         let (old, new) = (samples::replica("old", 1), samples::replica("new", 1));
-        assert_eq!(one.heartbeat(&old, TTL).await.unwrap().alive, [old.clone()]);
+        assert_eq!(one.heartbeat(&old, TTL).await.unwrap().alive, std::slice::from_ref(&old));
         two.heartbeat(&new, TTL).await.unwrap();
         let app = registered(&two).await;
         admit(&two, app, "v1").await;

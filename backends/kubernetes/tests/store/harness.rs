@@ -312,7 +312,7 @@ impl Stores for Fresh {
         api.patch(&name, &PatchParams::default(), &Patch::Merge(damage)).await.unwrap();
         // The next commit would do the same: the deploy is archived.
         let mut archiving = object.status.as_ref().unwrap()["archiving"].as_array().unwrap().clone();
-        archiving.retain(|deploy| deploy["revision"] != Value::from(revision.get()));
+        archiving.retain(|deploy| deploy["revision"].as_u64() != Some(revision.get()));
         self.patch_app(&object, json!({"status": {"archiving": archiving}})).await;
         Ok(())
     }

@@ -21,7 +21,7 @@ use rollhook_postgres::PostgresStore;
 
 use crate::bed::{Database, LACK, Server, accept_on, skipped};
 
-/// What one caller saw: revisions by the accepts that were answered.
+/// Revisions by the accepts that were answered.
 type Answered = BTreeMap<AdmissionId, u64>;
 
 async fn keep_accepting(store: PostgresStore, app: AppUid, stop: Arc<AtomicBool>) -> (Answered, usize) {

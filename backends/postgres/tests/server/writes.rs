@@ -138,7 +138,7 @@ async fn crowd(database: &Database) -> AppUid {
     database
         .run(
             "INSERT INTO rollhook.apps (uid, namespace, name, project, environment, version, queued_at, lease, document) \
-             SELECT md5(n::text)::uuid, a.namespace, 'app-' || n, a.project, a.environment, 1, a.queued_at, a.lease, a.document \
+             SELECT md5(n::text)::uuid, a.namespace, 'app-' || n, a.project, a.environment, 1, a.queued_at, a.lease, '{}' \
              FROM rollhook.apps a, generate_series(1, 100000) n; \
              INSERT INTO rollhook.keys SELECT a.uid, 0, 'run-0', '', 1, rollhook.clock() + 3600000 FROM rollhook.apps a \
              ON CONFLICT DO NOTHING; \
@@ -172,7 +172,7 @@ async fn costs_do_not_grow_with_the_number_of_apps() {
             assert!(TokenStore::find(&store, &loaded.state.app.id).await.unwrap().is_none());
             let page = Page { before: Some(samples::revision(1)), succeeded: true, limit: 10 };
             assert_eq!(store.page(app, page).await.unwrap(), []);
-            assert_eq!(store.list(AppPage { limit: 10, ..AppPage::default() }).await.unwrap().len(), 10);
+            assert_eq!(store.list(AppPage { limit: 1, ..AppPage::default() }).await.unwrap().len(), 1);
             let added = client::register(&store, samples::app("shop", "test", &format!("new-{number}"))).await;
             store.commit_one(client::removal(&added)).await.unwrap();
         }

@@ -6,18 +6,18 @@ use rollhook_core::ports::Commit;
 use rollhook_sql::{CommitRows, PutRows, WriteRows};
 use rusqlite::Connection;
 
-const PUT_STATE: &str = "UPDATE apps SET version = version + 1, state = ?2 WHERE id = ?1";
-const PUT_WORK: &str = "UPDATE apps SET version = version + 1, state = ?2, queued_at = ?3, lease = ?4 WHERE id = ?1";
+const PUT_STATE: &str = "UPDATE apps SET version = version + 1, document = ?2 WHERE id = ?1";
+const PUT_WORK: &str = "UPDATE apps SET version = version + 1, document = ?2, queued_at = ?3, lease = ?4 WHERE id = ?1";
 const PUT_KEY: &str = "INSERT OR REPLACE INTO keys (app, header, key, request, revision, expires_at) \
                        VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-const PUT_DEPLOY: &str = "INSERT OR REPLACE INTO archive (app, revision, succeeded, deploy) VALUES (?1, ?2, ?3, ?4)";
+const PUT_DEPLOY: &str = "INSERT OR REPLACE INTO deploys (app, revision, succeeded, document) VALUES (?1, ?2, ?3, ?4)";
 
 /// A history of a million deploys, one in a hundred of which succeeded, made from the first.
 const FILL: &str = "
-INSERT INTO archive (app, revision, succeeded, deploy)
-SELECT app, n.value, n.value % 100 = 0, json_set(deploy, '$.revision', n.value)
+INSERT INTO deploys (app, revision, succeeded, document)
+SELECT app, n.value, n.value % 100 = 0, json_set(document, '$.revision', n.value)
 FROM (WITH RECURSIVE n (value) AS (SELECT 2 UNION ALL SELECT value + 1 FROM n WHERE value < 1000000)
-      SELECT value FROM n) n, archive WHERE revision = 1;";
+      SELECT value FROM n) n, deploys WHERE revision = 1;";
 
 /// A writing connection.
 pub(crate) struct Bare(Connection);

@@ -69,13 +69,13 @@ async fn archive_of_a_removed_app_is_deleted_bit_by_bit() {
             client::record(&store, app.uid, vec![deploy.moved(samples::failed())]).await;
         }
     }
-    assert_eq!(count(&file(&place), "archive"), 60);
+    assert_eq!(count(&file(&place), "deploys"), 60);
     client::remove(&store, apps[0].uid).await;
     now.fetch_add(60_000, Ordering::SeqCst);
     while count(&file(&place), "removed") > 0 {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    assert_eq!(count(&file(&place), "archive"), 30, "the archive of the other app is kept");
+    assert_eq!(count(&file(&place), "deploys"), 30, "the archive of the other app is kept");
 }
 
 #[tokio::test]

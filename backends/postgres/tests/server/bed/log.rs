@@ -1,4 +1,4 @@
-//! What is logged, for a test to read.
+//! Log lines, for a test to read.
 
 use std::{
     fmt::{self, Write},
@@ -26,7 +26,7 @@ impl Log {
         tracing::subscriber::set_default(self.clone())
     }
 
-    /// What was logged since the last call.
+    /// The messages that were logged since the last call.
     pub(crate) fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.0.lock().unwrap())
     }

@@ -38,7 +38,7 @@ pub(crate) fn skipped(test: &str, reason: &'static str) {
     rollhook_conformance::report(&test, Err(Lack::Skip(reason)));
 }
 
-/// A server.
+/// A server of the test bed.
 pub(crate) struct Server {
     pub(crate) place: PathBuf,
     own: bool,
@@ -141,7 +141,7 @@ impl Database {
         sqlx::Row::get(&self.rows(statement).await[0], 0)
     }
 
-    /// Waits until nobody else is connected: sessions report what they did when they end.
+    /// Waits until no other session is left: sessions report their statistics when they end.
     pub(crate) async fn left_alone(&self) {
         let others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
                       AND pid <> pg_backend_pid() AND backend_type = 'client backend'";
