@@ -31,13 +31,13 @@ fn build_queue_of_an_image_app_is_always_free() {
 #[test]
 fn builder_is_asked_for_running_builds_until_it_answers() {
     let view = view(&[1]);
-    let mut lane = BuildQueue::default();
-    assert_eq!(lane.turn(&view, NOW, NOW), Turn::call(Effect::FindBuild));
-    assert_eq!(lane.found(&view, Err(CallFailed::Away), NOW), None, "nothing is being built yet");
-    assert!(matches!(lane.turn(&view, NOW, NOW), Turn::At(at) if at > NOW));
-    assert!(!lane.is_free(&view));
-    assert_eq!(lane.found(&view, Ok(None), NOW), None);
-    assert!(matches!(lane.turn(&view, NOW, NOW), Turn::Record(_)), "the oldest begins");
+    let mut queue = BuildQueue::default();
+    assert_eq!(queue.turn(&view, NOW, NOW), Turn::call(Effect::FindBuild));
+    assert_eq!(queue.found(&view, Err(CallFailed::Away), NOW), None, "nothing is being built yet");
+    assert!(matches!(queue.turn(&view, NOW, NOW), Turn::At(at) if at > NOW));
+    assert!(!queue.is_free(&view));
+    assert_eq!(queue.found(&view, Ok(None), NOW), None);
+    assert!(matches!(queue.turn(&view, NOW, NOW), Turn::Record(_)), "the oldest begins");
 }
 
 #[test]
@@ -50,41 +50,41 @@ fn the_oldest_is_recorded_before_it_is_started() {
 }
 
 #[test]
-fn build_start_without_answer_is_observed() {
+fn start_without_answer_asks_for_running_builds() {
     let view = building(view(&[3]));
-    let mut lane = BuildQueue::Free;
-    let told = lane.started(&view, revision(3), Err(CallFailed::Away), NOW).unwrap();
+    let mut queue = BuildQueue::Free;
+    let told = queue.started(&view, revision(3), Err(CallFailed::Away), NOW).unwrap();
     assert!(matches!(
         told.state,
         Stored::Building { paused: Paused { away: Outage { since: Some(NOW), .. }, .. }, .. }
     ));
     let later = NOW.after(LOOK);
-    assert_eq!(lane.turn(&view, NOW, later), Turn::call(Effect::FindBuild));
+    assert_eq!(queue.turn(&view, NOW, later), Turn::call(Effect::FindBuild));
 }
 
 #[test]
 fn a_build_of_an_ended_entry_is_cancelled_once_and_then_watched() {
     let view = building(view(&[3, 4]));
-    let mut lane = taken(2);
+    let mut queue = taken(2);
     let build = DeployId { app: view.app.uid, revision: revision(2) };
-    assert_eq!(lane.turn(&view, NOW, NOW), Turn::call(Effect::CancelBuild(build)));
-    lane.cancelled(Err(CallFailed::Away), NOW);
-    assert!(matches!(lane.turn(&view, NOW, NOW), Turn::At(_)));
-    assert_eq!(lane.turn(&view, NOW, NOW.after(LOOK)), Turn::call(Effect::CancelBuild(build)));
-    lane.cancelled(Ok(()), NOW);
-    assert_eq!(lane.turn(&view, NOW, NOW), Turn::call(Effect::ObserveBuild(build)));
-    assert_eq!(lane.observed(&view, Ok(BuildState::Unknown), NOW), Turn::Idle);
-    assert!(lane.is_free(&view));
+    assert_eq!(queue.turn(&view, NOW, NOW), Turn::call(Effect::CancelBuild(build)));
+    queue.cancelled(Err(CallFailed::Away), NOW);
+    assert!(matches!(queue.turn(&view, NOW, NOW), Turn::At(_)));
+    assert_eq!(queue.turn(&view, NOW, NOW.after(LOOK)), Turn::call(Effect::CancelBuild(build)));
+    queue.cancelled(Ok(()), NOW);
+    assert_eq!(queue.turn(&view, NOW, NOW), Turn::call(Effect::ObserveBuild(build)));
+    assert_eq!(queue.observed(&view, Ok(BuildState::Unknown), NOW), Turn::Idle);
+    assert!(queue.is_free(&view));
 }
 
 #[test]
 fn build_newer_than_the_loaded_app_is_not_cancelled() {
     let view = building(view(&[3]));
-    let mut lane = BuildQueue::Free;
-    assert_eq!(lane.started(&view, revision(3), Ok(Started::Busy(revision(5))), NOW), None);
+    let mut queue = BuildQueue::Free;
+    assert_eq!(queue.started(&view, revision(3), Ok(Started::Busy(revision(5))), NOW), None);
     let later = NOW.after(LOOK);
     let build = DeployId { app: view.app.uid, revision: revision(5) };
-    assert_eq!(lane.turn(&view, NOW, later), Turn::call(Effect::ObserveBuild(build)));
+    assert_eq!(queue.turn(&view, NOW, later), Turn::call(Effect::ObserveBuild(build)));
 }
 
 #[test]
@@ -94,18 +94,18 @@ fn built_image_has_the_exact_commit_and_a_digest() {
     let image = |text: &str| text.parse().unwrap();
     let digest = format!("registry.example.com/api@sha256:{}", "0".repeat(64));
     let told = |image, commit| {
-        let mut lane = taken(3);
-        let turn = lane.observed(&view, Ok(BuildState::Built { image, commit }), NOW);
-        (turn, lane)
+        let mut queue = taken(3);
+        let turn = queue.observed(&view, Ok(BuildState::Built { image, commit }), NOW);
+        (turn, queue)
     };
     let status = |turn| match turn {
         Turn::Record(changes) => changes.first().map(Deploy::status),
         Turn::Call(_) | Turn::At(_) | Turn::Idle => None,
     };
-    let (turn, lane) = told(image(&digest), commit.clone());
+    let (turn, queue) = told(image(&digest), commit.clone());
     assert_eq!(turn, Turn::call(Effect::Load), "whether it is still wanted is to be read first");
-    let Turn::Record(changes) = lane.turn(&view, NOW, NOW.after(Duration::from_secs(86_400))) else {
-        panic!("{lane:?}")
+    let Turn::Record(changes) = queue.turn(&view, NOW, NOW.after(Duration::from_secs(86_400))) else {
+        panic!("{queue:?}")
     };
     let good = &changes[0];
     assert!(good.image.is_some() && good.status() == Status::Building && good.step == 2, "no deadline runs any more");
@@ -118,15 +118,15 @@ fn image_of_a_former_source_is_not_deployed() {
     let mut view = building(view(&[3, 4]));
     let commit = view.unfinished[0].commit.clone().unwrap();
     let image = format!("registry.example.com/api@sha256:{}", "0".repeat(64)).parse().unwrap();
-    let lane = BuildQueue::Built { revision: revision(3), image, commit };
-    assert!(lane.is_free(&view) && lane.building().is_none());
+    let queue = BuildQueue::Built { revision: revision(3), image, commit };
+    assert!(queue.is_free(&view) && queue.building().is_none());
     std::sync::Arc::make_mut(&mut view.app).source =
         Source::Git(GitSource { branch: "next".parse().unwrap(), ..source() });
-    let Turn::Record(changes) = lane.turn(&view, NOW, NOW) else { panic!("it goes on") };
+    let Turn::Record(changes) = queue.turn(&view, NOW, NOW) else { panic!("it goes on") };
     let Stored::Failed { reason, .. } = &changes[0].state else { panic!("{:?}", changes[0].state) };
     assert_eq!((reason.as_str(), &changes[0].image), (Reason::SOURCE_CHANGED, &None));
     view.unfinished.remove(0);
-    let Turn::Record(changes) = lane.turn(&view, NOW, NOW) else { panic!("the next one does not begin") };
+    let Turn::Record(changes) = queue.turn(&view, NOW, NOW) else { panic!("the next one does not begin") };
     assert_eq!(changes[0].revision, revision(4));
 }
 
@@ -147,9 +147,9 @@ fn driver_reloads_the_app_during_a_long_build() {
 fn a_builder_that_refuses_ends_the_entry() {
     let view = building(view(&[3]));
     let refused = Err(CallFailed::Refused("There is no builder here.".to_owned()));
-    let mut lane = BuildQueue::default();
-    assert_eq!(lane.found(&view, refused.clone().map(|()| None), NOW), None);
-    let ended = lane.started(&view, revision(3), refused.map(|()| Started::Known), NOW).unwrap();
+    let mut queue = BuildQueue::default();
+    assert_eq!(queue.found(&view, refused.clone().map(|()| None), NOW), None);
+    let ended = queue.started(&view, revision(3), refused.map(|()| Started::Known), NOW).unwrap();
     let Stored::Failed { reason, .. } = ended.state else { panic!("{:?}", ended.state) };
     assert_eq!(reason.as_str(), Reason::BUILD_REFUSED);
 }
@@ -157,8 +157,8 @@ fn a_builder_that_refuses_ends_the_entry() {
 #[test]
 fn build_pauses_are_recorded_once_and_not_counted_twice() {
     let mut view = building(view(&[3]));
-    let mut lane = taken(3);
-    let mut look = |view: &mut AppState, seen, now| match lane.observed(view, seen, now) {
+    let mut queue = taken(3);
+    let mut look = |view: &mut AppState, seen, now| match queue.observed(view, seen, now) {
         Turn::Record(mut entries) => {
             view.unfinished = vec![std::sync::Arc::new(entries.remove(0))];
             true

@@ -96,7 +96,7 @@ fn ended_deploys_leave_the_state_for_the_archive() {
 }
 
 #[test]
-fn refused_apply_resets_touched() {
+fn deploy_that_changed_nothing_is_not_on_the_cluster() {
     let mut state = moved(queued(registered(), 3), 1, succeeded);
     for number in [2, 3] {
         state = moved(state, number, rolling_out);
