@@ -39,7 +39,7 @@ pub struct KeyUse {
     pub request: [u8; 32],
     /// The deploy that the key made.
     pub revision: Revision,
-    /// The time from which on the key is free again.
+    /// The time from which on a deploy may replace this use.
     pub expires_at: Timestamp,
 }
 

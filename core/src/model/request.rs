@@ -11,7 +11,7 @@ use crate::{
     source::{Branch, CredentialsName, GitSource, GitUrl, ImageRepository, RelativePath},
 };
 
-/// A key under which repeating a call does not repeat its effect.
+/// A key under which repeating a call does not repeat its effect. Header and text identify it, not the request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct IdempotencyKey {
     /// The header that carried it; the same text in another header is another key.

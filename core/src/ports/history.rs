@@ -40,7 +40,8 @@ pub struct Loaded {
     pub state: AppState,
     /// The version of the state.
     pub version: Version,
-    /// The deploy that the given idempotency key made, expired or not; `None` if no key was given.
+    /// The deploy that the given idempotency key made, or `None` if no key was given. Also if the use has expired: a store
+    /// does not judge that.
     pub key: Option<KeyUse>,
     /// The time by the store's clock.
     pub now: Timestamp,
@@ -70,7 +71,7 @@ pub enum Write {
 /// A commit that was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Committed {
-    /// The version of the app's state from now on.
+    /// The version of the app's state from now on; [`Version::REMOVED`] after a removal.
     pub version: Version,
     /// The time by the store's clock.
     pub now: Timestamp,
@@ -119,7 +120,8 @@ pub enum AppChange {
 /// The limits of a store, for the journal above it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreLimits {
-    /// The most apps that one call of [`HistoryStore::commit`] takes.
+    /// The number of apps that one call of [`HistoryStore::commit`] writes at about the cost of one; longer calls are
+    /// answered as well.
     pub apps_per_commit: usize,
     /// The most calls of [`HistoryStore::commit`] at the same time.
     pub commits_at_once: usize,
@@ -146,8 +148,9 @@ impl Default for StoreLimits {
 ///   is in it; a commit without version by another pair that spells it is `Conflict(Namespace)`.
 /// - `commit_on_another_version_conflicts`: `Conflict(Version)`, and nothing of it is written; `NotFound(App)` if the uid
 ///   is gone. Of commits that race on one version, exactly one is written.
-/// - `commit_keeps_keys`: a committed key is loaded with its use, per app and header; a commit whose key is in use and not
-///   marked to be replaced is `Conflict(IdempotencyKey)`, and nothing of it is written.
+/// - `commit_keeps_keys`: a committed key is loaded with its use, per app, header and text; a commit whose key is in use and
+///   not marked to be replaced is `Conflict(IdempotencyKey)`, and nothing of it is written. A stored use counts until it is
+///   replaced, also after it has expired.
 /// - `commit_archives_and_forgets`: `ended` deploys are in the archive after the commit, `forgotten` ones are gone.
 /// - `commit_answers_each`: of several apps in one call each has its own answer, in order; one that is refused leaves the
 ///   others as they are.
@@ -157,10 +160,16 @@ impl Default for StoreLimits {
 /// - `work_is_what_no_living_replica_drives`: apps with `queued_at` whose lease none of the given replicas has, longest
 ///   waiting first, at most `limit`.
 /// - `heartbeat_names_the_living`: replicas whose last heartbeat is not older than its `ttl`, by the store's clock; a new
-///   boot of a name replaces the one before at once; `ttl` zero releases this boot, and no later one of its name.
-/// - `watch_follows_commits`: a handle's stream has an item after each commit through that handle; and, sooner or later,
-///   after those of other processes.
-/// - `corrupt_is_an_error`: a stored state or deploy that cannot be read is `Corrupt`, never left out.
+///   boot of a name replaces the one before at once; `ttl` zero releases this boot, and no later one of its name. If the
+///   clock was set back, a replica counts as alive for no longer than its `ttl` from the next heartbeat of any replica.
+/// - `watch_follows_commits`: a handle's stream has an item after each commit through that handle, and after those of other
+///   processes where the store hears of them. [`AppChange::Any`] may stand for every change; it costs more reads.
+/// - `corrupt_is_an_error`: a stored state or deploy that cannot be read is `Corrupt` to the call that needs it, never left
+///   out. Other apps stay readable, and so do pages without that deploy; `work` may still name the app.
+///
+/// A store keeps the serialized form of states and deploys as it is; JSON holds all of it. The parts above that its queries
+/// need stand beside the state, so that a state that cannot be read stops its own app only. `app` never changes its `id`,
+/// `project` and `environment`; every commit may change `lease` and `queued_at`.
 #[async_trait]
 pub trait HistoryStore: Send + Sync {
     /// Loads an app's state, and the use of an idempotency key. Returns `None` if the app is unknown.

@@ -35,22 +35,22 @@ pub enum Sealing {
 /// none.
 pub type TokenMatcher<'a, Secret> = &'a (dyn Fn(Option<&Secret>) -> bool + Send + Sync);
 
-/// Keeps the secrets. Security: a token that is returned for one app must never open another.
+/// Keeps the secrets of the apps of one [`HistoryStore`](super::HistoryStore): it knows which apps are registered, and the
+/// removal of an app removes its token. Security: a token that is returned for one app must never open another.
 ///
 /// - `put_then_find`: found under the app's id, with the uid it was put for.
 /// - `put_replaces_at_once`: after `put` returned, only the new token is found, by every replica.
 /// - `find_unknown_is_none`: no such app, no token, token removed.
 /// - `find_reads_the_store`: a token that another handle on the same store put or removed is seen by the next `find`.
 /// - `find_fitting_opens_by_what_is_stored`: an accepted secret was read by this very call; a refusal may be answered
-/// from
-/// memory, so that callers without a good token cost the store little. A token put elsewhere is accepted soon.
+///   from memory, so that callers without a good token cost the store little. A token put elsewhere is accepted soon.
 /// - `remove_forgets`; removing a missing token is no error.
 /// - `put_for_a_gone_app_is_not_found`: `NotFound(App)`.
 /// - `stored_token_is_sealed`: where [`Sealing::Sealed`], the stored bytes hold neither the token's text nor its
 ///   base64, and a sealed value moved to another app is `Corrupt`, never a token.
 /// - `operator_hash_round_trip`: the management token's SHA-256 is the one that was set last.
 /// - `operator_fitting_opens_by_what_is_stored`: as for apps, but a hash that was set elsewhere is accepted at once. A
-/// refusal may take a second or so, and comes after the store has answered.
+///   refusal may take a second or so, and comes after the store has answered.
 #[async_trait]
 pub trait TokenStore: Send + Sync {
     /// Stores the app's only token.
