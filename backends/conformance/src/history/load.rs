@@ -119,7 +119,8 @@ fn fill(change: &mut Change, now: Timestamp) {
     let first = (*change.state.unfinished[0]).clone();
     let ended = Deploy { touched: true, digest: Some(samples::digest(1)), ..first.moved(samples::succeeded()) };
     change.record(Record { changes: vec![ended], ..Record::default() }, now).unwrap();
-    let promoted = Origin::Promoted { app: "shop-prod/api".parse().unwrap(), revision: samples::revision(i64::MAX as u64) };
+    let promoted =
+        Origin::Promoted { app: "shop-prod/api".parse().unwrap(), revision: samples::revision(i64::MAX as u64) };
     for number in 0..UNFINISHED_MAX {
         let deploy = match number % 6 {
             0 => samples::build(u32::try_from(number).unwrap()),
