@@ -255,15 +255,15 @@ fn what_is_not_allowed_is_said() {
     told("cannot update resource \\\"secrets\\\"");
     assert_eq!(deploy(&server, &app, V2).status, 200, "the token that there was is still good");
 
-    place.forbid("appdeploys", "create");
+    place.forbid("apps", "update");
     let refused = post(&server, &app, V3).send();
     assert!(refused.status >= 500, "{}", refused.text());
     assert!(!refused.text().contains("serviceaccount"), "no message of the cluster goes outward");
-    told("cannot create resource \\\"appdeploys\\\"");
+    told("cannot update resource \\\"apps\\\"");
     assert_eq!(outline(&server).len(), 2, "nothing was recorded");
 
     place.install();
-    place.until_allowed("appdeploys", "create", "yes");
+    place.until_allowed("apps", "update", "yes");
     place.forbid("deployments", "patch");
     let refused = deploy(&server, &app, V3);
     assert!(refused.text().contains("cannot patch resource"), "{}", refused.text());

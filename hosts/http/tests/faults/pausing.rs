@@ -63,6 +63,11 @@ pub fn release(trigger: &Path) {
     fs::remove_file(trigger.with_extension("held")).unwrap();
 }
 
+/// Whether the order was dropped before the driver had carried it out.
+pub fn was_dropped(trigger: &Path) -> bool {
+    trigger.with_extension("dropped").exists()
+}
+
 async fn serve(trigger: PathBuf) {
     let args = Args::parse_from(["replica"]).serve;
     let listener = TcpListener::bind(args.listen).await.unwrap();
@@ -82,6 +87,17 @@ async fn serve(trigger: PathBuf) {
     server.serve(pending()).await.unwrap();
 }
 
+/// An order that was held up; leaves a file when it is dropped before its end.
+struct Held {
+    dropped: PathBuf,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let _ = fs::write(&self.dropped, "");
+    }
+}
+
 /// The decorator.
 struct Pausing {
     inner: Arc<dyn RolloutDriver>,
@@ -95,7 +111,9 @@ impl RolloutDriver for Pausing {
     }
 
     async fn apply(&self, order: &RolloutSpec) -> Result<Applied> {
+        let mut held = None;
         if fs::remove_file(&self.trigger).is_ok() {
+            held = Some(Held { dropped: self.trigger.with_extension("dropped") });
             let draft = self.trigger.with_extension("draft");
             fs::write(&draft, format!("{} {}", order.app.name, order.stamp.revision)).unwrap();
             fs::rename(draft, self.trigger.with_extension("told")).unwrap();
@@ -105,7 +123,9 @@ impl RolloutDriver for Pausing {
                 thread::sleep(Duration::from_millis(10));
             }
         }
-        self.inner.apply(order).await
+        let applied = self.inner.apply(order).await;
+        held.into_iter().for_each(std::mem::forget);
+        applied
     }
 
     async fn observe(&self, order: &RolloutSpec) -> Result<Observation> {
