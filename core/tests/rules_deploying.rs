@@ -239,7 +239,7 @@ fn refused_apply_does_not_count_as_touched() {
         let foreign = rollhook_core::app::App { uid: AppUid::from_bits(77), ..(*app).clone() };
         let order = rollhook_core::ports::RolloutSpec {
             app: app.id.clone(),
-            stamp: rollhook_core::ports::DeployId { app: foreign.uid, revision: Revision::FIRST },
+            id: rollhook_core::ports::DeployId { app: foreign.uid, revision: Revision::FIRST },
             target: app.target.clone(),
             image: image(&api("theirs")),
             adopted: false,

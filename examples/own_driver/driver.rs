@@ -82,11 +82,11 @@ impl RolloutDriver for Sites {
         let _until_the_end = site.locked()?;
         let record = match site.record()? {
             Some(Record { deploy, .. })
-                if deploy.app != order.stamp.app && order.target.take_over != Some(deploy.app) =>
+                if deploy.app != order.id.app && order.target.take_over != Some(deploy.app) =>
             {
                 return Ok(refused(Reason::FOREIGN_STAMP, format!("The site carries {deploy}, of another app.")));
             }
-            Some(Record { deploy, .. }) if deploy.app == order.stamp.app && deploy.revision > order.stamp.revision => {
+            Some(Record { deploy, .. }) if deploy.app == order.id.app && deploy.revision > order.id.revision => {
                 return Ok(Applied::Newer(deploy.revision));
             }
             record => record,
@@ -95,8 +95,8 @@ impl RolloutDriver for Sites {
             let there = site.current()?.is_some();
             return Ok(if there { Applied::Done } else { refused(Reason::TARGET_MISSING, "There is no site.".into()) });
         }
-        let record = record.filter(|record| record.deploy == order.stamp);
-        let begun = Record { deploy: order.stamp, image: order.image.clone(), switched: false };
+        let record = record.filter(|record| record.deploy == order.id);
+        let begun = Record { deploy: order.id, image: order.image.clone(), switched: false };
         // First the deploy id, then the change: whoever comes in between is refused, or makes it good.
         if record.is_none() {
             site.write(&begun)?;
@@ -109,12 +109,12 @@ impl RolloutDriver for Sites {
         let site = self.site(&order.target)?;
         let _until_the_end = site.locked()?;
         let mut record = site.record()?;
-        if let Some(waiting) = record.take_if(|record| record.deploy == order.stamp) {
+        if let Some(waiting) = record.take_if(|record| record.deploy == order.id) {
             record = Some(site.advance(waiting)?);
         }
         let (current, served) = (site.current()?.flatten(), site.served()?);
         let ours = match &record {
-            Some(record) => record.deploy == order.stamp || (order.adopted && record.deploy.app != order.stamp.app),
+            Some(record) => record.deploy == order.id || (order.adopted && record.deploy.app != order.id.app),
             None => order.adopted,
         };
         let expected = record.as_ref().map(|record| record.deploy);

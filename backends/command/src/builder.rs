@@ -179,12 +179,12 @@ fn make_private(directory: &std::path::Path) -> io::Result<()> {
 impl BuildTrigger for CommandBuilds {
     async fn start(&self, order: &BuildSpec) -> Result<Started> {
         let _deciding = self.shared.deciding.lock().await;
-        let app = order.stamp.app;
-        if self.shared.ended(order.stamp)?.is_some() {
+        let app = order.id.app;
+        if self.shared.ended(order.id)?.is_some() {
             return Ok(Started::Known);
         }
         if let Some(revision) = self.shared.building(app) {
-            return Ok(if revision == order.stamp.revision { Started::Known } else { Started::Busy(revision) });
+            return Ok(if revision == order.id.revision { Started::Known } else { Started::Busy(revision) });
         }
         let lock = self.shared.take(app, true).await?.ok_or_else(away)?;
         self.shared.begin(order, lock)?;
@@ -277,9 +277,9 @@ impl Shared {
     }
 
     fn begin(self: &Arc<Self>, order: &BuildSpec, lock: File) -> Result<()> {
-        let record = self.records.of(order.stamp);
+        let record = self.records.of(order.id);
         let number = number()?;
-        self.records.prune(order.stamp.app).and_then(|()| record.begin(&number)).map_err(|error| broken(&error))?;
+        self.records.prune(order.id.app).and_then(|()| record.begin(&number)).map_err(|error| broken(&error))?;
         let (stop, stopped) = watch::channel(None);
         let waits = Arc::new(AtomicBool::new(true));
         let run = Run {
@@ -296,7 +296,7 @@ impl Shared {
         if running.closing {
             return Err(away());
         }
-        let (shared, build) = (self.clone(), order.stamp);
+        let (shared, build) = (self.clone(), order.id);
         let task = tokio::spawn(async move {
             let end = Box::pin(run.run()).await;
             let stored = match &end {

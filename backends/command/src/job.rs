@@ -213,7 +213,7 @@ fn ordered(variable: &impl Fn(&str) -> Option<String>) -> Result<Ordered, String
     }
     let further = [PROFILE, "ROLLHOOK_CACHE", "ROLLHOOK_INSECURE_REGISTRIES"];
     let further = further.map(|name| (name, variable(name).unwrap_or_default())).to_vec();
-    Ok(Ordered { order: BuildSpec { app, stamp, source, commit }, further })
+    Ok(Ordered { order: BuildSpec { app, id: stamp, source, commit }, further })
 }
 
 fn parsed<T: std::str::FromStr>(variable: &impl Fn(&str) -> Option<String>, name: &str) -> Result<T, String>

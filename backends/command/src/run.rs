@@ -142,7 +142,7 @@ impl Run {
         let mut command = environment::program(&self.settings.program, &self.number);
         command
             .env("ROLLHOOK_APP", self.order.app.to_string())
-            .env("ROLLHOOK_REVISION", self.order.stamp.revision.to_string())
+            .env("ROLLHOOK_REVISION", self.order.id.revision.to_string())
             .env("ROLLHOOK_SOURCE_URL", source.url.as_str())
             .env("ROLLHOOK_BRANCH", source.branch.as_str())
             .env("ROLLHOOK_COMMIT", sha)

@@ -24,7 +24,7 @@ async fn what_was_pushed_over_is_built_by_its_full_hash_and_by_no_short_one() {
     let head = bench.repository.commit("build.txt", "third");
     let builds = bench.open().await;
     assert_eq!(built(&builds, &bench.order(1, &gone)).await, gone);
-    assert!(log(&builds, bench.order(1, &gone).stamp).await.contains(&format!("\nhead {gone}\n")), "verified");
+    assert!(log(&builds, bench.order(1, &gone).id).await.contains(&format!("\nhead {gone}\n")), "verified");
     let short = failed(&builds, &bench.order(2, &gone[..12])).await;
     assert_eq!(short.reason.as_str(), Reason::COMMIT_NOT_FOUND, "{short:?}");
     assert_eq!(built(&builds, &bench.order(3, &head[..7])).await, head);
@@ -102,7 +102,7 @@ async fn credentials_open_the_source_and_only_the_right_ones() {
     bench.settings.credentials = Some(credentials);
     let builds = bench.open().await;
     assert_eq!(built(&builds, &orders[0]).await, commit);
-    let text = log(&builds, orders[0].stamp).await;
+    let text = log(&builds, orders[0].id).await;
     assert!(!text.contains("hunter2") && !text.contains("YWRhOmh1bnRlcjI"), "{text}");
     for order in &orders[1..] {
         let failure = failed(&builds, order).await;
@@ -145,7 +145,7 @@ async fn a_host_that_is_away_for_a_moment_is_asked_again() {
     let order = bench.order(1, &commit);
     assert_eq!(builds.start(&order).await.unwrap(), Started::Known);
     for _ in 0..600 {
-        if log(&builds, order.stamp).await.contains("Asking again") {
+        if log(&builds, order.id).await.contains("Asking again") {
             break;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -164,7 +164,7 @@ async fn local_sources_are_refused_where_the_operator_does_not_allow_them() {
     assert_eq!(built(&*bench.open().await, &order).await, commit);
     bench.settings.local_sources = false;
     let builds = bench.open().await;
-    for order in [bench.order(2, &commit), BuildSpec { stamp: bench.order(3, &commit).stamp, ..order }] {
+    for order in [bench.order(2, &commit), BuildSpec { id: bench.order(3, &commit).id, ..order }] {
         assert_eq!(failed(&builds, &order).await.reason.as_str(), Reason::BUILD_REFUSED);
     }
 }
@@ -176,7 +176,7 @@ async fn the_program_is_told_what_to_build_and_none_of_the_servers_secrets() {
     let builds = bench.open().await;
     let order = bench.order(7, &commit);
     built(&builds, &order).await;
-    let log = log(&builds, order.stamp).await;
+    let log = log(&builds, order.id).await;
     for line in [
         format!("ROLLHOOK_COMMIT={commit}"),
         "ROLLHOOK_APP=shop-test/api".to_owned(),
@@ -202,15 +202,15 @@ async fn nothing_of_a_cancelled_build_is_left() {
         let order = bench.order(revision, &commit);
         builds.start(&order).await.unwrap();
         let children = match content {
-            "hang" => vec![told(&builds, order.stamp, "child ").await, told(&builds, order.stamp, "stray ").await],
+            "hang" => vec![told(&builds, order.id, "child ").await, told(&builds, order.id, "stray ").await],
             _ => Vec::new(),
         };
         assert!(children.iter().all(|child| is_alive(*child)));
-        builds.cancel(order.stamp).await.unwrap();
-        let end = ended(&builds, order.stamp).await;
+        builds.cancel(order.id).await.unwrap();
+        let end = ended(&builds, order.id).await;
         assert!(matches!(end, BuildState::Failed(failure) if failure.reason.as_str() == Reason::CANCELLED));
         assert!(!children.iter().any(|child| is_alive(*child)), "also what left the group");
-        assert!(!bench.path("builds").join(order.stamp.to_string()).join("work").exists());
+        assert!(!bench.path("builds").join(order.id.to_string()).join("work").exists());
     }
 }
 
@@ -221,7 +221,7 @@ async fn what_a_program_leaves_running_ends_with_it() {
     let builds = bench.open().await;
     let order = bench.order(1, &commit);
     built(&builds, &order).await;
-    assert!(!is_alive(told(&builds, order.stamp, "child ").await));
+    assert!(!is_alive(told(&builds, order.id, "child ").await));
 }
 
 #[tokio::test]
@@ -231,17 +231,17 @@ async fn a_server_that_stops_ends_its_builds_and_they_begin_anew() {
     let order = bench.order(1, &commit);
     let first = bench.open().await;
     first.start(&order).await.unwrap();
-    let child = told(&first, order.stamp, "child ").await;
+    let child = told(&first, order.id, "child ").await;
     let other = bench.open().await;
-    assert!(other.running(order.stamp.app).await.unwrap_err().is_unavailable(), "it is the first one's");
+    assert!(other.running(order.id.app).await.unwrap_err().is_unavailable(), "it is the first one's");
     assert!(is_alive(child), "which opening another one does not end");
     first.close().await;
     assert!(!is_alive(child));
     assert!(first.start(&order).await.unwrap_err().is_unavailable(), "it is closed");
-    assert_eq!(other.running(order.stamp.app).await.unwrap(), None);
-    assert_eq!(other.observe(order.stamp).await.unwrap(), BuildState::Unknown);
+    assert_eq!(other.running(order.id.app).await.unwrap(), None);
+    assert_eq!(other.observe(order.id).await.unwrap(), BuildState::Unknown);
     assert_eq!(other.start(&order).await.unwrap(), Started::Known);
-    assert!(other.observe(order.stamp).await.unwrap().is_under_way());
+    assert!(other.observe(order.id).await.unwrap().is_under_way());
     other.close().await;
 }
 
@@ -251,7 +251,7 @@ async fn what_a_crash_left_running_is_ended_at_the_next_start() {
     let commit = bench.repository.commit("build.txt", "good");
     let order = bench.order(1, &commit);
     // As a server that was killed leaves it: the build's number, and a process that carries it, in a group of its own.
-    let directory = bench.path("builds").join(order.stamp.to_string());
+    let directory = bench.path("builds").join(order.id.to_string());
     fs::create_dir_all(directory.join("work")).unwrap();
     fs::write(directory.join("run"), "0123").unwrap();
     let mut orphan = std::process::Command::new("setsid")
@@ -272,7 +272,7 @@ async fn what_a_crash_left_running_is_ended_at_the_next_start() {
     stranger.kill().unwrap();
     stranger.wait().unwrap();
     orphan.wait().unwrap();
-    assert_eq!(builds.observe(order.stamp).await.unwrap(), BuildState::Unknown);
+    assert_eq!(builds.observe(order.id).await.unwrap(), BuildState::Unknown);
     assert_eq!(built(&builds, &order).await, commit);
 }
 

@@ -41,7 +41,7 @@ async fn exactly_the_commit_is_built_with_a_deploy_key() {
     for (revision, posted, commit) in [(1, &first[..], &first), (2, &head[..8], &head), (3, &gone[..], &gone)] {
         let order = order(&bench, &host, revision, posted, "deploy");
         assert_eq!(built(&builds, &order).await, *commit, "{}", host.log());
-        let log = log(&builds, order.stamp).await;
+        let log = log(&builds, order.id).await;
         assert!(log.contains(&format!("\nhead {commit}\n")), "{log}");
         // The program has no use for them.
         assert!(!log.contains("ROLLHOOK_SSH_") && !log.contains("PRIVATE KEY"), "{log}");

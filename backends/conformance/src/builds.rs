@@ -25,7 +25,7 @@ fn stamp(revision: u64) -> DeployId {
 
 fn order(builder: &dyn Builders, revision: u64, made: Made) -> Can<BuildSpec> {
     let app = samples::app("shop", "test", "api").id;
-    Ok(BuildSpec { app, stamp: stamp(revision), source: builder.source(), commit: builder.commit(made)? })
+    Ok(BuildSpec { app, id: deploy_id(revision), source: builder.source(), commit: builder.commit(made)? })
 }
 
 /// Looks until the build has ended.
@@ -41,7 +41,7 @@ async fn ended(builder: &dyn Builders, builds: &dyn BuildTrigger, build: DeployI
 
 async fn built(builder: &dyn Builders, order: &BuildSpec) -> (ImageRef, Commit) {
     assert_eq!(builder.builds().start(order).await.unwrap(), Started::Known);
-    match ended(builder, &*builder.builds(), order.stamp).await {
+    match ended(builder, &*builder.builds(), order.id).await {
         BuildState::Built { image, commit } => (image, commit),
         other @ (BuildState::Waiting | BuildState::Running | BuildState::Failed(_) | BuildState::Unknown) => {
             panic!("not built: {other:?}")
@@ -51,7 +51,7 @@ async fn built(builder: &dyn Builders, order: &BuildSpec) -> (ImageRef, Commit) 
 
 async fn failed(builder: &dyn Builders, order: &BuildSpec) -> BuildFailure {
     assert_eq!(builder.builds().start(order).await.unwrap(), Started::Known);
-    match ended(builder, &*builder.builds(), order.stamp).await {
+    match ended(builder, &*builder.builds(), order.id).await {
         BuildState::Failed(failure) => {
             assert!(!failure.message.is_empty(), "a person is told what is wrong: {failure:?}");
             assert!(failure.log.len() <= 50 && failure.log.iter().all(|line| line.chars().count() <= 500));
@@ -80,15 +80,15 @@ pub async fn start_is_idempotent(builder: &dyn Builders) -> Can {
     for _ in 0..3 {
         assert_eq!(builds.start(&hanging).await.unwrap(), Started::Known);
     }
-    assert!(builds.observe(hanging.stamp).await.unwrap().is_under_way());
-    builds.cancel(hanging.stamp).await.unwrap();
-    ended(builder, &*builds, hanging.stamp).await;
+    assert!(builds.observe(hanging.id).await.unwrap().is_under_way());
+    builds.cancel(hanging.id).await.unwrap();
+    ended(builder, &*builds, hanging.id).await;
 
     let good = order(builder, 2, Made::Good)?;
     let first = built(builder, &good).await;
-    let log = builds.log(good.stamp, 0).await.unwrap();
+    let log = builds.log(good.id, 0).await.unwrap();
     assert_eq!(built(builder, &good).await, first);
-    assert_eq!(builds.log(good.stamp, 0).await.unwrap(), log, "nothing was built again");
+    assert_eq!(builds.log(good.id, 0).await.unwrap(), log, "nothing was built again");
     assert_eq!(builds.running(OURS).await.unwrap(), None);
     Ok(())
 }
@@ -100,12 +100,12 @@ pub async fn start_while_another_runs_is_busy(builder: &dyn Builders) -> Can {
     assert_eq!(builds.start(&hanging).await.unwrap(), Started::Known);
     let next = order(builder, 2, Made::Good)?;
     assert_eq!(builds.start(&next).await.unwrap(), Started::Busy(samples::revision(1)));
-    assert_eq!(builds.observe(next.stamp).await.unwrap(), BuildState::Unknown);
-    let other = BuildSpec { stamp: DeployId { app: THEIRS, ..next.stamp }, ..next.clone() };
+    assert_eq!(builds.observe(next.id).await.unwrap(), BuildState::Unknown);
+    let other = BuildSpec { id: DeployId { app: THEIRS, ..next.id }, ..next.clone() };
     built(builder, &other).await;
-    assert!(builds.observe(hanging.stamp).await.unwrap().is_under_way());
-    builds.cancel(hanging.stamp).await.unwrap();
-    ended(builder, &*builds, hanging.stamp).await;
+    assert!(builds.observe(hanging.id).await.unwrap().is_under_way());
+    builds.cancel(hanging.id).await.unwrap();
+    ended(builder, &*builds, hanging.id).await;
     built(builder, &next).await;
     Ok(())
 }
@@ -152,15 +152,15 @@ pub async fn cancel_ends_and_frees(builder: &dyn Builders) -> Can {
     for _ in 0..5 {
         builder.pause().await;
     }
-    builds.cancel(hanging.stamp).await.unwrap();
-    builds.cancel(hanging.stamp).await.unwrap();
-    let end = ended(builder, &*builds, hanging.stamp).await;
+    builds.cancel(hanging.id).await.unwrap();
+    builds.cancel(hanging.id).await.unwrap();
+    let end = ended(builder, &*builds, hanging.id).await;
     assert!(matches!(&end, BuildState::Failed(failure) if failure.reason.as_str() == Reason::CANCELLED), "{end:?}");
     assert_eq!(builds.start(&hanging).await.unwrap(), Started::Known);
-    assert_eq!(builds.observe(hanging.stamp).await.unwrap(), end, "it does not start again");
+    assert_eq!(builds.observe(hanging.id).await.unwrap(), end, "it does not start again");
     let good = order(builder, 2, Made::Good)?;
     let image = built(builder, &good).await;
-    builds.cancel(good.stamp).await.unwrap();
+    builds.cancel(good.id).await.unwrap();
     assert_eq!(built(builder, &good).await, image, "what has ended stays as it ended");
     Ok(())
 }
@@ -179,8 +179,8 @@ pub async fn running_is_what_has_not_ended(builder: &dyn Builders) -> Can {
     builds.start(&hanging).await.unwrap();
     assert_eq!(builds.running(OURS).await.unwrap(), Some(samples::revision(3)));
     assert_eq!(builds.running(THEIRS).await.unwrap(), None);
-    builds.cancel(hanging.stamp).await.unwrap();
-    ended(builder, &*builds, hanging.stamp).await;
+    builds.cancel(hanging.id).await.unwrap();
+    ended(builder, &*builds, hanging.id).await;
     assert_eq!(builds.running(OURS).await.unwrap(), None);
     Ok(())
 }
@@ -191,12 +191,12 @@ pub async fn end_outlives_a_restart(builder: &dyn Builders) -> Can {
     let (image, commit) = built(builder, &good).await;
     let failing = order(builder, 2, Made::Failing)?;
     let failure = failed(builder, &failing).await;
-    let log = builder.builds().log(failing.stamp, 0).await.unwrap();
+    let log = builder.builds().log(failing.id, 0).await.unwrap();
     let builds = builder.restarted().await?;
     assert_eq!(builds.start(&good).await.unwrap(), Started::Known);
-    assert_eq!(builds.observe(good.stamp).await.unwrap(), BuildState::Built { image, commit });
-    assert_eq!(builds.observe(failing.stamp).await.unwrap(), BuildState::Failed(failure));
-    assert_eq!(builds.log(failing.stamp, 0).await.unwrap(), log);
+    assert_eq!(builds.observe(good.id).await.unwrap(), BuildState::Built { image, commit });
+    assert_eq!(builds.observe(failing.id).await.unwrap(), BuildState::Failed(failure));
+    assert_eq!(builds.log(failing.id, 0).await.unwrap(), log);
     Ok(())
 }
 
@@ -206,12 +206,12 @@ pub async fn log_is_read_in_parts(builder: &dyn Builders) -> Can {
     assert_eq!(builds.log(stamp(9), 0).await.unwrap(), None);
     let failing = order(builder, 1, Made::Failing)?;
     failed(builder, &failing).await;
-    let whole = builds.log(failing.stamp, 0).await.unwrap().unwrap();
+    let whole = builds.log(failing.id, 0).await.unwrap().unwrap();
     assert!(String::from_utf8_lossy(&whole).contains("broken"));
     let middle = whole.len() / 2;
-    let rest = builds.log(failing.stamp, middle as u64).await.unwrap().unwrap();
+    let rest = builds.log(failing.id, middle as u64).await.unwrap().unwrap();
     assert_eq!(rest, whole[middle..]);
-    assert_eq!(builds.log(failing.stamp, whole.len() as u64).await.unwrap(), Some(Vec::new()));
-    assert_eq!(builds.log(failing.stamp, u64::MAX / 2).await.unwrap(), Some(Vec::new()));
+    assert_eq!(builds.log(failing.id, whole.len() as u64).await.unwrap(), Some(Vec::new()));
+    assert_eq!(builds.log(failing.id, u64::MAX / 2).await.unwrap(), Some(Vec::new()));
     Ok(())
 }

@@ -203,7 +203,7 @@ impl Rollout {
         })?;
         Ok(Self {
             app: spec.app.clone(),
-            stamp: spec.stamp,
+            stamp: spec.id,
             workload,
             take_over: spec.target.take_over,
             image: spec.image.clone(),

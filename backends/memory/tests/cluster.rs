@@ -33,7 +33,7 @@ impl Bench {
     fn order(&self, revision: u64, image: ImageRef) -> RolloutSpec {
         RolloutSpec {
             app: self.app.clone(),
-            stamp: DeployId { app: AppUid::from_bits(1), revision: samples::revision(revision) },
+            id: DeployId { app: AppUid::from_bits(1), revision: samples::revision(revision) },
             target: samples::target("api"),
             image,
             adopted: false,
@@ -219,12 +219,12 @@ fn effects_and_refusals_are_remembered_in_order() {
     bench.applied(2, samples::image("v2"));
     let one = bench.order(1, samples::image("v1"));
     let answer = block_on(bench.cluster.apply(&one)).unwrap();
-    assert_eq!(answer, Applied::Newer(two.stamp.revision));
+    assert_eq!(answer, Applied::Newer(two.id.revision));
     let three = bench.applied(3, samples::image("v3"));
     let effects = bench.cluster.effects_on(&bench.app, &samples::target("api"));
     let seen: Vec<_> = effects.iter().map(|effect| (effect.stamp, effect.at.as_secs())).collect();
-    assert_eq!(seen, [(two.stamp, 0), (three.stamp, 1)]);
+    assert_eq!(seen, [(two.id, 0), (three.id, 1)]);
     assert_eq!(bench.cluster.effects(), effects);
     let [refused] = &bench.cluster.refused()[..] else { panic!("one was refused") };
-    assert_eq!((refused.stamp, &refused.answer), (one.stamp, &answer));
+    assert_eq!((refused.stamp, &refused.answer), (one.id, &answer));
 }

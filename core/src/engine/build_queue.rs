@@ -373,7 +373,7 @@ fn spec(view: &AppState, deploy: &Deploy) -> Option<Box<BuildSpec>> {
     let Source::Git(source) = &view.app.source else { return None };
     Some(Box::new(BuildSpec {
         app: view.app.id.clone(),
-        stamp: DeployId { app: view.app.uid, revision: deploy.revision },
+        id: DeployId { app: view.app.uid, revision: deploy.revision },
         source: source.clone(),
         commit: deploy.commit.clone()?,
     }))

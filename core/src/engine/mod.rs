@@ -445,7 +445,7 @@ fn spec(view: &AppState, deploy: &Deploy) -> Option<RolloutSpec> {
     let commit = deploy.commit.as_ref().map(|commit| format!(", commit {commit}")).unwrap_or_default();
     Some(RolloutSpec {
         app: view.app.id.clone(),
-        stamp: DeployId { app: view.app.uid, revision: deploy.revision },
+        id: DeployId { app: view.app.uid, revision: deploy.revision },
         target: view.app.target.clone(),
         image,
         adopted: deploy.adopted,

@@ -17,7 +17,7 @@ pub struct BuildSpec {
     /// The app's name.
     pub app: AppId,
     /// The deploy id: it names the build, which is started once.
-    pub stamp: DeployId,
+    pub id: DeployId,
     /// The source to build from.
     pub source: GitSource,
     /// The commit, in full or as a prefix of 7 or more digits; the builder resolves it at the source.

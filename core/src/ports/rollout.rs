@@ -47,7 +47,7 @@ pub struct RolloutSpec {
     /// The app's name.
     pub app: AppId,
     /// The deploy id: registration and revision.
-    pub stamp: DeployId,
+    pub id: DeployId,
     /// The target, with the settings that [`RolloutDriver::validate`] returned.
     pub target: Target,
     /// The image to run. A digest decides the bits: a tag beside it does not matter.

@@ -164,8 +164,8 @@ impl Driver<'_> {
                 Next::step(Event::BuildFound(found))
             }
             Effect::StartBuild(spec) => {
-                let started = Self::build(deployer, "starting", spec.stamp, |builds| builds.start(&spec)).await;
-                Next::step(Event::BuildStarted(spec.stamp.revision, started))
+                let started = Self::build(deployer, "starting", spec.id, |builds| builds.start(&spec)).await;
+                Next::step(Event::BuildStarted(spec.id.revision, started))
             }
             Effect::ObserveBuild(build) => {
                 let seen = Self::build(deployer, "observing", build, |builds| builds.observe(build)).await;
@@ -218,7 +218,7 @@ impl Driver<'_> {
 
     fn log_call<T>(&self, spec: &RolloutSpec, what: &'static str, result: &Result<T>) {
         if let Err(error) = result {
-            tracing::warn!(app = %spec.app, revision = %spec.stamp.revision, error = %error.chain(), "{what} a rollout failed");
+            tracing::warn!(app = %spec.app, revision = %spec.id.revision, error = %error.chain(), "{what} a rollout failed");
         }
     }
 
@@ -241,9 +241,9 @@ impl Driver<'_> {
             let Some((view, _)) = self.load().await else { return Next::Stop };
             let stalled = deployer.ports.clock.elapsed().saturating_sub(begun) >= STALLED;
             let newer = view.unfinished.iter().rfind(|deploy| deploy.image.is_some());
-            let newer = newer.filter(|deploy| deploy.revision > spec.stamp.revision);
+            let newer = newer.filter(|deploy| deploy.revision > spec.id.revision);
             if newer.is_some_and(|deploy| stalled || deploy.trigger == Trigger::Rollback) {
-                tracing::warn!(app = %spec.app, revision = %spec.stamp.revision, "dropping a slow apply for a newer revision");
+                tracing::warn!(app = %spec.app, revision = %spec.id.revision, "dropping a slow apply for a newer revision");
                 return Next::step(Event::ApplyDropped(Box::new(view)));
             }
         }

@@ -15,17 +15,17 @@ use crate::{stage::Adrift, wire::Wire};
 impl BuildTrigger for Wire {
     async fn start(&self, order: &BuildSpec) -> Result<Started> {
         if let Some(time) = self.faults.adrift() {
-            self.tell(|| format!("build revision {}: no answer, but it is under way", order.stamp.revision));
+            self.tell(|| format!("build revision {}: no answer, but it is under way", order.id.revision));
             self.stage.set_adrift(Adrift::Build(order.clone()), time);
             return Err(Error::unavailable("the builder", "no answer"));
         }
         if self.faults.refused() {
-            self.tell(|| format!("build revision {}: refused", order.stamp.revision));
+            self.tell(|| format!("build revision {}: refused", order.id.revision));
             return Err(Error::Denied { what: "this builder does not build it".to_owned(), cause: None });
         }
         let answer = self.backend.builds.start(order).await;
         match &answer {
-            Ok(started) => self.tell(|| format!("build revision {}: {started:?}", order.stamp.revision)),
+            Ok(started) => self.tell(|| format!("build revision {}: {started:?}", order.id.revision)),
             Err(_) => self.told("build", &answer),
         }
         let busy = matches!(answer, Ok(Started::Busy(_)));

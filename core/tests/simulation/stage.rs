@@ -208,7 +208,7 @@ impl Stage {
 
     /// Judges a build that was begun by this order, if one was; called after every such order.
     pub(crate) fn look_at_builds(&self, by: Option<u64>, order: &BuildSpec) {
-        let now = (self.begun(), self.builds_of(order.stamp.app));
+        let now = (self.begun(), self.builds_of(order.id.app));
         self.rules.lock().unwrap().begins(by, order, now, &self.journal);
     }
 
@@ -259,7 +259,7 @@ impl Stage {
                 Adrift::Build(order) => {
                     let started = self.builders[0].start(&order).now_or_never().unwrap();
                     self.journal.tell("builder", || {
-                        format!("an order under way arrives, {}: {started:?}", order.stamp.revision)
+                        format!("an order under way arrives, {}: {started:?}", order.id.revision)
                     });
                     self.look_at_builds(None, &order);
                     continue;
@@ -271,7 +271,7 @@ impl Stage {
                 applied = self.cluster.apply(&order).now_or_never().unwrap();
             }
             self.journal
-                .tell("cluster", || format!("an order under way arrives, {}: {applied:?}", order.stamp.revision));
+                .tell("cluster", || format!("an order under way arrives, {}: {applied:?}", order.id.revision));
             self.journal.count_if(matches!(applied, Ok(Applied::Newer(_))), "rule 9: a late order was refused");
             self.look_at_cluster(&order);
         }

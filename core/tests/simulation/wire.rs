@@ -165,13 +165,13 @@ impl RolloutDriver for Wire {
 
     async fn apply(&self, order: &RolloutSpec) -> Result<Applied> {
         if let Some(time) = self.faults.adrift() {
-            self.tell(|| format!("apply revision {}: no answer, but it is under way", order.stamp.revision));
+            self.tell(|| format!("apply revision {}: no answer, but it is under way", order.id.revision));
             self.stage.set_adrift(Adrift::Rollout(order.clone()), time);
             return Err(Error::unavailable("the cluster", "no answer"));
         }
         let answer = self.backend.rollouts.apply(order).await;
         match &answer {
-            Ok(applied) => self.tell(|| format!("apply revision {}: {applied:?}", order.stamp.revision)),
+            Ok(applied) => self.tell(|| format!("apply revision {}: {applied:?}", order.id.revision)),
             Err(_) => self.told("apply", &answer),
         }
         let fenced = matches!(answer, Ok(Applied::Newer(_)));
@@ -182,7 +182,7 @@ impl RolloutDriver for Wire {
 
     async fn observe(&self, order: &RolloutSpec) -> Result<Observation> {
         let answer = self.backend.rollouts.observe(order).await;
-        self.told(&format!("observe revision {}", order.stamp.revision), &answer);
+        self.told(&format!("observe revision {}", order.id.revision), &answer);
         let truth = match self.stage.promise {
             Some(_) => self.stage.cluster.observe(order).await.ok(),
             None => answer.as_ref().ok().cloned(),
@@ -204,7 +204,7 @@ impl RolloutDriver for Wire {
                 restarts: seen.restarts,
                 progress: seen.progress.clone(),
             };
-            rules.observed(order.stamp, seen, &self.stage.journal);
+            rules.observed(order.id, seen, &self.stage.journal);
         }
         answer
     }

@@ -77,7 +77,7 @@ impl Bench {
     pub fn order(&self, revision: u64, commit: &str) -> BuildSpec {
         let stamp = DeployId { app: AppUid::from_bits(0xa11), revision: samples::revision(revision) };
         let app = samples::app("shop", "test", "api").id;
-        BuildSpec { app, stamp, source: self.source(), commit: commit.parse().unwrap() }
+        BuildSpec { app, id: stamp, source: self.source(), commit: commit.parse().unwrap() }
     }
 }
 
@@ -95,20 +95,20 @@ pub async fn ended(builds: &CommandBuilds, build: DeployId) -> BuildState {
 
 pub async fn built(builds: &CommandBuilds, order: &BuildSpec) -> String {
     assert_eq!(builds.start(order).await.unwrap(), Started::Known);
-    match ended(builds, order.stamp).await {
+    match ended(builds, order.id).await {
         BuildState::Built { commit, .. } => commit.to_string(),
         other @ (BuildState::Waiting | BuildState::Running | BuildState::Failed(_) | BuildState::Unknown) => {
-            panic!("{other:?} {}", log(builds, order.stamp).await)
+            panic!("{other:?} {}", log(builds, order.id).await)
         }
     }
 }
 
 pub async fn failed(builds: &CommandBuilds, order: &BuildSpec) -> BuildFailure {
     assert_eq!(builds.start(order).await.unwrap(), Started::Known);
-    match ended(builds, order.stamp).await {
+    match ended(builds, order.id).await {
         BuildState::Failed(failure) => failure,
         other @ (BuildState::Waiting | BuildState::Running | BuildState::Built { .. } | BuildState::Unknown) => {
-            panic!("{other:?} {}", log(builds, order.stamp).await)
+            panic!("{other:?} {}", log(builds, order.id).await)
         }
     }
 }

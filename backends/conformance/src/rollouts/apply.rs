@@ -17,7 +17,7 @@ pub async fn apply_then_observe_complete(cluster: &dyn Clusters) -> Can {
     for (revision, sample) in [(1, Sample::Another), (2, Sample::Good)] {
         let order = bench.order(OURS, revision, sample)?;
         let seen = bench.roll_out(&order).await;
-        assert_eq!((seen.stamp, seen.trouble), (Some(order.stamp), None));
+        assert_eq!((seen.stamp, seen.trouble), (Some(order.id), None));
         let (owner, image) = bench.stored().await;
         assert_eq!(owner, Some(OURS));
         assert!(is_same(&image, &order.image), "{image} is not {}", order.image);
@@ -53,7 +53,7 @@ pub async fn apply_same_image_rolls_again(cluster: &dyn Clusters) -> Can {
     assert_ne!(bench.fingerprint().await, first);
     let seen = bench.observe(&one).await;
     assert!(!is_complete(&seen), "what runs is the second revision: {seen:?}");
-    assert_eq!(seen.stamp, Some(two.stamp));
+    assert_eq!(seen.stamp, Some(two.id));
     Ok(())
 }
 
@@ -123,7 +123,7 @@ pub async fn adopt_changes_nothing(cluster: &dyn Clusters) -> Can {
     bench.roll_out(&next).await;
     let seen = bench.observe(&order).await;
     assert!(!is_complete(&seen), "what was adopted runs no more: {seen:?}");
-    assert_eq!(seen.stamp, Some(next.stamp));
+    assert_eq!(seen.stamp, Some(next.id));
     Ok(())
 }
 
@@ -153,7 +153,7 @@ pub async fn forget_changes_nothing_that_runs(cluster: &dyn Clusters) -> Can {
         assert_still_runs(&bench, &order, &before).await;
     }
     let late = bench.apply(&bench.order(OURS, 1, Sample::Good)?).await;
-    assert_eq!(late, Applied::Newer(order.stamp.revision), "a call that was under way arrives");
+    assert_eq!(late, Applied::Newer(order.id.revision), "a call that was under way arrives");
     assert_still_runs(&bench, &order, &before).await;
     Ok(())
 }
@@ -161,5 +161,5 @@ pub async fn forget_changes_nothing_that_runs(cluster: &dyn Clusters) -> Can {
 async fn assert_still_runs(bench: &Bench<'_>, order: &RolloutSpec, fingerprint: &str) {
     assert_eq!(bench.fingerprint().await, fingerprint, "the target was changed");
     let seen = bench.observe(order).await;
-    assert!(is_complete(&seen) && seen.stamp == Some(order.stamp), "it does not run any more: {seen:?}");
+    assert!(is_complete(&seen) && seen.stamp == Some(order.id), "it does not run any more: {seen:?}");
 }

@@ -24,19 +24,19 @@ pub async fn apply_older_is_refused(cluster: &dyn Clusters) -> Can {
     let newer = bench.order(OURS, 2, Sample::Another)?;
     assert_eq!(bench.apply(&newer).await, Applied::Done);
     let applied = bench.fingerprint().await;
-    assert_eq!(bench.apply(&older).await, Applied::Newer(newer.stamp.revision), "while the newer one is under way");
+    assert_eq!(bench.apply(&older).await, Applied::Newer(newer.id.revision), "while the newer one is under way");
     bench.until_complete(&newer).await;
-    assert_eq!(bench.apply(&older).await, Applied::Newer(newer.stamp.revision));
+    assert_eq!(bench.apply(&older).await, Applied::Newer(newer.id.revision));
     assert_eq!(bench.fingerprint().await, applied, "nothing was changed");
     let seen = bench.observe(&older).await;
     assert!(!is_complete(&seen), "{seen:?}");
-    assert_eq!(seen.stamp, Some(newer.stamp), "the watcher of the older one learns of the newer");
+    assert_eq!(seen.stamp, Some(newer.id), "the watcher of the older one learns of the newer");
 
     let failing = bench.order(OURS, 3, Sample::Missing)?;
     assert_eq!(bench.apply(&failing).await, Applied::Done);
-    assert_eq!(bench.apply(&newer).await, Applied::Newer(failing.stamp.revision), "a newer one that fails is newer");
+    assert_eq!(bench.apply(&newer).await, Applied::Newer(failing.id.revision), "a newer one that fails is newer");
     let adopted = RolloutSpec { adopted: true, ..older };
-    assert_eq!(bench.apply(&adopted).await, Applied::Newer(failing.stamp.revision));
+    assert_eq!(bench.apply(&adopted).await, Applied::Newer(failing.id.revision));
     Ok(())
 }
 
@@ -50,11 +50,11 @@ pub async fn apply_older_is_refused_after_a_restart(cluster: &dyn Clusters) -> C
 
     let restarted = bench.another().await?;
     let answer = restarted.apply(&older).await;
-    assert_eq!(answer, Applied::Newer(newer.stamp.revision), "the restarted driver does not know the deploy id");
+    assert_eq!(answer, Applied::Newer(newer.id.revision), "the restarted driver does not know the deploy id");
     assert_eq!(restarted.apply(&newer).await, Applied::Done);
     assert_eq!(restarted.fingerprint().await, applied, "nothing was changed");
     let seen = restarted.observe(&newer).await;
-    assert!(is_complete(&seen) && seen.stamp == Some(newer.stamp), "{seen:?}");
+    assert!(is_complete(&seen) && seen.stamp == Some(newer.id), "{seen:?}");
     Ok(())
 }
 
@@ -76,7 +76,7 @@ pub async fn apply_race_ends_at_the_newest(cluster: &dyn Clusters) -> Can {
         assert_eq!(won, Applied::Done);
         assert!(matches!(late, Applied::Done | Applied::Newer(_)), "{late:?}");
         let (seen, image) = (bench.observe(&newer).await, bench.stored().await.1);
-        assert_eq!(seen.stamp, Some(newer.stamp), "the older deploy overtook the newer one");
+        assert_eq!(seen.stamp, Some(newer.id), "the older deploy overtook the newer one");
         assert!(is_same(&image, &newer.image), "the older deploy overtook the newer one: {image} runs");
         if round + 1 == ROUNDS {
             bench.until_complete(&newer).await;

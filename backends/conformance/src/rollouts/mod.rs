@@ -115,7 +115,7 @@ impl<'a> Bench<'a> {
     fn order(&self, uid: AppUid, revision: u64, sample: Sample) -> Can<RolloutSpec> {
         Ok(RolloutSpec {
             app: self.app.clone(),
-            stamp: DeployId { app: uid, revision: samples::revision(revision) },
+            id: DeployId { app: uid, revision: samples::revision(revision) },
             target: self.target.clone(),
             image: self.cluster.image(sample)?,
             adopted: false,

@@ -17,12 +17,12 @@ pub async fn observe_old_is_not_new(cluster: &dyn Clusters) -> Can {
     for order in [&order, &same_image] {
         let seen = bench.observe(order).await;
         assert!(!is_complete(&seen), "not even applied: {seen:?}");
-        assert_ne!(seen.stamp, Some(order.stamp));
+        assert_ne!(seen.stamp, Some(order.id));
     }
     assert_eq!(bench.apply(&order).await, Applied::Done);
     bench.never_complete(&order).await;
     let seen = bench.observe(&order).await;
-    assert_eq!(seen.stamp, Some(order.stamp));
+    assert_eq!(seen.stamp, Some(order.id));
 
     let untouched = Bench::adopted(cluster, "observe-adopted").await?;
     let seen = untouched.observe(&untouched.order(OURS, 1, Sample::Good)?).await;
@@ -52,7 +52,7 @@ pub async fn observe_never_ready_is_not_complete(cluster: &dyn Clusters) -> Can 
     let order = bench.order(OURS, 2, Sample::Hanging)?;
     assert_eq!(bench.apply(&order).await, Applied::Done);
     bench.never_complete(&order).await;
-    assert_eq!(bench.observe(&order).await.stamp, Some(order.stamp));
+    assert_eq!(bench.observe(&order).await.stamp, Some(order.id));
     Ok(())
 }
 

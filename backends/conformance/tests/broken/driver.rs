@@ -82,19 +82,19 @@ impl Broken {
     }
 
     async fn apply_by_memory(&self, order: &RolloutSpec) -> Result<Applied> {
-        let newest = *self.applied.lock().unwrap().entry(order.stamp.app).or_insert(order.stamp.revision);
-        if newest > order.stamp.revision {
+        let newest = *self.applied.lock().unwrap().entry(order.id.app).or_insert(order.id.revision);
+        if newest > order.id.revision {
             return Ok(Applied::Newer(newest));
         }
-        self.applied.lock().unwrap().insert(order.stamp.app, order.stamp.revision);
+        self.applied.lock().unwrap().insert(order.id.app, order.id.revision);
         self.overwrite(order).await
     }
 
     async fn apply_in_two_steps(&self, order: &RolloutSpec) -> Result<Applied> {
-        let carried = self.cluster.observe(order).await?.stamp.filter(|stamp| stamp.app == order.stamp.app);
+        let carried = self.cluster.observe(order).await?.stamp.filter(|stamp| stamp.app == order.id.app);
         others_first().await;
         match carried {
-            Some(carried) if carried.revision > order.stamp.revision => Ok(Applied::Newer(carried.revision)),
+            Some(carried) if carried.revision > order.id.revision => Ok(Applied::Newer(carried.revision)),
             Some(_) | None => self.overwrite(order).await,
         }
     }
@@ -112,9 +112,9 @@ impl Broken {
     fn once_complete(&self, order: &RolloutSpec, seen: Observation) -> Observation {
         let mut completed = self.completed.lock().unwrap();
         if matches!(seen.phase, Phase::Complete { .. }) {
-            completed.entry(order.stamp.revision).or_insert_with(|| seen.clone());
+            completed.entry(order.id.revision).or_insert_with(|| seen.clone());
         }
-        completed.get(&order.stamp.revision).cloned().unwrap_or(seen)
+        completed.get(&order.id.revision).cloned().unwrap_or(seen)
     }
 
     fn with_digest(seen: Observation, with: Option<u8>) -> Observation {
@@ -163,7 +163,7 @@ impl RolloutDriver for Broken {
             Promise::DropsAreMadeGood => self.apply_alone(order).await,
             Promise::ConfigurationStays => {
                 let answer = self.cluster.apply(order).await;
-                if order.stamp.revision > Revision::FIRST {
+                if order.id.revision > Revision::FIRST {
                     self.cluster.scale(&order.app, &order.target, 1);
                 }
                 answer
@@ -174,7 +174,7 @@ impl RolloutDriver for Broken {
 
     async fn observe(&self, order: &RolloutSpec) -> Result<Observation> {
         let seen = self.cluster.observe(order).await?;
-        let applied = seen.stamp == Some(order.stamp);
+        let applied = seen.stamp == Some(order.id);
         Ok(match self.promise {
             Promise::OldOnesEnd if applied && !seen.progress.starts_with("0/") => complete(seen),
             Promise::RestartsCount => Observation { restarts: 0, ..seen },

@@ -39,9 +39,9 @@ pub(super) fn of(order: &BuildSpec, settings: &Settings, profile: Profile, mark:
     let about = About::of(order, settings.places.get());
     let about =
         serde_json::to_string(&about).map_err(|error| Error::corrupt("a build's order cannot be written", error))?;
-    let labels = labels(order.stamp);
+    let labels = labels(order.id);
     let job = json!({
-        "metadata": {"name": name(order.stamp), "labels": labels, "annotations": {ABOUT: about}},
+        "metadata": {"name": name(order.id), "labels": labels, "annotations": {ABOUT: about}},
         "spec": {
             "suspend": true,
             "completions": 1,
@@ -94,7 +94,7 @@ fn pod(order: &BuildSpec, settings: &Settings, profile: Profile, mark: &str) -> 
         // The ssh client wants its key for itself, unless somebody else owns it.
         let mode = if profile == Profile::Rootless { 0o440 } else { 0o400 };
         let secret =
-            json!({"secretName": format!("{}-{mark}", name(order.stamp)), "defaultMode": mode, "items": files});
+            json!({"secretName": format!("{}-{mark}", name(order.id)), "defaultMode": mode, "items": files});
         push(&mut pod["volumes"], json!({"name": "credentials", "secret": secret}));
         let mount = json!({"name": "credentials", "mountPath": RUN, "readOnly": true});
         push(&mut pod["containers"][0]["volumeMounts"], mount);
@@ -141,7 +141,7 @@ fn environment(order: &BuildSpec, settings: &Settings, profile: Profile) -> Vec<
     let source = &order.source;
     let variables = [
         ("ROLLHOOK_APP", order.app.to_string()),
-        ("ROLLHOOK_REVISION", order.stamp.revision.to_string()),
+        ("ROLLHOOK_REVISION", order.id.revision.to_string()),
         ("ROLLHOOK_SOURCE_URL", source.url.as_str().to_owned()),
         ("ROLLHOOK_BRANCH", source.branch.to_string()),
         ("ROLLHOOK_COMMIT", order.commit.to_string()),
@@ -227,7 +227,7 @@ mod tests {
     fn order() -> BuildSpec {
         BuildSpec {
             app: samples::app("shop", "test", "api").id,
-            stamp: DeployId { app: AppUid::from_bits(0xa11), revision: samples::revision(7) },
+            id: DeployId { app: AppUid::from_bits(0xa11), revision: samples::revision(7) },
             source: samples::git_source(),
             commit: "0123456".parse().unwrap(),
         }
@@ -321,6 +321,6 @@ mod tests {
         job.metadata.uid = Some("the-uid".to_owned());
         let secret = secret(&job, vec![(REGISTRY_KEY, b"{}".to_vec())]);
         assert_eq!(secret.metadata.owner_references.unwrap()[0].uid, "the-uid");
-        assert_eq!(secret.metadata.name.unwrap(), format!("{}-x1", name(order().stamp)));
+        assert_eq!(secret.metadata.name.unwrap(), format!("{}-x1", name(order().id)));
     }
 }

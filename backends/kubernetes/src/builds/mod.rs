@@ -153,7 +153,7 @@ impl BuildTrigger for KubernetesBuilds {
 
 impl KubernetesBuilds {
     async fn begin(&self, order: &BuildSpec) -> Result<Started> {
-        let build = order.stamp;
+        let build = order.id;
         if self.namespace.job(&names::job(build)).await?.is_some() {
             return Ok(Started::Known);
         }
@@ -197,7 +197,7 @@ impl KubernetesBuilds {
             return Ok(None);
         };
         if job::is_confined(&made, profile) {
-            tracing::info!(app = %order.app, revision = %order.stamp.revision, %profile, "a build waits for its place");
+            tracing::info!(app = %order.app, revision = %order.id.revision, %profile, "a build waits for its place");
             return Ok(Some(made));
         }
         // It is suspended: nothing of it has run.

@@ -29,7 +29,7 @@ pub(crate) fn spec(revision: u64) -> RolloutSpec {
     let settings = json!({"kind": "Deployment", "name": "api", "containers": ["app"]});
     RolloutSpec {
         app: "shop-test/api".parse().unwrap(),
-        stamp: DeployId { app: AppUid::from_bits(42), revision: Revision::new(revision).unwrap() },
+        id: DeployId { app: AppUid::from_bits(42), revision: Revision::new(revision).unwrap() },
         target: Target { settings: serde_json::from_value(settings).unwrap(), ..Target::default() },
         image: format!("registry.example.com/api:v{revision}").parse().unwrap(),
         adopted: false,

@@ -94,7 +94,7 @@ impl Bed {
         let workload = Workload { kind, name: "api".to_owned(), containers: vec!["app".to_owned()], template: None };
         RolloutSpec {
             app: format!("{}/api", self.namespace).parse().unwrap(),
-            stamp: DeployId { app: OURS, revision: Revision::new(revision).unwrap() },
+            id: DeployId { app: OURS, revision: Revision::new(revision).unwrap() },
             target: Target { settings: workload.settings(), ..Target::default() },
             image: image.parse().unwrap(),
             adopted: false,

@@ -17,15 +17,15 @@ async fn sees(ground: &Ground<'_>, begins: char, reason: &str, words: &str) {
     assert_eq!(failure.reason.as_str(), reason, "{failure:?}");
     assert!(failure.message.contains(words), "{failure:?}");
     until("nothing runs any more", async || ground.active().await.is_empty()).await;
-    assert_eq!(builds.running(order(1, 1, begins).stamp.app).await.unwrap(), None);
+    assert_eq!(builds.running(order(1, 1, begins).id.app).await.unwrap(), None);
     // Whoever looks later, and whatever has become of its pods, is told the same.
     for pod in ground.bed.pods().await {
         ground.bed.kubectl(&["delete", "pod", &pod.metadata.name.unwrap(), "--wait=false"]);
     }
     until("the pods are gone", async || ground.bed.pods().await.is_empty()).await;
     let other = ground.handle().await;
-    assert_eq!(other.observe(order(1, 1, begins).stamp).await.unwrap(), BuildState::Failed(failure.clone()));
-    let log = other.log(order(1, 1, begins).stamp, 0).await.unwrap().unwrap();
+    assert_eq!(other.observe(order(1, 1, begins).id).await.unwrap(), BuildState::Failed(failure.clone()));
+    let log = other.log(order(1, 1, begins).id, 0).await.unwrap().unwrap();
     let log = String::from_utf8(log).unwrap();
     assert!(log.starts_with("[rollhook: ") && failure.log.iter().all(|line| log.contains(line)), "{log}");
 }
@@ -87,14 +87,14 @@ fn a_build_that_logs_rubbish_can_be_ended() {
         let pod = ground.active().await.remove(0).metadata.name.unwrap();
         let log = ground.bed.state.join("logs").join(&ground.bed.namespace).join(pod).join("build");
         std::fs::write(log, format!("{}\n", "\u{1}".repeat(600)).repeat(60) + "the end\n").unwrap();
-        builds.cancel(order.stamp).await.unwrap();
+        builds.cancel(order.id).await.unwrap();
         let BuildState::Failed(failure) = ended(&builds, &order).await else { panic!("no failure") };
         assert_eq!(failure.reason.as_str(), Reason::CANCELLED, "{failure:?}");
         assert_eq!(failure.log.last().unwrap(), "the end");
         assert!(failure.log.len() > 1 && failure.log.iter().all(|line| !line.contains('\u{1}')));
         let annotations = ground.jobs().await.remove(0).metadata.annotations.unwrap();
         assert!(annotations.values().map(String::len).sum::<usize>() < 200_000);
-        assert_eq!(ground.handle().await.observe(order.stamp).await.unwrap(), BuildState::Failed(failure));
+        assert_eq!(ground.handle().await.observe(order.id).await.unwrap(), BuildState::Failed(failure));
     });
 }
 
@@ -158,8 +158,8 @@ fn a_job_that_somebody_deletes_is_unknown_and_frees_the_lane_once_its_pod_is_gon
         start(&builds, &hanging).await;
         until("it runs", async || ground.active().await.len() == 1).await;
         ground.bed.kubectl(&["delete", "job", "--all"]);
-        assert_eq!(builds.observe(hanging.stamp).await.unwrap(), BuildState::Unknown);
-        until("the lane is free", async || builds.running(hanging.stamp.app).await.unwrap().is_none()).await;
+        assert_eq!(builds.observe(hanging.id).await.unwrap(), BuildState::Unknown);
+        until("the lane is free", async || builds.running(hanging.id.app).await.unwrap().is_none()).await;
         assert!(ground.active().await.is_empty());
         let next = order(1, 2, digit::GOOD);
         start(&builds, &next).await;

@@ -49,7 +49,7 @@ pub(crate) fn settings(namespace: &str) -> Settings {
 pub(crate) fn order(app: u128, revision: u64, begins: char) -> BuildSpec {
     BuildSpec {
         app: samples::app("shop", "test", "api").id,
-        stamp: DeployId { app: AppUid::from_bits(app), revision: Revision::new(revision).unwrap() },
+        id: DeployId { app: AppUid::from_bits(app), revision: Revision::new(revision).unwrap() },
         source: samples::git_source(),
         commit: actor::full(begins).parse().unwrap(),
     }
@@ -122,12 +122,12 @@ pub(crate) async fn start(builds: &dyn BuildTrigger, order: &BuildSpec) {
 /// Looks until the build has ended.
 pub(crate) async fn ended(builds: &dyn BuildTrigger, order: &BuildSpec) -> BuildState {
     for _ in 0..LOOKS {
-        match builds.observe(order.stamp).await.unwrap() {
+        match builds.observe(order.id).await.unwrap() {
             BuildState::Waiting | BuildState::Running => tokio::time::sleep(LOOK).await,
             ended @ (BuildState::Built { .. } | BuildState::Failed(_) | BuildState::Unknown) => return ended,
         }
     }
-    panic!("revision {} does not end", order.stamp.revision);
+    panic!("revision {} does not end", order.id.revision);
 }
 
 /// Starts, and looks until it has failed.

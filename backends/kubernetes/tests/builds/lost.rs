@@ -48,10 +48,10 @@ fn a_build_whose_node_is_lost_begins_anew_and_never_beside_itself() {
         Api::<Node>::all(bed.client.clone()).delete(&node, &DeleteParams::default()).await.unwrap();
         let lost = bed.pods().await[0].metadata.name.clone();
         until("another pod was made of it", async || {
-            assert!(builds.observe(order.stamp).await.unwrap().is_under_way());
+            assert!(builds.observe(order.id).await.unwrap().is_under_way());
             let next = crate::harness::order(1, 2, digit::GOOD);
             let taken = builds.start(&next).await.unwrap();
-            assert_eq!(taken, Started::Busy(order.stamp.revision), "{}", story(bed).await);
+            assert_eq!(taken, Started::Busy(order.id.revision), "{}", story(bed).await);
             let pods = bed.pods().await;
             let active = pods.iter().filter(|pod| {
                 let phase = pod.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
@@ -63,7 +63,7 @@ fn a_build_whose_node_is_lost_begins_anew_and_never_beside_itself() {
         .await;
         let _actor = Actor::start(bed.client.clone(), &bed.namespace, bed.state.clone());
         until("it runs again", async || is_running(bed).await).await;
-        builds.cancel(order.stamp).await.unwrap();
+        builds.cancel(order.id).await.unwrap();
         assert!(matches!(ended(&builds, &order).await, BuildState::Failed(_)));
     });
 }

@@ -41,16 +41,16 @@ fn the_printed_permissions_are_enough() {
         let good = order(1, 1, digit::GOOD);
         start(&builds, &good).await;
         until("it has ended, as changes tell", async || {
-            builds.changed(good.stamp).await;
-            !builds.observe(good.stamp).await.unwrap().is_under_way()
+            builds.changed(good.id).await;
+            !builds.observe(good.id).await.unwrap().is_under_way()
         })
         .await;
         assert!(matches!(ended(&builds, &good).await, BuildState::Built { .. }));
-        assert!(builds.log(good.stamp, 0).await.unwrap().unwrap().ends_with(b"step 1\n"));
+        assert!(builds.log(good.id, 0).await.unwrap().unwrap().ends_with(b"step 1\n"));
         until("its Secret is gone", async || ground.secrets().await.is_empty()).await;
         let hanging = order(1, 2, digit::HANGS);
         start(&builds, &hanging).await;
-        builds.cancel(hanging.stamp).await.unwrap();
+        builds.cancel(hanging.id).await.unwrap();
         let BuildState::Failed(failure) = ended(&builds, &hanging).await else { panic!("it was cancelled") };
         assert_eq!(failure.reason.as_str(), Reason::CANCELLED);
         ground.bed.kubectl(&["create", "quota", "none", "--hard=pods=0"]);

@@ -35,14 +35,14 @@ fn never_more_builds_at_once_than_there_are_places() {
                 break;
             }
             // Both replicas look at all of them, again and again.
-            let looks = orders.iter().flat_map(|order| handles.iter().map(move |builds| builds.observe(order.stamp)));
+            let looks = orders.iter().flat_map(|order| handles.iter().map(move |builds| builds.observe(order.id)));
             join_all(looks).await;
             let now = building(ground).await;
             assert!(now.len() <= 2, "{now:?}");
             if now.len() == 2 || done.len() == orders.len() - 1 && now.len() == 1 {
                 let ended = now[0].clone();
-                let order = orders.iter().find(|order| order.stamp.app.to_string() == ended.0).unwrap();
-                other.cancel(order.stamp).await.unwrap();
+                let order = orders.iter().find(|order| order.id.app.to_string() == ended.0).unwrap();
+                other.cancel(order.id).await.unwrap();
                 done.insert(ended);
             }
         }
@@ -63,20 +63,20 @@ fn an_app_that_had_its_turn_waits_behind_the_others() {
         // Jobs are told apart by the second in which they were made.
         tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
         start(&other, &rival).await;
-        let log = other.log(rival.stamp, 0).await.unwrap().unwrap();
+        let log = other.log(rival.id, 0).await.unwrap().unwrap();
         assert!(String::from_utf8(log).unwrap().contains("1 places for builds"), "a waiting build says so");
-        one.cancel(first.stamp).await.unwrap();
+        one.cancel(first.id).await.unwrap();
         ended(&one, &first).await;
         let again = order(1, 2, digit::GOOD);
         tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
         start(&one, &again).await;
         until("the rival's turn has come", async || {
-            assert_eq!(one.observe(again.stamp).await.unwrap(), BuildState::Waiting);
+            assert_eq!(one.observe(again.id).await.unwrap(), BuildState::Waiting);
             building(ground).await.len() == 1
         })
         .await;
-        assert_eq!(building(ground).await[0].0, rival.stamp.app.to_string());
-        one.cancel(rival.stamp).await.unwrap();
+        assert_eq!(building(ground).await[0].0, rival.id.app.to_string());
+        one.cancel(rival.id).await.unwrap();
         assert!(matches!(ended(&one, &again).await, BuildState::Built { .. }));
     });
 }
@@ -92,16 +92,16 @@ fn two_replicas_never_build_an_app_at_once() {
             let started: Vec<Started> = join_all(starts).await.into_iter().map(Result::unwrap).collect();
             assert!(started.contains(&Started::Known), "{started:?}");
             for _ in 0..10 {
-                join_all(orders.iter().zip(&handles).map(|(order, builds)| builds.observe(order.stamp))).await;
+                join_all(orders.iter().zip(&handles).map(|(order, builds)| builds.observe(order.id))).await;
                 let now = building(ground).await;
                 assert!(now.len() <= 1, "{now:?}");
                 tokio::time::sleep(std::time::Duration::from_millis(100)).await;
             }
             for order in &orders {
-                handles[0].cancel(order.stamp).await.unwrap();
+                handles[0].cancel(order.id).await.unwrap();
                 ended(&handles[0], order).await;
             }
-            assert_eq!(handles[1].running(orders[0].stamp.app).await.unwrap(), None);
+            assert_eq!(handles[1].running(orders[0].id.app).await.unwrap(), None);
         }
     });
 }
@@ -131,16 +131,16 @@ fn a_build_that_waits_is_cancelled_and_never_begins() {
         let (hanging, waiting) = (order(1, 1, digit::HANGS), order(2, 1, digit::GOOD));
         start(&builds, &hanging).await;
         start(&builds, &waiting).await;
-        builds.cancel(waiting.stamp).await.unwrap();
+        builds.cancel(waiting.id).await.unwrap();
         let BuildState::Failed(failure) = ended(&builds, &waiting).await else { panic!("it was cancelled") };
         assert_eq!(failure.reason.as_str(), Reason::CANCELLED);
-        builds.cancel(hanging.stamp).await.unwrap();
+        builds.cancel(hanging.id).await.unwrap();
         ended(&builds, &hanging).await;
         start(&builds, &waiting).await;
-        assert_eq!(builds.observe(waiting.stamp).await.unwrap(), BuildState::Failed(failure));
+        assert_eq!(builds.observe(waiting.id).await.unwrap(), BuildState::Failed(failure));
         let pods = ground.bed.pods().await;
         assert!(pods.iter().all(
-            |pod| pod.metadata.labels.as_ref().unwrap()["rollhook.dev/build-app"] != waiting.stamp.app.to_string()
+            |pod| pod.metadata.labels.as_ref().unwrap()["rollhook.dev/build-app"] != waiting.id.app.to_string()
         ));
     });
 }
@@ -169,7 +169,7 @@ fn credentials_are_a_secret_of_the_job_and_go_with_the_build() {
         let failure = crate::harness::fails(&builds, &denied).await;
         assert_eq!(failure.reason.as_str(), Reason::SOURCE_DENIED);
         // It has no further use once the build has ended.
-        builds.cancel(order.stamp).await.unwrap();
+        builds.cancel(order.id).await.unwrap();
         ended(&builds, &order).await;
         until("the Secret is gone", async || ground.secrets().await.is_empty()).await;
         // A build whose end nobody sees takes its own with it.
@@ -227,11 +227,11 @@ fn a_job_that_cannot_be_let_go_is_in_nobodys_way() {
         tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
         let sound = order(4, 1, digit::GOOD);
         start(&builds, &sound).await;
-        let name = format!("build-{}-1", broken.stamp.app);
+        let name = format!("build-{}-1", broken.id.app);
         ground.bed.kubectl(&["annotate", "--overwrite", "job", &name, "rollhook.dev/build-order={"]);
         ground.bed.kubectl(&["create", "quota", "none", "--hard=secrets=0"]);
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;
-        builds.cancel(running.stamp).await.unwrap();
+        builds.cancel(running.id).await.unwrap();
         // Only the sound one is looked at until it has ended.
         assert!(matches!(ended(&builds, &sound).await, BuildState::Built { .. }));
         for (order, words) in [(broken, "rollhook.dev/build-order"), (refused, "exceeded quota")] {
@@ -250,10 +250,10 @@ fn a_change_is_told() {
         let order = order(1, 1, digit::GOOD);
         start(&builds, &order).await;
         for _ in 0..100 {
-            if !builds.observe(order.stamp).await.unwrap().is_under_way() {
+            if !builds.observe(order.id).await.unwrap().is_under_way() {
                 return;
             }
-            builds.changed(order.stamp).await;
+            builds.changed(order.id).await;
         }
         panic!("it does not end");
     });

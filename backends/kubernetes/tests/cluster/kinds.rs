@@ -13,14 +13,14 @@ fn deployments_stateful_sets_and_daemon_sets_roll_out() {
             bed.make(kind, "api:v1", json!({})).await;
             let order = bed.order(kind, 1, "api:v2");
             let seen = bed.roll_out(&order).await;
-            assert_eq!(seen.stamp, Some(order.stamp), "{kind}");
+            assert_eq!(seen.stamp, Some(order.id), "{kind}");
             assert_eq!(seen.message, "2 of 2 new pods are available", "{kind}");
             // Simulated pods do not tell a digest.
             assert_eq!(seen.phase, Phase::Complete { digest: None, note: None }, "{kind}");
             let pods = bed.pods().await;
             let ours = pods.iter().filter(|pod| {
                 let annotations = pod.metadata.annotations.as_ref();
-                annotations.and_then(|all| all.get("rollhook.dev/revision")) == Some(&order.stamp.to_string())
+                annotations.and_then(|all| all.get("rollhook.dev/revision")) == Some(&order.id.to_string())
             });
             assert_eq!(ours.count(), 2, "each pod names its revision: {kind}");
             bed.objects(kind).delete("api", &Default::default()).await.unwrap();
@@ -44,9 +44,9 @@ fn nothing_but_images_and_annotations_changes() {
         bed.roll_out(&order).await;
         let mut after = bed.read(Deployment).await;
         assert_eq!(after["metadata"]["annotations"]["kubernetes.io/change-cause"], order.cause);
-        assert_eq!(after["metadata"]["annotations"]["rollhook.dev/revision"], order.stamp.to_string());
+        assert_eq!(after["metadata"]["annotations"]["rollhook.dev/revision"], order.id.to_string());
         let spec = &mut after["spec"]["template"];
-        assert_eq!(spec["metadata"]["annotations"], json!({"rollhook.dev/revision": order.stamp.to_string()}));
+        assert_eq!(spec["metadata"]["annotations"], json!({"rollhook.dev/revision": order.id.to_string()}));
         spec["metadata"].as_object_mut().unwrap().remove("annotations");
         assert_eq!(spec["spec"]["containers"][0]["image"].take(), "api:v2");
         spec["spec"]["containers"][0]["image"] = json!("api:v1");
@@ -79,7 +79,7 @@ fn a_cron_job_takes_effect_at_the_next_schedule() {
         let job = bed.read(CronJob).await;
         let template = &job["spec"]["jobTemplate"]["spec"]["template"];
         assert_eq!(template["spec"]["containers"][0]["image"], "api:v2");
-        assert_eq!(template["metadata"]["annotations"]["rollhook.dev/revision"], order.stamp.to_string());
+        assert_eq!(template["metadata"]["annotations"]["rollhook.dev/revision"], order.id.to_string());
     });
 }
 

@@ -18,7 +18,7 @@ fn a_rollback_moves_a_stuck_stateful_set() {
             let back = bed.order(StatefulSet, revision + 1, "api:v2");
             bed.apply(&back).await;
             let seen = bed.until_complete(&back).await;
-            assert_eq!(seen.stamp, Some(back.stamp), "{image}");
+            assert_eq!(seen.stamp, Some(back.id), "{image}");
         }
     });
 }

@@ -175,7 +175,7 @@ fn a_stuck_stateful_set_moves_back() {
         bed.until(&broken, "in trouble", |seen| seen.trouble.is_some()).await;
         let back = order(bed, StatefulSet, 3, &v1);
         let seen = bed.roll_out(&back).await;
-        assert_eq!((seen.restarts, seen.stamp), (0, Some(back.stamp)));
+        assert_eq!((seen.restarts, seen.stamp), (0, Some(back.id)));
         tokio::time::sleep(Duration::from_secs(2)).await;
         assert!(bed::is_complete(&bed.driver.observe(&back).await.unwrap()));
     });

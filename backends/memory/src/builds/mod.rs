@@ -154,25 +154,25 @@ impl BuildTrigger for SimulatedBuilds {
     async fn start(&self, order: &BuildSpec) -> Result<Started> {
         let now = self.clock.elapsed();
         let mut state = self.reach()?;
-        let key = (order.stamp.app, order.stamp.revision);
+        let key = (order.id.app, order.id.revision);
         if state.builds.contains_key(&key) {
             return Ok(Started::Known);
         }
-        if let Some(other) = state.of(order.stamp.app).find(|build| build.runs(now)) {
-            return Ok(Started::Busy(other.order.stamp.revision));
+        if let Some(other) = state.of(order.id.app).find(|build| build.runs(now)) {
+            return Ok(Started::Busy(other.order.id.revision));
         }
         let script = state.script(&order.commit);
         let end = script.time(self.delay).map(|time| now + time);
         let room = now + script.waiting();
         let build = Build { order: order.clone(), room, end, outcome: script.outcome(), cancelled: false };
         state.builds.insert(key, build);
-        state.begun.push(Begun { stamp: order.stamp, commit: order.commit.clone(), at: now });
+        state.begun.push(Begun { stamp: order.id, commit: order.commit.clone(), at: now });
         Ok(Started::Known)
     }
 
     async fn running(&self, app: AppUid) -> Result<Option<Revision>> {
         let now = self.clock.elapsed();
-        Ok(self.reach()?.of(app).find(|build| build.runs(now)).map(|build| build.order.stamp.revision))
+        Ok(self.reach()?.of(app).find(|build| build.runs(now)).map(|build| build.order.id.revision))
     }
 
     async fn observe(&self, build: DeployId) -> Result<BuildState> {

@@ -39,7 +39,7 @@ impl RolloutDriver for SimulatedCluster {
         let mut world = self.reach()?;
         let answer = world.apply(order, now);
         if answer != Applied::Done {
-            remember(&mut world.refused, Refused { stamp: order.stamp, answer: answer.clone(), at: now });
+            remember(&mut world.refused, Refused { stamp: order.id, answer: answer.clone(), at: now });
         }
         drop(world);
         self.changed.notify(usize::MAX);
@@ -118,12 +118,12 @@ impl World {
         });
         running.roll(&containers, &order.image, digest, now);
         running.old = running.old.take().filter(|_| is_there);
-        running.stamp = Some(order.stamp);
+        running.stamp = Some(order.id);
         let effect = Effect {
             namespace: order.app.namespace.clone(),
             kind,
             workload: name,
-            stamp: order.stamp,
+            stamp: order.id,
             image: order.image.clone(),
             at: now,
         };
@@ -147,15 +147,15 @@ impl Running {
         if let Some(name) = containers.iter().find(missing) {
             return Some(refused(Reason::REFUSED, format!("the workload has no container named {name}")));
         }
-        let repeated = self.stamp == Some(order.stamp) && self.image == order.image;
+        let repeated = self.stamp == Some(order.id) && self.image == order.image;
         (!repeated).then_some(Applied::Done)
     }
 
     /// Why the workload's stamp forbids the order.
     fn fence(&self, order: &RolloutSpec) -> Option<Applied> {
         let stamp = self.stamp?;
-        if stamp.app == order.stamp.app {
-            return (stamp.revision > order.stamp.revision).then_some(Applied::Newer(stamp.revision));
+        if stamp.app == order.id.app {
+            return (stamp.revision > order.id.revision).then_some(Applied::Newer(stamp.revision));
         }
         let allowed = order.target.take_over == Some(stamp.app);
         let message = || {

@@ -46,7 +46,7 @@ fn the_oldest_is_recorded_before_it_is_started() {
     assert_eq!(view.unfinished[0].status(), Status::Building);
     let Turn::Call(call) = BuildQueue::Free.turn(&view, NOW, NOW) else { panic!("it is not started") };
     let Effect::StartBuild(spec) = *call else { panic!("{call:?}") };
-    assert_eq!(spec.stamp.revision, revision(3));
+    assert_eq!(spec.id.revision, revision(3));
 }
 
 #[test]

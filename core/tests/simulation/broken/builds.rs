@@ -72,7 +72,7 @@ impl Liar {
         }
         let order = RolloutSpec {
             app: app.id.clone(),
-            stamp: build,
+            id: build,
             target: app.target.clone(),
             image: image.clone(),
             adopted: false,
@@ -93,7 +93,7 @@ impl BuildTrigger for Liar {
         }
         let started = self.stage.builders[0].start(&order).await?;
         let Started::Busy(other) = started else { return Ok(started) };
-        let told = self.was_told(DeployId { revision: other, ..order.stamp });
+        let told = self.was_told(DeployId { revision: other, ..order.id });
         if self.breaks(Promise::OneBuild) || (self.breaks(Promise::BuildEnd) && told) {
             return self.stage.builders[1].start(&order).await;
         }

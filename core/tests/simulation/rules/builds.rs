@@ -54,7 +54,7 @@ impl Rules {
         if begun == std::mem::replace(&mut self.lanes.begun, begun) {
             return;
         }
-        let DeployId { app, revision } = order.stamp;
+        let DeployId { app, revision } = order.id;
         let build = (app, revision);
         journal.count("rule 8: a build was begun");
         journal.expect(running <= 1, || format!("{running} builds of {} run at once", order.app));

@@ -115,7 +115,7 @@ impl RolloutDriver for Pausing {
         if fs::remove_file(&self.trigger).is_ok() {
             held = Some(Held { dropped: self.trigger.with_extension("dropped") });
             let draft = self.trigger.with_extension("draft");
-            fs::write(&draft, format!("{} {}", order.app.name, order.stamp.revision)).unwrap();
+            fs::write(&draft, format!("{} {}", order.app.name, order.id.revision)).unwrap();
             fs::rename(draft, self.trigger.with_extension("told")).unwrap();
             signal(std::process::id(), "STOP");
             // The signal was sent, and may take a moment.
