@@ -8,7 +8,7 @@ use rollhook_core::{
     app::{self, App, AppId, AppUid, OnFailure, Policy, Source},
     deploy::{Actor, AdmissionId, Deploy, Outage, Revision, State, Trigger},
     ledger::{Admission, AppState, Change, KeyLookup, NewDeploy, Record},
-    ports::{Commit, Version, Write},
+    ports::{AppCommit, Version},
     replica::ReplicaId,
     time::Timestamp,
     token::Token,
@@ -96,12 +96,11 @@ fn new(project: &str, environment: &str, name: &str) -> Result<App, Failure> {
 /// Commits changes of different apps, and returns the new versions in their order.
 async fn commit(store: &dyn Store, changes: Vec<(Change, Option<Version>)>) -> Result<Vec<Version>, Failure> {
     let limits = store.limits();
-    let commits = changes.into_iter().map(|(change, version)| Commit {
-        app: change.state.app.uid,
-        version,
-        write: Write::Put(Box::new(change)),
+    let commits = changes.into_iter().map(|(change, version)| match version {
+        None => AppCommit::Register(Box::new(change)),
+        Some(version) => AppCommit::Update(version, Box::new(change)),
     });
-    let commits: Vec<Commit> = commits.collect();
+    let commits: Vec<AppCommit> = commits.collect();
     let calls = commits.chunks(limits.apps_per_commit.min(APPS_PER_COMMIT)).map(|some| store.commit(some.to_vec()));
     let answers: Vec<Vec<_>> = stream::iter(calls).buffered(limits.commits_at_once.min(TOGETHER)).collect().await;
     Ok(answers.into_iter().flatten().map(|answer| Ok(answer?.version)).collect::<rollhook_core::Result<_>>()?)

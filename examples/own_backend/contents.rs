@@ -8,7 +8,7 @@ use rollhook_core::{
     deploy::Revision,
     error::Entity,
     ledger::{Change, KeyUse},
-    ports::{AppRef, Commit, Version, Write},
+    ports::{AppCommit, AppRef, Version},
     replica::ReplicaId,
     request::IdempotencyKey,
     time::Timestamp,
@@ -55,17 +55,18 @@ impl Contents {
 
     /// Writes a commit, and returns the app's new version. After an error the contents are half changed: the caller drops
     /// them, so that nothing of a refused commit is stored.
-    pub(crate) fn commit(&mut self, Commit { app, version, write }: Commit) -> Result<Version> {
+    pub(crate) fn commit(&mut self, commit: AppCommit) -> Result<Version> {
+        let app = commit.app();
         let stored = self.apps.remove(&app);
-        match (version, stored.as_ref().map(|record| Version(record.version))) {
+        match (commit.version(), stored.as_ref().map(|record| Version(record.version))) {
             (None, Some(_)) => return Err(Error::Conflict(Entity::App)),
             (Some(_), None) => return Err(Error::NotFound(Entity::App)),
             (expected, found) if expected != found => return Err(Error::Conflict(Entity::Version)),
             _ => {}
         }
-        let Write::Put(change) = write else { return Ok(Version::REMOVED) };
+        let Some(change) = commit.change() else { return Ok(Version::REMOVED) };
         let record = stored.map_or_else(|| self.register(&change.state.app), Ok)?;
-        self.apps.entry(app).or_insert(record).put(*change)
+        self.apps.entry(app).or_insert(record).put(change.clone())
     }
 
     /// Returns the empty record of a new app, if its name and its namespace are free.

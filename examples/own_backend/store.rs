@@ -11,7 +11,7 @@ use rollhook_core::{
     error::Entity,
     ledger::AppState,
     ports::{
-        AppChange, AppPage, AppRef, Commit, Committed, Heartbeat, HistoryStore, Loaded, Page, Sealing, StoreLimits,
+        AppChange, AppCommit, AppPage, AppRef, Committed, Heartbeat, HistoryStore, Loaded, Page, Sealing, StoreLimits,
         TokenStore, Version, WebhookSecret,
     },
     replica::ReplicaId,
@@ -36,7 +36,7 @@ impl HistoryStore for JsonStore {
         Ok(Some(Loaded { state, version: Version(record.version), key, now: (self.clock)() }))
     }
 
-    async fn commit(&self, commits: Vec<Commit>) -> Vec<Result<Committed>> {
+    async fn commit(&self, commits: Vec<AppCommit>) -> Vec<Result<Committed>> {
         let write = |commit| self.change(|contents, now| Ok(Committed { version: contents.commit(commit)?, now }));
         let answers = commits.into_iter().map(write).collect();
         self.committed.send_replace(());

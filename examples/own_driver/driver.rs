@@ -81,9 +81,7 @@ impl RolloutDriver for Sites {
         let site = self.site(&order.target)?;
         let _until_the_end = site.locked()?;
         let record = match site.record()? {
-            Some(Record { deploy, .. })
-                if deploy.app != order.id.app && order.target.take_over != Some(deploy.app) =>
-            {
+            Some(Record { deploy, .. }) if deploy.app != order.id.app && order.target.take_over != Some(deploy.app) => {
                 return Ok(refused(Reason::FOREIGN_STAMP, format!("The site carries {deploy}, of another app.")));
             }
             Some(Record { deploy, .. }) if deploy.app == order.id.app && deploy.revision > order.id.revision => {

@@ -19,7 +19,7 @@ const LOOKS: usize = 600;
 const OURS: AppUid = AppUid::from_bits(0xa11);
 const THEIRS: AppUid = AppUid::from_bits(0xb0b);
 
-fn stamp(revision: u64) -> DeployId {
+fn deploy_id(revision: u64) -> DeployId {
     DeployId { app: OURS, revision: samples::revision(revision) }
 }
 
@@ -146,7 +146,7 @@ pub async fn failed_build_keeps_its_log(builder: &dyn Builders) -> Can {
 /// A cancelled build ends, stays so, and makes room.
 pub async fn cancel_ends_and_frees(builder: &dyn Builders) -> Can {
     let builds = builder.builds();
-    builds.cancel(stamp(7)).await.unwrap();
+    builds.cancel(deploy_id(7)).await.unwrap();
     let hanging = order(builder, 1, Made::Hanging)?;
     assert_eq!(builds.start(&hanging).await.unwrap(), Started::Known);
     for _ in 0..5 {
@@ -167,7 +167,7 @@ pub async fn cancel_ends_and_frees(builder: &dyn Builders) -> Can {
 
 /// What was never started is unknown.
 pub async fn observe_unknown_is_unknown(builder: &dyn Builders) -> Can {
-    assert_eq!(builder.builds().observe(stamp(1)).await.unwrap(), BuildState::Unknown);
+    assert_eq!(builder.builds().observe(deploy_id(1)).await.unwrap(), BuildState::Unknown);
     Ok(())
 }
 
@@ -203,7 +203,7 @@ pub async fn end_outlives_a_restart(builder: &dyn Builders) -> Can {
 /// A log is the same in whatever parts it is read.
 pub async fn log_is_read_in_parts(builder: &dyn Builders) -> Can {
     let builds = builder.builds();
-    assert_eq!(builds.log(stamp(9), 0).await.unwrap(), None);
+    assert_eq!(builds.log(deploy_id(9), 0).await.unwrap(), None);
     let failing = order(builder, 1, Made::Failing)?;
     failed(builder, &failing).await;
     let whole = builds.log(failing.id, 0).await.unwrap().unwrap();

@@ -4,25 +4,25 @@ use rollhook_core::{
     app::{App, AppUid},
     deploy::Deploy,
     ledger::{Admission, Change, Record},
-    ports::{AppRef, Commit, Committed, HistoryStore, HistoryStoreExt, Loaded, Page, Version, Write},
+    ports::{AppCommit, AppRef, Committed, HistoryStore, HistoryStoreExt, Loaded, Page, Version},
     time::Timestamp,
 };
 
 use crate::samples;
 
 /// The commit of a change that was made on this version.
-pub fn put(change: Change, version: Version) -> Commit {
-    Commit { app: change.state.app.uid, version: Some(version), write: Write::Put(Box::new(change)) }
+pub fn put(change: Change, version: Version) -> AppCommit {
+    AppCommit::Update(version, Box::new(change))
 }
 
 /// The commit that registers the app of a change.
-pub fn registration(change: Change) -> Commit {
-    Commit { app: change.state.app.uid, version: None, write: Write::Put(Box::new(change)) }
+pub fn registration(change: Change) -> AppCommit {
+    AppCommit::Register(Box::new(change))
 }
 
 /// The commit that removes an app as it was loaded.
-pub fn removal(loaded: &Loaded) -> Commit {
-    Commit { app: loaded.state.app.uid, version: Some(loaded.version), write: Write::Remove }
+pub fn removal(loaded: &Loaded) -> AppCommit {
+    AppCommit::Remove(loaded.state.app.uid, loaded.version)
 }
 
 /// Registers an app, and loads it.

@@ -121,7 +121,7 @@ impl<T: HistoryStore + ?Sized> HistoryStore for Faulty<T> {
         self.call("history.load", self.inner.load(app, key)).await
     }
 
-    async fn commit(&self, commits: Vec<ports::Commit>) -> Vec<Result<Committed>> {
+    async fn commit(&self, commits: Vec<ports::AppCommit>) -> Vec<Result<Committed>> {
         let count = commits.len();
         let call = async { Ok(self.inner.commit(commits).await) };
         let unavailable = |_| Err(Error::unavailable("history.commit", "a fault"));

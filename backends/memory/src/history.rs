@@ -11,8 +11,7 @@ use rollhook_core::{
     error::Entity,
     ledger::{AppState, Change, KeyWrite},
     ports::{
-        AppChange, AppPage, AppRef, Commit, Committed, Heartbeat, HistoryStore, Loaded, Page, StoreLimits, Version,
-        Write,
+        AppChange, AppCommit, AppPage, AppRef, Committed, Heartbeat, HistoryStore, Loaded, Page, StoreLimits, Version,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -36,10 +35,10 @@ impl HistoryStore for MemoryStore {
         }))
     }
 
-    async fn commit(&self, commits: Vec<Commit>) -> Vec<Result<Committed>> {
+    async fn commit(&self, commits: Vec<AppCommit>) -> Vec<Result<Committed>> {
         let now = self.now();
-        let commit = |commit: Commit| {
-            let (app, removes) = (commit.app, matches!(commit.write, Write::Remove));
+        let commit = |commit: AppCommit| {
+            let (app, removes) = (commit.app(), commit.change().is_none());
             // Each takes the lock for itself, so that a large batch holds no reader up.
             let version = self.lock().commit(commit, now)?;
             self.notifier.send(AppChange::App(app, if removes { Version::REMOVED } else { version }));
@@ -91,18 +90,18 @@ impl HistoryStore for MemoryStore {
 }
 
 impl Tables {
-    fn commit(&mut self, commit: Commit, now: Timestamp) -> Result<Version> {
-        if let Some(version) = commit.version {
-            let stored = self.apps.get(&commit.app).ok_or(Error::NotFound(Entity::App))?;
+    fn commit(&mut self, commit: AppCommit, now: Timestamp) -> Result<Version> {
+        if let Some(version) = commit.version() {
+            let stored = self.apps.get(&commit.app()).ok_or(Error::NotFound(Entity::App))?;
             if stored.version != version {
                 return Err(Error::Conflict(Entity::Version));
             }
         }
         let version = Version(self.commits + 1);
-        match (commit.write, commit.version) {
-            (Write::Put(change), Some(_)) => self.put(commit.app, version, *change, now)?,
-            (Write::Put(change), None) => self.register(commit.app, version, *change, now)?,
-            (Write::Remove, _) => self.remove(commit.app),
+        match commit {
+            AppCommit::Register(change) => self.register(change.state.app.uid, version, *change, now)?,
+            AppCommit::Update(_, change) => self.put(change.state.app.uid, version, *change, now)?,
+            AppCommit::Remove(app, _) => self.remove(app),
         }
         self.commits += 1;
         Ok(version)

@@ -12,7 +12,7 @@ use rollhook_conformance::{Fault, Faulty, ManualClock, block_on, client, samples
 use rollhook_core::{
     app::AppUid,
     ledger::Change,
-    ports::{AppRef, Commit, HistoryStore, HistoryStoreExt},
+    ports::{AppCommit, AppRef, HistoryStore, HistoryStoreExt},
 };
 use rollhook_memory::MemoryStore;
 
@@ -35,7 +35,7 @@ impl Bench {
     }
 
     /// The commit of one more deploy.
-    fn accept(&self) -> Commit {
+    fn accept(&self) -> AppCommit {
         let loaded = block_on(client::load(&*self.store, self.app));
         let mut change = Change::on(loaded.state);
         samples::admit(&mut change, samples::admission(samples::deploy("v1")), loaded.now);

@@ -20,7 +20,7 @@ use rollhook_core::{
 };
 use rollhook_postgres::PostgresStore;
 use rollhook_sealing::KeyRing;
-use rollhook_sql::{CommitRows, WriteRows};
+use rollhook_sql::CommitRows;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use zeroize::Zeroizing;
 
@@ -143,7 +143,7 @@ fn accepted(app: &Loaded, key: Option<usize>) -> Change {
 /// The state's columns of such an accept, as fields of a JSON object without its braces.
 fn fields(app: &Loaded) -> String {
     let commit = CommitRows::encode(client::put(accepted(app, None), app.version)).unwrap();
-    let WriteRows::Put(rows) = commit.write else { unreachable!() };
+    let rows = commit.put.unwrap();
     let json = serde_json::to_string(&rows.state).unwrap();
     json.strip_prefix('{').and_then(|json| json.strip_suffix('}')).unwrap().to_owned()
 }

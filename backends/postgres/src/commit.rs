@@ -5,10 +5,10 @@ use std::slice;
 use rollhook_core::{
     Error, Result,
     error::Entity,
-    ports::{AppChange, Commit, Committed, Version, Write},
+    ports::{AppChange, AppCommit, Committed, Version},
     time::Timestamp,
 };
-use rollhook_sql::{CommitRows, WriteRows};
+use rollhook_sql::CommitRows;
 use sqlx::postgres::PgRow;
 
 use crate::{
@@ -28,8 +28,8 @@ type Answers = Vec<(usize, Result<Committed>)>;
 
 impl PostgresStore {
     /// Commits apps, with an answer for each, in their order.
-    pub(crate) async fn write(&self, commits: Vec<Commit>) -> Vec<Result<Committed>> {
-        let apps: Vec<_> = commits.iter().map(|commit| (commit.app, matches!(commit.write, Write::Remove))).collect();
+    pub(crate) async fn write(&self, commits: Vec<AppCommit>) -> Vec<Result<Committed>> {
+        let apps: Vec<_> = commits.iter().map(|commit| (commit.app(), commit.change().is_none())).collect();
         let mut answers: Vec<_> = commits.iter().map(|_| Err(unanswered())).collect();
         let mut items = Vec::with_capacity(commits.len());
         for (number, commit) in commits.into_iter().enumerate() {
@@ -96,10 +96,11 @@ fn answer(row: &PgRow) -> Result<(usize, Result<Committed>), Failure> {
     Ok((usize::try_from(column::<i32>(row, 0)?).unwrap_or_default(), answer))
 }
 
-fn item(number: usize, CommitRows { app, version, write }: CommitRows) -> Item {
-    let (kind, put) = match write {
-        WriteRows::Put(rows) => (if version.is_some() { Kind::Put } else { Kind::Register }, Some(rows)),
-        WriteRows::Remove => (Kind::Remove, None),
+fn item(number: usize, CommitRows { app, version, put }: CommitRows) -> Item {
+    let kind = match (version, &put) {
+        (None, _) => Kind::Register,
+        (Some(_), Some(_)) => Kind::Put,
+        (Some(_), None) => Kind::Remove,
     };
     Item { kind, number, app, version, put }
 }

@@ -13,7 +13,7 @@ use rollhook_core::{
     deploy::Deploy,
     ledger::AppState,
     ports::{
-        AppChange, AppPage, AppRef, Commit, Committed, Heartbeat, HistoryStore, Loaded, Page, StoreLimits, Version,
+        AppChange, AppCommit, AppPage, AppRef, Committed, Heartbeat, HistoryStore, Loaded, Page, StoreLimits, Version,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -52,7 +52,7 @@ impl HistoryStore for PostgresStore {
         rows.await?.first().map(loaded).transpose()
     }
 
-    async fn commit(&self, commits: Vec<Commit>) -> Vec<Result<Committed>> {
+    async fn commit(&self, commits: Vec<AppCommit>) -> Vec<Result<Committed>> {
         let (store, count) = (self.clone(), commits.len());
         // A task of its own, so that watchers hear of the commits even if the caller goes away.
         let written = tokio::spawn(async move { store.write(commits).await }).await;

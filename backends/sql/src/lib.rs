@@ -1,7 +1,7 @@
 //! The form in which SQL stores keep states, deploys, idempotency keys and tokens, so that SQLite and PostgreSQL agree.
 //!
 //! ```text
-//!   Commit ── CommitRows::encode ──▶ columns ── state, deploy, key_use ──▶ AppState, Deploy, KeyUse
+//!   AppCommit ── CommitRows::encode ──▶ columns ── state, deploy, key_use ──▶ AppState, Deploy, KeyUse
 //!   Token ─── token::seal ─────────▶ bytes ──── token::open ─────────────▶ WebhookSecret
 //! ```
 //!
@@ -16,7 +16,7 @@ mod rows;
 mod tests;
 
 pub use hints::Hints;
-pub use rows::{CommitRows, DeployRow, KeyRow, PutRows, StateRow, WriteRows, deploy, header_number, key_use, state};
+pub use rows::{CommitRows, DeployRow, KeyRow, PutRows, StateRow, deploy, header_number, key_use, state};
 
 use rollhook_core::Error;
 

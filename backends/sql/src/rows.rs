@@ -5,7 +5,7 @@ use rollhook_core::{
     app::AppUid,
     deploy::{Deploy, Revision, Status},
     ledger::{AppState, Change, KeyUse, KeyWrite},
-    ports::{Commit, Write},
+    ports::AppCommit,
     request::KeyHeader,
     time::Timestamp,
 };
@@ -16,19 +16,10 @@ use serde::{Deserialize, Serialize, Serializer};
 pub struct CommitRows {
     /// The app.
     pub app: AppUid,
-    /// The version that the commit was made on; none: the app is registered.
+    /// The version that the commit was made on; `None` for a registration.
     pub version: Option<i64>,
-    /// The rows.
-    pub write: WriteRows,
-}
-
-/// The rows that a commit writes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum WriteRows {
-    /// The app's next state, and what goes with it.
-    Put(Box<PutRows>),
-    /// All of the app's rows go.
-    Remove,
+    /// The rows to write; `None` for a removal.
+    pub put: Option<Box<PutRows>>,
 }
 
 /// The rows of one change.
@@ -98,14 +89,13 @@ impl CommitRows {
     ///
     /// # Errors
     /// `Invalid` if a number or document has no form in a database.
-    pub fn encode(commit: Commit) -> Result<Self> {
-        let Commit { app, version, write } = commit;
-        let version = version.map(|version| number(version.0)).transpose()?;
-        let write = match write {
-            Write::Put(change) => WriteRows::Put(Box::new(PutRows::encode(*change)?)),
-            Write::Remove => WriteRows::Remove,
+    pub fn encode(commit: AppCommit) -> Result<Self> {
+        let (app, version) = (commit.app(), commit.version());
+        let put = match commit {
+            AppCommit::Register(change) | AppCommit::Update(_, change) => Some(PutRows::encode(*change)?),
+            AppCommit::Remove(..) => None,
         };
-        Ok(Self { app, version, write })
+        Ok(Self { app, version: version.map(|version| number(version.0)).transpose()?, put: put.map(Box::new) })
     }
 }
 

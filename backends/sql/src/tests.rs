@@ -8,7 +8,7 @@ use rollhook_core::{
     app::{App, AppUid, Policy, Source, Target},
     deploy::{Actor, AdmissionId, Deploy, Reason, Revision, State, Trigger},
     ledger::{AppState, Change, KeyUse, KeyWrite},
-    ports::{AppChange, Commit, Version, Write},
+    ports::{AppChange, AppCommit, Version},
     replica::ReplicaId,
     request::{IdempotencyKey, KeyHeader},
     time::Timestamp,
@@ -17,7 +17,7 @@ use rollhook_core::{
 use rollhook_sealing::KeyRing;
 use zeroize::Zeroizing;
 
-use crate::{CommitRows, DeployRow, Hints, KeyRow, WriteRows, deploy, key_use, state, token};
+use crate::{CommitRows, DeployRow, Hints, KeyRow, deploy, key_use, state, token};
 
 const APP: AppUid = AppUid::from_bits(7);
 
@@ -69,10 +69,10 @@ fn commit_is_decoded_as_it_was_encoded() {
     change.ended = deploys.iter().cloned().map(Arc::new).collect();
     change.keys = vec![KeyWrite { key, made, replaces: true }];
     change.forgotten = vec![Revision::FIRST];
-    let commit = Commit { app: APP, version: Some(Version(4)), write: Write::Put(Box::new(change)) };
-    let CommitRows { app, version, write } = CommitRows::encode(commit).unwrap();
+    let commit = AppCommit::Update(Version(4), Box::new(change));
+    let CommitRows { app, version, put } = CommitRows::encode(commit).unwrap();
     assert_eq!((app, version), (APP, Some(4)));
-    let WriteRows::Put(rows) = write else { panic!("{write:?}") };
+    let rows = put.unwrap();
     assert_eq!((rows.state.namespace.as_str(), rows.state.name.as_str()), ("shop-test", "api"));
     assert_eq!((rows.state.project.as_str(), rows.state.environment.as_str()), ("shop", "test"));
     assert_eq!((rows.state.queued_at, rows.state.lease.as_deref()), (Some(6), Some("one#ff")));
@@ -97,7 +97,7 @@ fn damaged_columns_are_corrupt() {
 
 #[test]
 fn number_that_no_column_holds_is_invalid() {
-    let commit = Commit { app: APP, version: Some(Version(u64::MAX)), write: Write::Remove };
+    let commit = AppCommit::Remove(APP, Version(u64::MAX));
     assert!(matches!(CommitRows::encode(commit), Err(Error::Invalid { .. })));
 }
 

@@ -17,7 +17,7 @@ use rollhook_conformance::{client, samples};
 use rollhook_core::{
     deploy::{Deploy, State},
     ledger::{AppState, Change, Record},
-    ports::{AppRef, Commit, HistoryStore, Page, TokenStore, Version},
+    ports::{AppCommit, AppRef, HistoryStore, Page, TokenStore, Version},
     replica::ReplicaId,
     time::Timestamp,
 };
@@ -98,7 +98,7 @@ async fn groups(size: usize, deploys: usize) {
                 step(&mut change, done + at, Timestamp::from_millis(1_800_000_000_000));
                 client::put(change, apps[*app].version)
             };
-            let commits: Vec<Commit> = group.iter().enumerate().map(change).collect();
+            let commits: Vec<AppCommit> = group.iter().enumerate().map(change).collect();
             let rows = bare.encode(&commits);
             let states = commits.iter().map(state).collect::<Vec<_>>();
             let started = Instant::now();
@@ -124,11 +124,8 @@ async fn groups(size: usize, deploys: usize) {
     );
 }
 
-fn state(commit: &Commit) -> AppState {
-    match &commit.write {
-        rollhook_core::ports::Write::Put(change) => change.state.clone(),
-        rollhook_core::ports::Write::Remove => unreachable!(),
-    }
+fn state(commit: &AppCommit) -> AppState {
+    commit.change().unwrap().state.clone()
 }
 
 /// Reads as requests make them.

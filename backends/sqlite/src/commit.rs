@@ -7,7 +7,7 @@ use rollhook_core::{
     error::Entity,
     ports::{AppChange, Committed, Version},
 };
-use rollhook_sql::{CommitRows, KeyRow, PutRows, StateRow, WriteRows};
+use rollhook_sql::{CommitRows, KeyRow, PutRows, StateRow};
 use rusqlite::{CachedStatement, OptionalExtension, Row};
 
 use crate::call::Session;
@@ -75,7 +75,7 @@ pub(crate) fn commit(
         let committed = match rows {
             Ok(rows) => write(session, statements, &rows)?.map(|version| {
                 let version = Version(version.unsigned_abs());
-                let hint = if matches!(rows.write, WriteRows::Remove) { Version::REMOVED } else { version };
+                let hint = if rows.put.is_none() { Version::REMOVED } else { version };
                 session.changes.push(AppChange::App(rows.app, hint));
                 Committed { version, now }
             }),
@@ -88,26 +88,24 @@ pub(crate) fn commit(
 
 /// Writes the rows of one app; returns its new version. With the inner error nothing was written.
 fn write(session: &Session<'_>, statements: &mut Statements<'_>, rows: &CommitRows) -> rusqlite::Result<Result<i64>> {
-    let CommitRows { app, version, write } = rows;
-    let Some(version) = version else {
-        return match write {
-            WriteRows::Put(rows) => register(session, statements, *app, rows),
-            WriteRows::Remove => Ok(Err(Error::invalid("an app is removed at a version"))),
-        };
-    };
+    let CommitRows { app, version, put } = rows;
+    if let (None, Some(rows)) = (version, put) {
+        return register(session, statements, *app, rows);
+    }
+    let version = version.unwrap_or_default();
     let found = statements.find.query_row([app.as_bits().to_be_bytes()], Found::of).optional()?;
     let found = match found {
         None => return Ok(Err(Error::NotFound(Entity::App))),
-        Some(found) if found.version != *version => return Ok(Err(Error::Conflict(Entity::Version))),
+        Some(found) if found.version != version => return Ok(Err(Error::Conflict(Entity::Version))),
         Some(found) => found,
     };
-    match write {
-        WriteRows::Remove => {
+    match put {
+        None => {
             for statement in REMOVE {
                 session.statement(statement)?.execute([found.id])?;
             }
         }
-        WriteRows::Put(rows) => {
+        Some(rows) => {
             for KeyRow { header, key, .. } in rows.keys.iter().filter(|key| !key.replaces) {
                 if statements.key.exists((found.id, header, key))? {
                     return Ok(Err(Error::Conflict(Entity::IdempotencyKey)));

@@ -10,7 +10,7 @@ use rollhook_core::{
     deploy::Deploy,
     ledger::AppState,
     ports::{
-        AppChange, AppPage, AppRef, Commit, Committed, Heartbeat, HistoryStore, Loaded, Page, StoreLimits, Version,
+        AppChange, AppCommit, AppPage, AppRef, Committed, Heartbeat, HistoryStore, Loaded, Page, StoreLimits, Version,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -70,7 +70,7 @@ impl HistoryStore for SqliteStore {
         load.await
     }
 
-    async fn commit(&self, commits: Vec<Commit>) -> Vec<Result<Committed>> {
+    async fn commit(&self, commits: Vec<AppCommit>) -> Vec<Result<Committed>> {
         let rows: Vec<_> = commits.into_iter().map(CommitRows::encode).collect();
         let count = rows.len();
         match call(&self.writer, move |session| commit(session, rows)).await {

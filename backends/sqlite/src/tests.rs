@@ -13,7 +13,7 @@ use rollhook_conformance::{client, samples};
 use rollhook_core::{
     Error,
     ledger::Change,
-    ports::{Commit, HistoryStoreExt, Loaded},
+    ports::{AppCommit, HistoryStoreExt, Loaded},
 };
 use rollhook_sealing::KeyRing;
 use rusqlite::{Connection, ffi};
@@ -35,7 +35,7 @@ async fn with_app(place: &TempDir) -> (SqliteStore, Loaded) {
 }
 
 /// The commit that accepts a deploy on the app as it is stored.
-async fn accept(store: &SqliteStore, app: &Loaded) -> Commit {
+async fn accept(store: &SqliteStore, app: &Loaded) -> AppCommit {
     let Loaded { state, version, now, .. } = client::load(store, app.state.app.uid).await;
     let mut change = Change::on(state);
     samples::admit(&mut change, samples::admission(samples::deploy("v1")), now);

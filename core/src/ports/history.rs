@@ -48,24 +48,43 @@ pub struct Loaded {
 }
 
 /// One write of one app: all of it or nothing.
+///
+/// A change is written in full: its state is the app's next one, `ended` deploys are added to the archive, `keys` are stored,
+/// `forgotten` deploys leave the archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Commit {
-    /// The app to write.
-    pub app: AppUid,
-    /// The version that the change was made on; `None`: the commit registers the app.
-    pub version: Option<Version>,
-    /// The data to write.
-    pub write: Write,
+pub enum AppCommit {
+    /// The registration of an app, with its first state.
+    Register(Box<Change>),
+    /// A change that was made on this version.
+    Update(Version, Box<Change>),
+    /// The removal of the app at this version: state, archive, keys and token.
+    Remove(AppUid, Version),
 }
 
-/// The data of a commit.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Write {
-    /// The next state, and what goes with it: `ended` is added to the archive, `keys` are stored, `forgotten` leave the
-    /// archive.
-    Put(Box<Change>),
-    /// The removal of the app: state, archive, keys and token.
-    Remove,
+impl AppCommit {
+    /// Returns the app that is written.
+    pub fn app(&self) -> AppUid {
+        match self {
+            Self::Register(change) | Self::Update(_, change) => change.state.app.uid,
+            Self::Remove(app, _) => *app,
+        }
+    }
+
+    /// Returns the version that the commit was made on; `None` for a registration.
+    pub fn version(&self) -> Option<Version> {
+        match self {
+            Self::Register(_) => None,
+            Self::Update(version, _) | Self::Remove(_, version) => Some(*version),
+        }
+    }
+
+    /// Returns the change to write; `None` for a removal.
+    pub fn change(&self) -> Option<&Change> {
+        match self {
+            Self::Register(change) | Self::Update(_, change) => Some(change),
+            Self::Remove(..) => None,
+        }
+    }
 }
 
 /// A commit that was written.
@@ -143,9 +162,9 @@ impl Default for StoreLimits {
 ///
 /// - `load_unknown_is_none`: for an unknown name or uid.
 /// - `commit_then_load`: a state is loaded by name and by uid as it was committed, with its version.
-/// - `register_taken_conflicts`: a commit without version is `Conflict(App)` if the name or the uid is taken.
+/// - `register_taken_conflicts`: a registration is `Conflict(App)` if the name or the uid is taken.
 /// - `register_namespace_of_another_pair_conflicts`: one namespace belongs to one (project, environment) pair while an app
-///   is in it; a commit without version by another pair that spells it is `Conflict(Namespace)`.
+///   is in it; a registration by another pair that spells it is `Conflict(Namespace)`.
 /// - `commit_on_another_version_conflicts`: `Conflict(Version)`, and nothing of it is written; `NotFound(App)` if the uid
 ///   is gone. Of commits that race on one version, exactly one is written.
 /// - `commit_keeps_keys`: a committed key is loaded with its use, per app, header and text; a commit whose key is in use and
@@ -176,7 +195,7 @@ pub trait HistoryStore: Send + Sync {
     async fn load(&self, app: AppRef<'_>, key: Option<&IdempotencyKey>) -> Result<Option<Loaded>>;
 
     /// Commits each of these, which are of different apps; one answer each. `Unavailable`: it may have been written.
-    async fn commit(&self, commits: Vec<Commit>) -> Vec<Result<Committed>>;
+    async fn commit(&self, commits: Vec<AppCommit>) -> Vec<Result<Committed>>;
 
     /// Returns a part of an app's archive.
     async fn page(&self, app: AppUid, page: Page) -> Result<Vec<Deploy>>;
@@ -203,7 +222,7 @@ pub trait HistoryStore: Send + Sync {
 #[async_trait]
 pub trait HistoryStoreExt: HistoryStore {
     /// Commits one app.
-    async fn commit_one(&self, commit: Commit) -> Result<Committed> {
+    async fn commit_one(&self, commit: AppCommit) -> Result<Committed> {
         let answer = self.commit(vec![commit]).await.pop();
         answer.unwrap_or_else(|| Err(crate::Error::corrupt("the store's answer", "a commit was not answered")))
     }

@@ -13,8 +13,8 @@ pub use branches::BranchReader;
 pub use builds::{BuildFailure, BuildSpec, BuildState, BuildTrigger, Started};
 pub use clock::{Clock, Rng};
 pub use history::{
-    AppChange, AppPage, AppRef, Commit, Committed, Heartbeat, HistoryStore, HistoryStoreExt, Loaded, Page, StoreLimits,
-    Version, Write,
+    AppChange, AppCommit, AppPage, AppRef, Committed, Heartbeat, HistoryStore, HistoryStoreExt, Loaded, Page,
+    StoreLimits, Version,
 };
 pub use rollout::{
     ANSWER_WITHIN, Applied, DeployId, InvalidTarget, Observation, Phase, RolloutDriver, RolloutFailure,

@@ -26,7 +26,7 @@ use crate::{
     app::AppUid,
     error::{Entity, Error, Result},
     ledger::{Admitted, AppState, Change, KeyLookup},
-    ports::{AppChange, AppRef, Clock, Commit, Heartbeat, HistoryStore, HistoryStoreExt, Loaded, StoreLimits, Write},
+    ports::{AppChange, AppCommit, AppRef, Clock, Heartbeat, HistoryStore, HistoryStoreExt, Loaded, StoreLimits},
     replica::ReplicaId,
     request::IdempotencyKey,
     time::Timestamp,
@@ -201,8 +201,7 @@ impl Journal {
     /// Registers an app, with the first change of its state.
     pub(super) async fn register(&self, change: Change) -> Result<Snapshot> {
         let state = change.state.clone();
-        let write = Write::Put(Box::new(change));
-        let committed = self.0.store.commit_one(Commit { app: state.app.uid, version: None, write }).await?;
+        let committed = self.0.store.commit_one(AppCommit::Register(Box::new(change))).await?;
         let mut shared = self.0.lock();
         self.0.note_time(&mut shared, committed.now);
         let (state, read_at) = (Arc::new(state), self.0.clock.elapsed());
@@ -214,8 +213,7 @@ impl Journal {
     pub(super) async fn remove(&self, app: AppUid) -> Result<()> {
         for _ in 0..ATTEMPTS {
             let Some(loaded) = self.0.store.load(AppRef::Uid(app), None).await? else { break };
-            let commit = Commit { app, version: Some(loaded.version), write: Write::Remove };
-            match self.0.store.commit_one(commit).await {
+            match self.0.store.commit_one(AppCommit::Remove(app, loaded.version)).await {
                 Err(Error::Conflict(_)) => continue,
                 Ok(_) | Err(Error::NotFound(_)) => {}
                 Err(error) => return Err(error),

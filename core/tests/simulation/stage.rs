@@ -258,9 +258,8 @@ impl Stage {
                 Adrift::Rollout(order) => order,
                 Adrift::Build(order) => {
                     let started = self.builders[0].start(&order).now_or_never().unwrap();
-                    self.journal.tell("builder", || {
-                        format!("an order under way arrives, {}: {started:?}", order.id.revision)
-                    });
+                    self.journal
+                        .tell("builder", || format!("an order under way arrives, {}: {started:?}", order.id.revision));
                     self.look_at_builds(None, &order);
                     continue;
                 }
@@ -270,8 +269,7 @@ impl Stage {
                 self.cluster.delete(&order.app, &order.target);
                 applied = self.cluster.apply(&order).now_or_never().unwrap();
             }
-            self.journal
-                .tell("cluster", || format!("an order under way arrives, {}: {applied:?}", order.id.revision));
+            self.journal.tell("cluster", || format!("an order under way arrives, {}: {applied:?}", order.id.revision));
             self.journal.count_if(matches!(applied, Ok(Applied::Newer(_))), "rule 9: a late order was refused");
             self.look_at_cluster(&order);
         }

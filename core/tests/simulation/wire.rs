@@ -15,8 +15,8 @@ use rollhook_core::{
     error::Entity,
     ledger::AppState,
     ports::{
-        AppChange, AppPage, AppRef, Applied, Commit, Committed, Heartbeat, HistoryStore, Loaded, Observation, Page,
-        Phase, RolloutDriver, RolloutFailure, RolloutSpec, StoreLimits, TargetRequest, Validated, Write,
+        AppChange, AppCommit, AppPage, AppRef, Applied, Committed, Heartbeat, HistoryStore, Loaded, Observation, Page,
+        Phase, RolloutDriver, RolloutFailure, RolloutSpec, StoreLimits, TargetRequest, Validated,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -80,7 +80,7 @@ impl HistoryStore for Wire {
         }))
     }
 
-    async fn commit(&self, commits: Vec<Commit>) -> Vec<Result<Committed>> {
+    async fn commit(&self, commits: Vec<AppCommit>) -> Vec<Result<Committed>> {
         let writes = commits.clone();
         let answers = self.backend.history.commit(commits).await;
         for (commit, answer) in writes.iter().zip(&answers) {
@@ -124,13 +124,13 @@ impl HistoryStore for Wire {
 
 impl Wire {
     /// Notes a commit, and judges what has become of the store.
-    fn committed(&self, commit: &Commit, answer: &Result<Committed>) {
-        let Write::Put(change) = &commit.write else {
+    fn committed(&self, commit: &AppCommit, answer: &Result<Committed>) {
+        let Some(change) = commit.change() else {
             self.told("remove app", answer);
             self.stage.look();
             return;
         };
-        let what = match (commit.version, change.admitted.last(), change.changed().is_empty()) {
+        let what = match (commit.version(), change.admitted.last(), change.changed().is_empty()) {
             (None, ..) => "register".to_owned(),
             (Some(_), Some(newest), _) => format!("accept revision {newest}"),
             (Some(_), None, true) => "change the app".to_owned(),
@@ -149,10 +149,10 @@ impl Wire {
         let mut rules = self.stage.rules.lock().unwrap();
         match &change.state.lease {
             Some(lease) if lease.name == self.life.name => {
-                rules.owners.leased(&self.life, commit.app, self.stage.moment(), &self.stage.journal);
+                rules.owners.leased(&self.life, commit.app(), self.stage.moment(), &self.stage.journal);
             }
             Some(_) => {}
-            None => rules.idles(commit.app),
+            None => rules.idles(commit.app()),
         }
     }
 }

@@ -24,7 +24,7 @@ use rollhook_core::{
     deploy::{Commit, Deploy, Revision, State, Status},
     image::ImageRef,
     ledger::{AppState, Change, Record, check::check},
-    ports::{AppRef, Clock, HistoryStore, HistoryStoreExt, Page, Rng, Write},
+    ports::{AppCommit, AppRef, Clock, HistoryStore, HistoryStoreExt, Page, Rng},
     request::{DeployRequest, Registration, RollbackRequest},
     service::{Accepted, Authorized, Builder, Deployer, Operator, Outcome, Ports},
     time::Timestamp,
@@ -256,8 +256,7 @@ impl World {
         let loaded = self.store.load(AppRef::Uid(access.uid()), None).await.unwrap().unwrap();
         let mut change = Change::on(loaded.state);
         make(&mut change, loaded.now);
-        let write = Write::Put(Box::new(change));
-        let commit = rollhook_core::ports::Commit { app: access.uid(), version: Some(loaded.version), write };
+        let commit = AppCommit::Update(loaded.version, Box::new(change));
         self.store.commit_one(commit).await.unwrap();
     }
 

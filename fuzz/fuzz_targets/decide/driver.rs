@@ -204,7 +204,7 @@ impl World {
     }
 
     fn apply(&mut self, order: &RolloutSpec) -> Result<Applied, CallFailed> {
-        let revision = order.stamp.revision;
+        let revision = order.id.revision;
         self.witness.orders(order, self.now());
         if self.fresh {
             let stored = self.history().into_iter().find(|deploy| deploy.revision == revision).expect("it is stored");
@@ -249,14 +249,14 @@ impl World {
 
     fn look(&mut self, order: &RolloutSpec) -> Result<Observation, CallFailed> {
         let weather = self.weather;
-        let revision = order.stamp.revision;
+        let revision = order.id.revision;
         let stamp = match weather.call {
             Call::Away => return Err(CallFailed::Away),
             Call::Denied => return Err(CallFailed::Refused("The cluster does not show it.".into())),
-            Call::Newer(_) => DeployId { revision: self.newer(revision).unwrap_or(revision), ..order.stamp },
+            Call::Newer(_) => DeployId { revision: self.newer(revision).unwrap_or(revision), ..order.id },
             // Another registration's numbers say nothing, as high as they may be.
             Call::Foreign => DeployId { app: AppUid::from_bits(8), revision },
-            Call::Answered | Call::Refused => order.stamp,
+            Call::Answered | Call::Refused => order.id,
         };
         let digest = weather.digest.map(Few::digest);
         let seen = Observation {

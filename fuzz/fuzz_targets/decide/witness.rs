@@ -34,9 +34,9 @@ struct Seen {
 impl Witness {
     /// Rule 9: never backwards. What is ordered begins to move.
     pub(crate) fn orders(&mut self, order: &RolloutSpec, now: Timestamp) {
-        self.moved.entry(order.stamp.revision).or_insert((String::new(), now));
-        assert!(self.ordered <= Some(order.stamp.revision), "{:?} after {:?}", order.stamp, self.ordered);
-        self.ordered = Some(order.stamp.revision);
+        self.moved.entry(order.id.revision).or_insert((String::new(), now));
+        assert!(self.ordered <= Some(order.id.revision), "{:?} after {:?}", order.id, self.ordered);
+        self.ordered = Some(order.id.revision);
     }
 
     pub(crate) fn did(&mut self, revision: Revision) {

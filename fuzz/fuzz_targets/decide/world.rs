@@ -11,7 +11,7 @@ use rollhook_core::{
     deploy::{AdmissionId, Deploy},
     engine,
     ledger::{Admission, Admitted, AppState, Change, KeyLookup, check::check, history},
-    ports::{AppRef, Commit, HistoryStore, HistoryStoreExt, Page, Write},
+    ports::{AppCommit, AppRef, HistoryStore, HistoryStoreExt, Page},
     time::Timestamp,
 };
 use rollhook_memory::MemoryStore;
@@ -51,7 +51,7 @@ impl World {
         let store = MemoryStore::new(Arc::new(move || Timestamp::from_millis(clock.load(Ordering::Relaxed))));
         let app = app(rules);
         let uid = app.uid;
-        let register = Commit { app: uid, version: None, write: Write::Put(Box::new(Change::register(app))) };
+        let register = AppCommit::Register(Box::new(Change::register(app)));
         at_once(store.commit_one(register)).expect("it is new");
         Self {
             store,
@@ -98,7 +98,7 @@ impl World {
         let mut change = Change::on(loaded.state);
         let decided = decide(&mut change, loaded.now);
         if !change.is_empty() {
-            let commit = Commit { app: self.uid, version: Some(loaded.version), write: Write::Put(Box::new(change)) };
+            let commit = AppCommit::Update(loaded.version, Box::new(change));
             at_once(self.store.commit_one(commit)).expect("no other commit came in between");
         }
         decided

@@ -18,8 +18,8 @@ use rollhook_core::{
     image::ImageRef,
     ledger::AppState,
     ports::{
-        AppChange, AppPage, AppRef, Applied, BranchReader, Commit, Committed, Heartbeat, HistoryStore, Loaded,
-        Observation, Page, RolloutDriver, RolloutFailure, RolloutSpec, StoreLimits, TargetRequest, Validated, Write,
+        AppChange, AppCommit, AppPage, AppRef, Applied, BranchReader, Committed, Heartbeat, HistoryStore, Loaded,
+        Observation, Page, RolloutDriver, RolloutFailure, RolloutSpec, StoreLimits, TargetRequest, Validated,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -70,7 +70,7 @@ impl HistoryStore for InstrumentedHistory {
         self.timed("load", self.inner.load(app, key)).await
     }
 
-    async fn commit(&self, commits: Vec<Commit>) -> Vec<Result<Committed>> {
+    async fn commit(&self, commits: Vec<AppCommit>) -> Vec<Result<Committed>> {
         let written: Vec<_> = commits.iter().map(accepted_and_ended).collect();
         let start = Instant::now();
         let answers = self.inner.commit(commits).await;
@@ -112,8 +112,8 @@ impl HistoryStore for InstrumentedHistory {
 }
 
 /// The triggers of the deploys that a commit accepts, and the statuses of those that it ends.
-fn accepted_and_ended(commit: &Commit) -> (Vec<Trigger>, Vec<Status>) {
-    let Write::Put(change) = &commit.write else { return (Vec::new(), Vec::new()) };
+fn accepted_and_ended(commit: &AppCommit) -> (Vec<Trigger>, Vec<Status>) {
+    let Some(change) = commit.change() else { return (Vec::new(), Vec::new()) };
     let known = change.state.unfinished.iter().chain(&change.ended);
     let accepted = known.filter(|deploy| change.admitted.contains(&deploy.revision)).map(|deploy| deploy.trigger);
     (accepted.collect(), change.ended.iter().map(|deploy| deploy.status()).collect())

@@ -8,7 +8,7 @@ use rollhook_core::{
     app::{App, AppUid},
     error::Entity,
     ledger::{Admission, Change, ExpectedLatest, Record},
-    ports::{AppRef, Commit, HistoryStore, HistoryStoreExt, Loaded, Write},
+    ports::{AppCommit, AppRef, HistoryStore, HistoryStoreExt, Loaded},
     request::IdempotencyKey,
 };
 
@@ -46,9 +46,10 @@ pub async fn commit_on_another_version_conflicts(store: &dyn Stores) -> Can {
     let archived = client::archive(&*one, uid).await;
     assert_eq!(archived[0].state, samples::cancelled("in time"), "the refused commit has left nothing");
 
-    let unknown = Commit { app: AppUid::from_bits(404), ..late() };
-    assert_app_not_found(&one.commit_one(unknown).await);
-    assert_app_not_found(&two.commit_one(Commit { app: AppUid::from_bits(404), ..client::removal(&stale) }).await);
+    let unknown = samples::app("shop", "test", "unregistered");
+    let update = AppCommit::Update(stale.version, Box::new(Change::register(unknown.clone())));
+    assert_app_not_found(&one.commit_one(update).await);
+    assert_app_not_found(&two.commit_one(AppCommit::Remove(unknown.uid, stale.version)).await);
 
     for _ in 0..3 {
         race_on_one_version(&[&one, &two], uid).await;
@@ -157,7 +158,7 @@ pub async fn commit_answers_each(store: &dyn Stores) -> Can {
 async fn mixed_batch(one: &dyn HistoryStore, two: &dyn HistoryStore, round: usize) {
     let app = |kind: &str, number: usize| samples::app("other", "test", &format!("{kind}-{round}-{number}"));
     let key = samples::key("used", 1);
-    let mut commits: Vec<(Commit, Expected)> = Vec::new();
+    let mut commits: Vec<(AppCommit, Expected)> = Vec::new();
     for number in 0..6 {
         let plain = client::register(one, app("put", number)).await;
         commits.push((accept(&plain, None), Expected::Written));
@@ -187,18 +188,18 @@ async fn mixed_batch(one: &dyn HistoryStore, two: &dyn HistoryStore, round: usiz
     }
     let mut before = Vec::new();
     for (commit, _) in &commits {
-        before.push(two.load(AppRef::Uid(commit.app), None).await.unwrap());
+        before.push(two.load(AppRef::Uid(commit.app()), None).await.unwrap());
     }
     let answers = commit_all(one, commits.iter().map(|(commit, _)| commit.clone()).collect()).await;
     assert_eq!(answers.len(), commits.len());
     let stored = |loaded: &Option<Loaded>| loaded.as_ref().map(|loaded| (loaded.state.clone(), loaded.version));
     for (((commit, expected), before), answer) in commits.iter().zip(before).zip(answers) {
-        let after = two.load(AppRef::Uid(commit.app), None).await.unwrap();
+        let after = two.load(AppRef::Uid(commit.app()), None).await.unwrap();
         match expected {
             Expected::Written => {
                 let version = answer.unwrap().version;
                 assert!(before.is_none_or(|before| before.version < version));
-                let Write::Put(change) = &commit.write else { panic!("{commit:?}") };
+                let change = commit.change().unwrap();
                 assert_eq!(stored(&after), Some((change.state.clone(), version)));
                 continue;
             }
@@ -214,7 +215,7 @@ async fn mixed_batch(one: &dyn HistoryStore, two: &dyn HistoryStore, round: usiz
 }
 
 /// The commit that accepts a deploy.
-fn accept(loaded: &Loaded, key: Option<&IdempotencyKey>) -> Commit {
+fn accept(loaded: &Loaded, key: Option<&IdempotencyKey>) -> AppCommit {
     let mut change = Change::on(loaded.state.clone());
     let admission = Admission { key: key.cloned(), ..samples::admission(samples::deploy("batched")) };
     samples::admit(&mut change, admission, loaded.now);
@@ -243,8 +244,8 @@ async fn batches_in_opposite_order(one: &dyn HistoryStore, two: &dyn HistoryStor
     for number in 0..50 {
         loaded.push(client::register(one, samples::app("race", "test", &format!("app-{number}"))).await);
     }
-    let forth: Vec<Commit> = loaded.iter().map(|loaded| accept(loaded, None)).collect();
-    let back: Vec<Commit> = loaded.iter().rev().map(|loaded| accept(loaded, None)).collect();
+    let forth: Vec<AppCommit> = loaded.iter().map(|loaded| accept(loaded, None)).collect();
+    let back: Vec<AppCommit> = loaded.iter().rev().map(|loaded| accept(loaded, None)).collect();
     let (forth, back) = join(commit_all(one, forth), commit_all(two, back)).await;
     for ((loaded, forth), back) in loaded.iter().zip(forth).zip(back.into_iter().rev()) {
         let (won, lost) = if forth.is_ok() { (forth, back) } else { (back, forth) };

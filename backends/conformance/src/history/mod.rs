@@ -15,7 +15,7 @@ use rollhook_core::{
     app::AppUid,
     deploy::Deploy,
     error::Entity,
-    ports::{Commit, Committed, HistoryStore},
+    ports::{AppCommit, Committed, HistoryStore},
 };
 
 use crate::{client, samples, stores::Stores};
@@ -36,12 +36,12 @@ async fn registered(store: &dyn Stores) -> ([Arc<dyn HistoryStore>; 2], AppUid) 
 }
 
 /// Commits all of these, as many in one call as the store takes.
-pub(crate) async fn commit_all(history: &dyn HistoryStore, commits: Vec<Commit>) -> Vec<Result<Committed>> {
+pub(crate) async fn commit_all(history: &dyn HistoryStore, commits: Vec<AppCommit>) -> Vec<Result<Committed>> {
     let at_once = history.limits().apps_per_commit.max(1);
     let mut commits = commits.into_iter().peekable();
     let mut answers = Vec::new();
     while commits.peek().is_some() {
-        let call: Vec<Commit> = commits.by_ref().take(at_once).collect();
+        let call: Vec<AppCommit> = commits.by_ref().take(at_once).collect();
         let expected = call.len();
         let answered = history.commit(call).await;
         assert_eq!(answered.len(), expected, "each commit has an answer");

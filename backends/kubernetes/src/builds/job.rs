@@ -93,8 +93,7 @@ fn pod(order: &BuildSpec, settings: &Settings, profile: Profile, mark: &str) -> 
     if !files.is_empty() {
         // The ssh client wants its key for itself, unless somebody else owns it.
         let mode = if profile == Profile::Rootless { 0o440 } else { 0o400 };
-        let secret =
-            json!({"secretName": format!("{}-{mark}", name(order.id)), "defaultMode": mode, "items": files});
+        let secret = json!({"secretName": format!("{}-{mark}", name(order.id)), "defaultMode": mode, "items": files});
         push(&mut pod["volumes"], json!({"name": "credentials", "secret": secret}));
         let mount = json!({"name": "credentials", "mountPath": RUN, "readOnly": true});
         push(&mut pod["containers"][0]["volumeMounts"], mount);

@@ -44,7 +44,7 @@ use rollhook_core::{
     app::AppUid,
     deploy::Deploy,
     ledger::AppState,
-    ports::{AppChange, AppPage, AppRef, Commit, Committed, Heartbeat, HistoryStore, Loaded, Page, StoreLimits},
+    ports::{AppChange, AppCommit, AppPage, AppRef, Committed, Heartbeat, HistoryStore, Loaded, Page, StoreLimits},
     replica::ReplicaId,
     request::IdempotencyKey,
 };
@@ -137,7 +137,7 @@ impl HistoryStore for KubernetesStore {
         self.read(app, key).boxed().await
     }
 
-    async fn commit(&self, commits: Vec<Commit>) -> Vec<Result<Committed>> {
+    async fn commit(&self, commits: Vec<AppCommit>) -> Vec<Result<Committed>> {
         join_all(commits.into_iter().map(|commit| self.write(commit).boxed())).await
     }
 

@@ -9,7 +9,7 @@ use rollhook_core::{
     deploy::{Deploy, Revision},
     error::Entity,
     ledger::{Change, KeyWrite},
-    ports::{AppChange, Commit, Committed, Version, Write},
+    ports::{AppChange, AppCommit, Committed, Version},
 };
 
 use super::{
@@ -25,12 +25,11 @@ use super::{
 const CARRIED_MAX: usize = 20;
 
 impl KubernetesStore {
-    pub(crate) async fn write(&self, commit: Commit) -> Result<Committed> {
-        let version = match (commit.version, commit.write) {
-            (None, Write::Put(change)) => self.register(*change).await?,
-            (Some(version), Write::Put(change)) => self.put(commit.app, version, *change).await?,
-            (Some(version), Write::Remove) => self.remove(commit.app, version).await?,
-            (None, Write::Remove) => return Err(Error::NotFound(Entity::App)),
+    pub(crate) async fn write(&self, commit: AppCommit) -> Result<Committed> {
+        let version = match commit {
+            AppCommit::Register(change) => self.register(*change).await?,
+            AppCommit::Update(version, change) => self.put(change.state.app.uid, version, *change).await?,
+            AppCommit::Remove(app, version) => self.remove(app, version).await?,
         };
         Ok(Committed { version, now: self.clock.now() })
     }

@@ -139,9 +139,11 @@ fn a_build_that_waits_is_cancelled_and_never_begins() {
         start(&builds, &waiting).await;
         assert_eq!(builds.observe(waiting.id).await.unwrap(), BuildState::Failed(failure));
         let pods = ground.bed.pods().await;
-        assert!(pods.iter().all(
-            |pod| pod.metadata.labels.as_ref().unwrap()["rollhook.dev/build-app"] != waiting.id.app.to_string()
-        ));
+        assert!(
+            pods.iter().all(
+                |pod| pod.metadata.labels.as_ref().unwrap()["rollhook.dev/build-app"] != waiting.id.app.to_string()
+            )
+        );
     });
 }
 

@@ -27,7 +27,7 @@ use rollhook_core::{
     app::AppUid,
     deploy::{Deploy, Revision, State},
     ledger::AppState,
-    ports::{AppChange, AppPage, AppRef, Commit, Committed, Heartbeat, HistoryStore, Loaded, Page, StoreLimits},
+    ports::{AppChange, AppCommit, AppPage, AppRef, Committed, Heartbeat, HistoryStore, Loaded, Page, StoreLimits},
     replica::ReplicaId,
     request::IdempotencyKey,
     time::Timestamp,
@@ -361,7 +361,7 @@ impl HistoryStore for Synced {
         self.0.load(app, key).await
     }
 
-    async fn commit(&self, commits: Vec<Commit>) -> Vec<Result<Committed>> {
+    async fn commit(&self, commits: Vec<AppCommit>) -> Vec<Result<Committed>> {
         self.0.commit(commits).await
     }
 

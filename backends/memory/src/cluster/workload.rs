@@ -48,8 +48,7 @@ impl Running {
 
     /// Whether what runs is the order's: its own stamp, or for an adopted one whatever ran before any stamp of its app.
     pub(super) fn is_at(&self, order: &RolloutSpec) -> bool {
-        self.stamp == Some(order.id)
-            || (order.adopted && self.stamp.is_none_or(|stamp| stamp.app != order.id.app))
+        self.stamp == Some(order.id) || (order.adopted && self.stamp.is_none_or(|stamp| stamp.app != order.id.app))
     }
 
     pub(super) fn scene(&self, scripts: &Scripts, now: Duration, delay: Duration) -> Scene {

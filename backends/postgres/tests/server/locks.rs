@@ -7,7 +7,7 @@ use rollhook_core::{
     Result,
     app::AppUid,
     ledger::Change,
-    ports::{Commit, Committed, HistoryStore, HistoryStoreExt},
+    ports::{AppCommit, Committed, HistoryStore, HistoryStoreExt},
 };
 use rollhook_postgres::PostgresStore;
 
@@ -27,7 +27,7 @@ async fn with_apps(database: &Database, count: usize) -> (PostgresStore, Vec<App
 }
 
 /// A commit of an accept for each app.
-async fn accepts(store: &PostgresStore, apps: &[AppUid]) -> Vec<Commit> {
+async fn accepts(store: &PostgresStore, apps: &[AppUid]) -> Vec<AppCommit> {
     let mut commits = Vec::new();
     for app in apps {
         commits.push(accept_on(&client::load(store, *app).await, samples::admission(samples::deploy("v2"))));

@@ -9,7 +9,7 @@ use rollhook_core::{
     app::AppUid,
     error::Entity,
     ledger::Change,
-    ports::{AppChange, AppPage, AppRef, Commit, HistoryStore, HistoryStoreExt, Page, TokenStore},
+    ports::{AppChange, AppCommit, AppPage, AppRef, HistoryStore, HistoryStoreExt, Page, TokenStore},
 };
 use sqlx::Row;
 
@@ -42,7 +42,7 @@ async fn refused_commit_leaves_its_neighbours_alone() {
     client::admit(&store, loaded[2].state.app.uid, samples::keyed(key(), samples::deploy("v1"))).await;
     loaded[2] = client::load(&store, loaded[2].state.app.uid).await;
     client::remove(&store, loaded[4].state.app.uid).await;
-    let mut commits: Vec<Commit> =
+    let mut commits: Vec<AppCommit> =
         loaded.iter().map(|loaded| accept_on(loaded, samples::keyed(key(), samples::deploy("v2")))).collect();
     // The database has no such text, and so refuses the statement.
     let mut change = Change::on(loaded[3].state.clone());

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use rollhook_core::ports::Commit;
-use rollhook_sql::{CommitRows, PutRows, WriteRows};
+use rollhook_core::ports::AppCommit;
+use rollhook_sql::{CommitRows, PutRows};
 use rusqlite::Connection;
 
 const PUT_STATE: &str = "UPDATE apps SET version = version + 1, document = ?2 WHERE id = ?1";
@@ -38,10 +38,10 @@ impl Bare {
         Self(connection)
     }
 
-    pub(crate) fn encode(&self, commits: &[Commit]) -> Vec<Rows> {
-        let rows = |commit: &Commit| {
-            let CommitRows { app, write, .. } = CommitRows::encode(commit.clone()).unwrap();
-            let WriteRows::Put(rows) = write else { unreachable!() };
+    pub(crate) fn encode(&self, commits: &[AppCommit]) -> Vec<Rows> {
+        let rows = |commit: &AppCommit| {
+            let CommitRows { app, put, .. } = CommitRows::encode(commit.clone()).unwrap();
+            let rows = put.unwrap();
             let mut find = self.0.prepare_cached("SELECT id, queued_at IS NULL FROM apps WHERE uid = ?1").unwrap();
             let (id, idle): (i64, bool) =
                 find.query_row([app.as_bits().to_be_bytes()], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();

@@ -18,7 +18,7 @@ use rollhook_core::{
     app::AppUid,
     error::Entity,
     ledger::Change,
-    ports::{AppRef, Commit, HistoryStore, HistoryStoreExt, Loaded, TokenStore, Version},
+    ports::{AppCommit, AppRef, HistoryStore, HistoryStoreExt, Loaded, TokenStore, Version},
 };
 use rollhook_sealing::KeyRing;
 use rollhook_sqlite::SqliteStore;
@@ -46,7 +46,7 @@ async fn with_app(place: &TempDir) -> (SqliteStore, Loaded) {
 }
 
 /// The commit that accepts a deploy on an app as it was loaded.
-fn accept(loaded: &Loaded) -> Commit {
+fn accept(loaded: &Loaded) -> AppCommit {
     let mut change = Change::on(loaded.state.clone());
     samples::admit(&mut change, samples::admission(samples::deploy("v1")), loaded.now);
     client::put(change, loaded.version)
@@ -86,8 +86,8 @@ async fn waiting_commits_share_a_transaction_with_an_answer_each() {
         let app = samples::app("shop", "test", &format!("app-{number}"));
         apps.push(client::register(&store, app).await);
     }
-    let stale = Commit { version: Some(Version(77)), ..accept(&refused) };
-    let unknown = Commit { app: AppUid::from_bits(404), ..accept(&refused) };
+    let stale = accept(&Loaded { version: Version(77), ..refused.clone() });
+    let unknown = AppCommit::Remove(AppUid::from_bits(404), refused.version);
     let taken = client::registration(Change::register(samples::app("shop", "test", "api")));
     let (before, token) = (store.commits(), samples::token(1));
     // The first call waits for the lock, and the others gather behind it.

@@ -13,7 +13,7 @@ use crate::{
     app::AppUid,
     error::{Cause, Entity, Error, Result, chain},
     ledger::{AppState, Change, KeyLookup, KeyUse},
-    ports::{Commit, Committed, Version, Write},
+    ports::{AppCommit, Committed, Version},
     time::Timestamp,
 };
 
@@ -141,8 +141,8 @@ struct Decided {
 async fn fly(landing: Landing, batch: Vec<AppBatch>) {
     let inner = &landing.inner;
     let now = inner.time(&inner.lock());
-    let mut decided: Vec<Decided> = batch.into_iter().map(|app| decide(app, now)).collect();
-    let commits: Vec<Commit> = decided.iter_mut().filter_map(Decided::commit).collect();
+    let decided: Vec<Decided> = batch.into_iter().map(|app| decide(app, now)).collect();
+    let commits: Vec<AppCommit> = decided.iter().filter_map(Decided::commit).collect();
     let mut answers = if commits.is_empty() { Vec::new() } else { inner.store.commit(commits).await }.into_iter();
     for app in decided {
         let answer = app.change.as_ref().map(|_| {
@@ -173,10 +173,8 @@ fn decide(batch: AppBatch, now: Timestamp) -> Decided {
 }
 
 impl Decided {
-    fn commit(&mut self) -> Option<Commit> {
-        let change = self.change.as_ref()?;
-        let write = Write::Put(change.clone());
-        Some(Commit { app: self.state.app.uid, version: Some(self.version), write })
+    fn commit(&self) -> Option<AppCommit> {
+        Some(AppCommit::Update(self.version, self.change.clone()?))
     }
 
     fn answer(self, inner: &Inner, answer: Option<Result<Committed>>) {

@@ -12,8 +12,8 @@ use rollhook_core::{
     error::Entity,
     ledger::{Admission, AppState, Change, KeyLookup, NewDeploy, Record},
     ports::{
-        AppChange, AppPage, AppRef, Commit, Committed, Heartbeat, HistoryStore, HistoryStoreExt, Loaded, Page, Version,
-        Write,
+        AppChange, AppCommit, AppPage, AppRef, Committed, Heartbeat, HistoryStore, HistoryStoreExt, Loaded, Page,
+        Version,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -92,14 +92,20 @@ impl Liar {
         self.clock.sleep(Duration::from_millis(5)).await;
     }
 
-    async fn put(&self, commit: Commit) -> Result<Committed> {
-        let Commit { app, version, write: Write::Put(mut change) } = commit else {
-            return self.stage.store.commit_one(commit).await;
+    async fn put(&self, commit: AppCommit) -> Result<Committed> {
+        let (version, mut change) = match commit {
+            AppCommit::Register(change) => (None, change),
+            AppCommit::Update(version, change) => (Some(version), change),
+            AppCommit::Remove(..) => return self.stage.store.commit_one(commit).await,
         };
+        let app = change.state.app.uid;
         let told = change.state.clone();
         change.state = self.as_it_is(app, version, &told);
         let truth = change.state.clone();
-        let commit = |change: Change, version| Commit { app, version, write: Write::Put(Box::new(change)) };
+        let commit = |change: Change, version: Option<Version>| match version {
+            Some(version) => AppCommit::Update(version, Box::new(change)),
+            None => AppCommit::Register(Box::new(change)),
+        };
         let committed = if self.breaks(Promise::KeyWithEntry) && !change.keys.is_empty() {
             let keys = std::mem::take(&mut change.keys);
             let committed = self.stage.store.commit_one(commit((*change).clone(), version)).await?;
@@ -135,20 +141,17 @@ impl Liar {
         let mut first = Change::on(loaded.state);
         let changes: Vec<Deploy> = change.ended.iter().map(|ended| Deploy::clone(ended)).collect();
         if first.record(Record { changes, ..Record::default() }, loaded.now).is_ok() {
-            let write = Write::Put(Box::new(first));
-            self.stage.store.commit_one(Commit { app, version, write }).await?;
+            self.stage.store.commit_one(AppCommit::Update(loaded.version, Box::new(first))).await?;
             self.gap().await;
         }
         let loaded = self.stage.store.load(AppRef::Uid(app), None).await?.ok_or(Error::NotFound(Entity::App))?;
-        let write = Write::Put(Box::new(change));
-        self.stage.store.commit_one(Commit { app, version: Some(loaded.version), write }).await
+        self.stage.store.commit_one(AppCommit::Update(loaded.version, Box::new(change))).await
     }
 
     /// Writes a change over whatever came since it was made.
     async fn rewrite(&self, app: AppUid, change: Change) -> Result<Committed> {
         let loaded = self.stage.store.load(AppRef::Uid(app), None).await?.ok_or(Error::NotFound(Entity::App))?;
-        let write = Write::Put(Box::new(change));
-        self.stage.store.commit_one(Commit { app, version: Some(loaded.version), write }).await
+        self.stage.store.commit_one(AppCommit::Update(loaded.version, Box::new(change))).await
     }
 
     /// Accepts what was decided on the app as it was, without deciding again.
@@ -170,8 +173,7 @@ impl Liar {
             again.admit(Admission::plain(accepted.id, deploy), KeyLookup::Unread, loaded.now);
         }
         again.keys = change.keys;
-        let write = Write::Put(Box::new(again));
-        self.stage.store.commit_one(Commit { app, version: Some(loaded.version), write }).await
+        self.stage.store.commit_one(AppCommit::Update(loaded.version, Box::new(again))).await
     }
 }
 
@@ -182,7 +184,7 @@ impl HistoryStore for Liar {
         Ok(loaded.map(|loaded| Loaded { state: self.tell(loaded.version, loaded.state), ..loaded }))
     }
 
-    async fn commit(&self, commits: Vec<Commit>) -> Vec<Result<Committed>> {
+    async fn commit(&self, commits: Vec<AppCommit>) -> Vec<Result<Committed>> {
         let mut answers = Vec::new();
         for commit in commits {
             answers.push(self.put(commit).await);

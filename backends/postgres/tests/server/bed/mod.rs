@@ -15,7 +15,7 @@ use rollhook_conformance::{Lack, client, samples};
 use rollhook_core::{
     app::AppUid,
     ledger::{Admission, Change},
-    ports::{Commit, Loaded},
+    ports::{AppCommit, Loaded},
 };
 use rollhook_postgres::PostgresStore;
 use rollhook_sealing::KeyRing;
@@ -201,7 +201,7 @@ pub(crate) async fn accept(store: &PostgresStore, app: AppUid, tag: &str) -> u64
 }
 
 /// The commit of an accept on an app as it was loaded.
-pub(crate) fn accept_on(loaded: &Loaded, admission: Admission) -> Commit {
+pub(crate) fn accept_on(loaded: &Loaded, admission: Admission) -> AppCommit {
     let mut change = Change::on(loaded.state.clone());
     samples::admit(&mut change, admission, loaded.now);
     client::put(change, loaded.version)
