@@ -43,49 +43,17 @@ struct Bench {
     phase: Duration,
 }
 
-/// The numbers of deploys, of commits of apps, and of transactions of the file.
-#[derive(Clone, Copy, Default)]
-struct Written {
-    deploys: u64,
-    commits: u64,
-    transactions: u64,
-}
-
-impl Written {
-    fn since(self, before: Self) -> Self {
-        Self {
-            deploys: self.deploys - before.deploys,
-            commits: self.commits - before.commits,
-            transactions: self.transactions - before.transactions,
-        }
-    }
-
-    fn add(&mut self, other: Self) {
-        self.deploys += other.deploys;
-        self.commits += other.commits;
-        self.transactions += other.transactions;
-    }
-
-    fn shape(self) -> Shape {
-        Shape {
-            commits_per_deploy: self.commits as f64 / self.deploys as f64,
-            commits_per_transaction: self.commits as f64 / self.transactions as f64,
-        }
-    }
-}
-
 impl Bench {
     async fn measure(&mut self, apps: &[SeededApp], keyed: bool) -> Result<Vec<Row>, Failure> {
         let name = if keyed { "accepts with a key each" } else { "accepts" };
         let calls = Calls::new(apps, keyed);
         self.rollhook.warm_up(&calls, self.phase / 4).await?;
         load::send(self.bare.address, &calls, self.phase / 4).await?;
-        let (mut bare, mut alone, mut written) = (Sent::default(), 0.0, Written::default());
+        let (mut bare, mut alone, start) = (Sent::default(), 0.0, self.written().await?);
         for phase in 1..=PHASES {
             let before = self.written().await?;
             self.rollhook.load(&calls, self.phase, &format!("{name} {phase}")).await?;
-            let phase_written = self.written().await?.since(before);
-            written.add(phase_written);
+            let shape = Shape::of(before, self.written().await?);
             let cpu = self.bare.cpu()?;
             let sent = load::send(self.bare.address, &calls, self.phase).await?;
             let cpu = self.bare.cpu()?.saturating_sub(cpu);
@@ -96,14 +64,14 @@ impl Bench {
                 sent.cpu.as_secs_f64()
             );
             bare.add(sent);
-            let rate = self.alone.write(keyed, &phase_written.shape(), self.phase)?;
+            let rate = self.alone.write(keyed, &shape, self.phase)?;
             eprintln!("{name} {phase}: SQLite alone {rate:.0}/s");
             alone += rate / PHASES as f64;
         }
         let mut ours = self.rollhook.total().await?;
         let rate = ours.per_second();
         let baseline = format!("bare: {}; load's processor time {:.0} %", bare.summary(), bare.cpu_share());
-        let Shape { commits_per_deploy, commits_per_transaction } = written.shape();
+        let Shape { commits_per_deploy, commits_per_transaction } = Shape::of(start, self.written().await?);
         let measured =
             format!("{rate:.0}/s, {commits_per_deploy:.2} commits each, {commits_per_transaction:.0} per transaction");
         let own = format!("SQLite's own rate for the same rows in transactions of the same size: {alone:.0}/s");
@@ -118,9 +86,9 @@ impl Bench {
         ])
     }
 
-    async fn written(&self) -> Result<Written, Failure> {
-        let stored = &self.rollhook.stored;
-        let (deploys, commits) = (stored.totals().await?.deploys, stored.commits().await?);
-        Ok(Written { deploys, commits, transactions: sqlite::transactions(&self.fixture.database())? })
+    /// Counts the deploys, the commits of apps, and the transactions of the file so far.
+    async fn written(&self) -> Result<[u64; 3], Failure> {
+        let (stored, file) = (&self.rollhook.stored, self.fixture.database());
+        Ok([stored.totals().await?.deploys, stored.commits().await?, sqlite::transactions(&file)?])
     }
 }

@@ -120,7 +120,7 @@ impl Cluster {
         outcome.map(Some)
     }
 
-    /// The namespace.
+    /// The namespace of the bench.
     pub(crate) fn namespace(&self) -> String {
         format!("{}-test", self.project)
     }

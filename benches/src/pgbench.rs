@@ -42,18 +42,27 @@ impl Bare {
         Ok(bare)
     }
 
-    /// Runs `pgbench` for this long, with as many clients as the load has connections; each transaction updates, reads and
-    /// inserts a row.
+    /// Runs `pgbench` for a phase that does not count.
+    pub(crate) async fn warm_up(&self, time: Duration) -> Result<(), Failure> {
+        self.update(time).await.map(drop)
+    }
+
+    /// Runs `pgbench` for this long, and returns the outcome.
     pub(crate) async fn run(&self, time: Duration) -> Result<Ran, Failure> {
-        let (clients, time) = (format!("--client={CONNECTIONS}"), format!("--time={}", time.as_secs().max(2)));
-        let options = ["--no-vacuum", "--protocol=prepared", "--jobs=1", "--builtin=simple-update", &clients, &time];
-        let output = self.pgbench(&options).await?;
+        let output = self.update(time).await?;
         let number = |label: &str| {
             let line = output.lines().find_map(|line| line.strip_prefix(label));
             line.and_then(|rest| rest.split([' ', '/']).next()?.parse::<f64>().ok())
                 .ok_or(format!("no {label} in {output}"))
         };
         Ok(Ran { rates: number("tps = ")?, latencies: number("latency average = ")?, phases: 1 })
+    }
+
+    /// Updates, reads and inserts a row per transaction, with as many clients as the load has connections.
+    async fn update(&self, time: Duration) -> Result<String, Failure> {
+        let (clients, time) = (format!("--client={CONNECTIONS}"), format!("--time={}", time.as_secs().max(2)));
+        let options = ["--no-vacuum", "--protocol=prepared", "--jobs=1", "--builtin=simple-update", &clients, &time];
+        self.pgbench(&options).await
     }
 
     async fn pgbench(&self, options: &[&str]) -> Result<String, Failure> {

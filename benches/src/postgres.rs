@@ -34,7 +34,7 @@ pub(crate) async fn run(server: &Path, quick: bool) -> Result<Vec<Row>, Failure>
     for (keyed, name) in [(false, "accepts on PostgreSQL"), (true, "accepts on PostgreSQL with a key each")] {
         let calls = Calls::new(&apps, keyed);
         rollhook.warm_up(&calls, phase / 4).await?;
-        bare.run(phase / 4).await?;
+        bare.warm_up(phase / 4).await?;
         let mut ran = Ran::default();
         for phase_number in 1..=PHASES {
             rollhook.load(&calls, phase, &format!("{name} {phase_number}")).await?;

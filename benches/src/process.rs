@@ -18,6 +18,8 @@ use crate::Failure;
 
 /// The unit of time in /proc on Linux, whatever the kernel's own.
 const TICKS_PER_SECOND: u64 = 100;
+/// The resolution of a difference of processor times: user and system time are rounded separately.
+pub(crate) const RESOLUTION: Duration = Duration::from_millis(20);
 const START: Duration = Duration::from_secs(60);
 const STOP: Duration = Duration::from_secs(20);
 

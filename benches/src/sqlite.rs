@@ -29,6 +29,14 @@ pub(crate) struct Shape {
     pub(crate) commits_per_transaction: f64,
 }
 
+impl Shape {
+    /// The shape between two counts of deploys, commits and transactions.
+    pub(crate) fn of(before: [u64; 3], after: [u64; 3]) -> Self {
+        let [deploys, commits, transactions] = [0, 1, 2].map(|at| after[at].saturating_sub(before[at]).max(1) as f64);
+        Self { commits_per_deploy: commits / deploys, commits_per_transaction: commits / transactions }
+    }
+}
+
 /// A database that only this process uses.
 pub(crate) struct Alone {
     _fixture: Fixture,

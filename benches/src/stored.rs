@@ -16,9 +16,9 @@ pub(crate) struct Stored(pub(crate) Box<dyn Store>);
 
 /// The numbers of deploys by the apps' states.
 pub(crate) struct Totals {
-    /// All that were ever accepted.
+    /// The number of deploys that were ever accepted.
     pub(crate) deploys: u64,
-    /// Those that have not ended.
+    /// The number of deploys that have not ended.
     pub(crate) unfinished: u64,
 }
 

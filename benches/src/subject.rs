@@ -16,7 +16,7 @@ const DRAIN_MAX: Duration = Duration::from_secs(300);
 
 /// A server that accepts deploys and drives each to its end.
 pub(crate) struct Subject {
-    /// The process.
+    /// The process of the server.
     pub(crate) server: Process,
     /// The store, read by a handle of the bench's own.
     pub(crate) stored: Stored,

@@ -6,7 +6,7 @@ use std::time::Duration;
 pub(crate) struct Row {
     /// The measured thing.
     pub(crate) name: String,
-    /// The result.
+    /// The result of the measurement.
     pub(crate) measured: String,
     /// The baseline's result.
     pub(crate) baseline: String,
