@@ -21,7 +21,7 @@ use tokio::time::sleep;
 use crate::{Failure, process::family_cpu};
 
 /// The longest time for the removal of a namespace with its objects.
-const REMOVAL: Duration = Duration::from_secs(300);
+const REMOVAL: Duration = Duration::from_secs(600);
 
 /// A PostgreSQL of this process's own, which is stopped with this value, or with the process.
 pub(crate) struct Postgres {

@@ -154,7 +154,7 @@ pub(crate) fn deploy(state: AppState, key: Option<String>) -> Result<[Change; 3]
         effective: None,
         adopted: false,
     };
-    let driver = Some(ReplicaId { name: "127.0.0.1:8080".to_owned(), boot: 0x1234_5678_9abc_def0 });
+    let driver = Some(ReplicaId { name: "server-host-127.0.0.1:8080".to_owned(), boot: 0x1234_5678_9abc_def0 });
     let id = AdmissionId(state.app.uid.as_bits());
     let key = key.map(|key| IdempotencyKey { header: KeyHeader::IdempotencyKey, key, request: [7; 32] });
     let mut accepted = Change::on(state);
