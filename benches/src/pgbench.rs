@@ -60,7 +60,7 @@ impl Bare {
 
     /// Updates, reads and inserts a row per transaction, with as many clients as the load has connections.
     async fn update(&self, time: Duration) -> Result<String, Failure> {
-        let (clients, time) = (format!("--client={CONNECTIONS}"), format!("--time={}", time.as_secs().max(2)));
+        let (clients, time) = (format!("--client={CONNECTIONS}"), format!("--time={}", time.as_secs().max(5)));
         let options = ["--no-vacuum", "--protocol=prepared", "--jobs=1", "--builtin=simple-update", &clients, &time];
         self.pgbench(&options).await
     }
