@@ -63,6 +63,11 @@ impl fmt::Debug for StoreClock {
     }
 }
 
+/// The time as a date, out of whose range only a broken clock is.
+pub(crate) fn calendar(time: Timestamp) -> jiff::Timestamp {
+    jiff::Timestamp::from_millisecond(time.as_millis()).unwrap_or_default()
+}
+
 #[allow(clippy::disallowed_methods, reason = "a store's clock is where wall-clock times come from")]
 fn system_time() -> Timestamp {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

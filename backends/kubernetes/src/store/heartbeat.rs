@@ -5,7 +5,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -21,8 +21,10 @@ use super::{
     KubernetesStore,
     api::{Written, create, delete, list, replace},
     app_record::AppRecord,
+    clock::calendar,
     error::contended,
 };
+use crate::lock;
 
 /// The label that tells what a Lease of ours is for, and its value for replicas.
 pub(crate) const LEASE_LABEL: &str = "rollhook.dev/lease";
@@ -83,7 +85,7 @@ impl Leases {
     }
 
     fn lock(&self) -> MutexGuard<'_, Seen> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 
@@ -112,7 +114,7 @@ impl KubernetesStore {
             let lease = record.state.lease.as_ref().filter(|_| self.foreign_namespace(record).is_none());
             record.state.queued_at.is_some() && lease.is_some_and(|lease| !self.leases.lives(lease, now))
         };
-        !self.mirror.pick(is_dead).0.is_empty()
+        !self.cache.pick(is_dead).0.is_empty()
     }
 
     /// Lists the Leases of replicas.
@@ -148,8 +150,7 @@ impl KubernetesStore {
         spec.lease_transitions = Some(spec.lease_transitions.unwrap_or_default().saturating_add(changes));
         spec.holder_identity = holder;
         spec.lease_duration_seconds = i32::try_from(seconds(ttl)).ok();
-        let now = jiff::Timestamp::from_millisecond(self.clock.now().as_millis()).unwrap_or_default();
-        spec.renew_time = Some(MicroTime(now));
+        spec.renew_time = Some(MicroTime(calendar(self.clock.now())));
         lease
     }
 

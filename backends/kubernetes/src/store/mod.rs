@@ -3,9 +3,9 @@
 //! ```text
 //!   commit ──▶ replace App (resourceVersion)    the whole state: one compare-and-swap
 //!                └▶ AppDeploy {app}-{n}         created and updated in the background; its end is certain
-//!   load  ◀── App, read anew                    idempotency keys of archived deploys: the mirror, completed where it lags
+//!   load  ◀── App, read anew                    idempotency keys of archived deploys: the cache, completed where it lags
 //!   page  ◀── App, then the AppDeploys that are asked for
-//!   list, work ◀── mirror ◀── two watches       Apps, and the metadata of AppDeploys
+//!   list, work ◀── cache ◀── two watches       Apps, and the metadata of AppDeploys
 //!   heartbeat ─▶ Lease per replica
 //! ```
 //!
@@ -18,12 +18,12 @@ pub mod crd;
 mod api;
 mod app_record;
 mod archive;
+mod cache;
 mod clock;
 mod error;
 mod foreign_owner;
 mod heartbeat;
 mod install;
-mod mirror;
 mod namespace_lock;
 mod read;
 mod secrets;
@@ -58,9 +58,9 @@ pub(crate) use secrets::OPERATOR_SECRET;
 use crate::client::Cluster;
 use api::ApiServer;
 use archive::Archive;
+use cache::Cache;
 use foreign_owner::ForeignOwners;
 use heartbeat::Leases;
-use mirror::Mirror;
 use secrets::Secrets;
 use watches::{Changes, Tasks};
 
@@ -74,7 +74,7 @@ const KEEP: usize = 200;
 pub struct KubernetesStore {
     api: ApiServer,
     clock: StoreClock,
-    mirror: Arc<Mirror>,
+    cache: Arc<Cache>,
     changes: Changes,
     archive: Arc<Archive>,
     leases: Arc<Leases>,
@@ -114,14 +114,14 @@ impl KubernetesStore {
     /// Outside of a tokio runtime.
     pub fn with_clock(client: kube::Client, namespace: &str, ring: KeyRing, clock: StoreClock) -> Self {
         let api = ApiServer::new(client, namespace);
-        let (mirror, changes) = (Arc::new(Mirror::new(clock.clone())), Changes::new());
-        let archive = Arc::new(Archive::new(api.clone(), mirror.clone()));
-        let tasks = Tasks::start(&api, &mirror, &changes, &archive);
+        let (cache, changes) = (Arc::new(Cache::new(clock.clone())), Changes::new());
+        let archive = Arc::new(Archive::new(api.clone(), cache.clone()));
+        let tasks = Tasks::start(&api, &cache, &changes, &archive);
         Self {
             secrets: Arc::new(Secrets::new(api.clone(), Arc::new(ring), clock.clone())),
             api,
             clock,
-            mirror,
+            cache,
             changes,
             archive,
             leases: Arc::default(),
@@ -151,7 +151,7 @@ impl HistoryStore for KubernetesStore {
 
     async fn list(&self, page: AppPage) -> Result<Vec<AppState>> {
         self.ready().await?;
-        self.mirror.list(&page)
+        self.cache.list(&page)
     }
 
     async fn work(&self, alive: &[ReplicaId], limit: usize) -> Result<Vec<AppUid>> {

@@ -16,6 +16,7 @@ use rollhook_core::{Error, Result, app::App, error::Entity, time::Timestamp};
 use super::{
     KubernetesStore,
     api::{Written, create, delete, get, list, replace},
+    clock::calendar,
     crd::AppObject,
     error::contended,
     heartbeat::LEASE_LABEL,
@@ -72,9 +73,8 @@ impl KubernetesStore {
             labels: Some([(LEASE_LABEL.to_owned(), "namespace".to_owned())].into()),
             ..lease.metadata
         };
-        let now = jiff::Timestamp::from_millisecond(self.clock.now().as_millis()).unwrap_or_default();
-        let spec =
-            LeaseSpec { holder_identity: Some(pair(app)), renew_time: Some(MicroTime(now)), ..LeaseSpec::default() };
+        let now = Some(MicroTime(calendar(self.clock.now())));
+        let spec = LeaseSpec { holder_identity: Some(pair(app)), renew_time: now, ..LeaseSpec::default() };
         Lease { metadata, spec: Some(spec) }
     }
 

@@ -120,7 +120,7 @@ impl Secrets {
                         self.delete(&app.id, &present).await?;
                         continue;
                     }
-                    Maker::Stranger => {
+                    Maker::Other => {
                         return Err(object::in_the_way(app.id.namespace.as_str(), &object::name(&app.id)));
                     }
                 },
@@ -252,34 +252,34 @@ impl Secrets {
 #[async_trait]
 impl TokenStore for KubernetesStore {
     async fn put(&self, app: AppUid, token: &Token) -> Result<WebhookSecret> {
-        bounded(Box::pin(self.secrets.put(self, app, token))).await
+        bounded(self.secrets.put(self, app, token)).await
     }
 
     async fn find(&self, app: &AppId) -> Result<Option<WebhookSecret>> {
-        bounded(Box::pin(self.secrets.find(self, app))).await
+        bounded(self.secrets.find(self, app)).await
     }
 
     async fn find_fitting(&self, app: &AppId, fits: TokenMatcher<'_, Token>) -> Result<Option<WebhookSecret>> {
-        bounded(Box::pin(self.secrets.find_fitting(self, app, fits))).await
+        bounded(self.secrets.find_fitting(self, app, fits)).await
     }
 
     async fn remove(&self, app: AppUid) -> Result<()> {
-        bounded(Box::pin(self.secrets.remove(self, app))).await
+        bounded(self.secrets.remove(self, app)).await
     }
 
     async fn operator_hash(&self) -> Result<Option<[u8; 32]>> {
         let secrets = &self.secrets;
-        bounded(Box::pin(secrets.operator.hash(&secrets.api))).await
+        bounded(secrets.operator.hash(&secrets.api)).await
     }
 
     async fn operator_fitting(&self, fits: TokenMatcher<'_, [u8; 32]>) -> Result<bool> {
         let secrets = &self.secrets;
-        bounded(Box::pin(secrets.operator.fitting(&secrets.api, fits))).await
+        bounded(secrets.operator.fitting(&secrets.api, fits)).await
     }
 
     async fn set_operator_hash(&self, hash: [u8; 32]) -> Result<()> {
         let secrets = &self.secrets;
-        bounded(Box::pin(secrets.operator.set(&secrets.api, hash))).await
+        bounded(secrets.operator.set(&secrets.api, hash)).await
     }
 
     fn sealing(&self) -> Sealing {

@@ -6,7 +6,7 @@
 #[path = "../bed/mod.rs"]
 mod bed;
 
-mod calls;
+mod call_counter;
 mod costs;
 mod place;
 mod secrets;

@@ -1,11 +1,8 @@
 //! How often the API server is asked for callers whom this replica would refuse.
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Mutex, time::Duration};
 
-use crate::store::clock::StoreClock;
+use crate::{lock, store::clock::StoreClock};
 
 /// One call in this time, whoever asks, and however many do.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
@@ -32,7 +29,7 @@ impl Budget {
     /// Whether a call may be made now.
     pub(crate) fn take_now(&self) -> bool {
         let now = self.clock.elapsed();
-        let mut state = self.locked();
+        let mut state = lock(&self.state);
         let free = state.waiting == 0 && now >= state.free_at;
         if free {
             state.free_at = now + INTERVAL;
@@ -46,7 +43,7 @@ impl Budget {
         loop {
             let now = self.clock.elapsed();
             let free_at = {
-                let mut state = self.locked();
+                let mut state = lock(&self.state);
                 if now >= state.free_at {
                     state.free_at = now + INTERVAL;
                     return;
@@ -56,10 +53,6 @@ impl Budget {
             tokio::time::sleep(free_at - now).await;
         }
     }
-
-    fn locked(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// One who waits, until it is dropped: callers hang up.
@@ -67,14 +60,14 @@ struct Waiting<'a>(&'a Budget);
 
 impl<'a> Waiting<'a> {
     fn of(budget: &'a Budget) -> Self {
-        budget.locked().waiting += 1;
+        lock(&budget.state).waiting += 1;
         Self(budget)
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.locked().waiting -= 1;
+        lock(&self.0.state).waiting -= 1;
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -13,6 +13,7 @@ use rollhook_core::{
 };
 
 use super::{Registered, budget::INTERVAL, shared::Shared};
+use crate::lock;
 
 /// One slot per app that was asked for.
 #[derive(Default)]
@@ -49,12 +50,12 @@ pub(crate) enum Recall {
 impl Memory {
     /// The app's slot.
     pub(crate) fn slot(&self, app: &AppId) -> Arc<Slot> {
-        locked(&self.slots).entry(app.clone()).or_default().clone()
+        lock(&self.slots).entry(app.clone()).or_default().clone()
     }
 
     /// Forgets an app.
     pub(crate) fn forget(&self, app: &AppId) {
-        locked(&self.slots).remove(app);
+        lock(&self.slots).remove(app);
     }
 }
 
@@ -62,7 +63,7 @@ impl Slot {
     /// What is remembered of the app as it is known now.
     pub(crate) fn recall(&self, app: &Registered, now: Duration) -> Recall {
         let holds = |seen: &&Seen| seen.is_of(app) && (seen.outcome.is_ok() || now < seen.at + INTERVAL);
-        match locked(&self.seen).as_ref().filter(holds) {
+        match lock(&self.seen).as_ref().filter(holds) {
             Some(seen) => seen.outcome.clone().map_or_else(Recall::Failed, Recall::Token),
             None if app.webhook.is_none() => Recall::Token(None),
             None => Recall::Nothing,
@@ -71,7 +72,7 @@ impl Slot {
 
     /// Remembers a read that began when the app was known like this. A failure takes nothing away.
     pub(crate) fn remember(&self, app: &Registered, outcome: Result<Option<WebhookSecret>, Arc<Error>>, at: Duration) {
-        let mut seen = locked(&self.seen);
+        let mut seen = lock(&self.seen);
         let known = seen.as_ref().is_some_and(|seen| seen.is_of(app) && seen.outcome.is_ok());
         if outcome.is_ok() || !known {
             *seen = Some(Seen { of: (app.uid, app.webhook.clone()), outcome, at });
@@ -83,8 +84,4 @@ impl Seen {
     fn is_of(&self, app: &Registered) -> bool {
         self.of.0 == app.uid && self.of.1 == app.webhook
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

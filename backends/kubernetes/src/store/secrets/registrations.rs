@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use kube::api::{Patch, PatchParams};
+use kube::api::Patch;
 use rollhook_core::{
     Error, Result,
     app::{AppId, AppUid},
@@ -13,8 +13,8 @@ use rollhook_core::{
 use serde_json::json;
 
 use crate::{
+    client::patch_parameters,
     error::{is_conflict, is_not_found},
-    rules::object::MANAGER,
     store::{
         KubernetesStore,
         app_record::{AppRecord, is_copy},
@@ -73,10 +73,10 @@ impl Registered {
 #[async_trait]
 impl Registrations for KubernetesStore {
     async fn known(&self, id: &AppId) -> Result<Option<Registered>> {
-        tokio::time::timeout(FIRST_LIST, self.mirror.apps_listed()).await.map_err(|error| {
+        tokio::time::timeout(FIRST_LIST, self.cache.apps_listed()).await.map_err(|error| {
             Error::unavailable("the apps could not be read from the cluster since this process began", error)
         })?;
-        Ok(self.mirror.named(id).as_deref().map(Registered::of))
+        Ok(self.cache.named(id).as_deref().map(Registered::of))
     }
 
     async fn look_up(&self, id: &AppId) -> Result<Option<Registered>> {
@@ -92,9 +92,8 @@ impl Registrations for KubernetesStore {
     async fn announce(&self, app: &Registered, webhook: Option<&str>) -> Result<()> {
         // With the uid in it, the patch fits no other object of the name.
         let patch = json!({"metadata": {"uid": app.object, "annotations": {ANNOUNCED: webhook}}});
-        let parameters = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         let apps = self.api.within::<AppObject>(app.id.namespace.as_str());
-        match apps.patch(app.id.name.as_str(), &parameters, &Patch::Merge(patch)).await {
+        match apps.patch(app.id.name.as_str(), &patch_parameters(), &Patch::Merge(patch)).await {
             Ok(announced) => self.noted(announced).map(drop),
             Err(error) if is_not_found(&error) || is_conflict(&error) => Err(Error::NotFound(Entity::App)),
             Err(error) => Err(classify(error)),

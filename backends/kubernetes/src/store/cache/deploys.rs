@@ -29,7 +29,7 @@ pub(crate) struct KnownDeploy {
 
 /// How much of an app's archive was seen: each archived deploy up to `latest` is known, or gone, except for those of `open`.
 #[derive(Default)]
-pub(crate) struct Standing {
+pub(crate) struct ArchiveCoverage {
     latest: u64,
     /// The deploys up to `latest` that were not archived then.
     open: BTreeSet<Revision>,
@@ -54,7 +54,7 @@ impl KnownDeploy {
     }
 }
 
-impl Standing {
+impl ArchiveCoverage {
     /// All that an app has archived, as it was read.
     pub(crate) fn of(record: &AppRecord) -> Self {
         let open = record.deploys().map(|deploy| deploy.revision).collect();

@@ -35,8 +35,8 @@ fn test(name: &str, body: impl AsyncFnOnce(&Bed)) {
 }
 
 #[test]
-fn a_build_whose_node_is_lost_begins_anew_and_never_beside_itself() {
-    test("a_build_whose_node_is_lost_begins_anew_and_never_beside_itself", async |bed| {
+fn build_on_a_lost_node_begins_anew_after_the_old_pod_is_gone() {
+    test("build_on_a_lost_node_begins_anew_after_the_old_pod_is_gone", async |bed| {
         let actor = Actor::start(bed.client.clone(), &bed.namespace, bed.state.clone());
         let builds = handle(bed, settings(&bed.namespace)).await;
         let order = order(1, 1, digit::HANGS);
