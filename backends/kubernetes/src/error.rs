@@ -50,6 +50,11 @@ pub(crate) fn is_conflict(error: &KubeError) -> bool {
     matches!(error, KubeError::Api(status) if status.code == 409 && !status.is_already_exists())
 }
 
+/// The error after too many attempts, each of which met a change by another process.
+pub(crate) fn contended() -> Error {
+    Error::Unavailable { what: "others keep changing the same object".to_owned(), cause: None }
+}
+
 /// The most characters of a text of the cluster in a sentence of ours.
 const SENTENCE_MAX: usize = 600;
 

@@ -68,9 +68,9 @@ impl FromStr for WorkloadKind {
 /// The target of an app: containers of one workload in the app's namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Workload {
-    /// The kind.
+    /// The kind of the workload.
     pub kind: WorkloadKind,
-    /// The name.
+    /// The name of the workload.
     pub name: String,
     /// The containers whose image a deploy sets; never empty.
     pub containers: Vec<String>,

@@ -1,4 +1,4 @@
-//! Races and lost answers, played by an API server that is scripted.
+//! Races and lost answers, on a scripted API server.
 
 use std::{
     collections::VecDeque,
@@ -16,7 +16,7 @@ use crate::rules::{
     samples::{self, merged, rollout, stamped},
 };
 
-/// What the server answers, in order, and what it was asked.
+/// The server's answers in their order, and the requests that it received.
 #[derive(Clone, Default)]
 struct Script {
     answers: Arc<Mutex<VecDeque<(u16, Value)>>>,
@@ -110,7 +110,7 @@ fn an_outage_is_not_repeated_here() {
 }
 
 #[test]
-fn somebody_may_create_it_first() {
+fn workload_created_by_others_first_is_read_again() {
     let mut rollout = rollout(5);
     let template = Template { replicas: 1, port: None, env: [].into(), pull_secret: None, readiness_path: None };
     rollout.workload.template = Some(template);
@@ -123,7 +123,7 @@ fn somebody_may_create_it_first() {
 }
 
 #[test]
-fn an_order_that_stands_is_done_though_pods_must_not_be_listed() {
+fn applied_rollout_is_done_even_if_listing_pods_is_denied() {
     let rollout = samples::rollout_of(WorkloadKind::StatefulSet, 5);
     let set = || samples::stateful_set(json!({"status": {"replicas": 3, "observedGeneration": 3}}));
     let there = |object: Object| {

@@ -60,6 +60,7 @@ use crate::{
         watch::BuildWatch,
     },
     client::Cluster,
+    error::contended,
 };
 
 /// The number of attempts on objects that others change at the same time.
@@ -402,8 +403,4 @@ fn kept_log(job: &Job) -> String {
     };
     let kept: String = kept.iter().map(|line| format!("{line}\n")).collect();
     if kept.is_empty() { kept } else { format!("[rollhook: the pod is gone; these were its last lines]\n{kept}") }
-}
-
-fn contended() -> Error {
-    Error::Unavailable { what: "others keep changing the same build".to_owned(), cause: None }
 }

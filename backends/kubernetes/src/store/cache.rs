@@ -1,4 +1,4 @@
-//! Everything that this process has seen of the store: from its watches, and from its own reads and writes.
+//! The cache: apps and archived deploys, from the watches and from this process's own reads and writes.
 //!
 //! The cache may be behind. A list of apps and the search for work are answered from it; every other answer is a fresh
 //! read, or is guarded by the version of the `App`.
@@ -40,7 +40,7 @@ use crate::lock;
 /// The shortest time between two complete lists because the cluster's store has gone back.
 const WENT_BACK: Duration = Duration::from_secs(30);
 
-/// Everything seen.
+/// The apps and the archived deploys as they were seen last.
 pub(crate) struct Cache {
     clock: StoreClock,
     state: Mutex<State>,

@@ -22,9 +22,8 @@ use super::{
     api::{Written, create, delete, list, replace},
     app_record::AppRecord,
     clock::calendar,
-    error::contended,
 };
-use crate::lock;
+use crate::{error::contended, lock};
 
 /// The label that tells what a Lease of ours is for, and its value for replicas.
 pub(crate) const LEASE_LABEL: &str = "rollhook.dev/lease";

@@ -18,9 +18,9 @@ use super::{
     api::{Written, create, delete, get, list, replace},
     clock::calendar,
     crd::AppObject,
-    error::contended,
     heartbeat::LEASE_LABEL,
 };
+use crate::error::contended;
 
 /// How long a pair has to create its first app.
 const NEW: Duration = Duration::from_secs(10);

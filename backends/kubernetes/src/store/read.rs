@@ -118,7 +118,7 @@ impl KubernetesStore {
         work
     }
 
-    /// Waits until the watches have seen the store once, and says why if they cannot.
+    /// Waits until the watches have seen the store once, and returns the reason if they cannot.
     pub(crate) async fn ready(&self) -> Result<()> {
         if tokio::time::timeout(FIRST_LOOK, self.cache.all_listed()).await.is_ok() {
             return Ok(());
@@ -136,7 +136,7 @@ impl KubernetesStore {
     }
 }
 
-/// Whether nobody has begun to delete the app.
+/// Whether the app exists and is not being deleted.
 fn is_there(object: &AppObject) -> bool {
     object.metadata.deletion_timestamp.is_none()
 }

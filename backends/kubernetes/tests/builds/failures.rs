@@ -1,4 +1,4 @@
-//! Builds that do not end well: each is told with its reason, and none is taken for another.
+//! Builds that fail: each has its own reason.
 
 use rollhook_core::{
     deploy::Reason,
@@ -18,7 +18,7 @@ async fn sees(ground: &Ground<'_>, begins: char, reason: &str, words: &str) {
     assert!(failure.message.contains(words), "{failure:?}");
     until("nothing runs any more", async || ground.active().await.is_empty()).await;
     assert_eq!(builds.running(order(1, 1, begins).id.app).await.unwrap(), None);
-    // Whoever looks later, and whatever has become of its pods, is told the same.
+    // Later observations, even without pods, return the same.
     for pod in ground.bed.pods().await {
         ground.bed.kubectl(&["delete", "pod", &pod.metadata.name.unwrap(), "--wait=false"]);
     }

@@ -1,5 +1,5 @@
-//! Places for builds are never too many, and fair; one build of an app, whatever replicas believe; credentials are a
-//! build's own.
+//! Build slots are limited and fair; an app has one build at a time, whatever replicas believe; each build has its own
+//! credentials.
 
 use std::{collections::BTreeSet, num::NonZeroU16, sync::Arc};
 

@@ -1,4 +1,4 @@
-//! Workloads that are made for apps that have none.
+//! Workloads that the driver creates for apps without one.
 
 use k8s_openapi::api::core::v1::Service;
 use kube::Api;

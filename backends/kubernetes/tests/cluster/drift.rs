@@ -1,4 +1,4 @@
-//! Others who write to the same workload while it rolls out.
+//! Writes of other managers to a workload while it rolls out.
 
 use rollhook_core::{
     deploy::Reason,

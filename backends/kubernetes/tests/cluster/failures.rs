@@ -1,4 +1,4 @@
-//! Revisions that do not come up: the trouble is theirs and named, and the old version's health is not their success.
+//! Revisions that do not come up: the failure is named, and the old version's health is not their success.
 
 use rollhook_core::ports::{RolloutDriver, RolloutFailureKind};
 use rollhook_kubernetes::WorkloadKind::Deployment;

@@ -1,4 +1,4 @@
-//! What the driver refuses to touch. The suite of all drivers covers stamps; here is what only Kubernetes has.
+//! Workloads that the driver refuses to touch. The suite of all drivers covers stamps; these cases exist on Kubernetes alone.
 
 use rollhook_core::{
     deploy::Reason,

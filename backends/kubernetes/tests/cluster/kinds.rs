@@ -1,4 +1,4 @@
-//! What each kind of workload does when all is well.
+//! Successful rollouts of each kind of workload.
 
 use rollhook_core::ports::Phase;
 use rollhook_kubernetes::WorkloadKind::{CronJob, DaemonSet, Deployment, StatefulSet};

@@ -1,4 +1,4 @@
-//! A cluster that goes away and comes back. It needs a cluster of its own, as the others' tests would go down with it.
+//! An outage of the cluster. The test needs a cluster of its own, as other tests would fail with it.
 
 use std::{
     path::Path,

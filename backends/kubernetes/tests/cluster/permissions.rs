@@ -1,4 +1,4 @@
-//! What the driver may do: the permissions that its documentation lists are enough, and without them it is denied.
+//! The documented permissions of the driver are enough, and without them its calls are denied.
 
 use kube::{
     Api,

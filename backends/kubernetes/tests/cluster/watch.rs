@@ -1,4 +1,4 @@
-//! How soon a change is told.
+//! The watch wakes a driver when its workload changes.
 
 use std::time::Duration;
 

@@ -1,11 +1,11 @@
 //! The committed manifests are what the code prints.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::{fs, path::Path};
 
 use rollhook_kubernetes::{builds, manifests};
 
-/// What `manifests/server.yaml` names: nobody publishes one yet, so that you build and keep your own.
+/// The image in `manifests/server.yaml`: none is published yet, so that operators build and keep their own.
 const IMAGE: &str = "registry.example.com/rollhook-server:0.1.0";
 
 #[test]

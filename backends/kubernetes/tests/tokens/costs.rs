@@ -1,4 +1,4 @@
-//! What callers cost, counted on the client.
+//! The calls that callers cost, counted on the client.
 
 use std::time::Duration;
 

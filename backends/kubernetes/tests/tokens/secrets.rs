@@ -1,4 +1,4 @@
-//! The Secrets as the cluster has them.
+//! The Secrets in the cluster.
 
 use std::collections::BTreeMap;
 

@@ -33,8 +33,8 @@ use super::{
     app_record::AppRecord,
     cache::Cache,
     crd::{DeployObject, UID_LABEL, deploy_name},
-    error::contended,
 };
+use crate::error::contended;
 
 /// The most `AppDeploy`s that are read or written at the same time for one app.
 const AT_ONCE: usize = 8;

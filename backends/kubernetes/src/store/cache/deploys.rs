@@ -18,7 +18,7 @@ use crate::store::{
 /// How long a key is remembered after it has expired: no clock is that far ahead.
 const EXPIRED: Duration = Duration::from_secs(3600);
 
-/// What is known of an `AppDeploy`.
+/// The known part of an `AppDeploy`.
 #[derive(Clone, Debug)]
 pub(crate) struct KnownDeploy {
     pub(crate) status: Status,

@@ -1,13 +1,13 @@
-//! How often the API server is asked for callers whom this replica would refuse.
+//! The limit of calls to the API server for callers that this replica would refuse.
 
 use std::{sync::Mutex, time::Duration};
 
 use crate::{lock, store::clock::StoreClock};
 
-/// One call in this time, whoever asks, and however many do.
+/// The time between two calls, however many callers there are.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The calls that may be made for callers without a good token.
+/// The calls that may be made for callers without a valid token.
 pub(crate) struct Budget {
     clock: StoreClock,
     state: Mutex<State>,
@@ -17,7 +17,7 @@ pub(crate) struct Budget {
 struct State {
     /// When the next call may be made, by the clock.
     free_at: Duration,
-    /// How many wait for it; those who do not wait stand back.
+    /// The number of callers that wait for it; callers that cannot wait let them go first.
     waiting: usize,
 }
 
@@ -55,7 +55,7 @@ impl Budget {
     }
 }
 
-/// One who waits, until it is dropped: callers hang up.
+/// A waiting caller, until this is dropped: callers hang up.
 struct Waiting<'a>(&'a Budget);
 
 impl<'a> Waiting<'a> {
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_goes_first_and_who_hangs_up_keeps_nobody_waiting() {
+    async fn waiting_caller_goes_first_and_one_that_hangs_up_blocks_none() {
         let clock = HandClock::default();
         let budget = Budget::new(clock.clock());
         assert!(budget.take_now());
@@ -102,7 +102,7 @@ mod tests {
         let pass = async {
             tokio::task::yield_now().await;
             clock.advance(INTERVAL);
-            assert!(!budget.take_now(), "somebody waits for this one");
+            assert!(!budget.take_now(), "a caller waits for this one");
         };
         futures_util::join!(turn, pass);
         assert!(tokio::time::timeout(Duration::from_millis(1), budget.take()).await.is_err(), "it hangs up");

@@ -1,4 +1,4 @@
-//! What this replica remembers of tokens, to refuse by. Nobody is let in by it.
+//! The tokens that this replica remembers, to refuse callers by; none is let in by them.
 
 use std::{
     collections::HashMap,
@@ -15,13 +15,13 @@ use rollhook_core::{
 use super::{Registered, budget::INTERVAL, shared::Shared};
 use crate::lock;
 
-/// One slot per app that was asked for.
+/// One slot per app that was called.
 #[derive(Default)]
 pub(crate) struct Memory {
     slots: Mutex<HashMap<AppId, Arc<Slot>>>,
 }
 
-/// What is remembered of one app's token, and the reads that are under way.
+/// The remembered token of one app, and the reads that are under way.
 #[derive(Default)]
 pub(crate) struct Slot {
     pub(crate) reads: Shared<Option<WebhookSecret>>,
@@ -29,21 +29,21 @@ pub(crate) struct Slot {
 }
 
 struct Seen {
-    /// The registration, and what it had announced before the read.
+    /// The registration, and the version that it had announced before the read.
     of: (AppUid, Option<String>),
     outcome: Result<Option<WebhookSecret>, Arc<Error>>,
-    /// When, by the clock.
+    /// The time of the read.
     at: Duration,
 }
 
-/// What a slot has to say of an app.
+/// The content of a slot.
 #[derive(Debug)]
 pub(crate) enum Recall {
-    /// Nothing: it has not been read since it was last announced that it changed, or could not be, a while ago.
+    /// Nothing: the token was not read since its last announced change, or reading it failed a while ago.
     Nothing,
-    /// It could not be read just now.
+    /// Reading the token failed just now.
     Failed(Arc<Error>),
-    /// This is what was read, or announced: that there is no token.
+    /// The token that was read; `None` if there is none, by a read or by the announcement.
     Token(Option<WebhookSecret>),
 }
 
@@ -60,7 +60,7 @@ impl Memory {
 }
 
 impl Slot {
-    /// What is remembered of the app as it is known now.
+    /// The content of the slot, for the app as it is known now.
     pub(crate) fn recall(&self, app: &Registered, now: Duration) -> Recall {
         let holds = |seen: &&Seen| seen.is_of(app) && (seen.outcome.is_ok() || now < seen.at + INTERVAL);
         match lock(&self.seen).as_ref().filter(holds) {

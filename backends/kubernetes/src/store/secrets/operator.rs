@@ -20,14 +20,14 @@ use crate::{
 /// The Secret's name.
 pub(crate) const NAME: &str = "rollhook-operator";
 
-/// How often the hash is written again because somebody else wrote it in between.
+/// The number of attempts to write the hash while others write it at the same time.
 const ATTEMPTS: u32 = 5;
 
 /// The hash as this replica last saw it, and the reads that are under way.
 ///
-/// Nobody tells a replica that another has set the hash. So whoever does not fit what is remembered is refused only
-/// after a read, but waits for it until the budget allows one, and all who wait share it. The budget is their own: apps'
-/// webhooks have another.
+/// A replica is not told that another one has set the hash. So a caller that does not match the remembered hash is refused
+/// only after a read; it waits until the budget allows one, and all waiting callers share it. Apps' webhooks have a budget
+/// of their own.
 pub(crate) struct Operator {
     budget: Arc<Budget>,
     seen: Arc<Mutex<Option<[u8; 32]>>>,

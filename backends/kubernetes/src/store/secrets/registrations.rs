@@ -29,7 +29,7 @@ pub(crate) const ANNOUNCED: &str = "rollhook.dev/webhook";
 /// How long to wait for the first list of apps.
 const FIRST_LIST: Duration = Duration::from_secs(5);
 
-/// An app, as far as its token is concerned.
+/// The part of an app that its token needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Registered {
     pub(crate) id: AppId,
@@ -44,7 +44,7 @@ pub(crate) struct Registered {
 /// The source of registrations.
 #[async_trait]
 pub(crate) trait Registrations: Send + Sync {
-    /// The app of this name, as the watch has it; costs no call.
+    /// The app of this name, from the watch; costs no call.
     async fn known(&self, id: &AppId) -> Result<Option<Registered>>;
 
     /// The app of this name, by one call.
@@ -53,7 +53,7 @@ pub(crate) trait Registrations: Send + Sync {
     /// The app of this uid, read now.
     async fn read(&self, uid: AppUid) -> Result<Option<Registered>>;
 
-    /// Tells every replica that the app has another token, or none; `NotFound` if the app is gone.
+    /// Announces to every replica that the app has another token, or none. Returns `NotFound` if the app is gone.
     async fn announce(&self, app: &Registered, webhook: Option<&str>) -> Result<()>;
 }
 
