@@ -1,4 +1,5 @@
-//! Applies a rollout to its workload: read, decide, one guarded patch; and again if the workload has changed in between.
+//! Applies a rollout to its workload: read, decide, one guarded patch; and again if the workload has changed in
+//! between.
 
 use std::time::Duration;
 
@@ -59,8 +60,8 @@ async fn attempt_once(cluster: &Cluster, rollout: &Rollout) -> Result<Option<App
     }
 }
 
-/// Returns `None` if the failure says that the object has changed or is gone. A patch whose answer was lost is recognised
-/// by our stamp when the object is read again.
+/// Returns `None` if the failure says that the object has changed or is gone. A patch whose answer was lost is
+/// recognised by our stamp when the object is read again.
 fn read_again(failure: kube::Error) -> Result<Option<Applied>> {
     match error::is_conflict(&failure) || error::is_not_found(&failure) || error::is_already_exists(&failure) {
         true => Ok(None),

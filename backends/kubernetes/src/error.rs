@@ -1,8 +1,8 @@
 //! The classification of failures of the API server.
 //!
 //! [`refusal`] tells whether the cluster refused the object that was sent (an invalid object, a quota, an admission
-//! webhook): then a deploy ends with the cluster's own sentence. [`classify`] turns every other failure into an error of
-//! the ports: our credentials, a conflict, or a failure that may pass.
+//! webhook): then a deploy ends with the cluster's own sentence. [`classify`] turns every other failure into an error
+//! of the ports: our credentials, a conflict, or a failure that may pass.
 
 use kube::{Error as KubeError, core::Status};
 use rollhook_core::{Error, error::Entity};
@@ -18,8 +18,8 @@ pub(crate) fn classify(error: KubeError) -> Error {
     if matches!(error, KubeError::BuildRequest(_) | KubeError::HttpError(_)) {
         return Error::Invalid { what: "the request cannot be built".to_owned(), cause: Some(error.into()) };
     }
-    // All other failures lie between this process and the API server: the network, TLS, a credential helper. A new kind of
-    // failure belongs here too, as `Unavailable` loses nothing.
+    // All other failures lie between this process and the API server: the network, TLS, a credential helper. A new kind
+    // of failure belongs here too, as `Unavailable` loses nothing.
     Error::unavailable("the cluster's API server cannot be reached", error)
 }
 

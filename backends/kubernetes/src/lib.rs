@@ -1,6 +1,6 @@
-//! rollhook on Kubernetes: rollouts of Deployments, StatefulSets, DaemonSets and CronJobs ([`KubernetesCluster`]), apps,
-//! tokens and history kept in the cluster itself ([`KubernetesStore`], as custom resources of [`crd`]), and builds of git
-//! apps as Jobs ([`builds::KubernetesBuilds`]). Each works without the others.
+//! rollhook on Kubernetes: rollouts of Deployments, StatefulSets, DaemonSets and CronJobs ([`KubernetesCluster`]),
+//! apps, tokens and history kept in the cluster itself ([`KubernetesStore`], as custom resources of [`crd`]), and
+//! builds of git apps as Jobs ([`builds::KubernetesBuilds`]). Each works without the others.
 //!
 //! The driver:
 //!
@@ -15,10 +15,10 @@
 //! Decisions about objects are pure functions in `rules`; the files beside it read and write.
 //!
 //! One deploy: `apply` reads the workload, and the fence compares its stamp (`rollhook.dev/revision`, `{app
-//! uid}/{revision}`) with that of the rollout. One patch, valid only for the object as it was read, sets the named containers'
-//! images and the stamp on the workload and on its pod template, so that every revision rolls out and every pod names its
-//! own. `observe` then compares the controller's counts by kubectl's rules, and reads failures, restarts and the digest
-//! from the pods of just that revision, until the engine has seen enough.
+//! uid}/{revision}`) with that of the rollout. One patch, valid only for the object as it was read, sets the named
+//! containers' images and the stamp on the workload and on its pod template, so that every revision rolls out and every
+//! pod names its own. `observe` then compares the controller's counts by kubectl's rules, and reads failures, restarts
+//! and the digest from the pods of just that revision, until the engine has seen enough.
 //!
 //! The driver needs these permissions in each app's namespace, and no more (for those of the store and of builds see
 //! [`manifests`]):
@@ -71,7 +71,8 @@ pub struct KubernetesCluster {
 }
 
 impl KubernetesCluster {
-    /// Connects as `kubectl` would, or from inside a pod with its service account. Nothing is sent until the first call.
+    /// Connects as `kubectl` would, or from inside a pod with its service account. Nothing is sent until the first
+    /// call.
     ///
     /// # Errors
     /// `Invalid` if there is no configuration, or one that cannot be used.

@@ -4,8 +4,8 @@
 //! {"kind": "Deployment", "name": "api", "containers": ["api"], "template": {"replicas": 2, "port": 8080}}
 //! ```
 //!
-//! A person gives any part of them; [`rules::registration`](crate::rules::registration) fills in the rest. `template` is
-//! stored only if the workload is to be created.
+//! A person gives any part of them; [`rules::registration`](crate::rules::registration) fills in the rest. `template`
+//! is stored only if the workload is to be created.
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_setting_is_named() {
+    fn invalid_setting_is_named() {
         let cases = [
             (
                 json!({"kind": "Pod"}),
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn the_target_of_another_driver_is_corrupt() {
+    fn target_of_another_driver_is_corrupt() {
         let mut spec = crate::rules::samples::spec(1);
         spec.target.settings = settings(json!({"directory": "/srv/api"}));
         let error = Rollout::of(&spec).unwrap_err();

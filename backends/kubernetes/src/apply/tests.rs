@@ -71,7 +71,7 @@ fn unstamped() -> Object {
 }
 
 #[test]
-fn a_patch_whose_answer_was_lost_is_recognised() {
+fn patch_whose_answer_was_lost_is_recognised() {
     // The first patch landed and its answer was lost; a proxy on the way repeated it, and got the conflict.
     let answers = [there(unstamped()), status(409, "Conflict"), there(stamped(unstamped(), &rollout(5)))];
     let (applied, asked) = play(answers, &rollout(5));
@@ -80,7 +80,7 @@ fn a_patch_whose_answer_was_lost_is_recognised() {
 }
 
 #[test]
-fn a_conflict_is_decided_anew() {
+fn conflict_is_decided_anew() {
     let answers = [there(unstamped()), status(409, "Conflict"), there(stamped(unstamped(), &rollout(6)))];
     let (applied, asked) = play(answers, &rollout(5));
     assert_eq!(applied.unwrap(), Applied::Newer(rollout(6).id.revision));
@@ -101,7 +101,7 @@ fn conflicts_without_end_are_a_conflict() {
 }
 
 #[test]
-fn an_outage_is_not_repeated_here() {
+fn outage_is_returned_without_a_retry() {
     for (code, reason) in [(503, "ServiceUnavailable"), (429, "TooManyRequests"), (500, "InternalError")] {
         let (applied, asked) = play([there(unstamped()), status(code, reason)], &rollout(5));
         assert!(applied.unwrap_err().is_unavailable());

@@ -105,8 +105,8 @@ impl Namespace {
         self.patch(job, json!({ "metadata": metadata })).await
     }
 
-    /// Ends the Job as it was read with a failure that we have decided: its pods go, no others come, and as a finished Job
-    /// it is cleaned up like all others.
+    /// Ends the Job as it was read with a failure that we have decided: its pods go, no others come, and as a finished
+    /// Job it is cleaned up like all others.
     pub(super) async fn stop(&self, job: &Job, failure: &StoredFailure) -> Result<Changed> {
         let patch = json!({
             "metadata": {"annotations": {names::STOPPED: text(failure)?}},

@@ -1,8 +1,8 @@
 //! The Job of a build.
 //!
-//! Its one container runs the builder's image, which reads the build from its environment and credentials from files, and
-//! answers by its termination message. It has no access to the cluster that it runs in: no token, no names of services,
-//! and by the namespace's NetworkPolicy only connections to the outside.
+//! Its one container runs the builder's image, which reads the build from its environment and credentials from files,
+//! and answers by its termination message. It has no access to the cluster that it runs in: no token, no names of
+//! services, and by the namespace's NetworkPolicy only connections to the outside.
 
 use k8s_openapi::{
     ByteString,
@@ -63,8 +63,8 @@ pub(super) fn of(spec: &BuildSpec, settings: &Settings, profile: Profile, suffix
     serde_json::from_value(job).map_err(|error| Error::corrupt("a build's Job cannot be made", error))
 }
 
-/// Whether the API server has kept the fields that confine the build: it silently drops fields that it does not know, and a
-/// build meant to be root of its own user namespace would be root of the node.
+/// Whether the API server has kept the fields that confine the build: it silently drops fields that it does not know,
+/// and a build meant to be root of its own user namespace would be root of the node.
 pub(super) fn is_confined(job: &Job, profile: Profile) -> bool {
     let host_users = job.spec.as_ref().and_then(|spec| spec.template.spec.as_ref()?.host_users);
     profile != Profile::UserNamespace || host_users == Some(false)
@@ -114,8 +114,8 @@ fn push(list: &mut Value, item: Value) {
 
 /// The security contexts of the pod and of its container.
 ///
-/// They follow BuildKit's own examples for Kubernetes: in a user namespace it needs all of that namespace's privileges; as
-/// an ordinary user it needs the system calls that make user namespaces, which the default profiles of seccomp and
+/// They follow BuildKit's own examples for Kubernetes: in a user namespace it needs all of that namespace's privileges;
+/// as an ordinary user it needs the system calls that make user namespaces, which the default profiles of seccomp and
 /// AppArmor forbid.
 fn security(profile: Profile) -> (Value, Value) {
     match profile {
@@ -179,7 +179,8 @@ fn files(spec: &BuildSpec, settings: &Settings) -> Vec<Value> {
     source.into_iter().chain(hosts).chain(registry).collect()
 }
 
-/// The Secret with the credentials of a Job's builder. It is deleted once the build has ended, at the latest with the Job.
+/// The Secret with the credentials of a Job's builder. It is deleted once the build has ended, at the latest with the
+/// Job.
 pub(super) fn secret(job: &Job, parts: Vec<(&str, Vec<u8>)>) -> Secret {
     let meta = &job.metadata;
     let owner = OwnerReference {

@@ -45,8 +45,8 @@ pub(super) async fn tail(namespace: &Namespace, pod: Option<&Pod>) -> Vec<String
     }
 }
 
-/// The most bytes of JSON for the last lines of a log. They are written on the Job, some twice, and the API server takes at
-/// most 256 KiB of annotations.
+/// The most bytes of JSON for the last lines of a log. They are written on the Job, some twice, and the API server
+/// takes at most 256 KiB of annotations.
 const TAIL_JSON: usize = 64 << 10;
 
 /// The last lines, as many as fit on a Job, with control characters escaped.

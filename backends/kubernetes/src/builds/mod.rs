@@ -1,25 +1,25 @@
 //! Builds in the cluster: each one a Job that runs BuildKit, in a namespace of their own.
 //!
 //! ```text
-//!   start ──▶ Job build-{app uid}-{revision}, suspended       its name is the build's: made once, however often it is asked for
+//!   start ──▶ Job build-{app uid}-{revision}, suspended       named by the build: made only once
 //!                │
-//!   start, observe ──▶ slots (a ConfigMap) ──▶ Secret, resume first come, first served; a limit for the whole cluster
+//!   start, observe ──▶ slots (a ConfigMap) ──▶ Secret, resume first come, first served
 //!                │
 //!             one pod: the builder's image                    environment and files in, termination message out
 //!                │
 //!   observe ──▶ outcome of the pod ──▶ recorded on the Job, where every replica reads the same from then on
 //! ```
 //!
-//! All that is known is in the cluster, so that any replica goes on where another one has stopped: each observation of a
-//! build resumes waiting ones. Decisions about objects are pure (`observe`, `slots`, `profile`); `api` and this file read
-//! and write.
+//! All that is known is in the cluster, so that any replica goes on where another one has stopped: each observation of
+//! a build resumes waiting ones. Decisions about objects are pure (`observe`, `slots`, `profile`); `api` and this file
+//! read and write.
 //!
-//! **Never two builds of one app at once.** A second build is refused while a Job or a pod of the app is unfinished. Two
-//! replicas that start builds at the same moment may both make a Job; then the older revision stays, and even if both
-//! stayed, only one of an app's builds is given a slot (`slots`).
+//! **Never two builds of one app at once.** A second build is refused while a Job or a pod of the app is unfinished.
+//! Two replicas that start builds at the same moment may both make a Job; then the older revision stays, and even if
+//! both stayed, only one of an app's builds is given a slot (`slots`).
 //!
-//! **A cancelled build** is stopped by a failure that is written on its Job, which then has no pods any more and is never
-//! resumed; the build has ended once no pod is left.
+//! **A cancelled build** is stopped by a failure that is written on its Job, which then has no pods any more and is
+//! never resumed; the build has ended once no pod is left.
 
 mod api;
 mod credentials;
@@ -76,7 +76,8 @@ pub struct KubernetesBuilds {
 }
 
 impl KubernetesBuilds {
-    /// Connects as `kubectl` would, or from inside a pod with its service account. Nothing is sent until the first call.
+    /// Connects as `kubectl` would, or from inside a pod with its service account. Nothing is sent until the first
+    /// call.
     ///
     /// # Errors
     /// `Invalid` if there is no configuration, or one that cannot be used.
@@ -336,8 +337,8 @@ impl KubernetesBuilds {
         Err(contended())
     }
 
-    /// Resumes the Job. One that cannot be resumed must not block the others: it is stopped if trying again is no use, and
-    /// is else tried again at the next observation.
+    /// Resumes the Job. One that cannot be resumed must not block the others: it is stopped if trying again is no use,
+    /// and is else tried again at the next observation.
     async fn resume_or_stop(&self, job: &Job) -> Changed {
         let error = match self.resume(job).await {
             Ok(changed) => return changed,

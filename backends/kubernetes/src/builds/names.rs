@@ -1,7 +1,7 @@
 //! The names, labels and annotations of a build's objects.
 //!
-//! A build is one Job, `build-{app uid}-{revision}`. Its spec is written on it when it is made, and its outcome when that
-//! is first observed, so that any replica can go on with it and reports the same.
+//! A build is one Job, `build-{app uid}-{revision}`. Its spec is written on it when it is made, and its outcome when
+//! that is first observed, so that any replica can go on with it and reports the same.
 
 use std::collections::BTreeMap;
 

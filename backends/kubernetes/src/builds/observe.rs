@@ -62,8 +62,8 @@ pub(super) fn is_suspended(job: &Job) -> bool {
     job.spec.as_ref().and_then(|spec| spec.suspend).unwrap_or(false)
 }
 
-/// The state of the build. An annotation that cannot be read, as another version or a person wrote it, blocks nothing: once
-/// nothing of the build runs any more, the build is lost.
+/// The state of the build. An annotation that cannot be read, as another version or a person wrote it, blocks nothing:
+/// once nothing of the build runs any more, the build is lost.
 pub(super) fn observe(job: &Job, pods: &[Pod], now: Timestamp, patience: Duration) -> Observed {
     let is_over = is_over(job) && pods.iter().all(pods::is_over);
     match annotation(job, OUTCOME) {
@@ -105,8 +105,8 @@ fn finished(job: &Job) -> Option<(&str, &str, &str)> {
     Some((&found.type_, found.reason.as_deref().unwrap_or_default(), found.message.as_deref().unwrap_or_default()))
 }
 
-/// The failure of a Job whose pod cannot be made. Returns `None` if one was made: it was lost, and its successor is about to
-/// be made.
+/// The failure of a Job whose pod cannot be made. Returns `None` if one was made: it was lost, and its successor is
+/// about to be made.
 pub(super) fn without_pod(events: Vec<Event>) -> Option<StoredFailure> {
     let has = |reason: &str| events.iter().any(|event| event.reason.as_deref() == Some(reason));
     if has("SuccessfulCreate") || !has(FAILED_CREATE) {

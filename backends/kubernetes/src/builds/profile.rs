@@ -4,8 +4,8 @@ use k8s_openapi::api::core::v1::Node;
 
 use super::settings::Profile;
 
-/// Returns `UserNamespace` if every node that takes builds has user namespaces, else `Rootless`. Privileged builds are the
-/// operator's choice alone.
+/// Returns `UserNamespace` if every node that takes builds has user namespaces, else `Rootless`. Privileged builds are
+/// the operator's choice alone.
 pub(super) fn safest(nodes: &[Node]) -> Profile {
     let mut able = nodes.iter().filter(|node| takes_builds(node)).peekable();
     if able.peek().is_some() && able.all(has_user_namespaces) { Profile::UserNamespace } else { Profile::Rootless }

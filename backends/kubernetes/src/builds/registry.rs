@@ -6,8 +6,8 @@
 //! | of another registry, with a path | none: builds of that path push with it |
 //! | of another registry, without a path | all, to read base images with |
 //!
-//! The rest of the file is dropped: programs that hand out credentials (`credHelpers`, `credsStore`) are not in the builder
-//! image.
+//! The rest of the file is dropped: programs that hand out credentials (`credHelpers`, `credsStore`) are not in the
+//! builder image.
 
 use serde_json::{Map, Value, json};
 

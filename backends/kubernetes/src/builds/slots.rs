@@ -1,10 +1,10 @@
 //! Build slots: never more builds run at once than there are slots, and never two of one app; first come, first served.
 //!
-//! One ConfigMap holds the slots: the Jobs that may run, by name and uid. It is only replaced as it was read, so that all
-//! replicas agree on it. A Job is made suspended, and resumed only when it has a slot, by a patch that is valid for the
-//! Job just as it was read. A slot is free again once its Job is over or gone. So there are never too many builds, even
-//! if a replica is paused in the middle: a slot is taken away only from a Job that has changed since it was suspended,
-//! and then the late patch is refused.
+//! One ConfigMap holds the slots: the Jobs that may run, by name and uid. It is only replaced as it was read, so that
+//! all replicas agree on it. A Job is made suspended, and resumed only when it has a slot, by a patch that is valid for
+//! the Job just as it was read. A slot is free again once its Job is over or gone. So there are never too many builds,
+//! even if a replica is paused in the middle: a slot is taken away only from a Job that has changed since it was
+//! suspended, and then the late patch is refused.
 //!
 //! An app has at most one build that waits or runs, so that the order in which Jobs were made is fair between apps: an
 //! app that has just built queues up behind all others.
@@ -53,8 +53,8 @@ pub(super) fn to_resume<'a>(held: &Slots, jobs: &'a [Job]) -> Vec<&'a Job> {
     jobs.iter().filter(|job| is_waiting(job)).filter(has_slot).collect()
 }
 
-/// The failure of a Job that cannot be resumed because of this error. Returns `None` if the error may pass. A denial may, as
-/// the API server may have just started, or permissions may be about to be granted.
+/// The failure of a Job that cannot be resumed because of this error. Returns `None` if the error may pass. A denial
+/// may, as the API server may have just started, or permissions may be about to be granted.
 pub(super) fn permanent(error: &Error, job: &Job, now: Timestamp, patience: Duration) -> Option<StoredFailure> {
     let passes = match error {
         Error::Unavailable { .. } | Error::Conflict(_) | Error::NotFound(_) => true,

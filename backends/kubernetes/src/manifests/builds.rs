@@ -7,18 +7,20 @@ use crate::builds::{BUILDS_LABELS, SLOTS};
 
 /// The name of the roles and bindings that give the server its rights over builds.
 const BUILDS: &str = "rollhook-builds";
-/// The ports that a build may connect to: git hosts and registries, over https, ssh and, where the operator allows it, plain http.
+/// The ports that a build may connect to: git hosts and registries, over https, ssh and, where the operator allows it,
+/// plain http.
 const PORTS: [u16; 3] = [443, 80, 22];
 
-/// The addresses at which clouds give out their instances' secrets: most of them link-local, Alibaba's among those that its
-/// customers share, and Azure's own, by which a node is set up.
+/// The addresses at which clouds give out their instances' secrets: most of them link-local, Alibaba's among those that
+/// its customers share, and Azure's own, by which a node is set up.
 const METADATA_OF_CLOUDS: [&str; 3] = ["169.254.0.0/16", "100.100.100.200/32", "168.63.129.16/32"];
 
 pub(super) fn objects(server_namespace: &str, namespace: &str, registry_ports: &[u16]) -> Vec<Value> {
     let mut nodes = role("ClusterRole", BUILDS, None, vec![rule("", &["nodes"], &["list"])]);
     nodes["metadata"]["labels"] = labels();
     vec![
-        // BuildKit needs more than the stricter profiles of Pod Security allow; each Job says how much of it a build gets.
+        // BuildKit needs more than the stricter profiles of Pod Security allow; each Job says how much of it a build
+        // gets.
         json!({
             "apiVersion": "v1", "kind": "Namespace",
             "metadata": {"name": namespace, "labels": {"pod-security.kubernetes.io/enforce": "privileged"}},
@@ -62,8 +64,8 @@ fn policy(namespace: &str, name: &str, selected: Value, spec: Value) -> Value {
     policy
 }
 
-/// The outgoing connections: any name server; otherwise only the ports of git hosts and registries, without the addresses at
-/// which clouds give out their instances' secrets.
+/// The outgoing connections: any name server; otherwise only the ports of git hosts and registries, without the
+/// addresses at which clouds give out their instances' secrets.
 fn egress(registry_ports: &[u16]) -> Value {
     let names = ["UDP", "TCP"].map(|protocol| json!({"protocol": protocol, "port": 53}));
     let mut ports: Vec<u16> = PORTS.into_iter().chain(registry_ports.iter().copied()).collect();

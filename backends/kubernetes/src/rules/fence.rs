@@ -76,8 +76,8 @@ fn by_stamp(object: &Object, rollout: &Rollout, carried: Option<DeployId>) -> Op
     if carried.revision < rollout.id.revision || rollout.adopted {
         return None;
     }
-    // Stamp and image are written in one patch, so an image that differs now was changed since. To patch it once more
-    // would be to fight whoever did that; the next observation says who it was.
+    // Stamp and image are written in one patch, so an image that differs now was changed since. Patching it once more
+    // would fight the manager that changed it; the next observation names that manager.
     Some(Decision::UpToDate)
 }
 

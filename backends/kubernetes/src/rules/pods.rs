@@ -20,7 +20,8 @@ pub(crate) struct PodSummary {
     pub(crate) steady: usize,
     /// The containers that run or are done, in new pods without any restart.
     pub(crate) started: usize,
-    /// The active pods of other revisions that the workload itself controls; a Deployment's are controlled by ReplicaSets.
+    /// The active pods of other revisions that the workload itself controls; a Deployment's are controlled by
+    /// ReplicaSets.
     pub(crate) old: usize,
     /// The restarts of the containers of new pods.
     pub(crate) restarts: u32,

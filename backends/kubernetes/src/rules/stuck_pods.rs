@@ -1,8 +1,8 @@
 //! Pods that block the rollout of a StatefulSet.
 //!
-//! A StatefulSet that makes its pods in order waits until each is ready before it replaces the next. It waits for a broken
-//! pod for ever, even if a sound revision was applied meanwhile. Kubernetes' documentation says to delete that pod by
-//! hand; the controller then makes it anew from the new revision.
+//! A StatefulSet that makes its pods in order waits until each is ready before it replaces the next. It waits for a
+//! broken pod for ever, even if a sound revision was applied meanwhile. Kubernetes' documentation says to delete that
+//! pod by hand; the controller then makes it anew from the new revision.
 
 use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::Pod};
 use rollhook_core::ports::DeployId;

@@ -1,4 +1,5 @@
-//! The API server as the store uses it: each call has a deadline, and its failure is classified; no call repeats itself.
+//! The API server as the store uses it: each call has a deadline, and its failure is classified; no call repeats
+//! itself.
 
 use std::time::Duration;
 

@@ -10,8 +10,8 @@ pub(crate) const NO_RESOURCES: &str = "the cluster does not know rollhook's cust
     appdeploys.rollhook.dev); let a cluster administrator run: rollhook-server manifests \
     --app-namespace NAMESPACE | kubectl apply -f - (for each namespace that apps are in)";
 
-/// The failure as an error of the ports: `NotFound` if one object is missing; if its kind or its namespace is, a sentence says
-/// what to do.
+/// The failure as an error of the ports: `NotFound` if one object is missing; if its kind or its namespace is, a
+/// sentence says what to do.
 pub(crate) fn classify(error: KubeError) -> Error {
     let KubeError::Api(status) = &error else { return of_cluster(error) };
     match status.code {

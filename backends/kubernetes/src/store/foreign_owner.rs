@@ -1,10 +1,10 @@
-//! Apps that are leased to a replica of another namespace than ours: a command line whose context names another one than
-//! the server's, or a second installation.
+//! Apps that are leased to a replica of another namespace than ours: a command line whose context names another one
+//! than the server's, or a second installation.
 //!
-//! Apps are shared by all, wherever in the cluster a replica runs; the Leases of replicas are listed in our own namespace
-//! alone. The Lease of a foreign owner is read when an app of it has work, and again when its time seems to be over: it
-//! counts by our own time since we last saw it change, as all do. An owner whose Lease we may not read counts as living: to
-//! take its apps while it drives them would be worse than to leave them to a person, who is told.
+//! Apps are shared by all, wherever in the cluster a replica runs; the Leases of replicas are listed in our own
+//! namespace alone. The Lease of a foreign owner is read when an app of it has work, and again when its time seems to
+//! be over: it counts by our own time since we last saw it change, as all do. An owner whose Lease we may not read
+//! counts as living: to take its apps while it drives them would be worse than to leave them to a person, who is told.
 
 use std::{collections::BTreeMap, sync::Mutex, time::Duration};
 

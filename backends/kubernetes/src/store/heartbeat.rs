@@ -1,7 +1,7 @@
 //! Heartbeats: one Lease per replica, in our own namespace.
 //!
-//! A replica lives for as long as its Lease is seen to change, by the observer's own time. So the clocks of replicas need
-//! not agree; and a replica that has just started counts each Lease as if it had changed then.
+//! A replica lives for as long as its Lease is seen to change, by the observer's own time. So the clocks of replicas
+//! need not agree; and a replica that has just started counts each Lease as if it had changed then.
 
 use std::{
     collections::BTreeMap,

@@ -9,9 +9,9 @@
 //!   heartbeat ─▶ Lease per replica
 //! ```
 //!
-//! An ended deploy stays in the `App` until its `AppDeploy` tells its end. So each deploy of a state's revisions is in the
-//! `App` or in the archive, whatever crashed in between, and a reader knows which: a revision that the `App` does not hold
-//! has been archived before.
+//! An ended deploy stays in the `App` until its `AppDeploy` tells its end. So each deploy of a state's revisions is in
+//! the `App` or in the archive, whatever crashed in between, and a reader knows which: a revision that the `App` does
+//! not hold has been archived before.
 
 pub mod crd;
 
@@ -85,9 +85,10 @@ pub struct KubernetesStore {
 
 impl KubernetesStore {
     /// Connects as `kubectl` would, or from inside a pod with its service account. Our own objects (Leases, and the
-    /// management token's hash) are in the namespace that this connection has by default. One installation per cluster is
-    /// meant, for apps are found in every namespace: its replicas, and command lines on the same store, should have one
-    /// namespace here. Tokens are sealed with the ring's keys. The custom resources are installed where they are missing.
+    /// management token's hash) are in the namespace that this connection has by default. One installation per cluster
+    /// is meant, for apps are found in every namespace: its replicas, and command lines on the same store, should have
+    /// one namespace here. Tokens are sealed with the ring's keys. The custom resources are installed where they are
+    /// missing.
     ///
     /// # Errors
     /// `Invalid` if there is no configuration, or one that cannot be used; as [`ensure_crds`].
@@ -100,7 +101,8 @@ impl KubernetesStore {
         Ok(Self::new(client, &namespace, ring))
     }
 
-    /// A store through this client, whose own objects are in this namespace. Its tasks run until the last clone is dropped.
+    /// A store through this client, whose own objects are in this namespace. Its tasks run until the last clone is
+    /// dropped.
     ///
     /// # Panics
     /// Outside of a tokio runtime.

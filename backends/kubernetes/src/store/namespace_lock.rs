@@ -1,8 +1,8 @@
 //! One namespace belongs to one (project, environment) pair for as long as an app is in it.
 //!
-//! A Lease per namespace, in our own, names the pair. After the Lease was written, the namespace is searched for apps of
-//! another pair; after an `App` was created, the Lease is read again. So of two pairs at the same time, at least one sees
-//! the other, and withdraws.
+//! A Lease per namespace, in our own, names the pair. After the Lease was written, the namespace is searched for apps
+//! of another pair; after an `App` was created, the Lease is read again. So of two pairs at the same time, at least one
+//! sees the other, and withdraws.
 
 use std::time::Duration;
 

@@ -98,8 +98,8 @@ impl KubernetesStore {
         Ok(record)
     }
 
-    /// The apps with work that no living replica drives, longest waiting first. An app that cannot be read comes last: its
-    /// driver will say so.
+    /// The apps with work that no living replica drives, longest waiting first. An app that cannot be read comes last:
+    /// its driver will say so.
     pub(crate) async fn waiting(&self, alive: &[ReplicaId], limit: usize) -> Vec<AppUid> {
         let is_driven = |record: &AppRecord| record.state.lease.as_ref().is_some_and(|lease| alive.contains(lease));
         let (mut waiting, damaged) = self.cache.pick(|record| record.state.queued_at.is_some() && !is_driven(record));

@@ -12,9 +12,10 @@
 //! ```
 //!
 //! A change is announced on the `App`, by an annotation, and so reaches the memory of every replica by the watch that
-//! they have anyway. The [`Budget`] is one call per second: callers without a valid token cost no more than that, however
-//! many they are. Beside it they can only cause the read that the first valid call would cause: one of an app's token
-//! after a change, while at most [`FIRST_READS`] of those run. A token that could not be read is read again after a second.
+//! they have anyway. The [`Budget`] is one call per second: callers without a valid token cost no more than that,
+//! however many they are. Beside it they can only cause the read that the first valid call would cause: one of an app's
+//! token after a change, while at most [`FIRST_READS`] of those run. A token that could not be read is read again after
+//! a second.
 
 mod budget;
 mod memory;
@@ -58,8 +59,8 @@ pub(crate) use self::operator::NAME as OPERATOR_SECRET;
 
 /// The number of attempts to write a Secret that others write at the same time.
 const ATTEMPTS: u32 = 10;
-/// The number of apps whose tokens are read at the same time while nothing is remembered of them. Callers wait in turn: even
-/// if every app is called right after a start, a caller with a valid token waits about a second.
+/// The number of apps whose tokens are read at the same time while nothing is remembered of them. Callers wait in turn:
+/// even if every app is called right after a start, a caller with a valid token waits about a second.
 const FIRST_READS: usize = 4;
 
 /// The Secrets of one cluster, and what is remembered of them.
@@ -114,8 +115,8 @@ impl Secrets {
                         object::fill(&self.ring, &mut present, secret)?;
                         api::replace(&self.within(&app.id), &present).await?
                     }
-                    // Left behind by an earlier app of this name, whose `App` is gone. It is not overwritten: the cluster
-                    // may be about to remove it for that.
+                    // Left behind by an earlier app of this name, whose `App` is gone. It is not overwritten: the
+                    // cluster may be about to remove it for that.
                     Maker::Rollhook(_) => {
                         self.delete(&app.id, &present).await?;
                         continue;
@@ -182,8 +183,8 @@ impl Secrets {
         if let Some(decided) = self.try_fitting(apps, id, fits).await? {
             return Ok(decided);
         }
-        // Refused by memory alone, which the watch may be about to correct: another replica may just have registered the
-        // app, or enabled its webhook. The delay is the same for all that are refused so, and tells them nothing.
+        // Refused by memory alone, which the watch may be about to correct: another replica may just have registered
+        // the app, or enabled its webhook. The delay is the same for all that are refused so, and tells them nothing.
         tokio::time::sleep(self.clock.lag()).await;
         Ok(self.try_fitting(apps, id, fits).await?.flatten())
     }

@@ -15,8 +15,8 @@ use super::{
 const LOOK: Duration = Duration::from_millis(10);
 
 impl KubernetesStore {
-    /// Returns once everything is seen that was written before the call, by any process; for callers that cannot ask again
-    /// a moment later, such as tests.
+    /// Returns once everything is seen that was written before the call, by any process; for callers that cannot ask
+    /// again a moment later, such as tests.
     ///
     /// # Errors
     /// `Unavailable` and `Denied` as any read.

@@ -18,14 +18,14 @@ use super::{
     cache::Cache,
 };
 
-/// A watch is begun anew, from where it was, after this many seconds: so long, and 5 s more, a dead one may go unnoticed,
-/// which must be well within the time of a take-over.
+/// A watch is begun anew, from where it was, after this many seconds: so long, and 5 s more, a dead one may go
+/// unnoticed, which must be well within the time of a take-over.
 const WATCH: u32 = 10;
 /// The size of a page of a list, and the deadline of a page.
 const PAGE: u32 = 100;
 const LIST: Duration = Duration::from_secs(15);
-/// How long to wait before a watch that was interrupted is begun again: the delay after an outage must be well within the
-/// time of a take-over.
+/// How long to wait before a watch that was interrupted is begun again: the delay after an outage must be well within
+/// the time of a take-over.
 const AGAIN: Duration = Duration::from_millis(200);
 const AGAIN_AT_MOST: Duration = Duration::from_secs(5);
 /// After this long without failure the next one is the first again; else lists without watches would follow each other.

@@ -20,8 +20,8 @@ use super::{
     secrets::Registered,
 };
 
-/// The most ended deploys that a commit carries on in the `App`: with all of their evidence they fit into one object. More
-/// are archived before the commit.
+/// The most ended deploys that a commit carries on in the `App`: with all of their evidence they fit into one object.
+/// More are archived before the commit.
 const CARRIED_MAX: usize = 20;
 
 impl KubernetesStore {

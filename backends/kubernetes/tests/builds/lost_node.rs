@@ -76,7 +76,7 @@ async fn is_running(bed: &Bed) -> bool {
     bed.pods().await.iter().any(running)
 }
 
-/// The Jobs' and pods' statuses, for somebody who reads why it failed.
+/// The statuses of Jobs and pods, for the message of a failed test.
 async fn story(bed: &Bed) -> String {
     let jobs = Api::<k8s_openapi::api::batch::v1::Job>::namespaced(bed.client.clone(), &bed.namespace);
     let jobs = jobs.list(&kube::api::ListParams::default()).await.unwrap().items;

@@ -119,7 +119,7 @@ fn build_started_by_several_replicas_runs_once() {
         let jobs = ground.jobs().await;
         assert_eq!((jobs.len(), ground.bed.pods().await.len()), (1, 1));
         assert!(jobs[0].metadata.labels.as_ref().unwrap().contains_key("rollhook.dev/build-ended"));
-        // What has ended has no place, and is in nobody's way.
+        // An ended build has no slot, and blocks none.
         assert_eq!(ground.slots().await, Vec::<String>::new());
     });
 }
@@ -174,7 +174,7 @@ fn credentials_are_deleted_with_the_build() {
         builds.cancel(order.id).await.unwrap();
         ended(&builds, &order).await;
         until("the Secret is gone", async || ground.secrets().await.is_empty()).await;
-        // A build whose end nobody sees takes its own with it.
+        // A build whose end was not observed is deleted with its Secret.
         let mut unseen = crate::harness::order(3, 1, digit::HANGS);
         unseen.source.credentials = Some("shop".parse().unwrap());
         start(&builds, &unseen).await;

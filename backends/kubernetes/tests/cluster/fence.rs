@@ -1,4 +1,5 @@
-//! Workloads that the driver refuses to touch. The suite of all drivers covers stamps; these cases exist on Kubernetes alone.
+//! Workloads that the driver refuses to touch. The suite of all drivers covers stamps; these cases exist on Kubernetes
+//! alone.
 
 use rollhook_core::{
     deploy::Reason,

@@ -9,7 +9,7 @@ use rollhook_kubernetes::{builds, manifests};
 const IMAGE: &str = "registry.example.com/rollhook-server:0.1.0";
 
 #[test]
-fn the_committed_manifests_are_what_the_code_prints() {
+fn committed_manifests_are_those_that_the_code_prints() {
     let printed = [
         ("crds.yaml", manifests::crds()),
         ("rbac.yaml", manifests::rbac(manifests::NAMESPACE, &["shop-test".parse().unwrap()])),

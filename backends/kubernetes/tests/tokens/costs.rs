@@ -85,7 +85,7 @@ fn wrong_management_tokens_share_one_call_per_second() {
         replica.calls.take();
         let mut wrong = std::pin::pin!(join_all((0..50).map(|_| presents([9; 32]))));
         assert!(futures_util::poll!(wrong.as_mut()).is_pending(), "they wait for their turn");
-        assert!(presents([1; 32]).await, "and keep nobody waiting");
+        assert!(presents([1; 32]).await, "and do not delay a valid token");
         assert_eq!(replica.calls.take().len(), 1);
         replica.pass(SECOND);
         assert_eq!(wrong.await, [false; 50]);

@@ -33,7 +33,7 @@ fn secret_is_deleted_with_its_app() {
         let secret = secrets(bed).get(NAME).await.unwrap();
         let owner = &secret.metadata.owner_references.as_ref().unwrap()[0];
         assert_eq!((&owner.kind, Some(&owner.uid)), (&"App".to_owned(), app.metadata.uid.as_ref()));
-        // Somebody removes the app by hand: nobody gets in by what is left, and the cluster clears it away.
+        // The app is removed by hand: the Secret that is left opens nothing, and the cluster deletes it.
         apps.delete("api", &DeleteParams::default()).await.unwrap();
         // The collector learns of a new kind within half a minute, if it is not busy.
         for _ in 0..900 {

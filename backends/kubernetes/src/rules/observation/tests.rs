@@ -65,7 +65,7 @@ fn complete_when_the_controller_and_the_pods_say_so() {
 }
 
 #[test]
-fn the_old_version_is_never_the_new_ones_success() {
+fn old_version_is_never_the_new_ones_success() {
     // Every count is as it should be, because the controller has not looked yet.
     let object = deployment(json!({"status": {"observedGeneration": 2}}));
     assert!(!is_complete(&of(&rollout(5), &object, &pods(4))));
@@ -74,7 +74,7 @@ fn the_old_version_is_never_the_new_ones_success() {
 }
 
 #[test]
-fn a_pod_that_falls_back_is_seen_before_the_controller_counts_it() {
+fn pod_that_falls_back_is_noticed_before_the_controller_counts_it() {
     let mut pods = pods(5);
     pods[1] = pod("b", 5, broken(1, "CrashLoopBackOff"));
     let seen = of(&rollout(5), &deployment(json!({})), &pods);
@@ -84,7 +84,7 @@ fn a_pod_that_falls_back_is_seen_before_the_controller_counts_it() {
 }
 
 #[test]
-fn trouble_is_that_of_the_new_revisions_pods() {
+fn failure_is_that_of_the_new_revisions_pods() {
     let rolling = deployment(json!({"status": {"replicas": 4, "updatedReplicas": 1}}));
     let mut pods = pods(4);
     pods[0] = pod("a", 4, broken(7, "CrashLoopBackOff"));
@@ -98,7 +98,7 @@ fn trouble_is_that_of_the_new_revisions_pods() {
 }
 
 #[test]
-fn pods_that_are_over_do_not_count() {
+fn ended_pods_do_not_count() {
     let mut pods = pods(5);
     pods.push(pod("evicted", 5, json!({"status": {"phase": "Failed", "reason": "Evicted", "conditions": []}})));
     pods.push(pod(
@@ -112,7 +112,7 @@ fn pods_that_are_over_do_not_count() {
 }
 
 #[test]
-fn a_crash_loop_is_no_progress() {
+fn crash_loop_is_no_progress() {
     let rolling = deployment(json!({"status": {"replicas": 4, "updatedReplicas": 1, "availableReplicas": 3}}));
     let up = pod("d", 5, json!({"status": {"containerStatuses": [container(1, json!({"running": {}}))]}}));
     let down = pod("d", 5, broken(2, "CrashLoopBackOff"));
@@ -122,7 +122,7 @@ fn a_crash_loop_is_no_progress() {
 }
 
 #[test]
-fn the_clusters_own_verdict_is_final() {
+fn exceeded_progress_deadline_is_final() {
     let stuck = json!([{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}]);
     let rolling = |conditions: &Value, observed: i64| {
         deployment(json!({"status": {"updatedReplicas": 1, "observedGeneration": observed, "conditions": conditions}}))
@@ -151,7 +151,7 @@ fn paused_on_the_way_is_final() {
 }
 
 #[test]
-fn a_newer_revision_is_told_by_its_stamp() {
+fn newer_revision_is_recognised_by_its_stamp() {
     let object = stamped(samples::deployment(json!({"status": {"observedGeneration": 3}})), &rollout(6));
     let seen = of(&rollout(5), &object, &pods(6));
     assert_eq!(seen.stamp, Some(rollout(6).id));
@@ -189,7 +189,7 @@ fn another_manager_is_named() {
 }
 
 #[test]
-fn a_stamp_that_vanished_is_reverted() {
+fn removed_stamp_is_reverted() {
     for strip in
         [json!({"metadata": {"annotations": null}}), json!({"spec": {"template": {"metadata": {"annotations": null}}}})]
     {
@@ -212,7 +212,7 @@ fn an_image_rewritten_at_admission_is_still_ours() {
 }
 
 #[test]
-fn what_was_adopted_is_seen_as_it_is() {
+fn adopted_workload_is_observed_as_it_is() {
     let mut adopted = rollout(1);
     adopted.adopted = true;
     adopted.image = "docker.io/library/nginx:latest".parse().unwrap();
@@ -231,7 +231,7 @@ fn what_was_adopted_is_seen_as_it_is() {
 }
 
 #[test]
-fn a_daemon_sets_old_pods_must_be_gone() {
+fn daemon_set_is_complete_once_its_old_pods_are_gone() {
     let done = json!({"status": {"observedGeneration": 3, "desiredNumberScheduled": 2, "currentNumberScheduled": 2,
         "updatedNumberScheduled": 2, "numberAvailable": 2, "numberReady": 2, "numberMisscheduled": 0}});
     let rollout = samples::rollout_of(crate::workload::WorkloadKind::DaemonSet, 5);
@@ -243,7 +243,7 @@ fn a_daemon_sets_old_pods_must_be_gone() {
 }
 
 #[test]
-fn a_cron_job_is_complete_once_read_back() {
+fn cron_job_is_complete_once_read_back() {
     let rollout = samples::rollout_of(crate::workload::WorkloadKind::CronJob, 5);
     let seen = of(&rollout, &stamped(samples::cron_job(json!({})), &rollout), &[]);
     assert_eq!(
@@ -254,7 +254,7 @@ fn a_cron_job_is_complete_once_read_back() {
 }
 
 #[test]
-fn a_workload_that_was_deleted_is_final() {
+fn deleted_workload_is_a_final_failure() {
     let seen = of_missing(&rollout(5));
     assert_eq!(code(&seen), Some((RolloutFailureKind::Final, Reason::TARGET_MISSING)));
 }

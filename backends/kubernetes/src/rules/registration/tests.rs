@@ -69,7 +69,7 @@ fn existing_workload_is_adopted_with_the_image_that_it_runs() {
 }
 
 #[test]
-fn a_workload_that_cannot_be_used_says_why() {
+fn unusable_workload_is_refused_with_a_reason() {
     let refused = |settings: Value, workload: &Object| unusable(validate(&request(settings), Some(workload)));
     let two = deployment(&[("web", V1), ("worker", "registry.example.com/api:v2")]);
     assert_eq!(
@@ -96,7 +96,7 @@ fn a_workload_that_cannot_be_used_says_why() {
 }
 
 #[test]
-fn a_workload_of_another_registration_is_taken_over_only_on_request() {
+fn workload_of_another_registration_is_taken_over_only_on_request() {
     let other = AppUid::from_bits(7);
     let stamp = format!("{other}/3");
     let stamped = samples::deployment(json!({"metadata": {"annotations": {STAMP: stamp}}}));
@@ -117,7 +117,7 @@ fn a_workload_of_another_registration_is_taken_over_only_on_request() {
 }
 
 #[test]
-fn a_workload_that_is_missing_is_created_with_all_defaults() {
+fn missing_workload_is_created_with_all_defaults() {
     let template = json!({"replicas": 1, "port": null, "env": {}, "pull_secret": null, "readiness_path": null});
     let created = |name: &str, container: &str, template: &Value| Validated::Create {
         settings: serde_json::from_value(
@@ -135,7 +135,7 @@ fn a_workload_that_is_missing_is_created_with_all_defaults() {
 }
 
 #[test]
-fn a_workload_that_cannot_be_created_says_why() {
+fn workload_that_cannot_be_created_is_refused_with_a_reason() {
     assert_eq!(
         unusable(validate(&request(json!({})), None)),
         "Deployment api does not exist; give an image to have a Deployment made."

@@ -27,7 +27,8 @@ pub(crate) struct KnownDeploy {
     pub(crate) metadata: Option<Box<ObjectMeta>>,
 }
 
-/// How much of an app's archive was seen: each archived deploy up to `latest` is known, or gone, except for those of `open`.
+/// How much of an app's archive was seen: each archived deploy up to `latest` is known, or gone, except for those of
+/// `open`.
 #[derive(Default)]
 pub(crate) struct ArchiveCoverage {
     latest: u64,

@@ -232,11 +232,14 @@ fn name_that_another_uid_has_taken_is_that_ones() {
 #[test]
 fn copies_are_not_seen() {
     let cache = cache();
-    let elsewhere = |metadata| ObjectMeta { namespace: Some("shop-prod".to_owned()), ..metadata };
+    let in_another_namespace = |metadata| ObjectMeta { namespace: Some("shop-prod".to_owned()), ..metadata };
     let copy = app(1, 1);
-    assert_eq!(cache.app_event(Event::Apply(AppObject { metadata: elsewhere(copy.metadata.clone()), ..copy })), None);
+    assert_eq!(
+        cache.app_event(Event::Apply(AppObject { metadata: in_another_namespace(copy.metadata.clone()), ..copy })),
+        None
+    );
     cache.app_event(Event::Apply(app(5, 2)));
-    cache.note_deploy(elsewhere(deploy(6, 1, true)), false);
+    cache.note_deploy(in_another_namespace(deploy(6, 1, true)), false);
     cache.note_deploy(ObjectMeta { name: Some("web-1".to_owned()), ..deploy(6, 1, true) }, false);
     let none_open = AppRecord::new(ObjectMeta::default(), record(1, 2, 2).state, Kept::default());
     assert_eq!(archived(&cache, &none_open), [0; 0]);

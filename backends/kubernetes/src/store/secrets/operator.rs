@@ -25,9 +25,9 @@ const ATTEMPTS: u32 = 5;
 
 /// The hash as this replica last saw it, and the reads that are under way.
 ///
-/// A replica is not told that another one has set the hash. So a caller that does not match the remembered hash is refused
-/// only after a read; it waits until the budget allows one, and all waiting callers share it. Apps' webhooks have a budget
-/// of their own.
+/// A replica is not told that another one has set the hash. So a caller that does not match the remembered hash is
+/// refused only after a read; it waits until the budget allows one, and all waiting callers share it. Apps' webhooks
+/// have a budget of their own.
 pub(crate) struct Operator {
     budget: Arc<Budget>,
     seen: Arc<Mutex<Option<[u8; 32]>>>,

@@ -8,8 +8,8 @@ use std::sync::{
 use rollhook_core::{Error, Result, error};
 use tokio::sync::Mutex;
 
-/// Shared reads of one object. A caller is answered by a read that began after its call, so that it is as good as its own;
-/// callers that wait at the same time share it, so that a burst of calls costs two reads.
+/// Shared reads of one object. A caller is answered by a read that began after its call, so that it is as good as its
+/// own; callers that wait at the same time share it, so that a burst of calls costs two reads.
 pub(crate) struct Shared<T> {
     /// The number of the read that began last.
     begun: Arc<AtomicU64>,
@@ -29,11 +29,11 @@ impl<T> Default for Shared<T> {
 }
 
 impl<T: Clone + Send + 'static> Shared<T> {
-    /// The outcome of a read that began after this call: another caller's, or `read`, once it is its `turn`, which lasts
-    /// until the read has ended.
+    /// The outcome of a read that began after this call: another caller's, or `read`, once it is its `turn`, which
+    /// lasts until the read has ended.
     ///
-    /// The read is a task of its own, and ends neither early nor forgotten if the caller hangs up: else callers that hang up
-    /// would cost one read each.
+    /// The read is a task of its own, and ends neither early nor forgotten if the caller hangs up: else callers that
+    /// hang up would cost one read each.
     pub(crate) async fn read<Turn: Send>(
         &self,
         turn: impl Future<Output = Turn> + Send + 'static,
