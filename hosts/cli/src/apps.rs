@@ -162,15 +162,15 @@ fn entry(deploy: Option<&rollhook_api::Deploy>, now: Timestamp) -> String {
 }
 
 fn held(hold: &Hold) -> String {
-    let image = hold.image.as_deref().map(short_image);
-    let what = image.as_deref().or(hold.commit.as_deref()).unwrap_or("nothing");
+    let image = hold.image.as_ref().map(|image| short_image(&image.to_string()));
+    let what = image.or_else(|| hold.commit.as_ref().map(ToString::to_string)).unwrap_or_else(|| "nothing".to_owned());
     format!("{what}, since rollback {}", hold.by)
 }
 
 /// The last look at the app's branch.
 fn polled(polling: &Polling, now: Timestamp) -> String {
     let ago = |time| when::ago(time, now);
-    match (&polling.trouble, &polling.head) {
+    match (&polling.error, &polling.head) {
         (Some(why), _) => {
             format!("cannot be read since {} (last tried {}): {why}", ago(polling.since), ago(polling.at))
         }

@@ -167,22 +167,22 @@ impl RolloutDriver for InstrumentedRollouts {
         self.inner.validate(request).await
     }
 
-    async fn apply(&self, order: &RolloutSpec) -> Result<Applied> {
-        let applied = self.inner.apply(order).await;
-        self.metrics.ordered(&applied);
+    async fn apply(&self, spec: &RolloutSpec) -> Result<Applied> {
+        let applied = self.inner.apply(spec).await;
+        self.metrics.applied(&applied);
         applied
     }
 
-    async fn observe(&self, order: &RolloutSpec) -> Result<Observation> {
-        self.inner.observe(order).await
+    async fn observe(&self, spec: &RolloutSpec) -> Result<Observation> {
+        self.inner.observe(spec).await
     }
 
-    async fn changed(&self, order: &RolloutSpec) {
-        self.inner.changed(order).await;
+    async fn changed(&self, spec: &RolloutSpec) {
+        self.inner.changed(spec).await;
     }
 
-    async fn evidence(&self, order: &RolloutSpec, trouble: Option<&RolloutFailure>) -> Result<Evidence> {
-        self.inner.evidence(order, trouble).await
+    async fn evidence(&self, spec: &RolloutSpec, failure: Option<&RolloutFailure>) -> Result<Evidence> {
+        self.inner.evidence(spec, failure).await
     }
 
     async fn keep(&self, app: &App, images: &[ImageRef]) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use http::{HeaderValue, StatusCode, header::LOCATION};
 use rollhook_api::{AppPatch, CreateApp, Kind, Local, Operations, Policy};
-use rollhook_core::app::{AppId, Namespace};
+use rollhook_core::ports::AppPage;
 use serde_json::Value;
 
 use crate::{
@@ -28,9 +28,9 @@ pub(crate) async fn register(call: &Call, operations: Local<Failure>) -> Result<
 /// `GET /apps`.
 pub(crate) async fn list(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
     let query = Query::parse(call.uri.query(), &["namespace", "after", "limit"])?;
-    let (namespace, after) = (query.get::<Namespace>("namespace")?, query.get::<AppId>("after")?);
-    let limit = query.limit(PAGE.0, PAGE.1)?;
-    Ok(reply::json(StatusCode::OK, &operations.apps(namespace.as_ref(), after.as_ref(), limit).await?))
+    let (namespace, after) = (query.get("namespace")?, query.get("after")?);
+    let page = AppPage { namespace, after, limit: query.limit(PAGE.0, PAGE.1)? };
+    Ok(reply::json(StatusCode::OK, &operations.apps(page).await?))
 }
 
 /// `GET /apps/{namespace}/{app}`.

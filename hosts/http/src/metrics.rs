@@ -32,7 +32,7 @@ pub(crate) struct Metrics {
     accepted: Family<Labels<1>, Counter>,
     ended: Family<Labels<1>, Counter>,
     store: Family<Labels<2>, Histogram>,
-    orders: Family<Labels<1>, Counter>,
+    applies: Family<Labels<1>, Counter>,
     sources: Family<Labels<1>, Counter>,
     connections: Gauge,
     /// What the ids of this process's calls begin with.
@@ -44,7 +44,7 @@ impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::with_prefix("rollhook");
         let (calls, accepted, ended) = (Family::default(), Family::default(), Family::default());
-        let (orders, sources, connections) = (Family::default(), Family::default(), Gauge::default());
+        let (applies, sources, connections) = (Family::default(), Family::default(), Gauge::default());
         let durations = Family::new_with_constructor((|| Histogram::new(CALL_BUCKETS)) as fn() -> Histogram);
         let store = Family::new_with_constructor((|| Histogram::new(STORE_BUCKETS)) as fn() -> Histogram);
         registry.register("http_requests", "HTTP calls answered", calls.clone());
@@ -57,13 +57,13 @@ impl Default for Metrics {
             Unit::Seconds,
             store.clone(),
         );
-        registry.register("rollout_orders", "Orders given to the rollout driver", orders.clone());
+        registry.register("rollout_applies", "Revisions that the rollout driver was told to apply", applies.clone());
         registry.register("source_reads", "Branches that were read at their source", sources.clone());
         registry.register("http_connections", "Open connections", connections.clone());
         let mut prefix = [0; 4];
         SystemRng.fill(&mut prefix);
         let (prefix, calls_seen) = (u32::from_le_bytes(prefix), AtomicU64::default());
-        Self { registry, calls, durations, accepted, ended, store, orders, sources, connections, prefix, calls_seen }
+        Self { registry, calls, durations, accepted, ended, store, applies, sources, connections, prefix, calls_seen }
     }
 }
 
@@ -98,15 +98,16 @@ impl Metrics {
         self.store.get_or_create(&[("call", call), ("outcome", outcome)]).observe(took.as_secs_f64());
     }
 
-    /// An order was answered; `newer`: the workload carried a later revision, so that nothing was changed.
-    pub(crate) fn ordered(&self, applied: &Result<Applied>) {
+    /// Counts an answer of the rollout driver to an apply; `newer`: the workload carried a later revision, so that
+    /// nothing was changed.
+    pub(crate) fn applied(&self, applied: &Result<Applied>) {
         let outcome = match applied {
             Ok(Applied::Done) => "done",
             Ok(Applied::Newer(_)) => "newer",
             Ok(Applied::Refused { .. }) => "refused",
             Err(_) => "error",
         };
-        self.orders.get_or_create(&[("outcome", outcome)]).inc();
+        self.applies.get_or_create(&[("outcome", outcome)]).inc();
     }
 
     /// A branch was read at its source, or could not be.

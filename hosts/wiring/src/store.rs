@@ -42,9 +42,25 @@ pub(crate) async fn open(url: &StoreUrl, key_dir: Option<&Path>, created: &mut V
             let store = Arc::new(MemoryStore::on_system_time());
             Ok(Store { tokens: store.clone(), history: store, sealed: None })
         }
+        #[cfg(feature = "sqlite")]
         StoreUrl::Sqlite(file) => Ok(with_its_keys(sqlite(file, key_dir, created).await?).await),
-        StoreUrl::Postgres(url) => Ok(with_its_keys(postgres(url.expose(), key_dir).await?).await),
-        StoreUrl::Kubernetes => kubernetes(key_dir).await,
+        #[cfg(feature = "postgres")]
+        StoreUrl::Postgres(url) => {
+            let ring = given_keys("postgres", key_dir)?;
+            let store = rollhook_postgres::PostgresStore::connect(url.expose(), ring).await;
+            let store = store.map_err(|error| Error::backend("postgres store")(error.into()))?;
+            Ok(with_its_keys(Store::sealing(store)).await)
+        }
+        #[cfg(feature = "kubernetes")]
+        StoreUrl::Kubernetes => {
+            let store = rollhook_kubernetes::KubernetesStore::connect(given_keys("kubernetes", key_dir)?).await;
+            Ok(Store::sealing(store.map_err(|error| Error::backend("kubernetes store")(error.into()))?))
+        }
+        #[cfg(not(all(feature = "sqlite", feature = "postgres", feature = "kubernetes")))]
+        StoreUrl::Sqlite(_) | StoreUrl::Postgres(_) | StoreUrl::Kubernetes => {
+            let _ = (key_dir, created);
+            Err(Error::NotBuilt(url.kind()))
+        }
     }
 }
 
@@ -98,35 +114,6 @@ async fn sqlite(file: &Path, key_dir: Option<&Path>, created: &mut Vec<Created>)
         created.push(Created { what: "database", path: file.to_owned() });
     }
     Ok(Store::sealing(rollhook_sqlite::SqliteStore::open(file, ring).await.map_err(|error| fail(error.into()))?))
-}
-
-#[cfg(not(feature = "sqlite"))]
-async fn sqlite(_: &Path, _: Option<&Path>, _: &mut Vec<Created>) -> Result<Store, Error> {
-    Err(Error::NotBuilt("sqlite store"))
-}
-
-#[cfg(feature = "postgres")]
-async fn postgres(url: &str, key_dir: Option<&Path>) -> Result<Store, Error> {
-    let ring = given_keys("postgres", key_dir)?;
-    let store = rollhook_postgres::PostgresStore::connect(url, ring).await;
-    Ok(Store::sealing(store.map_err(|error| Error::backend("postgres store")(error.into()))?))
-}
-
-#[cfg(not(feature = "postgres"))]
-async fn postgres(_: &str, _: Option<&Path>) -> Result<Store, Error> {
-    Err(Error::NotBuilt("postgres store"))
-}
-
-#[cfg(feature = "kubernetes")]
-async fn kubernetes(key_dir: Option<&Path>) -> Result<Store, Error> {
-    let ring = given_keys("kubernetes", key_dir)?;
-    let store = rollhook_kubernetes::KubernetesStore::connect(ring).await;
-    Ok(Store::sealing(store.map_err(|error| Error::backend("kubernetes store")(error.into()))?))
-}
-
-#[cfg(not(feature = "kubernetes"))]
-async fn kubernetes(_: Option<&Path>) -> Result<Store, Error> {
-    Err(Error::NotBuilt("kubernetes store"))
 }
 
 /// The keys of a store that replicas share: a replica that made one up could not open what the others sealed.

@@ -9,6 +9,7 @@ use crate::{
     args::Target,
     exit::Failure,
     output::message,
+    remote::is_loopback,
     snippets::{Posted, Snippets, git_hosts},
     when,
 };
@@ -68,7 +69,7 @@ pub(crate) async fn disable(session: &Session<'_>, target: &Target) -> Result<()
 }
 
 fn note(webhook: &Webhook) {
-    if is_loopback(&webhook.url) {
+    if webhook.url.parse().is_ok_and(|url| is_loopback(&url)) {
         message(
             "note: the URL is this machine's own; start the server with --base-url to have the one that others reach",
         );
@@ -76,12 +77,6 @@ fn note(webhook: &Webhook) {
     if let Some(note) = &webhook.note {
         message(&format!("note: {}", escaped(note)));
     }
-}
-
-/// Whether nobody but this machine can call the URL.
-fn is_loopback(url: &str) -> bool {
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    ["127.", "localhost:", "localhost/", "[::1]"].iter().any(|own| rest.starts_with(own))
 }
 
 fn credentials(webhook: &Webhook) -> String {

@@ -70,7 +70,7 @@ impl Server {
         if uri.authority().is_none_or(|authority| authority.as_str().contains('@')) || uri.query().is_some() {
             return Err(Failure::Usage("--server: must be a URL without credentials and query.".to_owned()));
         }
-        if plain && !uri.host().is_some_and(is_loopback) {
+        if plain && !is_loopback(&uri) {
             message("warning: the management token goes to the server unencrypted; use https://");
         }
         let tls = HttpsConnectorBuilder::new().with_native_roots();
@@ -215,7 +215,9 @@ impl Server {
     }
 }
 
-fn is_loopback(host: &str) -> bool {
+/// Returns whether only this machine can reach the URL.
+pub(crate) fn is_loopback(url: &Uri) -> bool {
+    let host = url.host().unwrap_or_default();
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     host == "localhost" || bare.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
