@@ -74,7 +74,7 @@ pub struct DeployAnswer {
     pub revision: Revision,
     /// The image; null for a git app until it is built.
     pub image: Option<String>,
-    /// The commit.
+    /// The commit that the image was built from, or is to be built from.
     pub commit: Option<String>,
     /// The cause of the deploy.
     #[schemars(schema_with = "schemas::trigger")]
@@ -212,7 +212,7 @@ pub struct Deploy {
     pub revision: Revision,
     /// The image; null for a git app until it is built.
     pub image: Option<String>,
-    /// The commit.
+    /// The commit that the image was built from, or is to be built from.
     pub commit: Option<String>,
     /// The cause of the deploy.
     #[schemars(schema_with = "schemas::trigger")]

@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_reference_leads_nowhere() {
+    fn every_reference_resolves() {
         fn walk(value: &Value, document: &Value) {
             match value {
                 Value::Object(members) => {

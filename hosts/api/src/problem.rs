@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 /// A problem's body, `application/problem+json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Problem {
-    /// `/problems/<slug>`.
+    /// The problem's type: `/problems/<slug>`.
     #[serde(rename = "type")]
     pub kind: String,
     /// The title of the problem's type.
@@ -91,7 +91,7 @@ macro_rules! kinds {
         }
 
         impl Kind {
-            /// Every kind.
+            /// The kinds, in the order of their status.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
             /// Returns slug, HTTP status and title.

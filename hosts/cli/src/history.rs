@@ -120,7 +120,7 @@ pub(crate) fn what(deploy: &Deploy) -> String {
 pub(crate) fn summary(deploy: &Deploy) -> String {
     let reason = deploy.reason.as_deref().map(|reason| format!(" ({})", escaped(reason))).unwrap_or_default();
     let message = deploy.message.as_deref().map(|message| format!(": {}", escaped(message))).unwrap_or_default();
-    format!("Revision {} {}{reason}{message}", deploy.revision, said(deploy.status))
+    format!("Revision {} {}{reason}{message}", deploy.revision, predicate(deploy.status))
 }
 
 /// Returns the reason and the evidence of an entry that did not succeed, in lines.
@@ -141,7 +141,7 @@ pub(crate) fn ending(deploy: &Deploy) -> Vec<String> {
 }
 
 /// Returns a status as the predicate of a sentence.
-pub(crate) const fn said(status: Status) -> &'static str {
+pub(crate) const fn predicate(status: Status) -> &'static str {
     match status {
         Status::Queued => "is queued",
         Status::Building => "is being built",

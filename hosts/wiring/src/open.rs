@@ -28,7 +28,7 @@ pub struct Opened {
 /// Opens the backends.
 ///
 /// # Errors
-/// [`Error`], with what to do about it.
+/// [`Error`], which says what to do.
 pub async fn open(settings: &Settings) -> Result<Opened, Error> {
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::start());
     let url = settings.store.named()?;

@@ -34,7 +34,7 @@ pub(crate) async fn create(session: &Session<'_>, args: &Create) -> Result<(), F
     let (image, revision) = (what(deploy), deploy.revision);
     let how = if registered.adopted { "which runs" } else { "to be made with" };
     session.output.line(&format!("Registered {id}: {workload}, {how} {image}, is revision {revision}"))?;
-    let ended = session.see_through(&id, revision, args.wait).await?;
+    let ended = session.wait_for_end(&id, revision, args.wait).await?;
     if let Some(ended) = &ended {
         registered.app = session.operations.app(&id).await?;
         registered.deploy = Some(ended.clone());

@@ -1,7 +1,7 @@
-//! What a person enters at a git host, so that a push deploys without a job in CI.
+//! Instructions for git hosts, whose pushes deploy without a job in CI.
 
-/// Where a git host's settings want what, for an app that is built from this branch. It names the token and the key, and
-/// shows neither.
+/// Returns the settings to enter at each git host, for an app that is built from this branch. The text names token and key,
+/// and shows neither.
 pub(crate) fn settings(branch: &str) -> String {
     format!(
         "\
