@@ -96,7 +96,7 @@ pub struct Policy {
     /// The reaction to a failed rollout: `restore` or `leave`.
     #[schemars(schema_with = "schemas::on_failure")]
     pub on_failure: OnFailure,
-    /// The deploys that a hold refuses: `automatic` ones, or `all`.
+    /// The deploys that a hold refuses: `automatic` ones, or `all`, CI's calls included.
     #[schemars(schema_with = "schemas::hold_policy")]
     pub hold: HoldPolicy,
     /// The time for which new pods must stay ready before a deploy succeeds.
@@ -142,7 +142,7 @@ pub struct PolicyPatch {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::on_failure")]
     pub on_failure: Option<String>,
-    /// The deploys that a hold refuses: `automatic` ones, or `all`.
+    /// The deploys that a hold refuses: `automatic` ones, or `all`, CI's calls included.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::hold_policy")]
     pub hold: Option<String>,

@@ -138,7 +138,7 @@ fn entry() -> Value {
 fn events() -> Value {
     let mut events = with(call("The entry's changes, until it has ended", 200, "Deploy"), &["lastEventId"]);
     events["responses"]["200"]["content"] = json!({ "text/event-stream": { "schema": { "type": "string" } } });
-    events["responses"]["204"] = json!({ "description": "It has ended, and the caller has seen its end." });
+    events["responses"]["204"] = json!({ "description": "The deploy has ended, and the caller has seen its end." });
     events
 }
 
@@ -151,14 +151,14 @@ fn log() -> Value {
 fn webhook() -> Value {
     let mut operation = waits(keyed(sends(call("Deploy from CI or a git host", 202, "DeployAnswer"), "DeployPost")));
     operation["description"] = "CI posts an image or a commit. GitHub, GitLab, Gitea, Forgejo and Bitbucket send their \
-        own events, told by X-GitHub-Event, X-Gitlab-Event, X-Gitea-Event, X-Forgejo-Event or X-Event-Key: a push to the \
+        own events, recognised by X-GitHub-Event, X-Gitlab-Event, X-Gitea-Event, X-Forgejo-Event or X-Event-Key: a push to the \
         branch of a git app builds and deploys the commit that it brought. Each credential that is present must be valid."
         .into();
     let schemes =
         ["serviceToken", "signature", "gitlabToken", "standardWebhooks", "giteaSignature", "bitbucketSignature"];
     operation["security"] = schemes.iter().map(|scheme| json!({ *scheme: [] })).collect();
     operation["responses"]["200"] = json!({
-        "description": "It was waited for, and succeeded; or a git host told of something that deploys nothing.",
+        "description": "The deploy was waited for, and succeeded; or a git host's event deploys nothing.",
         "content": { "application/json": { "schema": {
             "oneOf": [reference("schemas", "DeployAnswer"), reference("schemas", "PushAnswer")]
         } } }
@@ -173,7 +173,7 @@ fn open(summary: &str) -> Value {
 
 fn call(summary: &str, status: u16, schema: &str) -> Value {
     let content = json!({ "application/json": { "schema": reference("schemas", schema) } });
-    let description = if status == 202 { "Accepted: it is stored, and will end." } else { "Done." };
+    let description = if status == 202 { "The deploy is accepted: it is stored, and will end." } else { "Done." };
     json!({
         "summary": summary,
         "responses": { status.to_string(): { "description": description, "content": content }, "default": failure() }
@@ -197,10 +197,11 @@ fn keyed(operation: Value) -> Value {
 fn waits(operation: Value) -> Value {
     let mut operation = with(operation, &["prefer"]);
     let content = operation["responses"]["202"]["content"].clone();
-    operation["responses"]["200"] = json!({ "description": "It was waited for, and succeeded.", "content": content });
+    operation["responses"]["200"] =
+        json!({ "description": "The deploy was waited for, and succeeded.", "content": content });
     let failed = json!({ "application/problem+json": { "schema": reference("schemas", "Problem") } });
     operation["responses"]["424"] =
-        json!({ "description": "It was waited for, and did not succeed.", "content": failed });
+        json!({ "description": "The deploy was waited for, and did not succeed.", "content": failed });
     operation
 }
 

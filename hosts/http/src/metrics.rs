@@ -57,7 +57,7 @@ impl Default for Metrics {
             Unit::Seconds,
             store.clone(),
         );
-        registry.register("rollout_applies", "Revisions that the rollout driver was told to apply", applies.clone());
+        registry.register("rollout_applies", "Answers of the rollout driver to applies", applies.clone());
         registry.register("source_reads", "Branches that were read at their source", sources.clone());
         registry.register("http_connections", "Open connections", connections.clone());
         let mut prefix = [0; 4];

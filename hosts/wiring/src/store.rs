@@ -57,7 +57,7 @@ pub(crate) async fn open(url: &StoreUrl, key_dir: Option<&Path>, created: &mut V
             Ok(Store::sealing(store.map_err(|error| Error::backend("kubernetes store")(error.into()))?))
         }
         #[cfg(not(all(feature = "sqlite", feature = "postgres", feature = "kubernetes")))]
-        StoreUrl::Sqlite(_) | StoreUrl::Postgres(_) | StoreUrl::Kubernetes => {
+        _ => {
             let _ = (key_dir, created);
             Err(Error::NotBuilt(url.kind()))
         }
@@ -65,6 +65,7 @@ pub(crate) async fn open(url: &StoreUrl, key_dir: Option<&Path>, created: &mut V
 }
 
 /// Warns of tokens that do not open. The process starts even so: their webhooks can be enabled anew.
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
 async fn with_key_warnings(store: Store) -> Store {
     let usage = match &store.sealed {
         Some(sealed) => sealed.usage().await.unwrap_or_default(),

@@ -225,7 +225,7 @@ pub(crate) struct PolicyFlags {
     /// After a failed rollout: roll out the current image again, or leave everything as it is
     #[arg(long, value_parser = ["restore", "leave"])]
     on_failure: Option<String>,
-    /// Which deploys of an image that was rolled back from are refused: automatic ones, or all
+    /// Which deploys of an image that was rolled back from are refused: automatic ones, or all, CI's included
     #[arg(long, value_parser = ["automatic", "all"])]
     hold: Option<String>,
     /// How long new pods must stay ready before a deploy counts as succeeded, such as 10s

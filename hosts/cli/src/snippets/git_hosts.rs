@@ -5,8 +5,8 @@
 pub(crate) fn settings(branch: &str) -> String {
     format!(
         "\
---- Or without CI: the git host itself tells of each push to {branch} ---
-Enter the URL as it is above, and have only pushes told:
+--- Or without CI: the git host itself reports each push to {branch} ---
+Enter the URL as it is above, and select push events only:
   GitHub           Settings, Webhooks, Add webhook: Payload URL; Content type
                    application/json; Secret: the token; Just the push event
   GitLab           Settings, Webhooks, Add new webhook: URL; Signing token: the key,
@@ -15,7 +15,7 @@ Enter the URL as it is above, and have only pushes told:
                    application/json; Secret: the token; Push events
   Bitbucket        Repository settings, Webhooks, Add webhook: URL; Secret: the
                    token; Repository push
-What they tell of is not deployed where the head commit's message says [skip deploy].
+A push whose head commit's message says [skip deploy] is not deployed.
 "
     )
 }
