@@ -324,7 +324,7 @@ pub struct Webhook {
     /// The secret token.
     pub token: String,
     /// The signing key that follows from the token, `whsec_` and base64, for git hosts that sign as Standard Webhooks does.
-    /// It is as secret as the token.
+    /// The key is as secret as the token.
     #[serde(default)]
     pub signing_key: String,
     /// The time at which the token was made.

@@ -50,7 +50,7 @@ impl StoreUrl {
     }
 }
 
-/// A database's URL. It may hold a password, which is not shown.
+/// A database's URL, which may hold a password; `Display` and `Debug` leave the password out.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DatabaseUrl(Zeroizing<String>);
 
