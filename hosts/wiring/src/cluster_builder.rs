@@ -1,4 +1,4 @@
-//! The builder that builds in the cluster, from an operator's settings.
+//! The builder in the cluster, from an operator's settings.
 
 use std::sync::Arc;
 
