@@ -36,7 +36,7 @@ fn tells(host: GitHost, event: Event) -> Delivery {
 }
 
 fn moves(reference: Reference, head: Option<Head>) -> Delivery {
-    let changes = vec![Change { reference, before: Before::Unsaid, head }];
+    let changes = vec![Change { reference, before: Before::Unreported, head }];
     tells(GitHost::Github, Event::Push(Push { pusher: Some("octocat".to_owned()), changes }))
 }
 
@@ -63,7 +63,7 @@ fn by(host: GitHost, delivery: Delivery) -> Delivery {
 fn accepted(pushed: Outcome<Pushed>) -> Accepted {
     match pushed.unwrap() {
         Pushed::Accepted(accepted) => *accepted,
-        Pushed::Nothing(why) => panic!("nothing was done: {why}"),
+        Pushed::Ignored(why) => panic!("nothing was done: {why}"),
     }
 }
 
@@ -71,7 +71,7 @@ fn accepted(pushed: Outcome<Pushed>) -> Accepted {
 fn nothing(pushed: Outcome<Pushed>, words: &[&str]) {
     match pushed.unwrap() {
         Pushed::Accepted(accepted) => panic!("{accepted:?}"),
-        Pushed::Nothing(why) => assert!(words.iter().all(|word| why.contains(word)), "{why}"),
+        Pushed::Ignored(why) => assert!(words.iter().all(|word| why.contains(word)), "{why}"),
     }
 }
 
@@ -148,7 +148,7 @@ fn of_several_branches_the_apps_own_counts() {
         world.builds.set_head(&git_source(), Some(sha("a1")));
         let change = |reference, digits: &str| Change {
             reference,
-            before: Before::Unsaid,
+            before: Before::Unreported,
             head: Some(Head::new(sha(digits), "")),
         };
         let changes = vec![
@@ -293,7 +293,7 @@ fn lagging_source_does_not_make_a_push_late() {
             let words = ["revision 2", "revision 3", sha("c3").as_str(), "before"].map(str::to_owned);
             nothing(push(before, "b2").await, &words.each_ref().map(String::as_str));
             // A third commit is nobody's lag.
-            for before in [Before::Unsaid, Before::At(sha("d4"))] {
+            for before in [Before::Unreported, Before::At(sha("d4"))] {
                 nothing(push(before, "e5").await, &["Nothing was done"]);
             }
             assert_eq!(world.revisions(&access).await, 3);

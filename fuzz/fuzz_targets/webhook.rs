@@ -14,7 +14,7 @@ use rollhook_core::{
     deploy::{Actor, Trigger},
     ledger::{
         admission,
-        push::{self, Wanted},
+        push::{self, PushRequest},
     },
     request::{Cause, DeployRequest},
 };
@@ -87,9 +87,9 @@ fn told(name: &'static str, event: &'static str, body: &[u8]) {
         assert!(matches!(sha.len(), 40 | 64) && sha.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')));
     }
     for app in APPS.iter() {
-        match push::wanted(app, &delivery) {
-            Ok(Wanted::Nothing(why)) => assert_clean(&why, &String::from_utf8_lossy(body)),
-            Ok(Wanted::Build(brought)) => assert!(app.source != Source::Image && brought.commit.is_sha()),
+        match push::requested(app, &delivery) {
+            Ok(PushRequest::Ignore(why)) => assert_clean(&why, &String::from_utf8_lossy(body)),
+            Ok(PushRequest::Build(pushed)) => assert!(app.source != Source::Image && pushed.commit.is_sha()),
             Err(refusal) => assert_eq!(server::refusal(refusal).kind, Kind::WrongKind),
         }
     }

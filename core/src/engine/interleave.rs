@@ -1,6 +1,6 @@
 //! Builds and polling, interleaved with the waits of a rollout.
 
-use super::{Effect, State, build_queue::Turn, polling, record};
+use super::{Effect, State, build_queue::BuildStep, polling, record};
 use crate::time::Timestamp;
 
 /// Returns the build's effect if the rollout only waits.
@@ -19,14 +19,14 @@ pub(super) fn build(state: &State, effect: Effect, now: Timestamp) -> Effect {
         | Effect::ReadHead(_)
         | Effect::Detect(..)
         | Effect::Load
-        | Effect::Rest => return effect,
+        | Effect::Stop => return effect,
     };
-    match (state.build_queue.turn(&state.view, state.read_at, now), effect) {
-        (Turn::Record(changes), _) => record(state, changes, Vec::new()),
-        (Turn::Call(call), _) => *call,
-        (Turn::At(at), Effect::Watch(spec, _)) => Effect::Watch(spec, until.min(at)),
-        (Turn::At(at), _) => Effect::Wait(until.min(at)),
-        (Turn::Idle, wait) => wait,
+    match (state.build_queue.next_step(&state.app_state, state.read_at, now), effect) {
+        (BuildStep::Record(changes), _) => record(state, changes, Vec::new()),
+        (BuildStep::Call(call), _) => *call,
+        (BuildStep::At(at), Effect::Watch(spec, _)) => Effect::Watch(spec, until.min(at)),
+        (BuildStep::At(at), _) => Effect::Wait(until.min(at)),
+        (BuildStep::Idle, wait) => wait,
     }
 }
 
@@ -34,16 +34,16 @@ pub(super) fn build(state: &State, effect: Effect, now: Timestamp) -> Effect {
 pub(super) fn poll(state: &mut State, effect: Effect, now: Timestamp) -> Effect {
     let (Effect::Wait(until) | Effect::Watch(_, until)) = &effect else { return effect };
     let until = *until;
-    match (state.poll.turn(&state.view, now), effect) {
-        (polling::Turn::Idle, wait) => wait,
-        (polling::Turn::At(at), Effect::Watch(spec, _)) => Effect::Watch(spec, until.min(at)),
-        (polling::Turn::At(at), _) => Effect::Wait(until.min(at)),
-        (polling::Turn::Refresh, _) => Effect::Load,
-        (polling::Turn::Load, _) => {
-            state.poll.reading();
+    match (state.poll.next_step(&state.app_state, now), effect) {
+        (polling::PollStep::Idle, wait) => wait,
+        (polling::PollStep::At(at), Effect::Watch(spec, _)) => Effect::Watch(spec, until.min(at)),
+        (polling::PollStep::At(at), _) => Effect::Wait(until.min(at)),
+        (polling::PollStep::Reload, _) => Effect::Load,
+        (polling::PollStep::Load, _) => {
+            state.poll.load_started();
             Effect::Load
         }
-        (polling::Turn::Ask(source), _) => Effect::ReadHead(source),
-        (polling::Turn::Detect(finding), _) => Effect::Detect(finding),
+        (polling::PollStep::ReadBranch(source), _) => Effect::ReadHead(source),
+        (polling::PollStep::Detect(finding), _) => Effect::Detect(finding),
     }
 }

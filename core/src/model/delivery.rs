@@ -73,7 +73,7 @@ pub struct Change {
 pub enum Before {
     /// Not reported by the host.
     #[default]
-    Unsaid,
+    Unreported,
     /// The branch or tag did not exist.
     Absent,
     /// The commit, in full.

@@ -153,8 +153,8 @@ fn check_path_component(component: &str) -> Result<(), &'static str> {
         }
         let joiner = rest.iter().take_while(|byte| !is_alphanumeric(**byte)).count();
         let (join, after) = rest.split_at(joiner);
-        let sound = matches!(join, b"." | b"_" | b"__") || join.iter().all(|byte| *byte == b'-');
-        if !sound {
+        let valid = matches!(join, b"." | b"_" | b"__") || join.iter().all(|byte| *byte == b'-');
+        if !valid {
             return Err(rule);
         }
         rest = after;
@@ -176,13 +176,13 @@ fn check_host(host: &str) -> Result<(), &'static str> {
         }
     };
     if let Some(name) = name {
-        let sound = |part: &str| {
+        let valid = |part: &str| {
             !part.is_empty()
                 && !part.starts_with('-')
                 && !part.ends_with('-')
                 && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
         };
-        if !name.split('.').all(sound) {
+        if !name.split('.').all(valid) {
             return Err("the registry's host must be a DNS name or an IP address");
         }
     }
@@ -215,11 +215,11 @@ fn check_repository(repository: &str) -> Result<(), &'static str> {
 fn check_tag(tag: &str) -> Result<(), &'static str> {
     let rule =
         "the tag must be letters, digits, '_', '.' and '-', not starting with '.' or '-', at most 128 characters";
-    let sound = !tag.is_empty()
+    let valid = !tag.is_empty()
         && tag.len() <= TAG_MAX
         && !tag.starts_with(['.', '-'])
         && tag.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-'));
-    if sound { Ok(()) } else { Err(rule) }
+    if valid { Ok(()) } else { Err(rule) }
 }
 
 fn parse(text: &str) -> Result<ImageRef, &'static str> {
@@ -252,7 +252,7 @@ impl FromStr for Digest {
     type Err = InvalidImage;
 
     fn from_str(text: &str) -> Result<Self, InvalidImage> {
-        let sound = match text.split_once(':') {
+        let valid = match text.split_once(':') {
             Some((algorithm, hex)) => {
                 let length = match algorithm {
                     "sha256" => 64,
@@ -263,7 +263,7 @@ impl FromStr for Digest {
             }
             None => false,
         };
-        if sound {
+        if valid {
             Ok(Self(text.to_owned()))
         } else {
             Err(InvalidImage {

@@ -69,8 +69,8 @@ impl IdempotencyKey {
     pub fn new(header: KeyHeader, text: &str, request: [u8; 32]) -> Result<Self, InvalidKey> {
         let text = text.trim();
         let bare = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(text);
-        let sound = (1..=KEY_MAX).contains(&bare.len()) && bare.bytes().all(|byte| (b' '..=b'~').contains(&byte));
-        if sound { Ok(Self { header, key: bare.to_owned(), request }) } else { Err(InvalidKey) }
+        let valid = (1..=KEY_MAX).contains(&bare.len()) && bare.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+        if valid { Ok(Self { header, key: bare.to_owned(), request }) } else { Err(InvalidKey) }
     }
 }
 

@@ -36,7 +36,7 @@ impl Deployer {
         let access = self.open(operator, id).await?;
         let changed = self.update_app(&access, move |change, now| {
             let app = &change.state.app;
-            let new_policy = sound(policy.clone().apply(app.policy.clone()))?;
+            let new_policy = checked(policy.clone().apply(app.policy.clone()))?;
             let new_source = match app.source.clone() {
                 other if source == SourceChange::default() => other,
                 Source::Git(git) => Source::Git(source.clone().apply(git)),
@@ -204,7 +204,7 @@ impl Deployer {
 }
 
 /// Returns the policy if a rollout can succeed under it.
-pub(super) fn sound(policy: Policy) -> Outcome<Policy> {
+pub(super) fn checked(policy: Policy) -> Outcome<Policy> {
     if policy.settle < policy.rollout_deadline {
         return Ok(policy);
     }

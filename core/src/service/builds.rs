@@ -75,7 +75,7 @@ impl Deployer {
         from: u64,
         follow: bool,
     ) -> Outcome<LogPart> {
-        from_git(&self.view(access).await?.app)?;
+        from_git(&self.state(access).await?.app)?;
         let app = access.uid;
         let Some(Builder { builds, .. }) = &self.ports.builder else { return Err(Refusal::NoBuildLog(revision)) };
         let build = DeployId { app, revision };

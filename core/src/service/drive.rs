@@ -5,15 +5,15 @@ use std::{future::Future, time::Duration};
 use event_listener::EventListener;
 use futures_util::{FutureExt, future::BoxFuture, select_biased};
 
-use super::{Deployer, journal::Decision, notifier::Subscription, polling::Reading};
+use super::{Deployer, journal::Decision, notifier::Subscription, polling::PendingHead};
 use crate::{
     app::AppUid,
     deploy::{Actor, Deploy, Revision, Trigger},
     engine::{
-        CallFailed, Effect, Event, State,
+        CallError, Effect, Event, State,
         polling::{Detected, Finding},
         retry,
-        rollout::STALLED,
+        rollout::STALL_TIMEOUT,
         step,
     },
     error::{Error, Result},
@@ -32,9 +32,9 @@ const POLL: Duration = Duration::from_secs(3);
 /// The least time between two observations that the rollout driver's hints cause.
 const OBSERVE_MIN: Duration = Duration::from_millis(250);
 /// The greatest age of a known state that a new driver begins with.
-const JUST_NOW: Duration = Duration::from_secs(1);
+const RECENT: Duration = Duration::from_secs(1);
 /// The pause of an app whose history cannot be read.
-const BROKEN: Duration = Duration::from_secs(30);
+const UNREADABLE_PAUSE: Duration = Duration::from_secs(30);
 
 /// The store's clock, carried on by this process's own between two reads.
 #[derive(Clone, Copy)]
@@ -58,7 +58,7 @@ struct Driver<'a> {
     now: Now,
     failures: u32,
     /// The pending answer of the app's source.
-    reading: Option<Reading>,
+    reading: Option<PendingHead>,
     /// The time of the last observation.
     observed_at: Option<Duration>,
 }
@@ -76,9 +76,9 @@ impl Deployer {
 impl Driver<'_> {
     async fn run(mut self) {
         let mut change = self.changes.listen();
-        let Some(view) = self.first_load().await else { return };
-        let mut state = State::new(view.clone(), self.time()).polling_at_least(self.deployer.min_poll);
-        let mut event = Event::Loaded(Box::new(view));
+        let Some(app_state) = self.first_load().await else { return };
+        let mut state = State::new(app_state.clone(), self.time()).polling_at_least(self.deployer.min_poll);
+        let mut event = Event::Loaded(Box::new(app_state));
         loop {
             let (after, effect) = step(state, event, self.time());
             state = after;
@@ -86,9 +86,9 @@ impl Driver<'_> {
                 Next::Step(next) => event = *next,
                 Next::Reload => {
                     change = self.changes.listen();
-                    let Some((view, was)) = self.load().await else { return };
+                    let Some((app_state, was)) = self.load().await else { return };
                     state.clock_set(was, self.now.read);
-                    event = Event::Loaded(Box::new(view));
+                    event = Event::Loaded(Box::new(app_state));
                 }
                 Next::Stop => return,
             }
@@ -101,12 +101,12 @@ impl Driver<'_> {
 
     /// Loads the app as this process has just committed it, or as it is stored.
     async fn first_load(&mut self) -> Option<AppState> {
-        match self.deployer.journal.recent(self.app, JUST_NOW).await {
+        match self.deployer.journal.recent(self.app, RECENT).await {
             Ok(Some(app)) if app.state.is_leased_to(&self.deployer.replica) => {
                 self.now = Now { read: app.state.time(app.now), at: self.deployer.ports.clock.elapsed() };
                 Some(app.into_state())
             }
-            Ok(_) | Err(_) => self.load().await.map(|(view, _)| view),
+            Ok(_) | Err(_) => self.load().await.map(|(app_state, _)| app_state),
         }
     }
 
@@ -132,7 +132,7 @@ impl Driver<'_> {
                     error @ (Error::NotFound(_) | Error::Denied { .. } | Error::Invalid { .. } | Error::Corrupt { .. }),
                 ) => {
                     tracing::error!(app = %self.app, error = %error.chain(), "reading an app's state failed");
-                    self.deployer.ports.clock.sleep(BROKEN).await;
+                    self.deployer.ports.clock.sleep(UNREADABLE_PAUSE).await;
                     return None;
                 }
             }
@@ -155,7 +155,7 @@ impl Driver<'_> {
                 self.observed_at = Some(deployer.ports.clock.elapsed());
                 let seen = rollouts.observe(&spec).await;
                 self.log_call(&spec, "observing", &seen);
-                Next::step(Event::Observed(seen.map_err(call_failed)))
+                Next::step(Event::Observed(seen.map_err(call_error)))
             }
             Effect::Watch(spec, until) => self.watch(&spec, until, state, change).await,
             Effect::Wait(until) => self.until(until, change, std::future::pending(), state).await,
@@ -178,11 +178,11 @@ impl Driver<'_> {
             }
             // Another replica may have the lease by now, and then polls the source.
             Effect::ReadHead(_) if !deployer.work_queue.is_alive(deployer.ports.clock.elapsed()) => {
-                Next::step(Event::HeadPutOff)
+                Next::step(Event::HeadReadPostponed)
             }
             Effect::ReadHead(source) => {
                 self.reading = Some(self.deployer.read_head(*source));
-                Next::step(Event::HeadAsked)
+                Next::step(Event::HeadReadStarted)
             }
             Effect::Detect(finding) => self.detect(&finding).await,
             Effect::Collect(spec, trouble) => {
@@ -190,9 +190,9 @@ impl Driver<'_> {
                 self.log_call(&spec, "collecting evidence of", &evidence);
                 Next::step(Event::Collected(evidence.ok()))
             }
-            Effect::Restore(current) => self.restore(state.view(), &current).await,
+            Effect::Restore(current) => self.restore(state.app_state(), &current).await,
             Effect::Load => Next::Reload,
-            Effect::Rest => Next::Stop,
+            Effect::Stop => Next::Stop,
         }
     }
 
@@ -204,15 +204,13 @@ impl Driver<'_> {
         what: &'static str,
         which: impl std::fmt::Display,
         call: impl FnOnce(&'b dyn BuildTrigger) -> BoxFuture<'b, Result<T>>,
-    ) -> Result<T, CallFailed> {
+    ) -> Result<T, CallError> {
         let Some(builder) = &deployer.ports.builder else {
-            return Err(CallFailed::Refused(
-                "This server has no builder, so that it cannot build git apps.".to_owned(),
-            ));
+            return Err(CallError::Refused("This server has no builder, so that it cannot build git apps.".to_owned()));
         };
         call(&*builder.builds).await.map_err(|error| {
             tracing::warn!(build = %which, error = %error.chain(), "{what} a build failed");
-            call_failed(error)
+            call_error(error)
         })
     }
 
@@ -228,23 +226,23 @@ impl Driver<'_> {
         let mut applying = deployer.ports.rollouts.apply(spec).fuse();
         let begun = deployer.ports.clock.elapsed();
         loop {
-            let look = deployer.ports.clock.sleep(STALLED).fuse();
+            let look = deployer.ports.clock.sleep(STALL_TIMEOUT).fuse();
             select_biased! {
                 applied = applying => {
                     self.log_call(spec, "applying", &applied);
-                    return Next::step(Event::Applied(applied.map_err(call_failed)));
+                    return Next::step(Event::Applied(applied.map_err(call_error)));
                 }
                 () = change.fuse() => {}
                 () = look.fuse() => {}
             }
             *change = self.changes.listen();
-            let Some((view, _)) = self.load().await else { return Next::Stop };
-            let stalled = deployer.ports.clock.elapsed().saturating_sub(begun) >= STALLED;
-            let newer = view.unfinished.iter().rfind(|deploy| deploy.image.is_some());
+            let Some((app_state, _)) = self.load().await else { return Next::Stop };
+            let stalled = deployer.ports.clock.elapsed().saturating_sub(begun) >= STALL_TIMEOUT;
+            let newer = app_state.unfinished.iter().rfind(|deploy| deploy.image.is_some());
             let newer = newer.filter(|deploy| deploy.revision > spec.id.revision);
             if newer.is_some_and(|deploy| stalled || deploy.trigger == Trigger::Rollback) {
                 tracing::warn!(app = %spec.app, revision = %spec.id.revision, "dropping a slow apply for a newer revision");
-                return Next::step(Event::ApplyDropped(Box::new(view)));
+                return Next::step(Event::ApplyDropped(Box::new(app_state)));
             }
         }
     }
@@ -298,7 +296,7 @@ impl Driver<'_> {
         &mut self,
         until: Timestamp,
         change: &mut EventListener,
-        sign: impl Future<Output = ()>,
+        hint: impl Future<Output = ()>,
         state: &State,
     ) -> Next {
         let wait = until.since(self.time());
@@ -319,15 +317,15 @@ impl Driver<'_> {
         let answered = select_biased! {
             () = change.fuse() => Err(Next::Reload),
             () = built.boxed().fuse() => Err(Next::step(Event::BuildChanged)),
-            () = sign.fuse() => Err(Next::step(Event::Woke)),
+            () = hint.fuse() => Err(Next::step(Event::Woke)),
             answer = answer.boxed().fuse() => Ok(answer),
             () = self.deployer.ports.clock.sleep(wait).fuse() => Err(Next::step(Event::Woke)),
         };
         match answered {
-            Ok(Err(Error::Conflict(_))) => Next::step(Event::HeadPutOff),
+            Ok(Err(Error::Conflict(_))) => Next::step(Event::HeadReadPostponed),
             Ok(answer) => {
-                let head = self.deployer.head_read(state.view(), answer, self.time());
-                Next::step(Event::HeadRead(head, self.chance()))
+                let head = self.deployer.head_read(state.app_state(), answer, self.time());
+                Next::step(Event::HeadRead(head, self.random()))
             }
             Err(next) => {
                 self.reading = reading;
@@ -336,7 +334,7 @@ impl Driver<'_> {
         }
     }
 
-    fn chance(&self) -> u64 {
+    fn random(&self) -> u64 {
         let mut bytes = [0; 8];
         self.deployer.ports.rng.fill(&mut bytes);
         u64::from_le_bytes(bytes)
@@ -349,17 +347,17 @@ impl Driver<'_> {
             Err(Error::NotFound(_)) => return Next::Stop,
             Err(error) => {
                 self.pause(&error).await;
-                Detected::Later
+                Detected::Postponed
             }
         };
-        Next::step(Event::Detected(detected, self.chance()))
+        Next::step(Event::Detected(detected, self.random()))
     }
 
     /// Accepts a restore if it is still owed and no newer deploy was accepted; then the app is loaded again.
-    async fn restore(&mut self, view: &AppState, current: &Deploy) -> Next {
+    async fn restore(&mut self, app_state: &AppState, current: &Deploy) -> Next {
         let cause = Cause { trigger: Trigger::Rollback, actor: Actor::Service };
         let Ok(deploy) = rollback::deploy(current, &cause) else { return Next::Stop };
-        let (expected, revision) = (ExpectedLatest::Exactly(view.latest), current.revision);
+        let (expected, revision) = (ExpectedLatest::Exactly(app_state.latest), current.revision);
         let (id, replica) = (self.deployer.admission_id(), self.deployer.replica.clone());
         let restored = self.deployer.journal.update(self.app, None, move |change, lookup, now| {
             let owed = matches!(restore::owed(&change.state), Owed::Restore(owed) if owed.revision == revision);
@@ -383,11 +381,11 @@ impl Next {
     }
 }
 
-fn call_failed(error: Error) -> CallFailed {
+fn call_error(error: Error) -> CallError {
     match error {
-        Error::Unavailable { .. } | Error::Conflict(_) => CallFailed::Away,
+        Error::Unavailable { .. } | Error::Conflict(_) => CallError::Unavailable,
         Error::NotFound(_) | Error::Denied { .. } | Error::Invalid { .. } | Error::Corrupt { .. } => {
-            CallFailed::Refused(error.to_string())
+            CallError::Refused(error.to_string())
         }
     }
 }

@@ -8,7 +8,7 @@
 //! Nothing here spawns: a commit under way is a future that all of its requests poll. If the last of them is dropped,
 //! the commit is dropped, and the remembered states of its apps are forgotten.
 
-mod flight;
+mod commit;
 mod states;
 
 use std::{
@@ -19,7 +19,7 @@ use std::{
 
 use futures_util::future::BoxFuture;
 
-use flight::{Request, Verdict};
+use commit::{Request, RequestOutcome};
 use states::States;
 
 use crate::{
@@ -99,8 +99,8 @@ struct Shared {
     waiting: HashMap<AppUid, VecDeque<Weak<Request>>>,
     /// The apps with waiting requests and no commit under way.
     ready: VecDeque<AppUid>,
-    under_way: BTreeSet<AppUid>,
-    flights: usize,
+    committing: BTreeSet<AppUid>,
+    commits_under_way: usize,
     /// The store's clock at the last read, and the process's time of that read.
     time: Option<(Timestamp, Duration)>,
 }
@@ -141,7 +141,7 @@ impl Journal {
     }
 
     /// Returns whether the hint is about a commit that this process knows.
-    pub(super) fn knows(&self, change: &AppChange) -> bool {
+    pub(super) fn is_known(&self, change: &AppChange) -> bool {
         match change {
             AppChange::App(app, version) => {
                 self.0.lock().states.get(*app).is_some_and(|known| known.version >= *version)
@@ -186,13 +186,13 @@ impl Journal {
                 request.confirm(key.map(|_| used));
             }
             match self.0.settle(&request).await {
-                Verdict::Done(snapshot) => {
+                RequestOutcome::Done(snapshot) => {
                     let answer = value.lock().unwrap_or_else(PoisonError::into_inner).take();
                     return answer.map(|answer| (answer, snapshot)).ok_or(Error::Conflict(Entity::Version));
                 }
-                Verdict::Again => fresh = true,
-                Verdict::ReadKey => read_key = true,
-                Verdict::Failed(error) => return Err(error),
+                RequestOutcome::Again => fresh = true,
+                RequestOutcome::ReadKey => read_key = true,
+                RequestOutcome::Failed(error) => return Err(error),
             }
         }
         Err(Error::Conflict(Entity::Version))
@@ -260,16 +260,16 @@ impl Inner {
     }
 
     /// Waits until the request is decided, and polls the commit that it belongs to.
-    async fn settle(self: &Arc<Self>, request: &Arc<Request>) -> Verdict {
+    async fn settle(self: &Arc<Self>, request: &Arc<Request>) -> RequestOutcome {
         self.lock().enqueue(request);
         self.start();
         loop {
             let listener = request.listen();
-            if let Some(verdict) = request.take_verdict() {
-                return verdict;
+            if let Some(outcome) = request.take_outcome() {
+                return outcome;
             }
-            match request.flight() {
-                Some(flight) => flight.await,
+            match request.commit_future() {
+                Some(commit_future) => commit_future.await,
                 None => listener.await,
             }
         }
@@ -282,10 +282,10 @@ impl Inner {
             // end takes the lock.
             let Some((batch, unknown)) = self.lock().next_batch(&self.limits) else { return };
             for request in unknown.iter().filter_map(Weak::upgrade) {
-                request.decided(Verdict::Again);
+                request.decided(RequestOutcome::Again);
             }
             if !batch.is_empty() {
-                flight::start(self, batch);
+                commit::start(self, batch);
             }
         }
     }
@@ -309,15 +309,15 @@ impl Shared {
     fn enqueue(&mut self, request: &Arc<Request>) {
         let waiting = self.waiting.entry(request.app).or_default();
         waiting.push_back(Arc::downgrade(request));
-        if waiting.len() == 1 && !self.under_way.contains(&request.app) {
+        if waiting.len() == 1 && !self.committing.contains(&request.app) {
             self.ready.push_back(request.app);
         }
     }
 
     /// Returns the requests of the next commit, and those whose app's state is unknown. Returns `None` if no request
     /// waits, or there is no room for another commit.
-    fn next_batch(&mut self, limits: &StoreLimits) -> Option<(Vec<flight::AppBatch>, Vec<Weak<Request>>)> {
-        if self.ready.is_empty() || self.flights >= limits.commits_at_once.max(1) {
+    fn next_batch(&mut self, limits: &StoreLimits) -> Option<(Vec<commit::AppBatch>, Vec<Weak<Request>>)> {
+        if self.ready.is_empty() || self.commits_under_way >= limits.commits_at_once.max(1) {
             return None;
         }
         let (mut batch, mut unknown) = (Vec::new(), Vec::new());
@@ -328,21 +328,21 @@ impl Shared {
             match self.states.used(app) {
                 Some(known) => {
                     let (state, version) = (Arc::clone(&known.state), known.version);
-                    self.under_way.insert(app);
-                    batch.push(flight::AppBatch { app, state, version, requests });
+                    self.committing.insert(app);
+                    batch.push(commit::AppBatch { app, state, version, requests });
                 }
                 None => unknown.extend(requests),
             }
         }
-        self.flights += usize::from(!batch.is_empty());
+        self.commits_under_way += usize::from(!batch.is_empty());
         Some((batch, unknown))
     }
 
     /// Ends a commit; requests that it left over wait for the next one.
-    fn landed(&mut self, apps: &[AppUid]) {
-        self.flights = self.flights.saturating_sub(1);
+    fn commit_ended(&mut self, apps: &[AppUid]) {
+        self.commits_under_way = self.commits_under_way.saturating_sub(1);
         for app in apps {
-            self.under_way.remove(app);
+            self.committing.remove(app);
             if self.waiting.get(app).is_some_and(|waiting| !waiting.is_empty()) {
                 self.ready.push_back(*app);
             }
@@ -351,4 +351,4 @@ impl Shared {
 }
 
 type Decide = Box<dyn FnMut(&mut Change, KeyLookup, Timestamp) -> Decision<()> + Send>;
-type Flight = futures_util::future::Shared<BoxFuture<'static, ()>>;
+type CommitFuture = futures_util::future::Shared<BoxFuture<'static, ()>>;

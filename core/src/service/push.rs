@@ -14,7 +14,7 @@ use crate::{
     deploy::{Actor, Commit, Trigger},
     ledger::{
         Admission, Admitted, Change, ExpectedLatest, KeyLookup, admission,
-        push::{self, Brought, Standing, Verdict, Wanted},
+        push::{self, BranchHead, PushDecision, PushRequest, PushedCommit},
     },
     ports::{AppRef, Page},
     request::{Cause, DeployRequest, IdempotencyKey, Refusal},
@@ -22,12 +22,12 @@ use crate::{
 };
 
 /// The time in which the source has to answer: git hosts give up after 10 s.
-const PATIENCE: Duration = Duration::from_secs(5);
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
 /// The pause before a source that answered with another head is asked again: it may not know of the push yet.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The number of newest entries that are searched for an earlier report of a push.
-const LOOKED_AT: usize = 100;
+const SEARCHED: usize = 100;
 
 /// The outcome of a git host's call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub enum Pushed {
     /// The pushed commit is deployed.
     Accepted(Box<Accepted>),
     /// The call is ignored and not recorded, for the reason in this sentence.
-    Nothing(String),
+    Ignored(String),
 }
 
 impl Deployer {
@@ -52,14 +52,14 @@ impl Deployer {
         if let Some(known) = self.known(access, key.as_ref()).await? {
             return Ok(Pushed::Accepted(Box::new(known)));
         }
-        let end = self.ports.clock.elapsed() + PATIENCE;
+        let end = self.ports.clock.elapsed() + READ_TIMEOUT;
         for _ in 0..ATTEMPTS {
             let app = self.app(access).await?;
-            let brought = match push::wanted(&app, delivery)? {
-                Wanted::Nothing(why) => return Ok(Pushed::Nothing(why)),
-                Wanted::Build(brought) => brought,
+            let pushed = match push::requested(&app, delivery)? {
+                PushRequest::Ignore(why) => return Ok(Pushed::Ignored(why)),
+                PushRequest::Build(pushed) => pushed,
             };
-            if let Some(pushed) = self.bring(access, delivery, brought, key.as_ref(), end).await? {
+            if let Some(pushed) = self.deploy_pushed(access, delivery, pushed, key.as_ref(), end).await? {
                 return Ok(pushed);
             }
         }
@@ -83,31 +83,31 @@ impl Deployer {
     }
 
     /// Deploys a pushed commit, unless it is late or known. Returns `None` if the app has changed meanwhile.
-    async fn bring(
+    async fn deploy_pushed(
         &self,
         access: &Authorized,
         delivery: &Delivery,
-        brought: Brought,
+        pushed: PushedCommit,
         key: Option<&IdempotencyKey>,
         end: Duration,
     ) -> Outcome<Option<Pushed>> {
-        let page = Page { before: None, succeeded: false, limit: LOOKED_AT };
-        // Read before the branch: see `verdict`.
+        let page = Page { before: None, succeeded: false, limit: SEARCHED };
+        // Read before the branch: see `push::decide`.
         let (state, entries) = self.history(access, page).await?;
         let app = Arc::clone(&state.app);
         let Source::Git(source) = &app.source else { return Ok(None) };
-        let standing = self.standing(source, &brought, end).await;
-        match push::verdict(source, &entries, delivery.host, &brought, &standing) {
-            Verdict::Nothing(why) => return Ok(Some(Pushed::Nothing(why))),
-            Verdict::Known(deploy) => return Ok(Some(Pushed::Accepted(Box::new(replayed(*deploy))))),
-            Verdict::Build => {}
+        let branch_head = self.branch_head(source, &pushed, end).await;
+        match push::decide(source, &entries, delivery.host, &pushed, &branch_head) {
+            PushDecision::Ignore(why) => return Ok(Some(Pushed::Ignored(why))),
+            PushDecision::Repeated(deploy) => return Ok(Some(Pushed::Accepted(Box::new(replayed(*deploy))))),
+            PushDecision::Build => {}
         }
         let pusher = match &delivery.event {
             Event::Push(push) => push.pusher.as_deref(),
             Event::Ping | Event::Other(_) => None,
         };
         let cause = Cause { trigger: Trigger::Webhook, actor: Actor::git_host(delivery.host, pusher) };
-        let request = DeployRequest { image: None, commit: Some(brought.commit), key: None };
+        let request = DeployRequest { image: None, commit: Some(pushed.commit), key: None };
         let expected = ExpectedLatest::Exactly(state.latest);
         let id = self.admission_id();
         let accepted = self.admit(access, id, key.cloned(), move |state| {
@@ -122,18 +122,18 @@ impl Deployer {
     }
 
     /// Returns the place of the branch: as soon as it is the pushed commit, else the last answer.
-    async fn standing(&self, source: &GitSource, brought: &Brought, end: Duration) -> Standing {
-        let mut standing = Standing::Unread;
+    async fn branch_head(&self, source: &GitSource, pushed: &PushedCommit, end: Duration) -> BranchHead {
+        let mut branch_head = BranchHead::Unread;
         loop {
             match self.read(source, end).await {
-                Some(head) => standing = Standing::At(head),
-                None => return standing,
+                Some(head) => branch_head = BranchHead::At(head),
+                None => return branch_head,
             }
-            let again = self.ports.clock.elapsed() + AGAIN;
-            if standing.is_of(brought) || again >= end {
-                return standing;
+            let again = self.ports.clock.elapsed() + RETRY_INTERVAL;
+            if branch_head.is_at(pushed) || again >= end {
+                return branch_head;
             }
-            self.ports.clock.sleep(AGAIN).await;
+            self.ports.clock.sleep(RETRY_INTERVAL).await;
         }
     }
 

@@ -39,7 +39,7 @@ impl Deployer {
     ///
     /// # Errors
     /// [`Refusal::AppNotFound`] if it was deleted; [`Refusal::StoreUnavailable`] while the store is away.
-    pub async fn view(&self, access: &Authorized) -> Outcome<AppState> {
+    pub async fn state(&self, access: &Authorized) -> Outcome<AppState> {
         let app = self.journal.load(AppRef::Uid(access.uid)).await.map_err(|error| refused(&error))?;
         app.map(Snapshot::into_state).ok_or_else(|| Refusal::AppNotFound(access.id.clone()))
     }
@@ -58,7 +58,7 @@ impl Deployer {
     /// [`Refusal::AppNotFound`] if it was deleted; [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn history(&self, access: &Authorized, page: Page) -> Outcome<(AppState, Vec<Deploy>)> {
         for _ in 0..READS {
-            let state = self.view(access).await?;
+            let state = self.state(access).await?;
             let archived = self.ports.history.page(access.uid, page).await.map_err(|error| refused(&error))?;
             if let Some(deploys) = history::page(&state, archived, page) {
                 return Ok((state, deploys));
@@ -80,7 +80,7 @@ impl Deployer {
     /// # Errors
     /// As [`Deployer::entry`].
     pub async fn entry_and_state(&self, access: &Authorized, revision: Revision) -> Outcome<(AppState, Deploy)> {
-        let state = self.view(access).await.map_err(|refusal| deleted(refusal, &access.id, revision))?;
+        let state = self.state(access).await.map_err(|refusal| deleted(refusal, &access.id, revision))?;
         let entry = self.entry_of(access, &state, revision).await?;
         Ok((state, entry))
     }

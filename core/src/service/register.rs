@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Authorized, Builder, Deployer, Operator, Outcome, apps::sound, journal::Snapshot, refused, unwritten};
+use super::{Authorized, Builder, Deployer, Operator, Outcome, apps::checked, journal::Snapshot, refused, unwritten};
 use crate::{
     app::{App, AppId, AppUid, Namespace, POLL_MAX, Policy, Source},
     deploy::{Deploy, Trigger},
@@ -94,7 +94,7 @@ impl Deployer {
         if let Some(app) = self.journal.load(AppRef::Name(&id)).await.map_err(|error| refused(&error))? {
             return self.registered(app, &wanted, key.as_ref()).await;
         }
-        let wanted = Registration { policy: sound(wanted.policy)?, ..wanted };
+        let wanted = Registration { policy: checked(wanted.policy)?, ..wanted };
         rules.pollable(&wanted.policy, &wanted.source)?;
         let request = TargetRequest {
             app: id.clone(),

@@ -26,7 +26,7 @@ impl Deployer {
     pub async fn rollback(&self, operator: &Operator, id: &AppId, request: RollbackRequest) -> Outcome<Accepted> {
         let access = Authorized { cause: operator.cause(Trigger::Rollback), ..self.open(operator, id).await? };
         for _ in 0..ATTEMPTS {
-            let read = self.view(&access).await?;
+            let read = self.state(&access).await?;
             let target = self.target(&access, &read, &request).await;
             if let Err(away @ Refusal::StoreUnavailable { .. }) = target {
                 return Err(away);

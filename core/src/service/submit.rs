@@ -126,7 +126,7 @@ impl Deployer {
 
     /// Returns the registration that a caller was authorized for.
     pub(super) async fn app(&self, access: &Authorized) -> Outcome<std::sync::Arc<App>> {
-        Ok(self.view(access).await?.app)
+        Ok(self.state(access).await?.app)
     }
 }
 

@@ -81,7 +81,7 @@ impl Wanted {
                 let access = deployer.authorize(&first, &credentials(&token), b"").await?;
                 Ok(match deployer.push(&access, &delivery, key).await? {
                     Pushed::Accepted(accepted) => Answer::Accepted(access.uid(), *accepted),
-                    Pushed::Nothing(why) => Answer::Nothing(why),
+                    Pushed::Ignored(why) => Answer::Nothing(why),
                 })
             }
             Self::Probe(token) => deployer.authorize(&first, &credentials(&token), b"").await.map(|_| Answer::Done),

@@ -186,7 +186,7 @@ impl Standing {
     /// # Errors
     /// [`Refusal::AppNotFound`] if the app was deleted; [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn read(deployer: &Deployer, access: &Authorized) -> Result<Self, Refusal> {
-        deployer.view(access).await.map(|view| Self::of(&view))
+        deployer.state(access).await.map(|view| Self::of(&view))
     }
 }
 

@@ -116,7 +116,7 @@ impl<E: From<Refusal> + Send> Local<E> {
     /// Reads an app's state; no other function does.
     async fn read(&self, id: &AppId) -> Result<(Authorized, AppState), Refusal> {
         let access = self.open(id).await?;
-        let view = self.deployer.view(&access).await?;
+        let view = self.deployer.state(&access).await?;
         Ok((access, view))
     }
 

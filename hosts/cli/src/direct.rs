@@ -105,7 +105,7 @@ impl Direct {
         let access = self.deployer.open(&self.operator, id).await?;
         let mut patience = RESTORE_PATIENCE;
         loop {
-            let view = self.deployer.view(&access).await?;
+            let view = self.deployer.state(&access).await?;
             if let Some(newest) = view.unfinished.last() {
                 return Ok(Some(newest.revision));
             }

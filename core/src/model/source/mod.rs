@@ -172,8 +172,8 @@ fn repository(text: &str) -> Result<String, InvalidName> {
 }
 
 fn credentials(text: &str) -> Result<String, InvalidName> {
-    let sound = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
-    if text.is_empty() || text.len() > 63 || !text.bytes().all(sound) || text.starts_with('-') || text.ends_with('-') {
+    let valid = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
+    if text.is_empty() || text.len() > 63 || !text.bytes().all(valid) || text.starts_with('-') || text.ends_with('-') {
         let rule =
             "must be lower-case letters, digits and hyphens, at most 63 (the name of credentials, never a secret)";
         // An invalid name may be the secret itself.

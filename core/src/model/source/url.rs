@@ -160,8 +160,8 @@ fn check(text: &str) -> Result<String, &'static str> {
 fn from_scp(text: &str) -> Option<String> {
     let (place, path) = text.split_once(':')?;
     let (user, host) = place.split_once('@')?;
-    let sound = !user.is_empty() && !host.is_empty() && !place.contains('/') && !path.starts_with(['/', ':']);
-    sound.then(|| format!("ssh://{user}@{host}/{path}"))
+    let valid = !user.is_empty() && !host.is_empty() && !place.contains('/') && !path.starts_with(['/', ':']);
+    valid.then(|| format!("ssh://{user}@{host}/{path}"))
 }
 
 fn check_user(scheme: Scheme, authority: &str) -> Result<(), &'static str> {
@@ -169,8 +169,8 @@ fn check_user(scheme: Scheme, authority: &str) -> Result<(), &'static str> {
     if scheme != Scheme::Ssh || user.contains([':', '@']) {
         return Err("must hold no credentials; name those that the builder knows with credentials");
     }
-    let sound = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
-    if user.is_empty() || user.starts_with('-') || !user.bytes().all(sound) {
+    let valid = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+    if user.is_empty() || user.starts_with('-') || !user.bytes().all(valid) {
         return Err("the user must be letters, digits, '.', '_' and '-', and not begin with a hyphen");
     }
     Ok(())
@@ -185,12 +185,12 @@ fn check_host(authority: &str) -> Result<(), &'static str> {
         return host.parse::<Ipv6Addr>().map(drop).map_err(|_| "the host in brackets must be an IPv6 address");
     }
     let name = host.strip_suffix('.').unwrap_or(host);
-    let sound = |part: &str| {
+    let valid = |part: &str| {
         !part.is_empty()
             && !part.starts_with('-')
             && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
     };
-    if name.len() > 253 || !name.split('.').all(sound) {
+    if name.len() > 253 || !name.split('.').all(valid) {
         return Err("the host must be a DNS name or an IP address");
     }
     // 127.1, 0x7f000001 and 017700000001 are addresses to a resolver, but look like names.

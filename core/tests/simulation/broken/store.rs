@@ -8,7 +8,7 @@ use rollhook_core::{
     Error, Result,
     app::AppUid,
     deploy::{Actor, Deploy, Revision, Trigger},
-    engine::polling::NEWEST,
+    engine::polling::HISTORY_PAGE,
     error::Entity,
     ledger::{Admission, AppState, Change, KeyLookup, NewDeploy, Record},
     ports::{
@@ -197,7 +197,7 @@ impl HistoryStore for Liar {
         if self.breaks(Promise::Target) && page.succeeded && !entries.is_empty() {
             entries.remove(0);
         }
-        if self.breaks(Promise::Brought) && page.limit == NEWEST {
+        if self.breaks(Promise::Brought) && page.limit == HISTORY_PAGE {
             entries.retain(|entry| entry.trigger == Trigger::Git);
         }
         Ok(entries)

@@ -11,7 +11,7 @@ use super::{Known, Moment, Rules, Seen};
 use crate::journal::Journal;
 
 /// A rollout without progress for this long may be taken over (rule 9).
-const STALLED: Duration = Duration::from_secs(10);
+const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Rules {
     pub(super) fn changed(
@@ -149,7 +149,7 @@ impl Rules {
             }
         }
         journal.count("rule 9: one without progress was taken over");
-        journal.expect(moment.own.saturating_sub(moved) >= STALLED, || {
+        journal.expect(moment.own.saturating_sub(moved) >= STALL_TIMEOUT, || {
             format!("revision {} gave way to {by} although it moved", old.revision)
         });
     }
