@@ -225,8 +225,8 @@ fn late_delivery_deploys_no_older_commit() {
         accepted(world.pushes(&access, "a1").await);
         accepted(world.pushes(&access, "b2").await);
         let late = async |digits: &str, key| world.deployer.push(&access, &brings(digits), key).await;
-        nothing(late("a1", None).await, &[sha("a1").as_str(), sha("b2").as_str(), "backwards"]);
-        nothing(late("a1", key("first")).await, &["late"]);
+        nothing(late("a1", None).await, &[sha("a1").as_str(), sha("b2").as_str(), "by now"]);
+        nothing(late("a1", key("first")).await, &["by now"]);
         nothing(late("c3", None).await, &[sha("c3").as_str()]);
         world.builds.set_head(&git_source(), None);
         nothing(late("b2", None).await, &["no branch \"main\""]);
@@ -440,7 +440,7 @@ fn push_is_decided_again_if_the_history_has_changed() {
         let access = world.git_app(Policy::default()).await;
         // While the source says that the branch is at a1, it is moved to b2, and that is accepted first.
         *slow.meanwhile.lock().unwrap() = Some((Arc::clone(&world.deployer), access.clone(), sha("b2")));
-        nothing(deployer.push(&access, &brings("a1"), None).await, &[sha("b2").as_str(), "backwards"]);
+        nothing(deployer.push(&access, &brings("a1"), None).await, &[sha("b2").as_str(), "by now"]);
         assert_eq!(
             (slow.asked.load(Ordering::SeqCst), world.revisions(&access).await),
             (6, 1),

@@ -163,8 +163,8 @@ impl BuildQueue {
         found: Result<Option<Revision>, CallError>,
         now: Timestamp,
     ) -> Option<Deploy> {
-        let status =
-            if found == Err(CallError::Unavailable) { BuilderStatus::Unavailable } else { BuilderStatus::Available };
+        let unavailable = found == Err(CallError::Unavailable);
+        let status = if unavailable { BuilderStatus::Unavailable } else { BuilderStatus::Available };
         *self = match found {
             Ok(Some(revision)) => Self::taken(revision, now),
             Ok(None) => Self::Free,
@@ -186,7 +186,7 @@ impl BuildQueue {
         match started {
             Ok(Started::Known) => {
                 *self = Self::taken(revision, now);
-                building_entry(app_state, revision).and_then(|entry| paused(entry, BuilderStatus::Available, now))
+                paused_entry(app_state, revision, BuilderStatus::Available, now)
             }
             Ok(Started::Busy(other)) => {
                 *self = Self::taken(other, now.after(OBSERVE_INTERVAL));
@@ -195,7 +195,7 @@ impl BuildQueue {
             // The build may have been started all the same.
             Err(CallError::Unavailable) => {
                 *self = self.unknown(now);
-                building_entry(app_state, revision).and_then(|entry| paused(entry, BuilderStatus::Unavailable, now))
+                paused_entry(app_state, revision, BuilderStatus::Unavailable, now)
             }
             Err(CallError::Refused(message)) => {
                 building_entry(app_state, revision).map(|deploy| failed(deploy, Reason::BUILD_REFUSED, message))
@@ -216,37 +216,37 @@ impl BuildQueue {
     pub fn observed(&mut self, app_state: &AppState, seen: Result<BuildState, CallError>, now: Timestamp) -> BuildStep {
         let Self::Taken { revision, observe_at, failures, .. } = self else { return BuildStep::Idle };
         let revision = *revision;
-        let seen = match seen {
-            Ok(state @ (BuildState::Running | BuildState::Waiting)) => {
+        let status = match &seen {
+            Err(CallError::Unavailable) => BuilderStatus::Unavailable,
+            Err(CallError::Refused(_)) => BuilderStatus::Available,
+            Ok(BuildState::Waiting) => BuilderStatus::Waiting,
+            Ok(_) => BuilderStatus::Running,
+        };
+        let ended = match seen {
+            Ok(BuildState::Running | BuildState::Waiting) => {
                 (*observe_at, *failures) = (now.after(OBSERVE_INTERVAL), 0);
-                let status = if state == BuildState::Waiting { BuilderStatus::Waiting } else { BuilderStatus::Running };
-                return BuildStep::of(building_entry(app_state, revision).and_then(|entry| paused(entry, status, now)));
+                return BuildStep::of(paused_entry(app_state, revision, status, now));
             }
-            Err(error) => {
+            Err(_) => {
                 self.postpone(now);
-                let status =
-                    if error == CallError::Unavailable { BuilderStatus::Unavailable } else { BuilderStatus::Available };
-                return BuildStep::of(building_entry(app_state, revision).and_then(|entry| paused(entry, status, now)));
+                return BuildStep::of(paused_entry(app_state, revision, status, now));
             }
             Ok(ended) => ended,
         };
         *self = Self::Free;
         let Some(entry) = building_entry(app_state, revision) else { return BuildStep::Idle };
-        let ended = match seen {
+        let ended = match ended {
             BuildState::Built { image, commit } => {
                 let exact = entry.commit.as_ref().is_some_and(|ordered| ordered.may_be(&commit));
-                match image.digest() {
-                    Some(_) if exact => {
-                        *self = Self::Built { revision, image, commit };
-                        return BuildStep::call(Effect::Load);
-                    }
-                    Some(_) => failed(
-                        entry,
-                        Reason::BUILD_FAILED,
-                        format!("The builder built {commit}, which nobody asked for."),
-                    ),
-                    None => failed(entry, Reason::BUILD_FAILED, format!("The builder named {image} without a digest.")),
+                if exact && image.digest().is_some() {
+                    *self = Self::Built { revision, image, commit };
+                    return BuildStep::call(Effect::Load);
                 }
+                let message = match image.digest() {
+                    Some(_) => format!("The builder built {commit}, which is another commit than the deploy's."),
+                    None => format!("The builder named {image} without a digest."),
+                };
+                failed(entry, Reason::BUILD_FAILED, message)
             }
             BuildState::Failed(BuildFailure { reason, message, commit, log }) => {
                 let evidence = (!log.is_empty()).then(|| Evidence { log, ..Evidence::default() });
@@ -337,6 +337,11 @@ enum BuilderStatus {
     Waiting,
     /// The build runs.
     Running,
+}
+
+/// Returns the entry of this build with its interruptions updated; `None` if they are unchanged.
+fn paused_entry(app_state: &AppState, revision: Revision, status: BuilderStatus, now: Timestamp) -> Option<Deploy> {
+    building_entry(app_state, revision).and_then(|entry| paused(entry, status, now))
 }
 
 /// Returns the entry with the interruptions of its build updated; `None` if they are unchanged.

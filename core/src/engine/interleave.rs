@@ -5,22 +5,8 @@ use crate::time::Timestamp;
 
 /// Returns the build's effect if the rollout only waits.
 pub(super) fn build(state: &State, effect: Effect, now: Timestamp) -> Effect {
-    let until = match &effect {
-        Effect::Wait(until) | Effect::Watch(_, until) => *until,
-        Effect::Record { .. }
-        | Effect::Apply(_)
-        | Effect::Observe(_)
-        | Effect::Collect(..)
-        | Effect::Restore(_)
-        | Effect::FindBuild
-        | Effect::StartBuild(_)
-        | Effect::ObserveBuild(_)
-        | Effect::CancelBuild(_)
-        | Effect::ReadHead(_)
-        | Effect::Detect(..)
-        | Effect::Load
-        | Effect::Stop => return effect,
-    };
+    let (Effect::Wait(until) | Effect::Watch(_, until)) = &effect else { return effect };
+    let until = *until;
     match (state.build_queue.next_step(&state.app_state, state.read_at, now), effect) {
         (BuildStep::Record(changes), _) => record(state, changes, Vec::new()),
         (BuildStep::Call(call), _) => *call,

@@ -107,90 +107,76 @@ pub fn step(mut state: State, event: Event, now: Timestamp) -> (State, Effect) {
     (state, effect)
 }
 
+/// Processes an event. Returns the effect that has to come next, if the event demands one.
 fn process(state: &mut State, event: Event, now: Timestamp) -> Option<Effect> {
     match event {
+        Event::Loaded(app_state) => {
+            loaded(state, *app_state, now);
+            state.poll.loaded(&state.app_state, now);
+        }
         Event::ApplyDropped(app_state) => {
             // Whether the apply has arrived is unknown.
             state.started_here = None;
-            process(state, Event::Loaded(app_state), now)
-        }
-        Event::Loaded(app_state) => {
-            state.app_state = *app_state;
-            state.read_at = now;
-            state.pending.clear();
-            state.build_queue.loaded(&state.app_state, now);
+            loaded(state, *app_state, now);
             state.poll.loaded(&state.app_state, now);
-            drop_ended_rollout(state);
-            None
         }
         Event::Recorded(app_state) => {
             let was_rolling = rolling(&state.app_state).map(|deploy| deploy.revision);
             let is_rolling = |deploy: &&Deploy| deploy.status() == Status::RollingOut;
-            let started_here = state.pending.iter().rev().find(is_rolling).map(|deploy| deploy.revision);
-            state.started_here =
-                started_here.filter(|started_here| Some(*started_here) != was_rolling).or(state.started_here);
-            state.pending.clear();
-            state.app_state = *app_state;
-            state.read_at = now;
-            state.build_queue.loaded(&state.app_state, now);
-            drop_ended_rollout(state);
-            None
+            let started = state.pending.iter().rev().find(is_rolling).map(|deploy| deploy.revision);
+            state.started_here = started.filter(|started| Some(*started) != was_rolling).or(state.started_here);
+            loaded(state, *app_state, now);
         }
-        Event::Applied(Ok(applied)) => applied_to(state, applied, now),
-        Event::Observed(Ok(seen)) => {
-            state.rollout.as_mut()?.observed(seen, state.observe_began_at, now);
-            None
-        }
-        Event::Applied(Err(failed)) | Event::Observed(Err(failed)) => call_error(state, failed, now),
+        Event::Applied(Ok(applied)) => return applied_to(state, applied, now),
+        Event::Observed(Ok(seen)) => state.rollout.as_mut()?.observed(seen, state.observe_began_at, now),
+        Event::Applied(Err(failed)) | Event::Observed(Err(failed)) => return call_failed(state, failed, now),
         Event::Collected(evidence) => {
             let failure = state.failure.take()?;
             let deploy = rolling(&state.app_state)?;
-            Some(fail(state, deploy, failure, evidence, true))
+            return Some(fail(state, deploy, failure, evidence, true));
         }
         Event::BuildFound(found) => {
             let entry = state.build_queue.found(&state.app_state, found, now)?;
-            Some(record(state, vec![entry], Vec::new()))
+            return Some(record(state, vec![entry], Vec::new()));
         }
         Event::BuildStarted(revision, started) => {
             // A build runs that this driver does not know of: its app may be outdated.
             let outdated = matches!(started, Ok(Started::Busy(_)));
             let entry = state.build_queue.started(&state.app_state, revision, started, now);
-            entry.map(|entry| record(state, vec![entry], Vec::new())).or(outdated.then_some(Effect::Load))
+            return entry.map(|entry| record(state, vec![entry], Vec::new())).or(outdated.then_some(Effect::Load));
         }
         Event::BuildObserved(seen) => match state.build_queue.observed(&state.app_state, seen, now) {
-            BuildStep::Record(changes) => Some(record(state, changes, Vec::new())),
-            BuildStep::Call(call) => Some(*call),
-            BuildStep::At(_) | BuildStep::Idle => None,
+            BuildStep::Record(changes) => return Some(record(state, changes, Vec::new())),
+            BuildStep::Call(call) => return Some(*call),
+            BuildStep::At(_) | BuildStep::Idle => {}
         },
-        Event::BuildCancelled(answer) => {
-            state.build_queue.cancelled(answer, now);
-            None
-        }
-        Event::BuildChanged => {
-            state.build_queue.changed(now);
-            None
-        }
-        Event::HeadReadStarted => {
-            state.poll.read_started();
-            None
-        }
-        Event::HeadReadPostponed => {
-            state.poll.postpone(&state.app_state, now);
-            None
-        }
-        Event::HeadRead(head, random) => {
-            state.poll.read_ended(&state.app_state, head, now, random);
-            None
-        }
+        Event::BuildCancelled(answer) => state.build_queue.cancelled(answer, now),
+        Event::BuildChanged => state.build_queue.changed(now),
+        Event::HeadReadStarted => state.poll.read_started(),
+        Event::HeadReadPostponed => state.poll.postpone(&state.app_state, now),
+        Event::HeadRead(head, random) => state.poll.read_ended(&state.app_state, head, now, random),
         Event::Detected(detected, random) => {
             state.poll.decided(&state.app_state, &detected, now, random);
-            matches!(detected, Detected::Accepted(_)).then_some(Effect::Load)
+            return matches!(detected, Detected::Accepted(_)).then_some(Effect::Load);
         }
         Event::Woke => {
-            let deploy =
-                rolling(&state.app_state).filter(|_| state.rollout.as_ref().is_some_and(|rollout| rollout.applied))?;
-            spec(&state.app_state, &deploy).map(Effect::Observe)
+            state.rollout.as_ref().filter(|rollout| rollout.applied)?;
+            return spec(&state.app_state, &rolling(&state.app_state)?).map(Effect::Observe);
         }
+    }
+    None
+}
+
+/// Replaces the app by a newer one, and forgets the rollout that has ended.
+fn loaded(state: &mut State, app_state: AppState, now: Timestamp) {
+    state.app_state = app_state;
+    state.read_at = now;
+    state.pending.clear();
+    state.build_queue.loaded(&state.app_state, now);
+    let revision = rolling(&state.app_state).map(|deploy| deploy.revision);
+    if state.rollout.as_ref().is_some_and(|rollout| Some(rollout.revision) != revision) {
+        state.rollout = None;
+        state.failure = None;
     }
 }
 
@@ -201,14 +187,6 @@ fn rolling(app_state: &AppState) -> Option<Deploy> {
 
 fn is_ready(deploy: &Deploy) -> bool {
     deploy.image.is_some() && !deploy.is_terminal()
-}
-
-fn drop_ended_rollout(state: &mut State) {
-    let revision = rolling(&state.app_state).map(|deploy| deploy.revision);
-    if state.rollout.as_ref().is_some_and(|rollout| Some(rollout.revision) != revision) {
-        state.rollout = None;
-        state.failure = None;
-    }
 }
 
 /// Returns the effect of committing changes, and whether the app is idle after it.
@@ -247,7 +225,7 @@ fn applied_to(state: &mut State, applied: Applied, now: Timestamp) -> Option<Eff
     }
 }
 
-fn call_error(state: &mut State, failed: CallError, now: Timestamp) -> Option<Effect> {
+fn call_failed(state: &mut State, failed: CallError, now: Timestamp) -> Option<Effect> {
     let deploy = rolling(&state.app_state)?;
     let Stored::RollingOut { since, outage } = deploy.state else { return None };
     let rollout = state.rollout.get_or_insert_with(|| RolloutProgress::new(deploy.revision, now));
@@ -358,13 +336,9 @@ fn drive(state: &mut State, deploy: Deploy, now: Timestamp) -> Effect {
         return Effect::Apply(spec);
     }
     if outage.since.is_some() {
-        if rollout.failures > 0 {
-            return Effect::Observe(spec);
-        }
-        if let Some(effect) = reachable_again(state, &deploy, now) {
-            return effect;
-        }
-        return Effect::Observe(spec);
+        let answered = rollout.failures == 0;
+        let recorded = answered.then(|| reachable_again(state, &deploy, now)).flatten();
+        return recorded.unwrap_or(Effect::Observe(spec));
     }
     match rollout.outcome(&state.app_state.app, since, outage, now) {
         RolloutOutcome::Wait(at) if at <= now => Effect::Observe(spec),
@@ -422,20 +396,17 @@ fn fail(state: &State, deploy: Deploy, failure: FailureReport, evidence: Option<
 }
 
 fn idle(state: &State, now: Timestamp) -> Effect {
-    match restore::owed(&state.app_state) {
-        Owed::Restore(current) => Effect::Restore(current),
-        Owed::Nothing | Owed::NothingToRestore
-            if !state.app_state.unfinished.is_empty() || !state.build_queue.is_free(&state.app_state) =>
-        {
-            Effect::Wait(now.after(retry::backoff(u32::MAX)))
-        }
-        Owed::Nothing | Owed::NothingToRestore if state.app_state.is_polled() => {
-            Effect::Wait(now.after(POLL_ONLY_WAIT))
-        }
-        Owed::Nothing | Owed::NothingToRestore if state.app_state.queued_at.is_none() => Effect::Stop,
-        Owed::Nothing | Owed::NothingToRestore => {
-            Effect::Record { changes: Vec::new(), release_holds: Vec::new(), idle: true }
-        }
+    let app_state = &state.app_state;
+    if let Owed::Restore(current) = restore::owed(app_state) {
+        Effect::Restore(current)
+    } else if !app_state.unfinished.is_empty() || !state.build_queue.is_free(app_state) {
+        Effect::Wait(now.after(retry::backoff(u32::MAX)))
+    } else if app_state.is_polled() {
+        Effect::Wait(now.after(POLL_ONLY_WAIT))
+    } else if app_state.queued_at.is_none() {
+        Effect::Stop
+    } else {
+        Effect::Record { changes: Vec::new(), release_holds: Vec::new(), idle: true }
     }
 }
 

@@ -30,7 +30,7 @@ pub fn deploy(app: &App, request: &DeployRequest, cause: &Cause) -> Result<Decid
         }
     };
     held(app, image.as_ref(), request.commit.as_ref(), cause)?;
-    let deploy = new_deploy(cause, image, request.commit.clone(), None);
+    let deploy = NewDeploy { image, commit: request.commit.clone(), ..NewDeploy::new(cause) };
     Ok(Decided { deploy, ignored })
 }
 
@@ -52,19 +52,7 @@ pub fn promotion(
         )));
     }
     held(app, Some(&image), commit.as_ref(), cause)?;
-    Ok(new_deploy(cause, Some(image), commit, Some(from)))
-}
-
-fn new_deploy(cause: &Cause, image: Option<ImageRef>, commit: Option<Commit>, from: Option<Origin>) -> NewDeploy {
-    NewDeploy {
-        image,
-        commit,
-        trigger: cause.trigger,
-        actor: cause.actor.clone(),
-        from,
-        effective: None,
-        adopted: false,
-    }
+    Ok(NewDeploy { image: Some(image), commit, from: Some(from), ..NewDeploy::new(cause) })
 }
 
 fn posted_image(app: &App, request: &DeployRequest, cause: &Cause) -> Result<ImageRef, Refusal> {

@@ -8,7 +8,7 @@ use crate::{
     deploy::{Actor, AdmissionId, Commit, Deploy, Origin, Revision, State, Trigger},
     image::ImageRef,
     replica::ReplicaId,
-    request::IdempotencyKey,
+    request::{Cause, IdempotencyKey, Refusal},
     time::Timestamp,
 };
 
@@ -116,8 +116,9 @@ impl Change {
     /// deploys, nor is one that ends them.
     pub fn admit(&mut self, admission: Admission, lookup: KeyLookup, now: Timestamp) -> Admitted {
         let time = self.state.time(now);
-        let replaces = match self.known(admission.key.as_ref(), lookup, time) {
-            Known::Used(admitted) => return admitted,
+        let replaces = match admission.key.as_ref().map_or(Known::Free, |key| self.known(key, lookup, time)) {
+            Known::Replay(revision) => return Admitted::Replayed(revision),
+            Known::Reused => return Admitted::KeyReused,
             Known::Expired => true,
             Known::Free => false,
         };
@@ -161,17 +162,24 @@ impl Change {
         }
     }
 
-    /// Returns the outcome of an earlier call with this key: [`Admitted::Replayed`], or [`Admitted::KeyReused`]. Returns `None` if the
-    /// key is free, or was not looked up.
-    pub fn made_by(&self, key: &IdempotencyKey, lookup: KeyLookup, now: Timestamp) -> Option<Admitted> {
-        match self.known(Some(key), lookup, self.state.time(now)) {
-            Known::Used(admitted) => Some(admitted),
-            Known::Free | Known::Expired => None,
+    /// Returns the revision that an earlier call with this key made; `None` if the key is free, or was not looked up.
+    ///
+    /// # Errors
+    /// [`Refusal::KeyReused`] if the earlier call was another request.
+    pub fn replay_of(
+        &self,
+        key: &IdempotencyKey,
+        lookup: KeyLookup,
+        now: Timestamp,
+    ) -> Result<Option<Revision>, Refusal> {
+        match self.known(key, lookup, self.state.time(now)) {
+            Known::Replay(revision) => Ok(Some(revision)),
+            Known::Reused => Err(Refusal::KeyReused),
+            Known::Free | Known::Expired => Ok(None),
         }
     }
 
-    fn known(&self, key: Option<&IdempotencyKey>, lookup: KeyLookup, now: Timestamp) -> Known {
-        let Some(key) = key else { return Known::Free };
+    fn known(&self, key: &IdempotencyKey, lookup: KeyLookup, now: Timestamp) -> Known {
         let is_same = |write: &&KeyWrite| (write.key.header, &write.key.key) == (key.header, &key.key);
         let used = match (self.keys.iter().find(is_same), lookup) {
             (Some(write), _) => write.made,
@@ -180,8 +188,8 @@ impl Change {
         };
         match used.request == key.request {
             _ if used.expires_at <= now => Known::Expired,
-            true => Known::Used(Admitted::Replayed(used.revision)),
-            false => Known::Used(Admitted::KeyReused),
+            true => Known::Replay(used.revision),
+            false => Known::Reused,
         }
     }
 
@@ -205,10 +213,17 @@ impl Change {
 enum Known {
     Free,
     Expired,
-    Used(Admitted),
+    Replay(Revision),
+    Reused,
 }
 
 impl NewDeploy {
+    /// Returns a deploy of this cause, without an image and a commit.
+    pub fn new(cause: &Cause) -> Self {
+        let Cause { trigger, actor } = cause.clone();
+        Self { image: None, commit: None, trigger, actor, from: None, effective: None, adopted: false }
+    }
+
     /// Returns the queued entry of this deploy.
     pub(crate) fn entry(self, id: AdmissionId, revision: Revision, now: Timestamp) -> Deploy {
         Deploy {

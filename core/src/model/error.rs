@@ -109,6 +109,11 @@ impl Error {
         matches!(self, Self::Unavailable { .. })
     }
 
+    /// Returns whether the same call may succeed when it is repeated.
+    pub const fn is_transient(&self) -> bool {
+        matches!(self, Self::Unavailable { .. } | Self::Conflict(_))
+    }
+
     /// Returns whether the caller must read and decide again.
     pub const fn is_conflict(&self) -> bool {
         matches!(self, Self::Conflict(_))

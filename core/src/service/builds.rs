@@ -129,17 +129,13 @@ fn from_git(app: &App) -> Outcome<()> {
 
 /// Returns the refusal for a builder's error.
 fn away(revision: Revision, error: &Error) -> Refusal {
-    match error {
-        Error::Unavailable { .. } | Error::Conflict(_) | Error::Denied { .. } => {
-            tracing::warn!(error = %error.chain(), "calling the builder failed");
-            Refusal::BuilderUnavailable
-        }
-        // A retry would get the same answer.
-        Error::NotFound(_) | Error::Invalid { .. } | Error::Corrupt { .. } => {
-            tracing::error!(%revision, error = %error.chain(), "reading a build failed");
-            Refusal::NoBuildLog(revision)
-        }
+    if error.is_transient() || matches!(error, Error::Denied { .. }) {
+        tracing::warn!(error = %error.chain(), "calling the builder failed");
+        return Refusal::BuilderUnavailable;
     }
+    // A retry would get the same answer.
+    tracing::error!(%revision, error = %error.chain(), "reading a build failed");
+    Refusal::NoBuildLog(revision)
 }
 
 #[cfg(test)]

@@ -127,10 +127,8 @@ impl Driver<'_> {
                     self.deployer.end_builds(self.app).await;
                     return None;
                 }
-                Err(error @ (Error::Unavailable { .. } | Error::Conflict(_))) => self.pause(&error).await,
-                Err(
-                    error @ (Error::NotFound(_) | Error::Denied { .. } | Error::Invalid { .. } | Error::Corrupt { .. }),
-                ) => {
+                Err(error) if error.is_transient() => self.pause(&error).await,
+                Err(error) => {
                     tracing::error!(app = %self.app, error = %error.chain(), "reading an app's state failed");
                     self.deployer.ports.clock.sleep(UNREADABLE_PAUSE).await;
                     return None;
@@ -382,10 +380,5 @@ impl Next {
 }
 
 fn call_error(error: Error) -> CallError {
-    match error {
-        Error::Unavailable { .. } | Error::Conflict(_) => CallError::Unavailable,
-        Error::NotFound(_) | Error::Denied { .. } | Error::Invalid { .. } | Error::Corrupt { .. } => {
-            CallError::Refused(error.to_string())
-        }
-    }
+    if error.is_transient() { CallError::Unavailable } else { CallError::Refused(error.to_string()) }
 }

@@ -165,12 +165,8 @@ impl Journal {
         let value = Arc::new(Mutex::new(None));
         let slot = Arc::clone(&value);
         let decide = move |change: &mut Change, lookup, now| {
-            let (answer, decision) = match decide(change, lookup, now) {
-                Decision::Commit(answer) => (Some(answer), Decision::Commit(())),
-                Decision::Answer(answer) => (Some(answer), Decision::Answer(())),
-                Decision::NextCommit => (None, Decision::NextCommit),
-                Decision::ReadKey => (None, Decision::ReadKey),
-            };
+            let mut answer = None;
+            let decision = decide(change, lookup, now).map(|decided| answer = Some(decided));
             *slot.lock().unwrap_or_else(PoisonError::into_inner) = answer;
             decision
         };

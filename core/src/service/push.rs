@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use futures_util::{FutureExt, select_biased};
 
 use super::{
-    ATTEMPTS, Accepted, Authorized, Deployer, Outcome, refused,
+    ATTEMPTS, Accepted, Authorized, Deployer, Outcome,
     submit::{Declined, replayed},
 };
 use crate::{
@@ -13,10 +13,10 @@ use crate::{
     delivery::{Delivery, Event},
     deploy::{Actor, Commit, Trigger},
     ledger::{
-        Admission, Admitted, Change, ExpectedLatest, KeyLookup, admission,
+        Admission, ExpectedLatest, admission,
         push::{self, BranchHead, PushDecision, PushRequest, PushedCommit},
     },
-    ports::{AppRef, Page},
+    ports::Page,
     request::{Cause, DeployRequest, IdempotencyKey, Refusal},
     source::GitSource,
 };
@@ -49,8 +49,11 @@ impl Deployer {
     /// # Errors
     /// The refusal; nothing was recorded, unless it says that it may have been.
     pub async fn push(&self, access: &Authorized, delivery: &Delivery, key: Option<IdempotencyKey>) -> Outcome<Pushed> {
-        if let Some(known) = self.known(access, key.as_ref()).await? {
-            return Ok(Pushed::Accepted(Box::new(known)));
+        // An earlier call's answer holds wherever the branch is by now.
+        if let Some(key) = &key
+            && let Some(deploy) = self.replay(access, key).await?.1
+        {
+            return Ok(Pushed::Accepted(Box::new(replayed(deploy))));
         }
         let end = self.ports.clock.elapsed() + READ_TIMEOUT;
         for _ in 0..ATTEMPTS {
@@ -64,22 +67,6 @@ impl Deployer {
             }
         }
         Err(Refusal::Busy)
-    }
-
-    /// Returns the deploy of an earlier call with this key, wherever the branch is by now.
-    async fn known(&self, access: &Authorized, key: Option<&IdempotencyKey>) -> Outcome<Option<Accepted>> {
-        let Some(key) = key else { return Ok(None) };
-        let loaded = self.ports.history.load(AppRef::Uid(access.uid), Some(key)).await;
-        let loaded = loaded.map_err(|error| refused(&error))?;
-        let Some(loaded) = loaded else { return Err(Refusal::AppNotFound(access.id.clone())) };
-        let state = Change::on(loaded.state);
-        match state.made_by(key, KeyLookup::Read(loaded.key), loaded.now) {
-            Some(Admitted::Replayed(revision)) => {
-                self.entry_of(access, &state.state, revision).await.map(replayed).map(Some)
-            }
-            Some(Admitted::KeyReused) => Err(Refusal::KeyReused),
-            Some(Admitted::New { .. } | Admitted::Outdated | Admitted::Full | Admitted::NextCommit) | None => Ok(None),
-        }
     }
 
     /// Deploys a pushed commit, unless it is late or known. Returns `None` if the app has changed meanwhile.

@@ -40,7 +40,7 @@ impl Deployer {
     /// # Errors
     /// [`Refusal::AppNotFound`] if it was deleted; [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn state(&self, access: &Authorized) -> Outcome<AppState> {
-        let app = self.journal.load(AppRef::Uid(access.uid)).await.map_err(|error| refused(&error))?;
+        let app = self.journal.load(AppRef::Uid(access.uid)).await.map_err(refused)?;
         app.map(Snapshot::into_state).ok_or_else(|| Refusal::AppNotFound(access.id.clone()))
     }
 
@@ -49,7 +49,7 @@ impl Deployer {
     /// # Errors
     /// [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn apps(&self, _operator: &super::Operator, page: AppPage) -> Outcome<Vec<AppState>> {
-        self.ports.history.list(page).await.map_err(|error| refused(&error))
+        self.ports.history.list(page).await.map_err(refused)
     }
 
     /// Returns a part of the app's history, newest first, and the app's state at the same point in time.
@@ -59,7 +59,7 @@ impl Deployer {
     pub async fn history(&self, access: &Authorized, page: Page) -> Outcome<(AppState, Vec<Deploy>)> {
         for _ in 0..READS {
             let state = self.state(access).await?;
-            let archived = self.ports.history.page(access.uid, page).await.map_err(|error| refused(&error))?;
+            let archived = self.ports.history.page(access.uid, page).await.map_err(refused)?;
             if let Some(deploys) = history::page(&state, archived, page) {
                 return Ok((state, deploys));
             }
@@ -90,7 +90,7 @@ impl Deployer {
         if let Some(deploy) = state.unfinished(revision) {
             return Ok(Deploy::clone(deploy));
         }
-        let entry = self.ports.history.archived(access.uid, revision).await.map_err(|error| refused(&error))?;
+        let entry = self.ports.history.archived(access.uid, revision).await.map_err(refused)?;
         entry.ok_or(Refusal::RevisionNotFound(revision))
     }
 
@@ -126,7 +126,7 @@ impl Deployer {
 
     /// Returns one entry as this process has committed or just read it.
     async fn recent_entry(&self, access: &Authorized, revision: Revision) -> Outcome<Deploy> {
-        let recent = self.journal.recent(access.uid, POLL).await.map_err(|error| refused(&error))?;
+        let recent = self.journal.recent(access.uid, POLL).await.map_err(refused)?;
         match recent.filter(|app| app.state.latest >= Some(revision)) {
             Some(app) => self.entry_of(access, &app.state, revision).await,
             None => self.entry(access, revision).await,

@@ -91,7 +91,7 @@ impl Deployer {
         let namespace = Namespace::of(&wanted.project, &wanted.environment)
             .map_err(|invalid| Refusal::InvalidField("environment", invalid.to_string()))?;
         let id = AppId { namespace, name: wanted.name.clone() };
-        if let Some(app) = self.journal.load(AppRef::Name(&id)).await.map_err(|error| refused(&error))? {
+        if let Some(app) = self.journal.load(AppRef::Name(&id)).await.map_err(refused)? {
             return self.registered(app, &wanted, key.as_ref()).await;
         }
         let wanted = Registration { policy: checked(wanted.policy)?, ..wanted };
@@ -105,14 +105,7 @@ impl Deployer {
         };
         let validated = self.ports.rollouts.validate(&request).await.map_err(|error| {
             tracing::warn!(app = %id, error = %error.chain(), "validating the target failed");
-            match error {
-                Error::Unavailable { .. } => Refusal::ClusterUnavailable,
-                Error::NotFound(_)
-                | Error::Conflict(_)
-                | Error::Denied { .. }
-                | Error::Invalid { .. }
-                | Error::Corrupt { .. } => Refusal::Workload(error.to_string()),
-            }
+            if error.is_unavailable() { Refusal::ClusterUnavailable } else { Refusal::Workload(error.to_string()) }
         })?;
         let adopted = matches!(validated, Validated::Adopt { .. });
         let (target, image) = registration::target(&wanted, validated)?;
@@ -134,7 +127,7 @@ impl Deployer {
     async fn store_time(&self) -> Outcome<Timestamp> {
         match self.journal.now() {
             Some(now) => Ok(now),
-            None => Ok(self.journal.heartbeat(&self.replica, TTL).await.map_err(|error| refused(&error))?.now),
+            None => Ok(self.journal.heartbeat(&self.replica, TTL).await.map_err(refused)?.now),
         }
     }
 
@@ -147,26 +140,14 @@ impl Deployer {
     ) -> Outcome<Registered> {
         let (id, uid) = (app.state.app.id.clone(), app.state.app.uid);
         let Some(key) = key else { return Err(Refusal::AppExists(id)) };
-        let loaded = self.ports.history.load(AppRef::Uid(uid), Some(key)).await.map_err(|error| refused(&error))?;
-        let Some(loaded) = loaded else { return Err(Refusal::AppExists(id)) };
-        let change = Change::on(loaded.state);
-        match change.made_by(key, KeyLookup::Read(loaded.key), loaded.now) {
-            Some(Admitted::Replayed(revision)) => {
-                let cause = crate::request::Cause { trigger: Trigger::Manual, actor: crate::deploy::Actor::Service };
-                let access = Authorized { id, uid, cause };
-                let deploy = self.entry_of(&access, &change.state, revision).await?;
-                Ok(Registered { adopted: deploy.adopted, app: change.state, deploy: Some(deploy) })
-            }
-            Some(Admitted::KeyReused) => Err(Refusal::KeyReused),
+        let cause = crate::request::Cause { trigger: Trigger::Manual, actor: crate::deploy::Actor::Service };
+        match self.replay(&Authorized { id: id.clone(), uid, cause }, key).await? {
+            (app, Some(deploy)) => Ok(Registered { adopted: deploy.adopted, app, deploy: Some(deploy) }),
             // No entry could carry the key: a call with equal contents counts as the same call.
-            None if registration::waits_for_a_build(&change.state.app)
-                && registration::made(&change.state.app, wanted) =>
-            {
-                Ok(Registered { adopted: false, app: change.state, deploy: None })
+            (app, None) if registration::waits_for_a_build(&app.app) && registration::made(&app.app, wanted) => {
+                Ok(Registered { adopted: false, app, deploy: None })
             }
-            Some(Admitted::New { .. } | Admitted::Outdated | Admitted::Full | Admitted::NextCommit) | None => {
-                Err(Refusal::AppExists(id))
-            }
+            (_, None) => Err(Refusal::AppExists(id)),
         }
     }
 
@@ -181,25 +162,11 @@ impl Deployer {
         let (id, now) = (app.id.clone(), app.created_at);
         let mut change = Change::register(app.clone());
         let deploy = image.and_then(|image| {
-            let deploy = NewDeploy {
-                image: Some(image),
-                commit: None,
-                trigger: Trigger::Manual,
-                actor: operator.actor().clone(),
-                from: None,
-                effective: None,
-                adopted,
-            };
+            let deploy = NewDeploy { image: Some(image), adopted, ..NewDeploy::new(&operator.cause(Trigger::Manual)) };
             let (id, driver) = (self.admission_id(), self.driver());
             let admission = Admission { key: key.clone(), driver, ..Admission::plain(id, deploy) };
-            match change.admit(admission, KeyLookup::Unread, now) {
-                Admitted::New { deploy, .. } => Some(Deploy::clone(&deploy)),
-                Admitted::Replayed(_)
-                | Admitted::KeyReused
-                | Admitted::Outdated
-                | Admitted::Full
-                | Admitted::NextCommit => None,
-            }
+            let Admitted::New { deploy, .. } = change.admit(admission, KeyLookup::Unread, now) else { return None };
+            Some(Deploy::clone(&deploy))
         });
         let state = match self.journal.register(change).await {
             Ok(snapshot) => snapshot.into_state(),
@@ -209,7 +176,7 @@ impl Deployer {
                 return self.registered(app, wanted, key.as_ref()).await;
             }
             Err(error) if error.is_unavailable() => self.look_for_registration(&app, &error).await?,
-            Err(error) => return Err(unwritten(&error)),
+            Err(error) => return Err(unwritten(&id, error)),
         };
         tracing::info!(app = %id, uid = %app.uid, adopted, "registered");
         self.changed_here(app.uid);

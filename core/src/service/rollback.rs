@@ -79,7 +79,7 @@ impl Deployer {
         let mut before = Some(below);
         loop {
             let page = Page { before, succeeded: true, limit: SEARCH_PAGE };
-            let entries = self.ports.history.page(access.uid, page).await.map_err(|error| refused(&error))?;
+            let entries = self.ports.history.page(access.uid, page).await.map_err(refused)?;
             before = entries.last().map(|entry| entry.revision);
             let full = entries.len() == SEARCH_PAGE;
             if let Some(found) = entries.into_iter().find(|entry| !entry.same_image(top)) {

@@ -8,19 +8,20 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::app::InvalidName;
+use super::super::host;
+use crate::{app::InvalidName, text::checked_text};
 
 /// The longest URL, in bytes.
 const URL_MAX: usize = 2048;
 
-/// A repository's URL: `https://HOST/PATH` or `ssh://[USER@]HOST/PATH`; also `http://` and `file://`, which are local
-/// ([`GitUrl::is_local`]), and `USER@HOST:PATH`, which is read as ssh.
-///
-/// It holds no password, no query and nothing that git would read as an option or as a program to start
-/// (`ext::`, `-u…`).
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct GitUrl(pub(super) String);
+checked_text! {
+    /// A repository's URL: `https://HOST/PATH` or `ssh://[USER@]HOST/PATH`; also `http://` and `file://`, which are local
+    /// ([`GitUrl::is_local`]), and `USER@HOST:PATH`, which is read as ssh.
+    ///
+    /// It holds no password, no query and nothing that git would read as an option or as a program to start
+    /// (`ext::`, `-u…`).
+    GitUrl, InvalidName, |text| check(text).map_err(|rule| InvalidName::new("source URL", &without_user(text), rule))
+}
 
 /// The protocol of a repository.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,11 +33,6 @@ enum Scheme {
 }
 
 impl GitUrl {
-    /// The URL's text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
     /// The one protocol that git needs for the URL: `https`, `http`, `ssh` or `file`.
     pub fn protocol(&self) -> &'static str {
         match split(&self.0) {
@@ -51,7 +47,7 @@ impl GitUrl {
     pub fn host(&self) -> Option<&str> {
         match split(&self.0)? {
             (Scheme::File, _) => None,
-            (_, rest) => Some(host_and_port(authority(rest)).0),
+            (_, rest) => Some(host::split(without_user_info(authority(rest))).0),
         }
     }
 
@@ -59,7 +55,7 @@ impl GitUrl {
     pub fn port(&self) -> Option<u16> {
         match split(&self.0)? {
             (Scheme::File, _) => None,
-            (_, rest) => host_and_port(authority(rest)).1?.parse().ok(),
+            (_, rest) => host::split(without_user_info(authority(rest))).1?.parse().ok(),
         }
     }
 
@@ -84,13 +80,9 @@ fn authority(rest: &str) -> &str {
     rest.split('/').next().unwrap_or_default()
 }
 
-/// Returns the host without the user before it, and the port behind it.
-fn host_and_port(authority: &str) -> (&str, Option<&str>) {
-    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-    if let Some((address, after)) = host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        return (address, after.strip_prefix(':'));
-    }
-    host.split_once(':').map_or((host, None), |(host, port)| (host, Some(port)))
+/// Returns the host and the port without the user before them.
+fn without_user_info(authority: &str) -> &str {
+    authority.rsplit_once('@').map_or(authority, |(_, host)| host)
 }
 
 fn is_local_host(host: &str) -> bool {
@@ -177,22 +169,17 @@ fn check_user(scheme: Scheme, authority: &str) -> Result<(), &'static str> {
 }
 
 fn check_host(authority: &str) -> Result<(), &'static str> {
-    let (host, port) = host_and_port(authority);
-    if port.is_some_and(|port| port.parse::<u16>().is_err() || !port.bytes().all(|byte| byte.is_ascii_digit())) {
-        return Err("the port must be a number up to 65535");
-    }
-    if authority.contains('[') {
-        return host.parse::<Ipv6Addr>().map(drop).map_err(|_| "the host in brackets must be an IPv6 address");
+    let is_label = |label: &str| {
+        !label.is_empty()
+            && !label.starts_with('-')
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+    };
+    let is_name = |name: &str| name.len() <= 254 && name.strip_suffix('.').unwrap_or(name).split('.').all(is_label);
+    let host = host::check(without_user_info(authority), is_name)?;
+    if host.parse::<Ipv6Addr>().is_ok() {
+        return Ok(());
     }
     let name = host.strip_suffix('.').unwrap_or(host);
-    let valid = |part: &str| {
-        !part.is_empty()
-            && !part.starts_with('-')
-            && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
-    };
-    if name.len() > 253 || !name.split('.').all(valid) {
-        return Err("the host must be a DNS name or an IP address");
-    }
     // 127.1, 0x7f000001 and 017700000001 are addresses to a resolver, but look like names.
     let last = name.rsplit('.').next().unwrap_or_default();
     let number = last.bytes().all(|byte| byte.is_ascii_digit()) || last.to_ascii_lowercase().starts_with("0x");
@@ -202,38 +189,10 @@ fn check_host(authority: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-impl FromStr for GitUrl {
-    type Err = InvalidName;
-
-    fn from_str(text: &str) -> Result<Self, InvalidName> {
-        check(text).map(Self).map_err(|rule| super::invalid("source URL", &without_user(text), rule))
-    }
-}
-
 /// Returns the text without its user part, so that an error does not repeat a password into a log.
 fn without_user(text: &str) -> String {
     match text.rsplit_once('@') {
         Some((_, rest)) => format!("…@{rest}"),
         None => text.to_owned(),
-    }
-}
-
-impl TryFrom<String> for GitUrl {
-    type Error = InvalidName;
-
-    fn try_from(text: String) -> Result<Self, InvalidName> {
-        text.parse()
-    }
-}
-
-impl From<GitUrl> for String {
-    fn from(url: GitUrl) -> String {
-        url.0
-    }
-}
-
-impl fmt::Display for GitUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }
