@@ -97,10 +97,7 @@ impl BuildQueue {
 
     /// The revision whose build's end is awaited.
     pub fn building(&self) -> Option<Revision> {
-        match self {
-            Self::Taken { revision, .. } => Some(*revision),
-            Self::Unknown { .. } | Self::Free | Self::Built { .. } => None,
-        }
+        if let Self::Taken { revision, .. } = self { Some(*revision) } else { None }
     }
 
     /// Returns the next step.
@@ -290,25 +287,25 @@ impl BuildQueue {
         let deadline = app_state.app.policy.build_deadline;
         let uncounted = paused.away.total(now).min(UNREACHABLE_MAX) + paused.waiting.total(now).min(SLOT_WAIT_MAX);
         let is_built = matches!(self, Self::Built { revision, .. } if *revision == deploy.revision);
-        if !deploy.is_to_be_built() {
-            None
+        let (reason, message) = if !deploy.is_to_be_built() {
+            return None;
         } else if *begun != source.fingerprint() {
             let message =
                 "The app's source was changed while this was built: deploy the commit again, from the new source.";
-            Some(failed(deploy, Reason::SOURCE_CHANGED, message.to_owned()))
+            (Reason::SOURCE_CHANGED, message.to_owned())
         } else if paused.away.since.is_some() && paused.away.total(now) >= UNREACHABLE_MAX && !is_built {
             let message = "The builder could not be reached for an hour; how far the build got is not known.";
-            Some(failed(deploy, Reason::UNREACHABLE, message.to_owned()))
+            (Reason::UNREACHABLE, message.to_owned())
         } else if since.after(deadline + uncounted) <= now && !is_built {
             let uncounted = match uncounted.as_secs() {
                 0 => String::new(),
                 seconds => format!(", not counting {seconds} s in which it waited for the builder"),
             };
-            let message = format!("The build did not end within {} s{uncounted}.", deadline.as_secs_f64());
-            Some(failed(deploy, Reason::BUILD_DEADLINE, message))
+            (Reason::BUILD_DEADLINE, format!("The build did not end within {} s{uncounted}.", deadline.as_secs_f64()))
         } else {
-            None
-        }
+            return None;
+        };
+        Some(failed(deploy, reason, message))
     }
 }
 

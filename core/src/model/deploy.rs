@@ -12,7 +12,7 @@ use crate::{
     app::{AppId, InvalidName},
     delivery::GitHost,
     image::{Digest, ImageRef},
-    text::checked_text,
+    text::{checked_text, words},
     time::Timestamp,
 };
 
@@ -115,23 +115,12 @@ pub enum Trigger {
     Git,
 }
 
-impl Trigger {
-    /// The word that the history shows.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Webhook => "webhook",
-            Self::Manual => "manual",
-            Self::Promotion => "promotion",
-            Self::Rollback => "rollback",
-            Self::Git => "git",
-        }
-    }
-}
-
-impl fmt::Display for Trigger {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
+words! { Trigger:
+    Webhook = "webhook",
+    Manual = "manual",
+    Promotion = "promotion",
+    Rollback = "rollback",
+    Git = "git",
 }
 
 /// The party that caused a deploy.

@@ -24,18 +24,14 @@ pub enum Entity {
     Object,
 }
 
-impl fmt::Display for Entity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::App => "app",
-            Self::Namespace => "namespace",
-            Self::Version => "the app's state has changed in the meantime",
-            Self::IdempotencyKey => "the idempotency key is in use",
-            Self::Build => "build",
-            Self::Capacity => "too many calls of this kind at the same time",
-            Self::Object => "the object has changed in the meantime",
-        })
-    }
+crate::text::words! { Entity:
+    App = "app",
+    Namespace = "namespace",
+    Version = "the app's state has changed in the meantime",
+    IdempotencyKey = "the idempotency key is in use",
+    Build = "build",
+    Capacity = "too many calls of this kind at the same time",
+    Object = "the object has changed in the meantime",
 }
 
 /// A port's failure, sorted by the caller's next step.

@@ -56,7 +56,27 @@ macro_rules! checked_text {
     };
 }
 
-pub(crate) use {checked_text, text_conversions};
+/// Implements the words that people read for the variants of an enum.
+macro_rules! words {
+    ($name:ident: $($variant:ident = $word:literal,)*) => {
+        impl $name {
+            /// The word that people read.
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $word,)*
+                }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+    };
+}
+
+pub(crate) use {checked_text, text_conversions, words};
 
 /// Returns the text with its control characters escaped, as a terminal or a log may show it.
 pub fn escaped(text: &str) -> String {

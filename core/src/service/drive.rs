@@ -5,10 +5,15 @@ use std::{future::Future, time::Duration};
 use event_listener::EventListener;
 use futures_util::{FutureExt, future::BoxFuture, select_biased};
 
-use super::{Deployer, journal::Decision, notifier::Subscription, polling::PendingHead};
+use super::{
+    Deployer,
+    journal::{Decision, Snapshot},
+    notifier::Subscription,
+    polling::PendingHead,
+};
 use crate::{
     app::AppUid,
-    deploy::{Actor, Deploy, Revision, Trigger},
+    deploy::{self, Actor, Deploy, Revision, Trigger},
     engine::{
         CallError, Effect, Event, State,
         polling::{Detected, Finding},
@@ -54,6 +59,8 @@ enum Next {
 struct Driver<'a> {
     deployer: &'a Deployer,
     app: AppUid,
+    /// The app's name, for logs; its uid until it is loaded.
+    name: String,
     changes: Subscription,
     now: Now,
     failures: u32,
@@ -68,7 +75,8 @@ impl Deployer {
     pub(super) async fn drive(&self, app: AppUid) {
         let changes = self.drivers.subscribe(app);
         let now = Now { read: Timestamp::default(), at: Duration::ZERO };
-        Driver { deployer: self, app, changes, now, failures: 0, reading: None, observed_at: None }.run().await;
+        let name = app.to_string();
+        Driver { deployer: self, app, name, changes, now, failures: 0, reading: None, observed_at: None }.run().await;
         self.poll_results.forget(app);
     }
 }
@@ -103,11 +111,16 @@ impl Driver<'_> {
     async fn first_load(&mut self) -> Option<AppState> {
         match self.deployer.journal.recent(self.app, RECENT).await {
             Ok(Some(app)) if app.state.is_leased_to(&self.deployer.replica) => {
-                self.now = Now { read: app.state.time(app.now), at: self.deployer.ports.clock.elapsed() };
+                self.read(&app);
                 Some(app.into_state())
             }
             Ok(_) | Err(_) => self.load().await.map(|(app_state, _)| app_state),
         }
+    }
+
+    fn read(&mut self, app: &Snapshot) {
+        self.now = Now { read: app.state.time(app.now), at: self.deployer.ports.clock.elapsed() };
+        self.name = app.state.app.id.to_string();
     }
 
     /// Loads the app, retrying as long as the store is away, and returns the time until which that lasted. Returns
@@ -118,7 +131,7 @@ impl Driver<'_> {
                 Ok(Some(app)) => {
                     self.failures = 0;
                     let was = self.time();
-                    self.now = Now { read: app.state.time(app.now), at: self.deployer.ports.clock.elapsed() };
+                    self.read(&app);
                     let leased = app.state.is_leased_to(&self.deployer.replica);
                     return leased.then(|| (app.into_state(), was));
                 }
@@ -129,7 +142,7 @@ impl Driver<'_> {
                 }
                 Err(error) if error.is_transient() => self.pause(&error).await,
                 Err(error) => {
-                    tracing::error!(app = %self.app, error = %error.chain(), "reading an app's state failed");
+                    tracing::error!(app = self.name, error = %error.chain(), "reading an app's state failed");
                     self.deployer.ports.clock.sleep(UNREADABLE_PAUSE).await;
                     return None;
                 }
@@ -138,7 +151,7 @@ impl Driver<'_> {
     }
 
     async fn pause(&mut self, error: &Error) {
-        tracing::warn!(app = %self.app, error = %error.chain(), "calling the store failed, trying again");
+        tracing::warn!(app = self.name, error = %error.chain(), "calling the store failed, trying again");
         self.deployer.ports.clock.sleep(retry::backoff(self.failures)).await;
         self.failures = self.failures.saturating_add(1);
     }
@@ -158,20 +171,20 @@ impl Driver<'_> {
             Effect::Watch(spec, until) => self.watch(&spec, until, state, change).await,
             Effect::Wait(until) => self.until(until, change, std::future::pending(), state).await,
             Effect::FindBuild => {
-                let found = Self::build(deployer, "finding", app, |builds| builds.running(app)).await;
+                let found = Self::build(deployer, "finding", &self.name, |builds| builds.running(app)).await;
                 Next::step(Event::BuildFound(found))
             }
             Effect::StartBuild(spec) => {
-                let started = Self::build(deployer, "starting", spec.id, |builds| builds.start(&spec)).await;
+                let started = Self::build(deployer, "starting", &self.name, |builds| builds.start(&spec)).await;
                 Next::step(Event::BuildStarted(spec.id.revision, started))
             }
             Effect::ObserveBuild(build) => {
-                let seen = Self::build(deployer, "observing", build, |builds| builds.observe(build)).await;
+                let seen = Self::build(deployer, "observing", &self.name, |builds| builds.observe(build)).await;
                 Next::step(Event::BuildObserved(seen))
             }
             Effect::CancelBuild(build) => {
-                tracing::info!(app = %self.app, revision = %build.revision, "cancelling a build that is no longer needed");
-                let answer = Self::build(deployer, "cancelling", build, |builds| builds.cancel(build)).await;
+                tracing::info!(app = self.name, revision = %build.revision, "cancelling a build that is no longer needed");
+                let answer = Self::build(deployer, "cancelling", &self.name, |builds| builds.cancel(build)).await;
                 Next::step(Event::BuildCancelled(answer))
             }
             // Another replica may have the lease by now, and then polls the source.
@@ -200,14 +213,14 @@ impl Driver<'_> {
     async fn build<'b, T>(
         deployer: &'b Deployer,
         what: &'static str,
-        which: impl std::fmt::Display,
+        app: &'b str,
         call: impl FnOnce(&'b dyn BuildTrigger) -> BoxFuture<'b, Result<T>>,
     ) -> Result<T, CallError> {
         let Some(builder) = &deployer.ports.builder else {
             return Err(CallError::Refused("This server has no builder, so that it cannot build git apps.".to_owned()));
         };
         call(&*builder.builds).await.map_err(|error| {
-            tracing::warn!(build = %which, error = %error.chain(), "{what} a build failed");
+            tracing::warn!(app, error = %error.chain(), "{what} a build failed");
             call_error(error)
         })
     }
@@ -246,20 +259,19 @@ impl Driver<'_> {
     }
 
     async fn record(&mut self, changes: Vec<Deploy>, release_holds: Vec<Revision>, idle: bool) -> Next {
-        for change in &changes {
-            tracing::info!(app = %self.app, revision = %change.revision, status = %change.status(), "recording");
-        }
+        let recorded = changes.clone();
         let driver = Some(self.deployer.replica.clone());
         let record = Record { driver, changes, release_holds, idle };
-        let recorded = self.deployer.journal.update(self.app, None, move |change, _, now| {
+        let update = self.deployer.journal.update(self.app, None, move |change, _, now| {
             match change.record(record.clone(), now) {
                 Ok(()) => Decision::Commit(Ok(())),
                 Err(Refused::NextCommit) => Decision::NextCommit,
                 Err(refused) => Decision::Answer(Err(refused)),
             }
         });
-        match recorded.await {
+        match update.await {
             Ok((Ok(()), app)) => {
+                recorded.iter().for_each(|deploy| self.log_recorded(deploy));
                 self.deployer.waiters.notify(self.app);
                 self.deployer.retain(&app.state).await;
                 Next::step(Event::Recorded(Box::new(app.into_state())))
@@ -270,6 +282,15 @@ impl Driver<'_> {
                 self.pause(&error).await;
                 Next::Reload
             }
+        }
+    }
+
+    fn log_recorded(&self, deploy: &Deploy) {
+        let (app, revision) = (&self.name, deploy.revision);
+        if let deploy::State::Failed { reason, message, .. } = &deploy.state {
+            tracing::warn!(app, %revision, %reason, message, "deploying failed");
+        } else {
+            tracing::info!(app, %revision, status = %deploy.status(), "recorded a deploy's status");
         }
     }
 

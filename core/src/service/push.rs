@@ -57,7 +57,7 @@ impl Deployer {
         }
         let end = self.ports.clock.elapsed() + READ_TIMEOUT;
         for _ in 0..ATTEMPTS {
-            let app = self.app(access).await?;
+            let app = self.state(access).await?.app;
             let pushed = match push::requested(&app, delivery)? {
                 PushRequest::Ignore(why) => return Ok(Pushed::Ignored(why)),
                 PushRequest::Build(pushed) => pushed,

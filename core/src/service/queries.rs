@@ -6,7 +6,6 @@ use futures_util::{FutureExt, select_biased};
 
 use super::{Authorized, Deployer, Outcome, journal::Snapshot, refused};
 use crate::{
-    app::AppId,
     deploy::{Deploy, Revision, State},
     ledger::{AppState, history},
     ports::{AppPage, AppRef, HistoryStoreExt, Page},
@@ -80,7 +79,12 @@ impl Deployer {
     /// # Errors
     /// As [`Deployer::entry`].
     pub async fn entry_and_state(&self, access: &Authorized, revision: Revision) -> Outcome<(AppState, Deploy)> {
-        let state = self.state(access).await.map_err(|refusal| deleted(refusal, &access.id, revision))?;
+        let deleted = |refusal: &Refusal| matches!(refusal, Refusal::AppNotFound(_));
+        let state = self.state(access).await;
+        if state.as_ref().is_err_and(deleted) {
+            return Err(Refusal::RevisionNotFound(revision));
+        }
+        let state = state?;
         let entry = self.entry_of(access, &state, revision).await?;
         Ok((state, entry))
     }
@@ -144,11 +148,8 @@ impl Deployer {
         let mut waited = Waited { deploy, superseded_by: None };
         while let State::Superseded { by, rollback: false } = waited.last().state {
             // A rollback is returned, but its end is not this deploy's.
-            let next = match self.ended(access, by, end).await {
-                Ok(next) => next,
-                // The entry itself was read: it is returned even if its successor cannot be read.
-                Err(_) => break,
-            };
+            // The entry itself was read: it is returned even if its successor cannot be read.
+            let Ok(next) = self.ended(access, by, end).await else { break };
             waited.superseded_by = Some(next);
         }
         Ok(waited)
@@ -168,9 +169,4 @@ impl Deployer {
             seen = Some(entry.step);
         }
     }
-}
-
-/// Returns the refusal for an entry of an app that may be deleted.
-fn deleted(refusal: Refusal, id: &AppId, revision: Revision) -> Refusal {
-    if refusal == Refusal::AppNotFound(id.clone()) { Refusal::RevisionNotFound(revision) } else { refusal }
 }

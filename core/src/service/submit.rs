@@ -2,7 +2,6 @@
 
 use super::{Authorized, Deployer, Outcome, journal::Decision, refused, unwritten};
 use crate::{
-    app::App,
     deploy::{AdmissionId, Deploy, Revision},
     error::{Error, Result},
     ledger::{Admission, Admitted, AppState, Change, KeyLookup, UNFINISHED_MAX, admission},
@@ -137,11 +136,6 @@ impl Deployer {
             None => None,
         };
         Ok((change.state, deploy))
-    }
-
-    /// Returns the registration that a caller was authorized for.
-    pub(super) async fn app(&self, access: &Authorized) -> Outcome<std::sync::Arc<App>> {
-        Ok(self.state(access).await?.app)
     }
 }
 

@@ -23,30 +23,19 @@ checked_text! {
     GitUrl, InvalidName, |text| check(text).map_err(|rule| InvalidName::new("source URL", &without_user(text), rule))
 }
 
-/// The protocol of a repository.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Scheme {
-    Https,
-    Http,
-    Ssh,
-    File,
-}
+/// The protocols of repositories.
+const PROTOCOLS: [&str; 4] = ["https", "http", "ssh", "file"];
 
 impl GitUrl {
     /// The one protocol that git needs for the URL: `https`, `http`, `ssh` or `file`.
     pub fn protocol(&self) -> &'static str {
-        match split(&self.0) {
-            Some((Scheme::Https, _)) | None => "https",
-            Some((Scheme::Http, _)) => "http",
-            Some((Scheme::Ssh, _)) => "ssh",
-            Some((Scheme::File, _)) => "file",
-        }
+        split(&self.0).map_or("https", |(protocol, _)| protocol)
     }
 
     /// The host's name or address, without its port; `None` for a file.
     pub fn host(&self) -> Option<&str> {
         match split(&self.0)? {
-            (Scheme::File, _) => None,
+            ("file", _) => None,
             (_, rest) => Some(host::split(without_user_info(authority(rest))).0),
         }
     }
@@ -54,7 +43,7 @@ impl GitUrl {
     /// The explicit port; `None` for the protocol's default.
     pub fn port(&self) -> Option<u16> {
         match split(&self.0)? {
-            (Scheme::File, _) => None,
+            ("file", _) => None,
             (_, rest) => host::split(without_user_info(authority(rest))).1?.parse().ok(),
         }
     }
@@ -65,15 +54,15 @@ impl GitUrl {
     /// A name is judged as it is written; bounding the addresses that it resolves to is a task of the builder's
     /// network.
     pub fn is_local(&self) -> bool {
-        let plain = !matches!(split(&self.0), Some((Scheme::Https | Scheme::Ssh, _)));
+        let plain = !matches!(split(&self.0), Some(("https" | "ssh", _)));
         plain || self.host().is_none_or(is_local_host)
     }
 }
 
-fn split(text: &str) -> Option<(Scheme, &str)> {
-    let schemes =
-        [("https://", Scheme::Https), ("http://", Scheme::Http), ("ssh://", Scheme::Ssh), ("file://", Scheme::File)];
-    schemes.iter().find_map(|(prefix, scheme)| Some((*scheme, text.strip_prefix(prefix)?)))
+/// Returns the protocol, and the text after `://`.
+fn split(text: &str) -> Option<(&'static str, &str)> {
+    let (given, rest) = text.split_once("://")?;
+    PROTOCOLS.iter().find(|protocol| **protocol == given).map(|protocol| (*protocol, rest))
 }
 
 fn authority(rest: &str) -> &str {
@@ -130,7 +119,7 @@ fn check(text: &str) -> Result<String, &'static str> {
         Some(url) => url,
         None => text.to_owned(),
     };
-    let Some((scheme, rest)) = split(&text) else {
+    let Some((protocol, rest)) = split(&text) else {
         return Err("must begin with https:// or ssh://");
     };
     if text.contains(['?', '#']) {
@@ -140,10 +129,10 @@ fn check(text: &str) -> Result<String, &'static str> {
     if path.is_empty() || path.split('/').any(|part| part == "..") {
         return Err("must have a path to the repository, without ..");
     }
-    if scheme == Scheme::File {
+    if protocol == "file" {
         return if authority.is_empty() { Ok(text) } else { Err("a file's URL must be file:///PATH") };
     }
-    check_user(scheme, authority)?;
+    check_user(protocol, authority)?;
     check_host(authority)?;
     Ok(text)
 }
@@ -156,9 +145,9 @@ fn from_scp(text: &str) -> Option<String> {
     valid.then(|| format!("ssh://{user}@{host}/{path}"))
 }
 
-fn check_user(scheme: Scheme, authority: &str) -> Result<(), &'static str> {
+fn check_user(protocol: &str, authority: &str) -> Result<(), &'static str> {
     let Some((user, _)) = authority.rsplit_once('@') else { return Ok(()) };
-    if scheme != Scheme::Ssh || user.contains([':', '@']) {
+    if protocol != "ssh" || user.contains([':', '@']) {
         return Err("must hold no credentials; name those that the builder knows with credentials");
     }
     let valid = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
