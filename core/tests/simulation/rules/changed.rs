@@ -24,7 +24,7 @@ impl Rules {
         journal: &Journal,
     ) {
         let revision = new.revision;
-        journal.tell("store", || format!("{} {revision}: {} → {}", known.view.app.id, old.status(), told(&new.state)));
+        journal.log("store", || format!("{} {revision}: {} → {}", known.view.app.id, old.status(), told(&new.state)));
         let built = old.image.is_none() && new.image.is_some();
         let resolved = old.is_to_be_built() && may_be(old.commit.as_ref(), new.commit.as_ref());
         let kept = Deploy {
