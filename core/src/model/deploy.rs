@@ -126,6 +126,7 @@ words! { Trigger:
 /// The party that caused a deploy.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
+#[non_exhaustive]
 pub enum Actor {
     /// The service itself: a restore, or a change that polling found. Shown as `auto`.
     Service,

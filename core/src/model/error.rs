@@ -7,6 +7,7 @@ pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 /// The entity that is missing or in conflict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum Entity {
     /// An app, by its name or its uid.
     App,

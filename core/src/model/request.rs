@@ -9,6 +9,7 @@ use crate::{
     deploy::{Actor, Commit, Revision, Trigger},
     image::ImageRef,
     source::{Branch, CredentialsName, GitSource, GitUrl, ImageRepository, RelativePath},
+    text::words,
 };
 
 /// A key under which repeating a call does not repeat its effect. Header and text identify it, not the request.
@@ -239,6 +240,52 @@ pub struct Cause {
     pub actor: Actor,
 }
 
+/// Declares the fields of requests.
+macro_rules! fields {
+    ($($field:ident = $name:literal,)*) => {
+        /// A field of a request, as a refusal names it.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum Field {
+            $(
+                #[doc = concat!("The field `", $name, "`.")]
+                $field,
+            )*
+        }
+
+        words! { Field: $($field = $name,)* }
+    };
+}
+
+fields! {
+    Project = "project",
+    Environment = "environment",
+    App = "app",
+    Image = "image",
+    Commit = "commit",
+    FromProject = "from.project",
+    FromEnvironment = "from.environment",
+    PolicyOnFailure = "policy.on_failure",
+    PolicyHold = "policy.hold",
+    PolicySettle = "policy.settle",
+    PolicyRolloutDeadline = "policy.rollout_deadline",
+    PolicyBuildDeadline = "policy.build_deadline",
+    PolicyRepositories = "policy.repositories",
+    PolicyPoll = "policy.poll",
+    GitUrl = "git.url",
+    GitBranch = "git.branch",
+    GitDockerfile = "git.dockerfile",
+    GitContext = "git.context",
+    GitImageRepository = "git.image_repository",
+    GitCredentials = "git.credentials",
+    SourceUrl = "source.url",
+    SourceBranch = "source.branch",
+    SourceDockerfile = "source.dockerfile",
+    SourceContext = "source.context",
+    SourceImageRepository = "source.image_repository",
+    SourceCredentials = "source.credentials",
+}
+
 /// The reason why a request was refused: nothing was recorded and nothing was changed.
 ///
 /// Each variant is one problem type of the HTTP contract.
@@ -276,9 +323,9 @@ pub enum Refusal {
     /// The call does not fit the app's kind, or a field that the kind needs is missing.
     #[error("{0}")]
     WrongKind(String),
-    /// A field is missing or cannot be read; the first is its name.
+    /// A field is missing or cannot be read, for the reason in this sentence.
     #[error("{0}: {1}")]
-    InvalidField(&'static str, String),
+    InvalidField(Field, String),
     /// A setting of the target is missing or not valid, by the rollout driver's word; the first is its name.
     #[error("{0}: {1}")]
     InvalidSetting(String, String),

@@ -6,7 +6,7 @@ use crate::{
     deploy::{Deploy, Reason, Revision, State, Status, Trigger},
     ledger::{AppState, Change, Record, Refused},
     ports::WebhookSecret,
-    request::{PolicyChange, Refusal, SourceChange},
+    request::{Field, PolicyChange, Refusal, SourceChange},
     time::Timestamp,
 };
 
@@ -191,5 +191,5 @@ pub(super) fn checked(policy: Policy) -> Outcome<Policy> {
         return Ok(policy);
     }
     let rule = "must be longer than the time to settle: no rollout would be over before it.".to_owned();
-    Err(Refusal::InvalidField("policy.rollout_deadline", rule))
+    Err(Refusal::InvalidField(Field::PolicyRolloutDeadline, rule))
 }

@@ -11,7 +11,7 @@ use crate::{
     error::Error,
     ledger::{Admission, admission},
     ports::{BuildState, DeployId, Page},
-    request::{DeployRequest, IdempotencyKey, Refusal},
+    request::{DeployRequest, Field, IdempotencyKey, Refusal},
 };
 
 /// The interval of reads of a growing log: the builder's hints do not cover it.
@@ -59,7 +59,7 @@ impl Deployer {
         let current = state.current.as_ref().and_then(|current| current.commit.clone());
         let commits = [current, newest.pop().and_then(|newest| newest.commit)];
         commits.into_iter().flatten().find(Commit::is_sha).ok_or_else(|| {
-            Refusal::InvalidField("commit", "nothing was built from a commit yet: say which one.".to_owned())
+            Refusal::InvalidField(Field::Commit, "nothing was built from a commit yet: say which one.".to_owned())
         })
     }
 

@@ -10,7 +10,7 @@ use crate::{
     image::ImageRef,
     ledger::{Admission, Admitted, Change, KeyLookup, NewDeploy, registration},
     ports::{AppPage, AppRef, TargetRequest, Validated},
-    request::{IdempotencyKey, Refusal, Registration},
+    request::{Field, IdempotencyKey, Refusal, Registration},
     service::run::TTL,
     time::Timestamp,
 };
@@ -46,7 +46,7 @@ impl SourceRules {
         if git.url.is_local() && !local_sources {
             let rule = "must be https:// or ssh:// to another machine; sources on this one, on link-local addresses and \
                         without encryption are the operator's to allow (--allow-local-sources).";
-            return Err(Refusal::InvalidField("source.url", rule.to_owned()));
+            return Err(Refusal::InvalidField(Field::SourceUrl, rule.to_owned()));
         }
         Ok(())
     }
@@ -54,7 +54,7 @@ impl SourceRules {
     /// Returns `Ok` if apps of this source can be polled as the policy says.
     pub(super) fn pollable(&self, policy: &Policy, source: &Source) -> Outcome<()> {
         let Some(interval) = policy.poll else { return Ok(()) };
-        let refused = |why: String| Err(Refusal::InvalidField("policy.poll", why));
+        let refused = |why: String| Err(Refusal::InvalidField(Field::PolicyPoll, why));
         if *source == Source::Image {
             return refused("an image app has no source to look at; CI posts its images.".to_owned());
         }
@@ -89,7 +89,7 @@ impl Deployer {
         let rules = self.source_rules();
         rules.buildable(&wanted.source)?;
         let namespace = Namespace::of(&wanted.project, &wanted.environment)
-            .map_err(|invalid| Refusal::InvalidField("environment", invalid.to_string()))?;
+            .map_err(|invalid| Refusal::InvalidField(Field::Environment, invalid.to_string()))?;
         let id = AppId { namespace, name: wanted.name.clone() };
         if let Some(app) = self.journal.load(AppRef::Name(&id)).await.map_err(refused)? {
             return self.registered(app, &wanted, key.as_ref()).await;

@@ -6,7 +6,7 @@ use crate::{
     error::{Error, Result},
     ledger::{Admission, Admitted, AppState, Change, KeyLookup, UNFINISHED_MAX, admission},
     ports::{AppRef, Page},
-    request::{DeployRequest, IdempotencyKey, Refusal},
+    request::{DeployRequest, Field, IdempotencyKey, Refusal},
     time::Timestamp,
 };
 
@@ -20,7 +20,7 @@ pub struct Accepted {
     /// The revisions that the deploy superseded.
     pub superseded: Vec<Revision>,
     /// The fields of the request that do not apply to the app.
-    pub ignored: Vec<&'static str>,
+    pub ignored: Vec<Field>,
 }
 
 /// A decision on the present state of an app: the admission, or the reason against it.

@@ -8,7 +8,7 @@ use rollhook_core::{
     image::Repositories,
     ledger::AppState,
     ports::{Sealing, WebhookSecret},
-    request::{PolicyChange, Refusal, Registration},
+    request::{Field, PolicyChange, Refusal, Registration},
     time::Timestamp,
 };
 use serde::{Deserialize, Serialize};
@@ -60,19 +60,19 @@ impl CreateApp {
             target.insert(TEMPLATE.to_owned(), self.template.into());
         }
         Ok(Registration {
-            project: field("project", self.project.parse())?,
-            environment: field("environment", self.environment.parse())?,
-            name: field("app", self.app.parse())?,
+            project: field(Field::Project, self.project.parse())?,
+            environment: field(Field::Environment, self.environment.parse())?,
+            name: field(Field::App, self.app.parse())?,
             source: self.git.map_or(Ok(Source::Image), |git| git.parse().map(Source::Git))?,
             target,
-            image: field("image", self.image.as_deref().map(str::parse).transpose())?,
+            image: field(Field::Image, self.image.as_deref().map(str::parse).transpose())?,
             policy: self.policy.parse()?.apply(app::Policy::default()),
             take_over: self.take_over,
         })
     }
 }
 
-pub(crate) fn field<T, E: fmt::Display>(name: &'static str, parsed: Result<T, E>) -> Result<T, Refusal> {
+pub(crate) fn field<T, E: fmt::Display>(name: Field, parsed: Result<T, E>) -> Result<T, Refusal> {
     parsed.map_err(|why| Refusal::InvalidField(name, format!("{why}.")))
 }
 
@@ -159,29 +159,29 @@ impl PolicyPatch {
         let on_failure = self.on_failure.map(|word| match word.as_str() {
             "restore" => Ok(OnFailure::Restore),
             "leave" => Ok(OnFailure::Leave),
-            _ => Err(invalid("policy.on_failure", "must be restore or leave")),
+            _ => Err(invalid(Field::PolicyOnFailure, "must be restore or leave")),
         });
         let hold = self.hold.map(|word| match word.as_str() {
             "automatic" => Ok(HoldPolicy::Automatic),
             "all" => Ok(HoldPolicy::All),
-            _ => Err(invalid("policy.hold", "must be automatic or all")),
+            _ => Err(invalid(Field::PolicyHold, "must be automatic or all")),
         });
         Ok(PolicyChange {
             on_failure: on_failure.transpose()?,
             hold: hold.transpose()?,
-            settle: length("policy.settle", self.settle)?,
-            rollout_deadline: length("policy.rollout_deadline", self.rollout_deadline)?,
-            build_deadline: length("policy.build_deadline", self.build_deadline)?,
-            repositories: field("policy.repositories", self.repositories.map(Repositories::try_from).transpose())?,
+            settle: length(Field::PolicySettle, self.settle)?,
+            rollout_deadline: length(Field::PolicyRolloutDeadline, self.rollout_deadline)?,
+            build_deadline: length(Field::PolicyBuildDeadline, self.build_deadline)?,
+            repositories: field(Field::PolicyRepositories, self.repositories.map(Repositories::try_from).transpose())?,
             poll: match self.poll {
                 Some(word) if word == OFF => Some(None),
-                text => length("policy.poll", text)?.map(Some),
+                text => length(Field::PolicyPoll, text)?.map(Some),
             },
         })
     }
 }
 
-fn invalid(name: &'static str, rule: &str) -> Refusal {
+fn invalid(name: Field, rule: &str) -> Refusal {
     Refusal::InvalidField(name, format!("{rule}."))
 }
 

@@ -1,7 +1,7 @@
 //! What git apps are built from.
 
 use rollhook_core::{
-    request::{Refusal, SourceChange},
+    request::{Field, Refusal, SourceChange},
     source::GitSource,
 };
 use serde::{Deserialize, Serialize};
@@ -47,12 +47,12 @@ impl GitChoice {
     /// [`Refusal::InvalidField`], naming the field.
     pub fn parse(&self) -> Result<GitSource, Refusal> {
         Ok(GitSource {
-            url: field("git.url", self.url.parse())?,
-            branch: field("git.branch", self.branch.parse())?,
-            dockerfile: field("git.dockerfile", self.dockerfile.parse())?,
-            context: field("git.context", self.context.parse())?,
-            image_repository: field("git.image_repository", self.image_repository.parse())?,
-            credentials: field("git.credentials", self.credentials.as_deref().map(str::parse).transpose())?,
+            url: field(Field::GitUrl, self.url.parse())?,
+            branch: field(Field::GitBranch, self.branch.parse())?,
+            dockerfile: field(Field::GitDockerfile, self.dockerfile.parse())?,
+            context: field(Field::GitContext, self.context.parse())?,
+            image_repository: field(Field::GitImageRepository, self.image_repository.parse())?,
+            credentials: field(Field::GitCredentials, self.credentials.as_deref().map(str::parse).transpose())?,
         })
     }
 }
@@ -94,15 +94,15 @@ impl SourcePatch {
     pub fn parse(&self) -> Result<SourceChange, Refusal> {
         let credentials = self.credentials.as_deref().map(|name| (!name.is_empty()).then(|| name.parse()).transpose());
         Ok(SourceChange {
-            url: field("source.url", self.url.as_deref().map(str::parse).transpose())?,
-            branch: field("source.branch", self.branch.as_deref().map(str::parse).transpose())?,
-            dockerfile: field("source.dockerfile", self.dockerfile.as_deref().map(str::parse).transpose())?,
-            context: field("source.context", self.context.as_deref().map(str::parse).transpose())?,
+            url: field(Field::SourceUrl, self.url.as_deref().map(str::parse).transpose())?,
+            branch: field(Field::SourceBranch, self.branch.as_deref().map(str::parse).transpose())?,
+            dockerfile: field(Field::SourceDockerfile, self.dockerfile.as_deref().map(str::parse).transpose())?,
+            context: field(Field::SourceContext, self.context.as_deref().map(str::parse).transpose())?,
             image_repository: field(
-                "source.image_repository",
+                Field::SourceImageRepository,
                 self.image_repository.as_deref().map(str::parse).transpose(),
             )?,
-            credentials: field("source.credentials", credentials.transpose())?,
+            credentials: field(Field::SourceCredentials, credentials.transpose())?,
         })
     }
 }
