@@ -115,13 +115,13 @@ impl Change {
     /// A known key is answered first, whatever else has changed. A restore is never refused for the number of unfinished
     /// deploys, nor is one that ends them.
     pub fn admit(&mut self, admission: Admission, lookup: KeyLookup, now: Timestamp) -> Admitted {
-        let time = self.state.time(now);
-        let replaces = match admission.key.as_ref().map_or(Known::Free, |key| self.known(key, lookup, time)) {
-            Known::Replay(revision) => return Admitted::Replayed(revision),
-            Known::Reused => return Admitted::KeyReused,
-            Known::Expired => true,
-            Known::Free => false,
-        };
+        match admission.key.as_ref().map_or(Ok(None), |key| self.replay_of(key, lookup, now)) {
+            Ok(Some(revision)) => return Admitted::Replayed(revision),
+            Ok(None) => {}
+            Err(_) => return Admitted::KeyReused,
+        }
+        // A use that does not answer the call has expired.
+        let replaces = admission.key.as_ref().is_some_and(|key| self.used(key, lookup).is_some());
         if let ExpectedLatest::Exactly(expected) = admission.expected
             && expected != self.state.latest
         {
@@ -172,25 +172,19 @@ impl Change {
         lookup: KeyLookup,
         now: Timestamp,
     ) -> Result<Option<Revision>, Refusal> {
-        match self.known(key, lookup, self.state.time(now)) {
-            Known::Replay(revision) => Ok(Some(revision)),
-            Known::Reused => Err(Refusal::KeyReused),
-            Known::Free | Known::Expired => Ok(None),
+        let time = self.state.time(now);
+        match self.used(key, lookup).filter(|used| used.expires_at > time) {
+            Some(used) if used.request == key.request => Ok(Some(used.revision)),
+            Some(_) => Err(Refusal::KeyReused),
+            None => Ok(None),
         }
     }
 
-    fn known(&self, key: &IdempotencyKey, lookup: KeyLookup, now: Timestamp) -> Known {
+    /// Returns the use of a key, which may have expired.
+    fn used(&self, key: &IdempotencyKey, lookup: KeyLookup) -> Option<KeyUse> {
         let is_same = |write: &&KeyWrite| (write.key.header, &write.key.key) == (key.header, &key.key);
-        let used = match (self.keys.iter().find(is_same), lookup) {
-            (Some(write), _) => write.made,
-            (None, KeyLookup::Unread | KeyLookup::Read(None)) => return Known::Free,
-            (None, KeyLookup::Read(Some(used))) => used,
-        };
-        match used.request == key.request {
-            _ if used.expires_at <= now => Known::Expired,
-            true => Known::Replay(used.revision),
-            false => Known::Reused,
-        }
+        let stored = if let KeyLookup::Read(stored) = lookup { stored } else { None };
+        self.keys.iter().find(is_same).map(|write| write.made).or(stored)
     }
 
     fn supersede_all(&mut self, by: Revision, deploy: &NewDeploy, now: Timestamp) -> Vec<Revision> {
@@ -208,13 +202,6 @@ impl Change {
         let surplus = holds.len().saturating_sub(HOLDS_MAX);
         holds.drain(..surplus);
     }
-}
-
-enum Known {
-    Free,
-    Expired,
-    Replay(Revision),
-    Reused,
 }
 
 impl NewDeploy {

@@ -34,7 +34,8 @@ impl InvalidName {
 /// The longest DNS-1123 label (RFC 1123 section 2.1), in bytes.
 pub const LABEL_MAX: usize = 63;
 
-fn label(what: &'static str, given: &str) -> Result<String, InvalidName> {
+/// Returns the text if it is a DNS-1123 label.
+pub(crate) fn label(what: &'static str, given: &str) -> Result<String, InvalidName> {
     let fail = |rule| Err(InvalidName::new(what, given, rule));
     let bytes = given.as_bytes();
     if bytes.is_empty() {

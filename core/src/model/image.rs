@@ -99,11 +99,7 @@ impl ImageRef {
     }
 
     fn tag_or_latest(&self) -> Option<&str> {
-        match (&self.tag, &self.digest) {
-            (Some(tag), _) => Some(tag),
-            (None, Some(_)) => None,
-            (None, None) => Some("latest"),
-        }
+        self.tag.as_deref().or(self.digest.is_none().then_some("latest"))
     }
 }
 
@@ -258,11 +254,8 @@ impl Repositories {
 
 /// Returns whether a full repository lies below a path, which may be a bare host.
 fn below(path: &str, repository: &str) -> bool {
-    let full = match path.split_once('/') {
-        None if is_host(path) => path.to_owned(),
-        Some((host, _)) if is_host(host) => path.to_owned(),
-        Some(_) | None => format!("docker.io/{path}"),
-    };
+    let host = path.split('/').next().unwrap_or_default();
+    let full = if is_host(host) { path.to_owned() } else { format!("docker.io/{path}") };
     repository.strip_prefix(&full).is_some_and(|rest| rest.starts_with('/'))
 }
 

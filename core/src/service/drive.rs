@@ -41,13 +41,6 @@ const RECENT: Duration = Duration::from_secs(1);
 /// The pause of an app whose history cannot be read.
 const UNREADABLE_PAUSE: Duration = Duration::from_secs(30);
 
-/// The store's clock, carried on by this process's own between two reads.
-#[derive(Clone, Copy)]
-struct Now {
-    read: Timestamp,
-    at: Duration,
-}
-
 /// The driver's action after an effect.
 enum Next {
     Step(Box<Event>),
@@ -62,7 +55,8 @@ struct Driver<'a> {
     /// The app's name, for logs; its uid until it is loaded.
     name: String,
     changes: Subscription,
-    now: Now,
+    /// The store's clock at the last read, and this process's own.
+    read_at: (Timestamp, Duration),
     failures: u32,
     /// The pending answer of the app's source.
     reading: Option<PendingHead>,
@@ -74,9 +68,19 @@ impl Deployer {
     /// Drives an app that is leased to this replica until no work is left, or another replica has the lease.
     pub(super) async fn drive(&self, app: AppUid) {
         let changes = self.drivers.subscribe(app);
-        let now = Now { read: Timestamp::default(), at: Duration::ZERO };
         let name = app.to_string();
-        Driver { deployer: self, app, name, changes, now, failures: 0, reading: None, observed_at: None }.run().await;
+        Driver {
+            deployer: self,
+            app,
+            name,
+            changes,
+            read_at: Default::default(),
+            failures: 0,
+            reading: None,
+            observed_at: None,
+        }
+        .run()
+        .await;
         self.poll_results.forget(app);
     }
 }
@@ -95,7 +99,7 @@ impl Driver<'_> {
                 Next::Reload => {
                     change = self.changes.listen();
                     let Some((app_state, was)) = self.load().await else { return };
-                    state.clock_set(was, self.now.read);
+                    state.clock_set(was, self.read_at.0);
                     event = Event::Loaded(Box::new(app_state));
                 }
                 Next::Stop => return,
@@ -104,7 +108,7 @@ impl Driver<'_> {
     }
 
     fn time(&self) -> Timestamp {
-        self.now.read.after(self.deployer.ports.clock.elapsed().saturating_sub(self.now.at))
+        self.read_at.0.after(self.deployer.ports.clock.elapsed().saturating_sub(self.read_at.1))
     }
 
     /// Loads the app as this process has just committed it, or as it is stored.
@@ -119,7 +123,7 @@ impl Driver<'_> {
     }
 
     fn read(&mut self, app: &Snapshot) {
-        self.now = Now { read: app.state.time(app.now), at: self.deployer.ports.clock.elapsed() };
+        self.read_at = (app.state.time(app.now), self.deployer.ports.clock.elapsed());
         self.name = app.state.app.id.to_string();
     }
 

@@ -25,7 +25,7 @@ use states::States;
 use crate::{
     app::AppUid,
     error::{Entity, Error, Result},
-    ledger::{Admitted, AppState, Change, KeyLookup},
+    ledger::{Admitted, AppState, Change, KeyLookup, KeyUse},
     ports::{AppChange, AppCommit, AppRef, Clock, Heartbeat, HistoryStore, HistoryStoreExt, Loaded, StoreLimits},
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -84,9 +84,7 @@ impl Snapshot {
 }
 
 /// The journal of one store: see the module.
-pub(super) struct Journal(Arc<Inner>);
-
-struct Inner {
+pub(super) struct Journal {
     store: Arc<dyn HistoryStore>,
     clock: Arc<dyn Clock>,
     limits: StoreLimits,
@@ -106,28 +104,28 @@ struct Shared {
 }
 
 impl Journal {
-    pub(super) fn new(store: Arc<dyn HistoryStore>, clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(store: Arc<dyn HistoryStore>, clock: Arc<dyn Clock>) -> Arc<Self> {
         let limits = store.limits();
-        Self(Arc::new(Inner { store, clock, limits, shared: Mutex::default() }))
+        Arc::new(Self { store, clock, limits, shared: Mutex::default() })
     }
 
     /// The number of an app's newest deploys that retention keeps; `None`: all of them.
     pub(super) fn keep(&self) -> Option<usize> {
-        self.0.limits.keep
+        self.limits.keep
     }
 
     /// Loads an app. Returns `None` if it is unknown.
     pub(super) async fn load(&self, app: AppRef<'_>) -> Result<Option<Snapshot>> {
-        Ok(self.0.load(app, None).await?.map(|(snapshot, _)| snapshot))
+        Ok(self.load_with_key(app, None).await?.map(|(snapshot, _)| snapshot))
     }
 
     /// Returns an app as it was at most this long ago, or loads it. Returns `None` if it is unknown.
     pub(super) async fn recent(&self, app: AppUid, age: Duration) -> Result<Option<Snapshot>> {
         let known = {
-            let shared = self.0.lock();
-            let since = self.0.clock.elapsed().saturating_sub(age);
+            let shared = self.lock();
+            let since = self.clock.elapsed().saturating_sub(age);
             let state = shared.states.get(app).filter(|known| known.read_at >= since).map(|known| known.state.clone());
-            state.map(|state| Snapshot { state, now: self.0.time(&shared) })
+            state.map(|state| Snapshot { state, now: self.time(&shared) })
         };
         match known {
             Some(snapshot) => Ok(Some(snapshot)),
@@ -137,15 +135,13 @@ impl Journal {
 
     /// Returns the remembered state of an app, which may be outdated.
     pub(super) fn remembered(&self, app: AppUid) -> Option<Arc<AppState>> {
-        self.0.lock().states.get(app).map(|known| Arc::clone(&known.state))
+        self.lock().states.get(app).map(|known| Arc::clone(&known.state))
     }
 
     /// Returns whether the hint is about a commit that this process knows.
     pub(super) fn is_known(&self, change: &AppChange) -> bool {
         match change {
-            AppChange::App(app, version) => {
-                self.0.lock().states.get(*app).is_some_and(|known| known.version >= *version)
-            }
+            AppChange::App(app, version) => self.lock().states.get(*app).is_some_and(|known| known.version >= *version),
             AppChange::Any => false,
         }
     }
@@ -157,7 +153,7 @@ impl Journal {
     /// `NotFound` if the app is unknown, `Conflict` if other processes were faster again and again; `Unavailable`: the
     /// commit may have been written.
     pub(super) async fn update<T: Send + 'static>(
-        &self,
+        self: &Arc<Self>,
         app: AppUid,
         key: Option<&IdempotencyKey>,
         mut decide: impl FnMut(&mut Change, KeyLookup, Timestamp) -> Decision<T> + Send + 'static,
@@ -171,17 +167,17 @@ impl Journal {
             decision
         };
         let request = Arc::new(Request::new(app, Box::new(decide)));
-        let mut fresh = self.0.lock().states.get(app).is_none();
+        let mut fresh = self.lock().states.get(app).is_none();
         let mut read_key = false;
         for _ in 0..ATTEMPTS {
             if fresh || read_key {
                 let key = key.filter(|_| read_key);
-                let Some((_, used)) = self.0.load(AppRef::Uid(app), key).await? else {
+                let Some((_, used)) = self.load_with_key(AppRef::Uid(app), key).await? else {
                     return Err(Error::NotFound(Entity::App));
                 };
                 request.confirm(key.map(|_| used));
             }
-            match self.0.settle(&request).await {
+            match self.settle(&request).await {
                 RequestOutcome::Done(snapshot) => {
                     let answer = value.lock().unwrap_or_else(PoisonError::into_inner).take();
                     return answer.map(|answer| (answer, snapshot)).ok_or(Error::Conflict(Entity::Version));
@@ -197,10 +193,10 @@ impl Journal {
     /// Registers an app, with the first change of its state.
     pub(super) async fn register(&self, change: Change) -> Result<Snapshot> {
         let state = change.state.clone();
-        let committed = self.0.store.commit_one(AppCommit::Register(Box::new(change))).await?;
-        let mut shared = self.0.lock();
-        self.0.note_time(&mut shared, committed.now);
-        let (state, read_at) = (Arc::new(state), self.0.clock.elapsed());
+        let committed = self.store.commit_one(AppCommit::Register(Box::new(change))).await?;
+        let mut shared = self.lock();
+        self.note_time(&mut shared, committed.now);
+        let (state, read_at) = (Arc::new(state), self.clock.elapsed());
         let state = shared.states.remember(state, committed.version, read_at);
         Ok(Snapshot { state, now: committed.now })
     }
@@ -208,38 +204,36 @@ impl Journal {
     /// Removes an app; a missing app is no error.
     pub(super) async fn remove(&self, app: AppUid) -> Result<()> {
         for _ in 0..ATTEMPTS {
-            let Some(loaded) = self.0.store.load(AppRef::Uid(app), None).await? else { break };
-            match self.0.store.commit_one(AppCommit::Remove(app, loaded.version)).await {
+            let Some(loaded) = self.store.load(AppRef::Uid(app), None).await? else { break };
+            match self.store.commit_one(AppCommit::Remove(app, loaded.version)).await {
                 Err(Error::Conflict(_)) => continue,
                 Ok(_) | Err(Error::NotFound(_)) => {}
                 Err(error) => return Err(error),
             }
             break;
         }
-        self.0.lock().states.forget(app);
+        self.lock().states.forget(app);
         Ok(())
     }
 
     /// Returns the store's clock now, if it was ever read.
     pub(super) fn now(&self) -> Option<Timestamp> {
-        let shared = self.0.lock();
-        shared.time.map(|_| self.0.time(&shared))
+        let shared = self.lock();
+        shared.time.map(|_| self.time(&shared))
     }
 
     /// Records that this replica is alive, and returns all living ones.
     pub(super) async fn heartbeat(&self, replica: &ReplicaId, ttl: Duration) -> Result<Heartbeat> {
-        let heartbeat = self.0.store.heartbeat(replica, ttl).await?;
-        self.0.note_time(&mut self.0.lock(), heartbeat.now);
+        let heartbeat = self.store.heartbeat(replica, ttl).await?;
+        self.note_time(&mut self.lock(), heartbeat.now);
         Ok(heartbeat)
     }
-}
 
-impl Inner {
-    async fn load(
+    async fn load_with_key(
         &self,
         app: AppRef<'_>,
         key: Option<&IdempotencyKey>,
-    ) -> Result<Option<(Snapshot, Option<crate::ledger::KeyUse>)>> {
+    ) -> Result<Option<(Snapshot, Option<KeyUse>)>> {
         let asked_at = self.clock.elapsed();
         let loaded = self.store.load(app, key).await?;
         let mut shared = self.lock();

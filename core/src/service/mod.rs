@@ -74,7 +74,7 @@ pub struct Builder {
 /// The service: answers callers, and drives deploys while [`Deployer::run`] is polled.
 pub struct Deployer {
     ports: Ports,
-    journal: journal::Journal,
+    journal: Arc<journal::Journal>,
     replica: ReplicaId,
     /// Wakes callers that wait for an app.
     waiters: notifier::Notifier,

@@ -79,12 +79,10 @@ impl Deployer {
     /// # Errors
     /// As [`Deployer::entry`].
     pub async fn entry_and_state(&self, access: &Authorized, revision: Revision) -> Outcome<(AppState, Deploy)> {
-        let deleted = |refusal: &Refusal| matches!(refusal, Refusal::AppNotFound(_));
-        let state = self.state(access).await;
-        if state.as_ref().is_err_and(deleted) {
-            return Err(Refusal::RevisionNotFound(revision));
-        }
-        let state = state?;
+        let state = match self.state(access).await {
+            Err(Refusal::AppNotFound(_)) => return Err(Refusal::RevisionNotFound(revision)),
+            other => other?,
+        };
         let entry = self.entry_of(access, &state, revision).await?;
         Ok((state, entry))
     }

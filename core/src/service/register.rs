@@ -1,6 +1,6 @@
 //! Registering apps: the registration and its first deploy are one commit.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use super::{Authorized, Builder, Deployer, Operator, Outcome, apps::checked, journal::Snapshot, refused, unwritten};
 use crate::{
@@ -194,14 +194,9 @@ impl Deployer {
 
     async fn namespace_taken(&self, app: App) -> Refusal {
         let page = AppPage { namespace: Some(app.id.namespace.clone()), after: None, limit: 1 };
-        let (id, project, environment) = (app.id, app.project, app.environment);
-        match self.ports.history.list(page).await.ok().and_then(|apps| apps.into_iter().next()) {
-            Some(other) => Refusal::NamespaceTaken {
-                id,
-                project: other.app.project.clone(),
-                environment: other.app.environment.clone(),
-            },
-            None => Refusal::NamespaceTaken { id, project, environment },
-        }
+        let other = self.ports.history.list(page).await.ok().and_then(|apps| apps.into_iter().next());
+        let owner = other.map_or_else(|| Arc::new(app.clone()), |other| other.app);
+        let (project, environment) = (owner.project.clone(), owner.environment.clone());
+        Refusal::NamespaceTaken { id: app.id, project, environment }
     }
 }

@@ -177,7 +177,7 @@ impl World {
         let cause = Cause { trigger: Trigger::Rollback, actor: Actor::Service };
         let deploy = rollback::deploy(current, &cause).expect("what succeeded has an image");
         let admission = Admission {
-            expected: ExpectedLatest::Exactly(state.view().latest),
+            expected: ExpectedLatest::Exactly(state.app_state().latest),
             ..Admission::plain(self.admission_id(), deploy)
         };
         let history = self.history();
@@ -197,7 +197,7 @@ impl World {
                 history.iter().all(|other| other.is_terminal() || other.revision < top.revision),
                 "a newer one waits"
             );
-            assert_eq!(state.view().app.policy.on_failure, OnFailure::Restore);
+            assert_eq!(state.app_state().app.policy.on_failure, OnFailure::Restore);
             let good = history.iter().rev().find(|deploy| deploy.status() == Status::Succeeded).expect("a good one");
             assert_eq!((&deploy.image, deploy.effective), (&good.pinned_image(), good.effective));
         }

@@ -10,7 +10,11 @@ use std::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 use sha2::Digest as _;
 
-use crate::{app::InvalidName, image::ImageRef, text::checked_text};
+use crate::{
+    app::{InvalidName, label},
+    image::ImageRef,
+    text::checked_text,
+};
 
 pub use url::GitUrl;
 
@@ -132,14 +136,9 @@ fn repository(text: &str) -> Result<String, InvalidName> {
 }
 
 fn credentials(text: &str) -> Result<String, InvalidName> {
-    let valid = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
-    if text.is_empty() || text.len() > 63 || !text.bytes().all(valid) || text.starts_with('-') || text.ends_with('-') {
-        let rule =
-            "must be lower-case letters, digits and hyphens, at most 63 (the name of credentials, never a secret)";
-        // An invalid name may be the secret itself.
-        return Err(InvalidName::new("credentials", "…", rule));
-    }
-    Ok(text.to_owned())
+    let rule = "must be lower-case letters, digits and hyphens, at most 63 (the name of credentials, never a secret)";
+    // An invalid name may be the secret itself.
+    label("credentials", text).map_err(|_| InvalidName::new("credentials", "…", rule))
 }
 
 #[cfg(test)]

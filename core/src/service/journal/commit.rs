@@ -8,7 +8,7 @@ use std::{
 use event_listener::{Event, EventListener};
 use futures_util::FutureExt;
 
-use super::{CommitFuture, Decide, Decision, Inner, Snapshot};
+use super::{CommitFuture, Decide, Decision, Journal, Snapshot};
 use crate::{
     app::AppUid,
     error::{Cause, Entity, Error, Result, chain},
@@ -105,9 +105,9 @@ impl Request {
 }
 
 /// Starts a commit of these apps: a future that its requests poll.
-pub(super) fn start(inner: &Arc<Inner>, batch: Vec<AppBatch>) {
+pub(super) fn start(journal: &Arc<Journal>, batch: Vec<AppBatch>) {
     let requests: Vec<_> = batch.iter().flat_map(|app| &app.requests).cloned().collect();
-    let guard = CommitGuard { inner: Arc::clone(inner), apps: batch.iter().map(|app| app.app).collect() };
+    let guard = CommitGuard { journal: Arc::clone(journal), apps: batch.iter().map(|app| app.app).collect() };
     let commit_future = run(guard, batch).boxed().shared();
     for request in requests.iter().filter_map(Weak::upgrade) {
         request.join(Some(commit_future.clone()));
@@ -116,14 +116,14 @@ pub(super) fn start(inner: &Arc<Inner>, batch: Vec<AppBatch>) {
 
 /// Makes room for the next commit when this one has ended, or was dropped because no caller waits for it.
 struct CommitGuard {
-    inner: Arc<Inner>,
+    journal: Arc<Journal>,
     apps: Vec<AppUid>,
 }
 
 impl Drop for CommitGuard {
     fn drop(&mut self) {
-        self.inner.lock().commit_ended(&self.apps);
-        self.inner.start();
+        self.journal.lock().commit_ended(&self.apps);
+        self.journal.start();
     }
 }
 
@@ -140,16 +140,16 @@ struct Decided {
 }
 
 async fn run(guard: CommitGuard, batch: Vec<AppBatch>) {
-    let inner = &guard.inner;
-    let now = inner.time(&inner.lock());
+    let journal = &guard.journal;
+    let now = journal.time(&journal.lock());
     let decided: Vec<Decided> = batch.into_iter().map(|app| decide(app, now)).collect();
     let commits: Vec<AppCommit> = decided.iter().filter_map(Decided::commit).collect();
-    let mut answers = if commits.is_empty() { Vec::new() } else { inner.store.commit(commits).await }.into_iter();
+    let mut answers = if commits.is_empty() { Vec::new() } else { journal.store.commit(commits).await }.into_iter();
     for app in decided {
         let answer = app.change.as_ref().map(|_| {
             answers.next().unwrap_or_else(|| Err(Error::corrupt("the store's answer", "a commit was not answered")))
         });
-        app.answer(inner, answer);
+        app.answer(journal, answer);
     }
 }
 
@@ -178,16 +178,16 @@ impl Decided {
         Some(AppCommit::Update(self.version, self.change.clone()?))
     }
 
-    fn answer(self, inner: &Inner, answer: Option<Result<Committed>>) {
+    fn answer(self, journal: &Journal, answer: Option<Result<Committed>>) {
         let app = self.state.app.uid;
         let committed = answer.is_some();
         let outcome = {
-            let mut shared = inner.lock();
+            let mut shared = journal.lock();
             let outcome = match (answer, self.change) {
                 (Some(Ok(Committed { version, now })), Some(change)) => {
-                    inner.note_time(&mut shared, now);
+                    journal.note_time(&mut shared, now);
                     let state = Arc::new(change.state);
-                    shared.states.remember(Arc::clone(&state), version, inner.clock.elapsed());
+                    shared.states.remember(Arc::clone(&state), version, journal.clock.elapsed());
                     Ok(Snapshot { state, now })
                 }
                 (Some(Err(error)), _) => {
@@ -195,7 +195,7 @@ impl Decided {
                     shared.states.forget(app);
                     Err(error)
                 }
-                (None, _) | (Some(Ok(_)), None) => Ok(Snapshot { state: self.state, now: inner.time(&shared) }),
+                (None, _) | (Some(Ok(_)), None) => Ok(Snapshot { state: self.state, now: journal.time(&shared) }),
             };
             let waiting = shared.waiting.entry(app).or_default();
             for request in self.later.iter().rev() {
