@@ -2,20 +2,19 @@
 //! host signs them, sent by `curl`.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 
-mod common;
-
 use std::{
-    fs,
     io::Write,
-    os::unix::fs::PermissionsExt,
     process::{Command, Stdio},
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use common::Server;
 use hmac::{Hmac, KeyInit, Mac};
-use rollhook_conformance::{GitHost, GitRepository};
+use rollhook_testing::{
+    Server,
+    fixtures::{GitHost, GitRepository},
+    server,
+};
 use serde_json::{Value, json};
 
 /// "Builds" what is there, and says which commit that was.
@@ -161,7 +160,6 @@ impl Webhook {
 
 /// A server that builds, a git host, and an app that is built from there.
 struct Bench {
-    _place: tempfile::TempDir,
     host: GitHost,
     repository: GitRepository,
     server: Server,
@@ -171,33 +169,12 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let place = tempfile::tempdir().unwrap();
-        let root = place.path().join("host");
-        fs::create_dir(&root).unwrap();
-        let host = GitHost::serve(&root, None);
+        let host = GitHost::start();
         let repository = host.repository("api");
-        let path = |name: &str| place.path().join(name).display().to_string();
-        let command = path("build-command");
-        fs::write(&command, COMMAND).unwrap();
-        fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).unwrap();
-        let builds = path("builds");
-        let server = Server::with(&[
-            "--build-command",
-            &command,
-            "--build-dir",
-            &builds,
-            "--allow-local-sources",
-            "--rate-limit",
-            "off",
-        ]);
-        let git = json!({ "url": host.url("api"), "image_repository": "registry.example.com/shop/api" });
-        let create = json!({
-            "project": "shop", "environment": "test", "app": "api", "policy": { "settle": "0s" }, "git": git
-        });
-        server.manage("POST", "/api/v1/apps").json(&create).expect(201);
-        let path = "/api/v1/apps/shop-test/api".to_owned();
+        let server = server!().builder(COMMAND).unlimited().run();
+        let path = server.git_app("api", &host.url("api")).path;
         let webhook = webhook(&server, &path);
-        Self { _place: place, host, repository, server, path, webhook }
+        Self { host, repository, server, path, webhook }
     }
 
     fn commit(&self, message: &str) -> String {
@@ -413,7 +390,7 @@ fn what_makes_no_sense_is_the_senders_mistake() {
 
 #[test]
 fn an_image_app_is_no_place_for_pushes() {
-    let server = Server::start();
+    let server = server!().run();
     let app = server.app("web");
     let webhook = webhook(&server, &app.path);
     for sender in SENDERS {

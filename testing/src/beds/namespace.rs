@@ -1,102 +1,99 @@
 //! A namespace of a real cluster, and the real server that deploys there.
-//!
-//! The runner lends two clusters by their state directories: `ROLLHOOK_TEST_CLUSTER` plays nodes and pods, which do what
-//! their image's name says (backends/kubernetes/testbed/cluster/stages.yaml); `ROLLHOOK_TEST_NODE` runs real containers.
-#![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
-#![allow(clippy::disallowed_methods, reason = "real clusters live in real time")]
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
-
-pub mod cli;
-pub mod kubectl;
-pub mod own;
 
 use std::{
-    os::unix::fs::symlink,
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::atomic::{AtomicU32, Ordering},
     thread,
-    time::{Duration, Instant},
 };
 
 use serde_json::{Value, json};
 
-use crate::common::{App, Call, Reply, Server, skip};
-use kubectl::Kubectl;
-use own::OwnCluster;
+use super::{Kind, Kubectl, OwnCluster};
+use crate::{App, Call, Cli, Reply, Server, Start, free_address, process::beside, until};
 
 /// The image that apps begin with.
 pub const FIRST: &str = "r.example.com/api:v1";
 
 /// A namespace with a server of its own; both go with it.
 pub struct Bed {
+    /// The namespace.
     pub kubectl: Kubectl,
+    /// The project of its apps.
     pub project: String,
+    /// The environment of its apps.
     pub environment: String,
     server: Option<Server>,
-    /// What its servers are told beside the cluster.
-    arguments: Vec<String>,
-    /// Where the cluster is this test's own; it goes down after everything else.
+    /// The cluster if it is the test's own; it goes down after everything else.
     own: Option<OwnCluster>,
 }
 
 impl Bed {
-    /// On the lent cluster of simulated nodes; none where there is none, which is said.
-    pub fn cluster(test: &str) -> Option<Self> {
-        Some(Self::at(lent("ROLLHOOK_TEST_CLUSTER", test)?, |_| Vec::new()))
+    /// A namespace of the lent cluster, with a server of this recipe. Without a cluster the test is reported as skipped.
+    #[must_use]
+    pub fn cluster(start: Start, test: &str) -> Option<Self> {
+        Some(Self::at(Kind::Cluster.lent_for(test)?, start, |_| Vec::new()))
     }
 
-    /// On the lent node that runs containers; none where there is none, which is said.
-    pub fn node(test: &str) -> Option<Self> {
-        Self::node_with(test, |_| Vec::new())
+    /// A namespace of the lent node, with a server of this recipe and these arguments, which may depend on the namespace.
+    #[must_use]
+    pub fn node(start: Start, test: &str, arguments: impl FnOnce(&Kubectl) -> Vec<String>) -> Option<Self> {
+        Some(Self::at(Kind::Node.lent_for(test)?, start, arguments))
     }
 
-    /// The same, with a server that is told more; what, may depend on its namespace.
-    pub fn node_with(test: &str, arguments: impl FnOnce(&Kubectl) -> Vec<String>) -> Option<Self> {
-        Some(Self::at(lent("ROLLHOOK_TEST_NODE", test)?, arguments))
-    }
-
-    /// On a cluster that nobody else uses, beside the lent one; none where none is lent.
-    pub fn own_cluster(test: &str) -> Option<Self> {
+    /// A namespace of a cluster that no other test uses.
+    #[must_use]
+    pub fn own_cluster(start: Start, test: &str) -> Option<Self> {
         let own = OwnCluster::up(test)?;
-        let mut bed = Self::at(own.state.clone(), |_| Vec::new());
+        let mut bed = Self::at(own.state.clone(), start, |_| Vec::new());
         bed.own = Some(own);
         Some(bed)
     }
 
-    fn at(state: PathBuf, arguments: impl FnOnce(&Kubectl) -> Vec<String>) -> Self {
+    fn at(state: PathBuf, start: Start, arguments: impl FnOnce(&Kubectl) -> Vec<String>) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let project = format!("e2e-{}", std::process::id());
         let environment = NEXT.fetch_add(1, Ordering::Relaxed).to_string();
         let kubectl = Kubectl { state, namespace: format!("{project}-{environment}") };
         kubectl.run(&["create", "namespace", &kubectl.namespace]);
-        let arguments = arguments(&kubectl);
-        let server = Some(serve(&kubectl.state, tempfile::tempdir().unwrap(), &arguments));
-        Self { kubectl, project, environment, server, arguments, own: None }
+        let start = start.driver("kubernetes").arguments(arguments(&kubectl));
+        let start = start.variable("KUBECONFIG", kubectl.state.join("kubeconfig"));
+        let server = Some(start.variable("RUST_LOG", "info,rollhook_kubernetes=debug").run());
+        Self { kubectl, project, environment, server, own: None }
     }
 
+    /// The server.
+    ///
+    /// # Panics
+    /// Never while a test runs.
+    #[must_use]
     pub fn server(&self) -> &Server {
         self.server.as_ref().unwrap()
     }
 
     /// Kills the server with SIGKILL and starts it again on the same store.
     pub fn kill_and_restart(&mut self) {
-        let directory = self.server.take().unwrap().stop();
-        self.server = Some(serve(&self.kubectl.state, directory, &self.arguments));
+        self.server.as_mut().unwrap().restart();
     }
 
     /// A second server on the same store, keys and cluster.
+    #[must_use]
     pub fn second_server(&self) -> Server {
-        let directory = tempfile::tempdir().unwrap();
-        let first = self.server().directory.path();
-        for name in ["keys", "admin-token", "rollhook.db"] {
-            symlink(first.join(name), directory.path().join(name)).unwrap();
-        }
-        serve(&self.kubectl.state, directory, &self.arguments)
+        self.server().recipe().at(free_address()).log_to("second.log").run()
     }
 
-    /// Does something to the own cluster's API server, as `service.sh` has it.
-    pub fn api_server(&self, what: &str) {
-        self.own.as_ref().unwrap().service("apiserver", what);
+    /// The command line tool on the bed's project and environment.
+    #[must_use]
+    pub fn cli(&self) -> Cli {
+        Cli::new(beside(self.server().recipe().program(), "rollhook-cli", "rollhook"))
+            .with("ROLLHOOK_SERVER", &format!("http://{}", self.server().address))
+            .with("ROLLHOOK_TOKEN", &self.server().admin)
+            .with("ROLLHOOK_PROJECT", &self.project)
+            .with("ROLLHOOK_ENVIRONMENT", &self.environment)
+    }
+
+    /// Acts on the own cluster's API server: `stop`, `start`, `pause` or `resume`.
+    pub fn api_server(&self, action: &str) {
+        self.own.as_ref().unwrap().service("apiserver", action);
     }
 
     /// Registers an app that adopts the workload of its name, waits until that runs, and enables the webhook.
@@ -107,11 +104,9 @@ impl Bed {
     /// Registers an app with what else is to be said of it.
     pub fn register(&self, name: &str, further: Value) -> App {
         let create = self.create(name, further);
-        let path = format!("/api/v1/apps/{}/{name}", self.kubectl.namespace);
         let registered = self.manage("POST", "/api/v1/apps").json(&create).expect(201).json();
         assert_eq!(registered["deploy"]["revision"], 1, "{registered}");
-        let app =
-            App { path, hook: format!("/api/v1/webhook/{}/{name}", self.kubectl.namespace), token: self.enable(name) };
+        let app = App::new(&self.kubectl.namespace, name, self.enable(name));
         let first = self.ended(&app, 1);
         assert_eq!(first["status"], "succeeded", "{first}");
         app
@@ -126,8 +121,7 @@ impl Bed {
 
     /// Enables the webhook; the token.
     pub fn enable(&self, name: &str) -> String {
-        let path = format!("/api/v1/apps/{}/{name}/webhook", self.kubectl.namespace);
-        self.manage("POST", &path).expect(200).json()["token"].as_str().unwrap().to_owned()
+        self.server().enable(&format!("/api/v1/apps/{}/{name}", self.kubectl.namespace))
     }
 
     /// A manager's call.
@@ -145,7 +139,7 @@ impl Bed {
     pub fn deploy(&self, app: &App, image: &str) -> Reply {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let key = format!("deploy-{}", NEXT.fetch_add(1, Ordering::Relaxed));
-        repeat(self.post(app, image).header("idempotency-key", &key))
+        self.post(app, image).header("idempotency-key", &key).repeat()
     }
 
     /// A deploy that must fail, and its entry with the evidence.
@@ -186,7 +180,7 @@ impl Bed {
     pub fn history(&self, app: &App) -> Vec<Value> {
         let list = || self.manage("GET", &format!("{}/deploys?limit=200", app.path)).expect(200).json();
         let entries = |list: Value| list["deploys"].as_array().unwrap().clone();
-        self.until("the history has ended", || entries(list()).iter().all(is_over));
+        until("the history has ended", || entries(list()).iter().all(is_over));
         entries(list())
     }
 
@@ -203,13 +197,13 @@ impl Bed {
     /// Waits until the app has this many revisions, such as a restore that the service makes itself.
     pub fn await_revision(&self, app: &App, revision: u64) -> Value {
         let call = self.manage("GET", &format!("{}/deploys/{revision}", app.path));
-        self.until(&format!("there is a revision {revision}"), || call.send().status == 200);
+        until(&format!("there is a revision {revision}"), || call.send().status == 200);
         self.ended(app, revision)
     }
 
     /// Waits until a revision rolls out.
     pub fn await_rollout(&self, app: &App, revision: u64) {
-        self.until("it rolls out", || {
+        until("it rolls out", || {
             let entry = self.entry(app, revision);
             assert!(!is_over(&entry), "{entry}");
             entry["status"] == "rolling_out"
@@ -220,15 +214,6 @@ impl Bed {
     pub fn stamp(&self, app: &App, revision: u64) -> String {
         let uid = self.manage("GET", &app.path).expect(200).json()["uid"].as_str().unwrap().to_owned();
         format!("{uid}/{revision}")
-    }
-
-    /// Looks again and again until it is so; that it never is, is found out after a time that no busy machine needs.
-    pub fn until(&self, what: &str, mut so: impl FnMut() -> bool) {
-        let end = Instant::now() + Duration::from_secs(120);
-        while !so() {
-            assert!(Instant::now() < end, "never: {what}");
-            thread::sleep(Duration::from_millis(100));
-        }
     }
 }
 
@@ -244,38 +229,7 @@ impl Drop for Bed {
     }
 }
 
-/// Repeats a call that has an idempotency key until the deploy has ended.
-pub fn repeat(call: Call) -> Reply {
-    let call = call.header("prefer", "wait=50");
-    (0..6).map(|_| call.send()).find(|reply| reply.status != 202).unwrap_or_else(|| panic!("it does not end"))
-}
-
 /// Whether an entry has ended.
 pub fn is_over(entry: &Value) -> bool {
     !matches!(entry["status"].as_str(), Some("queued" | "building" | "rolling_out"))
-}
-
-/// A file of the test beds.
-pub fn script(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../backends/kubernetes/testbed").join(name)
-}
-
-fn serve(state: &Path, directory: tempfile::TempDir, further: &[String]) -> Server {
-    let kubeconfig = state.join("kubeconfig");
-    let variables = [("KUBECONFIG", kubeconfig.to_str().unwrap()), ("RUST_LOG", "info,rollhook_kubernetes=debug")];
-    let arguments = ["--driver", "kubernetes"].into_iter().chain(further.iter().map(String::as_str));
-    Server::in_directory(directory, &arguments.collect::<Vec<_>>(), &variables)
-}
-
-fn lent(variable: &str, test: &str) -> Option<PathBuf> {
-    let state = std::env::var_os(variable).filter(|state| !state.is_empty());
-    if state.is_none() {
-        lacks(test, &format!("no cluster is lent ({variable})"));
-    }
-    state.map(PathBuf::from)
-}
-
-/// Tells of a test that cannot run here.
-pub fn lacks(test: &str, what: &str) {
-    skip(&format!("{}/{test}", env!("CARGO_PKG_NAME")), what);
 }
