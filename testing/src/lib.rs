@@ -8,6 +8,7 @@
 //! | [`beds`] | lent clusters, nodes and PostgreSQL servers, and what tests start on them |
 //! | [`fixtures`] | a git host, an sshd, payload bodies |
 //! | [`until()`], [`until_async`] | bounded waiting |
+//! | [`usually_or_long`] | the extent of tests that `.ci/test long` extends |
 //! | [`skip`], [`test_name!`](crate::test_name) | tests that cannot run on this machine |
 //!
 //! Programs under test come from the caller: [`server!`](crate::server!) expands to the path that cargo gives to the
@@ -32,3 +33,9 @@ pub use fixtures::image;
 pub use server::{App, Server, Start, free_address};
 pub use skipped::{name_of, skip};
 pub use waiting::{Awaited, until, until_async};
+
+/// Returns how much of something a test does: the first value usually, the second one in the long form of the test command.
+#[must_use]
+pub fn usually_or_long<T>(usually: T, long: T) -> T {
+    if std::env::var_os("ROLLHOOK_LONG").is_some() { long } else { usually }
+}

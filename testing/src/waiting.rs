@@ -1,7 +1,7 @@
 //! Bounded waiting.
 
 use std::{
-    thread,
+    fmt, thread,
     time::{Duration, Instant},
 };
 
@@ -10,28 +10,40 @@ const PATIENCE: Duration = Duration::from_secs(240);
 /// The time between two looks.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The result of one look: a `bool`, or an `Option` of the value that is waited for.
+/// The result of one look: a `bool`, an `Option` of the value that is waited for, or a `Result` whose error says what was
+/// seen instead.
 pub trait Awaited {
     /// The value that the wait returns.
     type Value;
 
-    /// Returns the value once it is there.
-    fn arrived(self) -> Option<Self::Value>;
+    /// Returns the value once it is there, and what was seen instead until then.
+    ///
+    /// # Errors
+    /// As long as the value is not there.
+    fn arrived(self) -> Result<Self::Value, String>;
 }
 
 impl Awaited for bool {
     type Value = ();
 
-    fn arrived(self) -> Option<()> {
-        self.then_some(())
+    fn arrived(self) -> Result<(), String> {
+        self.then_some(()).arrived()
     }
 }
 
 impl<T> Awaited for Option<T> {
     type Value = T;
 
-    fn arrived(self) -> Self {
-        self
+    fn arrived(self) -> Result<T, String> {
+        self.ok_or_else(String::new)
+    }
+}
+
+impl<T, E: fmt::Debug> Awaited for Result<T, E> {
+    type Value = T;
+
+    fn arrived(self) -> Result<T, String> {
+        self.map_err(|seen| format!("; seen instead: {seen:?}"))
     }
 }
 
@@ -43,10 +55,10 @@ impl<T> Awaited for Option<T> {
 pub fn until<A: Awaited>(what: &str, mut look: impl FnMut() -> A) -> A::Value {
     let end = Instant::now() + PATIENCE;
     loop {
-        if let Some(value) = look().arrived() {
-            return value;
+        match look().arrived() {
+            Ok(value) => return value,
+            Err(seen) => assert!(Instant::now() < end, "never: {what}{seen}"),
         }
-        assert!(Instant::now() < end, "never: {what}");
         thread::sleep(PAUSE);
     }
 }
@@ -55,13 +67,13 @@ pub fn until<A: Awaited>(what: &str, mut look: impl FnMut() -> A) -> A::Value {
 ///
 /// # Panics
 /// After several minutes without the value.
-pub async fn until_async<A: Awaited>(what: &str, mut look: impl AsyncFnMut() -> A) -> A::Value {
+pub async fn until_async<A: Awaited, F: Future<Output = A>>(what: &str, mut look: impl FnMut() -> F) -> A::Value {
     let end = Instant::now() + PATIENCE;
     loop {
-        if let Some(value) = look().await.arrived() {
-            return value;
+        match look().await.arrived() {
+            Ok(value) => return value,
+            Err(seen) => assert!(Instant::now() < end, "never: {what}{seen}"),
         }
-        assert!(Instant::now() < end, "never: {what}");
         tokio::time::sleep(PAUSE).await;
     }
 }

@@ -194,7 +194,7 @@ fn refusals_are_two_lines_and_an_exit_code() {
 }
 
 #[test]
-fn no_server_and_a_strange_one() {
+fn missing_and_foreign_servers_are_reported() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let home = cli!().with("ROLLHOOK_SERVER", &format!("http://{closed}")).with("ROLLHOOK_TOKEN", TOKEN);
     let ended = home.run("app list").exits(5);

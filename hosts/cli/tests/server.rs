@@ -74,7 +74,7 @@ fn a_failed_deploy_fails_the_job_and_the_command() {
 }
 
 #[test]
-fn everything_else_is_understood() {
+fn server_understands_every_other_command() {
     let bench = Bench::start();
     bench.run("app create api --image r.example.com/api:one --settle 0s --port 80 --env A=b --wait").ok();
     bench.run("app create api --environment prod --image r.example.com/api:zero --settle 0s --wait").ok();

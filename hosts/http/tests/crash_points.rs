@@ -16,7 +16,7 @@ const FLUSH: &str = "fdatasync,fsync";
 const STORE: &str = "pwrite64";
 
 #[test]
-fn killed_before_the_answer_the_entry_is_there_and_the_repeated_call_finds_it() {
+fn server_killed_before_the_answer_has_stored_the_entry() {
     if !has_strace() {
         return skip(&test_name!(), "strace cannot be run here");
     }
@@ -32,7 +32,7 @@ fn killed_before_the_answer_the_entry_is_there_and_the_repeated_call_finds_it() 
 }
 
 #[test]
-fn killed_before_the_flush_or_the_write_the_repeated_call_makes_one_entry() {
+fn server_killed_before_the_write_or_the_flush_stores_one_entry() {
     if !has_strace() {
         return skip(&test_name!(), "strace cannot be run here");
     }
@@ -47,7 +47,7 @@ fn killed_before_the_flush_or_the_write_the_repeated_call_makes_one_entry() {
 }
 
 #[test]
-fn killed_in_the_middle_of_the_first_start_the_next_one_works() {
+fn interrupted_first_start_is_completed_by_the_next() {
     if !has_strace() {
         return skip(&test_name!(), "strace cannot be run here");
     }

@@ -223,7 +223,7 @@ fn a_changed_source_ends_its_build_and_sources_are_checked() {
 }
 
 #[test]
-fn local_sources_and_image_apps_are_refused_what_is_not_theirs() {
+fn local_sources_and_source_changes_of_image_apps_are_refused() {
     let server = server!().run();
     for url in ["http://git.example.com/a.git", "file:///srv/a.git", "https://169.254.169.254/a.git"] {
         let refused = server.manage("POST", "/api/v1/apps").json(&registration("api", &git_source(url))).expect(422);

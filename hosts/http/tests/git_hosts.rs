@@ -266,7 +266,7 @@ fn a_push_of_each_host_rolls_out_exactly_its_commit_once() {
 }
 
 #[test]
-fn what_deploys_nothing_is_answered_with_the_reason() {
+fn ignored_events_are_answered_with_the_reason() {
     let bench = Bench::new();
     let commit = bench.commit("one");
     for sender in SENDERS {
@@ -303,7 +303,7 @@ fn a_late_delivery_deploys_nothing_backwards() {
 }
 
 #[test]
-fn what_was_rolled_away_from_is_not_brought_back_by_a_push() {
+fn push_does_not_bring_back_a_rolled_back_commit() {
     let bench = Bench::new();
     let good = bench.commit("good");
     let (_, first) = bench.push(Gitea, "refs/heads/main", &good, "x");
@@ -333,7 +333,7 @@ fn a_git_server_that_hangs_does_not_keep_a_host_waiting() {
 }
 
 #[test]
-fn each_credential_that_is_there_must_fit_and_all_failures_look_alike() {
+fn every_present_credential_must_be_valid_and_failures_are_uniform() {
     let bench = Bench::new();
     let commit = bench.commit("one");
     let webhook = &bench.webhook;
@@ -375,7 +375,7 @@ fn each_credential_that_is_there_must_fit_and_all_failures_look_alike() {
 }
 
 #[test]
-fn what_makes_no_sense_is_the_senders_mistake() {
+fn malformed_deliveries_are_400_or_422() {
     let bench = Bench::new();
     for sender in SENDERS {
         for body in [json!({}), json!([]), json!({ "ref": 7 }), json!({ "push": 7, "ref": [], "after": {} })] {
@@ -389,7 +389,7 @@ fn what_makes_no_sense_is_the_senders_mistake() {
 }
 
 #[test]
-fn an_image_app_is_no_place_for_pushes() {
+fn image_app_refuses_pushes_of_every_host() {
     let server = server!().run();
     let app = server.app("web");
     let webhook = webhook(&server, &app.path);

@@ -57,7 +57,7 @@ fn a_real_push_is_known_by_its_signature_alone() {
 }
 
 #[test]
-fn an_image_app_says_who_a_push_is_for() {
+fn image_app_answers_a_push_with_wrong_kind() {
     let pushes = match push_payloads() {
         Ok(pushes) => pushes,
         Err(reason) => return skip(&test_name!(), &reason),

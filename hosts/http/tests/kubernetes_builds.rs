@@ -308,7 +308,7 @@ fn a_pushed_commit_is_built_in_the_cluster_and_its_containers_tell_it() {
 }
 
 #[test]
-fn what_a_git_host_tells_of_and_what_is_found_is_built_too() {
+fn pushes_and_polled_commits_are_built() {
     let Some(bench) = Bench::new(&test_name!()) else { return };
     let ran = |commit: &str, version: &str| [format!("version={version} commit={commit}")];
     let ended = |revision: u64, trigger: &str, commit: &str| {
@@ -415,7 +415,7 @@ fn a_server_that_is_killed_finds_its_build_again() {
 }
 
 #[test]
-fn private_sources_and_registries_let_builds_in_and_nobody_is_told_how() {
+fn private_sources_and_registries_are_used_without_showing_credentials() {
     let Some(bench) = Bench::with(&test_name!(), "auto", true) else { return };
     let commit = bench.repository.push("version", "one");
     let (code, answer) = bench.curl(&commit);

@@ -47,7 +47,7 @@ fn a_missing_image_is_told_and_the_app_put_right_without_losing_a_pod() {
 }
 
 #[test]
-fn each_trouble_has_its_own_reason() {
+fn each_failure_has_its_own_reason() {
     let Some(bed) = Bed::cluster(server!(), &test_name!()) else { return };
     let fails = |word: &str, policy: Value| {
         bed.kubectl.make("Deployment", word, FIRST, json!({}));
@@ -77,7 +77,7 @@ fn each_trouble_has_its_own_reason() {
 }
 
 #[test]
-fn what_a_rollback_cannot_put_right_is_tried_once() {
+fn failed_restore_is_not_repeated() {
     let Some(bed) = Bed::cluster(server!(), &test_name!()) else { return };
     let spec = |image| json!({ "template": { "spec": { "initContainers": [{ "name": "setup", "image": image }] } } });
     bed.kubectl.make("Deployment", "api", FIRST, spec("r.example.com/setup:v1"));

@@ -5,7 +5,7 @@ use std::{thread, time::Duration};
 
 use rollhook_testing::{
     beds::{Bed, FIRST, is_over},
-    server, test_name, until,
+    server, test_name, until, usually_or_long,
 };
 use serde_json::{Value, json};
 
@@ -142,7 +142,7 @@ fn calls_are_accepted_while_the_cluster_is_away_and_deployed_after() {
     until("the new pod runs, unready", || bed.kubectl.pods("busy").len() == 2);
 
     bed.api_server("stop");
-    let away = Duration::from_secs(if std::env::var_os("ROLLHOOK_LONG").is_some() { 120 } else { 20 });
+    let away = Duration::from_secs(usually_or_long(20, 120));
     for tag in ["v2", "v3"] {
         bed.post(&app, &format!("r.example.com/api:{tag}")).expect(202);
     }

@@ -10,7 +10,7 @@ use serde_json::json;
 const V2: &str = "r.example.com/api:v2";
 
 #[test]
-fn what_was_rolled_back_from_is_held_until_it_is_released() {
+fn rolled_back_image_is_held_until_released() {
     let Some(bed) = Bed::cluster(server!(), &test_name!()) else { return };
     let cli = bed.cli();
     bed.kubectl.make("Deployment", "api", FIRST, json!({}));

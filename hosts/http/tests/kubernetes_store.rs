@@ -142,7 +142,7 @@ fn outline(server: &Server) -> Vec<String> {
 }
 
 #[test]
-fn what_the_manifests_allow_is_enough_for_an_apps_whole_life() {
+fn printed_permissions_suffice_for_an_apps_whole_life() {
     let Some(place) = Place::make(&test_name!()) else { return };
     place.apply(&["--app-namespace", "shop-test", "--image", "r.example.com/rollhook-server:1"], "server");
     let (one, two) = (place.serve("replica-1"), place.serve("replica-2"));
@@ -209,7 +209,7 @@ fn what_the_manifests_allow_is_enough_for_an_apps_whole_life() {
 }
 
 #[test]
-fn what_is_not_allowed_is_said() {
+fn missing_permissions_are_logged() {
     let Some(place) = Place::make(&test_name!()) else { return };
     let server = place.serve("replica-1");
     let app = register(&server);

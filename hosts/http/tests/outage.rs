@@ -31,7 +31,7 @@ sys.stdin.read()
 ";
 
 #[test]
-fn while_nobody_can_write_deploys_are_503_and_reading_goes_on() {
+fn locked_store_answers_503_to_deploys_and_is_still_read() {
     let server = server!().run();
     let app = server.app("api");
     server.post(&app, &image("before")).header("prefer", "wait=50").expect(200);
@@ -56,7 +56,7 @@ fn while_nobody_can_write_deploys_are_503_and_reading_goes_on() {
 }
 
 #[test]
-fn while_nobody_can_read_nobody_is_told_that_they_are_not_authorized() {
+fn unreadable_store_answers_503_and_never_401() {
     let server = server!().run();
     let app = server.app("api");
     let database = server.file("rollhook.db").display().to_string();

@@ -63,7 +63,7 @@ impl Bench {
 }
 
 #[test]
-fn a_push_is_rolled_out_though_nobody_tells_of_it() {
+fn polled_push_is_rolled_out() {
     let mut bench = Bench::new();
     bench.register(&json!({ "settle": "0s", "poll": "1s" }));
     let first = bench.repository.commit("build.txt", "first");
@@ -91,7 +91,7 @@ fn a_push_is_rolled_out_though_nobody_tells_of_it() {
 }
 
 #[test]
-fn two_triggers_for_one_push_are_both_in_the_history_and_one_is_to_be_chosen() {
+fn webhook_and_polling_both_record_a_push_and_a_warning_is_shown() {
     let bench = Bench::new();
     bench.register(&json!({ "settle": "0s", "poll": "1s" }));
     let commit = bench.repository.commit("build.txt", "first");
@@ -109,7 +109,7 @@ fn two_triggers_for_one_push_are_both_in_the_history_and_one_is_to_be_chosen() {
 }
 
 #[test]
-fn a_source_that_does_not_answer_is_told_of() {
+fn unanswered_polls_are_reported() {
     let bench = Bench::new();
     bench.register(&json!({ "settle": "0s" }));
     bench.repository.commit("build.txt", "first");
@@ -126,7 +126,7 @@ fn a_source_that_does_not_answer_is_told_of() {
 }
 
 #[test]
-fn a_server_without_git_starts_and_says_what_does_not_work() {
+fn server_without_git_starts_and_warns() {
     let start = |path: &str| server!().builder("#!/bin/sh\n").variable("PATH", path).run();
     let warns = |server: &Server| server.log().matches("git cannot be run on this server's machine").count();
     let without = start("/nowhere");
@@ -137,7 +137,7 @@ fn a_server_without_git_starts_and_says_what_does_not_work() {
 }
 
 #[test]
-fn only_what_has_a_source_is_polled() {
+fn image_app_refuses_polling() {
     let server = server!().run();
     let app = server.app("web");
     let refused = server.manage("PATCH", &app.path).json(&json!({ "policy": { "poll": "5m" } })).expect(422);

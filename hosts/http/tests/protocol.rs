@@ -64,7 +64,7 @@ fn a_slow_body_is_408() {
 }
 
 #[test]
-fn strangers_with_large_bodies_hold_nobody_up() {
+fn large_unauthenticated_bodies_delay_no_caller() {
     let server = server!().run();
     let app = server.app("api");
     let stranger = server.call("POST", &app.hook);

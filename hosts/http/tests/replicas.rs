@@ -34,7 +34,7 @@ on_each_store! {
     a_paused_replica_that_wakes_up_changes_nothing,
     a_key_makes_one_deploy_whichever_replica_it_meets,
     the_old_token_is_refused_by_all_once_enable_returns,
-    whoever_does_not_drive_tells_of_each_change_all_the_same,
+    every_replica_reports_each_change,
 }
 
 const SUCCEEDED: &str = r#"rollhook_deploys_ended_total{status="succeeded"}"#;
@@ -158,7 +158,7 @@ fn the_old_token_is_refused_by_all_once_enable_returns(shared: Shared, test: &st
     assert_eq!(post(servers[0].address, &app, "v3").send().status, 401);
 }
 
-fn whoever_does_not_drive_tells_of_each_change_all_the_same(shared: Shared, test: &str) {
+fn every_replica_reports_each_change(shared: Shared, test: &str) {
     let Some(fleet) = Fleet::simulated(server!(), shared, test, "3s") else { return };
     let first = fleet.replica("first").run();
     let app = fleet.app(first.address, "api");

@@ -17,7 +17,7 @@ fn run(arguments: &[&str]) -> (bool, String) {
 }
 
 #[test]
-fn what_cannot_be_is_said_and_fails() {
+fn invalid_settings_fail_with_the_reason() {
     for (arguments, said) in [
         (&["--listen", "127.0.0.1:0", "--store", "postgres://u:hunter2@db/r"][..], "rollhook-server keys new DIR"),
         (&["--listen", "127.0.0.1:0", "--store", "kubernetes"], "rollhook-server keys new DIR"),

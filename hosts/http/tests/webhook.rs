@@ -239,7 +239,7 @@ fn the_same_key_is_the_same_deploy() {
 }
 
 #[test]
-fn fifty_at_once_with_one_key_are_one() {
+fn fifty_calls_with_one_key_make_one_deploy() {
     let server = server!().run();
     let app = server.app("api");
     let replies = at_once(50, |_| server.post(&app, &image("v2")).header("idempotency-key", "run-1").send());
@@ -251,7 +251,7 @@ fn fifty_at_once_with_one_key_are_one() {
 }
 
 #[test]
-fn fifty_at_once_are_fifty_without_gaps() {
+fn fifty_calls_at_once_get_fifty_revisions() {
     let server = server!().run();
     let app = server.app("api");
     let replies = at_once(50, |index| server.post(&app, &image(&format!("v{index}"))).send());

@@ -17,14 +17,20 @@ pub struct OwnCluster {
 }
 
 impl OwnCluster {
-    /// Brings up a cluster beside the lent one. Without that the test is reported as skipped.
+    /// Brings up a cluster. Without a lent one the test is reported as skipped.
     #[must_use]
     pub fn up(test: &str) -> Option<Self> {
-        let lent = Kind::Cluster.lent_for(test)?;
-        let name = test.rsplit('/').next().unwrap_or(test).replace("::", "-");
-        let own = Self { state: lent.with_file_name(format!("cluster-{name}.{}", std::process::id())) };
-        run_script(&script("cluster/up.sh"), &own.state, &[]);
-        Some(own)
+        Kind::Cluster.lent_for(test)?;
+        Some(Self::named(test).unwrap())
+    }
+
+    /// Brings up a cluster of this name, beside the lent one if there is one.
+    ///
+    /// # Errors
+    /// The reason why it cannot be brought up.
+    pub fn named(name: &str) -> Result<Self, &'static str> {
+        let name = name.rsplit('/').next().unwrap_or(name).replace("::", "-");
+        Ok(Self { state: bring_up(&name)? })
     }
 
     /// Acts on one of the processes: `stop`, `start`, `pause` or `resume` for `apiserver`, `etcd`, …
@@ -45,7 +51,7 @@ impl Drop for OwnCluster {
 /// The reason why there is none.
 pub fn shared_cluster() -> Result<&'static Path, &'static str> {
     static SHARED: OnceLock<Result<PathBuf, &'static str>> = OnceLock::new();
-    let shared = SHARED.get_or_init(|| Kind::Cluster.lent().or_else(|_| bring_up("cluster")));
+    let shared = SHARED.get_or_init(|| Kind::Cluster.lent().or_else(|_| bring_up("shared")));
     shared.as_deref().map_err(|reason| *reason)
 }
 
@@ -60,23 +66,30 @@ pub fn own_cluster_of_process() -> Result<&'static Path, &'static str> {
 
 /// Brings up a cluster, which goes down with this process at the latest.
 fn bring_up(name: &str) -> Result<PathBuf, &'static str> {
-    let cache =
-        env::var_os("XDG_CACHE_HOME").map_or_else(|| env::home_dir().unwrap_or_default().join(".cache"), PathBuf::from);
-    let built = |entry: fs::DirEntry| entry.path().join("kube-apiserver").exists();
-    let mut there = fs::read_dir(cache.join("rollhook-cluster")).into_iter().flatten().flatten();
-    if env::var_os("CLUSTER_BIN").is_none() && !there.any(built) {
-        return Err("no cluster is lent (ROLLHOOK_TEST_CLUSTER), and none is built (testbed/cluster/build.sh)");
-    }
-    let state = env::temp_dir().join(format!("rollhook-test-{name}.{}", std::process::id()));
-    let (up, down) = (script("cluster/up.sh"), script("cluster/down.sh"));
-    run_script(&up, &state, &[]);
+    let directory = match Kind::Cluster.lent() {
+        Ok(lent) => lent.parent().map(Path::to_owned).unwrap_or_default(),
+        Err(_) if is_built() => env::temp_dir(),
+        Err(_) => {
+            return Err("no cluster is lent (ROLLHOOK_TEST_CLUSTER), and none is built (testbed/cluster/build.sh)");
+        }
+    };
+    let state = directory.join(format!("cluster-{name}.{}", std::process::id()));
+    run_script(&script("cluster/up.sh"), &state, &[]);
     let reaper = format!(
         "while kill -0 {} 2> /dev/null; do sleep 1; done; exec '{}' '{}'",
         std::process::id(),
-        down.display(),
+        script("cluster/down.sh").display(),
         state.display()
     );
     let background = "setsid bash -c \"$0\" > /dev/null 2>&1 < /dev/null &";
     assert!(Command::new("bash").args(["-c", background, &reaper]).status().unwrap().success());
     Ok(state)
+}
+
+fn is_built() -> bool {
+    let cache =
+        env::var_os("XDG_CACHE_HOME").map_or_else(|| env::home_dir().unwrap_or_default().join(".cache"), PathBuf::from);
+    let built = |entry: fs::DirEntry| entry.path().join("kube-apiserver").exists();
+    env::var_os("CLUSTER_BIN").is_some()
+        || fs::read_dir(cache.join("rollhook-cluster")).into_iter().flatten().flatten().any(built)
 }

@@ -114,13 +114,13 @@ impl Fleet {
         format!("/api/v1/apps/shop-test/{name}")
     }
 
-    /// Enables an app's webhook anew.
+    /// Enables an app's webhook anew, and returns the token.
     pub fn enable(&self, address: SocketAddr, path: &str) -> String {
         let webhook = self.manage(address, "POST", &format!("{path}/webhook")).expect(200).json();
         webhook["token"].as_str().unwrap().to_owned()
     }
 
-    /// An app's whole history as one of the servers tells it, oldest first; `None` while it cannot tell.
+    /// Returns an app's whole history from one of the servers, oldest first; `None` while its store is away.
     pub fn history(&self, address: SocketAddr, app: &App) -> Option<Vec<Value>> {
         let mut entries = Vec::new();
         let mut before = String::new();

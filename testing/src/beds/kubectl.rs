@@ -17,7 +17,7 @@ use crate::process::Running;
 pub struct Kubectl {
     /// The cluster's state directory, which names program and kubeconfig.
     pub state: PathBuf,
-    /// The namespace.
+    /// The namespace; if empty, the kubeconfig's.
     pub namespace: String,
 }
 
@@ -41,7 +41,7 @@ impl Kubectl {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// An object, or a list of them, such as `deployment/api` or `pods`.
+    /// Returns an object, or a list of them, such as `deployment/api` or `pods`.
     pub fn get(&self, what: &str) -> Value {
         serde_json::from_str(&self.run(&["get", what, "--output", "json"])).unwrap()
     }
@@ -59,7 +59,7 @@ impl Kubectl {
         self.create(&workload(kind, name, image, patch));
     }
 
-    /// The image of a workload's first container.
+    /// Returns the image of a workload's first container.
     pub fn image(&self, workload: &str) -> String {
         let object = self.get(workload);
         let template = ["/spec/jobTemplate/spec/template", "/spec/template"];
@@ -67,12 +67,12 @@ impl Kubectl {
         template["spec"]["containers"][0]["image"].as_str().unwrap().to_owned()
     }
 
-    /// How often a workload's specification was changed.
+    /// Returns how often a workload's specification was changed.
     pub fn generation(&self, workload: &str) -> u64 {
         self.get(workload)["metadata"]["generation"].as_u64().unwrap()
     }
 
-    /// The pods of a workload that are not on their way out.
+    /// Returns the pods of a workload that are not being deleted.
     pub fn pods(&self, name: &str) -> Vec<Value> {
         let pods = self.get("pods")["items"].as_array().unwrap().clone();
         let of_it = |pod: &Value| {
@@ -83,7 +83,7 @@ impl Kubectl {
         pods.into_iter().filter(of_it).collect()
     }
 
-    /// The images that the workload's ready pods run.
+    /// Returns the images of a workload's ready pods.
     pub fn running(&self, name: &str) -> Vec<String> {
         let ready =
             |pod: &&Value| pod["status"]["containerStatuses"].as_array().is_some_and(|all| all.iter().all(is_ready));
@@ -167,7 +167,7 @@ impl Drop for Watch {
     }
 }
 
-/// A workload whose pods have one container, `app`, with a patch laid over its specification. A Deployment never goes
+/// Returns a workload whose pods have one container, `app`, with a patch laid over its specification. A Deployment never goes
 /// below its number of pods.
 #[must_use]
 pub fn workload(kind: &str, name: &str, image: &str, patch: Value) -> Value {
@@ -194,7 +194,8 @@ pub fn workload(kind: &str, name: &str, image: &str, patch: Value) -> Value {
     json!({ "apiVersion": version, "kind": kind, "metadata": { "name": name }, "spec": spec })
 }
 
-fn merge(value: &mut Value, patch: Value) {
+/// Merges a patch into a document.
+pub fn merge(value: &mut Value, patch: Value) {
     match (value, patch) {
         (Value::Object(object), Value::Object(patch)) => {
             for (key, part) in patch {

@@ -18,7 +18,7 @@ use std::{
 
 pub use cluster::{OwnCluster, own_cluster_of_process, shared_cluster};
 pub use fleet::{Fleet, Shared};
-pub use kubectl::{Kubectl, Watch, workload};
+pub use kubectl::{Kubectl, Watch, merge, workload};
 pub use namespace::{Bed, FIRST, is_over};
 pub use postgres::Postgres;
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::{Kind, Kubectl, OwnCluster};
 use crate::{App, Call, Cli, Reply, Server, Start, free_address, process::beside, until};
 
-/// The image that apps begin with.
+/// The image of each app's first revision.
 pub const FIRST: &str = "r.example.com/api:v1";
 
 /// A namespace with a server of its own; both go with it.
@@ -101,7 +101,7 @@ impl Bed {
         self.register(name, json!({ "workload": { "kind": kind, "name": name }, "policy": policy }))
     }
 
-    /// Registers an app with what else is to be said of it.
+    /// Registers an app by its [`create`](Self::create) document, waits until it runs, and enables the webhook.
     pub fn register(&self, name: &str, further: Value) -> App {
         let create = self.create(name, further);
         let registered = self.manage("POST", "/api/v1/apps").json(&create).expect(201).json();
@@ -112,14 +112,14 @@ impl Bed {
         app
     }
 
-    /// What registers an app, with what else is to be said of it.
+    /// Returns the document that registers an app, with these further fields.
     pub fn create(&self, name: &str, further: Value) -> Value {
         let mut create = json!({ "project": self.project, "environment": self.environment, "app": name });
         create.as_object_mut().unwrap().extend(further.as_object().unwrap().clone());
         create
     }
 
-    /// Enables the webhook; the token.
+    /// Enables the webhook, and returns the token.
     pub fn enable(&self, name: &str) -> String {
         self.server().enable(&format!("/api/v1/apps/{}/{name}", self.kubectl.namespace))
     }
@@ -129,34 +129,34 @@ impl Bed {
         self.server().manage(method, path)
     }
 
-    /// CI's call, as it is made; give it a preference, and send it.
+    /// CI's call for an image, to be sent.
     pub fn post(&self, app: &App, image: &str) -> Call {
         let commit = image.rsplit(':').next().unwrap();
         self.server().post(app, &json!({ "image": image, "commit": commit }))
     }
 
-    /// What a CI job does: it repeats the same call until the deploy has ended.
+    /// Deploys an image as a CI job does: repeats the same call until the deploy has ended.
     pub fn deploy(&self, app: &App, image: &str) -> Reply {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let key = format!("deploy-{}", NEXT.fetch_add(1, Ordering::Relaxed));
         self.post(app, image).header("idempotency-key", &key).repeat()
     }
 
-    /// A deploy that must fail, and its entry with the evidence.
+    /// Deploys an image, which must fail, and returns the entry with the evidence.
     pub fn fails(&self, app: &App, image: &str) -> Value {
         let reply = self.deploy(app, image);
         assert_eq!((reply.status, reply.problem().as_str()), (424, "deploy-failed"), "{}", reply.text());
         reply.json()["deploy"].clone()
     }
 
-    /// A deploy that must succeed, and its revision.
+    /// Deploys an image, which must succeed, and returns the revision.
     pub fn succeeds(&self, app: &App, image: &str) -> u64 {
         let reply = self.deploy(app, image);
         assert_eq!(reply.status, 200, "{}", reply.text());
         reply.json()["revision"].as_u64().unwrap()
     }
 
-    /// A rollback over HTTP that must succeed; its answer.
+    /// Rolls back over HTTP, which must succeed, and returns the answer.
     pub fn roll_back(&self, app: &App) -> Value {
         let answer = self.manage("POST", &format!("{}/rollback", app.path)).expect(202).json();
         let entry = self.ended(app, answer["revision"].as_u64().unwrap());
@@ -164,19 +164,19 @@ impl Bed {
         answer
     }
 
-    /// An entry of the history as it is.
+    /// Returns an entry of the history as it is now.
     pub fn entry(&self, app: &App, revision: u64) -> Value {
         self.manage("GET", &format!("{}/deploys/{revision}", app.path)).expect(200).json()
     }
 
-    /// An entry of the history once it has ended.
+    /// Returns an entry of the history once it has ended.
     pub fn ended(&self, app: &App, revision: u64) -> Value {
         let call = self.manage("GET", &format!("{}/deploys/{revision}", app.path)).header("prefer", "wait=50");
         let ended = (0..6).map(|_| call.expect(200).json()).find(is_over);
         ended.unwrap_or_else(|| panic!("revision {revision} does not end: {}", self.entry(app, revision)))
     }
 
-    /// The whole history, newest first, once everything in it has ended, and a failed rollout was put right.
+    /// Returns the whole history, newest first, once every deploy in it has ended.
     pub fn history(&self, app: &App) -> Vec<Value> {
         let list = || self.manage("GET", &format!("{}/deploys?limit=200", app.path)).expect(200).json();
         let entries = |list: Value| list["deploys"].as_array().unwrap().clone();
@@ -184,7 +184,7 @@ impl Bed {
         entries(list())
     }
 
-    /// Each entry's revision, trigger, actor and status, oldest first.
+    /// Returns each entry's revision, trigger, actor and status, oldest first.
     pub fn outline(&self, app: &App) -> Vec<String> {
         let word = |entry: &Value, name: &str| entry[name].as_str().unwrap().to_owned();
         let line = |entry: &Value| {
@@ -194,7 +194,7 @@ impl Bed {
         self.history(app).iter().rev().map(line).collect()
     }
 
-    /// Waits until the app has this many revisions, such as a restore that the service makes itself.
+    /// Waits until a revision exists, such as a restore, and has ended; returns its entry.
     pub fn await_revision(&self, app: &App, revision: u64) -> Value {
         let call = self.manage("GET", &format!("{}/deploys/{revision}", app.path));
         until(&format!("there is a revision {revision}"), || call.send().status == 200);
@@ -210,7 +210,7 @@ impl Bed {
         });
     }
 
-    /// What the app's annotations name it by.
+    /// Returns the deploy id that the app's workload carries for a revision.
     pub fn stamp(&self, app: &App, revision: u64) -> String {
         let uid = self.manage("GET", &app.path).expect(200).json()["uid"].as_str().unwrap().to_owned();
         format!("{uid}/{revision}")
@@ -229,7 +229,7 @@ impl Drop for Bed {
     }
 }
 
-/// Whether an entry has ended.
+/// Returns whether an entry has ended.
 pub fn is_over(entry: &Value) -> bool {
     !matches!(entry["status"].as_str(), Some("queued" | "building" | "rolling_out"))
 }

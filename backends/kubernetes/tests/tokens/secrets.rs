@@ -7,9 +7,10 @@ use kube::{
     Api,
     api::{DeleteParams, PostParams},
 };
-use rollhook_conformance::{Lack, client, report, samples};
+use rollhook_conformance::{client, samples};
 use rollhook_core::{Error, ports::TokenStore};
 use rollhook_kubernetes::{KubernetesStore, crd::AppObject};
+use rollhook_testing::{beds::OwnCluster, skip, test_name, until_async};
 use serde_json::json;
 
 use crate::{
@@ -36,13 +37,7 @@ fn the_secret_goes_with_its_app() {
         // Somebody removes the app by hand: nobody gets in by what is left, and the cluster clears it away.
         apps.delete("api", &DeleteParams::default()).await.unwrap();
         // The collector learns of a new kind within half a minute, if it is not busy.
-        for _ in 0..900 {
-            if secrets(bed).get_opt(NAME).await.unwrap().is_none() {
-                return;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-        }
-        panic!("the Secret is left");
+        until_async("the Secret is removed", async || secrets(bed).get_opt(NAME).await.unwrap().is_none()).await;
     });
 }
 
@@ -67,14 +62,12 @@ fn a_strangers_secret_is_left_as_it_is() {
 /// Has a cluster of its own: keys are counted over all apps.
 #[test]
 fn tokens_are_sealed_anew_with_another_key() {
-    const NAME: &str = "tokens_are_sealed_anew_with_another_key";
-    let state = match bed::cluster() {
-        Err(reason) => return report(&format!("{}/{NAME}", env!("CARGO_PKG_NAME")), Err(Lack::Skip(reason))),
-        Ok(shared) => shared.with_file_name(format!("cluster-keys.{}", std::process::id())),
+    let cluster = match OwnCluster::named("keys") {
+        Err(reason) => return skip(&test_name!(), reason),
+        Ok(cluster) => cluster,
     };
-    bed::bring_up(&state).unwrap();
     bed::run(async {
-        let bed = Bed::at(&state).await;
+        let bed = Bed::at(&cluster.state).await;
         let place = Place::of(&bed).await;
         assert!(place.store.keys_in_use().await.unwrap().is_empty());
         place.enable(1).await;

@@ -17,7 +17,7 @@ use load::{APPS, Load};
 use rollhook_testing::{
     App, Start,
     beds::{Fleet, Shared},
-    server, test_name, until,
+    server, test_name, until, usually_or_long,
 };
 use stamps::Stamps;
 use wire::Wire;
@@ -73,7 +73,7 @@ fn servers_are_killed(shared: Shared, test: &str) {
     let mut servers = replicas.each_ref().map(|replica| Some(replica.run()));
     let addresses = servers.each_ref().map(|server| server.as_ref().unwrap().address);
     let run = Run::begin(&fleet, addresses);
-    for kill in 0..8_u64 {
+    for kill in 0..usually_or_long(8_u64, 60) {
         // Never after the same number of answers, and at no particular moment between two.
         run.load.goes_on(15 + 7 * (kill as usize % 3));
         thread::sleep(Duration::from_micros(9770 * (kill % 7)));
