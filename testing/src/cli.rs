@@ -26,30 +26,23 @@ pub struct Cli {
 
 impl Cli {
     /// This program in a new home, for apps of project `shop`, environment `test`.
-    ///
-    /// # Panics
-    /// If no directory can be made.
-    #[must_use]
     pub fn new(program: impl Into<PathBuf>) -> Self {
         let cli = Self { program: program.into(), home: Arc::new(tempfile::tempdir().unwrap()), variables: Vec::new() };
         cli.with("USER", "ada").with("ROLLHOOK_PROJECT", "shop").with("ROLLHOOK_ENVIRONMENT", "test")
     }
 
     /// The same home, with another variable in each command's environment.
-    #[must_use]
     pub fn with(mut self, name: &str, value: &str) -> Self {
         self.variables.push((name.to_owned(), value.to_owned()));
         self
     }
 
     /// The simulated driver takes no time.
-    #[must_use]
     pub fn fast(self) -> Self {
         self.with("ROLLHOOK_DRIVER", "simulated:10ms")
     }
 
     /// An app of three good revisions.
-    #[must_use]
     pub fn with_history(self) -> Self {
         self.run("app create api --image r.example.com/api:one --settle 0s").ok();
         self.run("app deploy api --image r.example.com/api:two --commit two").ok();
@@ -58,13 +51,11 @@ impl Cli {
     }
 
     /// The home directory.
-    #[must_use]
     pub fn path(&self) -> &Path {
         self.home.path()
     }
 
     /// `rollhook` with these words.
-    #[must_use]
     pub fn command(&self, words: &str) -> Command {
         let mut command = Command::new(&self.program);
         command.args(words.split_whitespace()).env_clear().env("HOME", self.path()).stdin(Stdio::null());
@@ -73,9 +64,6 @@ impl Cli {
     }
 
     /// Runs `rollhook` with these words.
-    ///
-    /// # Panics
-    /// If there is no such program.
     pub fn run(&self, words: &str) -> Ended {
         self.command(words).output().unwrap().into()
     }
@@ -94,18 +82,12 @@ pub struct Ended {
 
 impl Ended {
     /// Checks that the command succeeded.
-    ///
-    /// # Panics
-    /// If it did not.
     #[track_caller]
     pub fn ok(self) -> Self {
         self.exits(0)
     }
 
     /// Checks the exit code.
-    ///
-    /// # Panics
-    /// If it is another one.
     #[track_caller]
     pub fn exits(self, code: i32) -> Self {
         assert_eq!(self.code, code, "{self:?}");
@@ -113,11 +95,7 @@ impl Ended {
     }
 
     /// Returns standard output as a document.
-    ///
-    /// # Panics
-    /// If it is none.
     #[track_caller]
-    #[must_use]
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }

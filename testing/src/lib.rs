@@ -35,7 +35,6 @@ pub use skipped::{name_of, skip};
 pub use waiting::{Awaited, until, until_async};
 
 /// Returns how much of something a test does: the first value usually, the second one in the long form of the test command.
-#[must_use]
 pub fn usually_or_long<T>(usually: T, long: T) -> T {
     if std::env::var_os("ROLLHOOK_LONG").is_some() { long } else { usually }
 }

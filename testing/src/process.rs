@@ -25,9 +25,6 @@ impl Drop for Running {
 }
 
 /// Sends a process a signal, such as `STOP`.
-///
-/// # Panics
-/// If there is no such process.
 pub fn signal(pid: u32, name: &str) {
     assert!(Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap().success());
 }
@@ -42,16 +39,12 @@ pub fn without_settings(command: &mut Command) {
 }
 
 /// Returns whether a program can be run, by asking for its version.
-#[must_use]
 pub fn is_installed(program: &str) -> bool {
     Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
 /// Returns the path of another package's program, which lies beside `program`. Cargo tells a test the programs of its own
 /// package only; that of another one is there if the whole workspace was built, and is built here otherwise.
-///
-/// # Panics
-/// If the build fails.
 pub fn beside(program: impl AsRef<Path>, package: &str, name: &str) -> PathBuf {
     let wanted = program.as_ref().with_file_name(name);
     if !wanted.exists() {
@@ -73,10 +66,6 @@ pub struct Python {
 
 impl Python {
     /// Runs a program and waits until it is ready. Returns `None` if there is no Python.
-    ///
-    /// # Panics
-    /// If the program fails.
-    #[must_use]
     pub fn run(program: &str, arguments: &[&str]) -> Option<Self> {
         let mut command = Command::new("python3");
         command.args(["-c", program]).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -89,9 +78,6 @@ impl Python {
     }
 
     /// Ends the program and waits for it.
-    ///
-    /// # Panics
-    /// If the program fails.
     pub fn end(mut self) {
         drop(self.stdin.take());
         assert!(self.process.0.wait().unwrap().success());

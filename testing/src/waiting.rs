@@ -48,9 +48,6 @@ impl<T, E: fmt::Debug> Awaited for Result<T, E> {
 }
 
 /// Looks again and again until the value is there, and returns it.
-///
-/// # Panics
-/// After several minutes without the value.
 #[track_caller]
 pub fn until<A: Awaited>(what: &str, mut look: impl FnMut() -> A) -> A::Value {
     let end = Instant::now() + PATIENCE;
@@ -64,9 +61,6 @@ pub fn until<A: Awaited>(what: &str, mut look: impl FnMut() -> A) -> A::Value {
 }
 
 /// Does the same as [`until()`] on a runtime.
-///
-/// # Panics
-/// After several minutes without the value.
 pub async fn until_async<A: Awaited, F: Future<Output = A>>(what: &str, mut look: impl FnMut() -> F) -> A::Value {
     let end = Instant::now() + PATIENCE;
     loop {

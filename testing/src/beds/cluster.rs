@@ -18,7 +18,6 @@ pub struct OwnCluster {
 
 impl OwnCluster {
     /// Brings up a cluster. Without a lent one the test is reported as skipped.
-    #[must_use]
     pub fn up(test: &str) -> Option<Self> {
         Kind::Cluster.lent_for(test)?;
         Some(Self::named(test).unwrap())

@@ -31,7 +31,6 @@ pub struct Fleet {
 impl Fleet {
     /// Servers of this recipe whose rollouts are simulated and take so long. Without their store the test is reported as
     /// skipped.
-    #[must_use]
     pub fn simulated(start: Start, shared: Shared, test: &str, delay: &str) -> Option<Self> {
         let cluster = match shared {
             Shared::Sqlite | Shared::Postgres => None,
@@ -41,7 +40,6 @@ impl Fleet {
     }
 
     /// Servers of this recipe that roll out to a cluster of their own. Without that the test is reported as skipped.
-    #[must_use]
     pub fn on_cluster(start: Start, shared: Shared, test: &str) -> Option<Self> {
         let cluster = OwnCluster::up(test)?;
         Self::new(start.driver("kubernetes"), shared, test, Some(cluster), false)
@@ -70,7 +68,6 @@ impl Fleet {
     }
 
     /// A file that all servers share.
-    #[must_use]
     pub fn file(&self, name: &str) -> PathBuf {
         self.start.file(name)
     }
@@ -81,7 +78,6 @@ impl Fleet {
     }
 
     /// `kubectl` in the namespace of the fleet's apps.
-    #[must_use]
     pub fn kubectl(&self) -> Kubectl {
         Kubectl { state: self.cluster.as_ref().unwrap().state.clone(), namespace: "shop-test".to_owned() }
     }

@@ -23,7 +23,6 @@ pub struct Kubectl {
 
 impl Kubectl {
     /// A `kubectl` command, whose process id is kubectl's own.
-    #[must_use]
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("bash");
         command.args(["-c", r#". "$0/env" && exec "$KUBECTL" "$@""#]).arg(&self.state);
@@ -32,9 +31,6 @@ impl Kubectl {
     }
 
     /// Returns what a command prints; it must succeed.
-    ///
-    /// # Panics
-    /// If the command fails.
     pub fn run(&self, arguments: &[&str]) -> String {
         let output = self.command(arguments).output().unwrap();
         assert!(output.status.success(), "kubectl {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -169,7 +165,6 @@ impl Drop for Watch {
 
 /// Returns a workload whose pods have one container, `app`, with a patch laid over its specification. A Deployment never goes
 /// below its number of pods.
-#[must_use]
 pub fn workload(kind: &str, name: &str, image: &str, patch: Value) -> Value {
     let labels = json!({ "app": name });
     let mut template = json!({

@@ -50,14 +50,12 @@ impl Kind {
     }
 
     /// Returns the state directory of the lent bed. If there is none, the test is reported as skipped.
-    #[must_use]
     pub fn lent_for(self, test: &str) -> Option<PathBuf> {
         self.lent().inspect_err(|reason| skip(test, reason)).ok()
     }
 }
 
 /// A file of the Kubernetes test beds.
-#[must_use]
 pub fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../backends/kubernetes/testbed").join(name)
 }

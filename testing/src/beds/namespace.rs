@@ -29,19 +29,16 @@ pub struct Bed {
 
 impl Bed {
     /// A namespace of the lent cluster, with a server of this recipe. Without a cluster the test is reported as skipped.
-    #[must_use]
     pub fn cluster(start: Start, test: &str) -> Option<Self> {
         Some(Self::at(Kind::Cluster.lent_for(test)?, start, |_| Vec::new()))
     }
 
     /// A namespace of the lent node, with a server of this recipe and these arguments, which may depend on the namespace.
-    #[must_use]
     pub fn node(start: Start, test: &str, arguments: impl FnOnce(&Kubectl) -> Vec<String>) -> Option<Self> {
         Some(Self::at(Kind::Node.lent_for(test)?, start, arguments))
     }
 
     /// A namespace of a cluster that no other test uses.
-    #[must_use]
     pub fn own_cluster(start: Start, test: &str) -> Option<Self> {
         let own = OwnCluster::up(test)?;
         let mut bed = Self::at(own.state.clone(), start, |_| Vec::new());
@@ -62,10 +59,6 @@ impl Bed {
     }
 
     /// The server.
-    ///
-    /// # Panics
-    /// Never while a test runs.
-    #[must_use]
     pub fn server(&self) -> &Server {
         self.server.as_ref().unwrap()
     }
@@ -76,13 +69,11 @@ impl Bed {
     }
 
     /// A second server on the same store, keys and cluster.
-    #[must_use]
     pub fn second_server(&self) -> Server {
         self.server().recipe().at(free_address()).log_to("second.log").run()
     }
 
     /// The command line tool on the bed's project and environment.
-    #[must_use]
     pub fn cli(&self) -> Cli {
         Cli::new(beside(self.server().recipe().program(), "rollhook-cli", "rollhook"))
             .with("ROLLHOOK_SERVER", &format!("http://{}", self.server().address))

@@ -31,9 +31,6 @@ impl Postgres {
     ///
     /// # Errors
     /// If none is lent, which says whether the machine has PostgreSQL.
-    ///
-    /// # Panics
-    /// If the server does not come up.
     pub fn own() -> Result<Self, &'static str> {
         Kind::Postgres.lent()?;
         let directory = tempfile::tempdir().unwrap();
@@ -48,7 +45,6 @@ impl Postgres {
     }
 
     /// Returns how to connect: `url`, or `pooler-url` if there is a pooler.
-    #[must_use]
     pub fn url(&self, name: &str) -> Option<String> {
         Some(fs::read_to_string(self.state.join(name)).ok()?.trim().to_owned())
     }

@@ -22,42 +22,33 @@ pub struct Call {
 
 impl Call {
     /// A call without credentials.
-    #[must_use]
     pub fn to(address: SocketAddr, method: &str, path: &str) -> Self {
         Self { address, method: method.into(), path: path.into(), headers: Vec::new(), body: Vec::new() }
     }
 
     /// Adds a header.
-    #[must_use]
     pub fn header(self, name: &str, value: &str) -> Self {
         self.raw_header(name, value.as_bytes())
     }
 
     /// Adds a header whose value need not be text.
-    #[must_use]
     pub fn raw_header(mut self, name: &str, value: &[u8]) -> Self {
         self.headers.push((name.to_owned(), value.to_owned()));
         self
     }
 
     /// Sets the body to a document.
-    #[must_use]
     pub fn json(self, body: &Value) -> Self {
         self.header("content-type", "application/json").body(body.to_string().as_bytes())
     }
 
     /// Sets the body.
-    #[must_use]
     pub fn body(mut self, body: &[u8]) -> Self {
         self.body = body.to_owned();
         self
     }
 
     /// Signs the body as GitHub does.
-    ///
-    /// # Panics
-    /// Never: a key may have any length.
-    #[must_use]
     pub fn sign(self, token: &str) -> Self {
         let mut mac = Hmac::<sha2::Sha256>::new_from_slice(token.as_bytes()).unwrap();
         mac.update(&self.body);
@@ -66,7 +57,6 @@ impl Call {
     }
 
     /// Returns the bytes of the call's head, for a body of this length, after which the connection is to be closed.
-    #[must_use]
     pub fn head(&self, length: usize) -> Vec<u8> {
         self.head_with(length, "connection: close\r\n")
     }
@@ -88,10 +78,6 @@ impl Call {
     }
 
     /// Sends the call and leaves the answer to be read.
-    ///
-    /// # Panics
-    /// If nothing listens.
-    #[must_use]
     pub fn open(&self) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -100,15 +86,11 @@ impl Call {
     }
 
     /// Sends the call on a connection of its own, and reads the answer.
-    #[must_use]
     pub fn send(&self) -> Reply {
         Reply::read(self.open())
     }
 
     /// Sends the call, which must be answered with this status.
-    ///
-    /// # Panics
-    /// If the status is another one.
     #[track_caller]
     pub fn expect(&self, status: u16) -> Reply {
         let reply = self.send();
@@ -117,10 +99,6 @@ impl Call {
     }
 
     /// Does what a CI job does with a call that has an idempotency key: repeats it until the deploy has ended.
-    ///
-    /// # Panics
-    /// If the deploy does not end.
-    #[must_use]
     pub fn repeat(self) -> Reply {
         let call = self.header("prefer", "wait=50");
         let ended = (0..6).map(|_| call.send()).find(|reply| reply.status != 202);

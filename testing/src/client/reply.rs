@@ -20,10 +20,6 @@ pub struct Reply {
 
 impl Reply {
     /// Reads until the server closes the connection.
-    ///
-    /// # Panics
-    /// If there is no answer.
-    #[must_use]
     pub fn read(mut stream: impl Read) -> Self {
         let mut bytes = Vec::new();
         let _ = stream.read_to_end(&mut bytes);
@@ -46,31 +42,21 @@ impl Reply {
     }
 
     /// Returns the body as text.
-    #[must_use]
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
     /// Returns the body as a document.
-    ///
-    /// # Panics
-    /// If the body is no JSON.
-    #[must_use]
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|_| panic!("no JSON: {}", self.text()))
     }
 
     /// Returns a header's value by its name in lower case.
-    #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
     /// Returns the slug of the problem's type, after checking what every problem has.
-    ///
-    /// # Panics
-    /// If the answer is no problem.
-    #[must_use]
     pub fn problem(&self) -> String {
         assert_eq!(self.header("content-type"), Some("application/problem+json"));
         let body = self.json();
@@ -81,10 +67,6 @@ impl Reply {
 }
 
 /// Reads server-sent events until the stream ends: each one's id and data.
-///
-/// # Panics
-/// If an event's data is no JSON.
-#[must_use]
 pub fn events(stream: TcpStream) -> Vec<(String, Value)> {
     let mut events = Vec::new();
     let mut id = String::new();

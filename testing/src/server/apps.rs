@@ -20,7 +20,6 @@ pub struct App {
 
 impl App {
     /// The app of this name in a namespace.
-    #[must_use]
     pub fn new(namespace: &str, name: &str, token: String) -> Self {
         let path = format!("/api/v1/apps/{namespace}/{name}");
         Self { name: name.to_owned(), path, hook: format!("/api/v1/webhook/{namespace}/{name}"), token }
@@ -28,10 +27,6 @@ impl App {
 }
 
 /// The registration of `shop-test/{name}`, with what else is said of it.
-///
-/// # Panics
-/// If `further` is no object.
-#[must_use]
 pub fn registration(name: &str, further: &Value) -> Value {
     let mut create = json!({ "project": "shop", "environment": "test", "app": name });
     create.as_object_mut().unwrap().extend(further.as_object().unwrap().clone());
@@ -45,9 +40,6 @@ impl Server {
     }
 
     /// Registers an app with this policy, waits until it runs, and enables its webhook.
-    ///
-    /// # Panics
-    /// If the app does not come to run.
     pub fn app_with(&self, name: &str, policy: Value) -> App {
         let app = self.register(name, &json!({ "image": "r.example.com/api:v1", "policy": policy }));
         let first = self.manage("GET", &format!("{}/deploys/1", app.path)).header("prefer", "wait=50");
@@ -68,23 +60,18 @@ impl Server {
     }
 
     /// Enables an app's webhook anew, and returns the token.
-    ///
-    /// # Panics
-    /// If the webhook's URL is not the one that callers of the kit use.
     pub fn enable(&self, path: &str) -> String {
         let webhook = self.manage("POST", &format!("{path}/webhook")).expect(200).json();
         webhook["token"].as_str().unwrap().to_owned()
     }
 
     /// CI's call.
-    #[must_use]
     pub fn post(&self, app: &App, body: &Value) -> Call {
         self.call("POST", &app.hook).header("x-service-token", &app.token).json(body)
     }
 }
 
 /// What a registration says of a git app whose deploys need not settle.
-#[must_use]
 pub fn git_source(url: &str) -> Value {
     json!({
         "policy": { "settle": "0s" },

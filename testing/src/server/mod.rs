@@ -71,7 +71,6 @@ impl Server {
     }
 
     /// The process id.
-    #[must_use]
     pub fn pid(&self) -> u32 {
         self.process.0.id()
     }
@@ -87,34 +86,26 @@ impl Server {
     }
 
     /// Everything that was logged so far, by every server of this recipe.
-    #[must_use]
     pub fn log(&self) -> String {
         self.start.log()
     }
 
     /// A file of the server's directory.
-    #[must_use]
     pub fn file(&self, name: &str) -> PathBuf {
         self.start.file(name)
     }
 
     /// A call without credentials.
-    #[must_use]
     pub fn call(&self, method: &str, path: &str) -> Call {
         Call::to(self.address, method, path)
     }
 
     /// A manager's call.
-    #[must_use]
     pub fn manage(&self, method: &str, path: &str) -> Call {
         self.call(method, path).header("authorization", &format!("Bearer {}", self.admin))
     }
 
     /// The value that the server has counted for a series, given by its name and labels; 0 if there is none yet.
-    ///
-    /// # Panics
-    /// If the value is no whole number.
-    #[must_use]
     pub fn counted(&self, series: &str) -> u64 {
         let text = self.call("GET", "/metrics").expect(200).text();
         let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));

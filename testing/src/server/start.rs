@@ -38,9 +38,6 @@ pub struct Start {
 
 impl Start {
     /// The recipe of this program.
-    ///
-    /// # Panics
-    /// If no directory can be made.
     pub fn new(program: impl Into<PathBuf>) -> Self {
         let start = Self {
             program: program.into(),
@@ -89,9 +86,6 @@ impl Start {
     }
 
     /// Builds git apps by this shell script, which lies beside the server's own files, from sources on this machine too.
-    ///
-    /// # Panics
-    /// If the script cannot be written.
     pub fn builder(self, script: &str) -> Self {
         let (command, builds) = (self.file("build-command"), self.file("builds"));
         fs::write(&command, script).unwrap();
@@ -119,27 +113,21 @@ impl Start {
     }
 
     /// The server's program.
-    #[must_use]
     pub fn program(&self) -> &Path {
         &self.program
     }
 
     /// The directory of everything that the server keeps.
-    #[must_use]
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 
     /// A file of the directory.
-    #[must_use]
     pub fn file(&self, name: &str) -> PathBuf {
         self.directory().join(name)
     }
 
     /// Makes a file that servers share, as people make it: `keys` or `admin-token`.
-    ///
-    /// # Panics
-    /// If the server's command fails.
     pub fn make(self, what: &str) -> Self {
         let output = self.command().args([what, "new"]).arg(self.file(what)).output().unwrap();
         assert!(output.status.success(), "{output:?}");
@@ -147,7 +135,6 @@ impl Start {
     }
 
     /// Everything that servers of this recipe have logged.
-    #[must_use]
     pub fn log(&self) -> String {
         String::from_utf8_lossy(&fs::read(self.log_file()).unwrap_or_default()).into_owned()
     }
@@ -157,7 +144,6 @@ impl Start {
     }
 
     /// The program without settings of any kind.
-    #[must_use]
     pub fn command(&self) -> Command {
         let mut words = self.launcher.iter().map(OsString::as_os_str).chain([self.program.as_os_str()]);
         let mut command = Command::new(words.next().unwrap());
@@ -174,10 +160,6 @@ impl Start {
     }
 
     /// Starts the server, and waits until it listens.
-    ///
-    /// # Panics
-    /// If the server ends instead.
-    #[must_use]
     pub fn run(&self) -> Server {
         Server::launch(self.clone())
     }
@@ -185,10 +167,6 @@ impl Start {
 
 /// Returns an address that is still free after a restart: below the ports that the kernel hands out, so that no other test
 /// is given it meanwhile.
-///
-/// # Panics
-/// If every port is taken.
-#[must_use]
 pub fn free_address() -> SocketAddr {
     const FIRST: u16 = 20_000;
     const PORTS: u16 = 12_000;
