@@ -2,9 +2,9 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`server`] | the `rollhook-server` binary as a process: started, signalled, killed, restarted in its directory |
+//! | [`mod@server`] | the `rollhook-server` binary as a process: started, signalled, killed, restarted in its directory |
 //! | [`client`] | the HTTP client: [`Call`], [`Reply`], and [`Connection`] for many calls |
-//! | [`cli`] | the `rollhook` binary as people run it |
+//! | [`mod@cli`] | the `rollhook` binary as people run it |
 //! | [`beds`] | lent clusters, nodes and PostgreSQL servers, and what tests start on them |
 //! | [`fixtures`] | a git host, an sshd, payload bodies |
 //! | [`until()`], [`until_async`] | bounded waiting |
