@@ -3,12 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use rollhook_conformance::{Branches, Builders, Can, GitHost, GitRepository, Lack, Made, block_on, samples};
+use rollhook_conformance::{Branches, Builders, Can, Lack, Made, block_on, samples};
 use rollhook_core::{
     deploy::Commit,
     ports::{BranchReader, BuildTrigger},
     source::GitSource,
 };
+use rollhook_testing::fixtures::GitRepository;
 use tempfile::TempDir;
 
 use crate::{branches::MirrorBranches, builder::SiteBuilder};
@@ -23,9 +24,7 @@ struct Place {
 impl Place {
     fn fresh() -> Can<Self> {
         let root = tempfile::tempdir().unwrap();
-        let mirrors = root.path().join("git/git.example.com");
-        std::fs::create_dir_all(&mirrors).unwrap();
-        let repository = GitHost::serve(&mirrors, None).repository("api");
+        let repository = GitRepository::create(root.path().join("git/git.example.com/api"));
         let mut commits = Vec::new();
         for (made, script) in [
             (Made::Good, "mkdir public; echo one > public/index.html"),

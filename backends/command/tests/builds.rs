@@ -71,8 +71,7 @@ async fn a_repository_of_sha256_hashes_is_built() {
     let bench = Bench::new();
     let repository = bench.host.repository("next");
     repository.git(&["init", "-q", "--object-format=sha1"]);
-    let directory = bench.path("host/next");
-    fs::remove_dir_all(directory.join(".git")).unwrap();
+    fs::remove_dir_all(repository.path().join(".git")).unwrap();
     repository.git(&["init", "-q", "-b", "main", "--object-format=sha256"]);
     let head = repository.commit("build.txt", "good");
     assert_eq!(head.len(), 64);
@@ -158,7 +157,7 @@ async fn a_host_that_is_away_for_a_moment_is_asked_again() {
 async fn local_sources_are_refused_where_the_operator_does_not_allow_them() {
     let mut bench = Bench::new();
     let commit = bench.repository.commit("build.txt", "good");
-    let url = format!("file://{}/.git", bench.path("host/api").display());
+    let url = format!("file://{}/.git", bench.repository.path().display());
     let order =
         BuildSpec { source: GitSource { url: url.parse().unwrap(), ..bench.source() }, ..bench.order(1, &commit) };
     assert_eq!(built(&*bench.open().await, &order).await, commit);
@@ -279,7 +278,7 @@ async fn what_a_crash_left_running_is_ended_at_the_next_start() {
 #[tokio::test]
 async fn a_build_command_that_is_none_is_told_at_start() {
     let bench = Bench::new();
-    for program in ["nothing-here", "host"] {
+    for program in ["nothing-here", "."] {
         let settings = Settings { program: bench.path(program), ..bench.settings.clone() };
         assert!(matches!(CommandBuilds::open(settings).await, Err(Error::NotAProgram(_))), "{program}");
     }

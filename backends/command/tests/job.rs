@@ -8,7 +8,6 @@ use std::{collections::BTreeMap, fs, future::pending, os::unix::fs::symlink, tim
 
 use bench::{Bench, is_alive};
 use rollhook_command::job::{self, Ended, Places};
-use rollhook_conformance::GitRepository;
 use serde_json::{Value, json};
 
 /// A container's places, and what its Job orders.
@@ -206,7 +205,7 @@ async fn a_container_that_is_told_to_stop_ends_what_it_runs_and_tells_no_end() {
 async fn two_commits_that_begin_alike_are_told_as_such() {
     let bench = Bench::new();
     bench.repository.commit("build.txt", "good");
-    let short = GitRepository::ambiguous(&bench.repository);
+    let short = bench.repository.ambiguous();
     let container = Container::of(bench, &short);
     assert_eq!(container.run(pending()).await, Ended::Failed);
     assert_eq!(container.message()["reason"], "commit-ambiguous");

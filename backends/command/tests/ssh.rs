@@ -7,12 +7,15 @@ mod bench;
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, time::Duration};
 
 use bench::{Bench, built, failed, log};
-use rollhook_conformance::{SshHost, report, ssh_key};
 use rollhook_core::{deploy::Reason, ports::BuildSpec, source::GitSource};
+use rollhook_testing::{
+    fixtures::{SshHost, ssh_key},
+    skip, test_name,
+};
 
 /// A builder that has the host's key and a deploy key among its credentials; nothing where there can be no such host.
 fn bench(test: &str) -> Option<(Bench, SshHost)> {
-    let host = SshHost::serve().map_err(|lack| report(test, Err(lack))).ok()?;
+    let host = SshHost::start().inspect_err(|reason| skip(test, reason)).ok()?;
     let mut bench = Bench::new();
     let credentials = bench.path("credentials");
     fs::create_dir(&credentials).unwrap();
@@ -31,7 +34,7 @@ fn order(bench: &Bench, host: &SshHost, revision: u64, commit: &str, credentials
 
 #[tokio::test]
 async fn exactly_the_commit_is_built_with_a_deploy_key() {
-    let Some((bench, host)) = bench("exactly_the_commit_is_built_with_a_deploy_key") else { return };
+    let Some((bench, host)) = bench(&test_name!()) else { return };
     let repository = host.repository("api");
     let first = repository.commit("build.txt", "first");
     let gone = repository.commit("build.txt", "second");
@@ -50,7 +53,7 @@ async fn exactly_the_commit_is_built_with_a_deploy_key() {
 
 #[tokio::test]
 async fn who_is_not_let_in_and_whom_ssh_does_not_trust_is_told_apart() {
-    let Some((bench, host)) = bench("who_is_not_let_in_and_whom_ssh_does_not_trust_is_told_apart") else { return };
+    let Some((bench, host)) = bench(&test_name!()) else { return };
     let commit = host.repository("api").commit("build.txt", "good");
     let credentials = bench.path("credentials");
     ssh_key(&credentials.join("other"), "").unwrap();
@@ -79,7 +82,7 @@ async fn who_is_not_let_in_and_whom_ssh_does_not_trust_is_told_apart() {
 
 #[tokio::test]
 async fn a_host_that_says_nothing_is_given_up_on() {
-    let Some((mut bench, host)) = bench("a_host_that_says_nothing_is_given_up_on") else { return };
+    let Some((mut bench, host)) = bench(&test_name!()) else { return };
     let commit = host.repository("api").commit("build.txt", "good");
     bench.settings.git_silence = Duration::from_secs(1);
     let builds = bench.open().await;

@@ -16,8 +16,7 @@
 //! What a backend cannot do to itself, such as setting back its clock, it says with a [`Lack`]: a case that needs it is
 //! reported as skipped, and never passes silently.
 //!
-//! Beside the cases: [`samples`] of apps and deploys; a [`ManualClock`]; a [`GitHost`] and an [`SshHost`] for builders to read from;
-//! [`Faulty`], which makes any port fail where a test wants it to; a [`client`] of one store, for a backend's own tests; and
+//! Beside the cases: [`samples`] of apps and deploys; a [`ManualClock`]; [`Faulty`], which makes any port fail where a test wants it to; a [`client`] of one store, for a backend's own tests; and
 //! [`mod@model`], which compares the ledger on a store with a small model of both, over random sequences of changes.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a case fails as tests do, by panicking")]
@@ -37,10 +36,8 @@ mod clock;
 mod clusters;
 mod executor;
 mod faulty;
-mod git_host;
 mod macros;
 mod report;
-mod ssh_host;
 mod stores;
 
 pub use branches::Branches;
@@ -49,7 +46,5 @@ pub use clock::ManualClock;
 pub use clusters::{Clusters, Sample};
 pub use executor::block_on;
 pub use faulty::{Fault, Faulty, Plan};
-pub use git_host::{GitHost, GitRepository};
 pub use report::{Can, Lack, report};
-pub use ssh_host::{SshHost, ssh_key};
 pub use stores::{Handles, Stores};

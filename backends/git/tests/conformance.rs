@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bench::{AUTHORIZATION, Bench};
-use rollhook_conformance::{Branches, Can, GitHost};
+use rollhook_conformance::{Branches, Can};
 use rollhook_core::{deploy::Commit, ports::BranchReader, source::GitSource};
 use rollhook_git::GitHeads;
+use rollhook_testing::fixtures::GitHost;
 
 struct Git {
     bench: Bench,
@@ -21,9 +22,7 @@ struct Git {
 impl Git {
     fn fresh() -> Can<Self> {
         let bench = Bench::new();
-        let root = bench.path("closed");
-        std::fs::create_dir(&root).unwrap();
-        let closed = GitHost::serve(&root, Some(AUTHORIZATION));
+        let closed = GitHost::start_with(Some(AUTHORIZATION));
         let heads = Arc::new(bench.reader());
         Ok(Self { bench, closed, heads })
     }

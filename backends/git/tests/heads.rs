@@ -10,6 +10,7 @@ use std::{fs, sync::Arc, time::Duration};
 use bench::{AUTHORIZATION, Bench};
 use rollhook_core::{Error, ports::BranchReader, source::GitSource};
 use rollhook_git::Settings;
+use rollhook_testing::until_async;
 
 #[tokio::test]
 async fn credentials_open_the_source_and_only_the_right_ones() {
@@ -49,7 +50,7 @@ async fn a_repository_that_is_not_there_or_empty_is_told_apart() {
 async fn local_sources_are_refused_where_the_operator_does_not_allow_them() {
     let mut bench = Bench::new();
     let commit = bench.repository.push("main");
-    let url = format!("file://{}/.git", bench.path("host/api").display());
+    let url = format!("file://{}/.git", bench.repository.path().display());
     let file = GitSource { url: url.parse().unwrap(), ..bench.source() };
     assert_eq!(bench.reader().head(&file).await.unwrap().unwrap().as_str(), commit);
     bench.settings.local_sources = false;
@@ -87,14 +88,14 @@ async fn nothing_is_left_of_a_reading_that_nobody_waits_for() {
         async move { reader.head(&source).await.map(drop) }
     });
     let url = source.url.as_str();
-    assert!(until(|| processes_with(&[url]) >= 2).await, "git and what speaks http for it");
+    until_async("git and what speaks http for it run", async || processes_with(&[url]) >= 2).await;
     reading.abort();
-    assert!(until(|| processes_with(&[url]) == 0).await, "they are gone");
+    until_async("they are gone", async || processes_with(&[url]) == 0).await;
 
     bench.settings.limit = Duration::from_millis(300);
     let reader = bench.reader();
     assert!(reader.head(&source).await.unwrap_err().is_unavailable());
-    assert!(until(|| processes_with(&[url]) == 0).await, "these as well");
+    until_async("these as well", async || processes_with(&[url]) == 0).await;
 }
 
 #[tokio::test]
@@ -169,16 +170,6 @@ async fn a_directory_that_somebody_has_removed_is_made_anew() {
     assert!(reader.head(&bench.source()).await.unwrap_err().is_unavailable());
     fs::create_dir(&temporary).unwrap();
     assert_eq!(reader.head(&bench.source()).await.unwrap().unwrap().as_str(), commit);
-}
-
-async fn until(holds: impl Fn() -> bool) -> bool {
-    for _ in 0..600 {
-        if holds() {
-            return true;
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    false
 }
 
 /// How many processes have these among their arguments.

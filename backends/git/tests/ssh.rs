@@ -9,9 +9,13 @@ use std::{
     time::Duration,
 };
 
-use rollhook_conformance::{SshHost, report, samples, ssh_key};
+use rollhook_conformance::samples;
 use rollhook_core::{Error, ports::BranchReader, source::GitSource};
 use rollhook_git::{GitHeads, Settings};
+use rollhook_testing::{
+    fixtures::{SshHost, ssh_key},
+    skip, test_name,
+};
 
 /// A host with a repository, and the operator's directory of credentials with the host's key and a deploy key that it
 /// lets in.
@@ -25,7 +29,7 @@ struct Bench {
 impl Bench {
     /// None where there can be no such host, which is reported.
     fn new(test: &str) -> Option<Self> {
-        let host = SshHost::serve().map_err(|lack| report(test, Err(lack))).ok()?;
+        let host = SshHost::start().inspect_err(|reason| skip(test, reason)).ok()?;
         let commit = host.repository("api").push("main");
         let directory = tempfile::tempdir().unwrap();
         // What a path may hold, and options of ssh give a meaning to.
@@ -84,7 +88,7 @@ impl Bench {
 
 #[tokio::test]
 async fn a_deploy_key_opens_the_source() {
-    let Some(bench) = Bench::new("a_deploy_key_opens_the_source") else { return };
+    let Some(bench) = Bench::new(&test_name!()) else { return };
     bench.lets_in("deploy").await;
     let gone = GitSource { url: bench.host.url("web").parse().unwrap(), ..bench.source("deploy") };
     let error = bench.read(&gone).await.unwrap_err();
@@ -93,7 +97,7 @@ async fn a_deploy_key_opens_the_source() {
 
 #[tokio::test]
 async fn a_key_that_the_host_does_not_know_is_denied() {
-    let Some(bench) = Bench::new("a_key_that_the_host_does_not_know_is_denied") else { return };
+    let Some(bench) = Bench::new(&test_name!()) else { return };
     ssh_key(&bench.file("other"), "").unwrap();
     let told = bench.denial("other").await;
     assert!(told.contains("does not let this server in with the credentials other"), "{told}");
@@ -101,7 +105,7 @@ async fn a_key_that_the_host_does_not_know_is_denied() {
 
 #[tokio::test]
 async fn a_host_that_is_not_known_is_refused() {
-    let Some(bench) = Bench::new("a_host_that_is_not_known_is_refused") else { return };
+    let Some(bench) = Bench::new(&test_name!()) else { return };
     for known in ["", "git.example.com ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJdXWQ==\n"] {
         bench.write("known_hosts", known, 0o644);
         let told = bench.denial("deploy").await;
@@ -119,7 +123,7 @@ async fn a_host_that_is_not_known_is_refused() {
 
 #[tokio::test]
 async fn a_host_that_shows_another_key_is_refused() {
-    let Some(bench) = Bench::new("a_host_that_shows_another_key_is_refused") else { return };
+    let Some(bench) = Bench::new(&test_name!()) else { return };
     bench.host.change_host_key();
     let told = bench.denial("deploy").await;
     assert!(told.contains("shows another host key") && told.contains(&bench.scan()), "{told}");
@@ -129,7 +133,7 @@ async fn a_host_that_shows_another_key_is_refused() {
 
 #[tokio::test]
 async fn a_private_key_that_ssh_cannot_use_is_told_with_the_reason() {
-    let Some(bench) = Bench::new("a_private_key_that_ssh_cannot_use_is_told_with_the_reason") else { return };
+    let Some(bench) = Bench::new(&test_name!()) else { return };
     let key = bench.host.key();
     bench.write("open", &key, 0o644);
     bench.write("windows", &key.replace('\n', "\r\n"), 0o600);
@@ -155,7 +159,7 @@ async fn a_private_key_that_ssh_cannot_use_is_told_with_the_reason() {
 /// As a cluster mounts a Secret: links, files that their group may read, of another user.
 #[tokio::test]
 async fn a_mounted_secret_is_taken() {
-    let Some(bench) = Bench::new("a_mounted_secret_is_taken") else { return };
+    let Some(bench) = Bench::new(&test_name!()) else { return };
     let (first, second) = (bench.file("..2026_1"), bench.file("..2026_2"));
     fs::create_dir(&first).unwrap();
     for name in ["deploy", "known_hosts"] {
@@ -188,7 +192,7 @@ async fn a_host_that_takes_the_connection_and_says_nothing_is_given_up_on() {
 
 #[tokio::test]
 async fn a_directory_of_credentials_that_is_none_is_told() {
-    let Some(mut bench) = Bench::new("a_directory_of_credentials_that_is_none_is_told") else { return };
+    let Some(mut bench) = Bench::new(&test_name!()) else { return };
     let file = bench.directory.path().join("file");
     fs::write(&file, "").unwrap();
     bench.settings.credentials = Some(file);

@@ -2,18 +2,16 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod common;
-
 use std::{
     io::Read,
     process::{Child, Command, Stdio},
 };
 
-use common::{Ended, Home};
+use rollhook_testing::{Cli, Ended, cli};
 
 #[test]
 fn create_deploy_history_and_back() {
-    let home = Home::fast();
+    let home = cli!().fast();
     let created = home.run("app create api --image r.example.com/api:one --settle 0s").ok();
     assert!(created.out.contains("Revision 1 succeeded: shop-test/api runs r.example.com/api:one"), "{created:?}");
     assert!(created.err.contains("deploys nowhere"), "{created:?}");
@@ -42,7 +40,7 @@ fn create_deploy_history_and_back() {
 
 #[test]
 fn documents_are_whole_and_alone_on_standard_output() {
-    let home = Home::fast();
+    let home = cli!().fast();
     let created = home.run("app create api --image r.example.com/api:one --settle 0s -o json").ok().json();
     assert_eq!((&created["deploy"]["status"], &created["adopted"]), (&"succeeded".into(), &false.into()));
     let deployed = home.run("app deploy api --image r.example.com/api:two -o json").ok().json();
@@ -63,7 +61,7 @@ fn documents_are_whole_and_alone_on_standard_output() {
 
 #[test]
 fn a_failed_deploy_exits_with_3_and_is_put_right() {
-    let home = Home::fast().with_history();
+    let home = cli!().fast().with_history();
     home.run("app set api --rollout-deadline 1s").ok();
     let failed = home.run("app deploy api --image r.example.com/api:slow --driver simulated:3s").exits(3);
     assert!(failed.err.contains("Revision 4 failed (rollout-deadline-exceeded)"), "{failed:?}");
@@ -79,7 +77,7 @@ fn a_failed_deploy_exits_with_3_and_is_put_right() {
 
 #[test]
 fn a_revision_that_never_succeeded_needs_a_yes() {
-    let home = Home::fast().with_history();
+    let home = cli!().fast().with_history();
     home.run("app set api --rollout-deadline 1s --on-failure leave").ok();
     home.run("app deploy api --image r.example.com/api:slow --driver simulated:3s").exits(3);
     let refused = home.run("app rollback api --revision 4").exits(6);
@@ -95,7 +93,7 @@ fn a_revision_that_never_succeeded_needs_a_yes() {
 
 #[test]
 fn rollback_names_what_it_superseded_and_refuses_where_there_is_nothing() {
-    let home = Home::fast();
+    let home = cli!().fast();
     home.run("app create api --image r.example.com/api:one --settle 0s").ok();
     let refused = home.run("app rollback api").exits(1);
     assert!(refused.err.starts_with("error: ") || refused.err.contains("\nerror: "), "{refused:?}");
@@ -105,7 +103,7 @@ fn rollback_names_what_it_superseded_and_refuses_where_there_is_nothing() {
 
 #[test]
 fn the_webhook_is_enabled_shown_and_disabled() {
-    let home = Home::fast().with_history();
+    let home = cli!().fast().with_history();
     assert!(home.run("app webhook status api").exits(1).err.contains("not enabled"));
     let enabled = home.run("app webhook enable api --base-url https://deploys.example.com/").ok();
     let token = enabled.out.lines().find_map(|line| line.strip_prefix("Token  ")).unwrap().to_owned();
@@ -124,7 +122,7 @@ fn the_webhook_is_enabled_shown_and_disabled() {
 
 #[test]
 fn policy_holds_promotion_and_removal() {
-    let home = Home::fast().with_history();
+    let home = cli!().fast().with_history();
     let set = home.run("app set api --on-failure leave --settle 5s --hold all --repository r.example.com/*").ok();
     assert!(set.out.contains("on-failure        leave\n") && set.out.contains("settle            5s\n"), "{set:?}");
     home.run("app set api").exits(2);
@@ -148,7 +146,7 @@ fn policy_holds_promotion_and_removal() {
 
 #[test]
 fn wrong_words_exit_with_2_and_name_the_flag() {
-    let home = Home::new();
+    let home = cli!();
     assert!(home.run("app list --store memory").exits(2).err.contains("--store"));
     let password = home.run("app list --store mysql://u:hunter2@db").exits(2);
     assert!(!password.err.contains("hunter2"), "{password:?}");
@@ -162,7 +160,7 @@ fn wrong_words_exit_with_2_and_name_the_flag() {
 
 #[test]
 fn nothing_is_deployed_where_no_driver_was_named() {
-    let home = Home::fast().with_history();
+    let home = cli!().fast().with_history();
     for words in [
         "app deploy api --image r.example.com/api:four",
         "app rollback api --yes",
@@ -182,7 +180,7 @@ fn nothing_is_deployed_where_no_driver_was_named() {
 
 #[test]
 fn a_store_that_cannot_be_opened_exits_with_5() {
-    let home = Home::new();
+    let home = cli!();
     std::fs::write(home.path().join("not.db"), "this is no database, but a text of some length").unwrap();
     let store = format!("app list --store sqlite:{}", home.path().join("not.db").display());
     let ended = home.run(&store).exits(5);
@@ -190,7 +188,7 @@ fn a_store_that_cannot_be_opened_exits_with_5() {
 }
 
 /// A command that has got as far as rolling out.
-fn rolling_out(home: &Home, words: &str) -> Child {
+fn rolling_out(home: &Cli, words: &str) -> Child {
     let mut child = home.command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let said = child.stderr.as_mut().unwrap();
     let mut so_far = Vec::new();
@@ -204,7 +202,7 @@ fn rolling_out(home: &Home, words: &str) -> Child {
 
 #[test]
 fn an_interrupted_command_says_what_goes_on_and_the_next_one_finishes() {
-    let home = Home::fast().with_history();
+    let home = cli!().fast().with_history();
     let child = rolling_out(&home, "app deploy api --image r.example.com/api:four --driver simulated:60s");
     let id = child.id().to_string();
     assert!(Command::new("kill").args(["-INT", &id]).status().unwrap().success());
@@ -217,7 +215,7 @@ fn an_interrupted_command_says_what_goes_on_and_the_next_one_finishes() {
 
 #[test]
 fn an_unfinished_deploy_is_cancelled_and_put_right() {
-    let home = Home::fast().with_history();
+    let home = cli!().fast().with_history();
     let mut child = rolling_out(&home, "app deploy api --image r.example.com/api:four --driver simulated:4s");
     let cancelled = home.run("app cancel api --revision 4").ok();
     assert!(cancelled.out.starts_with("Cancelled revision 4 of shop-test/api\n"), "{cancelled:?}");
@@ -234,7 +232,7 @@ fn an_unfinished_deploy_is_cancelled_and_put_right() {
 
 #[test]
 fn a_reader_that_leaves_early_is_no_failure() {
-    let home = Home::fast().with_history();
+    let home = cli!().fast().with_history();
     for words in ["app history api", "completions bash", "app webhook enable api"] {
         let mut child = home.command(words).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         drop(child.stdout.take());
@@ -245,7 +243,7 @@ fn a_reader_that_leaves_early_is_no_failure() {
 
 #[test]
 fn completions_are_scripts() {
-    let home = Home::new();
+    let home = cli!();
     for (shell, part) in [("bash", "complete -F"), ("zsh", "#compdef rollhook"), ("fish", "complete -c rollhook")] {
         assert!(home.run(&format!("completions {shell}")).ok().out.contains(part), "{shell}");
     }
@@ -255,7 +253,7 @@ fn completions_are_scripts() {
 
 #[test]
 fn no_colours_off_a_terminal() {
-    let home = Home::fast().with_history();
+    let home = cli!().fast().with_history();
     for words in ["app history api", "app list", "app show api", "--help"] {
         let ended = home.run(words).ok();
         assert!(!ended.out.contains('\u{1b}') && !ended.err.contains('\u{1b}'), "{words}");

@@ -2,16 +2,14 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
-mod common;
-
-use common::Home;
+use rollhook_testing::cli;
 
 const CREATE: &str = "app create api --git https://git.example.com/shop/api.git --image-repository \
                       registry.example.com/shop/api --branch main --settle 0s";
 
 #[test]
 fn a_git_app_is_registered_built_shown_and_its_log_read() {
-    let home = Home::fast();
+    let home = cli!().fast();
     let created = home.run(CREATE).ok();
     assert!(created.out.contains("to be made by the first build that succeeds"), "{created:?}");
     let shown = home.run("app show api").ok().out;
@@ -37,7 +35,7 @@ fn a_git_app_is_registered_built_shown_and_its_log_read() {
 
 #[test]
 fn a_source_is_changed_part_by_part_and_checked() {
-    let home = Home::fast();
+    let home = cli!().fast();
     home.run(CREATE).ok();
     let changed = home.run("app set api --branch next --credentials ci").ok().out;
     assert!(changed.contains("next") && changed.contains("ci"), "{changed}");

@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 
-mod common;
-
 use std::{
     io::{BufRead, BufReader, Read, Write},
     net::{TcpListener, TcpStream},
@@ -11,7 +9,7 @@ use std::{
     thread,
 };
 
-use common::Home;
+use rollhook_testing::{Cli, cli};
 
 const TOKEN: &str = "rh_0123456789abcdefghijABCDEFGHIJ0000000";
 
@@ -34,7 +32,7 @@ impl Request {
 }
 
 /// A server that gives these answers in turn, and the last one ever after; and what it was asked.
-fn server(answers: Vec<Answer>) -> (Home, Arc<Mutex<Vec<Request>>>) {
+fn server(answers: Vec<Answer>) -> (Cli, Arc<Mutex<Vec<Request>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/deploys", listener.local_addr().unwrap());
     let seen = Arc::new(Mutex::new(Vec::new()));
@@ -45,7 +43,7 @@ fn server(answers: Vec<Answer>) -> (Home, Arc<Mutex<Vec<Request>>>) {
             record.lock().unwrap().push(exchange(stream.unwrap(), *status, lines, body));
         }
     });
-    (Home::new().with("ROLLHOOK_SERVER", &url).with("ROLLHOOK_TOKEN", TOKEN), seen)
+    (cli!().with("ROLLHOOK_SERVER", &url).with("ROLLHOOK_TOKEN", TOKEN), seen)
 }
 
 fn exchange(mut stream: TcpStream, status: u16, lines: &str, body: &str) -> Request {
@@ -196,9 +194,9 @@ fn refusals_are_two_lines_and_an_exit_code() {
 }
 
 #[test]
-fn no_server_and_a_strange_one() {
+fn missing_and_foreign_servers_are_reported() {
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let home = Home::new().with("ROLLHOOK_SERVER", &format!("http://{closed}")).with("ROLLHOOK_TOKEN", TOKEN);
+    let home = cli!().with("ROLLHOOK_SERVER", &format!("http://{closed}")).with("ROLLHOOK_TOKEN", TOKEN);
     let ended = home.run("app list").exits(5);
     assert!(ended.err.contains("cannot be reached") && ended.err.contains("refused"), "{ended:?}");
     let (home, _) = server(vec![(404, "", "<html>nginx</html>".into())]);

@@ -1,13 +1,13 @@
 //! Deploys of real containers on a real node: what they answer over HTTP, their digests, logs and ends.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 
-mod bed;
-mod common;
-
 use std::{io::Write, net::TcpStream, process::Command, time::Duration};
 
-use bed::{Bed, script};
-use common::Reply;
+use rollhook_testing::{
+    Reply,
+    beds::{Bed, script},
+    server, test_name,
+};
 use serde_json::{Value, json};
 
 /// Puts a program into the node's registry, and returns the reference with its tag, and the digest.
@@ -33,7 +33,7 @@ fn answers(bed: &Bed, name: &str) -> Vec<String> {
 
 #[test]
 fn versions_come_and_go_back_as_they_answer_over_http() {
-    let Some(bed) = Bed::node("containers::versions_come_and_go_back_as_they_answer_over_http") else { return };
+    let Some(bed) = Bed::node(server!(), &test_name!(), |_| Vec::new()) else { return };
     let [(v1, first), (v2, second)] = ["v1", "v2"].map(|tag| push(&bed, &format!("app:{tag}"), &format!("app-{tag}")));
     let template = json!({ "replicas": 2, "port": 8080, "readiness_path": "/healthz" });
     let app = bed.register("api", json!({ "image": v1, "template": template, "policy": { "settle": "1s" } }));
@@ -52,7 +52,7 @@ fn versions_come_and_go_back_as_they_answer_over_http() {
 
 #[test]
 fn a_moving_tag_does_not_bring_the_bad_bits_back() {
-    let Some(bed) = Bed::node("containers::a_moving_tag_does_not_bring_the_bad_bits_back") else { return };
+    let Some(bed) = Bed::node(server!(), &test_name!(), |_| Vec::new()) else { return };
     let (tag, good) = push(&bed, "app:latest", "app-v1");
     let container = json!({ "name": "app", "image": push(&bed, "app:v3", "app-v3").0, "imagePullPolicy": "Always" });
     bed.kubectl.make("Deployment", "api", "-", json!({ "template": { "spec": { "containers": [container] } } }));
@@ -71,7 +71,7 @@ fn a_moving_tag_does_not_bring_the_bad_bits_back() {
 
 #[test]
 fn a_container_that_dies_after_three_seconds_is_no_success() {
-    let Some(bed) = Bed::node("containers::a_container_that_dies_after_three_seconds_is_no_success") else { return };
+    let Some(bed) = Bed::node(server!(), &test_name!(), |_| Vec::new()) else { return };
     let (v1, _) = push(&bed, "app:v1", "app-v1");
     let (dies, _) = push(&bed, "app:dies", "dies");
     bed.kubectl.make("Deployment", "api", &v1, json!({}));
@@ -87,7 +87,7 @@ fn a_container_that_dies_after_three_seconds_is_no_success() {
 
 #[test]
 fn a_crash_comes_with_the_last_lines_of_its_log() {
-    let Some(bed) = Bed::node("containers::a_crash_comes_with_the_last_lines_of_its_log") else { return };
+    let Some(bed) = Bed::node(server!(), &test_name!(), |_| Vec::new()) else { return };
     let (v1, _) = push(&bed, "app:v1", "app-v1");
     let (crash, _) = push(&bed, "app:crash", "crash");
     bed.kubectl.make("Deployment", "api", &v1, json!({}));
@@ -104,7 +104,7 @@ fn a_crash_comes_with_the_last_lines_of_its_log() {
 
 #[test]
 fn a_tag_that_is_not_there_cannot_be_pulled() {
-    let Some(bed) = Bed::node("containers::a_tag_that_is_not_there_cannot_be_pulled") else { return };
+    let Some(bed) = Bed::node(server!(), &test_name!(), |_| Vec::new()) else { return };
     let (v1, _) = push(&bed, "app:v1", "app-v1");
     bed.kubectl.make("Deployment", "api", &v1, json!({}));
     let app = bed.adopt("Deployment", "api", json!({ "settle": "1s" }));

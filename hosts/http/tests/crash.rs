@@ -1,8 +1,6 @@
 //! The real binary killed with SIGKILL, again and again: what it accepted is in the history, once, and ends.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 
-mod process;
-
 use std::{
     collections::BTreeMap,
     fs,
@@ -16,7 +14,6 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use process::{App, Connection, Process, Start, address};
 use rollhook_core::{
     app::AppId,
     deploy::{Deploy, Revision, Trigger},
@@ -27,9 +24,9 @@ use rollhook_core::{
 };
 use rollhook_sealing::KeyRing;
 use rollhook_sqlite::{SqliteStore, StoreClock};
+use rollhook_testing::{App, Call, Connection, Server, free_address, image, server, until, usually_or_long};
 use serde_json::json;
 
-const KILLS: usize = 20;
 const APPS: usize = 10;
 const CLIENTS: usize = 6;
 /// How often something is looked at before it counts as never happening.
@@ -56,11 +53,9 @@ enum Outcome {
 }
 
 #[test]
-fn whatever_was_accepted_survives_twenty_kills_exactly_once_and_ends() {
-    let directory = tempfile::tempdir().unwrap();
-    let address = address();
-    let start = Start { directory: directory.path(), address, driver: "simulated:20ms", by: &[] };
-    let mut server = start.run();
+fn accepted_deploys_survive_kills_exactly_once_and_end() {
+    let address = free_address();
+    let mut server = server!().at(address).driver("simulated:20ms").unlimited().run();
     let apps: Arc<Vec<App>> = Arc::new((0..APPS).map(|number| server.app(&format!("app{number}"))).collect());
     let load = Arc::new(Load { address, apps: apps.clone(), stop: AtomicBool::new(false), accepted: 0.into() });
     let clients: Vec<_> = (0..CLIENTS)
@@ -69,21 +64,19 @@ fn whatever_was_accepted_survives_twenty_kills_exactly_once_and_ends() {
             thread::spawn(move || load.client(number))
         })
         .collect();
-    for kill in 0..KILLS {
+    for kill in 0..usually_or_long(20, 200) {
         // After some answers, never the same number of them, and at no particular moment between two.
         let enough = load.accepted.load(Ordering::Relaxed) + 15 + 7 * (kill % 5);
         until("answers come", || load.accepted.load(Ordering::Relaxed) >= enough);
         thread::sleep(Duration::from_micros(977 * (kill as u64 % 11)));
-        server.kill();
-        server = start.run();
+        server.restart();
     }
     load.stop.store(true, Ordering::Relaxed);
     let posts: Vec<Post> = clients.into_iter().flat_map(|client| client.join().unwrap()).collect();
     for app in apps.iter() {
         until("every deploy ends", || all_ended(&server, app));
     }
-    server.kill();
-    let histories = histories(directory.path());
+    let histories = histories(server.kill().directory());
     for (number, (history, state)) in histories.iter().enumerate() {
         verify(number, &apps[number].name, history, state, &posts);
     }
@@ -118,13 +111,11 @@ impl Load {
         // An image that cannot be pulled now and then, so that rollouts are stuck and given up.
         let broken = app.name == "app9" && label.ends_with('5');
         let tag = if broken { format!("missing-{label}") } else { label.to_owned() };
-        let body = json!({ "image": format!("r.example.com/api:{tag}"), "commit": label }).to_string();
-        let mut headers = vec![("x-service-token", app.token.as_str())];
-        if keyed {
-            headers.push(("idempotency-key", label));
-        }
+        let body = json!({ "image": format!("r.example.com/api:{tag}"), "commit": label });
+        let call = Call::to(self.address, "POST", &app.hook).header("x-service-token", &app.token).json(&body);
+        let call = if keyed { call.header("idempotency-key", label) } else { call };
         for _ in 0..PATIENCE {
-            match self.try_post(connection, app, &headers, &body) {
+            match self.try_post(connection, &call) {
                 Some(Outcome::Refused) | None if keyed => thread::sleep(PAUSE),
                 Some(outcome) => return outcome,
                 None => return Outcome::Unknown,
@@ -133,13 +124,7 @@ impl Load {
         panic!("{label} was never answered")
     }
 
-    fn try_post(
-        &self,
-        connection: &mut Option<Connection>,
-        app: &App,
-        headers: &[(&str, &str)],
-        body: &str,
-    ) -> Option<Outcome> {
+    fn try_post(&self, connection: &mut Option<Connection>, call: &Call) -> Option<Outcome> {
         if connection.is_none() {
             *connection = Connection::open(self.address).ok();
         }
@@ -148,31 +133,27 @@ impl Load {
             thread::sleep(PAUSE);
             return Some(Outcome::Refused);
         };
-        let Ok(answer) = open.call("POST", &app.hook, headers, body) else {
+        let Ok(answer) = open.send(call) else {
             *connection = None;
             return None;
         };
         match answer.status {
             202 => {
                 self.accepted.fetch_add(1, Ordering::Relaxed);
-                Some(Outcome::Accepted(answer.body["revision"].as_u64().unwrap()))
+                Some(Outcome::Accepted(answer.json()["revision"].as_u64().unwrap()))
             }
             429 => Some(Outcome::Refused),
-            503 if answer.body["maybe_recorded"] == true => None,
+            503 if answer.json()["maybe_recorded"] == true => None,
             503 => Some(Outcome::Refused),
-            status => panic!("{status}: {}", answer.body),
+            status => panic!("{status}: {}", answer.text()),
         }
     }
 }
 
-fn all_ended(server: &Process, app: &App) -> bool {
-    let mut connection = Connection::open(server.address).unwrap();
-    let admin = server.admin();
-    let path = format!("{}/deploys?limit=200", app.path);
-    let answer = connection.call("GET", &path, &[("authorization", &admin)], "").unwrap();
-    assert_eq!(answer.status, 200, "{}", answer.body);
-    let deploys = answer.body["deploys"].as_array().unwrap();
-    deploys.iter().all(|deploy| matches!(deploy["status"].as_str(), Some("succeeded" | "failed" | "superseded")))
+fn all_ended(server: &Server, app: &App) -> bool {
+    let page = server.manage("GET", &format!("{}/deploys?limit=200", app.path)).expect(200).json();
+    let mut deploys = page["deploys"].as_array().unwrap().iter();
+    deploys.all(|deploy| matches!(deploy["status"].as_str(), Some("succeeded" | "failed" | "superseded")))
 }
 
 /// Every app's history, oldest first, and the view read with it, from the file itself.
@@ -222,24 +203,20 @@ fn verify(number: usize, name: &str, history: &[Deploy], state: &AppState, posts
 
 #[test]
 fn a_kill_in_the_middle_of_a_rollout_ends_it_after_the_restart() {
-    let directory = tempfile::tempdir().unwrap();
-    let start = Start { directory: directory.path(), address: address(), driver: "simulated:3s", by: &[] };
-    let server = start.run();
+    let server = server!().driver("simulated:3s").unlimited().run();
     let app = server.app("api");
-    let body = json!({ "image": "r.example.com/api:next", "commit": "next" }).to_string();
-    let call = |method, path: &str, headers: &[(&str, &str)], body: &str| {
-        let headers = [&[("x-service-token", app.token.as_str())], headers].concat();
-        Connection::open(start.address).unwrap().call(method, path, &headers, body).unwrap()
+    let entry = |server: &Server| {
+        let call = server.call("GET", &format!("{}/deploys/2", app.path));
+        call.header("x-service-token", &app.token)
     };
-    let entry = format!("{}/deploys/2", app.path);
-    assert_eq!(call("POST", &app.hook, &[], &body).status, 202);
-    until("it rolls out", || call("GET", &entry, &[], "").body["status"] == "rolling_out");
-    server.kill();
+    server.post(&app, &image("next")).expect(202);
+    until("it rolls out", || entry(&server).expect(200).json()["status"] == "rolling_out");
+    let start = server.kill();
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-    the_dead_lease_binds_others_only(directory.path(), Timestamp::from_millis(now.as_millis().try_into().unwrap()));
+    the_dead_lease_binds_others_only(start.directory(), Timestamp::from_millis(now.as_millis().try_into().unwrap()));
     let server = start.run();
-    let answer = call("GET", &entry, &[("prefer", "wait=50")], "");
-    assert_eq!(answer.body["status"], "succeeded", "{}", answer.body);
+    let answer = entry(&server).header("prefer", "wait=50").expect(200).json();
+    assert_eq!(answer["status"], "succeeded", "{answer}");
     assert_eq!(replicas(&server.log()).len(), 2);
 }
 
@@ -286,14 +263,4 @@ fn with_keys<T>(directory: &Path, keys: KeyRing, clock: StoreClock, read: impl A
         let store = SqliteStore::open_with_clock(directory.join("rollhook.db"), keys, clock).await.unwrap();
         read(&store).await
     })
-}
-
-fn until(what: &str, mut so: impl FnMut() -> bool) {
-    for _ in 0..PATIENCE {
-        if so() {
-            return;
-        }
-        thread::sleep(PAUSE);
-    }
-    panic!("never: {what}")
 }

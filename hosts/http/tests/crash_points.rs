@@ -1,17 +1,13 @@
 //! The real binary killed at chosen system calls, between one step of an accept, or of a start, and the next.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 
-mod common;
-mod process;
-
 use std::{
     fs,
     io::{BufRead, BufReader},
     process::{Child, ChildStderr, Command, Stdio},
 };
 
-use common::skip;
-use process::{App, Connection, Process, Start, address};
+use rollhook_testing::{App, Connection, Server, server, skip, test_name};
 use serde_json::json;
 
 /// What writes an answer to a socket.
@@ -20,14 +16,11 @@ const FLUSH: &str = "fdatasync,fsync";
 const STORE: &str = "pwrite64";
 
 #[test]
-fn killed_before_the_answer_the_entry_is_there_and_the_repeated_call_finds_it() {
-    let test = "killed_before_the_answer_the_entry_is_there_and_the_repeated_call_finds_it";
+fn server_killed_before_the_answer_has_stored_the_entry() {
     if !has_strace() {
-        return skip(test, "strace cannot be run here");
+        return skip(&test_name!(), "strace cannot be run here");
     }
-    let directory = tempfile::tempdir().unwrap();
-    let start = Start { directory: directory.path(), address: address(), driver: "simulated:0ms", by: &[] };
-    let mut server = start.run();
+    let mut server = server!().unlimited().run();
     let app = server.app("api");
     for label in ["one", "two", "three"] {
         server = killed_at(ANSWER, server, &app, label);
@@ -39,14 +32,11 @@ fn killed_before_the_answer_the_entry_is_there_and_the_repeated_call_finds_it() 
 }
 
 #[test]
-fn killed_before_the_flush_or_the_write_the_repeated_call_makes_one_entry() {
-    let test = "killed_before_the_flush_or_the_write_the_repeated_call_makes_one_entry";
+fn server_killed_before_the_write_or_the_flush_stores_one_entry() {
     if !has_strace() {
-        return skip(test, "strace cannot be run here");
+        return skip(&test_name!(), "strace cannot be run here");
     }
-    let directory = tempfile::tempdir().unwrap();
-    let start = Start { directory: directory.path(), address: address(), driver: "simulated:0ms", by: &[] };
-    let mut server = start.run();
+    let mut server = server!().unlimited().run();
     let app = server.app("api");
     for (number, calls) in [FLUSH, STORE, FLUSH, STORE, FLUSH, STORE].into_iter().enumerate() {
         let label = format!("{calls}-{number}");
@@ -57,33 +47,25 @@ fn killed_before_the_flush_or_the_write_the_repeated_call_makes_one_entry() {
 }
 
 #[test]
-fn killed_in_the_middle_of_the_first_start_the_next_one_works() {
-    let test = "killed_in_the_middle_of_the_first_start_the_next_one_works";
+fn interrupted_first_start_is_completed_by_the_next() {
     if !has_strace() {
-        return skip(test, "strace cannot be run here");
+        return skip(&test_name!(), "strace cannot be run here");
     }
     let changes = format!("mkdir,pwrite64,{FLUSH},rename,renameat2,link,linkat,unlink,ftruncate");
     // The how manieth of a thread's calls that change files; there are about 50 until it listens. Among the writes are
     // those of the key and of the management token.
     let points = [1, 2, 3, 4, 6, 10, 14, 20, 30, 42].map(|number| (changes.as_str(), number));
     for (calls, number) in points.into_iter().chain([1, 2, 3, 4].map(|number| ("write", number))) {
-        let directory = tempfile::tempdir().unwrap();
-        let path = |name: &str| directory.path().join(name).display().to_string();
-        let killed = Command::new("strace")
-            .args(["-D", "-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={calls}")])
-            .args(["-e", &format!("inject={calls}:signal=SIGKILL:when={number}")])
-            .args([env!("CARGO_BIN_EXE_rollhook-server"), "--listen", "127.0.0.1:0", "--driver", "simulated:0ms"])
-            .args(["--store", &format!("sqlite:{}", path("rollhook.db")), "--key-dir", &path("keys")])
-            .args(["--admin-token-file", &path("admin-token")])
-            .output()
-            .unwrap();
+        let start = server!().unlimited();
+        let inject = format!("inject={calls}:signal=SIGKILL:when={number}");
+        let strace = ["strace", "-D", "-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={calls}"), "-e", &inject];
+        let killed = start.clone().through(strace).server_command().output().unwrap();
         assert!(killed.stdout.is_empty(), "{calls} {number}: it has started");
-        let start = Start { directory: directory.path(), address: address(), driver: "simulated:0ms", by: &[] };
         let server = start.run();
         let app = server.app("api");
         post(&server, &app, "after").unwrap();
         server.kill();
-        let made = fs::read_dir(path("keys")).unwrap().filter(|file| {
+        let made = fs::read_dir(start.file("keys")).unwrap().filter(|file| {
             let name = file.as_ref().unwrap().file_name();
             name.to_string_lossy().ends_with(".key")
         });
@@ -92,19 +74,17 @@ fn killed_in_the_middle_of_the_first_start_the_next_one_works() {
 }
 
 /// Posts while the next of these calls kills the server, and starts it again.
-fn killed_at(calls: &str, server: Process, app: &App, label: &str) -> Process {
-    let directory = server.directory().to_owned();
-    let start = Start { directory: &directory, address: server.address, driver: "simulated:0ms", by: &[] };
+fn killed_at(calls: &str, server: Server, app: &App, label: &str) -> Server {
     let (mut strace, _listener) = attach(&server, calls);
     assert!(post(&server, app, label).is_none(), "{calls}: the server answered");
-    server.kill();
+    let start = server.kill();
     strace.wait().unwrap();
     start.run()
 }
 
 /// A strace that kills the server with SIGKILL before the first of these calls happens, and what listens to its words: a
 /// strace that nobody listens to any more ends early.
-fn attach(server: &Process, calls: &str) -> (Child, BufReader<ChildStderr>) {
+fn attach(server: &Server, calls: &str) -> (Child, BufReader<ChildStderr>) {
     let mut strace = Command::new("strace")
         .args(["-f", "-o", "/dev/null", "-e", &format!("trace={calls}")])
         .args(["-e", &format!("inject={calls}:signal=SIGKILL:when=1"), "-p", &server.pid().to_string()])
@@ -132,20 +112,19 @@ fn has_strace() -> bool {
 }
 
 /// Whether the call was known already, and its revision; none where there was no answer.
-fn post(server: &Process, app: &App, label: &str) -> Option<(bool, u64)> {
-    let body = json!({ "image": "r.example.com/api:next", "commit": label }).to_string();
-    let headers = [("x-service-token", app.token.as_str()), ("idempotency-key", label)];
-    let answer = Connection::open(server.address).ok()?.call("POST", &app.hook, &headers, &body).ok()?;
-    assert_eq!(answer.status, 202, "{}", answer.body);
-    Some((answer.replayed, answer.body["revision"].as_u64().unwrap()))
+fn post(server: &Server, app: &App, label: &str) -> Option<(bool, u64)> {
+    let call = server
+        .post(app, &json!({ "image": "r.example.com/api:next", "commit": label }))
+        .header("idempotency-key", label);
+    let answer = Connection::open(server.address).ok()?.send(&call).ok()?;
+    assert_eq!(answer.status, 202, "{}", answer.text());
+    let replayed = answer.header("idempotent-replayed").is_some();
+    Some((replayed, answer.json()["revision"].as_u64().unwrap()))
 }
 
 /// The revisions of this commit, each of which ends.
-fn recorded(server: &Process, app: &App, label: &str) -> Vec<u64> {
-    let admin = server.admin();
-    let headers = [("authorization", admin.as_str()), ("prefer", "wait=50")];
-    let mut connection = Connection::open(server.address).unwrap();
-    let mut get = |path: String| connection.call("GET", &path, &headers, "").unwrap().body;
+fn recorded(server: &Server, app: &App, label: &str) -> Vec<u64> {
+    let get = |path: String| server.manage("GET", &path).header("prefer", "wait=50").expect(200).json();
     let page = get(format!("{}/deploys?limit=200", app.path));
     let deploys = page["deploys"].as_array().unwrap().iter().filter(|deploy| deploy["commit"] == label);
     let revisions: Vec<u64> = deploys.map(|deploy| deploy["revision"].as_u64().unwrap()).collect();

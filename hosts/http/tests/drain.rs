@@ -1,8 +1,6 @@
 //! Stopping in order, and starting again, with the real binary.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 
-mod common;
-
 use std::{
     io::Read,
     net::TcpStream,
@@ -10,14 +8,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{Reply, Server, image};
+use rollhook_testing::{Reply, image, server, until};
 
 #[test]
 fn on_sigterm_waits_are_answered_and_streams_end() {
-    let mut server = Server::start();
+    let mut server = server!().run();
     let app = server.app("api");
     let wait = server.post(&app, &image("hang")).header("prefer", "wait=50").header("idempotency-key", "k").open();
-    common::until("it rolls out", || {
+    until("it rolls out", || {
         let entry = server.manage("GET", &format!("{}/deploys/2", app.path)).send();
         entry.status == 200 && entry.json()["status"] == "rolling_out"
     });
@@ -33,7 +31,7 @@ fn on_sigterm_waits_are_answered_and_streams_end() {
     let mut text = String::new();
     events.read_to_string(&mut text).unwrap();
     assert!(text.contains("rolling_out"));
-    assert!(server.ended(Duration::from_secs(10)), "{}", server.log());
+    assert!(server.ended(), "{}", server.log());
     assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
     assert!(TcpStream::connect(server.address).is_err());
     drop(idle);
@@ -41,11 +39,11 @@ fn on_sigterm_waits_are_answered_and_streams_end() {
 
 #[test]
 fn a_restart_goes_on_where_the_last_one_stopped() {
-    let server = Server::start();
+    let server = server!().run();
     let app = server.app_with("api", serde_json::json!({ "settle": "1s" }));
     let accepted = server.post(&app, &image("v2")).header("idempotency-key", "k").expect(202).json();
     let admin = server.admin.clone();
-    let server = Server::in_directory(server.stop(), &[], &[]);
+    let server = server.kill().run();
     assert_eq!(server.admin, admin, "the management token is kept");
     let again = server.post(&app, &image("v2")).header("idempotency-key", "k").header("prefer", "wait=40").expect(200);
     assert_eq!(again.header("idempotent-replayed"), Some("true"));

@@ -1,15 +1,11 @@
 //! What a 202 is worth: the entry is on the disk before the answer is on the wire.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 
-mod common;
-mod process;
-
 use std::{collections::BTreeSet, fs, process::Command};
 
-use process::{Connection, Start, address};
 use rollhook_sealing::KeyRing;
 use rollhook_sqlite::SqliteStore;
-use serde_json::json;
+use rollhook_testing::{Connection, image, server, skip, test_name};
 
 const POSTS: usize = 20;
 
@@ -24,27 +20,24 @@ async fn the_writer_has_a_log_ahead_and_flushes_every_commit() {
 
 #[test]
 fn the_log_is_flushed_between_its_write_and_the_answer() {
-    let test = "the_log_is_flushed_between_its_write_and_the_answer";
-    let directory = tempfile::tempdir().unwrap();
-    let trace = directory.path().join("trace").display().to_string();
+    let start = server!().unlimited();
+    let trace = start.file("trace").display().to_string();
     // With -D the server is the child and strace its descendant: killing the server ends both.
     let calls = "trace=pwrite64,fdatasync,fsync,write,writev,sendto,sendmsg";
     let strace = ["strace", "-D", "-f", "-qq", "-y", "-s", "65536", "-e", calls, "-o", &trace];
     let traced = Command::new("strace").args(["-qq", "-o", "/dev/null", "true"]).status();
     if !traced.is_ok_and(|status| status.success()) {
-        return common::skip(test, "strace cannot be run here");
+        return skip(&test_name!(), "strace cannot be run here");
     }
-    let address = address();
-    let server = Start { directory: directory.path(), address, driver: "simulated:0ms", by: &strace }.run();
+    let server = start.through(strace).run();
     let app = server.app("api");
-    let mut connection = Connection::open(address).unwrap();
+    let mut connection = Connection::open(server.address).unwrap();
     let labels: Vec<String> = (0..POSTS).map(|number| format!("commit-number-{number}-")).collect();
     for label in &labels {
-        let body = json!({ "image": "r.example.com/api:next", "commit": label }).to_string();
-        let answer = connection.call("POST", &app.hook, &[("x-service-token", &app.token)], &body).unwrap();
-        assert_eq!(answer.status, 202, "{}", answer.body);
+        let answer = connection.send(&server.post(&app, &image(label))).unwrap();
+        assert_eq!(answer.status, 202, "{}", answer.text());
     }
-    server.kill();
+    let _start = server.kill();
     let trace = fs::read_to_string(trace).unwrap();
     let events = events(&trace);
     for label in &labels {

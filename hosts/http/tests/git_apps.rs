@@ -1,12 +1,15 @@
 //! Git apps from end to end: a real git host, the real server with a build command, and CI's own `curl`.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
-mod common;
+use std::{fs, path::Path, process::Command};
 
-use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
-
-use common::{App, Server, until};
-use rollhook_conformance::{GitHost, GitRepository};
+use rollhook_testing::{
+    App, Server,
+    fixtures::{GitHost, GitRepository},
+    server,
+    server::{git_source, registration},
+    until,
+};
 use serde_json::{Value, json};
 
 /// Builds what `build.txt` says, and writes down each time that it was run.
@@ -34,50 +37,21 @@ fn is_alive(log: &str) -> bool {
 
 /// A server that builds, a git host, and an app that is built from there.
 struct Bench {
-    place: tempfile::TempDir,
     host: GitHost,
     repository: GitRepository,
     server: Server,
     app: App,
 }
 
-fn arguments(place: &Path) -> Vec<String> {
-    let path = |name: &str| place.join(name).display().to_string();
-    let command = path("build-command");
-    fs::write(&command, COMMAND).unwrap();
-    fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).unwrap();
-    ["--build-command", &command, "--build-dir", &path("builds"), "--allow-local-sources", "--rate-limit", "off"]
-        .map(str::to_owned)
-        .to_vec()
-}
-
-fn start(place: &Path, directory: tempfile::TempDir) -> Server {
-    let arguments = arguments(place);
-    Server::in_directory(directory, &arguments.iter().map(String::as_str).collect::<Vec<_>>(), &[])
-}
-
-fn create(url: &str) -> Value {
-    json!({
-        "project": "shop", "environment": "test", "app": "api", "policy": { "settle": "0s" },
-        "git": { "url": url, "image_repository": "registry.example.com/shop/api" }
-    })
-}
-
 impl Bench {
     fn new() -> Self {
-        let place = tempfile::tempdir().unwrap();
-        let root = place.path().join("host");
-        fs::create_dir(&root).unwrap();
-        let host = GitHost::serve(&root, None);
+        let host = GitHost::start();
         let repository = host.repository("api");
-        let server = start(place.path(), tempfile::tempdir().unwrap());
-        let registered = server.manage("POST", "/api/v1/apps").json(&create(&host.url("api"))).expect(201).json();
-        assert!(registered["deploy"].is_null(), "its first build makes it: {registered}");
-        let path = "/api/v1/apps/shop-test/api".to_owned();
-        let webhook = server.manage("POST", &format!("{path}/webhook")).expect(200).json();
-        let token = webhook["token"].as_str().unwrap().to_owned();
-        let app = App { path, hook: "/api/v1/webhook/shop-test/api".to_owned(), token };
-        Self { place, host, repository, server, app }
+        let server = server!().builder(COMMAND).unlimited().run();
+        let app = server.git_app("api", &host.url("api"));
+        let entries = server.manage("GET", &format!("{}/deploys", app.path)).expect(200).json();
+        assert_eq!(entries["deploys"], json!([]), "the first build makes the first deploy");
+        Self { host, repository, server, app }
     }
 
     /// CI's call as its snippet makes it; the exit code of `curl`, and what was answered.
@@ -113,7 +87,7 @@ impl Bench {
     }
 
     fn runs(&self) -> String {
-        fs::read_to_string(self.place.path().join("runs")).unwrap_or_default()
+        fs::read_to_string(self.server.file("runs")).unwrap_or_default()
     }
 }
 
@@ -197,11 +171,9 @@ fn a_server_that_is_killed_loses_no_build_and_leaves_nothing_running() {
     let revision = bench.push(&commit);
     until("it runs", || bench.log(revision, false).contains("process "));
     let told = bench.log(revision, false);
-    let place = bench.place.path().to_owned();
-    let spare = Server::with(&["--store", "memory"]);
-    let directory = std::mem::replace(&mut bench.server, spare).stop();
+    let start = bench.server.kill();
     assert!(is_alive(&told), "killed, a server cannot end what it has started");
-    bench.server = start(&place, directory);
+    bench.server = start.run();
     assert!(!is_alive(&told), "the next one does, before it answers");
     bench.until_is(revision, "succeeded");
     assert_eq!(bench.runs(), "begin 1\nbegin 1\nend 1\n", "it began anew");
@@ -217,7 +189,7 @@ fn a_server_that_stops_ends_its_builds_first() {
     until("it runs", || bench.log(revision, false).contains("process "));
     let told = bench.log(revision, false);
     bench.server.signal("TERM");
-    assert!(bench.server.ended(std::time::Duration::from_secs(30)));
+    assert!(bench.server.ended());
     assert!(!is_alive(&told));
 }
 
@@ -251,10 +223,10 @@ fn a_changed_source_ends_its_build_and_sources_are_checked() {
 }
 
 #[test]
-fn local_sources_and_image_apps_are_refused_what_is_not_theirs() {
-    let server = Server::start();
+fn local_sources_and_source_changes_of_image_apps_are_refused() {
+    let server = server!().run();
     for url in ["http://git.example.com/a.git", "file:///srv/a.git", "https://169.254.169.254/a.git"] {
-        let refused = server.manage("POST", "/api/v1/apps").json(&create(url)).expect(422);
+        let refused = server.manage("POST", "/api/v1/apps").json(&registration("api", &git_source(url))).expect(422);
         assert_eq!(refused.json()["field"], "source.url", "{url}");
     }
     let app = server.app("web");

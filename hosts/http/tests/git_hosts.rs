@@ -2,20 +2,19 @@
 //! host signs them, sent by `curl`.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 
-mod common;
-
 use std::{
-    fs,
     io::Write,
-    os::unix::fs::PermissionsExt,
     process::{Command, Stdio},
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use common::Server;
 use hmac::{Hmac, KeyInit, Mac};
-use rollhook_conformance::{GitHost, GitRepository};
+use rollhook_testing::{
+    Server,
+    fixtures::{GitHost, GitRepository},
+    server,
+};
 use serde_json::{Value, json};
 
 /// "Builds" what is there, and says which commit that was.
@@ -161,7 +160,6 @@ impl Webhook {
 
 /// A server that builds, a git host, and an app that is built from there.
 struct Bench {
-    _place: tempfile::TempDir,
     host: GitHost,
     repository: GitRepository,
     server: Server,
@@ -171,33 +169,12 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let place = tempfile::tempdir().unwrap();
-        let root = place.path().join("host");
-        fs::create_dir(&root).unwrap();
-        let host = GitHost::serve(&root, None);
+        let host = GitHost::start();
         let repository = host.repository("api");
-        let path = |name: &str| place.path().join(name).display().to_string();
-        let command = path("build-command");
-        fs::write(&command, COMMAND).unwrap();
-        fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).unwrap();
-        let builds = path("builds");
-        let server = Server::with(&[
-            "--build-command",
-            &command,
-            "--build-dir",
-            &builds,
-            "--allow-local-sources",
-            "--rate-limit",
-            "off",
-        ]);
-        let git = json!({ "url": host.url("api"), "image_repository": "registry.example.com/shop/api" });
-        let create = json!({
-            "project": "shop", "environment": "test", "app": "api", "policy": { "settle": "0s" }, "git": git
-        });
-        server.manage("POST", "/api/v1/apps").json(&create).expect(201);
-        let path = "/api/v1/apps/shop-test/api".to_owned();
+        let server = server!().builder(COMMAND).unlimited().run();
+        let path = server.git_app("api", &host.url("api")).path;
         let webhook = webhook(&server, &path);
-        Self { _place: place, host, repository, server, path, webhook }
+        Self { host, repository, server, path, webhook }
     }
 
     fn commit(&self, message: &str) -> String {
@@ -289,7 +266,7 @@ fn a_push_of_each_host_rolls_out_exactly_its_commit_once() {
 }
 
 #[test]
-fn what_deploys_nothing_is_answered_with_the_reason() {
+fn ignored_events_are_answered_with_the_reason() {
     let bench = Bench::new();
     let commit = bench.commit("one");
     for sender in SENDERS {
@@ -326,7 +303,7 @@ fn a_late_delivery_deploys_nothing_backwards() {
 }
 
 #[test]
-fn what_was_rolled_away_from_is_not_brought_back_by_a_push() {
+fn push_does_not_bring_back_a_rolled_back_commit() {
     let bench = Bench::new();
     let good = bench.commit("good");
     let (_, first) = bench.push(Gitea, "refs/heads/main", &good, "x");
@@ -356,7 +333,7 @@ fn a_git_server_that_hangs_does_not_keep_a_host_waiting() {
 }
 
 #[test]
-fn each_credential_that_is_there_must_fit_and_all_failures_look_alike() {
+fn every_present_credential_must_be_valid_and_failures_are_uniform() {
     let bench = Bench::new();
     let commit = bench.commit("one");
     let webhook = &bench.webhook;
@@ -398,7 +375,7 @@ fn each_credential_that_is_there_must_fit_and_all_failures_look_alike() {
 }
 
 #[test]
-fn what_makes_no_sense_is_the_senders_mistake() {
+fn malformed_deliveries_are_400_or_422() {
     let bench = Bench::new();
     for sender in SENDERS {
         for body in [json!({}), json!([]), json!({ "ref": 7 }), json!({ "push": 7, "ref": [], "after": {} })] {
@@ -412,8 +389,8 @@ fn what_makes_no_sense_is_the_senders_mistake() {
 }
 
 #[test]
-fn an_image_app_is_no_place_for_pushes() {
-    let server = Server::start();
+fn image_app_refuses_pushes_of_every_host() {
+    let server = server!().run();
     let app = server.app("web");
     let webhook = webhook(&server, &app.path);
     for sender in SENDERS {

@@ -1,28 +1,8 @@
 //! A push as GitHub really sends it, signed as GitHub signs it, against the real binary.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 
-mod common;
-
-use std::{fs, process::Command};
-
-use common::{App, Call, Server};
+use rollhook_testing::{App, Call, Server, fixtures::push_payloads, server, skip, test_name};
 use serde_json::{Value, json};
-
-/// GitHub's own examples of a push.
-fn pushes() -> Result<Vec<Value>, String> {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/payloads.sh");
-    let output = Command::new("bash").arg(script).output().map_err(|error| error.to_string())?;
-    if !output.status.success() {
-        return Err(format!(
-            "npm gives no payloads: {}",
-            String::from_utf8_lossy(&output.stderr).trim().replace('\n', " ")
-        ));
-    }
-    let file = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-    let all: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
-    let push = all.as_array().unwrap().iter().find(|kind| kind["name"] == "push").unwrap();
-    Ok(push["examples"].as_array().unwrap().clone())
-}
 
 fn delivery(server: &Server, hook: &str, payload: &Value, id: &str) -> Call {
     server
@@ -40,21 +20,16 @@ fn git_app(server: &Server) -> App {
         "url": "https://github.com/Codertocat/Hello-World.git", "branch": "master",
         "image_repository": "registry.example.com/hello"
     });
-    let create = json!({ "project": "shop", "environment": "test", "app": "hello", "git": git });
-    server.manage("POST", "/api/v1/apps").json(&create).expect(201);
-    let path = "/api/v1/apps/shop-test/hello".to_owned();
-    let webhook = server.manage("POST", &format!("{path}/webhook")).expect(200).json();
-    let token = webhook["token"].as_str().unwrap().to_owned();
-    App { path, hook: "/api/v1/webhook/shop-test/hello".to_owned(), token }
+    server.register("hello", &json!({ "git": git }))
 }
 
 #[test]
 fn a_real_push_is_known_by_its_signature_alone() {
-    let pushes = match pushes() {
+    let pushes = match push_payloads() {
         Ok(pushes) => pushes,
-        Err(reason) => return common::skip("a_real_push_is_known_by_its_signature_alone", &reason),
+        Err(reason) => return skip(&test_name!(), &reason),
     };
-    let server = Server::start();
+    let server = server!().run();
     let app = git_app(&server);
     let mut revisions = Vec::new();
     for (index, payload) in pushes.iter().enumerate() {
@@ -82,12 +57,12 @@ fn a_real_push_is_known_by_its_signature_alone() {
 }
 
 #[test]
-fn an_image_app_says_who_a_push_is_for() {
-    let pushes = match pushes() {
+fn image_app_answers_a_push_with_wrong_kind() {
+    let pushes = match push_payloads() {
         Ok(pushes) => pushes,
-        Err(reason) => return common::skip("an_image_app_says_who_a_push_is_for", &reason),
+        Err(reason) => return skip(&test_name!(), &reason),
     };
-    let server = Server::start();
+    let server = server!().run();
     let app = server.app("api");
     let call = delivery(&server, &app.hook, &pushes[0], "72d3162e-cc78-11e3-81ab-4c9367dc0900");
     let reply = call.clone().sign(&app.token).expect(409);

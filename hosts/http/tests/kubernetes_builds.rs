@@ -2,22 +2,23 @@
 //! repository makes, its image by digest in a registry, and containers of it that tell their version and their commit.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 
-mod bed;
-mod common;
-
 use std::{
     fs,
     io::Write,
     net::TcpStream,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::OnceLock,
     thread,
     time::Duration,
 };
 
-use bed::{Bed, cli::Cli, kubectl::Kubectl, lacks, script};
-use common::{App, Reply};
+use rollhook_testing::{
+    App, Reply,
+    beds::{Bed, Kubectl, script},
+    process::beside,
+    server, test_name, until,
+};
 use serde_json::{Value, json};
 
 /// The node's registries, git server and builder image.
@@ -46,8 +47,8 @@ fn parts(kubectl: &Kubectl) -> &'static Parts {
     })
 }
 
-fn builder() -> std::path::PathBuf {
-    Path::new(env!("CARGO_BIN_EXE_rollhook-server")).with_file_name("rollhook-build")
+fn builder() -> PathBuf {
+    beside(env!("CARGO_BIN_EXE_rollhook-server"), "rollhook-command", "rollhook-build")
 }
 
 /// A repository on the node's git server, and a clone of it.
@@ -119,20 +120,16 @@ struct Bench {
 }
 
 impl Bench {
-    /// None where there is no node or no builder, which is said.
+    /// Without a node the test is reported as skipped.
     fn new(test: &str) -> Option<Self> {
         Self::with(test, "auto", false)
     }
 
     /// With builds of this profile; a private app's source and registry let in nobody without a password.
     fn with(test: &str, profile: &str, private: bool) -> Option<Self> {
-        if !builder().exists() {
-            lacks(test, "the builder is not built (cargo build -p rollhook-command)");
-            return None;
-        }
         let secrets = tempfile::tempdir().unwrap();
         let mut builds = None;
-        let bed = Bed::node_with(test, |kubectl| {
+        let bed = Bed::node(server!(), test, |kubectl| {
             let namespace = format!("{}-builds", kubectl.namespace);
             kubectl.run(&["create", "namespace", &namespace]);
             builds = Some(Kubectl { namespace: namespace.clone(), ..kubectl.clone() });
@@ -165,8 +162,7 @@ impl Bench {
         let create = bed.create("api", json!({ "git": git, "template": template, "policy": { "settle": "1s" } }));
         let registered = bed.manage("POST", "/api/v1/apps").json(&create).expect(201).json();
         assert!(registered["deploy"].is_null(), "its first build makes it: {registered}");
-        let (path, hook) = (format!("/api/v1/apps/{namespace}/api"), format!("/api/v1/webhook/{namespace}/api"));
-        let app = App { path, hook, token: bed.enable("api") };
+        let app = App::new(namespace, "api", bed.enable("api"));
         Some(Self { builds: builds.unwrap(), repository, image, app, bed, _secrets: secrets })
     }
 
@@ -282,8 +278,7 @@ fn is_in_registry(image: &str) -> bool {
 
 #[test]
 fn a_pushed_commit_is_built_in_the_cluster_and_its_containers_tell_it() {
-    let test = "kubernetes_builds::a_pushed_commit_is_built_in_the_cluster_and_its_containers_tell_it";
-    let Some(bench) = Bench::new(test) else { return };
+    let Some(bench) = Bench::new(&test_name!()) else { return };
     let first = bench.repository.push("version", "one");
     let (code, answer) = bench.curl(&first);
     assert_eq!((code, &answer["status"]), (0, &json!("succeeded")), "{answer}");
@@ -313,12 +308,11 @@ fn a_pushed_commit_is_built_in_the_cluster_and_its_containers_tell_it() {
 }
 
 #[test]
-fn what_a_git_host_tells_of_and_what_is_found_is_built_too() {
-    let test = "kubernetes_builds::what_a_git_host_tells_of_and_what_is_found_is_built_too";
-    let Some(bench) = Bench::new(test) else { return };
+fn pushes_and_polled_commits_are_built() {
+    let Some(bench) = Bench::new(&test_name!()) else { return };
     let ran = |commit: &str, version: &str| [format!("version={version} commit={commit}")];
     let ended = |revision: u64, trigger: &str, commit: &str| {
-        bench.bed.until("the push is rolled out", || bench.bed.history(&bench.app).len() as u64 >= revision);
+        until("the push is rolled out", || bench.bed.history(&bench.app).len() as u64 >= revision);
         let entry = bench.bed.ended(&bench.app, revision);
         let told = (&entry["status"], &entry["trigger"], &entry["commit"]);
         assert_eq!(told, (&json!("succeeded"), &json!(trigger), &json!(commit)), "{entry}");
@@ -352,8 +346,7 @@ fn what_a_git_host_tells_of_and_what_is_found_is_built_too() {
 
 #[test]
 fn a_dockerfile_that_fails_ends_the_deploy_with_its_last_lines() {
-    let test = "kubernetes_builds::a_dockerfile_that_fails_ends_the_deploy_with_its_last_lines";
-    let Some(bench) = Bench::new(test) else { return };
+    let Some(bench) = Bench::new(&test_name!()) else { return };
     let good = bench.repository.push("version", "one");
     assert_eq!(bench.curl(&good).0, 0);
     bench.hurry();
@@ -380,26 +373,23 @@ fn a_dockerfile_that_fails_ends_the_deploy_with_its_last_lines() {
 
 #[test]
 fn a_build_is_followed_and_cancelled_and_the_next_one_builds() {
-    let test = "kubernetes_builds::a_build_is_followed_and_cancelled_and_the_next_one_builds";
-    let Some(bench) = Bench::new(test) else { return };
+    let Some(bench) = Bench::new(&test_name!()) else { return };
     let dockerfile = bench.repository.dockerfile();
     bench.repository.push("version", "one");
     let hanging = dockerfile.replace("RUN tr", "RUN echo it sleeps now && sleep 600 && tr");
     let hanging = bench.accepted(&bench.repository.push("Dockerfile", &hanging));
     let next = bench.repository.push("Dockerfile", &dockerfile);
-    bench.bed.until("it builds", || bench.wrote(hanging, "it sleeps now"));
+    until("it builds", || bench.wrote(hanging, "it sleeps now"));
+    let cli = bench.bed.cli();
     let followed = thread::scope(|scope| {
-        let followed = scope.spawn(|| {
-            Cli::of(&bench.bed, test).map(|cli| cli.run(&format!("app build-logs api --revision {hanging} --follow")))
-        });
+        let words = format!("app build-logs api --revision {hanging} --follow");
+        let followed = scope.spawn(move || cli.run(&words).ok().out);
         let cancel = format!("{}/deploys/{hanging}/cancel", bench.app.path);
         let cancelled = bench.bed.manage("POST", &cancel).expect(200).json();
         assert_eq!(cancelled["status"], "cancelled");
         followed.join().unwrap()
     });
-    if let Some(followed) = followed {
-        assert!(followed.contains("checked out") && followed.contains("it sleeps now"), "to its end: {followed}");
-    }
+    assert!(followed.contains("checked out") && followed.contains("it sleeps now"), "to its end: {followed}");
     let (code, answer) = bench.curl(&next);
     assert_eq!((code, &answer["status"]), (0, &json!("succeeded")), "the lane is free: {answer}");
     assert_eq!(bench.tells(), [format!("version=ONE commit={next}")]);
@@ -409,15 +399,14 @@ fn a_build_is_followed_and_cancelled_and_the_next_one_builds() {
 
 #[test]
 fn a_server_that_is_killed_finds_its_build_again() {
-    let test = "kubernetes_builds::a_server_that_is_killed_finds_its_build_again";
-    let Some(mut bench) = Bench::new(test) else { return };
+    let Some(mut bench) = Bench::new(&test_name!()) else { return };
     let within = json!({ "source": { "context": "service", "dockerfile": "docker/Dockerfile" } });
     bench.bed.manage("PATCH", &bench.app.path).json(&within).expect(200);
     bench.repository.push("service/version", "one");
     let slow = bench.repository.dockerfile().replace("RUN tr", "RUN echo it sleeps now && sleep 5 && tr");
     let commit = bench.repository.push("service/docker/Dockerfile", &slow);
     let revision = bench.accepted(&commit);
-    bench.bed.until("it builds", || bench.wrote(revision, "it sleeps now"));
+    until("it builds", || bench.wrote(revision, "it sleeps now"));
     bench.bed.kill_and_restart();
     let entry = bench.bed.ended(&bench.app, revision);
     assert_eq!(entry["status"], "succeeded", "{entry}");
@@ -426,9 +415,8 @@ fn a_server_that_is_killed_finds_its_build_again() {
 }
 
 #[test]
-fn private_sources_and_registries_let_builds_in_and_nobody_is_told_how() {
-    let test = "kubernetes_builds::private_sources_and_registries_let_builds_in_and_nobody_is_told_how";
-    let Some(bench) = Bench::with(test, "auto", true) else { return };
+fn private_sources_and_registries_are_used_without_showing_credentials() {
+    let Some(bench) = Bench::with(&test_name!(), "auto", true) else { return };
     let commit = bench.repository.push("version", "one");
     let (code, answer) = bench.curl(&commit);
     assert_eq!((code, &answer["commit"]), (0, &json!(commit)), "{answer}");
@@ -447,8 +435,7 @@ fn private_sources_and_registries_let_builds_in_and_nobody_is_told_how() {
 
 #[test]
 fn a_context_that_leads_out_of_the_commit_is_not_built() {
-    let test = "kubernetes_builds::a_context_that_leads_out_of_the_commit_is_not_built";
-    let Some(bench) = Bench::new(test) else { return };
+    let Some(bench) = Bench::new(&test_name!()) else { return };
     std::os::unix::fs::symlink("/run", bench.repository.clone.path().join("outside")).unwrap();
     let commit = bench.repository.push("version", "one");
     let outside = json!({ "source": { "context": "outside" } });
@@ -460,8 +447,7 @@ fn a_context_that_leads_out_of_the_commit_is_not_built() {
 
 #[test]
 fn a_privileged_builder_builds_where_the_operator_says_so() {
-    let test = "kubernetes_builds::a_privileged_builder_builds_where_the_operator_says_so";
-    let Some(bench) = Bench::with(test, "privileged", false) else { return };
+    let Some(bench) = Bench::with(&test_name!(), "privileged", false) else { return };
     let commit = bench.repository.push("version", "one");
     assert_eq!(bench.curl(&commit).0, 0, "{}", bench.log(1));
     assert_eq!(bench.tells(), [format!("version=ONE commit={commit}")]);

@@ -1,31 +1,27 @@
 //! Deploys to a real Kubernetes: from CI's call to what the cluster runs, and back.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 
-mod bed;
-mod common;
-
 use std::thread;
 
-use bed::{Bed, FIRST, cli::Cli};
-use common::App;
+use rollhook_testing::{
+    App,
+    beds::{Bed, FIRST},
+    server, test_name, until,
+};
 use serde_json::json;
 
 #[test]
 fn an_app_without_a_workload_is_made_deployed_and_rolled_back() {
-    let test = "kubernetes_deploys::an_app_without_a_workload_is_made_deployed_and_rolled_back";
-    let Some(bed) = Bed::cluster(test) else { return };
-    let Some(cli) = Cli::of(&bed, test) else { return };
+    let Some(bed) = Bed::cluster(server!(), &test_name!()) else { return };
+    let cli = bed.cli();
     let kubectl = &bed.kubectl;
-    cli.run(&format!("app create api --image {FIRST} --replicas 2 --settle 1s --wait"));
+    cli.run(&format!("app create api --image {FIRST} --replicas 2 --settle 1s --wait")).ok();
     assert_eq!(kubectl.image("deployment/api"), FIRST);
     assert_eq!(kubectl.running("api"), [FIRST, FIRST]);
 
-    let enabled: serde_json::Value = serde_json::from_str(&cli.run("app webhook enable api --output json")).unwrap();
-    let app = App {
-        path: format!("/api/v1/apps/{}/api", kubectl.namespace),
-        hook: enabled["url"].as_str().unwrap().split_once("/api/").map(|(_, rest)| format!("/api/{rest}")).unwrap(),
-        token: enabled["token"].as_str().unwrap().to_owned(),
-    };
+    let enabled = cli.run("app webhook enable api --output json").ok().json();
+    let app = App::new(&kubectl.namespace, "api", enabled["token"].as_str().unwrap().to_owned());
+    assert!(enabled["url"].as_str().unwrap().ends_with(&app.hook), "{enabled}");
     let v2 = "r.example.com/api:v2";
     let answer = bed.post(&app, v2).header("prefer", "wait=50").expect(200).json();
     assert_eq!((&answer["revision"], &answer["status"]), (&json!(2), &json!("succeeded")));
@@ -38,12 +34,12 @@ fn an_app_without_a_workload_is_made_deployed_and_rolled_back() {
     for pod in kubectl.pods("api") {
         assert_eq!(pod["metadata"]["annotations"]["rollhook.dev/revision"], stamp);
     }
-    let history = cli.run("app history api");
+    let history = cli.run("app history api").ok().out;
     let lines: Vec<&str> = history.lines().collect();
     assert!(lines[1].starts_with("2 ") && lines[1].contains(v2) && lines[1].ends_with("(current)"), "{history}");
     assert!(lines[2].starts_with("1 ") && !lines[2].contains("current"), "{history}");
 
-    let told = cli.run("app rollback api --wait");
+    let told = cli.run("app rollback api --wait").ok().out;
     assert!(told.contains(&format!("to revision 1 ({FIRST}): new revision 3")), "{told}");
     assert_eq!(kubectl.image("deployment/api"), FIRST);
     assert_eq!(kubectl.running("api"), [FIRST, FIRST]);
@@ -54,13 +50,13 @@ fn an_app_without_a_workload_is_made_deployed_and_rolled_back() {
 
 #[test]
 fn no_200_while_the_new_version_is_not_ready() {
-    let Some(bed) = Bed::cluster("kubernetes_deploys::no_200_while_the_new_version_is_not_ready") else { return };
+    let Some(bed) = Bed::cluster(server!(), &test_name!()) else { return };
     bed.kubectl.make("Deployment", "api", FIRST, json!({}));
     let app = bed.adopt("Deployment", "api", json!({ "settle": "1s" }));
     let gate = "r.example.com/api:gate";
     let call = bed.post(&app, gate).header("idempotency-key", "run-1");
     call.clone().header("prefer", "wait=3").expect(202);
-    bed.until("the new pod runs, unready", || bed.kubectl.pods("api").len() == 2);
+    until("the new pod runs, unready", || bed.kubectl.pods("api").len() == 2);
     // The old pod is healthy all the while, and that counts for nothing.
     let again = call.clone().header("prefer", "wait=5").expect(202);
     assert_eq!(again.header("idempotent-replayed"), Some("true"));
@@ -79,8 +75,7 @@ fn no_200_while_the_new_version_is_not_ready() {
 
 #[test]
 fn a_version_that_never_gets_ready_fails_though_the_old_one_is_healthy() {
-    let test = "kubernetes_deploys::a_version_that_never_gets_ready_fails_though_the_old_one_is_healthy";
-    let Some(bed) = Bed::cluster(test) else { return };
+    let Some(bed) = Bed::cluster(server!(), &test_name!()) else { return };
     bed.kubectl.make("Deployment", "api", FIRST, json!({ "replicas": 2 }));
     let app = bed.adopt("Deployment", "api", json!({ "settle": "1s", "rollout_deadline": "8s" }));
     let available = bed.kubectl.watch("deployment/api", ".status.availableReplicas");
@@ -88,15 +83,14 @@ fn a_version_that_never_gets_ready_fails_though_the_old_one_is_healthy() {
     assert_eq!(failed["reason"], "rollout-deadline-exceeded", "{failed}");
     assert!(failed["message"].as_str().unwrap().contains("0 of 2 new pods are ready"), "{failed}");
     assert_eq!(bed.await_revision(&app, 3)["image"], FIRST);
-    bed.until("only the old version runs", || bed.kubectl.running("api") == [FIRST, FIRST]);
+    until("only the old version runs", || bed.kubectl.running("api") == [FIRST, FIRST]);
     let seen = available.finish();
     assert!(seen.len() > 1 && seen.iter().all(|count| count.parse::<u32>().unwrap() >= 2), "{seen:?}");
 }
 
 #[test]
 fn a_stateful_set_is_deployed_and_freed_from_a_broken_pod() {
-    let test = "kubernetes_deploys::a_stateful_set_is_deployed_and_freed_from_a_broken_pod";
-    let Some(bed) = Bed::cluster(test) else { return };
+    let Some(bed) = Bed::cluster(server!(), &test_name!()) else { return };
     bed.kubectl.make("StatefulSet", "db", FIRST, json!({}));
     let app = bed.adopt("StatefulSet", "db", json!({ "settle": "1s" }));
     let v2 = "r.example.com/api:v2";
@@ -112,7 +106,7 @@ fn a_stateful_set_is_deployed_and_freed_from_a_broken_pod() {
 
 #[test]
 fn a_daemon_set_is_deployed() {
-    let Some(bed) = Bed::cluster("kubernetes_deploys::a_daemon_set_is_deployed") else { return };
+    let Some(bed) = Bed::cluster(server!(), &test_name!()) else { return };
     bed.kubectl.make("DaemonSet", "agent", FIRST, json!({}));
     let app = bed.adopt("DaemonSet", "agent", json!({ "settle": "1s" }));
     let v2 = "r.example.com/api:v2";
@@ -125,7 +119,7 @@ fn a_daemon_set_is_deployed() {
 
 #[test]
 fn a_cron_job_is_deployed_for_its_next_run() {
-    let Some(bed) = Bed::cluster("kubernetes_deploys::a_cron_job_is_deployed_for_its_next_run") else { return };
+    let Some(bed) = Bed::cluster(server!(), &test_name!()) else { return };
     bed.kubectl.make("CronJob", "nightly", FIRST, json!({}));
     let app = bed.adopt("CronJob", "nightly", json!({ "settle": "0s" }));
     let v2 = "r.example.com/api:v2";
@@ -142,14 +136,13 @@ fn a_cron_job_is_deployed_for_its_next_run() {
 
 #[test]
 fn a_deleted_app_leaves_its_workload_and_another_takes_it_over_by_name_only() {
-    let test = "kubernetes_deploys::a_deleted_app_leaves_its_workload_and_another_takes_it_over_by_name_only";
-    let Some(bed) = Bed::cluster(test) else { return };
+    let Some(bed) = Bed::cluster(server!(), &test_name!()) else { return };
     bed.kubectl.make("Deployment", "api", FIRST, json!({}));
     let policy = json!({ "settle": "0s" });
     let app = bed.adopt("Deployment", "api", policy.clone());
     let call = bed.post(&app, "r.example.com/api:gate").header("prefer", "wait=50");
     let waiting = thread::spawn(move || call.send());
-    bed.until("the new image is there", || bed.kubectl.image("deployment/api").ends_with(":gate"));
+    until("the new image is there", || bed.kubectl.image("deployment/api").ends_with(":gate"));
     let before = bed.kubectl.get("deployment/api")["metadata"].clone();
     bed.manage("DELETE", &app.path).expect(204);
     assert_eq!(waiting.join().unwrap().problem(), "deploy-failed");

@@ -1,18 +1,17 @@
 //! Deploys that fail on a real Kubernetes: what is told, and how it is put right.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 
-mod bed;
-mod common;
-
 use std::{thread, time::Duration};
 
-use bed::{Bed, FIRST};
+use rollhook_testing::{
+    beds::{Bed, FIRST},
+    server, test_name, until,
+};
 use serde_json::{Value, json};
 
 #[test]
 fn a_missing_image_is_told_and_the_app_put_right_without_losing_a_pod() {
-    let test = "kubernetes_failures::a_missing_image_is_told_and_the_app_put_right_without_losing_a_pod";
-    let Some(bed) = Bed::cluster(test) else { return };
+    let Some(bed) = Bed::cluster(server!(), &test_name!()) else { return };
     bed.kubectl.make("Deployment", "api", FIRST, json!({ "replicas": 4 }));
     let app = bed.adopt("Deployment", "api", json!({ "settle": "1s" }));
     let available = bed.kubectl.watch("deployment/api", ".status.availableReplicas");
@@ -48,8 +47,8 @@ fn a_missing_image_is_told_and_the_app_put_right_without_losing_a_pod() {
 }
 
 #[test]
-fn each_trouble_has_its_own_reason() {
-    let Some(bed) = Bed::cluster("kubernetes_failures::each_trouble_has_its_own_reason") else { return };
+fn each_failure_has_its_own_reason() {
+    let Some(bed) = Bed::cluster(server!(), &test_name!()) else { return };
     let fails = |word: &str, policy: Value| {
         bed.kubectl.make("Deployment", word, FIRST, json!({}));
         let app = bed.adopt("Deployment", word, policy);
@@ -78,8 +77,8 @@ fn each_trouble_has_its_own_reason() {
 }
 
 #[test]
-fn what_a_rollback_cannot_put_right_is_tried_once() {
-    let Some(bed) = Bed::cluster("kubernetes_failures::what_a_rollback_cannot_put_right_is_tried_once") else { return };
+fn failed_restore_is_not_repeated() {
+    let Some(bed) = Bed::cluster(server!(), &test_name!()) else { return };
     let spec = |image| json!({ "template": { "spec": { "initContainers": [{ "name": "setup", "image": image }] } } });
     bed.kubectl.make("Deployment", "api", FIRST, spec("r.example.com/setup:v1"));
     let app = bed.adopt("Deployment", "api", json!({ "settle": "0s" }));
@@ -99,8 +98,7 @@ fn what_a_rollback_cannot_put_right_is_tried_once() {
 
 #[test]
 fn a_container_that_dies_after_it_was_ready_is_no_success() {
-    let test = "kubernetes_failures::a_container_that_dies_after_it_was_ready_is_no_success";
-    let Some(bed) = Bed::cluster(test) else { return };
+    let Some(bed) = Bed::cluster(server!(), &test_name!()) else { return };
     bed.kubectl.make("Deployment", "api", FIRST, json!({}));
     let app = bed.adopt("Deployment", "api", json!({}));
     let failed = bed.fails(&app, "r.example.com/api:dies");
@@ -111,12 +109,12 @@ fn a_container_that_dies_after_it_was_ready_is_no_success() {
 
 #[test]
 fn a_manager_that_takes_the_image_back_is_named() {
-    let Some(bed) = Bed::cluster("kubernetes_failures::a_manager_that_takes_the_image_back_is_named") else { return };
+    let Some(bed) = Bed::cluster(server!(), &test_name!()) else { return };
     bed.kubectl.make("Deployment", "api", FIRST, json!({}));
     let app = bed.adopt("Deployment", "api", json!({ "settle": "1s" }));
     let accepted = bed.post(&app, "r.example.com/api:gate").header("idempotency-key", "run-1");
     accepted.expect(202);
-    bed.until("the new image is there", || bed.kubectl.image("deployment/api").ends_with(":gate"));
+    until("the new image is there", || bed.kubectl.image("deployment/api").ends_with(":gate"));
     let image = format!("app={FIRST}");
     bed.kubectl.run(&["set", "image", "deployment/api", &image, "--field-manager", "argocd-controller"]);
     let reply = accepted.header("prefer", "wait=50").expect(424);

@@ -1,18 +1,17 @@
 //! The order of deploys on a real Kubernetes, whoever calls at the same time and whatever goes away meanwhile.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 
-mod bed;
-mod common;
-
 use std::{thread, time::Duration};
 
-use bed::{Bed, FIRST, is_over, repeat};
+use rollhook_testing::{
+    beds::{Bed, FIRST, is_over},
+    server, test_name, until, usually_or_long,
+};
 use serde_json::{Value, json};
 
 #[test]
 fn fifty_calls_at_once_and_the_highest_revision_runs() {
-    let test = "kubernetes_order::fifty_calls_at_once_and_the_highest_revision_runs";
-    let Some(bed) = Bed::cluster(test) else { return };
+    let Some(bed) = Bed::cluster(server!(), &test_name!()) else { return };
     bed.kubectl.make("Deployment", "api", FIRST, json!({ "replicas": 2 }));
     let app = bed.adopt("Deployment", "api", json!({ "settle": "0s" }));
     let stamps = bed.kubectl.watch("deployment/api", r".metadata.annotations.rollhook\.dev/revision");
@@ -50,7 +49,7 @@ fn assert_sorted(stamps: &[String], last: u64) {
 
 #[test]
 fn a_killed_server_rolls_nothing_out_twice() {
-    let Some(mut bed) = Bed::cluster("kubernetes_order::a_killed_server_rolls_nothing_out_twice") else { return };
+    let Some(mut bed) = Bed::cluster(server!(), &test_name!()) else { return };
     bed.kubectl.make("Deployment", "api", FIRST, json!({}));
     let app = bed.adopt("Deployment", "api", json!({ "settle": "2s" }));
     let before = bed.kubectl.generation("deployment/api");
@@ -65,10 +64,10 @@ fn a_killed_server_rolls_nothing_out_twice() {
     let gate = "r.example.com/api:gate";
     let call = bed.post(&app, gate).header("idempotency-key", "run-1");
     call.expect(202);
-    bed.until("the new image is there", || bed.kubectl.image("deployment/api") == gate);
+    until("the new image is there", || bed.kubectl.image("deployment/api") == gate);
     bed.kill_and_restart();
     bed.await_rollout(&app, 3);
-    bed.until("the new pod runs, unready", || bed.kubectl.pods("api").len() == 2);
+    until("the new pod runs, unready", || bed.kubectl.pods("api").len() == 2);
     bed.kubectl.open_gate("api");
     assert_eq!(bed.ended(&app, 3)["status"], "succeeded");
     assert_eq!(bed.kubectl.running("api"), [gate]);
@@ -76,7 +75,7 @@ fn a_killed_server_rolls_nothing_out_twice() {
 
     // While the new pods settle.
     bed.post(&app, "r.example.com/api:v4").expect(202);
-    bed.until("the new pods run", || bed.kubectl.running("api") == ["r.example.com/api:v4"]);
+    until("the new pods run", || bed.kubectl.running("api") == ["r.example.com/api:v4"]);
     bed.kill_and_restart();
     assert_eq!(bed.ended(&app, 4)["status"], "succeeded");
     assert_eq!(bed.kubectl.generation("deployment/api"), before + 3);
@@ -89,19 +88,19 @@ fn a_killed_server_rolls_nothing_out_twice() {
 
 #[test]
 fn a_server_that_was_paused_takes_nothing_backwards() {
-    let Some(bed) = Bed::cluster("kubernetes_order::a_server_that_was_paused_takes_nothing_backwards") else { return };
+    let Some(bed) = Bed::cluster(server!(), &test_name!()) else { return };
     bed.kubectl.make("Deployment", "api", FIRST, json!({}));
     let app = bed.adopt("Deployment", "api", json!({ "settle": "1s" }));
     let other = bed.second_server();
     let stamps = bed.kubectl.watch("deployment/api", r".metadata.annotations.rollhook\.dev/revision");
     bed.post(&app, "r.example.com/api:gate").expect(202);
-    bed.until("the new image is there", || bed.kubectl.image("deployment/api").ends_with(":gate"));
+    until("the new image is there", || bed.kubectl.image("deployment/api").ends_with(":gate"));
     // Paused, it holds its connections, its claim, and what it believed.
     bed.server().signal("STOP");
     let v3 = "r.example.com/api:v3";
     let post = other.post(&app, &json!({ "image": v3, "commit": "v3" })).header("idempotency-key", "run-1");
     assert_eq!(post.expect(202).json()["revision"], 3);
-    assert_eq!(repeat(post).status, 200);
+    assert_eq!(post.repeat().status, 200);
     let generation = bed.kubectl.generation("deployment/api");
     bed.server().signal("CONT");
     // It is driving again once it has brought a deploy to its end.
@@ -117,12 +116,11 @@ fn a_server_that_was_paused_takes_nothing_backwards() {
 
 #[test]
 fn a_failed_deploy_is_put_right_once_though_the_server_is_killed_meanwhile() {
-    let test = "kubernetes_order::a_failed_deploy_is_put_right_once_though_the_server_is_killed_meanwhile";
-    let Some(mut bed) = Bed::cluster(test) else { return };
+    let Some(mut bed) = Bed::cluster(server!(), &test_name!()) else { return };
     bed.kubectl.make("Deployment", "api", FIRST, json!({}));
     let app = bed.adopt("Deployment", "api", json!({ "settle": "0s" }));
     bed.post(&app, "r.example.com/api:crash").expect(202);
-    bed.until("it has failed", || is_over(&bed.entry(&app, 2)));
+    until("it has failed", || is_over(&bed.entry(&app, 2)));
     bed.kill_and_restart();
     let restored = bed.await_revision(&app, 3);
     assert_eq!((&restored["status"], &restored["actor"]), (&json!("succeeded"), &json!("auto")), "{restored}");
@@ -132,8 +130,7 @@ fn a_failed_deploy_is_put_right_once_though_the_server_is_killed_meanwhile() {
 
 #[test]
 fn calls_are_accepted_while_the_cluster_is_away_and_deployed_after() {
-    let test = "kubernetes_order::calls_are_accepted_while_the_cluster_is_away_and_deployed_after";
-    let Some(mut bed) = Bed::own_cluster(test) else { return };
+    let Some(mut bed) = Bed::own_cluster(server!(), &test_name!()) else { return };
     bed.kubectl.make("Deployment", "api", FIRST, json!({}));
     let app = bed.adopt("Deployment", "api", json!({ "settle": "1s", "rollout_deadline": "90s" }));
     bed.kubectl.make("Deployment", "busy", FIRST, json!({}));
@@ -141,11 +138,11 @@ fn calls_are_accepted_while_the_cluster_is_away_and_deployed_after() {
     // One rollout is under way, and a long outage lasts longer than its deadline. Afterwards, controllers need up to
     // half a minute to notice that the API server is back.
     bed.post(&busy, "r.example.com/api:gate").expect(202);
-    bed.until("the new image is there", || bed.kubectl.image("deployment/busy").ends_with(":gate"));
-    bed.until("the new pod runs, unready", || bed.kubectl.pods("busy").len() == 2);
+    until("the new image is there", || bed.kubectl.image("deployment/busy").ends_with(":gate"));
+    until("the new pod runs, unready", || bed.kubectl.pods("busy").len() == 2);
 
     bed.api_server("stop");
-    let away = Duration::from_secs(if std::env::var_os("ROLLHOOK_LONG").is_some() { 120 } else { 20 });
+    let away = Duration::from_secs(usually_or_long(20, 120));
     for tag in ["v2", "v3"] {
         bed.post(&app, &format!("r.example.com/api:{tag}")).expect(202);
     }
@@ -158,7 +155,7 @@ fn calls_are_accepted_while_the_cluster_is_away_and_deployed_after() {
     thread::sleep(away / 2);
     assert!(!is_over(&bed.entry(&app, 4)) && !is_over(&bed.entry(&busy, 2)), "time without a cluster does not count");
     let call = call(&bed);
-    let waiting = thread::spawn(move || repeat(call));
+    let waiting = thread::spawn(move || call.repeat());
     bed.api_server("start");
     bed.kubectl.open_gate("busy");
     assert_eq!(waiting.join().unwrap().status, 200);

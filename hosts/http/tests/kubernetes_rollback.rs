@@ -1,23 +1,22 @@
 //! Rollbacks on a real Kubernetes: where they go, and that they stick.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 
-mod bed;
-mod common;
-
-use bed::{Bed, FIRST, cli::Cli};
+use rollhook_testing::{
+    beds::{Bed, FIRST},
+    server, test_name, until,
+};
 use serde_json::json;
 
 const V2: &str = "r.example.com/api:v2";
 
 #[test]
-fn what_was_rolled_back_from_is_held_until_it_is_released() {
-    let test = "kubernetes_rollback::what_was_rolled_back_from_is_held_until_it_is_released";
-    let Some(bed) = Bed::cluster(test) else { return };
-    let Some(cli) = Cli::of(&bed, test) else { return };
+fn rolled_back_image_is_held_until_released() {
+    let Some(bed) = Bed::cluster(server!(), &test_name!()) else { return };
+    let cli = bed.cli();
     bed.kubectl.make("Deployment", "api", FIRST, json!({}));
     let app = bed.adopt("Deployment", "api", json!({ "settle": "0s", "hold": "all" }));
     bed.succeeds(&app, V2);
-    let told = cli.run("app rollback api --wait");
+    let told = cli.run("app rollback api --wait").ok().out;
     assert!(told.contains("to revision 1"), "{told}");
     assert_eq!(bed.kubectl.running("api"), [FIRST]);
 
@@ -29,15 +28,14 @@ fn what_was_rolled_back_from_is_held_until_it_is_released() {
     assert_eq!(bed.history(&app).len(), 3, "a refusal is not recorded");
     assert_eq!(bed.kubectl.running("api"), [FIRST]);
 
-    cli.run("app release-hold api");
+    cli.run("app release-hold api").ok();
     assert_eq!(bed.succeeds(&app, V2), 4);
     assert_eq!(bed.kubectl.running("api"), [V2]);
 }
 
 #[test]
 fn by_default_a_call_of_ci_deploys_what_was_rolled_back_from() {
-    let test = "kubernetes_rollback::by_default_a_call_of_ci_deploys_what_was_rolled_back_from";
-    let Some(bed) = Bed::cluster(test) else { return };
+    let Some(bed) = Bed::cluster(server!(), &test_name!()) else { return };
     bed.kubectl.make("Deployment", "api", FIRST, json!({}));
     let app = bed.adopt("Deployment", "api", json!({ "settle": "0s" }));
     bed.succeeds(&app, V2);
@@ -48,8 +46,7 @@ fn by_default_a_call_of_ci_deploys_what_was_rolled_back_from() {
 
 #[test]
 fn from_a_failed_deploy_to_the_version_before_it_and_then_one_further() {
-    let test = "kubernetes_rollback::from_a_failed_deploy_to_the_version_before_it_and_then_one_further";
-    let Some(bed) = Bed::cluster(test) else { return };
+    let Some(bed) = Bed::cluster(server!(), &test_name!()) else { return };
     bed.kubectl.make("Deployment", "api", FIRST, json!({}));
     let app = bed.adopt("Deployment", "api", json!({ "settle": "0s", "on_failure": "leave" }));
     bed.succeeds(&app, V2);
@@ -70,17 +67,17 @@ fn from_a_failed_deploy_to_the_version_before_it_and_then_one_further() {
 
 #[test]
 fn a_rollback_does_not_wait_for_a_rollout() {
-    let Some(bed) = Bed::cluster("kubernetes_rollback::a_rollback_does_not_wait_for_a_rollout") else { return };
+    let Some(bed) = Bed::cluster(server!(), &test_name!()) else { return };
     bed.kubectl.make("Deployment", "api", FIRST, json!({}));
     let app = bed.adopt("Deployment", "api", json!({ "settle": "0s" }));
     bed.succeeds(&app, V2);
     let call = bed.post(&app, "r.example.com/api:gate").header("idempotency-key", "run-1");
     call.expect(202);
-    bed.until("the new image is there", || bed.kubectl.image("deployment/api").ends_with(":gate"));
+    until("the new image is there", || bed.kubectl.image("deployment/api").ends_with(":gate"));
     let answer = bed.roll_back(&app);
     assert_eq!((&answer["to"]["revision"], &answer["superseded"]), (&json!(2), &json!([3])));
     let told = call.header("prefer", "wait=50").expect(424);
     assert_eq!(told.problem(), "deploy-rolled-back");
     assert_eq!(bed.kubectl.image("deployment/api"), V2);
-    bed.until("only that runs", || bed.kubectl.running("api") == [V2]);
+    until("only that runs", || bed.kubectl.running("api") == [V2]);
 }

@@ -3,16 +3,15 @@
 //! Each test has a cluster of its own, as it changes what the ServiceAccount may do.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 
-mod bed;
-mod common;
+use std::path::PathBuf;
 
-use std::{
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
+use rollhook_testing::{
+    App, Call, Reply, Server, Start,
+    beds::{Kubectl, OwnCluster, is_over},
+    free_address, server,
+    server::registration,
+    test_name, until,
 };
-
-use bed::{is_over, kubectl::Kubectl, lacks, repeat, script};
-use common::{App, Call, Reply, Server, until};
 use serde_json::{Value, json};
 
 const V1: &str = "r.example.com/api:v1";
@@ -21,40 +20,31 @@ const V3: &str = "r.example.com/api:v3";
 
 /// A cluster with rollhook's manifests in it, and a workload to deploy to.
 struct Place {
-    state: PathBuf,
+    _cluster: OwnCluster,
     own: Kubectl,
     apps: Kubectl,
-    files: tempfile::TempDir,
+    start: Start,
 }
 
 impl Place {
     fn make(test: &str) -> Option<Self> {
-        let Some(lent) = std::env::var_os("ROLLHOOK_TEST_CLUSTER").filter(|state| !state.is_empty()) else {
-            lacks(&format!("kubernetes_store::{test}"), "no cluster is lent (ROLLHOOK_TEST_CLUSTER)");
-            return None;
-        };
-        let state = PathBuf::from(lent).with_file_name(format!("cluster-{test}.{}", std::process::id()));
-        let up = Command::new(script("cluster/up.sh")).arg(&state).stdout(Stdio::null()).status().unwrap();
-        assert!(up.success(), "{} did not come up", state.display());
-        let kubectl = |namespace: &str| Kubectl { state: state.clone(), namespace: namespace.to_owned() };
+        let cluster = OwnCluster::up(test)?;
+        let kubectl = |namespace: &str| Kubectl { state: cluster.state.clone(), namespace: namespace.to_owned() };
         let (own, apps) = (kubectl("rollhook"), kubectl("shop-test"));
-        let place = Self { state, own, apps, files: tempfile::tempdir().unwrap() };
+        let start = server!().driver("kubernetes").store("kubernetes").make("keys").make("admin-token");
+        let place = Self { _cluster: cluster, own, apps, start };
         for namespace in ["rollhook", "shop-test"] {
             place.own.run(&["create", "namespace", namespace]);
         }
         place.install();
         place.own.run(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=30s"]);
         place.apps.make("Deployment", "api", V1, json!({}));
-        for file in [&["keys", "new"][..], &["admin-token", "new"]] {
-            let mut make = Command::new(env!("CARGO_BIN_EXE_rollhook-server"));
-            assert!(make.args(file).arg(place.file(file[0])).stdout(Stdio::null()).status().unwrap().success());
-        }
         place.write_kubeconfig();
         Some(place)
     }
 
     fn file(&self, name: &str) -> PathBuf {
-        self.files.path().join(name)
+        self.start.file(name)
     }
 
     /// Applies what the server prints for this cluster.
@@ -63,8 +53,7 @@ impl Place {
     }
 
     fn apply(&self, arguments: &[&str], dry_run: &str) {
-        let mut print = Command::new(env!("CARGO_BIN_EXE_rollhook-server"));
-        let printed = print.arg("manifests").args(arguments).output().unwrap();
+        let printed = self.start.command().arg("manifests").args(arguments).output().unwrap();
         assert!(printed.status.success(), "{printed:?}");
         let file = self.file("manifests.yaml");
         std::fs::write(&file, printed.stdout).unwrap();
@@ -77,7 +66,7 @@ impl Place {
     fn write_kubeconfig(&self) {
         let token = self.own.run(&["create", "token", "rollhook", "--duration", "2h"]);
         let file = self.file("kubeconfig");
-        std::fs::copy(self.state.join("kubeconfig"), &file).unwrap();
+        std::fs::copy(self.own.state.join("kubeconfig"), &file).unwrap();
         let config = format!("--kubeconfig={}", file.display());
         self.own.run(&[&config, "config", "unset", "users.user"]);
         self.own.run(&[&config, "config", "set-credentials", "user", &format!("--token={}", token.trim())]);
@@ -87,17 +76,9 @@ impl Place {
 
     /// A replica with this name.
     fn serve(&self, name: &str) -> Server {
-        let directory = tempfile::tempdir().unwrap();
-        for name in ["keys", "admin-token"] {
-            std::os::unix::fs::symlink(self.file(name), directory.path().join(name)).unwrap();
-        }
-        let kubeconfig = self.file("kubeconfig");
-        let variables = [
-            ("KUBECONFIG", kubeconfig.to_str().unwrap()),
-            ("HOSTNAME", name),
-            ("RUST_LOG", "info,rollhook_kubernetes=debug"),
-        ];
-        Server::in_directory(directory, &["--driver", "kubernetes", "--store", "kubernetes"], &variables)
+        let start = self.start.clone().at(free_address()).log_to(&format!("{name}.log"));
+        let start = start.variable("KUBECONFIG", self.file("kubeconfig"));
+        start.variable("HOSTNAME", name).variable("RUST_LOG", "info,rollhook_kubernetes=debug").run()
     }
 
     /// Takes a resource's verb out of what the ServiceAccount may do in the namespaces of apps.
@@ -117,12 +98,8 @@ impl Place {
     fn until_allowed(&self, resource: &str, verb: &str, answer: &str) {
         let config = format!("--kubeconfig={}", self.file("kubeconfig").display());
         // kubectl fails where the answer is no.
-        let asks = format!("{config} auth can-i {verb} {resource} || true");
-        let run = |state: &Path| {
-            let shell = format!(". \"$0/env\" && \"$KUBECTL\" --namespace shop-test {asks}");
-            Command::new("bash").args(["-c", &shell]).arg(state).output().unwrap().stdout
-        };
-        until("the permission is taken in", || String::from_utf8(run(&self.state)).unwrap().trim() == answer);
+        let told = || self.apps.command(&[&config, "auth", "can-i", verb, resource]).output().unwrap().stdout;
+        until("the permission is taken in", || String::from_utf8(told()).unwrap().trim() == answer);
     }
 }
 
@@ -131,24 +108,16 @@ impl Drop for Place {
         if std::thread::panicking() {
             eprintln!("--- the namespace\n{}", self.apps.story());
         }
-        drop(Command::new(script("cluster/down.sh")).arg(&self.state).status());
     }
 }
 
 const APP: &str = "/api/v1/apps/shop-test/api";
 
 fn register(server: &Server) -> App {
-    let create = json!({
-        "project": "shop", "environment": "test", "app": "api", "policy": { "settle": "0s", "on_failure": "leave" }
-    });
+    let create = registration("api", &json!({ "policy": { "settle": "0s", "on_failure": "leave" } }));
     server.manage("POST", "/api/v1/apps").json(&create).expect(201);
     assert_eq!(ended(server, 1)["status"], "succeeded");
-    App { path: APP.to_owned(), hook: "/api/v1/webhook/shop-test/api".to_owned(), token: enable(server) }
-}
-
-fn enable(server: &Server) -> String {
-    let enabled = server.manage("POST", &format!("{APP}/webhook")).expect(200).json();
-    enabled["token"].as_str().unwrap().to_owned()
+    App::new("shop-test", "api", server.enable(APP))
 }
 
 fn ended(server: &Server, revision: u64) -> Value {
@@ -161,7 +130,7 @@ fn post(server: &Server, app: &App, image: &str) -> Call {
 }
 
 fn deploy(server: &Server, app: &App, image: &str) -> Reply {
-    repeat(post(server, app, image).header("idempotency-key", image))
+    post(server, app, image).header("idempotency-key", image).repeat()
 }
 
 /// Each entry as `revision trigger status`, oldest first.
@@ -173,8 +142,8 @@ fn outline(server: &Server) -> Vec<String> {
 }
 
 #[test]
-fn what_the_manifests_allow_is_enough_for_an_apps_whole_life() {
-    let Some(place) = Place::make("what_the_manifests_allow_is_enough_for_an_apps_whole_life") else { return };
+fn printed_permissions_suffice_for_an_apps_whole_life() {
+    let Some(place) = Place::make(&test_name!()) else { return };
     place.apply(&["--app-namespace", "shop-test", "--image", "r.example.com/rollhook-server:1"], "server");
     let (one, two) = (place.serve("replica-1"), place.serve("replica-2"));
     until("both are ready", || [&one, &two].iter().all(|server| server.call("GET", "/readyz").send().status == 200));
@@ -220,8 +189,7 @@ fn what_the_manifests_allow_is_enough_for_an_apps_whole_life() {
     }
 
     // Enable regenerates, everywhere at once.
-    let renewed =
-        App { token: enable(&two), ..App { path: app.path.clone(), hook: app.hook.clone(), token: String::new() } };
+    let renewed = App { token: two.enable(APP), ..app.clone() };
     for server in [&one, &two] {
         post(server, &app, V3).expect(401);
     }
@@ -241,8 +209,8 @@ fn what_the_manifests_allow_is_enough_for_an_apps_whole_life() {
 }
 
 #[test]
-fn what_is_not_allowed_is_said() {
-    let Some(place) = Place::make("what_is_not_allowed_is_said") else { return };
+fn missing_permissions_are_logged() {
+    let Some(place) = Place::make(&test_name!()) else { return };
     let server = place.serve("replica-1");
     let app = register(&server);
     let told = |what: &str| {
@@ -272,5 +240,5 @@ fn what_is_not_allowed_is_said() {
     place.install();
     place.until_allowed("deployments", "patch", "yes");
     let again = post(&server, &app, V3).header("idempotency-key", "again");
-    assert_eq!(repeat(again).status, 200, "given back, it is used");
+    assert_eq!(again.repeat().status, 200, "given back, it is used");
 }

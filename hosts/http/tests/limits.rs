@@ -1,11 +1,9 @@
 //! Both limits, and whose address counts, against the real binary.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 
-mod common;
-
 use std::{thread, time::Duration};
 
-use common::{App, Reply, Server, image};
+use rollhook_testing::{App, Reply, Server, image, server};
 
 fn fail(server: &Server, app: &App, from: Option<&str>) -> Reply {
     let call = server.call("POST", &app.hook).header("x-service-token", "rh_wrong").json(&image("v2"));
@@ -28,7 +26,7 @@ fn exhaust(server: &Server, app: &App, from: Option<&str>) -> usize {
 
 #[test]
 fn failed_authentications_are_limited_by_source() {
-    let server = Server::start();
+    let server = server!().run();
     let app = server.app("api");
     for _ in 0..60 {
         server.post(&app, &image("v2")).header("idempotency-key", "k").expect(202);
@@ -46,12 +44,12 @@ fn failed_authentications_are_limited_by_source() {
 
 #[test]
 fn x_forwarded_for_counts_from_trusted_proxies_only() {
-    let server = Server::start();
+    let server = server!().run();
     let app = server.app("api");
     exhaust(&server, &app, None);
     assert_eq!(fail(&server, &app, Some("192.0.2.1")).status, 429, "the header changes nothing");
 
-    let server = Server::with(&["--trusted-proxy", "127.0.0.0/8", "--trusted-proxy", "10.0.0.0/8"]);
+    let server = server!().arguments(["--trusted-proxy", "127.0.0.0/8", "--trusted-proxy", "10.0.0.0/8"]).run();
     let app = server.app("api");
     exhaust(&server, &app, Some("192.0.2.1"));
     assert_eq!(
@@ -67,7 +65,7 @@ fn x_forwarded_for_counts_from_trusted_proxies_only() {
 
 #[test]
 fn calls_of_an_app_are_limited_before_anything_is_written() {
-    let server = Server::start();
+    let server = server!().run();
     let (app, other) = (server.app("api"), server.app("other"));
     let call = server.post(&app, &image("v2")).header("idempotency-key", "k");
     let replies: Vec<Reply> = (0..300).map(|_| call.send()).collect();
@@ -82,7 +80,7 @@ fn calls_of_an_app_are_limited_before_anything_is_written() {
 
 #[test]
 fn limits_can_be_switched_off() {
-    let server = Server::with(&["--rate-limit", "off"]);
+    let server = server!().unlimited().run();
     let app = server.app("api");
     assert!((0..150).all(|_| fail(&server, &app, None).status == 401));
     let call = server.post(&app, &image("v2")).header("idempotency-key", "k");

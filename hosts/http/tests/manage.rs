@@ -1,11 +1,9 @@
 //! The management contract, against the real binary.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 
-mod common;
-
 use std::{thread, time::Duration};
 
-use common::{App, Server, events, image};
+use rollhook_testing::{App, Server, events, image, server};
 use serde_json::{Value, json};
 
 fn deploy(server: &Server, app: &App, tag: &str) -> Value {
@@ -14,7 +12,7 @@ fn deploy(server: &Server, app: &App, tag: &str) -> Value {
 
 #[test]
 fn apps_are_registered_listed_changed_and_removed() {
-    let server = Server::start();
+    let server = server!().run();
     for name in ["b", "a", "c"] {
         server.app(name);
     }
@@ -65,7 +63,7 @@ fn apps_are_registered_listed_changed_and_removed() {
 
 #[test]
 fn a_registration_that_cannot_be_is_refused_by_its_field() {
-    let server = Server::start();
+    let server = server!().run();
     let create = |change: Value| {
         let mut body = json!({ "project": "shop", "environment": "test", "app": "api", "image": "r.example.com/a:1" });
         body.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
@@ -94,7 +92,7 @@ fn a_registration_that_cannot_be_is_refused_by_its_field() {
 
 #[test]
 fn history_is_paged_newest_first() {
-    let server = Server::start();
+    let server = server!().run();
     let app = server.app("api");
     for tag in ["v2", "v3", "v4"] {
         deploy(&server, &app, tag);
@@ -121,7 +119,7 @@ fn history_is_paged_newest_first() {
 
 #[test]
 fn deploys_by_hand_are_in_the_history_with_their_actor() {
-    let server = Server::start();
+    let server = server!().run();
     let app = server.app("api");
     let post =
         server.manage("POST", &format!("{}/deploys", app.path)).json(&image("v2")).header("idempotency-key", "k");
@@ -142,7 +140,7 @@ fn deploys_by_hand_are_in_the_history_with_their_actor() {
 
 #[test]
 fn rollback_returns_to_the_version_before_and_holds_what_it_left() {
-    let server = Server::start();
+    let server = server!().run();
     let app = server.app_with("api", json!({ "settle": "0s", "hold": "all" }));
     let rollback = |body: &str| {
         server
@@ -176,7 +174,7 @@ fn rollback_returns_to_the_version_before_and_holds_what_it_left() {
 
 #[test]
 fn promotion_brings_what_another_environment_runs() {
-    let server = Server::start();
+    let server = server!().run();
     let app = server.app("api");
     let create = json!({ "project": "shop", "environment": "prod", "app": "api", "image": "r.example.com/api:v0", "policy": { "settle": "0s" } });
     server.manage("POST", "/api/v1/apps").json(&create).expect(201);
@@ -197,7 +195,7 @@ fn promotion_brings_what_another_environment_runs() {
 /// The events of a stream until it ends.
 #[test]
 fn events_follow_a_deploy_to_its_end_and_resume() {
-    let server = Server::with(&["--driver", "simulated:1s"]);
+    let server = server!().arguments(["--driver", "simulated:1s"]).run();
     let app = server.app("api");
     server.post(&app, &image("v2")).expect(202);
     let path = format!("{}/deploys/2/events", app.path);
@@ -223,7 +221,7 @@ fn events_follow_a_deploy_to_its_end_and_resume() {
 
 #[test]
 fn events_resume_in_the_middle() {
-    let server = Server::start();
+    let server = server!().run();
     let app = server.app_with("api", json!({ "settle": "0s", "rollout_deadline": "3s", "on_failure": "leave" }));
     server.post(&app, &image("hang")).expect(202);
     thread::sleep(Duration::from_secs(1));
@@ -235,7 +233,7 @@ fn events_resume_in_the_middle() {
 
 #[test]
 fn probes_and_numbers_are_open_and_bounded() {
-    let server = Server::start();
+    let server = server!().run();
     let app = server.app("api");
     deploy(&server, &app, "v2");
     server.call("POST", "/api/v1/webhook/made-up/name").expect(401);
@@ -259,7 +257,7 @@ fn probes_and_numbers_are_open_and_bounded() {
 
 #[test]
 fn a_request_id_is_taken_over_where_it_is_harmless() {
-    let server = Server::start();
+    let server = server!().run();
     let id = |given: &str| {
         server.call("GET", "/healthz").header("x-request-id", given).send().header("x-request-id").unwrap().to_owned()
     };

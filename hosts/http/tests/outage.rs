@@ -1,9 +1,6 @@
 //! The store is away for a while: everybody is told so, nothing is lost, and nobody has to restart anything.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 
-mod common;
-mod process;
-
 use std::{
     fs,
     io::Write,
@@ -11,8 +8,7 @@ use std::{
     process::Command,
 };
 
-use common::{App, Call, Reply, Server, image, skip, until};
-use process::Other;
+use rollhook_testing::{App, Call, Reply, Server, image, process::Python, server, skip, test_name, until};
 use serde_json::Value;
 
 /// Holds SQLite's write lock, as a tool does that somebody forgot at its prompt. Others may still read.
@@ -35,13 +31,14 @@ sys.stdin.read()
 ";
 
 #[test]
-fn while_nobody_can_write_deploys_are_503_and_reading_goes_on() {
-    let test = "while_nobody_can_write_deploys_are_503_and_reading_goes_on";
-    let server = Server::start();
+fn locked_store_answers_503_to_deploys_and_is_still_read() {
+    let server = server!().run();
     let app = server.app("api");
     server.post(&app, &image("before")).header("prefer", "wait=50").expect(200);
     let database = server.file("rollhook.db").display().to_string();
-    let Some(lock) = Other::run(NOBODY_WRITES, &[&database]) else { return skip(test, "there is no python3") };
+    let Some(lock) = Python::run(NOBODY_WRITES, &[&database]) else {
+        return skip(&test_name!(), "there is no python3");
+    };
     for tag in ["locked1", "locked2"] {
         let body = away(&server.post(&app, &image(tag)));
         assert_eq!(body["maybe_recorded"], true, "a store that is slower than its callers may still do it: {body}");
@@ -59,12 +56,11 @@ fn while_nobody_can_write_deploys_are_503_and_reading_goes_on() {
 }
 
 #[test]
-fn while_nobody_can_read_nobody_is_told_that_they_are_not_authorized() {
-    let test = "while_nobody_can_read_nobody_is_told_that_they_are_not_authorized";
-    let server = Server::start();
+fn unreadable_store_answers_503_and_never_401() {
+    let server = server!().run();
     let app = server.app("api");
     let database = server.file("rollhook.db").display().to_string();
-    let Some(lock) = Other::run(NOBODY_READS, &[&database]) else { return skip(test, "there is no python3") };
+    let Some(lock) = Python::run(NOBODY_READS, &[&database]) else { return skip(&test_name!(), "there is no python3") };
     let unread = [
         server.post(&app, &image("unread")),
         server.call("POST", &app.hook).json(&image("unread")).sign(&app.token),
@@ -89,11 +85,10 @@ fn while_nobody_can_read_nobody_is_told_that_they_are_not_authorized() {
 
 #[test]
 fn a_full_disk_is_503_until_there_is_space() {
-    let test = "a_full_disk_is_503_until_there_is_space";
-    let directory = tempfile::tempdir().unwrap();
-    let Some(disk) = SmallDisk::mount(directory.path()) else { return skip(test, "mounting needs root") };
+    let start = server!().unlimited();
+    let Some(disk) = SmallDisk::mount(start.directory()) else { return skip(&test_name!(), "mounting needs root") };
     // The log is on the full disk too: losing its lines must not cost anything else.
-    let server = Server::in_directory(directory, &["--rate-limit", "off"], &[]);
+    let server = start.run();
     let app = server.app("api");
     let ballast = disk.fill();
     let mut posted = 0;

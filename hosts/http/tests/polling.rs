@@ -2,12 +2,13 @@
 //! push.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
-mod common;
-
-use std::{fs, os::unix::fs::PermissionsExt, path::Path};
-
-use common::{App, Server, until};
-use rollhook_conformance::{GitHost, GitRepository};
+use rollhook_testing::{
+    App, Server, Start,
+    fixtures::{GitHost, GitRepository},
+    server,
+    server::{git_source, registration},
+    until,
+};
 use serde_json::{Value, json};
 
 const COMMAND: &str = r#"#!/bin/sh
@@ -15,39 +16,28 @@ echo "$ROLLHOOK_IMAGE_REPOSITORY@sha256:$(git rev-parse HEAD | sha256sum | cut -
 "#;
 const APP: &str = "/api/v1/apps/shop-test/api";
 
+/// A server that may poll every second.
+fn polling() -> Start {
+    server!().arguments(["--min-poll", "1s"])
+}
+
 /// A server that builds and may poll every second, a git host, and a repository.
 struct Bench {
-    place: tempfile::TempDir,
     host: GitHost,
     repository: GitRepository,
     server: Server,
 }
 
-fn start(place: &Path, directory: tempfile::TempDir) -> Server {
-    let path = |name: &str| place.join(name).display().to_string();
-    let command = path("build-command");
-    fs::write(&command, COMMAND).unwrap();
-    fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).unwrap();
-    let builds = ["--build-command", &command, "--build-dir", &path("builds"), "--allow-local-sources"];
-    Server::in_directory(directory, &[&builds[..], &["--min-poll", "1s"]].concat(), &[])
-}
-
 impl Bench {
     fn new() -> Self {
-        let place = tempfile::tempdir().unwrap();
-        let root = place.path().join("host");
-        fs::create_dir(&root).unwrap();
-        let host = GitHost::serve(&root, None);
+        let host = GitHost::start();
         let repository = host.repository("api");
-        let server = start(place.path(), tempfile::tempdir().unwrap());
-        Self { place, host, repository, server }
+        Self { host, repository, server: polling().builder(COMMAND).run() }
     }
 
     fn register(&self, policy: &Value) {
-        let git = json!({ "url": self.host.url("api"), "image_repository": "registry.example.com/shop/api" });
-        let create = json!({
-            "project": "shop", "environment": "test", "app": "api", "git": git, "policy": policy
-        });
+        let mut create = registration("api", &git_source(&self.host.url("api")));
+        create["policy"] = policy.clone();
         self.server.manage("POST", "/api/v1/apps").json(&create).expect(201);
     }
 
@@ -73,7 +63,7 @@ impl Bench {
 }
 
 #[test]
-fn a_push_is_rolled_out_though_nobody_tells_of_it() {
+fn polled_push_is_rolled_out() {
     let mut bench = Bench::new();
     bench.register(&json!({ "settle": "0s", "poll": "1s" }));
     let first = bench.repository.commit("build.txt", "first");
@@ -91,10 +81,7 @@ fn a_push_is_rolled_out_though_nobody_tells_of_it() {
     assert!(metrics.contains("rollhook_source_reads_total{outcome=\"done\"}"), "{metrics}");
 
     // Killed, and started again on what is left.
-    let place = bench.place.path().to_owned();
-    let spare = Server::with(&["--store", "memory"]);
-    let directory = std::mem::replace(&mut bench.server, spare).stop();
-    bench.server = start(&place, directory);
+    bench.server.restart();
     let third = bench.repository.commit("build.txt", "third");
     let found = bench.deployed(3);
     assert_eq!((&found[0]["commit"], &found[0]["trigger"]), (&json!(third), &json!("git")));
@@ -104,14 +91,12 @@ fn a_push_is_rolled_out_though_nobody_tells_of_it() {
 }
 
 #[test]
-fn two_triggers_for_one_push_are_both_in_the_history_and_one_is_to_be_chosen() {
+fn webhook_and_polling_both_record_a_push_and_a_warning_is_shown() {
     let bench = Bench::new();
     bench.register(&json!({ "settle": "0s", "poll": "1s" }));
     let commit = bench.repository.commit("build.txt", "first");
     bench.deployed(1);
-    let webhook = bench.server.manage("POST", &format!("{APP}/webhook")).expect(200).json();
-    let token = webhook["token"].as_str().unwrap().to_owned();
-    let app = App { path: APP.to_owned(), hook: "/api/v1/webhook/shop-test/api".to_owned(), token };
+    let app = App::new("shop-test", "api", bench.server.enable(APP));
     bench.server.post(&app, &json!({ "commit": commit })).expect(202);
     let found = bench.deployed(2);
     assert_eq!((&found[0]["trigger"], &found[1]["trigger"]), (&json!("webhook"), &json!("git")));
@@ -124,7 +109,7 @@ fn two_triggers_for_one_push_are_both_in_the_history_and_one_is_to_be_chosen() {
 }
 
 #[test]
-fn a_source_that_does_not_answer_is_told_of() {
+fn unanswered_polls_are_reported() {
     let bench = Bench::new();
     bench.register(&json!({ "settle": "0s" }));
     bench.repository.commit("build.txt", "first");
@@ -141,13 +126,8 @@ fn a_source_that_does_not_answer_is_told_of() {
 }
 
 #[test]
-fn a_server_without_git_starts_and_says_what_does_not_work() {
-    let place = tempfile::tempdir().unwrap();
-    let start = |path: &str| {
-        let directory = place.path().display().to_string();
-        let builds = ["--build-command", "/bin/true", "--build-dir", &format!("{directory}/builds")];
-        Server::in_directory(tempfile::tempdir().unwrap(), &builds, &[("PATH", path)])
-    };
+fn server_without_git_starts_and_warns() {
+    let start = |path: &str| server!().builder("#!/bin/sh\n").variable("PATH", path).run();
     let warns = |server: &Server| server.log().matches("git cannot be run on this server's machine").count();
     let without = start("/nowhere");
     without.call("GET", "/readyz").expect(200);
@@ -157,8 +137,8 @@ fn a_server_without_git_starts_and_says_what_does_not_work() {
 }
 
 #[test]
-fn only_what_has_a_source_is_polled() {
-    let server = Server::start();
+fn image_app_refuses_polling() {
+    let server = server!().run();
     let app = server.app("web");
     let refused = server.manage("PATCH", &app.path).json(&json!({ "policy": { "poll": "5m" } })).expect(422);
     assert_eq!((refused.problem(), &refused.json()["field"]), ("invalid-field".to_owned(), &json!("policy.poll")));

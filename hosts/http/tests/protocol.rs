@@ -1,8 +1,6 @@
 //! Bodies too large, calls too slow, and HTTP as nobody should speak it, against the real binary.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 
-mod common;
-
 use std::{
     collections::BTreeSet,
     io::Write,
@@ -11,12 +9,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{Reply, Server, image};
+use rollhook_testing::{Reply, image, server};
 use serde_json::Value;
 
 #[test]
 fn a_large_body_is_413_and_its_sender_reads_that() {
-    let server = Server::start();
+    let server = server!().run();
     let app = server.app("api");
     let post = |body: &[u8]| {
         server
@@ -54,7 +52,7 @@ fn a_large_body_is_413_and_its_sender_reads_that() {
 
 #[test]
 fn a_slow_body_is_408() {
-    let server = Server::start();
+    let server = server!().run();
     let app = server.app("api");
     let mut stream = TcpStream::connect(server.address).unwrap();
     stream.write_all(&server.post(&app, &image("v2")).head(100)).unwrap();
@@ -66,8 +64,8 @@ fn a_slow_body_is_408() {
 }
 
 #[test]
-fn strangers_with_large_bodies_hold_nobody_up() {
-    let server = Server::start();
+fn large_unauthenticated_bodies_delay_no_caller() {
+    let server = server!().run();
     let app = server.app("api");
     let stranger = server.call("POST", &app.hook);
     let started = |_| {
@@ -87,7 +85,7 @@ fn strangers_with_large_bodies_hold_nobody_up() {
 
 #[test]
 fn slow_headers_are_hung_up_on() {
-    let server = Server::start();
+    let server = server!().run();
     let mut stream = TcpStream::connect(server.address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     stream.write_all(b"POST /api/v1/webhook/shop-test/api HTTP/1.1\r\nhost: x\r\n").unwrap();
@@ -99,7 +97,7 @@ fn slow_headers_are_hung_up_on() {
 
 #[test]
 fn oddities_of_the_protocol_are_no_500() {
-    let server = Server::start();
+    let server = server!().run();
     let app = server.app("api");
     let raw = |bytes: &[u8]| {
         let mut stream = TcpStream::connect(server.address).unwrap();
@@ -136,7 +134,7 @@ fn oddities_of_the_protocol_are_no_500() {
 
 #[test]
 fn a_head_is_a_get_without_a_body() {
-    let server = Server::start();
+    let server = server!().run();
     let reply = server.call("HEAD", "/healthz").expect(200);
     assert!(reply.body.is_empty());
     let reply: Value = server.call("GET", "/api/v1/openapi.json").expect(200).json();

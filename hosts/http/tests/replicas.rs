@@ -1,16 +1,13 @@
 //! Two servers on one store: one drives, both answer, and each takes the other's place.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 
-mod bed;
-mod common;
-mod fleet;
-mod process;
-
 use std::{net::SocketAddr, thread};
 
-use common::{Call, events, until};
-use fleet::{Fleet, Shared};
-use process::{App, Process};
+use rollhook_testing::{
+    App, Call, Server,
+    beds::{Fleet, Shared},
+    events, image, server, until,
+};
 use serde_json::{Value, json};
 
 /// Stamps a test for each store that replicas can share.
@@ -24,8 +21,7 @@ macro_rules! on_each_store {
         mod $store {
             $(#[test]
             fn $case() {
-                let test = concat!("replicas::", stringify!($store), "::", stringify!($case));
-                super::$case(super::Shared::$shared, test);
+                super::$case(super::Shared::$shared, &rollhook_testing::test_name!());
             })+
         }
     };
@@ -38,7 +34,7 @@ on_each_store! {
     a_paused_replica_that_wakes_up_changes_nothing,
     a_key_makes_one_deploy_whichever_replica_it_meets,
     the_old_token_is_refused_by_all_once_enable_returns,
-    whoever_does_not_drive_tells_of_each_change_all_the_same,
+    every_replica_reports_each_change,
 }
 
 const SUCCEEDED: &str = r#"rollhook_deploys_ended_total{status="succeeded"}"#;
@@ -46,7 +42,7 @@ const HEARTBEATS: &str = r#"rollhook_store_call_duration_seconds_count{call="hea
 
 fn a_replica_keeps_what_it_drives_for_as_long_as_it_lives(shared: Shared, test: &str) {
     // Longer than a claim lasts without a sign of life.
-    let Some(fleet) = Fleet::simulated(shared, test, "20s") else { return };
+    let Some(fleet) = Fleet::simulated(server!(), shared, test, "20s") else { return };
     let first = fleet.replica("first").run();
     let app = fleet.register(first.address, "api");
     let second = fleet.replica("second").run();
@@ -56,7 +52,7 @@ fn a_replica_keeps_what_it_drives_for_as_long_as_it_lives(shared: Shared, test: 
 }
 
 fn a_dead_replicas_deploys_are_ended_by_another(shared: Shared, test: &str) {
-    let Some(fleet) = Fleet::simulated(shared, test, "2s") else { return };
+    let Some(fleet) = Fleet::simulated(server!(), shared, test, "2s") else { return };
     let first = fleet.replica("first").run();
     let app = fleet.app(first.address, "api");
     let second = fleet.replica("second").run();
@@ -71,7 +67,7 @@ fn a_dead_replicas_deploys_are_ended_by_another(shared: Shared, test: &str) {
 }
 
 fn a_replica_that_stops_leaves_its_deploys_to_another(shared: Shared, test: &str) {
-    let Some(fleet) = Fleet::simulated(shared, test, "3s") else { return };
+    let Some(fleet) = Fleet::simulated(server!(), shared, test, "3s") else { return };
     let first = fleet.replica("first").run();
     let app = fleet.app(first.address, "api");
     let second = fleet.replica("second").run();
@@ -89,12 +85,12 @@ fn a_replica_that_stops_leaves_its_deploys_to_another(shared: Shared, test: &str
     let again = post(second.address, &app, "v3").header("prefer", "wait=50").header("idempotency-key", "run-1");
     let again = again.expect(200);
     assert_eq!((&again.json()["revision"], again.header("idempotent-replayed")), (&json!(3), Some("true")));
-    assert!(Fleet::counted(second.address, SUCCEEDED) > 0);
+    assert!(second.counted(SUCCEEDED) > 0);
     drop(first);
 }
 
 fn a_paused_replica_that_wakes_up_changes_nothing(shared: Shared, test: &str) {
-    let Some(fleet) = Fleet::simulated(shared, test, "3s") else { return };
+    let Some(fleet) = Fleet::simulated(server!(), shared, test, "3s") else { return };
     let first = fleet.replica("first").run();
     let app = fleet.app(first.address, "api");
     let second = fleet.replica("second").run();
@@ -107,8 +103,8 @@ fn a_paused_replica_that_wakes_up_changes_nothing(shared: Shared, test: &str) {
     drove([&second], [2]);
     first.signal("CONT");
     // Its own rollout ended while it slept, by its own belief; it has every chance to write that.
-    let awake = Fleet::counted(first.address, HEARTBEATS);
-    until("it is at work again", || Fleet::counted(first.address, HEARTBEATS) >= awake + 2);
+    let awake = first.counted(HEARTBEATS);
+    until("it is at work again", || first.counted(HEARTBEATS) >= awake + 2);
     assert_eq!(fleet.history(first.address, &app).unwrap(), before, "by the one that woke up");
     assert_eq!(fleet.history(second.address, &app).unwrap(), before);
     // It is of use again: an app at rest is driven by whoever accepts its next deploy.
@@ -118,7 +114,7 @@ fn a_paused_replica_that_wakes_up_changes_nothing(shared: Shared, test: &str) {
 
 fn a_key_makes_one_deploy_whichever_replica_it_meets(shared: Shared, test: &str) {
     const ROUNDS: usize = 10;
-    let Some(fleet) = Fleet::simulated(shared, test, "0ms") else { return };
+    let Some(fleet) = Fleet::simulated(server!(), shared, test, "0ms") else { return };
     let servers = [fleet.replica("first").run(), fleet.replica("second").run()];
     let app = fleet.app(servers[0].address, "api");
     for round in 0..ROUNDS {
@@ -143,13 +139,13 @@ fn a_key_makes_one_deploy_whichever_replica_it_meets(shared: Shared, test: &str)
 }
 
 fn the_old_token_is_refused_by_all_once_enable_returns(shared: Shared, test: &str) {
-    let Some(fleet) = Fleet::simulated(shared, test, "0ms") else { return };
+    let Some(fleet) = Fleet::simulated(server!(), shared, test, "0ms") else { return };
     let servers = [fleet.replica("first").run(), fleet.replica("second").run()];
     let mut app = fleet.app(servers[0].address, "api");
     for round in 0..10 {
-        let call = |server: &Process, token: &str| {
+        let call = |server: &Server, token: &str| {
             let call = Call::to(server.address, "POST", &app.hook).header("x-service-token", token);
-            call.header("idempotency-key", "once").json(&common::image("v2")).send().status
+            call.header("idempotency-key", "once").json(&image("v2")).send().status
         };
         // Both have just let it in, and might remember that.
         assert_eq!(servers.each_ref().map(|server| call(server, &app.token)), [202, 202]);
@@ -162,8 +158,8 @@ fn the_old_token_is_refused_by_all_once_enable_returns(shared: Shared, test: &st
     assert_eq!(post(servers[0].address, &app, "v3").send().status, 401);
 }
 
-fn whoever_does_not_drive_tells_of_each_change_all_the_same(shared: Shared, test: &str) {
-    let Some(fleet) = Fleet::simulated(shared, test, "3s") else { return };
+fn every_replica_reports_each_change(shared: Shared, test: &str) {
+    let Some(fleet) = Fleet::simulated(server!(), shared, test, "3s") else { return };
     let first = fleet.replica("first").run();
     let app = fleet.app(first.address, "api");
     let second = fleet.replica("second").run();
@@ -184,15 +180,15 @@ fn whoever_does_not_drive_tells_of_each_change_all_the_same(shared: Shared, test
 }
 
 /// How many deploys each has brought to their success. A waiting call may be answered before that is counted.
-fn drove<const N: usize>(servers: [&Process; N], deploys: [u64; N]) {
-    let counted = || servers.map(|server| Fleet::counted(server.address, SUCCEEDED));
+fn drove<const N: usize>(servers: [&Server; N], deploys: [u64; N]) {
+    let counted = || servers.map(|server| server.counted(SUCCEEDED));
     until(&format!("{deploys:?} are counted"), || counted().iter().zip(deploys).all(|(counted, due)| *counted >= due));
     assert_eq!(counted(), deploys);
 }
 
 fn post(address: SocketAddr, app: &App, tag: &str) -> Call {
     let call = Call::to(address, "POST", &app.hook).header("x-service-token", &app.token);
-    call.json(&common::image(tag))
+    call.json(&image(tag))
 }
 
 fn rolls_out(fleet: &Fleet, address: SocketAddr, app: &App, revision: u64) {

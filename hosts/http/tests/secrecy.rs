@@ -1,7 +1,6 @@
 //! A whole session at the most talkative log level, and then a search for every secret in all that came of it.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 
-mod common;
 mod disguises;
 
 use std::{
@@ -10,12 +9,11 @@ use std::{
     net::TcpStream,
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
-use common::{Call, Reply, Server, image, until};
 use disguises::forms;
 use rollhook_api::Webhook;
+use rollhook_testing::{Call, Reply, Server, image, server, until};
 use serde_json::json;
 
 #[test]
@@ -38,10 +36,10 @@ fn session(log_format: &str) {
     let directory = session.server.file("");
     private(&directory);
     // Once more, so that what a start reads and writes is searched too; and the end of each.
-    session.restart();
+    session.server.restart();
     session.call(session.server.manage("GET", &app.path), 200);
     session.server.signal("TERM");
-    assert!(session.server.ended(Duration::from_secs(20)));
+    assert!(session.server.ended());
     session.search(&directory);
 }
 
@@ -57,7 +55,6 @@ struct App {
 
 struct Session {
     server: Server,
-    log_format: String,
     secrets: Vec<String>,
     /// Everything that was answered, but by enable and status.
     answers: Vec<String>,
@@ -65,18 +62,8 @@ struct Session {
 
 impl Session {
     fn start(log_format: &str) -> Self {
-        let server = Self::serve(tempfile::tempdir().unwrap(), log_format);
-        Self { secrets: vec![server.admin.clone()], server, log_format: log_format.to_owned(), answers: Vec::new() }
-    }
-
-    fn serve(directory: tempfile::TempDir, log_format: &str) -> Server {
-        Server::in_directory(directory, &["--log-format", log_format], &[("RUST_LOG", "trace")])
-    }
-
-    fn restart(&mut self) {
-        let idle = Server::start();
-        let directory = std::mem::replace(&mut self.server, idle).stop();
-        self.server = Self::serve(directory, &self.log_format);
+        let server = server!().arguments(["--log-format", log_format]).variable("RUST_LOG", "trace").run();
+        Self { secrets: vec![server.admin.clone()], server, answers: Vec::new() }
     }
 
     fn call(&mut self, call: Call, status: u16) -> String {

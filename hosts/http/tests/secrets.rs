@@ -1,11 +1,9 @@
 //! No token in any log line, at any level, in any spelling.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 
-mod common;
-
 use std::fs;
 
-use common::{Server, image};
+use rollhook_testing::{image, server};
 
 /// The text as it stands, in base64 at each of the three alignments, and in hexadecimal.
 fn spellings(secret: &str) -> Vec<String> {
@@ -24,8 +22,7 @@ fn spellings(secret: &str) -> Vec<String> {
 
 #[test]
 fn no_token_is_logged_at_trace_level() {
-    let directory = tempfile::tempdir().unwrap();
-    let server = Server::in_directory(directory, &["--log-format", "json"], &[("RUST_LOG", "trace")]);
+    let server = server!().arguments(["--log-format", "json"]).variable("RUST_LOG", "trace").run();
     let app = server.app("api");
     let path = format!("{}/webhook", app.path);
     let bearer = format!("Bearer {}", server.admin);
@@ -66,7 +63,7 @@ fn no_token_is_logged_at_trace_level() {
 #[test]
 fn made_files_are_private() {
     use std::os::unix::fs::PermissionsExt;
-    let server = Server::start();
+    let server = server!().run();
     let mode = |path: std::path::PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(server.file("admin-token")), 0o600);
     assert_eq!(mode(server.file("keys")), 0o700);

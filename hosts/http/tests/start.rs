@@ -1,11 +1,9 @@
 //! Starting the real binary: what it makes, what it refuses, what it says.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 
-mod common;
-
 use std::{fs, process::Command};
 
-use common::Server;
+use rollhook_testing::server;
 
 fn run(arguments: &[&str]) -> (bool, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_rollhook-server"))
@@ -19,7 +17,7 @@ fn run(arguments: &[&str]) -> (bool, String) {
 }
 
 #[test]
-fn what_cannot_be_is_said_and_fails() {
+fn invalid_settings_fail_with_the_reason() {
     for (arguments, said) in [
         (&["--listen", "127.0.0.1:0", "--store", "postgres://u:hunter2@db/r"][..], "rollhook-server keys new DIR"),
         (&["--listen", "127.0.0.1:0", "--store", "kubernetes"], "rollhook-server keys new DIR"),
@@ -52,12 +50,12 @@ fn keys_and_tokens_are_made_on_request() {
 
 #[test]
 fn a_given_management_token_replaces_the_stored_one() {
-    let server = Server::start();
+    let server = server!().run();
     let app = server.app("api");
     let old = server.admin.clone();
-    let directory = server.stop();
-    fs::remove_file(directory.path().join("admin-token")).unwrap();
-    let server = Server::in_directory(directory, &[], &[]);
+    let start = server.kill();
+    fs::remove_file(start.file("admin-token")).unwrap();
+    let server = start.run();
     assert_ne!(server.admin, old);
     server.manage("GET", &app.path).expect(200);
     server.call("GET", &app.path).header("authorization", &format!("Bearer {old}")).expect(401);
@@ -65,7 +63,7 @@ fn a_given_management_token_replaces_the_stored_one() {
 
 #[test]
 fn a_base_url_is_what_webhooks_begin_with() {
-    let server = Server::with(&["--base-url", "https://deploy.example.com/rollhook/", "--store", "memory"]);
+    let server = server!().arguments(["--base-url", "https://deploy.example.com/rollhook/", "--store", "memory"]).run();
     let create =
         serde_json::json!({ "project": "shop", "environment": "test", "app": "api", "image": "r.example.com/a:1" });
     server.manage("POST", "/api/v1/apps").json(&create).expect(201);

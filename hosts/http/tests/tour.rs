@@ -1,34 +1,33 @@
 //! What people paste: the README's tour, and the snippets that `webhook enable` prints, run as CI runs them.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 
-mod common;
-mod process;
-
 use std::{
     collections::BTreeMap,
     fs,
     os::unix::fs::symlink,
-    path::{Path, PathBuf},
-    process::{Command, Output, Stdio},
-    sync::OnceLock,
+    path::PathBuf,
+    process::{Command, Stdio},
     thread,
 };
 
-use common::{Server, skip};
+use rollhook_testing::{
+    Cli, Ended, Server, free_address,
+    process::{beside, is_installed},
+    server, skip, test_name,
+};
 
 const README: &str = include_str!("../../../README.md");
 
 #[test]
 fn the_readme_tour_works_as_it_is_pasted() {
-    let test = "the_readme_tour_works_as_it_is_pasted";
-    if !has_curl() {
-        return skip(test, "there is no curl");
+    if !is_installed("curl") {
+        return skip(&test_name!(), "there is no curl");
     }
     let directory = tempfile::tempdir().unwrap();
     // What the tour builds is there already.
     fs::create_dir(directory.path().join("target")).unwrap();
     symlink(rollhook().parent().unwrap(), directory.path().join("target/release")).unwrap();
-    let address = process::address().to_string();
+    let address = free_address().to_string();
     let ready = format!("for _ in $(seq 600); do curl -sf http://{address}/readyz && break; sleep 0.1; done");
     let script: Vec<String> = tour()
         .lines()
@@ -44,9 +43,9 @@ fn the_readme_tour_works_as_it_is_pasted() {
         .env("ROLLHOOK_LISTEN", &address)
         .output()
         .unwrap();
-    let (out, err) = texts(&output);
+    let Ended { code, out, err } = output.into();
     let log = fs::read_to_string(directory.path().join("server.log")).unwrap_or_default();
-    assert!(output.status.success(), "{out}\n{err}\n{log}");
+    assert_eq!(code, 0, "{out}\n{err}\n{log}");
     let lines: Vec<_> = out.lines().collect();
     let line = |number: &str, words: &[&str]| {
         let fits = |line: &&&str| line.starts_with(number) && words.iter().all(|word| line.contains(word));
@@ -68,11 +67,10 @@ fn tour() -> &'static str {
 
 #[test]
 fn each_snippet_deploys_and_fails_the_pipeline_when_the_deploy_fails() {
-    let test = "each_snippet_deploys_and_fails_the_pipeline_when_the_deploy_fails";
-    if !has_curl() {
-        return skip(test, "there is no curl");
+    if !is_installed("curl") {
+        return skip(&test_name!(), "there is no curl");
     }
-    let server = Server::start();
+    let server = server!().run();
     thread::scope(|scope| {
         for kind in [Kind::GitLab, Kind::GitHub, Kind::Shell] {
             let server = &server;
@@ -91,33 +89,31 @@ enum Kind {
 fn deploys_and_fails(server: &Server, kind: Kind) {
     let app = format!("{kind:?}").to_lowercase();
     let image = |tag: &str| format!("registry.example.com/{app}:{tag}");
-    let create = ["app", "create", &app, "--image", &image("first"), "--settle", "0s", "--wait"];
-    succeeded(&manage(server, &create));
-    let enabled = succeeded(&manage(server, &["app", "webhook", "enable", &app]));
+    let cli = Cli::new(rollhook()).with("ROLLHOOK_SERVER", &format!("http://{}", server.address));
+    let cli = cli.with("ROLLHOOK_TOKEN", &server.admin);
+    let run = |words: String| cli.run(&words).ok().out;
+    run(format!("app create {app} --image {} --settle 0s --wait", image("first")));
+    let enabled = run(format!("app webhook enable {app}"));
     let job = Job::read(kind, &enabled);
     let (url, token) = (value(&enabled, "URL"), value(&enabled, "Token"));
     assert!(!job.script.contains(token), "{}", job.script);
 
-    let out = succeeded(&job.run(url, token, "good"));
+    let out = job.run(url, token, "good").ok().out;
     assert!(out.contains("\"status\":\"succeeded\""), "{out}");
-    let failed = job.run(url, token, "missing");
-    let (out, err) = texts(&failed);
-    assert_eq!(failed.status.code(), Some(1), "{out}{err}");
+    let Ended { out, err, .. } = job.run(url, token, "missing").exits(1);
     assert!(out.contains("/problems/deploy-failed") && err.contains("The deploy did not succeed."), "{out}{err}");
-    let refused = job.run(url, "rh_wrong", "other");
-    let (out, err) = texts(&refused);
-    assert_eq!(refused.status.code(), Some(1), "{out}{err}");
+    let Ended { out, err, .. } = job.run(url, "rh_wrong", "other").exits(1);
     assert!(out.contains("/problems/unauthorized"), "{out}{err}");
 
-    let history = succeeded(&manage(server, &["app", "history", &app]));
+    let history = run(format!("app history {app}"));
     let lines: Vec<_> = history.lines().skip(1).collect();
     // The version before is put back by itself, which may still go on.
     let deploys = &lines[lines.len() - 3..];
     assert!(deploys[0].contains(&image("missing")) && deploys[0].contains("(failed"), "{history}");
     assert!(deploys[1].contains(&image("good")), "{history}");
-    let back = succeeded(&manage(server, &["app", "rollback", &app, "--revision", "1", "--wait"]));
+    let back = run(format!("app rollback {app} --revision 1 --wait"));
     assert!(back.contains("revision 1") && back.contains(&image("first")), "{back}");
-    let history = succeeded(&manage(server, &["app", "history", &app]));
+    let history = run(format!("app history {app}"));
     let newest = history.lines().nth(1).unwrap();
     assert!(newest.contains(&image("first")) && newest.ends_with("(current)"), "{history}");
 }
@@ -149,7 +145,7 @@ impl Job {
     }
 
     /// With the variables that the pipeline's service sets, and its own.
-    fn run(&self, url: &str, token: &str, commit: &str) -> Output {
+    fn run(&self, url: &str, token: &str, commit: &str) -> Ended {
         let mut command = match self.kind {
             Kind::GitLab | Kind::Shell => clean("sh"),
             Kind::GitHub => clean("bash"),
@@ -173,35 +169,13 @@ impl Job {
             }
             Kind::Shell => command.env("COMMIT", commit),
         };
-        command.output().unwrap()
+        command.output().unwrap().into()
     }
 }
 
 /// `URL    https://…`
 fn value<'a>(enabled: &'a str, name: &str) -> &'a str {
     enabled.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim()
-}
-
-/// The command line as its user runs it.
-fn manage(server: &Server, words: &[&str]) -> Output {
-    clean(rollhook())
-        .args(words)
-        .env("ROLLHOOK_SERVER", format!("http://{}", server.address))
-        .env("ROLLHOOK_TOKEN_FILE", server.file("admin-token"))
-        .envs([("ROLLHOOK_PROJECT", "shop"), ("ROLLHOOK_ENVIRONMENT", "test")])
-        .output()
-        .unwrap()
-}
-
-#[track_caller]
-fn succeeded(output: &Output) -> String {
-    let (out, err) = texts(output);
-    assert!(output.status.success(), "{}: {out}{err}", output.status);
-    out
-}
-
-fn texts(output: &Output) -> (String, String) {
-    (String::from_utf8_lossy(&output.stdout).into_owned(), String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
 /// A program that sees nothing of the environment of these tests but where programs are.
@@ -211,23 +185,7 @@ fn clean(program: impl AsRef<std::ffi::OsStr>) -> Command {
     command
 }
 
-fn has_curl() -> bool {
-    Command::new("curl").arg("--version").output().is_ok_and(|output| output.status.success())
-}
-
-/// The command line's program. Cargo names a test the programs of its own package only. That of the other package lies
-/// beside ours where the whole workspace was built; where only this package was, it is built now.
-fn rollhook() -> &'static Path {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let program = Path::new(env!("CARGO_BIN_EXE_rollhook-server")).with_file_name("rollhook");
-        if !program.exists() {
-            let directory = program.parent().unwrap();
-            let mut build = Command::new(env!("CARGO"));
-            build.args(["build", "--quiet", "-p", "rollhook-cli", "--target-dir"]).arg(directory.parent().unwrap());
-            build.args(directory.ends_with("release").then_some("--release"));
-            assert!(build.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success());
-        }
-        program
-    })
+/// The command line's program.
+fn rollhook() -> PathBuf {
+    beside(env!("CARGO_BIN_EXE_rollhook-server"), "rollhook-cli", "rollhook")
 }

@@ -1,20 +1,18 @@
 //! The webhook's contract, line by line, against the real binary.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 
-mod common;
-
 use std::{
     collections::BTreeSet,
     thread,
     time::{Duration, Instant},
 };
 
-use common::{Reply, Server, image};
+use rollhook_testing::{Reply, image, server, until};
 use serde_json::json;
 
 #[test]
 fn accepted_is_202_with_the_entry_and_its_place() {
-    let server = Server::start();
+    let server = server!().run();
     let app = server.app("api");
     let reply = server.post(&app, &image("v2")).expect(202);
     let body = reply.json();
@@ -39,7 +37,7 @@ fn accepted_is_202_with_the_entry_and_its_place() {
 
 #[test]
 fn one_uniform_401() {
-    let server = Server::start();
+    let server = server!().run();
     let (app, other) = (server.app("api"), server.app("other"));
     server.manage("DELETE", &format!("{}/webhook", server.app("closed").path)).expect(204);
     let body = image("v2");
@@ -125,7 +123,7 @@ fn one_uniform_401() {
 
 #[test]
 fn a_signature_alone_is_enough_and_sha1_counts_for_nothing() {
-    let server = Server::start();
+    let server = server!().run();
     let app = server.app("api");
     let call = || server.call("POST", &app.hook).json(&image("v2"));
     call().sign(&app.token).expect(202);
@@ -140,7 +138,7 @@ fn a_signature_alone_is_enough_and_sha1_counts_for_nothing() {
 
 #[test]
 fn enable_makes_the_old_token_worthless() {
-    let server = Server::start();
+    let server = server!().run();
     let mut app = server.app("api");
     let renewed = server.manage("POST", &format!("{}/webhook", app.path)).expect(200).json();
     server.post(&app, &image("v2")).expect(401);
@@ -153,7 +151,7 @@ fn enable_makes_the_old_token_worthless() {
 
 #[test]
 fn content_that_cannot_be_read_is_refused_by_its_kind() {
-    let server = Server::start();
+    let server = server!().run();
     let app = server.app("api");
     let raw = |media: &str, body: &[u8]| {
         server
@@ -193,7 +191,7 @@ fn content_that_cannot_be_read_is_refused_by_its_kind() {
 
 #[test]
 fn policy_limits_the_repositories() {
-    let server = Server::start();
+    let server = server!().run();
     let app = server.app_with("api", json!({ "settle": "0s", "repositories": ["r.example.com/api"] }));
     server.post(&app, &image("v2")).expect(202);
     let reply = server.post(&app, &json!({ "image": "evil.example.com/api:v2" })).expect(422);
@@ -202,7 +200,7 @@ fn policy_limits_the_repositories() {
 
 #[test]
 fn other_methods_are_405_with_allow() {
-    let server = Server::start();
+    let server = server!().run();
     let app = server.app("api");
     for method in ["GET", "PUT", "DELETE", "OPTIONS", "BREW"] {
         let reply = server.call(method, &app.hook).header("x-service-token", &app.token).expect(405);
@@ -214,7 +212,7 @@ fn other_methods_are_405_with_allow() {
 
 #[test]
 fn the_same_key_is_the_same_deploy() {
-    let server = Server::start();
+    let server = server!().run();
     let app = server.app("api");
     for header in ["idempotency-key", "webhook-id", "x-github-delivery"] {
         let call = server.post(&app, &image("v2")).header(header, "run-1");
@@ -241,8 +239,8 @@ fn the_same_key_is_the_same_deploy() {
 }
 
 #[test]
-fn fifty_at_once_with_one_key_are_one() {
-    let server = Server::start();
+fn fifty_calls_with_one_key_make_one_deploy() {
+    let server = server!().run();
     let app = server.app("api");
     let replies = at_once(50, |_| server.post(&app, &image("v2")).header("idempotency-key", "run-1").send());
     assert!(replies.iter().all(|reply| reply.status == 202), "{replies:?}");
@@ -253,8 +251,8 @@ fn fifty_at_once_with_one_key_are_one() {
 }
 
 #[test]
-fn fifty_at_once_are_fifty_without_gaps() {
-    let server = Server::start();
+fn fifty_calls_at_once_get_fifty_revisions() {
+    let server = server!().run();
     let app = server.app("api");
     let replies = at_once(50, |index| server.post(&app, &image(&format!("v{index}"))).send());
     let mut revisions: Vec<u64> = replies.iter().filter_map(|reply| reply.json()["revision"].as_u64()).collect();
@@ -280,7 +278,7 @@ fn at_once(number: usize, call: impl Fn(usize) -> Reply + Sync) -> Vec<Reply> {
 
 #[test]
 fn a_wait_tells_how_it_ended() {
-    let server = Server::start();
+    let server = server!().run();
     let app = server.app_with("api", json!({ "settle": "0s", "rollout_deadline": "2s", "on_failure": "leave" }));
     let wait = |tag: &str, seconds: u32| server.post(&app, &image(tag)).header("prefer", &format!("wait={seconds}"));
     let good = wait("v2", 20).expect(200);
@@ -302,7 +300,7 @@ fn a_wait_tells_how_it_ended() {
 
 #[test]
 fn a_wait_follows_the_deploy_that_took_its_place() {
-    let server = Server::with(&["--driver", "simulated:1s"]);
+    let server = server!().arguments(["--driver", "simulated:1s"]).run();
     let app = server.app("api");
     let replies = at_once(3, |index| {
         // One that hangs is taken over after ten seconds; those behind it wait, and the last of them wins.
@@ -321,11 +319,11 @@ fn a_wait_follows_the_deploy_that_took_its_place() {
 
 #[test]
 fn a_wait_on_what_was_rolled_back_fails() {
-    let server = Server::start();
+    let server = server!().run();
     let app = server.app("api");
     thread::scope(|scope| {
         let waiting = scope.spawn(|| server.post(&app, &image("hang")).header("prefer", "wait=40").send());
-        common::until("it rolls out", || {
+        until("it rolls out", || {
             let entry = server.manage("GET", &format!("{}/deploys/2", app.path)).send();
             entry.status == 200 && entry.json()["status"] == "rolling_out"
         });
@@ -340,7 +338,7 @@ fn a_wait_on_what_was_rolled_back_fails() {
 
 #[test]
 fn a_wait_on_a_cancelled_or_deleted_deploy_fails() {
-    let server = Server::start();
+    let server = server!().run();
     let app = server.app("api");
     let waiting = |key: &str, act: &dyn Fn()| {
         thread::scope(|scope| {

@@ -8,15 +8,18 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
 };
 
 use rollhook_command::{CommandBuilds, Settings};
-use rollhook_conformance::{GitHost, GitRepository, samples};
+use rollhook_conformance::samples;
 use rollhook_core::{
     app::AppUid,
     ports::{BuildFailure, BuildSpec, BuildState, BuildTrigger, DeployId, Started},
     source::GitSource,
+};
+use rollhook_testing::{
+    fixtures::{GitHost, GitRepository},
+    until_async,
 };
 
 const COMMAND: &str = r#"#!/bin/sh
@@ -51,9 +54,7 @@ impl Bench {
     /// With a host that wants this `Authorization`.
     pub fn with(authorization: Option<&str>) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let root = directory.path().join("host");
-        fs::create_dir(&root).unwrap();
-        let host = GitHost::serve(&root, authorization);
+        let host = GitHost::start_with(authorization);
         let repository = host.repository("api");
         let command = directory.path().join("build-command");
         fs::write(&command, COMMAND).unwrap();
@@ -81,16 +82,10 @@ impl Bench {
     }
 }
 
-/// The build once it has ended, within a minute.
+/// The build once it has ended.
 pub async fn ended(builds: &CommandBuilds, build: DeployId) -> BuildState {
-    for _ in 0..600 {
-        let state = builds.observe(build).await.unwrap();
-        if !state.is_under_way() {
-            return state;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    panic!("the build has not ended: {}", log(builds, build).await);
+    let observed = async || Some(builds.observe(build).await.unwrap()).filter(|state| !state.is_under_way());
+    until_async("the build ends", observed).await
 }
 
 pub async fn built(builds: &CommandBuilds, order: &BuildSpec) -> String {
@@ -119,15 +114,8 @@ pub async fn log(builds: &CommandBuilds, build: DeployId) -> String {
 
 /// The number behind a word in the log, once it is there.
 pub async fn told(builds: &CommandBuilds, build: DeployId, word: &str) -> u32 {
-    for _ in 0..600 {
-        let log = log(builds, build).await;
-        let found = log.lines().find_map(|line| line.strip_prefix(word)?.trim().parse().ok());
-        if let Some(number) = found {
-            return number;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-    panic!("never told {word}: {}", log(builds, build).await);
+    let number = |line: &str| line.strip_prefix(word)?.trim().parse().ok();
+    until_async(word, async || log(builds, build).await.lines().find_map(number)).await
 }
 
 /// Whether a process is there; one that only waits to be waited for is not.

@@ -21,7 +21,8 @@ use crate::report::Can;
 pub use ops::{Op, sequences};
 pub use run::agree;
 
-/// Runs this many random sequences of changes, each by `run` on a fresh store, and shrinks the first that fails.
+/// Runs this many random sequences of changes, each by `run` on a fresh store, and shrinks the first that fails. If the
+/// environment variable `ROLLHOOK_LONG` is set, it runs ten times as many.
 ///
 /// # Errors
 /// What the store lacks, where `run` said so.
@@ -29,6 +30,7 @@ pub use run::agree;
 /// # Panics
 /// Where a sequence fails, with the shortest that was found to.
 pub fn check(cases: u32, run: impl Fn(&[Op]) -> Can) -> Can {
+    let cases = if std::env::var_os("ROLLHOOK_LONG").is_some() { cases * 10 } else { cases };
     let config = Config { cases, failure_persistence: None, ..Config::default() };
     let lack = std::cell::Cell::new(None);
     let outcome = TestRunner::new(config).run(&sequences(), |ops| {

@@ -3,11 +3,12 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
-use rollhook_conformance::{GitHost, GitRepository, samples};
+use rollhook_conformance::samples;
 use rollhook_core::source::GitSource;
 use rollhook_git::{GitHeads, Settings};
+use rollhook_testing::fixtures::{GitHost, GitRepository};
 
 /// What a host that wants credentials wants to be sent: `ada:hunter2`.
 pub const AUTHORIZATION: &str = "Basic YWRhOmh1bnRlcjI=";
@@ -28,9 +29,7 @@ impl Bench {
     /// With a host that wants this `Authorization`.
     pub fn with(authorization: Option<&str>) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let root = directory.path().join("host");
-        fs::create_dir(&root).unwrap();
-        let host = GitHost::serve(&root, authorization);
+        let host = GitHost::start_with(authorization);
         let repository = host.repository("api");
         let settings = Settings { local_sources: true, silence: Duration::from_secs(2), ..Settings::default() };
         Self { directory, host, repository, settings }

@@ -1,7 +1,4 @@
-//! Where tests find a cluster: the one that the runner lends, or one that is brought up here.
-//!
-//! Each test works in a namespace of its own and removes it. A test that finds no cluster says so by name and is counted
-//! as skipped.
+//! A namespace of a cluster for each test, which removes it, and the driver under test.
 
 #![allow(dead_code, reason = "each test binary uses its own part of it")]
 
@@ -9,9 +6,8 @@ pub(crate) mod clusters;
 
 use std::{
     path::{Path, PathBuf},
-    process::{Command, Stdio},
     sync::{
-        Arc, OnceLock,
+        Arc,
         atomic::{AtomicU32, Ordering},
     },
     time::Duration,
@@ -24,26 +20,25 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
     core::{ApiResource, GroupVersionKind},
 };
-use rollhook_conformance::{Lack, report};
 use rollhook_core::{
     app::{AppUid, Target},
     deploy::Revision,
     ports::{Applied, DeployId, Observation, Phase, RolloutDriver, RolloutSpec, TargetRequest},
 };
 use rollhook_kubernetes::{KubernetesCluster, Workload, WorkloadKind};
+use rollhook_testing::{
+    beds::{Kubectl, merge, shared_cluster, workload},
+    skip, until_async,
+};
 use serde_json::{Value, json};
 
 /// The registration that the tests' orders belong to.
 pub(crate) const OURS: AppUid = AppUid::from_bits(0xa11);
 
-/// How often is looked for what must come: 90 s, at five looks a second.
-const LOOKS: usize = 450;
-const LOOK: Duration = Duration::from_millis(200);
-
 /// Runs a test on a bed of its own, or says that it was skipped.
 pub(crate) fn test(name: &str, body: impl AsyncFnOnce(&Bed)) {
-    match cluster() {
-        Err(reason) => report(&format!("{}/{name}", env!("CARGO_PKG_NAME")), Err(Lack::Skip(reason))),
+    match shared_cluster() {
+        Err(reason) => skip(&format!("{}/{name}", env!("CARGO_PKG_NAME")), reason),
         Ok(state) => run(async {
             let bed = Bed::at(state).await;
             body(&bed).await;
@@ -130,28 +125,9 @@ impl Bed {
 
     /// Makes the workload `api` with 2 replicas of this image, with a patch laid over its specification.
     pub(crate) async fn make(&self, kind: WorkloadKind, image: &str, spec: Value) {
-        let template = json!({
-            "metadata": {"labels": {"app": "api"}},
-            "spec": {"containers": [{"name": "app", "image": image}], "terminationGracePeriodSeconds": 0},
-        });
-        let mut object = json!({
-            "apiVersion": if kind == WorkloadKind::CronJob { "batch/v1" } else { "apps/v1" },
-            "kind": kind.as_str(),
-            "metadata": {"name": "api", "namespace": self.namespace},
-        });
-        object["spec"] = match kind {
-            WorkloadKind::CronJob => {
-                let mut job = template;
-                job["spec"]["restartPolicy"] = json!("Never");
-                json!({"schedule": "0 3 * * *", "jobTemplate": {"spec": {"template": job}}})
-            }
-            WorkloadKind::DaemonSet => json!({"selector": {"matchLabels": {"app": "api"}}, "template": template}),
-            WorkloadKind::Deployment | WorkloadKind::StatefulSet => {
-                json!({"replicas": 2, "selector": {"matchLabels": {"app": "api"}}, "template": template})
-            }
-        };
-        merge(&mut object["spec"], spec);
-        let object: DynamicObject = serde_json::from_value(object).unwrap();
+        let mut patch = if kind == WorkloadKind::Deployment { json!({"replicas": 2}) } else { json!({}) };
+        merge(&mut patch, spec);
+        let object: DynamicObject = serde_json::from_value(workload(kind.as_str(), "api", image, patch)).unwrap();
         self.objects(kind).create(&PostParams::default(), &object).await.unwrap();
     }
 
@@ -168,10 +144,7 @@ impl Bed {
 
     /// Runs kubectl in the namespace, as a person would.
     pub(crate) fn kubectl(&self, arguments: &[&str]) {
-        let run = ". \"$1/env\"; shift; exec \"$KUBECTL\" \"$@\"";
-        let mut command = Command::new("bash");
-        command.args(["-c", run, "kubectl"]).arg(&self.state).args(["-n", &self.namespace]).args(arguments);
-        assert!(command.stdout(Stdio::null()).status().unwrap().success(), "kubectl {arguments:?}");
+        Kubectl { state: self.state.clone(), namespace: self.namespace.clone() }.run(arguments);
     }
 
     /// Applies, which must succeed.
@@ -186,15 +159,11 @@ impl Bed {
         what: &str,
         seen: impl Fn(&Observation) -> bool,
     ) -> Observation {
-        let mut last = self.driver.observe(order).await.unwrap();
-        for _ in 0..LOOKS {
-            if seen(&last) {
-                return last;
-            }
-            tokio::time::sleep(LOOK).await;
-            last = self.driver.observe(order).await.unwrap();
-        }
-        panic!("not {what} in time: {last:?}");
+        until_async(what, async || {
+            let last = self.driver.observe(order).await.unwrap();
+            if seen(&last) { Ok(last) } else { Err(last) }
+        })
+        .await
     }
 
     /// Looks until it is complete.
@@ -237,57 +206,4 @@ pub(crate) fn is_complete(seen: &Observation) -> bool {
 pub(crate) async fn config(state: &Path) -> Config {
     let kubeconfig = Kubeconfig::read_from(state.join("kubeconfig")).unwrap();
     Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap()
-}
-
-/// The state directory of the cluster that this binary's tests share.
-pub(crate) fn cluster() -> Result<&'static Path, &'static str> {
-    static SHARED: OnceLock<Result<PathBuf, &'static str>> = OnceLock::new();
-    SHARED
-        .get_or_init(|| match std::env::var_os("ROLLHOOK_TEST_CLUSTER") {
-            Some(lent) => Ok(lent.into()),
-            None => {
-                let name = format!("rollhook-test-cluster.{}", std::process::id());
-                bring_up(&std::env::temp_dir().join(name))
-            }
-        })
-        .as_deref()
-        .map_err(|reason| *reason)
-}
-
-/// Brings up a cluster, which goes down with this process at the latest.
-pub(crate) fn bring_up(state: &Path) -> Result<PathBuf, &'static str> {
-    let cache = std::env::var_os("XDG_CACHE_HOME")
-        .map_or_else(|| std::env::home_dir().unwrap_or_default().join(".cache"), PathBuf::from);
-    let built = |entry: std::fs::DirEntry| entry.path().join("kube-apiserver").exists();
-    let mut there = std::fs::read_dir(cache.join("rollhook-cluster")).into_iter().flatten().flatten();
-    if std::env::var_os("CLUSTER_BIN").is_none() && !there.any(built) {
-        return Err("no cluster is lent (ROLLHOOK_TEST_CLUSTER), and none is built (testbed/cluster/build.sh)");
-    }
-    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("testbed/cluster");
-    let up = Command::new(scripts.join("up.sh")).arg(state).stdout(Stdio::null()).status();
-    if !up.is_ok_and(|status| status.success()) {
-        return Err("the cluster did not come up (testbed/cluster/up.sh)");
-    }
-    let reaper = format!(
-        "while kill -0 {} 2> /dev/null; do sleep 1; done; exec '{}' '{}'",
-        std::process::id(),
-        scripts.join("down.sh").display(),
-        state.display()
-    );
-    let background = "setsid bash -c \"$0\" > /dev/null 2>&1 < /dev/null &";
-    assert!(Command::new("bash").args(["-c", background, &reaper]).status().unwrap().success());
-    Ok(state.to_owned())
-}
-
-fn merge(value: &mut Value, patch: Value) {
-    let Value::Object(patch) = patch else {
-        *value = patch;
-        return;
-    };
-    if !value.is_object() {
-        *value = json!({});
-    }
-    for (key, part) in patch {
-        merge(&mut value[key.as_str()], part);
-    }
 }

@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use rollhook_conformance::{Builders, Can, Lack, Made, samples};
 use rollhook_core::{deploy::Commit, ports::BuildTrigger, source::GitSource};
 use rollhook_kubernetes::builds::KubernetesBuilds;
+use rollhook_testing::beds::shared_cluster;
 
 use crate::{
     actor::{Actor, digit, full},
@@ -21,7 +22,7 @@ struct Cluster {
 
 impl Cluster {
     async fn fresh() -> Can<Self> {
-        let bed = Bed::at(bed::cluster().map_err(Lack::Skip)?).await;
+        let bed = Bed::at(shared_cluster().map_err(Lack::Skip)?).await;
         let builds = Arc::new(handle(&bed, settings(&bed.namespace)).await);
         let actor = Actor::start(bed.client.clone(), &bed.namespace, bed.state.clone());
         Ok(Self { bed, builds, _actor: actor })

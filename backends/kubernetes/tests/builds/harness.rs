@@ -14,15 +14,12 @@ use rollhook_core::{
     ports::{BuildFailure, BuildSpec, BuildState, BuildTrigger, DeployId, Started},
 };
 use rollhook_kubernetes::builds::{KubernetesBuilds, Profile, Settings};
+pub(crate) use rollhook_testing::until_async as until;
 
 use crate::{
     actor::{self, Actor},
     bed::{self, Bed},
 };
-
-/// How often is looked for what must come: three minutes, at five looks a second.
-const LOOKS: usize = 900;
-const LOOK: Duration = Duration::from_millis(200);
 
 /// A namespace whose pods are played.
 pub(crate) struct Ground<'a> {
@@ -121,13 +118,11 @@ pub(crate) async fn start(builds: &dyn BuildTrigger, order: &BuildSpec) {
 
 /// Looks until the build has ended.
 pub(crate) async fn ended(builds: &dyn BuildTrigger, order: &BuildSpec) -> BuildState {
-    for _ in 0..LOOKS {
-        match builds.observe(order.id).await.unwrap() {
-            BuildState::Waiting | BuildState::Running => tokio::time::sleep(LOOK).await,
-            ended @ (BuildState::Built { .. } | BuildState::Failed(_) | BuildState::Unknown) => return ended,
-        }
-    }
-    panic!("revision {} does not end", order.id.revision);
+    until("the build ends", async || {
+        let state = builds.observe(order.id).await.unwrap();
+        if state.is_under_way() { Err(state) } else { Ok(state) }
+    })
+    .await
 }
 
 /// Starts, and looks until it has failed.
@@ -139,15 +134,4 @@ pub(crate) async fn fails(builds: &dyn BuildTrigger, order: &BuildSpec) -> Build
             panic!("no failure: {other:?}")
         }
     }
-}
-
-/// Looks until something is so.
-pub(crate) async fn until(what: &str, mut so: impl AsyncFnMut() -> bool) {
-    for _ in 0..LOOKS {
-        if so().await {
-            return;
-        }
-        tokio::time::sleep(LOOK).await;
-    }
-    panic!("never: {what}");
 }

@@ -1,10 +1,9 @@
 //! A node that is lost in the middle of a build.
 
-use std::process::Command;
-
 use k8s_openapi::api::core::v1::Node;
 use kube::{Api, api::DeleteParams};
 use rollhook_core::ports::{BuildState, BuildTrigger, Started};
+use rollhook_testing::{beds::OwnCluster, skip};
 
 use crate::{
     actor::{Actor, digit},
@@ -14,23 +13,12 @@ use crate::{
 
 /// On a cluster of its own, from which nodes can be taken.
 fn test(name: &str, body: impl AsyncFnOnce(&Bed)) {
-    let outcome = bed::cluster().and_then(|_| {
-        let state = std::env::temp_dir().join(format!("rollhook-test-cluster-{name}.{}", std::process::id()));
-        bed::bring_up(&state)
-    });
-    match outcome {
-        Err(reason) => rollhook_conformance::report(
-            &format!("{}/{name}", env!("CARGO_PKG_NAME")),
-            Err(rollhook_conformance::Lack::Skip(reason)),
-        ),
-        Ok(state) => {
-            bed::run(async {
-                let bed = Bed::at(&state).await;
-                body(&bed).await;
-            });
-            let down = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("testbed/cluster/down.sh");
-            assert!(Command::new(down).arg(&state).status().unwrap().success());
-        }
+    match OwnCluster::named(name) {
+        Err(reason) => skip(&format!("{}/{name}", env!("CARGO_PKG_NAME")), reason),
+        Ok(cluster) => bed::run(async {
+            let bed = Bed::at(&cluster.state).await;
+            body(&bed).await;
+        }),
     }
 }
 

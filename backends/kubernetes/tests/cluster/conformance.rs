@@ -2,6 +2,7 @@
 
 use rollhook_conformance::{Can, Lack, Sample};
 use rollhook_core::image::{Digest, ImageRef};
+use rollhook_testing::beds::shared_cluster;
 
 use crate::bed::{
     self, Bed,
@@ -34,7 +35,7 @@ impl Instances for Simulated {
 }
 
 async fn fresh() -> Can<Namespaced<Simulated>> {
-    Ok(Namespaced { bed: Bed::at(bed::cluster().map_err(Lack::Skip)?).await, instances: Simulated })
+    Ok(Namespaced { bed: Bed::at(shared_cluster().map_err(Lack::Skip)?).await, instances: Simulated })
 }
 
 rollhook_conformance::rollouts!(bed::run, fresh().await);

@@ -1,9 +1,8 @@
 //! The cases of the suite of all rollout drivers that real containers show better than simulated ones.
 
-use std::path::Path;
-
 use rollhook_conformance::{Can, Lack, Sample};
 use rollhook_core::image::{Digest, ImageRef};
+use rollhook_testing::beds::Kind;
 
 use crate::{
     bed::{
@@ -49,9 +48,7 @@ impl Instances for Real {
 }
 
 async fn fresh() -> Can<Namespaced<Real>> {
-    let state = std::env::var_os("ROLLHOOK_TEST_NODE");
-    let state = state.ok_or(Lack::Skip("no node is lent (ROLLHOOK_TEST_NODE, testbed/node/up.sh)"))?;
-    Ok(Namespaced { bed: Bed::at(Path::new(&state)).await, instances: Real })
+    Ok(Namespaced { bed: Bed::at(&Kind::Node.lent().map_err(Lack::Skip)?).await, instances: Real })
 }
 
 rollhook_conformance::cases! { bed::run, fresh().await, rollouts:

@@ -6,34 +6,30 @@
 mod bed;
 mod conformance;
 
-use std::{path::Path, process::Command, time::Duration};
+use std::{process::Command, time::Duration};
 
-use rollhook_conformance::{Lack, report};
 use rollhook_core::{
     image::{Digest, ImageRef},
     ports::{Observation, Phase, RolloutDriver, RolloutFailureKind, RolloutSpec},
 };
 use rollhook_kubernetes::WorkloadKind::{self, Deployment, StatefulSet};
+use rollhook_testing::beds::{Kind, script};
 use serde_json::json;
 
 use crate::bed::Bed;
 
 /// Runs a test on the node that the runner lends, or says that it was skipped.
 fn test(name: &str, body: impl AsyncFnOnce(&Bed)) {
-    let Some(state) = std::env::var_os("ROLLHOOK_TEST_NODE") else {
-        let lack = Lack::Skip("no node is lent (ROLLHOOK_TEST_NODE, testbed/node/up.sh)");
-        return report(&format!("{}/node::{name}", env!("CARGO_PKG_NAME")), Err(lack));
-    };
+    let Some(state) = Kind::Node.lent_for(&format!("{}/node::{name}", env!("CARGO_PKG_NAME"))) else { return };
     bed::run(async {
-        let bed = Bed::at(Path::new(&state)).await;
+        let bed = Bed::at(&state).await;
         body(&bed).await;
     });
 }
 
 /// Puts a program into the registry under this name and tag, and returns the reference with its digest.
 fn push(bed: &Bed, name: &str, program: &str) -> ImageRef {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("testbed/node/push.sh");
-    let pushed = Command::new(script).arg(&bed.state).arg(name).arg(program).output().unwrap();
+    let pushed = Command::new(script("node/push.sh")).arg(&bed.state).arg(name).arg(program).output().unwrap();
     assert!(pushed.status.success(), "{}", String::from_utf8_lossy(&pushed.stderr));
     String::from_utf8(pushed.stdout).unwrap().trim().parse().unwrap()
 }

@@ -63,7 +63,6 @@ fn deploy_is_shown_from_its_accept_to_its_end() {
         assert_eq!(
             fresh
                 .kubectl(&["get", "appdeploys", "--namespace", "shop-test", "--no-headers"])
-                .await
                 .split_whitespace()
                 .take(6)
                 .collect::<Vec<_>>(),
@@ -82,9 +81,15 @@ fn app_shows_what_runs_and_what_is_unfinished() {
         admit(&store, app, "v2").await;
         admit(&store, app, "v3").await;
         client::change(&store, app, |change, now| change.lease(&samples::replica("pod-1", 1), now)).await;
-        let table = fresh
-            .kubectl(&["get", "apps.rollhook.dev", "--namespace", "shop-test", "--no-headers", "--output", "wide"])
-            .await;
+        let table = fresh.kubectl(&[
+            "get",
+            "apps.rollhook.dev",
+            "--namespace",
+            "shop-test",
+            "--no-headers",
+            "--output",
+            "wide",
+        ]);
         assert_eq!(table.split_whitespace().take(6).collect::<Vec<_>>(), ["api", "api", "1", "2,", "3", "pod-1"]);
     });
 }

@@ -1,9 +1,9 @@
 //! A cluster for one test at a time, its clocks, and what a test may do behind the stores' backs.
 
 use std::{
-    path::{Path, PathBuf},
+    path::Path,
     sync::{
-        Arc, Mutex, OnceLock,
+        Arc, Mutex,
         atomic::{AtomicI64, AtomicU64, Ordering},
     },
     time::Duration,
@@ -38,6 +38,10 @@ use rollhook_kubernetes::{
     ensure_crds,
 };
 use rollhook_sealing::KeyRing;
+use rollhook_testing::{
+    beds::{Kubectl, own_cluster_of_process},
+    until_async,
+};
 use serde_json::{Value, json};
 use tokio::{
     sync::{Mutex as Turn, MutexGuard},
@@ -50,9 +54,6 @@ use crate::bed;
 
 /// The namespace of the stores' own objects.
 pub(crate) const OWN: &str = "rollhook-test";
-/// How often is looked for an object that the background writes: 20 s.
-const LOOKS: usize = 1000;
-const LOOK: Duration = Duration::from_millis(20);
 
 /// Runs a test on a cluster without apps, or says that it was skipped.
 pub(crate) fn test(name: &str, body: impl AsyncFnOnce(&Fresh)) {
@@ -174,24 +175,16 @@ impl Fresh {
     }
 
     /// Runs kubectl. Returns its output.
-    pub(crate) async fn kubectl(&self, arguments: &[&str]) -> String {
-        let run = ". \"$1/env\"; shift; exec \"$KUBECTL\" \"$@\"";
-        let mut command = tokio::process::Command::new("bash");
-        let output = command.args(["-c", run, "kubectl"]).arg(self.state).args(arguments).output().await.unwrap();
-        assert!(output.status.success(), "kubectl {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
+    pub(crate) fn kubectl(&self, arguments: &[&str]) -> String {
+        Kubectl { state: self.state.to_owned(), namespace: String::new() }.run(arguments)
     }
 
     async fn shown_of(&self, api: &Api<DeployObject>, name: &str, is_wanted: impl Fn(&str) -> bool) -> DeployObject {
-        let mut found = None;
-        for _ in 0..LOOKS {
-            found = api.get_opt(name).await.unwrap();
-            if let Some(found) = found.clone().filter(|found| is_wanted(&status(found))) {
-                return found;
-            }
-            tokio::time::sleep(LOOK).await;
-        }
-        panic!("{name} does not come to show it: {found:?}");
+        until_async(name, async || match api.get_opt(name).await.unwrap() {
+            Some(found) if is_wanted(&status(&found)) => Ok(found),
+            other => Err(other),
+        })
+        .await
     }
 }
 
@@ -234,9 +227,7 @@ fn watch_nothing(mut request: Request<Body>) -> Request<Body> {
 
 /// The API server of these tests.
 async fn cluster() -> std::result::Result<&'static Path, &'static str> {
-    static OWN_CLUSTER: OnceLock<std::result::Result<PathBuf, &'static str>> = OnceLock::new();
-    let up = || bed::bring_up(&std::env::temp_dir().join(format!("rollhook-test-store.{}", std::process::id())));
-    let state = OWN_CLUSTER.get_or_init(up).as_deref().map_err(|reason| *reason)?;
+    let state = own_cluster_of_process()?;
     let client = connect(state).await;
     for name in samples::NAMESPACES.into_iter().chain([OWN]) {
         let namespace = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();

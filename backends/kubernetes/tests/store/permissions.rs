@@ -31,7 +31,7 @@ fn printed_permissions_are_enough() {
         let printed = manifests::rbac(OWN, &["shop-test".parse().unwrap()]);
         let file = std::env::temp_dir().join(format!("rollhook-store-manifests-{}.yaml", std::process::id()));
         std::fs::write(&file, printed).unwrap();
-        fresh.kubectl(&["apply", "--filename", file.to_str().unwrap()]).await;
+        fresh.kubectl(&["apply", "--filename", file.to_str().unwrap()]);
         // Permissions count a moment after they were given.
         tokio::time::sleep(Duration::from_secs(1)).await;
 
@@ -63,7 +63,7 @@ fn printed_permissions_are_enough() {
         let refused = store.commit_one(unbound).await.unwrap_err();
         assert!(matches!(refused, Error::Denied { .. }), "{}", refused.chain());
         assert!(refused.to_string().contains("rollhook-server manifests"), "{refused}");
-        fresh.kubectl(&["delete", "--filename", file.to_str().unwrap()]).await;
+        fresh.kubectl(&["delete", "--filename", file.to_str().unwrap()]);
         std::fs::remove_file(file).unwrap();
     });
 }

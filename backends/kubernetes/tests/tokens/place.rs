@@ -18,16 +18,13 @@ use rollhook_core::{
 };
 use rollhook_kubernetes::{KubernetesStore, StoreClock, ensure_crds};
 use rollhook_sealing::{KEY_BYTES, KeyRing};
+use rollhook_testing::until_async;
 use zeroize::Zeroizing;
 
 use crate::{
     bed::{self, Bed},
     call_counter::Calls,
 };
-
-/// How often is looked for what must come: 20 s.
-const LOOKS: usize = 1000;
-const LOOK: Duration = Duration::from_millis(20);
 
 /// A store with an app.
 pub(crate) struct Place {
@@ -83,13 +80,7 @@ impl Replica {
 
     /// A caller who repeats the call until the token is known here.
     pub(crate) async fn let_in(&self, app: &AppId, seed: u8) {
-        for _ in 0..LOOKS {
-            if self.caller(app, seed).await.is_some() {
-                return;
-            }
-            tokio::time::sleep(LOOK).await;
-        }
-        panic!("token {seed} is never let in");
+        until_async("the token is let in", async || self.caller(app, seed).await.is_some()).await;
     }
 }
 

@@ -7,9 +7,10 @@ use kube::{
     Api,
     api::{DeleteParams, PostParams},
 };
-use rollhook_conformance::{Lack, client, report, samples};
+use rollhook_conformance::{client, samples};
 use rollhook_core::{Error, ports::TokenStore};
 use rollhook_kubernetes::{KubernetesStore, crd::AppObject};
+use rollhook_testing::{beds::OwnCluster, skip, test_name, until_async};
 use serde_json::json;
 
 use crate::{
@@ -36,13 +37,7 @@ fn secret_is_deleted_with_its_app() {
         // The app is removed by hand: the Secret that is left opens nothing, and the cluster deletes it.
         apps.delete("api", &DeleteParams::default()).await.unwrap();
         // The collector learns of a new kind within half a minute, if it is not busy.
-        for _ in 0..900 {
-            if secrets(bed).get_opt(NAME).await.unwrap().is_none() {
-                return;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-        }
-        panic!("the Secret is left");
+        until_async("the Secret is removed", async || secrets(bed).get_opt(NAME).await.unwrap().is_none()).await;
     });
 }
 
@@ -67,14 +62,12 @@ fn secret_of_another_maker_stays() {
 /// Has a cluster of its own: keys are counted over all apps.
 #[test]
 fn reseal_seals_tokens_with_the_newest_key() {
-    const NAME: &str = "reseal_seals_tokens_with_the_newest_key";
-    let state = match bed::cluster() {
-        Err(reason) => return report(&format!("{}/{NAME}", env!("CARGO_PKG_NAME")), Err(Lack::Skip(reason))),
-        Ok(shared) => shared.with_file_name(format!("cluster-keys.{}", std::process::id())),
+    let cluster = match OwnCluster::named("keys") {
+        Err(reason) => return skip(&test_name!(), reason),
+        Ok(cluster) => cluster,
     };
-    bed::bring_up(&state).unwrap();
     bed::run(async {
-        let bed = Bed::at(&state).await;
+        let bed = Bed::at(&cluster.state).await;
         let place = Place::of(&bed).await;
         assert!(place.store.keys_in_use().await.unwrap().is_empty());
         place.enable(1).await;

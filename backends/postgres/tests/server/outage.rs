@@ -18,8 +18,9 @@ use rollhook_core::{
     ports::{AppRef, HistoryStore, HistoryStoreExt},
 };
 use rollhook_postgres::PostgresStore;
+use rollhook_testing::{beds::Postgres, skip, test_name};
 
-use crate::bed::{Database, LACK, Server, accept_on, skipped};
+use crate::bed::{Database, accept_on};
 
 /// Revisions by the accepts that were answered.
 type Answered = BTreeMap<AdmissionId, u64>;
@@ -49,8 +50,10 @@ async fn keep_accepting(store: PostgresStore, app: AppUid, stop: Arc<AtomicBool>
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_server_loses_and_doubles_no_commit() {
-    let test = "killed_server_loses_and_doubles_no_commit";
-    let Some(server) = Server::own("outage") else { return skipped(test, LACK) };
+    let server = match Postgres::own() {
+        Err(reason) => return skip(&test_name!(), reason),
+        Ok(server) => server,
+    };
     let database = Database::on(server).await;
     let stores = [database.store().await, database.store().await];
     let mut apps = Vec::new();

@@ -10,12 +10,8 @@ use std::{
     time::Duration,
 };
 
+use rollhook_testing::{App, Call as Request, Connection, until};
 use serde_json::json;
-
-use crate::{
-    common::Call as Request,
-    process::{App, Connection},
-};
 
 pub const APPS: usize = 10;
 const CLIENTS: usize = 16;
@@ -68,7 +64,7 @@ impl Load {
         for (server, app) in servers.iter().flat_map(|server| apps.iter().map(move |app| (*server, app))) {
             let first = || Request::to(server, "GET", &format!("{}/deploys/1", app.path));
             let knows = || first().header("x-service-token", &app.token).send().status == 200;
-            crate::until("each replica knows the app", knows);
+            until("each replica knows the app", knows);
         }
         let (stop, accepted, repeated) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
         let shared = Arc::new(Shared { servers, apps, stop, accepted, repeated });
@@ -88,7 +84,7 @@ impl Load {
     /// Waits until so many more posts were accepted.
     pub fn goes_on(&self, posts: usize) {
         let enough = self.accepted() + posts;
-        crate::until("posts are accepted", || self.accepted() >= enough);
+        until("posts are accepted", || self.accepted() >= enough);
     }
 
     /// Has the clients end what they are at, and says what came of it all.
@@ -167,19 +163,20 @@ impl Call<'_> {
         // An image that cannot be pulled now and then, so that rollouts are stuck and given up.
         let broken = self.app.name == "app9" && self.label.ends_with('5');
         let tag = if broken { format!("missing-{}", self.label) } else { self.label.to_owned() };
-        let body = json!({ "image": format!("r.example.com/api:{tag}"), "commit": self.label }).to_string();
-        let mut headers = vec![("x-service-token", self.app.token.as_str())];
-        headers.extend(self.keyed.then_some(("idempotency-key", self.label)));
-        headers.extend(self.waits.then_some(("prefer", "wait=3")));
-        let Ok(answer) = open.call("POST", &self.app.hook, &headers, &body) else {
+        let body = json!({ "image": format!("r.example.com/api:{tag}"), "commit": self.label });
+        let call = Request::to(self.shared.servers[server], "POST", &self.app.hook).json(&body);
+        let call = call.header("x-service-token", &self.app.token);
+        let call = if self.keyed { call.header("idempotency-key", self.label) } else { call };
+        let call = if self.waits { call.header("prefer", "wait=3") } else { call };
+        let Ok(answer) = open.send(&call) else {
             *connection = None;
             return Outcome::Unknown;
         };
         match answer.status {
-            200 | 202 | 424 => Outcome::Accepted(answer.body["revision"].as_u64().unwrap()),
-            503 if answer.body["maybe_recorded"] == true => Outcome::Unknown,
+            200 | 202 | 424 => Outcome::Accepted(answer.json()["revision"].as_u64().unwrap()),
+            503 if answer.json()["maybe_recorded"] == true => Outcome::Unknown,
             429 | 503 => Outcome::Refused,
-            status => panic!("{status}: {}", answer.body),
+            status => panic!("{status}: {}", answer.text()),
         }
     }
 }

@@ -5,85 +5,75 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 #![allow(unreachable_pub, reason = "a test program's modules")]
 
-#[path = "../bed/mod.rs"]
-mod bed;
-#[path = "../common/mod.rs"]
-mod common;
-#[path = "../fleet/mod.rs"]
-mod fleet;
 mod load;
 mod pausing;
-#[path = "../process/mod.rs"]
-mod process;
 mod stamps;
 mod verdict;
 mod wire;
 
-use std::{
-    net::SocketAddr,
-    sync::Arc,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{net::SocketAddr, sync::Arc, thread, time::Duration};
 
-use fleet::{Fleet, Shared};
 use load::{APPS, Load};
-use process::App;
+use rollhook_testing::{
+    App, Start,
+    beds::{Fleet, Shared},
+    server, test_name, until, usually_or_long,
+};
 use stamps::Stamps;
 use wire::Wire;
 
 const OUTDATED: &str = r#"rollhook_rollout_applies_total{outcome="newer"}"#;
 
 mod postgres {
-    use super::Shared::Postgres;
+    use super::{Shared::Postgres, test_name};
 
     #[test]
     fn servers_are_killed() {
-        super::servers_are_killed(Postgres, "faults::postgres::servers_are_killed");
+        super::servers_are_killed(Postgres, &test_name!());
     }
 
     #[test]
     fn servers_are_stopped_past_their_lease() {
-        super::servers_are_stopped_past_their_lease(Postgres, "faults::postgres::servers_are_stopped_past_their_lease");
+        super::servers_are_stopped_past_their_lease(Postgres, &test_name!());
     }
 
     #[test]
     fn the_cluster_goes_away() {
-        super::the_cluster_goes_away(Postgres, "faults::postgres::the_cluster_goes_away");
+        super::the_cluster_goes_away(Postgres, &test_name!());
     }
 
     #[test]
     fn the_database_is_restarted() {
-        super::the_database_is_restarted("faults::postgres::the_database_is_restarted");
+        super::the_database_is_restarted(&test_name!());
     }
 }
 
 mod kubernetes {
-    use super::Shared::Kubernetes;
+    use super::{Shared::Kubernetes, test_name};
 
     #[test]
     fn servers_are_killed() {
-        super::servers_are_killed(Kubernetes, "faults::kubernetes::servers_are_killed");
+        super::servers_are_killed(Kubernetes, &test_name!());
     }
 
     #[test]
     fn servers_are_stopped_past_their_lease() {
-        let test = "faults::kubernetes::servers_are_stopped_past_their_lease";
-        super::servers_are_stopped_past_their_lease(Kubernetes, test);
+        super::servers_are_stopped_past_their_lease(Kubernetes, &test_name!());
     }
 
     #[test]
     fn the_cluster_goes_away() {
-        super::the_cluster_goes_away(Kubernetes, "faults::kubernetes::the_cluster_goes_away");
+        super::the_cluster_goes_away(Kubernetes, &test_name!());
     }
 }
 
 fn servers_are_killed(shared: Shared, test: &str) {
-    let Some(fleet) = Fleet::on_cluster(shared, test) else { return };
+    let Some(fleet) = Fleet::on_cluster(server!(), shared, test) else { return };
     let replicas = [fleet.replica("first"), fleet.replica("second")];
     let mut servers = replicas.each_ref().map(|replica| Some(replica.run()));
-    let run = Run::begin(&fleet, replicas.each_ref().map(|replica| replica.address));
-    for kill in 0..8_u64 {
+    let addresses = servers.each_ref().map(|server| server.as_ref().unwrap().address);
+    let run = Run::begin(&fleet, addresses);
+    for kill in 0..usually_or_long(8_u64, 60) {
         // Never after the same number of answers, and at no particular moment between two.
         run.load.goes_on(15 + 7 * (kill as usize % 3));
         thread::sleep(Duration::from_micros(9770 * (kill % 7)));
@@ -98,19 +88,18 @@ fn servers_are_killed(shared: Shared, test: &str) {
     run.load.goes_on(20);
     drop(servers[0].take());
     run.load.goes_on(10);
-    run.end(&fleet, replicas[1].address);
+    run.end(&fleet, addresses[1]);
 }
 
 fn servers_are_stopped_past_their_lease(shared: Shared, test: &str) {
-    let Some(fleet) = Fleet::on_cluster(shared, test) else { return };
-    let wire = Wire::lay(&fleet.cluster.as_ref().unwrap().state);
-    let mut first = fleet.replica("first");
-    wire.write_kubeconfig(&fleet.path("wire"));
-    first.kubeconfig = Some(fleet.path("wire"));
-    let (mut second, trigger) = (fleet.replica("second"), fleet.path("trigger"));
-    pausing::by_this_program(&mut second, &trigger);
+    let Some(fleet) = Fleet::on_cluster(server!(), shared, test) else { return };
+    let wire = Wire::lay(&fleet.kubectl());
+    wire.write_kubeconfig(&fleet.file("wire"));
+    let trigger = fleet.file("trigger");
+    let first = fleet.replica("first").variable("KUBECONFIG", fleet.file("wire"));
+    let second = pausing::by_this_program(fleet.replica("second"), &trigger);
     let servers = [first.run(), second.run()];
-    let run = Run::begin(&fleet, [first.address, second.address]);
+    let run = Run::begin(&fleet, servers.each_ref().map(|server| server.address));
     run.load.goes_on(20);
 
     // Between the driver's reading and its change: what arrives late is refused by what it was made for.
@@ -123,20 +112,19 @@ fn servers_are_stopped_past_their_lease(shared: Shared, test: &str) {
     run.overtaken(&app, revision);
     pausing::release(&trigger);
     servers[1].signal("CONT");
-    until("the order has come to nothing", || {
-        pausing::was_dropped(&trigger) || Fleet::counted(servers[1].address, OUTDATED) > 0
-    });
+    until("the order has come to nothing", || pausing::was_dropped(&trigger) || servers[1].counted(OUTDATED) > 0);
 
     run.load.goes_on(20);
     run.end(&fleet, servers[1].address);
 }
 
 fn the_cluster_goes_away(shared: Shared, test: &str) {
-    let Some(fleet) = Fleet::on_cluster(shared, test) else { return };
+    let Some(fleet) = Fleet::on_cluster(server!(), shared, test) else { return };
     let cluster = fleet.cluster.as_ref().unwrap();
     let replicas = [fleet.replica("first"), fleet.replica("second")];
-    let _servers = replicas.each_ref().map(|replica| replica.run());
-    let run = Run::begin(&fleet, replicas.each_ref().map(|replica| replica.address));
+    let servers = replicas.each_ref().map(Start::run);
+    let addresses = servers.each_ref().map(|server| server.address);
+    let run = Run::begin(&fleet, addresses);
     for (name, away, back) in [
         ("apiserver", "stop", "start"),
         ("etcd", "stop", "start"),
@@ -154,24 +142,25 @@ fn the_cluster_goes_away(shared: Shared, test: &str) {
         cluster.service(name, back);
     }
     run.load.goes_on(40);
-    run.end(&fleet, replicas[0].address);
+    run.end(&fleet, addresses[0]);
 }
 
 fn the_database_is_restarted(test: &str) {
-    let Some(fleet) = Fleet::on_cluster(Shared::Postgres, test) else { return };
+    let Some(fleet) = Fleet::on_cluster(server!(), Shared::Postgres, test) else { return };
     let postgres = fleet.postgres.as_ref().unwrap();
     let replicas = [fleet.replica("first"), fleet.replica("second")];
-    let _servers = replicas.each_ref().map(|replica| replica.run());
-    let run = Run::begin(&fleet, replicas.each_ref().map(|replica| replica.address));
+    let servers = replicas.each_ref().map(Start::run);
+    let addresses = servers.each_ref().map(|server| server.address);
+    let run = Run::begin(&fleet, addresses);
     for (round, how) in ["stop", "kill", "stop", "kill", "kill"].into_iter().enumerate() {
         run.load.goes_on(20 + round);
-        postgres.server(how);
+        postgres.control(how);
         // Now and then it is back before anybody has noticed.
         thread::sleep(Duration::from_millis(700 * (round as u64 % 3)));
-        postgres.server("start");
+        postgres.control("start");
     }
     run.load.goes_on(40);
-    run.end(&fleet, replicas[0].address);
+    run.end(&fleet, addresses[0]);
 }
 
 /// Apps under load, and the watch on what they run.
@@ -201,14 +190,5 @@ impl Run {
         let posts = self.load.end();
         let histories = verdict::at_rest(fleet, server, &self.apps);
         verdict::check(fleet, &self.apps, &histories, &posts, &self.stamps.end());
-    }
-}
-
-/// Looks again and again until it is so; that it never is, is found out after a time that no busy machine needs.
-fn until(what: &str, mut so: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(240);
-    while !so() {
-        assert!(Instant::now() < end, "never: {what}");
-        thread::sleep(Duration::from_millis(100));
     }
 }

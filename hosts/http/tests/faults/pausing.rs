@@ -21,10 +21,9 @@ use rollhook_core::{
     service::Ports,
 };
 use rollhook_server::{Args, Config, RateLimit, Server};
+use rollhook_testing::{Start, process::signal, until};
 use rollhook_wiring::admin;
 use tokio::{net::TcpListener, runtime::Runtime};
-
-use crate::{fleet::Replica, process::signal};
 
 /// Names the file whose presence stops the replica at its next order.
 const TRIGGER: &str = "FAULTS_TRIGGER";
@@ -37,12 +36,11 @@ fn the_program_is_a_replica_where_it_is_started_as_one() {
     Runtime::new().unwrap().block_on(serve(trigger.into()));
 }
 
-/// Has a replica be this program.
-pub fn by_this_program(replica: &mut Replica, trigger: &Path) {
-    let program = std::env::current_exe().unwrap().display().to_string();
+/// Returns the recipe of a replica that is this program.
+pub fn by_this_program(replica: Start, trigger: &Path) -> Start {
     let test = "pausing::the_program_is_a_replica_where_it_is_started_as_one";
-    replica.program = [program.as_str(), test, "--exact", "--nocapture"].map(str::to_owned).to_vec();
-    replica.variables.push((TRIGGER, trigger.display().to_string()));
+    let replica = replica.instead(std::env::current_exe().unwrap()).arguments([test, "--exact", "--nocapture"]);
+    replica.variable(TRIGGER, trigger)
 }
 
 /// Has the replica with this trigger stop at its next order, and says for which app and revision that was.
@@ -51,7 +49,7 @@ pub fn at_next_order(trigger: &Path) -> (String, u64) {
     fs::write(trigger.with_extension("held"), "").unwrap();
     fs::write(trigger, "").unwrap();
     let told = trigger.with_extension("told");
-    crate::until("a driver is given an order", || told.exists());
+    until("a driver is given an order", || told.exists());
     let text = fs::read_to_string(&told).unwrap();
     fs::remove_file(told).unwrap();
     let (app, revision) = text.split_once(' ').unwrap();

@@ -12,9 +12,8 @@ use std::{
     time::Duration,
 };
 
+use rollhook_testing::beds::Kubectl;
 use serde_json::Value;
-
-use crate::bed::kubectl::Kubectl;
 
 const PATH: &str = "/apis/apps/v1/namespaces";
 const STAMP: &str = "rollhook.dev/revision";
@@ -142,9 +141,8 @@ impl Reader {
     }
 
     fn command(&self, path: &str) -> Command {
-        let mut command = Command::new("bash");
-        command.args(["-c", r#". "$0/env" && exec "$KUBECTL" get --raw "$1""#]).arg(&self.kubectl.state).arg(path);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut command = self.kubectl.command(&["get", "--raw", path]);
+        command.stdout(Stdio::piped()).stderr(Stdio::null());
         command
     }
 }

@@ -2,15 +2,16 @@
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
+use rollhook_testing::{
+    App,
+    beds::{Fleet, is_over},
+    until,
+};
 use serde_json::Value;
 
 use crate::{
-    bed::is_over,
-    fleet::Fleet,
     load::{Outcome, Post},
-    process::App,
     stamps::Carried,
-    until,
 };
 
 /// Every app's history, once every deploy has ended, restores that are owed are made, and the cluster runs what is
@@ -22,15 +23,7 @@ pub fn at_rest(fleet: &Fleet, server: SocketAddr, apps: &[App]) -> Vec<Vec<Value
         let settled = is_current.is_some_and(|entry| entry["current"] == true);
         (settled && history.iter().all(is_over)).then_some(history)
     };
-    let each = apps.iter().map(|app| {
-        let mut history = None;
-        until(&format!("{} has ended", app.name), || {
-            history = rests(app);
-            history.is_some()
-        });
-        history.unwrap()
-    });
-    each.collect()
+    apps.iter().map(|app| until(&format!("{} has ended", app.name), || rests(app))).collect()
 }
 
 /// Nothing accepted is lost or doubled, nothing went backwards, everything has ended, and the cluster runs what is

@@ -9,7 +9,7 @@ use std::{
     io::{BufRead, BufReader, Read, Write},
     net::{SocketAddr, TcpListener, TcpStream},
     path::Path,
-    process::{Child, Command, Stdio},
+    process::Stdio,
     sync::{
         Arc, Mutex,
         mpsc::{Receiver, Sender, channel},
@@ -18,7 +18,10 @@ use std::{
     time::Duration,
 };
 
-use crate::process::signal;
+use rollhook_testing::{
+    beds::Kubectl,
+    process::{Running, signal},
+};
 
 /// Longer than anything that is waited for here takes.
 const BOUND: Duration = Duration::from_secs(120);
@@ -48,18 +51,17 @@ type Armed = Arc<Mutex<Option<(u32, Sender<Held>)>>>;
 /// The way itself; it is gone once this is dropped.
 pub struct Wire {
     address: SocketAddr,
-    proxy: Child,
+    _proxy: Running,
     armed: Armed,
 }
 
 impl Wire {
-    /// Lays it to the cluster with this state directory.
-    pub fn lay(state: &Path) -> Self {
-        let mut command = Command::new("bash");
-        command.args(["-c", r#". "$0/env" && exec "$KUBECTL" proxy --port 0"#]).arg(state);
-        let mut proxy = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    /// Lays it to a cluster.
+    pub fn lay(kubectl: &Kubectl) -> Self {
+        let mut command = kubectl.command(&["proxy", "--port", "0"]);
+        let mut proxy = Running(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap());
         let mut line = String::new();
-        BufReader::new(proxy.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        BufReader::new(proxy.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let upstream: SocketAddr = line.trim().rsplit(' ').next().unwrap().parse().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (address, armed) = (listener.local_addr().unwrap(), Armed::default());
@@ -70,7 +72,7 @@ impl Wire {
                 thread::spawn(move || carry(&client, upstream, &armed));
             }
         });
-        Self { address, proxy, armed }
+        Self { address, _proxy: proxy, armed }
     }
 
     /// Writes a kubeconfig that goes this way.
@@ -90,13 +92,6 @@ impl Wire {
         let (tell, told) = channel();
         *self.armed.lock().unwrap() = Some((pid, tell));
         told.recv_timeout(BOUND).unwrap()
-    }
-}
-
-impl Drop for Wire {
-    fn drop(&mut self) {
-        let _ = self.proxy.kill();
-        let _ = self.proxy.wait();
     }
 }
 

@@ -12,9 +12,10 @@ use async_trait::async_trait;
 use rollhook_conformance::{Can, Handles, Lack, Stores};
 use rollhook_core::{app::AppUid, deploy::Revision};
 use rollhook_postgres::PostgresStore;
+use rollhook_testing::beds::Postgres;
 use sqlx::Row;
 
-use super::{Database, LACK, Server, ring};
+use super::{Database, ring};
 
 /// A fresh store for the suites.
 pub(crate) struct Fresh {
@@ -26,7 +27,7 @@ pub(crate) struct Fresh {
 
 impl Fresh {
     pub(crate) async fn direct() -> Can<Self> {
-        let database = Database::on(Server::lent().ok_or(Lack::Skip(LACK))?).await;
+        let database = Database::on(Postgres::lent().map_err(Lack::Skip)?).await;
         Ok(Self { url: database.url.clone(), database, ahead: AtomicI64::new(0) })
     }
 

@@ -3,15 +3,9 @@
 pub(crate) mod fresh;
 pub(crate) mod log;
 
-use std::{
-    fs,
-    path::PathBuf,
-    process::Command,
-    sync::atomic::{AtomicU32, Ordering},
-    time::Duration,
-};
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use rollhook_conformance::{Lack, client, samples};
+use rollhook_conformance::{client, samples};
 use rollhook_core::{
     app::AppUid,
     ledger::{Admission, Change},
@@ -19,81 +13,28 @@ use rollhook_core::{
 };
 use rollhook_postgres::PostgresStore;
 use rollhook_sealing::KeyRing;
+use rollhook_testing::{beds::Postgres, skip, until_async};
 use sqlx::{
     AssertSqlSafe, ConnectOptions, Connection, PgConnection,
     postgres::{PgConnectOptions, PgRow},
 };
 use zeroize::Zeroizing;
 
-/// The variable that names the state directory of a server that is up.
-const LENT: &str = "ROLLHOOK_TEST_POSTGRES";
-
-/// Why a case cannot run.
-pub(crate) const LACK: &str =
-    "there is no PostgreSQL: backends/postgres/testbed/up.sh DIR, then ROLLHOOK_TEST_POSTGRES=DIR";
-
-/// Tells that a test did not run.
-pub(crate) fn skipped(test: &str, reason: &'static str) {
-    let test = format!("{}/{}::{test}", env!("CARGO_PKG_NAME"), env!("CARGO_CRATE_NAME"));
-    rollhook_conformance::report(&test, Err(Lack::Skip(reason)));
-}
-
-/// A server of the test bed.
-pub(crate) struct Server {
-    pub(crate) place: PathBuf,
-    own: bool,
-}
-
-impl Server {
-    /// The one that is lent, for all tests; none where there is none.
-    pub(crate) fn lent() -> Option<Self> {
-        Some(Self { place: std::env::var_os(LENT)?.into(), own: false })
-    }
-
-    /// One that a test may stop, which ends with this value, or this process at the latest.
-    pub(crate) fn own(test: &str) -> Option<Self> {
-        let mut place = Self::lent()?.place.clone().into_os_string();
-        place.push(format!("-{test}"));
-        let server = Self { place: place.into(), own: true };
-        server.script("up.sh", &[&std::process::id().to_string()]);
-        Some(server)
-    }
-
-    /// Runs `server.sh` with this word.
-    pub(crate) fn control(&self, word: &str) {
-        self.script("server.sh", &[word]);
-    }
-
-    pub(crate) fn script(&self, name: &str, arguments: &[&str]) {
-        let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("testbed").join(name);
-        let status = Command::new(script).arg(&self.place).args(arguments).status().unwrap();
-        assert!(status.success(), "{name} {arguments:?}");
-    }
-
-    /// How to connect; `url`, or `pooler-url` where there is a pooler.
-    pub(crate) fn url(&self, name: &str) -> Option<String> {
-        Some(fs::read_to_string(self.place.join(name)).ok()?.trim().to_owned())
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        if self.own {
-            self.script("down.sh", &[]);
-        }
-    }
+/// Reports a test as skipped.
+pub(crate) fn skipped(test: &str, reason: &str) {
+    skip(&format!("{}/{}::{test}", env!("CARGO_PKG_NAME"), env!("CARGO_CRATE_NAME")), reason);
 }
 
 /// A database of its own, on a server.
 pub(crate) struct Database {
-    pub(crate) server: Server,
+    pub(crate) server: Postgres,
     pub(crate) url: String,
     name: String,
 }
 
 impl Database {
     /// An empty one.
-    pub(crate) async fn on(server: Server) -> Self {
+    pub(crate) async fn on(server: Postgres) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("t{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let admin = server.url("url").unwrap();
@@ -104,15 +45,10 @@ impl Database {
         Self { server, url, name }
     }
 
-    /// An empty one on the server that is lent; where there is none, the test is reported as skipped.
+    /// An empty one on the server that is lent; without that the test is reported as skipped.
     pub(crate) async fn lent(test: &str) -> Option<Self> {
-        match Server::lent() {
-            Some(server) => Some(Self::on(server).await),
-            None => {
-                skipped(test, LACK);
-                None
-            }
-        }
+        let server = Postgres::lent().inspect_err(|reason| skipped(test, reason)).ok()?;
+        Some(Self::on(server).await)
     }
 
     pub(crate) async fn store(&self) -> PostgresStore {
@@ -145,13 +81,7 @@ impl Database {
     pub(crate) async fn left_alone(&self) {
         let others = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
                       AND pid <> pg_backend_pid() AND backend_type = 'client backend'";
-        for _ in 0..100 {
-            if self.number(others).await == 0 {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-        panic!("sessions stay");
+        until_async("the other sessions end", async || self.number(others).await == 0).await;
     }
 
     /// The URL with another user and password.

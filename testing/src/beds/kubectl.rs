@@ -1,39 +1,43 @@
-//! The cluster's own word on what it runs: `kubectl`, and the workloads that stand there before rollhook comes.
+//! `kubectl`, and the workloads that stand in a cluster before rollhook comes.
 
 use std::{
     io::{BufRead, BufReader, Write},
     path::PathBuf,
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     sync::{Arc, Mutex},
     thread::JoinHandle,
 };
 
 use serde_json::{Value, json};
 
+use crate::process::Running;
+
 /// `kubectl` in one namespace of one cluster.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Kubectl {
     /// The cluster's state directory, which names program and kubeconfig.
     pub state: PathBuf,
+    /// The namespace; if empty, the kubeconfig's.
     pub namespace: String,
 }
 
 impl Kubectl {
-    fn command(&self, arguments: &[&str]) -> Command {
+    /// A `kubectl` command, whose process id is kubectl's own.
+    pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("bash");
         command.args(["-c", r#". "$0/env" && exec "$KUBECTL" "$@""#]).arg(&self.state);
         command.args(["--namespace", &self.namespace]).args(arguments).stdin(Stdio::null());
         command
     }
 
-    /// What a command prints; it must succeed.
+    /// Returns what a command prints; it must succeed.
     pub fn run(&self, arguments: &[&str]) -> String {
         let output = self.command(arguments).output().unwrap();
         assert!(output.status.success(), "kubectl {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// An object, or a list of them, such as `deployment/api` or `pods`.
+    /// Returns an object, or a list of them, such as `deployment/api` or `pods`.
     pub fn get(&self, what: &str) -> Value {
         serde_json::from_str(&self.run(&["get", what, "--output", "json"])).unwrap()
     }
@@ -46,33 +50,12 @@ impl Kubectl {
         assert!(child.wait().unwrap().success(), "{object}");
     }
 
-    /// Makes a workload whose pods have one container, `app`, with a patch laid over its specification, as somebody had
-    /// done before the app was registered. A Deployment never goes below its number of pods.
+    /// Makes a [`workload`].
     pub fn make(&self, kind: &str, name: &str, image: &str, patch: Value) {
-        let labels = json!({ "app": name });
-        let mut template = json!({
-            "metadata": { "labels": labels },
-            "spec": { "containers": [{ "name": "app", "image": image }], "terminationGracePeriodSeconds": 0 },
-        });
-        let selector = json!({ "matchLabels": labels });
-        let mut spec = match kind {
-            "CronJob" => {
-                template["spec"]["restartPolicy"] = json!("Never");
-                json!({ "schedule": "0 3 1 1 *", "jobTemplate": { "spec": { "template": template } } })
-            }
-            "DaemonSet" => json!({ "selector": selector, "template": template }),
-            "Deployment" => json!({
-                "replicas": 1, "selector": selector, "template": template,
-                "strategy": { "rollingUpdate": { "maxUnavailable": 0, "maxSurge": 1 } },
-            }),
-            _ => json!({ "replicas": 2, "selector": selector, "template": template }),
-        };
-        merge(&mut spec, patch);
-        let version = if kind == "CronJob" { "batch/v1" } else { "apps/v1" };
-        self.create(&json!({ "apiVersion": version, "kind": kind, "metadata": { "name": name }, "spec": spec }));
+        self.create(&workload(kind, name, image, patch));
     }
 
-    /// The image of a workload's first container.
+    /// Returns the image of a workload's first container.
     pub fn image(&self, workload: &str) -> String {
         let object = self.get(workload);
         let template = ["/spec/jobTemplate/spec/template", "/spec/template"];
@@ -80,12 +63,12 @@ impl Kubectl {
         template["spec"]["containers"][0]["image"].as_str().unwrap().to_owned()
     }
 
-    /// How often a workload's specification was changed.
+    /// Returns how often a workload's specification was changed.
     pub fn generation(&self, workload: &str) -> u64 {
         self.get(workload)["metadata"]["generation"].as_u64().unwrap()
     }
 
-    /// The pods of a workload that are not on their way out.
+    /// Returns the pods of a workload that are not being deleted.
     pub fn pods(&self, name: &str) -> Vec<Value> {
         let pods = self.get("pods")["items"].as_array().unwrap().clone();
         let of_it = |pod: &Value| {
@@ -96,7 +79,7 @@ impl Kubectl {
         pods.into_iter().filter(of_it).collect()
     }
 
-    /// The images that the workload's ready pods run.
+    /// Returns the images of a workload's ready pods.
     pub fn running(&self, name: &str) -> Vec<String> {
         let ready =
             |pod: &&Value| pod["status"]["containerStatuses"].as_array().is_some_and(|all| all.iter().all(is_ready));
@@ -113,13 +96,13 @@ impl Kubectl {
         }
     }
 
-    /// Begins to note a field of a workload, at each change of the object.
+    /// Watches a field of a workload, at each change of the object.
     pub fn watch(&self, workload: &str, path: &str) -> Watch {
         let template = format!("jsonpath={{{path}}}{{\"\\n\"}}");
         let arguments = ["get", workload, "--watch", "--output", &template];
-        let mut child = self.command(&arguments).stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = Running(self.command(&arguments).stdout(Stdio::piped()).spawn().unwrap());
         let lines = Arc::<Mutex<Vec<String>>>::default();
-        let (noted, output) = (lines.clone(), BufReader::new(child.stdout.take().unwrap()));
+        let (noted, output) = (lines.clone(), BufReader::new(child.0.stdout.take().unwrap()));
         let reader = std::thread::spawn(move || {
             for line in output.lines().map_while(Result::ok) {
                 noted.lock().unwrap().push(line);
@@ -128,13 +111,13 @@ impl Kubectl {
         Watch { child, reader: Some(reader), lines }
     }
 
-    /// What there is in the namespace, for somebody who reads why a test failed.
+    /// Describes the namespace, for the log of a failed test.
     pub fn story(&self) -> String {
         let output = self.command(&["get", "all,events", "--output", "wide", "--request-timeout", "5s"]).output();
         output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
     }
 
-    /// Has the namespace removed, without waiting for it.
+    /// Removes the namespace, without waiting for its end.
     pub fn remove_namespace(&self) {
         let arguments = ["delete", "namespace", &self.namespace, "--wait=false", "--request-timeout", "10s"];
         drop(self.command(&arguments).stdout(Stdio::null()).stderr(Stdio::null()).status());
@@ -145,29 +128,29 @@ fn is_ready(status: &Value) -> bool {
     status["ready"] == true
 }
 
-/// What a field has been since the watch began.
+/// The values of a field since the watch began.
+#[derive(Debug)]
 pub struct Watch {
-    child: Child,
+    child: Running,
     reader: Option<JoinHandle<()>>,
     lines: Arc<Mutex<Vec<String>>>,
 }
 
 impl Watch {
-    /// What was noted so far.
+    /// Returns the values so far.
     pub fn lines(&self) -> Vec<String> {
         self.lines.lock().unwrap().clone()
     }
 
-    /// All that was noted; the watch must have lasted until now.
+    /// Returns all values; the watch must have lasted until now.
     pub fn finish(mut self) -> Vec<String> {
-        assert!(self.child.try_wait().unwrap().is_none(), "the watch has ended before its time");
+        assert!(self.child.0.try_wait().unwrap().is_none(), "the watch has ended before its time");
         self.end();
         self.lines()
     }
 
     fn end(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.child.kill();
         if let Some(reader) = self.reader.take() {
             let _ = reader.join();
         }
@@ -180,7 +163,34 @@ impl Drop for Watch {
     }
 }
 
-fn merge(value: &mut Value, patch: Value) {
+/// Returns a workload whose pods have one container, `app`, with a patch laid over its specification. A Deployment never goes
+/// below its number of pods.
+pub fn workload(kind: &str, name: &str, image: &str, patch: Value) -> Value {
+    let labels = json!({ "app": name });
+    let mut template = json!({
+        "metadata": { "labels": labels },
+        "spec": { "containers": [{ "name": "app", "image": image }], "terminationGracePeriodSeconds": 0 },
+    });
+    let selector = json!({ "matchLabels": labels });
+    let mut spec = match kind {
+        "CronJob" => {
+            template["spec"]["restartPolicy"] = json!("Never");
+            json!({ "schedule": "0 3 1 1 *", "jobTemplate": { "spec": { "template": template } } })
+        }
+        "DaemonSet" => json!({ "selector": selector, "template": template }),
+        "Deployment" => json!({
+            "replicas": 1, "selector": selector, "template": template,
+            "strategy": { "rollingUpdate": { "maxUnavailable": 0, "maxSurge": 1 } },
+        }),
+        _ => json!({ "replicas": 2, "selector": selector, "template": template }),
+    };
+    merge(&mut spec, patch);
+    let version = if kind == "CronJob" { "batch/v1" } else { "apps/v1" };
+    json!({ "apiVersion": version, "kind": kind, "metadata": { "name": name }, "spec": spec })
+}
+
+/// Merges a patch into a document.
+pub fn merge(value: &mut Value, patch: Value) {
     match (value, patch) {
         (Value::Object(object), Value::Object(patch)) => {
             for (key, part) in patch {

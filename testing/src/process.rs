@@ -1,0 +1,85 @@
+//! Processes: signals, environments, and programs that get into a server's way.
+
+use std::{
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, Command, Stdio},
+};
+
+/// A child process that is killed, by its own process id, at the latest when this is dropped.
+#[derive(Debug)]
+pub struct Running(pub Child);
+
+impl Running {
+    /// Kills the process with SIGKILL and waits for its end.
+    pub fn kill(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Sends a process a signal, such as `STOP`.
+pub fn signal(pid: u32, name: &str) {
+    assert!(Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap().success());
+}
+
+/// Removes settings of rollhook, logging and clusters from what a command inherits.
+pub fn without_settings(command: &mut Command) {
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("ROLLHOOK_") || name == "RUST_LOG" || name == "KUBECONFIG" {
+            command.env_remove(name);
+        }
+    }
+}
+
+/// Returns whether a program can be run, by asking for its version.
+pub fn is_installed(program: &str) -> bool {
+    Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
+}
+
+/// Returns the path of another package's program, which lies beside `program`. Cargo tells a test the programs of its own
+/// package only; that of another one is there if the whole workspace was built, and is built here otherwise.
+pub fn beside(program: impl AsRef<Path>, package: &str, name: &str) -> PathBuf {
+    let wanted = program.as_ref().with_file_name(name);
+    if !wanted.exists() {
+        let directory = wanted.parent().unwrap();
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--quiet", "-p", package, "--target-dir"]).arg(directory.parent().unwrap());
+        build.args(directory.ends_with("release").then_some("--release"));
+        assert!(build.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success());
+        assert!(wanted.exists(), "no {}", wanted.display());
+    }
+    wanted
+}
+
+/// A Python program that has said `ready` and ends when its standard input is closed.
+pub struct Python {
+    process: Running,
+    stdin: Option<ChildStdin>,
+}
+
+impl Python {
+    /// Runs a program and waits until it is ready. Returns `None` if there is no Python.
+    pub fn run(program: &str, arguments: &[&str]) -> Option<Self> {
+        let mut command = Command::new("python3");
+        command.args(["-c", program]).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = Running(command.spawn().ok()?);
+        let stdin = process.0.stdin.take();
+        let mut line = String::new();
+        BufReader::new(process.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        Some(Self { process, stdin })
+    }
+
+    /// Ends the program and waits for it.
+    pub fn end(mut self) {
+        drop(self.stdin.take());
+        assert!(self.process.0.wait().unwrap().success());
+    }
+}
