@@ -73,11 +73,11 @@ impl Contents {
     fn register(&self, app: &App) -> Result<AppRecord> {
         let (id, pair) = (app.id.clone(), (app.project.clone(), app.environment.clone()));
         let mut neighbours = self.apps.values().filter(|other| other.id.namespace == id.namespace);
-        if neighbours.clone().any(|other| other.pair != pair) {
-            return Err(Error::Conflict(Entity::Namespace));
-        }
-        if neighbours.any(|other| other.id == id) {
+        if neighbours.clone().any(|other| other.id == id) {
             return Err(Error::Conflict(Entity::App));
+        }
+        if neighbours.any(|other| other.pair != pair) {
+            return Err(Error::Conflict(Entity::Namespace));
         }
         let (state, archive, keys) = Default::default();
         Ok(AppRecord { id, pair, lease: None, queued_at: None, version: 0, state, archive, keys, token: None })

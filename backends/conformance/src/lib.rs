@@ -29,6 +29,7 @@ pub mod history;
 pub mod model;
 pub mod rollouts;
 pub mod samples;
+pub mod threads;
 pub mod tokens;
 
 mod branches;
