@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use rollhook_core::{
+use rollhook::{
     Error, Result,
     app::{App, AppId, AppUid, Environment, Project},
     deploy::Revision,

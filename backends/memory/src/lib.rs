@@ -18,4 +18,4 @@ mod tokens;
 
 pub use builds::{Begun, BuildScript, SimulatedBuilds};
 pub use cluster::{Effect, Refused, Script, SimulatedCluster};
-pub use store::{MemoryStore, Now};
+pub use store::MemoryStore;

@@ -1,8 +1,7 @@
 //! The keys that tokens are sealed with, and their replacement.
 
 use rollhook_core::{Result, app::AppUid};
-use rollhook_sealing::{KeyId, KeyRing};
-use rollhook_sql::token;
+use rollhook_sealing::{KeyId, KeyRing, token};
 use serde::Serialize;
 
 use crate::{

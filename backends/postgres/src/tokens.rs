@@ -8,7 +8,7 @@ use rollhook_core::{
     ports::{Sealing, TokenStore, WebhookSecret},
     token::Token,
 };
-use rollhook_sql::token;
+use rollhook_sealing::token;
 use serde::Serialize;
 use sqlx::postgres::PgRow;
 

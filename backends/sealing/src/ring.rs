@@ -86,6 +86,14 @@ impl KeyRing {
         }
     }
 
+    /// A ring of one key, from wherever the caller keeps it. [`KeyRing::from_keys`] replaces it, under the id `k0001`
+    /// for this one and a higher id for the next.
+    pub fn of_key(key: [u8; KEY_BYTES]) -> Self {
+        let (primary, key) = (KeyId::first(), Key::new(Zeroizing::new(key)));
+        let keys = Keys { primary: primary.clone(), all: BTreeMap::from([(primary, key)]) };
+        Self { directory: None, keys: RwLock::new(Arc::new(keys)) }
+    }
+
     /// A ring of keys that lie elsewhere than in a directory; none where there are no keys.
     pub fn from_keys(keys: impl IntoIterator<Item = (KeyId, Zeroizing<[u8; KEY_BYTES]>)>) -> Option<Self> {
         let keys = Keys::of(keys.into_iter().map(|(id, bytes)| (id, Key::new(bytes))).collect())?;

@@ -7,15 +7,15 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    time::SystemTime,
 };
 
-use rollhook_core::{Error, Result};
+use rollhook_core::{Error, Result, ports::WallClock};
 use rollhook_sealing::KeyRing;
 use rollhook_sql::{Hints, located};
 
 use crate::{
     call::{Calls, Session, call},
-    clock::StoreClock,
     connection, reader,
     writer::Writer,
 };
@@ -39,21 +39,22 @@ impl SqliteStore {
     /// # Errors
     /// `Unavailable` if the file cannot be opened, `Corrupt` if it is no database, `Invalid` if a newer version or another
     /// program wrote it.
+    #[expect(clippy::disallowed_methods, reason = "a store's clock is the wall clock")]
     pub async fn open(path: impl AsRef<Path>, ring: KeyRing) -> Result<Self> {
-        Self::open_with_clock(path, ring, StoreClock::system()).await
+        Self::open_with_clock(path, ring, Arc::new(|| SystemTime::now().into())).await
     }
 
     /// Opens the file with another clock than the machine's.
     ///
     /// # Errors
     /// As [`SqliteStore::open`].
-    pub async fn open_with_clock(path: impl AsRef<Path>, ring: KeyRing, clock: StoreClock) -> Result<Self> {
+    pub async fn open_with_clock(path: impl AsRef<Path>, ring: KeyRing, clock: WallClock) -> Result<Self> {
         let path = path.as_ref();
         let opened = Self::try_open(path, ring, clock).await;
         opened.map_err(|error| located(&path.display().to_string(), error))
     }
 
-    async fn try_open(path: &Path, ring: KeyRing, clock: StoreClock) -> Result<Self> {
+    async fn try_open(path: &Path, ring: KeyRing, clock: WallClock) -> Result<Self> {
         connection::create(path)?;
         let (hints, commits) = (Hints::default(), Arc::<AtomicU64>::default());
         let no_thread = |error| Error::unavailable("a thread for the database cannot be started", error);

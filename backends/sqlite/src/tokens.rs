@@ -10,8 +10,7 @@ use rollhook_core::{
     ports::{Sealing, TokenStore, WebhookSecret},
     token::Token,
 };
-use rollhook_sealing::{KeyId, KeyRing};
-use rollhook_sql::token;
+use rollhook_sealing::{KeyId, KeyRing, token};
 use rusqlite::{OptionalExtension, Row};
 
 use crate::{call::Session, history::uid, store::SqliteStore};

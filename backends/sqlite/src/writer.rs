@@ -12,13 +12,15 @@ use std::{
     time::Duration,
 };
 
-use rollhook_core::{Result, ports::AppChange};
+use rollhook_core::{
+    Result,
+    ports::{AppChange, WallClock},
+};
 use rollhook_sql::Hints;
 use tokio::sync::oneshot;
 
 use crate::{
     call::{Call, Calls, Session},
-    clock::StoreClock,
     connection::{BUSY_TIMEOUT, Link},
     error::Failure,
     housekeeping::Housekeeping,
@@ -35,7 +37,7 @@ const RETRY: Duration = Duration::from_millis(50);
 /// The writing thread's state.
 pub(crate) struct Writer {
     pub(crate) link: Link,
-    pub(crate) clock: StoreClock,
+    pub(crate) clock: WallClock,
     pub(crate) hints: Hints,
     /// The number of transactions that were committed.
     pub(crate) commits: Arc<AtomicU64>,
@@ -43,7 +45,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn new(path: &Path, clock: StoreClock, hints: Hints, commits: Arc<AtomicU64>) -> Self {
+    pub(crate) fn new(path: &Path, clock: WallClock, hints: Hints, commits: Arc<AtomicU64>) -> Self {
         Self { link: Link::writer(path), clock, hints, commits, housekeeping: Housekeeping::default() }
     }
 
@@ -119,7 +121,7 @@ impl Writer {
         let connection = self.link.get()?;
         connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         // The clock is read under the lock: the commits of other processes lie before.
-        let mut session = Session::new(connection, self.clock.now());
+        let mut session = Session::new(connection, (self.clock)());
         for call in batch {
             call.run(&mut session)?;
         }
@@ -129,7 +131,7 @@ impl Writer {
     }
 
     fn pulse(&mut self) {
-        let now = self.clock.now();
+        let now = (self.clock)();
         let looked = self.link.get().and_then(|connection| Ok(self.housekeeping.run(connection, now)?));
         match looked {
             Ok(true) => self.hints.send(AppChange::Any),

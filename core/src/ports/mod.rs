@@ -11,7 +11,7 @@ mod tokens;
 
 pub use branches::BranchReader;
 pub use builds::{BuildFailure, BuildSpec, BuildState, BuildTrigger, Started};
-pub use clock::{Clock, Rng};
+pub use clock::{Clock, Rng, WallClock};
 pub use history::{
     AppChange, AppCommit, AppPage, AppRef, Committed, Heartbeat, HistoryStore, HistoryStoreExt, Loaded, Page,
     StoreLimits, Version,

@@ -26,7 +26,7 @@ use rollhook_core::{
     time::Timestamp,
 };
 use rollhook_sealing::KeyRing;
-use rollhook_sqlite::{SqliteStore, StoreClock};
+use rollhook_sqlite::SqliteStore;
 use serde_json::json;
 
 const KILLS: usize = 20;
@@ -177,7 +177,7 @@ fn all_ended(server: &Process, app: &App) -> bool {
 
 /// Every app's history, oldest first, and the view read with it, from the file itself.
 fn histories(directory: &Path) -> Vec<(Vec<Deploy>, AppState)> {
-    with_store(directory, StoreClock::system(), async |store| {
+    with_store(directory, async |store| {
         let mut histories = Vec::new();
         for number in 0..APPS {
             let state = registered(store, &format!("app{number}")).await;
@@ -235,8 +235,7 @@ fn a_kill_in_the_middle_of_a_rollout_ends_it_after_the_restart() {
     assert_eq!(call("POST", &app.hook, &[], &body).status, 202);
     until("it rolls out", || call("GET", &entry, &[], "").body["status"] == "rolling_out");
     server.kill();
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-    the_dead_lease_binds_others_only(directory.path(), Timestamp::from_millis(now.as_millis().try_into().unwrap()));
+    the_dead_lease_binds_others_only(directory.path(), SystemTime::now().into());
     let server = start.run();
     let answer = call("GET", &entry, &[("prefer", "wait=50")], "");
     assert_eq!(answer.body["status"], "succeeded", "{}", answer.body);
@@ -258,7 +257,7 @@ fn the_dead_lease_binds_others_only(directory: &Path, now: Timestamp) {
         let alive = store.heartbeat(&replica, Duration::from_secs(15)).await.unwrap().alive;
         store.work(&alive, 10).await.unwrap()
     };
-    with_keys(copy.path(), keys, StoreClock::new(move || now), async |store| {
+    with_keys(copy.path(), keys, now, async |store| {
         let state = registered(store, "api").await;
         assert_eq!(free_for(store, "a stranger").await, []);
         assert_eq!(free_for(store, name).await, [state.app.uid]);
@@ -276,14 +275,15 @@ async fn registered(store: &SqliteStore, name: &str) -> AppState {
     store.load(AppRef::Name(&id), None).await.unwrap().unwrap().state
 }
 
-fn with_store<T>(directory: &Path, clock: StoreClock, read: impl AsyncFnOnce(&SqliteStore) -> T) -> T {
-    with_keys(directory, KeyRing::load(&directory.join("keys")).unwrap(), clock, read)
+fn with_store<T>(directory: &Path, read: impl AsyncFnOnce(&SqliteStore) -> T) -> T {
+    with_keys(directory, KeyRing::load(&directory.join("keys")).unwrap(), Timestamp::default(), read)
 }
 
-fn with_keys<T>(directory: &Path, keys: KeyRing, clock: StoreClock, read: impl AsyncFnOnce(&SqliteStore) -> T) -> T {
+fn with_keys<T>(directory: &Path, keys: KeyRing, now: Timestamp, read: impl AsyncFnOnce(&SqliteStore) -> T) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let store = SqliteStore::open_with_clock(directory.join("rollhook.db"), keys, clock).await.unwrap();
+        let file = directory.join("rollhook.db");
+        let store = SqliteStore::open_with_clock(file, keys, Arc::new(move || now)).await.unwrap();
         read(&store).await
     })
 }
