@@ -42,3 +42,20 @@ current leads to v1@sha256:76317631763176317631763176317631763176317631763176317
 ";
     assert_eq!(output(env!("CARGO_BIN_EXE_own_driver")), expected);
 }
+
+#[test]
+fn own_builder_builds_what_is_pushed_and_rolls_back() {
+    let told = output(env!("CARGO_BIN_EXE_own_builder"));
+    let lines: Vec<&str> = told.lines().collect();
+    let expected = [
+        r#""mkdir public && echo one > public/index.html": succeeded"#,
+        r#""echo no compiler; exit 2": failed (build-failed)"#,
+        r#""mkdir public": succeeded"#,
+        "alice rolls back to revision 1: succeeded",
+    ];
+    assert_eq!(lines[..4], expected);
+    let image = |line: &str| line.split_whitespace().nth(2).map(str::to_owned);
+    assert!(image(lines[4]).unwrap().starts_with("sites.example.com/web@sha256:"), "{told}");
+    assert_eq!(image(lines[4]), image(lines[7]), "the same bits as revision 1");
+    assert_eq!(image(lines[6]), None, "what was not built has no image");
+}

@@ -1,0 +1,47 @@
+//! The heads of branches, read from mirrors on this machine.
+
+use std::{
+    path::{Component, Path, PathBuf},
+    process::Command,
+};
+
+use async_trait::async_trait;
+use rollhook_core::{Error, Result, deploy::Commit, ports::BranchReader, source::GitSource};
+
+/// Reads the branches of mirrors below one directory.
+pub(crate) struct MirrorBranches {
+    root: PathBuf,
+}
+
+impl MirrorBranches {
+    pub(crate) fn new(root: &Path) -> Self {
+        Self { root: root.to_owned() }
+    }
+}
+
+#[async_trait]
+impl BranchReader for MirrorBranches {
+    async fn head(&self, source: &GitSource) -> Result<Option<Commit>> {
+        let reference = format!("refs/heads/{}", source.branch);
+        let output = Command::new("git")
+            .arg("-C")
+            .arg(mirror(&self.root, source)?)
+            .args(["for-each-ref", "--format=%(objectname)", &reference])
+            .output()
+            .map_err(|error| Error::unavailable("git cannot be run", error))?;
+        if !output.status.success() {
+            let message = String::from_utf8_lossy(&output.stderr).into_owned();
+            return Err(Error::unavailable("the mirror cannot be read", message));
+        }
+        // The reference as a pattern also matches branches below it, which have longer names.
+        let head = String::from_utf8_lossy(&output.stdout);
+        head.lines().next().map(|head| head.parse().map_err(|error| Error::corrupt("git's answer", error))).transpose()
+    }
+}
+
+/// Returns the mirror of a source: `ROOT/git/git.example.com/shop/api.git`.
+pub(crate) fn mirror(root: &Path, source: &GitSource) -> Result<PathBuf> {
+    let (_, path) = source.url.as_str().split_once("://").unwrap_or_default();
+    let is_plain = !path.is_empty() && Path::new(path).components().all(|part| matches!(part, Component::Normal(_)));
+    if is_plain { Ok(root.join("git").join(path)) } else { Err(Error::invalid("the source has no mirror here")) }
+}
