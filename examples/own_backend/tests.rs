@@ -85,5 +85,5 @@ impl Stores for Fresh {
 
 rollhook_conformance::stores!(block_on, Fresh::store());
 
-// Each sequence of changes replaces the file some hundred times: a few dozen sequences take seconds.
+// Each operation of a sequence replaces the file, so that a few dozen sequences take seconds.
 rollhook_conformance::model!(block_on, Fresh::store(), 32);

@@ -34,7 +34,7 @@ impl PostgresStore {
         let mut items = Vec::with_capacity(commits.len());
         for (number, commit) in commits.into_iter().enumerate() {
             match CommitRows::encode(commit) {
-                Ok(rows) => items.push(item(number, rows)),
+                Ok(rows) => items.push(Item { kind: Kind::of(&rows), number, rows }),
                 Err(error) => answers[number] = Err(error),
             }
         }
@@ -94,15 +94,6 @@ fn answer(row: &PgRow) -> Result<(usize, Result<Committed>), Failure> {
         None => Err(refusal(column(row, 2)?)),
     };
     Ok((usize::try_from(column::<i32>(row, 0)?).unwrap_or_default(), answer))
-}
-
-fn item(number: usize, CommitRows { app, version, put }: CommitRows) -> Item {
-    let kind = match (version, &put) {
-        (None, _) => Kind::Register,
-        (Some(_), Some(_)) => Kind::Put,
-        (Some(_), None) => Kind::Remove,
-    };
-    Item { kind, number, app, version, put }
 }
 
 fn refused(batch: &[Item], failure: &Failure) -> impl Iterator<Item = (usize, Result<Committed>)> {

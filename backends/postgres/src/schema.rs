@@ -35,7 +35,7 @@ SELECT current_setting('default_transaction_isolation'), current_setting('server
     to_regnamespace('rollhook') IS NOT NULL,
     EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.relnamespace = to_regnamespace('rollhook'))
         OR EXISTS (SELECT FROM pg_catalog.pg_proc p WHERE p.pronamespace = to_regnamespace('rollhook')),
-    to_regclass('rollhook.rollhook_schema') IS NOT NULL, to_regclass('rollhook.rollhook_migrations') IS NOT NULL";
+    to_regclass('rollhook.rollhook_schema') IS NOT NULL";
 
 const VERSION: &str = "SELECT coalesce(max(s.version), 0)::bigint FROM rollhook.rollhook_schema s";
 
@@ -103,12 +103,11 @@ async fn look(connection: &mut PgConnection) -> Result<Found> {
     if column::<i64>(row, 1)? < OLDEST {
         return Err(Error::invalid("the server is older than PostgreSQL 15: use 15 or newer"));
     }
-    let (exists, is_filled, is_ours, is_old) = (column(row, 2)?, column(row, 3)?, column(row, 4)?, column(row, 5)?);
-    match (is_filled, is_ours, is_old) {
-        (false, ..) => return Ok(Found { exists, steps: 0 }),
-        (true, true, _) => {}
-        (true, false, true) => return Err(Error::invalid(OLD)),
-        (true, false, false) => return Err(Error::invalid(FOREIGN)),
+    let (exists, is_filled, is_ours) = (column(row, 2)?, column(row, 3)?, column(row, 4)?);
+    match (is_filled, is_ours) {
+        (false, _) => return Ok(Found { exists, steps: 0 }),
+        (true, true) => {}
+        (true, false) => return Err(Error::invalid(FOREIGN)),
     }
     let rows = run(connection, VERSION).await?;
     let version: i64 = column(rows.first().ok_or(Failure::from(sqlx::Error::RowNotFound))?, 0)?;
@@ -128,6 +127,5 @@ async fn run(connection: &mut PgConnection, statements: impl Into<String>) -> Re
 
 const MAY_NOT_CREATE: &str = "the database's user may not create the schema rollhook: \
                               GRANT CREATE ON DATABASE … TO it, or CREATE SCHEMA rollhook AUTHORIZATION it";
-const OLD: &str = "the schema rollhook was made by a version of this program from before its first release, whose data \
-                   cannot be taken over: DROP SCHEMA rollhook CASCADE, or use another database";
-const FOREIGN: &str = "the database has a schema named rollhook that another program made: use another database";
+const FOREIGN: &str = "the database has a schema named rollhook that another program made, or a version of this one from \
+                       before its first release: use another database";

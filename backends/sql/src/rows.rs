@@ -12,13 +12,14 @@ use rollhook_core::{
 use serde::{Deserialize, Serialize, Serializer};
 
 /// A commit of one app, as rows.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CommitRows {
     /// The app.
     pub app: AppUid,
     /// The version that the commit was made on; `None` for a registration.
     pub version: Option<i64>,
     /// The rows to write; `None` for a removal.
+    #[serde(flatten)]
     pub put: Option<Box<PutRows>>,
 }
 

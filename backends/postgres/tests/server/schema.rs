@@ -59,8 +59,8 @@ async fn a_schema_from_before_the_first_release_is_refused() {
         )
         .await;
     let refused = refusal(&database.url).await;
-    let told = |what: &str| what.contains("DROP SCHEMA rollhook CASCADE");
-    assert!(matches!(&refused, Error::Invalid { what, .. } if told(what)), "{refused:?}");
+    let expected = "from before its first release";
+    assert!(matches!(&refused, Error::Invalid { what, .. } if what.contains(expected)), "{refused:?}");
 }
 
 #[tokio::test]
