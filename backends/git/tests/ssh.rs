@@ -11,7 +11,7 @@ use std::{
 
 use rollhook_conformance::{SshHost, report, samples, ssh_key};
 use rollhook_core::{Error, ports::BranchReader, source::GitSource};
-use rollhook_git::{GitHeads, Settings};
+use rollhook_git::{GitBranchReader, Settings};
 
 /// A host with a repository, and the operator's directory of credentials with the host's key and a deploy key that it
 /// lets in.
@@ -57,7 +57,7 @@ impl Bench {
     }
 
     async fn read(&self, source: &GitSource) -> Result<Option<String>, Error> {
-        let head = GitHeads::open(self.settings.clone()).unwrap().head(source).await?;
+        let head = GitBranchReader::open(self.settings.clone()).unwrap().head(source).await?;
         Ok(head.map(|commit| commit.to_string()))
     }
 

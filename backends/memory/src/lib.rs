@@ -1,4 +1,4 @@
-//! rollhook's stores in memory, a simulated cluster and a simulated builder: for trying it out, and for tests under simulated time.
+//! rollhook's stores in memory, a simulated cluster and a simulated builder: for demonstrations, and for tests under simulated time.
 //!
 //! ```text
 //!   MemoryStore       HistoryStore · TokenStore     ── one lock, plain maps; time is a function handed in
@@ -6,8 +6,8 @@
 //!   SimulatedBuilds   BuildTrigger · BranchReader   ── builds that follow scripts, likewise
 //! ```
 //!
-//! Nothing here is written anywhere: what [`MemoryStore`] holds ends with the process. Otherwise it keeps every promise
-//! of the ports, and clones of one `Arc` are replicas that share a store.
+//! The contents of a [`MemoryStore`] end with the process. Otherwise it keeps every promise of the ports, and clones of one
+//! `Arc` are replicas that share a store.
 
 mod builds;
 mod cluster;

@@ -40,13 +40,13 @@ impl MemoryStore {
         (self.clock)()
     }
 
-    /// No write leaves its data half changed before it could panic, so that a poisoned lock is no reason to stop.
+    /// Ignores poisoning: no write can panic while its data is half changed.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Tables> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// All that the store holds.
+/// The contents of the store.
 #[derive(Default)]
 pub(crate) struct Tables {
     pub(crate) apps: BTreeMap<AppUid, Stored>,
@@ -60,7 +60,7 @@ pub(crate) struct Tables {
 /// A key's header and text.
 pub(crate) type KeyName = (KeyHeader, String);
 
-/// One app.
+/// An app with all that belongs to it.
 pub(crate) struct Stored {
     pub(crate) state: AppState,
     pub(crate) version: Version,
@@ -74,7 +74,7 @@ pub(crate) struct Stored {
 /// The last heartbeat of a replica's name.
 pub(crate) struct Life {
     pub(crate) boot: u64,
-    pub(crate) seen: Timestamp,
+    pub(crate) heartbeat_at: Timestamp,
     pub(crate) ttl: Duration,
 }
 

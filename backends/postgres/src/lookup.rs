@@ -27,6 +27,7 @@ pub(crate) enum Lookup {
 }
 
 /// A stored secret, as columns.
+#[derive(Clone)]
 pub(crate) struct StoredSecret {
     /// The app's uid; empty for the management token.
     pub(crate) app: String,
@@ -86,14 +87,20 @@ async fn find(connections: &Connections, lookups: &[Lookup]) -> Result<Vec<Answe
         SELECT i.number, t.app::text, encode(t.sealed, 'hex'), t.created_at FROM i
         JOIN rollhook.apps a ON a.namespace = i.namespace AND a.name = i.name JOIN rollhook.tokens t ON t.app = a.uid
         UNION ALL
-        SELECT i.number, '', encode(s.value, 'hex'), 0 FROM i
-        JOIN rollhook.settings s ON s.name = 'operator-hash' AND i.name IS NULL",
+        SELECT 0, '', encode(s.value, 'hex'), 0 FROM rollhook.settings s
+        WHERE s.name = 'operator-hash' AND EXISTS (SELECT FROM i WHERE i.name IS NULL)",
         literal::json(lookups)?,
     ));
     for row in &rows.await? {
-        let number = usize::try_from(column::<i64>(row, 0)?).unwrap_or_default();
-        if let Some(answer) = answers.get_mut(number.wrapping_sub(1)) {
-            *answer = Some(secret(row)?);
+        let (number, secret) = (usize::try_from(column::<i64>(row, 0)?).unwrap_or_default(), secret(row)?);
+        match number.checked_sub(1) {
+            Some(index) => answers.get_mut(index).into_iter().for_each(|answer| *answer = Some(secret.clone())),
+            // The hash is read once, and answers all lookups of it.
+            None => {
+                let asked =
+                    answers.iter_mut().zip(lookups).filter(|(_, lookup)| matches!(lookup, Lookup::OperatorHash {}));
+                asked.for_each(|(answer, _)| *answer = Some(secret.clone()));
+            }
         }
     }
     Ok(answers)

@@ -7,7 +7,7 @@ use std::{fs, path::PathBuf, time::Duration};
 
 use rollhook_conformance::{GitHost, GitRepository, samples};
 use rollhook_core::source::GitSource;
-use rollhook_git::{GitHeads, Settings};
+use rollhook_git::{GitBranchReader, Settings};
 
 /// What a host that wants credentials wants to be sent: `ada:hunter2`.
 pub const AUTHORIZATION: &str = "Basic YWRhOmh1bnRlcjI=";
@@ -36,8 +36,8 @@ impl Bench {
         Self { directory, host, repository, settings }
     }
 
-    pub fn reader(&self) -> GitHeads {
-        GitHeads::open(self.settings.clone()).unwrap()
+    pub fn reader(&self) -> GitBranchReader {
+        GitBranchReader::open(self.settings.clone()).unwrap()
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
