@@ -9,7 +9,7 @@ use rollhook_core::{
     ports::{BuildSpec, DeployId},
     source::GitSource,
 };
-use serde::Serialize;
+use serde_json::json;
 use tokio::sync::{Semaphore, watch};
 
 use crate::{
@@ -66,22 +66,6 @@ pub enum Outcome {
     Stopped,
 }
 
-/// The termination message of a build.
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Termination<'a> {
-    Built {
-        image: String,
-        commit: &'a Commit,
-    },
-    Failed {
-        reason: &'a str,
-        message: String,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        commit: Option<&'a Commit>,
-    },
-}
-
 /// Makes the build that the environment describes (`variable`), until `stop` resolves. The log goes to `output`, up to the size
 /// of any log: Kubernetes would start a new file at 10 MiB.
 ///
@@ -105,10 +89,10 @@ pub async fn run(
     };
     let Some(end) = end else { return Ok(Outcome::Stopped) };
     let (outcome, message) = match &end {
-        End::Built { image, commit } => (Outcome::Built, Termination::Built { image: image.to_string(), commit }),
+        End::Built { image, commit } => (Outcome::Built, json!({ "image": image, "commit": commit })),
         End::Failed { reason, message, commit, log: _ } => {
-            let message = message.chars().take(SENTENCE).collect();
-            (Outcome::Failed, Termination::Failed { reason: reason.as_str(), message, commit: commit.as_ref() })
+            let message: String = message.chars().take(SENTENCE).collect();
+            (Outcome::Failed, json!({ "reason": reason, "message": message, "commit": commit }))
         }
     };
     fs::write(&paths.message, serde_json::to_vec(&message)?)?;

@@ -19,3 +19,10 @@ mod tokens;
 pub use builds::{Begun, BuildScript, SimulatedBuilds};
 pub use cluster::{Effect, Refused, Script, SimulatedCluster};
 pub use store::MemoryStore;
+
+use sha2::{Digest as _, Sha256};
+
+/// Returns the hexadecimal digits of a text's SHA-256.
+fn sha256(text: &str) -> String {
+    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -28,7 +28,7 @@ pub(crate) fn start(path: &Path, clock: &WallClock) -> io::Result<Calls> {
     let (calls, waiting) = mpsc::channel();
     let reader = Reader { link: Link::reader(path), clock: clock.clone() };
     thread::Builder::new().name("sqlite-read".to_owned()).spawn(|| reader.run(waiting))?;
-    Ok(calls)
+    Ok(Calls(calls))
 }
 
 impl Reader {

@@ -14,20 +14,16 @@ use rollhook_core::{Error, Result, ports::WallClock};
 use rollhook_sealing::KeyRing;
 use rollhook_sql::{Hints, located};
 
-use crate::{
-    call::{Calls, Session, call},
-    connection, reader,
-    writer::Writer,
-};
+use crate::{call::Calls, connection, reader, writer::Writer};
 
 /// Apps, deploys and tokens in one SQLite file; clones share its connections.
 #[derive(Clone)]
 pub struct SqliteStore {
     pub(crate) writer: Calls,
     /// Reads of one row: several per request, and quick.
-    reader: Calls,
+    pub(crate) reader: Calls,
     /// Reads of many rows, apart from those that must be quick.
-    long_reader: Calls,
+    pub(crate) long_reader: Calls,
     pub(crate) hints: Hints,
     pub(crate) ring: Arc<KeyRing>,
     commits: Arc<AtomicU64>,
@@ -72,42 +68,18 @@ impl SqliteStore {
     /// # Errors
     /// `Unavailable` if the file is out of reach or locked.
     pub async fn durability(&self) -> Result<(String, i64)> {
-        self.write(|session| {
-            let mode = session.connection.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
-            let synchronous = session.connection.pragma_query_value(None, "synchronous", |row| row.get(0))?;
-            Ok(Ok((mode, synchronous)))
-        })
-        .await
+        self.writer
+            .run(|session| {
+                let mode = session.connection.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
+                let synchronous = session.connection.pragma_query_value(None, "synchronous", |row| row.get(0))?;
+                Ok(Ok((mode, synchronous)))
+            })
+            .await
     }
 
     /// The number of transactions that this handle and its clones have committed; calls that waited shared one.
     pub fn commits(&self) -> u64 {
         self.commits.load(Ordering::Relaxed)
-    }
-
-    /// Has the writer do some work. The work's outer error undoes the transaction; its inner error is the answer to this
-    /// call alone, and the work must have changed nothing then.
-    pub(crate) async fn write<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&mut Session<'_>) -> rusqlite::Result<Result<T>> + Send + 'static,
-    ) -> Result<T> {
-        call(&self.writer, work).await.unwrap_or_else(|failure| Err(failure.to_error()))
-    }
-
-    /// Reads one row.
-    pub(crate) async fn read<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&mut Session<'_>) -> rusqlite::Result<Result<T>> + Send + 'static,
-    ) -> Result<T> {
-        call(&self.reader, work).await.unwrap_or_else(|failure| Err(failure.to_error()))
-    }
-
-    /// Reads many rows.
-    pub(crate) async fn read_long<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&mut Session<'_>) -> rusqlite::Result<Result<T>> + Send + 'static,
-    ) -> Result<T> {
-        call(&self.long_reader, work).await.unwrap_or_else(|failure| Err(failure.to_error()))
     }
 }
 

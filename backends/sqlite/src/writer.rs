@@ -62,7 +62,7 @@ impl Writer {
             }
         };
         thread::Builder::new().name("sqlite-write".to_owned()).spawn(run)?;
-        Ok((calls, opened))
+        Ok((Calls(calls), opened))
     }
 
     /// Opens the file and checks its tables. The change of a new file to WAL mode needs the file alone, and SQLite does not

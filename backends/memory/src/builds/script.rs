@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use rollhook_core::{deploy::Commit, image::ImageRef, source::ImageRepository};
-use sha2::{Digest as _, Sha256};
+
+use crate::sha256;
 
 /// The course of a simulated build.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,17 +107,13 @@ pub(super) fn in_full(commit: &Commit) -> Commit {
     if given.len() >= 40 {
         return commit.clone();
     }
-    let full = format!("{given}{}", hex(&Sha256::digest(&given)));
+    let full = format!("{given}{}", sha256(&given));
     full.get(..40).and_then(|full| full.parse().ok()).unwrap_or_else(|| commit.clone())
 }
 
 /// Returns the image that a build of the commit pushes.
 #[expect(clippy::expect_used, reason = "a repository with 64 hexadecimal digits behind it is an image by digest")]
 pub(super) fn image(repository: &ImageRepository, commit: &Commit) -> ImageRef {
-    let digest = hex(&Sha256::digest(format!("{repository} {commit}")));
+    let digest = sha256(&format!("{repository} {commit}"));
     format!("{repository}:{commit}@sha256:{digest}").parse().expect("an image by digest")
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

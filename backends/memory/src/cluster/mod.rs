@@ -113,18 +113,8 @@ impl SimulatedCluster {
         let now = self.clock.elapsed();
         let mut world = self.lock();
         let digest = world.scripts.digest(image);
-        let running = Running {
-            containers,
-            image: image.clone(),
-            old: None,
-            digest,
-            stamp: None,
-            pods: SEEDED_PODS,
-            since: now,
-            before: SEEDED_BEFORE,
-            unsupported: None,
-        };
-        world.workloads.insert(key(app, target), running);
+        let running = Running::new(containers, image, digest, SEEDED_PODS, now);
+        world.workloads.insert(key(app, target), Running { before: SEEDED_BEFORE, ..running });
         drop(world);
         self.changed.notify(usize::MAX);
     }

@@ -105,16 +105,9 @@ impl World {
         let (_, kind, name) = workload_key(order);
         let containers = workload.containers_or_one(&order.app);
         let is_there = self.workloads.contains_key(&workload_key(order));
-        let running = self.workloads.entry(workload_key(order)).or_insert_with(|| Running {
-            containers: containers.iter().map(|name| container(name)).collect(),
-            image: order.image.clone(),
-            old: None,
-            digest: digest.clone(),
-            stamp: None,
-            pods,
-            since: now,
-            before: Duration::ZERO,
-            unsupported: None,
+        let running = self.workloads.entry(workload_key(order)).or_insert_with(|| {
+            let containers = containers.iter().map(|name| Container { name: name.clone(), image: String::new() });
+            Running::new(containers.collect(), &order.image, digest.clone(), pods, now)
         });
         running.roll(&containers, &order.image, digest, now);
         running.old = running.old.take().filter(|_| is_there);
@@ -207,10 +200,6 @@ fn answer_if_missing(order: &RolloutSpec) -> Option<Applied> {
 
 fn refused(reason: &str, message: String) -> Applied {
     Applied::Refused { reason: Reason::new(reason), message }
-}
-
-fn container(name: &str) -> Container {
-    Container { name: name.to_owned(), image: String::new() }
 }
 
 fn workload_key(order: &RolloutSpec) -> Key {

@@ -7,7 +7,8 @@ use rollhook_core::{
     image::{Digest, ImageRef},
     ports::{RolloutFailure, RolloutFailureKind},
 };
-use sha2::{Digest as _, Sha256};
+
+use crate::sha256;
 
 /// The time between restarts of a crashing container.
 pub(super) const RESTART_EVERY: Duration = Duration::from_secs(10);
@@ -29,8 +30,6 @@ pub struct Script {
     pub dies_after: Option<Duration>,
     /// The time between restarts of ready containers, which are ready again at once.
     pub restarts_every: Option<Duration>,
-    /// The digest that is observed, in place of the one made up for the image.
-    pub digest: Option<Digest>,
 }
 
 impl Script {
@@ -85,12 +84,6 @@ impl Script {
     #[must_use]
     pub fn healing_after(self, time: Duration) -> Self {
         Self { heals_after: Some(time), ..self }
-    }
-
-    /// The same, running these bits.
-    #[must_use]
-    pub fn with_digest(self, digest: Digest) -> Self {
-        Self { digest: Some(digest), ..self }
     }
 }
 
@@ -220,7 +213,5 @@ fn name(image: &ImageRef) -> String {
 
 #[expect(clippy::expect_used, reason = "64 hexadecimal digits are a digest")]
 fn made_up(name: &str, generation: u64) -> Digest {
-    let hash = Sha256::digest(format!("{name} {generation}"));
-    let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256:{hex}").parse().expect("64 hexadecimal digits are a digest")
+    format!("sha256:{}", sha256(&format!("{name} {generation}"))).parse().expect("64 hexadecimal digits are a digest")
 }

@@ -35,6 +35,18 @@ pub(super) struct Running {
 }
 
 impl Running {
+    /// Returns a workload that was created now, without a deploy id.
+    pub(super) fn new(
+        containers: Vec<Container>,
+        image: &ImageRef,
+        digest: Digest,
+        pods: u32,
+        since: Duration,
+    ) -> Self {
+        let (old, stamp, before, unsupported) = Default::default();
+        Self { containers, image: image.clone(), old, digest, stamp, pods, since, before, unsupported }
+    }
+
     /// Starts another rollout.
     pub(super) fn roll(&mut self, containers: &[String], image: &ImageRef, digest: Digest, now: Duration) {
         for container in self.containers.iter_mut().filter(|container| containers.contains(&container.name)) {
@@ -86,10 +98,9 @@ impl Running {
         }
         let Scene { ready, complete, restarts, trouble, .. } = self.scene(scripts, now, delay);
         let pods = self.pods;
-        let script = scripts.of(&self.image, &self.digest);
         let phase = match (complete, pods) {
             (true, 0) => Phase::Complete { digest: None, note: Some("0 replicas: no pod runs".to_owned()) },
-            (true, _) => Phase::Complete { digest: Some(script.digest.unwrap_or(self.digest.clone())), note: None },
+            (true, _) => Phase::Complete { digest: Some(self.digest.clone()), note: None },
             (false, _) => Phase::Progressing,
         };
         Observation {
