@@ -39,7 +39,7 @@ pub(crate) struct AppRecord {
     pub(crate) version: u64,
     pub(crate) state: Value,
     pub(crate) archive: BTreeMap<Revision, Value>,
-    /// By [`key_name`].
+    /// The uses of keys, by [`key_name`].
     pub(crate) keys: BTreeMap<String, KeyUse>,
     /// The sealed token, and when it was made.
     pub(crate) token: Option<(Vec<u8>, Timestamp)>,

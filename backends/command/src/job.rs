@@ -20,8 +20,8 @@ use crate::{
     run::{Run, Variables},
 };
 
-/// The longest sentence in a termination message, in characters. Kubernetes keeps 4096 bytes of a message, and a sentence may
-/// quote git.
+/// The longest sentence in a termination message, in characters. Kubernetes keeps 4096 bytes of a message, and a sentence
+/// may quote git.
 const SENTENCE: usize = 2000;
 
 /// The paths in a build's container.
@@ -66,8 +66,8 @@ pub enum Outcome {
     Stopped,
 }
 
-/// Makes the build that the environment describes (`variable`), until `stop` resolves. The log goes to `output`, up to the size
-/// of any log: Kubernetes would start a new file at 10 MiB.
+/// Makes the build that the environment describes (`variable`), until `stop` resolves. The log goes to `output`, up to the
+/// size of any log: Kubernetes would start a new file at 10 MiB.
 ///
 /// # Errors
 /// If the termination message cannot be written.
@@ -122,8 +122,8 @@ const USER_NAMESPACE: &str = "userns";
 /// The number of all users: a container that has all of them is in no namespace of its own.
 const ALL_USERS: &str = "4294967295";
 
-/// Fails if these users (`user_namespaces(7)`) are those of the node: a node without user namespaces for pods silently makes the
-/// container root of the node.
+/// Fails if these users (`user_namespaces(7)`) are those of the node: a node without user namespaces for pods silently
+/// makes the container root of the node.
 fn confined(users: &str) -> Result<(), String> {
     let counts: Vec<&str> = users.lines().filter_map(|line| line.split_whitespace().nth(2)).collect();
     if counts.is_empty() || counts.contains(&ALL_USERS) {

@@ -65,8 +65,8 @@ impl Records {
         self.0.join(app.to_string())
     }
 
-    /// Locks the app until the file is dropped. Returns `None` if another process has the lock. The app's directory is created
-    /// only if `make` is set.
+    /// Locks the app until the file is dropped. Returns `None` if another process has the lock. The app's directory is
+    /// created only if `make` is set.
     pub(crate) fn lock(&self, app: AppUid, make: bool) -> io::Result<Option<File>> {
         let directory = self.app(app);
         if make {

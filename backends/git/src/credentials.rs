@@ -79,8 +79,8 @@ impl Credentials {
 
 /// Returns the path and the text of a source's credentials; `None` if the source names none.
 ///
-/// The path keeps its links: when a cluster replaces the files of a mounted Secret, the targets of the links go away, also in
-/// the middle of a build.
+/// The path keeps its links: when a cluster replaces the files of a mounted Secret, the targets of the links go away, also
+/// in the middle of a build.
 fn named(source: &GitSource, directory: Option<&Path>) -> Result<Option<(PathBuf, String)>, String> {
     let Some(name) = &source.credentials else { return Ok(None) };
     let Some(directory) = directory else {

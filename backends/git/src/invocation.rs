@@ -25,9 +25,11 @@ pub struct Invocation<'a> {
 }
 
 impl Invocation<'_> {
-    /// Returns a git command for this directory, configured by its environment, which other users of this machine cannot read.
+    /// Returns a git command for this directory, configured by its environment, which other users of this machine cannot
+    /// read.
     ///
-    /// Other configuration is ignored. git speaks the one protocol of the source's URL, follows no redirect and never prompts.
+    /// Other configuration is ignored. git speaks the one protocol of the source's URL, follows no redirect and never
+    /// prompts.
     pub fn git(&self, directory: &Path) -> Command {
         let mut command = environment::child("git", &[]);
         let silence = self.silence.as_secs().max(1).to_string();

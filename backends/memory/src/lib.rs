@@ -1,4 +1,5 @@
-//! rollhook's stores in memory, a simulated cluster and a simulated builder: for demonstrations, and for tests under simulated time.
+//! rollhook's stores in memory, a simulated cluster and a simulated builder: for demonstrations, and for tests under
+//! simulated time.
 //!
 //! ```text
 //!   MemoryStore       HistoryStore · TokenStore     ── one lock, plain maps; time is a function handed in

@@ -20,10 +20,10 @@ use crate::{
 
 /// Stands before the statement of a commit that is written alone after its batch was refused, maybe for a lock.
 const IMPATIENT: &str = "SET LOCAL lock_timeout = '50ms'; ";
-/// After so many commits that were written alone found the database busy, the others are refused unseen.
+/// The number of commits that are written alone and find the database busy, after which the others are refused untried.
 const BUSY: usize = 20;
 
-/// Answers, each with the number of its commit.
+/// The answers, each with the number of its commit.
 type Answers = Vec<(usize, Result<Committed>)>;
 
 impl PostgresStore {
@@ -100,7 +100,7 @@ fn refused(batch: &[Item], failure: &Failure) -> impl Iterator<Item = (usize, Re
     batch.iter().map(|item| (item.number, Err(failure.to_error())))
 }
 
-/// The error that a word of the statement stands for.
+/// Returns the error that a word of the statement stands for.
 fn refusal(word: Option<&str>) -> Error {
     match word {
         Some("absent") => Error::NotFound(Entity::App),

@@ -16,15 +16,16 @@ pub(crate) const APPS: usize = 256;
 /// The kinds of commits, of which each has a statement of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    /// An app is registered.
+    /// The registration of an app.
     Register,
-    /// An app's state is replaced.
+    /// The replacement of an app's state.
     Put,
-    /// An app is removed.
+    /// The removal of an app.
     Remove,
 }
 
 impl Kind {
+    /// Returns the kind of a commit.
     pub(crate) fn of(rows: &CommitRows) -> Self {
         match (rows.version, &rows.put) {
             (None, _) => Self::Register,
@@ -53,7 +54,8 @@ pub(crate) struct Item {
     pub(crate) rows: CommitRows,
 }
 
-/// The statement that writes these commits, which are of one kind. Its rows are their numbers, new versions, refusals, and the time.
+/// Returns the statement that writes these commits, which are of one kind. Its rows are their numbers, new versions,
+/// refusals, and the time.
 ///
 /// Numbers of rows are told to the planner as limits: it would take each JSON array for a hundred rows.
 pub(crate) fn of(items: &[Item], sender: &str) -> Result<String, Failure> {

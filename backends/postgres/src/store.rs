@@ -1,4 +1,4 @@
-//! The store as its users hold it.
+//! The store.
 
 use std::{
     collections::hash_map::RandomState,
@@ -29,7 +29,7 @@ pub struct PostgresStore {
     pub(crate) lookups: Lookups,
     pub(crate) options: Arc<PgConnectOptions>,
     pub(crate) hints: Hints,
-    /// A word by which this store's own notifications are told from others'.
+    /// The word that marks this store's own notifications.
     pub(crate) sender: Arc<str>,
     pub(crate) ring: Arc<KeyRing>,
     pub(crate) is_listening: Arc<AtomicBool>,
@@ -54,7 +54,7 @@ impl PostgresStore {
         let store = Self {
             lookups: Lookups::start(lookups.clone()),
             hints: Hints::default(),
-            // Two handles of one word would only miss each other's hints.
+            // Two handles with the same word would only miss each other's hints.
             sender: format!("{:016x}", RandomState::new().hash_one(std::process::id())).into(),
             ring: Arc::new(ring),
             is_listening: Arc::default(),

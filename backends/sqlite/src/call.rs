@@ -22,13 +22,13 @@ impl<'a> Session<'a> {
         Self { connection, now, changes: Vec::new() }
     }
 
-    /// A statement, which is prepared once per connection.
+    /// Returns a statement, which is prepared once per connection.
     pub(crate) fn statement(&self, sql: &'static str) -> rusqlite::Result<CachedStatement<'a>> {
         self.connection.prepare_cached(sql)
     }
 }
 
-/// A call whose caller waits.
+/// A call that waits for its answer.
 pub(crate) trait Call: Send {
     /// Returns whether the caller has gone away.
     fn is_abandoned(&self) -> bool;
@@ -72,8 +72,8 @@ where
 pub(crate) struct Calls(pub(crate) mpsc::Sender<Box<dyn Call>>);
 
 impl Calls {
-    /// Has the thread do some work, and returns the output. The work's outer error undoes the transaction; its inner error is
-    /// the answer to this call alone, and the work must have changed nothing then.
+    /// Has the thread do some work, and returns the output. The work's outer error undoes the transaction; its inner error
+    /// is the answer to this call alone, and the work must have changed nothing then.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Session<'_>) -> rusqlite::Result<Result<T>> + Send + 'static,

@@ -1,4 +1,4 @@
-//! The history as the port has it, and the statements that read it.
+//! Implements the history store, with the statements that read.
 
 use std::time::Duration;
 
@@ -133,7 +133,7 @@ impl HistoryStore for SqliteStore {
     }
 }
 
-/// The app of a row of [`LOAD`].
+/// Returns the app of a row of [`LOAD`].
 fn loaded(row: &Row<'_>, now: Timestamp) -> rusqlite::Result<Result<Loaded>> {
     let version = Version(row.get::<_, i64>(3)?.unsigned_abs());
     let key = match row.get_ref(4)?.as_blob_or_null()? {
@@ -144,21 +144,21 @@ fn loaded(row: &Row<'_>, now: Timestamp) -> rusqlite::Result<Result<Loaded>> {
     Ok(state.and_then(|state| Ok(Loaded { state, version, key: key?, now })))
 }
 
-/// The state of a row that begins with its app's namespace and name.
+/// Returns the state of a row that begins with its app's namespace and name.
 fn stored(row: &Row<'_>) -> rusqlite::Result<Result<AppState>> {
     let (namespace, name) = (row.get_ref(0)?.as_str()?, row.get_ref(1)?.as_str()?);
     let state = state(row.get_ref(2)?.as_bytes()?);
     Ok(state.map_err(|error| located(&format!("{namespace}/{name}"), error)))
 }
 
-/// The deploy of a row of [`PAGE`].
+/// Returns the deploy of a row of [`PAGE`].
 fn archived(row: &Row<'_>) -> rusqlite::Result<Result<Deploy>> {
     let revision: i64 = row.get(0)?;
     let deploy = deploy(row.get_ref(1)?.as_bytes()?);
     Ok(deploy.map_err(|error| located(&format!("revision {revision}"), error)))
 }
 
-/// The uid in a column.
+/// Returns the uid in a column.
 pub(crate) fn uid(row: &Row<'_>, column: usize) -> rusqlite::Result<AppUid> {
     row.get(column).map(u128::from_be_bytes).map(AppUid::from_bits)
 }

@@ -1,4 +1,4 @@
-//! The store as its users hold it: the ways to the threads that own the connections.
+//! The store: senders of calls to the threads that own the connections.
 
 use std::{
     fmt,
@@ -62,8 +62,8 @@ impl SqliteStore {
         Ok(Self { writer, reader, long_reader, hints, ring: Arc::new(ring), commits })
     }
 
-    /// SQLite's `journal_mode` and `synchronous` of the writing connection: with `("wal", 2)`, a commit that was answered
-    /// survives a power loss.
+    /// Returns SQLite's `journal_mode` and `synchronous` of the writing connection: with `("wal", 2)`, a commit that was
+    /// answered survives a power loss.
     ///
     /// # Errors
     /// `Unavailable` if the file is out of reach or locked.
@@ -77,7 +77,7 @@ impl SqliteStore {
             .await
     }
 
-    /// The number of transactions that this handle and its clones have committed; calls that waited shared one.
+    /// Returns the number of transactions that this handle and its clones have committed; calls that wait share one.
     pub fn commits(&self) -> u64 {
         self.commits.load(Ordering::Relaxed)
     }

@@ -73,12 +73,12 @@ impl TokenStore for SqliteStore {
 }
 
 impl SqliteStore {
-    /// The keys that seal and open tokens.
+    /// Returns the keys that seal and open tokens.
     pub fn ring(&self) -> &KeyRing {
         &self.ring
     }
 
-    /// The keys that tokens are sealed with, and the number of tokens of each.
+    /// Returns the keys that tokens are sealed with, and the number of tokens of each.
     ///
     /// # Errors
     /// `Unavailable` if the file cannot be read; `Corrupt` if a token names no key.
@@ -113,7 +113,7 @@ impl SqliteStore {
     }
 }
 
-/// Every token as it is stored, with its app's uid and row.
+/// Returns every token as it is stored, with its app's uid and row.
 fn sealed(session: &Session<'_>) -> rusqlite::Result<Vec<(AppUid, Vec<u8>, i64)>> {
     let mut statement = session.statement(ALL)?;
     statement.query_map([], |row| Ok((uid(row, 0)?, row.get(1)?, row.get(2)?)))?.collect()

@@ -29,9 +29,9 @@ use crate::{
 
 /// The most calls that share a transaction.
 const TOGETHER: usize = 256;
-/// How often the file is checked for the commits of other processes.
-const PULSE: Duration = Duration::from_millis(200);
-/// The pause between attempts to have a new file alone.
+/// The time between checks for commits of other processes.
+const CHECK_INTERVAL: Duration = Duration::from_millis(200);
+/// The pause between attempts to lock a new file exclusively.
 const RETRY: Duration = Duration::from_millis(50);
 
 /// The writing thread's state.
@@ -85,12 +85,12 @@ impl Writer {
 
     fn run(&mut self, calls: &Receiver<Box<dyn Call>>) {
         loop {
-            match calls.recv_timeout(PULSE) {
+            match calls.recv_timeout(CHECK_INTERVAL) {
                 Ok(first) => self.serve([first].into_iter().chain(calls.try_iter()).take(TOGETHER), calls),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
-            self.pulse();
+            self.keep_house();
         }
     }
 
@@ -130,10 +130,10 @@ impl Writer {
         Ok(session.changes)
     }
 
-    fn pulse(&mut self) {
+    fn keep_house(&mut self) {
         let now = (self.clock)();
-        let looked = self.link.get().and_then(|connection| Ok(self.housekeeping.run(connection, now)?));
-        match looked {
+        let checked = self.link.get().and_then(|connection| Ok(self.housekeeping.run(connection, now)?));
+        match checked {
             Ok(true) => self.hints.send(AppChange::Any),
             Ok(false) => {}
             Err(failure) => {

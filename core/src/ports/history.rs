@@ -49,7 +49,8 @@ pub struct Loaded {
 
 /// One write of one app: all of it or nothing.
 ///
-/// A change is written in full: its state is the app's next one, `ended` deploys are added to the archive, `keys` are stored,
+/// A change is written in full: its state is the app's next one, `ended` deploys are added to the archive, `keys` are
+/// stored,
 /// `forgotten` deploys leave the archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AppCommit {
@@ -182,7 +183,8 @@ impl Default for StoreLimits {
 /// - `work_is_what_no_living_replica_drives`: apps with `queued_at` whose lease none of the given replicas has, longest
 ///   waiting first, at most `limit`.
 /// - `heartbeat_names_the_living`: replicas whose last heartbeat is not older than its `ttl`, by the store's clock: one that
-///   is exactly `ttl` old still counts. A heartbeat within a third of its `ttl` after another of the same boot and `ttl` need
+///   is exactly `ttl` old still counts. A heartbeat within a third of its `ttl` after another of the same boot and `ttl`
+/// need
 ///   not be stored. A new boot of a name replaces the one before at once; `ttl` zero releases this boot, and no later one of
 ///   its name. If the clock was set back, a replica counts as alive for no longer than its `ttl` from the next heartbeat of
 ///   any replica.

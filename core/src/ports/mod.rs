@@ -13,7 +13,8 @@
 //! - **Compare-and-swap.** A commit reads the app's version and writes all of its rows in one transaction, or under one lock,
 //!   that no other commit of the app gets into. A removed version never comes back for the same uid: numbers only grow.
 //! - **Order of checks.** A registration: uid and exact name (`Conflict(App)`), then the namespace (`Conflict(Namespace)`). An
-//!   update or a removal: the uid (`NotFound(App)`), the version (`Conflict(Version)`), then each key that is not marked to be
+//!   update or a removal: the uid (`NotFound(App)`), the version (`Conflict(Version)`), then each key that is not marked to
+//! be
 //!   replaced (`Conflict(IdempotencyKey)`). The first check that fails is the answer, and nothing is written.
 //! - **When unsure.** `Unavailable` says that a commit may have been written; the service looks it up and repeats it. A store
 //!   whose answer was lost returns it, and never guesses a success or a conflict. A document that cannot be read is

@@ -39,7 +39,8 @@ impl Clock for TokioClock {
     }
 }
 
-/// Returns the machine's wall-clock time: what a store of one's own stores, see [`WallClock`](rollhook_core::ports::WallClock).
+/// Returns the machine's wall-clock time: what a store of one's own stores, see
+/// [`WallClock`](rollhook_core::ports::WallClock).
 #[expect(clippy::disallowed_methods, reason = "a store's clock is the wall clock")]
 pub fn wall_clock() -> Timestamp {
     SystemTime::now().into()

@@ -88,8 +88,8 @@ impl SimulatedCluster {
         Self { clock, delay, world: Mutex::default(), changed: Event::new() }
     }
 
-    /// Sets the course of images whose reference without its digest contains `pattern`, or whose digest is `pattern`, also in
-    /// rollouts under way; a later script goes before an earlier one.
+    /// Sets the course of images whose reference without its digest contains `pattern`, or whose digest is `pattern`, also
+    /// in rollouts under way; a later script goes before an earlier one.
     pub fn script(&self, pattern: &str, script: Script) {
         self.lock().scripts.add(pattern, script);
         self.changed.notify(usize::MAX);
