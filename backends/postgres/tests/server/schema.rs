@@ -35,7 +35,7 @@ async fn the_first_run_says_what_it_made() {
     let log = Log::default();
     let _listening = log.listen();
     database.store().await;
-    assert_eq!(log.take(), ["made the schema rollhook"]);
+    assert_eq!(log.take(), ["updated the schema rollhook"]);
     database.store().await;
     assert!(log.take().is_empty(), "later ones make nothing");
 }
