@@ -1,4 +1,4 @@
-//! The baseline: the same HTTP server, which does nothing but read the body, compute one HMAC and answer.
+//! The baseline server: the same HTTP library, which reads the body, computes one HMAC and answers.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -14,10 +14,10 @@ use tokio::net::TcpListener;
 use crate::Failure;
 
 const BODY_MAX: usize = 1024 * 1024;
-/// As long as a real answer.
+/// An answer with the length of a real one.
 const ANSWER: &str = r#"{"namespace":"load-test","app":"app-00000","revision":1,"image":"registry.example.com/shop/api:4f2a9c1","commit":"4f2a9c1","trigger":"webhook","status":"queued","url":"http://127.0.0.1:8080/api/v1/apps/load-test/app-00000/deploys/1"}"#;
 
-/// Answers on a free port, which it tells on stdout, until the process is stopped.
+/// Serves on a free port, which is printed on stdout, until the process is stopped.
 pub(crate) async fn serve() -> Result<(), Failure> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     println!("listening on http://{}", listener.local_addr()?);
@@ -31,7 +31,7 @@ pub(crate) async fn serve() -> Result<(), Failure> {
                 .header_read_timeout(Duration::from_secs(10))
                 .max_buf_size(64 * 1024)
                 .serve_connection(TokioIo::new(stream), service_fn(answer));
-            // A client that went away.
+            // An error means that the client has gone away.
             let _ = connection.await;
         });
     }
@@ -47,7 +47,7 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Inf
         mac.update(&body.to_bytes());
         mac.finalize().into_bytes()
     });
-    // What was computed is looked at, or the compiler would leave it out.
+    // The result is used, or the compiler would leave the computation out.
     let zero = computed.is_ok_and(|bytes| bytes.iter().all(|byte| *byte == 0));
     Ok(if zero { reply(StatusCode::UNAUTHORIZED, "") } else { reply(StatusCode::ACCEPTED, ANSWER) })
 }

@@ -1,4 +1,4 @@
-//! Servers that stores need, from the repository's test beds.
+//! The servers of stores, from the repository's test beds.
 
 use std::{
     env, fs,
@@ -18,19 +18,19 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use tempfile::TempDir;
 use tokio::time::sleep;
 
-use crate::Failure;
+use crate::{Failure, process::family_cpu};
 
-/// How long a namespace may take to go, with all that is in it.
-const GOING: Duration = Duration::from_secs(300);
+/// The longest time for the removal of a namespace with its objects.
+const REMOVAL: Duration = Duration::from_secs(600);
 
-/// A PostgreSQL of this process's own; it goes down with this value, or with the process.
+/// A PostgreSQL of this process's own, which is stopped with this value, or with the process.
 pub(crate) struct Postgres {
     directory: TempDir,
     url: String,
 }
 
 impl Postgres {
-    /// Starts it. Its settings are PostgreSQL's defaults, those of what survives a crash among them.
+    /// Starts a server with PostgreSQL's default settings, also for what survives a crash.
     pub(crate) fn start() -> Result<Self, Failure> {
         let directory = tempfile::Builder::new().prefix("rollhook-benches.").tempdir()?;
         let up = Command::new(scripts().join("up.sh")).arg(directory.path()).arg(process::id().to_string()).output()?;
@@ -41,23 +41,38 @@ impl Postgres {
         Ok(Self { directory, url })
     }
 
-    /// How to connect to a database that no bench uses.
-    pub(crate) fn url(&self) -> &str {
-        &self.url
+    /// The processor time of all processes of the server so far.
+    pub(crate) fn cpu(&self) -> Result<Duration, Failure> {
+        let file = self.directory.path().join("home/data/postmaster.pid");
+        let pid = fs::read_to_string(&file).map_err(|error| format!("reading {} failed: {error}", file.display()))?;
+        family_cpu(pid.lines().next().unwrap_or_default().parse()?)
+    }
+
+    /// Does the server's housekeeping in a database now, which it would otherwise do at some later time.
+    pub(crate) async fn tidy(&self, database: &str) -> Result<(), Failure> {
+        let mut connection = PgConnection::connect(&self.url_of(database)?).await?;
+        for statement in ["VACUUM ANALYZE", "CHECKPOINT"] {
+            sqlx::query(statement).execute(&mut connection).await?;
+        }
+        Ok(connection.close().await?)
+    }
+
+    fn url_of(&self, database: &str) -> Result<String, Failure> {
+        let (server, _) = self.url.rsplit_once('/').ok_or("a URL without a database")?;
+        Ok(format!("{server}/{database}"))
     }
 
     /// Makes a database, and returns its URL.
     pub(crate) async fn database(&self, name: &str) -> Result<String, Failure> {
         let mut connection = PgConnection::connect(&self.url).await?;
         sqlx::query(AssertSqlSafe(format!("CREATE DATABASE {name}"))).execute(&mut connection).await?;
-        let (server, _) = self.url.rsplit_once('/').ok_or("a URL without a database")?;
-        Ok(format!("{server}/{name}"))
+        self.url_of(name)
     }
 }
 
 impl Drop for Postgres {
     fn drop(&mut self) {
-        // What is left of it, the script that watches over this process removes.
+        // The server also stops by itself once this process has ended.
         let _ = Command::new(scripts().join("down.sh")).arg(self.directory.path()).status();
     }
 }
@@ -66,19 +81,19 @@ fn scripts() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../backends/postgres/testbed")
 }
 
-/// What a bench does on a cluster has a namespace of its own there.
+/// A cluster, with a namespace for one bench.
 pub(crate) struct Cluster {
-    /// An administrator's.
+    /// An administrator's client.
     pub(crate) client: Client,
-    /// A bench's own: with an environment `test` it spells the namespace.
+    /// The bench's project, which spells the namespace with an environment `test`.
     pub(crate) project: String,
     kubeconfig: Kubeconfig,
 }
 
 impl Cluster {
-    /// Has a bench use the cluster that `ROLLHOOK_TEST_CLUSTER` names, and removes what it leaves there; none where there
-    /// is no such cluster.
-    pub(crate) async fn lend<T>(
+    /// Runs a bench in a namespace of the cluster that `ROLLHOOK_TEST_CLUSTER` names, and removes the namespace. Returns
+    /// `None` if there is no such cluster.
+    pub(crate) async fn with_namespace<T>(
         name: &str,
         bench: impl AsyncFnOnce(&Self) -> Result<T, Failure>,
     ) -> Result<Option<T>, Failure> {
@@ -99,11 +114,13 @@ impl Cluster {
             }
             Ok::<_, Failure>(())
         };
-        tokio::time::timeout(GOING, gone).await.map_err(|_| format!("namespace {name} does not go"))??;
+        tokio::time::timeout(REMOVAL, gone)
+            .await
+            .map_err(|_| format!("removing the namespace {name} takes too long"))??;
         outcome.map(Some)
     }
 
-    /// The namespace.
+    /// The namespace of the bench.
     pub(crate) fn namespace(&self) -> String {
         format!("{}-test", self.project)
     }

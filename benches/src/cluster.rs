@@ -19,20 +19,20 @@ use crate::{
     bed::Cluster,
     client::Connection,
     deploy,
-    place::{ANY, Place},
+    fixture::{ANY, Fixture},
     seed,
     table::{Row, median},
 };
 
-/// A multiple of the bare patch's.
-const TARGET: f64 = 3.0;
+/// A multiple of a bare patch's time.
+const TARGET: f64 = 2.0;
 const NAME: &str = "call to changed Deployment";
-/// Longer than a pod of the test bed takes to become ready, after which the Deployment changes once more.
+/// The time without a change after which the controllers rest: longer than a pod of the test bed takes to become ready.
 const QUIET: Duration = Duration::from_millis(400);
-const PATIENCE: Duration = Duration::from_secs(20);
+const CHANGE_MAX: Duration = Duration::from_secs(20);
 
 pub(crate) async fn run(server: &Path, quick: bool) -> Result<Row, Failure> {
-    let measured = Cluster::lend("cluster", async |cluster| measure(server, quick, cluster).await).await?;
+    let measured = Cluster::with_namespace("cluster", async |cluster| measure(server, quick, cluster).await).await?;
     Ok(measured.unwrap_or_else(|| Row::no_cluster(NAME)))
 }
 
@@ -41,25 +41,25 @@ async fn measure(server: &Path, quick: bool, cluster: &Cluster) -> Result<Row, F
     let deployments: Api<Deployment> = Api::namespaced(cluster.client.clone(), &cluster.namespace());
     let mut rolled = Watched::create(&deployments, "rolled").await?;
     let mut patched = Watched::create(&deployments, "patched").await?;
-    let place = Place::new()?;
-    let kubeconfig = place.path("kubeconfig");
+    let fixture = Fixture::sqlite()?;
+    let kubeconfig = fixture.path("kubeconfig");
     cluster.kubeconfig(&kubeconfig)?;
-    place.admin_token(server)?;
-    let target = seed::app(&*place.open().await?, &cluster.project, "test", "rolled").await?;
-    let rollhook = place.serve_at(ANY, server, "kubernetes", Some(&kubeconfig)).await?;
+    fixture.admin_token(server)?;
+    let app = seed::app(&*fixture.open().await?, &cluster.project, "test", "rolled").await?;
+    let rollhook = fixture.serve_at(ANY, server, "kubernetes", Some(&kubeconfig)).await?;
     let mut connection = Connection::open(rollhook.address).await?;
     let (mut ours, mut bare) = (Vec::new(), Vec::new());
     for number in 0..=count {
         quiet(&mut rolled, &mut patched).await;
         let (start, before) = (Instant::now(), rolled.generation());
-        let revision = deploy::post(&mut connection, &target, &image(number)).await?;
+        let revision = deploy::post(&mut connection, &app, &image(number)).await?;
         let changed = rolled.changed(before).await? - start;
-        deploy::end(&mut connection, &target, revision).await?;
+        deploy::end(&mut connection, &app, revision).await?;
         quiet(&mut rolled, &mut patched).await;
         let (start, before) = (Instant::now(), patched.generation());
         patch(&deployments, number).await?;
         let patched = patched.changed(before).await? - start;
-        // The first of each finds nothing at hand, not even a connection.
+        // The first of each also opens connections and fills caches.
         if number > 0 {
             ours.push(changed);
             bare.push(patched);
@@ -78,7 +78,7 @@ async fn measure(server: &Path, quick: bool, cluster: &Cluster) -> Result<Row, F
     })
 }
 
-/// Waits until both rollouts are over and the controllers rest: what they do would be in the other's time.
+/// Waits until both rollouts are over and the controllers rest, whose work would slow the next measurement.
 async fn quiet(one: &mut Watched, other: &mut Watched) {
     loop {
         tokio::select! {
@@ -100,7 +100,7 @@ fn image(number: u32) -> String {
     format!("registry.example.com/shop/api:v{number}")
 }
 
-/// Makes a Deployment of one pod that is available as soon as it is ready.
+/// Creates a Deployment of one pod, which is available as soon as it is ready.
 pub(crate) async fn create(deployments: &Api<Deployment>, name: &str) -> Result<Deployment, Failure> {
     let labels = json!({"app": name});
     let deployment = json!({
@@ -117,7 +117,7 @@ pub(crate) async fn create(deployments: &Api<Deployment>, name: &str) -> Result<
     Ok(deployments.create(&PostParams::default(), &serde_json::from_value(deployment)?).await?)
 }
 
-/// A Deployment whose changes are seen as they come.
+/// A Deployment, and its generation as a watch reports it.
 struct Watched(watch::Receiver<i64>);
 
 impl Watched {
@@ -141,10 +141,10 @@ impl Watched {
         *self.0.borrow()
     }
 
-    /// When the generation was seen to be another than before.
+    /// Waits for another generation, and returns the time at which it was seen.
     async fn changed(&mut self, before: i64) -> Result<Instant, Failure> {
         let changed = self.0.wait_for(|generation| *generation != before);
-        timeout(PATIENCE, changed).await.map_err(|_| "the Deployment does not change")??;
+        timeout(CHANGE_MAX, changed).await.map_err(|_| "the Deployment has not changed in time")??;
         Ok(Instant::now())
     }
 }

@@ -15,27 +15,27 @@ use crate::{
     Failure,
     client::{self, Connection},
     process::own_cpu,
-    seed::Target,
+    seed::SeededApp,
     table::percentile,
 };
 
-/// Number of connections.
+/// The number of connections.
 pub(crate) const CONNECTIONS: usize = 64;
-/// What a key looks like before it gets its number.
+/// The placeholder of an idempotency key, before its number is written.
 const KEY: &str = "run-0000000000000000";
 
-/// What the load has come to.
+/// The outcome of a load.
 #[derive(Default)]
 pub(crate) struct Sent {
-    /// Answers with status 202.
+    /// The number of answers with status 202.
     pub(crate) accepted: u64,
-    /// Answers with another.
+    /// The number of answers with another status.
     pub(crate) refused: u64,
-    /// How long it took.
+    /// The duration of the load.
     pub(crate) time: Duration,
-    /// This process's processor time meanwhile.
+    /// This process's processor time in that duration.
     pub(crate) cpu: Duration,
-    /// Of each answer, in microseconds.
+    /// The latency of each answer, in microseconds.
     pub(crate) latencies: Vec<u32>,
 }
 
@@ -52,31 +52,31 @@ impl Sent {
         self.latencies.extend(other.latencies);
     }
 
-    /// How much of one processor the load itself used, in percent.
+    /// The share of one processor that the load itself used, in percent.
     pub(crate) fn cpu_share(&self) -> f64 {
         100.0 * self.cpu.as_secs_f64() / self.time.as_secs_f64()
     }
 
-    /// The rate with its latencies, in words.
-    pub(crate) fn told(&mut self) -> String {
+    /// The rate and the latencies, in words.
+    pub(crate) fn summary(&mut self) -> String {
         let millis = |micros: u32| f64::from(micros) / 1000.0;
         let (middle, slow) = (millis(percentile(&mut self.latencies, 50)), millis(percentile(&mut self.latencies, 99)));
         format!("{:.0}/s, p50 {middle:.1} ms, p99 {slow:.1} ms", self.per_second())
     }
 }
 
-/// Webhook calls made beforehand, one per app.
+/// Prepared webhook calls, one per app.
 pub(crate) struct Calls {
     requests: Vec<Vec<u8>>,
-    /// Where the key's number is to be written, where calls have one.
+    /// The positions of the key's number in the requests, if calls have keys.
     number_at: Option<Vec<usize>>,
     next: AtomicU64,
 }
 
 impl Calls {
-    /// A call of each target's webhook; with `keyed`, each has an `Idempotency-Key` that no other has.
-    pub(crate) fn new(targets: &[Target], keyed: bool) -> Arc<Self> {
-        let requests: Vec<Vec<u8>> = targets.iter().map(|target| call(target, keyed)).collect();
+    /// Prepares a call of each app's webhook; with `keyed`, every sent call has an `Idempotency-Key` of its own.
+    pub(crate) fn new(apps: &[SeededApp], keyed: bool) -> Arc<Self> {
+        let requests: Vec<Vec<u8>> = apps.iter().map(|app| call(app, keyed)).collect();
         let place = |request: &Vec<u8>| {
             let start = request.windows(KEY.len()).position(|window| window == KEY.as_bytes());
             start.map_or(0, |start| start + 4)
@@ -96,17 +96,17 @@ impl Calls {
     }
 }
 
-fn call(target: &Target, keyed: bool) -> Vec<u8> {
+fn call(app: &SeededApp, keyed: bool) -> Vec<u8> {
     let body = r#"{"image":"registry.example.com/shop/api:4f2a9c1","commit":"4f2a9c1"}"#;
-    let path = format!("/api/v1/webhook/{}", target.app);
-    let mut headers = vec![("X-Service-Token", target.token.as_str())];
+    let path = format!("/api/v1/webhook/{}", app.id);
+    let mut headers = vec![("X-Service-Token", app.token.as_str())];
     if keyed {
         headers.push(("Idempotency-Key", KEY));
     }
     client::request("POST", &path, &headers, body)
 }
 
-/// Sends calls for this long.
+/// Sends calls for this long, on all connections.
 pub(crate) async fn send(address: SocketAddr, calls: &Arc<Calls>, time: Duration) -> Result<Sent, Failure> {
     let mut connections = Vec::new();
     for _ in 0..CONNECTIONS {
@@ -144,7 +144,7 @@ async fn keep_calling(
             status => {
                 sent.refused += 1;
                 if sent.refused == 1 && first == 0 {
-                    // One of them tells why, as far as callers are told.
+                    // The first answer stands for all of them.
                     eprintln!("a call is answered {status}: {}", String::from_utf8_lossy(connection.body()));
                 }
             }

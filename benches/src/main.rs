@@ -1,29 +1,30 @@
 //! Speed and memory of rollhook, as ratios to a baseline of the same run: `cargo run --release -p rollhook-benches`.
 //!
 //! ```text
-//!   accepts   load ─▶ rollhook-server ─▶ SQLite, engine       beside   load ─▶ bare
+//!   accepts   load ─▶ rollhook-server ─▶ SQLite, engine       beside   load ─▶ bare server; rows ─▶ SQLite
 //!   cluster   POST ─▶ rollhook-server ─▶ API server           beside   PATCH ─▶ API server
 //!   memory    load, waits, pages ─▶ rollhook-server           beside   64 MiB
-//!   pages     a page amid 1,000,000 entries                   beside   one amid 1,000
+//!   growth    100,000 apps                                    beside   1,000 apps
 //! ```
 //!
-//! Each bench starts servers of its own on loopback, with files of its own, and stops them. What a number of one machine
-//! is worth on another is unknown; ratios travel better. See the README beside the manifest for what each row means.
+//! Each bench starts servers of its own on loopback, with files of its own, and stops them. A number of one machine says
+//! little about another; ratios travel better. The README beside the manifest explains each row.
 
 mod accepts;
+mod api_calls;
+mod api_counter;
 mod bare;
 mod bed;
-mod calls;
 mod client;
 mod cluster;
 mod deploy;
-mod idle;
+mod fixture;
+mod growth;
 mod kubernetes;
 mod load;
 mod memory;
 mod pages;
 mod pgbench;
-mod place;
 mod postgres;
 mod process;
 mod seed;
@@ -32,7 +33,6 @@ mod stored;
 mod subject;
 mod table;
 mod takeover;
-mod tally;
 
 use std::{
     path::{Path, PathBuf},
@@ -43,17 +43,17 @@ use clap::{Parser, ValueEnum};
 use table::Row;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Why a bench could not be run.
+/// The error of a bench that cannot go on.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Measures rollhook beside baselines, and prints a table.
 #[derive(Debug, Parser)]
 #[command(name = "rollhook-benches", version, about)]
 struct Args {
-    /// Which benches; all of them where none is named
+    /// The benches to run [default: all]
     #[arg(value_name = "BENCH")]
     benches: Vec<Bench>,
-    /// Shorter and smaller: to see that the benches work, not what they say
+    /// Run small and short, to check that the benches work; the figures mean little
     #[arg(long)]
     quick: bool,
     /// The rollhook-server to measure [default: built here, in release]
@@ -67,20 +67,20 @@ enum Bench {
     Accepts,
     /// The same on PostgreSQL
     Postgres,
-    /// The same in Kubernetes itself
+    /// The same in Kubernetes itself, and the resident memory there
     Kubernetes,
-    /// From the call to the changed Deployment
+    /// The time from the call to the changed Deployment
     Cluster,
-    /// Calls of the API server: for a deploy, and for those who do not authenticate
-    Calls,
-    /// How long until another replica drives what a killed one had
+    /// Calls of the API server: per deploy, and for unauthenticated requests
+    ApiCalls,
+    /// The time until another replica drives the deploys of a killed one
     Takeover,
-    /// Resident memory
+    /// Resident memory on SQLite
     Memory,
     /// Pages of a long history
     Pages,
-    /// Queries and API calls of servers that have nothing to do
-    Idle,
+    /// Cost with few and many apps: processor time, and API calls of idle servers
+    Growth,
     /// The baseline server of `accepts`, until it is stopped
     #[value(hide = true)]
     Bare,
@@ -102,17 +102,17 @@ fn main() -> ExitCode {
     }
 }
 
-/// As rollhook-server's own.
+/// Returns a runtime like rollhook-server's.
 fn multi_thread() -> Result<tokio::runtime::Runtime, Failure> {
     Ok(tokio::runtime::Builder::new_multi_thread().enable_all().build()?)
 }
 
-/// The load comes from one thread, which leaves the most of a small machine to what is measured.
+/// Returns a runtime of one thread, so that the load leaves most of a small machine to the measured server.
 fn single_thread() -> Result<tokio::runtime::Runtime, Failure> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
 }
 
-/// A bench that is stopped takes its servers with it: they are killed as their handles are dropped.
+/// Runs the benches until they end or a signal comes; servers are killed as their handles are dropped.
 async fn run_until_stopped(args: &Args) -> Result<(), Failure> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -135,7 +135,7 @@ async fn run(args: &Args) -> Result<(), Failure> {
         match bench.run(&server, args.quick).await {
             Ok(measured) => rows.extend(measured),
             Err(failure) => {
-                // What the others have measured took long enough.
+                // The rows of the benches before are printed all the same.
                 outcome = Err(failure);
                 break;
             }
@@ -150,14 +150,14 @@ impl Bench {
         Ok(match self {
             Self::Accepts => accepts::run(server, quick).await?,
             Self::Postgres => postgres::run(server, quick).await?,
-            Self::Kubernetes => vec![kubernetes::run(server, quick).await?],
+            Self::Kubernetes => kubernetes::run(server, quick).await?,
             Self::Cluster => vec![cluster::run(server, quick).await?],
-            Self::Calls => calls::run(server, quick).await?,
+            Self::ApiCalls => api_calls::run(server, quick).await?,
             Self::Takeover => takeover::run(server, quick).await?,
             Self::Memory => memory::run(server, quick).await?,
             Self::Pages => vec![pages::run(server, quick).await?],
-            Self::Idle => idle::run(server, quick).await?,
-            // A server, and no bench of its own.
+            Self::Growth => growth::run(server, quick).await?,
+            // A server, and no bench.
             Self::Bare => Vec::new(),
         })
     }

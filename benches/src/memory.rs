@@ -1,4 +1,4 @@
-//! Resident memory with many apps, a long history, and everything going on at once.
+//! Resident memory with many apps and a long history, under accepts, page reads and open waits at the same time.
 
 use std::{net::SocketAddr, path::Path, time::Duration};
 
@@ -10,15 +10,15 @@ use tokio::{
 use crate::{
     Failure,
     client::{self, Connection},
+    fixture::Fixture,
     load::{self, Calls},
     pages,
-    place::Place,
     process::{Process, Resident},
-    seed::{self, Target},
+    seed::{self, SeededApp},
     table::Row,
 };
 
-/// In MiB.
+/// The most resident memory, in MiB.
 const TARGET: u64 = 64;
 const PAGES: u32 = 1000;
 
@@ -29,59 +29,67 @@ struct Size {
     time: Duration,
 }
 
-/// Two rows: what is resident at the end of the load, and the most that ever was.
+/// Returns two rows: the resident memory at the end of the load, and its peak.
 pub(crate) async fn run(server: &Path, quick: bool) -> Result<Vec<Row>, Failure> {
     let size = if quick {
         Size { apps: 1000, entries: 100, waits: 100, time: Duration::from_secs(3) }
     } else {
         Size { apps: 10_000, entries: 100, waits: 1000, time: Duration::from_secs(60) }
     };
-    let place = Place::new()?;
-    let admin = place.admin_token(server)?;
-    let store = place.open().await?;
+    let fixture = Fixture::sqlite()?;
+    let admin = fixture.admin_token(server)?;
+    let store = fixture.open().await?;
     let start = Instant::now();
-    let targets = seed::apps(&*store, "load", 0..size.apps).await?;
-    seed::histories(&*store, &targets, size.entries).await?;
+    let apps = seed::apps(&*store, "load", 0..size.apps).await?;
+    seed::histories(&*store, &apps, size.entries).await?;
     drop(store);
     eprintln!("memory: seeded in {:.0} s", start.elapsed().as_secs_f64());
-    let rollhook = place.serve(server, "simulated:0ms").await?;
+    let rollhook = fixture.serve(server, "simulated:0ms").await?;
     let idle = rollhook.resident()?;
-    let told = load_all(&rollhook, targets, &size, &admin).await?;
+    let load = load_all(&rollhook, apps, &size, &admin).await?;
     let Resident { now, peak } = rollhook.resident()?;
     rollhook.stop().await?;
-    let mib = |kib: u64| format!("{:.1} MiB", kib as f64 / 1024.0);
-    let row = |name: &str, measured: String, kib: u64| Row {
-        name: name.to_owned(),
-        measured,
-        baseline: format!("{TARGET} MiB"),
-        ratio: format!("{:.2} ×", kib as f64 / (TARGET * 1024) as f64),
-        target: "≤ 1 ×".to_owned(),
-        met: Some(kib <= TARGET * 1024),
-    };
     let entries = size.apps as u64 * u64::from(size.entries);
     Ok(vec![
         row(
             &format!("memory with {} apps, {entries} entries", size.apps),
-            format!("{} resident (at start {}); {told}", mib(now), mib(idle.now)),
+            format!("{} resident (at start {}); {load}", mib(now), mib(idle.now)),
             now,
         ),
         row("its peak", format!("{} at most", mib(peak)), peak),
     ])
 }
 
-/// Waits, accepts and page reads, all at the same time.
-async fn load_all(rollhook: &Process, mut targets: Vec<Target>, size: &Size, admin: &str) -> Result<String, Failure> {
+/// Returns the row of a resident memory in KiB.
+pub(crate) fn row(name: &str, measured: String, kib: u64) -> Row {
+    Row {
+        name: name.to_owned(),
+        measured,
+        baseline: format!("{TARGET} MiB"),
+        ratio: format!("{:.2} ×", kib as f64 / (TARGET * 1024) as f64),
+        target: "≤ 1 ×".to_owned(),
+        met: Some(kib <= TARGET * 1024),
+    }
+}
+
+/// Formats a size in KiB.
+pub(crate) fn mib(kib: u64) -> String {
+    format!("{:.1} MiB", kib as f64 / 1024.0)
+}
+
+/// Waits, posts and reads pages, all at the same time.
+async fn load_all(rollhook: &Process, mut apps: Vec<SeededApp>, size: &Size, admin: &str) -> Result<String, Failure> {
     let address = rollhook.address;
     let end = Instant::now() + size.time;
-    let waited_for = targets.split_off(targets.len() - size.waits);
-    hang(address, &waited_for).await?;
+    let waiting = apps.split_off(apps.len() - size.waits);
+    hang(address, &waiting).await?;
     let mut waits = JoinSet::new();
-    for target in waited_for {
-        waits.spawn(keep_waiting(address, target, u64::from(size.entries) + 1, end));
+    for app in waiting {
+        waits.spawn(keep_waiting(address, app, u64::from(size.entries) + 1, end));
     }
-    let calls = Calls::new(&targets, false);
+    let calls = Calls::new(&apps, false);
     let accepts = load::send(address, &calls, size.time);
-    let pages = read_pages(address, &targets, size, admin, end);
+    let pages = read_pages(address, &apps, size, admin, end);
     let (mut sent, ()) = tokio::try_join!(accepts, pages)?;
     let resident = rollhook.resident()?;
     eprintln!("memory: {} KiB with all waits open", resident.now);
@@ -89,20 +97,20 @@ async fn load_all(rollhook: &Process, mut targets: Vec<Target>, size: &Size, adm
     while let Some(wait) = waits.join_next().await {
         answered += wait??;
     }
-    let rate = sent.told();
+    let rate = sent.summary();
     Ok(format!(
         "{} accepts ({rate}, {} refused), {PAGES} pages, {} open waits ({answered} answered)",
         sent.accepted, sent.refused, size.waits
     ))
 }
 
-/// Deploys what never gets ready, so that there is something to wait for.
-async fn hang(address: SocketAddr, targets: &[Target]) -> Result<(), Failure> {
+/// Posts an image that never gets ready, so that calls can wait for the deploys.
+async fn hang(address: SocketAddr, apps: &[SeededApp]) -> Result<(), Failure> {
     let mut connection = Connection::open(address).await?;
-    for target in targets {
-        let path = format!("/api/v1/webhook/{}", target.app);
+    for app in apps {
+        let path = format!("/api/v1/webhook/{}", app.id);
         let body = r#"{"image":"registry.example.com/shop/hang:1"}"#;
-        let request = client::request("POST", &path, &[("X-Service-Token", &target.token)], body);
+        let request = client::request("POST", &path, &[("X-Service-Token", &app.token)], body);
         let status = connection.call(&request).await?;
         if status != 202 {
             return Err(format!("a call is answered {status}").into());
@@ -111,11 +119,11 @@ async fn hang(address: SocketAddr, targets: &[Target]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Waits for a deploy again and again; returns how often it was answered. A wait that outlasts the bench is given up.
-async fn keep_waiting(address: SocketAddr, target: Target, revision: u64, end: Instant) -> Result<u64, Failure> {
+/// Waits for a deploy again and again, and returns the number of answers. The last wait is dropped at the end of the bench.
+async fn keep_waiting(address: SocketAddr, app: SeededApp, revision: u64, end: Instant) -> Result<u64, Failure> {
     let mut connection = Connection::open(address).await?;
-    let path = format!("/api/v1/apps/{}/deploys/{revision}", target.app);
-    let headers = [("X-Service-Token", target.token.as_str()), ("Prefer", "wait=50")];
+    let path = format!("/api/v1/apps/{}/deploys/{revision}", app.id);
+    let headers = [("X-Service-Token", app.token.as_str()), ("Prefer", "wait=50")];
     let request = client::request("GET", &path, &headers, "");
     let mut answered = 0;
     loop {
@@ -131,14 +139,14 @@ async fn keep_waiting(address: SocketAddr, target: Target, revision: u64, end: I
 
 async fn read_pages(
     address: SocketAddr,
-    targets: &[Target],
+    apps: &[SeededApp],
     size: &Size,
     admin: &str,
     end: Instant,
 ) -> Result<(), Failure> {
     let mut connection = Connection::open(address).await?;
-    for (target, read) in targets.iter().cycle().step_by(7).zip(0..PAGES) {
-        let status = connection.call(&pages::page(target, u64::from(size.entries), admin)).await?;
+    for (app, read) in apps.iter().cycle().step_by(7).zip(0..PAGES) {
+        let status = connection.call(&pages::page(app, u64::from(size.entries), admin)).await?;
         if status != 200 {
             return Err(format!("a page is answered {status}").into());
         }

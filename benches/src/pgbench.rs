@@ -4,7 +4,7 @@ use std::{process::Stdio, time::Duration};
 
 use crate::{Failure, load::CONNECTIONS};
 
-/// A database that only `pgbench` uses.
+/// A database for `pgbench` alone.
 pub(crate) struct Bare {
     url: String,
 }
@@ -22,7 +22,7 @@ impl Ran {
         self.rates / f64::from(self.phases)
     }
 
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn summary(&self) -> String {
         let latency = self.latencies / f64::from(self.phases);
         format!("pgbench simple-update: {:.0}/s, mean {latency:.1} ms", self.per_second())
     }
@@ -35,24 +35,34 @@ impl Ran {
 }
 
 impl Bare {
-    /// Has `pgbench` make its tables.
+    /// Lets `pgbench` make its tables.
     pub(crate) async fn new(url: String) -> Result<Self, Failure> {
         let bare = Self { url };
         bare.pgbench(&["--initialize", "--quiet", "--scale=10"]).await?;
         Ok(bare)
     }
 
-    /// Has as many clients as the load has connections update, read and insert a row per transaction for this long.
+    /// Runs `pgbench` for a phase that does not count.
+    pub(crate) async fn warm_up(&self, time: Duration) -> Result<(), Failure> {
+        self.update(time).await.map(drop)
+    }
+
+    /// Runs `pgbench` for this long, and returns the outcome.
     pub(crate) async fn run(&self, time: Duration) -> Result<Ran, Failure> {
-        let (clients, time) = (format!("--client={CONNECTIONS}"), format!("--time={}", time.as_secs().max(2)));
-        let options = ["--no-vacuum", "--protocol=prepared", "--jobs=1", "--builtin=simple-update", &clients, &time];
-        let told = self.pgbench(&options).await?;
+        let output = self.update(time).await?;
         let number = |label: &str| {
-            let line = told.lines().find_map(|line| line.strip_prefix(label));
+            let line = output.lines().find_map(|line| line.strip_prefix(label));
             line.and_then(|rest| rest.split([' ', '/']).next()?.parse::<f64>().ok())
-                .ok_or(format!("no {label} in {told}"))
+                .ok_or(format!("no {label} in {output}"))
         };
         Ok(Ran { rates: number("tps = ")?, latencies: number("latency average = ")?, phases: 1 })
+    }
+
+    /// Updates, reads and inserts a row per transaction, with as many clients as the load has connections.
+    async fn update(&self, time: Duration) -> Result<String, Failure> {
+        let (clients, time) = (format!("--client={CONNECTIONS}"), format!("--time={}", time.as_secs().max(5)));
+        let options = ["--no-vacuum", "--protocol=prepared", "--jobs=1", "--builtin=simple-update", &clients, &time];
+        self.pgbench(&options).await
     }
 
     async fn pgbench(&self, options: &[&str]) -> Result<String, Failure> {

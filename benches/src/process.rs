@@ -1,4 +1,4 @@
-//! Servers under measurement: started here, watched through /proc, and stopped by their own number.
+//! The measured servers: started here, measured through /proc, and stopped by their process ids.
 
 use std::{
     env, fs,
@@ -18,30 +18,32 @@ use crate::Failure;
 
 /// The unit of time in /proc on Linux, whatever the kernel's own.
 const TICKS_PER_SECOND: u64 = 100;
+/// The resolution of a difference of processor times: user and system time are rounded separately.
+pub(crate) const RESOLUTION: Duration = Duration::from_millis(20);
 const START: Duration = Duration::from_secs(60);
 const STOP: Duration = Duration::from_secs(20);
 
-/// A running server.
+/// A running server, which is killed with this value.
 pub(crate) struct Process {
     child: Child,
     pid: u32,
-    /// Where it listens.
+    /// The address to call.
     pub(crate) address: SocketAddr,
     /// Kept open: a server that writes to a closed pipe would end.
     _stdout: Lines<BufReader<ChildStdout>>,
 }
 
-/// A process's use of memory, in KiB.
+/// The resident memory of a process, in KiB.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Resident {
-    /// Now.
+    /// The memory now.
     pub(crate) now: u64,
-    /// At most, since its start.
+    /// The most since the start.
     pub(crate) peak: u64,
 }
 
 impl Process {
-    /// Starts a server that says `listening on http://ADDRESS` on stdout; its log goes to a file.
+    /// Starts a server that prints `listening on http://ADDRESS` on stdout; its log goes to a file.
     pub(crate) async fn start(
         program: &Path,
         arguments: &[String],
@@ -66,12 +68,12 @@ impl Process {
         Ok(Self { child, pid, address, _stdout: lines })
     }
 
-    /// The processor time that it has used.
+    /// The processor time so far.
     pub(crate) fn cpu(&self) -> Result<Duration, Failure> {
-        cpu(&self.pid.to_string())
+        Ok(Stat::read(&self.pid.to_string())?.own)
     }
 
-    /// Its memory.
+    /// The resident memory.
     pub(crate) fn resident(&self) -> Result<Resident, Failure> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.pid))?;
         let field = |name: &str| {
@@ -81,12 +83,12 @@ impl Process {
         Ok(Resident { now: field("VmRSS:"), peak: field("VmHWM:") })
     }
 
-    /// Ends it without any farewell, as a crash does; returns once it is gone.
+    /// Kills the server, as a crash does, and waits for its end.
     pub(crate) async fn kill(mut self) -> Result<(), Failure> {
         Ok(self.child.kill().await?)
     }
 
-    /// Asks it to end, and waits until it has.
+    /// Stops the server, and waits for its end.
     pub(crate) async fn stop(mut self) -> Result<(), Failure> {
         Command::new("kill").arg(self.pid.to_string()).status()?;
         if timeout(STOP, self.child.wait()).await.is_err() {
@@ -96,20 +98,45 @@ impl Process {
     }
 }
 
-/// The processor time of this process.
+/// The processor time of this process so far.
 pub(crate) fn own_cpu() -> Result<Duration, Failure> {
-    cpu("self")
+    Ok(Stat::read("self")?.own)
 }
 
-fn cpu(process: &str) -> Result<Duration, Failure> {
-    let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
-    // The name, in parentheses, may hold spaces; user and system time are the 12th and 13th field after it.
-    let (_, rest) = stat.rsplit_once(')').ok_or("/proc is not as expected")?;
-    let ticks: u64 = rest.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
-    Ok(Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND))
+/// The processor time of a process and of its children so far, those that have ended among them.
+pub(crate) fn family_cpu(pid: u32) -> Result<Duration, Failure> {
+    let Stat { own, ended_children, .. } = Stat::read(&pid.to_string())?;
+    // A process may end before it is read.
+    let all = fs::read_dir("/proc")?.filter_map(|entry| Stat::read(entry.ok()?.file_name().to_str()?).ok());
+    let children: Duration = all.filter(|stat| stat.parent == u64::from(pid)).map(|stat| stat.own).sum();
+    Ok(own + ended_children + children)
 }
 
-/// Builds rollhook-server in release, and returns the binary: beside this one.
+/// The fields of `/proc/PID/stat` that are used here.
+struct Stat {
+    parent: u64,
+    own: Duration,
+    ended_children: Duration,
+}
+
+impl Stat {
+    fn read(process: &str) -> Result<Self, Failure> {
+        let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
+        // The name, in parentheses, may hold spaces. After it, the 2nd field is the parent, and user and system time are
+        // the 12th and 13th, of ended children the 14th and 15th.
+        let (_, rest) = stat.rsplit_once(')').ok_or("/proc is not as expected")?;
+        let fields: Vec<u64> = rest.split_whitespace().map(|field| field.parse().unwrap_or(0)).collect();
+        let [_, parent, .., user, system, children_user, children_system] =
+            fields.get(..15).ok_or("/proc is not as expected")?
+        else {
+            return Err("/proc is not as expected".into());
+        };
+        let time = |ticks: u64| Duration::from_millis(ticks * 1000 / TICKS_PER_SECOND);
+        Ok(Self { parent: *parent, own: time(user + system), ended_children: time(children_user + children_system) })
+    }
+}
+
+/// Builds rollhook-server in release, and returns the path of the binary.
 pub(crate) fn build_server() -> Result<PathBuf, Failure> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = Command::new(cargo)
@@ -117,8 +144,8 @@ pub(crate) fn build_server() -> Result<PathBuf, Failure> {
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
         .status()?;
     if !built.success() {
-        return Err("rollhook-server cannot be built".into());
+        return Err("building rollhook-server failed".into());
     }
-    let directory = env::current_exe()?.parent().map(Path::to_owned).ok_or("this binary lies nowhere")?;
+    let directory = env::current_exe()?.parent().map(Path::to_owned).ok_or("this binary has no directory")?;
     Ok(directory.with_file_name("release").join("rollhook-server"))
 }

@@ -1,4 +1,4 @@
-//! Stores filled before a server starts on them: apps, and long histories as copies of one deploy, by the ledger's changes
+//! Fills stores before a server starts on them: apps, and long histories as copies of one deploy, by the ledger's changes
 //! and the store's commits.
 
 use std::{ops::Range, sync::Arc, time::Duration};
@@ -10,12 +10,13 @@ use rollhook_core::{
     ledger::{Admission, AppState, Change, KeyLookup, NewDeploy, Record},
     ports::{AppCommit, Version},
     replica::ReplicaId,
+    request::{IdempotencyKey, KeyHeader},
     time::Timestamp,
     token::Token,
 };
 use serde_json::json;
 
-use crate::{Failure, place::Store};
+use crate::{Failure, fixture::Store};
 
 /// The most apps of one call of the store, and the most calls at once: in Kubernetes each registration in a namespace
 /// writes to the same object once.
@@ -23,33 +24,33 @@ const APPS_PER_COMMIT: usize = 100;
 const TOGETHER: usize = 8;
 /// The most deploys of one commit.
 const DEPLOYS_PER_COMMIT: u32 = 20_000;
-/// Until a running server knows of what another process has registered.
+/// The time after which a running server knows the apps that another process has registered.
 pub(crate) const KNOWN: Duration = Duration::from_secs(2);
 
-/// When the apps were registered: any time in the past.
+/// The time of every registration and deploy that is seeded: any time in the past.
 const REGISTERED: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 
-/// An app and what opens it.
+/// A registered app with an open webhook.
 #[derive(Clone)]
-pub(crate) struct Target {
-    /// Its name.
-    pub(crate) app: AppId,
-    /// Its webhook's token.
+pub(crate) struct SeededApp {
+    /// The app's name.
+    pub(crate) id: AppId,
+    /// The webhook's token.
     pub(crate) token: String,
-    /// Its state as it was registered.
+    /// The state after the registration.
     pub(crate) state: AppState,
-    /// The version of that state.
+    /// The version of the state.
     pub(crate) version: Version,
 }
 
-/// Registers `{project}-test/app-00000` and so on, with open webhooks, where a deploy succeeds as soon as it is rolled out.
-pub(crate) async fn apps(store: &dyn Store, project: &str, numbers: Range<usize>) -> Result<Vec<Target>, Failure> {
+/// Registers `{project}-test/app-00000` and so on, with open webhooks; their deploys succeed as soon as they are rolled out.
+pub(crate) async fn apps(store: &dyn Store, project: &str, numbers: Range<usize>) -> Result<Vec<SeededApp>, Failure> {
     let names: Vec<String> = numbers.map(|number| format!("app-{number:05}")).collect();
     register(store, project, "test", &names).await
 }
 
 /// Registers one app with an open webhook; its Deployment has its name, and is made where it is missing.
-pub(crate) async fn app(store: &dyn Store, project: &str, environment: &str, name: &str) -> Result<Target, Failure> {
+pub(crate) async fn app(store: &dyn Store, project: &str, environment: &str, name: &str) -> Result<SeededApp, Failure> {
     let registered = register(store, project, environment, &[name.to_owned()]).await?;
     registered.into_iter().next().ok_or_else(|| "nothing was registered".into())
 }
@@ -59,7 +60,7 @@ async fn register(
     project: &str,
     environment: &str,
     names: &[String],
-) -> Result<Vec<Target>, Failure> {
+) -> Result<Vec<SeededApp>, Failure> {
     let registrations = names.iter().map(|name| Ok(Change::register(new(project, environment, name)?)));
     let registrations: Vec<Change> = registrations.collect::<Result<_, Failure>>()?;
     let states: Vec<AppState> = registrations.iter().map(|change| change.state.clone()).collect();
@@ -69,7 +70,7 @@ async fn register(
         getrandom::fill(&mut random)?;
         let token = Token::from_random(&random).ok_or("too little randomness")?;
         store.put(state.app.uid, &token).await?;
-        Ok(Target { app: state.app.id.clone(), token: token.expose().to_owned(), state, version })
+        Ok(SeededApp { id: state.app.id.clone(), token: token.expose().to_owned(), state, version })
     });
     stream::iter(opened).buffered(TOGETHER).try_collect().await
 }
@@ -107,10 +108,9 @@ async fn commit(store: &dyn Store, changes: Vec<(Change, Option<Version>)>) -> R
 }
 
 /// Gives each app that was just registered a history of this many deploys that succeeded.
-pub(crate) async fn histories(store: &dyn Store, targets: &[Target], length: u32) -> Result<(), Failure> {
-    for some in targets.chunks(APPS_PER_COMMIT) {
-        let mut left: Vec<(AppState, Version)> =
-            some.iter().map(|target| (target.state.clone(), target.version)).collect();
+pub(crate) async fn histories(store: &dyn Store, apps: &[SeededApp], length: u32) -> Result<(), Failure> {
+    for some in apps.chunks(APPS_PER_COMMIT) {
+        let mut left: Vec<(AppState, Version)> = some.iter().map(|app| (app.state.clone(), app.version)).collect();
         for first in (1..=length).step_by(DEPLOYS_PER_COMMIT as usize) {
             let last = length.min(first + DEPLOYS_PER_COMMIT - 1);
             let changes = left.iter().map(|(state, version)| Ok((history(state, first..last + 1)?, Some(*version))));
@@ -124,7 +124,7 @@ pub(crate) async fn histories(store: &dyn Store, targets: &[Target], length: u32
 
 /// A change that archives copies of one deploy under these revisions.
 fn history(state: &AppState, revisions: Range<u32>) -> Result<Change, Failure> {
-    let [.., done] = deploy(AppState::new((*state.app).clone()))?;
+    let [.., done] = deploy(AppState::new((*state.app).clone()), None)?;
     let one = done.ended.first().cloned().ok_or("a deploy that succeeded has not ended")?;
     let mut change = done;
     change.ended.clear();
@@ -140,10 +140,10 @@ fn history(state: &AppState, revisions: Range<u32>) -> Result<Change, Failure> {
     Ok(change)
 }
 
-/// The changes that a webhook and the engine make of one deploy, each of which is a commit: it is accepted, rolls out, and
+/// Returns the commits of one deploy, as a webhook's call and the engine make them: the deploy is accepted, rolls out, and
 /// succeeds.
-pub(crate) fn deploy(state: AppState) -> Result<[Change; 3], Failure> {
-    let now = state.updated_at;
+pub(crate) fn deploy(state: AppState, key: Option<String>) -> Result<[Change; 3], Failure> {
+    let now = state.time(REGISTERED);
     let deploy = NewDeploy {
         image: Some("registry.example.com/shop/api:4f2a9c1".parse()?),
         commit: Some("4f2a9c1".parse()?),
@@ -153,10 +153,12 @@ pub(crate) fn deploy(state: AppState) -> Result<[Change; 3], Failure> {
         effective: None,
         adopted: false,
     };
-    let driver = Some(ReplicaId { name: "127.0.0.1:8080".to_owned(), boot: 1 });
+    let driver = Some(ReplicaId { name: "server-host-127.0.0.1:8080".to_owned(), boot: 0x1234_5678_9abc_def0 });
     let id = AdmissionId(state.app.uid.as_bits());
+    let key = key.map(|key| IdempotencyKey { header: KeyHeader::IdempotencyKey, key, request: [7; 32] });
     let mut accepted = Change::on(state);
-    accepted.admit(Admission { driver: driver.clone(), ..Admission::plain(id, deploy) }, KeyLookup::Unread, now);
+    let admission = Admission { driver: driver.clone(), key, ..Admission::plain(id, deploy) };
+    accepted.admit(admission, KeyLookup::Unread, now);
     let queued = accepted.state.unfinished.first().cloned().ok_or("the deploy was not accepted")?;
     let rolling_out = State::RollingOut { since: now, outage: Outage::default() };
     let rolling_out = Deploy { touched: true, ..queued.moved(rolling_out) };

@@ -1,90 +1,103 @@
-//! SQLite alone: the rows that deploys leave behind, in tables of the bench's own, with as many deploys per transaction as
-//! there are connections. A server that has a deploy of each connection at hand can join no more.
+//! SQLite alone: the rows of the store's commits, in the store's tables, by its statements and with its settings, without
+//! the store.
 
-use std::{path::Path, time::Duration};
+use std::{fs::File, io::Read, path::Path, time::Duration};
 
-use rollhook_core::ledger::Change;
-use rusqlite::Connection;
+use rollhook_core::{
+    ledger::{AppState, Change},
+    ports::{Commit, Version, Write},
+};
 use tokio::time::Instant;
 
+use self::bare::Bare;
 use crate::{
     Failure,
-    load::CONNECTIONS,
-    seed::{self, Target},
+    fixture::Fixture,
+    seed::{self, SeededApp},
 };
 
-const TABLES: &str = "
-PRAGMA journal_mode = WAL;
-PRAGMA synchronous = FULL;
-CREATE TABLE states (app INTEGER PRIMARY KEY, version INTEGER NOT NULL, state TEXT NOT NULL);
-CREATE TABLE archive (id INTEGER PRIMARY KEY, app INTEGER NOT NULL, revision INTEGER NOT NULL, deploy TEXT NOT NULL);
-CREATE UNIQUE INDEX archive_by_revision ON archive (app, revision);
-CREATE TABLE keys (app INTEGER, key TEXT, revision INTEGER NOT NULL, PRIMARY KEY (app, key)) WITHOUT ROWID;";
+/// The statements lie beside the store whose rows they write.
+#[path = "../../backends/sqlite/benches/bare/mod.rs"]
+#[allow(clippy::unwrap_used, dead_code, reason = "shared with a bench that ends where it cannot go on")]
+mod bare;
 
-/// Deploys per transaction.
-const GROUP: i64 = CONNECTIONS as i64;
+/// The way in which the store wrote the rows of deploys.
+pub(crate) struct Shape {
+    /// The number of commits that a deploy took.
+    pub(crate) commits_per_deploy: f64,
+    /// The number of commits that shared a transaction.
+    pub(crate) commits_per_transaction: f64,
+}
+
+impl Shape {
+    /// The shape between two counts of deploys, commits and transactions.
+    pub(crate) fn of(before: [u64; 3], after: [u64; 3]) -> Self {
+        let [deploys, commits, transactions] = [0, 1, 2].map(|at| after[at].saturating_sub(before[at]).max(1) as f64);
+        Self { commits_per_deploy: commits / deploys, commits_per_transaction: commits / transactions }
+    }
+}
 
 /// A database that only this process uses.
 pub(crate) struct Alone {
-    connection: Connection,
-    apps: i64,
-    /// The documents of a deploy's commits: the state after each, and the ended deploy.
-    commits: Vec<(String, Option<String>)>,
-    made: i64,
+    _fixture: Fixture,
+    bare: Bare,
+    states: Vec<AppState>,
+    deploys: usize,
 }
 
 impl Alone {
-    /// Makes the tables, with a state for each app.
-    pub(crate) fn new(file: &Path, targets: &[Target]) -> Result<Self, Failure> {
-        let connection = Connection::open(file)?;
-        connection.execute_batch(TABLES)?;
-        let first = targets.first().ok_or("there are no apps")?;
-        let document = |change: &Change| -> Result<(String, Option<String>), Failure> {
-            let ended = change.ended.first().map(serde_json::to_string).transpose()?;
-            Ok((serde_json::to_string(&change.state)?, ended))
-        };
-        let commits: Vec<_> = seed::deploy(first.state.clone())?.iter().map(document).collect::<Result<_, _>>()?;
-        connection.execute_batch("BEGIN")?;
-        let (apps, state) = (i64::try_from(targets.len())?, commits.last().map(|(state, _)| state));
-        for app in 0..apps {
-            connection.execute("INSERT INTO states (app, version, state) VALUES (?1, 0, ?2)", (app, state))?;
-        }
-        connection.execute_batch("COMMIT")?;
-        Ok(Self { connection, apps, commits, made: 0 })
+    /// Makes a database with this many apps.
+    pub(crate) async fn new(apps: usize) -> Result<Self, Failure> {
+        let fixture = Fixture::sqlite()?;
+        let apps = seed::apps(&*fixture.open().await?, "load", 0..apps).await?;
+        let bare = Bare::open(&fixture.database());
+        let states = apps.into_iter().map(|SeededApp { state, .. }| state).collect();
+        Ok(Self { _fixture: fixture, bare, states, deploys: 0 })
     }
 
-    /// Writes deploys for this long, group after group, and returns how many there were per second.
-    pub(crate) fn write(&mut self, keyed: bool, time: Duration) -> Result<f64, Failure> {
-        let (start, before) = (Instant::now(), self.made);
-        while start.elapsed() < time {
-            for commit in 0..self.commits.len() {
-                self.group(commit, keyed && commit == 0)?;
-            }
-            self.made += GROUP;
-        }
-        Ok((self.made - before) as f64 / start.elapsed().as_secs_f64())
-    }
-
-    /// One commit of each deploy of a group, as one transaction.
-    fn group(&self, commit: usize, keyed: bool) -> Result<(), Failure> {
-        let prepare = |text| self.connection.prepare_cached(text);
-        let mut put_state = prepare("UPDATE states SET version = version + 1, state = ?2 WHERE app = ?1")?;
-        let mut put_deploy = prepare("INSERT INTO archive (app, revision, deploy) VALUES (?1, ?2, ?3)")?;
-        let mut put_key = prepare("INSERT INTO keys (app, key, revision) VALUES (?1, ?2, ?3)")?;
-        let (state, ended) = self.commits.get(commit).ok_or("no such commit")?;
-        prepare("BEGIN IMMEDIATE")?.execute([])?;
-        for revision in self.made..self.made + GROUP {
+    /// Writes the rows of deploys for this long, in this shape, and returns the deploys per second. Only SQLite's time
+    /// counts, without the time for making the rows.
+    pub(crate) fn write(&mut self, keyed: bool, shape: &Shape, time: Duration) -> Result<f64, Failure> {
+        let (mut taken, before) = (Duration::ZERO, self.deploys);
+        // Where the store joined two steps of an app in one commit, a deploy has two commits here instead of three.
+        let short = (3.0 - shape.commits_per_deploy).clamp(0.0, 1.0);
+        let group = (shape.commits_per_transaction * 3.0 / (3.0 - short)).round() as usize;
+        let group = group.clamp(1, self.states.len());
+        while taken < time {
             // A prime's multiples: the apps of a group lie anywhere in the file.
-            let app = revision * 7919 % self.apps;
-            put_state.execute((app, state))?;
-            if let Some(ended) = ended {
-                put_deploy.execute((app, revision, ended))?;
+            let group: Vec<_> = (0..group).map(|at| (self.deploys + at) * 7919 % self.states.len()).collect();
+            let deploys = group.iter().enumerate().map(|(at, app)| {
+                seed::deploy(self.states[*app].clone(), keyed.then(|| format!("run-{:016x}", self.deploys + at)))
+            });
+            let deploys: Vec<[Change; 3]> = deploys.collect::<Result<_, _>>()?;
+            for step in 0..3 {
+                let skipped = |at: usize| step == 1 && (((self.deploys + at) as f64) * short).fract() < short;
+                let deploys = deploys.iter().enumerate().filter(|(at, _)| !skipped(*at));
+                let commits: Vec<Commit> = deploys.map(|(_, changes)| commit(&changes[step])).collect();
+                let rows = self.bare.encode(&commits);
+                let start = Instant::now();
+                self.bare.commit(&rows);
+                taken += start.elapsed();
             }
-            if keyed {
-                put_key.execute((app, format!("run-{revision:016x}"), revision))?;
+            for (app, [.., ended]) in group.iter().zip(deploys) {
+                self.states[*app] = ended.state;
             }
+            self.deploys += group.len();
         }
-        prepare("COMMIT")?.execute([])?;
-        Ok(())
+        Ok((self.deploys - before) as f64 / taken.as_secs_f64())
     }
+}
+
+fn commit(change: &Change) -> Commit {
+    // The rows are the same for each version.
+    Commit { app: change.state.app.uid, version: Some(Version(1)), write: Write::Put(Box::new(change.clone())) }
+}
+
+/// Returns the number of transactions that were written to a file in WAL mode, modulo 2³²: the `iChange` of the header of
+/// the shared index beside the file.
+pub(crate) fn transactions(file: &Path) -> Result<u64, Failure> {
+    let mut header = [0; 12];
+    File::open(file.with_extension("db-shm"))?.read_exact(&mut header)?;
+    let [.., a, b, c, d] = header;
+    Ok(u32::from_ne_bytes([a, b, c, d]).into())
 }

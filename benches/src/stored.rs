@@ -1,33 +1,54 @@
-//! The deploys that a store holds, counted through a handle of the bench's own rather than by the server that is measured.
+//! The deploys that a store holds, counted through a handle of the bench's own instead of the measured server.
 
 use rollhook_core::{
     deploy::Revision,
     ledger::AppState,
-    ports::{AppPage, Page},
+    ports::{AppPage, AppRef, Page},
 };
 
-use crate::{Failure, place::Store};
+use crate::{Failure, fixture::Store};
 
-/// The most apps, and the most deploys, that one read returns.
+/// The most apps, and the most deploys, of one read.
 const PAGE: usize = 1000;
 
-/// A store that is looked into.
+/// A store to be read.
 pub(crate) struct Stored(pub(crate) Box<dyn Store>);
 
+/// The numbers of deploys by the apps' states.
+pub(crate) struct Totals {
+    /// The number of deploys that were ever accepted.
+    pub(crate) deploys: u64,
+    /// The number of deploys that have not ended.
+    pub(crate) unfinished: u64,
+}
+
 impl Stored {
-    /// Whether a server has work left.
+    /// Returns whether a server has work left.
     pub(crate) async fn has_work(&self) -> Result<bool, Failure> {
         Ok(!self.0.work(&[], 1).await?.is_empty())
     }
 
-    /// The number of deploys by the apps' states, and of those that have not ended.
-    pub(crate) async fn deploys(&self) -> Result<(u64, u64), Failure> {
+    /// Counts the deploys.
+    pub(crate) async fn totals(&self) -> Result<Totals, Failure> {
         let states = self.states().await?;
-        let accepted = states.iter().filter_map(|state| state.latest).map(Revision::get).sum();
-        Ok((accepted, states.iter().map(|state| state.unfinished.len() as u64).sum()))
+        Ok(Totals {
+            deploys: states.iter().filter_map(|state| state.latest).map(Revision::get).sum(),
+            unfinished: states.iter().map(|state| state.unfinished.len() as u64).sum(),
+        })
     }
 
-    /// The number of deploys in the archives. Returns `None` if the store keeps only the newest.
+    /// Counts the commits of all apps.
+    pub(crate) async fn commits(&self) -> Result<u64, Failure> {
+        let mut commits = 0;
+        for state in self.states().await? {
+            let loaded = self.0.load(AppRef::Uid(state.app.uid), None).await?;
+            // Each commit makes the version one higher.
+            commits += loaded.map_or(0, |loaded| loaded.version.0);
+        }
+        Ok(commits)
+    }
+
+    /// Counts the deploys in the archives. Returns `None` if the store keeps only the newest.
     pub(crate) async fn archived(&self) -> Result<Option<u64>, Failure> {
         if self.0.limits().keep.is_some() {
             return Ok(None);

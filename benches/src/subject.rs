@@ -6,107 +6,100 @@ use tokio::time::{Instant, sleep};
 
 use crate::{
     Failure,
+    fixture::Store,
     load::{self, Calls, Sent},
-    place::Store,
     process::Process,
-    stored::Stored,
+    stored::{Stored, Totals},
 };
 
 const DRAIN_MAX: Duration = Duration::from_secs(300);
 
-/// A server that accepts deploys, and drives each to its end.
+/// A server that accepts deploys and drives each to its end.
 pub(crate) struct Subject {
-    /// None while it rests.
-    server: Option<Process>,
-    stored: Stored,
-    /// Deploys that the store should have.
-    recorded: u64,
+    /// The process of the server.
+    pub(crate) server: Process,
+    /// The store, read by a handle of the bench's own.
+    pub(crate) stored: Stored,
     total: Loaded,
 }
 
-/// What phases of load have come to.
+/// The outcome of some phases of load.
 #[derive(Default)]
 pub(crate) struct Loaded {
     pub(crate) sent: Sent,
-    /// The most that was accepted and had not ended when a load did.
+    /// The number of deploys that the store has recorded and that have ended.
+    pub(crate) deploys: u64,
+    /// The time from the first call of a phase to the end of its last deploy, summed up.
+    time: Duration,
+    /// The largest number of unfinished deploys at the end of a load.
     backlog: u64,
-    /// How long it took until it had.
-    drained: Duration,
+    /// The longest time from the end of a load to the end of the last deploy.
+    pub(crate) drained: Duration,
 }
 
 impl Subject {
     pub(crate) fn new(server: Process, store: Box<dyn Store>) -> Self {
-        Self { server: Some(server), stored: Stored(store), recorded: 0, total: Loaded::default() }
+        Self { server, stored: Stored(store), total: Loaded::default() }
     }
 
-    /// Stops the server, where it would be in the way of what is measured next.
-    pub(crate) async fn stop(&mut self) -> Result<(), Failure> {
-        match self.server.take() {
-            Some(server) => server.stop().await,
-            None => Ok(()),
-        }
-    }
-
-    /// Goes on with another server on the same store.
-    pub(crate) fn resume(&mut self, server: Process) {
-        self.server = Some(server);
-    }
-
-    fn server(&self) -> Result<&Process, Failure> {
-        self.server.as_ref().ok_or_else(|| "no server runs".into())
-    }
-
-    /// One phase before those that count: the first deploys of an app are not like its later ones, and a bench is not
-    /// about a process's first second.
+    /// Runs a phase that does not count: an app's first deploys and a process's first second are unlike the later ones.
     pub(crate) async fn warm_up(&mut self, calls: &Arc<Calls>, time: Duration) -> Result<(), Failure> {
         self.phase(calls, time).await.map(drop)
     }
 
-    /// A phase that counts; what came of it is told on stderr.
+    /// Runs a phase that counts, and reports it on stderr.
     pub(crate) async fn load(&mut self, calls: &Arc<Calls>, time: Duration, name: &str) -> Result<(), Failure> {
-        let cpu = self.server()?.cpu()?;
-        let Loaded { sent, backlog, drained } = self.phase(calls, time).await?;
-        let cpu = self.server()?.cpu()?.saturating_sub(cpu);
+        let cpu = self.server.cpu()?;
+        let phase = self.phase(calls, time).await?;
+        let cpu = self.server.cpu()?.saturating_sub(cpu);
         eprintln!(
-            "{name}: rollhook {:.0}/s, {} refused, backlog {backlog}, drained in {:.2} s; processor time: server {:.1} s, \
-             load {:.1} s",
-            sent.per_second(),
-            sent.refused,
-            drained.as_secs_f64(),
+            "{name}: rollhook {:.0}/s, {} refused, backlog {}, drained in {:.2} s; processor time: server {:.1} s, load \
+             {:.1} s",
+            phase.per_second(),
+            phase.sent.refused,
+            phase.backlog,
+            phase.drained.as_secs_f64(),
             cpu.as_secs_f64(),
-            sent.cpu.as_secs_f64(),
+            phase.sent.cpu.as_secs_f64(),
         );
-        self.total.sent.add(sent);
-        self.total.backlog = self.total.backlog.max(backlog);
-        self.total.drained += drained;
+        self.total.add(phase);
         Ok(())
     }
 
-    /// Loads the server, and waits until all that it accepted has ended.
+    /// Loads the server, and waits until every recorded deploy has ended.
     async fn phase(&mut self, calls: &Arc<Calls>, time: Duration) -> Result<Loaded, Failure> {
-        let address = self.server()?.address;
-        let sent = load::send(address, calls, time).await?;
+        let before = self.stored.totals().await?.deploys;
+        let start = Instant::now();
+        let sent = load::send(self.server.address, calls, time).await?;
         let end = Instant::now();
-        self.recorded += sent.accepted;
-        let (_, backlog) = self.stored.deploys().await?;
-        while self.stored.has_work().await? || self.stored.deploys().await? != (self.recorded, 0) {
+        let Totals { unfinished: backlog, .. } = self.stored.totals().await?;
+        loop {
+            let has_work = self.stored.has_work().await?;
+            let totals = self.stored.totals().await?;
+            let deploys = totals.deploys.saturating_sub(before);
+            // A refused call may have been recorded all the same: its answer says so.
+            if !has_work && totals.unfinished == 0 && deploys >= sent.accepted {
+                if deploys > sent.accepted + sent.refused {
+                    return Err(format!("{} calls made {deploys} deploys", sent.accepted + sent.refused).into());
+                }
+                return Ok(Loaded { sent, deploys, time: start.elapsed(), backlog, drained: end.elapsed() });
+            }
             if end.elapsed() > DRAIN_MAX {
-                let (stored, unfinished) = self.stored.deploys().await?;
-                let accepted = self.recorded;
+                let (accepted, unfinished) = (sent.accepted, totals.unfinished);
                 return Err(
-                    format!("{accepted} deploys were accepted, {stored} are stored, {unfinished} unfinished").into()
+                    format!("of {accepted} accepted deploys {deploys} are stored, {unfinished} unfinished").into()
                 );
             }
             sleep(Duration::from_millis(20)).await;
         }
-        Ok(Loaded { sent, backlog, drained: end.elapsed() })
     }
 
-    /// The sum of all phases that count since the last call. Each 202 is one deploy of the archive by then.
+    /// Returns the sum of all counted phases since the last call. The archive must hold every deploy by then.
     pub(crate) async fn total(&mut self) -> Result<Loaded, Failure> {
+        let deploys = self.stored.totals().await?.deploys;
         match self.stored.archived().await? {
-            Some(archived) if archived != self.recorded => {
-                Err(format!("{} deploys were accepted, {archived} are in the archive", self.recorded).into())
+            Some(archived) if archived != deploys => {
+                Err(format!("{deploys} deploys were recorded, {archived} are in the archive").into())
             }
             Some(_) | None => Ok(std::mem::take(&mut self.total)),
         }
@@ -114,14 +107,28 @@ impl Subject {
 }
 
 impl Loaded {
-    /// All of it, in words.
-    pub(crate) fn told(&mut self) -> String {
-        let sustained = self.sent.accepted as f64 / (self.sent.time + self.drained).as_secs_f64();
+    /// The deploys per second, counted to the end of the last one.
+    pub(crate) fn per_second(&self) -> f64 {
+        self.deploys as f64 / self.time.as_secs_f64()
+    }
+
+    fn add(&mut self, other: Self) {
+        self.sent.add(other.sent);
+        self.deploys += other.deploys;
+        self.time += other.time;
+        self.backlog = self.backlog.max(other.backlog);
+        self.drained = self.drained.max(other.drained);
+    }
+
+    /// The numbers in words.
+    pub(crate) fn summary(&mut self) -> String {
         format!(
-            "{}, {} refused; backlog {}, {sustained:.0}/s with the time to drain; load's processor time {:.0} %",
-            self.sent.told(),
+            "{:.0}/s to the end of the last deploy; {}, {} refused; backlog {}, gone in {:.1} s; load's processor time {:.0} %",
+            self.per_second(),
+            self.sent.summary(),
             self.sent.refused,
             self.backlog,
+            self.drained.as_secs_f64(),
             self.sent.cpu_share(),
         )
     }

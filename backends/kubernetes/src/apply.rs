@@ -1,38 +1,39 @@
-//! Brings a workload to an order: read, decide, one guarded patch, and again where somebody else was faster.
+//! Applies a rollout to its workload: read, decide, one guarded patch; and again if the workload has changed in
+//! between.
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Pod, Service};
 use rollhook_core::{Error, Result, deploy::Reason, error::Entity, ports::Applied};
 
 use crate::{
     client::Cluster,
     error,
     rules::{
-        fence::{self, Verdict},
+        fence::{self, Decision},
         object::Object,
-        patch, stuck, template,
+        patch, pods, stuck_pods, template,
     },
     workload::{Rollout, Template, WorkloadKind},
 };
 
-/// How often a workload is read again because it changed in between; controllers write its status all the time.
+/// The number of attempts on a workload that changes in between; controllers write its status all the time.
 const ATTEMPTS: u32 = 12;
-/// How long to wait before it is read again; grows with each attempt.
+/// The pause before the second attempt; each further pause is longer by as much.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// Brings the workload to the order, unless it is at a newer one or must not be touched.
-pub(crate) async fn apply(cluster: &Cluster, order: &Rollout) -> Result<Applied> {
+/// Applies the rollout, unless the workload is at a newer one or must not be touched.
+pub(crate) async fn apply(cluster: &Cluster, rollout: &Rollout) -> Result<Applied> {
     for attempt in 0..ATTEMPTS {
         tokio::time::sleep(PAUSE * attempt).await;
-        if let Some(applied) = attempt_once(cluster, order).await? {
-            if applied == Applied::Done && !order.adopted {
-                match free_stuck_pods(cluster, order).await {
-                    // The order stands: to call it refused would be to say that nothing was changed.
+        if let Some(applied) = attempt_once(cluster, rollout).await? {
+            if applied == Applied::Done && !rollout.adopted {
+                match delete_stuck_pods(cluster, rollout).await {
+                    // The patch stands: calling the rollout refused would say that nothing was changed.
                     Err(error) if !error.is_unavailable() => {
-                        tracing::warn!(app = %order.app, error = %error.chain(), "pods that may block the rollout stay");
+                        tracing::warn!(app = %rollout.app, error = %error.chain(), "deleting pods that may block the rollout failed");
                     }
-                    freed => freed?,
+                    deleted => deleted?,
                 }
             }
             return Ok(applied);
@@ -41,29 +42,26 @@ pub(crate) async fn apply(cluster: &Cluster, order: &Rollout) -> Result<Applied>
     Err(Error::Conflict(Entity::Object))
 }
 
-/// One reading and at most one writing; none where the two did not fit together.
-async fn attempt_once(cluster: &Cluster, order: &Rollout) -> Result<Option<Applied>> {
-    let namespace = order.app.namespace.as_str();
-    let Some(object) = cluster.workload(namespace, order.workload.kind, &order.workload.name).await? else {
-        return create(cluster, order).await;
-    };
-    match fence::decide(&object, order) {
-        Verdict::Patch => {}
-        Verdict::Settled => return Ok(Some(Applied::Done)),
-        Verdict::Newer(revision) => return Ok(Some(Applied::Newer(revision))),
-        Verdict::Refused { reason, message } => return Ok(Some(Applied::Refused { reason, message })),
+/// Reads once and writes at most once. Returns `None` if the workload has changed in between.
+async fn attempt_once(cluster: &Cluster, rollout: &Rollout) -> Result<Option<Applied>> {
+    let Some(object) = cluster.target(rollout).await? else { return create(cluster, rollout).await };
+    match fence::decide(&object, rollout) {
+        Decision::Patch => {}
+        Decision::UpToDate => return Ok(Some(Applied::Done)),
+        Decision::Newer(revision) => return Ok(Some(Applied::Newer(revision))),
+        Decision::Refused { reason, message } => return Ok(Some(Applied::Refused { reason, message })),
     }
-    match cluster.patch(namespace, &object, &patch::patch(&object, order)).await {
+    match cluster.patch(rollout.namespace(), &object, &patch::patch(&object, rollout)).await {
         Ok(()) => Ok(Some(Applied::Done)),
         Err(failure) => match error::refusal(&failure) {
-            Some(said) => Ok(Some(refused(format!("the cluster refuses the change of {}: {said}", object.title())))),
+            Some(why) => Ok(Some(refused(format!("the cluster refuses the change of {}: {why}", object.title())))),
             None => read_again(failure),
         },
     }
 }
 
-/// Nothing yet, where the failure says that the object has changed or is gone; a patch whose answer was lost on the way
-/// shows itself by our stamp when the object is read again.
+/// Returns `None` if the failure says that the object has changed or is gone. A patch whose answer was lost is
+/// recognised by our stamp when the object is read again.
 fn read_again(failure: kube::Error) -> Result<Option<Applied>> {
     match error::is_conflict(&failure) || error::is_not_found(&failure) || error::is_already_exists(&failure) {
         true => Ok(None),
@@ -71,49 +69,48 @@ fn read_again(failure: kube::Error) -> Result<Option<Applied>> {
     }
 }
 
-async fn create(cluster: &Cluster, order: &Rollout) -> Result<Option<Applied>> {
-    let Rollout { workload, app, .. } = order;
-    let missing = |what: String| Some(Applied::Refused { reason: Reason::new(Reason::TARGET_MISSING), message: what });
+async fn create(cluster: &Cluster, rollout: &Rollout) -> Result<Option<Applied>> {
+    let Rollout { workload, app, .. } = rollout;
+    let missing = |message: String| Some(Applied::Refused { reason: Reason::new(Reason::TARGET_MISSING), message });
     let title = format!("{} {} in the namespace {}", workload.kind, workload.name, app.namespace);
     let template = match &workload.template {
-        Some(template) if workload.kind == WorkloadKind::Deployment && !order.adopted => template,
+        Some(template) if workload.kind == WorkloadKind::Deployment && !rollout.adopted => template,
         Some(_) | None => return Ok(missing(format!("there is no {title}: create it, then deploy again"))),
     };
-    let namespace = app.namespace.as_str();
-    // The Service first: once the Deployment is there, it carries our stamp, and nothing would look for a Service.
-    let service = match ensure_service(cluster, order, template).await {
+    // The Service comes first: once the Deployment is there, it carries our stamp, and no Service would be made.
+    let service = match ensure_service(cluster, rollout, template).await {
         Ok(service) => service,
-        Err(failure) if error::is_not_found(&failure) => return Ok(missing(no_namespace(order))),
+        Err(failure) if error::is_not_found(&failure) => return Ok(missing(no_namespace(rollout))),
         Err(failure) => {
-            let said = error::refusal(&failure).ok_or_else(|| error::classify(failure))?;
-            return Ok(Some(refused(format!("the cluster refuses a Service for {title}: {said}"))));
+            let why = error::refusal(&failure).ok_or_else(|| error::classify(failure))?;
+            return Ok(Some(refused(format!("the cluster refuses a Service for {title}: {why}"))));
         }
     };
-    let Err(failure) = cluster.create(namespace, &template::deployment(order, template)).await else {
+    let Err(failure) = cluster.create(rollout.namespace(), &template::deployment(rollout, template)).await else {
         return Ok(Some(Applied::Done));
     };
     let refusal = match error::is_not_found(&failure) {
-        true => missing(no_namespace(order)),
-        false => error::refusal(&failure).map(|said| refused(format!("the cluster refuses the {title}: {said}"))),
+        true => missing(no_namespace(rollout)),
+        false => error::refusal(&failure).map(|why| refused(format!("the cluster refuses the {title}: {why}"))),
     };
     if let (Some(_), Some(service)) = (&refusal, service) {
-        cluster.delete_service(namespace, &service).await?;
+        cluster.delete::<Service>(rollout.namespace(), &service.metadata).await?;
     }
     refusal.map_or_else(|| read_again(failure), |refusal| Ok(Some(refusal)))
 }
 
-/// The Service, where it was made just now; one that is there already is left as it is.
-async fn ensure_service(cluster: &Cluster, order: &Rollout, template: &Template) -> kube::Result<Option<Service>> {
-    let Some(service) = template::service(order, template) else { return Ok(None) };
-    match cluster.create(order.app.namespace.as_str(), &service).await {
+/// Creates the Service, and returns it. Returns `None` if one exists, which stays as it is.
+async fn ensure_service(cluster: &Cluster, rollout: &Rollout, template: &Template) -> kube::Result<Option<Service>> {
+    let Some(service) = template::service(rollout, template) else { return Ok(None) };
+    match cluster.create(rollout.namespace(), &service).await {
         Ok(service) => Ok(Some(service)),
         Err(failure) if error::is_already_exists(&failure) => Ok(None),
         Err(failure) => Err(failure),
     }
 }
 
-fn no_namespace(order: &Rollout) -> String {
-    let namespace = &order.app.namespace;
+fn no_namespace(rollout: &Rollout) -> String {
+    let namespace = &rollout.app.namespace;
     format!("there is no namespace {namespace} in the cluster: kubectl create namespace {namespace}, then deploy again")
 }
 
@@ -121,60 +118,55 @@ fn refused(message: String) -> Applied {
     Applied::Refused { reason: Reason::new(Reason::REFUSED), message }
 }
 
-/// How often to look whether the controller has seen the new revision.
-const LOOKS: u32 = 10;
-/// How long to wait between looks.
-const LOOK: Duration = Duration::from_millis(150);
+/// The number of reads until the controller has observed the new revision, and the pause between them.
+const READS: u32 = 10;
+const READ_PAUSE: Duration = Duration::from_millis(150);
 
-/// Deletes the pods that keep a StatefulSet from moving on to the order. Repeated with the order, like everything here:
-/// a deletion that did not happen is made up for when the order is applied again.
-async fn free_stuck_pods(cluster: &Cluster, order: &Rollout) -> Result<()> {
-    if order.workload.kind != WorkloadKind::StatefulSet {
+/// Deletes the pods that block the rollout of a StatefulSet. A deletion that failed is made up for when the rollout is
+/// applied again.
+async fn delete_stuck_pods(cluster: &Cluster, rollout: &Rollout) -> Result<()> {
+    if rollout.workload.kind != WorkloadKind::StatefulSet {
         return Ok(());
     }
-    let namespace = order.app.namespace.as_str();
-    for look in 0..LOOKS {
-        let object = cluster.workload(namespace, order.workload.kind, &order.workload.name).await?;
-        let Some(Object::StatefulSet(set)) = object.filter(|object| object.mark().stamp() == Some(order.stamp)) else {
-            return Ok(());
-        };
+    for read in 1..=READS {
+        let Some(Object::StatefulSet(set)) = target_if_ours(cluster, rollout).await? else { return Ok(()) };
         // Until then the controller would make the pod from the broken revision once more.
         let observed = set.status.as_ref().and_then(|status| status.observed_generation);
-        if observed < set.metadata.generation && look + 1 < LOOKS {
-            tokio::time::sleep(LOOK).await;
+        if observed < set.metadata.generation && read < READS {
+            tokio::time::sleep(READ_PAUSE).await;
             continue;
         }
-        let pods = cluster.pods(namespace, set.spec.as_ref().map(|spec| &spec.selector)).await?;
-        for pod in stuck::stuck(&set, order.stamp, &pods) {
-            if !still_ours(cluster, order).await? {
+        let pods = cluster.pods(rollout.namespace(), set.spec.as_ref().map(|spec| &spec.selector)).await?;
+        for pod in stuck_pods::of(&set, rollout.id, &pods) {
+            if target_if_ours(cluster, rollout).await?.is_none() {
                 return Ok(());
             }
-            delete(cluster, namespace, pod).await?;
+            delete(cluster, rollout.namespace(), pod).await?;
         }
         return Ok(());
     }
     Ok(())
 }
 
-async fn still_ours(cluster: &Cluster, order: &Rollout) -> Result<bool> {
-    let object = cluster.workload(order.app.namespace.as_str(), order.workload.kind, &order.workload.name).await?;
-    Ok(object.is_some_and(|object| object.mark().stamp() == Some(order.stamp)))
+/// The workload, if it carries the rollout.
+async fn target_if_ours(cluster: &Cluster, rollout: &Rollout) -> Result<Option<Object>> {
+    Ok(cluster.target(rollout).await?.filter(|object| object.stamp().id() == Some(rollout.id)))
 }
 
-async fn delete(cluster: &Cluster, namespace: &str, pod: &k8s_openapi::api::core::v1::Pod) -> Result<()> {
-    let name = pod.metadata.name.as_deref().unwrap_or_default();
-    match cluster.delete_pod(namespace, pod).await {
-        Err(error) if error.is_unavailable() => Err(error),
-        // The order itself stands; if the pod stays, the rollout's deadline says so.
+async fn delete(cluster: &Cluster, namespace: &str, pod: &Pod) -> Result<()> {
+    match cluster.delete::<Pod>(namespace, &pod.metadata).await {
+        Ok(()) => tracing::info!(
+            namespace,
+            pod = pods::name(pod),
+            "deleted a pod of an older revision that blocked the rollout"
+        ),
+        Err(error) if error.is_unavailable() => return Err(error),
+        // The patch stands; if the pod stays, the rollout ends by its deadline.
         Err(error) => {
-            tracing::warn!(namespace, pod = name, error = %error.chain(), "a pod that blocks the rollout cannot be deleted");
-            Ok(())
-        }
-        Ok(()) => {
-            tracing::info!(namespace, pod = name, "deleted a pod of an older revision that blocked the rollout");
-            Ok(())
+            tracing::warn!(namespace, pod = pods::name(pod), error = %error.chain(), "deleting a pod that blocks the rollout failed");
         }
     }
+    Ok(())
 }
 
 #[cfg(test)]

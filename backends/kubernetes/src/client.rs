@@ -1,20 +1,20 @@
-//! The API server as this driver uses it: few calls, each classified, none repeated by itself.
+//! The API server as rollouts and builds use it: few calls, each classified; no call repeats itself.
 
-use std::time::Duration;
+use std::{fmt::Debug, time::Duration};
 
 use http::header::{HeaderValue, USER_AGENT};
 use k8s_openapi::{
     api::{
         apps::v1::{DaemonSet, Deployment, StatefulSet},
         batch::v1::CronJob,
-        core::v1::{Pod, Service},
+        core::v1::{Event, Pod},
     },
     apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
 use kube::{
     Api, Config,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
-    core::{NamespaceResourceScope, Resource, Selector},
+    api::{DeleteParams, ListParams, LogParams, ObjectMeta, Patch, PatchParams, PostParams, Preconditions},
+    core::{ApiResource, DynamicObject, NamespaceResourceScope, PartialObjectMeta, Resource, Selector},
 };
 use rollhook_core::{Error, Result};
 use serde::{Serialize, de::DeserializeOwned};
@@ -22,12 +22,53 @@ use serde_json::Value;
 
 use crate::{
     error::{classify, is_not_found},
-    rules::object::{MANAGER, Object},
-    workload::WorkloadKind,
+    rules::{
+        diagnostics::LOG_LINES,
+        object::{MANAGER, Object},
+        pods,
+    },
+    workload::{Rollout, WorkloadKind},
 };
 
-/// How long a connection may take to come about.
+/// The deadline of establishing a connection.
 const CONNECT: Duration = Duration::from_secs(5);
+/// The most bytes of a log that are read for its last lines, which may be of any length.
+const LOG_BYTES: i64 = 256 << 10;
+
+/// A type of objects that live in namespaces.
+pub(crate) trait Namespaced:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + Clone
+    + Debug
+    + Serialize
+    + DeserializeOwned
+    + Send
+    + Sync
+    + 'static
+{
+}
+
+impl<K> Namespaced for K where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + Serialize
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static
+{
+}
+
+/// The parameters of a write by our field manager.
+pub(crate) fn post_parameters() -> PostParams {
+    PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() }
+}
+
+/// The parameters of a patch by our field manager.
+pub(crate) fn patch_parameters() -> PatchParams {
+    PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() }
+}
 
 /// A connection to one cluster.
 #[derive(Clone)]
@@ -36,21 +77,21 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Connects as `kubectl` would, or from inside a pod with its service account; nothing is sent yet.
+    /// Connects as `kubectl` would, or from inside a pod with its service account. Nothing is sent yet.
     pub(crate) async fn connect() -> Result<Self> {
         Self::with(inferred().await?)
     }
 
-    /// The same for one that watches without end: a connection on which nothing comes for so long is dead.
-    pub(crate) async fn connect_with_limit(quiet: Duration) -> Result<Self> {
+    /// Connects in the same way for endless watches: a connection that is silent for this long is dead.
+    pub(crate) async fn connect_with_limit(silence: Duration) -> Result<Self> {
         let mut config = inferred().await?;
-        config.read_timeout = Some(quiet);
+        config.read_timeout = Some(silence);
         Self::with(config)
     }
 
     /// Connects by a given configuration.
     pub(crate) fn with(mut config: Config) -> Result<Self> {
-        // It repeats every method for minutes; who calls us has a deadline and repeats by itself.
+        // It repeats every method for minutes, while our callers have deadlines and repeat by themselves.
         config.default_retry = false;
         config.connect_timeout = Some(CONNECT);
         let agent = HeaderValue::from_static(concat!("rollhook/", env!("CARGO_PKG_VERSION")));
@@ -62,12 +103,12 @@ impl Cluster {
         Ok(Self { client })
     }
 
-    /// The client itself.
+    /// The client of the connection.
     pub(crate) fn into_client(self) -> kube::Client {
         self.client
     }
 
-    /// A connection through a client that is there already.
+    /// A connection through an existing client.
     #[cfg(test)]
     pub(crate) fn of(client: kube::Client) -> Self {
         Self { client }
@@ -76,71 +117,90 @@ impl Cluster {
     /// The objects of one type in a namespace.
     pub(crate) fn api<K>(&self, namespace: &str) -> Api<K>
     where
-        K: Resource<Scope = NamespaceResourceScope>,
-        K::DynamicType: Default,
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     {
         Api::namespaced(self.client.clone(), namespace)
+    }
+
+    /// The metadata of the workloads of a kind in a namespace.
+    pub(crate) fn workloads(&self, namespace: &str, kind: WorkloadKind) -> Api<PartialObjectMeta<DynamicObject>> {
+        let resource = match kind {
+            WorkloadKind::Deployment => ApiResource::erase::<Deployment>(&()),
+            WorkloadKind::StatefulSet => ApiResource::erase::<StatefulSet>(&()),
+            WorkloadKind::DaemonSet => ApiResource::erase::<DaemonSet>(&()),
+            WorkloadKind::CronJob => ApiResource::erase::<CronJob>(&()),
+        };
+        Api::namespaced_with(self.client.clone(), namespace, &resource)
     }
 
     /// The workload as it is, never from a cache.
     pub(crate) async fn workload(&self, namespace: &str, kind: WorkloadKind, name: &str) -> Result<Option<Object>> {
         Ok(match kind {
-            WorkloadKind::Deployment => self.find::<Deployment>(namespace, name).await?.map(Object::Deployment),
-            WorkloadKind::StatefulSet => self.find::<StatefulSet>(namespace, name).await?.map(Object::StatefulSet),
-            WorkloadKind::DaemonSet => self.find::<DaemonSet>(namespace, name).await?.map(Object::DaemonSet),
-            WorkloadKind::CronJob => self.find::<CronJob>(namespace, name).await?.map(Object::CronJob),
+            WorkloadKind::Deployment => self.find(namespace, name).await?.map(Object::Deployment),
+            WorkloadKind::StatefulSet => self.find(namespace, name).await?.map(Object::StatefulSet),
+            WorkloadKind::DaemonSet => self.find(namespace, name).await?.map(Object::DaemonSet),
+            WorkloadKind::CronJob => self.find(namespace, name).await?.map(Object::CronJob),
         })
+    }
+
+    /// The workload of the rollout.
+    pub(crate) async fn target(&self, rollout: &Rollout) -> Result<Option<Object>> {
+        self.workload(rollout.namespace(), rollout.workload.kind, &rollout.workload.name).await
     }
 
     /// Applies a strategic merge patch to the workload.
     pub(crate) async fn patch(&self, namespace: &str, object: &Object, patch: &Value) -> kube::Result<()> {
         let name = object.metadata().name.as_deref().unwrap_or_default();
-        let parameters = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-        let patch = Patch::Strategic(patch);
-        match object {
-            Object::Deployment(_) => self.api::<Deployment>(namespace).patch(name, &parameters, &patch).await.map(drop),
-            Object::StatefulSet(_) => {
-                self.api::<StatefulSet>(namespace).patch(name, &parameters, &patch).await.map(drop)
-            }
-            Object::DaemonSet(_) => self.api::<DaemonSet>(namespace).patch(name, &parameters, &patch).await.map(drop),
-            Object::CronJob(_) => self.api::<CronJob>(namespace).patch(name, &parameters, &patch).await.map(drop),
-        }
+        let workloads = self.workloads(namespace, object.kind());
+        workloads.patch(name, &patch_parameters(), &Patch::Strategic(patch)).await.map(drop)
     }
 
     /// Creates an object.
-    pub(crate) async fn create<K>(&self, namespace: &str, object: &K) -> kube::Result<K>
-    where
-        K: Resource<Scope = NamespaceResourceScope> + Serialize + DeserializeOwned + Clone + std::fmt::Debug,
-        K::DynamicType: Default,
-    {
-        let parameters = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
-        self.api(namespace).create(&parameters, object).await
+    pub(crate) async fn create<K: Namespaced>(&self, namespace: &str, object: &K) -> kube::Result<K> {
+        self.api(namespace).create(&post_parameters(), object).await
     }
 
-    /// All pods that a selector selects; none where there is no selector.
+    /// All pods that a selector selects; none without a selector.
     pub(crate) async fn pods(&self, namespace: &str, selector: Option<&LabelSelector>) -> Result<Vec<Pod>> {
         let Some(selector) = selector else { return Ok(Vec::new()) };
         let parameters = ListParams::default().labels_from(&parsed(selector)?);
         Ok(self.api::<Pod>(namespace).list(&parameters).await.map_err(classify)?.items)
     }
 
-    /// Deletes just this pod, and not one of the same name made since.
-    pub(crate) async fn delete_pod(&self, namespace: &str, pod: &Pod) -> Result<()> {
-        self.delete::<Pod>(namespace, &pod.metadata.name, pod.metadata.uid.clone()).await
+    /// The events of the object with this uid; none if they cannot be read.
+    pub(crate) async fn events(&self, namespace: &str, uid: &str) -> Vec<Event> {
+        let of_object = ListParams::default().fields(&format!("involvedObject.uid={uid}"));
+        match self.api::<Event>(namespace).list(&of_object).await {
+            Ok(events) => events.items,
+            Err(error) => {
+                tracing::debug!(namespace, uid, error = %error, "reading the events of an object failed");
+                Vec::new()
+            }
+        }
     }
 
-    /// Deletes just this Service.
-    pub(crate) async fn delete_service(&self, namespace: &str, service: &Service) -> Result<()> {
-        self.delete::<Service>(namespace, &service.metadata.name, service.metadata.uid.clone()).await
+    /// The end of a container's log, of its present or its previous run.
+    pub(crate) async fn log(
+        &self,
+        namespace: &str,
+        pod: &Pod,
+        container: &str,
+        previous: bool,
+    ) -> kube::Result<String> {
+        let parameters = LogParams {
+            container: Some(container.to_owned()),
+            previous,
+            tail_lines: i64::try_from(LOG_LINES).ok(),
+            limit_bytes: Some(LOG_BYTES),
+            ..LogParams::default()
+        };
+        self.api::<Pod>(namespace).logs(pods::name(pod), &parameters).await
     }
 
-    async fn delete<K>(&self, namespace: &str, name: &Option<String>, uid: Option<String>) -> Result<()>
-    where
-        K: Resource<Scope = NamespaceResourceScope> + DeserializeOwned + Clone + std::fmt::Debug,
-        K::DynamicType: Default,
-    {
-        let guard = Preconditions { uid, resource_version: None };
-        let name = name.as_deref().unwrap_or_default();
+    /// Deletes the object of this metadata; one of the same name that was made since stays.
+    pub(crate) async fn delete<K: Namespaced>(&self, namespace: &str, metadata: &ObjectMeta) -> Result<()> {
+        let guard = Preconditions { uid: metadata.uid.clone(), resource_version: None };
+        let name = metadata.name.as_deref().unwrap_or_default();
         match self.api::<K>(namespace).delete(name, &DeleteParams::default().preconditions(guard)).await {
             Ok(_) => Ok(()),
             Err(error) if is_not_found(&error) => Ok(()),
@@ -148,27 +208,19 @@ impl Cluster {
         }
     }
 
-    async fn find<K>(&self, namespace: &str, name: &str) -> Result<Option<Box<K>>>
-    where
-        K: Resource<Scope = NamespaceResourceScope> + DeserializeOwned + Clone + std::fmt::Debug,
-        K::DynamicType: Default,
-    {
-        match self.api::<K>(namespace).get(name).await {
-            Ok(found) => Ok(Some(Box::new(found))),
-            Err(error) if is_not_found(&error) => Ok(None),
-            Err(error) => Err(classify(error)),
-        }
+    async fn find<K: Namespaced>(&self, namespace: &str, name: &str) -> Result<Option<Box<K>>> {
+        Ok(self.api::<K>(namespace).get_opt(name).await.map_err(classify)?.map(Box::new))
     }
 }
 
 async fn inferred() -> Result<Config> {
     Config::infer().await.map_err(|error| Error::Invalid {
-        what: "there is no kubeconfig, and this is no pod with a service account".to_owned(),
+        what: "there is no kubeconfig, and this process is not a pod with a service account".to_owned(),
         cause: Some(error.into()),
     })
 }
 
-/// The selector as queries spell it.
+/// The selector in the form that queries have.
 pub(crate) fn parsed(selector: &LabelSelector) -> Result<Selector> {
     Selector::try_from(selector.clone())
         .map_err(|error| Error::corrupt("the workload's label selector cannot be read", error))

@@ -1,13 +1,13 @@
-//! The one place that says what a failure of the API server means for the caller.
+//! The classification of failures of the API server.
 //!
-//! Two questions are asked of each failure. [`refusal`]: did the cluster refuse *what* was sent (an invalid object, a
-//! quota, an admission webhook)? Then a deploy ends with the cluster's own sentence. Else [`classify`]: is it our
-//! credentials, a conflict, or something that may pass?
+//! [`refusal`] tells whether the cluster refused the object that was sent (an invalid object, a quota, an admission
+//! webhook): then a deploy ends with the cluster's own sentence. [`classify`] turns every other failure into an error
+//! of the ports: our credentials, a conflict, or a failure that may pass.
 
 use kube::{Error as KubeError, core::Status};
 use rollhook_core::{Error, error::Entity};
 
-/// The failure as the ports tell it.
+/// The failure as an error of the ports.
 pub(crate) fn classify(error: KubeError) -> Error {
     if let KubeError::Api(status) = error {
         return of_status(status);
@@ -16,44 +16,49 @@ pub(crate) fn classify(error: KubeError) -> Error {
         return Error::corrupt("the API server's answer cannot be read", error);
     }
     if matches!(error, KubeError::BuildRequest(_) | KubeError::HttpError(_)) {
-        return Error::Invalid { what: "no request can be made of this".to_owned(), cause: Some(error.into()) };
+        return Error::Invalid { what: "the request cannot be built".to_owned(), cause: Some(error.into()) };
     }
-    // Whatever is left lies between us and the API server: the network, TLS, a credential helper that failed. A new kind
-    // of failure belongs here too, as this is the answer that loses nothing.
+    // All other failures lie between this process and the API server: the network, TLS, a credential helper. A new kind
+    // of failure belongs here too, as `Unavailable` loses nothing.
     Error::unavailable("the cluster's API server cannot be reached", error)
 }
 
-/// The cluster's own sentence, where it refused what was sent and would refuse it again.
+/// The cluster's own sentence, if it refused the object that was sent and would refuse it again.
 pub(crate) fn refusal(error: &KubeError) -> Option<String> {
     let KubeError::Api(status) = error else { return None };
     let by_admission = status.message.contains("denied the request") || status.message.contains("denied request");
     let refused = match status.code {
         400 | 413 | 422 => true,
-        403 => !is_about_us(status),
+        403 => !denies_permission(status),
         _ => by_admission && status.code < 500,
     };
     refused.then(|| shortened(&status.message))
 }
 
-/// Whether the failure says that something was made in the meantime.
+/// Whether an object of this name exists already.
 pub(crate) fn is_already_exists(error: &KubeError) -> bool {
     matches!(error, KubeError::Api(status) if status.is_already_exists())
 }
 
-/// Whether the failure says that what was named is not there.
+/// Whether the object that was named does not exist.
 pub(crate) fn is_not_found(error: &KubeError) -> bool {
     matches!(error, KubeError::Api(status) if status.is_not_found())
 }
 
-/// Whether the failure says that what was read has changed since.
+/// Whether the object has changed since it was read.
 pub(crate) fn is_conflict(error: &KubeError) -> bool {
     matches!(error, KubeError::Api(status) if status.code == 409 && !status.is_already_exists())
 }
 
-/// How long a text of the cluster's may be in a sentence of ours.
+/// The error after too many attempts, each of which met a change by another process.
+pub(crate) fn contended() -> Error {
+    Error::Unavailable { what: "others keep changing the same object".to_owned(), cause: None }
+}
+
+/// The most characters of a text of the cluster in a sentence of ours.
 const SENTENCE_MAX: usize = 600;
 
-/// The text, cut where it is too long for a sentence.
+/// The text, cut to the length that a sentence may have.
 pub(crate) fn shortened(text: &str) -> String {
     let mut short: String = text.trim().chars().take(SENTENCE_MAX).collect();
     if short.len() < text.trim().len() {
@@ -67,7 +72,7 @@ fn of_status(status: Box<Status>) -> Error {
     let code = status.code;
     let cause = Some(KubeError::Api(status).into());
     match code {
-        // Credentials are rotated while we run; a rollout is not lost for that.
+        // Credentials may be replaced while this process runs: no rollout is lost for that.
         401 => Error::Unavailable { what: "the API server does not accept our credentials".to_owned(), cause },
         403 => Error::Denied { what, cause },
         404 => Error::NotFound(Entity::Object),
@@ -77,8 +82,8 @@ fn of_status(status: Box<Status>) -> Error {
     }
 }
 
-/// Whether a 403 is about what we may do, and not about the object: an authorizer's answer names the user.
-fn is_about_us(status: &Status) -> bool {
+/// Whether a 403 denies a permission of ours, instead of refusing the object: an authorizer's answer names the user.
+fn denies_permission(status: &Status) -> bool {
     status.message.contains("User \"") && status.message.contains(" cannot ")
 }
 
@@ -90,7 +95,7 @@ mod tests {
         KubeError::Api(Box::new(serde_json::from_str(json).unwrap()))
     }
 
-    /// Answers of a real API server (1.36), and what they mean.
+    /// Answers of a real API server (1.36), their kind of error, and whether they are refusals.
     const RECORDED: &[(&str, &str, bool)] = &[
         (
             "NotFound",
@@ -171,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn recorded_answers_are_told_apart() {
+    fn recorded_answers_are_classified() {
         for (expected, json, refused) in RECORDED {
             let error = api(json);
             assert_eq!(refusal(&error).is_some(), *refused, "{json}");
@@ -180,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn already_exists_is_no_conflict_to_read_again() {
+    fn already_exists_is_not_a_conflict() {
         let [exists, changed] = ["already exists", "the object has been modified"].map(|text| {
             RECORDED.iter().find(|(_, json, _)| json.contains(text)).map(|(_, json, _)| api(json)).unwrap()
         });
@@ -189,14 +194,14 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_connection_may_pass() {
+    fn lost_connection_is_unavailable() {
         let lost = KubeError::Service(Box::new(std::io::Error::from(std::io::ErrorKind::ConnectionRefused)));
         assert!(refusal(&lost).is_none());
         assert!(classify(lost).is_unavailable());
     }
 
     #[test]
-    fn an_answer_that_is_no_json_is_corrupt() {
+    fn answer_without_json_is_corrupt() {
         let broken = KubeError::SerdeError(serde_json::from_str::<Status>("<html>").unwrap_err());
         assert_eq!(kind(&classify(broken)), "Corrupt");
     }

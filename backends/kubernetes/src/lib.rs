@@ -1,6 +1,6 @@
-//! rollhook on Kubernetes: rollouts of Deployments, StatefulSets, DaemonSets and CronJobs ([`KubernetesCluster`]), apps,
-//! tokens and history kept in the cluster itself ([`KubernetesStore`], as custom resources of [`crd`]), and builds of git
-//! apps as Jobs ([`builds::KubernetesBuilds`]). None needs the others.
+//! rollhook on Kubernetes: rollouts of Deployments, StatefulSets, DaemonSets and CronJobs ([`KubernetesCluster`]),
+//! apps, tokens and history kept in the cluster itself ([`KubernetesStore`], as custom resources of [`crd`]), and
+//! builds of git apps as Jobs ([`builds::KubernetesBuilds`]). Each works without the others.
 //!
 //! The driver:
 //!
@@ -12,13 +12,13 @@
 //!              └───────────── client: one API server, every failure classified ────┘
 //! ```
 //!
-//! What is decided about an object is a pure function in `rules`; what is read and written is in the files beside it.
+//! Decisions about objects are pure functions in `rules`; the files beside it read and write.
 //!
 //! One deploy: `apply` reads the workload, and the fence compares its stamp (`rollhook.dev/revision`, `{app
-//! uid}/{revision}`) with the order's. One patch, valid only for the object as it was read, sets the named containers'
-//! images and the stamp on the workload and on its pod template, so that every revision rolls out and every pod names its
-//! own. `observe` then compares the controller's counts by kubectl's rules, and looks at the pods of just that revision
-//! for trouble, restarts and the digest that they run, until the engine has seen enough.
+//! uid}/{revision}`) with that of the rollout. One patch, valid only for the object as it was read, sets the named
+//! containers' images and the stamp on the workload and on its pod template, so that every revision rolls out and every
+//! pod names its own. `observe` then compares the controller's counts by kubectl's rules, and reads failures, restarts
+//! and the digest from the pods of just that revision, until the engine has seen enough.
 //!
 //! The driver needs these permissions in each app's namespace, and no more (for those of the store and of builds see
 //! [`manifests`]):
@@ -26,10 +26,10 @@
 //! | resource | verbs |
 //! |---|---|
 //! | `deployments`, `statefulsets`, `daemonsets` (`apps`), `cronjobs` (`batch`) | get, list, watch, patch |
-//! | `pods` | list, watch; delete, where a stuck pod of a StatefulSet is to be moved |
+//! | `pods` | list, watch; delete, to remove pods that block the rollout of a StatefulSet |
 //! | `pods/log` | get |
 //! | `events` | list |
-//! | `deployments`, `services` | create, and delete of `services`, where workloads are to be made |
+//! | `deployments`, `services` | create, and delete of `services`, to make workloads for apps that have none |
 
 mod apply;
 pub mod builds;
@@ -43,9 +43,13 @@ mod store;
 mod watch;
 mod workload;
 
-use std::time::Duration;
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use async_trait::async_trait;
+use futures_util::future::BoxFuture;
 use rollhook_core::{
     Error, Result,
     deploy::Evidence,
@@ -57,20 +61,21 @@ pub use workload::{Template, Workload, WorkloadKind};
 
 use crate::{client::Cluster, watch::Watches, workload::Rollout};
 
-/// How long a call may take, with all that it sends.
+/// The deadline of a call to a port, with all its requests.
 const CALL: Duration = Duration::from_secs(9);
 
-/// A Kubernetes cluster, as rollhook rolls out to it.
+/// A rollout driver for the workloads of a Kubernetes cluster.
 pub struct KubernetesCluster {
     cluster: Cluster,
     watches: Watches,
 }
 
 impl KubernetesCluster {
-    /// Connects as `kubectl` would, or from inside a pod with its service account. Nothing is sent until the first call.
+    /// Connects as `kubectl` would, or from inside a pod with its service account. Nothing is sent until the first
+    /// call.
     ///
     /// # Errors
-    /// `Invalid` where there is no configuration, or one that cannot be used.
+    /// `Invalid` if there is no configuration, or one that cannot be used.
     pub async fn connect() -> Result<Self> {
         Ok(Self { cluster: Cluster::connect().await?, watches: Watches::default() })
     }
@@ -78,18 +83,27 @@ impl KubernetesCluster {
     /// Connects by a given configuration, whose own retries are switched off.
     ///
     /// # Errors
-    /// `Invalid` where it cannot be used.
+    /// `Invalid` if it cannot be used.
     pub fn with_config(config: kube::Config) -> Result<Self> {
         Ok(Self { cluster: Cluster::with(config)?, watches: Watches::default() })
     }
 }
 
-/// The call's outcome, or `Unavailable` once its time is up.
-async fn bounded<T>(call: impl Future<Output = Result<T>>) -> Result<T> {
-    tokio::time::timeout(CALL, call).await.unwrap_or_else(|_| {
-        let what = format!("the cluster's API server did not answer within {} s", CALL.as_secs());
+/// The outcome of a call to a port. Returns `Unavailable` after the deadline.
+fn bounded<'a, T: 'a>(call: impl Future<Output = Result<T>> + Send + 'a) -> BoxFuture<'a, Result<T>> {
+    Box::pin(bounded_by(CALL, call))
+}
+
+async fn bounded_by<T>(deadline: Duration, call: impl Future<Output = Result<T>>) -> Result<T> {
+    tokio::time::timeout(deadline, call).await.unwrap_or_else(|_| {
+        let what = format!("the cluster's API server did not answer within {} s", deadline.as_secs());
         Err(Error::Unavailable { what, cause: None })
     })
+}
+
+/// Locks a mutex, poisoned or not: no change leaves a state half made before it could panic.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[async_trait]
@@ -98,22 +112,22 @@ impl RolloutDriver for KubernetesCluster {
         bounded(observe::validate(&self.cluster, request)).await
     }
 
-    async fn apply(&self, order: &RolloutSpec) -> Result<Applied> {
-        bounded(apply::apply(&self.cluster, &Rollout::of(order)?)).await
+    async fn apply(&self, spec: &RolloutSpec) -> Result<Applied> {
+        bounded(apply::apply(&self.cluster, &Rollout::of(spec)?)).await
     }
 
-    async fn observe(&self, order: &RolloutSpec) -> Result<Observation> {
-        bounded(observe::observe(&self.cluster, &Rollout::of(order)?)).await
+    async fn observe(&self, spec: &RolloutSpec) -> Result<Observation> {
+        bounded(observe::observe(&self.cluster, &Rollout::of(spec)?)).await
     }
 
-    async fn changed(&self, order: &RolloutSpec) {
-        match Rollout::of(order) {
+    async fn changed(&self, spec: &RolloutSpec) {
+        match Rollout::of(spec) {
             Ok(rollout) => self.watches.changed(&self.cluster, &rollout).await,
             Err(_) => std::future::pending().await,
         }
     }
 
-    async fn evidence(&self, order: &RolloutSpec, trouble: Option<&RolloutFailure>) -> Result<Evidence> {
-        bounded(evidence::evidence(&self.cluster, &Rollout::of(order)?, trouble)).await
+    async fn evidence(&self, spec: &RolloutSpec, failure: Option<&RolloutFailure>) -> Result<Evidence> {
+        bounded(evidence::evidence(&self.cluster, &Rollout::of(spec)?, failure)).await
     }
 }

@@ -4,8 +4,8 @@
 //! {"kind": "Deployment", "name": "api", "containers": ["api"], "template": {"replicas": 2, "port": 8080}}
 //! ```
 //!
-//! A person gives any part of them; [`rules::registration`](crate::rules::registration) fills in the rest. `template` is
-//! stored only if the workload is to be created.
+//! A person gives any part of them; [`rules::registration`](crate::rules::registration) fills in the rest. `template`
+//! is stored only if the workload is to be created.
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
@@ -21,19 +21,19 @@ use serde_json::Value;
 /// The kinds of workload that can be rolled out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum WorkloadKind {
-    /// `apps/v1` Deployment.
+    /// A Deployment of `apps/v1`.
     #[default]
     Deployment,
-    /// `apps/v1` StatefulSet.
+    /// A StatefulSet of `apps/v1`.
     StatefulSet,
-    /// `apps/v1` DaemonSet.
+    /// A DaemonSet of `apps/v1`.
     DaemonSet,
-    /// `batch/v1` CronJob.
+    /// A CronJob of `batch/v1`.
     CronJob,
 }
 
 impl WorkloadKind {
-    /// Kubernetes' name of the kind.
+    /// The kind's name in Kubernetes.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Deployment => "Deployment",
@@ -68,9 +68,9 @@ impl FromStr for WorkloadKind {
 /// The target of an app: containers of one workload in the app's namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Workload {
-    /// The kind.
+    /// The kind of the workload.
     pub kind: WorkloadKind,
-    /// The name.
+    /// The name of the workload.
     pub name: String,
     /// The containers whose image a deploy sets; never empty.
     pub containers: Vec<String>,
@@ -111,16 +111,16 @@ impl Workload {
     }
 }
 
-/// The settings as a person gave them.
+/// The settings that a person gave.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Requested {
+pub(crate) struct RequestedSettings {
     pub(crate) kind: WorkloadKind,
     pub(crate) name: Option<String>,
     pub(crate) containers: Vec<String>,
     pub(crate) template: Template,
 }
 
-impl Requested {
+impl RequestedSettings {
     /// Reads the settings.
     ///
     /// # Errors
@@ -131,8 +131,9 @@ impl Requested {
             match name.as_str() {
                 "kind" => {
                     let text: String = setting("workload.kind", value)?;
-                    requested.kind =
-                        text.parse().map_err(|invalid: InvalidName| rule("workload.kind", &format!("{invalid}.")))?;
+                    requested.kind = text
+                        .parse()
+                        .map_err(|invalid: InvalidName| invalid_setting("workload.kind", &format!("{invalid}.")))?;
                 }
                 "name" => requested.name = setting("workload.name", value)?,
                 "containers" => requested.containers = setting("workload.containers", value)?,
@@ -167,24 +168,24 @@ fn setting<T: DeserializeOwned>(name: &str, value: &Value) -> Result<T, InvalidT
         let text = error.to_string();
         // The value itself may be a secret.
         let expected = text.rfind(", expected ").map_or("another value", |start| &text[start + ", expected ".len()..]);
-        rule(name, &format!("must be {expected}."))
+        invalid_setting(name, &format!("must be {expected}."))
     })
 }
 
 fn unknown(name: &str, known: &str) -> InvalidTarget {
-    rule(name, &format!("is no setting of a workload of Kubernetes; there are {known}."))
+    invalid_setting(name, &format!("is not a setting of a Kubernetes workload; there are {known}."))
 }
 
 /// The refusal of a setting.
-pub(crate) fn rule(name: &str, rule: &str) -> InvalidTarget {
+pub(crate) fn invalid_setting(name: &str, rule: &str) -> InvalidTarget {
     InvalidTarget::Setting { name: name.to_owned(), rule: rule.to_owned() }
 }
 
-/// A [`RolloutSpec`] whose target was read.
+/// A [`RolloutSpec`] with the settings of its target as a type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Rollout {
     pub(crate) app: AppId,
-    pub(crate) stamp: DeployId,
+    pub(crate) id: DeployId,
     pub(crate) workload: Workload,
     pub(crate) take_over: Option<AppUid>,
     pub(crate) image: ImageRef,
@@ -193,17 +194,22 @@ pub(crate) struct Rollout {
 }
 
 impl Rollout {
-    /// Reads the target.
+    /// The namespace of the app and its workload.
+    pub(crate) fn namespace(&self) -> &str {
+        self.app.namespace.as_str()
+    }
+
+    /// Reads the target's settings.
     ///
     /// # Errors
-    /// `Corrupt` if its settings are none of this driver's, such as those of an app that another driver rolled out.
+    /// `Corrupt` if another driver wrote them.
     pub(crate) fn of(spec: &RolloutSpec) -> Result<Self> {
         let workload = Workload::deserialize(&spec.target.settings).map_err(|error| {
-            Error::corrupt(format!("the target of app {} is no workload of Kubernetes", spec.app), error)
+            Error::corrupt(format!("the target of app {} is not a Kubernetes workload", spec.app), error)
         })?;
         Ok(Self {
             app: spec.app.clone(),
-            stamp: spec.id,
+            id: spec.id,
             workload,
             take_over: spec.target.take_over,
             image: spec.image.clone(),
@@ -224,22 +230,22 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_given_has_a_default() {
-        let requested = Requested::parse(&Settings::new()).unwrap();
-        assert_eq!(requested, Requested::default());
+    fn missing_settings_have_defaults() {
+        let requested = RequestedSettings::parse(&Settings::new()).unwrap();
+        assert_eq!(requested, RequestedSettings::default());
         assert_eq!((requested.kind, requested.template.replicas), (WorkloadKind::Deployment, 1));
         let all = json!({
             "kind": "statefulset", "name": "db", "containers": ["a", "b"],
             "template": {"replicas": 3, "port": 80, "env": {"A": "1"}, "pull_secret": "s", "readiness_path": "/"},
         });
-        let requested = Requested::parse(&settings(all)).unwrap();
+        let requested = RequestedSettings::parse(&settings(all)).unwrap();
         assert_eq!((requested.kind, requested.name.as_deref()), (WorkloadKind::StatefulSet, Some("db")));
         assert_eq!(requested.containers, ["a", "b"]);
         assert_eq!((requested.template.replicas, requested.template.env["A"].as_str()), (3, "1"));
     }
 
     #[test]
-    fn an_invalid_setting_is_named() {
+    fn invalid_setting_is_named() {
         let cases = [
             (
                 json!({"kind": "Pod"}),
@@ -250,17 +256,17 @@ mod tests {
             (
                 json!({"image": "a:b"}),
                 "workload.image",
-                "is no setting of a workload of Kubernetes; there are kind, name and containers.",
+                "is not a setting of a Kubernetes workload; there are kind, name and containers.",
             ),
             (json!({"containers": "app"}), "workload.containers", "must be a sequence."),
             (json!({"template": {"replicas": -1}}), "template.replicas", "must be u32."),
             (json!({"template": {"env": {"A": {"hunter2": 1}}}}), "template.env", "must be a string."),
             (json!({"template": {"pull_secret": 7}}), "template.pull_secret", "must be a string."),
             (json!({"template": "hunter2, expected hunter2"}), "template", "must be a map."),
-            (json!({"template": {"volumes": []}}), "template.volumes", "is no setting of a workload of Kubernetes"),
+            (json!({"template": {"volumes": []}}), "template.volumes", "is not a setting of a Kubernetes workload"),
         ];
         for (given, name, rule) in cases {
-            let invalid = Requested::parse(&settings(given.clone())).unwrap_err();
+            let invalid = RequestedSettings::parse(&settings(given.clone())).unwrap_err();
             let InvalidTarget::Setting { name: found, rule: why } = invalid else { panic!("{invalid:?}") };
             assert_eq!(found, name, "{given}");
             assert!(why.starts_with(rule) && why.ends_with('.') && !why.contains("hunter2"), "{given}: {why}");
@@ -285,10 +291,10 @@ mod tests {
     }
 
     #[test]
-    fn the_target_of_another_driver_is_corrupt() {
+    fn target_of_another_driver_is_corrupt() {
         let mut spec = crate::rules::samples::spec(1);
         spec.target.settings = settings(json!({"directory": "/srv/api"}));
         let error = Rollout::of(&spec).unwrap_err();
-        assert!(error.to_string().contains("shop-test/api is no workload"), "{error}");
+        assert!(error.to_string().contains("shop-test/api is not a Kubernetes workload"), "{error}");
     }
 }

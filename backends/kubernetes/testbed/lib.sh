@@ -1,8 +1,7 @@
 # Shared by the two test beds; sourced, never run. The caller sets D, the state directory, and works inside it.
 # For each process NAME the directory holds NAME.pid, NAME.log and NAME.cmd (the command line, to start it again).
 
-# ports N: N loopback ports that nobody listens on. They lie below the range from which the kernel serves everybody
-# else, so that a stopped API server finds its port free when it comes back.
+# ports N: N free loopback ports. They lie below the range from which the kernel assigns ports, so that a stopped API server finds its port free when it comes back.
 ports() {
   python3 - "$1" <<'PY'
 import random, socket, sys
@@ -22,7 +21,7 @@ PY
 start() { local name=$1; shift; printf '%q ' "$@" > "$D/$name.cmd"; restart "$name"; }
 restart() { setsid bash -c "cd '$D' && exec $(cat "$D/$1.cmd")" >> "$D/$1.log" 2>&1 < /dev/null & echo $! > "$D/$1.pid"; }
 
-# runs NAME: whether the recorded process still is ours. A number alone may be somebody else's by now, so the process
+# runs NAME: whether the recorded process is still ours. Its number may belong to another process by now, so the process
 # must also work in our directory.
 runs() { local pid; pid=$(cat "$D/$1.pid" 2>/dev/null) && [ "/proc/$pid/cwd" -ef "$D" ]; }
 

@@ -1,7 +1,8 @@
 //! Apps: registering, showing and changing them, and their webhooks.
 
-use std::fmt;
+use std::{fmt, str::FromStr};
 
+pub use rollhook_core::app::Hold;
 use rollhook_core::{
     app::{self, AppId, HoldPolicy, OnFailure, Settings, Source},
     deploy::Revision,
@@ -11,46 +12,52 @@ use rollhook_core::{
     request::{PolicyChange, Refusal, Registration},
     time::Timestamp,
 };
-use serde::{Deserialize, Serialize};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
     deploy::{Deploy, Standing},
-    duration, path,
+    duration,
+    openapi::schemas,
+    path,
     polling::Polling,
     source::{GitChoice, SourcePatch},
 };
 
-/// An app to be registered: the body of `POST /api/v1/apps`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// A registration: the body of `POST /api/v1/apps`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["project", "environment", "app"]))]
 pub struct CreateApp {
-    /// Its project.
+    /// The app's project.
     pub project: String,
     /// The project's environment.
     pub environment: String,
-    /// Its name.
+    /// The app's name.
     pub app: String,
-    /// Where it is built, for an app that is built from git; without, CI builds its images.
+    /// The source of an app that rollhook builds; absent for an app whose images CI builds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub git: Option<GitChoice>,
-    /// What its deploys change, as the server's rollout driver knows it.
+    /// The workload that deploys change, in the settings of the server's rollout driver.
+    #[schemars(schema_with = "schemas::workload")]
     pub workload: Settings,
-    /// The image to start with where there is no workload yet.
+    /// The first image of a workload that does not exist yet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// How to make the workload where there is none: another of its settings, by the name `template`.
+    /// The template of a workload that does not exist yet: the driver's setting `template`.
+    #[schemars(schema_with = "schemas::template")]
     pub template: Settings,
-    /// What differs from the default policy.
+    /// The differences from the default policy.
     pub policy: PolicyPatch,
-    /// Whether another registration's stamp on the workload may be overwritten.
+    /// Whether another registration's deploy id on the workload may be overwritten.
     pub take_over: bool,
 }
 
-/// The setting of a target that stands beside its others on the wire, and is not shown: it may be long, and hold secrets.
+/// The setting of a target that is a member of its own on the wire. Answers leave it out: it may be long, and hold secrets.
 const TEMPLATE: &str = "template";
 
 impl CreateApp {
-    /// The registration that is asked for.
+    /// Returns the registration.
     ///
     /// # Errors
     /// [`Refusal::InvalidField`], naming the field.
@@ -65,7 +72,7 @@ impl CreateApp {
             name: field("app", self.app.parse())?,
             source: self.git.map_or(Ok(Source::Image), |git| git.parse().map(Source::Git))?,
             target,
-            image: field("image", self.image.as_deref().map(str::parse).transpose())?,
+            image: optional("image", self.image.as_deref())?,
             policy: self.policy.parse()?.apply(app::Policy::default()),
             take_over: self.take_over,
         })
@@ -76,27 +83,36 @@ pub(crate) fn field<T, E: fmt::Display>(name: &'static str, parsed: Result<T, E>
     parsed.map_err(|why| Refusal::InvalidField(name, format!("{why}.")))
 }
 
-/// What an app's owner decided.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) fn optional<T>(name: &'static str, given: Option<&str>) -> Result<Option<T>, Refusal>
+where
+    T: FromStr<Err: fmt::Display>,
+{
+    field(name, given.map(str::parse).transpose())
+}
+
+/// An app's policy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Policy {
-    /// After a failed rollout: `restore` or `leave`.
+    /// The reaction to a failed rollout: `restore` or `leave`.
+    #[schemars(schema_with = "schemas::on_failure")]
     pub on_failure: OnFailure,
-    /// What a rollback's hold refuses: `automatic` triggers, or `all`.
+    /// The deploys that a hold refuses: `automatic` ones, or `all`, CI's calls included.
+    #[schemars(schema_with = "schemas::hold_policy")]
     pub hold: HoldPolicy,
-    /// How long new pods must stay ready before a deploy counts as succeeded.
+    /// The time for which new pods must stay ready before a deploy succeeds.
     pub settle: String,
-    /// How long a rollout may take.
+    /// The longest time that a rollout may take.
     pub rollout_deadline: String,
-    /// How long a build may take.
+    /// The longest time that a build may take.
     pub build_deadline: String,
-    /// The image repositories that a webhook may deploy from; empty: any.
+    /// The image repositories that a webhook may deploy from; empty for any.
     pub repositories: Vec<String>,
-    /// How often a git app's branch is looked at for changes, or `off`.
+    /// The interval at which a git app's branch is read, or `off`.
     #[serde(default = "off")]
     pub poll: String,
 }
 
-/// The word for what does not happen.
+/// The interval of apps that are not polled.
 const OFF: &str = "off";
 
 fn off() -> String {
@@ -104,7 +120,7 @@ fn off() -> String {
 }
 
 impl Policy {
-    /// The policy's wire form.
+    /// Returns a policy as it is on the wire.
     pub fn of(policy: &app::Policy) -> Self {
         Self {
             on_failure: policy.on_failure,
@@ -118,35 +134,37 @@ impl Policy {
     }
 }
 
-/// A change of some of an app's policy; what is absent stays.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// A change of an app's policy; absent members stay as they are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct PolicyPatch {
-    /// See [`Policy::on_failure`].
+    /// The reaction to a failed rollout: `restore` or `leave`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schemas::on_failure")]
     pub on_failure: Option<String>,
-    /// See [`Policy::hold`].
+    /// The deploys that a hold refuses: `automatic` ones, or `all`, CI's calls included.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schemas::hold_policy")]
     pub hold: Option<String>,
-    /// See [`Policy::settle`].
+    /// The time for which new pods must stay ready before a deploy succeeds, such as `10s`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settle: Option<String>,
-    /// See [`Policy::rollout_deadline`].
+    /// The longest time that a rollout may take, such as `10m`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rollout_deadline: Option<String>,
-    /// See [`Policy::build_deadline`].
+    /// The longest time that a build may take, such as `30m`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub build_deadline: Option<String>,
-    /// See [`Policy::repositories`].
+    /// The image repositories that a webhook may deploy from; empty for any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repositories: Option<Vec<String>>,
-    /// See [`Policy::poll`].
+    /// The interval at which a git app's branch is read, such as `5m`, or `off`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub poll: Option<String>,
 }
 
 impl PolicyPatch {
-    /// The change that is asked for.
+    /// Returns the change.
     ///
     /// # Errors
     /// [`Refusal::InvalidField`], naming the field.
@@ -156,19 +174,9 @@ impl PolicyPatch {
                 .transpose()
                 .map_err(|rule| invalid(name, rule))
         };
-        let on_failure = self.on_failure.map(|word| match word.as_str() {
-            "restore" => Ok(OnFailure::Restore),
-            "leave" => Ok(OnFailure::Leave),
-            _ => Err(invalid("policy.on_failure", "must be restore or leave")),
-        });
-        let hold = self.hold.map(|word| match word.as_str() {
-            "automatic" => Ok(HoldPolicy::Automatic),
-            "all" => Ok(HoldPolicy::All),
-            _ => Err(invalid("policy.hold", "must be automatic or all")),
-        });
         Ok(PolicyChange {
-            on_failure: on_failure.transpose()?,
-            hold: hold.transpose()?,
+            on_failure: word("policy.on_failure", self.on_failure, "must be restore or leave")?,
+            hold: word("policy.hold", self.hold, "must be automatic or all")?,
             settle: length("policy.settle", self.settle)?,
             rollout_deadline: length("policy.rollout_deadline", self.rollout_deadline)?,
             build_deadline: length("policy.build_deadline", self.build_deadline)?,
@@ -181,78 +189,76 @@ impl PolicyPatch {
     }
 }
 
+/// Reads a word that stands for a variant of `T`.
+fn word<T: DeserializeOwned>(name: &'static str, given: Option<String>, rule: &str) -> Result<Option<T>, Refusal> {
+    let read = |word| serde_json::from_value(word).map_err(|_| invalid(name, rule));
+    given.map(serde_json::Value::from).map(read).transpose()
+}
+
 fn invalid(name: &'static str, rule: &str) -> Refusal {
     Refusal::InvalidField(name, format!("{rule}."))
 }
 
 /// A change of an app, as a JSON merge patch (RFC 7396) of what `GET` shows: the body of `PATCH /api/v1/apps/{ns}/{app}`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AppPatch {
-    /// Its policy.
+    /// The change of the policy.
     #[serde(default)]
     pub policy: PolicyPatch,
-    /// A git app's source.
+    /// The change of a git app's source.
     #[serde(default, skip_serializing_if = "SourcePatch::is_empty")]
     pub source: SourcePatch,
 }
 
-/// An app and where it stands.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// An app and its state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct App {
-    /// Project and environment, joined.
+    /// Project and environment, joined by a hyphen.
     pub namespace: String,
-    /// Its name.
+    /// The app's name.
     pub app: String,
-    /// Its project.
+    /// The app's project.
     pub project: String,
     /// The project's environment.
     pub environment: String,
-    /// Which registration of that name this is.
+    /// The id of the registration: a name that is registered again has another.
     pub uid: String,
-    /// Where its images come from.
+    /// The source of the app's images.
+    #[schemars(schema_with = "schemas::source")]
     pub source: Source,
-    /// What its deploys change, as the server's rollout driver knows it.
+    /// The workload that deploys change, in the settings of the server's rollout driver.
+    #[schemars(schema_with = "schemas::workload")]
     pub workload: Settings,
-    /// What its owner decided.
+    /// The app's policy.
     pub policy: Policy,
-    /// What people rolled away from, oldest first.
+    /// The images and commits that people rolled away from, oldest first; automation does not bring them back.
+    #[schemars(schema_with = "schemas::holds")]
     pub holds: Vec<Hold>,
-    /// The newest deploy that succeeded: what runs.
+    /// The newest deploy that succeeded.
     pub current: Option<Deploy>,
-    /// The newest deploy that touched the cluster; another than `current` where that one has not succeeded.
+    /// The newest deploy that touched the cluster; not `current` if that deploy has not succeeded.
     pub on_cluster: Option<Deploy>,
     /// The revisions that have not ended, ascending.
+    #[schemars(with = "Vec<u64>")]
     pub unfinished: Vec<Revision>,
-    /// The last look at its branch, where the server that was asked is the one that polls it.
+    /// The last reading of the app's branch, if the server that answers is the one that polls it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub polling: Option<Polling>,
-    /// What its owner should decide, where one app is asked for.
+    /// A decision that the app's owner should make; only where one app is asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
-    /// When it was registered.
+    /// The time of the registration.
     #[serde(with = "crate::time")]
+    #[schemars(schema_with = "schemas::time")]
     pub created_at: Timestamp,
 }
 
-/// What a person rolled away from; automation does not bring it back.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Hold {
-    /// The rollback that set it.
-    pub by: Revision,
-    /// The image that ran.
-    pub image: Option<String>,
-    /// Its digest, where it was observed.
-    pub digest: Option<String>,
-    /// The commit that ran.
-    pub commit: Option<String>,
-}
-
 impl App {
-    /// The app of a state. Entries come without their evidence, which is shown one entry at a time.
-    pub fn of(view: &AppState) -> Self {
-        let app = &view.app;
-        let standing = Standing::of(view);
+    /// Returns the app of a state. Its entries lack their evidence, which is shown one entry at a time.
+    pub fn of(state: &AppState) -> Self {
+        let app = &state.app;
+        let standing = Standing::of(state);
         let entry = |deploy: &std::sync::Arc<rollhook_core::deploy::Deploy>| {
             Deploy::of(&app.id, deploy, standing).without_evidence()
         };
@@ -265,17 +271,17 @@ impl App {
             source: app.source.clone(),
             workload: shown(&app.target.settings),
             policy: Policy::of(&app.policy),
-            holds: app.holds.iter().map(Hold::of).collect(),
-            current: view.current.as_ref().map(entry),
-            on_cluster: view.on_cluster().map(entry),
-            unfinished: view.unfinished.iter().map(|deploy| deploy.revision).collect(),
+            holds: app.holds.clone(),
+            current: state.current.as_ref().map(entry),
+            on_cluster: state.on_cluster().map(entry),
+            unfinished: state.unfinished.iter().map(|deploy| deploy.revision).collect(),
             polling: None,
             warning: None,
             created_at: app.created_at,
         }
     }
 
-    /// The app's path below the server's base URL.
+    /// Returns the app's path below the server's base URL.
     pub fn path(&self) -> String {
         format!("/api/v1/apps/{}/{}", self.namespace, self.app)
     }
@@ -287,61 +293,54 @@ fn shown(settings: &Settings) -> Settings {
     settings
 }
 
-impl Hold {
-    fn of(hold: &app::Hold) -> Self {
-        Self {
-            by: hold.by,
-            image: hold.image.as_ref().map(ToString::to_string),
-            digest: hold.digest.as_ref().map(ToString::to_string),
-            commit: hold.commit.as_ref().map(ToString::to_string),
-        }
-    }
-}
-
 /// A part of the list of apps.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AppList {
-    /// By namespace, then name.
+    /// The apps, by namespace, then name.
     pub apps: Vec<App>,
-    /// What to pass as `after` for the part that follows; none where this is the end.
+    /// The value of `after` for the next part; absent at the end of the list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
 
 /// The answer to a registration.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Registered {
-    /// The app.
+    /// The registered app.
     pub app: App,
-    /// Revision 1: what runs already, or what the workload is made with; none where a git app's first build makes it.
+    /// Revision 1: the image that runs already, or the first image of the workload; absent if the first build makes the
+    /// workload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deploy: Option<Deploy>,
-    /// Whether the workload existed, so that nothing is patched.
+    /// Whether the workload existed; then nothing is patched.
     pub adopted: bool,
 }
 
 /// An app's webhook with its secret; `Debug` does not show it.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Webhook {
-    /// Where CI posts to.
+    /// The URL that CI posts to.
     pub url: String,
-    /// The secret.
+    /// The secret token.
     pub token: String,
-    /// The key of Standard Webhooks that follows from it, `whsec_` and base64, for git hosts that sign so: as secret.
+    /// The signing key that follows from the token, `whsec_` and base64, for git hosts that sign as Standard Webhooks does.
+    /// The key is as secret as the token.
     #[serde(default)]
     pub signing_key: String,
-    /// When it was made.
+    /// The time at which the token was made.
     #[serde(with = "crate::time")]
+    #[schemars(schema_with = "schemas::time")]
     pub created_at: Timestamp,
-    /// Who keeps it from being read where it is stored: `sealed`, `cluster` or `memory`.
+    /// The protection of the stored token: `sealed`, `cluster` or `memory`.
+    #[schemars(schema_with = "schemas::sealing")]
     pub sealing: String,
-    /// What a person should know about that.
+    /// A caution about that protection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
 impl Webhook {
-    /// The wire form of a secret, for a server that is reached at `base_url`.
+    /// Returns a webhook as it is on the wire, for a server that is reached at `base_url`.
     pub fn of(base_url: &str, id: &AppId, secret: &WebhookSecret, sealing: Sealing) -> Self {
         let (word, note) = match sealing {
             Sealing::Sealed => ("sealed", None),

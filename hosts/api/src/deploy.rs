@@ -1,4 +1,4 @@
-//! Deploys: asking for them, their answers, and the history.
+//! Deploys: requests, answers and the history.
 
 use rollhook_core::{
     app::{AppId, Environment, Namespace, Project},
@@ -8,96 +8,106 @@ use rollhook_core::{
     service::{Accepted, Authorized, Deployer},
     time::Timestamp,
 };
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{app::field, path};
+use crate::{
+    app::{field, optional},
+    openapi::schemas,
+    path,
+};
 
-/// A deploy as CI's webhook call or a person asks for it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// A request for a deploy, by a webhook call of CI or by a person.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct DeployPost {
     /// The full image reference, with a tag or a digest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// The commit; for an image app a label.
+    /// The commit to build; for an image app, a label.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
 }
 
 impl DeployPost {
-    /// The request that is meant.
+    /// Returns the request.
     ///
     /// # Errors
     /// [`Refusal::InvalidField`], naming the field.
     pub fn parse(&self, key: Option<IdempotencyKey>) -> Result<request::DeployRequest, Refusal> {
         Ok(request::DeployRequest {
-            image: field("image", self.image.as_deref().map(str::parse).transpose())?,
-            commit: field("commit", self.commit.as_deref().map(str::parse).transpose())?,
+            image: optional("image", self.image.as_deref())?,
+            commit: optional("commit", self.commit.as_deref())?,
             key,
         })
     }
 }
 
-/// A git app's commit to be built again: the body of `POST …/rebuild`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// A request to build a commit of a git app again: the body of `POST …/rebuild`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Rebuild {
-    /// The commit; default: what is current.
+    /// The commit; by default the current one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub commit: Option<String>,
 }
 
 impl Rebuild {
-    /// The commit that is meant.
+    /// Returns the commit.
     ///
     /// # Errors
     /// [`Refusal::InvalidField`].
     pub fn parse(&self) -> Result<Option<deploy::Commit>, Refusal> {
-        field("commit", self.commit.as_deref().map(str::parse).transpose())
+        optional("commit", self.commit.as_deref())
     }
 }
 
-/// What an accepted deploy is answered with.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The answer to an accepted deploy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DeployAnswer {
-    /// Project and environment, joined.
+    /// Project and environment, joined by a hyphen.
     pub namespace: String,
-    /// The app.
+    /// The app's name.
     pub app: String,
-    /// The entry's number.
+    /// The deploy's number.
+    #[schemars(with = "u64")]
     pub revision: Revision,
-    /// What is deployed; none for a git app until it is built.
+    /// The image; null for a git app until it is built.
     pub image: Option<String>,
-    /// The commit.
+    /// The commit that the image was built from, or is to be built from.
     pub commit: Option<String>,
-    /// What caused it.
+    /// The cause of the deploy.
+    #[schemars(schema_with = "schemas::trigger")]
     pub trigger: Trigger,
-    /// Where it stands.
+    /// The status of the deploy.
+    #[schemars(schema_with = "schemas::status")]
     pub status: Status,
-    /// The entry, relative to the server's base URL.
+    /// The path of the history's entry, relative to the server's base URL.
     pub url: String,
-    /// The revision that took its place, or finally stands for it once that was waited for.
+    /// The revision that superseded this one; after a wait, the last one in that line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<u64>")]
     pub superseded_by: Option<Revision>,
-    /// The unfinished revisions that it ended.
+    /// The unfinished revisions that this one superseded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(with = "Vec<u64>")]
     pub superseded: Vec<Revision>,
-    /// The fields of the request that have no part in it.
+    /// The fields of the request that were ignored.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ignored: Vec<String>,
-    /// Why it ended as it did, as a code.
+    /// The reason of the end, as a code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Why it ended as it did, as a sentence.
+    /// The reason of the end, as a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// Whether an earlier call under the same key made the entry; on the wire a header, `Idempotent-Replayed`.
+    /// Whether an earlier call under the same key made the entry; on the wire, the header `Idempotent-Replayed`.
     #[serde(skip)]
     pub replayed: bool,
 }
 
 impl DeployAnswer {
-    /// The answer for an entry.
+    /// Returns the answer for an entry.
     pub fn of(id: &AppId, entry: &deploy::Deploy) -> Self {
         let ending = Ending::of(&entry.state);
         Self {
@@ -118,7 +128,7 @@ impl DeployAnswer {
         }
     }
 
-    /// The answer to an accept.
+    /// Returns the answer to an accepted request.
     pub fn accepted(id: &AppId, accepted: &Accepted) -> Self {
         Self {
             superseded: accepted.superseded.clone(),
@@ -129,7 +139,7 @@ impl DeployAnswer {
     }
 }
 
-/// How a state ended, spread over the fields that show it.
+/// The end of a deploy, in the fields that show it.
 #[derive(Default)]
 struct Ending {
     reason: Option<String>,
@@ -165,103 +175,112 @@ impl Ending {
     }
 }
 
-/// Which revisions of an app run and are on its cluster; what an entry's two marks are made of.
+/// The revisions of an app that are current and on the cluster, from which an entry's two marks follow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Standing {
-    /// The newest that succeeded.
+    /// The newest revision that succeeded.
     pub current: Option<Revision>,
-    /// The newest that touched the cluster.
+    /// The newest revision that touched the cluster.
     pub on_cluster: Option<Revision>,
 }
 
 impl Standing {
-    /// As an app's state has it.
+    /// Returns the standing of an app's state.
     pub fn of(state: &AppState) -> Self {
         let current = state.current.as_ref().map(|deploy| deploy.revision);
         Self { current, on_cluster: state.on_cluster().map(|deploy| deploy.revision) }
     }
 
-    /// Reads the standing of an app.
+    /// Reads an app's state and returns its standing.
     ///
     /// # Errors
     /// [`Refusal::AppNotFound`] if the app was deleted; [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn read(deployer: &Deployer, access: &Authorized) -> Result<Self, Refusal> {
-        deployer.view(access).await.map(|view| Self::of(&view))
+        deployer.view(access).await.map(|state| Self::of(&state))
     }
 }
 
 /// One entry of an app's history.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Deploy {
-    /// Project and environment, joined.
+    /// Project and environment, joined by a hyphen.
     pub namespace: String,
-    /// The app.
+    /// The app's name.
     pub app: String,
-    /// Its number.
+    /// The deploy's number.
+    #[schemars(with = "u64")]
     pub revision: Revision,
-    /// What is rolled out; none for a git app until it is built.
+    /// The image; null for a git app until it is built.
     pub image: Option<String>,
-    /// The commit.
+    /// The commit that the image was built from, or is to be built from.
     pub commit: Option<String>,
-    /// What caused it.
+    /// The cause of the deploy.
+    #[schemars(schema_with = "schemas::trigger")]
     pub trigger: Trigger,
-    /// Who caused it.
+    /// The service, CI, git host or person that caused the deploy.
     pub actor: String,
-    /// Where it stands.
+    /// The status of the deploy.
+    #[schemars(schema_with = "schemas::status")]
     pub status: Status,
-    /// Whether it is the newest that succeeded: what runs.
+    /// Whether this is the newest deploy that succeeded.
     pub current: bool,
-    /// Whether it is the newest that touched the cluster.
+    /// Whether this is the newest deploy that touched the cluster.
     pub on_cluster: bool,
-    /// Whether it records what already ran when the app was registered.
+    /// Whether the image ran already when the app was registered.
     pub adopted: bool,
-    /// The revision that it stands for: its own, or the one that a rollback finally returns to.
+    /// The deploy's own revision, or the one that a rollback finally returns to.
+    #[schemars(with = "u64")]
     pub effective: Revision,
-    /// Where its image was taken from, where it was not posted.
+    /// The deploy that the image was taken from; absent if the image was posted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<TakenFrom>,
     /// The digest that was observed running.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
-    /// Why it ended as it did, as a code.
+    /// The reason of the end, as a code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Why it ended as it did, as a sentence.
+    /// The reason of the end, as a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// The revision that took its place.
+    /// The revision that superseded this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<u64>")]
     pub superseded_by: Option<Revision>,
-    /// What was seen of a failed rollout; only where one entry is asked for.
+    /// The evidence of a failed rollout; only where one entry is asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schemas::evidence")]
     pub evidence: Option<Evidence>,
-    /// How often it was changed since it was accepted.
+    /// The number of changes since the accept.
     pub step: u32,
-    /// When it was accepted.
+    /// The time of the accept.
     #[serde(with = "crate::time")]
+    #[schemars(schema_with = "schemas::time")]
     pub created_at: Timestamp,
-    /// When it last changed; for one that ended, when it ended.
+    /// The time of the last change; once the deploy has ended, of its end.
     #[serde(with = "crate::time")]
+    #[schemars(schema_with = "schemas::time")]
     pub updated_at: Timestamp,
-    /// The entry, relative to the server's base URL.
+    /// The path of the history's entry, relative to the server's base URL.
     pub url: String,
 }
 
-/// Where a deploy's image was taken from.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The deploy that another deploy's image was taken from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TakenFrom {
-    /// The promoted app's namespace; none where it is the app's own history.
+    /// The promoted app's namespace; absent if the revision is the app's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// The promoted app.
+    /// The promoted app's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app: Option<String>,
     /// The revision that was rolled back to, or promoted.
+    #[schemars(with = "u64")]
     pub revision: Revision,
 }
 
 impl Deploy {
-    /// The wire form of an entry.
+    /// Returns an entry as it is on the wire.
     pub fn of(id: &AppId, entry: &deploy::Deploy, standing: Standing) -> Self {
         let ending = Ending::of(&entry.state);
         Self {
@@ -290,7 +309,7 @@ impl Deploy {
         }
     }
 
-    /// The entry as lists show it.
+    /// Returns the entry as lists show it.
     #[must_use]
     pub fn without_evidence(mut self) -> Self {
         self.evidence = None;
@@ -312,60 +331,64 @@ impl TakenFrom {
 }
 
 /// A part of an app's history, newest first.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DeployList {
     /// The entries, without evidence.
     pub deploys: Vec<Deploy>,
-    /// What to pass as `before` for the older part; none where this is the end.
+    /// The value of `before` for the next part, which is older; absent at the end of the history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<u64>")]
     pub next: Option<Revision>,
 }
 
-/// A rollback to be made: the body of `POST …/rollback`, which may be empty. A misspelt field is refused: it must not
-/// mean another revision than the one that was asked for.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// A request for a rollback: the body of `POST …/rollback`, which may be empty. A misspelt field is refused: otherwise
+/// the rollback would go to another revision than the one that was asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Rollback {
-    /// The revision to return to; without, the last good version before what is on the cluster.
+    /// The revision to return to; by default, the last good version before the one that is on the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<u64>")]
     pub revision: Option<Revision>,
-    /// What the caller believes to be current.
+    /// The revision that the caller believes to be current; the call is refused if another one is.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<u64>")]
     pub if_current: Option<Revision>,
 }
 
 impl Rollback {
-    /// The request that is meant.
+    /// Returns the request.
     pub const fn parse(&self, key: Option<IdempotencyKey>) -> request::RollbackRequest {
         request::RollbackRequest { revision: self.revision, if_current: self.if_current, key }
     }
 }
 
-/// What an accepted rollback is answered with.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The answer to an accepted rollback.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RollbackAnswer {
-    /// The new revision; `superseded` lists the unfinished ones that it ended.
+    /// The new deploy; `superseded` lists the unfinished revisions that it ended.
     #[serde(flatten)]
     pub deploy: DeployAnswer,
     /// The version that it returns to.
     pub to: RolledBackTo,
-    /// What a rollback does not do.
+    /// A reminder of the rollback's limits.
     pub note: String,
 }
 
 /// The version that a rollback returns to.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RolledBackTo {
-    /// Its revision.
+    /// The version's revision.
+    #[schemars(with = "u64")]
     pub revision: Revision,
-    /// Its image, by digest where that is known.
+    /// The version's image, by digest if it is known.
     pub image: Option<String>,
-    /// Its commit.
+    /// The version's commit.
     pub commit: Option<String>,
 }
 
 impl RollbackAnswer {
-    /// The answer to an accepted rollback.
+    /// Returns the answer to an accepted rollback.
     pub fn of(id: &AppId, accepted: &Accepted) -> Self {
         let deploy = DeployAnswer::accepted(id, accepted);
         let revision = match &accepted.deploy.from {
@@ -380,24 +403,24 @@ impl RollbackAnswer {
     }
 }
 
-/// A promotion to be made: the body of `POST …/promote`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// A request for a promotion: the body of `POST …/promote`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Promote {
-    /// From where.
+    /// The environment to promote from.
     pub from: PromoteFrom,
 }
 
 /// The environment whose app of the same name is promoted.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PromoteFrom {
-    /// The project.
+    /// The promoted app's project.
     pub project: String,
-    /// The environment.
+    /// The promoted app's environment.
     pub environment: String,
 }
 
 impl Promote {
-    /// The app whose current image is meant.
+    /// Returns the app whose current image is to be deployed.
     ///
     /// # Errors
     /// [`Refusal::InvalidField`], naming the field.

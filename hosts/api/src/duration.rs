@@ -1,16 +1,16 @@
-//! Durations as people write them: `10s`, `10m`, `500ms`, `2h`. One whole number and one unit.
+//! Durations as text: `10s`, `10m`, `500ms`, `2h`. One whole number and one unit.
 
 use std::time::Duration;
 
-/// The longest duration that is accepted: a week, beyond which a deadline is none.
+/// The longest duration that is accepted: a week.
 pub const MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
 const UNITS: [(&str, u64); 4] = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000)];
 
-/// What is wrong with a text that is no duration.
+/// The rule for the text of a duration.
 pub const RULE: &str = "must be a whole number and a unit, such as 500ms, 10s, 10m or 2h, at most 168h";
 
-/// The shortest text that means just this duration; parts of a millisecond are dropped.
+/// Returns the shortest text of a duration; fractions of a millisecond are dropped.
 pub fn format(duration: Duration) -> String {
     let millis = duration.as_millis();
     if millis == 0 {
@@ -21,7 +21,7 @@ pub fn format(duration: Duration) -> String {
     format!("{}{unit}", millis / u128::from(length))
 }
 
-/// The duration that a text means; none where it is not written as [`RULE`] says.
+/// Returns the duration of a text, or `None` if the text breaks [`RULE`].
 pub fn parse(text: &str) -> Option<Duration> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_and_duration_are_the_same() {
+    fn formatting_and_parsing_round_trip() {
         for (text, millis) in [
             ("0s", 0),
             ("1ms", 1),
@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_refused() {
+    fn malformed_durations_are_refused() {
         for text in
             ["", "10", "s", "-1s", "+1s", " 1s", "1s ", "1.5s", "1m30s", "1d", "1S", "169h", "99999999999999999999s"]
         {

@@ -1,8 +1,8 @@
 //! rollhook's wire types, shared by the server and its clients, and the operations that take and return them.
 //!
-//! What a server writes and what a client reads is one type here, so that the two cannot drift. Requests are kept as
+//! A server and its clients share each type, so that the two cannot drift. Requests are kept as
 //! they were sent and are parsed into the core's nouns by their `parse` functions, whose failures are refusals like any
-//! other; answers are made from the core's nouns. Fields that a reader does not know are ignored.
+//! other; answers are made from the core's nouns. Readers ignore unknown fields of answers.
 //!
 //! ```text
 //!   JSON ⇄ requests  ──parse──▶  rollhook_core::request
@@ -11,7 +11,7 @@
 //! ```
 //!
 //! [`Operations`] is the management API as a trait. [`Local`] performs it on a `Deployer` in this process: the HTTP host
-//! does so for each call, a command line without a server for itself, and a platform can do so for its own pages.
+//! uses it for each call, the command line without a server for itself, and a platform can use it for its own pages.
 
 pub mod app;
 pub mod deploy;

@@ -1,12 +1,12 @@
 //! The API described as OpenAPI 3.1, for clients that generate their code and for people who look things up.
 
-mod schemas;
+pub(crate) mod schemas;
 
 use serde_json::{Map, Value, json};
 
 use crate::problem::Kind;
 
-/// The description.
+/// Returns the description.
 pub fn document() -> Value {
     json!({
         "openapi": "3.1.0",
@@ -56,113 +56,124 @@ fn security_schemes() -> Value {
 }
 
 fn paths() -> Value {
-    const APP: &str = "/api/v1/apps/{namespace}/{app}";
-    let mut paths = Map::new();
-    let mut add = |path: String, item: Value| paths.insert(path, item);
-    add("/healthz".into(), json!({ "get": open("The process is alive") }));
-    add("/readyz".into(), json!({ "get": open("The store answers") }));
-    add("/metrics".into(), json!({ "get": open("Numbers for Prometheus") }));
-    add("/api/v1/openapi.json".into(), json!({ "get": open("This description") }));
-    add("/api/v1/webhook/{namespace}/{app}".into(), json!({ "parameters": of_app(), "post": webhook() }));
-    add(
-        "/api/v1/apps".into(),
-        json!({
-            "get": with(call("List apps", 200, "AppList"), &["appNamespace", "appAfter", "limit"]),
-            "post": sends(call("Register an app", 201, "Registered"), "CreateApp")
-        }),
-    );
-    add(
-        APP.into(),
-        json!({
-            "parameters": of_app(),
-            "get": call("Show an app", 200, "App"),
-            "patch": sends(call("Change an app's policy (JSON merge patch)", 200, "App"), "AppPatch"),
-            "delete": empty("Remove an app; its workload is not touched")
-        }),
-    );
-    add(
-        format!("{APP}/webhook"),
-        json!({
-            "parameters": of_app(),
-            "get": call("Show the webhook and its token", 200, "Webhook"),
-            "post": call("Enable the webhook with a new token", 200, "Webhook"),
-            "delete": empty("Disable the webhook")
-        }),
-    );
-    add(
-        format!("{APP}/deploys"),
-        json!({
-            "parameters": of_app(),
-            "get": with(call("The history, newest first", 200, "DeployList"), &["limit", "before"]),
-            "post": waits(keyed(sends(call("Deploy by hand", 202, "DeployAnswer"), "DeployPost")))
-        }),
-    );
-    entries(&mut paths, &format!("{APP}/deploys/{{revision}}"));
-    let posts = [
-        ("rollback", keyed(sends(call("Roll back", 202, "RollbackAnswer"), "Rollback"))),
-        ("promote", waits(keyed(sends(call("Deploy what another environment runs", 202, "DeployAnswer"), "Promote")))),
-        ("rebuild", waits(keyed(sends(call("Build a git app again", 202, "DeployAnswer"), "Rebuild")))),
+    let operations = [
+        ("/healthz", json!({ "get": open("The process is alive") })),
+        ("/readyz", json!({ "get": open("The store answers") })),
+        ("/metrics", json!({ "get": open("Numbers for Prometheus") })),
+        ("/api/v1/openapi.json", json!({ "get": open("This description") })),
+        ("/api/v1/webhook/{namespace}/{app}", json!({ "post": webhook() })),
+        (
+            "/api/v1/apps",
+            json!({
+                "get": with(call("List apps", 200, "AppList"), &["appNamespace", "appAfter", "limit"]),
+                "post": sends(call("Register an app", 201, "Registered"), "CreateApp")
+            }),
+        ),
+        (
+            "/api/v1/apps/{namespace}/{app}",
+            json!({
+                "get": call("Show an app", 200, "App"),
+                "patch": sends(call("Change an app's policy or source (JSON merge patch)", 200, "App"), "AppPatch"),
+                "delete": empty("Remove an app; its workload is not touched")
+            }),
+        ),
+        (
+            "/api/v1/apps/{namespace}/{app}/webhook",
+            json!({
+                "get": call("Show the webhook and its token", 200, "Webhook"),
+                "post": call("Enable the webhook with a new token", 200, "Webhook"),
+                "delete": empty("Disable the webhook")
+            }),
+        ),
+        (
+            "/api/v1/apps/{namespace}/{app}/deploys",
+            json!({
+                "get": with(call("The history, newest first", 200, "DeployList"), &["limit", "before"]),
+                "post": waits(keyed(sends(call("Deploy by hand", 202, "DeployAnswer"), "DeployPost")))
+            }),
+        ),
+        ("/api/v1/apps/{namespace}/{app}/deploys/{revision}", json!({ "get": entry() })),
+        ("/api/v1/apps/{namespace}/{app}/deploys/{revision}/events", json!({ "get": events() })),
+        ("/api/v1/apps/{namespace}/{app}/deploys/{revision}/log", json!({ "get": log() })),
+        (
+            "/api/v1/apps/{namespace}/{app}/deploys/{revision}/cancel",
+            json!({ "post": call("End a deploy at once", 200, "Deploy") }),
+        ),
+        (
+            "/api/v1/apps/{namespace}/{app}/rollback",
+            json!({ "post": keyed(sends(call("Roll back", 202, "RollbackAnswer"), "Rollback")) }),
+        ),
+        (
+            "/api/v1/apps/{namespace}/{app}/promote",
+            json!({ "post": waits(keyed(sends(
+                call("Deploy what another environment runs", 202, "DeployAnswer"),
+                "Promote"
+            ))) }),
+        ),
+        (
+            "/api/v1/apps/{namespace}/{app}/rebuild",
+            json!({ "post": waits(keyed(sends(call("Build a git app again", 202, "DeployAnswer"), "Rebuild"))) }),
+        ),
+        ("/api/v1/apps/{namespace}/{app}/hold", json!({ "delete": call("Release all holds of the app", 200, "App") })),
     ];
-    for (name, operation) in posts {
-        paths.insert(format!("{APP}/{name}"), json!({ "parameters": of_app(), "post": operation }));
-    }
-    let release = call("Lift all holds of the app", 200, "App");
-    paths.insert(format!("{APP}/hold"), json!({ "parameters": of_app(), "delete": release }));
-    Value::Object(paths)
+    operations.into_iter().map(|(path, item)| (path.to_owned(), located(path, item))).collect::<Map<_, _>>().into()
 }
 
-/// What is below one entry of a history.
-fn entries(paths: &mut Map<String, Value>, base: &str) {
+/// Returns the path's item with the parameters that are in the path.
+fn located(path: &str, mut item: Value) -> Value {
+    let names = path.split(['{', '}']).skip(1).step_by(2);
+    let parameters: Vec<_> = names.map(|name| reference("parameters", name)).collect();
+    if !parameters.is_empty() {
+        item["parameters"] = parameters.into();
+    }
+    item
+}
+
+fn entry() -> Value {
     let mut show = with(call("One entry with its evidence", 200, "Deploy"), &["prefer"]);
     show["security"] = json!([{ "operator": [] }, { "serviceToken": [] }]);
-    let mut events = call("The entry's changes, until it has ended", 200, "Deploy");
+    show
+}
+
+fn events() -> Value {
+    let mut events = with(call("The entry's changes, until it has ended", 200, "Deploy"), &["lastEventId"]);
     events["responses"]["200"]["content"] = json!({ "text/event-stream": { "schema": { "type": "string" } } });
-    events["responses"]["204"] = json!({ "description": "It has ended, and the caller has seen its end." });
-    events["parameters"] = json!([reference("parameters", "lastEventId")]);
-    let mut log = call("The log of a git app's build", 200, "Deploy");
+    events["responses"]["204"] = json!({ "description": "The deploy has ended, and the caller has seen its end." });
+    events
+}
+
+fn log() -> Value {
+    let mut log = with(call("The log of a git app's build", 200, "Deploy"), &["logFrom", "follow"]);
     log["responses"]["200"]["content"] = json!({ "text/plain": { "schema": { "type": "string" } } });
-    log["parameters"] = json!([reference("parameters", "logFrom"), reference("parameters", "follow")]);
-    let cancel = call("End a deploy at once", 200, "Deploy");
-    for (path, method, operation) in
-        [("", "get", show), ("/events", "get", events), ("/log", "get", log), ("/cancel", "post", cancel)]
-    {
-        let mut parameters = of_app();
-        if let Value::Array(parameters) = &mut parameters {
-            parameters.push(reference("parameters", "revision"));
-        }
-        paths.insert(format!("{base}{path}"), json!({ "parameters": parameters, method: operation }));
-    }
+    log
 }
 
 fn webhook() -> Value {
     let mut operation = waits(keyed(sends(call("Deploy from CI or a git host", 202, "DeployAnswer"), "DeployPost")));
     operation["description"] = "CI posts an image or a commit. GitHub, GitLab, Gitea, Forgejo and Bitbucket send their \
-        own events, told by X-GitHub-Event, X-Gitlab-Event, X-Gitea-Event, X-Forgejo-Event or X-Event-Key: a push to the \
+        own events, recognised by X-GitHub-Event, X-Gitlab-Event, X-Gitea-Event, X-Forgejo-Event or X-Event-Key: a push to the \
         branch of a git app builds and deploys the commit that it brought. Each credential that is present must be valid."
         .into();
     let schemes =
         ["serviceToken", "signature", "gitlabToken", "standardWebhooks", "giteaSignature", "bitbucketSignature"];
     operation["security"] = schemes.iter().map(|scheme| json!({ *scheme: [] })).collect();
     operation["responses"]["200"] = json!({
-        "description": "It was waited for, and succeeded; or a git host told of something that deploys nothing.",
+        "description": "The deploy was waited for, and succeeded; or a git host's event deploys nothing.",
         "content": { "application/json": { "schema": {
             "oneOf": [reference("schemas", "DeployAnswer"), reference("schemas", "PushAnswer")]
         } } }
     });
-    for name in ["webhookId", "githubDelivery"] {
-        push(&mut operation, name);
-    }
-    operation
+    with(operation, &["webhookId", "githubDelivery"])
 }
 
-/// A call that needs no authentication.
+/// Returns a call that needs no authentication.
 fn open(summary: &str) -> Value {
     json!({ "summary": summary, "security": [], "responses": { "200": { "description": "Yes." }, "default": failure() } })
 }
 
 fn call(summary: &str, status: u16, schema: &str) -> Value {
     let content = json!({ "application/json": { "schema": reference("schemas", schema) } });
-    let description = if status == 202 { "Accepted: it is stored, and will end." } else { "Done." };
+    let description = if status == 202 { "The deploy is accepted: it is stored, and will end." } else { "Done." };
     json!({
         "summary": summary,
         "responses": { status.to_string(): { "description": description, "content": content }, "default": failure() }
@@ -179,38 +190,26 @@ fn sends(mut operation: Value, schema: &str) -> Value {
     operation
 }
 
-fn keyed(mut operation: Value) -> Value {
-    push(&mut operation, "idempotencyKey");
-    operation
+fn keyed(operation: Value) -> Value {
+    with(operation, &["idempotencyKey"])
 }
 
-fn waits(mut operation: Value) -> Value {
-    push(&mut operation, "prefer");
+fn waits(operation: Value) -> Value {
+    let mut operation = with(operation, &["prefer"]);
     let content = operation["responses"]["202"]["content"].clone();
-    operation["responses"]["200"] = json!({ "description": "It was waited for, and succeeded.", "content": content });
+    operation["responses"]["200"] =
+        json!({ "description": "The deploy was waited for, and succeeded.", "content": content });
     let failed = json!({ "application/problem+json": { "schema": reference("schemas", "Problem") } });
     operation["responses"]["424"] =
-        json!({ "description": "It was waited for, and did not succeed.", "content": failed });
+        json!({ "description": "The deploy was waited for, and did not succeed.", "content": failed });
     operation
 }
 
 fn with(mut operation: Value, parameters: &[&str]) -> Value {
-    for name in parameters {
-        push(&mut operation, name);
-    }
+    let known = operation["parameters"].as_array().cloned().unwrap_or_default();
+    let added = parameters.iter().map(|name| reference("parameters", name));
+    operation["parameters"] = known.into_iter().chain(added).collect();
     operation
-}
-
-fn push(operation: &mut Value, parameter: &str) {
-    let parameter = reference("parameters", parameter);
-    match operation["parameters"].as_array_mut() {
-        Some(parameters) => parameters.push(parameter),
-        None => operation["parameters"] = json!([parameter]),
-    }
-}
-
-fn of_app() -> Value {
-    json!([reference("parameters", "namespace"), reference("parameters", "app")])
 }
 
 fn reference(part: &str, name: &str) -> Value {
@@ -264,9 +263,8 @@ fn parameters() -> Value {
 mod tests {
     use super::*;
 
-    /// Everything that the description points to is in it.
     #[test]
-    fn no_reference_leads_nowhere() {
+    fn every_reference_resolves() {
         fn walk(value: &Value, document: &Value) {
             match value {
                 Value::Object(members) => {

@@ -4,9 +4,8 @@ use std::{marker::PhantomData, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use rollhook_core::{
-    app::{AppId, Namespace},
+    app::AppId,
     deploy::{self, Revision},
-    ledger::AppState,
     ports::{AppPage, Page, WebhookSecret},
     request::{IdempotencyKey, Refusal},
     service::{Authorized, Deployer, Operator},
@@ -17,25 +16,20 @@ use crate::{
     Registered, Rollback, RollbackAnswer, Standing, Webhook,
 };
 
-/// What a person does with apps. Requests and answers are the wire's, so that a program works the same on a server and
-/// on a deployer of its own.
+/// The operations on apps. Requests and answers are the wire's types, so that a program works the same on a server and on
+/// a deployer of its own.
 #[async_trait]
 pub trait Operations: Send + Sync {
-    /// Why an operation failed.
+    /// The reason why an operation failed.
     type Error;
 
     /// Registers an app.
     async fn create(&self, app: CreateApp) -> Result<Registered, Self::Error>;
 
-    /// Returns at most `limit` apps, of one namespace or of all, that follow `after` in the order of their ids.
-    async fn apps(
-        &self,
-        namespace: Option<&Namespace>,
-        after: Option<&AppId>,
-        limit: usize,
-    ) -> Result<AppList, Self::Error>;
+    /// Returns a page of the apps, in the order of their ids.
+    async fn apps(&self, page: AppPage) -> Result<AppList, Self::Error>;
 
-    /// Returns an app with the last look at its branch and a warning to its owner.
+    /// Returns an app with the last reading of its branch and a warning to its owner.
     async fn app(&self, id: &AppId) -> Result<App, Self::Error>;
 
     /// Changes an app's policy and source, and returns the app.
@@ -68,7 +62,7 @@ pub trait Operations: Send + Sync {
     /// Builds a commit of a git app again; without a commit, the current one.
     async fn rebuild(&self, id: &AppId, rebuild: Rebuild) -> Result<DeployAnswer, Self::Error>;
 
-    /// Returns what a build has written so far, from this byte on.
+    /// Returns the log of a build as it is now, from this byte on.
     async fn build_log(&self, id: &AppId, revision: Revision, from: u64) -> Result<Vec<u8>, Self::Error>;
 
     /// Ends an unfinished deploy.
@@ -94,12 +88,12 @@ pub struct Local<E = Refusal> {
 }
 
 impl<E: From<Refusal> + Send> Local<E> {
-    /// The operations that `operator` may perform; webhook URLs begin with `base_url`.
+    /// Returns the operations that `operator` may perform; webhook URLs begin with `base_url`.
     pub fn new(deployer: Arc<Deployer>, operator: Operator, base_url: Arc<str>) -> Self {
         Self { deployer, operator, base_url, key: None, error: PhantomData }
     }
 
-    /// The same operations, repeatable under this key. A key belongs to one request: it is for one operation.
+    /// Returns the same operations, repeatable under this key. A key belongs to one request: it is for one operation.
     #[must_use]
     pub fn with_key(self, key: Option<IdempotencyKey>) -> Self {
         Self { key, ..self }
@@ -111,13 +105,6 @@ impl<E: From<Refusal> + Send> Local<E> {
     /// As [`Deployer::open`].
     pub async fn open(&self, id: &AppId) -> Result<Authorized, Refusal> {
         self.deployer.open(&self.operator, id).await
-    }
-
-    /// Reads an app's state; no other function does.
-    async fn read(&self, id: &AppId) -> Result<(Authorized, AppState), Refusal> {
-        let access = self.open(id).await?;
-        let view = self.deployer.view(&access).await?;
-        Ok((access, view))
     }
 
     async fn shown(&self, access: &Authorized, entry: &deploy::Deploy) -> Result<Deploy, E> {
@@ -140,18 +127,19 @@ impl<E: From<Refusal> + Send> Operations for Local<E> {
         Ok(Registered { app: App::of(&state), deploy, adopted: registered.adopted })
     }
 
-    async fn apps(&self, namespace: Option<&Namespace>, after: Option<&AppId>, limit: usize) -> Result<AppList, E> {
-        let page = AppPage { namespace: namespace.cloned(), after: after.cloned(), limit };
+    async fn apps(&self, page: AppPage) -> Result<AppList, E> {
+        let limit = page.limit;
         let apps = self.deployer.apps(&self.operator, page).await?;
         let next = apps.last().filter(|_| apps.len() == limit).map(|state| state.app.id.to_string());
         Ok(AppList { apps: apps.iter().map(App::of).collect(), next })
     }
 
     async fn app(&self, id: &AppId) -> Result<App, E> {
-        let (access, view) = self.read(id).await?;
+        let access = self.open(id).await?;
+        let state = self.deployer.view(&access).await?;
         let polling = self.deployer.polled(access.uid()).as_ref().map(Polling::of);
-        let warning = self.deployer.warning(&access, &view.app).await?;
-        Ok(App { polling, warning, ..App::of(&view) })
+        let warning = self.deployer.warning(&access, &state.app).await?;
+        Ok(App { polling, warning, ..App::of(&state) })
     }
 
     async fn change(&self, id: &AppId, patch: AppPatch) -> Result<App, E> {

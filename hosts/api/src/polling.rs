@@ -1,40 +1,46 @@
-//! What a server knows of a source that it looks at.
+//! The state of polling.
 
 use rollhook_core::{
     deploy::Revision,
     service::{PollOutcome, Polled},
     time::Timestamp,
 };
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The last look at an app's branch, as the server that was asked knows it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+use crate::openapi::schemas;
+
+/// The last reading of an app's branch by the server that answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Polling {
-    /// When it was.
+    /// The time of the reading.
     #[serde(with = "crate::time")]
+    #[schemars(schema_with = "schemas::time")]
     pub at: Timestamp,
-    /// Since when it has been as it was then.
+    /// The time since which the result has been the same.
     #[serde(with = "crate::time")]
+    #[schemars(schema_with = "schemas::time")]
     pub since: Timestamp,
     /// The commit that the branch is at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub head: Option<String>,
-    /// The rollback since which that commit is held, so that it is not deployed.
+    /// The rollback that holds that commit back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<u64>")]
     pub held_by: Option<Revision>,
-    /// Why the branch could not be read.
+    /// The reason why the branch could not be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trouble: Option<String>,
+    pub error: Option<String>,
 }
 
 impl Polling {
-    /// The wire form.
+    /// Returns a poll's result as it is on the wire.
     pub fn of(polled: &Polled) -> Self {
-        let (head, held_by, trouble) = match &polled.found {
+        let (head, held_by, error) = match &polled.found {
             PollOutcome::Head(head) => (Some(head.to_string()), None, None),
             PollOutcome::Held(head, by) => (Some(head.to_string()), Some(*by), None),
             PollOutcome::Unreadable(why) => (None, None, Some(why.clone())),
         };
-        Self { at: polled.at, since: polled.since, head, held_by, trouble }
+        Self { at: polled.at, since: polled.since, head, held_by, error }
     }
 }

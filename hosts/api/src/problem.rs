@@ -1,24 +1,25 @@
-//! What went wrong, as RFC 9457 has it; a client can act on the `type` alone.
+//! Problems (RFC 9457); a client can act on their `type` alone.
 
 use std::time::Duration;
 
 use rollhook_core::request::Refusal;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 /// A problem's body, `application/problem+json`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Problem {
-    /// `/problems/<slug>`.
+    /// The problem's type: `/problems/<slug>`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// What kind of problem it is, the same for every one of its type.
+    /// The title of the problem's type.
     pub title: String,
     /// The HTTP status.
     pub status: u16,
-    /// What is wrong this time, and what to do.
+    /// The cause of this problem, and what to do.
     pub detail: String,
-    /// By which the server's log names the call.
+    /// The id of the call in the server's log.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub request_id: String,
     /// Further members, such as `held_by`, `current`, `expected` or `deploy`.
@@ -27,7 +28,7 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// A problem of this kind.
+    /// Returns a problem of this kind.
     pub fn new(kind: Kind, detail: impl Into<String>) -> Self {
         let (slug, status, title) = kind.parts();
         Self {
@@ -40,21 +41,21 @@ impl Problem {
         }
     }
 
-    /// What a caller is told of a refusal.
+    /// Returns the problem of a refusal.
     pub fn of(refusal: &Refusal) -> Self {
         let mut problem = Self::new(Kind::of(refusal), refusal.to_string());
         problem.members = members(refusal);
         problem
     }
 
-    /// The problem with one more member.
+    /// Returns the problem with one more member.
     #[must_use]
     pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.members.insert(name.to_owned(), value.into());
         self
     }
 
-    /// The last part of the type, by which a client decides.
+    /// Returns the last part of the type.
     pub fn slug(&self) -> &str {
         self.kind.rsplit('/').next().unwrap_or_default()
     }
@@ -90,10 +91,10 @@ macro_rules! kinds {
         }
 
         impl Kind {
-            /// All of them.
+            /// The kinds, in the order of their status.
             pub const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// Slug, HTTP status and title.
+            /// Returns slug, HTTP status and title.
             pub const fn parts(self) -> (&'static str, u16, &'static str) {
                 match self {
                     $(Self::$name => ($slug, $status, $title),)*
@@ -166,7 +167,7 @@ kinds! {
     TooManyUnfinished = "too-many-unfinished", 429, "Too many unfinished deploys";
     /// The headers are too large.
     HeadersTooLarge = "headers-too-large", 431, "The headers are too large";
-    /// Something of ours is broken.
+    /// The server has a defect.
     Internal = "internal", 500, "Something is broken on this side";
     /// Others kept changing the app.
     Busy = "busy", 503, "The app is being changed by others";
@@ -183,7 +184,7 @@ kinds! {
 }
 
 impl Kind {
-    /// The kind that a refusal is.
+    /// Returns the kind of a refusal.
     pub fn of(refusal: &Refusal) -> Self {
         match refusal {
             Refusal::Unauthorized => Self::Unauthorized,
@@ -215,12 +216,12 @@ impl Kind {
         }
     }
 
-    /// The kind of this slug; none where it is a newer server's.
+    /// Returns the kind of this slug, or `None` if only a newer server knows it.
     pub fn of_slug(slug: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|kind| kind.parts().0 == slug)
     }
 
-    /// After what time it is worth trying again, where time alone may help.
+    /// Returns the time after which to try again, or `None` if time alone does not help.
     pub fn retry_after(self) -> Option<Duration> {
         let seconds = match self.parts() {
             ("too-many-unfinished", ..) => 10,

@@ -1,24 +1,26 @@
-//! What git apps are built from.
+//! The sources of git apps.
 
 use rollhook_core::{
     request::{Refusal, SourceChange},
     source::GitSource,
 };
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::app::field;
+use crate::app::{field, optional};
 
-/// What a new git app is built from.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The source of a new git app.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
+#[schemars(extend("required" = ["url", "image_repository"]))]
 pub struct GitChoice {
     /// The repository's URL, `https://…` or `ssh://…`, without credentials.
     pub url: String,
-    /// The branch whose pushes count; default `main`.
+    /// The branch whose pushes are deployed.
     pub branch: String,
-    /// The Dockerfile's path within the context; default `Dockerfile`.
+    /// The Dockerfile's path within the context.
     pub dockerfile: String,
-    /// The build context's path within the repository; default `.`.
+    /// The build context's path within the repository.
     pub context: String,
     /// The repository that built images are pushed to.
     pub image_repository: String,
@@ -41,7 +43,7 @@ impl Default for GitChoice {
 }
 
 impl GitChoice {
-    /// The source that is meant.
+    /// Returns the source.
     ///
     /// # Errors
     /// [`Refusal::InvalidField`], naming the field.
@@ -52,56 +54,53 @@ impl GitChoice {
             dockerfile: field("git.dockerfile", self.dockerfile.parse())?,
             context: field("git.context", self.context.parse())?,
             image_repository: field("git.image_repository", self.image_repository.parse())?,
-            credentials: field("git.credentials", self.credentials.as_deref().map(str::parse).transpose())?,
+            credentials: optional("git.credentials", self.credentials.as_deref())?,
         })
     }
 }
 
-/// A change of some of a git app's source; what is absent stays.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// A change of a git app's source; absent members stay as they are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct SourcePatch {
-    /// See [`GitChoice::url`].
+    /// The repository's URL, `https://…` or `ssh://…`, without credentials.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// See [`GitChoice::branch`].
+    /// The branch whose pushes are deployed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub branch: Option<String>,
-    /// See [`GitChoice::dockerfile`].
+    /// The Dockerfile's path within the context.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dockerfile: Option<String>,
-    /// See [`GitChoice::context`].
+    /// The build context's path within the repository.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context: Option<String>,
-    /// See [`GitChoice::image_repository`].
+    /// The repository that built images are pushed to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image_repository: Option<String>,
-    /// See [`GitChoice::credentials`]; an empty name takes them away.
+    /// The name of the credentials that the builder reads the source with; an empty name removes them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub credentials: Option<String>,
 }
 
 impl SourcePatch {
-    /// Whether it changes nothing.
+    /// Returns whether nothing is changed.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
-    /// The change that is asked for.
+    /// Returns the change.
     ///
     /// # Errors
     /// [`Refusal::InvalidField`], naming the field.
     pub fn parse(&self) -> Result<SourceChange, Refusal> {
         let credentials = self.credentials.as_deref().map(|name| (!name.is_empty()).then(|| name.parse()).transpose());
         Ok(SourceChange {
-            url: field("source.url", self.url.as_deref().map(str::parse).transpose())?,
-            branch: field("source.branch", self.branch.as_deref().map(str::parse).transpose())?,
-            dockerfile: field("source.dockerfile", self.dockerfile.as_deref().map(str::parse).transpose())?,
-            context: field("source.context", self.context.as_deref().map(str::parse).transpose())?,
-            image_repository: field(
-                "source.image_repository",
-                self.image_repository.as_deref().map(str::parse).transpose(),
-            )?,
+            url: optional("source.url", self.url.as_deref())?,
+            branch: optional("source.branch", self.branch.as_deref())?,
+            dockerfile: optional("source.dockerfile", self.dockerfile.as_deref())?,
+            context: optional("source.context", self.context.as_deref())?,
+            image_repository: optional("source.image_repository", self.image_repository.as_deref())?,
             credentials: field("source.credentials", credentials.transpose())?,
         })
     }

@@ -3,17 +3,17 @@
 use rollhook_core::time::Timestamp;
 use serde::{Deserialize, Deserializer, Serializer};
 
-/// The time's text.
+/// Returns the time as text.
 pub fn format(time: Timestamp) -> String {
     match jiff::Timestamp::from_millisecond(time.as_millis()) {
         Ok(time) => format!("{time:.3}"),
-        // Only a store that was written to by hand holds a time of another era.
+        // Only a store that was edited by hand holds a time out of this range.
         Err(_) if time.as_millis() < 0 => format!("{:.3}", jiff::Timestamp::MIN),
         Err(_) => format!("{:.3}", jiff::Timestamp::MAX),
     }
 }
 
-/// The time that a text means; none where it is not RFC 3339 in UTC.
+/// Returns the time of a text, or `None` if the text is not RFC 3339 in UTC.
 pub fn parse(text: &str) -> Option<Timestamp> {
     let utc = text.ends_with('Z') && text.as_bytes().get(10) == Some(&b'T');
     let time: jiff::Timestamp = utc.then(|| text.parse().ok()).flatten()?;
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_and_time_are_the_same() {
+    fn formatting_and_parsing_round_trip() {
         let time = Timestamp::from_millis(1_767_323_045_678);
         assert_eq!(format(time), "2026-01-02T03:04:05.678Z");
         assert_eq!(parse("2026-01-02T03:04:05.678Z"), Some(time));

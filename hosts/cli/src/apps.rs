@@ -1,4 +1,4 @@
-//! Apps as people read them: the list, and one with its policy.
+//! Apps as text: the list, and one app with its policy.
 
 use rollhook_api::{App, Hold, Policy, Polling};
 use rollhook_core::{
@@ -14,14 +14,14 @@ use crate::{
     when,
 };
 
-/// The list as a table: what runs, since when, and what else is under way.
+/// Returns the list as a table: the current image, its time, and unfinished deploys.
 pub(crate) fn table(apps: &[App], now: Timestamp, colour: Colour) -> String {
     let columns = [Column("APP", 0), Column("#", 2), Column("IMAGE", 0), Column("WHEN", 0)];
     let rows: Vec<_> = apps.iter().map(|app| row(app, short_image, |time| when::ago(time, now))).collect();
     table::render(&columns, &rows, colour)
 }
 
-/// The list with all columns.
+/// Returns the list with all columns.
 pub(crate) fn wide(apps: &[App], colour: Colour) -> String {
     let columns = [
         Column("APP", 0),
@@ -67,7 +67,7 @@ fn row(app: &App, image: fn(&str) -> String, when: impl Fn(Timestamp) -> String)
     }
 }
 
-/// What a person must know beside what runs.
+/// Returns notes on deploys other than the current one.
 fn marks(app: &App) -> Vec<String> {
     let mut marks = Vec::new();
     if let Some(deploy) = app.on_cluster.as_ref().filter(|deploy| !deploy.current) {
@@ -81,7 +81,7 @@ fn marks(app: &App) -> Vec<String> {
     marks
 }
 
-/// One app, a line each.
+/// Returns an app's details, a line each.
 pub(crate) fn details(app: &App, now: Timestamp) -> String {
     let mut lines: Vec<(&str, String)> = vec![
         ("App", format!("{}/{}", app.namespace, app.app)),
@@ -107,17 +107,17 @@ pub(crate) fn details(app: &App, now: Timestamp) -> String {
     listed(&lines)
 }
 
-/// The policy alone, a line each.
+/// Returns the policy, a line each.
 pub(crate) fn policy_lines(shown: &Policy) -> String {
     listed(&policy(shown))
 }
 
-/// The source alone, a line each.
+/// Returns the source, a line each.
 pub(crate) fn source_lines(shown: &Source) -> String {
     listed(&source(shown))
 }
 
-/// What a git app is built from.
+/// Returns the names and values of a git app's source.
 fn source(source: &Source) -> Vec<(&'static str, String)> {
     let Source::Git(git) = source else { return Vec::new() };
     let mut lines = vec![
@@ -134,7 +134,7 @@ fn listed(lines: &[(&str, String)]) -> String {
     lines.iter().map(|(name, value)| format!("{name:18}{}\n", escaped(value))).collect()
 }
 
-/// Kind and name of the workload; all settings, if the server's rollout driver has others.
+/// Returns kind and name of the workload, or all settings if the server's rollout driver has others.
 pub(crate) fn title(app: &App, between: &str) -> String {
     let text = |name: &str| app.workload.get(name).and_then(Value::as_str);
     match (text("kind"), text("name")) {
@@ -162,15 +162,15 @@ fn entry(deploy: Option<&rollhook_api::Deploy>, now: Timestamp) -> String {
 }
 
 fn held(hold: &Hold) -> String {
-    let image = hold.image.as_deref().map(short_image);
-    let what = image.as_deref().or(hold.commit.as_deref()).unwrap_or("nothing");
+    let image = hold.image.as_ref().map(|image| short_image(&image.to_string()));
+    let what = image.or_else(|| hold.commit.as_ref().map(ToString::to_string)).unwrap_or_else(|| "nothing".to_owned());
     format!("{what}, since rollback {}", hold.by)
 }
 
-/// The last look at the app's branch.
+/// Returns the last poll of the app's branch.
 fn polled(polling: &Polling, now: Timestamp) -> String {
     let ago = |time| when::ago(time, now);
-    match (&polling.trouble, &polling.head) {
+    match (&polling.error, &polling.head) {
         (Some(why), _) => {
             format!("cannot be read since {} (last tried {}): {why}", ago(polling.since), ago(polling.at))
         }
@@ -182,7 +182,7 @@ fn polled(polling: &Polling, now: Timestamp) -> String {
     }
 }
 
-/// The policy by the names of its flags.
+/// Returns the policy's values by the names of their flags.
 fn policy(policy: &Policy) -> Vec<(&'static str, String)> {
     let on_failure = match policy.on_failure {
         OnFailure::Restore => "restore",

@@ -1,16 +1,16 @@
-//! Asking before something that cannot be taken back.
+//! Confirmation of operations that cannot be undone.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
 use crate::exit::Failure;
 
-/// Asks on the terminal; without one there is nobody to ask.
+/// Asks a question on the terminal.
 ///
 /// # Errors
-/// [`Failure::Unconfirmed`] unless the answer is yes.
+/// [`Failure::Unconfirmed`] unless the answer is yes, and always without a terminal.
 pub(crate) fn confirm(question: &str) -> Result<(), Failure> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-        return Err(Failure::Unconfirmed(format!("{question}\nWithout a terminal to ask on, say so with --yes.")));
+        return Err(Failure::Unconfirmed(format!("{question}\nThere is no terminal to ask on: confirm with --yes.")));
     }
     let mut answer = String::new();
     let asked = write!(io::stderr(), "{question} [y/N] ").and_then(|()| io::stdin().lock().read_line(&mut answer));

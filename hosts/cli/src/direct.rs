@@ -1,4 +1,4 @@
-//! The command as its own host: the deployer on a store and a cluster, and the engine for as long as the command runs.
+//! The command as its own host: a deployer on a store and a driver, and its engine while the command runs.
 
 use std::{
     sync::{Arc, OnceLock},
@@ -21,8 +21,8 @@ use crate::{
     output::{message, user},
 };
 
-/// How long the engine may take to put a failed rollout right after it has ended: it does so in its next step.
-const RESTORE_PATIENCE: Duration = Duration::from_secs(15);
+/// The time in which the engine begins the restore of a failed rollout: it does so in its next step.
+const RESTORE_WITHIN: Duration = Duration::from_secs(15);
 const RESTORE_POLL: Duration = Duration::from_millis(50);
 
 /// The deployer within this process.
@@ -42,11 +42,10 @@ struct Engine {
 }
 
 impl Direct {
-    /// Opens store and cluster.
+    /// Opens store, driver and builder.
     ///
     /// # Errors
-    /// [`Failure::Usage`] where they are not named as the server names them; [`Failure::Unreachable`] where they cannot
-    /// be opened.
+    /// [`Failure::Usage`] if a flag is wrong; [`Failure::Unreachable`] if a backend cannot be opened.
     pub(crate) async fn open(connection: &Connection) -> Result<Self, Failure> {
         let settings = &connection.backends;
         if !settings.store.named()?.is_durable() {
@@ -69,26 +68,26 @@ impl Direct {
         })
     }
 
-    /// The operations on this process's deployer.
+    /// Returns the operations on this process's deployer.
     pub(crate) fn operations(&self) -> Local<Failure> {
         Local::new(self.deployer.clone(), self.operator.clone(), self.base_url.clone())
     }
 
-    /// Drives deploys from now on.
+    /// Starts the engine, which drives deploys from now on.
     ///
     /// # Errors
-    /// [`Failure::Usage`] if no driver was named: one that deploys nowhere would record, in a store whose apps run on a
-    /// real cluster, that they run what they do not.
+    /// [`Failure::Usage`] if no driver was named: the simulated one would record successes that never happened, in a store
+    /// whose apps run on a real cluster.
     pub(crate) fn start(&self) -> Result<(), Failure> {
         let Some(driver) = self.driver else {
             return Err(Failure::Usage(
-                "--driver: say what rolls out: kubernetes, or simulated to try things out (or name a --server)."
+                "--driver: name the rollout driver, kubernetes, or simulated to try things out (or name a --server)."
                     .to_owned(),
             ));
         };
         self.engine.get_or_init(|| {
             if matches!(driver, DriverUrl::Simulated(_)) {
-                message("note: the driver is simulated, it deploys nowhere (see --driver)");
+                message("note: the driver is simulated: it deploys nowhere (see --driver)");
             }
             let (stop, stopped) = oneshot::channel::<()>();
             let deployer = Arc::clone(&self.deployer);
@@ -99,21 +98,21 @@ impl Direct {
         Ok(())
     }
 
-    /// Returns the newest revision of an app that this process still has to see to its end: an unfinished deploy, or the
-    /// restore of a failed one.
-    pub(crate) async fn left_to_do(&self, id: &AppId) -> Result<Option<Revision>, Failure> {
+    /// Returns the newest unfinished revision of an app, which may be the restore of a failed one; `None` if no restore is
+    /// owed either.
+    pub(crate) async fn next_unfinished(&self, id: &AppId) -> Result<Option<Revision>, Failure> {
         let access = self.deployer.open(&self.operator, id).await?;
-        let mut patience = RESTORE_PATIENCE;
+        let mut left = RESTORE_WITHIN;
         loop {
-            let view = self.deployer.view(&access).await?;
-            if let Some(newest) = view.unfinished.last() {
+            let state = self.deployer.view(&access).await?;
+            if let Some(newest) = state.unfinished.last() {
                 return Ok(Some(newest.revision));
             }
-            match restore::owed(&view) {
-                Owed::Restore(_) if !patience.is_zero() => tokio::time::sleep(RESTORE_POLL).await,
+            match restore::owed(&state) {
+                Owed::Restore(_) if !left.is_zero() => tokio::time::sleep(RESTORE_POLL).await,
                 Owed::Restore(_) | Owed::Nothing | Owed::NothingToRestore => return Ok(None),
             }
-            patience = patience.saturating_sub(RESTORE_POLL);
+            left = left.saturating_sub(RESTORE_POLL);
         }
     }
 

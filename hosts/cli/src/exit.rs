@@ -1,4 +1,4 @@
-//! The end of a command: its exit code, and, if it failed, the one or two lines that say why.
+//! Exit codes, and the failures of commands.
 
 use std::process::ExitCode;
 
@@ -33,7 +33,7 @@ impl Exit {
 Exit codes:
   0    done; with --wait, the deploy succeeded
   1    refused, or failed for another reason
-  2    the command line is not right
+  2    the command line is wrong
   3    the deploy ended without success
   4    not authorised
   5    the server or the store cannot be reached
@@ -54,20 +54,20 @@ pub(crate) enum Failure {
     Problem(Box<Problem>),
     /// The command line is wrong.
     Usage(String),
-    /// The deploy that was waited for ended without success, as was printed already.
+    /// The deploy that was waited for ended without success; the end was printed already.
     Unsuccessful,
     /// The server or the store does not answer.
     Unreachable(String),
-    /// A confirmation was not given.
+    /// The command needs a confirmation that was not given.
     Unconfirmed(String),
-    /// The person stopped the command; the consequence.
+    /// The person stopped the command; the text says the consequence.
     Interrupted(String),
     /// Any other failure.
     Other(String),
 }
 
 impl Failure {
-    /// The exit code.
+    /// Returns the exit code.
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Self::Other(_) => Exit::Failed,
@@ -85,7 +85,7 @@ impl Failure {
         }
     }
 
-    /// What a person is told, fit for a terminal; nothing where it was told already.
+    /// Returns the message, escaped for a terminal; empty if it was printed already.
     pub(crate) fn lines(&self) -> Vec<String> {
         match self {
             Self::Unsuccessful => Vec::new(),
@@ -105,8 +105,8 @@ impl Failure {
         }
     }
 
-    /// Says it on standard error, and gives the exit code.
-    pub(crate) fn tell(&self) -> ExitCode {
+    /// Prints the message on standard error, and returns the exit code.
+    pub(crate) fn report(&self) -> ExitCode {
         let mut lines = self.lines().into_iter();
         if let Some(first) = lines.next() {
             crate::output::message(&format!("error: {first}"));

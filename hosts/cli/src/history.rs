@@ -1,4 +1,4 @@
-//! The history, and one entry of it, as people read them.
+//! The history and its entries as text.
 
 use rollhook_api::{Deploy, TakenFrom};
 use rollhook_core::{
@@ -13,7 +13,7 @@ use crate::{
     when,
 };
 
-/// As wide as the longest revision, commit and trigger usually are, so that two histories line up.
+/// The columns, as wide as the longest revision, commit and trigger usually are, so that two histories line up.
 const COLUMNS: [Column; 5] =
     [Column("#", 2), Column("IMAGE", 0), Column("COMMIT", 8), Column("TRIGGER", 9), Column("WHEN", 0)];
 const MORE: [Column; 5] =
@@ -21,7 +21,8 @@ const MORE: [Column; 5] =
 
 /// The history as a table.
 pub(crate) fn table(deploys: &[Deploy], now: Timestamp, colour: Colour) -> String {
-    let rows: Vec<_> = deploys.iter().map(|deploy| row(deploy, &when::ago(deploy.created_at, now), &SHORT)).collect();
+    let row = |deploy: &Deploy| row(deploy, &when::ago(deploy.created_at, now), short_image, short_commit);
+    let rows: Vec<_> = deploys.iter().map(row).collect();
     table::render(&COLUMNS, &rows, colour)
 }
 
@@ -31,7 +32,7 @@ pub(crate) fn wide(deploys: &[Deploy], colour: Colour) -> String {
     let rows: Vec<_> = deploys
         .iter()
         .map(|deploy| {
-            let mut row = row(deploy, &when::absolute(deploy.created_at), &FULL);
+            let mut row = row(deploy, &when::absolute(deploy.created_at), str::to_owned, str::to_owned);
             row.extend([
                 Cell::new(deploy.status.as_str()),
                 Cell::optional(deploy.reason.as_deref()),
@@ -45,30 +46,21 @@ pub(crate) fn wide(deploys: &[Deploy], colour: Colour) -> String {
     table::render(&columns, &rows, colour)
 }
 
-/// How images and commits are written.
-struct Words {
-    image: fn(&str) -> String,
-    commit: fn(&str) -> String,
-}
-
-const SHORT: Words = Words { image: short_image, commit: short_commit };
-const FULL: Words = Words { image: str::to_owned, commit: str::to_owned };
-
-fn row(deploy: &Deploy, when: &str, words: &Words) -> Vec<Cell> {
+fn row(deploy: &Deploy, when: &str, image: fn(&str) -> String, commit: fn(&str) -> String) -> Vec<Cell> {
     let when = match mark(deploy) {
         Some(mark) => format!("{when} ({mark})"),
         None => when.to_owned(),
     };
     vec![
         Cell::new(deploy.revision.to_string()),
-        Cell::optional(deploy.image.as_deref().map(words.image)),
-        Cell::optional(deploy.commit.as_deref().map(words.commit)),
+        Cell::optional(deploy.image.as_deref().map(image)),
+        Cell::optional(deploy.commit.as_deref().map(commit)),
         Cell::new(deploy.trigger.as_str()),
         Cell::new(when).tinted(tint(deploy)),
     ]
 }
 
-/// What a person must know of an entry beside what it deployed; nothing for a good one that has been replaced.
+/// Returns the mark of an entry: its status, or "current"; `None` for a success that has been replaced.
 pub(crate) fn mark(deploy: &Deploy) -> Option<String> {
     let word = match deploy.status {
         Status::Succeeded => return deploy.current.then(|| "current".to_owned()),
@@ -82,7 +74,7 @@ pub(crate) fn mark(deploy: &Deploy) -> Option<String> {
     Some(if deploy.on_cluster { format!("{word}, on cluster") } else { word.to_owned() })
 }
 
-/// What colour an entry's mark has.
+/// Returns the colour of an entry's mark.
 pub(crate) fn tint(deploy: &Deploy) -> Option<Tint> {
     match deploy.status {
         Status::Succeeded => deploy.current.then_some(Tint::Good),
@@ -92,13 +84,13 @@ pub(crate) fn tint(deploy: &Deploy) -> Option<Tint> {
     }
 }
 
-/// A commit as people say it: seven digits of a full hash, and anything else as it is.
+/// Returns seven digits of a full commit hash, and anything else as it is.
 pub(crate) fn short_commit(commit: &str) -> String {
     let hash = matches!(commit.len(), 40 | 64) && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
     if hash { commit[..7].to_owned() } else { commit.to_owned() }
 }
 
-/// An image as people say it: its tag without the digest, else the digest's first twelve digits.
+/// Returns an image by its tag without the digest, or by the first twelve digits of its digest.
 pub(crate) fn short_image(image: &str) -> String {
     let Ok(parsed) = image.parse::<ImageRef>() else { return image.to_owned() };
     match (parsed.tag(), parsed.digest().map(Digest::as_str).and_then(|digest| digest.split_once(':'))) {
@@ -115,7 +107,7 @@ fn origin(from: &TakenFrom) -> String {
     }
 }
 
-/// What an entry deploys, in a word.
+/// Returns the image or commit of an entry, shortened.
 pub(crate) fn what(deploy: &Deploy) -> String {
     match (&deploy.image, &deploy.commit) {
         (Some(image), _) => escaped(&short_image(image)),
@@ -124,14 +116,14 @@ pub(crate) fn what(deploy: &Deploy) -> String {
     }
 }
 
-/// How an entry stands and why, in one line.
+/// Returns an entry's status and its reason in one line.
 pub(crate) fn summary(deploy: &Deploy) -> String {
     let reason = deploy.reason.as_deref().map(|reason| format!(" ({})", escaped(reason))).unwrap_or_default();
     let message = deploy.message.as_deref().map(|message| format!(": {}", escaped(message))).unwrap_or_default();
-    format!("Revision {} {}{reason}{message}", deploy.revision, said(deploy.status))
+    format!("Revision {} {}{reason}{message}", deploy.revision, predicate(deploy.status))
 }
 
-/// Why an entry did not succeed, with what was seen, one line each.
+/// Returns the reason and the evidence of an entry that did not succeed, in lines.
 pub(crate) fn ending(deploy: &Deploy) -> Vec<String> {
     let mut lines = vec![summary(deploy)];
     let Some(evidence) = &deploy.evidence else { return lines };
@@ -148,8 +140,8 @@ pub(crate) fn ending(deploy: &Deploy) -> Vec<String> {
     lines
 }
 
-/// A status as a sentence goes on.
-pub(crate) const fn said(status: Status) -> &'static str {
+/// Returns a status as the predicate of a sentence.
+pub(crate) const fn predicate(status: Status) -> &'static str {
     match status {
         Status::Queued => "is queued",
         Status::Building => "is being built",

@@ -1,6 +1,6 @@
-//! Where words go: data to standard output, messages to standard error.
+//! Output: data on standard output, messages on standard error.
 //!
-//! A reader that closes its end (`| head`) is no failure of the command: what it did is done, so the rest is dropped.
+//! A reader that closes its end (`| head`) does not fail the command, whose work is done: the rest of the output is dropped.
 
 use std::{
     env,
@@ -12,10 +12,10 @@ use serde::Serialize;
 
 use crate::{args::Format, exit::Failure, table::Colour};
 
-/// How this command prints.
+/// The format of a command's output.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
-    /// What was asked for with `--output`.
+    /// The value of `--output`.
     pub(crate) format: Format,
     /// Whether standard output shows colours.
     pub(crate) colour: Colour,
@@ -24,7 +24,7 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// As the terminal and `NO_COLOR` have it.
+    /// Returns the output for this terminal and `NO_COLOR`.
     pub(crate) fn new(format: Format) -> Self {
         let plain = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
             || env::var_os("TERM").is_some_and(|term| term == "dumb");
@@ -32,7 +32,7 @@ impl Output {
         Self { format, colour, watched: io::stderr().is_terminal() }
     }
 
-    /// The document where a program reads, else the text, which is made only then.
+    /// Prints the document if a program reads, else the text, which is made only then.
     pub(crate) fn data<T: Serialize>(self, document: &T, text: impl FnOnce() -> String) -> Result<(), Failure> {
         let printed = match self.format {
             Format::Table | Format::Wide => text(),
@@ -42,7 +42,7 @@ impl Output {
         print(&printed)
     }
 
-    /// A list: the document where a program reads, else a table, with all columns if that was asked for.
+    /// Prints the document if a program reads, else a table, with all columns for the format `wide`.
     pub(crate) fn list<T: Serialize>(
         self,
         document: &T,
@@ -52,13 +52,13 @@ impl Output {
         if self.format == Format::Wide { self.data(document, wide) } else { self.data(document, table) }
     }
 
-    /// A sentence about what was done: data for a person, and nothing where a program reads.
+    /// Prints a sentence for people, and nothing if a program reads.
     pub(crate) fn line(self, line: &str) -> Result<(), Failure> {
         if self.format.is_document() { Ok(()) } else { print(&format!("{line}\n")) }
     }
 }
 
-/// The text to standard output, as it is.
+/// Prints the text on standard output, as it is.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -69,12 +69,12 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// A line to standard error; where nobody can read it, there is nobody to tell either.
+/// Prints a line on standard error; a failure to print is ignored.
 pub(crate) fn message(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
-/// Returns the name that the history will give the person: the system's user.
+/// Returns the system's user, whom the history names as the actor.
 pub(crate) fn user() -> String {
     let named = |name| env::var(name).ok().filter(|value: &String| !value.is_empty());
     named("USER").or_else(|| named("LOGNAME")).unwrap_or_else(|| "cli".to_owned())
@@ -87,7 +87,7 @@ pub(crate) fn json<T: Serialize>(document: &T) -> Result<String, Failure> {
 }
 
 pub(crate) fn yaml<T: Serialize>(document: &T) -> Result<String, Failure> {
-    // By way of JSON's own model, so that both formats say the same, flattened fields and all.
+    // By way of JSON's model, so that both formats have the same members, flattened ones included.
     let value =
         serde_json::to_value(document).map_err(|error| Failure::Other(format!("The answer is not JSON: {error}.")))?;
     let text =
@@ -95,7 +95,7 @@ pub(crate) fn yaml<T: Serialize>(document: &T) -> Result<String, Failure> {
     Ok(unprintable_escaped(&text))
 }
 
-/// Control characters that the format itself would leave as they are, which only occur in quoted text, as `\u….`.
+/// Returns the text with the control characters that the format leaves as they are, in quoted text only, as `\u…`.
 fn unprintable_escaped(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {

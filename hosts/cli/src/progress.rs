@@ -1,4 +1,4 @@
-//! Watching a deploy until it has ended: one moving line on a terminal, a line per change elsewhere.
+//! Progress of a deploy until its end: one moving line on a terminal, a line per change elsewhere.
 
 use std::time::Duration;
 
@@ -13,18 +13,19 @@ use rollhook_wiring::StopSignals;
 use crate::{
     commands::Session,
     exit::{Exit, Failure},
-    history::{said, what},
+    history::{predicate, what},
     output::{Output, message},
 };
 
-/// How long one look may wait for a change.
-const LOOK: Duration = Duration::from_secs(10);
-/// How many looks in a row may fail: what was accepted goes on without us, so that a short outage is no reason to give
-/// up, each look having tried several times already.
+/// The longest wait for a change in one call.
+const WAIT: Duration = Duration::from_secs(10);
+/// The most consecutive failures: an accepted deploy goes on during a short outage, and each call has been repeated
+/// several times already.
 const FAILURES: u32 = 20;
+/// The pause after a failure.
 const AFTER_FAILURE: Duration = Duration::from_secs(2);
 
-/// Where progress is shown.
+/// The display of progress: a bar on a terminal, else lines.
 struct Progress(Option<ProgressBar>);
 
 impl Progress {
@@ -39,16 +40,16 @@ impl Progress {
         }))
     }
 
-    /// What goes on now; lasts until the next one.
-    fn now(&self, text: &str) {
+    /// Shows the present activity, until the next call.
+    fn activity(&self, text: &str) {
         match &self.0 {
             Some(bar) => bar.set_message(text.to_owned()),
             None => message(text),
         }
     }
 
-    /// What has happened; stays.
-    fn past(&self, text: &str) {
+    /// Prints an event, which stays.
+    fn event(&self, text: &str) {
         match &self.0 {
             Some(bar) => bar.suspend(|| message(text)),
             None => message(text),
@@ -64,11 +65,11 @@ impl Drop for Progress {
     }
 }
 
-/// The entry once it has ended. One that a newer deploy took the place of is followed to that one, as the newer one
-/// decides what runs; a rollback is not.
+/// Returns the entry once it has ended. If a newer deploy superseded it, that one is followed, because it decides what runs;
+/// if a rollback did, it is not.
 ///
 /// # Errors
-/// [`Failure::Interrupted`] where the person has enough of it; others where it cannot be looked at.
+/// [`Failure::Interrupted`] if the person stops the command; others if the entry cannot be read.
 pub(crate) async fn watch(session: &Session<'_>, id: &AppId, revision: Revision) -> Result<Deploy, Failure> {
     let progress = Progress::new(session.output);
     tokio::select! {
@@ -93,16 +94,16 @@ async fn follow(
     let mut step = None;
     let mut failures = 0;
     loop {
-        let look = match step {
+        let read = match step {
             None => operations.entry(id, revision).await,
-            Some(step) => operations.changed(id, revision, step, LOOK).await,
+            Some(step) => operations.changed(id, revision, step, WAIT).await,
         };
-        let entry = match look {
+        let entry = match read {
             Ok(entry) => entry,
             Err(failure) if failure.exit() == Exit::Unreachable && failures < FAILURES => {
                 failures += 1;
                 shown = None;
-                progress.now(&format!("Still trying: {}", failure.lines().join(" ")));
+                progress.activity(&format!("Still trying: {}", failure.lines().join(" ")));
                 tokio::time::sleep(AFTER_FAILURE).await;
                 continue;
             }
@@ -111,12 +112,12 @@ async fn follow(
         failures = 0;
         step = Some(entry.step);
         if shown != Some((revision, entry.status)) && !entry.status.is_terminal() {
-            progress.now(&format!("Revision {revision} {}: {}", said(entry.status), what(&entry)));
+            progress.activity(&format!("Revision {revision} {}: {}", predicate(entry.status), what(&entry)));
             shown = Some((revision, entry.status));
         }
         match entry.superseded_by {
             Some(by) if entry.reason.as_deref() == Some("superseded") => {
-                progress.past(&format!("Revision {revision} was superseded by revision {by}."));
+                progress.event(&format!("Revision {revision} was superseded by revision {by}."));
                 revision = by;
                 step = None;
             }
@@ -130,7 +131,7 @@ async fn follow(
 async fn interrupted() {
     match StopSignals::catch() {
         Ok(mut signals) => signals.next().await,
-        // Without a handler the signal itself ends the process, which is as good.
+        // Without a handler, the signal itself ends the process.
         Err(_) => std::future::pending().await,
     }
 }

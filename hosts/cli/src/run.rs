@@ -25,7 +25,7 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
     };
     match ended {
         Ok(()) => Exit::Done.into(),
-        Err(failure) => failure.tell(),
+        Err(failure) => failure.report(),
     }
 }
 
@@ -48,18 +48,18 @@ async fn app(connection: &Connection, output: Output, command: AppCommand) -> Re
     if let Err(Failure::Problem(problem)) = &ended
         && problem.slug() == "app-not-found"
     {
-        message("note: no --server was given, so that the store on this machine was asked (see --store)");
+        message("note: no --server was given, so the store on this machine was asked (see --store)");
     }
     ended
 }
 
-/// What goes wrong underneath is told by the log alone; a command that is its own host has no other place for it.
+/// Starts logging: only the log reports faults of the backends, and a command that is its own host has no server's log.
 fn log_warnings() {
     use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn,kube_client=off"));
     let layer = fmt::layer().with_writer(std::io::stderr).with_ansi(false).without_time().with_target(false);
-    // Saying that a line could not be written, to the same stderr, would panic: a reader that went away must not end
-    // the deploy that is driven here.
+    // Reporting a line that could not be written, on the same stderr, would panic: a reader that went away must not end the
+    // deploy that is driven here.
     let layer = layer.log_internal_errors(false);
     tracing_subscriber::registry().with(filter).with(layer).init();
 }

@@ -1,12 +1,12 @@
-//! Tables whose columns line up, whatever the cells hold.
+//! Tables whose columns line up for any content.
 
 use rollhook_core::text::escaped;
 use unicode_width::UnicodeWidthStr;
 
-/// Between two columns.
+/// The spaces between two columns.
 const GAP: usize = 2;
 
-/// A column's heading, and the width that it has at least.
+/// A column's heading and least width.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Column(pub(crate) &'static str, pub(crate) usize);
 
@@ -35,7 +35,7 @@ impl Tint {
     }
 }
 
-/// One cell; its text may come from anywhere.
+/// A cell; its text may come from strangers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cell {
     text: String,
@@ -47,7 +47,7 @@ impl Cell {
         Self { text: text.into(), tint: None }
     }
 
-    /// A dash where there is nothing.
+    /// Returns a cell with the text, or with a dash.
     pub(crate) fn optional(text: Option<impl Into<String>>) -> Self {
         text.map_or_else(|| Self::new("-"), Self::new)
     }
@@ -58,7 +58,7 @@ impl Cell {
     }
 }
 
-/// The table's lines. Cells are escaped here, so that none can be forgotten.
+/// Returns the table's lines. All cells are escaped here.
 pub(crate) fn render(columns: &[Column], rows: &[Vec<Cell>], colour: Colour) -> String {
     let rows: Vec<Vec<(String, Option<Tint>)>> =
         rows.iter().map(|row| row.iter().map(|cell| (escaped(&cell.text), cell.tint)).collect()).collect();
@@ -80,14 +80,14 @@ pub(crate) fn render(columns: &[Column], rows: &[Vec<Cell>], colour: Colour) -> 
 
 fn line(cells: &[(String, Option<Tint>)], widths: &[usize], colour: Colour) -> String {
     let mut line = String::new();
-    let mut owed = 0;
+    let mut padding = 0;
     for ((text, tint), width) in cells.iter().zip(widths) {
-        line.extend(std::iter::repeat_n(' ', owed));
+        line.extend(std::iter::repeat_n(' ', padding));
         match tint {
             Some(tint) if colour == Colour::On => line.push_str(&format!("\u{1b}[{}m{text}\u{1b}[0m", tint.code())),
             Some(_) | None => line.push_str(text),
         }
-        owed = width.saturating_sub(text.width()) + GAP;
+        padding = width.saturating_sub(text.width()) + GAP;
     }
     line.push('\n');
     line

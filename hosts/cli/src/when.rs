@@ -1,13 +1,13 @@
-//! Times as people say them.
+//! Times as text.
 
 use rollhook_core::time::Timestamp;
 
-/// Now, by this machine's clock, which is good enough to say how long ago something was.
+/// Returns the time by this machine's clock, which is good enough for "2 min ago".
 pub(crate) fn now() -> Timestamp {
     Timestamp::from_millis(jiff::Timestamp::now().as_millisecond())
 }
 
-/// How long ago a time was, such as "2 min ago"; a clock that is ahead makes no future of it.
+/// Returns how long ago a time was, such as "2 min ago"; a time in the future is "just now".
 pub(crate) fn ago(time: Timestamp, now: Timestamp) -> String {
     const MINUTE: u64 = 60;
     const HOUR: u64 = 60 * MINUTE;
@@ -25,7 +25,7 @@ pub(crate) fn ago(time: Timestamp, now: Timestamp) -> String {
     format!("{count} {unit} ago")
 }
 
-/// The time itself, to the second.
+/// Returns the time in full, to the second.
 pub(crate) fn absolute(time: Timestamp) -> String {
     let text = rollhook_api::time::format(time);
     match text.split_once('.') {

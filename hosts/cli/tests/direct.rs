@@ -67,7 +67,7 @@ fn a_failed_deploy_exits_with_3_and_is_put_right() {
     home.run("app set api --rollout-deadline 1s").ok();
     let failed = home.run("app deploy api --image r.example.com/api:slow --driver simulated:3s").exits(3);
     assert!(failed.err.contains("Revision 4 failed (rollout-deadline-exceeded)"), "{failed:?}");
-    assert!(failed.err.contains("Revision 5 puts it right"), "{failed:?}");
+    assert!(failed.err.contains("Revision 5 restores"), "{failed:?}");
     assert!(!failed.out.contains("Revision 4 succeeded"), "{failed:?}");
     let entries = home.run("app history api -o json").ok().json();
     assert_eq!(entries["deploys"][0]["actor"], "auto");
@@ -221,7 +221,7 @@ fn an_unfinished_deploy_is_cancelled_and_put_right() {
     let mut child = rolling_out(&home, "app deploy api --image r.example.com/api:four --driver simulated:4s");
     let cancelled = home.run("app cancel api --revision 4").ok();
     assert!(cancelled.out.starts_with("Cancelled revision 4 of shop-test/api\n"), "{cancelled:?}");
-    assert!(cancelled.err.contains("Revision 5 puts it right: r.example.com/api:three"), "{cancelled:?}");
+    assert!(cancelled.err.contains("Revision 5 restores r.example.com/api:three"), "{cancelled:?}");
     assert_eq!(child.wait().unwrap().code(), Some(3), "whoever waited for it is told");
     home.run("app cancel api --revision 4").ok();
     assert!(home.run("app cancel api --revision 3").exits(1).err.contains("ended already"));

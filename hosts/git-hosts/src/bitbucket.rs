@@ -1,5 +1,5 @@
 //! Bitbucket's pushes, as "Event payloads" in its documentation describes them: `repo:push` of Bitbucket Cloud and
-//! `repo:refs_changed` of Bitbucket Data Center. Either names several branches and tags at once; nothing else is alike.
+//! `repo:refs_changed` of Bitbucket Data Center. Each names several branches and tags at once.
 
 use rollhook_core::delivery::{Before, Change, Push, Reference};
 use serde::Deserialize;

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! GitHub, GitLab, Gitea, Forgejo and Bitbucket (Cloud and Data Center) are understood. Authenticate the call before the
-//! body is read; this crate looks at no credentials, and treats a payload that makes no sense as its sender's mistake.
+//! body is read: this crate checks no credentials, and reports a malformed payload as its sender's mistake.
 //!
 //! ```
 //! use http::{HeaderMap, HeaderValue, header::CONTENT_TYPE};
@@ -55,7 +55,7 @@ pub enum Error {
     #[error("The body is not the JSON of this event (line {}, column {}).", .0.line(), .0.column())]
     Json(#[source] serde_json::Error),
     /// The commit of a push is not an object name.
-    #[error("a push names the commit that it brought in full, by 40 or 64 hexadecimal digits.")]
+    #[error("a push must name the commit that it brought in full, by 40 or 64 hexadecimal digits.")]
     Commit,
 }
 
@@ -71,10 +71,10 @@ const EVENTS: [(&str, GitHost); 5] = [
 /// The longest name of an event, in bytes.
 const EVENT_MAX: usize = 100;
 
-/// Returns what a git host sent, or `None` if the call is not a git host's.
+/// Returns the delivery of a git host, or `None` if the call is not a git host's.
 ///
 /// # Errors
-/// [`Error`], if a header or a push cannot be read. The bodies of other events are not looked at.
+/// [`Error`], if a header or a push cannot be read. The bodies of other events are not read.
 pub fn delivery(headers: &HeaderMap, body: &[u8]) -> Result<Option<Delivery>, Error> {
     let Some((name, host)) = EVENTS.into_iter().find(|(name, _)| headers.contains_key(*name)) else { return Ok(None) };
     let event = match (host, event(headers, name)?) {
@@ -122,8 +122,8 @@ fn object<T: DeserializeOwned>(payload: &[u8]) -> Result<T, Error> {
     serde_json::from_slice(payload).map_err(Error::Json)
 }
 
-/// Returns the change of a branch or tag that is now at `commit`, whose message is `message`. A commit of zeros alone is
-/// git's way to say that there is none.
+/// Returns the change of a branch or tag that is now at `commit`, whose message is `message`. A commit of zeros
+/// alone means that the branch or tag does not exist.
 fn change(reference: Reference, from: Option<&str>, commit: &str, message: &str) -> Result<Change, Error> {
     if !is_full(commit) {
         return Err(Error::Commit);
@@ -136,7 +136,7 @@ fn change(reference: Reference, from: Option<&str>, commit: &str, message: &str)
     Ok(Change { reference, before, head: Some(Head::new(commit, message)) })
 }
 
-/// Returns where a branch or tag was, as the host says; a text that is no commit says nothing.
+/// Returns the former commit of a branch or tag; a text that is not a commit is `Unsaid`.
 fn before(commit: Option<&str>) -> Before {
     match commit.filter(|commit| is_full(commit)) {
         None => Before::Unsaid,

@@ -1,4 +1,4 @@
-//! The push of GitHub, GitLab, Gitea and Forgejo: one form, whose parts about the commits and the pusher differ.
+//! The push of GitHub, GitLab, Gitea and Forgejo: one form; its members for commits and pusher differ.
 //!
 //! GitHub: "Webhook events and payloads"; GitLab: "Webhook events", `Push Hook` and `Tag Push Hook`; Gitea and Forgejo
 //! follow GitHub.
@@ -21,11 +21,11 @@ struct Sent {
     head_commit: Option<Commit>,
     /// GitLab lists the newest 20, oldest first; Gitea lists the newest first.
     commits: Option<Vec<Commit>>,
-    /// GitHub, Gitea, Forgejo.
+    /// The pusher at GitHub, Gitea and Forgejo.
     pusher: Option<Pusher>,
-    /// GitLab.
+    /// The pusher's login at GitLab.
     user_username: Option<String>,
-    /// GitLab.
+    /// The pusher's display name at GitLab.
     user_name: Option<String>,
 }
 
@@ -39,11 +39,11 @@ struct Commit {
 
 #[derive(Default, Deserialize)]
 struct Pusher {
-    /// Gitea, Forgejo.
+    /// The login at Gitea and Forgejo.
     login: Option<String>,
-    /// Gitea, Forgejo.
+    /// The login at Gitea and Forgejo, under its second name.
     username: Option<String>,
-    /// GitHub.
+    /// The login at GitHub.
     name: Option<String>,
 }
 

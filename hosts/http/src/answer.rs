@@ -42,18 +42,18 @@ pub(crate) async fn accepted(
     }
 }
 
-/// The headers of every answer to an accepted deploy.
+/// Returns the headers of every answer to an accepted deploy.
 pub(crate) fn of_accept(answer: &DeployAnswer) -> HeaderMap {
     let location = HeaderValue::from_str(&answer.url).ok().map(|url| (LOCATION, url));
     location.into_iter().chain(answer.replayed.then_some((REPLAYED, HeaderValue::from_static("true")))).collect()
 }
 
-/// The header that names the wait which was granted (RFC 7240).
+/// Returns the header that names the granted wait (RFC 7240).
 pub(crate) fn applied(wait: Duration) -> Option<(HeaderName, HeaderValue)> {
     Some((PREFERENCE_APPLIED, HeaderValue::from_str(&format!("wait={}", wait.as_secs())).ok()?))
 }
 
-/// Waits for the end of a deploy; 202 where it has not ended in time, or the server stops.
+/// Waits for the end of a deploy; answers 202 if it has not ended in time, or the server stops.
 async fn ended(
     call: &Call,
     answer: DeployAnswer,
@@ -76,7 +76,7 @@ async fn ended(
             let detail = format!("The app was deleted before revision {revision} ended.");
             return Err(Failure::new(Kind::DeployFailed, detail).with("reason", "app-deleted"));
         }
-        // The deploy is accepted, though its end cannot be read now.
+        // The deploy is accepted; only its end cannot be read now.
         Err(_) => return Ok(reply::json(StatusCode::ACCEPTED, &answer)),
     };
     let mut now = DeployAnswer {
@@ -97,16 +97,16 @@ async fn ended(
         State::Cancelled { .. } => (Kind::DeployFailed, "was cancelled"),
         State::Failed { .. } => (Kind::DeployFailed, "failed"),
     };
-    // The marks are left out rather than the failure.
+    // If the state cannot be read, the marks are left out, and the failure is still answered.
     let standing = Standing::read(deployer, &access).await.unwrap_or_default();
     Err(failed(kind, what, &waited, Deploy::of(access.app(), waited.last(), standing)))
 }
 
-/// The problem of a deploy that did not succeed, or whose successor did not; `deploy` is the last of them.
+/// Returns the problem of a deploy that did not succeed, or whose successor did not; `deploy` is the last of them.
 fn failed(kind: Kind, what: &str, waited: &Waited, deploy: Deploy) -> Failure {
     let revision = waited.deploy.revision;
     let mut detail = match &waited.superseded_by {
-        Some(last) => format!("Revision {}, which took the place of revision {revision}, {what}", last.revision),
+        Some(last) => format!("Revision {}, which superseded revision {revision}, {what}", last.revision),
         None => format!("Revision {revision} {what}"),
     };
     if let (Some(reason), State::Failed { .. }) = (&deploy.reason, &waited.last().state) {

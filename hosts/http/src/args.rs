@@ -8,19 +8,19 @@ use rollhook_wiring::{Manifests, Settings, StoreSettings};
 
 use crate::client_ip::Cidr;
 
-/// rollhook's server: CI posts an image, rollhook rolls it out and tells how that ended.
+/// rollhook's server: CI posts an image, rollhook rolls it out and answers how the deploy ended.
 #[derive(Debug, Parser)]
 #[command(name = "rollhook-server", version, about, args_conflicts_with_subcommands = true)]
 pub struct Args {
-    /// What to do in place of serving.
+    /// The command to run in place of serving.
     #[command(subcommand)]
     pub command: Option<Command>,
-    /// How to serve.
+    /// The server's options.
     #[command(flatten)]
     pub serve: Serve,
 }
 
-/// What the binary does beside serving.
+/// The commands beside serving.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Keys that tokens are sealed with
@@ -29,11 +29,11 @@ pub enum Command {
     /// The management token
     #[command(subcommand)]
     AdminToken(AdminToken),
-    /// Print what a cluster is given before rollhook runs in it: for kubectl apply -f -
+    /// Print the manifests that a cluster needs before rollhook runs in it, for kubectl apply -f -
     Manifests(Manifests),
 }
 
-/// What can be done with keys.
+/// The commands for keys.
 #[derive(Debug, Subcommand)]
 pub enum Keys {
     /// Add a key to a directory: it opens at once, and seals from the next start or `keys rotate` on
@@ -45,11 +45,11 @@ pub enum Keys {
     ///
     /// Give every replica the new key first: one that lacks it cannot open what this seals.
     Rotate(StoreSettings),
-    /// Tell how many tokens are sealed with which key
+    /// Print how many tokens are sealed with which key
     Status(StoreSettings),
 }
 
-/// What can be done with the management token.
+/// The commands for the management token.
 #[derive(Debug, Subcommand)]
 pub enum AdminToken {
     /// Make a management token's file, for --admin-token-file
@@ -78,7 +78,7 @@ pub struct Serve {
     /// Network of proxies whose X-Forwarded-For is believed; may be repeated
     #[arg(long, env = "ROLLHOOK_TRUSTED_PROXY", value_name = "CIDR", value_delimiter = ',')]
     pub trusted_proxy: Vec<Cidr>,
-    /// The shortest interval at which apps may have their branches looked at (their policy's poll)
+    /// The shortest interval at which the branches of apps are read (their policy's poll)
     #[arg(long, env = "ROLLHOOK_MIN_POLL", default_value = "30s", value_name = "TIME", value_parser = length)]
     pub min_poll: Duration,
     /// How log lines are written to stderr; RUST_LOG says which
@@ -93,16 +93,16 @@ pub struct Serve {
 /// Whether failed authentications and deploys are limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum RateLimit {
-    /// On.
+    /// Limits apply.
     On,
-    /// Off.
+    /// No limits apply.
     Off,
 }
 
 /// How log lines are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
-    /// For people.
+    /// Text for people.
     Text,
     /// One JSON object per line.
     Json,

@@ -1,4 +1,4 @@
-//! Takes credentials out of headers. Whether they are any good is the core's to say.
+//! Takes credentials out of headers; the core checks them.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -16,22 +16,22 @@ use crate::failure::Failure;
 const TOKEN: &str = "x-service-token";
 const ACTOR: &str = "x-rollhook-actor";
 
-/// What carries the token itself: our callers' header, and GitLab's.
+/// The headers that carry the token itself: rollhook's own, and GitLab's.
 const TOKENS: [&str; 2] = [TOKEN, "x-gitlab-token"];
 /// GitHub's signature, which Gitea and Forgejo send as well.
 const SIGNATURE: &str = "x-hub-signature-256";
-/// What GitHub calls so is HMAC-SHA1, which is no credential here; what Bitbucket calls so is HMAC-SHA256.
+/// Bitbucket's HMAC-SHA256. GitHub's header of this name is HMAC-SHA1, which is no credential here.
 const HUB_SIGNATURE: &str = "x-hub-signature";
 /// The signatures that are hexadecimal digits alone.
 const BARE_SIGNATURES: [&str; 2] = ["x-gitea-signature", "x-forgejo-signature"];
-/// The signature of Standard Webhooks, and what is signed beside the body. Without a signature the others are no
+/// The signature of Standard Webhooks, and the headers that are signed beside the body. Without a signature these are no
 /// credentials: callers may send `webhook-id` as an idempotency key.
 const MESSAGE_SIGNATURE: &str = "webhook-signature";
 const MESSAGE_ID: &str = "webhook-id";
 const MESSAGE_TIME: &str = "webhook-timestamp";
 
-/// What a webhook's caller presented, at `now` by the wall clock. A header that is repeated, or not ASCII, is invalid,
-/// not absent.
+/// Returns the credentials of a webhook's caller; `now` is the wall clock's time. A header that is repeated, or not ASCII, is
+/// invalid, not absent.
 pub(crate) fn credentials(headers: &HeaderMap, now: Timestamp) -> Credentials {
     let token = |text: &str| Ok(Credential::Token(Zeroizing::new(text.as_bytes().to_vec())));
     let named = |text: &str| text.parse::<Signature>().map(Credential::Signature);
@@ -43,7 +43,7 @@ pub(crate) fn credentials(headers: &HeaderMap, now: Timestamp) -> Credentials {
     tokens.chain(named).chain(bare).chain(message).collect()
 }
 
-/// `X-Hub-Signature` without its lines of SHA-1.
+/// Returns `X-Hub-Signature` without its lines of SHA-1.
 fn hub_signature(headers: &HeaderMap) -> Option<Result<&str, NotAToken>> {
     let legacy = |line: &&http::HeaderValue| line.as_bytes().starts_with(b"sha1=");
     single(headers.get_all(HUB_SIGNATURE).iter().filter(|line| !legacy(line)))
@@ -54,14 +54,14 @@ fn signed_message(headers: &HeaderMap, signature: &str, now: Timestamp) -> Resul
     SignedMessage::new(beside(MESSAGE_ID)?, beside(MESSAGE_TIME)?, signature, now).map(Credential::Message)
 }
 
-/// The wall clock's time, to which what a sender signed its own against is compared.
+/// Returns the wall clock's time, which is compared with the time that a sender has signed.
 #[allow(clippy::disallowed_methods, reason = "a sender's time can be compared with no other clock")]
 pub(crate) fn wall_clock() -> Timestamp {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp::from_millis(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
 }
 
-/// Whether a webhook's own token is presented, and nothing else.
+/// Returns whether the webhook's token is presented, and no management token.
 pub(crate) fn has_service_token(headers: &HeaderMap) -> bool {
     headers.contains_key(TOKEN) && !headers.contains_key(AUTHORIZATION)
 }
@@ -75,7 +75,7 @@ fn single<'a>(mut lines: impl Iterator<Item = &'a http::HeaderValue>) -> Option<
     Some(if lines.next().is_some() { Err(NotAToken) } else { first.to_str().map_err(|_| NotAToken) })
 }
 
-/// The manager that the call's bearer token proves; the one place where it is looked at.
+/// Returns the operator that the call's bearer token proves; the token is read nowhere else.
 ///
 /// # Errors
 /// 401, or 503 while the store is away.

@@ -1,4 +1,4 @@
-//! Request bodies: bounded in size and time, and parsed only once the caller is known.
+//! Request bodies: bounded in size and time, and parsed once the caller is authenticated.
 
 use std::{sync::Arc, time::Duration};
 
@@ -20,39 +20,39 @@ use crate::failure::Failure;
 
 /// The largest body.
 pub(crate) const BODY_MAX: usize = 1024 * 1024;
-/// For the whole body.
+/// The longest time of reading a body.
 const BODY_TIME: Duration = Duration::from_secs(10);
-/// What is read of a body that nobody wants, so that its sender gets to read the answer.
+/// The most bytes that are read of a refused body, so that its sender gets to read the answer.
 const DRAINED_MAX: usize = 16 * 1024 * 1024;
 
-/// Beyond this size a body is a large one.
+/// The size beyond which a body is a large one.
 const LARGE: usize = 64 * 1024;
-/// How many large bodies are held at once: what strangers can make the server hold is bounded before they are known.
+/// The most large bodies that are held at once: unauthenticated callers can make the server hold a bounded amount.
 const LARGE_BODIES: usize = 128;
 
-/// The room that there is for large bodies.
-pub(crate) fn room() -> Arc<Semaphore> {
+/// Returns the permits for large bodies.
+pub(crate) fn permits() -> Arc<Semaphore> {
     Arc::new(Semaphore::new(LARGE_BODIES))
 }
 
-/// A whole body, and the room that it takes.
+/// A whole body, and the permit of a large one.
 #[derive(Default)]
 pub(crate) struct Whole {
     pub(crate) bytes: Bytes,
     /// Held for as long as the bytes are.
-    room: Option<OwnedSemaphorePermit>,
+    permit: Option<OwnedSemaphorePermit>,
 }
 
 /// Reads the whole body.
 ///
 /// # Errors
-/// 413 where it is larger than 1 MiB, 408 where it takes longer than 10 s, 400 where it breaks off.
-pub(crate) async fn read(mut body: Incoming, headers: &HeaderMap, room: &Arc<Semaphore>) -> Result<Whole, Failure> {
+/// 413 if it is larger than 1 MiB, 408 if it takes longer than 10 s, 400 if it breaks off.
+pub(crate) async fn read(mut body: Incoming, headers: &HeaderMap, permits: &Arc<Semaphore>) -> Result<Whole, Failure> {
     if body.size_hint().lower() > BODY_MAX as u64 {
         discard(body, headers);
         return Err(too_large());
     }
-    match tokio::time::timeout(BODY_TIME, collect(&mut body, room)).await {
+    match tokio::time::timeout(BODY_TIME, collect(&mut body, permits)).await {
         Ok(Ok(whole)) => Ok(whole),
         Ok(Err(failure)) => {
             discard(body, headers);
@@ -66,7 +66,7 @@ fn too_large() -> Failure {
     Failure::new(Kind::BodyTooLarge, "The body must be at most 1 MiB.")
 }
 
-async fn collect(body: &mut Incoming, room: &Arc<Semaphore>) -> Result<Whole, Failure> {
+async fn collect(body: &mut Incoming, permits: &Arc<Semaphore>) -> Result<Whole, Failure> {
     let mut whole = Whole::default();
     let mut pieces = BytesMut::new();
     while let Some(frame) = body.frame().await {
@@ -76,9 +76,9 @@ async fn collect(body: &mut Incoming, room: &Arc<Semaphore>) -> Result<Whole, Fa
         if length > BODY_MAX {
             return Err(too_large());
         }
-        if length > LARGE && whole.room.is_none() {
+        if length > LARGE && whole.permit.is_none() {
             // The semaphore is never closed.
-            whole.room = room.clone().acquire_owned().await.ok();
+            whole.permit = permits.clone().acquire_owned().await.ok();
         }
         // Most bodies are one piece, which needs no copy.
         if whole.bytes.is_empty() && pieces.is_empty() {
@@ -96,9 +96,9 @@ async fn collect(body: &mut Incoming, room: &Arc<Semaphore>) -> Result<Whole, Fa
     Ok(whole)
 }
 
-/// Reads on and throws away: closing a connection on unread data resets it, and the answer is lost on its way.
+/// Reads a refused body and drops it: closing a connection with unread data resets it, and the answer would be lost.
 pub(crate) fn discard(mut body: Incoming, headers: &HeaderMap) {
-    // Who waits to be asked for the body has not sent it.
+    // A caller that waits for "100 Continue" has not sent the body.
     if body.is_end_stream() || headers.contains_key(EXPECT) {
         return;
     }
@@ -133,7 +133,7 @@ pub(crate) fn require_json(headers: &HeaderMap) -> Result<(), Failure> {
     Err(Failure::new(Kind::UnsupportedMediaType, "Send the body with Content-Type: application/json."))
 }
 
-/// Reads a JSON object. The message of a failure says where it is, and never what was sent.
+/// Reads a JSON object. A failure says where the fault is, and repeats no value.
 ///
 /// # Errors
 /// 400.
@@ -165,13 +165,13 @@ pub(crate) fn deploy_post(headers: &HeaderMap, body: &[u8]) -> Result<DeployPost
     Ok(DeployPost { image: text("image", posted.image)?, commit: text("commit", posted.commit)? })
 }
 
-/// The refusal of a body that is not the JSON it should be.
+/// Returns the refusal of a body that is not the expected JSON.
 pub(crate) fn unreadable(error: &serde_json::Error) -> Failure {
     let (line, column) = (error.line(), error.column());
     Failure::new(Kind::Malformed, format!("The body: {} (line {line}, column {column}).", explained(error)))
 }
 
-/// What is wrong, without any value: a value may be a secret.
+/// Returns the fault without any value: a value may be a secret.
 fn explained(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let text = text.rfind(" at line ").map_or(text.as_str(), |end| &text[..end]);
@@ -179,7 +179,7 @@ fn explained(error: &serde_json::Error) -> String {
         (false, _) => text.to_owned(),
         (true, Some(start)) => text[start + 2..].to_owned(),
         (true, None) if text.starts_with("missing field ") || text.starts_with("duplicate field ") => text.to_owned(),
-        (true, None) => "it is JSON, but not what is expected here".to_owned(),
+        (true, None) => "it is JSON of another form than this call takes".to_owned(),
     }
 }
 

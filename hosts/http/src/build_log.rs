@@ -1,4 +1,4 @@
-//! A build's log, as plain text: what there is, or what comes until the build has ended.
+//! A build's log as plain text: the present part, or all parts until the build has ended.
 
 use std::sync::Arc;
 
@@ -19,24 +19,24 @@ use crate::{
     state::State,
 };
 
-/// `GET …/deploys/{revision}/log`.
+/// Answers `GET …/deploys/{revision}/log`.
 pub(crate) async fn read(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
     let query = Query::parse(call.uri.query(), &["from", "follow"])?;
     let from = query.get::<u64>("from")?.unwrap_or(0);
     let follow = query.get::<bool>("follow")?.unwrap_or(false);
     let access = operations.open(&call.app()?).await?;
     let revision = call.revision()?;
-    // The first part is read before the answer begins, so that what is wrong can still be told by a status.
+    // The first part is read before the answer begins, so that a failure still gets a status.
     let first = call.state.deployer.build_log(&access, revision, from, false).await?;
     let reading = Reading { state: call.state.clone(), access, revision, from, follow, first: Some(first) };
     let parts = stream::unfold(reading, async |mut reading| Some((Bytes::from(reading.next().await?), reading)));
     let mut reply = reply::stream("text/plain; charset=utf-8", parts);
-    // A build writes a stranger's text.
+    // A build writes text of strangers.
     reply.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     Ok(reply)
 }
 
-/// A caller's place in the log.
+/// The position of a caller in the log.
 struct Reading {
     state: Arc<State>,
     access: Authorized,
@@ -47,11 +47,11 @@ struct Reading {
 }
 
 impl Reading {
-    /// The next part; none where the log is over, or the server stops.
+    /// Returns the next part, or `None` at the log's end, or if the server stops.
     async fn next(&mut self) -> Option<Vec<u8>> {
         loop {
             let part = match self.first.take() {
-                // It was not waited for; what follows is.
+                // The first part was read without waiting; later parts are waited for.
                 Some(first) => LogPart { last: !self.follow, ..first },
                 None => {
                     let drain = self.state.drain.clone();

@@ -1,23 +1,23 @@
-//! The address of a call's client, as far as its proxies can be trusted.
+//! The address of a call's client, behind trusted proxies.
 
 use std::{net::IpAddr, str::FromStr};
 
 use http::HeaderMap;
 
-/// A network: an address and how many of its leading bits count.
+/// A network: an address and the number of its leading bits that count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cidr {
     address: IpAddr,
     bits: u8,
 }
 
-/// A text that is no network.
+/// The error of a text that is not a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must be an address, or ADDRESS/BITS such as 10.0.0.0/8")]
 pub struct InvalidCidr;
 
 impl Cidr {
-    /// Whether the address is in the network.
+    /// Returns whether the address is in the network.
     pub fn contains(&self, address: IpAddr) -> bool {
         let differs = match (self.address, address) {
             (IpAddr::V4(ours), IpAddr::V4(theirs)) => u128::from(ours.to_bits() ^ theirs.to_bits()) << 96,
@@ -72,7 +72,7 @@ impl Proxies {
     }
 }
 
-/// A hop's address; some proxies write its port too.
+/// Returns a hop's address; some proxies write its port too.
 fn address(hop: &str) -> Option<IpAddr> {
     let address = hop.parse().or_else(|_| hop.parse::<std::net::SocketAddr>().map(|socket| socket.ip()));
     address.ok().map(|address: IpAddr| address.to_canonical())

@@ -1,4 +1,4 @@
-//! Deploys by a manager: the history, and every operation that adds an entry to it.
+//! Deploys by an operator: the history, and every operation that adds an entry to it.
 
 use http::StatusCode;
 use rollhook_api::{Deploy, Local, Operations, Promote, Rebuild, Rollback, Standing};
@@ -13,29 +13,29 @@ use crate::{
     router::Call,
 };
 
-/// Entries per page by default, and at most.
+/// The number of entries per page: by default, and at most.
 const PAGE: (usize, usize) = (20, 200);
 
-/// `GET …/deploys`.
+/// Answers `GET …/deploys`.
 pub(crate) async fn list(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
     let query = Query::parse(call.uri.query(), &["limit", "before"])?;
     let (limit, before) = (query.limit(PAGE.0, PAGE.1)?, query.get::<Revision>("before")?);
     Ok(reply::json(StatusCode::OK, &operations.history(&call.app()?, before, limit).await?))
 }
 
-/// `GET …/deploys/{revision}`.
+/// Answers `GET …/deploys/{revision}`.
 pub(crate) async fn show(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
     entry(call, &operations.open(&call.app()?).await?).await
 }
 
-/// One entry with its evidence, at once or, if the caller prefers to wait, after its end.
+/// Answers one entry with its evidence, at once or, if the caller prefers to wait, after its end.
 pub(crate) async fn entry(call: &Call, access: &Authorized) -> Result<Reply, Failure> {
     Query::parse(call.uri.query(), &[])?;
     let (deployer, revision, wait) = (&call.state.deployer, call.revision()?, headers::wait(&call.headers));
     let mut entry = deployer.entry(access, revision).await?;
     if let Some(limit) = wait.filter(|_| !entry.is_terminal()) {
         tokio::select! {
-            // No entry has so many steps: nothing but its end is past them.
+            // No entry has so many steps: only its end answers the wait.
             ended = deployer.changed(access, revision, u32::MAX, limit) => entry = ended?,
             () = call.state.drain.begun() => {}
         }
@@ -46,28 +46,28 @@ pub(crate) async fn entry(call: &Call, access: &Authorized) -> Result<Reply, Fai
     Ok(reply)
 }
 
-/// `POST …/deploys`.
+/// Answers `POST …/deploys`.
 pub(crate) async fn post(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
     let (id, post) = (call.app()?, body::deploy_post(&call.headers, &call.body.bytes)?);
     let operations = operations.with_key(call.key("deploy")?);
     answer::accepted(call, operations.deploy(&id, post).await?, operations.open(&id)).await
 }
 
-/// `POST …/promote`.
+/// Answers `POST …/promote`.
 pub(crate) async fn promote(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
     let (id, promote) = (call.app()?, call.json::<Promote>()?);
     let operations = operations.with_key(call.key("promote")?);
     answer::accepted(call, operations.promote(&id, promote).await?, operations.open(&id)).await
 }
 
-/// `POST …/rebuild`.
+/// Answers `POST …/rebuild`.
 pub(crate) async fn rebuild(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
     let (id, rebuild) = (call.app()?, call.json_or_default::<Rebuild>()?);
     let operations = operations.with_key(call.key("rebuild")?);
     answer::accepted(call, operations.rebuild(&id, rebuild).await?, operations.open(&id)).await
 }
 
-/// `POST …/rollback`.
+/// Answers `POST …/rollback`.
 pub(crate) async fn rollback(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
     let (id, rollback) = (call.app()?, call.json_or_default::<Rollback>()?);
     let answer = operations.with_key(call.key("rollback")?).rollback(&id, rollback).await?;
@@ -76,7 +76,7 @@ pub(crate) async fn rollback(call: &Call, operations: Local<Failure>) -> Result<
     Ok(reply)
 }
 
-/// `POST …/deploys/{revision}/cancel`.
+/// Answers `POST …/deploys/{revision}/cancel`.
 pub(crate) async fn cancel(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
     Ok(reply::json(StatusCode::OK, &operations.cancel(&call.app()?, call.revision()?).await?))
 }

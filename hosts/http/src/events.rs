@@ -1,7 +1,7 @@
 //! A deploy's changes as server-sent events, until it has ended.
 //!
-//! An event's id is the revision and the entry's step: both are in the entry itself, so that no event can be skipped by
-//! one that was committed before it, and any replica can resume a stream that another one began.
+//! An event's id is the revision and the entry's step. Both are in the entry itself, so that no event is skipped, and any
+//! replica can resume a stream that another one began.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,17 +22,17 @@ use crate::{
     state::State,
 };
 
-/// After this long without a change a comment is sent, so that nobody in between takes the connection for dead.
+/// The time without a change after which a comment is sent, so that no proxy takes the connection for dead.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// `GET …/deploys/{revision}/events`.
+/// Answers `GET …/deploys/{revision}/events`.
 pub(crate) async fn stream(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
     let access = operations.open(&call.app()?).await?;
     let revision = call.revision()?;
     let now = call.state.deployer.entry(&access, revision).await?;
     let seen = last_seen(&call.headers, revision).filter(|step| *step <= now.step);
     if now.is_terminal() && seen == Some(now.step) {
-        // By which a browser's EventSource knows that it need not connect again.
+        // Tells a browser's EventSource not to connect again.
         return Ok(reply::empty(StatusCode::NO_CONTENT));
     }
     let first = (seen != Some(now.step)).then_some(now);
@@ -41,25 +41,25 @@ pub(crate) async fn stream(call: &Call, operations: Local<Failure>) -> Result<Re
     Ok(reply::stream("text/event-stream", parts))
 }
 
-/// The step that the caller saw last of this revision.
+/// Returns the last step of this revision that the caller has seen.
 fn last_seen(headers: &HeaderMap, revision: Revision) -> Option<u32> {
     let (of, step) = headers.get("last-event-id")?.to_str().ok()?.split_once('-')?;
     (of == revision.to_string()).then(|| step.parse().ok()).flatten()
 }
 
-/// A stream's place in the history.
+/// The position of a stream.
 struct Watch {
     state: Arc<State>,
     access: Authorized,
     revision: Revision,
     seen: u32,
-    /// The state to begin with.
+    /// The entry to begin with.
     first: Option<deploy::Deploy>,
     ended: bool,
 }
 
 impl Watch {
-    /// The next piece of the stream; none where it is over.
+    /// Returns the next event or comment, or `None` at the end of the stream.
     async fn next(&mut self) -> Option<String> {
         if self.ended {
             return None;
@@ -74,9 +74,9 @@ impl Watch {
                 };
                 match changed {
                     Ok(entry) if entry.step > self.seen || entry.is_terminal() => entry,
-                    // The store may be back by the next time.
+                    // The store may be back by the next turn.
                     Ok(_) | Err(Refusal::StoreUnavailable { .. }) => return Some(": still here\n\n".to_owned()),
-                    // The app is gone, and its history with it.
+                    // The app was deleted with its history.
                     Err(_) => return None,
                 }
             }
@@ -87,7 +87,7 @@ impl Watch {
     }
 
     async fn event(&self, entry: &deploy::Deploy) -> String {
-        // The marks are left out rather than the event.
+        // If the state cannot be read, the marks are left out, and the event is still sent.
         let standing = Standing::read(&self.state.deployer, &self.access).await.unwrap_or_default();
         let data = serde_json::to_string(&Deploy::of(self.access.app(), entry, standing)).unwrap_or_default();
         format!("event: status\nid: {}-{}\ndata: {data}\n\n", entry.revision, entry.step)

@@ -1,4 +1,4 @@
-//! Whatever keeps a call from its answer: one type, rendered in one place.
+//! The failure of a call: one type, rendered in one place.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ struct Inner {
 }
 
 impl Failure {
-    /// A failure of this kind.
+    /// Returns a failure of this kind.
     pub(crate) fn new(kind: Kind, detail: impl Into<String>) -> Self {
         Self::of(kind, Problem::new(kind, detail))
     }
@@ -43,25 +43,25 @@ impl Failure {
         Self(Box::new(Inner { kind, problem, headers }))
     }
 
-    /// The path does not take the method.
+    /// Returns the failure of a method that the path does not take.
     pub(crate) fn method_not_allowed(allowed: &str) -> Self {
         let failure = Self::new(Kind::MethodNotAllowed, format!("This path takes {allowed}."));
         failure.header(ALLOW, allowed)
     }
 
-    /// Too many calls; time helps.
+    /// Returns the failure of too many calls, with the time to wait.
     pub(crate) fn rate_limited(detail: &str, wait: Duration) -> Self {
         let seconds = wait.as_millis().div_ceil(1000).max(1);
         Self::new(Kind::RateLimited, detail).header(RETRY_AFTER, &seconds.to_string())
     }
 
-    /// The failure with one more member.
+    /// Returns the failure with one more member.
     pub(crate) fn with(mut self, name: &str, value: impl Into<serde_json::Value>) -> Self {
         self.0.problem.members.insert(name.to_owned(), value.into());
         self
     }
 
-    /// The failure with a header, which replaces one of its name.
+    /// Returns the failure with a header, which replaces one of its name.
     pub(crate) fn header(mut self, name: HeaderName, value: &str) -> Self {
         if let Ok(value) = HeaderValue::from_str(value) {
             self.0.headers.insert(name, value);
@@ -69,23 +69,23 @@ impl Failure {
         self
     }
 
-    /// The failure with these headers beside its own.
+    /// Returns the failure with these headers beside its own.
     pub(crate) fn headers(mut self, headers: HeaderMap) -> Self {
         self.0.headers.extend(headers);
         self
     }
 
-    /// What kind it is.
+    /// The kind of the failure.
     pub(crate) fn kind(&self) -> Kind {
         self.0.kind
     }
 
-    /// The kind's word, for a log line.
+    /// The kind's slug, for a log line.
     pub(crate) fn slug(&self) -> &'static str {
         self.0.kind.parts().0
     }
 
-    /// The answer.
+    /// Returns the answer.
     pub(crate) fn render(self, request_id: &str) -> Reply {
         let mut inner = self.0;
         inner.problem.request_id = request_id.to_owned();

@@ -1,4 +1,4 @@
-//! What callers say in headers: preferences and idempotency keys.
+//! Preferences and idempotency keys in headers.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use sha2::{Digest, Sha256};
 
 use crate::failure::Failure;
 
-/// The longest wait, which is below the time-out of common proxies.
+/// The longest wait in seconds, below the timeout of common proxies.
 const WAIT_MAX: u64 = 50;
 
-/// How long the caller prefers to wait (RFC 7240, `Prefer: wait=N`), bounded; none where it does not.
+/// Returns the time that the caller prefers to wait (RFC 7240, `Prefer: wait=N`), bounded.
 pub(crate) fn wait(headers: &HeaderMap) -> Option<Duration> {
     let lines = headers.get_all("prefer").iter().filter_map(|line| line.to_str().ok());
     let seconds = lines.flat_map(preferences).find_map(|preference| {
@@ -24,7 +24,7 @@ pub(crate) fn wait(headers: &HeaderMap) -> Option<Duration> {
     digits.then(|| Duration::from_secs(seconds.parse().unwrap_or(WAIT_MAX).min(WAIT_MAX)))
 }
 
-/// The parts between commas that are not within quotation marks.
+/// Returns the parts between commas outside of quotation marks.
 fn preferences(line: &str) -> impl Iterator<Item = &str> {
     let mut quoted = false;
     line.split(move |character| {
@@ -33,11 +33,11 @@ fn preferences(line: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The key under which the call may be repeated, for a call of this operation with this body. Of several headers the
-/// first in `accepted` counts.
+/// Returns the idempotency key of a call of this operation with this body. Of several headers, the first in `accepted`
+/// counts.
 ///
 /// # Errors
-/// 422 where the header is there and is not a key.
+/// 422 if the header is present and not a key.
 pub(crate) fn key(
     headers: &HeaderMap,
     accepted: &[KeyHeader],

@@ -1,5 +1,5 @@
-//! A history that counts what it is told, and how long that takes, and knows whether it can be written to; a rollout
-//! driver whose answers to orders are counted, and a reader of branches whose answers are.
+//! Decorators of ports: a history store that counts and times calls and knows whether it can be written, a rollout driver and
+//! a branch reader whose answers are counted.
 
 use std::{
     sync::{
@@ -29,15 +29,15 @@ use tokio::time::Instant;
 
 use crate::metrics::Metrics;
 
-/// The history's decorator.
-pub(crate) struct InstrumentedHistory {
+/// The decorator of the history store.
+pub(crate) struct InstrumentedHistoryStore {
     inner: Arc<dyn HistoryStore>,
     metrics: Arc<Metrics>,
     writable: Writable,
 }
 
-/// Whether the store took the engine's last heartbeat. The engine sends one every second, so that readiness is known without a
-/// write for whoever asks.
+/// Whether the store took the engine's last heartbeat. The engine sends one every second, so that a readiness check needs no
+/// write.
 #[derive(Clone)]
 pub(crate) struct Writable(Arc<AtomicBool>);
 
@@ -47,7 +47,7 @@ impl Writable {
     }
 }
 
-impl InstrumentedHistory {
+impl InstrumentedHistoryStore {
     pub(crate) fn new(inner: Arc<dyn HistoryStore>, metrics: Arc<Metrics>) -> Self {
         Self { inner, metrics, writable: Writable(Arc::new(AtomicBool::new(true))) }
     }
@@ -65,7 +65,7 @@ impl InstrumentedHistory {
 }
 
 #[async_trait]
-impl HistoryStore for InstrumentedHistory {
+impl HistoryStore for InstrumentedHistoryStore {
     async fn load(&self, app: AppRef<'_>, key: Option<&IdempotencyKey>) -> Result<Option<Loaded>> {
         self.timed("load", self.inner.load(app, key)).await
     }
@@ -111,7 +111,7 @@ impl HistoryStore for InstrumentedHistory {
     }
 }
 
-/// The triggers of the deploys that a commit accepts, and the statuses of those that it ends.
+/// Returns the triggers of the deploys that a commit accepts, and the statuses of those that it ends.
 fn accepted_and_ended(commit: &AppCommit) -> (Vec<Trigger>, Vec<Status>) {
     let Some(change) = commit.change() else { return (Vec::new(), Vec::new()) };
     let known = change.state.unfinished.iter().chain(&change.ended);
@@ -119,7 +119,7 @@ fn accepted_and_ended(commit: &AppCommit) -> (Vec<Trigger>, Vec<Status>) {
     (accepted.collect(), change.ended.iter().map(|deploy| deploy.status()).collect())
 }
 
-/// The decorator of what reads branches.
+/// The decorator of the branch reader.
 pub(crate) struct InstrumentedBranchReader {
     inner: Arc<dyn BranchReader>,
     metrics: Arc<Metrics>,
@@ -141,7 +141,7 @@ impl BranchReader for InstrumentedBranchReader {
 
     async fn look(&self, source: &GitSource) -> Result<Option<GitCommit>> {
         let head = self.inner.look(source).await;
-        // Where there was no room, nothing was read.
+        // A conflict means that the reader was busy and read nothing.
         if !head.as_ref().is_err_and(rollhook_core::Error::is_conflict) {
             self.metrics.source_read(&head);
         }
@@ -149,40 +149,40 @@ impl BranchReader for InstrumentedBranchReader {
     }
 }
 
-/// The rollout driver's decorator.
-pub(crate) struct InstrumentedRollouts {
+/// The decorator of the rollout driver.
+pub(crate) struct InstrumentedRolloutDriver {
     inner: Arc<dyn RolloutDriver>,
     metrics: Arc<Metrics>,
 }
 
-impl InstrumentedRollouts {
+impl InstrumentedRolloutDriver {
     pub(crate) fn new(inner: Arc<dyn RolloutDriver>, metrics: Arc<Metrics>) -> Self {
         Self { inner, metrics }
     }
 }
 
 #[async_trait]
-impl RolloutDriver for InstrumentedRollouts {
+impl RolloutDriver for InstrumentedRolloutDriver {
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
         self.inner.validate(request).await
     }
 
-    async fn apply(&self, order: &RolloutSpec) -> Result<Applied> {
-        let applied = self.inner.apply(order).await;
-        self.metrics.ordered(&applied);
+    async fn apply(&self, spec: &RolloutSpec) -> Result<Applied> {
+        let applied = self.inner.apply(spec).await;
+        self.metrics.applied(&applied);
         applied
     }
 
-    async fn observe(&self, order: &RolloutSpec) -> Result<Observation> {
-        self.inner.observe(order).await
+    async fn observe(&self, spec: &RolloutSpec) -> Result<Observation> {
+        self.inner.observe(spec).await
     }
 
-    async fn changed(&self, order: &RolloutSpec) {
-        self.inner.changed(order).await;
+    async fn changed(&self, spec: &RolloutSpec) {
+        self.inner.changed(spec).await;
     }
 
-    async fn evidence(&self, order: &RolloutSpec, trouble: Option<&RolloutFailure>) -> Result<Evidence> {
-        self.inner.evidence(order, trouble).await
+    async fn evidence(&self, spec: &RolloutSpec, failure: Option<&RolloutFailure>) -> Result<Evidence> {
+        self.inner.evidence(spec, failure).await
     }
 
     async fn keep(&self, app: &App, images: &[ImageRef]) -> Result<()> {

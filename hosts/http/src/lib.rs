@@ -1,7 +1,7 @@
 //! rollhook's HTTP host: parses calls, hands them to the core, renders the answers.
 //!
 //! ```text
-//!   accept ─▶ observe (id, log, metrics) ─▶ catch panics ─▶ router
+//!   accept ─▶ telemetry (id, log, metrics) ─▶ catch panics ─▶ router
 //!                                                             │ method → limits → body → auth → content
 //!              webhook · manage · deploys · events · answer ◀─╯
 //!                  │         │
@@ -13,11 +13,11 @@
 //!
 //! One webhook call: `router` finds the route and refuses other methods; `limits` refuses a source that failed too
 //! often; `body` reads at most 1 MiB within 10 s; `auth` takes the credentials out of the headers, and the core
-//! checks them over the raw body; only then the body is read, by `webhook` for CI and by `rollhook_git_hosts` for git
+//! checks them over the raw body; only then the body is parsed, by `webhook` for CI and by `rollhook_git_hosts` for git
 //! hosts. The core accepts, which stores the entry, and `answer` renders it, or waits for the entry's end if the caller
-//! prefers that. Every failure on the way is one `failure::Failure`, rendered as a problem in one place, `observe`.
+//! prefers that. Every failure on the way is one `failure::Failure`, rendered as a problem in one place, `telemetry`.
 //!
-//! A manager's call takes the same way; its handler reads the request and calls an operation of `rollhook_api`.
+//! An operator's call takes the same way; its handler reads the request and calls an operation of `rollhook_api`.
 //!
 //! The binary is [`run`]; a test or bench embeds [`Server`].
 

@@ -1,4 +1,4 @@
-//! How often a source may fail to authenticate, and an app may be deployed; per replica, in memory, bounded.
+//! Limits on a client's failed authentications and an app's calls; per replica, in memory, bounded.
 
 use std::{
     collections::HashMap,
@@ -18,10 +18,10 @@ use crate::{args::RateLimit, failure::Failure};
 const FAILURES: Rate = Rate { every: Duration::from_millis(200), burst: 50 };
 /// Webhook calls of one app: 10 per second, 100 at once.
 const CALLS: Rate = Rate { every: Duration::from_millis(100), burst: 100 };
-/// Keys that each of a table's two generations may hold.
+/// The most keys of each of a table's two generations.
 const GENERATION: usize = 20_000;
 
-/// Both limits, or none.
+/// The limits of failed authentications and of calls; empty if limits are off.
 pub(crate) struct Limits(Option<Tables>);
 
 struct Tables {
@@ -36,7 +36,7 @@ impl Limits {
         Self((limit == RateLimit::On).then(tables))
     }
 
-    /// Refuses a client that failed too often, before anything is read for it.
+    /// Refuses a client that failed too often, before the store is read.
     ///
     /// # Errors
     /// 429.
@@ -74,7 +74,7 @@ fn network(client: IpAddr) -> IpAddr {
     }
 }
 
-/// So many at once, and one more every so often.
+/// A number of events at once, and one more per interval.
 #[derive(Clone, Copy)]
 struct Rate {
     every: Duration,
@@ -82,15 +82,16 @@ struct Rate {
 }
 
 impl Rate {
-    /// How long until one more is allowed, of a key whose debt is paid off at `paid` (the generic cell rate algorithm).
+    /// Returns the time until one more event is allowed, for a key whose debt is paid off at `paid` (the generic cell rate
+    /// algorithm).
     fn wait(self, paid: Duration, now: Duration) -> Duration {
         let debt = paid.saturating_sub(now);
         (debt + self.every).saturating_sub(self.every * self.burst)
     }
 }
 
-/// When each key's debt is paid off. Two generations bound it: the older is forgotten as a whole once the newer is full,
-/// so that a flood of new keys costs neither memory nor a search for what may go.
+/// The time at which each key's debt is paid off. Two generations bound the table: the older is dropped as a whole once the
+/// newer is full, so that a flood of new keys costs neither memory nor a search for expired ones.
 struct Table<K> {
     rate: Rate,
     generations: Mutex<(HashMap<K, Duration>, HashMap<K, Duration>)>,
@@ -115,17 +116,17 @@ impl<K: Hash + Eq + Copy> Table<K> {
         paid
     }
 
-    /// Returns how long the key has to wait.
+    /// Returns the time that the key has to wait.
     fn check(&self, key: K, now: Duration) -> Duration {
         self.rate.wait(self.update(key, |_| None), now)
     }
 
-    /// Counts one against the key.
+    /// Counts one event against the key.
     fn spend(&self, key: K, now: Duration) {
         self.update(key, |paid| Some(paid.max(now) + self.rate.every));
     }
 
-    /// Counts one against the key, unless it has to wait; returns how long.
+    /// Counts one event against the key unless it has to wait; returns the time to wait.
     fn take(&self, key: K, now: Duration) -> Duration {
         let paid =
             self.update(key, |paid| self.rate.wait(paid, now).is_zero().then(|| paid.max(now) + self.rate.every));

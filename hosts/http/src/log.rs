@@ -1,4 +1,4 @@
-//! Log lines on stderr. What never enters one: a token, a query string, an authentication header, a panic's text.
+//! Log lines on stderr. No line has a token, a query string, an authentication header, or a panic's text.
 
 use std::error::Error;
 
@@ -8,9 +8,9 @@ use crate::args::LogFormat;
 
 /// Starts logging; `RUST_LOG` chooses the lines.
 pub(crate) fn init(format: LogFormat) -> Result<(), Box<dyn Error + Send + Sync>> {
-    // The cluster's client names no call in what it reports of an outage; our own lines do.
+    // The cluster's client names no call when it reports an outage; rollhook's own lines do.
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,kube_client=off"));
-    // A line that cannot be written is lost. Saying so, to the same stderr, would panic: a full disk must not end calls.
+    // A line that cannot be written is lost. Reporting that on the same stderr would panic: a full disk must not end calls.
     let lines =
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).log_internal_errors(false);
     match format {
@@ -19,8 +19,8 @@ pub(crate) fn init(format: LogFormat) -> Result<(), Box<dyn Error + Send + Sync>
     }
     // A panic's text may quote what a caller sent.
     std::panic::set_hook(Box::new(|panic| {
-        let place = panic.location().map(ToString::to_string).unwrap_or_default();
-        tracing::error!(place, "panicked");
+        let location = panic.location().map(ToString::to_string).unwrap_or_default();
+        tracing::error!(location, "a call panicked");
     }));
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use http::{HeaderValue, StatusCode, header::LOCATION};
 use rollhook_api::{AppPatch, CreateApp, Kind, Local, Operations, Policy};
-use rollhook_core::app::{AppId, Namespace};
+use rollhook_core::ports::AppPage;
 use serde_json::Value;
 
 use crate::{
@@ -13,10 +13,10 @@ use crate::{
     router::Call,
 };
 
-/// Apps per page by default, and at most.
+/// The number of apps per page: by default, and at most.
 const PAGE: (usize, usize) = (50, 200);
 
-/// `POST /apps`.
+/// Answers `POST /apps`.
 pub(crate) async fn register(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
     let wanted: CreateApp = call.json()?;
     let registered = operations.with_key(call.key("register")?).create(wanted).await?;
@@ -25,27 +25,27 @@ pub(crate) async fn register(call: &Call, operations: Local<Failure>) -> Result<
     Ok(reply)
 }
 
-/// `GET /apps`.
+/// Answers `GET /apps`.
 pub(crate) async fn list(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
     let query = Query::parse(call.uri.query(), &["namespace", "after", "limit"])?;
-    let (namespace, after) = (query.get::<Namespace>("namespace")?, query.get::<AppId>("after")?);
-    let limit = query.limit(PAGE.0, PAGE.1)?;
-    Ok(reply::json(StatusCode::OK, &operations.apps(namespace.as_ref(), after.as_ref(), limit).await?))
+    let (namespace, after) = (query.get("namespace")?, query.get("after")?);
+    let page = AppPage { namespace, after, limit: query.limit(PAGE.0, PAGE.1)? };
+    Ok(reply::json(StatusCode::OK, &operations.apps(page).await?))
 }
 
-/// `GET /apps/{namespace}/{app}`.
+/// Answers `GET /apps/{namespace}/{app}`.
 pub(crate) async fn show(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
     Query::parse(call.uri.query(), &[])?;
     Ok(reply::json(StatusCode::OK, &operations.app(&call.app()?).await?))
 }
 
-/// `PATCH /apps/{namespace}/{app}`.
+/// Answers `PATCH /apps/{namespace}/{app}`.
 pub(crate) async fn change(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
     let (id, patch) = (call.app()?, patch(call.json()?)?);
     Ok(reply::json(StatusCode::OK, &operations.change(&id, patch).await?))
 }
 
-/// Reads a merge patch, in which a null takes a field away: of a policy, that is back to the default.
+/// Reads a merge patch, in which a null removes a member: a policy's member returns to its default.
 fn patch(mut patch: Value) -> Result<AppPatch, Failure> {
     if patch.get("policy").or_else(|| patch.get("source")).is_none() {
         return Err(Failure::new(Kind::Malformed, "The body must have a policy or a source to change."));
@@ -64,29 +64,29 @@ fn patch(mut patch: Value) -> Result<AppPatch, Failure> {
     body::object(patch.to_string().as_bytes())
 }
 
-/// `DELETE /apps/{namespace}/{app}`.
+/// Answers `DELETE /apps/{namespace}/{app}`.
 pub(crate) async fn delete(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
     operations.delete(&call.app()?).await?;
     Ok(reply::empty(StatusCode::NO_CONTENT))
 }
 
-/// `POST …/webhook`.
+/// Answers `POST …/webhook`.
 pub(crate) async fn enable(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
     Ok(reply::json(StatusCode::OK, &operations.enable_webhook(&call.app()?).await?))
 }
 
-/// `GET …/webhook`.
+/// Answers `GET …/webhook`.
 pub(crate) async fn webhook(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
     Ok(reply::json(StatusCode::OK, &operations.webhook(&call.app()?).await?))
 }
 
-/// `DELETE …/webhook`.
+/// Answers `DELETE …/webhook`.
 pub(crate) async fn disable(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
     operations.disable_webhook(&call.app()?).await?;
     Ok(reply::empty(StatusCode::NO_CONTENT))
 }
 
-/// `DELETE …/hold`.
+/// Answers `DELETE …/hold`.
 pub(crate) async fn release(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
     Ok(reply::json(StatusCode::OK, &operations.release_hold(&call.app()?).await?))
 }

@@ -1,4 +1,4 @@
-//! Numbers for Prometheus. Labels come from fixed sets, so that no caller can make series.
+//! Metrics for Prometheus. Labels come from fixed sets, so that callers cannot create series.
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
@@ -21,10 +21,10 @@ use rollhook_wiring::SystemRng;
 const CALL_BUCKETS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0];
 const STORE_BUCKETS: [f64; 9] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0, 5.0];
 
-/// Labels and their values, as the exposition has them.
+/// Labels and their values.
 type Labels<const N: usize> = [(&'static str, &'static str); N];
 
-/// What is counted.
+/// The metrics of this process.
 pub(crate) struct Metrics {
     registry: Registry,
     calls: Family<Labels<3>, Counter>,
@@ -32,19 +32,19 @@ pub(crate) struct Metrics {
     accepted: Family<Labels<1>, Counter>,
     ended: Family<Labels<1>, Counter>,
     store: Family<Labels<2>, Histogram>,
-    orders: Family<Labels<1>, Counter>,
+    applies: Family<Labels<1>, Counter>,
     sources: Family<Labels<1>, Counter>,
     connections: Gauge,
-    /// What the ids of this process's calls begin with.
+    /// The begin of the ids of this process's calls.
     prefix: u32,
-    calls_seen: AtomicU64,
+    calls_begun: AtomicU64,
 }
 
 impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::with_prefix("rollhook");
         let (calls, accepted, ended) = (Family::default(), Family::default(), Family::default());
-        let (orders, sources, connections) = (Family::default(), Family::default(), Gauge::default());
+        let (applies, sources, connections) = (Family::default(), Family::default(), Gauge::default());
         let durations = Family::new_with_constructor((|| Histogram::new(CALL_BUCKETS)) as fn() -> Histogram);
         let store = Family::new_with_constructor((|| Histogram::new(STORE_BUCKETS)) as fn() -> Histogram);
         registry.register("http_requests", "HTTP calls answered", calls.clone());
@@ -57,20 +57,20 @@ impl Default for Metrics {
             Unit::Seconds,
             store.clone(),
         );
-        registry.register("rollout_orders", "Orders given to the rollout driver", orders.clone());
+        registry.register("rollout_applies", "Answers of the rollout driver to applies", applies.clone());
         registry.register("source_reads", "Branches that were read at their source", sources.clone());
         registry.register("http_connections", "Open connections", connections.clone());
         let mut prefix = [0; 4];
         SystemRng.fill(&mut prefix);
-        let (prefix, calls_seen) = (u32::from_le_bytes(prefix), AtomicU64::default());
-        Self { registry, calls, durations, accepted, ended, store, orders, sources, connections, prefix, calls_seen }
+        let (prefix, calls_begun) = (u32::from_le_bytes(prefix), AtomicU64::default());
+        Self { registry, calls, durations, accepted, ended, store, applies, sources, connections, prefix, calls_begun }
     }
 }
 
 impl Metrics {
-    /// An id for a call: no other call of any replica has it.
+    /// Returns an id that no other call of any replica has.
     pub(crate) fn new_request_id(&self) -> String {
-        format!("{:08x}-{:x}", self.prefix, self.calls_seen.fetch_add(1, Ordering::Relaxed))
+        format!("{:08x}-{:x}", self.prefix, self.calls_begun.fetch_add(1, Ordering::Relaxed))
     }
 
     pub(crate) fn answered(&self, route: &'static str, method: &Method, status: u16, took: Duration) {
@@ -98,18 +98,19 @@ impl Metrics {
         self.store.get_or_create(&[("call", call), ("outcome", outcome)]).observe(took.as_secs_f64());
     }
 
-    /// An order was answered; `newer`: the workload carried a later revision, so that nothing was changed.
-    pub(crate) fn ordered(&self, applied: &Result<Applied>) {
+    /// Counts an answer of the rollout driver to an apply; `newer`: the workload carried a later revision, so that
+    /// nothing was changed.
+    pub(crate) fn applied(&self, applied: &Result<Applied>) {
         let outcome = match applied {
             Ok(Applied::Done) => "done",
             Ok(Applied::Newer(_)) => "newer",
             Ok(Applied::Refused { .. }) => "refused",
             Err(_) => "error",
         };
-        self.orders.get_or_create(&[("outcome", outcome)]).inc();
+        self.applies.get_or_create(&[("outcome", outcome)]).inc();
     }
 
-    /// A branch was read at its source, or could not be.
+    /// Counts a reading of a branch at its source.
     pub(crate) fn source_read<T>(&self, head: &Result<T>) {
         let outcome = match head {
             Ok(_) => "done",
@@ -127,7 +128,7 @@ impl Metrics {
         self.connections.dec();
     }
 
-    /// All of them, in the OpenMetrics text format.
+    /// Returns all metrics in the OpenMetrics text format.
     pub(crate) fn text(&self) -> String {
         let mut text = String::new();
         // Writing to a string does not fail.
@@ -136,7 +137,7 @@ impl Metrics {
     }
 }
 
-/// The method's name; a made-up one is "other".
+/// Returns the method's name, or "other" for an unknown one.
 fn known(method: &Method) -> &'static str {
     match method.as_str() {
         "GET" => "GET",

@@ -1,4 +1,4 @@
-//! Query strings: every parameter is known, given once, and readable, or the call is refused.
+//! Query strings. A call with an unknown, repeated or malformed parameter is refused.
 
 use std::str::FromStr;
 
@@ -11,10 +11,10 @@ use crate::failure::Failure;
 pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Reads a query string that may have these parameters.
+    /// Reads a query string with these parameters.
     ///
     /// # Errors
-    /// 400 where it has another, or one twice.
+    /// 400 if there is another parameter, or one twice.
     pub(crate) fn parse(text: Option<&str>, known: &[&str]) -> Result<Self, Failure> {
         let mut pairs: Vec<(String, String)> = Vec::new();
         for (name, value) in form_urlencoded::parse(text.unwrap_or_default().as_bytes()) {
@@ -29,19 +29,19 @@ impl Query {
         Ok(Self(pairs))
     }
 
-    /// A parameter's value, where it is given.
+    /// Returns a parameter's value if it is given.
     ///
     /// # Errors
-    /// 400 where it cannot be read.
+    /// 400 if the value is malformed.
     pub(crate) fn get<T: FromStr>(&self, name: &str) -> Result<Option<T>, Failure> {
         let Some((_, value)) = self.0.iter().find(|(given, _)| given == name) else { return Ok(None) };
         value.parse().map(Some).map_err(|_| malformed(format!("The query's {name} cannot be read.")))
     }
 
-    /// The parameter `limit`: from 1 to `most`.
+    /// Returns the parameter `limit`, from 1 to `most`.
     ///
     /// # Errors
-    /// 400 where it is none.
+    /// 400 if it is out of this range.
     pub(crate) fn limit(&self, default: usize, most: usize) -> Result<usize, Failure> {
         match self.get("limit")?.unwrap_or(default) {
             limit if (1..=most).contains(&limit) => Ok(limit),

@@ -1,4 +1,4 @@
-//! Answers.
+//! Answers, whole or streamed.
 
 use std::convert::Infallible;
 
@@ -12,13 +12,13 @@ use http_body::Frame;
 use http_body_util::{BodyExt, Either, Full, StreamBody, combinators::UnsyncBoxBody};
 use serde::Serialize;
 
-/// What an answer carries: a whole text, or a stream of events.
+/// The body of an answer: a whole text, or a stream.
 pub(crate) type Body = Either<Full<Bytes>, UnsyncBoxBody<Bytes, Infallible>>;
 
-/// An answer.
+/// An answer with its headers and body.
 pub(crate) type Reply = Response<Body>;
 
-/// An answer in JSON.
+/// Returns an answer in JSON.
 pub(crate) fn json<T: Serialize>(status: StatusCode, value: &T) -> Reply {
     match serde_json::to_vec(value) {
         Ok(text) => whole(status, "application/json", text.into()),
@@ -27,7 +27,7 @@ pub(crate) fn json<T: Serialize>(status: StatusCode, value: &T) -> Reply {
     }
 }
 
-/// An answer of this type and text.
+/// Returns an answer of this type and text.
 pub(crate) fn whole(status: StatusCode, media_type: &'static str, text: Bytes) -> Reply {
     let mut reply = empty(status);
     *reply.body_mut() = Either::Left(Full::new(text));
@@ -35,23 +35,23 @@ pub(crate) fn whole(status: StatusCode, media_type: &'static str, text: Bytes) -
     reply
 }
 
-/// An answer that is sent part by part, as the parts come.
+/// Returns an answer that is sent part by part.
 pub(crate) fn stream(media_type: &'static str, parts: impl Stream<Item = Bytes> + Send + 'static) -> Reply {
     let frames = parts.map(|part| Ok::<_, Infallible>(Frame::data(part)));
     let mut reply = empty(StatusCode::OK);
     *reply.body_mut() = Either::Right(StreamBody::new(frames).boxed_unsync());
     let headers = reply.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
-    // Some proxies collect answers before they pass them on.
+    // Some proxies buffer answers unless this header forbids it.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     reply
 }
 
-/// An answer without content.
+/// Returns an answer without content.
 pub(crate) fn empty(status: StatusCode) -> Reply {
     let mut reply = Response::new(Either::Left(Full::default()));
     *reply.status_mut() = status;
-    // Answers tell of a moment, and some of them a secret.
+    // Answers describe a moment, and some contain a secret.
     reply.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     reply
 }

@@ -1,4 +1,4 @@
-//! Which call a path means, and what every call goes through before it is answered.
+//! The routes, and the steps of every call before it is answered.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -24,7 +24,7 @@ use crate::{
     webhook,
 };
 
-/// The paths that something is at.
+/// The routes of the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
     Health,
@@ -46,7 +46,7 @@ pub(crate) enum Route {
     Rebuild,
 }
 
-/// Each route, its path, and the methods that it takes.
+/// Each route with its path and methods.
 pub(crate) const ROUTES: &[(Route, &str, &str)] = &[
     (Route::Health, "/healthz", "GET, HEAD"),
     (Route::Ready, "/readyz", "GET, HEAD"),
@@ -67,17 +67,17 @@ pub(crate) const ROUTES: &[(Route, &str, &str)] = &[
     (Route::Rebuild, "/api/v1/apps/{namespace}/{app}/rebuild", "POST"),
 ];
 
-/// A path's route, and the values in its places: namespace, app, revision.
+/// A path's route, and the values of its parameters: namespace, app, revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Matched<'a> {
     route: Route,
-    places: [&'a str; 3],
+    parameters: [&'a str; 3],
 }
 
 fn find(path: &str) -> Option<Matched<'_>> {
     ROUTES.iter().find_map(|(route, template, _)| {
-        let (mut parts, mut places) = (path.split('/'), [""; 3]);
-        let mut free = places.iter_mut();
+        let (mut parts, mut parameters) = (path.split('/'), [""; 3]);
+        let mut free = parameters.iter_mut();
         for wanted in template.split('/') {
             let part = parts.next()?;
             match wanted.starts_with('{') {
@@ -86,7 +86,7 @@ fn find(path: &str) -> Option<Matched<'_>> {
                 false => return None,
             }
         }
-        parts.next().is_none().then_some(Matched { route: *route, places })
+        parts.next().is_none().then_some(Matched { route: *route, parameters })
     })
 }
 
@@ -94,12 +94,12 @@ fn entry(route: Route) -> (&'static str, &'static str) {
     ROUTES.iter().find(|(known, ..)| *known == route).map_or(("", ""), |(_, path, methods)| (*path, *methods))
 }
 
-/// The path's route as a label: a text from a fixed set.
+/// Returns the path's route as a label, from a fixed set.
 pub(crate) fn template(path: &str) -> &'static str {
     find(path).map_or("unknown", |found| entry(found.route).0)
 }
 
-/// A call whose body is read.
+/// A call with its whole body.
 pub(crate) struct Call {
     pub(crate) state: Arc<State>,
     pub(crate) method: Method,
@@ -109,32 +109,32 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    fn places(&self) -> [&str; 3] {
-        find(self.uri.path()).map_or([""; 3], |matched| matched.places)
+    fn parameters(&self) -> [&str; 3] {
+        find(self.uri.path()).map_or([""; 3], |matched| matched.parameters)
     }
 
-    /// The app that the path names.
+    /// Returns the app that the path names.
     ///
     /// # Errors
-    /// 404 where it cannot be an app's name.
+    /// 404 if it is not an app's name.
     pub(crate) fn app(&self) -> Result<AppId, Failure> {
-        let [namespace, name, _] = self.places();
+        let [namespace, name, _] = self.parameters();
         match (namespace.parse(), name.parse()) {
             (Ok(namespace), Ok(name)) => Ok(AppId { namespace, name }),
             _ => Err(Failure::new(Kind::AppNotFound, "There is no app of this name.")),
         }
     }
 
-    /// The revision that the path names.
+    /// Returns the revision that the path names.
     ///
     /// # Errors
-    /// 404 where it cannot be one.
+    /// 404 if it is not a revision.
     pub(crate) fn revision(&self) -> Result<Revision, Failure> {
-        let [.., revision] = self.places();
+        let [.., revision] = self.parameters();
         revision.parse().map_err(|_| Failure::new(Kind::RevisionNotFound, "There is no such revision of this app."))
     }
 
-    /// The body, which must be JSON of this type.
+    /// Returns the body, which must be JSON of this type.
     ///
     /// # Errors
     /// 415 or 400.
@@ -143,7 +143,7 @@ impl Call {
         body::object(&self.body.bytes)
     }
 
-    /// The same of a body that may be left out.
+    /// Returns the body, or the default if it is empty.
     ///
     /// # Errors
     /// 415 or 400.
@@ -151,7 +151,7 @@ impl Call {
         if self.body.bytes.trim_ascii().is_empty() { Ok(T::default()) } else { self.json() }
     }
 
-    /// The key under which a manager may repeat the call of this operation.
+    /// Returns the idempotency key of an operator's call of this operation.
     ///
     /// # Errors
     /// 422.
@@ -159,13 +159,13 @@ impl Call {
         headers::key(&self.headers, &[KeyHeader::IdempotencyKey], operation, &self.body.bytes)
     }
 
-    /// Whether it only reads.
+    /// Returns whether the method only reads.
     pub(crate) fn reads(&self) -> bool {
         self.method == Method::GET || self.method == Method::HEAD
     }
 }
 
-/// Answers a call: method, limits, body, authentication and content, in this order.
+/// Answers a call: checks method and limits, reads the body, authenticates, and performs the call, in this order.
 pub(crate) async fn dispatch(state: Arc<State>, peer: IpAddr, request: Request<Incoming>) -> Result<Reply, Failure> {
     let (parts, incoming) = request.into_parts();
     let route = find(parts.uri.path()).map(|found| found.route);
@@ -195,7 +195,7 @@ fn allowed(route: Route, method: &Method) -> Result<(), Failure> {
     Err(Failure::method_not_allowed(methods))
 }
 
-/// What everybody may ask.
+/// Returns whether the route needs no authentication.
 fn is_open(route: Option<Route>) -> bool {
     matches!(route, Some(Route::Health | Route::Ready | Route::Metrics | Route::OpenApi))
 }
@@ -218,11 +218,11 @@ async fn answer(route: Option<Route>, call: &Call) -> Result<Reply, Failure> {
     }
 }
 
-/// Everything else is behind the management token.
+/// Answers a call that needs the management token.
 async fn managed(route: Option<Route>, call: &Call) -> Result<Reply, Failure> {
     let operator = auth::operator(&call.state.deployer, &call.headers).await?;
     let operations = Local::new(call.state.deployer.clone(), operator, call.state.base_url.clone());
-    // Also for paths that are not there, so that only managers learn which are.
+    // Unknown paths need the token too, so that only operators learn which paths exist.
     let Some(route) = route else { return Err(Failure::new(Kind::NotFound, "There is nothing at this path.")) };
     match route {
         Route::Apps if call.reads() => manage::list(call, operations).await,
@@ -255,7 +255,7 @@ async fn ready(state: &State) -> Result<Reply, Failure> {
     }
     state.deployer.ready().await?;
     if !state.writable.now() {
-        return Err(Failure::new(Kind::StoreUnavailable, "The store can be read, but not written."));
+        return Err(Failure::new(Kind::StoreUnavailable, "The store can be read, but not written; the log says why."));
     }
     Ok(reply::whole(StatusCode::OK, "text/plain; charset=utf-8", Bytes::from_static(b"ready\n")))
 }

@@ -1,4 +1,4 @@
-//! What the binary does: open the backends, serve until a signal, stop in order.
+//! The binary: opens the backends, serves until a signal, stops in order.
 
 use std::{error::Error, io::Write};
 
@@ -17,22 +17,22 @@ use crate::{
 
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// Does what the arguments ask for.
+/// Runs the command of the arguments.
 ///
 /// # Errors
-/// What kept the program from starting, or from stopping in order, as a sentence for whoever started it.
+/// A sentence that says why the program could not start, or not stop in order.
 pub fn run(args: Args) -> Result<(), Failure> {
     match args.command {
         Some(Command::Keys(Keys::New { dir })) => {
-            say(&format!("made key {} in {}", keys::create(&dir)?, dir.display()))
+            print(&format!("made key {} in {}", keys::create(&dir)?, dir.display()))
         }
         Some(Command::Keys(Keys::Rotate(store))) => runtime()?.block_on(rotate_keys(store)),
         Some(Command::Keys(Keys::Status(store))) => runtime()?.block_on(show_keys(store)),
         Some(Command::AdminToken(AdminToken::New { file })) => {
             admin::create(&file)?;
-            say(&format!("made the management token in {}", file.display()))
+            print(&format!("made the management token in {}", file.display()))
         }
-        Some(Command::Manifests(manifests)) => say(manifests.yaml()?.trim_end()),
+        Some(Command::Manifests(manifests)) => print(manifests.yaml()?.trim_end()),
         None => {
             log::init(args.serve.log_format)?;
             runtime()?.block_on(serve(args.serve))
@@ -46,19 +46,19 @@ fn runtime() -> std::io::Result<Runtime> {
 
 async fn rotate_keys(store: StoreSettings) -> Result<(), Failure> {
     let keys = keys::open(&store).await?;
-    say(&format!("sealed anew: {}", keys.reseal().await?))?;
-    say_usage(&*keys).await
+    print(&format!("sealed anew: {}", keys.reseal().await?))?;
+    print_usage(&*keys).await
 }
 
 async fn show_keys(store: StoreSettings) -> Result<(), Failure> {
-    say_usage(&*keys::open(&store).await?).await
+    print_usage(&*keys::open(&store).await?).await
 }
 
-async fn say_usage(keys: &dyn StoreKeys) -> Result<(), Failure> {
+async fn print_usage(keys: &dyn StoreKeys) -> Result<(), Failure> {
     let usage = keys.usage().await?;
     for used in &usage {
         let absent = if used.held { "" } else { "  NOT IN THE KEY DIRECTORY" };
-        say(&format!("{}  {} token{}{absent}", used.key, used.tokens, if used.tokens == 1 { "" } else { "s" }))?;
+        print(&format!("{}  {} token{}{absent}", used.key, used.tokens, if used.tokens == 1 { "" } else { "s" }))?;
     }
     if usage.iter().all(|used| used.held) {
         return Ok(());
@@ -66,8 +66,8 @@ async fn say_usage(keys: &dyn StoreKeys) -> Result<(), Failure> {
     Err("tokens are sealed with a key that is not in the key directory: they do not open".into())
 }
 
-/// Answers on stdout, where a program that started this one reads them.
-fn say(line: &str) -> Result<(), Failure> {
+/// Prints a line on stdout, where a program that started this one reads it.
+fn print(line: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout();
     writeln!(out, "{line}")?;
     Ok(out.flush()?)
@@ -75,9 +75,9 @@ fn say(line: &str) -> Result<(), Failure> {
 
 async fn serve(args: Serve) -> Result<(), Failure> {
     let settings = args.backends;
-    // A store that cannot be read is refused before the address is taken.
+    // An invalid store is refused before the address is bound.
     settings.store.named()?;
-    // The address is taken first: a second server started by mistake ends here, before it opens the first one's store.
+    // The address is bound first: a second server that was started by mistake ends here, before it opens the store.
     let listener =
         TcpListener::bind(args.listen).await.map_err(|error| format!("cannot listen on {}: {error}", args.listen))?;
     let address = listener.local_addr()?;
@@ -96,7 +96,7 @@ async fn serve(args: Serve) -> Result<(), Failure> {
     }
     warn(&settings, &opened.store, server.deployer().sealing());
     tracing::info!(%address, store = %opened.store, driver = %settings.driver.unwrap_or_default(), replica, "listening");
-    say(&format!("listening on http://{address}"))?;
+    print(&format!("listening on http://{address}"))?;
     let mut signals = StopSignals::catch()?;
     let stop = async move {
         signals.next().await;
@@ -113,14 +113,14 @@ async fn serve(args: Serve) -> Result<(), Failure> {
 
 fn warn(settings: &Settings, store: &StoreUrl, sealing: Sealing) {
     if settings.builder.build_command.is_some() && store.is_shared() {
-        tracing::warn!("builds run on this machine: another replica that takes an app over begins its build anew");
+        tracing::warn!("builds run on this machine: a replica that takes over an app begins its build anew");
     }
     match settings.driver.unwrap_or_default() {
         DriverUrl::Simulated(_) => {
             tracing::warn!("THE DRIVER IS SIMULATED: NOTHING IS DEPLOYED ANYWHERE. Use --driver kubernetes to deploy.");
             if settings.builder.build_command.is_none() && settings.builder.cluster.build_image.is_none() {
                 tracing::warn!(
-                    "builds are simulated, too: no source is read. Use --build-command or --build-image to build."
+                    "builds are simulated as well: no source is read. Use --build-command or --build-image to build."
                 );
             }
         }

@@ -18,38 +18,38 @@ use crate::{
     args::RateLimit,
     body,
     client_ip::{Cidr, Proxies},
-    instrumented::{InstrumentedBranchReader, InstrumentedHistory, InstrumentedRollouts},
+    instrumented::{InstrumentedBranchReader, InstrumentedHistoryStore, InstrumentedRolloutDriver},
     limits::Limits,
     metrics::Metrics,
     state::{Drain, State},
     telemetry,
 };
 
-/// Beyond this many connections, new ones wait in the kernel.
+/// The most connections; further ones wait in the kernel.
 const CONNECTIONS: usize = 10_000;
-/// For a call's headers, and for a kept connection's next call.
+/// The longest time of a call's headers, and of waiting for a kept connection's next call.
 const HEADER_TIME: Duration = Duration::from_secs(10);
-/// Headers beyond this size are answered 431.
+/// The largest size of headers; larger ones are answered 431.
 const HEADER_SIZE: usize = 64 * 1024;
-/// How long calls under way, and the engine, may take to end once the server stops.
+/// The time in which calls and the engine may end once the server stops.
 const DRAIN_TIME: Duration = Duration::from_secs(15);
-/// After a failed accept, such as for want of file descriptors.
+/// The pause after a failed accept, for example for want of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// How a server answers.
+/// The settings of a server.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What webhook URLs begin with.
+    /// The begin of webhook URLs.
     pub base_url: String,
     /// Whether failed authentications and deploys are limited.
     pub rate_limit: RateLimit,
-    /// Whose `X-Forwarded-For` is believed.
+    /// The networks whose `X-Forwarded-For` is believed.
     pub trusted_proxies: Vec<Cidr>,
-    /// How often an app's branch may be looked at for changes, at most.
+    /// The shortest interval at which an app's branch is read.
     pub min_poll: Duration,
 }
 
-/// A server that has its address and answers once it is told to [`Server::serve`].
+/// A server on a bound address, which answers while [`Server::serve`] runs.
 pub struct Server {
     listener: TcpListener,
     state: Arc<State>,
@@ -57,13 +57,13 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server of these ports on a bound address. `replica` is as `Deployer::new` wants it.
+    /// Returns a server of these ports on a bound address. `replica` is the argument of `Deployer::new`.
     pub fn new(listener: TcpListener, config: Config, ports: Ports, replica: &str) -> Self {
         let metrics = Arc::new(Metrics::default());
-        let history = InstrumentedHistory::new(ports.history.clone(), metrics.clone());
+        let history = InstrumentedHistoryStore::new(ports.history.clone(), metrics.clone());
         let writable = history.writable();
         let history = Arc::new(history);
-        let rollouts = Arc::new(InstrumentedRollouts::new(ports.rollouts.clone(), metrics.clone()));
+        let rollouts = Arc::new(InstrumentedRolloutDriver::new(ports.rollouts.clone(), metrics.clone()));
         let builder = ports.builder.map(|builder| Builder {
             branches: Arc::new(InstrumentedBranchReader::new(builder.branches, metrics.clone())),
             ..builder
@@ -78,29 +78,29 @@ impl Server {
             metrics,
             writable,
             drain,
-            large_bodies: body::room(),
+            large_bodies: body::permits(),
         };
         Self { listener, state: Arc::new(state), begin_drain }
     }
 
-    /// The core that it hosts.
+    /// Returns the core's service.
     pub fn deployer(&self) -> &Arc<Deployer> {
         &self.state.deployer
     }
 
-    /// Where it listens.
+    /// Returns the address that the server listens on.
     ///
     /// # Errors
-    /// As the operating system has it.
+    /// The operating system's error.
     pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// Answers until `stop` resolves. Then it accepts no more connections, answers waits with what is known, ends event
-    /// streams, lets other calls end, gives up the engine's claims, and returns; after 15 s in any case.
+    /// Answers until `stop` resolves. Then it accepts no more connections, answers waiting calls with the present state, ends
+    /// event streams, lets other calls end, releases the engine's leases, and returns, after 15 s at the latest.
     ///
     /// # Errors
-    /// Where the engine ended by itself, which only a defect makes it do.
+    /// If the engine ended by itself, which is a defect.
     pub async fn serve(self, stop: impl Future<Output = ()>) -> io::Result<()> {
         let mut engine = spawn_engine(&self.state);
         let graceful = GracefulShutdown::new();
@@ -123,7 +123,7 @@ impl Server {
             }
             Ok(_) => Err(io::Error::other("the engine stopped by itself; the log says where")),
             Err(_) => {
-                tracing::warn!("stopped before every call had ended");
+                tracing::warn!("stopped with unfinished calls");
                 Ok(())
             }
         }
@@ -142,7 +142,7 @@ async fn accept(listener: &TcpListener, state: &Arc<State>, graceful: &GracefulS
         match listener.accept().await {
             Ok((stream, peer)) => connect(stream, peer, permit, state, graceful),
             Err(error) => {
-                tracing::warn!(%error, "a connection could not be accepted");
+                tracing::warn!(%error, "accepting a connection failed");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -156,7 +156,7 @@ fn connect(
     state: &Arc<State>,
     graceful: &GracefulShutdown,
 ) {
-    // Answers are small and whole; waiting for more to send only delays them.
+    // Answers are small and whole; Nagle's algorithm would only delay them.
     let _ = stream.set_nodelay(true);
     let shared = state.clone();
     let connection = http1::Builder::new()
@@ -173,7 +173,7 @@ fn connect(
     tokio::spawn(async move {
         // A client that went away, or spoke no HTTP.
         if let Err(error) = watched.await {
-            tracing::debug!(%error, "a connection ended");
+            tracing::debug!(%error, "serving a connection failed");
         }
         metrics.disconnected();
         drop(permit);

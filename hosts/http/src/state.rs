@@ -1,4 +1,4 @@
-//! What all calls share.
+//! The state that all calls share.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::{client_ip::Proxies, instrumented::Writable, limits::Limits, metrics::Metrics};
 
-/// The core, and what stands around it.
+/// The core's service, and the state of the host.
 pub(crate) struct State {
     pub(crate) deployer: Arc<Deployer>,
     pub(crate) base_url: Arc<str>,
@@ -24,18 +24,18 @@ pub(crate) struct State {
 pub(crate) struct Drain(watch::Receiver<bool>);
 
 impl Drain {
-    /// A drain that has not begun, and what begins it.
+    /// Returns a drain that has not begun, and the sender that begins it.
     pub(crate) fn new() -> (watch::Sender<bool>, Self) {
         let (begin, begun) = watch::channel(false);
         (begin, Self(begun))
     }
 
-    /// Whether it has begun.
+    /// Returns whether it has begun.
     pub(crate) fn has_begun(&self) -> bool {
         *self.0.borrow()
     }
 
-    /// Returns once it has begun; also when the server is gone altogether.
+    /// Returns once it has begun, or the server was dropped.
     pub(crate) async fn begun(&self) {
         let _ = self.0.clone().wait_for(|begun| *begun).await;
     }

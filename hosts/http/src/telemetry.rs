@@ -1,4 +1,4 @@
-//! The outermost layer: gives each call its id, renders failures, logs, counts.
+//! The outermost layer of a call: assigns its id, renders failures, logs and counts.
 
 use std::{convert::Infallible, net::IpAddr, panic::AssertUnwindSafe, sync::Arc};
 

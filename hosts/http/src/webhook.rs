@@ -1,4 +1,4 @@
-//! The webhook: deploys by CI, with a token or a signature and an image, and pushes that git hosts announce.
+//! The webhook: deploys by CI, with a token or a signature, and pushes that git hosts report.
 
 use std::future::ready;
 
@@ -20,21 +20,21 @@ use crate::{
 
 const KEYS: [KeyHeader; 3] = [KeyHeader::IdempotencyKey, KeyHeader::WebhookId, KeyHeader::GithubDelivery];
 
-/// Accepts a deploy.
+/// Answers a webhook call.
 pub(crate) async fn post(call: &Call) -> Result<Reply, Failure> {
-    accept(call).await.map_err(told_to_ci)
+    accept(call).await.map_err(redacted)
 }
 
-/// One entry, for the holder of the app's webhook token.
+/// Answers one entry to a holder of the app's webhook token.
 pub(crate) async fn entry(call: &Call) -> Result<Reply, Failure> {
     let entry = async { deploys::entry(call, &authorize(call, &[]).await?).await };
-    entry.await.map_err(told_to_ci)
+    entry.await.map_err(redacted)
 }
 
-/// Leaves out what the store tells its operator: the log has it, and the holder of a token needs none of it.
-fn told_to_ci(failure: Failure) -> Failure {
+/// Removes a store's message to its operator: the log has it, and it is not for holders of a token.
+fn redacted(failure: Failure) -> Failure {
     if failure.kind() == Kind::StoreRefused {
-        return Failure::new(Kind::StoreUnavailable, "The store cannot do this now; the server's log says why.");
+        return Failure::new(Kind::StoreUnavailable, "The store refuses this call for now; the server's log says why.");
     }
     failure
 }

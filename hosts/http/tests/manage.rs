@@ -250,7 +250,7 @@ fn probes_and_numbers_are_open_and_bounded() {
         r#"rollhook_http_requests_total{route="unknown",method="GET",status="4xx"} 1"#,
         r#"rollhook_deploys_accepted_total{trigger="webhook"} 1"#,
         r#"rollhook_deploys_ended_total{status="succeeded"} 2"#,
-        r#"rollhook_rollout_orders_total{outcome="done"} 2"#,
+        r#"rollhook_rollout_applies_total{outcome="done"} 2"#,
     ] {
         assert!(text.contains(line), "{line}\n{text}");
     }

@@ -135,7 +135,7 @@ fn a_source_that_does_not_answer_is_told_of() {
     bench.set(&json!({ "poll": "1s" }));
     bench.deployed(1);
     bench.host.hang();
-    until("it is told", || !bench.app()["polling"]["trouble"].is_null());
+    until("it is told", || !bench.app()["polling"]["error"].is_null());
     assert_eq!(bench.server.log().matches("polling a source failed").count(), 1, "once");
     bench.deployed(1);
 }

@@ -244,7 +244,7 @@ impl Session {
             assert!(haystacks.iter().any(|(file, text)| file.ends_with(name) && text.len() > 1000), "{name}");
         }
         let log = self.server.log();
-        assert!(log.contains("a connection ended"), "the log is not as talkative as it can be");
+        assert!(log.contains("serving a connection failed"), "the log is not as talkative as it can be");
         haystacks.push(("the names of files".to_owned(), haystacks.iter().map(|(file, _)| file.as_str()).collect()));
         haystacks.extend(self.answers.iter().map(|answer| ("an answer".to_owned(), answer.clone())));
         for (what, haystack) in &haystacks {

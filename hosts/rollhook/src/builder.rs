@@ -1,15 +1,16 @@
-//! Puts a deployer together, with defaults for what a process on tokio has anyway.
+//! Puts a deployer together, with the clock, the randomness and the replica's name of a process on tokio.
 
 use std::{sync::Arc, time::Duration};
 
 use rollhook_core::{
-    ports::{Clock, HistoryStore, Rng, RolloutDriver, TokenStore},
+    ports::{HistoryStore, RolloutDriver, TokenStore},
     service::{self, Deployer, Ports},
 };
 
 use crate::{SystemRng, TokioClock, hostname};
 
-/// A deployer to be built from a store and a rollout driver.
+/// A deployer to be built from a store and a rollout driver. A process with a clock or randomness of its own passes all
+/// ports to [`Deployer::new`].
 #[must_use]
 pub struct Builder {
     ports: Ports,
@@ -18,13 +19,13 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// A deployer on this store and driver, with tokio's clock, the system's randomness, and the machine's name as the
+    /// Returns a builder on this store and driver, with tokio's clock, the system's randomness, and the machine's name as the
     /// replica's.
     pub fn new<S: TokenStore + HistoryStore + 'static>(store: Arc<S>, rollouts: Arc<dyn RolloutDriver>) -> Self {
         Self::with_stores(store.clone(), store, rollouts)
     }
 
-    /// The same, with tokens and history behind two handles of one store.
+    /// Returns a builder with tokens and history behind two handles of one store.
     pub fn with_stores(
         tokens: Arc<dyn TokenStore>,
         history: Arc<dyn HistoryStore>,
@@ -41,18 +42,6 @@ impl Builder {
         self
     }
 
-    /// Takes another clock.
-    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
-        self.ports.clock = clock;
-        self
-    }
-
-    /// Takes randomness from elsewhere.
-    pub fn rng(mut self, rng: Arc<dyn Rng>) -> Self {
-        self.ports.rng = rng;
-        self
-    }
-
     /// Gives the replica a name: no other living process on the same store may have it, and this one has it again after a
     /// restart.
     pub fn replica(mut self, name: &str) -> Self {
@@ -66,7 +55,7 @@ impl Builder {
         self
     }
 
-    /// The deployer. It drives deploys while [`Deployer::run`] is polled.
+    /// Returns the deployer, which drives deploys while [`Deployer::run`] is polled.
     pub fn build(self) -> Deployer {
         let deployer = Deployer::new(self.ports, &self.replica);
         match self.min_poll {

@@ -1,4 +1,4 @@
-//! Time, chance and names, as the operating system has them.
+//! The clock, randomness, signals and host name of the operating system.
 
 use std::{
     fs, io,
@@ -15,14 +15,14 @@ use tokio::{
     time::Instant,
 };
 
-/// The process's own clock; sleeps on the tokio runtime that polls it.
+/// A process's own clock; it sleeps on the tokio runtime that polls it.
 #[derive(Clone, Copy, Debug)]
 pub struct TokioClock {
     start: Instant,
 }
 
 impl TokioClock {
-    /// A clock that starts now.
+    /// Returns a clock that starts now.
     pub fn start() -> Self {
         Self { start: Instant::now() }
     }
@@ -82,7 +82,7 @@ impl StopSignals {
     }
 }
 
-/// This machine's name, by which replicas are told apart.
+/// Returns this machine's name, which tells replicas apart.
 pub fn hostname() -> String {
     let given = std::env::var("HOSTNAME").ok();
     let name = given.or_else(|| fs::read_to_string("/proc/sys/kernel/hostname").ok()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The management token: made on first start where nobody else could have made it, else given in a file.
+//! The management token: made on the first start of a store that one process uses, else given in a file.
 
 use std::{
     fs,
@@ -12,14 +12,13 @@ use zeroize::Zeroizing;
 
 use crate::{Created, Error, StoreUrl, SystemRng, paths};
 
-/// Makes sure that the store knows a management token, and returns the file that one was made into, if one was.
+/// Makes sure that the store knows a management token. Returns the file of the token if one was made.
 ///
-/// A given file's token replaces what the store knew. Without one, a store that knows a token is left as it is; one
-/// that knows none is told that of the data directory's file, which is made where it is missing.
+/// A given file's token replaces the stored one. Without a file, a store that knows a token is left as it is; otherwise the
+/// token of the data directory's file is stored, which is made if it is missing.
 ///
 /// # Errors
-/// Where the file cannot be read or holds no token, where a shared store has none and none is given, and where the
-/// store does not answer.
+/// If the file cannot be read or holds no token, a shared store has none and none is given, or the store does not answer.
 pub async fn ensure(deployer: &Deployer, store: &StoreUrl, given: Option<&Path>) -> Result<Option<Created>, Error> {
     let file = match given {
         Some(file) => file.to_owned(),
@@ -33,13 +32,13 @@ pub async fn ensure(deployer: &Deployer, store: &StoreUrl, given: Option<&Path>)
     }
     if missing {
         match create(&file) {
-            // Another process starts at the same time, and was first.
+            // Another process that starts at the same time made it.
             Err(Error::File { source, .. }) if source.kind() == ErrorKind::AlreadyExists => {}
             other => other?,
         }
     }
     if deployer.set_operator_token(&read(&file)?).await.map_err(Error::Admin)? {
-        tracing::warn!(file = %file.display(), "the management token was replaced: the one before is refused from now on");
+        tracing::warn!(file = %file.display(), "replaced the management token: the former one is refused from now on");
     }
     Ok(missing.then_some(Created { what: "management token", path: file }))
 }
@@ -47,7 +46,7 @@ pub async fn ensure(deployer: &Deployer, store: &StoreUrl, given: Option<&Path>)
 /// Makes a management token's file, mode 0600; an existing file is left as it is.
 ///
 /// # Errors
-/// Where the file exists or cannot be written.
+/// If the file exists or cannot be written.
 pub fn create(file: &Path) -> Result<(), Error> {
     paths::make_parent(file)?;
     let fail = |source| Error::File { doing: "write the management token to", path: file.to_owned(), source };
@@ -55,8 +54,8 @@ pub fn create(file: &Path) -> Result<(), Error> {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         Some(_) | None => Path::new("."),
     };
-    // A file of this name is whole from its first moment on: a crash in between would otherwise leave an empty one, which
-    // no later start could use or replace.
+    // The file is complete from the moment it has its name: a crash could otherwise leave an empty one, which no later start
+    // could use or replace.
     let mut draft = tempfile::NamedTempFile::new_in(directory).map_err(fail)?;
     let text = Zeroizing::new(format!("{}\n", new_token().expose()));
     draft.write_all(text.as_bytes()).and_then(|()| draft.as_file().sync_all()).map_err(fail)?;
@@ -67,7 +66,7 @@ pub fn create(file: &Path) -> Result<(), Error> {
 /// Reads a management token's file.
 ///
 /// # Errors
-/// Where the file is missing or holds no token.
+/// If the file is missing or holds no token.
 pub fn read(file: &Path) -> Result<Token, Error> {
     let text = fs::read_to_string(file).map_err(|source| {
         if source.kind() == ErrorKind::NotFound {

@@ -1,29 +1,29 @@
-//! The words by which hosts name stores and drivers.
+//! The URLs of stores and drivers.
 
 use std::{fmt, path::PathBuf, str::FromStr, time::Duration};
 
 use zeroize::Zeroizing;
 
-/// A text that names no store, or no driver.
+/// The error of a text that names no store, or no driver.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidBackendUrl(&'static str);
 
-/// Where registrations, secrets and history are kept.
+/// The store of registrations, secrets and history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StoreUrl {
-    /// `memory`: nowhere; they are gone when the process ends.
+    /// `memory`: gone when the process ends.
     Memory,
-    /// `sqlite:FILE`.
+    /// `sqlite:FILE`: one file.
     Sqlite(PathBuf),
-    /// `postgres://USER@HOST/DATABASE`.
+    /// `postgres://USER@HOST/DATABASE`: a database.
     Postgres(DatabaseUrl),
     /// `kubernetes`: custom resources and Secrets of the cluster that the process runs in, or that its kubeconfig names.
     Kubernetes,
 }
 
 impl StoreUrl {
-    /// Whether several processes on several machines share it, so that none of them may make keys up.
+    /// Returns whether processes on several machines share the store, so that none of them may make keys.
     pub const fn is_shared(&self) -> bool {
         match self {
             Self::Memory | Self::Sqlite(_) => false,
@@ -31,7 +31,7 @@ impl StoreUrl {
         }
     }
 
-    /// Whether it outlives the process.
+    /// Returns whether the store outlives the process.
     pub const fn is_durable(&self) -> bool {
         match self {
             Self::Memory => false,
@@ -39,7 +39,7 @@ impl StoreUrl {
         }
     }
 
-    /// The word for its kind.
+    /// Returns the store's kind.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Memory => "memory",
@@ -50,12 +50,12 @@ impl StoreUrl {
     }
 }
 
-/// A database's URL, which may hold a password: it is shown without.
+/// A database's URL, which may hold a password; `Display` and `Debug` leave the password out.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DatabaseUrl(Zeroizing<String>);
 
 impl DatabaseUrl {
-    /// All of it.
+    /// Returns the URL with its password.
     pub fn expose(&self) -> &str {
         &self.0
     }
@@ -64,13 +64,13 @@ impl DatabaseUrl {
 impl fmt::Display for DatabaseUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rest = self.0.split_once("://").map_or("", |(_, rest)| rest);
-        // A password may stand before the `@`, and among the options. Where it cannot be told which it is, because one
-        // holds the other's sign unescaped, nothing is shown.
-        let place = match (rest.rfind('@'), rest.find(['?', '#'])) {
+        // A password may stand before the `@`, and among the options. If these overlap, because one holds the other's sign
+        // unescaped, nothing is shown.
+        let shown = match (rest.rfind('@'), rest.find(['?', '#'])) {
             (Some(at), Some(options)) if options < at => "…",
             (at, options) => &rest[at.map_or(0, |at| at + 1)..options.unwrap_or(rest.len())],
         };
-        write!(f, "postgres://{place}")
+        write!(f, "postgres://{shown}")
     }
 }
 
@@ -96,7 +96,7 @@ impl FromStr for StoreUrl {
                 Err(InvalidBackendUrl("name the database: postgres://USER@HOST/DATABASE"))
             }
             None if text == "kubernetes" => Ok(Self::Kubernetes),
-            // The text may hold a password, so that it is not repeated.
+            // The text may hold a password, and is not repeated.
             Some(_) | None => {
                 Err(InvalidBackendUrl("must be memory, sqlite:FILE, postgres://USER@HOST/DATABASE or kubernetes"))
             }
@@ -115,17 +115,17 @@ impl fmt::Display for StoreUrl {
     }
 }
 
-/// What rolls deploys out.
+/// The rollout driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DriverUrl {
-    /// `simulated` or `simulated:DELAY`: nothing does; rollouts are made up and take this long.
+    /// `simulated` or `simulated:DELAY`: rollouts are simulated, and take this time.
     Simulated(Duration),
     /// `kubernetes`: the cluster that the process runs in, or that its kubeconfig names.
     Kubernetes,
 }
 
 impl DriverUrl {
-    /// How long a made-up rollout takes where nothing else is said.
+    /// The time of a simulated rollout by default.
     pub const SIMULATED_DELAY: Duration = Duration::from_secs(1);
 }
 

@@ -1,4 +1,4 @@
-//! Opens what builds git apps.
+//! Opens the builder of git apps.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use rollhook_memory::SimulatedBuilds;
 use crate::cluster_builder;
 use crate::{BuilderSettings, DriverUrl, Error, paths};
 
-/// What stops a builder in order.
+/// The handle that stops a builder in order.
 #[derive(Default)]
 pub struct BuilderStop(Option<Arc<CommandBuilds>>);
 
 impl BuilderStop {
-    /// Ends all builds of this process, which begin anew with the next one; after the engine has ended.
+    /// Ends all builds of this process, which begin anew in the next one; to be called after the engine has ended.
     pub async fn stop(self) {
         if let Some(builds) = self.0 {
             builds.close().await;
@@ -34,9 +34,9 @@ pub(crate) async fn open(
     clock: Arc<dyn Clock>,
 ) -> Result<(Option<Builder>, BuilderStop), Error> {
     let local_sources = settings.allow_local_sources;
-    // They may still come, as a mounted Secret may.
+    // A file may still appear, as that of a mounted Secret does.
     for missing in settings.missing() {
-        tracing::warn!(place = %missing.display(), "a directory or file that builds are to use is not there");
+        tracing::warn!(path = %missing.display(), "missing a file or directory that builds use");
     }
     if let Some(image) = settings.cluster.image()? {
         if settings.build_command.is_some() {
@@ -69,7 +69,7 @@ pub(crate) async fn open(
     Ok((Some(Builder { builds: builds.clone(), branches, local_sources }), BuilderStop(Some(builds))))
 }
 
-/// What reads the branches of sources: git on this machine, whatever builds.
+/// Opens the branch reader: git on this machine, for every builder.
 fn branches(settings: &BuilderSettings) -> Result<Arc<dyn BranchReader>, Error> {
     let given = rollhook_git::Settings {
         credentials: settings.build_credentials.clone(),

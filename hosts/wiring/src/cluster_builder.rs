@@ -1,4 +1,4 @@
-//! The builder that builds in the cluster, from an operator's settings.
+//! The builder in the cluster, from an operator's settings.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ fn settings(image: &str, given: &BuilderSettings) -> Result<Settings, InvalidNam
     let namespace = cluster.build_namespace.as_deref().unwrap_or(NAMESPACE).parse()?;
     let default = Settings::new(image.parse()?, namespace);
     Ok(Settings {
-        places: cluster.build_slots.unwrap_or(default.places),
+        slots: cluster.build_slots.unwrap_or(default.slots),
         cpu: cluster.build_cpu.as_deref().map_or(Ok(default.cpu), str::parse)?,
         memory: cluster.build_memory.as_deref().map_or(Ok(default.memory), str::parse)?,
         profile: cluster.build_profile.as_deref().map_or(Ok(None), profile)?,
@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn an_absent_setting_is_the_default() {
         let made = read(ClusterSettings::default()).unwrap();
-        assert_eq!((made.namespace.as_str(), made.places.get(), made.profile), (NAMESPACE, 2, None));
+        assert_eq!((made.namespace.as_str(), made.slots.get(), made.profile), (NAMESPACE, 2, None));
     }
 
     #[test]

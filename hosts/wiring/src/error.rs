@@ -1,24 +1,24 @@
-//! Why the backends could not be put together, told so that whoever starts the program can act on it.
+//! Failures of opening the backends, with what to do about them.
 
 use std::{io, path::PathBuf};
 
 /// A failure at start-up.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A setting cannot be used as it is: the sentence names its flag.
+    /// A setting is invalid; the sentence names its flag.
     #[error("{0}")]
     Usage(String),
     /// There is no home directory to put data in.
-    #[error("neither XDG_DATA_HOME nor HOME is set; say where things are with {0}")]
+    #[error("neither XDG_DATA_HOME nor HOME is set; name the path with {0}")]
     NoDataDirectory(&'static str),
     /// A file or directory could not be used.
     #[error("cannot {doing} {}", path.display())]
     File {
-        /// What was tried.
+        /// The attempted action.
         doing: &'static str,
-        /// With which.
+        /// The file or directory.
         path: PathBuf,
-        /// Why not.
+        /// The system's error.
         #[source]
         source: io::Error,
     },
@@ -43,7 +43,7 @@ pub enum Error {
     /// Two builders were named.
     #[error("builds run on this machine (--build-command) or in the cluster (--build-image): name one of the two")]
     TwoBuilders,
-    /// Builds were to be where something else is.
+    /// The namespace of builds holds something else.
     #[error(
         "the namespace {0} is rollhook's own or an app's: builds need one to themselves, which their policies close"
     )]
@@ -54,9 +54,9 @@ pub enum Error {
     /// A backend could not be opened.
     #[error("cannot open the {what}")]
     Backend {
-        /// Which.
+        /// The backend.
         what: &'static str,
-        /// Why not.
+        /// The backend's error.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
@@ -66,12 +66,12 @@ pub enum Error {
 }
 
 impl Error {
-    /// A failure of opening `what`.
+    /// Returns a function that makes failures of opening `what`.
     pub(crate) fn backend(what: &'static str) -> impl Fn(Box<dyn std::error::Error + Send + Sync>) -> Self {
         move |source| Self::Backend { what, source }
     }
 
-    /// The failure with all that led to it, in one line.
+    /// Returns the failure and its sources in one line.
     pub fn chain(&self) -> String {
         rollhook_core::error::chain(self)
     }

@@ -24,7 +24,7 @@ pub trait StoreKeys: Send + Sync {
     /// Seals every token with the newest key, and returns how many had another.
     async fn reseal(&self) -> PortResult<u64>;
 
-    /// Returns the keys in use; a key that is not among them is needed no more.
+    /// Returns the keys in use; other keys may be deleted.
     async fn usage(&self) -> PortResult<Vec<KeyUse>>;
 }
 

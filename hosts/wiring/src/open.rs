@@ -28,7 +28,7 @@ pub struct Opened {
 /// Opens the backends.
 ///
 /// # Errors
-/// [`Error`], with what to do about it.
+/// [`Error`], which says what to do.
 pub async fn open(settings: &Settings) -> Result<Opened, Error> {
     let clock: Arc<dyn Clock> = Arc::new(TokioClock::start());
     let url = settings.store.named()?;
@@ -36,7 +36,13 @@ pub async fn open(settings: &Settings) -> Result<Opened, Error> {
     // Driver and builder go first: if they cannot be opened, nothing is created.
     let rollouts: Arc<dyn RolloutDriver> = match driver {
         DriverUrl::Simulated(delay) => Arc::new(SimulatedCluster::new(clock.clone(), delay)),
-        DriverUrl::Kubernetes => kubernetes().await?,
+        #[cfg(feature = "kubernetes")]
+        DriverUrl::Kubernetes => {
+            let cluster = rollhook_kubernetes::KubernetesCluster::connect().await;
+            Arc::new(cluster.map_err(|error| Error::backend("kubernetes driver")(error.into()))?)
+        }
+        #[cfg(not(feature = "kubernetes"))]
+        DriverUrl::Kubernetes => return Err(Error::NotBuilt("kubernetes driver")),
     };
     let (builder, stop) = builder::open(&settings.builder, &driver, clock.clone()).await?;
     let mut created = Vec::new();
@@ -44,15 +50,4 @@ pub async fn open(settings: &Settings) -> Result<Opened, Error> {
     let rng = Arc::new(SystemRng);
     let ports = Ports { tokens, history, rollouts, builder, clock, rng };
     Ok(Opened { ports, store: url, created, builder: stop })
-}
-
-#[cfg(feature = "kubernetes")]
-async fn kubernetes() -> Result<Arc<dyn RolloutDriver>, Error> {
-    let cluster = rollhook_kubernetes::KubernetesCluster::connect().await;
-    Ok(Arc::new(cluster.map_err(|error| Error::backend("kubernetes driver")(error.into()))?))
-}
-
-#[cfg(not(feature = "kubernetes"))]
-async fn kubernetes() -> Result<Arc<dyn RolloutDriver>, Error> {
-    Err(Error::NotBuilt("kubernetes driver"))
 }

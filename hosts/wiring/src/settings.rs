@@ -9,10 +9,10 @@ use crate::{DriverUrl, Error, StoreUrl, paths};
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "clap", derive(clap::Args))]
 pub struct Settings {
-    /// The store.
+    /// The store and its keys.
     #[cfg_attr(feature = "clap", command(flatten))]
     pub store: StoreSettings,
-    /// What rolls out: kubernetes; or, to try things out, simulated (the server's default) or simulated:DELAY, which
+    /// The rollout driver: kubernetes; or, to try things out, simulated (the server's default) or simulated:DELAY, which
     /// deploy nowhere
     #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_DRIVER", value_name = "DRIVER"))]
     pub driver: Option<DriverUrl>,
@@ -75,8 +75,8 @@ pub struct ClusterSettings {
     /// How much memory a build may use; it is reserved for it [default: 4Gi]
     #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_BUILD_MEMORY", value_name = "AMOUNT"))]
     pub build_memory: Option<String>,
-    /// What confines a build: auto (userns where every node has user namespaces, else rootless), userns, rootless, or
-    /// privileged, with which whoever can change a Dockerfile is root on the node [default: auto]
+    /// The confinement of builds: auto (userns where every node has user namespaces, else rootless), userns, rootless, or
+    /// privileged, with which anyone who can change a Dockerfile is root on the node [default: auto]
     #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_BUILD_PROFILE", value_name = "PROFILE"))]
     pub build_profile: Option<String>,
     /// Docker's config.json with the credentials that images are pushed with
@@ -104,7 +104,7 @@ impl StoreSettings {
 }
 
 impl BuilderSettings {
-    /// The places that are named for credentials and do not exist.
+    /// Returns the files and directories of credentials that do not exist.
     pub(crate) fn missing(&self) -> impl Iterator<Item = &PathBuf> {
         self.build_credentials.iter().chain(&self.cluster.build_registry_config).filter(|place| !place.exists())
     }

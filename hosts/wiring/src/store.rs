@@ -14,7 +14,7 @@ use crate::{Error, StoreUrl, keys::StoreKeys};
 pub(crate) struct Store {
     pub(crate) tokens: Arc<dyn TokenStore>,
     pub(crate) history: Arc<dyn HistoryStore>,
-    /// Its keys, if it seals.
+    /// The store's keys, if it seals.
     pub(crate) sealed: Option<Arc<dyn StoreKeys>>,
 }
 
@@ -29,9 +29,9 @@ impl Store {
 /// A file or directory that was missing, and was created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Created {
-    /// Its purpose, in a word or two.
+    /// The purpose, in a word or two.
     pub what: &'static str,
-    /// Its path.
+    /// The path.
     pub path: PathBuf,
 }
 
@@ -42,14 +42,31 @@ pub(crate) async fn open(url: &StoreUrl, key_dir: Option<&Path>, created: &mut V
             let store = Arc::new(MemoryStore::on_system_time());
             Ok(Store { tokens: store.clone(), history: store, sealed: None })
         }
-        StoreUrl::Sqlite(file) => Ok(with_its_keys(sqlite(file, key_dir, created).await?).await),
-        StoreUrl::Postgres(url) => Ok(with_its_keys(postgres(url.expose(), key_dir).await?).await),
-        StoreUrl::Kubernetes => kubernetes(key_dir).await,
+        #[cfg(feature = "sqlite")]
+        StoreUrl::Sqlite(file) => Ok(with_key_warnings(sqlite(file, key_dir, created).await?).await),
+        #[cfg(feature = "postgres")]
+        StoreUrl::Postgres(url) => {
+            let ring = given_keys("postgres", key_dir)?;
+            let store = rollhook_postgres::PostgresStore::connect(url.expose(), ring).await;
+            let store = store.map_err(|error| Error::backend("postgres store")(error.into()))?;
+            Ok(with_key_warnings(Store::sealing(store)).await)
+        }
+        #[cfg(feature = "kubernetes")]
+        StoreUrl::Kubernetes => {
+            let store = rollhook_kubernetes::KubernetesStore::connect(given_keys("kubernetes", key_dir)?).await;
+            Ok(Store::sealing(store.map_err(|error| Error::backend("kubernetes store")(error.into()))?))
+        }
+        #[cfg(not(all(feature = "sqlite", feature = "postgres", feature = "kubernetes")))]
+        _ => {
+            let _ = (key_dir, created);
+            Err(Error::NotBuilt(url.kind()))
+        }
     }
 }
 
-/// Says which tokens will not open. A lost key is no reason not to start: its webhooks can be enabled anew.
-async fn with_its_keys(store: Store) -> Store {
+/// Warns of tokens that do not open. The process starts even so: their webhooks can be enabled anew.
+#[cfg(any(feature = "sqlite", feature = "postgres"))]
+async fn with_key_warnings(store: Store) -> Store {
     let usage = match &store.sealed {
         Some(sealed) => sealed.usage().await.unwrap_or_default(),
         None => Vec::new(),
@@ -58,7 +75,7 @@ async fn with_its_keys(store: Store) -> Store {
         tracing::warn!(
             key = used.key,
             tokens = used.tokens,
-            "tokens are sealed with a key that is not in the key directory: their webhooks do not open until it is, or \
+            "tokens are sealed with a key that is not in the key directory: their webhooks do not open until it is there, or \
              until they are enabled anew. Is it the directory that the other processes on this store use?"
         );
     }
@@ -76,7 +93,7 @@ async fn sqlite(file: &Path, key_dir: Option<&Path>, created: &mut Vec<Created>)
         Some(directory) => directory.to_owned(),
         None => paths::in_data_directory("keys", "--key-dir")?,
     };
-    // Looked at before the keys: whoever made the database had made a key before.
+    // Read before the keys: the process that made the database had made a key before.
     let known = file.metadata().is_ok_and(|metadata| metadata.len() > 0);
     let first_key = matches!(KeyRing::load(&keys), Err(rollhook_sealing::Error::NoKey { .. }));
     if first_key && known {
@@ -100,36 +117,7 @@ async fn sqlite(file: &Path, key_dir: Option<&Path>, created: &mut Vec<Created>)
     Ok(Store::sealing(rollhook_sqlite::SqliteStore::open(file, ring).await.map_err(|error| fail(error.into()))?))
 }
 
-#[cfg(not(feature = "sqlite"))]
-async fn sqlite(_: &Path, _: Option<&Path>, _: &mut Vec<Created>) -> Result<Store, Error> {
-    Err(Error::NotBuilt("sqlite store"))
-}
-
-#[cfg(feature = "postgres")]
-async fn postgres(url: &str, key_dir: Option<&Path>) -> Result<Store, Error> {
-    let ring = given_keys("postgres", key_dir)?;
-    let store = rollhook_postgres::PostgresStore::connect(url, ring).await;
-    Ok(Store::sealing(store.map_err(|error| Error::backend("postgres store")(error.into()))?))
-}
-
-#[cfg(not(feature = "postgres"))]
-async fn postgres(_: &str, _: Option<&Path>) -> Result<Store, Error> {
-    Err(Error::NotBuilt("postgres store"))
-}
-
-#[cfg(feature = "kubernetes")]
-async fn kubernetes(key_dir: Option<&Path>) -> Result<Store, Error> {
-    let ring = given_keys("kubernetes", key_dir)?;
-    let store = rollhook_kubernetes::KubernetesStore::connect(ring).await;
-    Ok(Store::sealing(store.map_err(|error| Error::backend("kubernetes store")(error.into()))?))
-}
-
-#[cfg(not(feature = "kubernetes"))]
-async fn kubernetes(_: Option<&Path>) -> Result<Store, Error> {
-    Err(Error::NotBuilt("kubernetes store"))
-}
-
-/// The keys of a store that replicas share: a replica that made one up could not open what the others sealed.
+/// Returns the keys of a store that replicas share: a replica with keys of its own could not open the others' tokens.
 #[cfg(any(feature = "postgres", feature = "kubernetes"))]
 fn given_keys(store: &'static str, directory: Option<&Path>) -> Result<rollhook_sealing::KeyRing, Error> {
     let directory = directory.ok_or(Error::NoKeyDirectory(store))?;

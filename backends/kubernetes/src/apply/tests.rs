@@ -1,4 +1,4 @@
-//! Races and lost answers, played by an API server that is scripted.
+//! Races and lost answers, on a scripted API server.
 
 use std::{
     collections::VecDeque,
@@ -13,10 +13,10 @@ use serde_json::{Value, json};
 use super::*;
 use crate::rules::{
     object::STAMP,
-    samples::{self, merged, order, stamped},
+    samples::{self, merged, rollout, stamped},
 };
 
-/// What the server answers, in order, and what it was asked.
+/// The server's answers in their order, and the requests that it received.
 #[derive(Clone, Default)]
 struct Script {
     answers: Arc<Mutex<VecDeque<(u16, Value)>>>,
@@ -24,14 +24,17 @@ struct Script {
 }
 
 impl Script {
-    async fn play(answers: impl IntoIterator<Item = (u16, Value)>, order: &Rollout) -> (Result<Applied>, Vec<String>) {
+    async fn play(
+        answers: impl IntoIterator<Item = (u16, Value)>,
+        rollout: &Rollout,
+    ) -> (Result<Applied>, Vec<String>) {
         let script = Self { answers: Arc::new(Mutex::new(answers.into_iter().collect())), ..Self::default() };
         let server = script.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
             let answer = server.answer(&request);
             async move { Ok::<_, Infallible>(answer) }
         });
-        let applied = apply(&Cluster::of(kube::Client::new(service, "default")), order).await;
+        let applied = apply(&Cluster::of(kube::Client::new(service, "default")), rollout).await;
         assert!(script.answers.lock().unwrap().is_empty(), "all that was scripted was asked for");
         let asked = script.asked.lock().unwrap().clone();
         (applied, asked)
@@ -58,9 +61,9 @@ fn status(code: u16, reason: &str) -> (u16, Value) {
     (code, json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "recorded"}))
 }
 
-fn play(answers: impl IntoIterator<Item = (u16, Value)>, order: &Rollout) -> (Result<Applied>, Vec<String>) {
+fn play(answers: impl IntoIterator<Item = (u16, Value)>, rollout: &Rollout) -> (Result<Applied>, Vec<String>) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(Script::play(answers, order))
+    runtime.block_on(Script::play(answers, rollout))
 }
 
 fn unstamped() -> Object {
@@ -68,24 +71,24 @@ fn unstamped() -> Object {
 }
 
 #[test]
-fn a_patch_whose_answer_was_lost_is_recognised() {
+fn patch_whose_answer_was_lost_is_recognised() {
     // The first patch landed and its answer was lost; a proxy on the way repeated it, and got the conflict.
-    let answers = [there(unstamped()), status(409, "Conflict"), there(stamped(unstamped(), &order(5)))];
-    let (applied, asked) = play(answers, &order(5));
+    let answers = [there(unstamped()), status(409, "Conflict"), there(stamped(unstamped(), &rollout(5)))];
+    let (applied, asked) = play(answers, &rollout(5));
     assert_eq!(applied.unwrap(), Applied::Done);
     assert_eq!(asked, [GET, PATCH, GET]);
 }
 
 #[test]
-fn a_conflict_is_decided_anew() {
-    let answers = [there(unstamped()), status(409, "Conflict"), there(stamped(unstamped(), &order(6)))];
-    let (applied, asked) = play(answers, &order(5));
-    assert_eq!(applied.unwrap(), Applied::Newer(order(6).stamp.revision));
+fn conflict_is_decided_anew() {
+    let answers = [there(unstamped()), status(409, "Conflict"), there(stamped(unstamped(), &rollout(6)))];
+    let (applied, asked) = play(answers, &rollout(5));
+    assert_eq!(applied.unwrap(), Applied::Newer(rollout(6).id.revision));
     assert_eq!(asked, [GET, PATCH, GET]);
 
     let answers =
-        [there(unstamped()), status(409, "Conflict"), there(unstamped()), there(stamped(unstamped(), &order(5)))];
-    let (applied, asked) = play(answers, &order(5));
+        [there(unstamped()), status(409, "Conflict"), there(unstamped()), there(stamped(unstamped(), &rollout(5)))];
+    let (applied, asked) = play(answers, &rollout(5));
     assert_eq!(applied.unwrap(), Applied::Done);
     assert_eq!(asked, [GET, PATCH, GET, PATCH]);
 }
@@ -93,42 +96,42 @@ fn a_conflict_is_decided_anew() {
 #[test]
 fn conflicts_without_end_are_a_conflict() {
     let round = [there(unstamped()), status(409, "Conflict")];
-    let (applied, _) = play(round.into_iter().cycle().take(2 * ATTEMPTS as usize), &order(5));
+    let (applied, _) = play(round.into_iter().cycle().take(2 * ATTEMPTS as usize), &rollout(5));
     assert!(applied.unwrap_err().is_conflict());
 }
 
 #[test]
-fn an_outage_is_not_repeated_here() {
+fn outage_is_returned_without_a_retry() {
     for (code, reason) in [(503, "ServiceUnavailable"), (429, "TooManyRequests"), (500, "InternalError")] {
-        let (applied, asked) = play([there(unstamped()), status(code, reason)], &order(5));
+        let (applied, asked) = play([there(unstamped()), status(code, reason)], &rollout(5));
         assert!(applied.unwrap_err().is_unavailable());
         assert_eq!(asked, [GET, PATCH]);
     }
 }
 
 #[test]
-fn somebody_may_create_it_first() {
-    let mut order = order(5);
+fn workload_created_by_others_first_is_read_again() {
+    let mut rollout = rollout(5);
     let template = Template { replicas: 1, port: None, env: [].into(), pull_secret: None, readiness_path: None };
-    order.workload.template = Some(template);
+    rollout.workload.template = Some(template);
     let foreign = json!({"metadata": {"annotations": {STAMP: "00000000000000000000000000000bad/3"}}});
     let Object::Deployment(object) = unstamped() else { panic!("no Deployment") };
     let foreign = samples::deployment(merged(serde_json::to_value(object).unwrap(), foreign));
-    let (applied, asked) = play([status(404, "NotFound"), status(409, "AlreadyExists"), there(foreign)], &order);
+    let (applied, asked) = play([status(404, "NotFound"), status(409, "AlreadyExists"), there(foreign)], &rollout);
     assert!(matches!(applied.unwrap(), Applied::Refused { .. }));
     assert_eq!(asked, [GET, "POST deployments of shop-test", GET]);
 }
 
 #[test]
-fn an_order_that_stands_is_done_though_pods_must_not_be_listed() {
-    let order = samples::order_for(WorkloadKind::StatefulSet, 5);
+fn applied_rollout_is_done_even_if_listing_pods_is_denied() {
+    let rollout = samples::rollout_of(WorkloadKind::StatefulSet, 5);
     let set = || samples::stateful_set(json!({"status": {"replicas": 3, "observedGeneration": 3}}));
     let there = |object: Object| {
         let Object::StatefulSet(object) = object else { panic!("no StatefulSet") };
         (200, serde_json::to_value(object).unwrap())
     };
-    let patched = || there(stamped(set(), &order));
-    let (applied, asked) = play([there(set()), patched(), patched(), status(403, "Forbidden")], &order);
+    let patched = || there(stamped(set(), &rollout));
+    let (applied, asked) = play([there(set()), patched(), patched(), status(403, "Forbidden")], &rollout);
     assert_eq!(applied.unwrap(), Applied::Done);
     assert_eq!(asked.last().unwrap(), "GET pods of shop-test");
 }

@@ -1,27 +1,29 @@
-//! The API server as builds use it: few calls, each classified, none repeated by itself.
+//! The API server as builds use it: few calls, each classified; no call repeats itself.
 
 use k8s_openapi::{
     api::{
         batch::v1::Job,
-        core::v1::{ConfigMap, Event, Node, Pod, Secret},
+        core::v1::{ConfigMap, Event, Node, Secret},
     },
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
 use kube::{
     Api,
-    api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions},
+    api::{DeleteParams, ListParams, Patch, Preconditions},
 };
-use rollhook_core::{Error, Result};
+use rollhook_core::{Error, Result, ports::DeployId};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{
-    names::{self, PLACES},
-    places::Held,
+    names::{self, SLOTS},
+    outcome::{Outcome, StoredFailure},
+    slots::Slots,
 };
 use crate::{
-    client::Cluster,
+    client::{Cluster, Namespaced, patch_parameters, post_parameters},
     error::{classify, is_already_exists, is_conflict, is_not_found, refusal, shortened},
-    rules::object::MANAGER,
+    rules::object::{MANAGED_BY, MANAGER},
 };
 
 /// The namespace of builds.
@@ -31,61 +33,52 @@ pub(super) struct Namespace {
     pub(super) name: String,
 }
 
-/// Whether a change was made to the object as it was read.
+/// Whether an object was changed as it was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Changed {
     Yes,
-    /// It is another one by now, or gone: read it again.
+    /// The object has changed meanwhile, or is gone: read it again.
     No,
 }
 
 impl Namespace {
-    fn jobs(&self) -> Api<Job> {
+    fn api<K: Namespaced>(&self) -> Api<K> {
         self.cluster.api(&self.name)
     }
 
-    pub(super) fn pods(&self) -> Api<Pod> {
-        self.cluster.api(&self.name)
+    /// The Job of a build. Returns `None` if it does not exist.
+    pub(super) async fn job(&self, build: DeployId) -> Result<Option<Job>> {
+        self.api().get_opt(&names::job(build)).await.map_err(classify)
     }
 
-    fn places(&self) -> Api<ConfigMap> {
-        self.cluster.api(&self.name)
+    /// The objects that a selector selects, as they are now.
+    pub(super) async fn list<K: Namespaced>(&self, selector: &str) -> Result<Vec<K>> {
+        Ok(self.api().list(&ListParams::default().labels(selector)).await.map_err(classify)?.items)
     }
 
-    pub(super) async fn job(&self, name: &str) -> Result<Option<Job>> {
-        self.jobs().get_opt(name).await.map_err(classify)
-    }
-
-    /// The Jobs of a selector, as they are now.
-    pub(super) async fn jobs_of(&self, selector: &str) -> Result<Vec<Job>> {
-        Ok(self.jobs().list(&ListParams::default().labels(selector)).await.map_err(classify)?.items)
-    }
-
-    /// The pods of a selector, as they are now.
-    pub(super) async fn pods_of(&self, selector: &str) -> Result<Vec<Pod>> {
-        Ok(self.pods().list(&ListParams::default().labels(selector)).await.map_err(classify)?.items)
-    }
-
-    /// The cluster's nodes; none where we may not know them.
+    /// The cluster's nodes; none if we may not list them.
     pub(super) async fn nodes(&self) -> Result<Vec<Node>> {
         let nodes = Api::<Node>::all(self.cluster.clone().into_client()).list(&ListParams::default()).await;
         match nodes.map_err(classify) {
             Ok(nodes) => Ok(nodes.items),
             Err(Error::Denied { what, .. }) => {
-                tracing::warn!(what, "whether nodes have user namespaces cannot be known: builds run without root");
+                tracing::warn!(
+                    error = what,
+                    "listing nodes was denied, so that user namespaces are unknown: builds run without root"
+                );
                 Ok(Vec::new())
             }
             Err(error) => Err(error),
         }
     }
 
-    /// Makes a Job; none where there is one of that name.
+    /// Creates an object, which `title` names in errors. Returns `None` if one of its name exists.
     ///
     /// # Errors
-    /// `Invalid` with the cluster's sentence where it will not have it.
-    pub(super) async fn create_job(&self, job: &Job) -> Result<Option<Job>> {
-        match self.jobs().create(&parameters(), job).await {
-            Ok(job) => Ok(Some(job)),
+    /// `Invalid` with the cluster's sentence if it refuses the object.
+    pub(super) async fn create<K: Namespaced>(&self, object: &K, title: &str) -> Result<Option<K>> {
+        match self.api().create(&post_parameters(), object).await {
+            Ok(object) => Ok(Some(object)),
             Err(error) if is_already_exists(&error) => Ok(None),
             Err(error) if is_not_found(&error) => Err(Error::invalid(format!(
                 "the cluster has no namespace {} for builds: rollhook-server manifests --build-namespace {0} prints what it needs",
@@ -93,7 +86,7 @@ impl Namespace {
             ))),
             Err(error) => match refusal(&error) {
                 Some(sentence) => Err(Error::Invalid {
-                    what: format!("the cluster refuses the build: {sentence}"),
+                    what: format!("the cluster refuses the {title}: {sentence}"),
                     cause: Some(error.into()),
                 }),
                 None => Err(denied(classify(error))),
@@ -101,96 +94,75 @@ impl Namespace {
         }
     }
 
-    /// Makes a build's Secret. One of its name that is there already belongs to the same Job.
-    ///
-    /// # Errors
-    /// `Invalid` with the cluster's sentence where it will not have it.
-    pub(super) async fn create_secret(&self, secret: &Secret) -> Result<()> {
-        match self.cluster.api::<Secret>(&self.name).create(&parameters(), secret).await {
-            Ok(_) => Ok(()),
-            Err(error) if is_already_exists(&error) => Ok(()),
-            Err(error) => match refusal(&error) {
-                Some(sentence) => Err(Error::Invalid {
-                    what: format!("the cluster refuses the Secret with the build's credentials: {sentence}"),
-                    cause: Some(error.into()),
-                }),
-                None => Err(denied(classify(error))),
-            },
-        }
-    }
-
-    /// Removes a build's Secret; one that is not there is as good.
+    /// Deletes a build's Secret, if it exists.
     pub(super) async fn delete_secret(&self, name: &str) -> Result<()> {
-        changed(self.cluster.api::<Secret>(&self.name).delete(name, &DeleteParams::background()).await).map(drop)
+        changed(self.api::<Secret>().delete(name, &DeleteParams::background()).await).map(drop)
     }
 
-    /// Patches just this Job as it was read.
+    /// Records the outcome on the Job as it was read.
+    pub(super) async fn record(&self, job: &Job, outcome: &Outcome) -> Result<Changed> {
+        let metadata = json!({"labels": {names::ENDED: "true"}, "annotations": {names::OUTCOME: text(outcome)?}});
+        self.patch(job, json!({ "metadata": metadata })).await
+    }
+
+    /// Ends the Job as it was read with a failure that we have decided: its pods go, no others come, and as a finished
+    /// Job it is cleaned up like all others.
+    pub(super) async fn stop(&self, job: &Job, failure: &StoredFailure) -> Result<Changed> {
+        let patch = json!({
+            "metadata": {"annotations": {names::STOPPED: text(failure)?}},
+            "spec": {"suspend": false, "parallelism": 0, "activeDeadlineSeconds": 1},
+        });
+        self.patch(job, patch).await
+    }
+
+    /// Patches the Job as it was read.
     pub(super) async fn patch(&self, job: &Job, mut patch: Value) -> Result<Changed> {
-        let (name, version) = read_as(&job.metadata);
-        patch["metadata"]["resourceVersion"] = version.into();
-        patch["metadata"]["uid"] = job.metadata.uid.clone().into();
-        let parameters = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-        changed(self.jobs().patch(name, &parameters, &Patch::Merge(patch)).await)
+        let metadata = &job.metadata;
+        patch["metadata"]["resourceVersion"] = json!(metadata.resource_version);
+        patch["metadata"]["uid"] = json!(metadata.uid);
+        let name = metadata.name.as_deref().unwrap_or_default();
+        changed(self.api::<Job>().patch(name, &patch_parameters(), &Patch::Merge(patch)).await)
     }
 
-    /// Deletes just this Job, and its pods with it. With `as_read`, only as it was read.
+    /// Deletes the Job, and its pods with it; with `as_read`, only in the version that was read.
     pub(super) async fn delete(&self, job: &Job, as_read: bool) -> Result<Changed> {
-        let (name, version) = read_as(&job.metadata);
-        let resource_version = as_read.then(|| version.to_owned());
-        let guard = Preconditions { uid: job.metadata.uid.clone(), resource_version };
-        changed(self.jobs().delete(name, &DeleteParams::background().preconditions(guard)).await)
+        let metadata = &job.metadata;
+        let resource_version = metadata.resource_version.clone().filter(|_| as_read);
+        let guard = Preconditions { uid: metadata.uid.clone(), resource_version };
+        let name = metadata.name.as_deref().unwrap_or_default();
+        changed(self.api::<Job>().delete(name, &DeleteParams::background().preconditions(guard)).await)
     }
 
-    /// Who has a place, and the object that says so, where there is one.
-    pub(super) async fn held(&self) -> Result<(Held, Option<ConfigMap>)> {
-        let found = self.places().get_opt(PLACES).await.map_err(classify)?;
+    /// The slots, and the object that holds them, if it exists.
+    pub(super) async fn slots(&self) -> Result<(Slots, Option<ConfigMap>)> {
+        let found: Option<ConfigMap> = self.api().get_opt(SLOTS).await.map_err(classify)?;
         Ok((found.as_ref().and_then(|found| found.data.clone()).unwrap_or_default(), found))
     }
 
-    /// Has others hold the places, where the object is as it was read.
-    pub(super) async fn hold(&self, held: Held, read: Option<ConfigMap>) -> Result<Changed> {
+    /// Writes the slots, if the object still is as it was read.
+    pub(super) async fn write_slots(&self, slots: Slots, read: Option<ConfigMap>) -> Result<Changed> {
         match read {
             Some(object) => {
-                let object = ConfigMap { data: Some(held), ..object };
-                changed(self.places().replace(PLACES, &parameters(), &object).await)
+                let object = ConfigMap { data: Some(slots), ..object };
+                changed(self.api().replace(SLOTS, &post_parameters(), &object).await)
             }
             None => {
-                let labels = [(names::MANAGED.to_owned(), MANAGER.to_owned())];
-                let metadata =
-                    ObjectMeta { name: Some(PLACES.to_owned()), labels: Some(labels.into()), ..ObjectMeta::default() };
-                let object = ConfigMap { metadata, data: Some(held), ..ConfigMap::default() };
-                changed(self.places().create(&parameters(), &object).await)
+                let labels = Some([(MANAGED_BY.to_owned(), MANAGER.to_owned())].into());
+                let metadata = ObjectMeta { name: Some(SLOTS.to_owned()), labels, ..ObjectMeta::default() };
+                let object = ConfigMap { metadata, data: Some(slots), ..ConfigMap::default() };
+                changed(self.api().create(&post_parameters(), &object).await)
             }
         }
     }
 
-    /// What the cluster has to say about a Job lately; nothing where it cannot be had.
+    /// The events of a Job; none if they cannot be read.
     pub(super) async fn events(&self, job: &Job) -> Vec<Event> {
-        let about = format!("involvedObject.uid={}", job.metadata.uid.as_deref().unwrap_or_default());
-        match self.cluster.api::<Event>(&self.name).list(&ListParams::default().fields(&about)).await {
-            Ok(events) => events.items,
-            Err(error) => {
-                tracing::debug!(error = %error, "no events of a build's Job");
-                Vec::new()
-            }
-        }
+        self.cluster.events(&self.name, job.metadata.uid.as_deref().unwrap_or_default()).await
     }
 }
 
-/// Ends a Job with a verdict of ours: its pods go, no others come, and as a finished Job it is cleaned up as all are.
-pub(super) fn end_with(verdict: &str) -> Value {
-    json!({
-        "metadata": {"annotations": {names::VERDICT: verdict}},
-        "spec": {"suspend": false, "parallelism": 0, "activeDeadlineSeconds": 1},
-    })
-}
-
-fn read_as(meta: &ObjectMeta) -> (&str, &str) {
-    (meta.name.as_deref().unwrap_or_default(), meta.resource_version.as_deref().unwrap_or_default())
-}
-
-fn parameters() -> PostParams {
-    PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() }
+fn text<T: Serialize>(value: &T) -> Result<String> {
+    serde_json::to_string(value).map_err(|error| Error::corrupt("a build's outcome cannot be written", error))
 }
 
 fn changed<T>(outcome: kube::Result<T>) -> Result<Changed> {
@@ -201,20 +173,12 @@ fn changed<T>(outcome: kube::Result<T>) -> Result<Changed> {
     }
 }
 
-/// A denial, with what helps.
+/// Adds to a denial how to get the permission.
 fn denied(error: Error) -> Error {
-    match error {
-        Error::Denied { what, cause } => {
-            let what = format!(
-                "{}; rollhook-server manifests --build-namespace NAMESPACE prints the permissions that builds need",
-                shortened(&what)
-            );
-            Error::Denied { what, cause }
-        }
-        other @ (Error::NotFound(_)
-        | Error::Conflict(_)
-        | Error::Invalid { .. }
-        | Error::Unavailable { .. }
-        | Error::Corrupt { .. }) => other,
-    }
+    let Error::Denied { what, cause } = error else { return error };
+    let what = format!(
+        "{}; rollhook-server manifests --build-namespace NAMESPACE prints the permissions that builds need",
+        shortened(&what)
+    );
+    Error::Denied { what, cause }
 }

@@ -1,4 +1,4 @@
-//! Credentials as the operator keeps them, read when a build is let go, so that what was replaced meanwhile counts.
+//! The operator's credentials, read when a build is resumed, so that it gets their newest version.
 
 use std::{io, path::Path};
 
@@ -6,57 +6,61 @@ use k8s_openapi::api::batch::v1::Job;
 use rollhook_core::{deploy::Reason, image::ImageRef};
 
 use super::{
-    end::Failure,
     job::{HOSTS_KEY, REGISTRY_KEY, SOURCE_KEY, wanted_keys},
-    names::About,
+    names::StoredSpec,
+    outcome::StoredFailure,
     registry,
     settings::Settings,
 };
 
-/// The parts of the build's Secret; or why the build cannot be let in anywhere.
-pub(super) fn read(about: &About, job: &Job, settings: &Settings) -> Result<Vec<(&'static str, Vec<u8>)>, Failure> {
+/// The parts of the build's Secret, or the failure of a build whose credentials cannot be read.
+pub(super) fn read(
+    spec: &StoredSpec,
+    job: &Job,
+    settings: &Settings,
+) -> Result<Vec<(&'static str, Vec<u8>)>, StoredFailure> {
     let wanted = wanted_keys(job);
     let wants = |key: &str| wanted.iter().any(|wanted| wanted == key);
     let mut parts = Vec::new();
-    if let Some(name) = about.source.credentials.as_ref().filter(|_| wants(SOURCE_KEY)) {
+    if let Some(name) = spec.source.credentials.as_ref().filter(|_| wants(SOURCE_KEY)) {
         let Some(directory) = &settings.credentials else {
             let message =
                 format!("The source names the credentials {name}, and this server has none (--build-credentials).");
-            return Err(Failure::new(Reason::SOURCE_DENIED, message));
+            return Err(StoredFailure::new(Reason::SOURCE_DENIED, message));
         };
         // A name is letters, digits and hyphens: it does not lead out of the directory.
         let bytes = file(&directory.join(name.as_str())).map_err(|()| {
             let message = format!("The builder has no credentials named {name} that it can read.");
-            Failure::new(Reason::SOURCE_DENIED, message)
+            StoredFailure::new(Reason::SOURCE_DENIED, message)
         })?;
         parts.push((SOURCE_KEY, bytes));
     }
     if wants(HOSTS_KEY) {
-        // Where there is none, every host is unknown, and ssh says so.
+        // Without the file every host is unknown, and ssh says so.
         let hosts = settings.credentials.as_deref().map(|directory| directory.join("known_hosts"));
         let bytes = match hosts.filter(|hosts| hosts.exists()) {
             Some(hosts) => file(&hosts).map_err(|()| {
                 let message = "This server cannot read its known_hosts (--build-credentials).";
-                Failure::new(Reason::SOURCE_DENIED, message)
+                StoredFailure::new(Reason::SOURCE_DENIED, message)
             })?,
             None => Vec::new(),
         };
         parts.push((HOSTS_KEY, bytes));
     }
     if wants(REGISTRY_KEY) {
-        let refused = |message: &str| Failure::new(Reason::BUILD_REFUSED, message);
+        let refused = |message: &str| StoredFailure::new(Reason::BUILD_REFUSED, message);
         let bytes =
             settings.registry_config.as_deref().ok_or(()).and_then(file).map_err(|()| {
                 refused("This server cannot read the registry's credentials (--build-registry-config).")
             })?;
-        let repository = about.source.image_repository.as_str().parse::<ImageRef>();
+        let repository = spec.source.image_repository.as_str().parse::<ImageRef>();
         let repository = repository
             .map(|image| image.canonical_repository())
-            .map_err(|invalid| refused(&format!("The app's image repository is none: {invalid}.")))?;
+            .map_err(|invalid| refused(&format!("The app's image repository cannot be read: {invalid}.")))?;
         let cut = registry::cut(&bytes, &repository).ok_or_else(|| {
-            refused("This server's file with the registry's credentials is no config.json of docker's (--build-registry-config).")
+            refused("This server's file with the registry's credentials is not a config.json of docker's (--build-registry-config).")
         })?;
-        if cut.lacks {
+        if cut.is_missing {
             tracing::warn!(
                 repository,
                 "--build-registry-config has no login of its own for the repository; credHelpers and credsStore are not used"
@@ -67,7 +71,7 @@ pub(super) fn read(about: &About, job: &Job, settings: &Settings) -> Result<Vec<
     Ok(parts)
 }
 
-/// A Secret's limit is a mebibyte for all that is in it.
+/// The largest file; the limit of a whole Secret is a mebibyte.
 const LARGEST: usize = 256 << 10;
 
 fn file(path: &Path) -> Result<Vec<u8>, ()> {
@@ -75,7 +79,7 @@ fn file(path: &Path) -> Result<Vec<u8>, ()> {
         let fits = bytes.len() <= LARGEST;
         fits.then_some(bytes).ok_or_else(|| io::Error::other("the file is too large for credentials"))
     });
-    read.map_err(|error| tracing::warn!(file = %path.display(), %error, "credentials cannot be read"))
+    read.map_err(|error| tracing::warn!(file = %path.display(), %error, "reading credentials failed"))
 }
 
 #[cfg(test)]
@@ -86,14 +90,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_told_without_saying_where() {
+    fn missing_credentials_are_reported_without_paths() {
         let directory = std::env::temp_dir().join(format!("rollhook-credentials-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         std::fs::write(directory.join("shop"), "alice:hunter2").unwrap();
         let mut source = samples::git_source();
         source.credentials = Some("shop".parse().unwrap());
         let app = samples::app("shop", "test", "api").id;
-        let mut about = About { app, source, commit: "0123456".parse().unwrap(), places: 2 };
+        let mut spec = StoredSpec { app, source, commit: "0123456".parse().unwrap(), slots: 2 };
         let volume = json!({"name": "c", "secret": {"items": [{"key": "source", "path": "x"}, {"key": "known_hosts", "path": "z"}, {"key": "config.json", "path": "y"}]}});
         let mut job: Job = serde_json::from_value(
             json!({"metadata": {}, "spec": {"template": {"spec": {"containers": [], "volumes": [volume]}}}}),
@@ -101,26 +105,26 @@ mod tests {
         .unwrap();
         let image = format!("r.example.com/builder@{}", samples::digest(1)).parse().unwrap();
         let mut settings = Settings::new(image, "rollhook-builds".parse().unwrap());
-        let reason = |about: &About, job: &Job, settings: &Settings| read(about, job, settings).unwrap_err();
-        assert_eq!(reason(&about, &job, &settings).reason.as_str(), Reason::SOURCE_DENIED);
+        let failure = |spec: &StoredSpec, job: &Job, settings: &Settings| read(spec, job, settings).unwrap_err();
+        assert_eq!(failure(&spec, &job, &settings).reason.as_str(), Reason::SOURCE_DENIED);
         settings.credentials = Some(directory.clone());
-        assert_eq!(reason(&about, &job, &settings).reason.as_str(), Reason::BUILD_REFUSED);
+        assert_eq!(failure(&spec, &job, &settings).reason.as_str(), Reason::BUILD_REFUSED);
         settings.registry_config = Some(directory.join("shop"));
-        let told = reason(&about, &job, &settings);
-        assert!(told.message.contains("config.json") && !told.message.contains("hunter2"), "{}", told.message);
+        let failed = failure(&spec, &job, &settings);
+        assert!(failed.message.contains("config.json") && !failed.message.contains("hunter2"), "{}", failed.message);
         let config = json!({"auths": {"registry.example.com": {"auth": "c2Vj"}, "registry.example.com/prod": {}}});
         std::fs::write(directory.join("config"), config.to_string()).unwrap();
         settings.registry_config = Some(directory.join("config"));
-        let parts = read(&about, &job, &settings).unwrap();
+        let parts = read(&spec, &job, &settings).unwrap();
         let cut = br#"{"auths":{"registry.example.com":{"auth":"c2Vj"}}}"#.to_vec();
         assert_eq!(parts, [("source", b"alice:hunter2".to_vec()), ("known_hosts", Vec::new()), ("config.json", cut)]);
         std::fs::write(directory.join("known_hosts"), "git.example.com ssh-ed25519 AAAA").unwrap();
-        assert!(read(&about, &job, &settings).unwrap()[1].1.starts_with(b"git.example.com"));
-        about.source.credentials = Some("other".parse().unwrap());
-        let told = reason(&about, &job, &settings);
-        assert!(!told.message.contains(directory.to_str().unwrap()), "{}", told.message);
+        assert!(read(&spec, &job, &settings).unwrap()[1].1.starts_with(b"git.example.com"));
+        spec.source.credentials = Some("other".parse().unwrap());
+        let failed = failure(&spec, &job, &settings);
+        assert!(!failed.message.contains(directory.to_str().unwrap()), "{}", failed.message);
         job.spec = None;
-        assert_eq!(read(&about, &job, &settings).unwrap(), []);
+        assert_eq!(read(&spec, &job, &settings).unwrap(), []);
         std::fs::remove_dir_all(&directory).unwrap();
     }
 }

@@ -1,59 +1,57 @@
-//! A build's log: what the builder writes, as the node keeps it; and what was kept of it, once its pod is gone.
+//! A build's log: the output of the builder as the node keeps it, and its kept end once the pod is gone.
 
 use std::pin::pin;
 
 use futures_util::AsyncReadExt;
 use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, Error as KubeError, api::LogParams};
+use kube::{Error as KubeError, api::LogParams};
 use rollhook_core::{Error, Result, text::escaped};
 
-use super::seen::{CONTAINER, container};
-use crate::{error::classify, rules::proof};
+use super::{
+    api::Namespace,
+    observe::{CONTAINER, container},
+};
+use crate::{
+    error::classify,
+    rules::{diagnostics, pods},
+};
 
 /// The largest part that is read at once.
 const PART: u64 = 64 << 10;
-/// The largest log that is looked at. Builders write less, and nodes keep less.
+/// The largest log that is read. Builders write less, and nodes keep less.
 const LARGEST: u64 = 64 << 20;
-/// How much of a log's end is looked at for its last lines.
-const TAIL_BYTES: i64 = 256 << 10;
 
-/// A part of the log, from this byte on: what stands before the builder's own log, then that.
-pub(super) async fn part(pods: &Api<Pod>, preamble: &str, pod: Option<&Pod>, from: u64) -> Result<Vec<u8>> {
+/// A part of the log from this byte on; the preamble comes first, then the builder's own log.
+pub(super) async fn part(namespace: &Namespace, preamble: &str, pod: Option<&Pod>, from: u64) -> Result<Vec<u8>> {
     let before = preamble.as_bytes();
     let length = u64::try_from(before.len()).unwrap_or(u64::MAX);
     let mut part = usize::try_from(from).ok().and_then(|from| before.get(from..)).unwrap_or_default().to_vec();
     let skip = from.saturating_sub(length);
     if let Some(pod) = pod.filter(|pod| has_begun(pod) && skip < LARGEST) {
-        part.extend(read(pods, pod, skip).await?);
+        part.extend(read(namespace, pod, skip).await?);
     }
     Ok(part)
 }
 
-/// The last lines of the log, oldest first; none where it cannot be had.
-pub(super) async fn tail(pods: &Api<Pod>, pod: Option<&Pod>) -> Vec<String> {
+/// The last lines of the log, oldest first; none if they cannot be read.
+pub(super) async fn tail(namespace: &Namespace, pod: Option<&Pod>) -> Vec<String> {
     let Some(pod) = pod.filter(|pod| has_begun(pod)) else { return Vec::new() };
-    let parameters = LogParams {
-        container: Some(CONTAINER.to_owned()),
-        tail_lines: i64::try_from(proof::LOG_LINES).ok(),
-        limit_bytes: Some(TAIL_BYTES),
-        ..LogParams::default()
-    };
-    match pods.logs(name(pod), &parameters).await {
-        Ok(text) => bounded(proof::log_lines(&text)),
+    match namespace.cluster.log(&namespace.name, pod, CONTAINER, false).await {
+        Ok(text) => bounded(diagnostics::log_lines(&text)),
         Err(error) => {
-            tracing::debug!(pod = name(pod), error = %error, "the last lines of a build's log cannot be read");
+            tracing::debug!(pod = pods::name(pod), error = %error, "reading the last lines of a build's log failed");
             Vec::new()
         }
     }
 }
 
-/// As many bytes of JSON as a log's last lines may be. They stand on the Job, some twice, and the API server takes no more
-/// than 256 KiB of all that stands there.
+/// The most bytes of JSON for the last lines of a log. They are written on the Job, some twice, and the API server
+/// takes at most 256 KiB of annotations.
 const TAIL_JSON: usize = 64 << 10;
 
-/// The last lines, as many as fit on a Job, with what is not to be shown on a terminal escaped.
+/// The last lines, as many as fit on a Job, with control characters escaped.
 fn bounded(lines: Vec<String>) -> Vec<String> {
-    let mut room = TAIL_JSON;
+    let mut free = TAIL_JSON;
     let shown = lines.into_iter().rev().map(|line| {
         match line.chars().any(|character| character != '\t' && character.is_control()) {
             true => line.split('\t').map(escaped).collect::<Vec<_>>().join("\t"),
@@ -64,8 +62,8 @@ fn bounded(lines: Vec<String>) -> Vec<String> {
         .take_while(|line| {
             // As it is written: with quotation marks and a comma.
             let size = serde_json::to_string(line).map_or(usize::MAX, |json| json.len() + 1);
-            let fits = size <= room;
-            room = room.saturating_sub(size);
+            let fits = size <= free;
+            free = free.saturating_sub(size);
             fits
         })
         .collect();
@@ -73,22 +71,22 @@ fn bounded(lines: Vec<String>) -> Vec<String> {
     kept
 }
 
-/// Whether its container has run at all.
+/// Whether the container of the pod has run.
 fn has_begun(pod: &Pod) -> bool {
     let state = container(pod).and_then(|status| status.state.as_ref());
     state.is_some_and(|state| state.running.is_some() || state.terminated.is_some())
 }
 
-/// The API gives a log from its beginning, so that what comes before is read and dropped.
-async fn read(pods: &Api<Pod>, pod: &Pod, skip: u64) -> Result<Vec<u8>> {
+/// Reads the log from this byte on. The API gives a log from its beginning: the bytes before are read and dropped.
+async fn read(namespace: &Namespace, pod: &Pod, skip: u64) -> Result<Vec<u8>> {
     let parameters = LogParams {
         container: Some(CONTAINER.to_owned()),
         limit_bytes: i64::try_from(skip + PART).ok(),
         ..LogParams::default()
     };
-    let stream = match pods.log_stream(name(pod), &parameters).await {
+    let stream = match namespace.cluster.api::<Pod>(&namespace.name).log_stream(pods::name(pod), &parameters).await {
         Ok(stream) => stream,
-        // The pod, or its container, is gone meanwhile or has not begun.
+        // The pod or its container is gone, or has not begun.
         Err(KubeError::Api(status)) if matches!(status.code, 400 | 404) => return Ok(Vec::new()),
         Err(error) => return Err(classify(error)),
     };
@@ -107,25 +105,21 @@ async fn read(pods: &Api<Pod>, pod: &Pod, skip: u64) -> Result<Vec<u8>> {
     }
 }
 
-fn name(pod: &Pod) -> &str {
-    pod.metadata.name.as_deref().unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_last_lines_fit_on_a_job_whatever_is_in_them() {
+    fn last_lines_fit_on_a_job_whatever_they_contain() {
         for rubbish in ["\u{1}", "\u{1b}", "\"", "\\", "\u{1f600}", "\t"] {
-            let lines = bounded(proof::log_lines(&format!("{}\n", rubbish.repeat(500)).repeat(60)));
+            let lines = bounded(diagnostics::log_lines(&format!("{}\n", rubbish.repeat(500)).repeat(60)));
             let written = serde_json::to_string(&lines).unwrap();
             assert!(!lines.is_empty() && written.len() <= TAIL_JSON + 2, "{rubbish:?}: {}", written.len());
         }
     }
 
     #[test]
-    fn the_newest_lines_are_kept_and_control_characters_are_shown() {
+    fn newest_lines_are_kept_with_control_characters_escaped() {
         let mut lines = vec!["\u{0}".repeat(500); 49];
         lines.push("\tit is \u{1b}[31mbroken".to_owned());
         let kept = bounded(lines);

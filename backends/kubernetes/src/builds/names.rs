@@ -1,7 +1,7 @@
-//! What a build's objects are called, and what stands on them.
+//! The names, labels and annotations of a build's objects.
 //!
-//! A build is one Job, `build-{app uid}-{revision}`. What it is about is written on it when it is made, what has become
-//! of it when that is first seen, so that any replica can go on with it, and reports the same.
+//! A build is one Job, `build-{app uid}-{revision}`. Its spec is written on it when it is made, and its outcome when
+//! that is first observed, so that any replica can go on with it and reports the same.
 
 use std::collections::BTreeMap;
 
@@ -15,37 +15,33 @@ use rollhook_core::{
 };
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
-use crate::rules::object::MANAGER;
+use crate::rules::object::{MANAGED_BY, MANAGER};
 
-/// Whose build it is: on Jobs, and on their pods.
+/// The label with the app's uid: on Jobs, and on their pods.
 pub(super) const APP: &str = "rollhook.dev/build-app";
-/// Of which revision.
+/// The label with the revision.
 pub(super) const REVISION: &str = "rollhook.dev/build-revision";
-/// Who made it, and what it is.
-pub(super) const MANAGED: &str = "app.kubernetes.io/managed-by";
-const COMPONENT: &str = "app.kubernetes.io/component";
-const BUILD: &str = "build";
-/// The label of Jobs whose end was noted: there are many of them, and they are of no matter to those that wait.
+/// The label of Jobs whose outcome was recorded: there are many of them, and waiting builds need none.
 pub(super) const ENDED: &str = "rollhook.dev/build-ended";
 /// The labels that are common to all builds and their pods.
-pub(crate) const BUILDS_LABELS: [(&str, &str); 2] = [(MANAGED, MANAGER), (COMPONENT, BUILD)];
-/// The annotation with [`About`].
-pub(super) const ABOUT: &str = "rollhook.dev/build-order";
-/// The annotation with why we have ended a build ourselves.
-pub(super) const VERDICT: &str = "rollhook.dev/build-verdict";
-/// The annotation with how the build ended.
-pub(super) const END: &str = "rollhook.dev/build-end";
-/// The ConfigMap with the builds that may run.
-pub(crate) const PLACES: &str = "rollhook-build-places";
+pub(crate) const BUILDS_LABELS: [(&str, &str); 2] = [(MANAGED_BY, MANAGER), ("app.kubernetes.io/component", "build")];
+/// The annotation with the [`StoredSpec`].
+pub(super) const SPEC: &str = "rollhook.dev/build-spec";
+/// The annotation of a build that this service has stopped, with the failure.
+pub(super) const STOPPED: &str = "rollhook.dev/build-stopped";
+/// The annotation with the outcome of the build.
+pub(super) const OUTCOME: &str = "rollhook.dev/build-outcome";
+/// The ConfigMap with the build slots.
+pub(crate) const SLOTS: &str = "rollhook-build-slots";
 
-/// What a build is about, as it is written on its Job.
+/// The spec of a build, as it is written on its Job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct About {
+pub(super) struct StoredSpec {
     pub(super) app: AppId,
     pub(super) source: GitSource,
     pub(super) commit: Commit,
-    /// How many builds ran at once when it was made.
-    pub(super) places: u16,
+    /// The number of build slots when the Job was made.
+    pub(super) slots: u16,
 }
 
 /// The selector of all builds.
@@ -53,12 +49,12 @@ pub(super) fn all() -> String {
     BUILDS_LABELS.map(|(name, value)| format!("{name}={value}")).join(",")
 }
 
-/// The selector of all builds whose end was not noted.
+/// The selector of all builds without a recorded outcome.
 pub(super) fn unended() -> String {
     format!("{},!{ENDED}", all())
 }
 
-/// The selector of an app's builds whose end was not noted.
+/// The selector of an app's builds without a recorded outcome.
 pub(super) fn unended_of_app(app: AppUid) -> String {
     format!("{},!{ENDED}", of_app(app))
 }
@@ -85,40 +81,39 @@ pub(super) fn labels(build: DeployId) -> BTreeMap<String, String> {
     common.into_iter().chain(own.map(|(name, value)| (name.to_owned(), value))).collect()
 }
 
-/// Whose build an object belongs to; none where it is no build's.
-pub(super) fn stamp(meta: &ObjectMeta) -> Option<DeployId> {
+/// The build that an object belongs to. Returns `None` if it belongs to none.
+pub(super) fn deploy_id(meta: &ObjectMeta) -> Option<DeployId> {
     let labels = meta.labels.as_ref()?;
     Some(DeployId { app: labels.get(APP)?.parse().ok()?, revision: labels.get(REVISION)?.parse().ok()? })
 }
 
-impl About {
-    pub(super) fn of(order: &BuildSpec, places: u16) -> Self {
-        Self { app: order.app.clone(), source: order.source.clone(), commit: order.commit.clone(), places }
+impl StoredSpec {
+    pub(super) fn of(spec: &BuildSpec, slots: u16) -> Self {
+        Self { app: spec.app.clone(), source: spec.source.clone(), commit: spec.commit.clone(), slots }
     }
 
-    /// What the Job says that it is about.
+    /// The spec that is written on the Job.
     pub(super) fn read(job: &Job) -> Result<Self> {
-        annotation(job, ABOUT)?.ok_or_else(|| Error::Corrupt {
+        annotation(job, SPEC)?.ok_or_else(|| Error::Corrupt {
             what: format!(
-                "the Job {} does not say what it builds ({ABOUT})",
+                "the Job {} does not say what it builds ({SPEC})",
                 job.metadata.name.as_deref().unwrap_or("")
             ),
             cause: None,
         })
     }
 
-    /// What stands before the builder's own log. It never changes, so that places in the log stay what they are.
+    /// The line before the builder's own log. It never changes, so that positions in the log stay valid.
     pub(super) fn preamble(&self) -> String {
-        let Self { app, source, commit, places } = self;
+        let Self { app, source, commit, slots } = self;
         format!(
-            "[rollhook: {commit} of {} for {app}; it begins once one of the cluster's {places} places for builds is \
-             free]\n",
+            "[rollhook: {commit} of {} for {app}; it begins once one of the cluster's {slots} build slots is free]\n",
             source.url
         )
     }
 }
 
-/// An annotation's content; none where there is none.
+/// The value of an annotation. Returns `None` if there is no such annotation.
 pub(super) fn annotation<T: DeserializeOwned>(job: &Job, name: &str) -> Result<Option<T>> {
     let Some(text) = job.metadata.annotations.as_ref().and_then(|all| all.get(name)) else { return Ok(None) };
     serde_json::from_str(text).map(Some).map_err(|error| {

@@ -1,11 +1,11 @@
-//! The safest profile that the cluster has, where the operator has not chosen one.
+//! The safest profile that the cluster offers, used if the operator has not chosen one.
 
 use k8s_openapi::api::core::v1::Node;
 
 use super::settings::Profile;
 
-/// User namespaces where every node that could take a build has them; else without root. Never privileged: that is for
-/// the operator to say.
+/// Returns `UserNamespace` if every node that takes builds has user namespaces, else `Rootless`. Privileged builds are
+/// the operator's choice alone.
 pub(super) fn safest(nodes: &[Node]) -> Profile {
     let mut able = nodes.iter().filter(|node| takes_builds(node)).peekable();
     if able.peek().is_some() && able.all(has_user_namespaces) { Profile::UserNamespace } else { Profile::Rootless }
@@ -15,7 +15,7 @@ fn takes_builds(node: &Node) -> bool {
     let spec = node.spec.as_ref();
     let cordoned = spec.and_then(|spec| spec.unschedulable).unwrap_or(false);
     let taints = spec.into_iter().flat_map(|spec| spec.taints.iter().flatten());
-    // What only lasts while a node is away is taken off again.
+    // Taints of Kubernetes itself last only while a node has a problem.
     let kept_off = taints.into_iter().any(|taint| {
         matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute") && !taint.key.starts_with("node.kubernetes.io/")
     });
@@ -23,7 +23,7 @@ fn takes_builds(node: &Node) -> bool {
     system.is_none_or(|system| system == "linux") && !cordoned && !kept_off
 }
 
-/// Whether its default runtime has them: builds name none.
+/// Whether the node's default runtime, which builds use, has user namespaces.
 fn has_user_namespaces(node: &Node) -> bool {
     let handlers = node.status.as_ref().and_then(|status| status.runtime_handlers.as_ref());
     let default = handlers.into_iter().flatten().find(|handler| handler.name.as_deref().unwrap_or_default().is_empty());

@@ -1,31 +1,31 @@
-//! Of docker's `config.json`, what one build may have: pure.
+//! The part of docker's `config.json` that one build may have: pure.
 //!
-//! | entry of `auths` | who gets it |
+//! | entry of `auths` | builds that get it |
 //! |---|---|
-//! | of the registry that the build pushes to | the one whose path fits best, under the registry's name, which is all that BuildKit asks for |
-//! | of another registry, with a path | nobody: it is what builds of that path push with |
-//! | of another registry, without a path | every build, to read base images with |
+//! | of the registry that the build pushes to | the build whose repository its path fits best, under the registry's name, which is all that BuildKit asks for |
+//! | of another registry, with a path | none: builds of that path push with it |
+//! | of another registry, without a path | all, to read base images with |
 //!
-//! Nothing else of the file is passed on: programs that hand out credentials (`credHelpers`, `credsStore`) are not in the
+//! The rest of the file is dropped: programs that hand out credentials (`credHelpers`, `credsStore`) are not in the
 //! builder image.
 
 use serde_json::{Map, Value, json};
 
 /// The host of Docker Hub, as image references have it.
 const HUB: &str = "docker.io";
-/// How BuildKit asks for the login of Docker Hub.
+/// The name by which BuildKit asks for the login of Docker Hub.
 const HUB_KEY: &str = "https://index.docker.io/v1/";
 
-/// What a build has of the file.
+/// The part of the file for one build.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Cut {
     pub(super) config: Vec<u8>,
-    /// Whether there is no login for where it pushes to, though the file names a program that may have one.
-    pub(super) lacks: bool,
+    /// Whether the login to push with is missing, while the file names a program that may have it.
+    pub(super) is_missing: bool,
 }
 
-/// Cuts the file for a build that pushes to this repository, in full (`docker.io/library/nginx`). None where it is no
-/// such file.
+/// Cuts the file for a build that pushes to this repository, in full (`docker.io/library/nginx`). Returns `None` if the
+/// file has another form.
 pub(super) fn cut(file: &[u8], repository: &str) -> Option<Cut> {
     let Ok(Value::Object(file)) = serde_json::from_slice::<Value>(file) else { return None };
     let none = Map::new();
@@ -35,38 +35,38 @@ pub(super) fn cut(file: &[u8], repository: &str) -> Option<Cut> {
         Some(_) => return None,
     };
     let (registry, path) = repository.split_once('/')?;
-    let entries = auths.iter().map(|(key, login)| (Place::of(key), key, login));
-    let (own, others): (Vec<_>, Vec<_>) = entries.partition(|(place, ..)| place.registry == registry);
+    let entries = auths.iter().map(|(key, login)| (Scope::of(key), key, login));
+    let (own, others): (Vec<_>, Vec<_>) = entries.partition(|(scope, ..)| scope.registry == registry);
     let mut kept: Map<String, Value> = others
         .iter()
-        .filter(|(place, ..)| place.path.is_empty())
-        .map(|(_, key, login)| (of_key(key), (*login).clone()))
+        .filter(|(scope, ..)| scope.path.is_empty())
+        .map(|(scope, _, login)| (login_name(&scope.registry).to_owned(), (*login).clone()))
         .collect();
-    // Of two that fit as well, the one that is written as image references are.
-    let fits = own.iter().filter(|(place, ..)| place.holds(path));
-    let best = fits.max_by_key(|(place, key, _)| (place.path.len(), !key.contains("://")));
-    kept.extend(best.map(|(_, _, login)| (asked(registry).to_owned(), (*login).clone())));
+    // Of two with the same path, the one that is written like an image reference.
+    let fits = own.iter().filter(|(scope, ..)| scope.holds(path));
+    let best = fits.max_by_key(|(scope, key, _)| (scope.path.len(), !key.contains("://")));
+    kept.extend(best.map(|(_, _, login)| (login_name(registry).to_owned(), (*login).clone())));
     let by_program = ["credHelpers", "credsStore"].iter().any(|name| file.contains_key(*name));
-    let lacks = best.is_none() && by_program;
+    let is_missing = best.is_none() && by_program;
     let config = serde_json::to_vec(&json!({"auths": kept})).ok()?;
-    Some(Cut { config, lacks })
+    Some(Cut { config, is_missing })
 }
 
-/// What an entry is for.
-struct Place {
+/// The repositories that an entry is for.
+struct Scope {
     registry: String,
-    /// Without slashes around it; empty: all of the registry.
+    /// The path without slashes at its ends; empty for all of the registry.
     path: String,
 }
 
-impl Place {
+impl Scope {
     fn of(key: &str) -> Self {
         let bare = key.trim_start_matches("https://").trim_start_matches("http://");
         let (host, path) = bare.split_once('/').unwrap_or((bare, ""));
         let host = host.to_ascii_lowercase();
         let registry = if matches!(&*host, "index.docker.io" | "registry-1.docker.io") { HUB.to_owned() } else { host };
         let path = path.trim_matches('/');
-        // A version of the registry's interface, and no path of images.
+        // The version of the registry's interface is not a path of images.
         let path = if matches!(path, "v1" | "v2") { "" } else { path };
         Self { registry, path: path.to_owned() }
     }
@@ -78,12 +78,8 @@ impl Place {
 }
 
 /// The name by which BuildKit asks for a registry's login.
-fn asked(registry: &str) -> &str {
+fn login_name(registry: &str) -> &str {
     if registry == HUB { HUB_KEY } else { registry }
-}
-
-fn of_key(key: &str) -> String {
-    asked(&Place::of(key).registry).to_owned()
 }
 
 #[cfg(test)]
@@ -104,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_build_pushes_with_the_login_of_the_longest_path() {
+    fn build_pushes_with_the_login_of_the_longest_path() {
         let auths = || {
             json!({
                 "r.example.com": {"auth": "all"},
@@ -129,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_to_a_path_of_another_registry_stays_with_the_server() {
+    fn login_for_a_path_of_another_registry_stays_with_the_server() {
         let auths = json!({
             "prod.example.com/shop": {"auth": "prod"},
             "base.example.com": {"auth": "base"},
@@ -154,14 +150,14 @@ mod tests {
     }
 
     #[test]
-    fn without_a_login_there_is_an_empty_list() {
-        for (file, lacks) in [
+    fn file_without_a_login_becomes_an_empty_list() {
+        for (file, is_missing) in [
             ("{}", false),
             (r#"{"auths": null}"#, false),
             (r#"{"auths": {"other.example.com/x": {}}, "credHelpers": {"r.example.com": "ecr"}}"#, true),
         ] {
             let cut = cut(file.as_bytes(), "r.example.com/api").unwrap();
-            assert_eq!((cut.config.as_slice(), cut.lacks), (br#"{"auths":{}}"#.as_slice(), lacks), "{file}");
+            assert_eq!((cut.config.as_slice(), cut.is_missing), (br#"{"auths":{}}"#.as_slice(), is_missing), "{file}");
         }
         for file in ["", "alice:secret", "[]", r#"{"auths": 7}"#] {
             assert_eq!(cut(file.as_bytes(), "r.example.com/api"), None, "{file}");

@@ -1,4 +1,4 @@
-//! What an operator says about builds in the cluster, checked before anything is started with it.
+//! The operator's settings of builds in the cluster, checked when they are parsed.
 
 use std::{fmt, num::NonZeroU16, path::PathBuf, str::FromStr, time::Duration};
 
@@ -7,45 +7,45 @@ use rollhook_core::{
     image::ImageRef,
 };
 
-/// The namespace of builds where no other is chosen.
+/// The default namespace of builds.
 pub const NAMESPACE: &str = "rollhook-builds";
 
-/// How builds are made in a cluster.
+/// The settings of builds in a cluster.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The builder's image.
     pub image: PinnedImage,
     /// The namespace of builds; nothing else should be in it.
     pub namespace: Namespace,
-    /// How many builds run at once in the whole cluster, of however many apps and replicas.
-    pub places: NonZeroU16,
-    /// How much of the processors a build may use.
+    /// The number of builds at once in the whole cluster, of all apps and replicas.
+    pub slots: NonZeroU16,
+    /// The processor time that a build may use.
     pub cpu: Quantity,
-    /// How much memory a build may use; it is reserved for it.
+    /// The memory that a build may use; all of it is reserved.
     pub memory: Quantity,
-    /// By what means a build gets what BuildKit needs; none: the safest that the cluster has.
+    /// The means by which BuildKit gets its privileges; `None` chooses the safest that the cluster has.
     pub profile: Option<Profile>,
-    /// Where the credentials are that sources name: a file each.
+    /// The directory with the credentials that sources name: one file each.
     pub credentials: Option<PathBuf>,
-    /// A file in docker's format with the credentials that images are pushed with.
+    /// The file in docker's format with the credentials that images are pushed with.
     pub registry_config: Option<PathBuf>,
-    /// Registries, `HOST[:PORT]`, that are spoken to without encryption or with a certificate that nobody vouches for.
+    /// The registries, `HOST[:PORT]`, that are used without encryption or with a certificate of an unknown authority.
     pub insecure_registries: Vec<String>,
     /// Whether local sources may be read (`rollhook_core::source::GitUrl::is_local`).
     pub local_sources: bool,
-    /// How long a build may fail to start before it is given up: its image cannot be pulled, no pod can be made of it.
-    /// One that no node has room for is given five times as long, so that nodes can be added.
+    /// The time after which a build that does not start fails, as its image cannot be pulled or its pod cannot be made.
+    /// A build that no node has room for has five times as long, so that nodes can be added.
     pub patience: Duration,
 }
 
 impl Settings {
-    /// The builder's image, with the rest as most want it: two builds at once, each with two processors and 4 GiB; no
-    /// credentials, no local sources.
+    /// The default settings with this image: two builds at once, each with two processors and 4 GiB; no credentials, no
+    /// local sources.
     pub fn new(image: PinnedImage, namespace: Namespace) -> Self {
         Self {
             image,
             namespace,
-            places: NonZeroU16::MIN.saturating_add(1),
+            slots: NonZeroU16::MIN.saturating_add(1),
             cpu: Quantity("2".to_owned()),
             memory: Quantity("4Gi".to_owned()),
             profile: None,
@@ -58,19 +58,19 @@ impl Settings {
     }
 }
 
-/// By what means a build gets the privileges over its own mounts and processes that BuildKit needs.
+/// The means by which a build gets the privileges over its own mounts and processes that BuildKit needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
-    /// Root of a user namespace of the pod's own, which is nobody outside of it.
+    /// Root of a user namespace of the pod's own, without privileges outside of it.
     UserNamespace,
-    /// An ordinary user, by rootlesskit.
+    /// An ordinary user, with rootlesskit.
     Rootless,
-    /// Root of the node: whoever may change a Dockerfile owns the machine. Only ever an operator's choice.
+    /// Root of the node: anyone who may change a Dockerfile owns the machine. Used only if an operator chooses it.
     Privileged,
 }
 
 impl Profile {
-    /// The word for it.
+    /// The profile's name.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::UserNamespace => "userns",
@@ -86,7 +86,7 @@ impl fmt::Display for Profile {
     }
 }
 
-/// An image by digest, so that what runs with credentials is what the operator has chosen, today and tomorrow.
+/// An image by digest, so that only the image that the operator has chosen ever runs with credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PinnedImage(ImageRef);
 
@@ -106,7 +106,9 @@ impl FromStr for PinnedImage {
         };
         match text.parse::<ImageRef>() {
             Ok(image) if image.digest().is_some() => Ok(Self(image)),
-            Ok(_) => fail("must name its digest, REPOSITORY@sha256:…, so that it cannot become another one unseen"),
+            Ok(_) => {
+                fail("must name its digest, REPOSITORY@sha256:…, so that it cannot become another image unnoticed")
+            }
             Err(invalid) => fail(invalid.rule),
         }
     }
@@ -117,7 +119,7 @@ impl FromStr for PinnedImage {
 pub struct Quantity(String);
 
 impl Quantity {
-    /// Its text.
+    /// The amount as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -133,7 +135,7 @@ impl FromStr for Quantity {
         if known && number.parse::<f64>().is_ok_and(|number| number > 0.0) && number.starts_with(|c| c != '.') {
             return Ok(Self(text.to_owned()));
         }
-        let rule = "must be a number above 0, with a unit where it needs one: 500m, 2, 512Mi, 4Gi";
+        let rule = "must be a number above 0, with a unit if it needs one: 500m, 2, 512Mi, 4Gi";
         Err(InvalidName { what: "amount", given: text.chars().take(32).collect(), rule })
     }
 }
@@ -143,20 +145,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_image_by_digest_is_a_builder() {
+    fn builder_image_needs_a_digest() {
         let digest = "a".repeat(64);
         for text in ["r.example.com/builder@sha256:", "r.example.com/builder:v1@sha256:"] {
             let text = format!("{text}{digest}");
             assert_eq!(text.parse::<PinnedImage>().unwrap().to_string(), text);
         }
         for text in ["r.example.com/builder:v1", "builder", "", "A B@sha256:1"] {
-            let told = text.parse::<PinnedImage>().unwrap_err().to_string();
-            assert!(told.contains("builder image"), "{told}");
+            let invalid = text.parse::<PinnedImage>().unwrap_err().to_string();
+            assert!(invalid.contains("builder image"), "{invalid}");
         }
     }
 
     #[test]
-    fn amounts_are_numbers_with_a_known_unit() {
+    fn amount_is_a_number_with_a_known_unit() {
         for text in ["1", "0.5", "500m", "4Gi", "512Mi", "2G"] {
             assert_eq!(text.parse::<Quantity>().unwrap().as_str(), text);
         }

@@ -1,25 +1,26 @@
-//! The namespace of builds: nothing comes in, little goes out, and the server may do what builds need and no more.
+//! The namespace of builds: no connections into it, few out of it, and the permissions that the server needs there.
 
 use serde_json::{Value, json};
 
 use super::rbac::{binding, role, rule};
-use crate::builds::{BUILDS_LABELS, PLACES};
+use crate::builds::{BUILDS_LABELS, SLOTS};
 
-/// What gives the server its rights over builds.
+/// The name of the roles and bindings that give the server its rights over builds.
 const BUILDS: &str = "rollhook-builds";
-/// Where a build may go: git hosts and registries, over https, ssh and, where the operator allows it, plain http.
+/// The ports that a build may connect to: git hosts and registries, over https, ssh and, where the operator allows it,
+/// plain http.
 const PORTS: [u16; 3] = [443, 80, 22];
 
-/// Where clouds give their instances' secrets away: most of them at link-local addresses, Alibaba among those that its
-/// customers share, and Azure at an address of its own, by which a node is set up.
+/// The addresses at which clouds give out their instances' secrets: most of them link-local, Alibaba's among those that
+/// its customers share, and Azure's own, by which a node is set up.
 const METADATA_OF_CLOUDS: [&str; 3] = ["169.254.0.0/16", "100.100.100.200/32", "168.63.129.16/32"];
 
 pub(super) fn objects(server_namespace: &str, namespace: &str, registry_ports: &[u16]) -> Vec<Value> {
     let mut nodes = role("ClusterRole", BUILDS, None, vec![rule("", &["nodes"], &["list"])]);
     nodes["metadata"]["labels"] = labels();
     vec![
-        // BuildKit needs more than the stricter profiles of Pod Security let a pod have; what each build gets of it, its
-        // Job says.
+        // BuildKit needs more than the stricter profiles of Pod Security allow; each Job says how much of it a build
+        // gets.
         json!({
             "apiVersion": "v1", "kind": "Namespace",
             "metadata": {"name": namespace, "labels": {"pod-security.kubernetes.io/enforce": "privileged"}},
@@ -38,17 +39,17 @@ fn labels() -> Value {
 }
 
 fn rules() -> Vec<Value> {
-    let mut places = rule("", &["configmaps"], &["get", "update"]);
-    places["resourceNames"] = json!([PLACES]);
+    let mut slots = rule("", &["configmaps"], &["get", "update"]);
+    slots["resourceNames"] = json!([SLOTS]);
     vec![
         rule("batch", &["jobs"], &["get", "list", "watch", "create", "patch", "delete"]),
         rule("", &["pods"], &["list", "watch"]),
         rule("", &["pods/log"], &["get"]),
         rule("", &["events"], &["list"]),
-        // They are written, removed once their build has ended, and never read again.
+        // Secrets are written, deleted once their build has ended, and never read.
         rule("", &["secrets"], &["create", "delete"]),
-        places,
-        // A name cannot narrow what has none yet.
+        slots,
+        // A rule for creating cannot be limited to a name.
         rule("", &["configmaps"], &["create"]),
     ]
 }
@@ -63,8 +64,8 @@ fn policy(namespace: &str, name: &str, selected: Value, spec: Value) -> Value {
     policy
 }
 
-/// Names of hosts are asked of anybody who answers; else only the ports of git hosts and registries, and not the
-/// addresses at which clouds give their instances' secrets away.
+/// The outgoing connections: any name server; otherwise only the ports of git hosts and registries, without the
+/// addresses at which clouds give out their instances' secrets.
 fn egress(registry_ports: &[u16]) -> Value {
     let names = ["UDP", "TCP"].map(|protocol| json!({"protocol": protocol, "port": 53}));
     let mut ports: Vec<u16> = PORTS.into_iter().chain(registry_ports.iter().copied()).collect();
@@ -83,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_comes_in_and_metadata_is_out_of_reach() {
+    fn no_connection_comes_in_and_none_reaches_cloud_metadata() {
         let all = objects("rollhook", "rollhook-builds", &[5000]);
         let policies: Vec<&Value> = all.iter().filter(|object| object["kind"] == "NetworkPolicy").collect();
         assert_eq!(policies.len(), 2);
@@ -97,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn each_port_is_there_once() {
+    fn each_port_is_listed_once() {
         let ports = egress(&[5000, 22, 2222, 443, 5000])["egress"][1]["ports"].clone();
         let ports: Vec<u64> = ports.as_array().unwrap().iter().map(|port| port["port"].as_u64().unwrap()).collect();
         assert_eq!(ports, [22, 80, 443, 2222, 5000]);

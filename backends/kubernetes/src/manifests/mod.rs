@@ -1,6 +1,6 @@
-//! What a cluster is given before rollhook runs in it, as YAML for `kubectl apply -f -`.
+//! The objects that a cluster needs before rollhook runs in it, as YAML for `kubectl apply -f -`.
 //!
-//! It is generated from what the code uses, so that neither a field nor a permission is forgotten; the files in
+//! They are generated from the names that the code uses, so that no field and no permission is missing; the files in
 //! `manifests/` are printed by these functions.
 
 mod builds;
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::store::crd;
 
-/// The namespace of the server's own objects where no other is chosen.
+/// The default namespace of the server's own objects.
 pub const NAMESPACE: &str = "rollhook";
 
 /// The ServiceAccount of the server, and the name of all that gives it permissions.
@@ -52,7 +52,7 @@ fn print(about: &str, documents: impl IntoIterator<Item = Value>) -> String {
     let mut text: String = about.lines().map(|line| format!("{}\n", format!("# {line}").trim_end())).collect();
     for document in documents {
         text.push_str("---\n");
-        // Writing to a text, of what has been JSON, does not fail.
+        // JSON can always be written as YAML.
         text.push_str(&serde_saphyr::to_string(&document).unwrap_or_default());
     }
     text

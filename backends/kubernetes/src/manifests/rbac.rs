@@ -1,6 +1,6 @@
-//! What the server may do, and where.
+//! The permissions of the server.
 //!
-//! | bound | what |
+//! | bound | permissions for |
 //! |---|---|
 //! | in each namespace of apps | workloads, their pods, events and logs; the apps' Secrets; writes of our custom resources |
 //! | in the server's own namespace | Leases of replicas; the Secret with the management token's hash |
@@ -39,7 +39,7 @@ pub(super) fn objects(namespace: &str, app_namespaces: &[Namespace]) -> Vec<Valu
     objects
 }
 
-/// What a rollout reads and changes, and what is stored beside the apps.
+/// The objects that a rollout reads and changes, and those that are stored beside the apps.
 fn in_app_namespaces() -> Vec<Value> {
     vec![
         // The driver: one guarded patch per rollout. Workloads are created where an app is registered with an image.
@@ -64,19 +64,19 @@ fn in_own_namespace() -> Vec<Value> {
     vec![
         rule("coordination.k8s.io", &["leases"], &["get", "list", "create", "update", "delete"]),
         named,
-        // A name cannot narrow what has none yet.
+        // A rule for creating cannot be limited to a name.
         rule("", &["secrets"], &["create"]),
     ]
 }
 
 fn everywhere() -> Vec<Value> {
-    // Whether they are of the form that this version writes.
+    // Read at start, to check that their form is the one that this version writes.
     let mut own = rule("apiextensions.k8s.io", &["customresourcedefinitions"], &["get"]);
     own["resourceNames"] = definitions().map(|definition| definition.metadata.name).to_vec().into();
     vec![
         rule(GROUP, &["apps", "appdeploys"], &READ),
         own,
-        // Whether who drives an app still lives, where that is a process of another namespace.
+        // Read to learn whether the driver of an app still lives, if that is a process of another namespace.
         rule("coordination.k8s.io", &["leases"], &["get"]),
     ]
 }
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_lists_secrets_and_no_cluster_wide_binding_reads_them() {
+    fn secrets_are_not_listed_and_not_read_by_cluster_wide_bindings() {
         for object in made() {
             for rule in rules(&object).filter(|rule| has(&rule["resources"], "secrets")) {
                 for verb in ["list", "watch", "deletecollection", "*"] {
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn only_our_own_resources_and_signs_of_life_are_read_everywhere() {
+    fn only_our_own_resources_and_single_leases_are_read_everywhere() {
         let all = made();
         let wide: Vec<&Value> = all.iter().filter(|object| object["kind"] == "ClusterRoleBinding").collect();
         assert_eq!(wide.len(), 1);
@@ -156,14 +156,14 @@ mod tests {
     }
 
     #[test]
-    fn each_namespace_of_apps_has_a_binding() {
+    fn each_namespace_of_apps_has_a_role_binding() {
         let bound = made().into_iter().filter(|object| object["roleRef"]["name"] == APPS);
         let bound: Vec<Value> = bound.map(|object| object["metadata"]["namespace"].clone()).collect();
         assert_eq!(bound, ["shop-test", "shop-prod"]);
     }
 
     #[test]
-    fn nothing_is_allowed_wholesale() {
+    fn no_rule_has_a_wildcard() {
         for object in made() {
             for rule in rules(&object) {
                 for list in ["apiGroups", "resources", "verbs"] {

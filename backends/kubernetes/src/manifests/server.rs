@@ -1,4 +1,4 @@
-//! An example of how the server runs in a cluster.
+//! An example of a server in a cluster.
 
 use serde_json::{Value, json};
 
@@ -8,10 +8,10 @@ const KEYS: &str = "rollhook-keys";
 const ADMIN: &str = "rollhook-admin-token";
 const SOURCES: &str = "rollhook-build-credentials";
 const REGISTRY: &str = "rollhook-build-registry";
-/// Where git has its empty directory while it looks at a branch.
+/// The directory for temporary files, such as git's while it reads a branch.
 const TEMPORARY: &str = "/tmp";
 const PORT: u16 = 8080;
-/// Nobody's number: the server needs no user of its own.
+/// A number that no user has: the server needs no user of its own.
 const USER: u32 = 65532;
 
 pub(super) fn about(namespace: &str, builds: Option<&str>) -> String {
@@ -63,7 +63,7 @@ pub(super) fn objects(namespace: &str, image: &str, builds: Option<&str>) -> [Va
 /// The Secrets that the pod has mounted, and whether it starts without them.
 fn secrets(builds: Option<&str>) -> Vec<(&'static str, bool)> {
     let always = [(KEYS, false), (ADMIN, false)];
-    // Not every source wants credentials, and a directory without any is one that the server takes.
+    // Sources may need no credentials, and the server accepts an empty directory.
     let of_builds = builds.map(|_| [(REGISTRY, false), (SOURCES, true)]);
     always.into_iter().chain(of_builds.into_iter().flatten()).collect()
 }
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_the_server_reads_or_writes_is_a_volume() {
+    fn paths_that_the_server_reads_or_writes_are_volumes() {
         for builds in [None, Some("rollhook-builds")] {
             let pod = pod("registry.example.com/rollhook-server:1", builds);
             let volumes: Vec<&str> =
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_builds_need_is_there_where_there_are_builds() {
+    fn build_settings_are_present_only_with_builds() {
         let names = |builds| -> Vec<String> {
             environment(builds).iter().map(|variable| variable["name"].as_str().unwrap().to_owned()).collect()
         };

@@ -1,9 +1,9 @@
-//! The digest that pods run, where the container runtime tells one.
+//! The digest of the image that pods run, if the container runtime reports one.
 
 use k8s_openapi::api::core::v1::Pod;
 use rollhook_core::image::{Digest, ImageRef};
 
-/// The one digest of these containers in all these pods; none where one does not tell, or two differ.
+/// The digest of these containers in all these pods. Returns `None` if one is unknown, or if two differ.
 pub(crate) fn common(containers: &[String], pods: &[&Pod]) -> Option<Digest> {
     let mut common: Option<Digest> = None;
     for pod in pods {
@@ -18,7 +18,8 @@ pub(crate) fn common(containers: &[String], pods: &[&Pod]) -> Option<Digest> {
     common
 }
 
-/// The digest of one container's image in its own repository: what the pod names, or else what the runtime reports.
+/// The digest of one container's image in its own repository: the one that the pod names, else the one that the runtime
+/// reports.
 ///
 /// Runtimes report `repository@sha256:…`, with `docker-pullable://` before it in the case of old ones. Without a
 /// repository it is the id of an unpacked image, which no registry knows. A runtime that has the same image from two
@@ -57,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runtimes_report() {
+    fn digest_is_read_from_each_form_that_runtimes_report() {
         let cases = [
             ("nginx:1", format!("docker.io/library/nginx@{ONE}"), Some(ONE)),
             ("r.example.com/a/b:1", format!("r.example.com/a/b@{ONE}"), Some(ONE)),
@@ -77,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_differ_have_no_common_digest() {
+    fn different_digests_have_none_in_common() {
         let [one, two] = [ONE, TWO].map(|digest| pod("nginx:1", &format!("docker.io/library/nginx@{digest}")));
         let names = ["app".to_owned()];
         assert_eq!(common(&names, &[&one, &two]), None);

@@ -1,64 +1,64 @@
-//! Whether an order may touch a workload: the fence that keeps effects from going backwards or into another's hands.
+//! The fence: it keeps effects from going backwards, and off workloads that belong to another registration.
 
 use rollhook_core::{
     deploy::{Reason, Revision},
     ports::DeployId,
 };
 
-use super::object::{Mark, Object, STAMP};
+use super::object::{Object, STAMP, Stamp};
 use crate::workload::Rollout;
 
-/// What is to be done with a workload that exists.
+/// The decision on a rollout to a workload that exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// It is to be patched.
+pub(crate) enum Decision {
+    /// The workload is to be patched.
     Patch,
-    /// It carries the order already, or the order asks for no change.
-    Settled,
-    /// It carries a newer revision of the same app.
+    /// The workload carries the rollout already, or is adopted as it is.
+    UpToDate,
+    /// The workload carries a newer revision of the same app.
     Newer(Revision),
-    /// It must not be touched.
+    /// The workload must not be touched.
     Refused {
-        /// The code.
+        /// The reason code.
         reason: Reason,
         /// A sentence that a person can act on.
         message: String,
     },
 }
 
-impl Verdict {
+impl Decision {
     fn refused(reason: &str, message: String) -> Self {
         Self::Refused { reason: Reason::new(reason), message }
     }
 }
 
-/// What is to be done with this workload for this order.
-pub(crate) fn decide(object: &Object, order: &Rollout) -> Verdict {
+/// Decides whether the rollout may change this workload.
+pub(crate) fn decide(object: &Object, rollout: &Rollout) -> Decision {
     let title = object.title();
     if object.metadata().deletion_timestamp.is_some() {
-        return Verdict::refused(Reason::TARGET_MISSING, format!("{title} is being deleted"));
+        return Decision::refused(Reason::TARGET_MISSING, format!("{title} is being deleted"));
     }
-    let carried = match object.mark() {
-        Mark::Absent => None,
-        Mark::Stamp(stamp) => Some(stamp),
-        Mark::Unreadable(text) => {
-            return Verdict::refused(
+    let carried = match object.stamp() {
+        Stamp::Absent => None,
+        Stamp::Deploy(id) => Some(id),
+        Stamp::Unreadable(text) => {
+            return Decision::refused(
                 Reason::FOREIGN_STAMP,
-                format!("{title} carries the annotation {STAMP}={text:?}, which is no stamp of ours: remove it"),
+                format!("{title} carries the annotation {STAMP}={text:?}, which is not rollhook's: remove it"),
             );
         }
     };
-    by_stamp(object, order, carried).or_else(|| obstacle(object, order)).unwrap_or(match order.adopted {
-        true => Verdict::Settled,
-        false => Verdict::Patch,
+    by_stamp(object, rollout, carried).or_else(|| obstacle(object, rollout)).unwrap_or(match rollout.adopted {
+        true => Decision::UpToDate,
+        false => Decision::Patch,
     })
 }
 
-fn by_stamp(object: &Object, order: &Rollout, carried: Option<DeployId>) -> Option<Verdict> {
+fn by_stamp(object: &Object, rollout: &Rollout, carried: Option<DeployId>) -> Option<Decision> {
     let carried = carried?;
-    if carried.app != order.stamp.app {
-        return (order.take_over != Some(carried.app)).then(|| {
-            Verdict::refused(
+    if carried.app != rollout.id.app {
+        return (rollout.take_over != Some(carried.app)).then(|| {
+            Decision::refused(
                 Reason::FOREIGN_STAMP,
                 format!(
                     "{} carries revision {} of another registration, {}: delete that app and register this one with \
@@ -70,34 +70,34 @@ fn by_stamp(object: &Object, order: &Rollout, carried: Option<DeployId>) -> Opti
             )
         });
     }
-    if carried.revision > order.stamp.revision {
-        return Some(Verdict::Newer(carried.revision));
+    if carried.revision > rollout.id.revision {
+        return Some(Decision::Newer(carried.revision));
     }
-    if carried.revision < order.stamp.revision || order.adopted {
+    if carried.revision < rollout.id.revision || rollout.adopted {
         return None;
     }
-    // Stamp and image are written in one patch, so an image that differs now was changed since. To patch it once more
-    // would be to fight whoever did that; the next observation says who it was.
-    Some(Verdict::Settled)
+    // Stamp and image are written in one patch, so an image that differs now was changed since. Patching it once more
+    // would fight the manager that changed it; the next observation names that manager.
+    Some(Decision::UpToDate)
 }
 
-/// What about the workload itself keeps it from being rolled out.
-fn obstacle(object: &Object, order: &Rollout) -> Option<Verdict> {
+/// The refusal of a workload that cannot be rolled out in its present form.
+fn obstacle(object: &Object, rollout: &Rollout) -> Option<Decision> {
     let title = object.title();
-    if let Some(why) = object.unsupported().filter(|_| !order.adopted) {
-        return Some(Verdict::refused("workload-unsupported", why));
+    if let Some(why) = object.unsupported().filter(|_| !rollout.adopted) {
+        return Some(Decision::refused("workload-unsupported", why));
     }
     let has = |name: &String| object.containers().iter().any(|container| container.name == *name);
-    let missing: Vec<_> = order.workload.containers.iter().filter(|name| !has(name)).map(String::as_str).collect();
+    let missing: Vec<_> = rollout.workload.containers.iter().filter(|name| !has(name)).map(String::as_str).collect();
     if !missing.is_empty() {
-        let there: Vec<_> = object.containers().iter().map(|container| container.name.as_str()).collect();
-        return Some(Verdict::refused(
+        let present: Vec<_> = object.containers().iter().map(|container| container.name.as_str()).collect();
+        return Some(Decision::refused(
             "container-not-found",
-            format!("{title} has no container {}; it has {}", missing.join(", "), there.join(", ")),
+            format!("{title} has no container {}; it has {}", missing.join(", "), present.join(", ")),
         ));
     }
-    (object.is_paused() && !order.adopted).then(|| {
-        Verdict::refused(
+    (object.is_paused() && !rollout.adopted).then(|| {
+        Decision::refused(
             Reason::PAUSED,
             format!("{title} is paused, so that nothing would roll out: kubectl rollout resume, then deploy again"),
         )
@@ -109,90 +109,90 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::rules::samples::{deployment, order, stamped, stateful_set};
+    use crate::rules::samples::{deployment, rollout, stamped, stateful_set};
 
-    fn reason(verdict: Verdict) -> String {
+    fn reason(verdict: Decision) -> String {
         match verdict {
-            Verdict::Refused { reason, .. } => reason.as_str().to_owned(),
-            other @ (Verdict::Patch | Verdict::Settled | Verdict::Newer(_)) => format!("{other:?}"),
+            Decision::Refused { reason, .. } => reason.as_str().to_owned(),
+            other @ (Decision::Patch | Decision::UpToDate | Decision::Newer(_)) => format!("{other:?}"),
         }
     }
 
     #[test]
-    fn a_workload_without_stamp_is_patched() {
-        assert_eq!(decide(&deployment(json!({})), &order(1)), Verdict::Patch);
+    fn workload_without_stamp_is_patched() {
+        assert_eq!(decide(&deployment(json!({})), &rollout(1)), Decision::Patch);
     }
 
     #[test]
-    fn the_stamp_decides() {
-        let ours = |revision| stamped(deployment(json!({})), &order(revision));
-        assert_eq!(decide(&ours(4), &order(5)), Verdict::Patch);
-        assert_eq!(decide(&ours(5), &order(5)), Verdict::Settled);
-        assert_eq!(decide(&ours(6), &order(5)), Verdict::Newer(Revision::new(6).unwrap()));
+    fn lower_stamp_is_patched_and_higher_one_is_newer() {
+        let ours = |revision| stamped(deployment(json!({})), &rollout(revision));
+        assert_eq!(decide(&ours(4), &rollout(5)), Decision::Patch);
+        assert_eq!(decide(&ours(5), &rollout(5)), Decision::UpToDate);
+        assert_eq!(decide(&ours(6), &rollout(5)), Decision::Newer(Revision::new(6).unwrap()));
     }
 
     #[test]
-    fn a_foreign_stamp_is_refused_unless_just_that_one_is_taken_over() {
-        let mut other = order(9);
-        other.stamp.app = rollhook_core::app::AppUid::from_bits(77);
+    fn foreign_stamp_is_refused_unless_it_is_the_one_to_take_over() {
+        let mut other = rollout(9);
+        other.id.app = rollhook_core::app::AppUid::from_bits(77);
         let object = stamped(deployment(json!({})), &other);
-        let refused = decide(&object, &order(5));
-        let Verdict::Refused { message, .. } = &refused else { panic!("{refused:?}") };
-        assert!(message.contains(&other.stamp.app.to_string()), "{message}");
+        let refused = decide(&object, &rollout(5));
+        let Decision::Refused { message, .. } = &refused else { panic!("{refused:?}") };
+        assert!(message.contains(&other.id.app.to_string()), "{message}");
         assert_eq!(reason(refused), Reason::FOREIGN_STAMP);
 
-        let mut takes = order(5);
+        let mut takes = rollout(5);
         takes.take_over = Some(rollhook_core::app::AppUid::from_bits(78));
         assert_eq!(reason(decide(&object, &takes)), Reason::FOREIGN_STAMP);
-        takes.take_over = Some(other.stamp.app);
-        assert_eq!(decide(&object, &takes), Verdict::Patch);
+        takes.take_over = Some(other.id.app);
+        assert_eq!(decide(&object, &takes), Decision::Patch);
     }
 
     #[test]
-    fn the_pods_stamp_counts_where_the_workloads_was_removed() {
-        let mut object = stamped(deployment(json!({})), &order(6));
+    fn stamp_of_the_pod_template_counts_if_the_workloads_was_removed() {
+        let mut object = stamped(deployment(json!({})), &rollout(6));
         if let Object::Deployment(deployment) = &mut object {
             deployment.metadata.annotations = None;
         }
-        assert_eq!(decide(&object, &order(5)), Verdict::Newer(Revision::new(6).unwrap()));
+        assert_eq!(decide(&object, &rollout(5)), Decision::Newer(Revision::new(6).unwrap()));
     }
 
     #[test]
-    fn an_annotation_that_is_no_stamp_is_refused() {
+    fn unreadable_stamp_is_refused() {
         let object = deployment(json!({"metadata": {"annotations": {STAMP: "seven"}}}));
-        assert_eq!(reason(decide(&object, &order(5))), Reason::FOREIGN_STAMP);
+        assert_eq!(reason(decide(&object, &rollout(5))), Reason::FOREIGN_STAMP);
     }
 
     #[test]
-    fn what_cannot_roll_out_is_refused() {
+    fn workload_that_cannot_roll_out_is_refused() {
         let paused = json!({"spec": {"paused": true}});
-        assert_eq!(reason(decide(&deployment(paused.clone()), &order(1))), Reason::PAUSED);
-        // The own stamp is recognised first: a repeated order did land.
-        assert_eq!(decide(&stamped(deployment(paused), &order(1)), &order(1)), Verdict::Settled);
+        assert_eq!(reason(decide(&deployment(paused.clone()), &rollout(1))), Reason::PAUSED);
+        // Its own stamp is recognised first: a repeated rollout did land.
+        assert_eq!(decide(&stamped(deployment(paused), &rollout(1)), &rollout(1)), Decision::UpToDate);
 
         let on_delete = json!({"spec": {"updateStrategy": {"type": "OnDelete"}}});
-        assert_eq!(reason(decide(&stateful_set(on_delete), &order(1))), "workload-unsupported");
+        assert_eq!(reason(decide(&stateful_set(on_delete), &rollout(1))), "workload-unsupported");
         let held = json!({"spec": {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 3}}}});
-        assert_eq!(reason(decide(&stateful_set(held), &order(1))), "workload-unsupported");
+        assert_eq!(reason(decide(&stateful_set(held), &rollout(1))), "workload-unsupported");
 
         let deleted = json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}});
-        assert_eq!(reason(decide(&deployment(deleted), &order(1))), Reason::TARGET_MISSING);
+        assert_eq!(reason(decide(&deployment(deleted), &rollout(1))), Reason::TARGET_MISSING);
     }
 
     #[test]
     fn missing_containers_are_listed() {
-        let mut order = order(1);
-        order.workload.containers = vec!["app".to_owned(), "web".to_owned()];
-        let Verdict::Refused { message, .. } = decide(&deployment(json!({})), &order) else { panic!("not refused") };
+        let mut rollout = rollout(1);
+        rollout.workload.containers = vec!["app".to_owned(), "web".to_owned()];
+        let Decision::Refused { message, .. } = decide(&deployment(json!({})), &rollout) else { panic!("not refused") };
         assert_eq!(message, "Deployment api has no container web; it has app");
     }
 
     #[test]
-    fn an_adopted_order_changes_nothing() {
-        let mut adopted = order(1);
+    fn adopted_workload_is_not_changed() {
+        let mut adopted = rollout(1);
         adopted.adopted = true;
-        assert_eq!(decide(&deployment(json!({"spec": {"paused": true}})), &adopted), Verdict::Settled);
-        let newer = stamped(deployment(json!({})), &order(2));
-        assert_eq!(decide(&newer, &adopted), Verdict::Newer(Revision::new(2).unwrap()));
+        assert_eq!(decide(&deployment(json!({"spec": {"paused": true}})), &adopted), Decision::UpToDate);
+        let newer = stamped(deployment(json!({})), &rollout(2));
+        assert_eq!(decide(&newer, &adopted), Decision::Newer(Revision::new(2).unwrap()));
     }
 }

@@ -1,4 +1,4 @@
-//! The four kinds of workload seen as one, as far as they are alike.
+//! The four kinds of workload behind one type, as far as they are alike.
 
 use std::collections::BTreeMap;
 
@@ -14,57 +14,59 @@ use rollhook_core::ports::DeployId;
 
 use crate::workload::WorkloadKind;
 
-/// The annotation that carries the stamp: on the workload, and on each of its pods.
+/// The annotation with the stamp: on the workload, and on each of its pods.
 pub(crate) const STAMP: &str = "rollhook.dev/revision";
 /// The annotation that `kubectl rollout history` shows.
 pub(crate) const CHANGE_CAUSE: &str = "kubernetes.io/change-cause";
-/// Our field manager, and the value of `app.kubernetes.io/managed-by` on what we make.
+/// Our field manager, and the value of the label [`MANAGED_BY`] on objects that we create.
 pub(crate) const MANAGER: &str = "rollhook";
+/// The label that names the program that manages an object.
+pub(crate) const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
 /// A workload as the API server has it.
 #[derive(Clone, Debug)]
 pub(crate) enum Object {
-    /// `apps/v1` Deployment.
+    /// A Deployment of `apps/v1`.
     Deployment(Box<Deployment>),
-    /// `apps/v1` StatefulSet.
+    /// A StatefulSet of `apps/v1`.
     StatefulSet(Box<StatefulSet>),
-    /// `apps/v1` DaemonSet.
+    /// A DaemonSet of `apps/v1`.
     DaemonSet(Box<DaemonSet>),
-    /// `batch/v1` CronJob.
+    /// A CronJob of `batch/v1`.
     CronJob(Box<CronJob>),
 }
 
-/// What an object's stamp annotation says.
+/// The content of an object's stamp annotation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Mark {
-    /// There is none.
+pub(crate) enum Stamp {
+    /// The object has no such annotation.
     Absent,
-    /// A registration and its revision.
-    Stamp(DeployId),
-    /// Something that is no stamp.
+    /// The id of the deploy that wrote it.
+    Deploy(DeployId),
+    /// A text that is no deploy id.
     Unreadable(String),
 }
 
-impl Mark {
-    /// The mark among some annotations.
+impl Stamp {
+    /// The stamp among these annotations.
     pub(crate) fn among(annotations: Option<&BTreeMap<String, String>>) -> Self {
         match annotations.and_then(|all| all.get(STAMP)) {
             None => Self::Absent,
-            Some(text) => text.parse().map_or_else(|_| Self::Unreadable(text.clone()), Self::Stamp),
+            Some(text) => text.parse().map_or_else(|_| Self::Unreadable(text.clone()), Self::Deploy),
         }
     }
 
-    /// The stamp, where there is one.
-    pub(crate) fn stamp(&self) -> Option<DeployId> {
+    /// The deploy id. Returns `None` if the stamp is absent or unreadable.
+    pub(crate) fn id(&self) -> Option<DeployId> {
         match self {
-            Self::Stamp(stamp) => Some(*stamp),
+            Self::Deploy(id) => Some(*id),
             Self::Absent | Self::Unreadable(_) => None,
         }
     }
 }
 
 impl Object {
-    /// Its kind.
+    /// The kind of the workload.
     pub(crate) fn kind(&self) -> WorkloadKind {
         match self {
             Self::Deployment(_) => WorkloadKind::Deployment,
@@ -74,7 +76,7 @@ impl Object {
         }
     }
 
-    /// Its metadata.
+    /// The metadata of the workload.
     pub(crate) fn metadata(&self) -> &ObjectMeta {
         match self {
             Self::Deployment(object) => &object.metadata,
@@ -84,7 +86,7 @@ impl Object {
         }
     }
 
-    /// "Deployment api", for sentences.
+    /// Kind and name for sentences: "Deployment api".
     pub(crate) fn title(&self) -> String {
         format!("{} {}", self.kind(), self.metadata().name.as_deref().unwrap_or_default())
     }
@@ -101,7 +103,7 @@ impl Object {
         }
     }
 
-    /// What its pods are selected by; a CronJob has no such thing.
+    /// The selector of its pods. Returns `None` for a CronJob, which has none.
     pub(crate) fn selector(&self) -> Option<&LabelSelector> {
         match self {
             Self::Deployment(object) => object.spec.as_ref().map(|spec| &spec.selector),
@@ -117,30 +119,30 @@ impl Object {
     }
 
     /// The stamp annotation of the workload itself.
-    pub(crate) fn own_mark(&self) -> Mark {
-        Mark::among(self.metadata().annotations.as_ref())
+    pub(crate) fn own_stamp(&self) -> Stamp {
+        Stamp::among(self.metadata().annotations.as_ref())
     }
 
-    /// The stamp annotation that its pods are given.
-    pub(crate) fn template_mark(&self) -> Mark {
-        Mark::among(self.template().and_then(|template| template.metadata.as_ref()?.annotations.as_ref()))
+    /// The stamp annotation of the pod template.
+    pub(crate) fn template_stamp(&self) -> Stamp {
+        Stamp::among(self.template().and_then(|template| template.metadata.as_ref()?.annotations.as_ref()))
     }
 
-    /// What effects are fenced by: the workload's own annotation, or its pods' where a tool removed that one.
-    pub(crate) fn mark(&self) -> Mark {
-        match self.own_mark() {
-            Mark::Absent => self.template_mark(),
-            found @ (Mark::Stamp(_) | Mark::Unreadable(_)) => found,
+    /// The stamp that effects are fenced by: the workload's own, or its pod template's if a tool removed that one.
+    pub(crate) fn stamp(&self) -> Stamp {
+        match self.own_stamp() {
+            Stamp::Absent => self.template_stamp(),
+            own @ (Stamp::Deploy(_) | Stamp::Unreadable(_)) => own,
         }
     }
 
-    /// Why no new revision can be rolled out, where that is so.
+    /// The reason why no new revision can be rolled out. Returns `None` if one can.
     pub(crate) fn unsupported(&self) -> Option<String> {
         let on_delete = |strategy: Option<&str>| {
             (strategy == Some("OnDelete")).then(|| {
                 format!(
-                    "{} has the update strategy OnDelete, so that its pods keep their revision until somebody deletes \
-                     them: set spec.updateStrategy.type to RollingUpdate",
+                    "{} has the update strategy OnDelete, so that its pods keep their revision until they are \
+                     deleted: set spec.updateStrategy.type to RollingUpdate",
                     self.title()
                 )
             })

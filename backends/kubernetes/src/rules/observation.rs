@@ -1,4 +1,4 @@
-//! One look at an order: the controller's counts, the pods of the new revision, and what others did meanwhile.
+//! One observation of a rollout: the controller's counts, the pods of the new revision, and changes made by others.
 
 use k8s_openapi::api::core::v1::Pod;
 use rollhook_core::{
@@ -7,126 +7,130 @@ use rollhook_core::{
 };
 
 use super::{
-    object::{Mark, Object},
-    owner,
-    pods::{self, Facts},
-    standing::{self, Standing},
+    drift,
+    object::{Object, Stamp},
+    pods::{self, PodSummary},
+    rollout_status::{self, RolloutStatus},
 };
 use crate::{error::shortened, workload::Rollout};
 
-/// What is to be seen where there is no workload any more.
-pub(crate) fn of_missing(order: &Rollout) -> Observation {
-    let message = format!("there is no {} {} any more", order.workload.kind, order.workload.name);
+/// The observation of a workload that does not exist any more.
+pub(crate) fn of_missing(rollout: &Rollout) -> Observation {
+    let message = format!("there is no {} {} any more", rollout.workload.kind, rollout.workload.name);
+    let failure = final_failure(Reason::TARGET_MISSING, format!("{message}: it was deleted while it rolled out"));
     Observation {
         stamp: None,
         phase: Phase::Progressing,
         progress: "missing".to_owned(),
-        message: message.clone(),
+        message,
         restarts: 0,
-        trouble: Some(finally(Reason::TARGET_MISSING, format!("{message}: somebody deleted it while it rolled out"))),
+        trouble: Some(failure),
     }
 }
 
-/// What is to be seen of the order.
-pub(crate) fn of(order: &Rollout, object: &Object, pods: &[Pod]) -> Observation {
-    let standing = standing::standing(object);
-    let facts = pods::facts(order, object, pods);
-    let mark = object.mark();
-    let ours = mark.stamp() == Some(order.stamp) || order.adopted && !owner::is_newer(&mark, order);
-    let changed = owner::changed_by_another(object, order);
-    let done = ours && changed.is_none() && is_done(object, &standing, &facts);
-    let trouble = match changed {
-        Some(message) => Some(finally(Reason::REVERTED, message)),
-        None if done || !ours => None,
-        None => trouble(object, &standing, &facts),
+/// The observation of the rollout.
+pub(crate) fn of(rollout: &Rollout, object: &Object, pods: &[Pod]) -> Observation {
+    let status = rollout_status::of(object);
+    let pods = pods::summary(rollout, object, pods);
+    let stamp = object.stamp();
+    let is_ours = stamp.id() == Some(rollout.id) || rollout.adopted && !drift::is_newer(&stamp, rollout);
+    let drift = drift::of(object, rollout);
+    let is_complete = is_ours && drift.is_none() && is_complete(object, &status, &pods);
+    let failure = match drift {
+        Some(message) => Some(final_failure(Reason::REVERTED, message)),
+        None if is_complete || !is_ours => None,
+        None => failure(object, &status, &pods),
     };
     Observation {
-        stamp: mark.stamp(),
-        message: message(&mark, ours, done, &standing, &facts),
-        progress: progress(&standing, &facts),
-        restarts: facts.restarts,
-        phase: match done {
-            true => Phase::Complete { digest: facts.digest, note: standing.note },
+        stamp: stamp.id(),
+        message: match is_ours {
+            true => message(is_complete, &status, &pods),
+            false => other_revision(&stamp),
+        },
+        progress: progress(&status, &pods),
+        restarts: pods.restarts,
+        phase: match is_complete {
+            true => Phase::Complete { digest: pods.digest, note: status.note },
             false => Phase::Progressing,
         },
-        trouble,
+        trouble: failure,
     }
 }
 
-/// Whether it is over by the controller's counts and by what the pods say, which is known earlier when one falls back.
-fn is_done(object: &Object, standing: &Standing, facts: &Facts) -> bool {
-    let ready = i32::try_from(facts.ready).unwrap_or(i32::MAX) >= standing.wanted;
-    // The others' counts cover it, and a StatefulSet's partition keeps old pods on purpose.
-    let old_gone = !matches!(object, Object::DaemonSet(_)) || facts.old == 0;
-    standing.done && ready && old_gone
+/// Whether the rollout is complete by the counts and by the pods, which are the first to tell that one fell back.
+fn is_complete(object: &Object, status: &RolloutStatus, pods: &PodSummary) -> bool {
+    let is_ready = i32::try_from(pods.ready).unwrap_or(i32::MAX) >= status.wanted;
+    // The counts of the other kinds cover it, and a StatefulSet's partition keeps old pods on purpose.
+    let old_are_gone = !matches!(object, Object::DaemonSet(_)) || pods.old == 0;
+    status.is_complete && is_ready && old_are_gone
 }
 
-fn trouble(object: &Object, standing: &Standing, facts: &Facts) -> Option<RolloutFailure> {
+fn failure(object: &Object, status: &RolloutStatus, pods: &PodSummary) -> Option<RolloutFailure> {
     let title = object.title();
     if object.is_paused() {
         let message = format!("{title} was paused while it rolled out: kubectl rollout resume, then deploy again");
-        return Some(finally(Reason::PAUSED, message));
+        return Some(final_failure(Reason::PAUSED, message));
     }
-    // Conditions speak of the specification before until the controller has seen this one.
-    if standing.seen {
-        let stuck = standing::condition(object, "Progressing", "False")
-            .filter(|condition| condition.reason.as_deref() == Some("ProgressDeadlineExceeded"));
-        if stuck.is_some() {
-            let why = facts.trouble.as_ref().map(|trouble| format!(": {}", trouble.message)).unwrap_or_default();
-            let message = format!("{title} made no progress within its progressDeadlineSeconds{why}");
-            let container = facts.trouble.as_ref().and_then(|trouble| trouble.container.clone());
-            return Some(RolloutFailure { container, ..finally("ProgressDeadlineExceeded", message) });
-        }
+    // Until the controller has observed the new specification, conditions speak of the one before.
+    let condition =
+        |type_: &str, value: &str| rollout_status::condition(object, type_, value).filter(|_| status.is_observed);
+    let progressing = condition("Progressing", "False");
+    if progressing.is_some_and(|condition| condition.reason.as_deref() == Some("ProgressDeadlineExceeded")) {
+        let why = pods.failure.as_ref().map(|failure| format!(": {}", failure.message)).unwrap_or_default();
+        let message = format!("{title} made no progress within its progressDeadlineSeconds{why}");
+        let container = pods.failure.as_ref().and_then(|failure| failure.container.clone());
+        return Some(RolloutFailure { container, ..final_failure("ProgressDeadlineExceeded", message) });
     }
-    facts.trouble.clone().or_else(|| {
-        let failure = standing::condition(object, "ReplicaFailure", "True").filter(|_| standing.seen)?;
-        let said = failure.message.as_deref().map(shortened).unwrap_or_default();
+    pods.failure.clone().or_else(|| {
+        let failure = condition("ReplicaFailure", "True")?;
+        let cause = failure.message.as_deref().map(shortened).unwrap_or_default();
         Some(RolloutFailure {
             kind: RolloutFailureKind::Config,
             reason: Reason::new(failure.reason.as_deref().unwrap_or("FailedCreate")),
             container: None,
-            message: format!("pods of {title} cannot be made ({said}): correct that, or free quota"),
+            message: format!("pods of {title} cannot be made ({cause}): correct that, or free quota"),
         })
     })
 }
 
-fn finally(reason: &str, message: String) -> RolloutFailure {
+/// A failure that ends the deploy at once.
+fn final_failure(reason: &str, message: String) -> RolloutFailure {
     RolloutFailure { kind: RolloutFailureKind::Final, reason: Reason::new(reason), container: None, message }
 }
 
-/// What moves with the rollout, and does not when a container is started again and again.
-fn progress(standing: &Standing, facts: &Facts) -> String {
-    let available = if facts.restarts == 0 { standing.available } else { -1 };
+/// A text that changes as the rollout gets on, and stays the same while a container is restarted again and again.
+fn progress(status: &RolloutStatus, pods: &PodSummary) -> String {
+    let available = if pods.restarts == 0 { status.available } else { -1 };
     format!(
-        "seen={} updated={} old={}+{} new={} started={} steady={} available={available}",
-        standing.seen, standing.updated, standing.old, facts.old, facts.new, facts.started, facts.steady
+        "observed={} updated={} old={}+{} new={} started={} steady={} available={available}",
+        status.is_observed, status.updated, status.old, pods.old, pods.new, pods.started, pods.steady
     )
 }
 
-fn message(mark: &Mark, ours: bool, done: bool, standing: &Standing, facts: &Facts) -> String {
-    if !ours {
-        return match mark {
-            Mark::Stamp(stamp) => format!("the workload is at {stamp}"),
-            Mark::Absent | Mark::Unreadable(_) => "the workload carries no revision".to_owned(),
-        };
+fn other_revision(stamp: &Stamp) -> String {
+    match stamp {
+        Stamp::Deploy(id) => format!("the workload is at {id}"),
+        Stamp::Absent | Stamp::Unreadable(_) => "the workload carries no revision".to_owned(),
     }
-    if let (true, Some(note)) = (done, &standing.note) {
+}
+
+fn message(is_complete: bool, status: &RolloutStatus, pods: &PodSummary) -> String {
+    if let (true, Some(note)) = (is_complete, &status.note) {
         return note.clone();
     }
-    if !standing.seen {
+    if !status.is_observed {
         return "waiting for the cluster to begin".to_owned();
     }
-    let Standing { wanted, .. } = standing;
-    let ready = facts.ready;
-    let old = standing.old.max(i32::try_from(facts.old).unwrap_or(i32::MAX));
+    let (wanted, ready) = (status.wanted, pods.ready);
+    let old = status.old.max(i32::try_from(pods.old).unwrap_or(i32::MAX));
     let left = match old {
         ..=0 => String::new(),
         1 => ", 1 old one is left".to_owned(),
         _ => format!(", {old} old ones are left"),
     };
-    match done {
+    match is_complete {
         true => format!("{ready} of {wanted} new pods are available"),
-        false if old <= 0 && i32::try_from(ready).is_ok_and(|ready| ready >= *wanted) => {
+        false if old <= 0 && i32::try_from(ready).is_ok_and(|ready| ready >= wanted) => {
             format!("{ready} of {wanted} new pods are ready, and must stay so for a while to count as available")
         }
         false => format!("{ready} of {wanted} new pods are ready{left}"),

@@ -1,22 +1,26 @@
-//! The one change that is made to a workload: images of the named containers, and our annotations.
+//! The one change to a workload: images of the named containers, and our annotations.
 
 use serde_json::{Value, json};
 
 use super::object::{CHANGE_CAUSE, Object, STAMP};
 use crate::workload::{Rollout, WorkloadKind};
 
-/// How much of an order's cause is kept: an annotation that grows without bound blocks every later write.
+/// How much of a rollout's cause is kept: an annotation that grows without bound blocks every later write.
 const CAUSE_MAX: usize = 256;
 
-/// The strategic merge patch that brings the workload to the order, valid only for the object as it was read.
-pub(crate) fn patch(object: &Object, order: &Rollout) -> Value {
-    let containers: Vec<Value> =
-        order.workload.containers.iter().map(|name| json!({"name": name, "image": order.image.to_string()})).collect();
+/// The strategic merge patch that writes the rollout to the workload; valid only for the object as it was read.
+pub(crate) fn patch(object: &Object, rollout: &Rollout) -> Value {
+    let containers: Vec<Value> = rollout
+        .workload
+        .containers
+        .iter()
+        .map(|name| json!({"name": name, "image": rollout.image.to_string()}))
+        .collect();
     let template = json!({
-        "metadata": {"annotations": {STAMP: order.stamp.to_string()}},
+        "metadata": {"annotations": {STAMP: rollout.id.to_string()}},
         "spec": {"containers": containers},
     });
-    let spec = match order.workload.kind {
+    let spec = match rollout.workload.kind {
         WorkloadKind::CronJob => json!({"jobTemplate": {"spec": {"template": template}}}),
         WorkloadKind::Deployment | WorkloadKind::StatefulSet | WorkloadKind::DaemonSet => json!({"template": template}),
     };
@@ -25,15 +29,15 @@ pub(crate) fn patch(object: &Object, order: &Rollout) -> Value {
         "metadata": {
             "uid": metadata.uid,
             "resourceVersion": metadata.resource_version,
-            "annotations": {STAMP: order.stamp.to_string(), CHANGE_CAUSE: cause(order)},
+            "annotations": {STAMP: rollout.id.to_string(), CHANGE_CAUSE: cause(rollout)},
         },
         "spec": spec,
     })
 }
 
-/// The order's cause, as it is written.
-pub(crate) fn cause(order: &Rollout) -> String {
-    order.cause.chars().take(CAUSE_MAX).collect()
+/// The rollout's cause, cut to its limit.
+pub(crate) fn cause(rollout: &Rollout) -> String {
+    rollout.cause.chars().take(CAUSE_MAX).collect()
 }
 
 #[cfg(test)]
@@ -42,18 +46,18 @@ mod tests {
     use crate::rules::samples;
 
     #[test]
-    fn nothing_but_images_and_annotations_is_named() {
-        let order = samples::order(7);
+    fn patch_names_images_and_annotations_alone() {
+        let rollout = samples::rollout(7);
         assert_eq!(
-            patch(&samples::deployment(json!({})), &order),
+            patch(&samples::deployment(json!({})), &rollout),
             json!({
                 "metadata": {
                     "uid": "0b5ba2ad-1111-4ab1-9f2c-000000000001",
                     "resourceVersion": "1234",
-                    "annotations": {STAMP: order.stamp.to_string(), CHANGE_CAUSE: "webhook: revision 7"},
+                    "annotations": {STAMP: rollout.id.to_string(), CHANGE_CAUSE: "webhook: revision 7"},
                 },
                 "spec": {"template": {
-                    "metadata": {"annotations": {STAMP: order.stamp.to_string()}},
+                    "metadata": {"annotations": {STAMP: rollout.id.to_string()}},
                     "spec": {"containers": [{"name": "app", "image": "registry.example.com/api:v7"}]},
                 }},
             })
@@ -61,18 +65,18 @@ mod tests {
     }
 
     #[test]
-    fn a_cron_jobs_template_lies_deeper() {
-        let order = samples::order_for(WorkloadKind::CronJob, 7);
-        let patch = patch(&samples::cron_job(json!({})), &order);
+    fn cron_job_is_patched_in_its_job_template() {
+        let rollout = samples::rollout_of(WorkloadKind::CronJob, 7);
+        let patch = patch(&samples::cron_job(json!({})), &rollout);
         let template = &patch["spec"]["jobTemplate"]["spec"]["template"];
-        assert_eq!(template["metadata"]["annotations"][STAMP], order.stamp.to_string());
+        assert_eq!(template["metadata"]["annotations"][STAMP], rollout.id.to_string());
         assert_eq!(template["spec"]["containers"][0]["image"], "registry.example.com/api:v7");
     }
 
     #[test]
-    fn a_long_cause_is_cut() {
-        let mut order = samples::order(7);
-        order.cause = "é".repeat(100_000);
-        assert_eq!(cause(&order).chars().count(), CAUSE_MAX);
+    fn long_cause_is_cut() {
+        let mut rollout = samples::rollout(7);
+        rollout.cause = "é".repeat(100_000);
+        assert_eq!(cause(&rollout).chars().count(), CAUSE_MAX);
     }
 }

@@ -1,63 +1,68 @@
-//! What a workload's pods say about a revision, beside the counts of its controller.
+//! The pods of a workload, as far as they tell more about a revision than the counts of its controller.
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use rollhook_core::{image::Digest, ports::RolloutFailure};
 
 use super::{
-    digest,
-    object::{Mark, Object},
-    trouble,
+    digest, failure,
+    object::{Object, Stamp},
 };
 use crate::workload::Rollout;
 
-/// What the pods of one revision are doing.
+/// The state of the pods of one revision.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Facts {
-    /// Pods of the revision that are not about to go.
+pub(crate) struct PodSummary {
+    /// The active pods of the revision.
     pub(crate) new: usize,
-    /// Those of them that are ready.
+    /// The new pods that are ready.
     pub(crate) ready: usize,
-    /// Those of them that are ready and never had a container restarted.
+    /// The ready pods without any restart.
     pub(crate) steady: usize,
-    /// Containers that run or are done, in pods that never had one restarted.
+    /// The containers that run or are done, in new pods without any restart.
     pub(crate) started: usize,
-    /// Pods of the workload that are not of the revision; a Deployment counts its own.
+    /// The active pods of other revisions that the workload itself controls; a Deployment's are controlled by
+    /// ReplicaSets.
     pub(crate) old: usize,
-    /// Restarts of the containers of the revision's pods.
+    /// The restarts of the containers of new pods.
     pub(crate) restarts: u32,
-    /// The digest that all its ready pods run.
+    /// The digest that all ready pods run.
     pub(crate) digest: Option<Digest>,
-    /// What is wrong with those that are not ready.
-    pub(crate) trouble: Option<RolloutFailure>,
+    /// The failure of a new pod that is not ready.
+    pub(crate) failure: Option<RolloutFailure>,
 }
 
-/// What the pods say about the order.
-pub(crate) fn facts(order: &Rollout, object: &Object, pods: &[Pod]) -> Facts {
-    let new: Vec<&Pod> = pods.iter().filter(|pod| is_active(pod) && is_new(order, pod)).collect();
+/// The state of the pods of the rollout's revision.
+pub(crate) fn summary(rollout: &Rollout, object: &Object, pods: &[Pod]) -> PodSummary {
+    let new: Vec<&Pod> = pods.iter().filter(|pod| is_active(pod) && is_new(rollout, pod)).collect();
     let ready: Vec<&Pod> = new.iter().copied().filter(|pod| is_ready(pod)).collect();
     let steady = |pod: &&Pod| restarts(pod) == 0;
     let uid = object.metadata().uid.as_deref();
-    Facts {
+    PodSummary {
         new: new.len(),
         ready: ready.len(),
         steady: ready.iter().copied().filter(steady).count(),
         started: new.iter().copied().filter(steady).map(started).sum(),
-        old: pods.iter().filter(|pod| is_active(pod) && !is_new(order, pod) && controller(pod) == uid).count(),
+        old: pods.iter().filter(|pod| is_active(pod) && !is_new(rollout, pod) && controller(pod) == uid).count(),
         restarts: new.iter().map(|pod| restarts(pod)).fold(0, u32::saturating_add),
-        digest: digest::common(&order.workload.containers, &ready),
-        trouble: trouble::worst(new.iter().copied().filter(|pod| !is_ready(pod))),
+        digest: digest::common(&rollout.workload.containers, &ready),
+        failure: failure::worst(new.iter().copied().filter(|pod| !is_ready(pod))),
     }
 }
 
-/// Whether the pod is of the order's revision. What was adopted is observed as it is: all its pods are.
-pub(crate) fn is_new(order: &Rollout, pod: &Pod) -> bool {
-    order.adopted || Mark::among(pod.metadata.annotations.as_ref()).stamp() == Some(order.stamp)
+/// Whether the pod is of the rollout's revision. An adopted workload is observed as it is: all its pods are.
+pub(crate) fn is_new(rollout: &Rollout, pod: &Pod) -> bool {
+    rollout.adopted || Stamp::among(pod.metadata.annotations.as_ref()).id() == Some(rollout.id)
 }
 
-/// Whether the pod is neither on its way out nor over; evicted pods stay listed for long.
+/// Whether the pod is neither being deleted nor over; evicted pods stay listed for long.
 pub(crate) fn is_active(pod: &Pod) -> bool {
+    pod.metadata.deletion_timestamp.is_none() && !is_over(pod)
+}
+
+/// Whether all containers of the pod have ended for good.
+pub(crate) fn is_over(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    pod.metadata.deletion_timestamp.is_none() && !matches!(phase, Some("Failed" | "Succeeded"))
+    matches!(phase, Some("Failed" | "Succeeded"))
 }
 
 /// Whether the pod's condition says that it is ready.
@@ -72,7 +77,7 @@ pub(crate) fn controller(pod: &Pod) -> Option<&str> {
     owners.iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.as_str())
 }
 
-/// The states of all its containers, init ones first.
+/// The states of all containers, init containers first.
 pub(crate) fn statuses(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
     let status = pod.status.as_ref();
     let init = status.and_then(|status| status.init_container_statuses.as_deref()).unwrap_or_default();
@@ -85,14 +90,14 @@ pub(crate) fn name(pod: &Pod) -> &str {
     pod.metadata.name.as_deref().unwrap_or_default()
 }
 
-/// Restarts of all its containers.
+/// The restarts of all containers.
 pub(crate) fn restarts(pod: &Pod) -> u32 {
     statuses(pod).map(|status| u32::try_from(status.restart_count).unwrap_or(0)).fold(0, u32::saturating_add)
 }
 
 fn started(pod: &Pod) -> usize {
-    let begun = |status: &&ContainerStatus| {
+    let has_run = |status: &&ContainerStatus| {
         status.state.as_ref().is_some_and(|state| state.running.is_some() || state.terminated.is_some())
     };
-    statuses(pod).filter(begun).count()
+    statuses(pod).filter(has_run).count()
 }

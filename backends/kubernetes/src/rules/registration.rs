@@ -1,40 +1,29 @@
-//! The settings of a workload that is registered: what is filled in, and what is refused.
+//! The settings of a workload that is registered: completed from the workload as it is, or refused.
 
 use rollhook_core::{
     image::ImageRef,
-    ports::{DeployId, InvalidTarget, TargetRequest, Validated},
+    ports::{InvalidTarget, TargetRequest, Validated},
 };
 
-use crate::workload::{Requested, Workload, WorkloadKind, rule};
-
-/// A workload that exists.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct WorkloadInfo {
-    /// The names of its containers, without init and sidecar ones, and their images, which may have neither tag nor
-    /// digest.
-    pub(crate) containers: Vec<(String, String)>,
-    /// The deploy id that it carries.
-    pub(crate) stamp: Option<DeployId>,
-    /// Why it cannot be rolled out at all, such as an `OnDelete` strategy.
-    pub(crate) unsupported: Option<String>,
-}
+use super::object::{Object, STAMP, Stamp};
+use crate::workload::{RequestedSettings, Workload, WorkloadKind, invalid_setting};
 
 /// A registration whose settings were read.
 #[derive(Clone, Debug)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct Registration<'a> {
     request: &'a TargetRequest,
-    requested: Requested,
+    requested: RequestedSettings,
     /// The name of the workload.
     pub(crate) name: String,
 }
 
-impl<'a> Wanted<'a> {
+impl<'a> Registration<'a> {
     /// Reads the settings; the workload's name defaults to the app's.
     ///
     /// # Errors
     /// [`InvalidTarget::Setting`].
-    pub(crate) fn of(request: &'a TargetRequest) -> Result<Self, InvalidTarget> {
-        let requested = Requested::parse(&request.settings)?;
+    pub(crate) fn parse(request: &'a TargetRequest) -> Result<Self, InvalidTarget> {
+        let requested = RequestedSettings::parse(&request.settings)?;
         let name = requested.name.clone().unwrap_or_else(|| request.app.name.to_string());
         check_name(&name)?;
         Ok(Self { request, requested, name })
@@ -45,50 +34,52 @@ impl<'a> Wanted<'a> {
         self.requested.kind
     }
 
-    /// The answer, by the workload that was found.
-    pub(crate) fn answer(self, found: Option<&WorkloadInfo>) -> Validated {
-        match found {
-            Some(found) => self.adopt(found),
+    /// The completed settings, or the refusal; `workload` is `None` if it does not exist.
+    pub(crate) fn validate(self, workload: Option<&Object>) -> Validated {
+        match workload {
+            Some(workload) => self.adopt(workload),
             None => self.create(),
         }
         .unwrap_or_else(Validated::Invalid)
     }
 
-    fn title(&self) -> String {
-        format!("{} {}", self.kind(), self.name)
-    }
-
-    fn adopt(self, found: &WorkloadInfo) -> Result<Validated, InvalidTarget> {
-        let title = self.title();
-        if let Some(why) = &found.unsupported {
+    fn adopt(self, workload: &Object) -> Result<Validated, InvalidTarget> {
+        let title = workload.title();
+        let stamp = workload.stamp();
+        let unreadable = match &stamp {
+            Stamp::Unreadable(text) => Some(format!("its annotation {STAMP}={text:?} is not rollhook's: remove it")),
+            Stamp::Absent | Stamp::Deploy(_) => None,
+        };
+        if let Some(why) = workload.unsupported().or(unreadable) {
             return Err(InvalidTarget::Unusable(format!("{title} cannot be rolled out: {why}")));
         }
-        let take_over = match found.stamp {
-            Some(stamp) if !self.request.take_over => {
+        let take_over = match stamp.id() {
+            Some(id) if !self.request.take_over => {
                 return Err(InvalidTarget::Taken(format!(
-                    "{title} carries the stamp of another registration ({stamp}). If that one is gone, register with \
+                    "{title} carries the stamp of another registration ({id}). If that one is gone, register with \
                      --take-over."
                 )));
             }
-            stamp => stamp.map(|stamp| stamp.app),
+            id => id.map(|id| id.app),
         };
-        let containers = self.containers(found)?;
-        let image = common_image(&title, &containers, found)?;
+        let containers = self.containers(workload)?;
+        let image = common_image(&containers, workload)?;
         let settings = Workload { kind: self.kind(), name: self.name, containers, template: None }.settings();
         Ok(Validated::Adopt { settings, image, take_over })
     }
 
-    fn containers(&self, found: &WorkloadInfo) -> Result<Vec<String>, InvalidTarget> {
-        let title = self.title();
-        let names: Vec<&str> = found.containers.iter().map(|(name, _)| name.as_str()).collect();
+    /// The containers to deploy: those that are requested, else the only one, else the one that is named like the app.
+    fn containers(&self, workload: &Object) -> Result<Vec<String>, InvalidTarget> {
+        let title = workload.title();
+        let names: Vec<&str> = workload.containers().iter().map(|container| container.name.as_str()).collect();
         let listed = || names.join(", ");
-        let wanted = &self.requested.containers;
-        if let Some(missing) = wanted.iter().find(|container| !names.contains(&container.as_str())) {
+        let requested = &self.requested.containers;
+        if let Some(missing) = requested.iter().find(|container| !names.contains(&container.as_str())) {
             return Err(InvalidTarget::Unusable(format!("{title} has no container {missing}; it has: {}.", listed())));
         }
         let app = self.request.app.name.as_str();
         match names.as_slice() {
-            _ if !wanted.is_empty() => Ok(wanted.clone()),
+            _ if !requested.is_empty() => Ok(requested.clone()),
             [only] => Ok(vec![(*only).to_owned()]),
             several if several.contains(&app) => Ok(vec![app.to_owned()]),
             _ => Err(InvalidTarget::Unusable(format!(
@@ -99,7 +90,7 @@ impl<'a> Wanted<'a> {
     }
 
     fn create(self) -> Result<Validated, InvalidTarget> {
-        let title = self.title();
+        let title = format!("{} {}", self.kind(), self.name);
         if self.request.image.is_none() && !self.request.built {
             let why = format!("{title} does not exist; give an image to have a Deployment made.");
             return Err(InvalidTarget::Unusable(why));
@@ -108,14 +99,14 @@ impl<'a> Wanted<'a> {
             let why = format!("{title} does not exist, and only a Deployment can be made.");
             return Err(InvalidTarget::Unusable(why));
         }
-        let Requested { kind, containers, template, .. } = self.requested;
+        let RequestedSettings { kind, containers, template, .. } = self.requested;
         if template.readiness_path.is_some() && template.port.is_none() {
-            return Err(rule("readiness_path", "needs a port."));
+            return Err(invalid_setting("readiness_path", "needs a port."));
         }
         let containers = match containers.as_slice() {
             [] => vec![self.request.app.name.to_string()],
             [_] => containers,
-            _ => return Err(rule("containers", "a Deployment is made with one container.")),
+            _ => return Err(invalid_setting("containers", "a Deployment is made with one container.")),
         };
         let settings = Workload { kind, name: self.name, containers, template: Some(template) }.settings();
         Ok(Validated::Create { settings })
@@ -123,10 +114,12 @@ impl<'a> Wanted<'a> {
 }
 
 /// The image that all these containers run.
-fn common_image(title: &str, containers: &[String], found: &WorkloadInfo) -> Result<ImageRef, InvalidTarget> {
-    let mut images = found.containers.iter().filter(|(name, _)| containers.contains(name));
-    let image = images.next().map(|(_, image)| image.as_str()).unwrap_or_default();
-    if let Some((name, other)) = images.find(|(_, other)| other != image) {
+fn common_image(containers: &[String], workload: &Object) -> Result<ImageRef, InvalidTarget> {
+    let title = workload.title();
+    let deployed = workload.containers().iter().filter(|container| containers.contains(&container.name));
+    let mut images = deployed.map(|container| (&container.name, container.image.as_deref().unwrap_or_default()));
+    let image = images.next().map(|(_, image)| image).unwrap_or_default();
+    if let Some((name, other)) = images.find(|(_, other)| *other != image) {
         return Err(InvalidTarget::Unusable(format!(
             "{title}: container {name} runs {other}, another one {image}; an app's containers share one image."
         )));
@@ -136,15 +129,17 @@ fn common_image(title: &str, containers: &[String], found: &WorkloadInfo) -> Res
         .map_err(|invalid| InvalidTarget::Unusable(format!("{title} runs an image that cannot be read: {invalid}")))
 }
 
-/// Whether a workload can have this name: a DNS-1123 subdomain, as Kubernetes wants its objects to be named.
+/// Refuses a name that is no DNS-1123 subdomain, as Kubernetes requires of its objects.
 fn check_name(name: &str) -> Result<(), InvalidTarget> {
-    let sound = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
-    let part =
-        |part: &str| !part.is_empty() && !part.starts_with('-') && !part.ends_with('-') && part.bytes().all(sound);
-    if name.len() <= 253 && name.split('.').all(part) {
+    let is_valid = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
+    let is_label = |label: &str| {
+        !label.is_empty() && !label.starts_with('-') && !label.ends_with('-') && label.bytes().all(is_valid)
+    };
+    if name.len() <= 253 && name.split('.').all(is_label) {
         return Ok(());
     }
-    Err(rule("workload.name", "must be a name that Kubernetes takes: lower-case letters, digits, hyphens and dots."))
+    let rule = "must be a name that Kubernetes takes: lower-case letters, digits, hyphens and dots.";
+    Err(invalid_setting("workload.name", rule))
 }
 
 #[cfg(test)]

@@ -13,18 +13,18 @@ use crate::workload::{Rollout, Workload, WorkloadKind};
 /// The uid of every sample workload.
 pub(crate) const UID: &str = "0b5ba2ad-1111-4ab1-9f2c-000000000001";
 
-/// An order of this revision for a Deployment `api` with the container `app`.
-pub(crate) fn order(revision: u64) -> Rollout {
-    order_for(WorkloadKind::Deployment, revision)
+/// A rollout of this revision for a Deployment `api` with the container `app`.
+pub(crate) fn rollout(revision: u64) -> Rollout {
+    rollout_of(WorkloadKind::Deployment, revision)
 }
 
-/// An order of this revision for a workload of this kind.
-pub(crate) fn order_for(kind: WorkloadKind, revision: u64) -> Rollout {
+/// A rollout of this revision for a workload of this kind.
+pub(crate) fn rollout_of(kind: WorkloadKind, revision: u64) -> Rollout {
     let workload = Workload { kind, name: "api".to_owned(), containers: vec!["app".to_owned()], template: None };
     Rollout { workload, ..Rollout::of(&spec(revision)).unwrap() }
 }
 
-/// The same order as [`order`], as the driver is given it.
+/// The spec of [`rollout`].
 pub(crate) fn spec(revision: u64) -> RolloutSpec {
     let settings = json!({"kind": "Deployment", "name": "api", "containers": ["app"]});
     RolloutSpec {
@@ -91,12 +91,12 @@ pub(crate) fn stateful_set(patch: Value) -> Object {
     Object::StatefulSet(serde_json::from_value(merged(base, patch)).unwrap())
 }
 
-/// A DaemonSet.
+/// A DaemonSet with one container.
 pub(crate) fn daemon_set(patch: Value) -> Object {
     Object::DaemonSet(serde_json::from_value(merged(workload(), patch)).unwrap())
 }
 
-/// A CronJob.
+/// A CronJob that runs at night.
 pub(crate) fn cron_job(patch: Value) -> Object {
     let base = json!({
         "metadata": metadata(),
@@ -105,10 +105,10 @@ pub(crate) fn cron_job(patch: Value) -> Object {
     Object::CronJob(serde_json::from_value(merged(base, patch)).unwrap())
 }
 
-/// The object with the order written to it, as our patch does.
-pub(crate) fn stamped(object: Object, order: &Rollout) -> Object {
-    let annotations = json!({STAMP: order.stamp.to_string()});
-    let container = json!([{"name": "app", "image": order.image.to_string()}]);
+/// The object after our patch for the rollout.
+pub(crate) fn stamped(object: Object, rollout: &Rollout) -> Object {
+    let annotations = json!({STAMP: rollout.id.to_string()});
+    let container = json!([{"name": "app", "image": rollout.image.to_string()}]);
     let template = json!({"metadata": {"annotations": annotations}, "spec": {"containers": container}});
     let patch = json!({"metadata": {"annotations": annotations}, "spec": {"template": template}});
     let deeper = json!({"metadata": {"annotations": annotations},

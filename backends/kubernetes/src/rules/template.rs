@@ -17,7 +17,7 @@ use k8s_openapi::{
 };
 
 use super::{
-    object::{CHANGE_CAUSE, MANAGER, STAMP},
+    object::{CHANGE_CAUSE, MANAGED_BY, MANAGER, STAMP},
     patch,
 };
 use crate::workload::{Rollout, Template};
@@ -26,32 +26,26 @@ use crate::workload::{Rollout, Template};
 /// seconds would count.
 const MIN_READY_SECONDS: i32 = 10;
 
-/// The Deployment, which carries the order from its first moment.
-pub(crate) fn deployment(order: &Rollout, template: &Template) -> Deployment {
-    let stamp = (STAMP.to_owned(), order.stamp.to_string());
-    let cause = (CHANGE_CAUSE.to_owned(), patch::cause(order));
+/// The Deployment, which carries the stamp from the start.
+pub(crate) fn deployment(rollout: &Rollout, template: &Template) -> Deployment {
+    let stamp = (STAMP.to_owned(), rollout.id.to_string());
+    let cause = (CHANGE_CAUSE.to_owned(), patch::cause(rollout));
     let pod = PodSpec {
-        containers: order
-            .workload
-            .containers
-            .iter()
-            .enumerate()
-            .map(|(at, name)| container(order, template, at, name))
-            .collect(),
+        containers: rollout.workload.containers.iter().map(|name| container(rollout, template, name)).collect(),
         image_pull_secrets: template.pull_secret.clone().map(|name| vec![LocalObjectReference { name }]),
         ..PodSpec::default()
     };
     let pod_metadata = ObjectMeta {
-        labels: Some(labels(order)),
+        labels: Some(labels(rollout)),
         annotations: Some(BTreeMap::from([stamp.clone()])),
         ..ObjectMeta::default()
     };
     Deployment {
-        metadata: ObjectMeta { annotations: Some(BTreeMap::from([stamp, cause])), ..metadata(order) },
+        metadata: ObjectMeta { annotations: Some(BTreeMap::from([stamp, cause])), ..metadata(rollout) },
         spec: Some(DeploymentSpec {
             replicas: Some(i32::try_from(template.replicas).unwrap_or(i32::MAX)),
             min_ready_seconds: Some(MIN_READY_SECONDS),
-            selector: LabelSelector { match_labels: Some(selected(order)), ..LabelSelector::default() },
+            selector: LabelSelector { match_labels: Some(selector_labels(rollout)), ..LabelSelector::default() },
             template: PodTemplateSpec { metadata: Some(pod_metadata), spec: Some(pod) },
             ..DeploymentSpec::default()
         }),
@@ -60,12 +54,12 @@ pub(crate) fn deployment(order: &Rollout, template: &Template) -> Deployment {
 }
 
 /// The Service of the same name, where the template has a port.
-pub(crate) fn service(order: &Rollout, template: &Template) -> Option<Service> {
+pub(crate) fn service(rollout: &Rollout, template: &Template) -> Option<Service> {
     let port = i32::from(template.port?);
     Some(Service {
-        metadata: metadata(order),
+        metadata: metadata(rollout),
         spec: Some(ServiceSpec {
-            selector: Some(selected(order)),
+            selector: Some(selector_labels(rollout)),
             ports: Some(vec![ServicePort {
                 port,
                 target_port: Some(IntOrString::Int(port)),
@@ -77,17 +71,17 @@ pub(crate) fn service(order: &Rollout, template: &Template) -> Option<Service> {
     })
 }
 
-/// The first container has the port and the probe; others get image and environment alone.
-fn container(order: &Rollout, template: &Template, at: usize, name: &str) -> Container {
-    let port = template.port.filter(|_| at == 0).map(i32::from);
-    let env = template.env.iter();
+fn container(rollout: &Rollout, template: &Template, name: &str) -> Container {
+    let port = template.port.map(i32::from);
+    let variable = |(name, value): (&String, &String)| EnvVar {
+        name: name.clone(),
+        value: Some(value.clone()),
+        ..EnvVar::default()
+    };
     Container {
         name: name.to_owned(),
-        image: Some(order.image.to_string()),
-        env: Some(
-            env.map(|(name, value)| EnvVar { name: name.clone(), value: Some(value.clone()), value_from: None })
-                .collect(),
-        ),
+        image: Some(rollout.image.to_string()),
+        env: Some(template.env.iter().map(variable).collect()),
         ports: port.map(|port| vec![ContainerPort { container_port: port, ..ContainerPort::default() }]),
         readiness_probe: port.zip(template.readiness_path.clone()).map(|(port, path)| Probe {
             http_get: Some(HTTPGetAction {
@@ -101,23 +95,23 @@ fn container(order: &Rollout, template: &Template, at: usize, name: &str) -> Con
     }
 }
 
-fn metadata(order: &Rollout) -> ObjectMeta {
+fn metadata(rollout: &Rollout) -> ObjectMeta {
     ObjectMeta {
-        name: Some(order.workload.name.clone()),
-        namespace: Some(order.app.namespace.as_str().to_owned()),
-        labels: Some(labels(order)),
+        name: Some(rollout.workload.name.clone()),
+        namespace: Some(rollout.namespace().to_owned()),
+        labels: Some(labels(rollout)),
         ..ObjectMeta::default()
     }
 }
 
-fn labels(order: &Rollout) -> BTreeMap<String, String> {
-    let mut labels = selected(order);
-    labels.insert("app.kubernetes.io/managed-by".to_owned(), MANAGER.to_owned());
+fn labels(rollout: &Rollout) -> BTreeMap<String, String> {
+    let mut labels = selector_labels(rollout);
+    labels.insert(MANAGED_BY.to_owned(), MANAGER.to_owned());
     labels
 }
 
-fn selected(order: &Rollout) -> BTreeMap<String, String> {
-    BTreeMap::from([("app.kubernetes.io/name".to_owned(), order.workload.name.clone())])
+fn selector_labels(rollout: &Rollout) -> BTreeMap<String, String> {
+    BTreeMap::from([("app.kubernetes.io/name".to_owned(), rollout.workload.name.clone())])
 }
 
 #[cfg(test)]
@@ -138,11 +132,11 @@ mod tests {
     }
 
     #[test]
-    fn the_deployment_says_all_that_the_template_says() {
-        let order = samples::order(1);
+    fn deployment_has_all_settings_of_the_template() {
+        let rollout = samples::rollout(1);
         let labels = json!({"app.kubernetes.io/name": "api", "app.kubernetes.io/managed-by": "rollhook"});
         assert_eq!(
-            serde_json::to_value(deployment(&order, &template())).unwrap(),
+            serde_json::to_value(deployment(&rollout, &template())).unwrap(),
             json!({
                 "apiVersion": "apps/v1",
                 "kind": "Deployment",
@@ -150,14 +144,14 @@ mod tests {
                     "name": "api",
                     "namespace": "shop-test",
                     "labels": labels,
-                    "annotations": {STAMP: order.stamp.to_string(), CHANGE_CAUSE: "webhook: revision 1"},
+                    "annotations": {STAMP: rollout.id.to_string(), CHANGE_CAUSE: "webhook: revision 1"},
                 },
                 "spec": {
                     "replicas": 2,
                     "minReadySeconds": 10,
                     "selector": {"matchLabels": {"app.kubernetes.io/name": "api"}},
                     "template": {
-                        "metadata": {"labels": labels, "annotations": {STAMP: order.stamp.to_string()}},
+                        "metadata": {"labels": labels, "annotations": {STAMP: rollout.id.to_string()}},
                         "spec": {
                             "imagePullSecrets": [{"name": "registry"}],
                             "containers": [{
@@ -175,14 +169,14 @@ mod tests {
     }
 
     #[test]
-    fn a_service_comes_with_a_port_only() {
-        let order = samples::order(1);
-        let service = service(&order, &template()).unwrap();
+    fn service_is_made_only_with_a_port() {
+        let rollout = samples::rollout(1);
+        let service = service(&rollout, &template()).unwrap();
         let spec = serde_json::to_value(service.spec).unwrap();
         assert_eq!(
             spec,
             json!({"selector": {"app.kubernetes.io/name": "api"}, "ports": [{"port": 8080, "targetPort": 8080}]})
         );
-        assert!(super::service(&order, &Template { port: None, ..template() }).is_none());
+        assert!(super::service(&rollout, &Template { port: None, ..template() }).is_none());
     }
 }

@@ -1,19 +1,19 @@
-//! The API server as the store uses it: each call has a deadline, and its failure is classified; no call repeats itself.
+//! The API server as the store uses it: each call has a deadline, and its failure is classified; no call repeats
+//! itself.
 
-use std::{fmt::Debug, time::Duration};
+use std::time::Duration;
 
 use kube::{
     Api, Client,
-    api::{DeleteParams, ListParams, ObjectMeta, PostParams, Preconditions},
-    core::{NamespaceResourceScope as Namespaced, Resource},
+    api::{DeleteParams, ListParams, ObjectMeta, Preconditions},
 };
 use rollhook_core::{Error, Result};
-use serde::{Serialize, de::DeserializeOwned};
 
 use super::error::classify;
 use crate::{
+    bounded_by,
+    client::{Namespaced, post_parameters},
     error::{is_already_exists, is_conflict},
-    rules::object::MANAGER,
 };
 
 /// The deadline of one call.
@@ -48,39 +48,33 @@ impl ApiServer {
     }
 
     /// The objects of a kind in the whole cluster.
-    pub(crate) fn all<K: Object>(&self) -> Api<K> {
+    pub(crate) fn all<K: Namespaced>(&self) -> Api<K> {
         Api::all(self.client.clone())
     }
 
     /// The objects of a kind in a namespace.
-    pub(crate) fn within<K: Object>(&self, namespace: &str) -> Api<K> {
+    pub(crate) fn within<K: Namespaced>(&self, namespace: &str) -> Api<K> {
         Api::namespaced(self.client.clone(), namespace)
     }
 
     /// The objects of a kind in our own namespace.
-    pub(crate) fn own<K: Object>(&self) -> Api<K> {
+    pub(crate) fn own<K: Namespaced>(&self) -> Api<K> {
         self.within(&self.namespace)
     }
 }
 
 /// Reads one object. Returns `None` if it does not exist.
-pub(crate) async fn get<K: Object>(api: &Api<K>, name: &str) -> Result<Option<K>> {
-    bounded(async {
-        match api.get(name).await {
-            Ok(object) => Ok(Some(object)),
-            Err(error) => none_if_gone(classify(error)),
-        }
-    })
-    .await
+pub(crate) async fn get<K: Namespaced>(api: &Api<K>, name: &str) -> Result<Option<K>> {
+    bounded_by(CALL, async { api.get(name).await.map(Some).or_else(|error| none_if_gone(classify(error))) }).await
 }
 
 /// Reads all objects that a selector selects.
-pub(crate) async fn list<K: Object>(api: &Api<K>, selector: Option<&str>) -> Result<Vec<K>> {
+pub(crate) async fn list<K: Namespaced>(api: &Api<K>, selector: Option<&str>) -> Result<Vec<K>> {
     let mut parameters = ListParams::default().limit(500);
     parameters.label_selector = selector.map(str::to_owned);
     let mut items = Vec::new();
     loop {
-        let page = bounded(async { api.list(&parameters).await.map_err(classify) }).await?;
+        let page = bounded_by(CALL, async { api.list(&parameters).await.map_err(classify) }).await?;
         items.extend(page.items);
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => parameters.continue_token = Some(token),
@@ -90,44 +84,31 @@ pub(crate) async fn list<K: Object>(api: &Api<K>, selector: Option<&str>) -> Res
 }
 
 /// Creates an object.
-pub(crate) async fn create<K: Object>(api: &Api<K>, object: &K) -> Result<Written<K>> {
-    bounded(async { written(api.create(&parameters(), object).await) }).await
+pub(crate) async fn create<K: Namespaced>(api: &Api<K>, object: &K) -> Result<Written<K>> {
+    bounded_by(CALL, async { written(api.create(&post_parameters(), object).await) }).await
 }
 
 /// Replaces an object, if it still is as it was read.
-pub(crate) async fn replace<K: Object>(api: &Api<K>, object: &K) -> Result<Written<K>> {
+pub(crate) async fn replace<K: Namespaced>(api: &Api<K>, object: &K) -> Result<Written<K>> {
     let name = object.meta().name.clone().unwrap_or_default();
-    bounded(async { written(api.replace(&name, &parameters(), object).await) }).await
+    bounded_by(CALL, async { written(api.replace(&name, &post_parameters(), object).await) }).await
 }
 
 /// Deletes an object, if its uid and version are those of this metadata, as far as it has them.
-pub(crate) async fn delete<K: Object>(api: &Api<K>, metadata: &ObjectMeta) -> Result<Written<()>> {
+pub(crate) async fn delete<K: Namespaced>(api: &Api<K>, metadata: &ObjectMeta) -> Result<Written<()>> {
     let (uid, resource_version) = (metadata.uid.clone(), metadata.resource_version.clone());
     let guard = DeleteParams::default().preconditions(Preconditions { uid, resource_version });
     let name = metadata.name.as_deref().unwrap_or_default();
-    bounded(async { written(api.delete(name, &guard).await.map(drop)) }).await
+    bounded_by(CALL, async { written(api.delete(name, &guard).await.map(drop)) }).await
 }
 
 /// Deletes all objects that a selector selects.
-pub(crate) async fn delete_all<K: Object>(api: &Api<K>, selector: &str) -> Result<()> {
+pub(crate) async fn delete_all<K: Namespaced>(api: &Api<K>, selector: &str) -> Result<()> {
     let selected = ListParams::default().labels(selector);
-    bounded(async { api.delete_collection(&DeleteParams::default(), &selected).await.map(drop).map_err(classify) })
-        .await
-}
-
-/// A type that these calls read and write.
-pub(crate) trait Object:
-    Resource<DynamicType = (), Scope = Namespaced> + Clone + Debug + Serialize + DeserializeOwned + Send + Sync
-{
-}
-
-impl<K> Object for K where
-    K: Resource<DynamicType = (), Scope = Namespaced> + Clone + Debug + Serialize + DeserializeOwned + Send + Sync
-{
-}
-
-fn parameters() -> PostParams {
-    PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() }
+    bounded_by(CALL, async {
+        api.delete_collection(&DeleteParams::default(), &selected).await.map(drop).map_err(classify)
+    })
+    .await
 }
 
 fn written<T>(outcome: kube::Result<T>) -> Result<Written<T>> {
@@ -141,11 +122,4 @@ fn written<T>(outcome: kube::Result<T>) -> Result<Written<T>> {
 /// Turns `NotFound` into `None`.
 fn none_if_gone<T>(error: Error) -> Result<Option<T>> {
     if matches!(error, Error::NotFound(_)) { Ok(None) } else { Err(error) }
-}
-
-async fn bounded<T>(call: impl Future<Output = Result<T>>) -> Result<T> {
-    tokio::time::timeout(CALL, call).await.unwrap_or_else(|_| {
-        let what = format!("the cluster's API server did not answer within {} s", CALL.as_secs());
-        Err(Error::Unavailable { what, cause: None })
-    })
 }

@@ -1,4 +1,4 @@
-//! The store's clock: the machine's.
+//! The store's clocks: those of the machine.
 
 use std::{
     fmt,
@@ -9,7 +9,7 @@ use std::{
 use rollhook_core::time::Timestamp;
 use tokio::time::Instant;
 
-/// Tells the store the time: the wall clock's for what is stored, and a time that only passes for claims.
+/// The clocks of the store: the wall clock for stored times, and a steady one for leases.
 #[derive(Clone)]
 pub struct StoreClock {
     now: Arc<dyn Fn() -> Timestamp + Send + Sync>,
@@ -17,7 +17,7 @@ pub struct StoreClock {
     lag: Duration,
 }
 
-/// How far a watch may lag behind what another replica has just written.
+/// The longest time by which a watch lags behind the writes of another replica.
 const LAG: Duration = Duration::from_secs(1);
 
 impl StoreClock {
@@ -27,8 +27,8 @@ impl StoreClock {
         Self { lag: LAG, ..Self::new(system_time, move || start.elapsed()) }
     }
 
-    /// Clocks of one's own, such as a test moves: the wall clock, and the time since some fixed point. Nobody waits for
-    /// time to pass by them.
+    /// Given clocks, such as those of a test: the wall clock, and the time since some fixed point. Timers do not follow
+    /// them.
     pub fn new(
         now: impl Fn() -> Timestamp + Send + Sync + 'static,
         elapsed: impl Fn() -> Duration + Send + Sync + 'static,
@@ -36,7 +36,7 @@ impl StoreClock {
         Self { now: Arc::new(now), elapsed: Arc::new(elapsed), lag: Duration::ZERO }
     }
 
-    /// These clocks, on which who is refused by memory waits for this long.
+    /// These clocks, with a delay before a caller is refused from memory.
     #[cfg(test)]
     pub(crate) fn lagging(self, lag: Duration) -> Self {
         Self { lag, ..self }
@@ -51,7 +51,7 @@ impl StoreClock {
         (self.elapsed)()
     }
 
-    /// How long who is refused by memory waits for what the watch may bring.
+    /// The delay before a caller is refused from memory, in which the watch may bring a change.
     pub(crate) fn lag(&self) -> Duration {
         self.lag
     }
@@ -61,6 +61,11 @@ impl fmt::Debug for StoreClock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("StoreClock").field(&self.now()).finish()
     }
+}
+
+/// The time as a date, out of whose range only a broken clock is.
+pub(crate) fn calendar(time: Timestamp) -> jiff::Timestamp {
+    jiff::Timestamp::from_millisecond(time.as_millis()).unwrap_or_default()
 }
 
 #[allow(clippy::disallowed_methods, reason = "a store's clock is where wall-clock times come from")]

@@ -1,4 +1,4 @@
-//! What a failure of the API server means for the store.
+//! The classification of failures of the API server for the store.
 
 use kube::Error as KubeError;
 use rollhook_core::{Error, error::Entity};
@@ -7,11 +7,11 @@ use crate::error::classify as of_cluster;
 
 /// The advice where the cluster does not know the custom resources.
 pub(crate) const NO_RESOURCES: &str = "the cluster does not know rollhook's custom resources (apps.rollhook.dev, \
-    appdeploys.rollhook.dev); let somebody who may make them run: rollhook-server manifests \
+    appdeploys.rollhook.dev); let a cluster administrator run: rollhook-server manifests \
     --app-namespace NAMESPACE | kubectl apply -f - (for each namespace that apps are in)";
 
-/// The failure as the ports tell it: `NotFound` if one object is missing; if its kind or its namespace is, a sentence says
-/// what to do.
+/// The failure as an error of the ports: `NotFound` if one object is missing; if its kind or its namespace is, a
+/// sentence says what to do.
 pub(crate) fn classify(error: KubeError) -> Error {
     let KubeError::Api(status) = &error else { return of_cluster(error) };
     match status.code {
@@ -26,11 +26,6 @@ pub(crate) fn classify(error: KubeError) -> Error {
         }
         _ => of_cluster(error),
     }
-}
-
-/// Returned after too many attempts, each of which met a change by somebody else.
-pub(crate) fn contended() -> Error {
-    Error::Unavailable { what: "others keep changing the same object".to_owned(), cause: None }
 }
 
 /// Whether the answer names an object; an unknown path is a 404 too, but names none.

@@ -1,16 +1,12 @@
-//! Apps that are leased to a replica of another namespace than ours: a command line whose context names another one than
-//! the server's, or a second installation.
+//! Apps that are leased to a replica of another namespace than ours: a command line whose context names another one
+//! than the server's, or a second installation.
 //!
-//! Apps are shared by all, wherever in the cluster a replica runs; the Leases of replicas are listed in our own namespace
-//! alone. The Lease of a foreign owner is read when an app of it has work, and again when its time seems to be over: it
-//! counts by our own time since we last saw it change, as all do. An owner whose Lease we may not read counts as living: to
-//! take its apps while it drives them would be worse than to leave them to a person, who is told.
+//! Apps are shared by all, wherever in the cluster a replica runs; the Leases of replicas are listed in our own
+//! namespace alone. The Lease of a foreign owner is read when an app of it has work, and again when its time seems to
+//! be over: it counts by our own time since we last saw it change, as all do. An owner whose Lease we may not read
+//! counts as living: to take its apps while it drives them would be worse than to leave them to a person, who is told.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{collections::BTreeMap, sync::Mutex, time::Duration};
 
 use k8s_openapi::api::coordination::v1::Lease;
 use rollhook_core::{Error, Result, replica::ReplicaId};
@@ -21,6 +17,7 @@ use super::{
     app_record::AppRecord,
     heartbeat::{KEPT, duration, holder, lease_name},
 };
+use crate::lock;
 
 /// The most Leases that are read for one search for work; the other owners are left alone until the next.
 const READS: usize = 8;
@@ -41,12 +38,12 @@ struct Sight {
 
 impl ForeignOwners {
     fn lives(&self, owner: &(String, ReplicaId), now: Duration) -> bool {
-        self.lock().get(owner).is_some_and(|sight| now < sight.until)
+        lock(&self.0).get(owner).is_some_and(|sight| now < sight.until)
     }
 
     /// Notes the owner's Lease as it was read.
     fn note(&self, owner: (String, ReplicaId), found: Result<Option<Lease>>, now: Duration) {
-        let mut sights = self.lock();
+        let mut sights = lock(&self.0);
         sights.retain(|_, sight| now < sight.until + KEPT);
         let (version, until) = match found {
             Ok(Some(lease)) if holder(&lease).as_ref() == Some(&owner.1) => {
@@ -61,10 +58,6 @@ impl ForeignOwners {
         if !seen {
             sights.insert(owner, Sight { version, until });
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<(String, ReplicaId), Sight>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

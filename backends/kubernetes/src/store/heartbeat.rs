@@ -1,11 +1,11 @@
 //! Heartbeats: one Lease per replica, in our own namespace.
 //!
-//! A replica lives for as long as its Lease is seen to change, by the observer's own time. So the clocks of replicas need
-//! not agree; and a replica that has just started counts each Lease as if it had changed then.
+//! A replica lives for as long as its Lease is seen to change, by the observer's own time. So the clocks of replicas
+//! need not agree; and a replica that has just started counts each Lease as if it had changed then.
 
 use std::{
     collections::BTreeMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -21,8 +21,9 @@ use super::{
     KubernetesStore,
     api::{Written, create, delete, list, replace},
     app_record::AppRecord,
-    error::contended,
+    clock::calendar,
 };
+use crate::{error::contended, lock};
 
 /// The label that tells what a Lease of ours is for, and its value for replicas.
 pub(crate) const LEASE_LABEL: &str = "rollhook.dev/lease";
@@ -83,7 +84,7 @@ impl Leases {
     }
 
     fn lock(&self) -> MutexGuard<'_, Seen> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 
@@ -112,7 +113,7 @@ impl KubernetesStore {
             let lease = record.state.lease.as_ref().filter(|_| self.foreign_namespace(record).is_none());
             record.state.queued_at.is_some() && lease.is_some_and(|lease| !self.leases.lives(lease, now))
         };
-        !self.mirror.pick(is_dead).0.is_empty()
+        !self.cache.pick(is_dead).0.is_empty()
     }
 
     /// Lists the Leases of replicas.
@@ -148,8 +149,7 @@ impl KubernetesStore {
         spec.lease_transitions = Some(spec.lease_transitions.unwrap_or_default().saturating_add(changes));
         spec.holder_identity = holder;
         spec.lease_duration_seconds = i32::try_from(seconds(ttl)).ok();
-        let now = jiff::Timestamp::from_millisecond(self.clock.now().as_millis()).unwrap_or_default();
-        spec.renew_time = Some(MicroTime(now));
+        spec.renew_time = Some(MicroTime(calendar(self.clock.now())));
         lease
     }
 

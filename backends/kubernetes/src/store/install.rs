@@ -22,9 +22,9 @@ const LOOKS: usize = 150;
 /// Installs the custom resources where they are missing. Returns whether they were.
 ///
 /// # Errors
-/// `Invalid` if those of another version are installed, whose fields this one does not know. `Denied` if they are missing
-/// and this process may not install them: with the command to run. `Unavailable` if the cluster is away, or does not serve
-/// them in time.
+/// `Invalid` if those of another version are installed, whose fields this one does not know. `Denied` if they are
+/// missing and this process may not install them: with the command to run. `Unavailable` if the cluster is away, or
+/// does not serve them in time.
 pub async fn ensure_crds(client: &Client) -> Result<bool> {
     let missing = !is_served(client).await?;
     let advised = |error: Error| {

@@ -3,27 +3,27 @@
 //! ```text
 //!   commit ──▶ replace App (resourceVersion)    the whole state: one compare-and-swap
 //!                └▶ AppDeploy {app}-{n}         created and updated in the background; its end is certain
-//!   load  ◀── App, read anew                    idempotency keys of archived deploys: the mirror, completed where it lags
+//!   load  ◀── App, read anew                    idempotency keys of archived deploys: the cache, completed where it lags
 //!   page  ◀── App, then the AppDeploys that are asked for
-//!   list, work ◀── mirror ◀── two watches       Apps, and the metadata of AppDeploys
+//!   list, work ◀── cache ◀── two watches       Apps, and the metadata of AppDeploys
 //!   heartbeat ─▶ Lease per replica
 //! ```
 //!
-//! An ended deploy stays in the `App` until its `AppDeploy` tells its end. So each deploy of a state's revisions is in the
-//! `App` or in the archive, whatever crashed in between, and a reader knows which: a revision that the `App` does not hold
-//! has been archived before.
+//! An ended deploy stays in the `App` until its `AppDeploy` tells its end. So each deploy of a state's revisions is in
+//! the `App` or in the archive, whatever crashed in between, and a reader knows which: a revision that the `App` does
+//! not hold has been archived before.
 
 pub mod crd;
 
 mod api;
 mod app_record;
 mod archive;
+mod cache;
 mod clock;
 mod error;
 mod foreign_owner;
 mod heartbeat;
 mod install;
-mod mirror;
 mod namespace_lock;
 mod read;
 mod secrets;
@@ -58,9 +58,9 @@ pub(crate) use secrets::OPERATOR_SECRET;
 use crate::client::Cluster;
 use api::ApiServer;
 use archive::Archive;
+use cache::Cache;
 use foreign_owner::ForeignOwners;
 use heartbeat::Leases;
-use mirror::Mirror;
 use secrets::Secrets;
 use watches::{Changes, Tasks};
 
@@ -74,7 +74,7 @@ const KEEP: usize = 200;
 pub struct KubernetesStore {
     api: ApiServer,
     clock: StoreClock,
-    mirror: Arc<Mirror>,
+    cache: Arc<Cache>,
     changes: Changes,
     archive: Arc<Archive>,
     leases: Arc<Leases>,
@@ -85,9 +85,10 @@ pub struct KubernetesStore {
 
 impl KubernetesStore {
     /// Connects as `kubectl` would, or from inside a pod with its service account. Our own objects (Leases, and the
-    /// management token's hash) are in the namespace that this connection has by default. One installation per cluster is
-    /// meant, for apps are found in every namespace: its replicas, and command lines on the same store, should have one
-    /// namespace here. Tokens are sealed with the ring's keys. The custom resources are installed where they are missing.
+    /// management token's hash) are in the namespace that this connection has by default. One installation per cluster
+    /// is meant, for apps are found in every namespace: its replicas, and command lines on the same store, should have
+    /// one namespace here. Tokens are sealed with the ring's keys. The custom resources are installed where they are
+    /// missing.
     ///
     /// # Errors
     /// `Invalid` if there is no configuration, or one that cannot be used; as [`ensure_crds`].
@@ -100,7 +101,8 @@ impl KubernetesStore {
         Ok(Self::new(client, &namespace, ring))
     }
 
-    /// A store through this client, whose own objects are in this namespace. Its tasks run until the last clone is dropped.
+    /// A store through this client, whose own objects are in this namespace. Its tasks run until the last clone is
+    /// dropped.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
@@ -114,14 +116,14 @@ impl KubernetesStore {
     /// Outside of a tokio runtime.
     pub fn with_clock(client: kube::Client, namespace: &str, ring: KeyRing, clock: StoreClock) -> Self {
         let api = ApiServer::new(client, namespace);
-        let (mirror, changes) = (Arc::new(Mirror::new(clock.clone())), Changes::new());
-        let archive = Arc::new(Archive::new(api.clone(), mirror.clone()));
-        let tasks = Tasks::start(&api, &mirror, &changes, &archive);
+        let (cache, changes) = (Arc::new(Cache::new(clock.clone())), Changes::new());
+        let archive = Arc::new(Archive::new(api.clone(), cache.clone()));
+        let tasks = Tasks::start(&api, &cache, &changes, &archive);
         Self {
             secrets: Arc::new(Secrets::new(api.clone(), Arc::new(ring), clock.clone())),
             api,
             clock,
-            mirror,
+            cache,
             changes,
             archive,
             leases: Arc::default(),
@@ -151,7 +153,7 @@ impl HistoryStore for KubernetesStore {
 
     async fn list(&self, page: AppPage) -> Result<Vec<AppState>> {
         self.ready().await?;
-        self.mirror.list(&page)
+        self.cache.list(&page)
     }
 
     async fn work(&self, alive: &[ReplicaId], limit: usize) -> Result<Vec<AppUid>> {

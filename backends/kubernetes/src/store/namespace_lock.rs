@@ -1,8 +1,8 @@
 //! One namespace belongs to one (project, environment) pair for as long as an app is in it.
 //!
-//! A Lease per namespace, in our own, names the pair. After the Lease was written, the namespace is searched for apps of
-//! another pair; after an `App` was created, the Lease is read again. So of two pairs at the same time, at least one sees
-//! the other, and withdraws.
+//! A Lease per namespace, in our own, names the pair. After the Lease was written, the namespace is searched for apps
+//! of another pair; after an `App` was created, the Lease is read again. So of two pairs at the same time, at least one
+//! sees the other, and withdraws.
 
 use std::time::Duration;
 
@@ -16,10 +16,11 @@ use rollhook_core::{Error, Result, app::App, error::Entity, time::Timestamp};
 use super::{
     KubernetesStore,
     api::{Written, create, delete, get, list, replace},
+    clock::calendar,
     crd::AppObject,
-    error::contended,
     heartbeat::LEASE_LABEL,
 };
+use crate::error::contended;
 
 /// How long a pair has to create its first app.
 const NEW: Duration = Duration::from_secs(10);
@@ -72,9 +73,8 @@ impl KubernetesStore {
             labels: Some([(LEASE_LABEL.to_owned(), "namespace".to_owned())].into()),
             ..lease.metadata
         };
-        let now = jiff::Timestamp::from_millisecond(self.clock.now().as_millis()).unwrap_or_default();
-        let spec =
-            LeaseSpec { holder_identity: Some(pair(app)), renew_time: Some(MicroTime(now)), ..LeaseSpec::default() };
+        let now = Some(MicroTime(calendar(self.clock.now())));
+        let spec = LeaseSpec { holder_identity: Some(pair(app)), renew_time: now, ..LeaseSpec::default() };
         Lease { metadata, spec: Some(spec) }
     }
 

@@ -43,7 +43,7 @@ impl KubernetesStore {
     pub(crate) async fn key_use(&self, record: &AppRecord, key: &IdempotencyKey) -> Result<Option<KeyUse>> {
         self.ready().await?;
         self.archive.complete(record).await?;
-        let archived = self.mirror.key_use(record, key_hash(key.header, &key.key));
+        let archived = self.cache.key_use(record, key_hash(key.header, &key.key));
         Ok(record.key_use(key).into_iter().chain(archived).max_by_key(|used| used.revision))
     }
 
@@ -52,8 +52,8 @@ impl KubernetesStore {
         let (found, known) = self.get_named(id).await?;
         let Some(record) = found.map(|object| self.noted(object)).transpose()? else { return Ok(None) };
         if known.is_some_and(|known| record.version < known) {
-            self.mirror.went_back(&record);
-            self.mirror.note_record(&record);
+            self.cache.went_back(&record);
+            self.cache.note_record(&record);
         }
         Ok(Some(record))
     }
@@ -63,7 +63,7 @@ impl KubernetesStore {
         let (namespace, name) = (Some(id.namespace.to_string()), Some(id.name.to_string()));
         let metadata = ObjectMeta { namespace, name, ..ObjectMeta::default() };
         // What is noted while the call is under way is newer than its answer may be.
-        let known = self.mirror.version(&metadata);
+        let known = self.cache.version(&metadata);
         let found: Option<AppObject> = get(&self.api.within(id.namespace.as_str()), id.name.as_str()).await?;
         let found = found.filter(is_there);
         if let (None, Some(known)) = (&found, known) {
@@ -74,7 +74,7 @@ impl KubernetesStore {
 
     /// The app of this uid.
     pub(crate) async fn read_uid(&self, uid: AppUid) -> Result<Option<Arc<AppRecord>>> {
-        if let Some(seen) = self.mirror.app(uid) {
+        if let Some(seen) = self.cache.app(uid) {
             return Ok(self.read_named(seen.id()).await?.filter(|record| record.state.app.uid == uid));
         }
         let found: Vec<AppObject> = list(&self.api.all(), Some(&format!("{UID_LABEL}={uid}"))).await?;
@@ -84,7 +84,7 @@ impl KubernetesStore {
 
     /// The app as a commit was made on it.
     pub(crate) async fn read_at(&self, uid: AppUid, at: Version) -> Result<Arc<AppRecord>> {
-        if let Some(seen) = self.mirror.app(uid).filter(|seen| seen.version == at) {
+        if let Some(seen) = self.cache.app(uid).filter(|seen| seen.version == at) {
             return Ok(seen);
         }
         let record = self.read_uid(uid).await?.ok_or(Error::NotFound(Entity::App))?;
@@ -94,15 +94,15 @@ impl KubernetesStore {
     /// Notes an app that was read.
     pub(crate) fn noted(&self, object: AppObject) -> Result<Arc<AppRecord>> {
         let record = Arc::new(AppRecord::read(object)?);
-        self.mirror.note_record(&record);
+        self.cache.note_record(&record);
         Ok(record)
     }
 
-    /// The apps with work that no living replica drives, longest waiting first. An app that cannot be read comes last: its
-    /// driver will say so.
+    /// The apps with work that no living replica drives, longest waiting first. An app that cannot be read comes last:
+    /// its driver will say so.
     pub(crate) async fn waiting(&self, alive: &[ReplicaId], limit: usize) -> Vec<AppUid> {
         let is_driven = |record: &AppRecord| record.state.lease.as_ref().is_some_and(|lease| alive.contains(lease));
-        let (mut waiting, damaged) = self.mirror.pick(|record| record.state.queued_at.is_some() && !is_driven(record));
+        let (mut waiting, damaged) = self.cache.pick(|record| record.state.queued_at.is_some() && !is_driven(record));
         waiting.sort_by_key(|record| (record.state.queued_at, record.state.app.uid));
         let (mut work, mut reads) = (Vec::new(), 0);
         for record in waiting {
@@ -118,9 +118,9 @@ impl KubernetesStore {
         work
     }
 
-    /// Waits until the watches have seen the store once, and says why if they cannot.
+    /// Waits until the watches have seen the store once, and returns the reason if they cannot.
     pub(crate) async fn ready(&self) -> Result<()> {
-        if tokio::time::timeout(FIRST_LOOK, self.mirror.all_listed()).await.is_ok() {
+        if tokio::time::timeout(FIRST_LOOK, self.cache.all_listed()).await.is_ok() {
             return Ok(());
         }
         list::<AppObject>(&self.api.all(), Some(NOTHING)).await?;
@@ -130,13 +130,13 @@ impl KubernetesStore {
 
     /// Forgets an app that is gone, unless it is known in a newer version than this, and tells those who watch.
     pub(crate) fn forget(&self, metadata: &ObjectMeta, known: Version) {
-        if let Some(uid) = self.mirror.forget_app(metadata, known) {
+        if let Some(uid) = self.cache.forget_app(metadata, known) {
             self.changes.send(AppChange::App(uid, Version::REMOVED));
         }
     }
 }
 
-/// Whether nobody has begun to delete the app.
+/// Whether the app exists and is not being deleted.
 fn is_there(object: &AppObject) -> bool {
     object.metadata.deletion_timestamp.is_none()
 }

@@ -1,10 +1,10 @@
 //! Tokens, each sealed in a Secret beside its app: `{app}-webhook`, which belongs to the `App` and goes with it.
 //!
-//! Secrets are never listed or watched, as no role can narrow that: each is read by its name. Whoever is let in, is so by
-//! a read that this very call has made. Who is refused, is refused by what this replica remembers:
+//! Secrets are never listed or watched, as no role can narrow that: each is read by its name. A caller is
+//! let in only by a read that this very call has made, and is refused by what this replica remembers:
 //!
 //! ```text
-//!   app unknown to the watch ─────────────── one look, if the budget allows ─▶ 401
+//!   app unknown to the watch ─────────────── one read, if the budget allows ─▶ 401
 //!   token not read since it was announced ── one read, for all who wait, ────╮
 //!                                            a few apps' at a time           │
 //!   does not fit what is remembered ──────── one read, if the budget allows ─┼▶ fits what was read? yes / 401
@@ -12,9 +12,10 @@
 //! ```
 //!
 //! A change is announced on the `App`, by an annotation, and so reaches the memory of every replica by the watch that
-//! they have anyway. The [`Budget`] is one call per second: so much callers without a good token cost, however many they
-//! are. Beside it they can only cause what the first good call would have: one read of an app's token after a change,
-//! while at most [`FIRST_READS`] of those run. A token that could not be read is read again after a second.
+//! they have anyway. The [`Budget`] is one call per second: callers without a valid token cost no more than that,
+//! however many they are. Beside it they can only cause the read that the first valid call would cause: one of an app's
+//! token after a change, while at most [`FIRST_READS`] of those run. A token that could not be read is read again after
+//! a second.
 
 mod budget;
 mod memory;
@@ -56,10 +57,10 @@ use crate::bounded;
 
 pub(crate) use self::operator::NAME as OPERATOR_SECRET;
 
-/// How often a Secret is read again because somebody else wrote it in between.
+/// The number of attempts to write a Secret that others write at the same time.
 const ATTEMPTS: u32 = 10;
-/// How many apps' tokens are read at the same time for callers of whom nothing is known yet. Who waits does so in turn:
-/// even if every app is asked for right after a start, a good caller waits about a second.
+/// The number of apps whose tokens are read at the same time while nothing is remembered of them. Callers wait in turn:
+/// even if every app is called right after a start, a caller with a valid token waits about a second.
 const FIRST_READS: usize = 4;
 
 /// The Secrets of one cluster, and what is remembered of them.
@@ -99,7 +100,7 @@ impl Secrets {
             created_at: Timestamp::max(self.clock.now(), app.created_at),
         };
         let version = self.write(&app, &secret).await?;
-        // Whoever is refused from now on for a token that is remembered in vain, is so until the watch tells of this.
+        // A replica may refuse by an outdated token from now on, until its watch shows this.
         apps.announce(&app, Some(&version)).await?;
         Ok(secret)
     }
@@ -114,13 +115,13 @@ impl Secrets {
                         object::fill(&self.ring, &mut present, secret)?;
                         api::replace(&self.within(&app.id), &present).await?
                     }
-                    // Left behind by an earlier app of this name, whose `App` is gone. It is not overwritten: the cluster
-                    // may be about to remove it for that.
+                    // Left behind by an earlier app of this name, whose `App` is gone. It is not overwritten: the
+                    // cluster may be about to remove it for that.
                     Maker::Rollhook(_) => {
                         self.delete(&app.id, &present).await?;
                         continue;
                     }
-                    Maker::Stranger => {
+                    Maker::Other => {
                         return Err(object::in_the_way(app.id.namespace.as_str(), &object::name(&app.id)));
                     }
                 },
@@ -151,7 +152,7 @@ impl Secrets {
         Err(Error::Conflict(Entity::Object))
     }
 
-    /// Deletes just this version of a Secret; whether it was still there is seen by looking again.
+    /// Deletes just this version of a Secret. Callers read again to learn whether it was still there.
     async fn delete(&self, app: &AppId, secret: &Secret) -> Result<()> {
         api::delete(&self.within(app), &secret.metadata).await.map(drop)
     }
@@ -182,13 +183,13 @@ impl Secrets {
         if let Some(decided) = self.try_fitting(apps, id, fits).await? {
             return Ok(decided);
         }
-        // Refused by memory alone, which the watch may be about to correct: another replica may just have registered the
-        // app, or enabled its webhook. The delay is the same for all that are refused so, and tells them nothing.
+        // Refused by memory alone, which the watch may be about to correct: another replica may just have registered
+        // the app, or enabled its webhook. The delay is the same for all that are refused so, and tells them nothing.
         tokio::time::sleep(self.clock.lag()).await;
         Ok(self.try_fitting(apps, id, fits).await?.flatten())
     }
 
-    /// What a read says; none where nothing was read, and memory refuses.
+    /// The answer of a read. Returns `None` if nothing was read, and memory refuses the caller.
     async fn try_fitting(
         &self,
         apps: &dyn Registrations,
@@ -206,7 +207,7 @@ impl Secrets {
         };
         let read = match self.memory.slot(id).recall(&app, self.clock.elapsed()) {
             Recall::Nothing => {
-                // Whoever comes next is refused by what this reads: for now, that is enough.
+                // The callers after this one are refused by the result of this read.
                 self.budget.take_now();
                 self.read(&app, self.first_reads.clone().acquire_owned()).await?
             }
@@ -252,34 +253,34 @@ impl Secrets {
 #[async_trait]
 impl TokenStore for KubernetesStore {
     async fn put(&self, app: AppUid, token: &Token) -> Result<WebhookSecret> {
-        bounded(Box::pin(self.secrets.put(self, app, token))).await
+        bounded(self.secrets.put(self, app, token)).await
     }
 
     async fn find(&self, app: &AppId) -> Result<Option<WebhookSecret>> {
-        bounded(Box::pin(self.secrets.find(self, app))).await
+        bounded(self.secrets.find(self, app)).await
     }
 
     async fn find_fitting(&self, app: &AppId, fits: TokenMatcher<'_, Token>) -> Result<Option<WebhookSecret>> {
-        bounded(Box::pin(self.secrets.find_fitting(self, app, fits))).await
+        bounded(self.secrets.find_fitting(self, app, fits)).await
     }
 
     async fn remove(&self, app: AppUid) -> Result<()> {
-        bounded(Box::pin(self.secrets.remove(self, app))).await
+        bounded(self.secrets.remove(self, app)).await
     }
 
     async fn operator_hash(&self) -> Result<Option<[u8; 32]>> {
         let secrets = &self.secrets;
-        bounded(Box::pin(secrets.operator.hash(&secrets.api))).await
+        bounded(secrets.operator.hash(&secrets.api)).await
     }
 
     async fn operator_fitting(&self, fits: TokenMatcher<'_, [u8; 32]>) -> Result<bool> {
         let secrets = &self.secrets;
-        bounded(Box::pin(secrets.operator.fitting(&secrets.api, fits))).await
+        bounded(secrets.operator.fitting(&secrets.api, fits)).await
     }
 
     async fn set_operator_hash(&self, hash: [u8; 32]) -> Result<()> {
         let secrets = &self.secrets;
-        bounded(Box::pin(secrets.operator.set(&secrets.api, hash))).await
+        bounded(secrets.operator.set(&secrets.api, hash)).await
     }
 
     fn sealing(&self) -> Sealing {

@@ -15,8 +15,8 @@ use super::{
 const LOOK: Duration = Duration::from_millis(10);
 
 impl KubernetesStore {
-    /// Returns once everything is seen that was written before the call, by any process; for callers that cannot ask again
-    /// a moment later, such as tests.
+    /// Returns once everything is seen that was written before the call, by any process; for callers that cannot ask
+    /// again a moment later, such as tests.
     ///
     /// # Errors
     /// `Unavailable` and `Denied` as any read.
@@ -26,8 +26,8 @@ impl KubernetesStore {
         let apps = loop {
             let mut stored: Vec<AppObject> = list(&self.api.all(), None).await?;
             stored.retain(|app| !is_copy(app));
-            let is_seen = |app: &AppObject| self.mirror.version(&app.metadata) >= version(&app.metadata).ok();
-            let (seen, damaged) = self.mirror.pick(|_| true);
+            let is_seen = |app: &AppObject| self.cache.version(&app.metadata) >= version(&app.metadata).ok();
+            let (seen, damaged) = self.cache.pick(|_| true);
             if stored.iter().all(is_seen) && seen.len() + damaged.len() <= stored.len() {
                 break seen;
             }

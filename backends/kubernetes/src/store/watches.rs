@@ -1,4 +1,4 @@
-//! The two watches that feed the mirror: all that an idle store costs, however many apps there are.
+//! The two watches that feed the cache: all that an idle store costs, however many apps there are.
 
 use std::{fmt::Debug, pin::pin, sync::Arc, time::Duration};
 
@@ -15,17 +15,17 @@ use tokio::{
 use super::{
     api::ApiServer,
     archive::{Archive, OTHERS},
-    mirror::Mirror,
+    cache::Cache,
 };
 
-/// A watch is begun anew, from where it was, after this many seconds: so long, and 5 s more, a dead one may go unnoticed,
-/// which must be well within the time of a take-over.
+/// A watch is begun anew, from where it was, after this many seconds: so long, and 5 s more, a dead one may go
+/// unnoticed, which must be well within the time of a take-over.
 const WATCH: u32 = 10;
 /// The size of a page of a list, and the deadline of a page.
 const PAGE: u32 = 100;
 const LIST: Duration = Duration::from_secs(15);
-/// How long to wait before a watch that was interrupted is begun again: the delay after an outage must be well within the
-/// time of a take-over.
+/// How long to wait before a watch that was interrupted is begun again: the delay after an outage must be well within
+/// the time of a take-over.
 const AGAIN: Duration = Duration::from_millis(200);
 const AGAIN_AT_MOST: Duration = Duration::from_secs(5);
 /// After this long without failure the next one is the first again; else lists without watches would follow each other.
@@ -63,8 +63,8 @@ impl Drop for Tasks {
 
 impl Tasks {
     /// Starts to watch, and to archive.
-    pub(crate) fn start(api: &ApiServer, mirror: &Arc<Mirror>, changes: &Changes, archive: &Arc<Archive>) -> Self {
-        let (apps, seen, told, settled) = (api.all(), mirror.clone(), changes.clone(), archive.clone());
+    pub(crate) fn start(api: &ApiServer, cache: &Arc<Cache>, changes: &Changes, archive: &Arc<Archive>) -> Self {
+        let (apps, seen, told, settled) = (api.all(), cache.clone(), changes.clone(), archive.clone());
         let apps = async move {
             let show = |event| {
                 let Some(change) = seen.app_event(event) else { return };
@@ -75,7 +75,7 @@ impl Tasks {
             };
             follow(apps, LIST, seen.relists(), show).await;
         };
-        let (deploys, seen) = (api.all(), mirror.clone());
+        let (deploys, seen) = (api.all(), cache.clone());
         let deploys = async move {
             // The list of deploys completes what the list of apps shows.
             seen.apps_listed().await;

@@ -20,8 +20,8 @@ use super::{
     secrets::Registered,
 };
 
-/// The most ended deploys that a commit carries on in the `App`: with all of their evidence they fit into one object. More
-/// are archived before the commit.
+/// The most ended deploys that a commit carries on in the `App`: with all of their evidence they fit into one object.
+/// More are archived before the commit.
 const CARRIED_MAX: usize = 20;
 
 impl KubernetesStore {
@@ -63,7 +63,7 @@ impl KubernetesStore {
     async fn next(&self, record: &AppRecord, change: Change) -> Result<AppRecord> {
         let app = record.state.app.uid;
         let carried = || -> Vec<Arc<Deploy>> {
-            let archiving = record.kept.archiving.iter().filter(|deploy| !self.mirror.shows(app, deploy));
+            let archiving = record.kept.archiving.iter().filter(|deploy| !self.cache.shows(app, deploy));
             archiving.filter(|deploy| !change.forgotten.contains(&deploy.revision)).cloned().collect()
         };
         let mut archiving = carried();
@@ -89,7 +89,7 @@ impl KubernetesStore {
 
     fn committed(&self, record: AppRecord) -> Version {
         let record = Arc::new(record);
-        self.mirror.note_record(&record);
+        self.cache.note_record(&record);
         self.changes.send(AppChange::App(record.state.app.uid, record.version));
         self.archive.schedule_own(&record);
         record.version

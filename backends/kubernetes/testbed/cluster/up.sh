@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # up.sh STATE_DIR: starts a real Kubernetes control plane with two simulated nodes on loopback, in about 5 s, and prints
 # the kubeconfig's path. STATE_DIR/env exports KUBECONFIG, KUBECTL and KUBECACHEDIR. Several may be up side by side.
-# What a pod does is told by its image's name: see stages.yaml. Stop it with down.sh STATE_DIR.
+# The name of a pod's image decides its behaviour: see stages.yaml. Stop it with down.sh STATE_DIR.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd); . "$here/../lib.sh"
 bin=$("$here/build.sh"); claim "$1"
@@ -9,7 +9,7 @@ bin=$("$here/build.sh"); claim "$1"
 control_plane "$bin" --advertise-address=127.0.0.1 --authorization-mode=RBAC --disable-admission-plugins=ServiceAccount
 stages=(); for f in "$bin"/stages/{node-initialize,node-heartbeat,pod-delete}.yaml "$here/stages.yaml"; do stages+=(-c "$f"); done
 # Simulated containers write no logs: a test writes them, to STATE_DIR/logs/NAMESPACE/POD/CONTAINER.
-# kwok has a server of its own, which knows no logs of single pods.
+# kwok has a server of its own, which does not serve logs of single pods.
 read -r logs own < <(ports 2); mkdir logs
 start kubelet python3 "$here/kubelet.py" "$logs" certs/apiserver.crt certs/apiserver.key logs
 start kwok "$bin/kwok" --kubeconfig=kubeconfig --manage-all-nodes=true --node-ip=127.0.0.1 \

@@ -13,7 +13,7 @@ for address in "$D"/containerd/state/io.containerd.runtime.v2.task/k8s.io/*/addr
   [ ! -f "$address" ] || rm -f "$(sed 's,^unix://,,' "$address")"
 done
 if [ "$(cat /sys/class/net/$BRIDGE/ifalias 2> /dev/null)" = "$D" ]; then # else the control groups are not ours
-  for _ in $(seq 50); do # whatever runs in our control groups runs in our pods
+  for _ in $(seq 50); do # all processes in our control groups are of our pods
     pids=$(find /sys/fs/cgroup/*/rollhook -name cgroup.procs -exec cat {} + 2> /dev/null | sort -u)
     [ -n "$pids" ] || break
     kill -KILL $pids 2> /dev/null; sleep .1
@@ -26,7 +26,7 @@ for _ in 1 2 3; do # a mount may lie below another: the deepest first, and again
   done
 done
 [ ! -f "$D/sysctl.saved" ] || sysctl -q -p "$D/sysctl.saved"
-# Places that kubelet and CNI plugins have built in.
+# Fixed paths of the kubelet and CNI plugins.
 find /var/log/containers -lname "$D/*" -delete 2> /dev/null
 grep -lsF "$D/" /var/lib/cni/results/* | xargs -r rm -f
 rm -f /var/lib/kubelet/device-plugins/kubelet.sock

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # up.sh STATE_DIR: a real one-node cluster on this machine, as root, in about 10 s: control plane, containerd, kubelet,
-# and registries and a git server on its pods' bridge, which nobody outside this machine reaches. Prints the kubeconfig's
+# and registries and a git server on its pods' bridge, reachable from this machine alone. Prints the kubeconfig's
 # path; STATE_DIR/env exports KUBECONFIG, KUBECTL, REGISTRY (host:port), PRIVATE_REGISTRY, GIT_URL and PROGRAMS. One at a
 # time on a machine (bridge, cgroup). Stop it with down.sh STATE_DIR.
 # In the registry: app:v1 app:v2 app:v3 (HTTP on :8080, /healthz, and a gate: src/app), app:crash (exits 1), app:dies
-# (serves, and exits 1 after 3 s). app:nosuch is not there. push.sh adds images and moves tags; builder-image.sh adds
-# what builds git apps. The private registry is empty, and for ada with the password hunter2 alone. A bare repository in
+# (serves, and exits 1 after 3 s). app:nosuch does not exist. push.sh adds images and moves tags; builder-image.sh adds
+# what builds git apps. The private registry is empty, and accepts only ada with the password hunter2. A bare repository in
 # STATE_DIR/git is served as GIT_URL/<name>, and takes pushes; those below private/ are ada's too.
 # Pods reach each other and the node, nothing else; there are no Service addresses and no DNS.
 set -euo pipefail

@@ -1,4 +1,4 @@
-//! Plays the builder's container: what a commit begins with tells what becomes of its build.
+//! Plays the builder's container: the first digit of a commit decides the outcome of its build.
 
 use std::{path::PathBuf, time::Duration};
 

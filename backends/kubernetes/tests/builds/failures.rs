@@ -1,4 +1,4 @@
-//! Builds that do not end well: each is told with its reason, and none is taken for another.
+//! Builds that fail: each has its own reason.
 
 use rollhook_core::{
     deploy::Reason,
@@ -18,7 +18,7 @@ async fn sees(ground: &Ground<'_>, begins: char, reason: &str, words: &str) {
     assert!(failure.message.contains(words), "{failure:?}");
     until("nothing runs any more", async || ground.active().await.is_empty()).await;
     assert_eq!(builds.running(order(1, 1, begins).id.app).await.unwrap(), None);
-    // Whoever looks later, and whatever has become of its pods, is told the same.
+    // Later observations, even without pods, return the same.
     for pod in ground.bed.pods().await {
         ground.bed.kubectl(&["delete", "pod", &pod.metadata.name.unwrap(), "--wait=false"]);
     }
@@ -31,50 +31,50 @@ async fn sees(ground: &Ground<'_>, begins: char, reason: &str, words: &str) {
 }
 
 #[test]
-fn a_build_that_fails() {
-    test("a_build_that_fails", async |ground| {
+fn failing_build_has_the_builders_reason() {
+    test("failing_build_has_the_builders_reason", async |ground| {
         sees(ground, digit::FAILS, Reason::BUILD_FAILED, "It went wrong.").await;
     });
 }
 
 #[test]
-fn a_build_that_is_out_of_memory() {
-    test("a_build_that_is_out_of_memory", async |ground| {
+fn build_out_of_memory_is_oom_killed() {
+    test("build_out_of_memory_is_oom_killed", async |ground| {
         sees(ground, digit::OUT_OF_MEMORY, "OOMKilled", "--build-memory").await;
     });
 }
 
 #[test]
-fn a_build_that_its_node_evicts() {
-    test("a_build_that_its_node_evicts", async |ground| {
+fn build_evicted_by_its_node_fails() {
+    test("build_evicted_by_its_node_fails", async |ground| {
         sees(ground, digit::EVICTED, "Evicted", "ephemeral-storage").await;
     });
 }
 
 #[test]
-fn a_builder_that_says_nothing_has_built_nothing() {
-    test("a_builder_that_says_nothing_has_built_nothing", async |ground| {
+fn builder_without_a_message_has_failed() {
+    test("builder_without_a_message_has_failed", async |ground| {
         sees(ground, digit::SAYS_NOTHING, Reason::BUILD_FAILED, "without saying which image").await;
     });
 }
 
 #[test]
-fn a_builder_that_names_a_foreign_image_is_not_believed() {
-    test("a_builder_that_names_a_foreign_image_is_not_believed", async |ground| {
+fn builder_that_reports_a_foreign_image_has_failed() {
+    test("builder_that_reports_a_foreign_image_has_failed", async |ground| {
         sees(ground, digit::LIES, Reason::BUILD_FAILED, "another repository").await;
     });
 }
 
 #[test]
-fn a_builder_whose_image_cannot_be_pulled() {
-    test("a_builder_whose_image_cannot_be_pulled", async |ground| {
+fn builder_image_that_cannot_be_pulled_fails_the_build() {
+    test("builder_image_that_cannot_be_pulled_fails_the_build", async |ground| {
         sees(ground, digit::CANNOT_BE_PULLED, "ImagePullBackOff", "Back-off pulling image").await;
     });
 }
 
 #[test]
-fn a_build_that_logs_rubbish_can_be_ended() {
-    test("a_build_that_logs_rubbish_can_be_ended", async |ground| {
+fn build_with_control_characters_in_its_log_can_be_cancelled() {
+    test("build_with_control_characters_in_its_log_can_be_cancelled", async |ground| {
         let builds = ground.handle().await;
         let order = order(1, 1, digit::HANGS);
         start(&builds, &order).await;
@@ -99,8 +99,8 @@ fn a_build_that_logs_rubbish_can_be_ended() {
 }
 
 #[test]
-fn a_build_longer_than_a_job_may_run() {
-    test("a_build_longer_than_a_job_may_run", async |ground| {
+fn build_beyond_the_jobs_deadline_fails() {
+    test("build_beyond_the_jobs_deadline_fails", async |ground| {
         let builds = ground.handle().await;
         let order = order(1, 1, digit::HANGS);
         start(&builds, &order).await;
@@ -116,8 +116,8 @@ fn a_build_longer_than_a_job_may_run() {
 }
 
 #[test]
-fn a_build_that_no_node_has_room_for() {
-    test("a_build_that_no_node_has_room_for", async |ground| {
+fn build_without_room_on_a_node_is_unschedulable() {
+    test("build_without_room_on_a_node_is_unschedulable", async |ground| {
         let mut settings = ground.settings();
         settings.memory = "9000Gi".parse().unwrap();
         let builds = crate::harness::handle(ground.bed, settings).await;
@@ -128,8 +128,8 @@ fn a_build_that_no_node_has_room_for() {
 }
 
 #[test]
-fn a_namespace_whose_quota_is_full() {
-    test("a_namespace_whose_quota_is_full", async |ground| {
+fn full_quota_fails_the_build() {
+    test("full_quota_fails_the_build", async |ground| {
         ground.bed.kubectl(&["create", "quota", "none", "--hard=pods=0"]);
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;
         let failure = fails(&ground.handle().await, &order(1, 1, digit::GOOD)).await;
@@ -139,8 +139,8 @@ fn a_namespace_whose_quota_is_full() {
 }
 
 #[test]
-fn a_preempted_build_begins_anew() {
-    test("a_preempted_build_begins_anew", async |ground| {
+fn preempted_build_begins_anew() {
+    test("preempted_build_begins_anew", async |ground| {
         let builds = ground.handle().await;
         let order = order(1, 1, digit::DISRUPTED_ONCE);
         start(&builds, &order).await;
@@ -151,8 +151,8 @@ fn a_preempted_build_begins_anew() {
 }
 
 #[test]
-fn a_job_that_somebody_deletes_is_unknown_and_frees_the_lane_once_its_pod_is_gone() {
-    test("a_job_that_somebody_deletes_is_unknown_and_frees_the_lane_once_its_pod_is_gone", async |ground| {
+fn deleted_job_is_unknown_and_frees_the_queue_once_its_pod_is_gone() {
+    test("deleted_job_is_unknown_and_frees_the_queue_once_its_pod_is_gone", async |ground| {
         let builds = ground.handle().await;
         let hanging = order(1, 1, digit::HANGS);
         start(&builds, &hanging).await;
@@ -168,8 +168,8 @@ fn a_job_that_somebody_deletes_is_unknown_and_frees_the_lane_once_its_pod_is_gon
 }
 
 #[test]
-fn what_the_operator_does_not_allow_is_refused() {
-    test("what_the_operator_does_not_allow_is_refused", async |ground| {
+fn source_that_the_operator_forbids_is_refused() {
+    test("source_that_the_operator_forbids_is_refused", async |ground| {
         let builds = ground.handle().await;
         for url in ["http://git.example.com/shop/api.git", "file:///srv/api.git"] {
             let mut order = order(1, 1, digit::GOOD);

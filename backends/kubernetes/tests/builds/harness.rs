@@ -74,9 +74,9 @@ impl<'a> Ground<'a> {
         handle(self.bed, self.settings()).await
     }
 
-    /// One with so many places.
-    pub(crate) async fn handle_with_places(&self, places: u16) -> KubernetesBuilds {
-        handle(self.bed, Settings { places: NonZeroU16::new(places).unwrap(), ..self.settings() }).await
+    /// A handle with this many build slots.
+    pub(crate) async fn handle_with_slots(&self, slots: u16) -> KubernetesBuilds {
+        handle(self.bed, Settings { slots: NonZeroU16::new(slots).unwrap(), ..self.settings() }).await
     }
 
     /// One by another configuration.
@@ -92,10 +92,10 @@ impl<'a> Ground<'a> {
             .items
     }
 
-    /// The Jobs that have a place.
-    pub(crate) async fn places(&self) -> Vec<String> {
-        let places = Api::<ConfigMap>::namespaced(self.bed.client.clone(), &self.bed.namespace);
-        let held = places.get("rollhook-build-places").await.unwrap().data.unwrap_or_default();
+    /// The Jobs that have a build slot.
+    pub(crate) async fn slots(&self) -> Vec<String> {
+        let slots = Api::<ConfigMap>::namespaced(self.bed.client.clone(), &self.bed.namespace);
+        let held = slots.get("rollhook-build-slots").await.unwrap().data.unwrap_or_default();
         held.into_keys().collect()
     }
 

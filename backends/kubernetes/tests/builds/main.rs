@@ -10,6 +10,6 @@ mod actor;
 mod conformance;
 mod failures;
 mod harness;
-mod lost;
+mod lost_node;
 mod permissions;
-mod places;
+mod slots;

@@ -65,8 +65,8 @@ fn the_printed_permissions_are_enough() {
 }
 
 #[test]
-fn without_permissions_a_sentence_says_what_helps() {
-    test("without_permissions_a_sentence_says_what_helps", async |ground| {
+fn missing_permission_names_the_command_that_helps() {
+    test("missing_permission_names_the_command_that_helps", async |ground| {
         let builds = ground.handle_by(as_server(ground).await, ground.settings());
         let denied = builds.start(&order(1, 1, digit::GOOD)).await.unwrap_err();
         assert!(matches!(denied, rollhook_core::Error::Denied { .. }), "{}", denied.chain());

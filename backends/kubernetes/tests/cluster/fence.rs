@@ -1,4 +1,5 @@
-//! What the driver refuses to touch. The suite of all drivers covers stamps; here is what only Kubernetes has.
+//! Workloads that the driver refuses to touch. The suite of all drivers covers stamps; these cases exist on Kubernetes
+//! alone.
 
 use rollhook_core::{
     deploy::Reason,
@@ -64,8 +65,8 @@ fn containers_are_those_that_the_workload_has() {
 }
 
 #[test]
-fn what_the_cluster_refuses_ends_with_its_own_sentence() {
-    bed::test("what_the_cluster_refuses_ends_with_its_own_sentence", async |bed| {
+fn refusal_has_the_clusters_own_sentence() {
+    bed::test("refusal_has_the_clusters_own_sentence", async |bed| {
         bed.make(Deployment, "api:v1", json!({})).await;
         deny_images_named_forbidden(bed).await;
         let order = bed.order(Deployment, 1, "api:forbidden");
@@ -119,8 +120,8 @@ async fn owner(bed: &Bed) -> Value {
 }
 
 #[test]
-fn an_answer_that_was_lost_is_recognised() {
-    bed::test("an_answer_that_was_lost_is_recognised", async |bed| {
+fn patch_whose_answer_was_lost_is_recognised() {
+    bed::test("patch_whose_answer_was_lost_is_recognised", async |bed| {
         bed.make(Deployment, "api:v1", json!({})).await;
         let order = bed.order(Deployment, 1, "api:v2");
         let before = generation(bed, Deployment).await;
@@ -132,8 +133,8 @@ fn an_answer_that_was_lost_is_recognised() {
 }
 
 #[test]
-fn of_racing_orders_the_highest_stays() {
-    bed::test("of_racing_orders_the_highest_stays", async |bed| {
+fn highest_of_racing_revisions_stays() {
+    bed::test("highest_of_racing_revisions_stays", async |bed| {
         bed.make(Deployment, "api:v1", json!({})).await;
         let orders: Vec<_> =
             (1..=6).map(|revision| bed.order(Deployment, revision, &format!("api:v{revision}"))).collect();

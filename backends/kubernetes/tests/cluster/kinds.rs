@@ -1,4 +1,4 @@
-//! What each kind of workload does when all is well.
+//! Successful rollouts of each kind of workload.
 
 use rollhook_core::ports::Phase;
 use rollhook_kubernetes::WorkloadKind::{CronJob, DaemonSet, Deployment, StatefulSet};
@@ -57,8 +57,8 @@ fn nothing_but_images_and_annotations_changes() {
 }
 
 #[test]
-fn no_replicas_succeed_and_say_so() {
-    bed::test("no_replicas_succeed_and_say_so", async |bed| {
+fn zero_replicas_succeed_with_a_note() {
+    bed::test("zero_replicas_succeed_with_a_note", async |bed| {
         bed.make(Deployment, "api:v1", json!({"replicas": 0})).await;
         let seen = bed.roll_out(&bed.order(Deployment, 1, "api:v2")).await;
         assert_eq!(seen.phase, Phase::Complete { digest: None, note: Some("0 replicas: no pod runs".to_owned()) });
@@ -84,8 +84,8 @@ fn a_cron_job_takes_effect_at_the_next_schedule() {
 }
 
 #[test]
-fn a_partition_rolls_out_its_share() {
-    bed::test("a_partition_rolls_out_its_share", async |bed| {
+fn partition_rolls_out_its_share_of_pods() {
+    bed::test("partition_rolls_out_its_share_of_pods", async |bed| {
         let strategy = json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 1}});
         bed.make(StatefulSet, "api:v1", json!({"updateStrategy": strategy})).await;
         let seen = bed.roll_out(&bed.order(StatefulSet, 1, "api:v2")).await;
@@ -95,8 +95,8 @@ fn a_partition_rolls_out_its_share() {
 }
 
 #[test]
-fn a_pod_that_falls_back_is_progress_again() {
-    bed::test("a_pod_that_falls_back_is_progress_again", async |bed| {
+fn pod_that_falls_back_makes_the_rollout_incomplete() {
+    bed::test("pod_that_falls_back_makes_the_rollout_incomplete", async |bed| {
         bed.make(Deployment, "api:v1", json!({})).await;
         let order = bed.order(Deployment, 1, "api:dies");
         bed.roll_out(&order).await;

@@ -5,13 +5,13 @@
 #[path = "../bed/mod.rs"]
 mod bed;
 
-mod away;
 mod conformance;
-mod created;
+mod creation;
+mod drift;
+mod failures;
 mod fence;
 mod kinds;
-mod others;
+mod outage;
 mod permissions;
-mod stuck;
-mod trouble;
+mod stuck_pods;
 mod watch;

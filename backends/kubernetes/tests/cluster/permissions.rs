@@ -1,4 +1,4 @@
-//! What the driver may do: the permissions that its documentation lists are enough, and without them it is denied.
+//! The documented permissions of the driver are enough, and without them its calls are denied.
 
 use kube::{
     Api,
@@ -78,8 +78,8 @@ fn the_documented_permissions_are_enough() {
 }
 
 #[test]
-fn without_permissions_it_is_denied() {
-    bed::test("without_permissions_it_is_denied", async |bed| {
+fn missing_permission_is_denied() {
+    bed::test("missing_permission_is_denied", async |bed| {
         bed.make(Deployment, "api:v1", json!({})).await;
         let reads = json!([{"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get"]}]);
         let driver = driver(bed, reads).await;

@@ -1,4 +1,4 @@
-//! How soon a change is told.
+//! The watch wakes a driver when its workload changes.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use tokio::time::{sleep, timeout};
 use crate::bed;
 
 #[test]
-fn changes_are_told_and_quiet_is_quiet() {
-    bed::test("changes_are_told_and_quiet_is_quiet", async |bed| {
+fn watch_wakes_on_changes_alone() {
+    bed::test("watch_wakes_on_changes_alone", async |bed| {
         bed.make(Deployment, "api:v1", json!({})).await;
         let order = bed.order(Deployment, 1, "api:v2");
         bed.roll_out(&order).await;
@@ -30,8 +30,8 @@ fn changes_are_told_and_quiet_is_quiet() {
 }
 
 #[test]
-fn a_rollout_can_be_followed_by_its_changes_alone() {
-    bed::test("a_rollout_can_be_followed_by_its_changes_alone", async |bed| {
+fn watch_follows_a_rollout_to_its_end() {
+    bed::test("watch_follows_a_rollout_to_its_end", async |bed| {
         bed.make(Deployment, "api:v1", json!({})).await;
         let order = bed.order(Deployment, 1, "api:v2");
         bed.apply(&order).await;

@@ -1,15 +1,15 @@
 //! The committed manifests are what the code prints.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::{fs, path::Path};
 
 use rollhook_kubernetes::{builds, manifests};
 
-/// What `manifests/server.yaml` names: nobody publishes one yet, so that you build and keep your own.
+/// The image in `manifests/server.yaml`: none is published yet, so that operators build and keep their own.
 const IMAGE: &str = "registry.example.com/rollhook-server:0.1.0";
 
 #[test]
-fn the_committed_manifests_are_what_the_code_prints() {
+fn committed_manifests_are_those_that_the_code_prints() {
     let printed = [
         ("crds.yaml", manifests::crds()),
         ("rbac.yaml", manifests::rbac(manifests::NAMESPACE, &["shop-test".parse().unwrap()])),

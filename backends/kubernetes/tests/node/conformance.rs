@@ -16,8 +16,8 @@ use crate::{
 /// Programs of the bed, pushed to its registry.
 struct Real;
 
-/// The program as an image of the one repository that all tests push to: of a program that lies in two, the runtime tells
-/// the digest of either.
+/// The program as an image of the one repository that all tests push to: of a program that lies in two, the runtime
+/// tells the digest of either.
 fn pushed(bed: &Bed, program: &str) -> ImageRef {
     push(bed, &format!("app:{program}"), program)
 }

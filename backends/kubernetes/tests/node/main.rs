@@ -48,8 +48,8 @@ fn digest(seen: Observation) -> Option<Digest> {
 }
 
 #[test]
-fn what_runs_tells_its_digest() {
-    test("what_runs_tells_its_digest", async |bed| {
+fn digest_is_that_of_the_running_containers() {
+    test("digest_is_that_of_the_running_containers", async |bed| {
         let [v1, v2] = ["app-v1", "app-v2"].map(|program| push(bed, &format!("app:{}", &program[4..]), program));
         bed.make(Deployment, &v1.clone().unpinned().to_string(), json!({})).await;
         let mut adopted = order(bed, Deployment, 1, &v1.clone().unpinned());
@@ -61,8 +61,8 @@ fn what_runs_tells_its_digest() {
 }
 
 #[test]
-fn a_moving_tag_is_told_apart_by_its_digest() {
-    test("a_moving_tag_is_told_apart_by_its_digest", async |bed| {
+fn moving_tag_is_identified_by_its_digest() {
+    test("moving_tag_is_identified_by_its_digest", async |bed| {
         let before = push(bed, "app:moving", "app-v1");
         let tag = before.clone().unpinned();
         let container = json!([{"name": "app", "image": tag.to_string(), "imagePullPolicy": "Always"}]);
@@ -78,8 +78,8 @@ fn a_moving_tag_is_told_apart_by_its_digest() {
 }
 
 #[test]
-fn a_container_that_dies_after_it_was_ready_is_seen() {
-    test("a_container_that_dies_after_it_was_ready_is_seen", async |bed| {
+fn container_that_dies_after_it_was_ready_is_a_crash() {
+    test("container_that_dies_after_it_was_ready_is_a_crash", async |bed| {
         let [v1, dies] = [("app:v1", "app-v1"), ("app:dies", "dies")].map(|(name, program)| push(bed, name, program));
         bed.make(Deployment, &v1.to_string(), json!({})).await;
         bed.roll_out(&order(bed, Deployment, 1, &v1)).await;
@@ -99,8 +99,8 @@ fn a_container_that_dies_after_it_was_ready_is_seen() {
 }
 
 #[test]
-fn a_crash_leaves_its_log_as_evidence() {
-    test("a_crash_leaves_its_log_as_evidence", async |bed| {
+fn crash_has_its_log_as_evidence() {
+    test("crash_has_its_log_as_evidence", async |bed| {
         let [v1, crash] =
             [("app:v1", "app-v1"), ("app:crash", "crash")].map(|(name, program)| push(bed, name, program));
         bed.make(Deployment, &v1.to_string(), json!({})).await;
@@ -119,8 +119,8 @@ fn a_crash_leaves_its_log_as_evidence() {
 }
 
 #[test]
-fn an_image_that_is_not_in_the_registry() {
-    test("an_image_that_is_not_in_the_registry", async |bed| {
+fn image_missing_in_the_registry_fails() {
+    test("image_missing_in_the_registry_fails", async |bed| {
         let v1 = push(bed, "app:v1", "app-v1");
         bed.make(Deployment, &v1.to_string(), json!({})).await;
         let missing = format!("{}:nosuch", v1.repository()).parse().unwrap();
@@ -135,8 +135,8 @@ fn an_image_that_is_not_in_the_registry() {
 }
 
 #[test]
-fn a_secret_that_is_missing() {
-    test("a_secret_that_is_missing", async |bed| {
+fn missing_secret_is_a_configuration_failure() {
+    test("missing_secret_is_a_configuration_failure", async |bed| {
         let v1 = push(bed, "app:v1", "app-v1");
         let from = json!([{"secretRef": {"name": "settings"}}]);
         let container = json!([{"name": "app", "image": v1.to_string(), "envFrom": from}]);
@@ -150,8 +150,8 @@ fn a_secret_that_is_missing() {
 }
 
 #[test]
-fn a_pod_that_cannot_be_started() {
-    test("a_pod_that_cannot_be_started", async |bed| {
+fn command_that_cannot_be_started_is_a_crash() {
+    test("command_that_cannot_be_started_is_a_crash", async |bed| {
         let v1 = push(bed, "app:v1", "app-v1");
         let container = json!([{"name": "app", "image": v1.to_string(), "command": ["/no-such-program"]}]);
         bed.make(Deployment, "-", json!({"template": {"spec": {"containers": container}}})).await;
@@ -164,8 +164,8 @@ fn a_pod_that_cannot_be_started() {
 }
 
 #[test]
-fn a_stuck_stateful_set_moves_back() {
-    test("a_stuck_stateful_set_moves_back", async |bed| {
+fn rollback_replaces_the_stuck_pod_of_a_stateful_set() {
+    test("rollback_replaces_the_stuck_pod_of_a_stateful_set", async |bed| {
         let [v1, crash] =
             [("app:v1", "app-v1"), ("app:crash", "crash")].map(|(name, program)| push(bed, name, program));
         bed.make(StatefulSet, &v1.to_string(), json!({})).await;

@@ -1,4 +1,4 @@
-//! What calls cost the API server: counted, so that it stays so.
+//! The requests that each call costs, counted so that their number stays the same.
 
 use std::{
     sync::{Arc, Mutex},

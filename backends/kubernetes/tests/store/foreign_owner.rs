@@ -35,8 +35,8 @@ async fn lease(store: &KubernetesStore, app: AppUid, replica: &ReplicaId) {
 }
 
 #[test]
-fn living_replica_elsewhere_keeps_its_apps_and_a_dead_one_does_not() {
-    test("living_replica_elsewhere_keeps_its_apps_and_a_dead_one_does_not", async |fresh: &Fresh| {
+fn living_foreign_owner_keeps_its_apps_and_a_dead_one_does_not() {
+    test("living_foreign_owner_keeps_its_apps_and_a_dead_one_does_not", async |fresh: &Fresh| {
         let (inside, outside) = (fresh.handle().await, outside(fresh).await);
         let (server, cli) = (samples::replica("server", 1), samples::replica("cli", 1));
         let app = registered(&inside).await;
@@ -62,8 +62,8 @@ fn living_replica_elsewhere_keeps_its_apps_and_a_dead_one_does_not() {
 }
 
 #[test]
-fn replica_elsewhere_that_released_its_leases_gives_them_up() {
-    test("replica_elsewhere_that_released_its_leases_gives_them_up", async |fresh: &Fresh| {
+fn foreign_owner_that_released_its_leases_gives_up_its_apps() {
+    test("foreign_owner_that_released_its_leases_gives_up_its_apps", async |fresh: &Fresh| {
         let (inside, outside) = (fresh.handle().await, outside(fresh).await);
         let cli = samples::replica("cli", 1);
         let app = registered(&inside).await;
@@ -78,8 +78,8 @@ fn replica_elsewhere_that_released_its_leases_gives_them_up() {
 }
 
 #[test]
-fn replica_elsewhere_whose_lease_may_not_be_read_counts_as_living() {
-    test("replica_elsewhere_whose_lease_may_not_be_read_counts_as_living", async |fresh: &Fresh| {
+fn foreign_owner_whose_lease_may_not_be_read_counts_as_living() {
+    test("foreign_owner_whose_lease_may_not_be_read_counts_as_living", async |fresh: &Fresh| {
         let outside = outside(fresh).await;
         // May not read Leases in other namespaces.
         let confined = |mut request: Request<Body>| {

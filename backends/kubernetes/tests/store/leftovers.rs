@@ -1,4 +1,4 @@
-//! What others have left behind: earlier registrations, newer versions, and people with kubectl.
+//! Objects left behind by others: earlier registrations, newer versions, and people with kubectl.
 
 use http::{Method, Request, header::HeaderValue};
 use k8s_openapi::{

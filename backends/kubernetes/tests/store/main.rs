@@ -1,7 +1,6 @@
 //! The store on a real API server.
 //!
-//! It is one of their own: a replica finds whatever has work, wherever in the cluster that is, and each test begins with
-//! none.
+//! Each test begins on an empty API server of its own: a replica finds every app with work, wherever in the cluster.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 

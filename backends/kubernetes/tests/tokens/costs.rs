@@ -1,4 +1,4 @@
-//! What callers cost, counted on the client.
+//! The calls that callers cost, counted on the client.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::{
 const SECOND: Duration = Duration::from_secs(1);
 
 #[test]
-fn callers_without_a_good_token_cost_one_call_per_second() {
-    bed::test("callers_without_a_good_token_cost_one_call_per_second", async |bed| {
+fn callers_without_a_valid_token_cost_one_call_per_second() {
+    bed::test("callers_without_a_valid_token_cost_one_call_per_second", async |bed| {
         let place = Place::of(bed).await;
         place.enable(1).await;
         let replica = Replica::of(bed).await;
@@ -38,8 +38,8 @@ fn callers_without_a_good_token_cost_one_call_per_second() {
 }
 
 #[test]
-fn good_callers_who_come_at_the_same_time_share_reads() {
-    bed::test("good_callers_who_come_at_the_same_time_share_reads", async |bed| {
+fn concurrent_callers_with_valid_tokens_share_reads() {
+    bed::test("concurrent_callers_with_valid_tokens_share_reads", async |bed| {
         let place = Place::of(bed).await;
         place.enable(1).await;
         let replica = Replica::of(bed).await;
@@ -55,8 +55,8 @@ fn good_callers_who_come_at_the_same_time_share_reads() {
 }
 
 #[test]
-fn enable_is_known_everywhere_by_the_watch_alone() {
-    bed::test("enable_is_known_everywhere_by_the_watch_alone", async |bed| {
+fn enable_reaches_every_replica_by_the_watch() {
+    bed::test("enable_reaches_every_replica_by_the_watch", async |bed| {
         let place = Place::of(bed).await;
         place.enable(1).await;
         let replica = Replica::of(bed).await;
@@ -85,7 +85,7 @@ fn wrong_management_tokens_share_one_call_per_second() {
         replica.calls.take();
         let mut wrong = std::pin::pin!(join_all((0..50).map(|_| presents([9; 32]))));
         assert!(futures_util::poll!(wrong.as_mut()).is_pending(), "they wait for their turn");
-        assert!(presents([1; 32]).await, "and keep nobody waiting");
+        assert!(presents([1; 32]).await, "and do not delay a valid token");
         assert_eq!(replica.calls.take().len(), 1);
         replica.pass(SECOND);
         assert_eq!(wrong.await, [false; 50]);

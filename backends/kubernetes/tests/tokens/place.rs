@@ -22,7 +22,7 @@ use zeroize::Zeroizing;
 
 use crate::{
     bed::{self, Bed},
-    calls::Calls,
+    call_counter::Calls,
 };
 
 /// How often is looked for what must come: 20 s.

@@ -1,4 +1,4 @@
-//! The Secrets as the cluster has them.
+//! The Secrets in the cluster.
 
 use std::collections::BTreeMap;
 
@@ -24,8 +24,8 @@ fn secrets(bed: &Bed) -> Api<Secret> {
 }
 
 #[test]
-fn the_secret_goes_with_its_app() {
-    bed::test("the_secret_goes_with_its_app", async |bed| {
+fn secret_is_deleted_with_its_app() {
+    bed::test("secret_is_deleted_with_its_app", async |bed| {
         let place = Place::of(bed).await;
         place.enable(1).await;
         let apps = Api::<AppObject>::namespaced(bed.client.clone(), &bed.namespace);
@@ -33,7 +33,7 @@ fn the_secret_goes_with_its_app() {
         let secret = secrets(bed).get(NAME).await.unwrap();
         let owner = &secret.metadata.owner_references.as_ref().unwrap()[0];
         assert_eq!((&owner.kind, Some(&owner.uid)), (&"App".to_owned(), app.metadata.uid.as_ref()));
-        // Somebody removes the app by hand: nobody gets in by what is left, and the cluster clears it away.
+        // The app is removed by hand: the Secret that is left opens nothing, and the cluster deletes it.
         apps.delete("api", &DeleteParams::default()).await.unwrap();
         // The collector learns of a new kind within half a minute, if it is not busy.
         for _ in 0..900 {
@@ -47,8 +47,8 @@ fn the_secret_goes_with_its_app() {
 }
 
 #[test]
-fn a_strangers_secret_is_left_as_it_is() {
-    bed::test("a_strangers_secret_is_left_as_it_is", async |bed| {
+fn secret_of_another_maker_stays() {
+    bed::test("secret_of_another_maker_stays", async |bed| {
         let place = Place::of(bed).await;
         let theirs = json!({"metadata": {"name": NAME}, "stringData": {"password": "1234"}});
         secrets(bed).create(&PostParams::default(), &serde_json::from_value(theirs).unwrap()).await.unwrap();
@@ -66,8 +66,8 @@ fn a_strangers_secret_is_left_as_it_is() {
 
 /// Has a cluster of its own: keys are counted over all apps.
 #[test]
-fn tokens_are_sealed_anew_with_another_key() {
-    const NAME: &str = "tokens_are_sealed_anew_with_another_key";
+fn reseal_seals_tokens_with_the_newest_key() {
+    const NAME: &str = "reseal_seals_tokens_with_the_newest_key";
     let state = match bed::cluster() {
         Err(reason) => return report(&format!("{}/{NAME}", env!("CARGO_PKG_NAME")), Err(Lack::Skip(reason))),
         Ok(shared) => shared.with_file_name(format!("cluster-keys.{}", std::process::id())),

@@ -23,7 +23,7 @@ pub(crate) fn app() -> App {
         policy: Policy::of(&rollhook_core::app::Policy::default()),
         holds: vec![Hold {
             by: Revision::new(3).unwrap(),
-            image: Some("registry.example.com/api:badbad1".to_owned()),
+            image: Some("registry.example.com/api:badbad1".parse().unwrap()),
             digest: None,
             commit: None,
         }],
@@ -50,10 +50,10 @@ fn lists_and_details() {
 #[test]
 fn what_is_known_of_a_source() {
     let head = Some("def456a0".repeat(5));
-    let read = Polling { at: NOW, since: NOW, head, held_by: None, trouble: None };
+    let read = Polling { at: NOW, since: NOW, head, held_by: None, error: None };
     let held = Polling { held_by: Revision::new(7), ..read.clone() };
-    let trouble = Some("https://git.example.com/api.git did not answer in time".to_owned());
-    let away = Polling { head: None, trouble, ..read.clone() };
+    let error = Some("https://git.example.com/api.git did not answer in time".to_owned());
+    let away = Polling { head: None, error, ..read.clone() };
     let later = Timestamp::from_millis(NOW.as_millis() + 130_000);
     assert_eq!(polled(&read, later), "last read 2 min ago: def456a");
     assert_eq!(polled(&held, later), "last read 2 min ago: def456a, held since rollback 7");

@@ -54,7 +54,7 @@ pub(crate) enum Webhook {
     Disable(Target),
 }
 
-/// Which app is meant.
+/// The app that a command works on.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Target {
     /// The app's name
@@ -101,7 +101,7 @@ pub(crate) struct Rollback {
     pub(crate) wait: Wait,
 }
 
-/// Whether the command lasts as long as the deploy.
+/// The choice between waiting for the end of the deploy and returning at once.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Wait {
     /// Wait until the deploy has ended, and fail unless it succeeded (without a server: always so)
@@ -113,13 +113,13 @@ pub(crate) struct Wait {
 pub(crate) struct Create {
     #[command(flatten)]
     pub(crate) target: Target,
-    /// What a deploy changes; default: the Deployment named like the app
+    /// The workload that deploys change; default: the Deployment named like the app
     #[arg(long, value_name = "KIND[/NAME]")]
     pub(crate) workload: Option<WorkloadName>,
     /// The container to change; repeatable; default: the one named like the app, or the only one
     #[arg(long = "container", value_name = "NAME")]
     pub(crate) containers: Vec<String>,
-    /// Overwrite the stamp that another registration left on the workload
+    /// Overwrite the deploy id that another registration left on the workload
     #[arg(long)]
     pub(crate) take_over: bool,
     #[command(flatten)]
@@ -132,7 +132,7 @@ pub(crate) struct Create {
     pub(crate) policy: PolicyFlags,
 }
 
-/// What an app is built from.
+/// The source of a git app.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "An app that is built from git")]
 pub(crate) struct Git {
@@ -158,7 +158,7 @@ pub(crate) struct Git {
 }
 
 impl Git {
-    /// The change that the flags ask for.
+    /// Returns the change that the flags ask for.
     pub(crate) fn patch(&self) -> SourcePatch {
         SourcePatch {
             url: self.git.clone(),
@@ -170,10 +170,10 @@ impl Git {
         }
     }
 
-    /// A new app's source.
+    /// Returns a new app's source, or `None` for an image app.
     ///
     /// # Errors
-    /// Where there are parts of a source without its URL, or without a place for its images.
+    /// If there are parts of a source without its URL, or no repository for its images.
     pub(crate) fn choice(&self) -> Result<Option<GitChoice>, &'static str> {
         let given = self.patch();
         let Some(url) = given.url.clone() else {
@@ -194,7 +194,7 @@ impl Git {
     }
 }
 
-/// How a workload is made that does not exist yet.
+/// The template of a workload that does not exist yet.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Where the workload does not exist yet")]
 pub(crate) struct Template {
@@ -225,7 +225,7 @@ pub(crate) struct PolicyFlags {
     /// After a failed rollout: roll out the current image again, or leave everything as it is
     #[arg(long, value_parser = ["restore", "leave"])]
     on_failure: Option<String>,
-    /// What is refused an image that was rolled back from: automatic triggers, or CI's calls as well
+    /// Which deploys of an image that was rolled back from are refused: automatic ones, or all, CI's included
     #[arg(long, value_parser = ["automatic", "all"])]
     hold: Option<String>,
     /// How long new pods must stay ready before a deploy counts as succeeded, such as 10s
@@ -241,13 +241,13 @@ pub(crate) struct PolicyFlags {
     /// empty for any
     #[arg(long = "repository", alias = "repositories", value_name = "REPOSITORY", value_delimiter = ',')]
     repositories: Option<Vec<String>>,
-    /// How often a git app's branch is looked at for changes that nobody told of, such as 5m, or off
+    /// How often a git app's branch is read for changes, such as 5m, or off
     #[arg(long, value_name = "TIME|off", value_parser = duration_or_off)]
     poll: Option<String>,
 }
 
 impl PolicyFlags {
-    /// The change that the flags ask for.
+    /// Returns the change that the flags ask for.
     pub(crate) fn patch(&self) -> PolicyPatch {
         let given = |entries: &Vec<String>| entries.iter().filter(|entry| !entry.is_empty()).cloned().collect();
         PolicyPatch {
@@ -265,7 +265,7 @@ impl PolicyFlags {
 
 #[derive(Debug, Args)]
 pub(crate) struct List {
-    // Not by environment variables: whoever has them set must still be able to see everything.
+    // Not by environment variables: a person who has set them must still be able to list all apps.
     /// Only apps of this project
     #[arg(long)]
     pub(crate) project: Option<Project>,
@@ -348,7 +348,7 @@ pub(crate) struct Promote {
 pub(crate) struct Delete {
     #[command(flatten)]
     pub(crate) target: Target,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     pub(crate) yes: bool,
 }

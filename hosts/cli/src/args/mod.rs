@@ -1,5 +1,5 @@
-//! The words of the command line; every flag that configures is an environment variable too, except secrets, which are
-//! never a flag's value.
+//! The command line. Every flag that configures is an environment variable too; secrets are environment variables or files
+//! only.
 
 mod app;
 mod value;
@@ -36,7 +36,7 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// The heading of flags that a server has for itself.
+/// The heading of flags that replace a server.
 const WITHOUT_SERVER: &str = "Without a server";
 
 /// Where the apps are.
@@ -67,9 +67,9 @@ pub(crate) struct Connection {
 /// How data is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// For people.
+    /// A table for people.
     Table,
-    /// For people, with all columns.
+    /// A table for people, with all columns.
     Wide,
     /// One JSON document.
     Json,
@@ -78,39 +78,39 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// Whether a program reads it.
+    /// Returns whether the format is for programs.
     pub(crate) const fn is_document(self) -> bool {
         matches!(self, Self::Json | Self::Yaml)
     }
 }
 
 impl Cli {
-    /// The definition of the command line. The flags that say where the apps are may stand behind any command.
+    /// Returns the definition of the command line. The flags of the connection may stand behind any command.
     pub(crate) fn definition() -> clap::Command {
         let ids =
             |command: clap::Command| -> Vec<Id> { command.get_arguments().map(|arg| arg.get_id().clone()).collect() };
-        let place = ids(Connection::augment_args(clap::Command::new("")));
+        let connection = ids(Connection::augment_args(clap::Command::new("")));
         let backends = ids(Settings::augment_args(clap::Command::new("")));
         Self::command().mut_args(|arg| {
             let arg = if backends.contains(arg.get_id()) { arg.help_heading(WITHOUT_SERVER) } else { arg };
-            if !place.contains(arg.get_id()) {
+            if !connection.contains(arg.get_id()) {
                 return arg;
             }
             arg.global(true).hide_short_help(true).hide_env_values(true)
         })
     }
 
-    /// Reads a command line. A flag that names the place beats a variable that names another one.
+    /// Reads a command line. A flag that names a server or store overrides a variable that names another one.
     ///
     /// # Errors
-    /// What clap has to say about it, help included.
+    /// clap's message, help included.
     pub(crate) fn read<T: Into<OsString> + Clone>(words: impl IntoIterator<Item = T>) -> Result<Self, clap::Error> {
         let mut command = Self::definition();
         let matches = command.try_get_matches_from_mut(words)?;
         let flag = |name| matches.value_source(name) == Some(ValueSource::CommandLine);
         let direct = flag("store") || flag("driver");
         if flag("server") && direct {
-            let why = "--server asks a server, --store and --driver work without one: name one place";
+            let why = "--server asks a server, --store and --driver work without one: give one or the other";
             return Err(command.error(ErrorKind::ArgumentConflict, why));
         }
         let mut cli = Self::from_arg_matches(&matches)?;

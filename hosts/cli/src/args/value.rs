@@ -1,4 +1,4 @@
-//! Values of flags that are more than one word.
+//! Values of flags that have parts.
 
 use std::str::FromStr;
 
@@ -45,18 +45,18 @@ impl FromStr for WorkloadName {
     }
 }
 
-/// A length of time, as the service writes it.
+/// Checks a duration, and returns it as it was written.
 ///
 /// # Errors
-/// The rule that it breaks.
+/// The rule that the text breaks.
 pub(super) fn duration(text: &str) -> Result<String, &'static str> {
     rollhook_api::duration::parse(text).map(|_| text.to_owned()).ok_or(rollhook_api::duration::RULE)
 }
 
-/// A duration as people write it, or `off`; kept as it was written.
+/// Checks a duration or `off`, and returns it as it was written.
 ///
 /// # Errors
-/// The rule that it breaks.
+/// The rule that the text breaks.
 pub(super) fn duration_or_off(text: &str) -> Result<String, &'static str> {
     if text == "off" { Ok(text.to_owned()) } else { duration(text) }
 }

@@ -3,6 +3,7 @@
 use rollhook_api::{App, AppList, AppPatch, CreateApp};
 use rollhook_core::{
     app::{Namespace, Settings},
+    ports::AppPage,
     text::escaped,
 };
 use serde_json::Value;
@@ -17,7 +18,7 @@ use crate::{
     when,
 };
 
-/// Apps that are asked for at a time.
+/// The number of apps per page.
 const PAGE: usize = 100;
 
 pub(crate) async fn create(session: &Session<'_>, args: &Create) -> Result<(), Failure> {
@@ -33,7 +34,7 @@ pub(crate) async fn create(session: &Session<'_>, args: &Create) -> Result<(), F
     let (image, revision) = (what(deploy), deploy.revision);
     let how = if registered.adopted { "which runs" } else { "to be made with" };
     session.output.line(&format!("Registered {id}: {workload}, {how} {image}, is revision {revision}"))?;
-    let ended = session.see_through(&id, revision, args.wait).await?;
+    let ended = session.wait_for_end(&id, revision, args.wait).await?;
     if let Some(ended) = &ended {
         registered.app = session.operations.app(&id).await?;
         registered.deploy = Some(ended.clone());
@@ -69,7 +70,7 @@ fn request(args: &Create) -> Result<CreateApp, Failure> {
     })
 }
 
-/// The settings that were given.
+/// Returns the settings that have a value.
 fn settings<const N: usize>(given: [(&str, Option<Value>); N]) -> Settings {
     given.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }
@@ -86,7 +87,8 @@ pub(crate) async fn list(session: &Session<'_>, args: &List) -> Result<(), Failu
     let mut list = AppList::default();
     loop {
         let after = list.next.as_deref().map(str::parse).transpose()?;
-        let page = session.operations.apps(namespace.as_ref(), after.as_ref(), PAGE).await?;
+        let page = AppPage { namespace: namespace.clone(), after, limit: PAGE };
+        let page = session.operations.apps(page).await?;
         list.apps.extend(page.apps.into_iter().filter(wanted));
         list.next = page.next;
         if list.next.is_none() {

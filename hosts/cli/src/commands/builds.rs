@@ -1,4 +1,4 @@
-//! Building commits of git apps, and what builds write.
+//! Builds of git apps, and their logs.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ use super::{
 };
 use crate::{args, exit::Failure, output::print};
 
-/// Between two looks at a log that is being written.
-const LOOK: Duration = Duration::from_secs(1);
-/// Entries among which the newest build is looked for.
+/// The pause between two readings of a log that is being written.
+const PAUSE: Duration = Duration::from_secs(1);
+/// The number of newest entries that are searched for a build.
 const RECENT: usize = 100;
 
 pub(crate) async fn rebuild(session: &Session<'_>, args: &args::Rebuild) -> Result<(), Failure> {
@@ -38,7 +38,7 @@ pub(crate) async fn logs(session: &Session<'_>, args: &args::BuildLogs) -> Resul
     let mut read = 0;
     let mut lines = Lines::default();
     loop {
-        // Asked before the log is read: what an ended build wrote is there by then.
+        // Read before the log: once the build has ended, its log is complete.
         let runs = args.follow && is_being_built(&session.operations.entry(id, revision).await?);
         loop {
             let part = session.operations.build_log(id, revision, read).await?;
@@ -46,12 +46,12 @@ pub(crate) async fn logs(session: &Session<'_>, args: &args::BuildLogs) -> Resul
                 break;
             }
             read += part.len() as u64;
-            print(&lines.take_in(&part))?;
+            print(&lines.push(&part))?;
         }
         if !runs {
             return print(&lines.rest());
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(PAUSE).await;
     }
 }
 
@@ -59,7 +59,7 @@ fn is_being_built(entry: &Deploy) -> bool {
     matches!(entry.status, Status::Queued | Status::Building) && entry.image.is_none()
 }
 
-/// The newest entry that was built, or is to be.
+/// Returns the newest revision that was built, or is to be.
 async fn newest(session: &Session<'_>, id: &AppId) -> Result<Revision, Failure> {
     let recent = session.operations.history(id, None, RECENT).await?.deploys;
     let built = |entry: &&Deploy| entry.commit.is_some() && entry.from.is_none() && !entry.adopted;
@@ -69,12 +69,12 @@ async fn newest(session: &Session<'_>, id: &AppId) -> Result<Revision, Failure> 
     }
 }
 
-/// A log in whole lines, fit for a terminal: what a build writes is a stranger's text.
+/// A log in whole lines, escaped for a terminal: a build writes text of strangers.
 #[derive(Default)]
 struct Lines(Vec<u8>);
 
 impl Lines {
-    fn take_in(&mut self, part: &[u8]) -> String {
+    fn push(&mut self, part: &[u8]) -> String {
         self.0.extend_from_slice(part);
         let end = self.0.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         shown(&self.0.drain(..end).collect::<Vec<u8>>())
@@ -106,8 +106,8 @@ mod tests {
     #[test]
     fn a_log_is_shown_in_whole_lines_without_control_characters() {
         let mut lines = Lines::default();
-        assert_eq!(lines.take_in("one\r\n\tt\u{1b}[2Jwo\nthr\u{e4}".as_bytes()), "one\n\tt\\u{1b}[2Jwo\n");
-        assert_eq!(lines.take_in(b"\xff"), "");
+        assert_eq!(lines.push("one\r\n\tt\u{1b}[2Jwo\nthr\u{e4}".as_bytes()), "one\n\tt\\u{1b}[2Jwo\n");
+        assert_eq!(lines.push(b"\xff"), "");
         assert_eq!(lines.rest(), "thr\u{e4}\u{fffd}\n");
         assert_eq!(lines.rest(), "");
     }

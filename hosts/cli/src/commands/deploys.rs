@@ -1,4 +1,4 @@
-//! Deploying, rolling back, and what was deployed.
+//! Deploys, rollbacks and the history.
 
 use rollhook_api::{Deploy, DeployAnswer, DeployList, DeployPost, Promote, PromoteFrom, Rollback, RollbackAnswer};
 use rollhook_core::{app::AppId, deploy::Status, text::escaped};
@@ -6,7 +6,7 @@ use rollhook_core::{app::AppId, deploy::Status, text::escaped};
 use super::{Session, outcome::succeeded};
 use crate::{args, confirm::confirm, exit::Failure, history, output::message, when};
 
-/// Entries that are asked for at a time.
+/// The number of entries per page.
 const PAGE: usize = 100;
 
 pub(crate) async fn history(session: &Session<'_>, args: &args::History) -> Result<(), Failure> {
@@ -57,9 +57,9 @@ pub(super) async fn conclude(
     wait: args::Wait,
 ) -> Result<(), Failure> {
     for field in &answer.ignored {
-        message(&format!("note: the {} has no part in it", escaped(field)));
+        message(&format!("note: the {} was ignored", escaped(field)));
     }
-    let ended = session.see_through(id, answer.revision, wait).await?;
+    let ended = session.wait_for_end(id, answer.revision, wait).await?;
     finish(&mut answer, ended.as_ref());
     session.document(&answer)?;
     succeeded(ended.as_ref())
@@ -77,14 +77,14 @@ pub(crate) async fn rollback(session: &Session<'_>, args: &args::Rollback) -> Re
     let asked = Rollback { revision: args.revision, if_current: current.map(|current| current.revision) };
     session.drive()?;
     let mut answer = session.operations.rollback(id, asked).await?;
-    tell_rollback(session, id, &answer)?;
-    let ended = session.see_through(id, answer.deploy.revision, args.wait).await?;
+    print_rollback(session, id, &answer)?;
+    let ended = session.wait_for_end(id, answer.deploy.revision, args.wait).await?;
     finish(&mut answer.deploy, ended.as_ref());
     session.document(&answer)?;
     succeeded(ended.as_ref())
 }
 
-fn tell_rollback(session: &Session<'_>, id: &AppId, answer: &RollbackAnswer) -> Result<(), Failure> {
+fn print_rollback(session: &Session<'_>, id: &AppId, answer: &RollbackAnswer) -> Result<(), Failure> {
     let image = escaped(&answer.to.image.as_deref().map_or_else(|| "no image".to_owned(), history::short_image));
     let (to, new) = (answer.to.revision, answer.deploy.revision);
     session.output.line(&format!("Rolling back {id} to revision {to} ({image}): new revision {new}"))?;
@@ -101,7 +101,7 @@ pub(crate) async fn cancel(session: &Session<'_>, args: &args::Cancel) -> Result
     session.drive()?;
     let entry = session.operations.cancel(id, revision).await?;
     session.output.line(&format!("Cancelled revision {revision} of {id}"))?;
-    session.put_right(id).await?;
+    session.finish_restores(id).await?;
     session.document(&entry)
 }
 
@@ -110,12 +110,12 @@ pub(super) fn image(answer: &DeployAnswer) -> String {
     escaped(image.as_deref().or(answer.commit.as_deref()).unwrap_or("nothing"))
 }
 
-/// The answer as it is once the deploy has ended.
+/// Updates the answer once the deploy has ended.
 fn finish(answer: &mut DeployAnswer, ended: Option<&Deploy>) {
     let Some(ended) = ended else { return };
     answer.status = ended.status;
     answer.reason.clone_from(&ended.reason);
     answer.message.clone_from(&ended.message);
-    // Where another deploy took its place, that one's end is told, under its own number.
+    // If another deploy superseded this one, the answer tells that one's end, under its own number.
     answer.superseded_by = if ended.revision == answer.revision { ended.superseded_by } else { Some(ended.revision) };
 }

@@ -1,4 +1,4 @@
-//! The commands: each performs an operation, and prints the outcome.
+//! The commands: each performs an operation and prints the outcome.
 
 pub(crate) mod apps;
 pub(crate) mod builds;
@@ -14,18 +14,18 @@ use crate::{direct::Direct, exit::Failure, output::Output};
 /// The surroundings of a command.
 pub(crate) struct Session<'a> {
     pub(crate) operations: &'a dyn Operations<Error = Failure>,
-    /// The deployer in this process, which has to drive deploys to their end; none if a server does.
+    /// The deployer in this process, which drives deploys to their end; `None` if a server does.
     pub(crate) direct: Option<&'a Direct>,
     pub(crate) output: Output,
 }
 
 impl Session<'_> {
-    /// Makes sure that deploys are driven; to be called before an operation that makes or ends one.
+    /// Starts the engine of this process, if it has one; to be called before an operation that makes or ends a deploy.
     fn drive(&self) -> Result<(), Failure> {
         self.direct.map_or(Ok(()), Direct::start)
     }
 
-    /// Prints the document where a program reads; people were told already.
+    /// Prints the document if a program reads; for people, lines were printed before.
     fn document<T: Serialize>(&self, document: &T) -> Result<(), Failure> {
         self.output.data(document, String::new)
     }

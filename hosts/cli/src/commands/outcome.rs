@@ -1,4 +1,4 @@
-//! Seeing a deploy to its end, and saying how it ended.
+//! The end of a deploy: waiting for it, and printing it.
 
 use rollhook_api::Deploy;
 use rollhook_core::{
@@ -17,9 +17,9 @@ use crate::{
 };
 
 impl Session<'_> {
-    /// Waits for the deploy's end where that was asked for, or where nobody else would drive it; says how it ended, and
-    /// returns the entry that stands for it then.
-    pub(super) async fn see_through(
+    /// Waits for the deploy's end if `--wait` is given or this process drives it, prints the end, and returns the entry that
+    /// decided it: the deploy's own, or its last successor's.
+    pub(super) async fn wait_for_end(
         &self,
         id: &AppId,
         revision: Revision,
@@ -29,12 +29,12 @@ impl Session<'_> {
             return Ok(None);
         }
         let ended = watch(self, id, revision).await?;
-        self.tell(&ended)?;
-        self.put_right(id).await?;
+        self.print_end(&ended)?;
+        self.finish_restores(id).await?;
         Ok(Some(ended))
     }
 
-    fn tell(&self, ended: &Deploy) -> Result<(), Failure> {
+    fn print_end(&self, ended: &Deploy) -> Result<(), Failure> {
         if ended.status != Status::Succeeded {
             ending(ended).iter().for_each(|line| message(line));
             return Ok(());
@@ -47,24 +47,24 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Where this process drives, a failed rollout is its to put right, and nothing may be left half done.
-    pub(super) async fn put_right(&self, id: &AppId) -> Result<(), Failure> {
+    /// Waits for the restore of a failed rollout and for other unfinished deploys, if this process drives them.
+    pub(super) async fn finish_restores(&self, id: &AppId) -> Result<(), Failure> {
         let Some(direct) = self.direct else { return Ok(()) };
-        while let Some(revision) = direct.left_to_do(id).await? {
+        while let Some(revision) = direct.next_unfinished(id).await? {
             let entry = self.operations.entry(id, revision).await?;
             if entry.actor == "auto" {
-                message(&format!("Revision {revision} puts it right: {}", what(&entry)));
+                message(&format!("Revision {revision} restores {}", what(&entry)));
             }
-            self.tell(&watch(self, id, revision).await?)?;
+            self.print_end(&watch(self, id, revision).await?)?;
         }
         Ok(())
     }
 }
 
-/// Success of the command, by the entry that stands for its deploy.
+/// Returns `Ok` if the deploy succeeded, or was not waited for.
 ///
 /// # Errors
-/// [`Failure::Unsuccessful`] unless that succeeded.
+/// [`Failure::Unsuccessful`] otherwise.
 pub(super) fn succeeded(ended: Option<&Deploy>) -> Result<(), Failure> {
     let succeeded = ended.is_none_or(|ended| ended.status == Status::Succeeded);
     if succeeded { Ok(()) } else { Err(Failure::Unsuccessful) }

@@ -1,4 +1,4 @@
-//! An app's webhook: URL, token, and what CI runs.
+//! An app's webhook: URL, token and CI snippets.
 
 use rollhook_api::{App, Webhook};
 use rollhook_core::{app::Source, image::ImageRef, text::escaped};
@@ -9,11 +9,12 @@ use crate::{
     args::Target,
     exit::Failure,
     output::message,
+    remote::is_loopback,
     snippets::{Posted, Snippets, git_hosts},
     when,
 };
 
-/// What enabling prints where a program reads.
+/// The document that enabling prints for programs.
 #[derive(Serialize)]
 struct Enabled<'a> {
     #[serde(flatten)]
@@ -23,7 +24,7 @@ struct Enabled<'a> {
 
 pub(crate) async fn enable(session: &Session<'_>, target: &Target) -> Result<(), Failure> {
     let id = target.id()?;
-    // Read first: once the token is made, nothing may keep it from being printed.
+    // Read first: once the token is made, no failure may keep it from being printed.
     let app = session.operations.app(&id).await?;
     let webhook = session.operations.enable_webhook(&id).await?;
     let snippets = Snippets::new(&posted(&app));
@@ -68,7 +69,7 @@ pub(crate) async fn disable(session: &Session<'_>, target: &Target) -> Result<()
 }
 
 fn note(webhook: &Webhook) {
-    if is_loopback(&webhook.url) {
+    if webhook.url.parse().is_ok_and(|url| is_loopback(&url)) {
         message(
             "note: the URL is this machine's own; start the server with --base-url to have the one that others reach",
         );
@@ -78,22 +79,16 @@ fn note(webhook: &Webhook) {
     }
 }
 
-/// Whether nobody but this machine can call the URL.
-fn is_loopback(url: &str) -> bool {
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    ["127.", "localhost:", "localhost/", "[::1]"].iter().any(|own| rest.starts_with(own))
-}
-
 fn credentials(webhook: &Webhook) -> String {
     let known = format!("URL    {}\nToken  {}\n", escaped(&webhook.url), escaped(&webhook.token));
     match webhook.signing_key.as_str() {
-        // A server of before there was one.
+        // An older server has no signing key.
         "" => known,
         key => format!("{known}Key    {}\n", escaped(key)),
     }
 }
 
-/// What a git app's owner enters at the git host; nothing for an image app.
+/// Returns the instructions for git hosts; empty for an image app.
 fn at_git_host(app: &App) -> String {
     match &app.source {
         Source::Git(source) => format!("\n{}", git_hosts::settings(source.branch.as_str())),
@@ -128,8 +123,8 @@ fn posted(app: &App) -> Posted {
     }
 }
 
-/// The repository that the app's images most likely come from. Parsed, so that no answer can smuggle a command into a
-/// snippet.
+/// Returns the repository that the app's images most likely come from. It is parsed, so that no answer can smuggle a command
+/// into a snippet.
 fn repository(app: &App) -> String {
     let allowed = app.policy.repositories.iter().find(|entry| !entry.ends_with("/*")).cloned();
     let ran = || app.current.as_ref().or(app.on_cluster.as_ref())?.image.clone();

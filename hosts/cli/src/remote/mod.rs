@@ -10,15 +10,12 @@ use rollhook_api::{
     App, AppList, AppPatch, CreateApp, Deploy, DeployAnswer, DeployList, DeployPost, Operations, Promote, Rebuild,
     Registered, Rollback, RollbackAnswer, Webhook, path,
 };
-use rollhook_core::{
-    app::{AppId, Namespace},
-    deploy::Revision,
-};
+use rollhook_core::{app::AppId, deploy::Revision, ports::AppPage};
 
-pub(crate) use self::server::Server;
+pub(crate) use self::server::{Server, is_loopback};
 use crate::exit::Failure;
 
-/// Between two looks at a deploy.
+/// The pause between two readings of a deploy.
 const POLL: Duration = Duration::from_secs(1);
 
 #[async_trait]
@@ -29,16 +26,11 @@ impl Operations for Server {
         self.send(Method::POST, "/api/v1/apps", &app).await
     }
 
-    async fn apps(
-        &self,
-        namespace: Option<&Namespace>,
-        after: Option<&AppId>,
-        limit: usize,
-    ) -> Result<AppList, Failure> {
-        let namespace = namespace.map(|namespace| format!("&namespace={namespace}")).unwrap_or_default();
+    async fn apps(&self, page: AppPage) -> Result<AppList, Failure> {
+        let namespace = page.namespace.map(|namespace| format!("&namespace={namespace}")).unwrap_or_default();
         // Ids are labels around a slash, and a slash may stand in a query as it is (RFC 3986 section 3.4).
-        let after = after.map(|after| format!("&after={after}")).unwrap_or_default();
-        self.get(&format!("/api/v1/apps?limit={limit}{namespace}{after}")).await
+        let after = page.after.map(|after| format!("&after={after}")).unwrap_or_default();
+        self.get(&format!("/api/v1/apps?limit={}{namespace}{after}", page.limit)).await
     }
 
     async fn app(&self, id: &AppId) -> Result<App, Failure> {

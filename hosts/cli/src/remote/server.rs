@@ -1,4 +1,4 @@
-//! One call over HTTP: made, repeated where it may not have arrived, and its answer read.
+//! Calls over HTTP: each is made, repeated if it may not have arrived, and its answer read.
 //!
 //! A call that got no answer is repeated with the same idempotency key, so that it takes effect once.
 
@@ -21,18 +21,18 @@ use crate::{
     output::{message, user},
 };
 
-/// How often a call is made before its failure is told.
+/// The most attempts of a call.
 const ATTEMPTS: u32 = 5;
-/// Before the second attempt; doubles with each.
+/// The pause before the second attempt; it doubles with each.
 const PAUSE: Duration = Duration::from_millis(250);
-/// How long one attempt may take.
-const PATIENCE: Duration = Duration::from_secs(30);
-/// How long connecting may take.
-const CONNECT: Duration = Duration::from_secs(10);
+/// The longest time of one attempt.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// The longest time of connecting.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest answer that is read, in bytes.
 const ANSWER_MAX: usize = 64 << 20;
 
-/// A rollhook server, and what it is told of us.
+/// A client of a rollhook server.
 pub(crate) struct Server {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     base: String,
@@ -40,23 +40,23 @@ pub(crate) struct Server {
     actor: HeaderValue,
 }
 
-/// An attempt that may be repeated.
-struct Attempt {
+/// A failed attempt, and the pause after which it may be repeated.
+struct Failed {
     failure: Failure,
     again_after: Option<Duration>,
 }
 
-impl From<Failure> for Attempt {
+impl From<Failure> for Failed {
     fn from(failure: Failure) -> Self {
         Self { failure, again_after: None }
     }
 }
 
 impl Server {
-    /// A client of the server at this URL, with the token that the environment names.
+    /// Returns a client of the server at this URL, with the token that the environment names.
     ///
     /// # Errors
-    /// [`Failure::Usage`] where URL or token are missing or cannot be read.
+    /// [`Failure::Usage`] if URL or token are missing or invalid.
     pub(crate) fn new(server: &str) -> Result<Self, Failure> {
         let base = server.trim_end_matches('/').to_owned();
         let uri: Uri = base.parse().map_err(|_| Failure::Usage("--server: must be a URL.".to_owned()))?;
@@ -70,14 +70,14 @@ impl Server {
         if uri.authority().is_none_or(|authority| authority.as_str().contains('@')) || uri.query().is_some() {
             return Err(Failure::Usage("--server: must be a URL without credentials and query.".to_owned()));
         }
-        if plain && !uri.host().is_some_and(is_loopback) {
+        if plain && !is_loopback(&uri) {
             message("warning: the management token goes to the server unencrypted; use https://");
         }
         let tls = HttpsConnectorBuilder::new().with_native_roots();
         let tls = tls.map_err(|error| Failure::Other(format!("The system's root certificates: {error}.")))?;
         let mut http = HttpConnector::new();
         http.enforce_http(false);
-        http.set_connect_timeout(Some(CONNECT));
+        http.set_connect_timeout(Some(CONNECT_TIMEOUT));
         let connector = tls.https_or_http().enable_http1().wrap_connector(http);
         let client = Client::builder(TokioExecutor::new()).build(connector);
         let actor = HeaderValue::from_bytes(escaped(&user()).as_bytes());
@@ -85,12 +85,12 @@ impl Server {
         Ok(Self { client, base, authorization: bearer()?, actor })
     }
 
-    /// One call, repeated where it may not have arrived, and its answer.
+    /// Makes a call, and returns the body of its answer.
     pub(super) async fn call(&self, method: Method, path: &str, body: Option<Bytes>) -> Result<Bytes, Failure> {
         self.counted(method, path, body).await.map_err(|(failure, _)| failure)
     }
 
-    /// As [`Server::call`]; a failure comes with the number of attempts.
+    /// Makes a call as [`Server::call`] does; a failure comes with the number of attempts.
     pub(super) async fn counted(
         &self,
         method: Method,
@@ -120,7 +120,7 @@ impl Server {
         path: &str,
         body: Option<Bytes>,
         key: Option<&HeaderValue>,
-    ) -> Result<Bytes, Attempt> {
+    ) -> Result<Bytes, Failed> {
         let mut request = Request::builder()
             .method(method)
             .uri(format!("{}{path}", self.base))
@@ -143,29 +143,29 @@ impl Server {
             let body = body.map_err(|error| self.unreachable(error.as_ref()))?.to_bytes();
             if head.status.is_success() { Ok(body) } else { Err(self.refused(&head, &body)) }
         };
-        tokio::time::timeout(PATIENCE, exchange).await.unwrap_or_else(|_| {
-            let seconds = PATIENCE.as_secs();
+        tokio::time::timeout(TIMEOUT, exchange).await.unwrap_or_else(|_| {
+            let seconds = TIMEOUT.as_secs();
             let failure =
                 Failure::Unreachable(format!("The server {} has not answered within {seconds} s.", self.base));
-            Err(Attempt { failure, again_after: Some(Duration::ZERO) })
+            Err(Failed { failure, again_after: Some(Duration::ZERO) })
         })
     }
 
-    fn unreachable(&self, error: &(dyn std::error::Error + 'static)) -> Attempt {
-        // The outer errors only say that something failed; the innermost one says what.
+    fn unreachable(&self, error: &(dyn std::error::Error + 'static)) -> Failed {
+        // The outer errors say that the call failed, the innermost one says why.
         let mut innermost = error;
         while let Some(source) = innermost.source() {
             innermost = source;
         }
         let failure = Failure::Unreachable(format!("The server {} cannot be reached: {innermost}.", self.base));
-        Attempt { failure, again_after: Some(Duration::ZERO) }
+        Failed { failure, again_after: Some(Duration::ZERO) }
     }
 
-    /// What an answer that is no success means.
-    fn refused(&self, head: &http::response::Parts, body: &[u8]) -> Attempt {
+    /// Returns the failure that an answer without success means.
+    fn refused(&self, head: &http::response::Parts, body: &[u8]) -> Failed {
         let status = head.status;
         let seconds = head.headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
-        let worth_it = match status {
+        let again_after = match status {
             StatusCode::TOO_MANY_REQUESTS => seconds.filter(|seconds| *seconds <= 5),
             StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
                 Some(seconds.unwrap_or(0).min(5))
@@ -173,20 +173,20 @@ impl Server {
             _ => None,
         };
         let failure = match serde_json::from_slice::<Problem>(body) {
-            // The proof is the status itself, whatever the body says of it.
+            // The status of the answer counts, even if the body names another.
             Ok(problem) => Failure::Problem(Box::new(Problem { status: status.as_u16(), ..problem })),
-            Err(_) => self.strange(head),
+            Err(_) => self.not_rollhook(head),
         };
-        Attempt { failure, again_after: worth_it.map(Duration::from_secs) }
+        Failed { failure, again_after: again_after.map(Duration::from_secs) }
     }
 
-    /// An answer that no rollhook server gives.
-    fn strange(&self, head: &http::response::Parts) -> Failure {
-        let told = match head.headers.get(header::LOCATION).and_then(|value| value.to_str().ok()) {
+    /// Returns the failure of an answer that is not a rollhook server's.
+    fn not_rollhook(&self, head: &http::response::Parts) -> Failure {
+        let answer = match head.headers.get(header::LOCATION).and_then(|value| value.to_str().ok()) {
             Some(location) => format!("{} and points to {location}; is --server right?", head.status),
-            None => format!("{}, and not as a rollhook server does; is --server right?", head.status),
+            None => format!("{}, not as a rollhook server does; is --server right?", head.status),
         };
-        let detail = format!("The server {} answered {told}", self.base);
+        let detail = format!("The server {} answered {answer}", self.base);
         let problem = Problem::new(Kind::Internal, detail);
         Failure::Problem(Box::new(Problem { status: head.status.as_u16(), ..problem }))
     }
@@ -215,12 +215,14 @@ impl Server {
     }
 }
 
-fn is_loopback(host: &str) -> bool {
+/// Returns whether only this machine can reach the URL.
+pub(crate) fn is_loopback(url: &Uri) -> bool {
+    let host = url.host().unwrap_or_default();
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     host == "localhost" || bare.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// The management token, as the environment names it.
+/// Returns the header with the management token that the environment names.
 fn bearer() -> Result<HeaderValue, Failure> {
     let token = match (env::var("ROLLHOOK_TOKEN"), env::var_os("ROLLHOOK_TOKEN_FILE")) {
         (Ok(token), _) if !token.is_empty() => token,
@@ -234,12 +236,12 @@ fn bearer() -> Result<HeaderValue, Failure> {
         }
     };
     let mut value = HeaderValue::from_str(&format!("Bearer {}", token.trim()))
-        .map_err(|_| Failure::Usage("The management token holds characters that no token has.".to_owned()))?;
+        .map_err(|_| Failure::Usage("The management token is invalid: it has characters that no token has. Check ROLLHOOK_TOKEN and ROLLHOOK_TOKEN_FILE.".to_owned()))?;
     value.set_sensitive(true);
     Ok(value)
 }
 
-/// A key that no other call has.
+/// Returns a random idempotency key.
 fn random_key() -> Result<HeaderValue, Failure> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes)

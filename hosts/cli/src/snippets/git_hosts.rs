@@ -1,12 +1,12 @@
-//! What a person enters at a git host, so that a push deploys without a job in CI.
+//! Instructions for git hosts, whose pushes deploy without a job in CI.
 
-/// Where a git host's settings want what, for an app that is built from this branch. It names the token and the key, and
-/// shows neither.
+/// Returns the settings to enter at each git host, for an app that is built from this branch. The text names token and key,
+/// and shows neither.
 pub(crate) fn settings(branch: &str) -> String {
     format!(
         "\
---- Or without CI: the git host itself tells of each push to {branch} ---
-Enter the URL as it is above, and have only pushes told:
+--- Or without CI: the git host itself reports each push to {branch} ---
+Enter the URL as it is above, and select push events only:
   GitHub           Settings, Webhooks, Add webhook: Payload URL; Content type
                    application/json; Secret: the token; Just the push event
   GitLab           Settings, Webhooks, Add new webhook: URL; Signing token: the key,
@@ -15,7 +15,7 @@ Enter the URL as it is above, and have only pushes told:
                    application/json; Secret: the token; Push events
   Bitbucket        Repository settings, Webhooks, Add webhook: URL; Secret: the
                    token; Repository push
-What they tell of is not deployed where the head commit's message says [skip deploy].
+A push whose head commit's message says [skip deploy] is not deployed.
 "
     )
 }

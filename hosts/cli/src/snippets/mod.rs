@@ -1,4 +1,4 @@
-//! What a pipeline runs to deploy: ready to be copied, and never green for a deploy that did not succeed.
+//! Snippets for pipelines: ready to be copied, and red for every deploy that did not succeed.
 //!
 //! All of them run one loop: the same call with the same key, again and again, until the answer is not 202. The token
 //! comes from the environment and goes to curl by standard input, so that no process list shows it.
@@ -7,11 +7,11 @@ pub(crate) mod git_hosts;
 
 use serde::Serialize;
 
-/// How long a pipeline waits for the end of a deploy unless `DEPLOY_TIMEOUT` says otherwise, in seconds: more than the
-/// default deadline of a rollout.
+/// The seconds that a pipeline waits for the end of a deploy, unless `DEPLOY_TIMEOUT` says otherwise: more than the default
+/// deadline of a rollout.
 const TIMEOUT: u32 = 900;
 
-/// What differs between apps.
+/// The body that a snippet posts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Posted {
     /// The image, of this repository, and its commit.
@@ -20,7 +20,7 @@ pub(crate) enum Posted {
     Commit,
 }
 
-/// One deploy from a pipeline, in each language.
+/// The snippets of an app, one for each CI system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Snippets {
     pub(crate) gitlab_ci: String,
@@ -34,7 +34,7 @@ impl Snippets {
     }
 }
 
-/// The loop. `key` names this run and attempt; the shell evaluates it, and `before` ahead of it.
+/// Returns the loop. `key` names this run and attempt; the shell evaluates it, and `before` ahead of it.
 fn script(posted: &Posted, before: &str, key: &str) -> String {
     let body = match posted {
         Posted::Image(_) => r#"{\"image\":\"$IMAGE\",\"commit\":\"$COMMIT\"}"#,
@@ -71,7 +71,7 @@ done
     )
 }
 
-/// The text with every line moved to the right.
+/// Returns the text with every line indented.
 fn indented(text: &str, by: usize) -> String {
     let margin = " ".repeat(by);
     text.lines().map(|line| format!("{margin}{line}\n")).collect()

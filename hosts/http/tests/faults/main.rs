@@ -32,7 +32,7 @@ use process::App;
 use stamps::Stamps;
 use wire::Wire;
 
-const OUTDATED: &str = r#"rollhook_rollout_orders_total{outcome="newer"}"#;
+const OUTDATED: &str = r#"rollhook_rollout_applies_total{outcome="newer"}"#;
 
 mod postgres {
     use super::Shared::Postgres;

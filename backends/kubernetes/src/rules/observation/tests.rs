@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::rules::{
     object::STAMP,
-    samples::{self, UID, merged, order, stamped},
+    samples::{self, UID, merged, rollout, stamped},
 };
 
 /// A pod of the Deployment `api`, by revision.
@@ -11,7 +11,7 @@ fn pod(name: &str, revision: u64, patch: Value) -> Pod {
     let base = json!({
         "metadata": {
             "name": name,
-            "annotations": {STAMP: order(revision).stamp.to_string()},
+            "annotations": {STAMP: rollout(revision).id.to_string()},
             "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "api", "controller": true, "uid": UID}],
         },
         "spec": {"containers": [{"name": "app", "image": format!("registry.example.com/api:v{revision}")}]},
@@ -40,7 +40,7 @@ fn broken(restarts: u32, reason: &str) -> Value {
 fn deployment(patch: Value) -> Object {
     let done = json!({"status": {"observedGeneration": 3, "replicas": 3, "updatedReplicas": 3, "readyReplicas": 3,
                                  "availableReplicas": 3}});
-    stamped(samples::deployment(merged(done, patch)), &order(5))
+    stamped(samples::deployment(merged(done, patch)), &rollout(5))
 }
 
 fn pods(revision: u64) -> Vec<Pod> {
@@ -57,48 +57,48 @@ fn code(observation: &Observation) -> Option<(RolloutFailureKind, &str)> {
 
 #[test]
 fn complete_when_the_controller_and_the_pods_say_so() {
-    let seen = of(&order(5), &deployment(json!({})), &pods(5));
+    let seen = of(&rollout(5), &deployment(json!({})), &pods(5));
     assert!(is_complete(&seen));
-    assert_eq!(seen.stamp, Some(order(5).stamp));
+    assert_eq!(seen.stamp, Some(rollout(5).id));
     assert_eq!(seen.message, "3 of 3 new pods are available");
     assert_eq!((seen.restarts, seen.trouble), (0, None));
 }
 
 #[test]
-fn the_old_version_is_never_the_new_ones_success() {
+fn old_version_is_never_the_new_ones_success() {
     // Every count is as it should be, because the controller has not looked yet.
     let object = deployment(json!({"status": {"observedGeneration": 2}}));
-    assert!(!is_complete(&of(&order(5), &object, &pods(4))));
+    assert!(!is_complete(&of(&rollout(5), &object, &pods(4))));
     // And if it had: the pods of the new revision are what counts.
-    assert!(!is_complete(&of(&order(5), &deployment(json!({})), &pods(4))));
+    assert!(!is_complete(&of(&rollout(5), &deployment(json!({})), &pods(4))));
 }
 
 #[test]
-fn a_pod_that_falls_back_is_seen_before_the_controller_counts_it() {
+fn pod_that_falls_back_is_noticed_before_the_controller_counts_it() {
     let mut pods = pods(5);
     pods[1] = pod("b", 5, broken(1, "CrashLoopBackOff"));
-    let seen = of(&order(5), &deployment(json!({})), &pods);
+    let seen = of(&rollout(5), &deployment(json!({})), &pods);
     assert!(!is_complete(&seen));
     assert_eq!(seen.restarts, 1);
     assert_eq!(code(&seen), Some((RolloutFailureKind::Crash, "CrashLoopBackOff")));
 }
 
 #[test]
-fn trouble_is_that_of_the_new_revisions_pods() {
+fn failure_is_that_of_the_new_revisions_pods() {
     let rolling = deployment(json!({"status": {"replicas": 4, "updatedReplicas": 1}}));
     let mut pods = pods(4);
     pods[0] = pod("a", 4, broken(7, "CrashLoopBackOff"));
-    let seen = of(&order(5), &rolling, &pods);
+    let seen = of(&rollout(5), &rolling, &pods);
     assert_eq!((code(&seen), seen.restarts), (None, 0));
     pods.push(pod("d", 5, broken(0, "ErrImagePull")));
-    let seen = of(&order(5), &rolling, &pods);
+    let seen = of(&rollout(5), &rolling, &pods);
     assert_eq!(code(&seen), Some((RolloutFailureKind::Image, "ImagePullBackOff")));
     assert_eq!(seen.trouble.unwrap().container.as_deref(), Some("app"));
     assert_eq!(seen.message, "0 of 3 new pods are ready, 3 old ones are left");
 }
 
 #[test]
-fn pods_that_are_over_do_not_count() {
+fn ended_pods_do_not_count() {
     let mut pods = pods(5);
     pods.push(pod("evicted", 5, json!({"status": {"phase": "Failed", "reason": "Evicted", "conditions": []}})));
     pods.push(pod(
@@ -106,32 +106,32 @@ fn pods_that_are_over_do_not_count() {
         5,
         merged(broken(3, "CrashLoopBackOff"), json!({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}})),
     ));
-    let seen = of(&order(5), &deployment(json!({})), &pods);
+    let seen = of(&rollout(5), &deployment(json!({})), &pods);
     assert!(is_complete(&seen));
     assert_eq!(seen.restarts, 0);
 }
 
 #[test]
-fn a_crash_loop_is_no_progress() {
+fn crash_loop_is_no_progress() {
     let rolling = deployment(json!({"status": {"replicas": 4, "updatedReplicas": 1, "availableReplicas": 3}}));
     let up = pod("d", 5, json!({"status": {"containerStatuses": [container(1, json!({"running": {}}))]}}));
     let down = pod("d", 5, broken(2, "CrashLoopBackOff"));
-    let progress = |new: Pod| of(&order(5), &rolling, &[new]).progress;
+    let progress = |new: Pod| of(&rollout(5), &rolling, &[new]).progress;
     assert_eq!(progress(up.clone()), progress(down));
     assert_ne!(progress(up), progress(pod("d", 5, json!({}))));
 }
 
 #[test]
-fn the_clusters_own_verdict_is_final() {
+fn exceeded_progress_deadline_is_final() {
     let stuck = json!([{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}]);
     let rolling = |conditions: &Value, observed: i64| {
         deployment(json!({"status": {"updatedReplicas": 1, "observedGeneration": observed, "conditions": conditions}}))
     };
-    let seen = of(&order(5), &rolling(&stuck, 3), &[pod("d", 5, broken(0, "ErrImagePull"))]);
+    let seen = of(&rollout(5), &rolling(&stuck, 3), &[pod("d", 5, broken(0, "ErrImagePull"))]);
     assert_eq!(code(&seen), Some((RolloutFailureKind::Final, "ProgressDeadlineExceeded")));
     assert!(seen.trouble.unwrap().message.contains("cannot be pulled"));
     // The verdict on the revision before is not this one's.
-    assert_eq!(code(&of(&order(5), &rolling(&stuck, 2), &[])), None);
+    assert_eq!(code(&of(&rollout(5), &rolling(&stuck, 2), &[])), None);
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn pods_that_cannot_be_made() {
     let conditions = json!([{"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate",
                              "message": "pods \"api-x\" is forbidden: exceeded quota: small"}]);
     let object = deployment(json!({"status": {"updatedReplicas": 0, "conditions": conditions}}));
-    let seen = of(&order(5), &object, &[]);
+    let seen = of(&rollout(5), &object, &[]);
     assert_eq!(code(&seen), Some((RolloutFailureKind::Config, "FailedCreate")));
     assert!(seen.trouble.unwrap().message.contains("exceeded quota: small"));
 }
@@ -147,14 +147,14 @@ fn pods_that_cannot_be_made() {
 #[test]
 fn paused_on_the_way_is_final() {
     let object = deployment(json!({"spec": {"paused": true}, "status": {"updatedReplicas": 1}}));
-    assert_eq!(code(&of(&order(5), &object, &[])), Some((RolloutFailureKind::Final, Reason::PAUSED)));
+    assert_eq!(code(&of(&rollout(5), &object, &[])), Some((RolloutFailureKind::Final, Reason::PAUSED)));
 }
 
 #[test]
-fn a_newer_revision_is_told_by_its_stamp() {
-    let object = stamped(samples::deployment(json!({"status": {"observedGeneration": 3}})), &order(6));
-    let seen = of(&order(5), &object, &pods(6));
-    assert_eq!(seen.stamp, Some(order(6).stamp));
+fn newer_revision_is_recognised_by_its_stamp() {
+    let object = stamped(samples::deployment(json!({"status": {"observedGeneration": 3}})), &rollout(6));
+    let seen = of(&rollout(5), &object, &pods(6));
+    assert_eq!(seen.stamp, Some(rollout(6).id));
     assert!(!is_complete(&seen));
     assert_eq!(seen.trouble, None);
 }
@@ -177,7 +177,7 @@ fn another_manager_is_named() {
         .unwrap(),
         json!({"spec": {"template": {"spec": {"containers": [{"name": "app", "image": "registry.example.com/api:v4"}]}}}}),
     ));
-    let seen = of(&order(5), &object, &pods(5));
+    let seen = of(&rollout(5), &object, &pods(5));
     assert!(!is_complete(&seen));
     assert_eq!(code(&seen), Some((RolloutFailureKind::Final, Reason::REVERTED)));
     let message = seen.trouble.unwrap().message;
@@ -189,13 +189,13 @@ fn another_manager_is_named() {
 }
 
 #[test]
-fn a_stamp_that_vanished_is_reverted() {
+fn removed_stamp_is_reverted() {
     for strip in
         [json!({"metadata": {"annotations": null}}), json!({"spec": {"template": {"metadata": {"annotations": null}}}})]
     {
         let Object::Deployment(object) = deployment(json!({})) else { panic!("no Deployment") };
         let object = samples::deployment(merged(serde_json::to_value(object).unwrap(), strip));
-        let seen = of(&order(5), &object, &pods(5));
+        let seen = of(&rollout(5), &object, &pods(5));
         assert!(!is_complete(&seen));
         assert_eq!(code(&seen), Some((RolloutFailureKind::Final, Reason::REVERTED)));
     }
@@ -208,12 +208,12 @@ fn an_image_rewritten_at_admission_is_still_ours() {
     let Object::Deployment(object) = deployment(json!({"metadata": {"managedFields": ours}})) else { panic!() };
     let mirrored = json!({"spec": {"template": {"spec": {"containers": [{"name": "app", "image": "mirror.example.com/api:v5"}]}}}});
     let object = samples::deployment(merged(serde_json::to_value(object).unwrap(), mirrored));
-    assert!(is_complete(&of(&order(5), &object, &pods(5))));
+    assert!(is_complete(&of(&rollout(5), &object, &pods(5))));
 }
 
 #[test]
-fn what_was_adopted_is_seen_as_it_is() {
-    let mut adopted = order(1);
+fn adopted_workload_is_observed_as_it_is() {
+    let mut adopted = rollout(1);
     adopted.adopted = true;
     adopted.image = "docker.io/library/nginx:latest".parse().unwrap();
     let object = |image: &str| {
@@ -231,30 +231,30 @@ fn what_was_adopted_is_seen_as_it_is() {
 }
 
 #[test]
-fn a_daemon_sets_old_pods_must_be_gone() {
+fn daemon_set_is_complete_once_its_old_pods_are_gone() {
     let done = json!({"status": {"observedGeneration": 3, "desiredNumberScheduled": 2, "currentNumberScheduled": 2,
         "updatedNumberScheduled": 2, "numberAvailable": 2, "numberReady": 2, "numberMisscheduled": 0}});
-    let order = samples::order_for(crate::workload::WorkloadKind::DaemonSet, 5);
-    let object = stamped(samples::daemon_set(done), &order);
+    let rollout = samples::rollout_of(crate::workload::WorkloadKind::DaemonSet, 5);
+    let object = stamped(samples::daemon_set(done), &rollout);
     let new = [pod("a", 5, json!({})), pod("b", 5, json!({}))];
-    assert!(is_complete(&of(&order, &object, &new)));
+    assert!(is_complete(&of(&rollout, &object, &new)));
     let with_old = [new[0].clone(), new[1].clone(), pod("c", 4, json!({}))];
-    assert!(!is_complete(&of(&order, &object, &with_old)));
+    assert!(!is_complete(&of(&rollout, &object, &with_old)));
 }
 
 #[test]
-fn a_cron_job_is_complete_once_read_back() {
-    let order = samples::order_for(crate::workload::WorkloadKind::CronJob, 5);
-    let seen = of(&order, &stamped(samples::cron_job(json!({})), &order), &[]);
+fn cron_job_is_complete_once_read_back() {
+    let rollout = samples::rollout_of(crate::workload::WorkloadKind::CronJob, 5);
+    let seen = of(&rollout, &stamped(samples::cron_job(json!({})), &rollout), &[]);
     assert_eq!(
         seen.phase,
         Phase::Complete { digest: None, note: Some("takes effect at the next schedule".to_owned()) }
     );
-    assert!(!is_complete(&of(&order, &samples::cron_job(json!({})), &[])));
+    assert!(!is_complete(&of(&rollout, &samples::cron_job(json!({})), &[])));
 }
 
 #[test]
-fn a_workload_that_was_deleted_is_final() {
-    let seen = of_missing(&order(5));
+fn deleted_workload_is_a_final_failure() {
+    let seen = of_missing(&rollout(5));
     assert_eq!(code(&seen), Some((RolloutFailureKind::Final, Reason::TARGET_MISSING)));
 }

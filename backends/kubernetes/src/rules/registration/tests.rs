@@ -2,6 +2,7 @@ use rollhook_core::app::AppUid;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::rules::{object::STAMP, samples};
 
 const V1: &str = "registry.example.com/api:v1";
 
@@ -20,52 +21,57 @@ fn with_image(settings: Value) -> TargetRequest {
     TargetRequest { image: V1.parse().ok(), ..request(settings) }
 }
 
-/// A workload with these containers.
-fn found(containers: &[(&str, &str)]) -> WorkloadInfo {
-    let containers = containers.iter().map(|(name, image)| ((*name).to_owned(), (*image).to_owned())).collect();
-    WorkloadInfo { containers, stamp: None, unsupported: None }
+fn spec(containers: &[(&str, &str)]) -> Value {
+    let containers = containers.iter().map(|(name, image)| json!({"name": name, "image": image}));
+    json!({"template": {"spec": {"containers": containers.collect::<Vec<_>>()}}})
 }
 
-fn answer(request: &TargetRequest, found: Option<&WorkloadInfo>) -> Validated {
-    Wanted::of(request).map_or_else(Validated::Invalid, |wanted| wanted.answer(found))
+/// A Deployment with these containers and their images.
+fn deployment(containers: &[(&str, &str)]) -> Object {
+    samples::deployment(json!({"spec": spec(containers)}))
 }
 
-fn unusable(answer: Validated) -> String {
-    match answer {
+fn validate(request: &TargetRequest, workload: Option<&Object>) -> Validated {
+    Registration::parse(request).map_or_else(Validated::Invalid, |registration| registration.validate(workload))
+}
+
+fn unusable(validated: Validated) -> String {
+    match validated {
         Validated::Invalid(InvalidTarget::Unusable(why)) => why,
         other @ (Validated::Adopt { .. } | Validated::Create { .. } | Validated::Invalid(_)) => panic!("{other:?}"),
     }
 }
 
 #[track_caller]
-fn assert_invalid(answer: Validated, name: &str, rule: &str) {
+fn assert_invalid(validated: Validated, name: &str, rule: &str) {
     let invalid = InvalidTarget::Setting { name: name.to_owned(), rule: rule.to_owned() };
-    assert_eq!(answer, Validated::Invalid(invalid));
+    assert_eq!(validated, Validated::Invalid(invalid));
 }
 
 #[test]
-fn a_workload_that_exists_is_adopted_with_what_it_runs() {
+fn existing_workload_is_adopted_with_the_image_that_it_runs() {
     let adopted = |settings: Value, image: &str| Validated::Adopt {
         settings: serde_json::from_value(settings).unwrap(),
         image: image.parse().unwrap(),
         take_over: None,
     };
-    let one = found(&[("web", V1)]);
+    let one = deployment(&[("web", V1)]);
     let expected = adopted(json!({"kind": "Deployment", "name": "api", "containers": ["web"]}), V1);
-    assert_eq!(answer(&request(json!({})), Some(&one)), expected, "its only container");
-    assert_eq!(answer(&with_image(json!({"template": {"port": 80}})), Some(&one)), expected, "nothing is created");
-    let two = found(&[("proxy", "envoy"), ("api", "nginx")]);
+    assert_eq!(validate(&request(json!({})), Some(&one)), expected, "its only container");
+    assert_eq!(validate(&with_image(json!({"template": {"port": 80}})), Some(&one)), expected, "nothing is created");
+    let two = deployment(&[("proxy", "envoy"), ("api", "nginx")]);
     let expected = adopted(json!({"kind": "Deployment", "name": "api", "containers": ["api"]}), "nginx");
-    assert_eq!(answer(&request(json!({})), Some(&two)), expected, "the one named like the app");
+    assert_eq!(validate(&request(json!({})), Some(&two)), expected, "the one named like the app");
     let given = json!({"kind": "daemonset", "name": "edge", "containers": ["proxy"]});
+    let two = samples::daemon_set(json!({"spec": spec(&[("proxy", "envoy"), ("api", "nginx")])}));
     let expected = adopted(json!({"kind": "DaemonSet", "name": "edge", "containers": ["proxy"]}), "envoy");
-    assert_eq!(answer(&request(given), Some(&two)), expected);
+    assert_eq!(validate(&request(given), Some(&two)), expected);
 }
 
 #[test]
-fn a_workload_that_cannot_be_used_says_why() {
-    let refused = |settings: Value, found: &WorkloadInfo| unusable(answer(&request(settings), Some(found)));
-    let two = found(&[("web", V1), ("worker", "registry.example.com/api:v2")]);
+fn unusable_workload_is_refused_with_a_reason() {
+    let refused = |settings: Value, workload: &Object| unusable(validate(&request(settings), Some(workload)));
+    let two = deployment(&[("web", V1), ("worker", "registry.example.com/api:v2")]);
     assert_eq!(
         refused(json!({}), &two),
         "Deployment api has several containers: say which one to deploy: web, worker."
@@ -79,17 +85,22 @@ fn a_workload_that_cannot_be_used_says_why() {
         "Deployment api: container worker runs registry.example.com/api:v2, another one registry.example.com/api:v1; \
          an app's containers share one image."
     );
-    assert!(refused(json!({}), &found(&[("api", "")])).starts_with("Deployment api runs an image that cannot be read"));
-    let on_delete = WorkloadInfo { unsupported: Some("its strategy is OnDelete".to_owned()), ..two };
-    assert_eq!(refused(json!({}), &on_delete), "Deployment api cannot be rolled out: its strategy is OnDelete");
+    assert!(
+        refused(json!({}), &deployment(&[("api", "")])).starts_with("Deployment api runs an image that cannot be read")
+    );
+    let on_delete = samples::daemon_set(json!({"spec": {"updateStrategy": {"type": "OnDelete"}}}));
+    let why = refused(json!({"kind": "DaemonSet"}), &on_delete);
+    assert!(why.starts_with("DaemonSet api cannot be rolled out: ") && why.contains("OnDelete"), "{why}");
+    let unreadable = samples::deployment(json!({"metadata": {"annotations": {STAMP: "seven"}}}));
+    assert!(refused(json!({}), &unreadable).contains("rollhook.dev/revision=\"seven\""));
 }
 
 #[test]
-fn a_workload_of_another_registration_is_taken_over_only_on_request() {
+fn workload_of_another_registration_is_taken_over_only_on_request() {
     let other = AppUid::from_bits(7);
-    let stamp: DeployId = format!("{other}/3").parse().unwrap();
-    let stamped = WorkloadInfo { stamp: Some(stamp), ..found(&[("api", V1)]) };
-    let refused = answer(&request(json!({})), Some(&stamped));
+    let stamp = format!("{other}/3");
+    let stamped = samples::deployment(json!({"metadata": {"annotations": {STAMP: stamp}}}));
+    let refused = validate(&request(json!({})), Some(&stamped));
     let Validated::Invalid(InvalidTarget::Taken(why)) = refused else { panic!("{refused:?}") };
     assert_eq!(
         why,
@@ -98,15 +109,15 @@ fn a_workload_of_another_registration_is_taken_over_only_on_request() {
              --take-over."
         )
     );
-    let wanted = TargetRequest { take_over: true, ..request(json!({})) };
-    let taken = answer(&wanted, Some(&stamped));
+    let take_over = TargetRequest { take_over: true, ..request(json!({})) };
+    let taken = validate(&take_over, Some(&stamped));
     assert!(matches!(taken, Validated::Adopt { take_over: Some(uid), .. } if uid == other), "{taken:?}");
-    let unstamped = answer(&wanted, Some(&found(&[("api", V1)])));
+    let unstamped = validate(&take_over, Some(&deployment(&[("api", V1)])));
     assert!(matches!(unstamped, Validated::Adopt { take_over: None, .. }), "{unstamped:?}");
 }
 
 #[test]
-fn a_workload_that_is_missing_is_created_with_all_defaults() {
+fn missing_workload_is_created_with_all_defaults() {
     let template = json!({"replicas": 1, "port": null, "env": {}, "pull_secret": null, "readiness_path": null});
     let created = |name: &str, container: &str, template: &Value| Validated::Create {
         settings: serde_json::from_value(
@@ -114,39 +125,39 @@ fn a_workload_that_is_missing_is_created_with_all_defaults() {
         )
         .unwrap(),
     };
-    assert_eq!(answer(&with_image(json!({})), None), created("api", "api", &template));
+    assert_eq!(validate(&with_image(json!({})), None), created("api", "api", &template));
     let built = TargetRequest { built: true, ..request(json!({})) };
-    assert_eq!(answer(&built, None), created("api", "api", &template), "its image is yet to be built");
+    assert_eq!(validate(&built, None), created("api", "api", &template), "its image is yet to be built");
     let given = json!({"name": "edge", "containers": ["web"], "template": {"replicas": 3, "port": 80}});
     let mut three = template;
     (three["replicas"], three["port"]) = (json!(3), json!(80));
-    assert_eq!(answer(&with_image(given), None), created("edge", "web", &three));
+    assert_eq!(validate(&with_image(given), None), created("edge", "web", &three));
 }
 
 #[test]
-fn a_workload_that_cannot_be_created_says_why() {
+fn workload_that_cannot_be_created_is_refused_with_a_reason() {
     assert_eq!(
-        unusable(answer(&request(json!({})), None)),
+        unusable(validate(&request(json!({})), None)),
         "Deployment api does not exist; give an image to have a Deployment made."
     );
     assert_eq!(
-        unusable(answer(&with_image(json!({"kind": "StatefulSet"})), None)),
+        unusable(validate(&with_image(json!({"kind": "StatefulSet"})), None)),
         "StatefulSet api does not exist, and only a Deployment can be made."
     );
     let probe = json!({"template": {"readiness_path": "/"}});
-    assert_invalid(answer(&with_image(probe), None), "readiness_path", "needs a port.");
+    assert_invalid(validate(&with_image(probe), None), "readiness_path", "needs a port.");
     let several = json!({"containers": ["a", "b"]});
-    assert_invalid(answer(&with_image(several), None), "containers", "a Deployment is made with one container.");
+    assert_invalid(validate(&with_image(several), None), "containers", "a Deployment is made with one container.");
 }
 
 #[test]
-fn a_name_is_one_that_kubernetes_takes() {
+fn workload_name_is_a_dns_subdomain() {
     for name in ["", "../x", "a/scale", "API", "a..b", "-a", "a?b=c", &"a".repeat(254)] {
         let rule = "must be a name that Kubernetes takes: lower-case letters, digits, hyphens and dots.";
-        assert_invalid(answer(&with_image(json!({"name": name})), None), "workload.name", rule);
+        assert_invalid(validate(&with_image(json!({"name": name})), None), "workload.name", rule);
     }
     for name in ["a", "a.b-c.1", &"a".repeat(253)] {
-        let created = answer(&with_image(json!({"name": name})), None);
+        let created = validate(&with_image(json!({"name": name})), None);
         assert!(matches!(created, Validated::Create { .. }), "{name}: {created:?}");
     }
 }

@@ -1,7 +1,7 @@
 //! The archive: one `AppDeploy` per revision.
 //!
-//! An `AppDeploy` is created soon after the accept, and shows how the deploy stands: a copy for people. The end is written
-//! for certain: an ended deploy stays in the `App` until its `AppDeploy` tells its end. Each replica brings the
+//! An `AppDeploy` is created soon after the accept, and shows how the deploy stands: a copy for people. The end is
+//! written for certain: an ended deploy stays in the `App` until its `AppDeploy` tells its end. Each replica brings the
 //! `AppDeploy`s of an app up to date after its own commits, and a while after those of others, which may have died.
 
 mod object;
@@ -31,10 +31,10 @@ pub(crate) use self::task::OTHERS;
 use super::{
     api::{ApiServer, Written, create, delete, delete_all, get, list, replace},
     app_record::AppRecord,
+    cache::Cache,
     crd::{DeployObject, UID_LABEL, deploy_name},
-    error::contended,
-    mirror::Mirror,
 };
+use crate::error::contended;
 
 /// The most `AppDeploy`s that are read or written at the same time for one app.
 const AT_ONCE: usize = 8;
@@ -48,7 +48,7 @@ const ATTEMPTS: usize = 5;
 /// Reads and writes `AppDeploy`s.
 pub(crate) struct Archive {
     api: ApiServer,
-    mirror: Arc<Mirror>,
+    cache: Arc<Cache>,
     /// The apps that are to be looked at, and when.
     due: Mutex<BTreeMap<AppUid, Instant>>,
     scheduled: Notify,
@@ -57,31 +57,31 @@ pub(crate) struct Archive {
 }
 
 impl Archive {
-    pub(crate) fn new(api: ApiServer, mirror: Arc<Mirror>) -> Self {
+    pub(crate) fn new(api: ApiServer, cache: Arc<Cache>) -> Self {
         let turns = std::array::from_fn(|_| Turn::default());
-        Self { api, mirror, due: Mutex::default(), scheduled: Notify::new(), turns }
+        Self { api, cache, due: Mutex::default(), scheduled: Notify::new(), turns }
     }
 
     /// Writes each of the app's deploys whose `AppDeploy` does not tell its status yet, as the app is known now.
     pub(crate) async fn settle(&self, app: AppUid) -> Result<()> {
         let _turn = self.turn(app).await;
-        let Some(record) = self.mirror.app(app) else { return Ok(()) };
+        let Some(record) = self.cache.app(app) else { return Ok(()) };
         let record = &record;
-        let behind = record.deploys().filter(|deploy| !self.mirror.shows(record.state.app.uid, deploy));
+        let behind = record.deploys().filter(|deploy| !self.cache.shows(record.state.app.uid, deploy));
         let writes: Vec<BoxFuture<'_, Result<()>>> = behind.map(|deploy| self.write(record, deploy).boxed()).collect();
         stream::iter(writes).buffer_unordered(AT_ONCE).try_collect().await
     }
 
     async fn write(&self, record: &AppRecord, deploy: &Deploy) -> Result<()> {
         let api = self.api.within::<DeployObject>(record.namespace());
-        let mut stored = self.mirror.unfinished(record.state.app.uid, deploy.revision);
+        let mut stored = self.cache.unfinished(record.state.app.uid, deploy.revision);
         for _ in 0..ATTEMPTS {
             let written = match stored.take() {
                 None => create(&api, &object::of(record, deploy, ObjectMeta::default())?).await?,
                 Some(metadata) => replace(&api, &object::of(record, deploy, metadata)?).await?,
             };
             if let Written::Done(written) = written {
-                self.mirror.note_deploy(written.metadata, false);
+                self.cache.note_deploy(written.metadata, false);
                 return Ok(());
             }
             let Some(found) = get(&api, &deploy_name(record.id().name.as_str(), deploy.revision.get())).await? else {
@@ -92,8 +92,8 @@ impl Archive {
                 delete(&api, &found.metadata).await?;
                 continue;
             }
-            self.mirror.note_deploy(found.metadata.clone(), false);
-            if self.mirror.shows(record.state.app.uid, deploy) {
+            self.cache.note_deploy(found.metadata.clone(), false);
+            if self.cache.shows(record.state.app.uid, deploy) {
                 return Ok(());
             }
             stored = Some(found.metadata);
@@ -114,7 +114,7 @@ impl Archive {
             let api = &api;
             async move {
                 match delete(api, &metadata).await {
-                    Ok(_) => self.mirror.forget_deploy(record.state.app.uid, *revision),
+                    Ok(_) => self.cache.forget_deploy(record.state.app.uid, *revision),
                     Err(error) => {
                         tracing::debug!(app = %record.id(), %revision, error = %error.chain(), "removing a deploy failed");
                     }
@@ -145,7 +145,7 @@ impl Archive {
         let is_wanted = |(revision, status): &(Revision, Status)| {
             page.before.is_none_or(|before| *revision < before) && (!page.succeeded || *status == Status::Succeeded)
         };
-        let all = self.mirror.archived(record).into_iter().chain(ended).filter(is_wanted);
+        let all = self.cache.archived(record).into_iter().chain(ended).filter(is_wanted);
         let mut left: Vec<Revision> = all.map(|(revision, _)| revision).collect();
         left.sort_unstable();
         let mut found = BTreeMap::new();
@@ -165,11 +165,11 @@ impl Archive {
 
     /// Sees each deploy that the app had archived when it was read: the watch may be behind.
     pub(crate) async fn complete(&self, record: &AppRecord) -> Result<()> {
-        let missing = self.mirror.missing(record);
+        let missing = self.cache.missing(record);
         for object in self.objects(record, &missing, AT_ONCE).await? {
-            self.mirror.note_deploy(object.metadata, false);
+            self.cache.note_deploy(object.metadata, false);
         }
-        self.mirror.note_complete(record);
+        self.cache.note_complete(record);
         Ok(())
     }
 

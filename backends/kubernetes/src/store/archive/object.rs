@@ -1,12 +1,13 @@
-//! An `AppDeploy`: the deploy as JSON, and what people and the mirror need beside it.
+//! An `AppDeploy`: the deploy as JSON, and what people and the cache need beside it.
 
 use kube::api::ObjectMeta;
-use rollhook_core::{Result, deploy::Deploy, time::Timestamp};
+use rollhook_core::{Result, deploy::Deploy};
 use serde_json::Value;
 
 use super::unreadable;
 use crate::store::{
     app_record::{AppRecord, object, value},
+    clock::calendar,
     crd::{APP_LABEL, DeployObject, DeploySpec, KEY_ANNOTATION, STATUS_LABEL, UID_LABEL, deploy_name, owned_by},
 };
 
@@ -14,8 +15,11 @@ use crate::store::{
 pub(crate) fn of(record: &AppRecord, deploy: &Deploy, mut metadata: ObjectMeta) -> Result<DeployObject> {
     let app = record.id().name.as_str();
     let mut spec = object(deploy)?;
-    let described =
-        [("app", app.to_owned()), ("by", deploy.actor.to_string()), ("accepted", time_text(deploy.created_at))];
+    let described = [
+        ("app", app.to_owned()),
+        ("by", deploy.actor.to_string()),
+        ("accepted", calendar(deploy.created_at).to_string()),
+    ];
     spec.extend(described.map(|(field, text)| (field.to_owned(), Value::String(text))));
 
     (metadata.name, metadata.namespace) =
@@ -48,9 +52,4 @@ pub(crate) fn read(record: &AppRecord, object: DeployObject) -> Result<Deploy> {
         (false, _) => Err(unreadable(record, name, "it is a copy of another revision")),
         (true, false) => Err(unreadable(record, name, "its end is missing")),
     }
-}
-
-/// A time for people: RFC 3339.
-fn time_text(time: Timestamp) -> String {
-    jiff::Timestamp::from_millisecond(time.as_millis()).unwrap_or_default().to_string()
 }

@@ -1,16 +1,13 @@
 //! Brings `AppDeploy`s up to date in the background.
 
-use std::{
-    sync::{MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
 use futures_util::{StreamExt, stream};
 use rollhook_core::app::AppUid;
 use tokio::time::Instant;
 
 use super::Archive;
-use crate::store::app_record::AppRecord;
+use crate::{lock, store::app_record::AppRecord};
 
 /// How long a deploy is shown as it was: a rollout that begins meanwhile is one write less.
 pub(crate) const SHOW: Duration = Duration::from_millis(500);
@@ -25,7 +22,7 @@ impl Archive {
     /// Has the app looked at after this time at the latest.
     pub(crate) fn schedule(&self, app: AppUid, after: Duration) {
         let at = Instant::now() + after;
-        let mut due = self.due();
+        let mut due = lock(&self.due);
         let planned = due.entry(app).or_insert(at);
         *planned = at.min(*planned);
         drop(due);
@@ -46,7 +43,7 @@ impl Archive {
 
     async fn look_at(&self, app: AppUid) {
         let Err(error) = self.settle(app).await else { return };
-        let name = self.mirror.app(app).map(|record| record.id().to_string()).unwrap_or_default();
+        let name = self.cache.app(app).map(|record| record.id().to_string()).unwrap_or_default();
         if error.is_unavailable() {
             tracing::debug!(app = name, error = %error.chain(), "archiving deploys failed");
         } else {
@@ -57,19 +54,15 @@ impl Archive {
 
     async fn next_due(&self) -> AppUid {
         loop {
-            let earliest = self.due().iter().map(|(app, at)| (*at, *app)).min();
+            let earliest = lock(&self.due).iter().map(|(app, at)| (*at, *app)).min();
             match earliest {
                 Some((at, app)) if at <= Instant::now() => {
-                    self.due().remove(&app);
+                    lock(&self.due).remove(&app);
                     return app;
                 }
                 Some((at, _)) => drop(tokio::time::timeout_at(at, self.scheduled.notified()).await),
                 None => self.scheduled.notified().await,
             }
         }
-    }
-
-    fn due(&self) -> MutexGuard<'_, std::collections::BTreeMap<AppUid, Instant>> {
-        self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,16 +1,13 @@
-//! How often the API server is asked for callers whom this replica would refuse.
+//! The limit of calls to the API server for callers that this replica would refuse.
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Mutex, time::Duration};
 
-use crate::store::clock::StoreClock;
+use crate::{lock, store::clock::StoreClock};
 
-/// One call in this time, whoever asks, and however many do.
+/// The time between two calls, however many callers there are.
 pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The calls that may be made for callers without a good token.
+/// The calls that may be made for callers without a valid token.
 pub(crate) struct Budget {
     clock: StoreClock,
     state: Mutex<State>,
@@ -20,7 +17,7 @@ pub(crate) struct Budget {
 struct State {
     /// When the next call may be made, by the clock.
     free_at: Duration,
-    /// How many wait for it; those who do not wait stand back.
+    /// The number of callers that wait for it; callers that cannot wait let them go first.
     waiting: usize,
 }
 
@@ -32,7 +29,7 @@ impl Budget {
     /// Whether a call may be made now.
     pub(crate) fn take_now(&self) -> bool {
         let now = self.clock.elapsed();
-        let mut state = self.locked();
+        let mut state = lock(&self.state);
         let free = state.waiting == 0 && now >= state.free_at;
         if free {
             state.free_at = now + INTERVAL;
@@ -46,7 +43,7 @@ impl Budget {
         loop {
             let now = self.clock.elapsed();
             let free_at = {
-                let mut state = self.locked();
+                let mut state = lock(&self.state);
                 if now >= state.free_at {
                     state.free_at = now + INTERVAL;
                     return;
@@ -56,25 +53,21 @@ impl Budget {
             tokio::time::sleep(free_at - now).await;
         }
     }
-
-    fn locked(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-/// One who waits, until it is dropped: callers hang up.
+/// A waiting caller, until this is dropped: callers hang up.
 struct Waiting<'a>(&'a Budget);
 
 impl<'a> Waiting<'a> {
     fn of(budget: &'a Budget) -> Self {
-        budget.locked().waiting += 1;
+        lock(&budget.state).waiting += 1;
         Self(budget)
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.locked().waiting -= 1;
+        lock(&self.0.state).waiting -= 1;
     }
 }
 
@@ -98,7 +91,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_goes_first_and_who_hangs_up_keeps_nobody_waiting() {
+    async fn waiting_caller_goes_first_and_one_that_hangs_up_blocks_none() {
         let clock = HandClock::default();
         let budget = Budget::new(clock.clock());
         assert!(budget.take_now());
@@ -109,7 +102,7 @@ mod tests {
         let pass = async {
             tokio::task::yield_now().await;
             clock.advance(INTERVAL);
-            assert!(!budget.take_now(), "somebody waits for this one");
+            assert!(!budget.take_now(), "a caller waits for this one");
         };
         futures_util::join!(turn, pass);
         assert!(tokio::time::timeout(Duration::from_millis(1), budget.take()).await.is_err(), "it hangs up");

@@ -1,4 +1,4 @@
-//! The Secret that holds an app's token: what it looks like, and whose it is.
+//! The Secret that holds an app's token: its form and its maker.
 
 use std::collections::BTreeMap;
 
@@ -12,21 +12,25 @@ use rollhook_core::{
 use rollhook_sealing::KeyRing;
 
 use super::Registered;
-use crate::store::crd::{UID_LABEL, owned_by, webhook_secret};
+use crate::{
+    rules::object::{MANAGED_BY, MANAGER},
+    store::{
+        clock::calendar,
+        crd::{UID_LABEL, owned_by, webhook_secret},
+    },
+};
 
-/// Whose the object is; this service touches no Secret that lacks it.
-const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "rollhook");
 const CREATED_AT: &str = "rollhook.dev/created-at";
 const SEALED: &str = "sealed-token";
 const HASH: &str = "sha256";
 
-/// Who made a Secret that stands under a name of ours.
+/// The maker of a Secret with a name of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Maker {
     /// This service, for this registration.
     Rollhook(AppUid),
-    /// Somebody else.
-    Stranger,
+    /// Another program or a person.
+    Other,
 }
 
 /// The name of an app's Secret.
@@ -34,10 +38,10 @@ pub(crate) fn name(app: &AppId) -> String {
     webhook_secret(app.name.as_str())
 }
 
-/// Who made it.
+/// The maker of the Secret.
 pub(crate) fn maker(secret: &Secret) -> Maker {
     let uid = label(secret, UID_LABEL).and_then(|uid| uid.parse().ok());
-    uid.filter(|_| is_ours(secret)).map_or(Maker::Stranger, Maker::Rollhook)
+    uid.filter(|_| is_ours(secret)).map_or(Maker::Other, Maker::Rollhook)
 }
 
 /// The token, sealed for its registration, as an object that goes with the `App`.
@@ -52,7 +56,7 @@ pub(crate) fn sealed(ring: &KeyRing, app: &Registered, secret: &WebhookSecret) -
         type_: Some("Opaque".to_owned()),
         ..Secret::default()
     };
-    label_as(&mut object, MANAGED_BY.0, MANAGED_BY.1);
+    label_as(&mut object, MANAGED_BY, MANAGER);
     label_as(&mut object, UID_LABEL, &app.uid.to_string());
     fill(ring, &mut object, secret)?;
     Ok(object)
@@ -62,20 +66,21 @@ pub(crate) fn sealed(ring: &KeyRing, app: &Registered, secret: &WebhookSecret) -
 pub(crate) fn fill(ring: &KeyRing, object: &mut Secret, secret: &WebhookSecret) -> Result<()> {
     let sealed = ring.seal(secret.token.expose().as_bytes(), &purpose(object, secret.app))?;
     let annotations = object.metadata.annotations.get_or_insert_default();
-    annotations.insert(CREATED_AT.to_owned(), text_of(secret.created_at));
+    annotations.insert(CREATED_AT.to_owned(), calendar(secret.created_at).to_string());
     object.data.get_or_insert_default().insert(SEALED.to_owned(), ByteString(sealed));
     Ok(())
 }
 
-/// The token in a Secret of this service; none in a stranger's.
+/// The token in a Secret. Returns `None` if another program made it.
 pub(crate) fn open(ring: &KeyRing, object: &Secret) -> Result<Option<WebhookSecret>> {
     let Maker::Rollhook(app) = maker(object) else { return Ok(None) };
     let text = ring.open(bytes(object)?, &purpose(object, app))?;
     let token = std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok());
-    let token = token.ok_or_else(|| corrupt(object, "what was sealed is no token"))?;
+    let token = token.ok_or_else(|| corrupt(object, "the sealed text is not a token"))?;
     let created_at = object.metadata.annotations.as_ref().and_then(|all| all.get(CREATED_AT));
     let created_at = created_at.and_then(|text| text.parse::<jiff::Timestamp>().ok());
-    let created_at = created_at.ok_or_else(|| corrupt(object, "its annotation rollhook.dev/created-at is no time"))?;
+    let created_at =
+        created_at.ok_or_else(|| corrupt(object, "its annotation rollhook.dev/created-at is not a time"))?;
     Ok(Some(WebhookSecret { app, token, created_at: Timestamp::from_millis(created_at.as_millisecond()) }))
 }
 
@@ -92,7 +97,7 @@ pub(crate) fn operator(name: &str, hash: &[u8; 32]) -> Secret {
         type_: Some("Opaque".to_owned()),
         ..Secret::default()
     };
-    label_as(&mut object, MANAGED_BY.0, MANAGED_BY.1);
+    label_as(&mut object, MANAGED_BY, MANAGER);
     object.data = Some(BTreeMap::from([(HASH.to_owned(), ByteString(hash.to_vec()))]));
     object
 }
@@ -104,20 +109,21 @@ pub(crate) fn operator_hash(object: &Secret) -> Result<[u8; 32]> {
     hash.ok_or_else(|| corrupt(object, "the management token's hash is not 32 bytes"))
 }
 
-/// Whether this service made it, for whatever.
+/// Whether this service made the Secret; it touches no other.
 pub(crate) fn is_ours(object: &Secret) -> bool {
-    label(object, MANAGED_BY.0) == Some(MANAGED_BY.1)
+    label(object, MANAGED_BY) == Some(MANAGER)
 }
 
-/// What is told of a Secret that is in the way.
+/// The error of a Secret that another program made under a name of ours.
 pub(crate) fn in_the_way(namespace: &str, name: &str) -> Error {
     Error::invalid(format!(
-        "the Secret {name} in the namespace {namespace} was not made by rollhook, and is left as it is: look whether it \
+        "the Secret {name} in the namespace {namespace} was not made by rollhook, and is left as it is: check whether it \
          is needed, remove it (kubectl delete secret {name} --namespace {namespace}), then try again"
     ))
 }
 
-/// What a token is sealed for: moved to another app's object, or copied to another namespace, it does not open.
+/// The purpose that a token is sealed for. Moved to another app's object, or copied to another namespace, it does not
+/// open.
 fn purpose(object: &Secret, app: AppUid) -> Vec<u8> {
     let namespace = object.metadata.namespace.as_deref().unwrap_or_default();
     format!("webhook-token:{namespace}/{app}").into_bytes()
@@ -129,11 +135,6 @@ fn label<'a>(object: &'a Secret, name: &str) -> Option<&'a str> {
 
 fn label_as(object: &mut Secret, name: &str, value: &str) {
     object.metadata.labels.get_or_insert_default().insert(name.to_owned(), value.to_owned());
-}
-
-fn text_of(time: Timestamp) -> String {
-    // Out of a calendar's range only if the clock is.
-    jiff::Timestamp::from_millisecond(time.as_millis()).unwrap_or_default().to_string()
 }
 
 fn corrupt(object: &Secret, why: &str) -> Error {
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_read_back_with_its_time() {
+    fn token_is_read_back_with_its_time() {
         let app = registered(1, None);
         let object = sealed(&ring(), &app, &secret(&app)).unwrap();
         assert_eq!(maker(&object), Maker::Rollhook(app.uid));
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_moved_to_another_app_does_not_open() {
+    fn token_moved_to_another_app_does_not_open() {
         let (app, other) = (registered(1, None), registered(2, None));
         let mut moved = sealed(&ring(), &other, &WebhookSecret { app: other.uid, ..secret(&other) }).unwrap();
         moved.data = sealed(&ring(), &app, &secret(&app)).unwrap().data;
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_said_by_name() {
+    fn damaged_secret_is_named() {
         let app = registered(1, None);
         let mut object = sealed(&ring(), &app, &secret(&app)).unwrap();
         object.data = None;
@@ -192,12 +193,12 @@ mod tests {
     }
 
     #[test]
-    fn a_strangers_secret_is_no_token() {
+    fn secret_of_another_maker_holds_no_token() {
         let app = registered(1, None);
-        for missing in [MANAGED_BY.0, UID_LABEL] {
+        for missing in [MANAGED_BY, UID_LABEL] {
             let mut object = sealed(&ring(), &app, &secret(&app)).unwrap();
             object.metadata.labels.as_mut().unwrap().remove(missing);
-            assert_eq!(maker(&object), Maker::Stranger);
+            assert_eq!(maker(&object), Maker::Other);
             assert!(open(&ring(), &object).unwrap().is_none());
         }
     }

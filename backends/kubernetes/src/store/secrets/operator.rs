@@ -2,29 +2,32 @@
 
 use std::{
     future::ready,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
 };
 
 use k8s_openapi::api::core::v1::Secret;
 use rollhook_core::{Error, Result, error::Entity, ports::TokenMatcher};
 
 use super::{budget::Budget, object, shared::Shared};
-use crate::store::{
-    StoreClock,
-    api::{self, ApiServer, Written},
+use crate::{
+    lock,
+    store::{
+        StoreClock,
+        api::{self, ApiServer, Written},
+    },
 };
 
 /// The Secret's name.
 pub(crate) const NAME: &str = "rollhook-operator";
 
-/// How often the hash is written again because somebody else wrote it in between.
+/// The number of attempts to write the hash while others write it at the same time.
 const ATTEMPTS: u32 = 5;
 
 /// The hash as this replica last saw it, and the reads that are under way.
 ///
-/// Nobody tells a replica that another has set the hash. So whoever does not fit what is remembered is refused only
-/// after a read, but waits for it until the budget allows one, and all who wait share it. The budget is their own: apps'
-/// webhooks have another.
+/// A replica is not told that another one has set the hash. So a caller that does not match the remembered hash is
+/// refused only after a read; it waits until the budget allows one, and all waiting callers share it. Apps' webhooks
+/// have a budget of their own.
 pub(crate) struct Operator {
     budget: Arc<Budget>,
     seen: Arc<Mutex<Option<[u8; 32]>>>,
@@ -49,7 +52,7 @@ impl Operator {
 
     /// Whether the hash that is stored fits.
     pub(crate) async fn fitting(&self, server: &ApiServer, fits: TokenMatcher<'_, [u8; 32]>) -> Result<bool> {
-        let seen = *self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = *lock(&self.seen);
         let budget = self.budget.clone();
         let stored = match seen.is_some_and(|seen| fits(Some(&seen))) {
             true => self.hash(server).await?,
@@ -74,7 +77,7 @@ impl Operator {
                 }
             };
             if let Written::Done(_) = written {
-                self.remember(Some(hash));
+                *lock(&self.seen) = Some(hash);
                 return Ok(());
             }
         }
@@ -86,12 +89,8 @@ impl Operator {
         async move {
             let present: Option<Secret> = api::get(&secrets, NAME).await?;
             let hash = present.filter(object::is_ours).as_ref().map(object::operator_hash).transpose()?;
-            *seen.lock().unwrap_or_else(PoisonError::into_inner) = hash;
+            *lock(&seen) = hash;
             Ok(hash)
         }
-    }
-
-    fn remember(&self, hash: Option<[u8; 32]>) {
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = hash;
     }
 }

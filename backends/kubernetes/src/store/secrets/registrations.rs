@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use kube::api::{Patch, PatchParams};
+use kube::api::Patch;
 use rollhook_core::{
     Error, Result,
     app::{AppId, AppUid},
@@ -13,8 +13,8 @@ use rollhook_core::{
 use serde_json::json;
 
 use crate::{
+    client::patch_parameters,
     error::{is_conflict, is_not_found},
-    rules::object::MANAGER,
     store::{
         KubernetesStore,
         app_record::{AppRecord, is_copy},
@@ -29,7 +29,7 @@ pub(crate) const ANNOUNCED: &str = "rollhook.dev/webhook";
 /// How long to wait for the first list of apps.
 const FIRST_LIST: Duration = Duration::from_secs(5);
 
-/// An app, as far as its token is concerned.
+/// The part of an app that its token needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Registered {
     pub(crate) id: AppId,
@@ -44,7 +44,7 @@ pub(crate) struct Registered {
 /// The source of registrations.
 #[async_trait]
 pub(crate) trait Registrations: Send + Sync {
-    /// The app of this name, as the watch has it; costs no call.
+    /// The app of this name, from the watch; costs no call.
     async fn known(&self, id: &AppId) -> Result<Option<Registered>>;
 
     /// The app of this name, by one call.
@@ -53,7 +53,7 @@ pub(crate) trait Registrations: Send + Sync {
     /// The app of this uid, read now.
     async fn read(&self, uid: AppUid) -> Result<Option<Registered>>;
 
-    /// Tells every replica that the app has another token, or none; `NotFound` if the app is gone.
+    /// Announces to every replica that the app has another token, or none. Returns `NotFound` if the app is gone.
     async fn announce(&self, app: &Registered, webhook: Option<&str>) -> Result<()>;
 }
 
@@ -73,10 +73,10 @@ impl Registered {
 #[async_trait]
 impl Registrations for KubernetesStore {
     async fn known(&self, id: &AppId) -> Result<Option<Registered>> {
-        tokio::time::timeout(FIRST_LIST, self.mirror.apps_listed()).await.map_err(|error| {
+        tokio::time::timeout(FIRST_LIST, self.cache.apps_listed()).await.map_err(|error| {
             Error::unavailable("the apps could not be read from the cluster since this process began", error)
         })?;
-        Ok(self.mirror.named(id).as_deref().map(Registered::of))
+        Ok(self.cache.named(id).as_deref().map(Registered::of))
     }
 
     async fn look_up(&self, id: &AppId) -> Result<Option<Registered>> {
@@ -92,9 +92,8 @@ impl Registrations for KubernetesStore {
     async fn announce(&self, app: &Registered, webhook: Option<&str>) -> Result<()> {
         // With the uid in it, the patch fits no other object of the name.
         let patch = json!({"metadata": {"uid": app.object, "annotations": {ANNOUNCED: webhook}}});
-        let parameters = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         let apps = self.api.within::<AppObject>(app.id.namespace.as_str());
-        match apps.patch(app.id.name.as_str(), &parameters, &Patch::Merge(patch)).await {
+        match apps.patch(app.id.name.as_str(), &patch_parameters(), &Patch::Merge(patch)).await {
             Ok(announced) => self.noted(announced).map(drop),
             Err(error) if is_not_found(&error) || is_conflict(&error) => Err(Error::NotFound(Entity::App)),
             Err(error) => Err(classify(error)),

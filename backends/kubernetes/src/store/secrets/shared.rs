@@ -1,4 +1,4 @@
-//! One read for all who wait for one.
+//! One read for all callers that wait for it.
 
 use std::sync::{
     Arc,
@@ -8,8 +8,8 @@ use std::sync::{
 use rollhook_core::{Error, Result, error};
 use tokio::sync::Mutex;
 
-/// Reads of one thing. Whoever asks is answered by a read that began after they asked, so that it is as good as their
-/// own; those who wait at the same time share it, so that a burst of calls is two reads and not one each.
+/// Shared reads of one object. A caller is answered by a read that began after its call, so that it is as good as its
+/// own; callers that wait at the same time share it, so that a burst of calls costs two reads.
 pub(crate) struct Shared<T> {
     /// The number of the read that began last.
     begun: Arc<AtomicU64>,
@@ -29,11 +29,11 @@ impl<T> Default for Shared<T> {
 }
 
 impl<T: Clone + Send + 'static> Shared<T> {
-    /// What is read after this was called; where nobody else does, by `read`, once it is its `turn`, which lasts until
-    /// the read has ended.
+    /// The outcome of a read that began after this call: another caller's, or `read`, once it is its `turn`, which
+    /// lasts until the read has ended.
     ///
-    /// The read is a task of its own. A caller who hangs up ends neither it nor what it remembers for others: else those
-    /// who ask and hang up would have the API server asked each time.
+    /// The read is a task of its own, and ends neither early nor forgotten if the caller hangs up: else callers that
+    /// hang up would cost one read each.
     pub(crate) async fn read<Turn: Send>(
         &self,
         turn: impl Future<Output = Turn> + Send + 'static,
@@ -57,7 +57,7 @@ impl<T: Clone + Send + 'static> Shared<T> {
     }
 }
 
-/// The same failure for another who waits. Errors cannot be cloned; the text says what led to it.
+/// The same failure for another caller. Errors cannot be cloned; the text has the chain of causes.
 pub(crate) fn again(failure: &Arc<Error>) -> Error {
     let source = std::error::Error::source(failure.as_ref());
     let cause = source.map(|source| error::Cause::from(error::chain(source)));
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_asks_during_a_read_shares_the_next() {
+    async fn callers_during_a_read_share_the_next() {
         let shared = Shared::default();
         let reads = Arc::<AtomicU64>::default();
         let count = || {
@@ -111,14 +111,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_asks_afterwards_reads_anew() {
+    async fn caller_afterwards_reads_anew() {
         let shared = Shared::default();
         assert_eq!(shared.read(ready(()), ready(Ok(1))).await.unwrap(), 1);
         assert_eq!(shared.read(ready(()), ready(Ok(2))).await.unwrap(), 2);
     }
 
     #[tokio::test]
-    async fn a_reader_who_hangs_up_has_read_for_others() {
+    async fn read_of_a_caller_that_hangs_up_serves_others() {
         let shared = Shared::default();
         let (end, ends) = oneshot::channel::<()>();
         let (ended, has_ended) = oneshot::channel::<()>();
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_told_to_each_as_it_is() {
+    fn failure_is_the_same_for_each_caller() {
         let failure = Arc::new(Error::unavailable("the store is away", "connection refused"));
         assert_eq!(again(&failure).chain(), failure.chain());
         assert!(again(&failure).is_unavailable());

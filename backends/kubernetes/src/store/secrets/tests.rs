@@ -1,4 +1,4 @@
-//! What callers without a good token cost, told by a store that counts.
+//! The cost of callers without a valid token, counted by a fake API server.
 
 mod world;
 
@@ -50,14 +50,14 @@ async fn enabled() -> (World, Secrets) {
 }
 
 #[tokio::test]
-async fn callers_without_a_good_token_cost_one_call_per_second() {
+async fn callers_without_a_valid_token_cost_one_call_per_second() {
     let (world, secrets) = enabled().await;
     caller(&world, &secrets, 1).await.unwrap().unwrap();
     assert_eq!(world.calls(), [SECRET], "a good token is read");
     for _ in 0..3 {
         world.clock.advance(Duration::from_millis(999));
         refused(&world, &secrets, 9, 200).await;
-        assert!(world.calls().is_empty(), "within the second nobody is looked after");
+        assert!(world.calls().is_empty(), "no read within the second");
         world.clock.advance(Duration::from_millis(1));
         refused(&world, &secrets, 9, 200).await;
         assert_eq!(world.calls(), [SECRET], "then one of 200 is");
@@ -110,7 +110,7 @@ async fn a_replica_that_has_just_begun_reads_a_few_apps_tokens_at_a_time() {
 }
 
 #[tokio::test]
-async fn who_hangs_up_has_the_token_read_once_all_the_same() {
+async fn callers_that_hang_up_cost_one_read() {
     let (world, _) = enabled().await;
     let replica = world.secrets();
     for _ in 0..50 {
@@ -142,7 +142,7 @@ async fn wrong_management_tokens_leave_webhooks_their_budget() {
 }
 
 #[tokio::test]
-async fn a_token_that_could_not_be_read_is_read_again_whatever_others_ask_for() {
+async fn token_that_could_not_be_read_is_read_again_without_budget() {
     let (world, _) = enabled().await;
     let replica = world.secrets();
     world.away(true);
@@ -166,7 +166,7 @@ async fn an_old_token_is_refused_at_once_though_it_is_remembered() {
 }
 
 #[tokio::test]
-async fn a_token_put_elsewhere_is_let_in_once_the_watch_tells_of_it() {
+async fn token_of_another_replica_is_let_in_once_the_watch_shows_it() {
     let (world, one) = enabled().await;
     let two = world.secrets();
     caller(&world, &two, 1).await.unwrap().unwrap();
@@ -178,7 +178,7 @@ async fn a_token_put_elsewhere_is_let_in_once_the_watch_tells_of_it() {
 }
 
 #[tokio::test]
-async fn who_is_refused_by_memory_alone_is_refused_once_the_watch_had_time() {
+async fn refusal_from_memory_waits_for_the_watch() {
     let (world, one) = enabled().await;
     let two = world.secrets_by(world.clock.clock().lagging(Duration::from_millis(20)));
     caller(&world, &two, 1).await.unwrap().unwrap();
@@ -204,7 +204,7 @@ async fn a_token_is_let_in_though_the_watch_lags_behind() {
 }
 
 #[tokio::test]
-async fn a_store_that_is_away_is_asked_once_per_second_by_those_who_are_not_known() {
+async fn unavailable_store_is_called_once_per_second_for_unknown_callers() {
     let (world, _) = enabled().await;
     let replica = world.secrets();
     world.away(true);
@@ -219,7 +219,7 @@ async fn a_store_that_is_away_is_asked_once_per_second_by_those_who_are_not_know
 }
 
 #[tokio::test]
-async fn the_token_of_an_earlier_app_opens_nothing_and_gives_way() {
+async fn token_of_an_earlier_app_is_refused_and_replaced() {
     let (world, secrets) = enabled().await;
     world.register(registered(2, None));
     world.watch();
@@ -235,7 +235,7 @@ async fn the_token_of_an_earlier_app_opens_nothing_and_gives_way() {
 }
 
 #[tokio::test]
-async fn a_strangers_secret_is_left_as_it_is() {
+async fn secret_of_another_maker_stays() {
     let world = World::default();
     let secrets = world.secrets();
     world.register(registered(1, None));
@@ -274,7 +274,7 @@ async fn wrong_management_tokens_cost_one_call_per_second_and_wait_for_it() {
     {
         let mut many = std::pin::pin!(futures_util::future::join_all((0..50).map(|_| presents([9; 32]))));
         assert!(futures_util::poll!(many.as_mut()).is_pending());
-        assert!(presents([1; 32]).await, "they keep nobody else waiting");
+        assert!(presents([1; 32]).await, "a valid token is not delayed by them");
         assert_eq!(world.calls(), [OPERATOR]);
         world.clock.advance(Duration::from_secs(1));
         assert_eq!(many.await, [false; 50]);

@@ -40,8 +40,8 @@ async fn list_that_does_not_come_is_asked_for_again() {
         }
     });
     let api = ApiServer::new(kube::Client::new(service, "rollhook"), "rollhook");
-    let (mirror, (tell, mut hints)) = (Arc::new(Mirror::new(StoreClock::system())), mpsc::unbounded_channel());
-    let (seen, deadline) = (mirror.clone(), Duration::from_millis(100));
+    let (cache, (tell, mut hints)) = (Arc::new(Cache::new(StoreClock::system())), mpsc::unbounded_channel());
+    let (seen, deadline) = (cache.clone(), Duration::from_millis(100));
     let task = tokio::spawn(async move {
         let show = |event| seen.app_event(event).into_iter().for_each(|change| tell.send(change).unwrap());
         follow(api.all(), deadline, seen.relists(), show).await;
@@ -49,7 +49,7 @@ async fn list_that_does_not_come_is_asked_for_again() {
     let uid = samples::app("shop", "test", "api").uid;
     assert_eq!(hints.recv().await.unwrap(), AppChange::App(uid, Version(5)));
     assert_eq!(hints.recv().await.unwrap(), AppChange::Any);
-    assert!(mirror.app(uid).is_some());
+    assert!(cache.app(uid).is_some());
     assert_eq!(lists.load(Ordering::SeqCst), 2);
     while asked.lock().unwrap().is_empty() {
         tokio::task::yield_now().await;

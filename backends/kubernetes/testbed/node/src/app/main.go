@@ -1,5 +1,5 @@
-// app tells its version over HTTP on :8080, and its commit, where it is told in COMMIT, and stops on SIGTERM. An image that
-// is built on top of it may say another version in the file /version. /healthz answers 200, but 503 while GATE_FILE is set
+// app reports its version over HTTP on :8080, and its commit from COMMIT, and stops on SIGTERM. An image that is built on
+// top of it may set another version in the file /version. /healthz answers 200, but 503 while GATE_FILE is set
 // and names a file that does not exist: a test that mounts a host directory opens and shuts the gate from outside.
 package main
 

@@ -1,5 +1,5 @@
-// gitd ADDRESS DIRECTORY serves the bare repositories of a directory over HTTP, to read and to push to: for anybody, but
-// those below private/ only for ada with the password hunter2.
+// gitd ADDRESS DIRECTORY serves the bare repositories of a directory over HTTP, to read and to push to. Those below
+// private/ are only for ada with the password hunter2.
 package main
 
 import (
@@ -18,7 +18,7 @@ func main() {
 		fmt.Println("gitd: git cannot be run:", err)
 		os.Exit(1)
 	}
-	// Pushes are taken only from somebody who has a name.
+	// git accepts pushes only from a user with a name.
 	backend := &cgi.Handler{
 		Path: filepath.Join(strings.TrimSpace(string(core)), "git-http-backend"),
 		Env:  []string{"GIT_PROJECT_ROOT=" + os.Args[2], "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=anybody"},

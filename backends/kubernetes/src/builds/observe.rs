@@ -1,13 +1,13 @@
-//! What a Job and its pods say about a build: pure, tested on recorded statuses.
+//! The state of a build by its Job and pods: pure, tested on recorded statuses.
 //!
-//! | what happened to the pod | what becomes of the build |
+//! | the pod | the build |
 //! |---|---|
-//! | it ended by itself | what its builder said, as far as that is believed |
+//! | ended by itself | the outcome that its builder reported, as far as that counts |
 //! | out of memory | failed, `OOMKilled` |
-//! | its node ran short of something | failed, `Evicted`: it would only happen again |
+//! | its node ran short of a resource | failed, `Evicted`: it would only happen again |
 //! | preempted, drained, its node lost | the Job's controller makes another pod once this one is really gone: nothing is wrong with the build |
-//! | it never began: image, configuration, no room, quota | failed once the operator's patience is over |
-//! | longer than the Job may run | failed, `build-deadline-exceeded` |
+//! | never began: image, configuration, no room, quota | failed once the operator's patience is over |
+//! | ran longer than a Job may | failed, `build-deadline-exceeded` |
 
 use std::time::Duration;
 
@@ -22,85 +22,82 @@ use k8s_openapi::{
 use rollhook_core::{Error, Result, deploy::Reason};
 
 use super::{
-    end::{End, Failure, told},
-    names::{About, END, VERDICT, annotation},
+    names::{OUTCOME, STOPPED, StoredSpec, annotation},
+    outcome::{Outcome, StoredFailure, reported},
 };
-use crate::{error::shortened, rules::proof};
+use crate::{
+    error::shortened,
+    rules::{diagnostics, pods},
+};
 
 /// The name of a build's one container.
 pub(super) const CONTAINER: &str = "build";
 
-/// How far a build is seen to be.
+/// The state of a build as it is observed.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Seen {
-    /// For a place.
+pub(super) enum Observed {
+    /// The build waits for a slot.
     Waiting,
-    /// It runs, or what has ended it has not taken effect yet.
+    /// The build runs, or has been stopped and still has pods.
     Running,
-    /// It will not get any further, for this reason: it is to be ended.
-    Stuck(Failure),
-    /// It has no pod, for long; the Job's events say whether none can be made of it ([`without_pod`]).
+    /// The build will not get any further because of this failure: stop it.
+    Stuck(StoredFailure),
+    /// The build has had no pod for long; the Job's events say whether one can be made ([`without_pod`]).
     WithoutPod,
-    /// It ended, and nothing of it runs any more. A failure's log is not looked at here.
-    Ended(End),
-    /// It ended, and that was noted.
-    Noted(End),
+    /// The build has ended, and nothing of it runs any more. The log of a failure is still missing.
+    Ended(Outcome),
+    /// The build has ended, and its outcome was recorded.
+    Recorded(Outcome),
 }
 
-/// Whether nothing of it runs, or will.
+/// Whether nothing of the Job runs, or will run.
 pub(super) fn is_over(job: &Job) -> bool {
     let Some(status) = &job.status else { return false };
     let finished = finished(job).is_some();
     finished && status.active.unwrap_or(0) == 0 && status.terminating.unwrap_or(0) == 0
 }
 
-/// Whether it was not let begin yet.
+/// Whether the Job is suspended.
 pub(super) fn is_suspended(job: &Job) -> bool {
     job.spec.as_ref().and_then(|spec| spec.suspend).unwrap_or(false)
 }
 
-/// Whether the pod may still do something.
-pub(super) fn is_active(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    !matches!(phase, Some("Succeeded" | "Failed"))
-}
-
-/// What is to be seen of the build. What stands on its Job and cannot be read, as another version wrote it or somebody
-/// has changed it, holds nobody up: once nothing of the build runs any more, it is lost.
-pub(super) fn seen(job: &Job, pods: &[Pod], now: Timestamp, patience: Duration) -> Seen {
-    let over = is_over(job) && !pods.iter().any(is_active);
-    match annotation(job, END) {
-        Ok(Some(end)) => return Seen::Noted(end),
-        // It is left as it is: who wrote it can read it.
-        Err(error) if over => return Seen::Noted(unreadable(&error)),
+/// The state of the build. An annotation that cannot be read, as another version or a person wrote it, blocks nothing:
+/// once nothing of the build runs any more, the build is lost.
+pub(super) fn observe(job: &Job, pods: &[Pod], now: Timestamp, patience: Duration) -> Observed {
+    let is_over = is_over(job) && pods.iter().all(pods::is_over);
+    match annotation(job, OUTCOME) {
+        Ok(Some(outcome)) => return Observed::Recorded(outcome),
+        // The annotation stays: the version that wrote it can read it.
+        Err(error) if is_over => return Observed::Recorded(unreadable(&error)),
         Ok(None) | Err(_) => {}
     }
-    let verdict: Result<Option<Failure>> = annotation(job, VERDICT);
-    if over {
-        return Seen::Ended(match verdict {
-            Ok(Some(verdict)) => End::Failed(verdict),
-            Ok(None) => match About::read(job) {
-                Ok(about) => end(&about, job, pods),
+    let stopped: Result<Option<StoredFailure>> = annotation(job, STOPPED);
+    if is_over {
+        return Observed::Ended(match stopped {
+            Ok(Some(failure)) => Outcome::Failed(failure),
+            Ok(None) => match StoredSpec::read(job) {
+                Ok(spec) => outcome(&spec, job, pods),
                 Err(error) => unreadable(&error),
             },
             Err(error) => unreadable(&error),
         });
     }
-    match verdict {
-        Ok(Some(_)) | Err(_) => Seen::Running,
-        Ok(None) if is_suspended(job) => Seen::Waiting,
-        Ok(None) if finished(job).is_some() => Seen::Running,
+    match stopped {
+        Ok(Some(_)) | Err(_) => Observed::Running,
+        Ok(None) if is_suspended(job) => Observed::Waiting,
+        Ok(None) if finished(job).is_some() => Observed::Running,
         Ok(None) => running(job, pods, now, patience),
     }
 }
 
-fn unreadable(error: &Error) -> End {
-    tracing::warn!(error = %error.chain(), "how a build ended cannot be read");
-    let message = format!("How the build ended cannot be known, as {error}; deploy the commit again.");
-    End::Failed(Failure::new(Reason::BUILD_LOST, message))
+fn unreadable(error: &Error) -> Outcome {
+    tracing::warn!(error = %error.chain(), "reading the outcome of a build failed");
+    let message = format!("The outcome of the build is unknown, as {error}; deploy the commit again.");
+    Outcome::Failed(StoredFailure::new(Reason::BUILD_LOST, message))
 }
 
-/// The condition that finished it: its type, its reason and its message.
+/// The condition that finished the Job: its type, reason and message.
 fn finished(job: &Job) -> Option<(&str, &str, &str)> {
     let conditions = job.status.as_ref()?.conditions.as_ref()?;
     let found =
@@ -108,18 +105,19 @@ fn finished(job: &Job) -> Option<(&str, &str, &str)> {
     Some((&found.type_, found.reason.as_deref().unwrap_or_default(), found.message.as_deref().unwrap_or_default()))
 }
 
-/// Why no pod can be made of a Job. None where one was: then it was lost, and its successor is about to be made.
-pub(super) fn without_pod(events: Vec<Event>) -> Option<Failure> {
-    let of = |reason: &str| events.iter().any(|event| event.reason.as_deref() == Some(reason));
-    if of("SuccessfulCreate") || !of(FAILED_CREATE) {
+/// The failure of a Job whose pod cannot be made. Returns `None` if one was made: it was lost, and its successor is
+/// about to be made.
+pub(super) fn without_pod(events: Vec<Event>) -> Option<StoredFailure> {
+    let has = |reason: &str| events.iter().any(|event| event.reason.as_deref() == Some(reason));
+    if has("SuccessfulCreate") || !has(FAILED_CREATE) {
         return None;
     }
     let refused = events.into_iter().filter(|event| event.reason.as_deref() == Some(FAILED_CREATE)).collect();
-    let why = proof::event_lines(refused).pop().unwrap_or_default();
-    Some(Failure::new(FAILED_CREATE, format!("The cluster makes no pod for the build: {why}")))
+    let why = diagnostics::event_lines(refused).pop().unwrap_or_default();
+    Some(StoredFailure::new(FAILED_CREATE, format!("The cluster makes no pod for the build: {why}")))
 }
 
-/// The word of the Job's controller for a pod that it could not make.
+/// The reason by which the Job's controller reports a pod that it could not make.
 const FAILED_CREATE: &str = "FailedCreate";
 
 /// The newest of a build's pods.
@@ -133,8 +131,8 @@ pub(super) fn container(pod: &Pod) -> Option<&ContainerStatus> {
     statuses.iter().find(|status| status.name == CONTAINER)
 }
 
-fn end(about: &About, job: &Job, pods: &[Pod]) -> End {
-    let fail = |reason: &str, message: String| End::Failed(Failure::new(reason, message));
+fn outcome(spec: &StoredSpec, job: &Job, pods: &[Pod]) -> Outcome {
+    let fail = |reason: &str, message: String| Outcome::Failed(StoredFailure::new(reason, message));
     let (kind, reason, message) = finished(job).unwrap_or_default();
     if (kind, reason) == ("Failed", "DeadlineExceeded") {
         let limit = job.spec.as_ref().and_then(|spec| spec.active_deadline_seconds).unwrap_or_default();
@@ -153,15 +151,15 @@ fn end(about: &About, job: &Job, pods: &[Pod]) -> End {
         let why = if message.is_empty() { String::new() } else { format!(" ({})", shortened(message)) };
         return fail(
             Reason::BUILD_LOST,
-            format!("The build's pod is gone, and with it how the build ended{why}; deploy the commit again."),
+            format!("The build's pod is gone, and its outcome with it{why}; deploy the commit again."),
         );
     };
     let ended = container(pod).and_then(|status| status.state.as_ref()?.terminated.as_ref());
     match ended {
         Some(ended) if ended.reason.as_deref() == Some("OOMKilled") => fail("OOMKilled", out_of_memory(pod)),
-        Some(ended) => told(about, ended.exit_code, ended.message.as_deref()),
+        Some(ended) => reported(spec, ended.exit_code, ended.message.as_deref()),
         None => {
-            // The node did not take it, or could not keep it.
+            // The node rejected the pod, or could not keep it.
             let status = pod.status.as_ref();
             let reason = status.and_then(|status| status.reason.as_deref()).unwrap_or(Reason::BUILD_LOST);
             let why = status.and_then(|status| status.message.as_deref()).unwrap_or("the cluster does not say why");
@@ -179,25 +177,29 @@ fn out_of_memory(pod: &Pod) -> String {
     )
 }
 
-fn running(job: &Job, pods: &[Pod], now: Timestamp, patience: Duration) -> Seen {
+fn running(job: &Job, pods: &[Pod], now: Timestamp, patience: Duration) -> Observed {
     let since = |time: Option<&Time>| time.map_or(Duration::ZERO, |time| elapsed(time.0, now));
     if let Some(pod) = pods.iter().find(|pod| is_evicted(pod)) {
-        let why = pod.status.as_ref().and_then(|status| status.message.as_deref()).unwrap_or("it does not say of what");
+        let why = pod
+            .status
+            .as_ref()
+            .and_then(|status| status.message.as_deref())
+            .unwrap_or("it does not say of which resource");
         let message = format!("The build was evicted, as its node ran short: {}", shortened(why));
-        return Seen::Stuck(Failure::new("Evicted", message));
+        return Observed::Stuck(StoredFailure::new("Evicted", message));
     }
     let Some(pod) = newest(pods) else {
         let started = job.status.as_ref().and_then(|status| status.start_time.as_ref());
-        return if since(started) >= patience { Seen::WithoutPod } else { Seen::Running };
+        return if since(started) >= patience { Observed::WithoutPod } else { Observed::Running };
     };
-    if pod.metadata.deletion_timestamp.is_some() || !is_active(pod) {
-        return Seen::Running;
+    if pod.metadata.deletion_timestamp.is_some() || pods::is_over(pod) {
+        return Observed::Running;
     }
     let age = since(pod.metadata.creation_timestamp.as_ref());
     let waiting = container(pod).and_then(|status| status.state.as_ref()?.waiting.as_ref());
     if let Some(waiting) = waiting {
         let reason = waiting.reason.as_deref().unwrap_or_default();
-        let hopeless = matches!(
+        let is_permanent = matches!(
             reason,
             "ErrImagePull"
                 | "ImagePullBackOff"
@@ -207,9 +209,9 @@ fn running(job: &Job, pods: &[Pod], now: Timestamp, patience: Duration) -> Seen 
                 | "CreateContainerError"
                 | "RunContainerError"
         );
-        if hopeless && age >= patience {
+        if is_permanent && age >= patience {
             let why = waiting.message.as_deref().unwrap_or(reason);
-            return Seen::Stuck(Failure::new(
+            return Observed::Stuck(StoredFailure::new(
                 reason,
                 format!("The builder does not start ({reason}): {}", shortened(why)),
             ));
@@ -220,17 +222,17 @@ fn running(job: &Job, pods: &[Pod], now: Timestamp, patience: Duration) -> Seen 
     if let Some(found) = unscheduled.filter(|_| age >= patience.saturating_mul(5)) {
         let why = found.message.as_deref().unwrap_or("the scheduler does not say why");
         let message = format!("No node takes the build: {}", shortened(why));
-        return Seen::Stuck(Failure::new(found.reason.as_deref().unwrap_or("Unschedulable"), message));
+        return Observed::Stuck(StoredFailure::new(found.reason.as_deref().unwrap_or("Unschedulable"), message));
     }
-    Seen::Running
+    Observed::Running
 }
 
-/// Whether its node ended it for want of something, and not for a reason that lies outside of the build.
+/// Whether the node ended the pod for lack of a resource, and not for a reason outside of the build.
 fn is_evicted(pod: &Pod) -> bool {
     pod.status.as_ref().and_then(|status| status.reason.as_deref()) == Some("Evicted")
 }
 
-fn elapsed(since: Timestamp, now: Timestamp) -> Duration {
+pub(super) fn elapsed(since: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(since)).unwrap_or_default()
 }
 

@@ -1,4 +1,4 @@
-//! Workloads that are made for apps that have none.
+//! Workloads that the driver creates for apps without one.
 
 use k8s_openapi::api::core::v1::Service;
 use kube::Api;
@@ -44,8 +44,8 @@ fn a_deployment_and_a_service_are_made() {
 }
 
 #[test]
-fn a_namespace_that_is_missing_is_named() {
-    bed::test("a_namespace_that_is_missing_is_named", async |bed| {
+fn missing_namespace_is_named() {
+    bed::test("missing_namespace_is_named", async |bed| {
         let mut order = order(bed, 1, "api:v1");
         order.app = "no-such/api".parse().unwrap();
         for port in [Some(8080), None] {
@@ -60,8 +60,8 @@ fn a_namespace_that_is_missing_is_named() {
 }
 
 #[test]
-fn a_refused_deployment_leaves_no_service() {
-    bed::test("a_refused_deployment_leaves_no_service", async |bed| {
+fn refused_deployment_leaves_no_service() {
+    bed::test("refused_deployment_leaves_no_service", async |bed| {
         let quota = json!({"metadata": {"name": "none"}, "spec": {"hard": {"count/deployments.apps": "0"}}});
         let quotas = Api::<k8s_openapi::api::core::v1::ResourceQuota>::namespaced(bed.client.clone(), &bed.namespace);
         quotas.create(&Default::default(), &serde_json::from_value(quota).unwrap()).await.unwrap();

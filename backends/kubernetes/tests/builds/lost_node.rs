@@ -35,8 +35,8 @@ fn test(name: &str, body: impl AsyncFnOnce(&Bed)) {
 }
 
 #[test]
-fn a_build_whose_node_is_lost_begins_anew_and_never_beside_itself() {
-    test("a_build_whose_node_is_lost_begins_anew_and_never_beside_itself", async |bed| {
+fn build_on_a_lost_node_begins_anew_after_the_old_pod_is_gone() {
+    test("build_on_a_lost_node_begins_anew_after_the_old_pod_is_gone", async |bed| {
         let actor = Actor::start(bed.client.clone(), &bed.namespace, bed.state.clone());
         let builds = handle(bed, settings(&bed.namespace)).await;
         let order = order(1, 1, digit::HANGS);
@@ -76,7 +76,7 @@ async fn is_running(bed: &Bed) -> bool {
     bed.pods().await.iter().any(running)
 }
 
-/// The Jobs' and pods' statuses, for somebody who reads why it failed.
+/// The statuses of Jobs and pods, for the message of a failed test.
 async fn story(bed: &Bed) -> String {
     let jobs = Api::<k8s_openapi::api::batch::v1::Job>::namespaced(bed.client.clone(), &bed.namespace);
     let jobs = jobs.list(&kube::api::ListParams::default()).await.unwrap().items;

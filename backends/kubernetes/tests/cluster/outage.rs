@@ -1,4 +1,4 @@
-//! A cluster that goes away and comes back. It needs a cluster of its own, as the others' tests would go down with it.
+//! An outage of the cluster. The test needs a cluster of its own, as other tests would fail with it.
 
 use std::{
     path::Path,
@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::bed::{self, Bed};
 
-const NAME: &str = "an_outage_is_unavailable_in_bounded_time_and_passes";
+const NAME: &str = "outage_is_unavailable_in_bounded_time_and_passes";
 
 fn apiserver(state: &Path, what: &str) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("testbed/cluster/apiserver.sh");
@@ -22,7 +22,7 @@ fn apiserver(state: &Path, what: &str) {
 
 #[test]
 #[allow(clippy::disallowed_methods, reason = "how long it takes is what is tested")]
-fn an_outage_is_unavailable_in_bounded_time_and_passes() {
+fn outage_is_unavailable_in_bounded_time_and_passes() {
     let state = match bed::cluster() {
         Err(reason) => return report(&format!("{}/{NAME}", env!("CARGO_PKG_NAME")), Err(Lack::Skip(reason))),
         Ok(shared) => shared.with_file_name(format!("cluster-away.{}", std::process::id())),

@@ -1,70 +1,71 @@
-//! Who else changed a workload: another field manager that owns the image or removed our stamp.
+//! Drift: another field manager has changed the image or the stamp of a workload since it was rolled out.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use rollhook_core::{image::ImageRef, ports::DeployId};
 use serde_json::Value;
 
-use super::object::{MANAGER, Mark, Object, STAMP};
+use super::object::{MANAGER, Object, STAMP, Stamp};
 use crate::workload::{Rollout, WorkloadKind};
 
-/// A sentence on what another changed since the order was applied, and what to do about it; none where all is as it was
-/// left, or where a newer revision of the same app took its place.
-pub(crate) fn changed_by_another(object: &Object, order: &Rollout) -> Option<String> {
-    let workload = object.own_mark();
-    if is_newer(&workload, order) {
+/// A sentence that names the change of another manager since the rollout was applied, and says what to do about it.
+/// Returns `None` if there is none, or if a newer revision of the same app took its place.
+pub(crate) fn of(object: &Object, rollout: &Rollout) -> Option<String> {
+    let own_stamp = object.own_stamp();
+    if is_newer(&own_stamp, rollout) {
         return None;
     }
-    if order.adopted {
-        return changed_image(object, order);
+    if rollout.adopted {
+        return changed_image(object, rollout);
     }
-    changed_mark(object, order.stamp, &workload, &["f:metadata", "f:annotations"], "")
+    changed_stamp(object, rollout.id, &own_stamp, &["f:metadata", "f:annotations"], "")
         .or_else(|| {
-            let path = template_path(order.workload.kind, &["f:metadata", "f:annotations"]);
-            changed_mark(object, order.stamp, &object.template_mark(), &path, " of its pod template")
+            let path = template_path(rollout.workload.kind, &["f:metadata", "f:annotations"]);
+            changed_stamp(object, rollout.id, &object.template_stamp(), &path, " of its pod template")
         })
-        .or_else(|| changed_image(object, order))
+        .or_else(|| changed_image(object, rollout))
 }
 
-/// Whether a mark is of a newer revision of the order's app.
-pub(crate) fn is_newer(mark: &Mark, order: &Rollout) -> bool {
-    mark.stamp().is_some_and(|stamp| stamp.app == order.stamp.app && stamp.revision > order.stamp.revision)
+/// Whether the stamp is of a newer revision of the rollout's app.
+pub(crate) fn is_newer(stamp: &Stamp, rollout: &Rollout) -> bool {
+    stamp.id().is_some_and(|id| id.app == rollout.id.app && id.revision > rollout.id.revision)
 }
 
-fn changed_mark(object: &Object, ours: DeployId, found: &Mark, path: &[&str], of: &str) -> Option<String> {
-    let what = match found {
-        Mark::Stamp(stamp) if *stamp == ours => return None,
-        Mark::Absent => format!("removed the annotation {STAMP}{of}"),
-        Mark::Stamp(other) => format!("set the annotation {STAMP}{of} to {other}"),
-        Mark::Unreadable(text) => format!("set the annotation {STAMP}{of} to {text:?}"),
+fn changed_stamp(object: &Object, ours: DeployId, stamp: &Stamp, path: &[&str], of: &str) -> Option<String> {
+    let change = match stamp {
+        Stamp::Deploy(id) if *id == ours => return None,
+        Stamp::Absent => format!("removed the annotation {STAMP}{of}"),
+        Stamp::Deploy(other) => format!("set the annotation {STAMP}{of} to {other}"),
+        Stamp::Unreadable(text) => format!("set the annotation {STAMP}{of} to {text:?}"),
     };
     let key = format!("f:{STAMP}");
     let path: Vec<&str> = path.iter().copied().chain([key.as_str()]).collect();
-    Some(sentence(object, &what, manager_of(object, &path)))
+    Some(sentence(object, &change, manager_of(object, &path)))
 }
 
-fn changed_image(object: &Object, order: &Rollout) -> Option<String> {
-    order.workload.containers.iter().find_map(|name| {
+fn changed_image(object: &Object, rollout: &Rollout) -> Option<String> {
+    rollout.workload.containers.iter().find_map(|name| {
         let Some(container) = object.containers().iter().find(|container| container.name == *name) else {
             return Some(sentence(object, &format!("removed the container {name}"), None));
         };
         let image = container.image.as_deref().unwrap_or_default();
-        if same(image, &order.image, order.adopted) {
+        if is_same(image, &rollout.image, rollout.adopted) {
             return None;
         }
         let key = format!("k:{{\"name\":\"{name}\"}}");
         let manager =
-            manager_of(object, &template_path(order.workload.kind, &["f:spec", "f:containers", &key, "f:image"]));
-        // An admission webhook that rewrites images does so within our own patch, and the field stays ours.
-        if manager == Some(MANAGER) && !order.adopted {
+            manager_of(object, &template_path(rollout.workload.kind, &["f:spec", "f:containers", &key, "f:image"]));
+        // An admission webhook that rewrites images does so within our own patch: the field stays ours.
+        if manager == Some(MANAGER) && !rollout.adopted {
             return None;
         }
-        let what = format!("set the image of the container {name} to {image}, where {} was rolled out", order.image);
-        Some(sentence(object, &what, manager))
+        let change =
+            format!("set the image of the container {name} to {image}, where {} was rolled out", rollout.image);
+        Some(sentence(object, &change, manager))
     })
 }
 
-/// Whether the cluster has the order's image; where nothing was patched, the two may be spelt differently.
-fn same(image: &str, ordered: &ImageRef, adopted: bool) -> bool {
+/// Whether the workload has the rollout's image; an adopted one may be spelt differently.
+fn is_same(image: &str, ordered: &ImageRef, adopted: bool) -> bool {
     image == ordered.to_string()
         || adopted
             && image.parse::<ImageRef>().is_ok_and(|image| {
@@ -75,11 +76,11 @@ fn same(image: &str, ordered: &ImageRef, adopted: bool) -> bool {
             })
 }
 
-fn sentence(object: &Object, what: &str, manager: Option<&str>) -> String {
+fn sentence(object: &Object, change: &str, manager: Option<&str>) -> String {
     let title = object.title();
     match manager.or_else(|| last_other_manager(object)) {
-        None => format!("another {what} ({title}): find out who, and let only one of the two set the image"),
-        Some(manager) => format!("the field manager {manager:?} {what} ({title}): {}", advice(manager)),
+        None => format!("another {change} ({title}): find out who, and let only one of the two set the image"),
+        Some(manager) => format!("the field manager {manager:?} {change} ({title}): {}", advice(manager)),
     }
 }
 
@@ -106,7 +107,7 @@ fn template_path<'a>(kind: WorkloadKind, rest: &[&'a str]) -> Vec<&'a str> {
     start.iter().chain(rest).copied().collect()
 }
 
-/// The manager that owns a field; ours first, as owning it together means that it has our value.
+/// The manager that owns a field. Ours comes first: a field that others own too has our value.
 fn manager_of<'a>(object: &'a Object, path: &[&str]) -> Option<&'a str> {
     let mut owners: Vec<&ManagedFieldsEntry> = managers(object)
         .filter(|entry| {
@@ -118,7 +119,7 @@ fn manager_of<'a>(object: &'a Object, path: &[&str]) -> Option<&'a str> {
     owners.first().and_then(|entry| entry.manager.as_deref())
 }
 
-/// The manager other than us that wrote last, where that was after us: one who removes a field owns nothing by it.
+/// The other manager that wrote last, if that was after us: removing a field leaves no ownership behind.
 fn last_other_manager(object: &Object) -> Option<&str> {
     let is_ours = |entry: &&ManagedFieldsEntry| entry.manager.as_deref() == Some(MANAGER);
     let patched = managers(object).filter(is_ours).map(time).max().flatten();
@@ -149,38 +150,38 @@ mod tests {
                "fieldsV1": fields})
     }
 
-    /// What is said of a Deployment whose stamp is gone, by its managers.
-    fn said(entries: Value) -> String {
+    /// The drift of a Deployment with these managers whose stamp is gone.
+    fn drift(entries: Value) -> String {
         let object = samples::deployment(json!({"metadata": {"managedFields": entries}}));
-        changed_by_another(&object, &samples::order(5)).unwrap()
+        of(&object, &samples::rollout(5)).unwrap()
     }
 
     #[test]
-    fn who_wrote_after_us_is_named() {
+    fn manager_that_wrote_after_us_is_named() {
         let ours = entry("rollhook", 10, json!({}));
-        let message = said(json!([entry("kubectl-create", 1, json!({})), ours, entry("helm", 20, json!({}))]));
+        let message = drift(json!([entry("kubectl-create", 1, json!({})), ours, entry("helm", 20, json!({}))]));
         assert!(message.starts_with("the field manager \"helm\" removed the annotation"), "{message}");
         assert!(message.contains("Helm release"), "{message}");
     }
 
     #[test]
-    fn who_wrote_before_us_is_not_accused() {
+    fn manager_that_wrote_before_us_is_not_named() {
         let status = json!({"manager": "kube-controller-manager", "operation": "Update", "subresource": "status",
                             "time": "2026-01-01T00:30:00Z", "fieldsV1": {}});
-        let message = said(json!([entry("kubectl-create", 1, json!({})), entry("rollhook", 10, json!({})), status]));
+        let message = drift(json!([entry("kubectl-create", 1, json!({})), entry("rollhook", 10, json!({})), status]));
         assert!(message.starts_with("another removed the annotation"), "{message}");
     }
 
     #[test]
-    fn a_newer_revision_is_nobodys_intrusion() {
-        let object = samples::stamped(samples::deployment(json!({})), &samples::order(6));
-        assert_eq!(changed_by_another(&object, &samples::order(5)), None);
+    fn newer_revision_of_the_app_is_no_drift() {
+        let object = samples::stamped(samples::deployment(json!({})), &samples::rollout(6));
+        assert_eq!(of(&object, &samples::rollout(5)), None);
     }
 
     #[test]
-    fn spellings_of_an_adopted_image() {
+    fn adopted_image_may_be_spelt_differently() {
         let nginx: ImageRef = "docker.io/library/nginx:latest".parse().unwrap();
-        assert!(same("nginx", &nginx, true) && same("nginx:latest", &nginx, true));
-        assert!(!same("nginx:1.27", &nginx, true) && !same("nginx", &nginx, false));
+        assert!(is_same("nginx", &nginx, true) && is_same("nginx:latest", &nginx, true));
+        assert!(!is_same("nginx:1.27", &nginx, true) && !is_same("nginx", &nginx, false));
     }
 }

@@ -1,4 +1,4 @@
-//! Revisions that do not come up: the trouble is theirs and named, and the old version's health is not their success.
+//! Revisions that do not come up: the failure is named, and the old version's health is not their success.
 
 use rollhook_core::ports::{RolloutDriver, RolloutFailureKind};
 use rollhook_kubernetes::WorkloadKind::Deployment;
@@ -21,29 +21,29 @@ async fn sees(bed: &bed::Bed, image: &str, kind: RolloutFailureKind, reason: &st
 }
 
 #[test]
-fn an_image_that_is_missing() {
-    bed::test("an_image_that_is_missing", async |bed| {
+fn missing_image_is_an_image_failure() {
+    bed::test("missing_image_is_an_image_failure", async |bed| {
         sees(bed, "api:missing", RolloutFailureKind::Image, "ImagePullBackOff").await;
     });
 }
 
 #[test]
-fn a_container_that_crashes() {
-    bed::test("a_container_that_crashes", async |bed| {
+fn crashing_container_is_a_crash() {
+    bed::test("crashing_container_is_a_crash", async |bed| {
         sees(bed, "api:crash", RolloutFailureKind::Crash, "CrashLoopBackOff").await;
     });
 }
 
 #[test]
-fn a_configuration_that_is_bad() {
-    bed::test("a_configuration_that_is_bad", async |bed| {
+fn bad_configuration_is_a_configuration_failure() {
+    bed::test("bad_configuration_is_a_configuration_failure", async |bed| {
         sees(bed, "api:badconfig", RolloutFailureKind::Config, "CreateContainerConfigError").await;
     });
 }
 
 #[test]
-fn an_init_container_that_crashes() {
-    bed::test("an_init_container_that_crashes", async |bed| {
+fn crashing_init_container_is_a_crash() {
+    bed::test("crashing_init_container_is_a_crash", async |bed| {
         let init = json!([{"name": "migrate", "image": "migrate:initcrash"}]);
         bed.make(Deployment, "api:v1", json!({"template": {"spec": {"initContainers": init}}})).await;
         let order = bed.order(Deployment, 1, "api:v2");
@@ -55,8 +55,8 @@ fn an_init_container_that_crashes() {
 }
 
 #[test]
-fn a_pod_that_hangs_is_neither_success_nor_trouble() {
-    bed::test("a_pod_that_hangs_is_neither_success_nor_trouble", async |bed| {
+fn hanging_pod_is_neither_complete_nor_failed() {
+    bed::test("hanging_pod_is_neither_complete_nor_failed", async |bed| {
         bed.make(Deployment, "api:v1", json!({})).await;
         let order = bed.order(Deployment, 1, "api:hang");
         bed.apply(&order).await;
@@ -70,8 +70,8 @@ fn a_pod_that_hangs_is_neither_success_nor_trouble() {
 }
 
 #[test]
-fn a_pod_that_no_node_takes() {
-    bed::test("a_pod_that_no_node_takes", async |bed| {
+fn pod_without_a_node_is_unschedulable() {
+    bed::test("pod_without_a_node_is_unschedulable", async |bed| {
         let spec = json!({"template": {"spec": {"nodeSelector": {"no-such": "node"}}}});
         bed.make(Deployment, "api:v1", spec).await;
         let order = bed.order(Deployment, 1, "api:v2");
@@ -82,8 +82,8 @@ fn a_pod_that_no_node_takes() {
 }
 
 #[test]
-fn a_quota_that_is_full() {
-    bed::test("a_quota_that_is_full", async |bed| {
+fn full_quota_fails_the_rollout() {
+    bed::test("full_quota_fails_the_rollout", async |bed| {
         bed.make(Deployment, "api:v1", json!({"strategy": {"rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}}))
             .await;
         let mut adopted = bed.order(Deployment, 1, "api:v1");

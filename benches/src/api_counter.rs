@@ -1,4 +1,4 @@
-//! Counts the calls of an API server: stands between it and the servers that are measured, and passes on what they send.
+//! A proxy that counts the calls of an API server by the measured servers.
 
 use std::{
     collections::BTreeMap,
@@ -27,7 +27,7 @@ use crate::Failure;
 type Seen = Arc<Mutex<Calls>>;
 type Answer = Response<Either<Body, Full<Bytes>>>;
 
-/// How often each call was made: its method, what it is about, and whether it watches.
+/// The number of calls by method and resource.
 #[derive(Clone, Default)]
 pub(crate) struct Calls(BTreeMap<String, u64>);
 
@@ -36,31 +36,31 @@ impl Calls {
         self.0.values().sum()
     }
 
-    /// The calls but for those that are about this.
+    /// The number of calls of other resources than this one.
     pub(crate) fn but(&self, resource: &str) -> u64 {
         self.0.iter().filter(|(call, _)| !call.ends_with(resource)).map(|(_, count)| count).sum()
     }
 
-    /// Each with its number, divided by what they were made for.
-    pub(crate) fn told(&self, divisor: f64) -> String {
-        self.0.iter().fold(String::new(), |mut told, (call, count)| {
-            let comma = if told.is_empty() { "" } else { ", " };
-            // Writing to a text does not fail.
-            let _ = write!(told, "{comma}{call} {:.2}", *count as f64 / divisor);
-            told
+    /// The calls with their numbers divided by this divisor.
+    pub(crate) fn summary(&self, divisor: f64) -> String {
+        self.0.iter().fold(String::new(), |mut text, (call, count)| {
+            let comma = if text.is_empty() { "" } else { ", " };
+            // Writing to a string does not fail.
+            let _ = write!(text, "{comma}{call} {:.2}", *count as f64 / divisor);
+            text
         })
     }
 }
 
-/// An address that is as good as the API server's; gone with this value.
-pub(crate) struct Tally {
+/// The proxy, which is stopped with this value.
+pub(crate) struct ApiCounter {
     address: SocketAddr,
     seen: Seen,
     task: AbortHandle,
 }
 
-impl Tally {
-    /// Passes on to the API server of this client, with its rights.
+impl ApiCounter {
+    /// Starts a proxy to the API server of this client, with the client's rights.
     pub(crate) async fn start(client: Client) -> Result<Self, Failure> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let (address, seen) = (listener.local_addr()?, Seen::default());
@@ -68,26 +68,26 @@ impl Tally {
         Ok(Self { address, seen, task })
     }
 
-    /// Writes a kubeconfig that leads here, with this namespace as the default.
+    /// Writes a kubeconfig that leads to the proxy, with this namespace as the default.
     pub(crate) fn kubeconfig(&self, file: &Path, namespace: &str) -> Result<(), Failure> {
         let config = json!({
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [{"name": "tally", "cluster": {"server": format!("http://{}", self.address)}}],
-            "users": [{"name": "tally", "user": {}}],
-            "contexts": [{"name": "tally", "context": {"cluster": "tally", "user": "tally", "namespace": namespace}}],
-            "current-context": "tally",
+            "clusters": [{"name": "counter", "cluster": {"server": format!("http://{}", self.address)}}],
+            "users": [{"name": "counter", "user": {}}],
+            "contexts": [{"name": "counter", "context": {"cluster": "counter", "user": "counter", "namespace": namespace}}],
+            "current-context": "counter",
         });
         Ok(fs::write(file, config.to_string())?)
     }
 
-    /// The calls since this was asked last.
+    /// Returns the calls since the last time.
     pub(crate) fn take(&self) -> Calls {
         std::mem::take(&mut *self.seen.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Drop for Tally {
+impl Drop for ApiCounter {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -95,12 +95,12 @@ impl Drop for Tally {
 
 async fn accept(listener: TcpListener, client: Client, seen: Seen) {
     while let Ok((stream, _)) = listener.accept().await {
-        // Without it small answers would wait for the acknowledgement of what was sent before.
+        // Without this, small answers would wait for the acknowledgement of earlier ones.
         let _ = stream.set_nodelay(true);
         let (client, seen) = (client.clone(), Arc::clone(&seen));
         tokio::spawn(async move {
             let pass = service_fn(|request| pass_on(request, client.clone(), &seen));
-            // A client that went away.
+            // An error means that the client has gone away.
             let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), pass).await;
         });
     }
@@ -123,7 +123,7 @@ fn bad_gateway() -> Answer {
     answer
 }
 
-/// Such as `GET secrets` or `watch apps`, without the names of objects.
+/// Names a call, such as `GET secrets` or `watch apps`, without the names of objects.
 fn name(request: &Request<Incoming>) -> String {
     let watches = request.uri().query().is_some_and(|query| query.split('&').any(|part| part.starts_with("watch=")));
     let method = if watches { "watch" } else { request.method().as_str() };

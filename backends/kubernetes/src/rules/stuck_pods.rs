@@ -1,16 +1,16 @@
-//! Pods that keep a StatefulSet from moving on.
+//! Pods that block the rollout of a StatefulSet.
 //!
-//! A StatefulSet that makes its pods in order waits for each to be ready before it touches the next, and for a broken
-//! one for ever, even if a sound revision was ordered meanwhile. Kubernetes' documentation says to delete that pod by
-//! hand; it is made anew from the new revision.
+//! A StatefulSet that makes its pods in order waits until each is ready before it replaces the next. It waits for a
+//! broken pod for ever, even if a sound revision was applied meanwhile. Kubernetes' documentation says to delete that
+//! pod by hand; the controller then makes it anew from the new revision.
 
 use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::Pod};
 use rollhook_core::ports::DeployId;
 
-use super::{object::Mark, pods};
+use super::{object::Stamp, pods};
 
-/// The pods that are to be deleted, so that the StatefulSet gets to the stamp that it carries.
-pub(crate) fn stuck<'a>(object: &StatefulSet, stamp: DeployId, pods: &'a [Pod]) -> Vec<&'a Pod> {
+/// The pods to delete so that the StatefulSet reaches the deploy that it carries.
+pub(crate) fn of<'a>(object: &StatefulSet, deploy: DeployId, pods: &'a [Pod]) -> Vec<&'a Pod> {
     let Some(spec) = &object.spec else { return Vec::new() };
     // Without an order, each pod is replaced on its own.
     if spec.pod_management_policy.as_deref() == Some("Parallel") {
@@ -24,15 +24,15 @@ pub(crate) fn stuck<'a>(object: &StatefulSet, stamp: DeployId, pods: &'a [Pod]) 
     pods.iter()
         .filter(|pod| pods::controller(pod) == uid && pod.metadata.deletion_timestamp.is_none())
         .filter(|pod| ordinal(pod).is_some_and(|ordinal| ordinal >= first))
-        .filter(|pod| is_older(pod, stamp) && !pods::is_ready(pod))
+        .filter(|pod| is_older(pod, deploy) && !pods::is_ready(pod))
         .collect()
 }
 
-/// Whether the pod is from before the stamp; a pod of a newer revision is nobody's to delete.
-fn is_older(pod: &Pod, stamp: DeployId) -> bool {
-    match Mark::among(pod.metadata.annotations.as_ref()) {
-        Mark::Stamp(other) => other.app != stamp.app || other.revision < stamp.revision,
-        Mark::Absent | Mark::Unreadable(_) => true,
+/// Whether the pod is of a deploy before this one. A pod of a newer revision must stay.
+fn is_older(pod: &Pod, deploy: DeployId) -> bool {
+    match Stamp::among(pod.metadata.annotations.as_ref()) {
+        Stamp::Deploy(other) => other.app != deploy.app || other.revision < deploy.revision,
+        Stamp::Absent | Stamp::Unreadable(_) => true,
     }
 }
 
@@ -60,7 +60,7 @@ mod tests {
         serde_json::from_value(json!({
             "metadata": {
                 "name": name,
-                "annotations": {STAMP: samples::order(revision).stamp.to_string()},
+                "annotations": {STAMP: samples::rollout(revision).id.to_string()},
                 "ownerReferences": [{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "api", "controller": true,
                                      "uid": samples::UID}],
             },
@@ -70,17 +70,17 @@ mod tests {
     }
 
     fn names(object: &StatefulSet, pods: &[Pod]) -> Vec<String> {
-        stuck(object, samples::order(5).stamp, pods).into_iter().map(|pod| pods::name(pod).to_owned()).collect()
+        of(object, samples::rollout(5).id, pods).into_iter().map(|pod| pods::name(pod).to_owned()).collect()
     }
 
     #[test]
-    fn only_older_pods_that_are_not_ready() {
+    fn only_older_pods_that_are_not_ready_are_stuck() {
         let pods = [pod("api-0", 4, true), pod("api-1", 5, false), pod("api-2", 4, false), pod("api-3", 6, false)];
         assert_eq!(names(&set(json!({})), &pods), ["api-2"]);
     }
 
     #[test]
-    fn not_below_the_partition_nor_where_there_is_no_order() {
+    fn none_below_the_partition_and_none_if_pods_are_made_in_parallel() {
         let pods = [pod("api-0", 4, false), pod("api-2", 4, false)];
         let rolling = json!({"spec": {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}}});
         assert_eq!(names(&set(rolling), &pods), ["api-2"]);
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn not_pods_of_another_controller() {
+    fn pods_of_another_controller_are_not_stuck() {
         let mut other = pod("api-0", 4, false);
         other.metadata.owner_references.as_mut().unwrap()[0].uid = "another".to_owned();
         assert!(names(&set(json!({})), &[other]).is_empty());

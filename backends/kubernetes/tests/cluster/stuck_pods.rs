@@ -7,8 +7,8 @@ use serde_json::json;
 use crate::bed;
 
 #[test]
-fn a_rollback_moves_a_stuck_stateful_set() {
-    bed::test("a_rollback_moves_a_stuck_stateful_set", async |bed| {
+fn rollback_replaces_the_stuck_pod_of_a_stateful_set() {
+    bed::test("rollback_replaces_the_stuck_pod_of_a_stateful_set", async |bed| {
         bed.make(StatefulSet, "api:v1", json!({})).await;
         bed.roll_out(&bed.order(StatefulSet, 1, "api:v2")).await;
         for (revision, image) in [(2, "api:missing"), (4, "api:hang"), (6, "api:gate")] {

@@ -1,6 +1,6 @@
-//! Everything that this process has seen of the store: from its watches, and from its own reads and writes.
+//! The cache: apps and archived deploys, from the watches and from this process's own reads and writes.
 //!
-//! The mirror may be behind. A list of apps and the search for work are answered from it; every other answer is a fresh
+//! The cache may be behind. A list of apps and the search for work are answered from it; every other answer is a fresh
 //! read, or is guarded by the version of the `App`.
 //!
 //! Of an app, its record is kept: some kilobytes, as no evidence is in it once that is archived. Of an archived deploy,
@@ -12,7 +12,7 @@ mod table;
 use std::{
     collections::HashMap,
     ops::Bound,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard},
     time::Duration,
 };
 
@@ -27,7 +27,7 @@ use rollhook_core::{
 use tokio::sync::watch;
 
 use self::{
-    deploys::{KnownDeploy, Standing},
+    deploys::{ArchiveCoverage, KnownDeploy},
     table::Table,
 };
 use super::{
@@ -35,12 +35,13 @@ use super::{
     app_record::{AppRecord, KeyHash, is_copy, version},
     crd::{AppObject, DeployObject, UID_LABEL},
 };
+use crate::lock;
 
 /// The shortest time between two complete lists because the cluster's store has gone back.
 const WENT_BACK: Duration = Duration::from_secs(30);
 
-/// Everything seen.
-pub(crate) struct Mirror {
+/// The apps and the archived deploys as they were seen last.
+pub(crate) struct Cache {
     clock: StoreClock,
     state: Mutex<State>,
     /// The kinds whose first list was seen: apps, and deploys.
@@ -58,9 +59,9 @@ struct State {
     names: HashMap<AppUid, Name>,
     /// The `AppDeploy`s of known apps.
     deploys: Table<(AppUid, Revision), KnownDeploy>,
-    standings: HashMap<AppUid, Standing>,
-    /// The standings from the end of the list of `AppDeploy`s that is under way.
-    expected: HashMap<AppUid, Standing>,
+    coverage: HashMap<AppUid, ArchiveCoverage>,
+    /// The coverage from the end of the list of `AppDeploy`s that is under way.
+    expected: HashMap<AppUid, ArchiveCoverage>,
     went_back: Option<Duration>,
 }
 
@@ -73,7 +74,7 @@ struct Damaged {
     why: String,
 }
 
-impl Mirror {
+impl Cache {
     pub(crate) fn new(clock: StoreClock) -> Self {
         let (listed, relists) = (watch::Sender::default(), watch::Sender::default());
         Self { clock, state: Mutex::default(), listed, relists }
@@ -204,7 +205,7 @@ impl Mirror {
                 state.deploys.list_begins();
                 // The list will show each deploy that the apps, as they are known now, have archived.
                 let records = state.apps.rows().values().filter_map(|row| row.value.as_ref().ok());
-                state.expected = records.map(|record| (record.state.app.uid, Standing::of(record))).collect();
+                state.expected = records.map(|record| (record.state.app.uid, ArchiveCoverage::of(record))).collect();
             }
             Event::InitApply(object) => self.note_deploy(object.metadata, true),
             Event::Apply(object) => self.note_deploy(object.metadata, false),
@@ -222,7 +223,7 @@ impl Mirror {
                 for key in state.deploys.not_listed() {
                     state.deploys.remove(&key);
                 }
-                state.standings = std::mem::take(&mut state.expected);
+                state.coverage = std::mem::take(&mut state.expected);
                 drop(state);
                 self.listed.send_modify(|(_, deploys)| *deploys = true);
             }
@@ -271,14 +272,14 @@ impl Mirror {
 
     /// The revisions that an app had archived when it was read, and that were not seen since.
     pub(crate) fn missing(&self, record: &AppRecord) -> Vec<Revision> {
-        let (uid, nothing, state) = (record.state.app.uid, Standing::default(), self.lock());
-        let since = state.standings.get(&uid).unwrap_or(&nothing).since(record);
+        let (uid, nothing, state) = (record.state.app.uid, ArchiveCoverage::default(), self.lock());
+        let since = state.coverage.get(&uid).unwrap_or(&nothing).since(record);
         since.filter(|revision| !state.is_archived(uid, *revision)).collect()
     }
 
     /// Each deploy that the app had archived when it was read was seen, or is gone.
     pub(crate) fn note_complete(&self, record: &AppRecord) {
-        self.lock().standings.insert(record.state.app.uid, Standing::of(record));
+        self.lock().coverage.insert(record.state.app.uid, ArchiveCoverage::of(record));
     }
 
     /// The newest use of an idempotency key among the deploys of an app that have an `AppDeploy`.
@@ -293,9 +294,8 @@ impl Mirror {
         self.lock().apps.rows().get(&object_name(metadata)).map(|row| row.version)
     }
 
-    /// No change leaves the state half made before it could panic, so that a poisoned lock is no reason to stop.
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 
@@ -323,7 +323,7 @@ impl State {
 
     fn clear(&mut self, uid: AppUid) {
         self.names.remove(&uid);
-        self.standings.remove(&uid);
+        self.coverage.remove(&uid);
         let deploys: Vec<_> = self.deploys.rows().range(all_of(uid)).map(|(key, _)| *key).collect();
         for key in deploys {
             self.deploys.remove(&key);

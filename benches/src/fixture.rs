@@ -1,4 +1,4 @@
-//! A store for one bench, and a directory for what its servers keep beside it: keys, management token, logs.
+//! The store of one bench, and a directory for the other files of its servers: keys, management token, logs.
 
 use std::{
     fs,
@@ -18,56 +18,55 @@ use tempfile::TempDir;
 
 use crate::{Failure, bed::Cluster, process::Process};
 
-/// Where a port of the kernel's choice is listened on.
+/// Loopback, with a port of the kernel's choice.
 pub(crate) const ANY: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
-/// A store that a bench fills and counts beside the server.
+/// A store that a bench fills and reads beside the server.
 pub(crate) trait Store: HistoryStore + TokenStore {}
 
 impl<T: HistoryStore + TokenStore> Store for T {}
 
-/// Which store.
+/// The kind of a store.
 enum Kind {
     Sqlite,
-    /// By its URL.
+    /// The URL of a database.
     Postgres(String),
-    /// Through an administrator's client, as what the servers are told by a kubeconfig.
+    /// An administrator's client; servers use a kubeconfig instead.
     Kubernetes {
         client: Client,
         namespace: String,
     },
 }
 
-/// The directory, gone with this value, and the store.
-pub(crate) struct Place {
+/// The directory, which is removed with this value, and the store.
+pub(crate) struct Fixture {
     directory: TempDir,
     kind: Kind,
     servers: AtomicU32,
 }
 
-impl Place {
+impl Fixture {
     /// SQLite, with its database in the directory.
-    pub(crate) fn new() -> Result<Self, Failure> {
+    pub(crate) fn sqlite() -> Result<Self, Failure> {
         Self::of(Kind::Sqlite)
     }
 
-    /// A database of PostgreSQL.
+    /// A PostgreSQL database.
     pub(crate) fn postgres(url: String) -> Result<Self, Failure> {
         Self::of(Kind::Postgres(url))
     }
 
-    /// The cluster itself, with what belongs to no app in the bench's namespace. Servers are to be told of it by a
-    /// kubeconfig.
+    /// The cluster itself; objects that belong to no app lie in the bench's namespace. Servers need a kubeconfig.
     pub(crate) fn kubernetes(cluster: &Cluster) -> Result<Self, Failure> {
         Self::of(Kind::Kubernetes { client: cluster.client.clone(), namespace: cluster.namespace() })
     }
 
     fn of(kind: Kind) -> Result<Self, Failure> {
         let directory = tempfile::Builder::new().prefix("rollhook-benches.").tempdir()?;
-        let place = Self { directory, kind, servers: AtomicU32::new(0) };
-        // Servers on a store that they share do not make a key by themselves.
-        place.ring()?;
-        Ok(place)
+        let fixture = Self { directory, kind, servers: AtomicU32::new(0) };
+        // On a store that replicas share, a server makes no key by itself.
+        fixture.ring()?;
+        Ok(fixture)
     }
 
     /// A file in the directory.
@@ -75,14 +74,19 @@ impl Place {
         self.directory.path().join(name)
     }
 
+    /// The file of SQLite.
+    pub(crate) fn database(&self) -> PathBuf {
+        self.path("rollhook.db")
+    }
+
     fn ring(&self) -> Result<KeyRing, Failure> {
         Ok(KeyRing::load_or_create(&self.path("keys"))?)
     }
 
-    /// The store that the server will find.
+    /// Opens the store that the servers use.
     pub(crate) async fn open(&self) -> Result<Box<dyn Store>, Failure> {
         Ok(match &self.kind {
-            Kind::Sqlite => Box::new(SqliteStore::open(self.path("rollhook.db"), self.ring()?).await?),
+            Kind::Sqlite => Box::new(SqliteStore::open(self.database(), self.ring()?).await?),
             Kind::Postgres(url) => Box::new(PostgresStore::connect(url, self.ring()?).await?),
             Kind::Kubernetes { client, namespace } => {
                 Box::new(KubernetesStore::new(client.clone(), namespace, self.ring()?))
@@ -90,7 +94,7 @@ impl Place {
         })
     }
 
-    /// Makes the management token, and returns its text.
+    /// Makes the management token, and returns the text.
     pub(crate) fn admin_token(&self, server: &Path) -> Result<String, Failure> {
         let file = self.path("admin-token");
         let made = Command::new(server).args(["admin-token", "new"]).arg(&file).output()?;
@@ -105,7 +109,7 @@ impl Place {
         self.serve_at(ANY, server, driver, None).await
     }
 
-    /// The same at this address, which makes a part of the replica's name; with a cluster, where it needs one.
+    /// Starts a server at this address, which is a part of the replica's name, with a cluster if one is given.
     pub(crate) async fn serve_at(
         &self,
         listen: SocketAddr,
@@ -114,7 +118,7 @@ impl Place {
         kubeconfig: Option<&Path>,
     ) -> Result<Process, Failure> {
         let store = match &self.kind {
-            Kind::Sqlite => format!("sqlite:{}", self.path("rollhook.db").display()),
+            Kind::Sqlite => format!("sqlite:{}", self.database().display()),
             Kind::Postgres(url) => url.clone(),
             Kind::Kubernetes { .. } => "kubernetes".to_owned(),
         };

@@ -1,4 +1,4 @@
-//! Others who write to the same workload while it rolls out.
+//! Writes of other managers to a workload while it rolls out.
 
 use rollhook_core::{
     deploy::Reason,
@@ -67,8 +67,8 @@ fn a_rollback_by_kubectl_is_named_and_the_next_deploy_goes_on() {
 }
 
 #[test]
-fn a_change_of_something_else_is_no_matter() {
-    bed::test("a_change_of_something_else_is_no_matter", async |bed| {
+fn change_of_another_field_is_no_drift() {
+    bed::test("change_of_another_field_is_no_drift", async |bed| {
         bed.make(Deployment, "api:v1", json!({})).await;
         let order = bed.order(Deployment, 1, "api:v2");
         bed.roll_out(&order).await;
@@ -79,8 +79,8 @@ fn a_change_of_something_else_is_no_matter() {
 }
 
 #[test]
-fn a_workload_that_is_deleted_is_final() {
-    bed::test("a_workload_that_is_deleted_is_final", async |bed| {
+fn deleted_workload_is_a_final_failure() {
+    bed::test("deleted_workload_is_a_final_failure", async |bed| {
         bed.make(Deployment, "api:v1", json!({})).await;
         let order = bed.order(Deployment, 1, "api:v2");
         bed.apply(&order).await;

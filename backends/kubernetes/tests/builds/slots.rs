@@ -1,5 +1,5 @@
-//! Places for builds are never too many, and fair; one build of an app, whatever replicas believe; credentials are a
-//! build's own.
+//! Build slots are limited and fair; an app has one build at a time, whatever replicas believe; each build has its own
+//! credentials.
 
 use std::{collections::BTreeSet, num::NonZeroU16, sync::Arc};
 
@@ -23,9 +23,9 @@ async fn building(ground: &Ground<'_>) -> Vec<(String, String)> {
 }
 
 #[test]
-fn never_more_builds_at_once_than_there_are_places() {
-    test("never_more_builds_at_once_than_there_are_places", async |ground| {
-        let (one, other) = (ground.handle_with_places(2).await, ground.handle_with_places(2).await);
+fn builds_at_once_never_exceed_the_slots() {
+    test("builds_at_once_never_exceed_the_slots", async |ground| {
+        let (one, other) = (ground.handle_with_slots(2).await, ground.handle_with_slots(2).await);
         let orders: Vec<_> = (1..=5).map(|app| order(app, 1, digit::HANGS)).collect();
         let handles: Vec<&dyn BuildTrigger> = vec![&one, &other];
         join_all(orders.iter().zip(handles.iter().cycle()).map(|(order, builds)| start(*builds, order))).await;
@@ -54,9 +54,9 @@ fn never_more_builds_at_once_than_there_are_places() {
 }
 
 #[test]
-fn an_app_that_had_its_turn_waits_behind_the_others() {
-    test("an_app_that_had_its_turn_waits_behind_the_others", async |ground| {
-        let (one, other) = (ground.handle_with_places(1).await, ground.handle_with_places(1).await);
+fn app_that_has_just_built_waits_behind_the_others() {
+    test("app_that_has_just_built_waits_behind_the_others", async |ground| {
+        let (one, other) = (ground.handle_with_slots(1).await, ground.handle_with_slots(1).await);
         let (first, rival) = (order(1, 1, digit::HANGS), order(2, 1, digit::HANGS));
         start(&one, &first).await;
         until("the first has the place", async || building(ground).await.len() == 1).await;
@@ -64,7 +64,7 @@ fn an_app_that_had_its_turn_waits_behind_the_others() {
         tokio::time::sleep(std::time::Duration::from_millis(1100)).await;
         start(&other, &rival).await;
         let log = other.log(rival.id, 0).await.unwrap().unwrap();
-        assert!(String::from_utf8(log).unwrap().contains("1 places for builds"), "a waiting build says so");
+        assert!(String::from_utf8(log).unwrap().contains("1 build slots"), "a waiting build says so");
         one.cancel(first.id).await.unwrap();
         ended(&one, &first).await;
         let again = order(1, 2, digit::GOOD);
@@ -107,8 +107,8 @@ fn two_replicas_never_build_an_app_at_once() {
 }
 
 #[test]
-fn the_same_order_from_many_is_built_once() {
-    test("the_same_order_from_many_is_built_once", async |ground| {
+fn build_started_by_several_replicas_runs_once() {
+    test("build_started_by_several_replicas_runs_once", async |ground| {
         let builds = Arc::new(ground.handle().await);
         let order = order(1, 1, digit::GOOD);
         let starts = (0..8).map(|_| builds.start(&order));
@@ -119,15 +119,15 @@ fn the_same_order_from_many_is_built_once() {
         let jobs = ground.jobs().await;
         assert_eq!((jobs.len(), ground.bed.pods().await.len()), (1, 1));
         assert!(jobs[0].metadata.labels.as_ref().unwrap().contains_key("rollhook.dev/build-ended"));
-        // What has ended has no place, and is in nobody's way.
-        assert_eq!(ground.places().await, Vec::<String>::new());
+        // An ended build has no slot, and blocks none.
+        assert_eq!(ground.slots().await, Vec::<String>::new());
     });
 }
 
 #[test]
-fn a_build_that_waits_is_cancelled_and_never_begins() {
-    test("a_build_that_waits_is_cancelled_and_never_begins", async |ground| {
-        let builds = ground.handle_with_places(1).await;
+fn waiting_build_that_is_cancelled_never_begins() {
+    test("waiting_build_that_is_cancelled_never_begins", async |ground| {
+        let builds = ground.handle_with_slots(1).await;
         let (hanging, waiting) = (order(1, 1, digit::HANGS), order(2, 1, digit::GOOD));
         start(&builds, &hanging).await;
         start(&builds, &waiting).await;
@@ -148,8 +148,8 @@ fn a_build_that_waits_is_cancelled_and_never_begins() {
 }
 
 #[test]
-fn credentials_are_a_secret_of_the_job_and_go_with_the_build() {
-    test("credentials_are_a_secret_of_the_job_and_go_with_the_build", async |ground| {
+fn credentials_are_deleted_with_the_build() {
+    test("credentials_are_deleted_with_the_build", async |ground| {
         let directory = std::env::temp_dir().join(format!("rollhook-build-credentials-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
         std::fs::write(directory.join("shop"), "alice:hunter2").unwrap();
@@ -174,7 +174,7 @@ fn credentials_are_a_secret_of_the_job_and_go_with_the_build() {
         builds.cancel(order.id).await.unwrap();
         ended(&builds, &order).await;
         until("the Secret is gone", async || ground.secrets().await.is_empty()).await;
-        // A build whose end nobody sees takes its own with it.
+        // A build whose end was not observed is deleted with its Secret.
         let mut unseen = crate::harness::order(3, 1, digit::HANGS);
         unseen.source.credentials = Some("shop".parse().unwrap());
         start(&builds, &unseen).await;
@@ -187,8 +187,8 @@ fn credentials_are_a_secret_of_the_job_and_go_with_the_build() {
 }
 
 #[test]
-fn a_build_has_the_logins_that_are_for_it() {
-    test("a_build_has_the_logins_that_are_for_it", async |ground| {
+fn build_has_only_its_own_registry_logins() {
+    test("build_has_only_its_own_registry_logins", async |ground| {
         let file = std::env::temp_dir().join(format!("rollhook-build-logins-{}.json", ground.bed.namespace));
         let logins = r#"{"auths": {"registry.example.com/shop": {"auth": "c2hvcA=="},
             "registry.example.com/prod": {"auth": "cHJvZA=="}}, "credsStore": "desktop"}"#;
@@ -206,14 +206,14 @@ fn a_build_has_the_logins_that_are_for_it() {
 }
 
 #[test]
-fn a_job_that_cannot_be_let_go_is_in_nobodys_way() {
-    test("a_job_that_cannot_be_let_go_is_in_nobodys_way", async |ground| {
+fn job_that_cannot_be_resumed_does_not_block_others() {
+    test("job_that_cannot_be_resumed_does_not_block_others", async |ground| {
         let directory = std::env::temp_dir().join(format!("rollhook-build-broken-{}", ground.bed.namespace));
         std::fs::create_dir_all(&directory).unwrap();
         std::fs::write(directory.join("shop"), "alice:hunter2").unwrap();
         let settings = |places| Settings {
             credentials: Some(directory.clone()),
-            places: NonZeroU16::new(places).unwrap(),
+            slots: NonZeroU16::new(places).unwrap(),
             ..ground.settings()
         };
         let builds = handle(ground.bed, settings(1)).await;
@@ -230,13 +230,13 @@ fn a_job_that_cannot_be_let_go_is_in_nobodys_way() {
         let sound = order(4, 1, digit::GOOD);
         start(&builds, &sound).await;
         let name = format!("build-{}-1", broken.id.app);
-        ground.bed.kubectl(&["annotate", "--overwrite", "job", &name, "rollhook.dev/build-order={"]);
+        ground.bed.kubectl(&["annotate", "--overwrite", "job", &name, "rollhook.dev/build-spec={"]);
         ground.bed.kubectl(&["create", "quota", "none", "--hard=secrets=0"]);
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;
         builds.cancel(running.id).await.unwrap();
         // Only the sound one is looked at until it has ended.
         assert!(matches!(ended(&builds, &sound).await, BuildState::Built { .. }));
-        for (order, words) in [(broken, "rollhook.dev/build-order"), (refused, "exceeded quota")] {
+        for (order, words) in [(broken, "rollhook.dev/build-spec"), (refused, "exceeded quota")] {
             let BuildState::Failed(failure) = ended(&builds, &order).await else { panic!("{words}") };
             assert_eq!(failure.reason.as_str(), Reason::BUILD_REFUSED, "{failure:?}");
             assert!(failure.message.contains(words), "{failure:?}");
@@ -246,8 +246,8 @@ fn a_job_that_cannot_be_let_go_is_in_nobodys_way() {
 }
 
 #[test]
-fn a_change_is_told() {
-    test("a_change_is_told", async |ground| {
+fn waiting_for_changes_follows_a_build_to_its_end() {
+    test("waiting_for_changes_follows_a_build_to_its_end", async |ground| {
         let builds = ground.handle().await;
         let order = order(1, 1, digit::GOOD);
         start(&builds, &order).await;

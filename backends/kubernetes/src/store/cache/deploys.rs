@@ -18,7 +18,7 @@ use crate::store::{
 /// How long a key is remembered after it has expired: no clock is that far ahead.
 const EXPIRED: Duration = Duration::from_secs(3600);
 
-/// What is known of an `AppDeploy`.
+/// The known part of an `AppDeploy`.
 #[derive(Clone, Debug)]
 pub(crate) struct KnownDeploy {
     pub(crate) status: Status,
@@ -27,9 +27,10 @@ pub(crate) struct KnownDeploy {
     pub(crate) metadata: Option<Box<ObjectMeta>>,
 }
 
-/// How much of an app's archive was seen: each archived deploy up to `latest` is known, or gone, except for those of `open`.
+/// How much of an app's archive was seen: each archived deploy up to `latest` is known, or gone, except for those of
+/// `open`.
 #[derive(Default)]
-pub(crate) struct Standing {
+pub(crate) struct ArchiveCoverage {
     latest: u64,
     /// The deploys up to `latest` that were not archived then.
     open: BTreeSet<Revision>,
@@ -54,7 +55,7 @@ impl KnownDeploy {
     }
 }
 
-impl Standing {
+impl ArchiveCoverage {
     /// All that an app has archived, as it was read.
     pub(crate) fn of(record: &AppRecord) -> Self {
         let open = record.deploys().map(|deploy| deploy.revision).collect();

@@ -1,4 +1,4 @@
-//! What is wrong with a pod, in Kubernetes' own words and in a sentence that says what to do.
+//! The failure of a pod, with Kubernetes' own reason and a sentence that says what to do.
 
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod};
 use rollhook_core::{
@@ -9,41 +9,41 @@ use rollhook_core::{
 use super::pods;
 use crate::error::shortened;
 
-/// The trouble to report of several pods: the one that says most, and of the pod first in the alphabet, so that it does
-/// not change from one look to the next.
+/// The failure to report of several pods: the most telling kind, of the pod with the first name, so that it stays the
+/// same from one observation to the next.
 pub(crate) fn worst<'a>(pods: impl Iterator<Item = &'a Pod>) -> Option<RolloutFailure> {
     pods.filter_map(|pod| Some((of_pod(pod)?, pods::name(pod))))
-        .min_by_key(|(trouble, pod)| (trouble.kind, *pod))
-        .map(|(trouble, _)| trouble)
+        .min_by_key(|(failure, pod)| (failure.kind, *pod))
+        .map(|(failure, _)| failure)
 }
 
-/// What is wrong with a pod, if anything.
+/// The failure of a pod, if any.
 pub(crate) fn of_pod(pod: &Pod) -> Option<RolloutFailure> {
     pods::statuses(pod).find_map(|status| of_container(pods::name(pod), status)).or_else(|| unschedulable(pod))
 }
 
 fn of_container(pod: &str, status: &ContainerStatus) -> Option<RolloutFailure> {
-    let (kind, reason, what) = waiting(status).or_else(|| stopped(status))?;
+    let (kind, reason, problem) = waiting(status).or_else(|| stopped(status))?;
     Some(RolloutFailure {
         kind,
         reason: Reason::new(reason),
         container: Some(status.name.clone()),
-        message: format!("container {} of pod {pod}: {what}", status.name),
+        message: format!("container {} of pod {pod}: {problem}", status.name),
     })
 }
 
 fn waiting(status: &ContainerStatus) -> Option<(RolloutFailureKind, &str, String)> {
     let waiting = status.state.as_ref()?.waiting.as_ref()?;
     let reason = waiting.reason.as_deref()?;
-    let said = waiting.message.as_deref().map_or_else(|| reason.to_owned(), shortened);
+    let message = waiting.message.as_deref().map_or_else(|| reason.to_owned(), shortened);
     let image = &status.image;
     Some(match reason {
-        // The two alternate while the kubelet tries again; one code for both.
+        // The two alternate while the kubelet tries again: they share one code.
         "ErrImagePull" | "ImagePullBackOff" => (
             RolloutFailureKind::Image,
             "ImagePullBackOff",
             format!(
-                "the image {image} cannot be pulled ({said}): check that it was pushed, its name, and the pull secret"
+                "the image {image} cannot be pulled ({message}): check that it was pushed, its name, and the pull secret"
             ),
         ),
         "InvalidImageName"
@@ -53,15 +53,15 @@ fn waiting(status: &ContainerStatus) -> Option<(RolloutFailureKind, &str, String
         | "SignatureValidationFailed" => (
             RolloutFailureKind::Image,
             reason,
-            format!("the image {image} cannot be used ({said}): check its name and policy"),
+            format!("the image {image} cannot be used ({message}): check its name and policy"),
         ),
         "CrashLoopBackOff" | "RunContainerError" | "StartError" | "PostStartHookError" => {
-            (RolloutFailureKind::Crash, reason, crash(status, &said))
+            (RolloutFailureKind::Crash, reason, crash(status, &message))
         }
         "CreateContainerConfigError" | "CreateContainerError" | "PreStartHookError" | "PreCreateHookError" => (
             RolloutFailureKind::Config,
             reason,
-            format!("it cannot be made from its configuration ({said}): correct the workload or what it refers to"),
+            format!("it cannot be made from its configuration ({message}): correct the workload or what it refers to"),
         ),
         _ => return None,
     })
@@ -74,13 +74,13 @@ fn stopped(status: &ContainerStatus) -> Option<(RolloutFailureKind, &'static str
         .then(|| (RolloutFailureKind::Crash, "CrashLoopBackOff", crash(status, "it will be started again")))
 }
 
-fn crash(status: &ContainerStatus, said: &str) -> String {
+fn crash(status: &ContainerStatus, message: &str) -> String {
     let state = status.state.as_ref().and_then(|state| state.terminated.as_ref());
     let last = status.last_state.as_ref().and_then(|state| state.terminated.as_ref());
     match state.or(last) {
-        None => format!("it cannot be kept running ({said}): see its log"),
+        None => format!("it cannot be kept running ({message}): see its log"),
         Some(ended) if ended.reason.as_deref() == Some("OOMKilled") => format!(
-            "it was killed for want of memory (OOMKilled) and restarted {} times: raise its memory limit, or let it use \
+            "it ran out of memory (OOMKilled) and was restarted {} times: raise its memory limit, or let it use \
              less",
             status.restart_count
         ),
@@ -106,13 +106,13 @@ fn unschedulable(pod: &Pod) -> Option<RolloutFailure> {
             && condition.status == "False"
             && condition.reason.as_deref() == Some("Unschedulable")
     })?;
-    let said = condition.message.as_deref().map_or_else(|| "no reason given".to_owned(), shortened);
+    let message = condition.message.as_deref().map_or_else(|| "no reason given".to_owned(), shortened);
     Some(RolloutFailure {
         kind: RolloutFailureKind::Unschedulable,
         reason: Reason::new("Unschedulable"),
         container: None,
         message: format!(
-            "no node takes the pod {} ({said}): add nodes, or ask for less in its requests and node selectors",
+            "no node takes the pod {} ({message}): add nodes, or ask for less in its requests and node selectors",
             pods::name(pod)
         ),
     })
@@ -135,14 +135,14 @@ mod tests {
 
     fn of(state: Value, restarts: u32, last: Value) -> Option<(RolloutFailureKind, String, String)> {
         let pod = pod("api-1", json!({"containerStatuses": [container(state, restarts, last)]}));
-        of_pod(&pod).map(|trouble| {
-            assert_eq!(trouble.container.as_deref(), Some("app"));
-            (trouble.kind, trouble.reason.as_str().to_owned(), trouble.message)
+        of_pod(&pod).map(|failure| {
+            assert_eq!(failure.container.as_deref(), Some("app"));
+            (failure.kind, failure.reason.as_str().to_owned(), failure.message)
         })
     }
 
     #[test]
-    fn waiting_reasons_are_told_apart() {
+    fn waiting_reasons_are_classified() {
         let cases = [
             ("ErrImagePull", RolloutFailureKind::Image, "ImagePullBackOff"),
             ("ImagePullBackOff", RolloutFailureKind::Image, "ImagePullBackOff"),
@@ -167,12 +167,12 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_says_how_it_ended() {
+    fn crash_says_how_the_container_ended() {
         let back_off = json!({"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s"}});
         let cases = [
             (json!({"terminated": {"exitCode": 3, "reason": "Error"}}), "it exited with code 3, 5 restarts"),
             (json!({"terminated": {"exitCode": 0, "reason": "Completed"}}), "it exited with code 0, 5 restarts"),
-            (json!({"terminated": {"exitCode": 137, "reason": "OOMKilled"}}), "for want of memory (OOMKilled)"),
+            (json!({"terminated": {"exitCode": 137, "reason": "OOMKilled"}}), "ran out of memory (OOMKilled)"),
             (json!({"terminated": {"exitCode": 139, "signal": 11}}), "it was ended by signal 11"),
             (
                 json!({"terminated": {"exitCode": 128, "reason": "StartError", "message": "exec: \"run\": not found"}}),
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_that_just_failed_again_is_a_crash() {
+    fn container_that_failed_again_is_a_crash() {
         let failed = json!({"terminated": {"exitCode": 1, "reason": "Error"}});
         let (kind, reason, _) = of(failed.clone(), 1, json!({})).unwrap();
         assert_eq!((kind, reason.as_str()), (RolloutFailureKind::Crash, "CrashLoopBackOff"));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn init_containers_count() {
+    fn init_container_fails_the_pod() {
         let back_off = json!({"waiting": {"reason": "CrashLoopBackOff"}});
         let mut init = container(back_off, 2, json!({"terminated": {"exitCode": 1}}));
         init["name"] = json!("migrate");
@@ -206,18 +206,18 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_no_node_takes() {
+    fn pod_without_a_node_is_unschedulable() {
         let condition = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
                                "message": "0/2 nodes are available: 2 Insufficient cpu."});
-        let trouble = of_pod(&pod("api-1", json!({"conditions": [condition]}))).unwrap();
-        assert_eq!((trouble.kind, trouble.reason.as_str()), (RolloutFailureKind::Unschedulable, "Unschedulable"));
-        assert!(trouble.message.contains("2 Insufficient cpu"), "{}", trouble.message);
+        let failure = of_pod(&pod("api-1", json!({"conditions": [condition]}))).unwrap();
+        assert_eq!((failure.kind, failure.reason.as_str()), (RolloutFailureKind::Unschedulable, "Unschedulable"));
+        assert!(failure.message.contains("2 Insufficient cpu"), "{}", failure.message);
         let gated = json!({"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"});
         assert_eq!(of_pod(&pod("api-1", json!({"conditions": [gated]}))), None);
     }
 
     #[test]
-    fn the_report_does_not_depend_on_the_order_of_pods() {
+    fn worst_failure_is_independent_of_the_order_of_pods() {
         let pull =
             json!({"containerStatuses": [container(json!({"waiting": {"reason": "ErrImagePull"}}), 0, json!({}))]});
         let nowhere = json!({"conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]});

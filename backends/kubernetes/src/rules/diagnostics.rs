@@ -1,9 +1,9 @@
-//! Which pod and container is the evidence of a failure, and how its state, events and log are told in lines.
+//! The evidence of a failure: the pod and container to look at, and lines of state, events and log.
 
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Event, Pod};
 use rollhook_core::ports::RolloutFailure;
 
-use super::{pods, trouble};
+use super::{failure, pods};
 use crate::{error::shortened, workload::Rollout};
 
 /// The most events that are kept.
@@ -13,25 +13,29 @@ pub(crate) const LOG_LINES: usize = 50;
 /// The longest line that is kept, in characters.
 const LINE: usize = 500;
 
-/// The pod of the order's revision that shows best what is wrong: one in the trouble that is reported, else one in any,
+/// The pod of the rollout's revision that shows best what is wrong: one with the reported failure, else one with any,
 /// else one that restarted, else one that is not ready.
-pub(crate) fn failing_pod<'a>(order: &Rollout, pods: &'a [Pod], reported: Option<&RolloutFailure>) -> Option<&'a Pod> {
+pub(crate) fn failing_pod<'a>(
+    rollout: &Rollout,
+    pods: &'a [Pod],
+    reported: Option<&RolloutFailure>,
+) -> Option<&'a Pod> {
     let rank = |pod: &Pod| {
-        let found = trouble::of_pod(pod);
+        let found = failure::of_pod(pod);
         let same = found.is_some()
             && found.as_ref().map(|found| (&found.reason, &found.container))
                 == reported.map(|reported| (&reported.reason, &reported.container));
-        let going = pod.metadata.deletion_timestamp.is_some();
-        (!same, found.is_none(), pods::restarts(pod) == 0, pods::is_ready(pod), going)
+        let is_deleted = pod.metadata.deletion_timestamp.is_some();
+        (!same, found.is_none(), pods::restarts(pod) == 0, pods::is_ready(pod), is_deleted)
     };
-    let new = pods.iter().filter(|pod| pods::is_new(order, pod));
+    let new = pods.iter().filter(|pod| pods::is_new(rollout, pod));
     new.min_by_key(|pod| (rank(pod), pods::name(pod).to_owned()))
 }
 
 /// The container of the pod that shows best what is wrong.
 pub(crate) fn failing_container<'a>(pod: &'a Pod, reported: Option<&RolloutFailure>) -> Option<&'a ContainerStatus> {
-    let found = trouble::of_pod(pod).and_then(|trouble| trouble.container);
-    let reported = reported.and_then(|trouble| trouble.container.as_ref());
+    let found = failure::of_pod(pod).and_then(|failure| failure.container);
+    let reported = reported.and_then(|failure| failure.container.as_ref());
     let named = |name: &String| pods::statuses(pod).find(|status| status.name == *name);
     reported.and_then(named).or_else(|| found.as_ref().and_then(named)).or_else(|| {
         pods::statuses(pod)
@@ -46,18 +50,18 @@ fn is_done(status: &ContainerStatus) -> bool {
     ended.is_some_and(|ended| ended.exit_code == 0)
 }
 
-/// Whether it has run before, so that the log to read is that of its run before this one.
+/// Whether the container was restarted, so that the log to read is that of its previous run.
 pub(crate) fn has_crashed(status: &ContainerStatus) -> bool {
     let over = status.state.as_ref().is_some_and(|state| state.terminated.is_some());
     let before = status.last_state.as_ref().is_some_and(|state| state.terminated.is_some());
     before && !over
 }
 
-/// The container's state in a line; without a container, why the pod has none yet.
+/// The container's state in one line; without a container, the reason why the pod has none yet.
 pub(crate) fn state(pod: &Pod, status: Option<&ContainerStatus>) -> Option<String> {
     let Some(status) = status else {
         let phase = pod.status.as_ref()?.phase.as_deref().unwrap_or("Unknown");
-        let why = trouble::of_pod(pod).map(|trouble| format!(": {}", trouble.message)).unwrap_or_default();
+        let why = failure::of_pod(pod).map(|failure| format!(": {}", failure.message)).unwrap_or_default();
         return Some(line(&format!("pod {phase}{why}")));
     };
     let now = status.state.as_ref()?;
@@ -67,7 +71,7 @@ pub(crate) fn state(pod: &Pod, status: Option<&ContainerStatus>) -> Option<Strin
         0 => String::new(),
         count => format!("; {count} restarts"),
     };
-    let told = if let Some(waiting) = &now.waiting {
+    let present = if let Some(waiting) = &now.waiting {
         let reason = waiting.reason.as_deref().unwrap_or("no reason given");
         let message = waiting.message.as_deref().map(|text| format!(" ({})", shortened(text))).unwrap_or_default();
         format!("waiting: {reason}{message}")
@@ -78,7 +82,7 @@ pub(crate) fn state(pod: &Pod, status: Option<&ContainerStatus>) -> Option<Strin
     } else {
         "running, not ready".to_owned()
     };
-    Some(line(&format!("{told}{before}{restarts}")))
+    Some(line(&format!("{present}{before}{restarts}")))
 }
 
 fn terminated(ended: &ContainerStateTerminated) -> String {
@@ -88,7 +92,7 @@ fn terminated(ended: &ContainerStateTerminated) -> String {
     format!("terminated: exit code {}{reason}{message}", ended.exit_code)
 }
 
-/// The last events, oldest first, a line each.
+/// The last events, oldest first, one line each.
 pub(crate) fn event_lines(mut events: Vec<Event>) -> Vec<String> {
     events.sort_by_cached_key(|event| {
         let micro =
@@ -133,7 +137,7 @@ mod tests {
 
     fn pod(name: &str, revision: u64, containers: Value) -> Pod {
         serde_json::from_value(json!({
-            "metadata": {"name": name, "annotations": {STAMP: samples::order(revision).stamp.to_string()}},
+            "metadata": {"name": name, "annotations": {STAMP: samples::rollout(revision).id.to_string()}},
             "status": {"phase": "Running", "containerStatuses": containers},
         }))
         .unwrap()
@@ -150,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pod_in_the_reported_trouble_is_the_evidence() {
+    fn pod_with_the_reported_failure_is_the_evidence() {
         let pull = container("app", false, 0, json!({"waiting": {"reason": "ErrImagePull"}}), json!({}));
         let fine = container("app", true, 0, json!({"running": {}}), json!({}));
         let pods = [
@@ -159,15 +163,15 @@ mod tests {
             pod("pull", 5, json!([pull])),
             pod("crash", 5, json!([crashed()])),
         ];
-        let order = samples::order(5);
-        let reported = trouble::of_pod(&pods[2]);
-        assert_eq!(pods::name(failing_pod(&order, &pods, reported.as_ref()).unwrap()), "pull");
-        assert_eq!(pods::name(failing_pod(&order, &pods, None).unwrap()), "crash");
-        assert!(failing_pod(&samples::order(6), &pods, None).is_none());
+        let rollout = samples::rollout(5);
+        let reported = failure::of_pod(&pods[2]);
+        assert_eq!(pods::name(failing_pod(&rollout, &pods, reported.as_ref()).unwrap()), "pull");
+        assert_eq!(pods::name(failing_pod(&rollout, &pods, None).unwrap()), "crash");
+        assert!(failing_pod(&samples::rollout(6), &pods, None).is_none());
     }
 
     #[test]
-    fn the_failing_container_is_named() {
+    fn failing_container_is_the_crashed_one() {
         let fine = container("proxy", true, 0, json!({"running": {}}), json!({}));
         let pod = pod("api-1", 5, json!([fine, crashed()]));
         let found = failing_container(&pod, None).unwrap();
@@ -180,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_without_containers_tells_its_phase() {
+    fn pod_without_containers_has_its_phase_as_state() {
         let pod = pod("api-1", 5, json!([]));
         assert_eq!(state(&pod, failing_container(&pod, None)).as_deref(), Some("pod Running"));
     }
@@ -201,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_is_cut_to_its_last_lines() {
+    fn log_is_cut_to_its_last_lines() {
         let text: String = (0..200).map(|at| format!("{at} {}\n", "x".repeat(1000))).collect();
         let lines = log_lines(&text);
         assert_eq!(lines.len(), LOG_LINES);

@@ -40,8 +40,8 @@ impl<K: Ord + Clone, V> Table<K, V> {
 
     /// Notes an object, unless it is known in this version or a newer one. Returns whether that is news.
     ///
-    /// A list is right about everything that was known when it began, also if what it shows is older: the cluster's store
-    /// was restored from a copy then.
+    /// A list is right about everything that was known when it began, also if what it shows is older: the cluster's
+    /// store was restored from a copy then.
     pub(crate) fn note(&mut self, key: K, version: Version, value: V, listed: bool) -> bool {
         let listing = self.listing;
         if let Some(row) = self.rows.get_mut(&key) {

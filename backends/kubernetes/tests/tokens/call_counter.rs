@@ -26,7 +26,7 @@ impl Calls {
 
     fn note(&self, request: &Request<Body>) {
         let query = request.uri().query().unwrap_or_default();
-        // What feeds the mirror goes on whoever calls: lists, and the watches after them.
+        // What feeds the cache goes on with or without calls: lists, and the watches after them.
         if !query.contains("watch=") && !query.contains("limit=") {
             self.0.lock().unwrap().push(format!("{} {}", request.method(), request.uri().path()));
         }

@@ -1,4 +1,4 @@
-//! When a rollout is over: kubectl's own rules, per kind, on the counts that the controllers write.
+//! The progress of a rollout by kubectl's own rules, per kind, from the counts that the controllers write.
 //!
 //! The counts speak of the specification that the controller last saw. Straight after a patch that is the one before
 //! it, so its generation is compared before anything else is believed.
@@ -10,27 +10,27 @@ use k8s_openapi::api::{
 
 use super::object::Object;
 
-/// Where a workload's rollout stands by its controller's counts.
+/// The progress of a workload's rollout by the counts of its controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Standing {
-    /// Whether the counts speak of the specification as it is now.
-    pub(crate) seen: bool,
-    /// How many pods of the new revision there are to be.
+pub(crate) struct RolloutStatus {
+    /// Whether the controller has observed the specification as it is now.
+    pub(crate) is_observed: bool,
+    /// The number of pods of the new revision that are wanted.
     pub(crate) wanted: i32,
-    /// How many there are.
+    /// The number of pods of the new revision.
     pub(crate) updated: i32,
-    /// How many pods of earlier revisions there are.
+    /// The number of pods of earlier revisions.
     pub(crate) old: i32,
-    /// How many pods have been ready for long enough.
+    /// The number of pods that have been ready for long enough.
     pub(crate) available: i32,
-    /// Whether the rollout is over.
-    pub(crate) done: bool,
+    /// Whether the rollout is complete.
+    pub(crate) is_complete: bool,
     /// A remark for the history.
     pub(crate) note: Option<String>,
 }
 
-/// Where the workload stands.
-pub(crate) fn standing(object: &Object) -> Standing {
+/// The progress of the workload's rollout.
+pub(crate) fn of(object: &Object) -> RolloutStatus {
     match object {
         Object::Deployment(object) => deployment(object),
         Object::StatefulSet(object) => stateful_set(object),
@@ -39,18 +39,18 @@ pub(crate) fn standing(object: &Object) -> Standing {
     }
 }
 
-fn deployment(object: &Deployment) -> Standing {
+fn deployment(object: &Deployment) -> RolloutStatus {
     let status = object.status.clone().unwrap_or_default();
     let wanted = object.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
     let updated = status.updated_replicas.unwrap_or(0);
     let old = status.replicas.unwrap_or(0) - updated;
     let available = status.available_replicas.unwrap_or(0);
-    let seen = is_seen(object.metadata.generation, status.observed_generation);
-    let done = seen && updated >= wanted && old <= 0 && available >= updated;
-    Standing { seen, wanted, updated, old, available, done, note: none_runs(wanted) }
+    let is_observed = is_observed(object.metadata.generation, status.observed_generation);
+    let is_complete = is_observed && updated >= wanted && old <= 0 && available >= updated;
+    RolloutStatus { is_observed, wanted, updated, old, available, is_complete, note: none_runs(wanted) }
 }
 
-fn stateful_set(object: &StatefulSet) -> Standing {
+fn stateful_set(object: &StatefulSet) -> RolloutStatus {
     let status = object.status.clone().unwrap_or_default();
     let spec = object.spec.as_ref();
     let replicas = spec.and_then(|spec| spec.replicas).unwrap_or(1);
@@ -60,46 +60,47 @@ fn stateful_set(object: &StatefulSet) -> Standing {
     let wanted = replicas - partition;
     let updated = status.updated_replicas.unwrap_or(0);
     let available = status.available_replicas.or(status.ready_replicas).unwrap_or(0);
-    let seen = is_seen(object.metadata.generation, status.observed_generation);
+    let is_observed = is_observed(object.metadata.generation, status.observed_generation);
     let ready = status.ready_replicas.unwrap_or(0) >= replicas && available >= replicas;
-    // With a partition the two revisions stay apart for good.
+    // With a partition, both revisions stay.
     let one_revision = partition > 0 || status.current_revision == status.update_revision;
     let note = match partition {
         0 => none_runs(replicas),
         held => Some(format!("{wanted} of {replicas} pods run it: the partition holds {held} back")),
     };
-    Standing {
-        seen,
+    RolloutStatus {
+        is_observed,
         wanted,
         updated,
         old: status.replicas - updated - partition,
         available,
-        done: seen && updated >= wanted && ready && one_revision,
+        is_complete: is_observed && updated >= wanted && ready && one_revision,
         note,
     }
 }
 
-fn daemon_set(object: &DaemonSet) -> Standing {
+fn daemon_set(object: &DaemonSet) -> RolloutStatus {
     let status = object.status.clone().unwrap_or_default();
     let wanted = status.desired_number_scheduled;
     let updated = status.updated_number_scheduled.unwrap_or(0);
     let available = status.number_available.unwrap_or(0);
-    let seen = is_seen(object.metadata.generation, status.observed_generation);
-    let done = seen && updated >= wanted && available >= wanted;
+    let is_observed = is_observed(object.metadata.generation, status.observed_generation);
+    let is_complete = is_observed && updated >= wanted && available >= wanted;
     let note = (wanted == 0).then(|| "no node is chosen for it: no pod runs".to_owned());
-    Standing { seen, wanted, updated, old: status.current_number_scheduled - updated, available, done, note }
+    let old = status.current_number_scheduled - updated;
+    RolloutStatus { is_observed, wanted, updated, old, available, is_complete, note }
 }
 
-fn cron_job(object: &CronJob) -> Standing {
+fn cron_job(object: &CronJob) -> RolloutStatus {
     let suspended = object.spec.as_ref().and_then(|spec| spec.suspend).unwrap_or(false);
     let note = match suspended {
         true => "the CronJob is suspended: it takes effect once that is over",
         false => "takes effect at the next schedule",
     };
-    Standing { seen: true, done: true, note: Some(note.to_owned()), ..Standing::default() }
+    RolloutStatus { is_observed: true, is_complete: true, note: Some(note.to_owned()), ..RolloutStatus::default() }
 }
 
-fn is_seen(generation: Option<i64>, observed: Option<i64>) -> bool {
+fn is_observed(generation: Option<i64>, observed: Option<i64>) -> bool {
     observed.unwrap_or(0) >= generation.unwrap_or(0) && observed.unwrap_or(0) > 0
 }
 
@@ -107,7 +108,7 @@ fn none_runs(replicas: i32) -> Option<String> {
     (replicas == 0).then(|| "0 replicas: no pod runs".to_owned())
 }
 
-/// The Deployment's condition of this type, where it has this status.
+/// The Deployment's condition of this type, if it has this status.
 pub(crate) fn condition<'a>(object: &'a Object, type_: &str, status: &str) -> Option<&'a DeploymentCondition> {
     let Object::Deployment(deployment) = object else { return None };
     let conditions = deployment.status.as_ref()?.conditions.as_deref()?;
@@ -122,39 +123,39 @@ mod tests {
     use crate::rules::samples;
 
     #[test]
-    fn a_deployment_is_done_by_kubectls_rules() {
+    fn deployment_is_complete_by_kubectls_rules() {
         let done = json!({"observedGeneration": 3, "replicas": 3, "updatedReplicas": 3, "readyReplicas": 3,
                           "availableReplicas": 3});
         let but = |key: &str, value: Value| {
             let mut status = done.clone();
             status[key] = value;
-            standing(&samples::deployment(json!({"status": status})))
+            of(&samples::deployment(json!({"status": status})))
         };
-        assert!(but("replicas", json!(3)).done);
+        assert!(but("replicas", json!(3)).is_complete);
         // The trap: the counts of the rollout before, straight after a patch.
-        assert!(!but("observedGeneration", json!(2)).done);
-        assert!(!but("updatedReplicas", json!(2)).done);
-        assert!(!but("replicas", json!(4)).done, "an old pod is left");
-        assert!(!but("availableReplicas", json!(2)).done);
-        assert!(!standing(&samples::deployment(json!({"status": {}}))).done);
+        assert!(!but("observedGeneration", json!(2)).is_complete);
+        assert!(!but("updatedReplicas", json!(2)).is_complete);
+        assert!(!but("replicas", json!(4)).is_complete, "an old pod is left");
+        assert!(!but("availableReplicas", json!(2)).is_complete);
+        assert!(!of(&samples::deployment(json!({"status": {}}))).is_complete);
     }
 
     #[test]
-    fn no_replicas_are_done_and_it_is_said() {
+    fn no_replicas_are_complete_with_a_note() {
         let object = samples::deployment(json!({"spec": {"replicas": 0}, "status": {"observedGeneration": 3}}));
-        let standing = standing(&object);
-        assert!(standing.done);
-        assert_eq!(standing.note.as_deref(), Some("0 replicas: no pod runs"));
+        let status = of(&object);
+        assert!(status.is_complete);
+        assert_eq!(status.note.as_deref(), Some("0 replicas: no pod runs"));
     }
 
     #[test]
-    fn a_stateful_set_is_done_by_kubectls_rules() {
+    fn stateful_set_is_complete_by_kubectls_rules() {
         let done = json!({"observedGeneration": 3, "replicas": 3, "updatedReplicas": 3, "readyReplicas": 3,
                           "availableReplicas": 3, "currentRevision": "api-2", "updateRevision": "api-2"});
         let but = |key: &str, value: Value| {
             let mut status = done.clone();
             status[key] = value;
-            standing(&samples::stateful_set(json!({"status": status}))).done
+            of(&samples::stateful_set(json!({"status": status}))).is_complete
         };
         assert!(but("replicas", json!(3)));
         assert!(!but("observedGeneration", json!(2)));
@@ -165,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partition_is_done_when_its_share_is_and_it_is_said() {
+    fn partition_is_complete_with_its_share_of_pods_and_a_note() {
         let object = |updated: i32| {
             samples::stateful_set(json!({
                 "spec": {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}},
@@ -173,25 +174,25 @@ mod tests {
                            "availableReplicas": 3, "currentRevision": "api-1", "updateRevision": "api-2"},
             }))
         };
-        assert!(!standing(&object(0)).done);
-        let standing = standing(&object(1));
-        assert!(standing.done);
-        assert_eq!(standing.note.as_deref(), Some("1 of 3 pods run it: the partition holds 2 back"));
+        assert!(!of(&object(0)).is_complete);
+        let status = of(&object(1));
+        assert!(status.is_complete);
+        assert_eq!(status.note.as_deref(), Some("1 of 3 pods run it: the partition holds 2 back"));
     }
 
     #[test]
-    fn a_daemon_set_is_done_by_kubectls_rules() {
+    fn daemon_set_is_complete_by_kubectls_rules() {
         let done = json!({"observedGeneration": 3, "desiredNumberScheduled": 2, "currentNumberScheduled": 2,
                           "updatedNumberScheduled": 2, "numberAvailable": 2, "numberReady": 2, "numberMisscheduled": 0});
         let but = |key: &str, value: Value| {
             let mut status = done.clone();
             status[key] = value;
-            standing(&samples::daemon_set(json!({"status": status})))
+            of(&samples::daemon_set(json!({"status": status})))
         };
-        assert!(but("numberReady", json!(2)).done);
-        assert!(!but("observedGeneration", json!(2)).done);
-        assert!(!but("updatedNumberScheduled", json!(1)).done);
-        assert!(!but("numberAvailable", json!(1)).done);
+        assert!(but("numberReady", json!(2)).is_complete);
+        assert!(!but("observedGeneration", json!(2)).is_complete);
+        assert!(!but("updatedNumberScheduled", json!(1)).is_complete);
+        assert!(!but("numberAvailable", json!(1)).is_complete);
         assert_eq!(
             but("desiredNumberScheduled", json!(0)).note.as_deref(),
             Some("no node is chosen for it: no pod runs")
@@ -199,8 +200,8 @@ mod tests {
     }
 
     #[test]
-    fn a_cron_job_is_done_at_once_and_says_when_it_counts() {
-        let note = |spec: Value| standing(&samples::cron_job(json!({"spec": spec}))).note.unwrap();
+    fn cron_job_is_complete_at_once_with_a_note() {
+        let note = |spec: Value| of(&samples::cron_job(json!({"spec": spec}))).note.unwrap();
         assert_eq!(note(json!({})), "takes effect at the next schedule");
         assert!(note(json!({"suspend": true})).contains("suspended"));
     }
