@@ -53,7 +53,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         println!("CI deploys {tag}: revision {}, {}", ended.revision, ended.status());
     }
     // The service puts the failed v3 right by itself, with a revision of its own.
-    while deployer.view(&access).await?.current.is_none_or(|current| !current.is_restore()) {
+    while deployer.state(&access).await?.current.is_none_or(|current| !current.is_restore()) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 

@@ -5,7 +5,7 @@ use std::{fs::File, io::Read, path::Path, time::Duration};
 
 use rollhook_core::{
     ledger::{AppState, Change},
-    ports::{Commit, Version, Write},
+    ports::{AppCommit, Version},
 };
 use tokio::time::Instant;
 
@@ -73,7 +73,7 @@ impl Alone {
             for step in 0..3 {
                 let skipped = |at: usize| step == 1 && (((self.deploys + at) as f64) * short).fract() < short;
                 let deploys = deploys.iter().enumerate().filter(|(at, _)| !skipped(*at));
-                let commits: Vec<Commit> = deploys.map(|(_, changes)| commit(&changes[step])).collect();
+                let commits: Vec<AppCommit> = deploys.map(|(_, changes)| commit(&changes[step])).collect();
                 let rows = self.bare.encode(&commits);
                 let start = Instant::now();
                 self.bare.commit(&rows);
@@ -88,9 +88,9 @@ impl Alone {
     }
 }
 
-fn commit(change: &Change) -> Commit {
+fn commit(change: &Change) -> AppCommit {
     // The rows are the same for each version.
-    Commit { app: change.state.app.uid, version: Some(Version(1)), write: Write::Put(Box::new(change.clone())) }
+    AppCommit::Update(Version(1), Box::new(change.clone()))
 }
 
 /// Returns the number of transactions that were written to a file in WAL mode, modulo 2³²: the `iChange` of the header of

@@ -26,9 +26,9 @@ pub mod engine;
 pub mod ledger;
 mod model;
 pub mod ports;
-#[cfg(test)]
-mod samples;
 pub mod service;
+#[cfg(test)]
+mod tests;
 
 pub use error::{Error, Result};
 pub use model::{app, delivery, deploy, error, image, replica, request, source, text, time, token};

@@ -11,7 +11,7 @@ use rollhook_core::{
     app::{HoldPolicy, Policy, Source},
     deploy::{Commit, Deploy, Origin, Reason, Revision, State, Status, Trigger},
     ports::{BuildState, BuildTrigger, DeployId},
-    request::{DeployRequest, PolicyChange, Refusal, Registration, SourceChange},
+    request::{DeployRequest, Field, PolicyChange, Refusal, Registration, SourceChange},
     service::{Accepted, Authorized, Outcome},
     source::GitSource,
 };
@@ -130,12 +130,12 @@ fn local_sources_are_the_operators_to_allow() {
             let local = GitSource { url: url.parse().unwrap(), ..git_source() };
             let wanted = Registration { source: Source::Git(local), ..git("api", Policy::default()) };
             let refused = world.deployer.register(&world.operator, wanted, None).await.unwrap_err();
-            assert!(matches!(refused, Refusal::InvalidField("source.url", _)), "{url}: {refused:?}");
+            assert!(matches!(refused, Refusal::InvalidField(Field::SourceUrl, _)), "{url}: {refused:?}");
         }
         let access = world.git_app(Policy::default()).await;
         let local = SourceChange { url: "file:///srv/a.git".parse().ok(), ..SourceChange::default() };
         let change = world.deployer.change(&world.operator, access.app(), PolicyChange::default(), local).await;
-        assert!(matches!(change, Err(Refusal::InvalidField("source.url", _))));
+        assert!(matches!(change, Err(Refusal::InvalidField(Field::SourceUrl, _))));
     });
 }
 
@@ -461,7 +461,7 @@ fn a_rebuild_is_a_deploy_of_what_is_current() {
         let access = world.git_app(Policy::default()).await;
         let rebuild =
             async |commit: Option<Commit>| world.deployer.rebuild(&world.operator, access.app(), commit, None).await;
-        assert!(matches!(rebuild(None).await, Err(Refusal::InvalidField("commit", _))));
+        assert!(matches!(rebuild(None).await, Err(Refusal::InvalidField(Field::Commit, _))));
         world.push(&access, "a1").await.unwrap();
         world.ended(&access, 1).await;
         world.push(&access, "500").await.unwrap();

@@ -16,7 +16,7 @@ use rollhook_conformance::samples::git_source;
 use rollhook_core::{
     app::Policy,
     deploy::{Deploy, Revision, Status, Trigger},
-    request::{DeployRequest, PolicyChange, Refusal, SourceChange},
+    request::{DeployRequest, Field, PolicyChange, Refusal, SourceChange},
     service::{Authorized, Deployer, PollOutcome},
     source::GitSource,
 };
@@ -329,11 +329,11 @@ fn unpollable_source_is_refused_with_a_reason() {
             [(&image, MINUTE), (&access, SECOND), (&access, day + SECOND), (&access, Duration::ZERO)]
         {
             let refused = ask(access, interval).await;
-            assert!(matches!(refused, Err(Refusal::InvalidField("policy.poll", _))), "{refused:?}");
+            assert!(matches!(refused, Err(Refusal::InvalidField(Field::PolicyPoll, _))), "{refused:?}");
         }
         assert!(ask(&access, Duration::from_secs(30)).await.is_ok() && ask(&access, day).await.is_ok());
         let registered = world.deployer.register(&world.operator, registration("new", polled()), None).await;
-        assert!(matches!(registered, Err(Refusal::InvalidField("policy.poll", _))), "{registered:?}");
+        assert!(matches!(registered, Err(Refusal::InvalidField(Field::PolicyPoll, _))), "{registered:?}");
     });
 }
 

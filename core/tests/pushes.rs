@@ -36,7 +36,7 @@ fn tells(host: GitHost, event: Event) -> Delivery {
 }
 
 fn moves(reference: Reference, head: Option<Head>) -> Delivery {
-    let changes = vec![Change { reference, before: Before::Unsaid, head }];
+    let changes = vec![Change { reference, before: Before::Unreported, head }];
     tells(GitHost::Github, Event::Push(Push { pusher: Some("octocat".to_owned()), changes }))
 }
 
@@ -63,7 +63,7 @@ fn by(host: GitHost, delivery: Delivery) -> Delivery {
 fn accepted(pushed: Outcome<Pushed>) -> Accepted {
     match pushed.unwrap() {
         Pushed::Accepted(accepted) => *accepted,
-        Pushed::Nothing(why) => panic!("nothing was done: {why}"),
+        Pushed::Ignored(why) => panic!("nothing was done: {why}"),
     }
 }
 
@@ -71,7 +71,7 @@ fn accepted(pushed: Outcome<Pushed>) -> Accepted {
 fn nothing(pushed: Outcome<Pushed>, words: &[&str]) {
     match pushed.unwrap() {
         Pushed::Accepted(accepted) => panic!("{accepted:?}"),
-        Pushed::Nothing(why) => assert!(words.iter().all(|word| why.contains(word)), "{why}"),
+        Pushed::Ignored(why) => assert!(words.iter().all(|word| why.contains(word)), "{why}"),
     }
 }
 
@@ -148,7 +148,7 @@ fn of_several_branches_the_apps_own_counts() {
         world.builds.set_head(&git_source(), Some(sha("a1")));
         let change = |reference, digits: &str| Change {
             reference,
-            before: Before::Unsaid,
+            before: Before::Unreported,
             head: Some(Head::new(sha(digits), "")),
         };
         let changes = vec![
@@ -225,8 +225,8 @@ fn late_delivery_deploys_no_older_commit() {
         accepted(world.pushes(&access, "a1").await);
         accepted(world.pushes(&access, "b2").await);
         let late = async |digits: &str, key| world.deployer.push(&access, &brings(digits), key).await;
-        nothing(late("a1", None).await, &[sha("a1").as_str(), sha("b2").as_str(), "backwards"]);
-        nothing(late("a1", key("first")).await, &["late"]);
+        nothing(late("a1", None).await, &[sha("a1").as_str(), sha("b2").as_str(), "by now"]);
+        nothing(late("a1", key("first")).await, &["by now"]);
         nothing(late("c3", None).await, &[sha("c3").as_str()]);
         world.builds.set_head(&git_source(), None);
         nothing(late("b2", None).await, &["no branch \"main\""]);
@@ -293,7 +293,7 @@ fn lagging_source_does_not_make_a_push_late() {
             let words = ["revision 2", "revision 3", sha("c3").as_str(), "before"].map(str::to_owned);
             nothing(push(before, "b2").await, &words.each_ref().map(String::as_str));
             // A third commit is nobody's lag.
-            for before in [Before::Unsaid, Before::At(sha("d4"))] {
+            for before in [Before::Unreported, Before::At(sha("d4"))] {
                 nothing(push(before, "e5").await, &["Nothing was done"]);
             }
             assert_eq!(world.revisions(&access).await, 3);
@@ -440,7 +440,7 @@ fn push_is_decided_again_if_the_history_has_changed() {
         let access = world.git_app(Policy::default()).await;
         // While the source says that the branch is at a1, it is moved to b2, and that is accepted first.
         *slow.meanwhile.lock().unwrap() = Some((Arc::clone(&world.deployer), access.clone(), sha("b2")));
-        nothing(deployer.push(&access, &brings("a1"), None).await, &[sha("b2").as_str(), "backwards"]);
+        nothing(deployer.push(&access, &brings("a1"), None).await, &[sha("b2").as_str(), "by now"]);
         assert_eq!(
             (slow.asked.load(Ordering::SeqCst), world.revisions(&access).await),
             (6, 1),

@@ -203,7 +203,7 @@ fn invalid_registrations_are_refused() {
             let (settle, rollout_deadline) = (Duration::from_secs(settle), Duration::from_secs(deadline));
             let wanted = registration("api", Policy { settle, rollout_deadline, ..Policy::default() });
             let refused = world.deployer.register(&world.operator, wanted, None).await.unwrap_err();
-            assert_eq!(field(refused), "policy.rollout_deadline");
+            assert_eq!(field(refused).as_str(), "policy.rollout_deadline");
         }
         let settings = samples::settings(json!({ "kind": "Pod" }));
         let wanted =
@@ -214,7 +214,7 @@ fn invalid_registrations_are_refused() {
         let access = world.app("api", Policy::default()).await;
         let change = PolicyChange { settle: Some(Duration::from_secs(3600)), ..PolicyChange::default() };
         let refused = world.deployer.change_policy(&world.operator, access.app(), change).await.unwrap_err();
-        assert_eq!(field(refused), "policy.rollout_deadline");
+        assert_eq!(field(refused).as_str(), "policy.rollout_deadline");
     });
 }
 

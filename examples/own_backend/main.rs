@@ -70,7 +70,7 @@ async fn deploy(deployer: &Deployer, image: ImageRef) -> Result<(), Box<dyn Erro
         deployer.register(&alice, app, None).await?;
     }
     let access = deployer.open(&alice, &app).await?;
-    let latest = deployer.view(&access).await?.latest.ok_or("the app has no revision")?;
+    let latest = deployer.state(&access).await?.latest.ok_or("the app has no revision")?;
     deployer.wait(&access, latest, Duration::from_secs(30)).await?;
     let (_, history) = deployer.history(&access, Page { before: None, succeeded: false, limit: 10 }).await?;
     for deploy in history {

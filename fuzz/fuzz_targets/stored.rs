@@ -11,7 +11,7 @@ use rollhook_core::{
     Error,
     app::App,
     deploy::{Commit, Deploy, Status},
-    engine::{CallFailed, Event, State, polling::Detected, step},
+    engine::{CallError, Event, State, polling::Detected, step},
     image::Digest,
     ledger::{AppState, check::check, restore, retention, rollback},
     ports::{Applied, BuildState, Observation, Phase},
@@ -103,7 +103,7 @@ fn drives(view: AppState) {
     let events = [
         Event::Loaded(Box::new(view.clone())),
         Event::Recorded(Box::new(view.clone())),
-        Event::Applied(Err(CallFailed::Away)),
+        Event::Applied(Err(CallError::Unavailable)),
         Event::Recorded(Box::new(view.clone())),
         Event::Applied(Ok(Applied::Done)),
         Event::Recorded(Box::new(view.clone())),
@@ -116,11 +116,11 @@ fn drives(view: AppState) {
         Event::BuildObserved(Ok(BuildState::Unknown)),
         Event::BuildCancelled(Ok(())),
         Event::BuildFound(Ok(None)),
-        Event::HeadAsked,
+        Event::HeadReadStarted,
         Event::HeadRead("0123456".parse().ok(), u64::MAX),
-        Event::Detected(Detected::Later, u64::MAX),
+        Event::Detected(Detected::Postponed, u64::MAX),
         Event::Woke,
-        Event::HeadAsked,
+        Event::HeadReadStarted,
         Event::HeadRead(None, 0),
     ];
 

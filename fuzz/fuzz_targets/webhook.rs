@@ -14,9 +14,9 @@ use rollhook_core::{
     deploy::{Actor, Trigger},
     ledger::{
         admission,
-        push::{self, Wanted},
+        push::{self, PushRequest},
     },
-    request::{Cause, DeployRequest},
+    request::{Cause, DeployRequest, Field},
 };
 use rollhook_fuzz::{
     assert_clean,
@@ -87,9 +87,9 @@ fn told(name: &'static str, event: &'static str, body: &[u8]) {
         assert!(matches!(sha.len(), 40 | 64) && sha.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')));
     }
     for app in APPS.iter() {
-        match push::wanted(app, &delivery) {
-            Ok(Wanted::Nothing(why)) => assert_clean(&why, &String::from_utf8_lossy(body)),
-            Ok(Wanted::Build(brought)) => assert!(app.source != Source::Image && brought.commit.is_sha()),
+        match push::requested(app, &delivery) {
+            Ok(PushRequest::Ignore(why)) => assert_clean(&why, &String::from_utf8_lossy(body)),
+            Ok(PushRequest::Build(pushed)) => assert!(app.source != Source::Image && pushed.commit.is_sha()),
             Err(refusal) => assert_eq!(server::refusal(refusal).kind, Kind::WrongKind),
         }
     }
@@ -144,7 +144,7 @@ fn decided(app: &App, request: &DeployRequest) {
             let commit = decided.deploy.commit.expect("a git app builds a commit");
             let sha = commit.as_str();
             assert!((7..=64).contains(&sha.len()) && sha.bytes().all(|byte| byte.is_ascii_hexdigit()), "{sha}");
-            assert_eq!((decided.deploy.image, decided.ignored.contains(&"image")), (None, request.image.is_some()));
+            assert_eq!((decided.deploy.image, decided.ignored.contains(&Field::Image)), (None, request.image.is_some()));
         }
         (Source::Image | Source::Git(_), Err(refusal)) => {
             let problem = server::refusal(refusal).problem;

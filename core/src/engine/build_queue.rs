@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::{CallFailed, Effect, retry, rollout::UNREACHABLE_MAX};
+use super::{CallError, Effect, retry, rollout::UNREACHABLE_MAX};
 use crate::{
     app::Source,
     deploy::{Commit, Deploy, Evidence, Paused, Reason, Revision, State as Stored, Status},
@@ -18,12 +18,12 @@ use crate::{
 };
 
 /// The interval of observations of a build without a hint from the builder.
-const LOOK: Duration = Duration::from_secs(3);
+const OBSERVE_INTERVAL: Duration = Duration::from_secs(3);
 /// The time for which a build's deadline waits for a build slot; then it goes on, so that the deploy ends.
-const WAITING_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+const SLOT_WAIT_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 /// The interval of loads of the app during a build without a hint from the store: builds last long, hints may be lost,
 /// and a build that is no longer needed has to end soon.
-const READ: Duration = Duration::from_secs(15);
+const RELOAD_INTERVAL: Duration = Duration::from_secs(15);
 
 /// The state of an app's build queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub enum BuildQueue {
     /// The builder was not asked yet, or did not answer.
     Unknown {
         /// The time of the next call.
-        ask_at: Timestamp,
+        retry_at: Timestamp,
         /// The number of consecutive failed calls.
         failures: u32,
     },
@@ -42,10 +42,10 @@ pub enum BuildQueue {
         /// The revision that is built.
         revision: Revision,
         /// The time of the next observation.
-        look_at: Timestamp,
+        observe_at: Timestamp,
         /// The number of consecutive failed calls.
         failures: u32,
-        /// Whether the builder was told to cancel the build.
+        /// Whether the builder was asked to cancel the build.
         cancelled: bool,
     },
     /// The last build of the app has ended with an image. The image is recorded once the app was loaded again: the
@@ -62,7 +62,7 @@ pub enum BuildQueue {
 
 /// The next step of the build queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum BuildStep {
     /// Record the next states of entries.
     Record(Vec<Deploy>),
     /// Call the builder.
@@ -73,7 +73,7 @@ pub enum Turn {
     Idle,
 }
 
-impl Turn {
+impl BuildStep {
     fn of(entry: Option<Deploy>) -> Self {
         entry.map_or(Self::Idle, |entry| Self::Record(vec![entry]))
     }
@@ -85,48 +85,46 @@ impl Turn {
 
 impl Default for BuildQueue {
     fn default() -> Self {
-        Self::Unknown { ask_at: Timestamp::from_millis(i64::MIN), failures: 0 }
+        Self::Unknown { retry_at: Timestamp::from_millis(i64::MIN), failures: 0 }
     }
 }
 
 impl BuildQueue {
     /// Returns whether no build of the app runs, as far as is known. The queue of an image app is always free.
-    pub fn is_free(&self, view: &AppState) -> bool {
-        matches!(self, Self::Free | Self::Built { .. }) || view.app.source == Source::Image
+    pub fn is_free(&self, app_state: &AppState) -> bool {
+        matches!(self, Self::Free | Self::Built { .. }) || app_state.app.source == Source::Image
     }
 
     /// The revision whose build's end is awaited.
     pub fn building(&self) -> Option<Revision> {
-        match self {
-            Self::Taken { revision, .. } => Some(*revision),
-            Self::Unknown { .. } | Self::Free | Self::Built { .. } => None,
-        }
+        if let Self::Taken { revision, .. } = self { Some(*revision) } else { None }
     }
 
     /// Returns the next step.
-    pub fn turn(&self, view: &AppState, read_at: Timestamp, now: Timestamp) -> Turn {
-        let Source::Git(source) = &view.app.source else { return Turn::Idle };
-        let ended: Vec<_> = view.unfinished.iter().filter_map(|deploy| self.overdue(view, deploy, now)).collect();
+    pub fn next_step(&self, app_state: &AppState, read_at: Timestamp, now: Timestamp) -> BuildStep {
+        let Source::Git(source) = &app_state.app.source else { return BuildStep::Idle };
+        let ended: Vec<_> =
+            app_state.unfinished.iter().filter_map(|deploy| self.overdue(app_state, deploy, now)).collect();
         if !ended.is_empty() {
-            return Turn::Record(ended);
+            return BuildStep::Record(ended);
         }
         match self {
-            Self::Unknown { ask_at, .. } if *ask_at > now => Turn::At(*ask_at),
-            Self::Unknown { .. } => Turn::call(Effect::FindBuild),
-            Self::Free => begin(view, source, now),
-            Self::Built { revision, image, commit } => match built(view, *revision) {
+            Self::Unknown { retry_at, .. } if *retry_at > now => BuildStep::At(*retry_at),
+            Self::Unknown { .. } => BuildStep::call(Effect::FindBuild),
+            Self::Free => begin(app_state, source, now),
+            Self::Built { revision, image, commit } => match building_entry(app_state, *revision) {
                 Some(entry) => {
                     let (image, commit) = (Some(image.clone()), Some(commit.clone()));
-                    Turn::Record(vec![Deploy { image, commit, ..entry.moved(entry.state.clone()) }])
+                    BuildStep::Record(vec![Deploy { image, commit, ..entry.moved(entry.state.clone()) }])
                 }
-                None => begin(view, source, now),
+                None => begin(app_state, source, now),
             },
-            Self::Taken { look_at, .. } if *look_at > now => Turn::At(*look_at),
-            Self::Taken { .. } if now.since(read_at) >= READ => Turn::call(Effect::Load),
+            Self::Taken { observe_at, .. } if *observe_at > now => BuildStep::At(*observe_at),
+            Self::Taken { .. } if now.since(read_at) >= RELOAD_INTERVAL => BuildStep::call(Effect::Load),
             Self::Taken { revision, cancelled, .. } => {
-                let build = DeployId { app: view.app.uid, revision: *revision };
-                let told = *cancelled || !is_over(view, *revision);
-                Turn::call(if told { Effect::ObserveBuild(build) } else { Effect::CancelBuild(build) })
+                let build = DeployId { app: app_state.app.uid, revision: *revision };
+                let may_observe = *cancelled || !has_ended(app_state, *revision);
+                BuildStep::call(if may_observe { Effect::ObserveBuild(build) } else { Effect::CancelBuild(build) })
             }
         }
     }
@@ -134,116 +132,118 @@ impl BuildQueue {
     /// Adjusts to a clock that was set from `was` to `is`.
     pub(super) fn clock_set(&mut self, was: Timestamp, is: Timestamp) {
         match self {
-            Self::Unknown { ask_at: at, .. } | Self::Taken { look_at: at, .. } => *at = at.reset(was, is),
+            Self::Unknown { retry_at: at, .. } | Self::Taken { observe_at: at, .. } => *at = at.reset(was, is),
             Self::Free | Self::Built { .. } => {}
         }
     }
 
     /// Processes a load of the app: a build that is no longer needed is cancelled without delay.
-    pub fn loaded(&mut self, view: &AppState, now: Timestamp) {
-        if let Self::Taken { revision, look_at, cancelled: false, .. } = self
-            && is_over(view, *revision)
+    pub fn loaded(&mut self, app_state: &AppState, now: Timestamp) {
+        if let Self::Taken { revision, observe_at, cancelled: false, .. } = self
+            && has_ended(app_state, *revision)
         {
-            *look_at = now;
+            *observe_at = now;
         }
     }
 
     /// Processes a hint of the builder.
     pub fn changed(&mut self, now: Timestamp) {
-        if let Self::Taken { look_at, .. } = self {
-            *look_at = now;
+        if let Self::Taken { observe_at, .. } = self {
+            *observe_at = now;
         }
     }
 
     /// Processes the builder's answer about running builds. Returns the next state of the first entry if that changed.
     pub fn found(
         &mut self,
-        view: &AppState,
-        found: Result<Option<Revision>, CallFailed>,
+        app_state: &AppState,
+        found: Result<Option<Revision>, CallError>,
         now: Timestamp,
     ) -> Option<Deploy> {
-        let sign = if found == Err(CallFailed::Away) { Sign::Away } else { Sign::Answers };
+        let unavailable = found == Err(CallError::Unavailable);
+        let status = if unavailable { BuilderStatus::Unavailable } else { BuilderStatus::Available };
         *self = match found {
             Ok(Some(revision)) => Self::taken(revision, now),
             Ok(None) => Self::Free,
-            Err(CallFailed::Away) => self.unknown(now),
+            Err(CallError::Unavailable) => self.unknown(now),
             // It refuses the next start as well, and that ends the entry.
-            Err(CallFailed::Refused(_)) => Self::Free,
+            Err(CallError::Refused(_)) => Self::Free,
         };
-        first(view).and_then(|entry| paused(entry, sign, now))
+        next_entry(app_state).and_then(|entry| paused(entry, status, now))
     }
 
     /// Processes the answer to a start. Returns the next state of the entry if that changed.
     pub fn started(
         &mut self,
-        view: &AppState,
+        app_state: &AppState,
         revision: Revision,
-        started: Result<Started, CallFailed>,
+        started: Result<Started, CallError>,
         now: Timestamp,
     ) -> Option<Deploy> {
         match started {
             Ok(Started::Known) => {
                 *self = Self::taken(revision, now);
-                built(view, revision).and_then(|entry| paused(entry, Sign::Answers, now))
+                paused_entry(app_state, revision, BuilderStatus::Available, now)
             }
             Ok(Started::Busy(other)) => {
-                *self = Self::taken(other, now.after(LOOK));
+                *self = Self::taken(other, now.after(OBSERVE_INTERVAL));
                 None
             }
             // The build may have been started all the same.
-            Err(CallFailed::Away) => {
+            Err(CallError::Unavailable) => {
                 *self = self.unknown(now);
-                built(view, revision).and_then(|entry| paused(entry, Sign::Away, now))
+                paused_entry(app_state, revision, BuilderStatus::Unavailable, now)
             }
-            Err(CallFailed::Refused(message)) => {
-                built(view, revision).map(|deploy| failed(deploy, Reason::BUILD_REFUSED, message))
+            Err(CallError::Refused(message)) => {
+                building_entry(app_state, revision).map(|deploy| failed(deploy, Reason::BUILD_REFUSED, message))
             }
         }
     }
 
     /// Processes the answer to a cancel.
-    pub fn cancelled(&mut self, answer: Result<(), CallFailed>, now: Timestamp) {
+    pub fn cancelled(&mut self, answer: Result<(), CallError>, now: Timestamp) {
         match (&mut *self, answer) {
-            (Self::Taken { look_at, cancelled, .. }, Ok(())) => (*look_at, *cancelled) = (now, true),
-            (Self::Taken { .. }, Err(_)) => self.put_off(now),
+            (Self::Taken { observe_at, cancelled, .. }, Ok(())) => (*observe_at, *cancelled) = (now, true),
+            (Self::Taken { .. }, Err(_)) => self.postpone(now),
             (Self::Unknown { .. } | Self::Free | Self::Built { .. }, _) => {}
         }
     }
 
     /// Processes an observation. Returns the next state of the entry, or the call that has to come first.
-    pub fn observed(&mut self, view: &AppState, seen: Result<BuildState, CallFailed>, now: Timestamp) -> Turn {
-        let Self::Taken { revision, look_at, failures, .. } = self else { return Turn::Idle };
+    pub fn observed(&mut self, app_state: &AppState, seen: Result<BuildState, CallError>, now: Timestamp) -> BuildStep {
+        let Self::Taken { revision, observe_at, failures, .. } = self else { return BuildStep::Idle };
         let revision = *revision;
-        let seen = match seen {
-            Ok(goes @ (BuildState::Running | BuildState::Waiting)) => {
-                (*look_at, *failures) = (now.after(LOOK), 0);
-                let sign = if goes == BuildState::Waiting { Sign::Waits } else { Sign::Goes };
-                return Turn::of(built(view, revision).and_then(|entry| paused(entry, sign, now)));
+        let status = match &seen {
+            Err(CallError::Unavailable) => BuilderStatus::Unavailable,
+            Err(CallError::Refused(_)) => BuilderStatus::Available,
+            Ok(BuildState::Waiting) => BuilderStatus::Waiting,
+            Ok(_) => BuilderStatus::Running,
+        };
+        let ended = match seen {
+            Ok(BuildState::Running | BuildState::Waiting) => {
+                (*observe_at, *failures) = (now.after(OBSERVE_INTERVAL), 0);
+                return BuildStep::of(paused_entry(app_state, revision, status, now));
             }
-            Err(error) => {
-                self.put_off(now);
-                let sign = if error == CallFailed::Away { Sign::Away } else { Sign::Answers };
-                return Turn::of(built(view, revision).and_then(|entry| paused(entry, sign, now)));
+            Err(_) => {
+                self.postpone(now);
+                return BuildStep::of(paused_entry(app_state, revision, status, now));
             }
             Ok(ended) => ended,
         };
         *self = Self::Free;
-        let Some(entry) = built(view, revision) else { return Turn::Idle };
-        let ended = match seen {
+        let Some(entry) = building_entry(app_state, revision) else { return BuildStep::Idle };
+        let ended = match ended {
             BuildState::Built { image, commit } => {
                 let exact = entry.commit.as_ref().is_some_and(|ordered| ordered.may_be(&commit));
-                match image.digest() {
-                    Some(_) if exact => {
-                        *self = Self::Built { revision, image, commit };
-                        return Turn::call(Effect::Load);
-                    }
-                    Some(_) => failed(
-                        entry,
-                        Reason::BUILD_FAILED,
-                        format!("The builder built {commit}, which nobody asked for."),
-                    ),
-                    None => failed(entry, Reason::BUILD_FAILED, format!("The builder named {image} without a digest.")),
+                if exact && image.digest().is_some() {
+                    *self = Self::Built { revision, image, commit };
+                    return BuildStep::call(Effect::Load);
                 }
+                let message = match image.digest() {
+                    Some(_) => format!("The builder built {commit}, which is another commit than the deploy's."),
+                    None => format!("The builder named {image} without a digest."),
+                };
+                failed(entry, Reason::BUILD_FAILED, message)
             }
             BuildState::Failed(BuildFailure { reason, message, commit, log }) => {
                 let evidence = (!log.is_empty()).then(|| Evidence { log, ..Evidence::default() });
@@ -255,11 +255,11 @@ impl BuildQueue {
                 failed(entry, Reason::BUILD_LOST, message)
             }
         };
-        Turn::Record(vec![ended])
+        BuildStep::Record(vec![ended])
     }
 
-    fn taken(revision: Revision, look_at: Timestamp) -> Self {
-        Self::Taken { revision, look_at, failures: 0, cancelled: false }
+    fn taken(revision: Revision, observe_at: Timestamp) -> Self {
+        Self::Taken { revision, observe_at, failures: 0, cancelled: false }
     }
 
     fn unknown(&self, now: Timestamp) -> Self {
@@ -267,113 +267,122 @@ impl BuildQueue {
             Self::Unknown { failures, .. } | Self::Taken { failures, .. } => *failures,
             Self::Free | Self::Built { .. } => 0,
         };
-        Self::Unknown { ask_at: now.after(retry::backoff(failures)), failures: failures.saturating_add(1) }
+        Self::Unknown { retry_at: now.after(retry::backoff(failures)), failures: failures.saturating_add(1) }
     }
 
-    fn put_off(&mut self, now: Timestamp) {
-        if let Self::Taken { look_at, failures, .. } = self {
-            *look_at = now.after(retry::backoff(*failures));
+    fn postpone(&mut self, now: Timestamp) {
+        if let Self::Taken { observe_at, failures, .. } = self {
+            *observe_at = now.after(retry::backoff(*failures));
             *failures = failures.saturating_add(1);
         }
     }
 
     /// Returns the end of an entry whose build must not go on, or was made from another source.
-    fn overdue(&self, view: &AppState, deploy: &Deploy, now: Timestamp) -> Option<Deploy> {
+    fn overdue(&self, app_state: &AppState, deploy: &Deploy, now: Timestamp) -> Option<Deploy> {
         let (Stored::Building { since, source: begun, paused }, Source::Git(source)) =
-            (&deploy.state, &view.app.source)
+            (&deploy.state, &app_state.app.source)
         else {
             return None;
         };
-        let deadline = view.app.policy.build_deadline;
-        let uncounted = paused.away.total(now).min(UNREACHABLE_MAX) + paused.waiting.total(now).min(WAITING_MAX);
-        let has_ended = matches!(self, Self::Built { revision, .. } if *revision == deploy.revision);
-        if !deploy.is_to_be_built() {
-            None
+        let deadline = app_state.app.policy.build_deadline;
+        let uncounted = paused.away.total(now).min(UNREACHABLE_MAX) + paused.waiting.total(now).min(SLOT_WAIT_MAX);
+        let is_built = matches!(self, Self::Built { revision, .. } if *revision == deploy.revision);
+        let (reason, message) = if !deploy.is_to_be_built() {
+            return None;
         } else if *begun != source.fingerprint() {
             let message =
                 "The app's source was changed while this was built: deploy the commit again, from the new source.";
-            Some(failed(deploy, Reason::SOURCE_CHANGED, message.to_owned()))
-        } else if paused.away.since.is_some() && paused.away.total(now) >= UNREACHABLE_MAX && !has_ended {
+            (Reason::SOURCE_CHANGED, message.to_owned())
+        } else if paused.away.since.is_some() && paused.away.total(now) >= UNREACHABLE_MAX && !is_built {
             let message = "The builder could not be reached for an hour; how far the build got is not known.";
-            Some(failed(deploy, Reason::UNREACHABLE, message.to_owned()))
-        } else if since.after(deadline + uncounted) <= now && !has_ended {
+            (Reason::UNREACHABLE, message.to_owned())
+        } else if since.after(deadline + uncounted) <= now && !is_built {
             let uncounted = match uncounted.as_secs() {
                 0 => String::new(),
                 seconds => format!(", not counting {seconds} s in which it waited for the builder"),
             };
-            let message = format!("The build did not end within {} s{uncounted}.", deadline.as_secs_f64());
-            Some(failed(deploy, Reason::BUILD_DEADLINE, message))
+            (Reason::BUILD_DEADLINE, format!("The build did not end within {} s{uncounted}.", deadline.as_secs_f64()))
         } else {
-            None
-        }
+            return None;
+        };
+        Some(failed(deploy, reason, message))
     }
 }
 
 /// Returns the start of the next build if none runs.
-fn begin(view: &AppState, source: &GitSource, now: Timestamp) -> Turn {
-    match first(view) {
-        None => Turn::Idle,
+fn begin(app_state: &AppState, source: &GitSource, now: Timestamp) -> BuildStep {
+    match next_entry(app_state) {
+        None => BuildStep::Idle,
         Some(deploy) if deploy.state == Stored::Queued => {
             let source = source.fingerprint();
-            Turn::Record(vec![deploy.moved(Stored::Building { since: now, source, paused: Paused::default() })])
+            BuildStep::Record(vec![deploy.moved(Stored::Building { since: now, source, paused: Paused::default() })])
         }
-        Some(deploy) => spec(view, deploy).map_or(Turn::Idle, |spec| Turn::call(Effect::StartBuild(spec))),
+        Some(deploy) => {
+            spec(app_state, deploy).map_or(BuildStep::Idle, |spec| BuildStep::call(Effect::StartBuild(spec)))
+        }
     }
 }
 
 /// A builder's answer, as far as it matters to a build's deadline.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Sign {
+enum BuilderStatus {
     /// The builder is unavailable.
-    Away,
+    Unavailable,
     /// The builder answers.
-    Answers,
+    Available,
     /// The build waits for a build slot.
-    Waits,
+    Waiting,
     /// The build runs.
-    Goes,
+    Running,
+}
+
+/// Returns the entry of this build with its interruptions updated; `None` if they are unchanged.
+fn paused_entry(app_state: &AppState, revision: Revision, status: BuilderStatus, now: Timestamp) -> Option<Deploy> {
+    building_entry(app_state, revision).and_then(|entry| paused(entry, status, now))
 }
 
 /// Returns the entry with the interruptions of its build updated; `None` if they are unchanged.
-fn paused(entry: &Deploy, sign: Sign, now: Timestamp) -> Option<Deploy> {
+fn paused(entry: &Deploy, status: BuilderStatus, now: Timestamp) -> Option<Deploy> {
     let Stored::Building { since, source, paused } = &entry.state else { return None };
-    let waiting = match sign {
+    let waiting = match status {
         // Whether the build still waits is unknown.
-        Sign::Answers => paused.waiting,
+        BuilderStatus::Available => paused.waiting,
         // An interruption must not count twice.
-        Sign::Away | Sign::Waits | Sign::Goes => paused.waiting.set(sign == Sign::Waits, now),
+        BuilderStatus::Unavailable | BuilderStatus::Waiting | BuilderStatus::Running => {
+            paused.waiting.set(status == BuilderStatus::Waiting, now)
+        }
     };
-    let then = Paused { away: paused.away.set(sign == Sign::Away, now), waiting };
+    let then = Paused { away: paused.away.set(status == BuilderStatus::Unavailable, now), waiting };
     let moved = || entry.moved(Stored::Building { since: *since, source: source.clone(), paused: then });
     (then != *paused).then(moved)
 }
 
 /// Returns the first entry of the queue: the one that is being built, else the oldest waiting one.
-fn first(view: &AppState) -> Option<&Deploy> {
-    view.unfinished.iter().find(|deploy| deploy.is_to_be_built()).map(|deploy| &**deploy)
+fn next_entry(app_state: &AppState) -> Option<&Deploy> {
+    app_state.unfinished.iter().find(|deploy| deploy.is_to_be_built()).map(|deploy| &**deploy)
 }
 
 /// Returns the entry of a build whose end is awaited.
-fn built(view: &AppState, revision: Revision) -> Option<&Deploy> {
+fn building_entry(app_state: &AppState, revision: Revision) -> Option<&Deploy> {
     let waits = |deploy: &&Deploy| deploy.is_to_be_built() && deploy.status() == Status::Building;
-    view.unfinished(revision).map(|deploy| &**deploy).filter(waits)
+    app_state.unfinished(revision).map(|deploy| &**deploy).filter(waits)
 }
 
 /// Returns whether a build's entry has ended. A revision newer than the loaded app is unknown.
-fn is_over(view: &AppState, revision: Revision) -> bool {
-    view.latest.is_some_and(|latest| revision <= latest)
-        && view.unfinished.iter().all(|deploy| deploy.revision != revision)
+fn has_ended(app_state: &AppState, revision: Revision) -> bool {
+    app_state.latest.is_some_and(|latest| revision <= latest)
+        && app_state.unfinished.iter().all(|deploy| deploy.revision != revision)
 }
 
 fn failed(deploy: &Deploy, reason: &str, message: String) -> Deploy {
     deploy.moved(Stored::Failed { reason: Reason::new(reason), message, evidence: None })
 }
 
-fn spec(view: &AppState, deploy: &Deploy) -> Option<Box<BuildSpec>> {
-    let Source::Git(source) = &view.app.source else { return None };
+fn spec(app_state: &AppState, deploy: &Deploy) -> Option<Box<BuildSpec>> {
+    let Source::Git(source) = &app_state.app.source else { return None };
     Some(Box::new(BuildSpec {
-        app: view.app.id.clone(),
-        id: DeployId { app: view.app.uid, revision: deploy.revision },
+        app: app_state.app.id.clone(),
+        id: DeployId { app: app_state.app.uid, revision: deploy.revision },
         source: source.clone(),
         commit: deploy.commit.clone()?,
     }))

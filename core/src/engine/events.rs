@@ -13,9 +13,9 @@ use crate::{
 
 /// A failed call to the cluster or the builder.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CallFailed {
+pub enum CallError {
     /// The callee is unavailable, and may come back.
-    Away,
+    Unavailable,
     /// The callee refused the call for good, for the reason in this sentence.
     Refused(String),
 }
@@ -28,27 +28,27 @@ pub enum Event {
     /// The changes of the last [`Effect::Record`] were committed; the app since then.
     Recorded(Box<AppState>),
     /// The rollout driver answered an apply.
-    Applied(Result<Applied, CallFailed>),
+    Applied(Result<Applied, CallError>),
     /// An apply was dropped for a newer revision; the app as it is.
     ApplyDropped(Box<AppState>),
     /// The rollout driver answered an observation.
-    Observed(Result<Observation, CallFailed>),
+    Observed(Result<Observation, CallError>),
     /// Evidence was collected, or could not be.
     Collected(Option<Evidence>),
     /// The builder reported the app's build that has not ended.
-    BuildFound(Result<Option<Revision>, CallFailed>),
+    BuildFound(Result<Option<Revision>, CallError>),
     /// The builder answered the start of this revision's build.
-    BuildStarted(Revision, Result<Started, CallFailed>),
+    BuildStarted(Revision, Result<Started, CallError>),
     /// The builder answered an observation of the build.
-    BuildObserved(Result<BuildState, CallFailed>),
+    BuildObserved(Result<BuildState, CallError>),
     /// The builder answered a cancel.
-    BuildCancelled(Result<(), CallFailed>),
+    BuildCancelled(Result<(), CallError>),
     /// The builder hinted at a change.
     BuildChanged,
     /// The branch reader was called.
-    HeadAsked,
+    HeadReadStarted,
     /// The branch reader was not called: the lease may have been lost, or the reader has no room.
-    HeadPutOff,
+    HeadReadPostponed,
     /// The branch reader answered, with the head or without one; and a random number.
     HeadRead(Option<Commit>, u64),
     /// The outcome of deciding on the branch's head; and a random number.
@@ -89,13 +89,13 @@ pub enum Effect {
     ObserveBuild(DeployId),
     /// Cancel a build.
     CancelBuild(DeployId),
-    /// Read the head of a branch: [`Event::HeadAsked`] at once, and at the first wait after the answer came
-    /// [`Event::HeadRead`], or [`Event::HeadPutOff`] if the reader had no room.
+    /// Read the head of a branch: [`Event::HeadReadStarted`] at once, and at the first wait after the answer came
+    /// [`Event::HeadRead`], or [`Event::HeadReadPostponed`] if the reader had no room.
     ReadHead(Box<GitSource>),
     /// Decide whether a branch's head is deployed, and accept it.
     Detect(Box<Finding>),
     /// Load the app.
     Load,
     /// Stop driving: the app is idle.
-    Rest,
+    Stop,
 }

@@ -1,49 +1,43 @@
 //! Builds and polling, interleaved with the waits of a rollout.
 
-use super::{Effect, State, build_queue::Turn, polling, record};
+use super::{Effect, State, build_queue::BuildStep, polling::PollStep, record};
 use crate::time::Timestamp;
 
 /// Returns the build's effect if the rollout only waits.
 pub(super) fn build(state: &State, effect: Effect, now: Timestamp) -> Effect {
-    let until = match &effect {
-        Effect::Wait(until) | Effect::Watch(_, until) => *until,
-        Effect::Record { .. }
-        | Effect::Apply(_)
-        | Effect::Observe(_)
-        | Effect::Collect(..)
-        | Effect::Restore(_)
-        | Effect::FindBuild
-        | Effect::StartBuild(_)
-        | Effect::ObserveBuild(_)
-        | Effect::CancelBuild(_)
-        | Effect::ReadHead(_)
-        | Effect::Detect(..)
-        | Effect::Load
-        | Effect::Rest => return effect,
-    };
-    match (state.build_queue.turn(&state.view, state.read_at, now), effect) {
-        (Turn::Record(changes), _) => record(state, changes, Vec::new()),
-        (Turn::Call(call), _) => *call,
-        (Turn::At(at), Effect::Watch(spec, _)) => Effect::Watch(spec, until.min(at)),
-        (Turn::At(at), _) => Effect::Wait(until.min(at)),
-        (Turn::Idle, wait) => wait,
+    if !matches!(effect, Effect::Wait(_) | Effect::Watch(..)) {
+        return effect;
+    }
+    match state.build_queue.next_step(&state.app_state, state.read_at, now) {
+        BuildStep::Record(changes) => record(state, changes, Vec::new()),
+        BuildStep::Call(call) => *call,
+        BuildStep::At(at) => no_longer_than(effect, at),
+        BuildStep::Idle => effect,
     }
 }
 
 /// Returns the effect of polling if both rollout and build only wait.
 pub(super) fn poll(state: &mut State, effect: Effect, now: Timestamp) -> Effect {
-    let (Effect::Wait(until) | Effect::Watch(_, until)) = &effect else { return effect };
-    let until = *until;
-    match (state.poll.turn(&state.view, now), effect) {
-        (polling::Turn::Idle, wait) => wait,
-        (polling::Turn::At(at), Effect::Watch(spec, _)) => Effect::Watch(spec, until.min(at)),
-        (polling::Turn::At(at), _) => Effect::Wait(until.min(at)),
-        (polling::Turn::Refresh, _) => Effect::Load,
-        (polling::Turn::Load, _) => {
-            state.poll.reading();
+    if !matches!(effect, Effect::Wait(_) | Effect::Watch(..)) {
+        return effect;
+    }
+    match state.poll.next_step(&state.app_state, now) {
+        PollStep::Idle => effect,
+        PollStep::At(at) => no_longer_than(effect, at),
+        PollStep::Reload => Effect::Load,
+        PollStep::Load => {
+            state.poll.load_started();
             Effect::Load
         }
-        (polling::Turn::Ask(source), _) => Effect::ReadHead(source),
-        (polling::Turn::Detect(finding), _) => Effect::Detect(finding),
+        PollStep::ReadBranch(source) => Effect::ReadHead(source),
+        PollStep::Detect(finding) => Effect::Detect(finding),
     }
+}
+
+/// Returns the wait, but until this time at the latest.
+fn no_longer_than(mut wait: Effect, at: Timestamp) -> Effect {
+    if let Effect::Wait(until) | Effect::Watch(_, until) = &mut wait {
+        *until = at.min(*until);
+    }
+    wait
 }

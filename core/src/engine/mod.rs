@@ -10,11 +10,11 @@ pub mod polling;
 pub mod retry;
 pub mod rollout;
 
-pub use events::{CallFailed, Effect, Event};
+pub use events::{CallError, Effect, Event};
 
-use build_queue::{BuildQueue, Turn};
+use build_queue::{BuildQueue, BuildStep};
 use polling::{Detected, Polling};
-use rollout::{Failing, UNREACHABLE_MAX, Verdict, Watch};
+use rollout::{FailureReport, RolloutOutcome, RolloutProgress, UNREACHABLE_MAX};
 
 use crate::{
     app::Source,
@@ -29,38 +29,38 @@ use crate::{
 };
 
 /// The longest wait of a driver whose only work is polling.
-const LONG: std::time::Duration = std::time::Duration::from_secs(3600);
+const POLL_ONLY_WAIT: std::time::Duration = std::time::Duration::from_secs(3600);
 
 /// The state of an app's driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
-    view: AppState,
+    app_state: AppState,
     /// The time at which the app was loaded.
     read_at: Timestamp,
-    watch: Option<Watch>,
-    failing: Option<Failing>,
+    rollout: Option<RolloutProgress>,
+    failure: Option<FailureReport>,
     /// The changes that are being committed.
     pending: Vec<Deploy>,
     /// The rollout that this driver began itself, if every call for it was answered: only then is it certain whether a
     /// refusal left the cluster untouched.
-    begun: Option<Revision>,
+    started_here: Option<Revision>,
     /// The begin of the last observation: its answer may be late, and does not cover the time since.
-    asked: Timestamp,
+    observe_began_at: Timestamp,
     build_queue: BuildQueue,
     poll: Polling,
 }
 
 impl State {
     /// Returns the state of a driver that has just loaded its app.
-    pub fn new(view: AppState, now: Timestamp) -> Self {
+    pub fn new(app_state: AppState, now: Timestamp) -> Self {
         Self {
-            view,
+            app_state,
             read_at: now,
-            watch: None,
-            failing: None,
+            rollout: None,
+            failure: None,
             pending: Vec::new(),
-            begun: None,
-            asked: Timestamp::default(),
+            started_here: None,
+            observe_began_at: Timestamp::default(),
             build_queue: BuildQueue::default(),
             poll: Polling::default(),
         }
@@ -76,25 +76,25 @@ impl State {
     /// Adjusts to a store clock that was set from `was` to `is`. Durations that the driver has measured itself stay as
     /// long as they were; deadlines, which other replicas know as well, follow the store's clock.
     pub fn clock_set(&mut self, was: Timestamp, is: Timestamp) {
-        self.watch.iter_mut().for_each(|watch| watch.clock_set(was, is));
+        self.rollout.iter_mut().for_each(|rollout| rollout.clock_set(was, is));
         self.build_queue.clock_set(was, is);
         self.poll.clock_set(was, is);
     }
 
     /// The app, as of the driver's last load.
-    pub fn view(&self) -> &AppState {
-        &self.view
+    pub fn app_state(&self) -> &AppState {
+        &self.app_state
     }
 
     /// The awaited build; a hint of the builder is [`Event::BuildChanged`].
     pub fn building(&self) -> Option<DeployId> {
-        self.build_queue.building().map(|revision| DeployId { app: self.view.app.uid, revision })
+        self.build_queue.building().map(|revision| DeployId { app: self.app_state.app.uid, revision })
     }
 }
 
 /// Processes an event, and returns the next effect.
 pub fn step(mut state: State, event: Event, now: Timestamp) -> (State, Effect) {
-    let forced = absorb(&mut state, event, now);
+    let forced = process(&mut state, event, now);
     let effect = forced.unwrap_or_else(|| next(&mut state, now));
     let effect = interleave::build(&state, effect, now);
     let effect = interleave::poll(&mut state, effect, now);
@@ -102,124 +102,104 @@ pub fn step(mut state: State, event: Event, now: Timestamp) -> (State, Effect) {
         state.pending.clone_from(changes);
     }
     if let Effect::Observe(_) = &effect {
-        state.asked = now;
+        state.observe_began_at = now;
     }
     (state, effect)
 }
 
-fn absorb(state: &mut State, event: Event, now: Timestamp) -> Option<Effect> {
+/// Processes an event. Returns the effect that has to come next, if the event demands one.
+fn process(state: &mut State, event: Event, now: Timestamp) -> Option<Effect> {
     match event {
-        Event::ApplyDropped(view) => {
+        Event::Loaded(app_state) => {
+            loaded(state, *app_state, now);
+            state.poll.loaded(&state.app_state, now);
+        }
+        Event::ApplyDropped(app_state) => {
             // Whether the apply has arrived is unknown.
-            state.begun = None;
-            absorb(state, Event::Loaded(view), now)
+            state.started_here = None;
+            loaded(state, *app_state, now);
+            state.poll.loaded(&state.app_state, now);
         }
-        Event::Loaded(view) => {
-            state.view = *view;
-            state.read_at = now;
-            state.pending.clear();
-            state.build_queue.loaded(&state.view, now);
-            state.poll.loaded(&state.view, now);
-            forget_ended(state);
-            None
-        }
-        Event::Recorded(view) => {
-            let was_rolling = rolling(&state.view).map(|deploy| deploy.revision);
+        Event::Recorded(app_state) => {
+            let was_rolling = rolling(&state.app_state).map(|deploy| deploy.revision);
             let is_rolling = |deploy: &&Deploy| deploy.status() == Status::RollingOut;
-            let begun = state.pending.iter().rev().find(is_rolling).map(|deploy| deploy.revision);
-            state.begun = begun.filter(|begun| Some(*begun) != was_rolling).or(state.begun);
-            state.pending.clear();
-            state.view = *view;
-            state.read_at = now;
-            state.build_queue.loaded(&state.view, now);
-            forget_ended(state);
-            None
+            let started = state.pending.iter().rev().find(is_rolling).map(|deploy| deploy.revision);
+            state.started_here = started.filter(|started| Some(*started) != was_rolling).or(state.started_here);
+            loaded(state, *app_state, now);
         }
-        Event::Applied(Ok(applied)) => applied_to(state, applied, now),
-        Event::Observed(Ok(seen)) => {
-            state.watch.as_mut()?.observed(seen, state.asked, now);
-            None
-        }
-        Event::Applied(Err(failed)) | Event::Observed(Err(failed)) => call_failed(state, failed, now),
+        Event::Applied(Ok(applied)) => return applied_to(state, applied, now),
+        Event::Observed(Ok(seen)) => state.rollout.as_mut()?.observed(seen, state.observe_began_at, now),
+        Event::Applied(Err(failed)) | Event::Observed(Err(failed)) => return call_failed(state, failed, now),
         Event::Collected(evidence) => {
-            let failing = state.failing.take()?;
-            let deploy = rolling(&state.view)?;
-            Some(fail(state, deploy, failing, evidence, true))
+            let failure = state.failure.take()?;
+            let deploy = rolling(&state.app_state)?;
+            return Some(fail(state, deploy, failure, evidence, true));
         }
         Event::BuildFound(found) => {
-            let entry = state.build_queue.found(&state.view, found, now)?;
-            Some(record(state, vec![entry], Vec::new()))
+            let entry = state.build_queue.found(&state.app_state, found, now)?;
+            return Some(record(state, vec![entry], Vec::new()));
         }
         Event::BuildStarted(revision, started) => {
             // A build runs that this driver does not know of: its app may be outdated.
             let outdated = matches!(started, Ok(Started::Busy(_)));
-            let entry = state.build_queue.started(&state.view, revision, started, now);
-            entry.map(|entry| record(state, vec![entry], Vec::new())).or(outdated.then_some(Effect::Load))
+            let entry = state.build_queue.started(&state.app_state, revision, started, now);
+            return entry.map(|entry| record(state, vec![entry], Vec::new())).or(outdated.then_some(Effect::Load));
         }
-        Event::BuildObserved(seen) => match state.build_queue.observed(&state.view, seen, now) {
-            Turn::Record(changes) => Some(record(state, changes, Vec::new())),
-            Turn::Call(call) => Some(*call),
-            Turn::At(_) | Turn::Idle => None,
+        Event::BuildObserved(seen) => match state.build_queue.observed(&state.app_state, seen, now) {
+            BuildStep::Record(changes) => return Some(record(state, changes, Vec::new())),
+            BuildStep::Call(call) => return Some(*call),
+            BuildStep::At(_) | BuildStep::Idle => {}
         },
-        Event::BuildCancelled(answer) => {
-            state.build_queue.cancelled(answer, now);
-            None
-        }
-        Event::BuildChanged => {
-            state.build_queue.changed(now);
-            None
-        }
-        Event::HeadAsked => {
-            state.poll.asked();
-            None
-        }
-        Event::HeadPutOff => {
-            state.poll.put_off(&state.view, now);
-            None
-        }
-        Event::HeadRead(head, chance) => {
-            state.poll.answered(&state.view, head, now, chance);
-            None
-        }
-        Event::Detected(detected, chance) => {
-            state.poll.detected(&state.view, &detected, now, chance);
-            matches!(detected, Detected::Accepted(_)).then_some(Effect::Load)
+        Event::BuildCancelled(answer) => state.build_queue.cancelled(answer, now),
+        Event::BuildChanged => state.build_queue.changed(now),
+        Event::HeadReadStarted => state.poll.read_started(),
+        Event::HeadReadPostponed => state.poll.postpone(&state.app_state, now),
+        Event::HeadRead(head, random) => state.poll.read_ended(&state.app_state, head, now, random),
+        Event::Detected(detected, random) => {
+            state.poll.decided(&state.app_state, &detected, now, random);
+            return matches!(detected, Detected::Accepted(_)).then_some(Effect::Load);
         }
         Event::Woke => {
-            let deploy = rolling(&state.view).filter(|_| state.watch.as_ref().is_some_and(|watch| watch.applied))?;
-            spec(&state.view, &deploy).map(Effect::Observe)
+            state.rollout.as_ref().filter(|rollout| rollout.applied)?;
+            return spec(&state.app_state, &rolling(&state.app_state)?).map(Effect::Observe);
         }
+    }
+    None
+}
+
+/// Replaces the app by a newer one, and forgets the rollout that has ended.
+fn loaded(state: &mut State, app_state: AppState, now: Timestamp) {
+    state.app_state = app_state;
+    state.read_at = now;
+    state.pending.clear();
+    state.build_queue.loaded(&state.app_state, now);
+    let revision = rolling(&state.app_state).map(|deploy| deploy.revision);
+    if state.rollout.as_ref().is_some_and(|rollout| Some(rollout.revision) != revision) {
+        state.rollout = None;
+        state.failure = None;
     }
 }
 
 /// Returns the deploy that is rolling out.
-fn rolling(view: &AppState) -> Option<Deploy> {
-    view.rolling_out().map(|deploy| (**deploy).clone())
+fn rolling(app_state: &AppState) -> Option<Deploy> {
+    app_state.rolling_out().map(|deploy| (**deploy).clone())
 }
 
 fn is_ready(deploy: &Deploy) -> bool {
     deploy.image.is_some() && !deploy.is_terminal()
 }
 
-fn forget_ended(state: &mut State) {
-    let revision = rolling(&state.view).map(|deploy| deploy.revision);
-    if state.watch.as_ref().is_some_and(|watch| Some(watch.revision) != revision) {
-        state.watch = None;
-        state.failing = None;
-    }
-}
-
 /// Returns the effect of committing changes, and whether the app is idle after it.
 fn record(state: &State, changes: Vec<Deploy>, release_holds: Vec<Revision>) -> Effect {
-    let after = after(state, changes.clone());
-    let owes = matches!(restore::owed(&after), Owed::Restore(_));
-    let idle = after.unfinished.is_empty() && !owes && state.build_queue.is_free(&after);
+    let next = preview(state, changes.clone());
+    let owes = matches!(restore::owed(&next), Owed::Restore(_));
+    let idle = next.unfinished.is_empty() && !owes && state.build_queue.is_free(&next);
     Effect::Record { changes, release_holds, idle }
 }
 
 /// Returns the app with the changes applied.
-fn after(state: &State, changes: Vec<Deploy>) -> AppState {
-    let mut change = Change::on(state.view.clone());
+fn preview(state: &State, changes: Vec<Deploy>) -> AppState {
+    let mut change = Change::on(state.app_state.clone());
     let record = Record { changes, ..Record::default() };
     // The store refuses what this preview refuses, and the driver decides again then.
     let _ = change.record(record, state.read_at);
@@ -227,51 +207,51 @@ fn after(state: &State, changes: Vec<Deploy>) -> AppState {
 }
 
 fn applied_to(state: &mut State, applied: Applied, now: Timestamp) -> Option<Effect> {
-    let deploy = rolling(&state.view)?;
+    let deploy = rolling(&state.app_state)?;
     match applied {
         Applied::Done => {
-            let watch = state.watch.get_or_insert_with(|| Watch::new(deploy.revision, now));
-            watch.applied = true;
-            watch.failures = 0;
-            let observe = spec(&state.view, &deploy).map_or(Effect::Load, Effect::Observe);
+            let rollout = state.rollout.get_or_insert_with(|| RolloutProgress::new(deploy.revision, now));
+            rollout.applied = true;
+            rollout.failures = 0;
+            let observe = spec(&state.app_state, &deploy).map_or(Effect::Load, Effect::Observe);
             Some(reachable_again(state, &deploy, now).unwrap_or(observe))
         }
-        Applied::Newer(newer) => Some(record(state, vec![superseded(&state.view, &deploy, newer)], Vec::new())),
+        Applied::Newer(newer) => Some(record(state, vec![superseded(&state.app_state, &deploy, newer)], Vec::new())),
         Applied::Refused { reason, message } => {
-            let failing = Failing { reason, message, trouble: None };
-            let touched = state.begun != Some(deploy.revision);
-            Some(fail(state, deploy, failing, None, touched))
+            let failure = FailureReport { reason, message, trouble: None };
+            let touched = state.started_here != Some(deploy.revision);
+            Some(fail(state, deploy, failure, None, touched))
         }
     }
 }
 
-fn call_failed(state: &mut State, failed: CallFailed, now: Timestamp) -> Option<Effect> {
-    let deploy = rolling(&state.view)?;
+fn call_failed(state: &mut State, failed: CallError, now: Timestamp) -> Option<Effect> {
+    let deploy = rolling(&state.app_state)?;
     let Stored::RollingOut { since, outage } = deploy.state else { return None };
-    let watch = state.watch.get_or_insert_with(|| Watch::new(deploy.revision, now));
-    if failed == CallFailed::Away {
-        state.begun = None;
+    let rollout = state.rollout.get_or_insert_with(|| RolloutProgress::new(deploy.revision, now));
+    if failed == CallError::Unavailable {
+        state.started_here = None;
     }
     match failed {
-        CallFailed::Refused(message) => {
-            let failing = Failing { reason: Reason::new(Reason::REFUSED), message, trouble: None };
-            let touched = watch.applied || state.begun != Some(deploy.revision);
-            Some(fail(state, deploy, failing, None, touched))
+        CallError::Refused(message) => {
+            let failure = FailureReport { reason: Reason::new(Reason::REFUSED), message, trouble: None };
+            let touched = rollout.applied || state.started_here != Some(deploy.revision);
+            Some(fail(state, deploy, failure, None, touched))
         }
-        CallFailed::Away if outage.since.is_none() => {
-            watch.failures += 1;
+        CallError::Unavailable if outage.since.is_none() => {
+            rollout.failures += 1;
             let outage = Outage { since: Some(now), ..outage };
             Some(record(state, vec![deploy.moved(Stored::RollingOut { since, outage })], Vec::new()))
         }
-        CallFailed::Away if outage.total(now) >= UNREACHABLE_MAX => {
+        CallError::Unavailable if outage.total(now) >= UNREACHABLE_MAX => {
             let message =
                 "The cluster could not be reached for an hour; whether the change arrived is not known.".to_owned();
-            let failing = Failing { reason: Reason::new(Reason::UNREACHABLE), message, trouble: None };
-            Some(fail(state, deploy, failing, None, true))
+            let failure = FailureReport { reason: Reason::new(Reason::UNREACHABLE), message, trouble: None };
+            Some(fail(state, deploy, failure, None, true))
         }
-        CallFailed::Away => {
-            watch.failures += 1;
-            let until = now.after(retry::backoff(watch.failures));
+        CallError::Unavailable => {
+            rollout.failures += 1;
+            let until = now.after(retry::backoff(rollout.failures));
             // A newer revision need not wait for an unavailable cluster.
             taken_over(state, &deploy, now).or(Some(Effect::Wait(until)))
         }
@@ -287,9 +267,9 @@ fn reachable_again(state: &State, deploy: &Deploy, now: Timestamp) -> Option<Eff
 }
 
 fn next(state: &mut State, now: Timestamp) -> Effect {
-    let highest = state.view.unfinished.iter().rfind(|deploy| is_ready(deploy)).map(|deploy| (**deploy).clone());
-    let rolling = rolling(&state.view);
-    if let Some(outdated) = outdated(&state.view, rolling.as_ref(), highest.as_ref()) {
+    let highest = state.app_state.unfinished.iter().rfind(|deploy| is_ready(deploy)).map(|deploy| (**deploy).clone());
+    let rolling = rolling(&state.app_state);
+    if let Some(outdated) = outdated(&state.app_state, rolling.as_ref(), highest.as_ref()) {
         return record(state, outdated, Vec::new());
     }
     match (rolling, highest) {
@@ -304,31 +284,31 @@ fn next(state: &mut State, now: Timestamp) -> Effect {
 
 /// Returns the entries that will never run: below the highest ready one, or below the one on the cluster; also those
 /// that are not built yet.
-fn outdated(view: &AppState, rolling: Option<&Deploy>, highest: Option<&Deploy>) -> Option<Vec<Deploy>> {
+fn outdated(app_state: &AppState, rolling: Option<&Deploy>, highest: Option<&Deploy>) -> Option<Vec<Deploy>> {
     let rolling = rolling.map(|deploy| deploy.revision);
     let highest = highest.map(|deploy| deploy.revision);
-    let top = view.on_cluster().map(|deploy| deploy.revision);
+    let on_cluster = app_state.on_cluster().map(|deploy| deploy.revision);
     let mut outdated = Vec::new();
-    for deploy in view.unfinished.iter().filter(|deploy| Some(deploy.revision) != rolling) {
+    for deploy in app_state.unfinished.iter().filter(|deploy| Some(deploy.revision) != rolling) {
         let above = |other: &Revision| *other > deploy.revision;
-        let by = top.filter(above).or(highest.filter(above));
-        outdated.extend(by.map(|by| superseded(view, deploy, by)));
+        let by = on_cluster.filter(above).or(highest.filter(above));
+        outdated.extend(by.map(|by| superseded(app_state, deploy, by)));
     }
     (!outdated.is_empty()).then_some(outdated)
 }
 
 /// Starts a newer rollout in place of one that has stalled, or of any if the newer one is a rollback.
 fn taken_over(state: &State, rolling: &Deploy, now: Timestamp) -> Option<Effect> {
-    let highest = state.view.unfinished.iter().rfind(|deploy| is_ready(deploy))?;
+    let highest = state.app_state.unfinished.iter().rfind(|deploy| is_ready(deploy))?;
     if highest.revision <= rolling.revision {
         return None;
     }
-    let policy = &state.view.app.policy;
-    let stalled = state.watch.as_ref().is_some_and(|watch| watch.stalled_at(policy) <= now);
+    let policy = &state.app_state.app.policy;
+    let stalled = state.rollout.as_ref().is_some_and(|rollout| rollout.stalled_at(policy) <= now);
     if !stalled && highest.trigger != Trigger::Rollback {
         return None;
     }
-    let ended = superseded(&state.view, rolling, highest.revision);
+    let ended = superseded(&state.app_state, rolling, highest.revision);
     Some(begin(state, highest, vec![ended], now))
 }
 
@@ -338,11 +318,11 @@ fn begin(state: &State, deploy: &Deploy, mut changes: Vec<Deploy>, now: Timestam
     record(state, changes, Vec::new())
 }
 
-fn superseded(view: &AppState, deploy: &Deploy, by: Revision) -> Deploy {
-    let rollback = view
+fn superseded(app_state: &AppState, deploy: &Deploy, by: Revision) -> Deploy {
+    let rollback = app_state
         .unfinished
         .iter()
-        .chain(view.on_cluster())
+        .chain(app_state.on_cluster())
         .any(|other| other.revision == by && other.trigger == Trigger::Rollback);
     deploy.moved(Stored::Superseded { by, rollback })
 }
@@ -350,34 +330,31 @@ fn superseded(view: &AppState, deploy: &Deploy, by: Revision) -> Deploy {
 /// Returns the next effect of the current rollout.
 fn drive(state: &mut State, deploy: Deploy, now: Timestamp) -> Effect {
     let Stored::RollingOut { since, outage } = deploy.state else { return Effect::Load };
-    let Some(spec) = spec(&state.view, &deploy) else { return Effect::Load };
-    let watch = state.watch.get_or_insert_with(|| Watch::new(deploy.revision, now));
-    if !watch.applied {
+    let Some(spec) = spec(&state.app_state, &deploy) else { return Effect::Load };
+    let rollout = state.rollout.get_or_insert_with(|| RolloutProgress::new(deploy.revision, now));
+    if !rollout.applied {
         return Effect::Apply(spec);
     }
     if outage.since.is_some() {
-        if watch.failures > 0 {
-            return Effect::Observe(spec);
-        }
-        if let Some(effect) = reachable_again(state, &deploy, now) {
-            return effect;
-        }
-        return Effect::Observe(spec);
+        let answered = rollout.failures == 0;
+        let recorded = answered.then(|| reachable_again(state, &deploy, now)).flatten();
+        return recorded.unwrap_or(Effect::Observe(spec));
     }
-    match watch.verdict(&state.view.app, since, outage, now) {
-        Verdict::Wait(at) if at <= now => Effect::Observe(spec),
-        Verdict::Wait(at) => {
-            let newer = state.view.unfinished.iter().any(|other| is_ready(other) && other.revision > deploy.revision);
-            let until = if newer { at.min(watch.stalled_at(&state.view.app.policy)) } else { at };
+    match rollout.outcome(&state.app_state.app, since, outage, now) {
+        RolloutOutcome::Wait(at) if at <= now => Effect::Observe(spec),
+        RolloutOutcome::Wait(at) => {
+            let newer =
+                state.app_state.unfinished.iter().any(|other| is_ready(other) && other.revision > deploy.revision);
+            let until = if newer { at.min(rollout.stalled_at(&state.app_state.app.policy)) } else { at };
             Effect::Watch(spec, until.max(now))
         }
-        Verdict::Newer(newer) => record(state, vec![superseded(&state.view, &deploy, newer)], Vec::new()),
-        Verdict::Failed(failing) => {
-            let trouble = failing.trouble.clone();
-            state.failing = Some(failing);
+        RolloutOutcome::Newer(newer) => record(state, vec![superseded(&state.app_state, &deploy, newer)], Vec::new()),
+        RolloutOutcome::Failed(failure) => {
+            let trouble = failure.trouble.clone();
+            state.failure = Some(failure);
             Effect::Collect(spec, trouble)
         }
-        Verdict::Settled { digest, note } => succeed(state, &deploy, digest, note),
+        RolloutOutcome::Settled { digest, note } => succeed(state, &deploy, digest, note),
     }
 }
 
@@ -391,9 +368,9 @@ fn succeed(state: &State, deploy: &Deploy, digest: Option<Digest>, note: Option<
     };
     let image = done.pinned_image();
     // A rebuild of a held commit is another image, but the same held commit.
-    let built = matches!(state.view.app.source, Source::Git(_)).then_some(done.commit.as_ref()).flatten();
+    let built = matches!(state.app_state.app.source, Source::Git(_)).then_some(done.commit.as_ref()).flatten();
     let release_holds = state
-        .view
+        .app_state
         .app
         .holds
         .iter()
@@ -403,39 +380,38 @@ fn succeed(state: &State, deploy: &Deploy, digest: Option<Digest>, note: Option<
     record(state, vec![done], release_holds)
 }
 
-fn fail(state: &State, deploy: Deploy, failing: Failing, evidence: Option<Evidence>, touched: bool) -> Effect {
+fn fail(state: &State, deploy: Deploy, failure: FailureReport, evidence: Option<Evidence>, touched: bool) -> Effect {
     let ended = |message: String| {
-        let state = Stored::Failed { reason: failing.reason.clone(), message, evidence: evidence.clone() };
+        let state = Stored::Failed { reason: failure.reason.clone(), message, evidence: evidence.clone() };
         Deploy { touched, ..deploy.moved(state) }
     };
-    let message = match restore::owed(&after(state, vec![ended(String::new())])) {
+    let message = match restore::owed(&preview(state, vec![ended(String::new())])) {
         Owed::NothingToRestore if touched => {
-            let stop = if failing.message.ends_with('.') { "" } else { "." };
-            format!("{}{stop} There is no earlier version that succeeded: nothing to restore.", failing.message)
+            let stop = if failure.message.ends_with('.') { "" } else { "." };
+            format!("{}{stop} There is no earlier version that succeeded: nothing to restore.", failure.message)
         }
-        Owed::NothingToRestore | Owed::Restore(_) | Owed::Nothing => failing.message.clone(),
+        Owed::NothingToRestore | Owed::Restore(_) | Owed::Nothing => failure.message.clone(),
     };
     record(state, vec![ended(message)], Vec::new())
 }
 
 fn idle(state: &State, now: Timestamp) -> Effect {
-    match restore::owed(&state.view) {
-        Owed::Restore(current) => Effect::Restore(current),
-        Owed::Nothing | Owed::NothingToRestore
-            if !state.view.unfinished.is_empty() || !state.build_queue.is_free(&state.view) =>
-        {
-            Effect::Wait(now.after(retry::backoff(u32::MAX)))
-        }
-        Owed::Nothing | Owed::NothingToRestore if state.view.is_polled() => Effect::Wait(now.after(LONG)),
-        Owed::Nothing | Owed::NothingToRestore if state.view.queued_at.is_none() => Effect::Rest,
-        Owed::Nothing | Owed::NothingToRestore => {
-            Effect::Record { changes: Vec::new(), release_holds: Vec::new(), idle: true }
-        }
+    let app_state = &state.app_state;
+    if let Owed::Restore(current) = restore::owed(app_state) {
+        Effect::Restore(current)
+    } else if !app_state.unfinished.is_empty() || !state.build_queue.is_free(app_state) {
+        Effect::Wait(now.after(retry::backoff(u32::MAX)))
+    } else if app_state.is_polled() {
+        Effect::Wait(now.after(POLL_ONLY_WAIT))
+    } else if app_state.queued_at.is_none() {
+        Effect::Stop
+    } else {
+        Effect::Record { changes: Vec::new(), release_holds: Vec::new(), idle: true }
     }
 }
 
 /// Returns the specification of a deploy's rollout; `None` as long as it has no image.
-fn spec(view: &AppState, deploy: &Deploy) -> Option<RolloutSpec> {
+fn spec(app_state: &AppState, deploy: &Deploy) -> Option<RolloutSpec> {
     let image = deploy.image.clone()?;
     let what = match &deploy.from {
         Some(Origin::Revision(revision)) => format!("rollback to revision {revision}"),
@@ -444,9 +420,9 @@ fn spec(view: &AppState, deploy: &Deploy) -> Option<RolloutSpec> {
     };
     let commit = deploy.commit.as_ref().map(|commit| format!(", commit {commit}")).unwrap_or_default();
     Some(RolloutSpec {
-        app: view.app.id.clone(),
-        id: DeployId { app: view.app.uid, revision: deploy.revision },
-        target: view.app.target.clone(),
+        app: app_state.app.id.clone(),
+        id: DeployId { app: app_state.app.uid, revision: deploy.revision },
+        target: app_state.app.target.clone(),
         image,
         adopted: deploy.adopted,
         cause: format!("rollhook revision {}: {what} by {}{commit}", deploy.revision, deploy.actor),

@@ -16,19 +16,19 @@ use crate::{
 };
 
 /// The number of entries that are read at once to search for a commit.
-pub const NEWEST: usize = 200;
+pub const HISTORY_PAGE: usize = 200;
 
 /// The time from a driver's start within which its first poll comes, at a point that differs per app: a replica with
 /// many apps does not poll all of them at once.
-const FIRST: Duration = Duration::from_secs(60);
+const FIRST_POLL_WITHIN: Duration = Duration::from_secs(60);
 /// The longest time until an undecided head is polled again.
-const AGAIN: Duration = Duration::from_secs(30);
+const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 /// The time between two consecutive polls after which an older head than the deployed one is believed.
-const DOUBT: Duration = Duration::from_secs(5);
+const CONFIRM_AFTER: Duration = Duration::from_secs(5);
 /// The longest time between two polls of a source that cannot be read, unless its interval is longer.
 const BACKOFF_MAX: Duration = Duration::from_secs(30 * 60);
 /// The longest time until settings that were changed at another replica are known.
-const REFRESH: Duration = Duration::from_secs(5 * 60);
+const RELOAD_INTERVAL: Duration = Duration::from_secs(5 * 60);
 /// Polls come up to this fraction of their interval earlier or later.
 const JITTER: u32 = 10;
 
@@ -39,9 +39,9 @@ pub struct Polling {
     /// The number of consecutive failed polls.
     failures: u32,
     /// The head that was decided last.
-    seen: Option<Commit>,
+    decided_head: Option<Commit>,
     /// The head of the last poll if it was not believed yet, and the time at which it was found first.
-    doubted: Option<(Commit, Timestamp)>,
+    unconfirmed: Option<(Commit, Timestamp)>,
     /// The source that this state belongs to.
     source: Option<Fingerprint>,
     /// The time at which the app was loaded.
@@ -57,28 +57,28 @@ enum Phase {
     /// The time of the next poll.
     Due(Timestamp),
     /// The app is being loaded.
-    Reading,
+    Loading,
     /// The app was just loaded; its branch is read next.
-    Read,
+    Loaded,
     /// The branch is being read.
-    Asked,
+    Reading,
     /// The branch is at this commit, and the history is read next.
     Found(Commit),
 }
 
 /// The next step of polling.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum PollStep {
     /// Wait for a change.
     Idle,
     /// Ask again at this time.
     At(Timestamp),
     /// Load the app.
-    Refresh,
-    /// Load the app for a poll: [`Polling::reading`].
+    Reload,
+    /// Load the app for a poll: [`Polling::load_started`].
     Load,
     /// Read the source's branch, without waiting for the answer.
-    Ask(Box<GitSource>),
+    ReadBranch(Box<GitSource>),
     /// Decide whether a head is deployed.
     Detect(Box<Finding>),
 }
@@ -92,7 +92,7 @@ pub struct Finding {
     pub before: Option<Commit>,
     /// Whether the previous poll found the same head, long enough ago: a single answer may come from a server that lags
     /// behind.
-    pub again: bool,
+    pub confirmed: bool,
 }
 
 /// The outcome of deciding on a head.
@@ -105,20 +105,20 @@ pub enum Detected {
     /// The rollback of this revision holds the head.
     Held(Revision),
     /// The head is older than the deployed one, which a single poll does not prove.
-    Doubtful,
+    Unconfirmed,
     /// The decision is postponed: too many deploys are unfinished, or the store is unavailable.
-    Later,
+    Postponed,
 }
 
 /// The decision on a head.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum HeadDecision {
     /// Ignored: the history has the head already.
     Known,
     /// Ignored: its entries may have been forgotten, so that the branch's previous place is unknown.
     Forgotten,
     /// Postponed: the head is older than the deployed one, and only one poll has found it.
-    Doubtful,
+    Unconfirmed,
     /// Deployed as this request.
     Deploy(Box<NewDeploy>),
     /// Held by the rollback of this revision.
@@ -134,97 +134,97 @@ impl Polling {
     }
 
     /// Processes a load of the app.
-    pub fn loaded(&mut self, view: &AppState, now: Timestamp) {
-        let (Some(interval), Source::Git(source)) = (self.interval(view), &view.app.source) else {
+    pub fn loaded(&mut self, app_state: &AppState, now: Timestamp) {
+        let (Some(interval), Source::Git(source)) = (self.interval(app_state), &app_state.app.source) else {
             *self = Self { at_least: self.at_least, ..Self::default() };
             return;
         };
         let fingerprint = source.fingerprint();
         if self.source.as_ref() != Some(&fingerprint) {
             let first = self.source.is_none();
-            let due = if first { first_look(view, interval, now) } else { now };
+            let due = if first { first_poll(app_state, interval, now) } else { now };
             *self =
                 Self { phase: Phase::Due(due), source: Some(fingerprint), at_least: self.at_least, ..Self::default() };
         }
         self.read = now;
         self.phase = match std::mem::take(&mut self.phase) {
-            Phase::Reading => Phase::Read,
+            Phase::Loading => Phase::Loaded,
             Phase::Due(at) => Phase::Due(at.min(now.after(self.wait(interval)))),
-            other @ (Phase::Off | Phase::Read | Phase::Asked | Phase::Found(_)) => other,
+            other @ (Phase::Off | Phase::Loaded | Phase::Reading | Phase::Found(_)) => other,
         };
     }
 
     /// Returns the next step.
-    pub fn turn(&self, view: &AppState, now: Timestamp) -> Turn {
-        match (&self.phase, &view.app.source) {
-            (Phase::Due(at), _) if *at <= now => Turn::Load,
-            (Phase::Due(_), _) if self.read.after(REFRESH) <= now => Turn::Refresh,
-            (Phase::Due(at), _) => Turn::At(self.read.after(REFRESH).min(*at)),
-            (Phase::Read, Source::Git(source)) => Turn::Ask(Box::new(source.clone())),
+    pub fn next_step(&self, app_state: &AppState, now: Timestamp) -> PollStep {
+        match (&self.phase, &app_state.app.source) {
+            (Phase::Due(at), _) if *at <= now => PollStep::Load,
+            (Phase::Due(_), _) if self.read.after(RELOAD_INTERVAL) <= now => PollStep::Reload,
+            (Phase::Due(at), _) => PollStep::At(self.read.after(RELOAD_INTERVAL).min(*at)),
+            (Phase::Loaded, Source::Git(source)) => PollStep::ReadBranch(Box::new(source.clone())),
             (Phase::Found(head), _) => {
-                let doubted = self.doubted.as_ref().filter(|(doubted, _)| doubted == head);
-                let again = doubted.is_some_and(|(_, since)| since.after(DOUBT) <= now);
-                Turn::Detect(Box::new(Finding { head: head.clone(), before: self.seen.clone(), again }))
+                let unconfirmed = self.unconfirmed.as_ref().filter(|(unconfirmed, _)| unconfirmed == head);
+                let confirmed = unconfirmed.is_some_and(|(_, since)| since.after(CONFIRM_AFTER) <= now);
+                PollStep::Detect(Box::new(Finding { head: head.clone(), before: self.decided_head.clone(), confirmed }))
             }
-            (Phase::Off | Phase::Reading | Phase::Asked, _) | (Phase::Read, Source::Image) => Turn::Idle,
+            (Phase::Off | Phase::Loading | Phase::Reading, _) | (Phase::Loaded, Source::Image) => PollStep::Idle,
         }
     }
 
     /// Processes the begin of a load for a poll.
-    pub fn reading(&mut self) {
-        self.phase = Phase::Reading;
+    pub fn load_started(&mut self) {
+        self.phase = Phase::Loading;
     }
 
     /// Processes the begin of reading the branch.
-    pub fn asked(&mut self) {
-        self.phase = Phase::Asked;
+    pub fn read_started(&mut self) {
+        self.phase = Phase::Reading;
     }
 
-    /// Processes the end of reading the branch. `chance` is a random number.
-    pub fn answered(&mut self, view: &AppState, head: Option<Commit>, now: Timestamp, chance: u64) {
-        let (Phase::Asked, Some(interval)) = (&self.phase, self.interval(view)) else { return };
+    /// Processes the end of reading the branch. `random` is a random number.
+    pub fn read_ended(&mut self, app_state: &AppState, head: Option<Commit>, now: Timestamp, random: u64) {
+        let (Phase::Reading, Some(interval)) = (&self.phase, self.interval(app_state)) else { return };
         self.failures = if head.is_some() { 0 } else { self.failures.saturating_add(1) };
         // Only consecutive polls count.
-        self.doubted = self.doubted.take().filter(|(doubted, _)| head.as_ref() == Some(doubted));
+        self.unconfirmed = self.unconfirmed.take().filter(|(unconfirmed, _)| head.as_ref() == Some(unconfirmed));
         self.phase = match head {
-            Some(head) if self.seen.as_ref() != Some(&head) => Phase::Found(head),
-            Some(_) | None => Phase::Due(now.after(jittered(self.wait(interval), chance))),
+            Some(head) if self.decided_head.as_ref() != Some(&head) => Phase::Found(head),
+            Some(_) | None => Phase::Due(now.after(jittered(self.wait(interval), random))),
         };
     }
 
     /// Postpones the poll: the lease may have been lost, or the reader has no room. That is no failure of the source.
-    pub fn put_off(&mut self, view: &AppState, now: Timestamp) {
-        match (&self.phase, self.interval(view)) {
-            (Phase::Read, _) => self.phase = Phase::Due(now.after(Duration::from_secs(2))),
-            (Phase::Asked, Some(interval)) => self.phase = Phase::Due(now.after(interval.min(AGAIN))),
-            (Phase::Off | Phase::Due(_) | Phase::Reading | Phase::Found(_), _) | (Phase::Asked, None) => {}
+    pub fn postpone(&mut self, app_state: &AppState, now: Timestamp) {
+        match (&self.phase, self.interval(app_state)) {
+            (Phase::Loaded, _) => self.phase = Phase::Due(now.after(Duration::from_secs(2))),
+            (Phase::Reading, Some(interval)) => self.phase = Phase::Due(now.after(interval.min(RETRY_INTERVAL))),
+            (Phase::Off | Phase::Due(_) | Phase::Loading | Phase::Found(_), _) | (Phase::Reading, None) => {}
         }
     }
 
-    /// Processes the decision on a head. `chance` is a random number.
-    pub fn detected(&mut self, view: &AppState, detected: &Detected, now: Timestamp, chance: u64) {
-        let (Phase::Found(head), Some(interval)) = (&self.phase, self.interval(view)) else { return };
+    /// Processes the decision on a head. `random` is a random number.
+    pub fn decided(&mut self, app_state: &AppState, detected: &Detected, now: Timestamp, random: u64) {
+        let (Phase::Found(head), Some(interval)) = (&self.phase, self.interval(app_state)) else { return };
         let wait = match detected {
             Detected::Known | Detected::Accepted(_) => {
-                self.seen = Some(head.clone());
-                self.doubted = None;
+                self.decided_head = Some(head.clone());
+                self.unconfirmed = None;
                 interval
             }
-            Detected::Doubtful => {
-                self.doubted.get_or_insert_with(|| (head.clone(), now));
-                interval.min(AGAIN)
+            Detected::Unconfirmed => {
+                self.unconfirmed.get_or_insert_with(|| (head.clone(), now));
+                interval.min(RETRY_INTERVAL)
             }
             // The head is decided again once the hold is released.
             Detected::Held(_) => interval,
-            Detected::Later => interval.min(AGAIN),
+            Detected::Postponed => interval.min(RETRY_INTERVAL),
         };
-        self.phase = Phase::Due(now.after(jittered(wait, chance)));
+        self.phase = Phase::Due(now.after(jittered(wait, random)));
     }
 
     /// Adjusts to a clock that was set from `was` to `is`.
     pub(super) fn clock_set(&mut self, was: Timestamp, is: Timestamp) {
         self.read = self.read.reset(was, is);
-        if let Some((_, since)) = &mut self.doubted {
+        if let Some((_, since)) = &mut self.unconfirmed {
             *since = since.reset(was, is);
         }
         if let Phase::Due(at) = &mut self.phase {
@@ -232,8 +232,8 @@ impl Polling {
         }
     }
 
-    fn interval(&self, view: &AppState) -> Option<Duration> {
-        view.app.policy.poll.map(|interval| interval.max(self.at_least))
+    fn interval(&self, app_state: &AppState) -> Option<Duration> {
+        app_state.app.policy.poll.map(|interval| interval.max(self.at_least))
     }
 
     /// Returns the time between two polls, which grows with each failure.
@@ -248,7 +248,7 @@ impl Polling {
 /// A commit that the history has is not built again without a request, whatever its trigger and outcome. The exception
 /// is a branch that was reset: its head is older than the commit that was deployed from it, and a single poll does not
 /// prove that.
-pub fn decide(view: &AppState, entries: &[Deploy], finding: &Finding) -> Verdict {
+pub fn decide(app_state: &AppState, entries: &[Deploy], finding: &Finding) -> HeadDecision {
     let head = &finding.head;
     let of = |commit: &Commit| {
         let commit = commit.clone();
@@ -257,7 +257,7 @@ pub fn decide(view: &AppState, entries: &[Deploy], finding: &Finding) -> Verdict
     // A commit that polling has found was the branch's head at that time.
     let found = entries.iter().find(|entry| entry.trigger == Trigger::Git).and_then(|entry| entry.commit.as_ref());
     let before = finding.before.as_ref().or(found);
-    let taken_back = |known: &Deploy| {
+    let is_reset = |known: &Deploy| {
         before.filter(|before| !before.may_be(head)).is_some_and(|before| {
             // The times at which polling found it first and last: a rebuild does not move the branch.
             let found = of(before).find(|entry| entry.trigger == Trigger::Git);
@@ -267,38 +267,38 @@ pub fn decide(view: &AppState, entries: &[Deploy], finding: &Finding) -> Verdict
     };
     let known = of(head).next();
     let is_older = match known {
-        Some(known) if taken_back(known) => true,
-        Some(_) => return Verdict::Known,
-        None if before.is_none() && is_cut(entries) => return Verdict::Forgotten,
+        Some(known) if is_reset(known) => true,
+        Some(_) => return HeadDecision::Known,
+        None if before.is_none() && is_truncated(entries) => return HeadDecision::Forgotten,
         None => false,
     };
     let request = DeployRequest { image: None, commit: Some(head.clone()), key: None };
     let cause = Cause { trigger: Trigger::Git, actor: Actor::Service };
-    match admission::deploy(&view.app, &request, &cause) {
-        Ok(_) if is_older && !finding.again => Verdict::Doubtful,
-        Ok(decided) => Verdict::Deploy(Box::new(decided.deploy)),
-        Err(Refusal::ImageHeld { by, .. }) => Verdict::Held(by),
-        Err(refusal) => Verdict::Refused(refusal),
+    match admission::deploy(&app_state.app, &request, &cause) {
+        Ok(_) if is_older && !finding.confirmed => HeadDecision::Unconfirmed,
+        Ok(decided) => HeadDecision::Deploy(Box::new(decided.deploy)),
+        Err(Refusal::ImageHeld { by, .. }) => HeadDecision::Held(by),
+        Err(refusal) => HeadDecision::Refused(refusal),
     }
 }
 
 /// Returns whether the oldest entries are forgotten, or not among these.
-fn is_cut(entries: &[Deploy]) -> bool {
+fn is_truncated(entries: &[Deploy]) -> bool {
     entries.last().is_some_and(|oldest| oldest.revision.get() > 1)
 }
 
 /// Returns the time of a driver's first poll: each app has its own point.
-fn first_look(view: &AppState, interval: Duration, now: Timestamp) -> Timestamp {
-    let within = u64::try_from(interval.min(FIRST).as_millis()).unwrap_or(u64::MAX).max(1);
-    let point = u64::try_from(view.app.uid.as_bits() % u128::from(within)).unwrap_or(0);
+fn first_poll(app_state: &AppState, interval: Duration, now: Timestamp) -> Timestamp {
+    let within = u64::try_from(interval.min(FIRST_POLL_WITHIN).as_millis()).unwrap_or(u64::MAX).max(1);
+    let point = u64::try_from(app_state.app.uid.as_bits() % u128::from(within)).unwrap_or(0);
     now.after(Duration::from_millis(point))
 }
 
 /// Returns a time somewhat shorter or longer than this one.
-fn jittered(wait: Duration, chance: u64) -> Duration {
+fn jittered(wait: Duration, random: u64) -> Duration {
     let span = wait / JITTER;
     let millis = u64::try_from(span.as_millis()).unwrap_or(u64::MAX).saturating_mul(2).saturating_add(1);
-    wait.saturating_sub(span) + Duration::from_millis(chance % millis)
+    wait.saturating_sub(span) + Duration::from_millis(random % millis)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The verdict on a rollout's observations: in progress, failed, or settled.
+//! The outcome of a rollout by its observations: in progress, failed, or settled.
 
 use std::time::Duration;
 
@@ -11,17 +11,17 @@ use crate::{
 };
 
 /// A rollout without progress for this long gives way to a newer one.
-pub const STALLED: Duration = Duration::from_secs(10);
+pub const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time for which the cluster may be unavailable before a deploy fails.
 pub const UNREACHABLE_MAX: Duration = Duration::from_secs(60 * 60);
 /// Trouble that was not observed for this long is over; a container runs for a while between two crashes.
-const FORGOTTEN: Duration = Duration::from_secs(30);
+const FAILURE_EXPIRY: Duration = Duration::from_secs(30);
 /// Restarts within the settling time that make a rollout fail.
 const RESTARTS_MAX: u32 = 3;
 
 /// The reason why a rollout has failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failing {
+pub struct FailureReport {
     /// The code of the failure.
     pub reason: Reason,
     /// A sentence that a person can act on.
@@ -30,15 +30,15 @@ pub struct Failing {
     pub trouble: Option<RolloutFailure>,
 }
 
-/// The verdict on a rollout.
+/// The outcome of a rollout so far.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum RolloutOutcome {
     /// The rollout goes on; observe again by this time at the latest.
     Wait(Timestamp),
     /// The target carries a newer revision of the app.
     Newer(Revision),
     /// The rollout has failed.
-    Failed(Failing),
+    Failed(FailureReport),
     /// The rollout succeeded and settled.
     Settled {
         /// The observed digest.
@@ -50,7 +50,7 @@ pub enum Verdict {
 
 /// A driver's observations of one rollout. A restart may lose them: a new driver observes anew.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Watch {
+pub struct RolloutProgress {
     /// The revision that is rolled out.
     pub revision: Revision,
     /// Whether this driver has applied the revision.
@@ -65,7 +65,7 @@ pub struct Watch {
     last: Option<(Timestamp, Observation)>,
 }
 
-impl Watch {
+impl RolloutProgress {
     /// Returns a watch that begins now.
     pub fn new(revision: Revision, now: Timestamp) -> Self {
         Self {
@@ -100,7 +100,7 @@ impl Watch {
         self.trouble = match (seen.trouble.clone(), self.trouble.take()) {
             (Some(trouble), Some((first, _, before))) if before.kind == trouble.kind => Some((first, now, trouble)),
             (Some(trouble), _) => Some((now, now, trouble)),
-            (None, Some((first, last, before))) if now.since(last) < FORGOTTEN => Some((first, last, before)),
+            (None, Some((first, last, before))) if now.since(last) < FAILURE_EXPIRY => Some((first, last, before)),
             (None, _) => None,
         };
         self.complete = match (&seen.phase, self.complete) {
@@ -119,61 +119,61 @@ impl Watch {
     pub fn stalled_at(&self, policy: &Policy) -> Timestamp {
         let undisturbed = self.complete.filter(|(_, restarts)| Some(*restarts) == self.first_restarts);
         let settled_at = undisturbed.map(|(complete, _)| complete.after(policy.settle));
-        self.progressed_at.max(settled_at.unwrap_or(self.progressed_at)).after(STALLED)
+        self.progressed_at.max(settled_at.unwrap_or(self.progressed_at)).after(STALL_TIMEOUT)
     }
 
-    /// Returns the verdict on a rollout of this app that began at `since`.
+    /// Returns the outcome of a rollout of this app that began at `since`.
     ///
-    /// The verdict is as of the last observation: changes since then, while the driver was paused or its store slow,
+    /// The outcome is as of the last observation: changes since then, while the driver was paused or its store slow,
     /// are unknown until the next one.
-    pub fn verdict(&self, app: &App, since: Timestamp, outage: Outage, now: Timestamp) -> Verdict {
+    pub fn outcome(&self, app: &App, since: Timestamp, outage: Outage, now: Timestamp) -> RolloutOutcome {
         let policy = &app.policy;
-        let Some((seen_at, last)) = &self.last else { return Verdict::Wait(now) };
+        let Some((seen_at, last)) = &self.last else { return RolloutOutcome::Wait(now) };
         // Revisions of another registration, whose target was taken over, do not compare with this one's.
         if let Some(stamp) = last.stamp.filter(|stamp| stamp.app == app.uid && stamp.revision > self.revision) {
-            return Verdict::Newer(stamp.revision);
+            return RolloutOutcome::Newer(stamp.revision);
         }
-        if let Some(failing) = self.failing(last, *seen_at) {
-            return Verdict::Failed(failing);
+        if let Some(failure) = self.failure(last, *seen_at) {
+            return RolloutOutcome::Failed(failure);
         }
         let settled_at = self.complete.map(|(complete, _)| complete.after(policy.settle));
         if let (Phase::Complete { digest, note }, Some(at), None) = (&last.phase, settled_at, &last.trouble)
             && at <= *seen_at
         {
-            return Verdict::Settled { digest: digest.clone(), note: note.clone() };
+            return RolloutOutcome::Settled { digest: digest.clone(), note: note.clone() };
         }
         let deadline = since.after(policy.rollout_deadline + outage.total(*seen_at));
         if deadline <= *seen_at {
-            return Verdict::Failed(self.late(policy, last));
+            return RolloutOutcome::Failed(self.late(policy, last));
         }
         let patience =
             last.trouble.as_ref().and(self.trouble.as_ref()).map(|(first, _, t)| first.after(t.kind.grace_period()));
         let next = [Some(deadline), settled_at, patience].into_iter().flatten().filter(|at| at > seen_at).min();
-        Verdict::Wait(next.unwrap_or(deadline))
+        RolloutOutcome::Wait(next.unwrap_or(deadline))
     }
 
-    fn failing(&self, last: &Observation, seen_at: Timestamp) -> Option<Failing> {
+    fn failure(&self, last: &Observation, seen_at: Timestamp) -> Option<FailureReport> {
         if let (Some((first, _, trouble)), Some(_)) = (&self.trouble, &last.trouble)
             && seen_at.since(*first) >= trouble.kind.grace_period()
         {
             let trouble = trouble.clone();
-            return Some(Failing {
+            return Some(FailureReport {
                 reason: trouble.reason.clone(),
                 message: trouble.message.clone(),
                 trouble: Some(trouble),
             });
         }
         let restarts = last.restarts.saturating_sub(self.first_restarts?);
-        (restarts >= RESTARTS_MAX).then(|| Failing {
+        (restarts >= RESTARTS_MAX).then(|| FailureReport {
             reason: Reason::new(Reason::RESTARTING),
             message: format!("Containers of the new version restarted {restarts} times after they had been ready."),
             trouble: self.trouble.as_ref().map(|(_, _, trouble)| trouble.clone()),
         })
     }
 
-    fn late(&self, policy: &Policy, last: &Observation) -> Failing {
+    fn late(&self, policy: &Policy, last: &Observation) -> FailureReport {
         let waited = policy.rollout_deadline.as_secs_f64();
-        Failing {
+        FailureReport {
             reason: Reason::new(Reason::DEADLINE),
             message: format!("The rollout did not end within {waited} s. Last seen: {}", last.message),
             trouble: self.trouble.as_ref().map(|(_, _, trouble)| trouble.clone()),

@@ -5,7 +5,7 @@ use crate::{
     app::{App, Hold, HoldPolicy, Source},
     deploy::{Commit, Origin, Trigger},
     image::ImageRef,
-    request::{Cause, DeployRequest, Refusal},
+    request::{Cause, DeployRequest, Field, Refusal},
 };
 
 /// A deploy that was accepted, and the fields of the request that have no part in it.
@@ -14,7 +14,7 @@ pub struct Decided {
     /// The deploy to be accepted.
     pub deploy: NewDeploy,
     /// The given fields that do not apply to the app.
-    pub ignored: Vec<&'static str>,
+    pub ignored: Vec<Field>,
 }
 
 /// Decides a request to deploy an image or commit.
@@ -26,11 +26,11 @@ pub fn deploy(app: &App, request: &DeployRequest, cause: &Cause) -> Result<Decid
         Source::Image => (Some(posted_image(app, request, cause)?), Vec::new()),
         Source::Git(_) => {
             posted_commit(request)?;
-            (None, if request.image.is_some() { vec!["image"] } else { Vec::new() })
+            (None, if request.image.is_some() { vec![Field::Image] } else { Vec::new() })
         }
     };
     held(app, image.as_ref(), request.commit.as_ref(), cause)?;
-    let deploy = new_deploy(cause, image, request.commit.clone(), None);
+    let deploy = NewDeploy { image, commit: request.commit.clone(), ..NewDeploy::new(cause) };
     Ok(Decided { deploy, ignored })
 }
 
@@ -52,28 +52,16 @@ pub fn promotion(
         )));
     }
     held(app, Some(&image), commit.as_ref(), cause)?;
-    Ok(new_deploy(cause, Some(image), commit, Some(from)))
-}
-
-fn new_deploy(cause: &Cause, image: Option<ImageRef>, commit: Option<Commit>, from: Option<Origin>) -> NewDeploy {
-    NewDeploy {
-        image,
-        commit,
-        trigger: cause.trigger,
-        actor: cause.actor.clone(),
-        from,
-        effective: None,
-        adopted: false,
-    }
+    Ok(NewDeploy { image: Some(image), commit, from: Some(from), ..NewDeploy::new(cause) })
 }
 
 fn posted_image(app: &App, request: &DeployRequest, cause: &Cause) -> Result<ImageRef, Refusal> {
     let image = request.image.clone().ok_or_else(|| {
-        Refusal::InvalidField("image", "an image app is deployed by its image; post a full reference.".to_owned())
+        Refusal::InvalidField(Field::Image, "an image app is deployed by its image; post a full reference.".to_owned())
     })?;
     if image.tag().is_none() && image.digest().is_none() {
         return Err(Refusal::InvalidField(
-            "image",
+            Field::Image,
             format!("{image} names neither a tag nor a digest, so that nobody could tell later what was deployed."),
         ));
     }
@@ -88,14 +76,14 @@ fn posted_commit(request: &DeployRequest) -> Result<(), Refusal> {
     match (&request.commit, &request.image) {
         (Some(commit), _) if commit.is_sha() => Ok(()),
         (Some(_), _) => Err(Refusal::InvalidField(
-            "commit",
+            Field::Commit,
             "a git app is built from a commit: 40 or 64 hexadecimal digits, or a prefix of 7 or more.".to_owned(),
         )),
         (None, Some(_)) => Err(Refusal::WrongKind(
             "This app builds its images from git: post the commit to build, or register an image app to deploy images."
                 .to_owned(),
         )),
-        (None, None) => Err(Refusal::InvalidField("commit", "a git app is deployed by its commit.".to_owned())),
+        (None, None) => Err(Refusal::InvalidField(Field::Commit, "a git app is deployed by its commit.".to_owned())),
     }
 }
 

@@ -8,7 +8,7 @@ use crate::{
     deploy::{Actor, AdmissionId, Commit, Deploy, Origin, Revision, State, Trigger},
     image::ImageRef,
     replica::ReplicaId,
-    request::IdempotencyKey,
+    request::{Cause, IdempotencyKey, Refusal},
     time::Timestamp,
 };
 
@@ -115,12 +115,13 @@ impl Change {
     /// A known key is answered first, whatever else has changed. A restore is never refused for the number of unfinished
     /// deploys, nor is one that ends them.
     pub fn admit(&mut self, admission: Admission, lookup: KeyLookup, now: Timestamp) -> Admitted {
-        let time = self.state.time(now);
-        let replaces = match self.known(admission.key.as_ref(), lookup, time) {
-            Known::Used(admitted) => return admitted,
-            Known::Expired => true,
-            Known::Free => false,
-        };
+        match admission.key.as_ref().map_or(Ok(None), |key| self.replay_of(key, lookup, now)) {
+            Ok(Some(revision)) => return Admitted::Replayed(revision),
+            Ok(None) => {}
+            Err(_) => return Admitted::KeyReused,
+        }
+        // A use that does not answer the call has expired.
+        let replaces = admission.key.as_ref().is_some_and(|key| self.used(key, lookup).is_some());
         if let ExpectedLatest::Exactly(expected) = admission.expected
             && expected != self.state.latest
         {
@@ -161,28 +162,29 @@ impl Change {
         }
     }
 
-    /// Returns the outcome of an earlier call with this key: [`Admitted::Replayed`], or [`Admitted::KeyReused`]. Returns `None` if the
-    /// key is free, or was not looked up.
-    pub fn made_by(&self, key: &IdempotencyKey, lookup: KeyLookup, now: Timestamp) -> Option<Admitted> {
-        match self.known(Some(key), lookup, self.state.time(now)) {
-            Known::Used(admitted) => Some(admitted),
-            Known::Free | Known::Expired => None,
+    /// Returns the revision that an earlier call with this key made; `None` if the key is free, or was not looked up.
+    ///
+    /// # Errors
+    /// [`Refusal::KeyReused`] if the earlier call was another request.
+    pub fn replay_of(
+        &self,
+        key: &IdempotencyKey,
+        lookup: KeyLookup,
+        now: Timestamp,
+    ) -> Result<Option<Revision>, Refusal> {
+        let time = self.state.time(now);
+        match self.used(key, lookup).filter(|used| used.expires_at > time) {
+            Some(used) if used.request == key.request => Ok(Some(used.revision)),
+            Some(_) => Err(Refusal::KeyReused),
+            None => Ok(None),
         }
     }
 
-    fn known(&self, key: Option<&IdempotencyKey>, lookup: KeyLookup, now: Timestamp) -> Known {
-        let Some(key) = key else { return Known::Free };
+    /// Returns the use of a key, which may have expired.
+    fn used(&self, key: &IdempotencyKey, lookup: KeyLookup) -> Option<KeyUse> {
         let is_same = |write: &&KeyWrite| (write.key.header, &write.key.key) == (key.header, &key.key);
-        let used = match (self.keys.iter().find(is_same), lookup) {
-            (Some(write), _) => write.made,
-            (None, KeyLookup::Unread | KeyLookup::Read(None)) => return Known::Free,
-            (None, KeyLookup::Read(Some(used))) => used,
-        };
-        match used.request == key.request {
-            _ if used.expires_at <= now => Known::Expired,
-            true => Known::Used(Admitted::Replayed(used.revision)),
-            false => Known::Used(Admitted::KeyReused),
-        }
+        let stored = if let KeyLookup::Read(stored) = lookup { stored } else { None };
+        self.keys.iter().find(is_same).map(|write| write.made).or(stored)
     }
 
     fn supersede_all(&mut self, by: Revision, deploy: &NewDeploy, now: Timestamp) -> Vec<Revision> {
@@ -202,13 +204,13 @@ impl Change {
     }
 }
 
-enum Known {
-    Free,
-    Expired,
-    Used(Admitted),
-}
-
 impl NewDeploy {
+    /// Returns a deploy of this cause, without an image and a commit.
+    pub fn new(cause: &Cause) -> Self {
+        let Cause { trigger, actor } = cause.clone();
+        Self { image: None, commit: None, trigger, actor, from: None, effective: None, adopted: false }
+    }
+
     /// Returns the queued entry of this deploy.
     pub(crate) fn entry(self, id: AdmissionId, revision: Revision, now: Timestamp) -> Deploy {
         Deploy {

@@ -11,16 +11,16 @@ use crate::{
 
 /// The request of a git host's call, as far as the call and the app alone show.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum PushRequest {
     /// The call is ignored, for the reason in this sentence.
-    Nothing(String),
+    Ignore(String),
     /// The push to the app's branch.
-    Build(Brought),
+    Build(PushedCommit),
 }
 
 /// A push to the app's branch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Brought {
+pub struct PushedCommit {
     /// The branch's head after the push.
     pub commit: Commit,
     /// The place of the branch before the push.
@@ -29,37 +29,37 @@ pub struct Brought {
 
 /// The place of the app's branch at its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum BranchHead {
     /// The branch is at this commit; `None`: the source has no such branch.
     At(Option<Commit>),
     /// The source could not be read in time.
     Unread,
 }
 
-impl Standing {
+impl BranchHead {
     /// Returns whether the branch is still at the pushed commit, so that the push is not late.
-    pub fn is_of(&self, brought: &Brought) -> bool {
-        matches!(self, Self::At(Some(head)) if head.may_be(&brought.commit))
+    pub fn is_at(&self, pushed: &PushedCommit) -> bool {
+        matches!(self, Self::At(Some(head)) if head.may_be(&pushed.commit))
     }
 
     /// Returns whether the branch is still where it was before the push: the server that answered lags behind. Git
     /// hosts report a push before all of their servers, or a mirror before them, know it.
-    fn lags(&self, brought: &Brought) -> bool {
-        match (self, &brought.before) {
+    fn lags(&self, pushed: &PushedCommit) -> bool {
+        match (self, &pushed.before) {
             (Self::At(None), Before::Absent) => true,
             (Self::At(Some(head)), Before::At(before)) => head.may_be(before),
-            (Self::At(_), Before::Unsaid | Before::Absent | Before::At(_)) | (Self::Unread, _) => false,
+            (Self::At(_), Before::Unreported | Before::Absent | Before::At(_)) | (Self::Unread, _) => false,
         }
     }
 }
 
 /// The decision on a pushed commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum PushDecision {
     /// Ignored, for the reason in this sentence.
-    Nothing(String),
+    Ignore(String),
     /// Repeated: an earlier report of the push made this entry.
-    Known(Box<Deploy>),
+    Repeated(Box<Deploy>),
     /// The commit is built.
     Build,
 }
@@ -68,13 +68,13 @@ pub enum Verdict {
 ///
 /// # Errors
 /// [`Refusal::WrongKind`] for an app that is not built from git.
-pub fn wanted(app: &App, delivery: &Delivery) -> Result<Wanted, Refusal> {
+pub fn requested(app: &App, delivery: &Delivery) -> Result<PushRequest, Refusal> {
     match (&app.source, &delivery.event) {
-        (Source::Git(source), Event::Ping) => Ok(Wanted::Nothing(format!(
+        (Source::Git(source), Event::Ping) => Ok(PushRequest::Ignore(format!(
             "The webhook works: what {} tells of pushes to branch \"{}\" is built.",
             delivery.host, source.branch
         ))),
-        (Source::Image, Event::Ping) => Ok(Wanted::Nothing(format!(
+        (Source::Image, Event::Ping) => Ok(PushRequest::Ignore(format!(
             "The secret is right, but a push will be refused: {}",
             not_from_git(app, delivery.host)
         ))),
@@ -97,11 +97,11 @@ fn not_from_git(app: &App, host: GitHost) -> String {
     )
 }
 
-fn nothing(why: String) -> Wanted {
-    Wanted::Nothing(format!("Nothing was done: {why}."))
+fn nothing(why: String) -> PushRequest {
+    PushRequest::Ignore(format!("Nothing was done: {why}."))
 }
 
-fn pushed(app: &App, source: &GitSource, push: &Push) -> Wanted {
+fn pushed(app: &App, source: &GitSource, push: &Push) -> PushRequest {
     let ours =
         |change: &&Change| matches!(&change.reference, Reference::Branch(name) if *name == source.branch.as_str());
     let Some(change) = push.changes.iter().find(ours) else {
@@ -117,69 +117,66 @@ fn pushed(app: &App, source: &GitSource, push: &Push) -> Wanted {
                  (rollhook app release-hold), or let CI or a person ask for it",
                 head.commit, hold.by
             )),
-            None => Wanted::Build(Brought { commit: head.commit.clone(), before: change.before.clone() }),
+            None => PushRequest::Build(PushedCommit { commit: head.commit.clone(), before: change.before.clone() }),
         },
     }
 }
 
 /// Decides on a pushed commit.
 ///
-/// `entries` are the newest of the app's history, newest first, read before `standing` was: the admission detects a
+/// `entries` are the newest of the app's history, newest first, read before `branch_head` was: the admission detects a
 /// push that was accepted since then, and one that was accepted before is the branch's head.
 ///
 /// Hosts repeat reports, some under another id. So a push is recognised by its content: the newest push that this host
 /// reported has the same.
-pub fn verdict(
+pub fn decide(
     source: &GitSource,
     entries: &[Deploy],
     host: GitHost,
-    brought: &Brought,
-    standing: &Standing,
-) -> Verdict {
-    if let Some(late) = late(source, entries, brought, standing) {
-        return Verdict::Nothing(format!("Nothing was done: {late}."));
+    pushed: &PushedCommit,
+    branch_head: &BranchHead,
+) -> PushDecision {
+    if let Some(late) = late(source, entries, pushed, branch_head) {
+        return PushDecision::Ignore(format!("Nothing was done: {late}."));
     }
     let newest = entries.iter().find(|entry| host.made(entry));
-    match newest.filter(|entry| brings(entry, &brought.commit)) {
-        Some(known) => Verdict::Known(Box::new(known.clone())),
-        None => Verdict::Build,
+    match newest.filter(|entry| is_of(entry, &pushed.commit)) {
+        Some(known) => PushDecision::Repeated(Box::new(known.clone())),
+        None => PushDecision::Build,
     }
 }
 
 /// Returns the reason why a push is late. If the source gives no answer, or the place before the push, the history
 /// decides.
-fn late(source: &GitSource, entries: &[Deploy], brought: &Brought, standing: &Standing) -> Option<String> {
-    let (branch, commit) = (&source.branch, &brought.commit);
-    let unsaid = match standing {
-        Standing::At(_) if standing.is_of(brought) => return None,
-        Standing::At(Some(head)) if standing.lags(brought) => {
+fn late(source: &GitSource, entries: &[Deploy], pushed: &PushedCommit, branch_head: &BranchHead) -> Option<String> {
+    let (branch, commit) = (&source.branch, &pushed.commit);
+    let because = match branch_head {
+        BranchHead::At(_) if branch_head.is_at(pushed) => return None,
+        BranchHead::At(Some(head)) if branch_head.lags(pushed) => {
             format!("the source says that branch \"{branch}\" is at {head}, where it was before")
         }
-        Standing::At(None) if standing.lags(brought) => {
+        BranchHead::At(None) if branch_head.lags(pushed) => {
             format!("the source says that there is no branch \"{branch}\", as before")
         }
-        Standing::At(Some(head)) => {
-            return Some(format!(
-                "the push brought commit {commit}, and branch \"{branch}\" is at {head} by now; what is late deploys \
-                 nothing backwards"
-            ));
+        BranchHead::At(Some(head)) => {
+            return Some(format!("the push brought commit {commit}, and branch \"{branch}\" is at {head} by now"));
         }
-        Standing::At(None) => {
+        BranchHead::At(None) => {
             return Some(format!("the push brought commit {commit}, and the source has no branch \"{branch}\" by now"));
         }
-        Standing::Unread => format!("the source could not be asked in time where branch \"{branch}\" is"),
+        BranchHead::Unread => format!("the source could not be asked in time where branch \"{branch}\" is"),
     };
-    let at = entries.iter().position(|entry| brings(entry, commit))?;
+    let at = entries.iter().position(|entry| is_of(entry, commit))?;
     let known = entries.get(at)?;
     let newer = entries.iter().take(at).find(|entry| entry.commit.is_some())?;
     let other = newer.commit.as_ref()?;
     Some(format!(
-        "commit {commit} was deployed as revision {} already, revision {} is of commit {other}, and {unsaid}. To deploy it \
+        "commit {commit} was deployed as revision {} already, revision {} is of commit {other}, and {because}. To deploy it \
          all the same, let CI or a person ask for it",
         known.revision, newer.revision
     ))
 }
 
-fn brings(entry: &Deploy, commit: &Commit) -> bool {
-    entry.commit.as_ref().is_some_and(|brought| brought.may_be(commit))
+fn is_of(entry: &Deploy, commit: &Commit) -> bool {
+    entry.commit.as_ref().is_some_and(|pushed| pushed.may_be(commit))
 }

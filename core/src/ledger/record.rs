@@ -27,6 +27,7 @@ pub struct Record {
 
 /// The reason why a record was not made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Refused {
     /// Another replica, or none, drives the app.
     NotLeased,

@@ -4,7 +4,7 @@ use crate::{
     app::{App, Source, Target},
     image::ImageRef,
     ports::{InvalidTarget, Validated},
-    request::{Refusal, Registration},
+    request::{Field, Refusal, Registration},
 };
 
 /// Returns whether an app has neither a running target nor an entry until its first build.
@@ -33,7 +33,7 @@ pub fn target(wanted: &Registration, validated: Validated) -> Result<(Target, Op
         Validated::Create { settings } => {
             let image = wanted.image.clone();
             if let Some(image) = image.as_ref().filter(|image| image.tag().is_none() && image.digest().is_none()) {
-                return Err(Refusal::InvalidField("image", format!("{image} names neither a tag nor a digest.")));
+                return Err(Refusal::InvalidField(Field::Image, format!("{image} names neither a tag nor a digest.")));
             }
             Ok((Target { settings, requested: Some(wanted.target.clone()), take_over: None }, image))
         }

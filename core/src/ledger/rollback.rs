@@ -67,10 +67,9 @@ pub fn deploy(target: &Deploy, cause: &Cause) -> Result<NewDeploy, Refusal> {
         image: Some(image),
         commit: target.commit.clone(),
         trigger: Trigger::Rollback,
-        actor: cause.actor.clone(),
         from: Some(Origin::Revision(origin)),
         effective: Some(target.effective),
-        adopted: false,
+        ..NewDeploy::new(cause)
     })
 }
 

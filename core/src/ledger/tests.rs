@@ -11,7 +11,7 @@ use crate::{
     deploy::{Actor, AdmissionId, Deploy, Evidence, Origin, Reason, Revision, State, Trigger},
     image::ImageRef,
     replica::ReplicaId,
-    samples::{NOW, git_app, revision},
+    tests::{NOW, git_app, revision},
     time::Timestamp,
 };
 

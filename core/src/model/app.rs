@@ -8,6 +8,7 @@ use crate::{
     deploy::{Commit, Revision},
     image::{Digest, ImageRef, Repositories},
     source::GitSource,
+    text::{checked_text, text_conversions},
     time::{Timestamp, maybe_millis, millis},
 };
 
@@ -23,11 +24,19 @@ pub struct InvalidName {
     pub rule: &'static str,
 }
 
+impl InvalidName {
+    /// Returns the error of a text, of which it keeps the beginning.
+    pub(crate) fn new(what: &'static str, given: &str, rule: &'static str) -> Self {
+        Self { what, given: given.chars().take(256).collect(), rule }
+    }
+}
+
 /// The longest DNS-1123 label (RFC 1123 section 2.1), in bytes.
 pub const LABEL_MAX: usize = 63;
 
-fn label(what: &'static str, given: &str) -> Result<String, InvalidName> {
-    let fail = |rule| Err(InvalidName { what, given: given.chars().take(LABEL_MAX + 1).collect(), rule });
+/// Returns the text if it is a DNS-1123 label.
+pub(crate) fn label(what: &'static str, given: &str) -> Result<String, InvalidName> {
+    let fail = |rule| Err(InvalidName::new(what, given, rule));
     let bytes = given.as_bytes();
     if bytes.is_empty() {
         return fail("must not be empty");
@@ -44,65 +53,21 @@ fn label(what: &'static str, given: &str) -> Result<String, InvalidName> {
     Ok(given.to_owned())
 }
 
-macro_rules! label_type {
-    ($(#[$doc:meta])* $name:ident, $what:literal) => {
-        $(#[$doc])*
-        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(try_from = "String", into = "String")]
-        pub struct $name(String);
-
-        impl $name {
-            /// The name's text.
-            pub fn as_str(&self) -> &str {
-                &self.0
-            }
-        }
-
-        impl FromStr for $name {
-            type Err = InvalidName;
-
-            fn from_str(text: &str) -> Result<Self, InvalidName> {
-                label($what, text).map(Self)
-            }
-        }
-
-        impl TryFrom<String> for $name {
-            type Error = InvalidName;
-
-            fn try_from(text: String) -> Result<Self, InvalidName> {
-                text.parse()
-            }
-        }
-
-        impl From<$name> for String {
-            fn from(name: $name) -> String {
-                name.0
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.0)
-            }
-        }
-    };
-}
-
-label_type! {
+checked_text! {
     /// A project, such as `shop`: a DNS-1123 label.
-    Project, "project"
+    Project, InvalidName, |text| label("project", text)
 }
-label_type! {
+checked_text! {
     /// An environment of a project, such as `test`: a DNS-1123 label.
-    Environment, "environment"
+    Environment, InvalidName, |text| label("environment", text)
 }
-label_type! {
+checked_text! {
     /// Project and environment joined by a hyphen (`shop-test`): a DNS-1123 label of at most 63 characters.
-    Namespace, "namespace"
+    Namespace, InvalidName, |text| label("namespace", text)
 }
-label_type! {
+checked_text! {
     /// An app's name within its namespace: a DNS-1123 label.
-    AppName, "app"
+    AppName, InvalidName, |text| label("app", text)
 }
 
 impl Namespace {
@@ -134,11 +99,8 @@ impl FromStr for AppId {
     type Err = InvalidName;
 
     fn from_str(text: &str) -> Result<Self, InvalidName> {
-        let (namespace, name) = text.split_once('/').ok_or_else(|| InvalidName {
-            what: "app",
-            given: text.chars().take(LABEL_MAX + 1).collect(),
-            rule: "must be NAMESPACE/APP",
-        })?;
+        let (namespace, name) =
+            text.split_once('/').ok_or_else(|| InvalidName::new("app", text, "must be NAMESPACE/APP"))?;
         Ok(Self { namespace: namespace.parse()?, name: name.parse()? })
     }
 }
@@ -170,11 +132,7 @@ impl FromStr for AppUid {
     type Err = InvalidName;
 
     fn from_str(text: &str) -> Result<Self, InvalidName> {
-        let fail = || InvalidName {
-            what: "app uid",
-            given: text.chars().take(33).collect(),
-            rule: "must be 32 lower-case hexadecimal digits",
-        };
+        let fail = || InvalidName::new("app uid", text, "must be 32 lower-case hexadecimal digits");
         if text.len() != 32 || !text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
             return Err(fail());
         }
@@ -182,19 +140,7 @@ impl FromStr for AppUid {
     }
 }
 
-impl TryFrom<String> for AppUid {
-    type Error = InvalidName;
-
-    fn try_from(text: String) -> Result<Self, InvalidName> {
-        text.parse()
-    }
-}
-
-impl From<AppUid> for String {
-    fn from(uid: AppUid) -> String {
-        uid.to_string()
-    }
-}
+text_conversions!(AppUid, InvalidName, |uid| uid.to_string());
 
 /// Where an app's images come from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -303,15 +249,10 @@ pub struct Hold {
 impl Hold {
     /// Returns whether a deploy of this image or commit would bring back the held one.
     pub fn covers(&self, image: Option<&ImageRef>, commit: Option<&Commit>) -> bool {
-        let same_image = match (&self.image, image) {
-            (Some(held), Some(image)) => held.same_bits(self.digest.as_ref(), image, None),
-            (None, _) | (_, None) => false,
-        };
-        let same_commit = image.is_none()
-            && match (&self.commit, commit) {
-                (Some(held), Some(commit)) => held.may_be(commit),
-                (None, _) | (_, None) => false,
-            };
+        let held_image = self.image.as_ref().zip(image);
+        let same_image = held_image.is_some_and(|(held, image)| held.same_bits(self.digest.as_ref(), image, None));
+        let held_commit = self.commit.as_ref().zip(commit);
+        let same_commit = image.is_none() && held_commit.is_some_and(|(held, commit)| held.may_be(commit));
         same_image || same_commit
     }
 }

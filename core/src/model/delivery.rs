@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     deploy::{Actor, Commit, Deploy, Trigger},
-    text::quoted,
+    text::{quoted, words},
 };
 
 /// The text in a commit's message that asks for no deploy.
@@ -73,7 +73,7 @@ pub struct Change {
 pub enum Before {
     /// Not reported by the host.
     #[default]
-    Unsaid,
+    Unreported,
     /// The branch or tag did not exist.
     Absent,
     /// The commit, in full.
@@ -101,27 +101,18 @@ pub struct Head {
 }
 
 impl GitHost {
-    /// The host's name, as its makers write it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Github => "GitHub",
-            Self::Gitlab => "GitLab",
-            Self::Gitea => "Gitea",
-            Self::Forgejo => "Forgejo",
-            Self::Bitbucket => "Bitbucket",
-        }
-    }
-
     /// Returns whether an entry was made because this host reported a push.
     pub fn made(self, deploy: &Deploy) -> bool {
         deploy.trigger == Trigger::Webhook && matches!(deploy.actor, Actor::GitHost { host, .. } if host == self)
     }
 }
 
-impl fmt::Display for GitHost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
+words! { GitHost:
+    Github = "GitHub",
+    Gitlab = "GitLab",
+    Gitea = "Gitea",
+    Forgejo = "Forgejo",
+    Bitbucket = "Bitbucket",
 }
 
 impl Reference {

@@ -12,6 +12,7 @@ use crate::{
     app::{AppId, InvalidName},
     delivery::GitHost,
     image::{Digest, ImageRef},
+    text::{checked_text, words},
     time::Timestamp,
 };
 
@@ -60,25 +61,17 @@ impl FromStr for Revision {
 
     fn from_str(text: &str) -> Result<Self, InvalidName> {
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        digits.then(|| text.parse().ok().and_then(Self::new)).flatten().ok_or_else(|| InvalidName {
-            what: "revision",
-            given: text.chars().take(32).collect(),
-            rule: "must be a positive whole number",
-        })
+        let number = digits.then(|| text.parse().ok()).flatten();
+        number.and_then(Self::new).ok_or_else(|| InvalidName::new("revision", text, "must be a positive whole number"))
     }
 }
 
-/// A commit as it was posted: at most 128 printable characters; for an image app a label.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct Commit(String);
+checked_text! {
+    /// A commit as it was posted: at most 128 printable characters; for an image app a label.
+    Commit, InvalidName, commit
+}
 
 impl Commit {
-    /// The commit's text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
     /// Returns whether the text is written as git writes a commit: 40 or 64 hexadecimal digits, or a prefix of 7 or
     /// more.
     pub fn is_sha(&self) -> bool {
@@ -92,42 +85,18 @@ impl Commit {
     }
 }
 
-impl FromStr for Commit {
-    type Err = InvalidName;
-
-    fn from_str(text: &str) -> Result<Self, InvalidName> {
-        let fail = |rule| Err(InvalidName { what: "commit", given: text.chars().take(129).collect(), rule });
-        if text.is_empty() {
-            return fail("must not be empty");
-        }
-        if text.chars().count() > 128 {
-            return fail("must be at most 128 characters");
-        }
-        if text != crate::text::escaped(text) || text.trim() != text {
-            return fail("must be printable characters, without spaces around them");
-        }
-        Ok(Self(text.to_owned()))
+fn commit(text: &str) -> Result<String, InvalidName> {
+    let fail = |rule| Err(InvalidName::new("commit", text, rule));
+    if text.is_empty() {
+        return fail("must not be empty");
     }
-}
-
-impl TryFrom<String> for Commit {
-    type Error = InvalidName;
-
-    fn try_from(text: String) -> Result<Self, InvalidName> {
-        text.parse()
+    if text.chars().count() > 128 {
+        return fail("must be at most 128 characters");
     }
-}
-
-impl From<Commit> for String {
-    fn from(commit: Commit) -> String {
-        commit.0
+    if text != crate::text::escaped(text) || text.trim() != text {
+        return fail("must be printable characters, without spaces around them");
     }
-}
-
-impl fmt::Display for Commit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
+    Ok(text.to_owned())
 }
 
 /// The kind of cause of a deploy.
@@ -146,28 +115,18 @@ pub enum Trigger {
     Git,
 }
 
-impl Trigger {
-    /// The word that the history shows.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Webhook => "webhook",
-            Self::Manual => "manual",
-            Self::Promotion => "promotion",
-            Self::Rollback => "rollback",
-            Self::Git => "git",
-        }
-    }
-}
-
-impl fmt::Display for Trigger {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
+words! { Trigger:
+    Webhook = "webhook",
+    Manual = "manual",
+    Promotion = "promotion",
+    Rollback = "rollback",
+    Git = "git",
 }
 
 /// The party that caused a deploy.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
+#[non_exhaustive]
 pub enum Actor {
     /// The service itself: a restore, or a change that polling found. Shown as `auto`.
     Service,
@@ -374,8 +333,8 @@ impl Deploy {
     /// Returns the image with the observed digest, so that a moving tag does not change its meaning.
     pub fn pinned_image(&self) -> Option<ImageRef> {
         let image = self.image.clone()?;
-        Some(match &self.digest {
-            Some(digest) => image.pinned(digest.clone()),
+        Some(match self.digest.clone() {
+            Some(digest) => image.pinned(digest),
             None => image,
         })
     }
@@ -387,10 +346,8 @@ impl Deploy {
 
     /// Returns whether both run the same bits, as far as is known.
     pub fn same_image(&self, other: &Self) -> bool {
-        match (&self.image, &other.image) {
-            (Some(one), Some(two)) => one.same_bits(self.digest.as_ref(), two, other.digest.as_ref()),
-            (Some(_) | None, None) | (None, Some(_)) => false,
-        }
+        let images = self.image.as_ref().zip(other.image.as_ref());
+        images.is_some_and(|(one, two)| one.same_bits(self.digest.as_ref(), two, other.digest.as_ref()))
     }
 
     /// Returns the entry without its evidence, as states keep it.

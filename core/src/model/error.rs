@@ -7,6 +7,7 @@ pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 /// The entity that is missing or in conflict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum Entity {
     /// An app, by its name or its uid.
     App,
@@ -24,18 +25,14 @@ pub enum Entity {
     Object,
 }
 
-impl fmt::Display for Entity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::App => "app",
-            Self::Namespace => "namespace",
-            Self::Version => "the app's state has changed in the meantime",
-            Self::IdempotencyKey => "the idempotency key is in use",
-            Self::Build => "build",
-            Self::Capacity => "too many calls of this kind at the same time",
-            Self::Object => "the object has changed in the meantime",
-        })
-    }
+crate::text::words! { Entity:
+    App = "app",
+    Namespace = "namespace",
+    Version = "the app's state has changed in the meantime",
+    IdempotencyKey = "the idempotency key is in use",
+    Build = "build",
+    Capacity = "too many calls of this kind at the same time",
+    Object = "the object has changed in the meantime",
 }
 
 /// A port's failure, sorted by the caller's next step.
@@ -107,6 +104,11 @@ impl Error {
     /// Returns whether the operation may work later.
     pub const fn is_unavailable(&self) -> bool {
         matches!(self, Self::Unavailable { .. })
+    }
+
+    /// Returns whether the same call may succeed when it is repeated.
+    pub const fn is_transient(&self) -> bool {
+        matches!(self, Self::Unavailable { .. } | Self::Conflict(_))
     }
 
     /// Returns whether the caller must read and decide again.

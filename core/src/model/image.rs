@@ -4,6 +4,9 @@ use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 
+use super::host;
+use crate::text::{checked_text, text_conversions};
+
 /// The error of a text that is not an image reference.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {rule}", crate::text::quoted(given))]
@@ -14,16 +17,9 @@ pub struct InvalidImage {
     pub rule: &'static str,
 }
 
-/// A content digest, `sha256:` and 64 lower-case hexadecimal digits (or `sha512:` and 128).
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct Digest(String);
-
-impl Digest {
-    /// The digest's text, algorithm included.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
+checked_text! {
+    /// A content digest, `sha256:` and 64 lower-case hexadecimal digits (or `sha512:` and 128).
+    Digest, InvalidImage, digest
 }
 
 /// A reference to an image: `[host[:port]/]path[:tag][@digest]`.
@@ -103,11 +99,7 @@ impl ImageRef {
     }
 
     fn tag_or_latest(&self) -> Option<&str> {
-        match (&self.tag, &self.digest) {
-            (Some(tag), _) => Some(tag),
-            (None, Some(_)) => None,
-            (None, None) => Some("latest"),
-        }
+        self.tag.as_deref().or(self.digest.is_none().then_some("latest"))
     }
 }
 
@@ -130,69 +122,30 @@ fn is_host(component: &str) -> bool {
         || component.bytes().any(|byte| byte.is_ascii_uppercase())
 }
 
-fn is_alphanumeric(byte: u8) -> bool {
-    matches!(byte, b'a'..=b'z' | b'0'..=b'9')
-}
-
 /// Checks for `[a-z0-9]+` runs joined by one of `.`, `_`, `__` or any number of `-`.
 fn check_path_component(component: &str) -> Result<(), &'static str> {
-    let rule = "each part of the path must be lower-case letters and digits, joined by '.', '_', '__' or '-'";
-    let bytes = component.as_bytes();
-    if bytes.is_empty() {
+    if component.is_empty() {
         return Err("the path must not have an empty part");
     }
-    let mut rest = bytes;
-    loop {
-        let run = rest.iter().take_while(|byte| is_alphanumeric(**byte)).count();
-        if run == 0 {
-            return Err(rule);
-        }
-        rest = &rest[run..];
-        if rest.is_empty() {
-            return Ok(());
-        }
-        let joiner = rest.iter().take_while(|byte| !is_alphanumeric(**byte)).count();
-        let (join, after) = rest.split_at(joiner);
-        let sound = matches!(join, b"." | b"_" | b"__") || join.iter().all(|byte| *byte == b'-');
-        if !sound {
-            return Err(rule);
-        }
-        rest = after;
+    let is_alphanumeric = |c: char| matches!(c, 'a'..='z' | '0'..='9');
+    let is_joiner = |between: &str| matches!(between, "." | "_" | "__") || between.bytes().all(|byte| byte == b'-');
+    let valid = component.starts_with(is_alphanumeric)
+        && component.ends_with(is_alphanumeric)
+        && component.split(is_alphanumeric).all(is_joiner);
+    if valid {
+        return Ok(());
     }
+    Err("each part of the path must be lower-case letters and digits, joined by '.', '_', '__' or '-'")
 }
 
 fn check_host(host: &str) -> Result<(), &'static str> {
-    let (name, port) = if let Some(rest) = host.strip_prefix('[') {
-        let (address, after) = rest.split_once(']').ok_or("the IPv6 address of the host lacks its closing bracket")?;
-        address.parse::<std::net::Ipv6Addr>().map_err(|_| "the host is not an IPv6 address")?;
-        match after {
-            "" => (None, None),
-            _ => (None, Some(after.strip_prefix(':').ok_or("the host is not HOST or HOST:PORT")?)),
-        }
-    } else {
-        match host.split_once(':') {
-            Some((name, port)) => (Some(name), Some(port)),
-            None => (Some(host), None),
-        }
+    let is_label = |label: &str| {
+        !label.is_empty()
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
     };
-    if let Some(name) = name {
-        let sound = |part: &str| {
-            !part.is_empty()
-                && !part.starts_with('-')
-                && !part.ends_with('-')
-                && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-        };
-        if !name.split('.').all(sound) {
-            return Err("the registry's host must be a DNS name or an IP address");
-        }
-    }
-    match port {
-        Some(port) if port.is_empty() || !port.bytes().all(|byte| byte.is_ascii_digit()) => {
-            Err("the registry's port must be a number")
-        }
-        Some(port) => port.parse::<u16>().map(drop).map_err(|_| "the registry's port must be at most 65535"),
-        None => Ok(()),
-    }
+    host::check(host, |name| name.split('.').all(is_label)).map(drop)
 }
 
 fn check_repository(repository: &str) -> Result<(), &'static str> {
@@ -215,11 +168,11 @@ fn check_repository(repository: &str) -> Result<(), &'static str> {
 fn check_tag(tag: &str) -> Result<(), &'static str> {
     let rule =
         "the tag must be letters, digits, '_', '.' and '-', not starting with '.' or '-', at most 128 characters";
-    let sound = !tag.is_empty()
+    let valid = !tag.is_empty()
         && tag.len() <= TAG_MAX
         && !tag.starts_with(['.', '-'])
         && tag.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-'));
-    if sound { Ok(()) } else { Err(rule) }
+    if valid { Ok(()) } else { Err(rule) }
 }
 
 fn parse(text: &str) -> Result<ImageRef, &'static str> {
@@ -248,35 +201,15 @@ impl FromStr for ImageRef {
     }
 }
 
-impl FromStr for Digest {
-    type Err = InvalidImage;
-
-    fn from_str(text: &str) -> Result<Self, InvalidImage> {
-        let sound = match text.split_once(':') {
-            Some((algorithm, hex)) => {
-                let length = match algorithm {
-                    "sha256" => 64,
-                    "sha512" => 128,
-                    _ => 0,
-                };
-                hex.len() == length && length > 0 && hex.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-            }
-            None => false,
-        };
-        if sound {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err(InvalidImage {
-                given: text.to_owned(),
-                rule: "the digest must be sha256: and 64 lower-case hexadecimal digits, or sha512: and 128",
-            })
-        }
-    }
-}
-
-impl fmt::Display for Digest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+fn digest(text: &str) -> Result<String, InvalidImage> {
+    let is_hex = |hex: &str| hex.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    match text.split_once(':') {
+        Some(("sha256", hex)) if hex.len() == 64 && is_hex(hex) => Ok(text.to_owned()),
+        Some(("sha512", hex)) if hex.len() == 128 && is_hex(hex) => Ok(text.to_owned()),
+        Some(_) | None => Err(InvalidImage {
+            given: text.to_owned(),
+            rule: "the digest must be sha256: and 64 lower-case hexadecimal digits, or sha512: and 128",
+        }),
     }
 }
 
@@ -293,26 +226,7 @@ impl fmt::Display for ImageRef {
     }
 }
 
-macro_rules! as_string {
-    ($name:ident) => {
-        impl TryFrom<String> for $name {
-            type Error = InvalidImage;
-
-            fn try_from(text: String) -> Result<Self, InvalidImage> {
-                text.parse()
-            }
-        }
-
-        impl From<$name> for String {
-            fn from(value: $name) -> String {
-                value.to_string()
-            }
-        }
-    };
-}
-
-as_string!(Digest);
-as_string!(ImageRef);
+text_conversions!(ImageRef, InvalidImage, |image| image.to_string());
 
 /// The image repositories that a webhook may deploy from; empty: any.
 ///
@@ -340,11 +254,8 @@ impl Repositories {
 
 /// Returns whether a full repository lies below a path, which may be a bare host.
 fn below(path: &str, repository: &str) -> bool {
-    let full = match path.split_once('/') {
-        None if is_host(path) => path.to_owned(),
-        Some((host, _)) if is_host(host) => path.to_owned(),
-        Some(_) | None => format!("docker.io/{path}"),
-    };
+    let host = path.split('/').next().unwrap_or_default();
+    let full = if is_host(host) { path.to_owned() } else { format!("docker.io/{path}") };
     repository.strip_prefix(&full).is_some_and(|rest| rest.starts_with('/'))
 }
 

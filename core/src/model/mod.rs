@@ -4,6 +4,7 @@ pub mod app;
 pub mod delivery;
 pub mod deploy;
 pub mod error;
+mod host;
 pub mod image;
 pub mod replica;
 pub mod request;

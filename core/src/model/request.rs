@@ -9,6 +9,7 @@ use crate::{
     deploy::{Actor, Commit, Revision, Trigger},
     image::ImageRef,
     source::{Branch, CredentialsName, GitSource, GitUrl, ImageRepository, RelativePath},
+    text::words,
 };
 
 /// A key under which repeating a call does not repeat its effect. Header and text identify it, not the request.
@@ -69,8 +70,8 @@ impl IdempotencyKey {
     pub fn new(header: KeyHeader, text: &str, request: [u8; 32]) -> Result<Self, InvalidKey> {
         let text = text.trim();
         let bare = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(text);
-        let sound = (1..=KEY_MAX).contains(&bare.len()) && bare.bytes().all(|byte| (b' '..=b'~').contains(&byte));
-        if sound { Ok(Self { header, key: bare.to_owned(), request }) } else { Err(InvalidKey) }
+        let valid = (1..=KEY_MAX).contains(&bare.len()) && bare.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+        if valid { Ok(Self { header, key: bare.to_owned(), request }) } else { Err(InvalidKey) }
     }
 }
 
@@ -239,23 +240,78 @@ pub struct Cause {
     pub actor: Actor,
 }
 
+/// Declares the fields of requests.
+macro_rules! fields {
+    ($($field:ident = $name:literal,)*) => {
+        /// A field of a request, as a refusal names it.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum Field {
+            $(
+                #[doc = concat!("The field `", $name, "`.")]
+                $field,
+            )*
+        }
+
+        words! { Field: $($field = $name,)* }
+    };
+}
+
+fields! {
+    Project = "project",
+    Environment = "environment",
+    App = "app",
+    Image = "image",
+    Commit = "commit",
+    FromProject = "from.project",
+    FromEnvironment = "from.environment",
+    PolicyOnFailure = "policy.on_failure",
+    PolicyHold = "policy.hold",
+    PolicySettle = "policy.settle",
+    PolicyRolloutDeadline = "policy.rollout_deadline",
+    PolicyBuildDeadline = "policy.build_deadline",
+    PolicyRepositories = "policy.repositories",
+    PolicyPoll = "policy.poll",
+    GitUrl = "git.url",
+    GitBranch = "git.branch",
+    GitDockerfile = "git.dockerfile",
+    GitContext = "git.context",
+    GitImageRepository = "git.image_repository",
+    GitCredentials = "git.credentials",
+    SourceUrl = "source.url",
+    SourceBranch = "source.branch",
+    SourceDockerfile = "source.dockerfile",
+    SourceContext = "source.context",
+    SourceImageRepository = "source.image_repository",
+    SourceCredentials = "source.credentials",
+}
+
 /// The reason why a request was refused: nothing was recorded and nothing was changed.
 ///
 /// Each variant is one problem type of the HTTP contract.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The credentials prove nothing. The answer is the same for unknown apps, so that it does not reveal which apps
     /// exist.
+    #[error("The credentials are missing or not valid for this resource.")]
     Unauthorized,
     /// The app is unknown (only authenticated callers get this answer).
+    #[error("There is no app {0}.")]
     AppNotFound(AppId),
     /// The history has no such entry.
+    #[error("There is no revision {0} of this app.")]
     RevisionNotFound(Revision),
     /// The webhook is disabled.
+    #[error("The app's webhook is not enabled; enable makes a token.")]
     NoWebhook,
     /// An app of this name is registered already.
+    #[error("The app {0} is registered already.")]
     AppExists(AppId),
     /// Another project and environment spell the same namespace.
+    #[error(
+        "The namespace {} is project {project}, environment {environment} already; choose names that spell another one.",
+        .id.namespace
+    )]
     NamespaceTaken {
         /// The refused app.
         id: AppId,
@@ -265,12 +321,16 @@ pub enum Refusal {
         environment: Environment,
     },
     /// The call does not fit the app's kind, or a field that the kind needs is missing.
+    #[error("{0}")]
     WrongKind(String),
-    /// A field is missing or cannot be read; the first is its name.
-    InvalidField(&'static str, String),
+    /// A field is missing or cannot be read, for the reason in this sentence.
+    #[error("{0}: {1}")]
+    InvalidField(Field, String),
     /// A setting of the target is missing or not valid, by the rollout driver's word; the first is its name.
+    #[error("{0}: {1}")]
     InvalidSetting(String, String),
     /// The app's policy does not let webhooks deploy from this repository.
+    #[error("{image} is not from a repository that this app's webhook may deploy: {}.", .allowed.join(", "))]
     ImageNotAllowed {
         /// The refused image.
         image: ImageRef,
@@ -278,6 +338,10 @@ pub enum Refusal {
         allowed: Vec<String>,
     },
     /// A rollback holds this image or commit.
+    #[error(
+        "{what} is held since rollback {by} went away from it. Deploy another image, release the hold (rollhook app \
+         release-hold), or deploy it by hand (rollhook app deploy)."
+    )]
     ImageHeld {
         /// The rollback that set the hold.
         by: Revision,
@@ -285,12 +349,16 @@ pub enum Refusal {
         what: String,
     },
     /// The key was used for another request.
+    #[error("The idempotency key was used for another request; use a new one.")]
     KeyReused,
     /// Too many deploys of the app are unfinished.
+    #[error("100 deploys of this app are unfinished; wait until some of them have ended.")]
     TooManyUnfinished,
     /// There is no version to return to.
+    #[error("{0}")]
     NothingToRollBackTo(String),
     /// Another revision is current than the caller believed.
+    #[error(fmt = current_changed)]
     CurrentChanged {
         /// The revision that the caller believed to be current.
         expected: Revision,
@@ -298,90 +366,48 @@ pub enum Refusal {
         current: Option<Revision>,
     },
     /// The deploy has ended; nothing is left to cancel.
+    #[error("Revision {0} has ended already.")]
     AlreadyEnded(Revision),
     /// The target cannot be used as it is.
+    #[error("{0}")]
     Workload(String),
     /// The target carries the deploy id of another registration.
+    #[error("{0}")]
     WorkloadTaken(String),
     /// Others kept changing the app; the caller may try again.
+    #[error("Others kept changing this app at the same time; try again.")]
     Busy,
     /// The store is unavailable.
+    #[error("The store is not available; {}", if *.maybe_recorded { MAYBE_RECORDED } else { "nothing was recorded. Try again." })]
     StoreUnavailable {
         /// Whether the write may have happened.
         maybe_recorded: bool,
     },
     /// The store refuses the operation or cannot do it at present; the text tells the operator what to do.
+    #[error("{0}")]
     StoreRefused(String),
     /// The cluster is unavailable and the answer needs it (registration only).
+    #[error("The cluster cannot be reached, and registering an app needs a look at its workload.")]
     ClusterUnavailable,
     /// The builder is unavailable and the answer needs it (logs only).
+    #[error("The builder cannot be reached; try again.")]
     BuilderUnavailable,
     /// The build has no known log.
+    #[error("There is no build log of revision {0}: it was not built by this server, or its log is gone by now.")]
     NoBuildLog(Revision),
     /// A fault of the service that an operator must look at; the log has the details.
+    #[error("The service could not read what it stored; its log says more.")]
     Internal,
 }
 
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unauthorized => f.write_str("The credentials are missing or not valid for this resource."),
-            Self::AppNotFound(id) => write!(f, "There is no app {id}."),
-            Self::RevisionNotFound(revision) => write!(f, "There is no revision {revision} of this app."),
-            Self::NoWebhook => f.write_str("The app's webhook is not enabled; enable makes a token."),
-            Self::AppExists(id) => write!(f, "The app {id} is registered already."),
-            Self::NamespaceTaken { id, project, environment } => write!(
-                f,
-                "The namespace {} is project {project}, environment {environment} already; \
-                 choose names that spell another one.",
-                id.namespace
-            ),
-            Self::WrongKind(why)
-            | Self::Workload(why)
-            | Self::WorkloadTaken(why)
-            | Self::NothingToRollBackTo(why)
-            | Self::StoreRefused(why) => f.write_str(why),
-            Self::InvalidField(field, why) => write!(f, "{field}: {why}"),
-            Self::InvalidSetting(setting, why) => write!(f, "{setting}: {why}"),
-            Self::ImageNotAllowed { image, allowed } => write!(
-                f,
-                "{image} is not from a repository that this app's webhook may deploy: {}.",
-                allowed.join(", ")
-            ),
-            Self::ImageHeld { by, what } => write!(
-                f,
-                "{what} is held since rollback {by} went away from it. Deploy another image, release the hold \
-                 (rollhook app release-hold), or deploy it by hand (rollhook app deploy)."
-            ),
-            Self::KeyReused => f.write_str("The idempotency key was used for another request; use a new one."),
-            Self::TooManyUnfinished => {
-                f.write_str("100 deploys of this app are unfinished; wait until some of them have ended.")
-            }
-            Self::CurrentChanged { expected, current: Some(current) } => {
-                write!(f, "Revision {current} is current by now, not {expected}; look at the history and decide again.")
-            }
-            Self::CurrentChanged { expected, current: None } => {
-                write!(f, "No revision is current, not {expected} either; look at the history and decide again.")
-            }
-            Self::AlreadyEnded(revision) => write!(f, "Revision {revision} has ended already."),
-            Self::Busy => f.write_str("Others kept changing this app at the same time; try again."),
-            Self::StoreUnavailable { maybe_recorded: false } => {
-                f.write_str("The store is not available; nothing was recorded. Try again.")
-            }
-            Self::StoreUnavailable { maybe_recorded: true } => f.write_str(
-                "The store is not available; the call may have been recorded. Repeat it with the same Idempotency-Key.",
-            ),
-            Self::ClusterUnavailable => {
-                f.write_str("The cluster cannot be reached, and registering an app needs a look at its workload.")
-            }
-            Self::BuilderUnavailable => f.write_str("The builder cannot be reached; try again."),
-            Self::NoBuildLog(revision) => write!(
-                f,
-                "There is no build log of revision {revision}: it was not built by this server, or its log is gone by now."
-            ),
-            Self::Internal => f.write_str("The service could not read what it stored; its log says more."),
+/// The end of [`Refusal::StoreUnavailable`] if the write may have happened.
+const MAYBE_RECORDED: &str = "the call may have been recorded. Repeat it with the same Idempotency-Key.";
+
+fn current_changed(expected: &Revision, current: &Option<Revision>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match current {
+        Some(current) => {
+            write!(f, "Revision {current} is current by now, not {expected}; look at the history and decide again.")
         }
+        None => write!(f, "No revision is current, not {expected} either; look at the history and decide again."),
     }
 }
-
-impl std::error::Error for Refusal {}

@@ -2,6 +2,82 @@
 
 use crate::token::{SigningKey, Token};
 
+/// Implements a type's serialized form as a text that is parsed again.
+macro_rules! text_conversions {
+    ($name:ident, $error:ty, $into:expr) => {
+        impl TryFrom<String> for $name {
+            type Error = $error;
+
+            fn try_from(text: String) -> Result<Self, $error> {
+                text.parse()
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(value: $name) -> String {
+                let into: fn($name) -> String = $into;
+                into(value)
+            }
+        }
+    };
+}
+
+/// Declares a text that was checked by a function from `&str` to `Result<String, Error>`.
+macro_rules! checked_text {
+    ($(#[$doc:meta])* $name:ident, $error:ty, $check:expr) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(String);
+
+        impl $name {
+            /// The value's text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = $error;
+
+            fn from_str(text: &str) -> Result<Self, $error> {
+                let check: fn(&str) -> Result<String, $error> = $check;
+                check(text).map(Self)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        crate::text::text_conversions!($name, $error, |value| value.0);
+    };
+}
+
+/// Implements the words that people read for the variants of an enum.
+macro_rules! words {
+    ($name:ident: $($variant:ident = $word:literal,)*) => {
+        impl $name {
+            /// The word that people read.
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $word,)*
+                }
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+    };
+}
+
+pub(crate) use {checked_text, text_conversions, words};
+
 /// Returns the text with its control characters escaped, as a terminal or a log may show it.
 pub fn escaped(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());

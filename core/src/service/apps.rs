@@ -3,11 +3,10 @@
 use super::{Authorized, Deployer, Operator, Outcome, journal::Decision, unwritten};
 use crate::{
     app::{AppId, Policy, Source},
-    deploy::{Deploy, Reason, Revision, State, Trigger},
-    error::Error,
+    deploy::{Deploy, Reason, Revision, State, Status, Trigger},
     ledger::{AppState, Change, Record, Refused},
     ports::WebhookSecret,
-    request::{PolicyChange, Refusal, SourceChange},
+    request::{Field, PolicyChange, Refusal, SourceChange},
     time::Timestamp,
 };
 
@@ -36,7 +35,7 @@ impl Deployer {
         let access = self.open(operator, id).await?;
         let changed = self.update_app(&access, move |change, now| {
             let app = &change.state.app;
-            let new_policy = sound(policy.clone().apply(app.policy.clone()))?;
+            let new_policy = checked(policy.clone().apply(app.policy.clone()))?;
             let new_source = match app.source.clone() {
                 other if source == SourceChange::default() => other,
                 Source::Git(git) => Source::Git(source.clone().apply(git)),
@@ -90,8 +89,7 @@ impl Deployer {
         match updated.await {
             Ok((Ok(()), snapshot)) => Ok(snapshot.into_state()),
             Ok((Err(refusal), _)) => Err(refusal),
-            Err(Error::NotFound(_)) => Err(Refusal::AppNotFound(access.id.clone())),
-            Err(error) => Err(unwritten(&error)),
+            Err(error) => Err(unwritten(&access.id, error)),
         }
     }
 
@@ -103,11 +101,11 @@ impl Deployer {
     pub async fn delete(&self, operator: &Operator, id: &AppId) -> Outcome<()> {
         let app = self.find(id).await?.state.app.clone();
         let access = Authorized { id: app.id.clone(), uid: app.uid, cause: operator.cause(Trigger::Manual) };
-        self.ports.tokens.remove(access.uid).await.map_err(|error| unwritten(&error))?;
+        self.ports.tokens.remove(access.uid).await.map_err(|error| unwritten(id, error))?;
         let message = format!("{} deleted the app.", operator.actor());
         self.cancel_where(&access, Reason::APP_DELETED, message, |_| true).await?;
         self.end_builds(access.uid).await;
-        self.journal.remove(access.uid).await.map_err(|error| unwritten(&error))?;
+        self.journal.remove(access.uid).await.map_err(|error| unwritten(id, error))?;
         self.changed_here(access.uid);
         tracing::info!(app = %id, uid = %access.uid, actor = %operator.actor(), "deleted");
         if let Err(error) = self.ports.rollouts.forget(&app).await {
@@ -126,15 +124,7 @@ impl Deployer {
         let message = format!("{} cancelled it.", operator.actor());
         self.cancel_where(&access, Reason::CANCELLED, message, move |deploy| deploy.revision == revision).await?;
         let entry = self.entry(&access, revision).await?;
-        match entry.state {
-            State::Cancelled { .. } => Ok(entry),
-            State::Queued
-            | State::Building { .. }
-            | State::RollingOut { .. }
-            | State::Succeeded { .. }
-            | State::Failed { .. }
-            | State::Superseded { .. } => Err(Refusal::AlreadyEnded(revision)),
-        }
+        if entry.status() == Status::Cancelled { Ok(entry) } else { Err(Refusal::AlreadyEnded(revision)) }
     }
 
     /// Cancels these unfinished deploys, so that callers who wait for them get the reason.
@@ -157,14 +147,9 @@ impl Deployer {
                 Err(Refused::NextCommit | Refused::NotLeased | Refused::Outdated) => Decision::NextCommit,
             }
         });
-        match cancelled.await {
-            Ok(_) => {
-                self.changed_here(access.uid);
-                Ok(())
-            }
-            Err(Error::NotFound(_)) => Err(Refusal::AppNotFound(access.id.clone())),
-            Err(error) => Err(unwritten(&error)),
-        }
+        cancelled.await.map_err(|error| unwritten(&access.id, error))?;
+        self.changed_here(access.uid);
+        Ok(())
     }
 
     /// Enables the app's webhook with a new token; the old one is refused from then on.
@@ -173,10 +158,7 @@ impl Deployer {
     /// [`Refusal::AppNotFound`]; [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn enable_webhook(&self, operator: &Operator, id: &AppId) -> Outcome<WebhookSecret> {
         let access = self.open(operator, id).await?;
-        match self.ports.tokens.put(access.uid, &self.new_token()).await {
-            Err(Error::NotFound(_)) => Err(Refusal::AppNotFound(id.clone())),
-            other => other.map_err(|error| unwritten(&error)),
-        }
+        self.ports.tokens.put(access.uid, &self.new_token()).await.map_err(|error| unwritten(id, error))
     }
 
     /// The app's webhook secret.
@@ -185,7 +167,7 @@ impl Deployer {
     /// [`Refusal::AppNotFound`], [`Refusal::NoWebhook`]; [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn webhook(&self, operator: &Operator, id: &AppId) -> Outcome<WebhookSecret> {
         self.open(operator, id).await?;
-        self.ports.tokens.find(id).await.map_err(|error| super::refused(&error))?.ok_or(Refusal::NoWebhook)
+        self.ports.tokens.find(id).await.map_err(super::refused)?.ok_or(Refusal::NoWebhook)
     }
 
     /// Disables the app's webhook.
@@ -194,7 +176,7 @@ impl Deployer {
     /// [`Refusal::AppNotFound`]; [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn disable_webhook(&self, operator: &Operator, id: &AppId) -> Outcome<()> {
         let access = self.open(operator, id).await?;
-        self.ports.tokens.remove(access.uid).await.map_err(|error| unwritten(&error))
+        self.ports.tokens.remove(access.uid).await.map_err(|error| unwritten(id, error))
     }
 
     /// The protection of stored tokens.
@@ -204,10 +186,10 @@ impl Deployer {
 }
 
 /// Returns the policy if a rollout can succeed under it.
-pub(super) fn sound(policy: Policy) -> Outcome<Policy> {
+pub(super) fn checked(policy: Policy) -> Outcome<Policy> {
     if policy.settle < policy.rollout_deadline {
         return Ok(policy);
     }
     let rule = "must be longer than the time to settle: no rollout would be over before it.".to_owned();
-    Err(Refusal::InvalidField("policy.rollout_deadline", rule))
+    Err(Refusal::InvalidField(Field::PolicyRolloutDeadline, rule))
 }

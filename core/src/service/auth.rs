@@ -71,7 +71,7 @@ impl Deployer {
             let fit = secret.or(dummy.as_ref()).is_some_and(|token| credentials.fit(token, body));
             fit & secret.is_some()
         };
-        let secret = self.ports.tokens.find_fitting(app, &fits).await.map_err(|error| refused(&error))?;
+        let secret = self.ports.tokens.find_fitting(app, &fits).await.map_err(refused)?;
         let uid = secret.ok_or(Refusal::Unauthorized)?.app;
         Ok(Authorized { id: app.clone(), uid, cause: Cause { trigger: Trigger::Webhook, actor: Actor::Ci } })
     }
@@ -84,7 +84,7 @@ impl Deployer {
         use sha2::Digest as _;
         let hash: [u8; 32] = sha2::Sha256::digest(presented).into();
         let fits = |stored: Option<&[u8; 32]>| stored.is_some_and(|stored| bool::from(stored.ct_eq(&hash)));
-        match self.ports.tokens.operator_fitting(&fits).await.map_err(|error| refused(&error))? {
+        match self.ports.tokens.operator_fitting(&fits).await.map_err(refused)? {
             true => Ok(Operator::trusted(name)),
             false => Err(Refusal::Unauthorized),
         }
@@ -97,11 +97,11 @@ impl Deployer {
     /// [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn set_operator_token(&self, token: &Token) -> Outcome<bool> {
         let hash = token.hash();
-        let known = self.ports.tokens.operator_hash().await.map_err(|error| refused(&error))?;
+        let known = self.ports.tokens.operator_hash().await.map_err(refused)?;
         if known.is_some_and(|known| bool::from(known.ct_eq(&hash))) {
             return Ok(false);
         }
-        self.ports.tokens.set_operator_hash(hash).await.map_err(|error| refused(&error))?;
+        self.ports.tokens.set_operator_hash(hash).await.map_err(refused)?;
         Ok(known.is_some())
     }
 
@@ -110,7 +110,7 @@ impl Deployer {
     /// # Errors
     /// [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn has_operator_token(&self) -> Outcome<bool> {
-        Ok(self.ports.tokens.operator_hash().await.map_err(|error| refused(&error))?.is_some())
+        Ok(self.ports.tokens.operator_hash().await.map_err(refused)?.is_some())
     }
 
     /// Returns an operator's proof for one app.
@@ -124,7 +124,7 @@ impl Deployer {
 
     /// Returns the app of this name, as it is stored.
     pub(super) async fn find(&self, id: &AppId) -> Outcome<Snapshot> {
-        let app = self.journal.load(AppRef::Name(id)).await.map_err(|error| refused(&error))?;
+        let app = self.journal.load(AppRef::Name(id)).await.map_err(refused)?;
         app.ok_or_else(|| Refusal::AppNotFound(id.clone()))
     }
 

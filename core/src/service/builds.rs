@@ -11,7 +11,7 @@ use crate::{
     error::Error,
     ledger::{Admission, admission},
     ports::{BuildState, DeployId, Page},
-    request::{DeployRequest, IdempotencyKey, Refusal},
+    request::{DeployRequest, Field, IdempotencyKey, Refusal},
 };
 
 /// The interval of reads of a growing log: the builder's hints do not cover it.
@@ -59,7 +59,7 @@ impl Deployer {
         let current = state.current.as_ref().and_then(|current| current.commit.clone());
         let commits = [current, newest.pop().and_then(|newest| newest.commit)];
         commits.into_iter().flatten().find(Commit::is_sha).ok_or_else(|| {
-            Refusal::InvalidField("commit", "nothing was built from a commit yet: say which one.".to_owned())
+            Refusal::InvalidField(Field::Commit, "nothing was built from a commit yet: say which one.".to_owned())
         })
     }
 
@@ -75,7 +75,7 @@ impl Deployer {
         from: u64,
         follow: bool,
     ) -> Outcome<LogPart> {
-        from_git(&self.view(access).await?.app)?;
+        from_git(&self.state(access).await?.app)?;
         let app = access.uid;
         let Some(Builder { builds, .. }) = &self.ports.builder else { return Err(Refusal::NoBuildLog(revision)) };
         let build = DeployId { app, revision };
@@ -129,17 +129,13 @@ fn from_git(app: &App) -> Outcome<()> {
 
 /// Returns the refusal for a builder's error.
 fn away(revision: Revision, error: &Error) -> Refusal {
-    match error {
-        Error::Unavailable { .. } | Error::Conflict(_) | Error::Denied { .. } => {
-            tracing::warn!(error = %error.chain(), "calling the builder failed");
-            Refusal::BuilderUnavailable
-        }
-        // A retry would get the same answer.
-        Error::NotFound(_) | Error::Invalid { .. } | Error::Corrupt { .. } => {
-            tracing::error!(%revision, error = %error.chain(), "reading a build failed");
-            Refusal::NoBuildLog(revision)
-        }
+    if error.is_transient() || matches!(error, Error::Denied { .. }) {
+        tracing::warn!(error = %error.chain(), "calling the builder failed");
+        return Refusal::BuilderUnavailable;
     }
+    // A retry would get the same answer.
+    tracing::error!(%revision, error = %error.chain(), "reading a build failed");
+    Refusal::NoBuildLog(revision)
 }
 
 #[cfg(test)]

@@ -5,15 +5,20 @@ use std::{future::Future, time::Duration};
 use event_listener::EventListener;
 use futures_util::{FutureExt, future::BoxFuture, select_biased};
 
-use super::{Deployer, journal::Decision, notifier::Subscription, polling::Reading};
+use super::{
+    Deployer,
+    journal::{Decision, Snapshot},
+    notifier::Subscription,
+    polling::PendingHead,
+};
 use crate::{
     app::AppUid,
-    deploy::{Actor, Deploy, Revision, Trigger},
+    deploy::{self, Actor, Deploy, Revision, Trigger},
     engine::{
-        CallFailed, Effect, Event, State,
+        CallError, Effect, Event, State,
         polling::{Detected, Finding},
         retry,
-        rollout::STALLED,
+        rollout::STALL_TIMEOUT,
         step,
     },
     error::{Error, Result},
@@ -32,16 +37,9 @@ const POLL: Duration = Duration::from_secs(3);
 /// The least time between two observations that the rollout driver's hints cause.
 const OBSERVE_MIN: Duration = Duration::from_millis(250);
 /// The greatest age of a known state that a new driver begins with.
-const JUST_NOW: Duration = Duration::from_secs(1);
+const RECENT: Duration = Duration::from_secs(1);
 /// The pause of an app whose history cannot be read.
-const BROKEN: Duration = Duration::from_secs(30);
-
-/// The store's clock, carried on by this process's own between two reads.
-#[derive(Clone, Copy)]
-struct Now {
-    read: Timestamp,
-    at: Duration,
-}
+const UNREADABLE_PAUSE: Duration = Duration::from_secs(30);
 
 /// The driver's action after an effect.
 enum Next {
@@ -54,11 +52,14 @@ enum Next {
 struct Driver<'a> {
     deployer: &'a Deployer,
     app: AppUid,
+    /// The app's name, for logs; its uid until it is loaded.
+    name: String,
     changes: Subscription,
-    now: Now,
+    /// The store's clock at the last read, and this process's own.
+    read_at: (Timestamp, Duration),
     failures: u32,
     /// The pending answer of the app's source.
-    reading: Option<Reading>,
+    reading: Option<PendingHead>,
     /// The time of the last observation.
     observed_at: Option<Duration>,
 }
@@ -67,8 +68,19 @@ impl Deployer {
     /// Drives an app that is leased to this replica until no work is left, or another replica has the lease.
     pub(super) async fn drive(&self, app: AppUid) {
         let changes = self.drivers.subscribe(app);
-        let now = Now { read: Timestamp::default(), at: Duration::ZERO };
-        Driver { deployer: self, app, changes, now, failures: 0, reading: None, observed_at: None }.run().await;
+        let name = app.to_string();
+        Driver {
+            deployer: self,
+            app,
+            name,
+            changes,
+            read_at: Default::default(),
+            failures: 0,
+            reading: None,
+            observed_at: None,
+        }
+        .run()
+        .await;
         self.poll_results.forget(app);
     }
 }
@@ -76,9 +88,9 @@ impl Deployer {
 impl Driver<'_> {
     async fn run(mut self) {
         let mut change = self.changes.listen();
-        let Some(view) = self.first_load().await else { return };
-        let mut state = State::new(view.clone(), self.time()).polling_at_least(self.deployer.min_poll);
-        let mut event = Event::Loaded(Box::new(view));
+        let Some(app_state) = self.first_load().await else { return };
+        let mut state = State::new(app_state.clone(), self.time()).polling_at_least(self.deployer.min_poll);
+        let mut event = Event::Loaded(Box::new(app_state));
         loop {
             let (after, effect) = step(state, event, self.time());
             state = after;
@@ -86,9 +98,9 @@ impl Driver<'_> {
                 Next::Step(next) => event = *next,
                 Next::Reload => {
                     change = self.changes.listen();
-                    let Some((view, was)) = self.load().await else { return };
-                    state.clock_set(was, self.now.read);
-                    event = Event::Loaded(Box::new(view));
+                    let Some((app_state, was)) = self.load().await else { return };
+                    state.clock_set(was, self.read_at.0);
+                    event = Event::Loaded(Box::new(app_state));
                 }
                 Next::Stop => return,
             }
@@ -96,18 +108,23 @@ impl Driver<'_> {
     }
 
     fn time(&self) -> Timestamp {
-        self.now.read.after(self.deployer.ports.clock.elapsed().saturating_sub(self.now.at))
+        self.read_at.0.after(self.deployer.ports.clock.elapsed().saturating_sub(self.read_at.1))
     }
 
     /// Loads the app as this process has just committed it, or as it is stored.
     async fn first_load(&mut self) -> Option<AppState> {
-        match self.deployer.journal.recent(self.app, JUST_NOW).await {
+        match self.deployer.journal.recent(self.app, RECENT).await {
             Ok(Some(app)) if app.state.is_leased_to(&self.deployer.replica) => {
-                self.now = Now { read: app.state.time(app.now), at: self.deployer.ports.clock.elapsed() };
+                self.read(&app);
                 Some(app.into_state())
             }
-            Ok(_) | Err(_) => self.load().await.map(|(view, _)| view),
+            Ok(_) | Err(_) => self.load().await.map(|(app_state, _)| app_state),
         }
+    }
+
+    fn read(&mut self, app: &Snapshot) {
+        self.read_at = (app.state.time(app.now), self.deployer.ports.clock.elapsed());
+        self.name = app.state.app.id.to_string();
     }
 
     /// Loads the app, retrying as long as the store is away, and returns the time until which that lasted. Returns
@@ -118,7 +135,7 @@ impl Driver<'_> {
                 Ok(Some(app)) => {
                     self.failures = 0;
                     let was = self.time();
-                    self.now = Now { read: app.state.time(app.now), at: self.deployer.ports.clock.elapsed() };
+                    self.read(&app);
                     let leased = app.state.is_leased_to(&self.deployer.replica);
                     return leased.then(|| (app.into_state(), was));
                 }
@@ -127,12 +144,10 @@ impl Driver<'_> {
                     self.deployer.end_builds(self.app).await;
                     return None;
                 }
-                Err(error @ (Error::Unavailable { .. } | Error::Conflict(_))) => self.pause(&error).await,
-                Err(
-                    error @ (Error::NotFound(_) | Error::Denied { .. } | Error::Invalid { .. } | Error::Corrupt { .. }),
-                ) => {
-                    tracing::error!(app = %self.app, error = %error.chain(), "reading an app's state failed");
-                    self.deployer.ports.clock.sleep(BROKEN).await;
+                Err(error) if error.is_transient() => self.pause(&error).await,
+                Err(error) => {
+                    tracing::error!(app = self.name, error = %error.chain(), "reading an app's state failed");
+                    self.deployer.ports.clock.sleep(UNREADABLE_PAUSE).await;
                     return None;
                 }
             }
@@ -140,7 +155,7 @@ impl Driver<'_> {
     }
 
     async fn pause(&mut self, error: &Error) {
-        tracing::warn!(app = %self.app, error = %error.chain(), "calling the store failed, trying again");
+        tracing::warn!(app = self.name, error = %error.chain(), "calling the store failed, trying again");
         self.deployer.ports.clock.sleep(retry::backoff(self.failures)).await;
         self.failures = self.failures.saturating_add(1);
     }
@@ -155,34 +170,34 @@ impl Driver<'_> {
                 self.observed_at = Some(deployer.ports.clock.elapsed());
                 let seen = rollouts.observe(&spec).await;
                 self.log_call(&spec, "observing", &seen);
-                Next::step(Event::Observed(seen.map_err(call_failed)))
+                Next::step(Event::Observed(seen.map_err(call_error)))
             }
             Effect::Watch(spec, until) => self.watch(&spec, until, state, change).await,
             Effect::Wait(until) => self.until(until, change, std::future::pending(), state).await,
             Effect::FindBuild => {
-                let found = Self::build(deployer, "finding", app, |builds| builds.running(app)).await;
+                let found = Self::build(deployer, "finding", &self.name, |builds| builds.running(app)).await;
                 Next::step(Event::BuildFound(found))
             }
             Effect::StartBuild(spec) => {
-                let started = Self::build(deployer, "starting", spec.id, |builds| builds.start(&spec)).await;
+                let started = Self::build(deployer, "starting", &self.name, |builds| builds.start(&spec)).await;
                 Next::step(Event::BuildStarted(spec.id.revision, started))
             }
             Effect::ObserveBuild(build) => {
-                let seen = Self::build(deployer, "observing", build, |builds| builds.observe(build)).await;
+                let seen = Self::build(deployer, "observing", &self.name, |builds| builds.observe(build)).await;
                 Next::step(Event::BuildObserved(seen))
             }
             Effect::CancelBuild(build) => {
-                tracing::info!(app = %self.app, revision = %build.revision, "cancelling a build that is no longer needed");
-                let answer = Self::build(deployer, "cancelling", build, |builds| builds.cancel(build)).await;
+                tracing::info!(app = self.name, revision = %build.revision, "cancelling a build that is no longer needed");
+                let answer = Self::build(deployer, "cancelling", &self.name, |builds| builds.cancel(build)).await;
                 Next::step(Event::BuildCancelled(answer))
             }
             // Another replica may have the lease by now, and then polls the source.
             Effect::ReadHead(_) if !deployer.work_queue.is_alive(deployer.ports.clock.elapsed()) => {
-                Next::step(Event::HeadPutOff)
+                Next::step(Event::HeadReadPostponed)
             }
             Effect::ReadHead(source) => {
                 self.reading = Some(self.deployer.read_head(*source));
-                Next::step(Event::HeadAsked)
+                Next::step(Event::HeadReadStarted)
             }
             Effect::Detect(finding) => self.detect(&finding).await,
             Effect::Collect(spec, trouble) => {
@@ -190,9 +205,9 @@ impl Driver<'_> {
                 self.log_call(&spec, "collecting evidence of", &evidence);
                 Next::step(Event::Collected(evidence.ok()))
             }
-            Effect::Restore(current) => self.restore(state.view(), &current).await,
+            Effect::Restore(current) => self.restore(state.app_state(), &current).await,
             Effect::Load => Next::Reload,
-            Effect::Rest => Next::Stop,
+            Effect::Stop => Next::Stop,
         }
     }
 
@@ -202,17 +217,15 @@ impl Driver<'_> {
     async fn build<'b, T>(
         deployer: &'b Deployer,
         what: &'static str,
-        which: impl std::fmt::Display,
+        app: &'b str,
         call: impl FnOnce(&'b dyn BuildTrigger) -> BoxFuture<'b, Result<T>>,
-    ) -> Result<T, CallFailed> {
+    ) -> Result<T, CallError> {
         let Some(builder) = &deployer.ports.builder else {
-            return Err(CallFailed::Refused(
-                "This server has no builder, so that it cannot build git apps.".to_owned(),
-            ));
+            return Err(CallError::Refused("This server has no builder, so that it cannot build git apps.".to_owned()));
         };
         call(&*builder.builds).await.map_err(|error| {
-            tracing::warn!(build = %which, error = %error.chain(), "{what} a build failed");
-            call_failed(error)
+            tracing::warn!(app, error = %error.chain(), "{what} a build failed");
+            call_error(error)
         })
     }
 
@@ -228,42 +241,41 @@ impl Driver<'_> {
         let mut applying = deployer.ports.rollouts.apply(spec).fuse();
         let begun = deployer.ports.clock.elapsed();
         loop {
-            let look = deployer.ports.clock.sleep(STALLED).fuse();
+            let look = deployer.ports.clock.sleep(STALL_TIMEOUT).fuse();
             select_biased! {
                 applied = applying => {
                     self.log_call(spec, "applying", &applied);
-                    return Next::step(Event::Applied(applied.map_err(call_failed)));
+                    return Next::step(Event::Applied(applied.map_err(call_error)));
                 }
                 () = change.fuse() => {}
                 () = look.fuse() => {}
             }
             *change = self.changes.listen();
-            let Some((view, _)) = self.load().await else { return Next::Stop };
-            let stalled = deployer.ports.clock.elapsed().saturating_sub(begun) >= STALLED;
-            let newer = view.unfinished.iter().rfind(|deploy| deploy.image.is_some());
+            let Some((app_state, _)) = self.load().await else { return Next::Stop };
+            let stalled = deployer.ports.clock.elapsed().saturating_sub(begun) >= STALL_TIMEOUT;
+            let newer = app_state.unfinished.iter().rfind(|deploy| deploy.image.is_some());
             let newer = newer.filter(|deploy| deploy.revision > spec.id.revision);
             if newer.is_some_and(|deploy| stalled || deploy.trigger == Trigger::Rollback) {
                 tracing::warn!(app = %spec.app, revision = %spec.id.revision, "dropping a slow apply for a newer revision");
-                return Next::step(Event::ApplyDropped(Box::new(view)));
+                return Next::step(Event::ApplyDropped(Box::new(app_state)));
             }
         }
     }
 
     async fn record(&mut self, changes: Vec<Deploy>, release_holds: Vec<Revision>, idle: bool) -> Next {
-        for change in &changes {
-            tracing::info!(app = %self.app, revision = %change.revision, status = %change.status(), "recording");
-        }
+        let recorded = changes.clone();
         let driver = Some(self.deployer.replica.clone());
         let record = Record { driver, changes, release_holds, idle };
-        let recorded = self.deployer.journal.update(self.app, None, move |change, _, now| {
+        let update = self.deployer.journal.update(self.app, None, move |change, _, now| {
             match change.record(record.clone(), now) {
                 Ok(()) => Decision::Commit(Ok(())),
                 Err(Refused::NextCommit) => Decision::NextCommit,
                 Err(refused) => Decision::Answer(Err(refused)),
             }
         });
-        match recorded.await {
+        match update.await {
             Ok((Ok(()), app)) => {
+                recorded.iter().for_each(|deploy| self.log_recorded(deploy));
                 self.deployer.waiters.notify(self.app);
                 self.deployer.retain(&app.state).await;
                 Next::step(Event::Recorded(Box::new(app.into_state())))
@@ -274,6 +286,15 @@ impl Driver<'_> {
                 self.pause(&error).await;
                 Next::Reload
             }
+        }
+    }
+
+    fn log_recorded(&self, deploy: &Deploy) {
+        let (app, revision) = (&self.name, deploy.revision);
+        if let deploy::State::Failed { reason, message, .. } = &deploy.state {
+            tracing::warn!(app, %revision, %reason, message, "deploying failed");
+        } else {
+            tracing::info!(app, %revision, status = %deploy.status(), "recorded a deploy's status");
         }
     }
 
@@ -298,7 +319,7 @@ impl Driver<'_> {
         &mut self,
         until: Timestamp,
         change: &mut EventListener,
-        sign: impl Future<Output = ()>,
+        hint: impl Future<Output = ()>,
         state: &State,
     ) -> Next {
         let wait = until.since(self.time());
@@ -319,15 +340,15 @@ impl Driver<'_> {
         let answered = select_biased! {
             () = change.fuse() => Err(Next::Reload),
             () = built.boxed().fuse() => Err(Next::step(Event::BuildChanged)),
-            () = sign.fuse() => Err(Next::step(Event::Woke)),
+            () = hint.fuse() => Err(Next::step(Event::Woke)),
             answer = answer.boxed().fuse() => Ok(answer),
             () = self.deployer.ports.clock.sleep(wait).fuse() => Err(Next::step(Event::Woke)),
         };
         match answered {
-            Ok(Err(Error::Conflict(_))) => Next::step(Event::HeadPutOff),
+            Ok(Err(Error::Conflict(_))) => Next::step(Event::HeadReadPostponed),
             Ok(answer) => {
-                let head = self.deployer.head_read(state.view(), answer, self.time());
-                Next::step(Event::HeadRead(head, self.chance()))
+                let head = self.deployer.head_read(state.app_state(), answer, self.time());
+                Next::step(Event::HeadRead(head, self.random()))
             }
             Err(next) => {
                 self.reading = reading;
@@ -336,7 +357,7 @@ impl Driver<'_> {
         }
     }
 
-    fn chance(&self) -> u64 {
+    fn random(&self) -> u64 {
         let mut bytes = [0; 8];
         self.deployer.ports.rng.fill(&mut bytes);
         u64::from_le_bytes(bytes)
@@ -349,17 +370,17 @@ impl Driver<'_> {
             Err(Error::NotFound(_)) => return Next::Stop,
             Err(error) => {
                 self.pause(&error).await;
-                Detected::Later
+                Detected::Postponed
             }
         };
-        Next::step(Event::Detected(detected, self.chance()))
+        Next::step(Event::Detected(detected, self.random()))
     }
 
     /// Accepts a restore if it is still owed and no newer deploy was accepted; then the app is loaded again.
-    async fn restore(&mut self, view: &AppState, current: &Deploy) -> Next {
+    async fn restore(&mut self, app_state: &AppState, current: &Deploy) -> Next {
         let cause = Cause { trigger: Trigger::Rollback, actor: Actor::Service };
         let Ok(deploy) = rollback::deploy(current, &cause) else { return Next::Stop };
-        let (expected, revision) = (ExpectedLatest::Exactly(view.latest), current.revision);
+        let (expected, revision) = (ExpectedLatest::Exactly(app_state.latest), current.revision);
         let (id, replica) = (self.deployer.admission_id(), self.deployer.replica.clone());
         let restored = self.deployer.journal.update(self.app, None, move |change, lookup, now| {
             let owed = matches!(restore::owed(&change.state), Owed::Restore(owed) if owed.revision == revision);
@@ -383,11 +404,6 @@ impl Next {
     }
 }
 
-fn call_failed(error: Error) -> CallFailed {
-    match error {
-        Error::Unavailable { .. } | Error::Conflict(_) => CallFailed::Away,
-        Error::NotFound(_) | Error::Denied { .. } | Error::Invalid { .. } | Error::Corrupt { .. } => {
-            CallFailed::Refused(error.to_string())
-        }
-    }
+fn call_error(error: Error) -> CallError {
+    if error.is_transient() { CallError::Unavailable } else { CallError::Refused(error.to_string()) }
 }

@@ -8,7 +8,7 @@
 //! Nothing here spawns: a commit under way is a future that all of its requests poll. If the last of them is dropped,
 //! the commit is dropped, and the remembered states of its apps are forgotten.
 
-mod flight;
+mod commit;
 mod states;
 
 use std::{
@@ -19,13 +19,13 @@ use std::{
 
 use futures_util::future::BoxFuture;
 
-use flight::{Request, Verdict};
+use commit::{Request, RequestOutcome};
 use states::States;
 
 use crate::{
     app::AppUid,
     error::{Entity, Error, Result},
-    ledger::{Admitted, AppState, Change, KeyLookup},
+    ledger::{Admitted, AppState, Change, KeyLookup, KeyUse},
     ports::{AppChange, AppCommit, AppRef, Clock, Heartbeat, HistoryStore, HistoryStoreExt, Loaded, StoreLimits},
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -84,9 +84,7 @@ impl Snapshot {
 }
 
 /// The journal of one store: see the module.
-pub(super) struct Journal(Arc<Inner>);
-
-struct Inner {
+pub(super) struct Journal {
     store: Arc<dyn HistoryStore>,
     clock: Arc<dyn Clock>,
     limits: StoreLimits,
@@ -99,35 +97,35 @@ struct Shared {
     waiting: HashMap<AppUid, VecDeque<Weak<Request>>>,
     /// The apps with waiting requests and no commit under way.
     ready: VecDeque<AppUid>,
-    under_way: BTreeSet<AppUid>,
-    flights: usize,
+    committing: BTreeSet<AppUid>,
+    commits_under_way: usize,
     /// The store's clock at the last read, and the process's time of that read.
     time: Option<(Timestamp, Duration)>,
 }
 
 impl Journal {
-    pub(super) fn new(store: Arc<dyn HistoryStore>, clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn new(store: Arc<dyn HistoryStore>, clock: Arc<dyn Clock>) -> Arc<Self> {
         let limits = store.limits();
-        Self(Arc::new(Inner { store, clock, limits, shared: Mutex::default() }))
+        Arc::new(Self { store, clock, limits, shared: Mutex::default() })
     }
 
     /// The number of an app's newest deploys that retention keeps; `None`: all of them.
     pub(super) fn keep(&self) -> Option<usize> {
-        self.0.limits.keep
+        self.limits.keep
     }
 
     /// Loads an app. Returns `None` if it is unknown.
     pub(super) async fn load(&self, app: AppRef<'_>) -> Result<Option<Snapshot>> {
-        Ok(self.0.load(app, None).await?.map(|(snapshot, _)| snapshot))
+        Ok(self.load_with_key(app, None).await?.map(|(snapshot, _)| snapshot))
     }
 
     /// Returns an app as it was at most this long ago, or loads it. Returns `None` if it is unknown.
     pub(super) async fn recent(&self, app: AppUid, age: Duration) -> Result<Option<Snapshot>> {
         let known = {
-            let shared = self.0.lock();
-            let since = self.0.clock.elapsed().saturating_sub(age);
+            let shared = self.lock();
+            let since = self.clock.elapsed().saturating_sub(age);
             let state = shared.states.get(app).filter(|known| known.read_at >= since).map(|known| known.state.clone());
-            state.map(|state| Snapshot { state, now: self.0.time(&shared) })
+            state.map(|state| Snapshot { state, now: self.time(&shared) })
         };
         match known {
             Some(snapshot) => Ok(Some(snapshot)),
@@ -137,15 +135,13 @@ impl Journal {
 
     /// Returns the remembered state of an app, which may be outdated.
     pub(super) fn remembered(&self, app: AppUid) -> Option<Arc<AppState>> {
-        self.0.lock().states.get(app).map(|known| Arc::clone(&known.state))
+        self.lock().states.get(app).map(|known| Arc::clone(&known.state))
     }
 
     /// Returns whether the hint is about a commit that this process knows.
-    pub(super) fn knows(&self, change: &AppChange) -> bool {
+    pub(super) fn is_known(&self, change: &AppChange) -> bool {
         match change {
-            AppChange::App(app, version) => {
-                self.0.lock().states.get(*app).is_some_and(|known| known.version >= *version)
-            }
+            AppChange::App(app, version) => self.lock().states.get(*app).is_some_and(|known| known.version >= *version),
             AppChange::Any => false,
         }
     }
@@ -157,7 +153,7 @@ impl Journal {
     /// `NotFound` if the app is unknown, `Conflict` if other processes were faster again and again; `Unavailable`: the
     /// commit may have been written.
     pub(super) async fn update<T: Send + 'static>(
-        &self,
+        self: &Arc<Self>,
         app: AppUid,
         key: Option<&IdempotencyKey>,
         mut decide: impl FnMut(&mut Change, KeyLookup, Timestamp) -> Decision<T> + Send + 'static,
@@ -165,34 +161,30 @@ impl Journal {
         let value = Arc::new(Mutex::new(None));
         let slot = Arc::clone(&value);
         let decide = move |change: &mut Change, lookup, now| {
-            let (answer, decision) = match decide(change, lookup, now) {
-                Decision::Commit(answer) => (Some(answer), Decision::Commit(())),
-                Decision::Answer(answer) => (Some(answer), Decision::Answer(())),
-                Decision::NextCommit => (None, Decision::NextCommit),
-                Decision::ReadKey => (None, Decision::ReadKey),
-            };
+            let mut answer = None;
+            let decision = decide(change, lookup, now).map(|decided| answer = Some(decided));
             *slot.lock().unwrap_or_else(PoisonError::into_inner) = answer;
             decision
         };
         let request = Arc::new(Request::new(app, Box::new(decide)));
-        let mut fresh = self.0.lock().states.get(app).is_none();
+        let mut fresh = self.lock().states.get(app).is_none();
         let mut read_key = false;
         for _ in 0..ATTEMPTS {
             if fresh || read_key {
                 let key = key.filter(|_| read_key);
-                let Some((_, used)) = self.0.load(AppRef::Uid(app), key).await? else {
+                let Some((_, used)) = self.load_with_key(AppRef::Uid(app), key).await? else {
                     return Err(Error::NotFound(Entity::App));
                 };
                 request.confirm(key.map(|_| used));
             }
-            match self.0.settle(&request).await {
-                Verdict::Done(snapshot) => {
+            match self.settle(&request).await {
+                RequestOutcome::Done(snapshot) => {
                     let answer = value.lock().unwrap_or_else(PoisonError::into_inner).take();
                     return answer.map(|answer| (answer, snapshot)).ok_or(Error::Conflict(Entity::Version));
                 }
-                Verdict::Again => fresh = true,
-                Verdict::ReadKey => read_key = true,
-                Verdict::Failed(error) => return Err(error),
+                RequestOutcome::Again => fresh = true,
+                RequestOutcome::ReadKey => read_key = true,
+                RequestOutcome::Failed(error) => return Err(error),
             }
         }
         Err(Error::Conflict(Entity::Version))
@@ -201,10 +193,10 @@ impl Journal {
     /// Registers an app, with the first change of its state.
     pub(super) async fn register(&self, change: Change) -> Result<Snapshot> {
         let state = change.state.clone();
-        let committed = self.0.store.commit_one(AppCommit::Register(Box::new(change))).await?;
-        let mut shared = self.0.lock();
-        self.0.note_time(&mut shared, committed.now);
-        let (state, read_at) = (Arc::new(state), self.0.clock.elapsed());
+        let committed = self.store.commit_one(AppCommit::Register(Box::new(change))).await?;
+        let mut shared = self.lock();
+        self.note_time(&mut shared, committed.now);
+        let (state, read_at) = (Arc::new(state), self.clock.elapsed());
         let state = shared.states.remember(state, committed.version, read_at);
         Ok(Snapshot { state, now: committed.now })
     }
@@ -212,38 +204,36 @@ impl Journal {
     /// Removes an app; a missing app is no error.
     pub(super) async fn remove(&self, app: AppUid) -> Result<()> {
         for _ in 0..ATTEMPTS {
-            let Some(loaded) = self.0.store.load(AppRef::Uid(app), None).await? else { break };
-            match self.0.store.commit_one(AppCommit::Remove(app, loaded.version)).await {
+            let Some(loaded) = self.store.load(AppRef::Uid(app), None).await? else { break };
+            match self.store.commit_one(AppCommit::Remove(app, loaded.version)).await {
                 Err(Error::Conflict(_)) => continue,
                 Ok(_) | Err(Error::NotFound(_)) => {}
                 Err(error) => return Err(error),
             }
             break;
         }
-        self.0.lock().states.forget(app);
+        self.lock().states.forget(app);
         Ok(())
     }
 
     /// Returns the store's clock now, if it was ever read.
     pub(super) fn now(&self) -> Option<Timestamp> {
-        let shared = self.0.lock();
-        shared.time.map(|_| self.0.time(&shared))
+        let shared = self.lock();
+        shared.time.map(|_| self.time(&shared))
     }
 
     /// Records that this replica is alive, and returns all living ones.
     pub(super) async fn heartbeat(&self, replica: &ReplicaId, ttl: Duration) -> Result<Heartbeat> {
-        let heartbeat = self.0.store.heartbeat(replica, ttl).await?;
-        self.0.note_time(&mut self.0.lock(), heartbeat.now);
+        let heartbeat = self.store.heartbeat(replica, ttl).await?;
+        self.note_time(&mut self.lock(), heartbeat.now);
         Ok(heartbeat)
     }
-}
 
-impl Inner {
-    async fn load(
+    async fn load_with_key(
         &self,
         app: AppRef<'_>,
         key: Option<&IdempotencyKey>,
-    ) -> Result<Option<(Snapshot, Option<crate::ledger::KeyUse>)>> {
+    ) -> Result<Option<(Snapshot, Option<KeyUse>)>> {
         let asked_at = self.clock.elapsed();
         let loaded = self.store.load(app, key).await?;
         let mut shared = self.lock();
@@ -260,16 +250,16 @@ impl Inner {
     }
 
     /// Waits until the request is decided, and polls the commit that it belongs to.
-    async fn settle(self: &Arc<Self>, request: &Arc<Request>) -> Verdict {
+    async fn settle(self: &Arc<Self>, request: &Arc<Request>) -> RequestOutcome {
         self.lock().enqueue(request);
         self.start();
         loop {
             let listener = request.listen();
-            if let Some(verdict) = request.take_verdict() {
-                return verdict;
+            if let Some(outcome) = request.take_outcome() {
+                return outcome;
             }
-            match request.flight() {
-                Some(flight) => flight.await,
+            match request.commit_future() {
+                Some(commit_future) => commit_future.await,
                 None => listener.await,
             }
         }
@@ -282,10 +272,10 @@ impl Inner {
             // end takes the lock.
             let Some((batch, unknown)) = self.lock().next_batch(&self.limits) else { return };
             for request in unknown.iter().filter_map(Weak::upgrade) {
-                request.decided(Verdict::Again);
+                request.decided(RequestOutcome::Again);
             }
             if !batch.is_empty() {
-                flight::start(self, batch);
+                commit::start(self, batch);
             }
         }
     }
@@ -309,15 +299,15 @@ impl Shared {
     fn enqueue(&mut self, request: &Arc<Request>) {
         let waiting = self.waiting.entry(request.app).or_default();
         waiting.push_back(Arc::downgrade(request));
-        if waiting.len() == 1 && !self.under_way.contains(&request.app) {
+        if waiting.len() == 1 && !self.committing.contains(&request.app) {
             self.ready.push_back(request.app);
         }
     }
 
     /// Returns the requests of the next commit, and those whose app's state is unknown. Returns `None` if no request
     /// waits, or there is no room for another commit.
-    fn next_batch(&mut self, limits: &StoreLimits) -> Option<(Vec<flight::AppBatch>, Vec<Weak<Request>>)> {
-        if self.ready.is_empty() || self.flights >= limits.commits_at_once.max(1) {
+    fn next_batch(&mut self, limits: &StoreLimits) -> Option<(Vec<commit::AppBatch>, Vec<Weak<Request>>)> {
+        if self.ready.is_empty() || self.commits_under_way >= limits.commits_at_once.max(1) {
             return None;
         }
         let (mut batch, mut unknown) = (Vec::new(), Vec::new());
@@ -328,21 +318,21 @@ impl Shared {
             match self.states.used(app) {
                 Some(known) => {
                     let (state, version) = (Arc::clone(&known.state), known.version);
-                    self.under_way.insert(app);
-                    batch.push(flight::AppBatch { app, state, version, requests });
+                    self.committing.insert(app);
+                    batch.push(commit::AppBatch { app, state, version, requests });
                 }
                 None => unknown.extend(requests),
             }
         }
-        self.flights += usize::from(!batch.is_empty());
+        self.commits_under_way += usize::from(!batch.is_empty());
         Some((batch, unknown))
     }
 
     /// Ends a commit; requests that it left over wait for the next one.
-    fn landed(&mut self, apps: &[AppUid]) {
-        self.flights = self.flights.saturating_sub(1);
+    fn commit_ended(&mut self, apps: &[AppUid]) {
+        self.commits_under_way = self.commits_under_way.saturating_sub(1);
         for app in apps {
-            self.under_way.remove(app);
+            self.committing.remove(app);
             if self.waiting.get(app).is_some_and(|waiting| !waiting.is_empty()) {
                 self.ready.push_back(*app);
             }
@@ -351,4 +341,4 @@ impl Shared {
 }
 
 type Decide = Box<dyn FnMut(&mut Change, KeyLookup, Timestamp) -> Decision<()> + Send>;
-type Flight = futures_util::future::Shared<BoxFuture<'static, ()>>;
+type CommitFuture = futures_util::future::Shared<BoxFuture<'static, ()>>;

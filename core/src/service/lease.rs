@@ -11,7 +11,7 @@ use crate::{
 };
 
 /// The time for which a replica's absence from a heartbeat's answer counts: this process may have been paused since.
-const GOOD_FOR: Duration = Duration::from_secs(2);
+const HEARTBEAT_VALID_FOR: Duration = Duration::from_secs(2);
 
 impl Deployer {
     /// Takes an app's lease if no living replica has it. Returns whether the app is leased to this replica.
@@ -31,12 +31,12 @@ impl Deployer {
             }
         }
         let (replica, clock) = (self.replica.clone(), self.ports.clock.clone());
-        let good_until = clock.elapsed() + GOOD_FOR;
+        let valid_until = clock.elapsed() + HEARTBEAT_VALID_FOR;
         let taken = self.journal.update(app, None, move |change, _, now| {
             if change.state.is_leased_to(&replica) {
                 return Decision::Answer(true);
             }
-            let outdated = former.is_some() && clock.elapsed() > good_until;
+            let outdated = former.is_some() && clock.elapsed() > valid_until;
             if outdated || change.state.lease != former || change.state.queued_at.is_none() {
                 return Decision::Answer(false);
             }

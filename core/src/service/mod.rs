@@ -30,7 +30,7 @@ pub use register::Registered;
 pub use submit::Accepted;
 
 use crate::{
-    app::{AppUid, POLL_MIN},
+    app::{AppId, AppUid, POLL_MIN},
     error::Error,
     ports::{BranchReader, BuildTrigger, Clock, HistoryStore, Rng, RolloutDriver, TokenStore},
     replica::ReplicaId,
@@ -74,7 +74,7 @@ pub struct Builder {
 /// The service: answers callers, and drives deploys while [`Deployer::run`] is polled.
 pub struct Deployer {
     ports: Ports,
-    journal: journal::Journal,
+    journal: Arc<journal::Journal>,
     replica: ReplicaId,
     /// Wakes callers that wait for an app.
     waiters: notifier::Notifier,
@@ -119,18 +119,22 @@ impl Deployer {
     /// # Errors
     /// [`Refusal::StoreUnavailable`] while it does not.
     pub async fn ready(&self) -> Outcome<()> {
-        self.ports.tokens.operator_fitting(&|_| false).await.map(drop).map_err(|error| refused(&error))
+        self.ports.tokens.operator_fitting(&|_| false).await.map(drop).map_err(refused)
     }
 }
 
-/// Returns the refusal of a failed write, which may have happened if its answer was lost.
-fn unwritten(error: &Error) -> Refusal {
+/// Returns the refusal of a failed write to an app, which may have happened if its answer was lost.
+fn unwritten(id: &AppId, error: Error) -> Refusal {
+    if matches!(error, Error::NotFound(_)) {
+        return Refusal::AppNotFound(id.clone());
+    }
+    let unavailable = error.is_unavailable();
     let refusal = refused(error);
-    if error.is_unavailable() { Refusal::StoreUnavailable { maybe_recorded: true } } else { refusal }
+    if unavailable { Refusal::StoreUnavailable { maybe_recorded: true } } else { refusal }
 }
 
 /// Returns the refusal for a port's error; details are logged.
-fn refused(error: &Error) -> Refusal {
+fn refused(error: Error) -> Refusal {
     match error {
         Error::Unavailable { .. } => {
             tracing::warn!(error = %error.chain(), "calling the store failed");

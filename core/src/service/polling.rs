@@ -8,7 +8,7 @@ use super::{ATTEMPTS, Authorized, Deployer, Outcome, PollOutcome, Polled, journa
 use crate::{
     app::{App, AppUid, Source},
     deploy::{Commit, Deploy, Trigger},
-    engine::polling::{self, Detected, Finding, Verdict},
+    engine::polling::{self, Detected, Finding, HeadDecision},
     error::{Entity, Error, Result},
     ledger::{Admission, Admitted, AppState, ExpectedLatest, NewDeploy},
     ports::{AppRef, Page},
@@ -17,14 +17,14 @@ use crate::{
 };
 
 /// The longest wait for the branch reader, whatever it promises.
-const ANSWER: Duration = Duration::from_secs(60);
+const READ_TIMEOUT: Duration = Duration::from_secs(60);
 /// The number of newest entries that are searched for those of the webhook.
-const RECENT: usize = 20;
+const WARNING_PAGE: usize = 20;
 /// The most pages of entries that are searched for a commit: more than any history keeps.
-const PAGES: usize = 20;
+const PAGES_MAX: usize = 20;
 
 /// The pending answer of a source.
-pub(super) type Reading = BoxFuture<'static, Result<Option<Commit>>>;
+pub(super) type PendingHead = BoxFuture<'static, Result<Option<Commit>>>;
 
 impl Deployer {
     /// Sets the shortest interval of polling; the default is [`crate::app::POLL_MIN`].
@@ -47,7 +47,7 @@ impl Deployer {
         if app.policy.poll.is_none() {
             return Ok(None);
         }
-        let (_, newest) = self.history(access, Page { before: None, succeeded: false, limit: RECENT }).await?;
+        let (_, newest) = self.history(access, Page { before: None, succeeded: false, limit: WARNING_PAGE }).await?;
         let Some(entry) = newest.iter().find(|entry| entry.trigger == Trigger::Webhook) else { return Ok(None) };
         // A token that cannot be read counts as one.
         if let Ok(None) = self.ports.tokens.find(&app.id).await {
@@ -61,7 +61,7 @@ impl Deployer {
     }
 
     /// Reads the head of a source's branch.
-    pub(super) fn read_head(&self, source: GitSource) -> Reading {
+    pub(super) fn read_head(&self, source: GitSource) -> PendingHead {
         let Some(builder) = &self.ports.builder else {
             return std::future::ready(Err(Error::invalid("this server has no builder, and reads no sources"))).boxed();
         };
@@ -69,7 +69,7 @@ impl Deployer {
         async move {
             select_biased! {
                 head = branches.look(&source).fuse() => head,
-                () = clock.sleep(ANSWER).fuse() => {
+                () = clock.sleep(READ_TIMEOUT).fuse() => {
                     Err(Error::Unavailable { what: format!("{} did not answer in time", source.url), cause: None })
                 }
             }
@@ -78,8 +78,13 @@ impl Deployer {
     }
 
     /// Processes a source's answer; logs it if it differs from the one before.
-    pub(super) fn head_read(&self, view: &AppState, answer: Result<Option<Commit>>, now: Timestamp) -> Option<Commit> {
-        let app = &view.app;
+    pub(super) fn head_read(
+        &self,
+        app_state: &AppState,
+        answer: Result<Option<Commit>>,
+        now: Timestamp,
+    ) -> Option<Commit> {
+        let app = &app_state.app;
         let (found, chain) = match answer {
             Ok(Some(head)) => {
                 // A held head stays held until it is decided again.
@@ -110,53 +115,53 @@ impl Deployer {
         let head = &finding.head;
         for _ in 0..ATTEMPTS {
             let loaded = self.journal.load(AppRef::Uid(app)).await?;
-            let view = loaded.ok_or(Error::NotFound(Entity::App))?.into_state();
-            if !view.is_polled() {
-                return Ok(Detected::Later);
+            let app_state = loaded.ok_or(Error::NotFound(Entity::App))?.into_state();
+            if !app_state.is_polled() {
+                return Ok(Detected::Postponed);
             }
-            let entries = self.entries_since(&view, head).await?;
-            match polling::decide(&view, &entries, finding) {
-                Verdict::Known => return Ok(Detected::Known),
-                Verdict::Forgotten => {
+            let entries = self.entries_since(&app_state, head).await?;
+            match polling::decide(&app_state, &entries, finding) {
+                HeadDecision::Known => return Ok(Detected::Known),
+                HeadDecision::Forgotten => {
                     tracing::warn!(
-                        app = %view.app.id, commit = %head,
+                        app = %app_state.app.id, commit = %head,
                         "ignoring a branch's head that may have been deployed before: the history no longer shows it"
                     );
                     return Ok(Detected::Known);
                 }
-                Verdict::Doubtful => {
-                    tracing::info!(app = %view.app.id, commit = %head, "the branch seems to be reset, polling again");
-                    return Ok(Detected::Doubtful);
+                HeadDecision::Unconfirmed => {
+                    tracing::info!(app = %app_state.app.id, commit = %head, "the branch seems to be reset, polling again");
+                    return Ok(Detected::Unconfirmed);
                 }
-                Verdict::Held(by) => {
+                HeadDecision::Held(by) => {
                     if self.poll_results.note(app, now, PollOutcome::Held(head.clone(), by)) {
-                        tracing::info!(app = %view.app.id, commit = %head, %by, "ignoring a held change");
+                        tracing::info!(app = %app_state.app.id, commit = %head, %by, "ignoring a held change");
                     }
                     return Ok(Detected::Held(by));
                 }
-                Verdict::Refused(refusal) => {
-                    tracing::warn!(app = %view.app.id, commit = %head, %refusal, "accepting a change was refused");
+                HeadDecision::Refused(refusal) => {
+                    tracing::warn!(app = %app_state.app.id, commit = %head, %refusal, "accepting a change was refused");
                     return Ok(Detected::Known);
                 }
-                Verdict::Deploy(draft) => match self.accept(&view, *draft).await? {
+                HeadDecision::Deploy(deploy) => match self.accept(&app_state, *deploy).await? {
                     Some(detected) => return Ok(detected),
                     None => continue,
                 },
             }
         }
-        Ok(Detected::Later)
+        Ok(Detected::Postponed)
     }
 
     /// Returns the app's entries, newest first, back to one of this commit or to the oldest.
     async fn entries_since(&self, state: &AppState, commit: &Commit) -> Result<Vec<Deploy>> {
         let mut entries: Vec<Deploy> = state.unfinished.iter().rev().map(|deploy| Deploy::clone(deploy)).collect();
         let mut before = None;
-        for _ in 0..PAGES {
-            let page = Page { before, succeeded: false, limit: polling::NEWEST };
+        for _ in 0..PAGES_MAX {
+            let page = Page { before, succeeded: false, limit: polling::HISTORY_PAGE };
             let older = self.ports.history.page(state.app.uid, page).await?;
             before = older.last().map(|oldest| oldest.revision);
             let is_there = |entry: &Deploy| entry.commit.as_ref().is_some_and(|known| known.may_be(commit));
-            let done = older.len() < polling::NEWEST || older.iter().any(is_there);
+            let done = older.len() < polling::HISTORY_PAGE || older.iter().any(is_there);
             entries.extend(older);
             if done {
                 break;
@@ -169,8 +174,8 @@ impl Deployer {
 
     /// Accepts a change if no newer deploy was accepted and the app is unchanged. Returns `None` if it must be decided
     /// again.
-    async fn accept(&self, view: &AppState, deploy: NewDeploy) -> Result<Option<Detected>> {
-        let (app, expected) = (Arc::clone(&view.app), ExpectedLatest::Exactly(view.latest));
+    async fn accept(&self, app_state: &AppState, deploy: NewDeploy) -> Result<Option<Detected>> {
+        let (app, expected) = (Arc::clone(&app_state.app), ExpectedLatest::Exactly(app_state.latest));
         let (id, driver) = (self.admission_id(), self.driver());
         let accepted = self.journal.update(app.uid, None, move |change, lookup, now| {
             if change.state.app != app {
@@ -182,12 +187,12 @@ impl Deployer {
         });
         Ok(match accepted.await?.0 {
             Admitted::New { deploy, .. } => {
-                let (app, revision) = (&view.app.id, deploy.revision);
+                let (app, revision) = (&app_state.app.id, deploy.revision);
                 tracing::info!(%app, %revision, trigger = %deploy.trigger, "accepted");
-                self.waiters.notify(view.app.uid);
+                self.waiters.notify(app_state.app.uid);
                 Some(Detected::Accepted(revision))
             }
-            Admitted::Full => Some(Detected::Later),
+            Admitted::Full => Some(Detected::Postponed),
             Admitted::Outdated | Admitted::NextCommit | Admitted::Replayed(_) | Admitted::KeyReused => None,
         })
     }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use futures_util::{FutureExt, select_biased};
 
 use super::{
-    ATTEMPTS, Accepted, Authorized, Deployer, Outcome, refused,
+    ATTEMPTS, Accepted, Authorized, Deployer, Outcome,
     submit::{Declined, replayed},
 };
 use crate::{
@@ -13,21 +13,21 @@ use crate::{
     delivery::{Delivery, Event},
     deploy::{Actor, Commit, Trigger},
     ledger::{
-        Admission, Admitted, Change, ExpectedLatest, KeyLookup, admission,
-        push::{self, Brought, Standing, Verdict, Wanted},
+        Admission, ExpectedLatest, admission,
+        push::{self, BranchHead, PushDecision, PushRequest, PushedCommit},
     },
-    ports::{AppRef, Page},
+    ports::Page,
     request::{Cause, DeployRequest, IdempotencyKey, Refusal},
     source::GitSource,
 };
 
 /// The time in which the source has to answer: git hosts give up after 10 s.
-const PATIENCE: Duration = Duration::from_secs(5);
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
 /// The pause before a source that answered with another head is asked again: it may not know of the push yet.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The number of newest entries that are searched for an earlier report of a push.
-const LOOKED_AT: usize = 100;
+const SEARCHED: usize = 100;
 
 /// The outcome of a git host's call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub enum Pushed {
     /// The pushed commit is deployed.
     Accepted(Box<Accepted>),
     /// The call is ignored and not recorded, for the reason in this sentence.
-    Nothing(String),
+    Ignored(String),
 }
 
 impl Deployer {
@@ -49,65 +49,52 @@ impl Deployer {
     /// # Errors
     /// The refusal; nothing was recorded, unless it says that it may have been.
     pub async fn push(&self, access: &Authorized, delivery: &Delivery, key: Option<IdempotencyKey>) -> Outcome<Pushed> {
-        if let Some(known) = self.known(access, key.as_ref()).await? {
-            return Ok(Pushed::Accepted(Box::new(known)));
+        // An earlier call's answer holds wherever the branch is by now.
+        if let Some(key) = &key
+            && let Some(deploy) = self.replay(access, key).await?.1
+        {
+            return Ok(Pushed::Accepted(Box::new(replayed(deploy))));
         }
-        let end = self.ports.clock.elapsed() + PATIENCE;
+        let end = self.ports.clock.elapsed() + READ_TIMEOUT;
         for _ in 0..ATTEMPTS {
-            let app = self.app(access).await?;
-            let brought = match push::wanted(&app, delivery)? {
-                Wanted::Nothing(why) => return Ok(Pushed::Nothing(why)),
-                Wanted::Build(brought) => brought,
+            let app = self.state(access).await?.app;
+            let pushed = match push::requested(&app, delivery)? {
+                PushRequest::Ignore(why) => return Ok(Pushed::Ignored(why)),
+                PushRequest::Build(pushed) => pushed,
             };
-            if let Some(pushed) = self.bring(access, delivery, brought, key.as_ref(), end).await? {
+            if let Some(pushed) = self.deploy_pushed(access, delivery, pushed, key.as_ref(), end).await? {
                 return Ok(pushed);
             }
         }
         Err(Refusal::Busy)
     }
 
-    /// Returns the deploy of an earlier call with this key, wherever the branch is by now.
-    async fn known(&self, access: &Authorized, key: Option<&IdempotencyKey>) -> Outcome<Option<Accepted>> {
-        let Some(key) = key else { return Ok(None) };
-        let loaded = self.ports.history.load(AppRef::Uid(access.uid), Some(key)).await;
-        let loaded = loaded.map_err(|error| refused(&error))?;
-        let Some(loaded) = loaded else { return Err(Refusal::AppNotFound(access.id.clone())) };
-        let state = Change::on(loaded.state);
-        match state.made_by(key, KeyLookup::Read(loaded.key), loaded.now) {
-            Some(Admitted::Replayed(revision)) => {
-                self.entry_of(access, &state.state, revision).await.map(replayed).map(Some)
-            }
-            Some(Admitted::KeyReused) => Err(Refusal::KeyReused),
-            Some(Admitted::New { .. } | Admitted::Outdated | Admitted::Full | Admitted::NextCommit) | None => Ok(None),
-        }
-    }
-
     /// Deploys a pushed commit, unless it is late or known. Returns `None` if the app has changed meanwhile.
-    async fn bring(
+    async fn deploy_pushed(
         &self,
         access: &Authorized,
         delivery: &Delivery,
-        brought: Brought,
+        pushed: PushedCommit,
         key: Option<&IdempotencyKey>,
         end: Duration,
     ) -> Outcome<Option<Pushed>> {
-        let page = Page { before: None, succeeded: false, limit: LOOKED_AT };
-        // Read before the branch: see `verdict`.
+        let page = Page { before: None, succeeded: false, limit: SEARCHED };
+        // Read before the branch: see `push::decide`.
         let (state, entries) = self.history(access, page).await?;
         let app = Arc::clone(&state.app);
         let Source::Git(source) = &app.source else { return Ok(None) };
-        let standing = self.standing(source, &brought, end).await;
-        match push::verdict(source, &entries, delivery.host, &brought, &standing) {
-            Verdict::Nothing(why) => return Ok(Some(Pushed::Nothing(why))),
-            Verdict::Known(deploy) => return Ok(Some(Pushed::Accepted(Box::new(replayed(*deploy))))),
-            Verdict::Build => {}
+        let branch_head = self.branch_head(source, &pushed, end).await;
+        match push::decide(source, &entries, delivery.host, &pushed, &branch_head) {
+            PushDecision::Ignore(why) => return Ok(Some(Pushed::Ignored(why))),
+            PushDecision::Repeated(deploy) => return Ok(Some(Pushed::Accepted(Box::new(replayed(*deploy))))),
+            PushDecision::Build => {}
         }
         let pusher = match &delivery.event {
             Event::Push(push) => push.pusher.as_deref(),
             Event::Ping | Event::Other(_) => None,
         };
         let cause = Cause { trigger: Trigger::Webhook, actor: Actor::git_host(delivery.host, pusher) };
-        let request = DeployRequest { image: None, commit: Some(brought.commit), key: None };
+        let request = DeployRequest { image: None, commit: Some(pushed.commit), key: None };
         let expected = ExpectedLatest::Exactly(state.latest);
         let id = self.admission_id();
         let accepted = self.admit(access, id, key.cloned(), move |state| {
@@ -122,18 +109,18 @@ impl Deployer {
     }
 
     /// Returns the place of the branch: as soon as it is the pushed commit, else the last answer.
-    async fn standing(&self, source: &GitSource, brought: &Brought, end: Duration) -> Standing {
-        let mut standing = Standing::Unread;
+    async fn branch_head(&self, source: &GitSource, pushed: &PushedCommit, end: Duration) -> BranchHead {
+        let mut branch_head = BranchHead::Unread;
         loop {
             match self.read(source, end).await {
-                Some(head) => standing = Standing::At(head),
-                None => return standing,
+                Some(head) => branch_head = BranchHead::At(head),
+                None => return branch_head,
             }
-            let again = self.ports.clock.elapsed() + AGAIN;
-            if standing.is_of(brought) || again >= end {
-                return standing;
+            let again = self.ports.clock.elapsed() + RETRY_INTERVAL;
+            if branch_head.is_at(pushed) || again >= end {
+                return branch_head;
             }
-            self.ports.clock.sleep(AGAIN).await;
+            self.ports.clock.sleep(RETRY_INTERVAL).await;
         }
     }
 

@@ -6,7 +6,6 @@ use futures_util::{FutureExt, select_biased};
 
 use super::{Authorized, Deployer, Outcome, journal::Snapshot, refused};
 use crate::{
-    app::AppId,
     deploy::{Deploy, Revision, State},
     ledger::{AppState, history},
     ports::{AppPage, AppRef, HistoryStoreExt, Page},
@@ -39,8 +38,8 @@ impl Deployer {
     ///
     /// # Errors
     /// [`Refusal::AppNotFound`] if it was deleted; [`Refusal::StoreUnavailable`] while the store is away.
-    pub async fn view(&self, access: &Authorized) -> Outcome<AppState> {
-        let app = self.journal.load(AppRef::Uid(access.uid)).await.map_err(|error| refused(&error))?;
+    pub async fn state(&self, access: &Authorized) -> Outcome<AppState> {
+        let app = self.journal.load(AppRef::Uid(access.uid)).await.map_err(refused)?;
         app.map(Snapshot::into_state).ok_or_else(|| Refusal::AppNotFound(access.id.clone()))
     }
 
@@ -49,7 +48,7 @@ impl Deployer {
     /// # Errors
     /// [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn apps(&self, _operator: &super::Operator, page: AppPage) -> Outcome<Vec<AppState>> {
-        self.ports.history.list(page).await.map_err(|error| refused(&error))
+        self.ports.history.list(page).await.map_err(refused)
     }
 
     /// Returns a part of the app's history, newest first, and the app's state at the same point in time.
@@ -58,8 +57,8 @@ impl Deployer {
     /// [`Refusal::AppNotFound`] if it was deleted; [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn history(&self, access: &Authorized, page: Page) -> Outcome<(AppState, Vec<Deploy>)> {
         for _ in 0..READS {
-            let state = self.view(access).await?;
-            let archived = self.ports.history.page(access.uid, page).await.map_err(|error| refused(&error))?;
+            let state = self.state(access).await?;
+            let archived = self.ports.history.page(access.uid, page).await.map_err(refused)?;
             if let Some(deploys) = history::page(&state, archived, page) {
                 return Ok((state, deploys));
             }
@@ -80,7 +79,10 @@ impl Deployer {
     /// # Errors
     /// As [`Deployer::entry`].
     pub async fn entry_and_state(&self, access: &Authorized, revision: Revision) -> Outcome<(AppState, Deploy)> {
-        let state = self.view(access).await.map_err(|refusal| deleted(refusal, &access.id, revision))?;
+        let state = match self.state(access).await {
+            Err(Refusal::AppNotFound(_)) => return Err(Refusal::RevisionNotFound(revision)),
+            other => other?,
+        };
         let entry = self.entry_of(access, &state, revision).await?;
         Ok((state, entry))
     }
@@ -90,7 +92,7 @@ impl Deployer {
         if let Some(deploy) = state.unfinished(revision) {
             return Ok(Deploy::clone(deploy));
         }
-        let entry = self.ports.history.archived(access.uid, revision).await.map_err(|error| refused(&error))?;
+        let entry = self.ports.history.archived(access.uid, revision).await.map_err(refused)?;
         entry.ok_or(Refusal::RevisionNotFound(revision))
     }
 
@@ -126,7 +128,7 @@ impl Deployer {
 
     /// Returns one entry as this process has committed or just read it.
     async fn recent_entry(&self, access: &Authorized, revision: Revision) -> Outcome<Deploy> {
-        let recent = self.journal.recent(access.uid, POLL).await.map_err(|error| refused(&error))?;
+        let recent = self.journal.recent(access.uid, POLL).await.map_err(refused)?;
         match recent.filter(|app| app.state.latest >= Some(revision)) {
             Some(app) => self.entry_of(access, &app.state, revision).await,
             None => self.entry(access, revision).await,
@@ -144,11 +146,8 @@ impl Deployer {
         let mut waited = Waited { deploy, superseded_by: None };
         while let State::Superseded { by, rollback: false } = waited.last().state {
             // A rollback is returned, but its end is not this deploy's.
-            let next = match self.ended(access, by, end).await {
-                Ok(next) => next,
-                // The entry itself was read: it is returned even if its successor cannot be read.
-                Err(_) => break,
-            };
+            // The entry itself was read: it is returned even if its successor cannot be read.
+            let Ok(next) = self.ended(access, by, end).await else { break };
             waited.superseded_by = Some(next);
         }
         Ok(waited)
@@ -168,9 +167,4 @@ impl Deployer {
             seen = Some(entry.step);
         }
     }
-}
-
-/// Returns the refusal for an entry of an app that may be deleted.
-fn deleted(refusal: Refusal, id: &AppId, revision: Revision) -> Refusal {
-    if refusal == Refusal::AppNotFound(id.clone()) { Refusal::RevisionNotFound(revision) } else { refusal }
 }

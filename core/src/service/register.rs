@@ -1,8 +1,8 @@
 //! Registering apps: the registration and its first deploy are one commit.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
-use super::{Authorized, Builder, Deployer, Operator, Outcome, apps::sound, journal::Snapshot, refused, unwritten};
+use super::{Authorized, Builder, Deployer, Operator, Outcome, apps::checked, journal::Snapshot, refused, unwritten};
 use crate::{
     app::{App, AppId, AppUid, Namespace, POLL_MAX, Policy, Source},
     deploy::{Deploy, Trigger},
@@ -10,7 +10,7 @@ use crate::{
     image::ImageRef,
     ledger::{Admission, Admitted, Change, KeyLookup, NewDeploy, registration},
     ports::{AppPage, AppRef, TargetRequest, Validated},
-    request::{IdempotencyKey, Refusal, Registration},
+    request::{Field, IdempotencyKey, Refusal, Registration},
     service::run::TTL,
     time::Timestamp,
 };
@@ -46,7 +46,7 @@ impl SourceRules {
         if git.url.is_local() && !local_sources {
             let rule = "must be https:// or ssh:// to another machine; sources on this one, on link-local addresses and \
                         without encryption are the operator's to allow (--allow-local-sources).";
-            return Err(Refusal::InvalidField("source.url", rule.to_owned()));
+            return Err(Refusal::InvalidField(Field::SourceUrl, rule.to_owned()));
         }
         Ok(())
     }
@@ -54,7 +54,7 @@ impl SourceRules {
     /// Returns `Ok` if apps of this source can be polled as the policy says.
     pub(super) fn pollable(&self, policy: &Policy, source: &Source) -> Outcome<()> {
         let Some(interval) = policy.poll else { return Ok(()) };
-        let refused = |why: String| Err(Refusal::InvalidField("policy.poll", why));
+        let refused = |why: String| Err(Refusal::InvalidField(Field::PolicyPoll, why));
         if *source == Source::Image {
             return refused("an image app has no source to look at; CI posts its images.".to_owned());
         }
@@ -89,12 +89,12 @@ impl Deployer {
         let rules = self.source_rules();
         rules.buildable(&wanted.source)?;
         let namespace = Namespace::of(&wanted.project, &wanted.environment)
-            .map_err(|invalid| Refusal::InvalidField("environment", invalid.to_string()))?;
+            .map_err(|invalid| Refusal::InvalidField(Field::Environment, invalid.to_string()))?;
         let id = AppId { namespace, name: wanted.name.clone() };
-        if let Some(app) = self.journal.load(AppRef::Name(&id)).await.map_err(|error| refused(&error))? {
+        if let Some(app) = self.journal.load(AppRef::Name(&id)).await.map_err(refused)? {
             return self.registered(app, &wanted, key.as_ref()).await;
         }
-        let wanted = Registration { policy: sound(wanted.policy)?, ..wanted };
+        let wanted = Registration { policy: checked(wanted.policy)?, ..wanted };
         rules.pollable(&wanted.policy, &wanted.source)?;
         let request = TargetRequest {
             app: id.clone(),
@@ -105,14 +105,7 @@ impl Deployer {
         };
         let validated = self.ports.rollouts.validate(&request).await.map_err(|error| {
             tracing::warn!(app = %id, error = %error.chain(), "validating the target failed");
-            match error {
-                Error::Unavailable { .. } => Refusal::ClusterUnavailable,
-                Error::NotFound(_)
-                | Error::Conflict(_)
-                | Error::Denied { .. }
-                | Error::Invalid { .. }
-                | Error::Corrupt { .. } => Refusal::Workload(error.to_string()),
-            }
+            if error.is_unavailable() { Refusal::ClusterUnavailable } else { Refusal::Workload(error.to_string()) }
         })?;
         let adopted = matches!(validated, Validated::Adopt { .. });
         let (target, image) = registration::target(&wanted, validated)?;
@@ -134,7 +127,7 @@ impl Deployer {
     async fn store_time(&self) -> Outcome<Timestamp> {
         match self.journal.now() {
             Some(now) => Ok(now),
-            None => Ok(self.journal.heartbeat(&self.replica, TTL).await.map_err(|error| refused(&error))?.now),
+            None => Ok(self.journal.heartbeat(&self.replica, TTL).await.map_err(refused)?.now),
         }
     }
 
@@ -147,26 +140,14 @@ impl Deployer {
     ) -> Outcome<Registered> {
         let (id, uid) = (app.state.app.id.clone(), app.state.app.uid);
         let Some(key) = key else { return Err(Refusal::AppExists(id)) };
-        let loaded = self.ports.history.load(AppRef::Uid(uid), Some(key)).await.map_err(|error| refused(&error))?;
-        let Some(loaded) = loaded else { return Err(Refusal::AppExists(id)) };
-        let change = Change::on(loaded.state);
-        match change.made_by(key, KeyLookup::Read(loaded.key), loaded.now) {
-            Some(Admitted::Replayed(revision)) => {
-                let cause = crate::request::Cause { trigger: Trigger::Manual, actor: crate::deploy::Actor::Service };
-                let access = Authorized { id, uid, cause };
-                let deploy = self.entry_of(&access, &change.state, revision).await?;
-                Ok(Registered { adopted: deploy.adopted, app: change.state, deploy: Some(deploy) })
-            }
-            Some(Admitted::KeyReused) => Err(Refusal::KeyReused),
+        let cause = crate::request::Cause { trigger: Trigger::Manual, actor: crate::deploy::Actor::Service };
+        match self.replay(&Authorized { id: id.clone(), uid, cause }, key).await? {
+            (app, Some(deploy)) => Ok(Registered { adopted: deploy.adopted, app, deploy: Some(deploy) }),
             // No entry could carry the key: a call with equal contents counts as the same call.
-            None if registration::waits_for_a_build(&change.state.app)
-                && registration::made(&change.state.app, wanted) =>
-            {
-                Ok(Registered { adopted: false, app: change.state, deploy: None })
+            (app, None) if registration::waits_for_a_build(&app.app) && registration::made(&app.app, wanted) => {
+                Ok(Registered { adopted: false, app, deploy: None })
             }
-            Some(Admitted::New { .. } | Admitted::Outdated | Admitted::Full | Admitted::NextCommit) | None => {
-                Err(Refusal::AppExists(id))
-            }
+            (_, None) => Err(Refusal::AppExists(id)),
         }
     }
 
@@ -181,25 +162,11 @@ impl Deployer {
         let (id, now) = (app.id.clone(), app.created_at);
         let mut change = Change::register(app.clone());
         let deploy = image.and_then(|image| {
-            let deploy = NewDeploy {
-                image: Some(image),
-                commit: None,
-                trigger: Trigger::Manual,
-                actor: operator.actor().clone(),
-                from: None,
-                effective: None,
-                adopted,
-            };
+            let deploy = NewDeploy { image: Some(image), adopted, ..NewDeploy::new(&operator.cause(Trigger::Manual)) };
             let (id, driver) = (self.admission_id(), self.driver());
             let admission = Admission { key: key.clone(), driver, ..Admission::plain(id, deploy) };
-            match change.admit(admission, KeyLookup::Unread, now) {
-                Admitted::New { deploy, .. } => Some(Deploy::clone(&deploy)),
-                Admitted::Replayed(_)
-                | Admitted::KeyReused
-                | Admitted::Outdated
-                | Admitted::Full
-                | Admitted::NextCommit => None,
-            }
+            let Admitted::New { deploy, .. } = change.admit(admission, KeyLookup::Unread, now) else { return None };
+            Some(Deploy::clone(&deploy))
         });
         let state = match self.journal.register(change).await {
             Ok(snapshot) => snapshot.into_state(),
@@ -209,7 +176,7 @@ impl Deployer {
                 return self.registered(app, wanted, key.as_ref()).await;
             }
             Err(error) if error.is_unavailable() => self.look_for_registration(&app, &error).await?,
-            Err(error) => return Err(unwritten(&error)),
+            Err(error) => return Err(unwritten(&id, error)),
         };
         tracing::info!(app = %id, uid = %app.uid, adopted, "registered");
         self.changed_here(app.uid);
@@ -227,14 +194,9 @@ impl Deployer {
 
     async fn namespace_taken(&self, app: App) -> Refusal {
         let page = AppPage { namespace: Some(app.id.namespace.clone()), after: None, limit: 1 };
-        let (id, project, environment) = (app.id, app.project, app.environment);
-        match self.ports.history.list(page).await.ok().and_then(|apps| apps.into_iter().next()) {
-            Some(other) => Refusal::NamespaceTaken {
-                id,
-                project: other.app.project.clone(),
-                environment: other.app.environment.clone(),
-            },
-            None => Refusal::NamespaceTaken { id, project, environment },
-        }
+        let other = self.ports.history.list(page).await.ok().and_then(|apps| apps.into_iter().next());
+        let owner = other.map_or_else(|| Arc::new(app.clone()), |other| other.app);
+        let (project, environment) = (owner.project.clone(), owner.environment.clone());
+        Refusal::NamespaceTaken { id: app.id, project, environment }
     }
 }

@@ -26,7 +26,7 @@ impl Deployer {
     pub async fn rollback(&self, operator: &Operator, id: &AppId, request: RollbackRequest) -> Outcome<Accepted> {
         let access = Authorized { cause: operator.cause(Trigger::Rollback), ..self.open(operator, id).await? };
         for _ in 0..ATTEMPTS {
-            let read = self.view(&access).await?;
+            let read = self.state(&access).await?;
             let target = self.target(&access, &read, &request).await;
             if let Err(away @ Refusal::StoreUnavailable { .. }) = target {
                 return Err(away);
@@ -79,7 +79,7 @@ impl Deployer {
         let mut before = Some(below);
         loop {
             let page = Page { before, succeeded: true, limit: SEARCH_PAGE };
-            let entries = self.ports.history.page(access.uid, page).await.map_err(|error| refused(&error))?;
+            let entries = self.ports.history.page(access.uid, page).await.map_err(refused)?;
             before = entries.last().map(|entry| entry.revision);
             let full = entries.len() == SEARCH_PAGE;
             if let Some(found) = entries.into_iter().find(|entry| !entry.same_image(top)) {

@@ -16,17 +16,17 @@ use crate::{app::AppUid, error::Result, ledger::AppState, ports::AppChange};
 /// of a search for work, well below the promised 30 s.
 pub(super) const TTL: Duration = Duration::from_secs(15);
 /// The interval of heartbeats.
-const EVERY: Duration = Duration::from_secs(1);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
 /// The shortest interval of searches for work that hints cause.
-const HINTED: Duration = Duration::from_millis(250);
+const HINTED_SEARCH_INTERVAL: Duration = Duration::from_millis(250);
 /// The interval of searches that include this replica's own apps: if the store's answer was lost, an app is leased to
 /// this replica without its knowledge, and would have no driver.
-const OWN: Duration = Duration::from_secs(5);
+const OWN_SEARCH_INTERVAL: Duration = Duration::from_secs(5);
 /// The most apps that one search returns.
 const BATCH: usize = 256;
 
 /// The answer to a search for work: the time of its heartbeat, and the apps that no living replica drives.
-struct Look {
+struct SearchResult {
     at: Duration,
     free: Vec<AppUid>,
 }
@@ -37,7 +37,7 @@ struct Drivers<'a> {
     running: FuturesUnordered<BoxFuture<'a, AppUid>>,
     /// The driven apps, and whether a change arrived for them meanwhile.
     apps: BTreeMap<AppUid, bool>,
-    looking: Fuse<BoxFuture<'a, Result<Look>>>,
+    search: Fuse<BoxFuture<'a, Result<SearchResult>>>,
     tick: Fuse<BoxFuture<'a, ()>>,
     /// The time of the next search.
     due: Duration,
@@ -56,14 +56,14 @@ impl Deployer {
         let mut drivers = Drivers::new(self);
         loop {
             let arrived = self.work_queue.listen();
-            drivers.take_in();
+            drivers.start_queued();
             select_biased! {
                 () = shutdown => break,
-                look = &mut drivers.looking => drivers.looked(look),
+                result = &mut drivers.search => drivers.search_ended(result),
                 app = drivers.running.select_next_some() => drivers.ended(app),
-                change = changes.select_next_some() => drivers.hinted(change),
+                change = changes.select_next_some() => drivers.changed_elsewhere(change),
                 () = arrived.fuse() => {}
-                () = &mut drivers.tick => drivers.look(),
+                () = &mut drivers.tick => drivers.start_search(),
             }
         }
         drop(drivers);
@@ -74,14 +74,14 @@ impl Deployer {
     }
 
     /// Returns the apps that no living replica drives, and up to `own` apps of this replica.
-    async fn look_for_work(&self, own: Option<usize>) -> Result<Look> {
+    async fn search_for_work(&self, own: Option<usize>) -> Result<SearchResult> {
         let at = self.ports.clock.elapsed();
         let mut alive = self.journal.heartbeat(&self.replica, TTL).await?.alive;
         if own.is_some() {
             alive.retain(|replica| *replica != self.replica);
         }
         let free = self.ports.history.work(&alive, BATCH + own.unwrap_or(0)).await?;
-        Ok(Look { at, free })
+        Ok(SearchResult { at, free })
     }
 }
 
@@ -91,7 +91,7 @@ impl<'a> Drivers<'a> {
             deployer,
             running: FuturesUnordered::new(),
             apps: BTreeMap::new(),
-            looking: Fuse::terminated(),
+            search: Fuse::terminated(),
             tick: std::future::ready(()).boxed().fuse(),
             due: Duration::ZERO,
             own_due: Duration::ZERO,
@@ -121,7 +121,7 @@ impl<'a> Drivers<'a> {
 
     /// Starts drivers for apps that were changed here: their lease was given to this replica, or another one drives
     /// them.
-    fn take_in(&mut self) {
+    fn start_queued(&mut self) {
         for app in self.deployer.work_queue.take() {
             self.start(app);
         }
@@ -135,8 +135,8 @@ impl<'a> Drivers<'a> {
         }
     }
 
-    fn hinted(&mut self, change: AppChange) {
-        if self.deployer.journal.knows(&change) {
+    fn changed_elsewhere(&mut self, change: AppChange) {
+        if self.deployer.journal.is_known(&change) {
             return;
         }
         match change {
@@ -149,24 +149,24 @@ impl<'a> Drivers<'a> {
                 self.deployer.drivers.notify_all();
             }
         }
-        self.look_in(HINTED);
+        self.search_within(HINTED_SEARCH_INTERVAL);
     }
 
-    fn look(&mut self) {
+    fn start_search(&mut self) {
         let now = self.deployer.ports.clock.elapsed();
         let own = (now >= self.own_due).then_some(self.apps.len());
         if own.is_some() {
-            self.own_due = now + OWN;
+            self.own_due = now + OWN_SEARCH_INTERVAL;
         }
-        self.looking = self.deployer.look_for_work(own).boxed().fuse();
+        self.search = self.deployer.search_for_work(own).boxed().fuse();
         self.tick = Fuse::terminated();
         self.due = Duration::MAX;
     }
 
     /// Schedules the next search no later than in this time.
-    fn look_in(&mut self, wait: Duration) {
+    fn search_within(&mut self, wait: Duration) {
         let due = self.deployer.ports.clock.elapsed() + wait;
-        if !self.looking.is_terminated() {
+        if !self.search.is_terminated() {
             self.due = self.due.min(due);
         } else if due < self.due {
             self.schedule(due);
@@ -179,10 +179,10 @@ impl<'a> Drivers<'a> {
         self.tick = clock.sleep(due.saturating_sub(clock.elapsed())).fuse();
     }
 
-    fn looked(&mut self, look: Result<Look>) {
-        self.looking = Fuse::terminated();
-        match look {
-            Ok(Look { at, free }) => {
+    fn search_ended(&mut self, result: Result<SearchResult>) {
+        self.search = Fuse::terminated();
+        match result {
+            Ok(SearchResult { at, free }) => {
                 self.deployer.work_queue.set_alive(Some(at));
                 for app in free {
                     if !self.apps.contains_key(&app) {
@@ -190,10 +190,10 @@ impl<'a> Drivers<'a> {
                     }
                 }
             }
-            Err(error) => tracing::warn!(error = %error.chain(), "looking for work failed"),
+            Err(error) => tracing::warn!(error = %error.chain(), "searching for work failed"),
         }
         let now = self.deployer.ports.clock.elapsed();
         // The search may have missed the change that a hint reported meanwhile.
-        self.schedule(self.due.max(now).min(now + EVERY));
+        self.schedule(self.due.max(now).min(now + HEARTBEAT_INTERVAL));
     }
 }

@@ -1,13 +1,12 @@
 //! The one write path: deploys of every trigger are accepted here.
 
-use super::{Authorized, Deployer, Outcome, journal::Decision, refused};
+use super::{Authorized, Deployer, Outcome, journal::Decision, refused, unwritten};
 use crate::{
-    app::App,
     deploy::{AdmissionId, Deploy, Revision},
     error::{Error, Result},
     ledger::{Admission, Admitted, AppState, Change, KeyLookup, UNFINISHED_MAX, admission},
     ports::{AppRef, Page},
-    request::{DeployRequest, IdempotencyKey, Refusal},
+    request::{DeployRequest, Field, IdempotencyKey, Refusal},
     time::Timestamp,
 };
 
@@ -21,7 +20,7 @@ pub struct Accepted {
     /// The revisions that the deploy superseded.
     pub superseded: Vec<Revision>,
     /// The fields of the request that do not apply to the app.
-    pub ignored: Vec<&'static str>,
+    pub ignored: Vec<Field>,
 }
 
 /// A decision on the present state of an app: the admission, or the reason against it.
@@ -82,11 +81,10 @@ impl Deployer {
             });
         let (admitted, extra) = match admitted.await {
             Ok((admitted, _)) => admitted?,
-            Err(Error::NotFound(_)) => return Err(Refusal::AppNotFound(access.id.clone())),
             Err(error) if error.is_unavailable() => {
                 return self.look_up(access, id, &error).await.map(|accepted| Some((accepted, None)));
             }
-            Err(error) => return Err(refused(&error)),
+            Err(error) => return Err(unwritten(&access.id, error)),
         };
         let accepted = match admitted {
             Admitted::New { deploy, superseded } => {
@@ -124,9 +122,20 @@ impl Deployer {
         Ok(self.ports.history.page(access.uid, page).await?.into_iter().find(|deploy| deploy.id == id))
     }
 
-    /// Returns the registration that a caller was authorized for.
-    pub(super) async fn app(&self, access: &Authorized) -> Outcome<std::sync::Arc<App>> {
-        Ok(self.view(access).await?.app)
+    /// Returns the app's state, and the deploy of an earlier call with this key.
+    pub(super) async fn replay(
+        &self,
+        access: &Authorized,
+        key: &IdempotencyKey,
+    ) -> Outcome<(AppState, Option<Deploy>)> {
+        let loaded = self.ports.history.load(AppRef::Uid(access.uid), Some(key)).await.map_err(refused)?;
+        let loaded = loaded.ok_or_else(|| Refusal::AppNotFound(access.id.clone()))?;
+        let change = Change::on(loaded.state);
+        let deploy = match change.replay_of(key, KeyLookup::Read(loaded.key), loaded.now)? {
+            Some(revision) => Some(self.entry_of(access, &change.state, revision).await?),
+            None => None,
+        };
+        Ok((change.state, deploy))
     }
 }
 
@@ -144,10 +153,11 @@ fn refuse<T>(
     if key.is_some() && lookup == KeyLookup::Unread {
         return Decision::ReadKey;
     }
-    match key.and_then(|key| change.made_by(key, lookup, now)) {
-        Some(admitted) => Decision::Answer(Ok((admitted, None))),
-        None => Decision::Answer(Err(refusal)),
-    }
+    Decision::Answer(match key.map_or(Ok(None), |key| change.replay_of(key, lookup, now)) {
+        Ok(Some(revision)) => Ok((Admitted::Replayed(revision), None)),
+        Ok(None) => Err(refusal),
+        Err(reused) => Err(reused),
+    })
 }
 
 pub(super) fn replayed(deploy: Deploy) -> Accepted {

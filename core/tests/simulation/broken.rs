@@ -11,8 +11,9 @@ use std::{
 use async_trait::async_trait;
 use rollhook_core::{
     Result,
-    app::{AppId, AppUid},
+    app::{App, AppId, AppUid},
     deploy::Evidence,
+    image::ImageRef,
     ports::{
         Applied, BranchReader, BuildTrigger, Clock, HistoryStore, Observation, Phase, RolloutDriver, RolloutFailure,
         RolloutSpec, Sealing, TargetRequest, TokenStore, Validated, WebhookSecret,
@@ -20,7 +21,7 @@ use rollhook_core::{
     token::Token,
 };
 
-use crate::stage::Stage;
+use crate::environment::Environment;
 
 /// The promise that is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -82,55 +83,61 @@ pub(crate) struct Backend {
 
 impl Backend {
     /// The true one, or one that breaks a promise.
-    pub(crate) fn new(stage: &Arc<Stage>, clock: Arc<dyn Clock>, broken: Option<Promise>) -> Self {
+    pub(crate) fn new(environment: &Arc<Environment>, clock: Arc<dyn Clock>, broken: Option<Promise>) -> Self {
         let Some(promise) = broken else {
             return Self {
-                tokens: stage.store.clone(),
-                history: stage.store.clone(),
-                rollouts: stage.cluster.clone(),
-                builds: stage.builders[0].clone(),
-                heads: stage.builders[0].clone(),
+                tokens: environment.store.clone(),
+                history: environment.store.clone(),
+                rollouts: environment.cluster.clone(),
+                builds: environment.builders[0].clone(),
+                heads: environment.builders[0].clone(),
             };
         };
-        let stage = Arc::clone(stage);
-        let liar = Arc::new(Liar { promise, stage, clock, token: Mutex::default(), told: Mutex::default() });
-        let heads = liar.stage.builders[0].clone();
-        Self { tokens: liar.clone(), history: liar.clone(), rollouts: liar.clone(), builds: liar, heads }
+        let environment = Arc::clone(environment);
+        let broken = Arc::new(BrokenBackend {
+            promise,
+            environment,
+            clock,
+            token: Mutex::default(),
+            last_shown: Mutex::default(),
+        });
+        let heads = broken.environment.builders[0].clone();
+        Self { tokens: broken.clone(), history: broken.clone(), rollouts: broken.clone(), builds: broken, heads }
     }
 }
 
-struct Liar {
+struct BrokenBackend {
     promise: Promise,
-    stage: Arc<Stage>,
+    environment: Arc<Environment>,
     clock: Arc<dyn Clock>,
     token: Mutex<BTreeMap<AppId, WebhookSecret>>,
     /// What was told of each app last.
-    told: Mutex<BTreeMap<AppUid, store::Told>>,
+    last_shown: Mutex<BTreeMap<AppUid, store::Shown>>,
 }
 
-impl Liar {
+impl BrokenBackend {
     fn breaks(&self, promise: Promise) -> bool {
         self.promise == promise
     }
 }
 
 #[async_trait]
-impl RolloutDriver for Liar {
+impl RolloutDriver for BrokenBackend {
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
-        self.stage.cluster.validate(request).await
+        self.environment.cluster.validate(request).await
     }
 
-    async fn apply(&self, order: &RolloutSpec) -> Result<Applied> {
-        let answer = self.stage.cluster.apply(order).await?;
+    async fn apply(&self, spec: &RolloutSpec) -> Result<Applied> {
+        let answer = self.environment.cluster.apply(spec).await?;
         if self.breaks(Promise::Fence) && matches!(answer, Applied::Newer(_)) {
-            self.stage.cluster.delete(&order.app, &order.target);
-            return self.stage.cluster.apply(order).await;
+            self.environment.cluster.delete(&spec.app, &spec.target);
+            return self.environment.cluster.apply(spec).await;
         }
         Ok(answer)
     }
 
-    async fn observe(&self, order: &RolloutSpec) -> Result<Observation> {
-        let seen = self.stage.cluster.observe(order).await?;
+    async fn observe(&self, spec: &RolloutSpec) -> Result<Observation> {
+        let seen = self.environment.cluster.observe(spec).await?;
         if self.breaks(Promise::OwnPods) {
             let phase = Phase::Complete { digest: None, note: None };
             return Ok(Observation { phase, trouble: None, ..seen });
@@ -138,19 +145,27 @@ impl RolloutDriver for Liar {
         Ok(seen)
     }
 
-    async fn changed(&self, order: &RolloutSpec) {
-        self.stage.cluster.changed(order).await;
+    async fn changed(&self, spec: &RolloutSpec) {
+        self.environment.cluster.changed(spec).await;
     }
 
-    async fn evidence(&self, order: &RolloutSpec, trouble: Option<&RolloutFailure>) -> Result<Evidence> {
-        self.stage.cluster.evidence(order, trouble).await
+    async fn evidence(&self, spec: &RolloutSpec, trouble: Option<&RolloutFailure>) -> Result<Evidence> {
+        self.environment.cluster.evidence(spec, trouble).await
+    }
+
+    async fn keep(&self, app: &App, images: &[ImageRef]) -> Result<()> {
+        self.environment.cluster.keep(app, images).await
+    }
+
+    async fn forget(&self, app: &App) -> Result<()> {
+        self.environment.cluster.forget(app).await
     }
 }
 
 #[async_trait]
-impl TokenStore for Liar {
+impl TokenStore for BrokenBackend {
     async fn put(&self, app: AppUid, token: &Token) -> Result<WebhookSecret> {
-        self.stage.store.put(app, token).await
+        self.environment.store.put(app, token).await
     }
 
     async fn find(&self, app: &AppId) -> Result<Option<WebhookSecret>> {
@@ -158,7 +173,7 @@ impl TokenStore for Liar {
         if self.breaks(Promise::OneToken) && known.is_some() {
             return Ok(known);
         }
-        let found = TokenStore::find(&*self.stage.store, app).await?;
+        let found = TokenStore::find(&*self.environment.store, app).await?;
         if let Some(secret) = &found {
             self.token.lock().unwrap().insert(app.clone(), secret.clone());
         }
@@ -166,18 +181,18 @@ impl TokenStore for Liar {
     }
 
     async fn remove(&self, app: AppUid) -> Result<()> {
-        TokenStore::remove(&*self.stage.store, app).await
+        TokenStore::remove(&*self.environment.store, app).await
     }
 
     async fn operator_hash(&self) -> Result<Option<[u8; 32]>> {
-        self.stage.store.operator_hash().await
+        self.environment.store.operator_hash().await
     }
 
     async fn set_operator_hash(&self, hash: [u8; 32]) -> Result<()> {
-        self.stage.store.set_operator_hash(hash).await
+        self.environment.store.set_operator_hash(hash).await
     }
 
     fn sealing(&self) -> Sealing {
-        self.stage.store.sealing()
+        self.environment.store.sealing()
     }
 }

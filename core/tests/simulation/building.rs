@@ -9,46 +9,46 @@ use rollhook_core::{
     ports::{BuildSpec, BuildState, BuildTrigger, DeployId, Started},
 };
 
-use crate::{stage::Adrift, wire::Wire};
+use crate::{environment::Adrift, recording_ports::RecordingPorts};
 
 #[async_trait]
-impl BuildTrigger for Wire {
+impl BuildTrigger for RecordingPorts {
     async fn start(&self, order: &BuildSpec) -> Result<Started> {
         if let Some(time) = self.faults.adrift() {
-            self.tell(|| format!("build revision {}: no answer, but it is under way", order.id.revision));
-            self.stage.set_adrift(Adrift::Build(order.clone()), time);
+            self.log(|| format!("build revision {}: no answer, but it is under way", order.id.revision));
+            self.environment.set_adrift(Adrift::Build(order.clone()), time);
             return Err(Error::unavailable("the builder", "no answer"));
         }
         if self.faults.refused() {
-            self.tell(|| format!("build revision {}: refused", order.id.revision));
+            self.log(|| format!("build revision {}: refused", order.id.revision));
             return Err(Error::Denied { what: "this builder does not build it".to_owned(), cause: None });
         }
         let answer = self.backend.builds.start(order).await;
         match &answer {
-            Ok(started) => self.tell(|| format!("build revision {}: {started:?}", order.id.revision)),
-            Err(_) => self.told("build", &answer),
+            Ok(started) => self.log(|| format!("build revision {}: {started:?}", order.id.revision)),
+            Err(_) => self.log_answer("build", &answer),
         }
         let busy = matches!(answer, Ok(Started::Busy(_)));
-        self.stage.journal.count_if(busy, "rule 8: a build was refused while another ran");
-        self.stage.look_at_builds(Some(self.life.number), order);
+        self.environment.journal.count_if(busy, "rule 8: a build was refused while another ran");
+        self.environment.look_at_builds(Some(self.life.number), order);
         answer
     }
 
     async fn running(&self, app: AppUid) -> Result<Option<Revision>> {
         let answer = self.backend.builds.running(app).await;
-        self.tell(|| format!("what is built? {answer:?}"));
+        self.log(|| format!("what is built? {answer:?}"));
         answer
     }
 
     async fn observe(&self, build: DeployId) -> Result<BuildState> {
         let answer = self.backend.builds.observe(build).await;
-        self.tell(|| format!("look at the build of revision {}: {answer:?}", build.revision));
-        let seen = match self.stage.promise {
-            Some(_) => self.stage.observe_build(build),
+        self.log(|| format!("look at the build of revision {}: {answer:?}", build.revision));
+        let seen = match self.environment.promise {
+            Some(_) => self.environment.observe_build(build),
             None => answer.as_ref().ok().cloned(),
         };
         if let Some(seen) = seen {
-            self.stage.rules.lock().unwrap().build_seen(build, &seen, &self.stage.journal);
+            self.environment.rules.lock().unwrap().build_seen(build, &seen, &self.environment.journal);
         }
         answer
     }
@@ -59,9 +59,9 @@ impl BuildTrigger for Wire {
 
     async fn cancel(&self, build: DeployId) -> Result<()> {
         let answer = self.backend.builds.cancel(build).await;
-        self.told(&format!("end the build of revision {}", build.revision), &answer);
+        self.log_answer(&format!("end the build of revision {}", build.revision), &answer);
         if answer.is_ok() {
-            self.stage.rules.lock().unwrap().build_is_told_to_end(build, &self.stage.journal);
+            self.environment.rules.lock().unwrap().build_is_told_to_end(build, &self.environment.journal);
         }
         answer
     }
@@ -71,7 +71,7 @@ impl BuildTrigger for Wire {
     }
 }
 
-impl crate::stage::Stage {
+impl crate::environment::Environment {
     /// A build as it is, on whichever machine it runs.
     fn observe_build(&self, build: DeployId) -> Option<BuildState> {
         let seen = |at: usize| self.builders[at].observe(build).now_or_never()?.ok();

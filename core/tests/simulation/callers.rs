@@ -12,10 +12,10 @@ use rollhook_core::{
 };
 
 use crate::{
-    asks::{Answer, Wanted, word},
     choices::Key,
+    environment::Environment,
+    requests::{Answer, Request, word},
     rules::Rules,
-    stage::Stage,
 };
 
 /// How often a call is made before its caller gives up.
@@ -24,7 +24,7 @@ const ATTEMPTS: u8 = 6;
 /// A call, however often it is made.
 pub(crate) struct Call {
     pub(crate) name: String,
-    pub(crate) wanted: Wanted,
+    pub(crate) request: Request,
     key: Key,
     attempts: u8,
     running: u8,
@@ -55,7 +55,7 @@ struct Issued {
 
 /// All callers of a run.
 pub(crate) struct Callers {
-    stage: Arc<Stage>,
+    environment: Arc<Environment>,
     calls: BTreeMap<u64, Call>,
     tokens: Vec<Issued>,
     /// Counts what happens to the webhook, and calls.
@@ -77,8 +77,14 @@ pub(crate) enum Next {
 }
 
 impl Callers {
-    pub(crate) fn new(stage: &Arc<Stage>) -> Self {
-        Self { stage: Arc::clone(stage), calls: BTreeMap::new(), tokens: Vec::new(), turn: 0, good_since: None }
+    pub(crate) fn new(environment: &Arc<Environment>) -> Self {
+        Self {
+            environment: Arc::clone(environment),
+            calls: BTreeMap::new(),
+            tokens: Vec::new(),
+            turn: 0,
+            good_since: None,
+        }
     }
 
     /// The name of the next call.
@@ -92,20 +98,20 @@ impl Callers {
     }
 
     /// A new call.
-    pub(crate) fn call(&mut self, wanted: Wanted, key: Key) -> u64 {
+    pub(crate) fn call(&mut self, request: Request, key: Key) -> u64 {
         let (name, number) = (self.name(), self.calls.len() as u64);
         let (token, turn) = (TokenIs::Unknown, 0);
-        let call = Call { name, wanted, key, attempts: 0, running: 0, unknown: false, accepted: None, turn, token };
+        let call = Call { name, request, key, attempts: 0, running: 0, unknown: false, accepted: None, turn, token };
         self.calls.insert(number, call);
         number
     }
 
     /// The call is made, once more; what is to be asked, and by whom.
-    pub(crate) fn make(&mut self, number: u64) -> Option<(String, Wanted)> {
+    pub(crate) fn make(&mut self, number: u64) -> Option<(String, Request)> {
         let mut call = self.calls.remove(&number)?;
-        let made = (call.attempts < ATTEMPTS).then(|| (call.name.clone(), call.wanted.clone()));
+        let made = (call.attempts < ATTEMPTS).then(|| (call.name.clone(), call.request.clone()));
         if made.is_some() {
-            self.stage.journal.count_if(call.attempts > 0, "rule 4: a call was repeated");
+            self.environment.journal.count_if(call.attempts > 0, "rule 4: a call was repeated");
             if call.attempts == 0 {
                 self.first(&mut call);
             }
@@ -120,10 +126,10 @@ impl Callers {
     fn first(&mut self, call: &mut Call) {
         self.turn += 1;
         call.turn = self.turn;
-        if let Wanted::Post(token, _) | Wanted::Push(token, ..) | Wanted::Probe(token) = &call.wanted {
+        if let Request::Post(token, _) | Request::Push(token, ..) | Request::Probe(token) = &call.request {
             call.token = self.known(token);
         }
-        if touches_webhook(&call.wanted) {
+        if touches_webhook(&call.request) {
             self.good_since = None;
         }
     }
@@ -141,11 +147,11 @@ impl Callers {
     /// The replica died that was asked.
     pub(crate) fn cut_off(&mut self, number: u64) -> Next {
         let Some(call) = self.calls.get_mut(&number) else { return Next::Nothing };
-        self.stage.journal.tell(&call.name, || "is cut off".to_owned());
-        self.stage.journal.count("rule 4: a call was cut off");
+        self.environment.journal.log(&call.name, || "is cut off".to_owned());
+        self.environment.journal.count("rule 4: a call was cut off");
         call.running -= 1;
         call.unknown = true;
-        if touches_webhook(&call.wanted) {
+        if touches_webhook(&call.request) {
             self.good_since = None;
         }
         if call.key == Key::None { Next::Nothing } else { Next::Again }
@@ -153,20 +159,20 @@ impl Callers {
 
     /// The call was answered.
     pub(crate) fn answered(&mut self, number: u64, answer: Outcome<Answer>) -> Next {
-        let stage = Arc::clone(&self.stage);
+        let environment = Arc::clone(&self.environment);
         let Some(mut call) = self.calls.remove(&number) else { return Next::Nothing };
         call.running -= 1;
         let next = match answer {
             Ok(answer) => {
-                stage.journal.tell(&call.name, || told(&answer));
+                environment.journal.log(&call.name, || told(&answer));
                 self.granted(&mut call, answer)
             }
             Err(refusal) => {
-                stage.journal.tell(&call.name, || format!("is refused: {refusal}"));
+                environment.journal.log(&call.name, || format!("is refused: {refusal}"));
                 self.refused(&mut call, &refusal)
             }
         };
-        if touches_webhook(&call.wanted) && next == Next::Nothing {
+        if touches_webhook(&call.request) && next == Next::Nothing {
             self.good_since = None;
         }
         self.calls.insert(number, call);
@@ -174,14 +180,14 @@ impl Callers {
     }
 
     fn granted(&mut self, call: &mut Call, answer: Answer) -> Next {
-        let stage = Arc::clone(&self.stage);
-        let journal = &stage.journal;
+        let environment = Arc::clone(&self.environment);
+        let journal = &environment.journal;
         journal.expect(call.token != TokenIs::Dead, || format!("{}: an old token was let in", call.name));
         journal.count_if(matches!(call.token, TokenIs::Good(_)), "rule 3: the new token was let in");
         match answer {
             Answer::Accepted(app, accepted) => {
-                let rules = stage.rules.lock().unwrap();
-                accepted_is_recorded(&rules, call, app, &accepted.deploy, &stage);
+                let rules = environment.rules.lock().unwrap();
+                accepted_is_recorded(&rules, call, app, &accepted.deploy, &environment);
                 let superseded = ended_by(&rules, app, accepted.deploy.revision);
                 let gone = !rules.known.contains_key(&app);
                 let right = gone || accepted.superseded.is_empty() || accepted.superseded == superseded;
@@ -192,25 +198,25 @@ impl Callers {
                 if again { Next::Again } else { Next::Nothing }
             }
             Answer::Registered(app, deploy) => {
-                let rules = stage.rules.lock().unwrap();
+                let rules = environment.rules.lock().unwrap();
                 if let Some(deploy) = &deploy {
-                    accepted_is_recorded(&rules, call, app, deploy, &stage);
+                    accepted_is_recorded(&rules, call, app, deploy, &environment);
                 }
                 let adopted = deploy.as_ref().is_some_and(|deploy| deploy.adopted);
                 journal.count_if(adopted, "rule 5: a workload was adopted");
                 journal.count_if(deploy.is_none(), "rule 5: an app waits for its first build");
-                if matches!(call.wanted, Wanted::Register(0, ..)) { Next::Enable } else { Next::Nothing }
+                if matches!(call.request, Request::Register(0, ..)) { Next::Enable } else { Next::Nothing }
             }
             Answer::Token(secret) => {
                 self.buries(call.turn);
                 self.turn += 1;
-                let others = self.calls.values().any(|other| other.running > 0 && touches_webhook(&other.wanted));
+                let others = self.calls.values().any(|other| other.running > 0 && touches_webhook(&other.request));
                 self.good_since = (!others).then_some(self.turn);
                 self.tokens.push(Issued { token: secret.token, turn: self.turn, dead: false });
                 Next::Probe
             }
             Answer::Cancelled(app, deploy) => {
-                let rules = stage.rules.lock().unwrap();
+                let rules = environment.rules.lock().unwrap();
                 let entry = entry(&rules, app, deploy.revision);
                 let is = deploy.status() == Status::Cancelled && entry.is_none_or(|entry| *entry == deploy);
                 journal.expect(is, || format!("{}: revision {} is not cancelled", call.name, deploy.revision));
@@ -223,7 +229,7 @@ impl Callers {
                 Next::Nothing
             }
             Answer::Done => {
-                if matches!(call.wanted, Wanted::Disable | Wanted::Delete(_)) && touches_webhook(&call.wanted) {
+                if matches!(call.request, Request::Disable | Request::Delete(_)) && touches_webhook(&call.request) {
                     self.buries(call.turn);
                     return Next::Probe;
                 }
@@ -233,7 +239,7 @@ impl Callers {
     }
 
     fn refused(&mut self, call: &mut Call, refusal: &Refusal) -> Next {
-        let journal = &self.stage.journal;
+        let journal = &self.environment.journal;
         journal.count(word(refusal));
         journal.expect(*refusal != Refusal::Internal, || format!("{}: something internal went wrong", call.name));
         journal.expect(*refusal != Refusal::KeyReused, || format!("{}: its key is another's", call.name));
@@ -250,11 +256,11 @@ impl Callers {
 
     /// Rule 4: who is told so is told the truth.
     fn nothing_was_recorded(&self, call: &Call) {
-        let rules = self.stage.rules.lock().unwrap();
+        let rules = self.environment.rules.lock().unwrap();
         if call.running == 0 && !call.unknown && call.accepted.is_none() {
             let made = rules.known.values().flat_map(|known| &known.history).find(|entry| is_of(entry, call));
             let told = || format!("{} was told that nothing was recorded", call.name);
-            self.stage.journal.expect(made.is_none(), told);
+            self.environment.journal.expect(made.is_none(), told);
         }
     }
 
@@ -276,22 +282,22 @@ impl Callers {
     }
 }
 
-fn touches_webhook(wanted: &Wanted) -> bool {
-    match wanted {
-        Wanted::Enable | Wanted::Disable => true,
-        Wanted::Delete(id) => *id == crate::asks::id(0),
-        Wanted::Register(app, ..) => *app == 0,
-        Wanted::Post(..)
-        | Wanted::Push(..)
-        | Wanted::Probe(_)
-        | Wanted::Deploy(..)
-        | Wanted::Rollback(..)
-        | Wanted::Cancel(..)
-        | Wanted::Promote(_)
-        | Wanted::Release
-        | Wanted::Rebuild(..)
-        | Wanted::Source(..)
-        | Wanted::Policy(..) => false,
+fn touches_webhook(request: &Request) -> bool {
+    match request {
+        Request::Enable | Request::Disable => true,
+        Request::Delete(id) => *id == crate::requests::id(0),
+        Request::Register(app, ..) => *app == 0,
+        Request::Post(..)
+        | Request::Push(..)
+        | Request::Probe(_)
+        | Request::Deploy(..)
+        | Request::Rollback(..)
+        | Request::Cancel(..)
+        | Request::Promote(_)
+        | Request::Release
+        | Request::Rebuild(..)
+        | Request::Source(..)
+        | Request::Policy(..) => false,
     }
 }
 
@@ -311,12 +317,12 @@ fn is_of(entry: &Deploy, call: &Call) -> bool {
     let name = entry.actor.to_string();
     let told = name.strip_prefix("GitHub: ");
     told.unwrap_or(&name) == call.name
-        || entry.actor == Actor::Ci && matches!(&call.wanted, Wanted::Post(_, request) if same_commit(request, entry))
+        || entry.actor == Actor::Ci && matches!(&call.request, Request::Post(_, request) if same_commit(request, entry))
 }
 
 /// Whether the entry is of another call by which the same host told of the same push.
 fn was_told_before(entry: &Deploy, call: &Call) -> bool {
-    let Wanted::Push(_, delivery, _) = &call.wanted else { return false };
+    let Request::Push(_, delivery, _) = &call.request else { return false };
     let Event::Push(push) = &delivery.event else { return false };
     let heads = push.changes.iter().filter_map(|change| change.head.as_ref());
     let brought = heads.filter(|head| entry.commit.as_ref().is_some_and(|commit| commit.may_be(&head.commit)));
@@ -325,22 +331,22 @@ fn was_told_before(entry: &Deploy, call: &Call) -> bool {
 
 /// A git app's entry names its commit in full once that is known.
 fn same_commit(request: &DeployRequest, entry: &Deploy) -> bool {
-    request.commit.as_ref().zip(entry.commit.as_ref()).is_some_and(|(wanted, has)| wanted.may_be(has))
+    request.commit.as_ref().zip(entry.commit.as_ref()).is_some_and(|(request, has)| request.may_be(has))
 }
 
 /// Rule 4: what was accepted is in the history, and a repeated call made nothing else.
-fn accepted_is_recorded(rules: &Rules, call: &mut Call, app: AppUid, told: &Deploy, stage: &Stage) {
+fn accepted_is_recorded(rules: &Rules, call: &mut Call, app: AppUid, told: &Deploy, environment: &Environment) {
     if !rules.known.contains_key(&app) {
         return;
     }
-    stage.journal.count("rule 4: an accept was looked up");
+    environment.journal.count("rule 4: an accept was looked up");
     let entry = entry(rules, app, told.revision).filter(|entry| entry.id == told.id);
     let before = entry.is_some_and(|entry| was_told_before(entry, call));
-    stage.journal.count_if(before, "push: a change was told of again");
+    environment.journal.count_if(before, "push: a change was told of again");
     let recorded = before || entry.is_some_and(|entry| is_of(entry, call));
-    stage.journal.expect(recorded, || format!("{}: revision {} is not in the history", call.name, told.revision));
+    environment.journal.expect(recorded, || format!("{}: revision {} is not in the history", call.name, told.revision));
     let before = call.accepted.replace((app, told.revision)).filter(|(former, _)| *former == app);
-    stage.journal.expect(before.is_none_or(|(_, revision)| revision == told.revision), || {
+    environment.journal.expect(before.is_none_or(|(_, revision)| revision == told.revision), || {
         format!("{}: accepted as {:?}, then as {}", call.name, before, told.revision)
     });
 }

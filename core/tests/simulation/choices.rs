@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::{prelude::*, sample::select};
 
-use crate::{faults::Trouble, images::TAGS};
+use crate::{faults::InjectedFault, images::TAGS};
 
 /// How a run goes.
 #[derive(Clone, Debug)]
@@ -40,10 +40,10 @@ pub(crate) enum Kind {
 pub(crate) enum Choice {
     /// Lets time pass, in milliseconds.
     Pass(u32),
-    /// Somebody asks one of the replicas for something, where trouble may wait for one of its next calls.
-    Ask { replica: usize, ask: Ask, struck: Option<(u8, Trouble)> },
-    /// Trouble waits for one of a replica's calls (empty: any), after so many others.
-    Trouble { replica: usize, call: &'static str, nth: u8, trouble: Trouble },
+    /// Somebody asks one of the replicas for something, where fault may wait for one of its next calls.
+    Ask { replica: usize, ask: Ask, struck: Option<(u8, InjectedFault)> },
+    /// InjectedFault waits for one of a replica's calls (empty: any), after so many others.
+    Fault { replica: usize, call: &'static str, nth: u8, fault: InjectedFault },
     /// A replica dies, or leaves in good order, and comes back after so many seconds, by its name or another.
     Restart { replica: usize, orderly: bool, after: u8, renamed: bool },
     /// Somebody does something to the cluster.
@@ -198,10 +198,10 @@ fn choice() -> impl Strategy<Value = Choice> {
     prop_oneof![
         10 => prop_oneof![4 => 0..60u32, 4 => 100..3_000u32, 5 => 3_000..25_000u32, 1 => 60_000..80_000u32]
             .prop_map(Choice::Pass),
-        13 => (0..3usize, ask(), proptest::option::weighted(0.1, (0..6u8, trouble())))
+        13 => (0..3usize, ask(), proptest::option::weighted(0.1, (0..6u8, fault())))
             .prop_map(|(replica, ask, struck)| Choice::Ask { replica, ask, struck }),
-        7 => (0..3usize, call(), select(&[0u8, 0, 0, 1, 2, 3]), trouble())
-            .prop_map(|(replica, call, nth, trouble)| Choice::Trouble { replica, call, nth, trouble }),
+        7 => (0..3usize, call(), select(&[0u8, 0, 0, 1, 2, 3]), fault())
+            .prop_map(|(replica, call, nth, fault)| Choice::Fault { replica, call, nth, fault }),
         1 => (0..3usize, any::<bool>(), select(&[0u8, 3, 40]), any::<bool>())
             .prop_map(|(replica, orderly, after, renamed)| Choice::Restart { replica, orderly, after, renamed }),
         4 => meddling().prop_map(Choice::Cluster),
@@ -254,18 +254,18 @@ fn call() -> impl Strategy<Value = &'static str> {
         2 => select(&CALLS[17..]), 3 => select(&CALLS)]
 }
 
-fn trouble() -> impl Strategy<Value = Trouble> {
+fn fault() -> impl Strategy<Value = InjectedFault> {
     let time = || select(&[1u64, 4, 12, 20, 40]).prop_map(Duration::from_secs);
     prop_oneof![
-        2 => Just(Trouble::Before),
-        3 => Just(Trouble::Lost),
-        1 => time().prop_map(Trouble::Slow),
-        1 => time().prop_map(Trouble::Late),
-        3 => any::<bool>().prop_map(|done| Trouble::Crash { done }),
-        3 => (any::<bool>(), time()).prop_map(|(done, time)| Trouble::Pause { done, time }),
-        1 => time().prop_map(Trouble::Adrift),
-        1 => Just(Trouble::Stale),
-        1 => Just(Trouble::Refused),
+        2 => Just(InjectedFault::Before),
+        3 => Just(InjectedFault::Lost),
+        1 => time().prop_map(InjectedFault::Slow),
+        1 => time().prop_map(InjectedFault::Late),
+        3 => any::<bool>().prop_map(|done| InjectedFault::Crash { done }),
+        3 => (any::<bool>(), time()).prop_map(|(done, time)| InjectedFault::Pause { done, time }),
+        1 => time().prop_map(InjectedFault::Adrift),
+        1 => Just(InjectedFault::Stale),
+        1 => Just(InjectedFault::Refused),
     ]
 }
 

@@ -7,11 +7,11 @@ use std::{
 
 use rollhook_conformance::{Fault, Plan};
 
-use crate::stage::Stage;
+use crate::environment::Environment;
 
 /// What may happen to a replica at one of its calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Trouble {
+pub(crate) enum InjectedFault {
     /// The call fails, and was not done.
     Before,
     /// The call is done, and its answer is lost.
@@ -32,7 +32,7 @@ pub(crate) enum Trouble {
     Refused,
 }
 
-impl Trouble {
+impl InjectedFault {
     const fn kind(self) -> &'static str {
         match self {
             Self::Before => "fault: failed before",
@@ -79,7 +79,7 @@ pub(crate) enum Signal {
 struct Armed {
     call: &'static str,
     left: u8,
-    trouble: Trouble,
+    fault: InjectedFault,
 }
 
 /// The troubles that wait for one replica's calls.
@@ -95,9 +95,9 @@ pub(crate) struct Faults {
 }
 
 impl Faults {
-    /// This trouble strikes the call of this name (empty: any) that comes after `nth` others.
-    pub(crate) fn arm(&self, call: &'static str, nth: u8, trouble: Trouble) {
-        self.armed.lock().unwrap().push(Armed { call, left: nth, trouble });
+    /// This fault strikes the call of this name (empty: any) that comes after `nth` others.
+    pub(crate) fn arm(&self, call: &'static str, nth: u8, fault: InjectedFault) {
+        self.armed.lock().unwrap().push(Armed { call, left: nth, fault });
     }
 
     pub(crate) fn disarm(&self) {
@@ -125,29 +125,29 @@ impl Faults {
     }
 
     /// The plan by which the replica's ports fail. A call that nothing strikes gives way to others before it is done.
-    pub(crate) fn plan(self: &Arc<Self>, stage: Arc<Stage>, name: String) -> Plan {
+    pub(crate) fn plan(self: &Arc<Self>, environment: Arc<Environment>, name: String) -> Plan {
         let faults = Arc::clone(self);
         Arc::new(move |call| {
-            let Some(trouble) = faults.strikes(call) else { return Fault::Slow(Duration::ZERO) };
-            stage.journal.count(trouble.kind());
-            if let Trouble::Crash { .. } = trouble {
-                stage.journal.count(format!("crash at {call}"));
+            let Some(fault) = faults.strikes(call) else { return Fault::Slow(Duration::ZERO) };
+            environment.journal.count(fault.kind());
+            if let InjectedFault::Crash { .. } = fault {
+                environment.journal.count(format!("crash at {call}"));
             }
-            stage.journal.tell(&name, || format!("{call} meets {trouble:?}"));
-            stage.is_late(trouble.time());
+            environment.journal.log(&name, || format!("{call} meets {fault:?}"));
+            environment.is_late(fault.time());
             if matches!(call, "builds.running" | "builds.cancel") {
-                stage.builder_is_deaf();
+                environment.builder_is_deaf();
             }
-            faults.befall(call, trouble)
+            faults.befall(call, fault)
         })
     }
 
-    fn strikes(&self, call: &str) -> Option<Trouble> {
+    fn strikes(&self, call: &str) -> Option<InjectedFault> {
         let mut armed = self.armed.lock().unwrap();
         let mut struck = None;
         for (index, waiting) in armed.iter_mut().enumerate() {
             let meant = waiting.call.is_empty() || waiting.call == call;
-            if !meant || !waiting.trouble.fits(call) {
+            if !meant || !waiting.fault.fits(call) {
                 continue;
             }
             match waiting.left.checked_sub(1) {
@@ -155,36 +155,36 @@ impl Faults {
                 None => struck = struck.or(Some(index)),
             }
         }
-        struck.map(|index| armed.remove(index).trouble)
+        struck.map(|index| armed.remove(index).fault)
     }
 
-    fn befall(&self, call: &str, trouble: Trouble) -> Fault {
+    fn befall(&self, call: &str, fault: InjectedFault) -> Fault {
         if call == "history.heartbeat" || call == "history.work" {
-            *self.disturbed.lock().unwrap() = Some(trouble.time());
+            *self.disturbed.lock().unwrap() = Some(fault.time());
         }
         let at = |done| if done { Fault::Late(Duration::ZERO) } else { Fault::Slow(Duration::ZERO) };
-        match trouble {
-            Trouble::Before => Fault::Before,
-            Trouble::Lost => Fault::Lost,
-            Trouble::Slow(time) => Fault::Slow(time),
-            Trouble::Late(time) => Fault::Late(time),
-            Trouble::Crash { done } => {
+        match fault {
+            InjectedFault::Before => Fault::Before,
+            InjectedFault::Lost => Fault::Lost,
+            InjectedFault::Slow(time) => Fault::Slow(time),
+            InjectedFault::Late(time) => Fault::Late(time),
+            InjectedFault::Crash { done } => {
                 *self.signal.lock().unwrap() = Some(Signal::Crash);
                 at(done)
             }
-            Trouble::Pause { done, time } => {
+            InjectedFault::Pause { done, time } => {
                 *self.signal.lock().unwrap() = Some(Signal::Pause(time));
                 at(done)
             }
-            Trouble::Adrift(time) => {
+            InjectedFault::Adrift(time) => {
                 *self.adrift.lock().unwrap() = Some(time);
                 at(false)
             }
-            Trouble::Refused => {
+            InjectedFault::Refused => {
                 *self.refused.lock().unwrap() = true;
                 at(false)
             }
-            Trouble::Stale => {
+            InjectedFault::Stale => {
                 *self.stale.lock().unwrap() = true;
                 at(false)
             }

@@ -32,7 +32,7 @@ impl Journal {
     }
 
     /// A line of the event log, which is only made where somebody will read it.
-    pub(crate) fn tell(&self, who: &str, line: impl FnOnce() -> String) {
+    pub(crate) fn log(&self, who: &str, line: impl FnOnce() -> String) {
         if self.told {
             let line = format!("{:>9.3} s  {who:<8}  {}", self.time.now().as_secs_f64(), line());
             self.lines.lock().unwrap().push(line);
@@ -58,7 +58,7 @@ impl Journal {
     pub(crate) fn expect(&self, holds: bool, rule: impl FnOnce() -> String) {
         if !holds && !self.is_broken.swap(true, Ordering::Relaxed) {
             let rule = rule();
-            self.tell("BROKEN", || rule.clone());
+            self.log("BROKEN", || rule.clone());
             *self.broken.lock().unwrap() = Some(rule);
         }
     }

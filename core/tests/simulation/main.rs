@@ -2,9 +2,9 @@
 //! CI and the cluster do, and whenever a replica dies or stops, the rules hold after every write.
 //!
 //! ```text
-//!   seed ─► choices ─► Run ── callers ─► Deployer ─► Faulty ─► Wire ─► store, cluster
-//!                       │                  (one per replica)     │
-//!                       └── time, order, deaths          Rules ◄─┘  judge what is stored and done
+//!   seed ─► choices ─► Run ── callers ─► Deployer ─► Faulty ─► RecordingPorts ─► store, cluster
+//!                       │                  (one per replica)         │
+//!                       └── time, order, crashes             Rules ◄─┘  check what is stored and done
 //! ```
 //!
 //! A run is one thread's, and nothing in it is random but what its choices say: `ROLLHOOK_SEED=N` replays seed N and
@@ -12,28 +12,28 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on ends")]
 
-mod asks;
+mod apply_choice;
 mod broken;
 mod building;
 mod callers;
 mod choices;
-mod choose;
 mod clock;
 mod coverage;
+mod environment;
+mod executor;
 mod faults;
-mod found;
 mod images;
 mod journal;
 mod polling;
-mod quiet;
+mod quiescence;
+mod recording_ports;
+mod regressions;
 mod replica;
+mod requests;
 mod rules;
 mod run;
 mod seeds;
 mod sources;
-mod stage;
-mod tasks;
-mod wire;
 
 use broken::Promise;
 use coverage::EXPECTED;
@@ -51,7 +51,7 @@ fn the_rules_hold_whatever_happens() {
     }
     let count = number("ROLLHOOK_SEEDS").unwrap_or(SEEDS);
     let mut played = seeds::all(count, None);
-    for scenario in found::rare() {
+    for scenario in regressions::rare() {
         let ended = run::play(&scenario, None, true);
         assert_eq!(ended.broken, None, "{}", ended.log.join("\n"));
         ended.tally.into_iter().for_each(|(what, times)| *played.tally.entry(what).or_default() += times);
@@ -91,27 +91,27 @@ macro_rules! noticed {
 }
 
 noticed! {
-    an_older_order_takes_effect: Fence,
-    a_change_of_what_is_not_so_any_more: Version,
+    older_rollout_takes_effect: Fence,
+    change_of_an_outdated_version: Version,
     a_key_that_is_written_after_its_entry: KeyWithEntry,
     a_rollback_to_the_version_before_the_right_one: Target,
     a_success_before_its_time: Settle,
     a_success_of_the_old_versions_pods: OwnPods,
-    a_restore_that_nobody_remembers: LastRestore,
-    what_a_rollback_ends_before_it_is_accepted: Supersede,
-    a_lease_that_never_ends: Expiry,
-    a_time_that_goes_back: Times,
-    a_decision_on_what_is_not_so_any_more: Guard,
+    forgotten_restore: LastRestore,
+    deploys_superseded_before_the_rollback_is_accepted: Supersede,
+    lease_that_never_expires: Expiry,
+    stored_time_that_goes_back: Times,
+    decision_on_an_outdated_state: Guard,
     a_token_that_is_remembered: OneToken,
-    a_lane_that_is_free_before_the_builds_end: BuildEnd,
+    build_queue_that_is_free_before_the_builds_end: BuildEnd,
     two_builds_at_once: OneBuild,
-    a_build_that_goes_on_though_nobody_waits_for_it: Cancelled,
-    a_commit_that_nobody_asked_for: ThatCommit,
+    build_that_goes_on_after_its_cancel: Cancelled,
+    build_of_another_commit: ThatCommit,
     a_late_build_that_is_rolled_out: LateBuild,
-    a_source_that_was_changed_unseen: SourceChange,
-    the_newest_that_is_built_first: FirstIn,
-    a_deadline_of_builds_that_begins_anew: BuildDeadline,
-    a_change_that_another_trigger_had_brought: Brought,
+    source_change_that_a_driver_misses: SourceChange,
+    newest_entry_built_first: FirstIn,
+    build_deadline_that_begins_anew: BuildDeadline,
+    commit_that_another_trigger_has_deployed: Brought,
 }
 
 fn number(variable: &str) -> Option<u64> {

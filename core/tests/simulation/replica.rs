@@ -18,10 +18,10 @@ use rollhook_core::{
 use crate::{
     broken::Backend,
     clock::OwnClock,
+    environment::Environment,
     faults::Faults,
-    polling::Asked,
-    stage::Stage,
-    wire::{Life, Wire},
+    polling::RecordedReads,
+    recording_ports::{Life, RecordingPorts},
 };
 
 /// How often sources are looked at.
@@ -43,34 +43,34 @@ pub(crate) struct Replica {
 
 impl Replica {
     /// A process that begins now.
-    pub(crate) fn new(stage: &Arc<Stage>, life: Life) -> Self {
-        let clock = stage.time.clock();
+    pub(crate) fn new(environment: &Arc<Environment>, life: Life) -> Self {
+        let clock = environment.time.clock();
         let faults = Arc::new(Faults::default());
-        let plan = faults.plan(Arc::clone(stage), life.name.clone());
+        let plan = faults.plan(Arc::clone(environment), life.name.clone());
         let own: Arc<dyn Clock> = clock.clone();
-        let wire = Arc::new(Wire {
-            stage: Arc::clone(stage),
+        let recording_ports = Arc::new(RecordingPorts {
+            environment: Arc::clone(environment),
             life: life.clone(),
             faults: Arc::clone(&faults),
-            backend: Backend::new(stage, Arc::clone(&own), stage.promise),
+            backend: Backend::new(environment, Arc::clone(&own), environment.promise),
             views: Default::default(),
         });
-        let tokens = Arc::clone(&wire.backend.tokens);
-        let faulty = Arc::new(Faulty::new(Arc::clone(&wire), Arc::clone(&own), Arc::clone(&plan)));
+        let tokens = Arc::clone(&recording_ports.backend.tokens);
+        let faulty = Arc::new(Faulty::new(Arc::clone(&recording_ports), Arc::clone(&own), Arc::clone(&plan)));
         let ports = Ports {
             tokens: Arc::new(Faulty::new(tokens, Arc::clone(&own), plan)),
             history: faulty.clone(),
             rollouts: faulty.clone(),
             builder: Some(Builder {
                 builds: faulty.clone(),
-                branches: Arc::new(Asked { inner: faulty, wire }),
+                branches: Arc::new(RecordedReads { inner: faulty, recording_ports }),
                 local_sources: false,
             }),
             clock: own,
-            rng: Arc::new(Chance(AtomicU64::new(life.number.wrapping_mul(0x1234_5678_9abc_def1)))),
+            rng: Arc::new(SeededRng(AtomicU64::new(life.number.wrapping_mul(0x1234_5678_9abc_def1)))),
         };
         let deployer = Arc::new(Deployer::new(ports, &life.name).with_min_poll(POLL));
-        let able = stage.time.now();
+        let able = environment.time.now();
         Self { life, deployer, clock, faults, paused: false, able, engine: 0, leaves: Arc::default() }
     }
 
@@ -96,9 +96,9 @@ impl Replica {
 }
 
 /// Randomness that is the same in every run, and another in every life.
-struct Chance(AtomicU64);
+struct SeededRng(AtomicU64);
 
-impl Rng for Chance {
+impl Rng for SeededRng {
     fn fill(&self, bytes: &mut [u8]) {
         for byte in bytes {
             // SplitMix64.

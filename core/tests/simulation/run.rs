@@ -1,4 +1,4 @@
-//! One run: replicas, callers and troubles on one stage, in one thread.
+//! One run: replicas, callers and troubles on one environment, in one thread.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,17 +9,17 @@ use std::{
 use rollhook_core::{deploy::Commit, service::Outcome};
 
 use crate::{
-    asks::{self, Answer, Wanted},
     broken::Promise,
     callers::{Callers, Next},
     choices::{Key, Kind, Scenario, Step},
+    environment::Environment,
+    executor::Executor,
     faults::Signal,
     journal::Tally,
+    recording_ports::Life,
     replica::{POLL, Replica},
+    requests::{self, Answer, Request},
     sources,
-    stage::Stage,
-    tasks::Tasks,
-    wire::Life,
 };
 
 /// More than any run needs: one that does more has no end.
@@ -46,7 +46,7 @@ enum Due {
 type Answers = Arc<Mutex<Vec<(u64, Outcome<Answer>)>>>;
 
 pub(crate) struct Run {
-    pub(crate) stage: Arc<Stage>,
+    pub(crate) environment: Arc<Environment>,
     pub(crate) callers: Callers,
     pub(crate) slots: Vec<Option<Replica>>,
     pub(crate) order: usize,
@@ -57,7 +57,7 @@ pub(crate) struct Run {
     pub(crate) pushes: usize,
     /// Those of them that CI has brought.
     pub(crate) posted: BTreeSet<Commit>,
-    tasks: Tasks,
+    tasks: Executor,
     calling: BTreeMap<u64, u64>,
     answers: Answers,
     agenda: BTreeMap<(Duration, u64), Due>,
@@ -73,22 +73,22 @@ pub(crate) fn play(scenario: &Scenario, promise: Option<Promise>, told: bool) ->
         if run.is_over() {
             break;
         }
-        run.stage.journal.tell("—", || format!("{choice:?}"));
+        run.environment.journal.log("—", || format!("{choice:?}"));
         run.choose(choice);
         run.pass(Duration::ZERO);
     }
     run.quieten();
-    let (broken, tally, log) = run.stage.journal.close();
+    let (broken, tally, log) = run.environment.journal.close();
     Ended { broken, tally, log }
 }
 
 impl Run {
     fn new(scenario: &Scenario, promise: Option<Promise>, told: bool) -> Self {
         let replicas = scenario.replicas;
-        let stage = Arc::new(Stage::new(told, promise));
-        let callers = Callers::new(&stage);
+        let environment = Arc::new(Environment::new(told, promise));
+        let callers = Callers::new(&environment);
         let mut run = Self {
-            stage,
+            environment,
             callers,
             slots: (0..replicas).map(|_| None).collect(),
             order: 0,
@@ -96,7 +96,7 @@ impl Run {
             kinds: scenario.kinds,
             pushes: 0,
             posted: BTreeSet::new(),
-            tasks: Tasks::default(),
+            tasks: Executor::default(),
             calling: BTreeMap::new(),
             answers: Answers::default(),
             agenda: BTreeMap::new(),
@@ -109,19 +109,19 @@ impl Run {
 
     fn begin(&mut self, scenario: &Scenario) {
         for app in 0..2 {
-            let call = self.callers.call(Wanted::Register(app, false, self.kind(app)), Key::None);
+            let call = self.callers.call(Request::Register(app, false, self.kind(app)), Key::None);
             self.make(call, 0);
         }
         if scenario.settled && self.kind(0) == Kind::BareGit {
             self.pass(Duration::from_secs(1));
             let request = sources::deploy("v1", self.callers.count(), None);
-            let call = self.callers.call(Wanted::Deploy(asks::id(0), request), Key::None);
+            let call = self.callers.call(Request::Deploy(requests::id(0), request), Key::None);
             self.make(call, 0);
             self.pass(sources::BUILD);
         }
         self.pass(Duration::from_secs(if scenario.settled { 8 } else { 0 }));
         if scenario.polled && self.kind(0) != Kind::Image {
-            let call = self.callers.call(Wanted::Policy(asks::id(0), asks::poll(true)), Key::None);
+            let call = self.callers.call(Request::Policy(requests::id(0), requests::poll(true)), Key::None);
             self.make(call, 0);
             for tag in ["v1", "v2"] {
                 self.move_head(0, Step::New(tag));
@@ -129,8 +129,8 @@ impl Run {
             }
         }
         if scenario.leave || scenario.hold_all {
-            let wanted = Wanted::Policy(asks::id(0), asks::policy(scenario.leave, scenario.hold_all, 3));
-            let call = self.callers.call(wanted, Key::None);
+            let request = Request::Policy(requests::id(0), requests::policy(scenario.leave, scenario.hold_all, 3));
+            let call = self.callers.call(request, Key::None);
             self.make(call, 0);
         }
     }
@@ -145,11 +145,11 @@ impl Run {
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.stage.journal.is_broken()
+        self.environment.journal.is_broken()
     }
 
     pub(crate) fn now(&self) -> Duration {
-        self.stage.time.now()
+        self.environment.time.now()
     }
 
     /// Lets everybody go on until this much time has passed, and nobody can go on.
@@ -162,26 +162,29 @@ impl Run {
                 self.poll(task);
                 continue;
             }
-            let times =
-                [self.stage.time.next(), self.stage.next_arrival(), self.agenda.keys().next().map(|(at, _)| *at)];
+            let times = [
+                self.environment.time.next(),
+                self.environment.next_arrival(),
+                self.agenda.keys().next().map(|(at, _)| *at),
+            ];
             let next = times.into_iter().flatten().min().filter(|at| *at <= end);
-            self.stage.time.advance(next.unwrap_or(end));
+            self.environment.time.advance(next.unwrap_or(end));
             self.orphans();
             let Some(_) = next else { return };
-            self.stage.arrive();
+            self.environment.arrive();
             self.happen();
         }
     }
 
     fn poll(&mut self, task: u64) {
         self.polls += 1;
-        self.stage.journal.expect(self.polls < POLLS_MAX, || "there is no end in sight".to_owned());
-        self.stage.set_caller(self.calling.contains_key(&task));
+        self.environment.journal.expect(self.polls < POLLS_MAX, || "there is no end in sight".to_owned());
+        self.environment.set_caller(self.calling.contains_key(&task));
         let ended = self.tasks.poll(task);
         for slot in 0..self.slots.len() {
             let Some(replica) = &mut self.slots[slot] else { continue };
             if let Some(time) = replica.faults.disturbed() {
-                replica.able = self.stage.time.now() + time;
+                replica.able = self.environment.time.now() + time;
             }
             match replica.faults.signal() {
                 Some(Signal::Crash) => self.crash(slot, Duration::from_secs(2), false),
@@ -206,13 +209,13 @@ impl Run {
             Next::Nothing => {}
             Next::Again => self.at(Duration::from_secs(1), Due::Call(call, (call + 1) as usize)),
             Next::Enable => {
-                let call = self.callers.call(Wanted::Enable, Key::None);
+                let call = self.callers.call(Request::Enable, Key::None);
                 self.make(call, call as usize);
             }
             Next::Probe => {
                 let Some(token) = self.callers.token(true) else { return };
                 for slot in 0..self.slots.len() {
-                    let call = self.callers.call(Wanted::Probe(token.clone()), Key::None);
+                    let call = self.callers.call(Request::Probe(token.clone()), Key::None);
                     self.make(call, slot);
                 }
             }
@@ -230,12 +233,12 @@ impl Run {
     }
 
     fn happen(&mut self) {
-        while let Some(first) = self.agenda.first_entry().filter(|first| first.key().0 <= self.stage.time.now()) {
+        while let Some(first) = self.agenda.first_entry().filter(|first| first.key().0 <= self.environment.time.now()) {
             match first.remove() {
                 Due::Resume(life) => {
                     let now = self.now();
                     for replica in self.slots.iter_mut().flatten().filter(|replica| replica.life.number == life) {
-                        self.stage.journal.tell(&replica.life.name, || "goes on".to_owned());
+                        self.environment.journal.log(&replica.life.name, || "goes on".to_owned());
                         (replica.paused, replica.able) = (false, replica.able.max(now));
                     }
                 }
@@ -248,8 +251,8 @@ impl Run {
 
     fn start(&mut self, slot: usize, name: String) {
         self.sequence += 1;
-        let mut replica = Replica::new(&self.stage, Life { number: self.sequence, name });
-        self.stage.journal.tell(&replica.life.name, || "starts".to_owned());
+        let mut replica = Replica::new(&self.environment, Life { number: self.sequence, name });
+        self.environment.journal.log(&replica.life.name, || "starts".to_owned());
         replica.engine = self.tasks.spawn(slot, replica.run());
         self.slots[slot] = Some(replica);
     }
@@ -257,7 +260,7 @@ impl Run {
     /// Ends a replica's life; what it was doing is not done any more.
     pub(crate) fn crash(&mut self, slot: usize, after: Duration, renamed: bool) {
         let Some(replica) = self.slots[slot].take() else { return };
-        self.stage.journal.tell(&replica.life.name, || "is no more".to_owned());
+        self.environment.journal.log(&replica.life.name, || "is no more".to_owned());
         let next = if renamed { format!("{}'", replica.life.name) } else { replica.life.name.clone() };
         for task in self.tasks.kill(slot) {
             if let Some(call) = self.calling.remove(&task) {
@@ -282,12 +285,14 @@ impl Run {
             self.at(Duration::from_secs(2), Due::Call(call, slot));
             return;
         };
-        let Some((name, wanted)) = self.callers.make(call) else { return };
+        let Some((name, request)) = self.callers.make(call) else { return };
         let Some(replica) = &self.slots[slot] else { return };
-        self.stage.journal.tell(&name, || format!("asks {}: {}", replica.life.name, crate::choose::told(&wanted)));
+        self.environment
+            .journal
+            .log(&name, || format!("asks {}: {}", replica.life.name, crate::apply_choice::told(&request)));
         let (answers, deployer) = (Arc::clone(&self.answers), Arc::clone(&replica.deployer));
         let task = self.tasks.spawn(slot, async move {
-            let answer = wanted.ask(deployer, name).await;
+            let answer = request.send(deployer, name).await;
             answers.lock().unwrap().push((call, answer));
         });
         self.calling.insert(task, call);
@@ -298,8 +303,8 @@ impl Run {
         let alive = || self.slots.iter().flatten().filter(|replica| !replica.paused);
         let running: BTreeSet<u64> = alive().map(|replica| replica.life.number).collect();
         let able = alive().map(|replica| replica.able).min();
-        let mut rules = self.stage.rules.lock().unwrap();
+        let mut rules = self.environment.rules.lock().unwrap();
         let working = rules.at_work().collect();
-        rules.owners.overdue(&working, &running, able, self.stage.time.now(), &self.stage.journal);
+        rules.owners.overdue(&working, &running, able, self.environment.time.now(), &self.environment.journal);
     }
 }

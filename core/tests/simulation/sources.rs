@@ -75,7 +75,7 @@ pub(crate) fn pushed(tag: &str, number: usize) -> Commit {
 /// What a git host tells of a push by this person.
 pub(crate) fn delivery(pusher: &str, branch: String, commit: Commit) -> Delivery {
     let head = Some(Head { commit, skip: false });
-    let changes = vec![Change { reference: Reference::Branch(branch), before: Before::Unsaid, head }];
+    let changes = vec![Change { reference: Reference::Branch(branch), before: Before::Unreported, head }];
     Delivery { host: GitHost::Github, event: Event::Push(Push { pusher: Some(pusher.to_owned()), changes }) }
 }
 

@@ -248,7 +248,7 @@ impl World {
     }
 
     pub async fn view(&self, access: &Authorized) -> AppState {
-        self.deployer.view(access).await.unwrap()
+        self.deployer.state(access).await.unwrap()
     }
 
     /// Commits what the ledger makes of the app, past the service.

@@ -3,7 +3,7 @@
 use rollhook_core::{
     app::{AppUid, OnFailure},
     deploy::{Actor, Deploy, Evidence, Reason, Revision, Status, Trigger},
-    engine::{CallFailed, Effect, Event, State, step},
+    engine::{CallError, Effect, Event, State, step},
     image::{Digest, ImageRef},
     ledger::{
         Admission, Admitted, ExpectedLatest, KeyLookup, Record, Refused,
@@ -136,7 +136,7 @@ impl World {
                 self.waiting = Waiting::Wait(until);
                 return None;
             }
-            Effect::Rest => {
+            Effect::Stop => {
                 self.waiting = Waiting::Rest;
                 return None;
             }
@@ -177,7 +177,7 @@ impl World {
         let cause = Cause { trigger: Trigger::Rollback, actor: Actor::Service };
         let deploy = rollback::deploy(current, &cause).expect("what succeeded has an image");
         let admission = Admission {
-            expected: ExpectedLatest::Exactly(state.view().latest),
+            expected: ExpectedLatest::Exactly(state.app_state().latest),
             ..Admission::plain(self.admission_id(), deploy)
         };
         let history = self.history();
@@ -197,13 +197,13 @@ impl World {
                 history.iter().all(|other| other.is_terminal() || other.revision < top.revision),
                 "a newer one waits"
             );
-            assert_eq!(state.view().app.policy.on_failure, OnFailure::Restore);
+            assert_eq!(state.app_state().app.policy.on_failure, OnFailure::Restore);
             let good = history.iter().rev().find(|deploy| deploy.status() == Status::Succeeded).expect("a good one");
             assert_eq!((&deploy.image, deploy.effective), (&good.pinned_image(), good.effective));
         }
     }
 
-    fn apply(&mut self, order: &RolloutSpec) -> Result<Applied, CallFailed> {
+    fn apply(&mut self, order: &RolloutSpec) -> Result<Applied, CallError> {
         let revision = order.id.revision;
         self.witness.orders(order, self.now());
         if self.fresh {
@@ -229,8 +229,8 @@ impl World {
                 self.witness.did(revision);
                 Ok(Applied::Done)
             }
-            Call::Away => Err(CallFailed::Away),
-            Call::Denied => Err(CallFailed::Refused("The cluster does not allow it.".into())),
+            Call::Away => Err(CallError::Unavailable),
+            Call::Denied => Err(CallError::Refused("The cluster does not allow it.".into())),
             Call::Refused => {
                 let message = "The workload is not one.".into();
                 Ok(Applied::Refused { reason: Reason::new("not-possible"), message })
@@ -247,12 +247,12 @@ impl World {
         known.then_some(newer)
     }
 
-    fn look(&mut self, order: &RolloutSpec) -> Result<Observation, CallFailed> {
+    fn look(&mut self, order: &RolloutSpec) -> Result<Observation, CallError> {
         let weather = self.weather;
         let revision = order.id.revision;
         let stamp = match weather.call {
-            Call::Away => return Err(CallFailed::Away),
-            Call::Denied => return Err(CallFailed::Refused("The cluster does not show it.".into())),
+            Call::Away => return Err(CallError::Unavailable),
+            Call::Denied => return Err(CallError::Refused("The cluster does not show it.".into())),
             Call::Newer(_) => DeployId { revision: self.newer(revision).unwrap_or(revision), ..order.id },
             // Another registration's numbers say nothing, as high as they may be.
             Call::Foreign => DeployId { app: AppUid::from_bits(8), revision },

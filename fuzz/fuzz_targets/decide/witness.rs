@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rollhook_core::{
     app::Policy,
     deploy::{Deploy, Reason, Revision, State, Status},
-    engine::rollout::{STALLED, UNREACHABLE_MAX},
+    engine::rollout::{STALL_TIMEOUT, UNREACHABLE_MAX},
     ports::{Observation, Phase, RolloutSpec},
     time::Timestamp,
 };
@@ -91,7 +91,7 @@ impl Witness {
             State::Superseded { by, rollback: false } if stored.status() == Status::RollingOut => {
                 let newer = seen.is_some_and(|seen| seen.last.stamp.is_some_and(|stamp| stamp.revision == *by));
                 let moved = self.moved.get(&change.revision);
-                let stalled = moved.is_none_or(|(_, moved)| now.since(*moved) >= STALLED);
+                let stalled = moved.is_none_or(|(_, moved)| now.since(*moved) >= STALL_TIMEOUT);
                 assert!(stalled || newer || self.newer.contains(&change.revision), "it gave way while it moved");
             }
             State::Superseded { .. } | State::Cancelled { .. } => {}

@@ -9,7 +9,7 @@ use rollhook_core::{
     image::Repositories,
     ledger::AppState,
     ports::{Sealing, WebhookSecret},
-    request::{PolicyChange, Refusal, Registration},
+    request::{Field, PolicyChange, Refusal, Registration},
     time::Timestamp,
 };
 use schemars::JsonSchema;
@@ -67,23 +67,23 @@ impl CreateApp {
             target.insert(TEMPLATE.to_owned(), self.template.into());
         }
         Ok(Registration {
-            project: field("project", self.project.parse())?,
-            environment: field("environment", self.environment.parse())?,
-            name: field("app", self.app.parse())?,
+            project: field(Field::Project, self.project.parse())?,
+            environment: field(Field::Environment, self.environment.parse())?,
+            name: field(Field::App, self.app.parse())?,
             source: self.git.map_or(Ok(Source::Image), |git| git.parse().map(Source::Git))?,
             target,
-            image: optional("image", self.image.as_deref())?,
+            image: optional(Field::Image, self.image.as_deref())?,
             policy: self.policy.parse()?.apply(app::Policy::default()),
             take_over: self.take_over,
         })
     }
 }
 
-pub(crate) fn field<T, E: fmt::Display>(name: &'static str, parsed: Result<T, E>) -> Result<T, Refusal> {
+pub(crate) fn field<T, E: fmt::Display>(name: Field, parsed: Result<T, E>) -> Result<T, Refusal> {
     parsed.map_err(|why| Refusal::InvalidField(name, format!("{why}.")))
 }
 
-pub(crate) fn optional<T>(name: &'static str, given: Option<&str>) -> Result<Option<T>, Refusal>
+pub(crate) fn optional<T>(name: Field, given: Option<&str>) -> Result<Option<T>, Refusal>
 where
     T: FromStr<Err: fmt::Display>,
 {
@@ -175,27 +175,27 @@ impl PolicyPatch {
                 .map_err(|rule| invalid(name, rule))
         };
         Ok(PolicyChange {
-            on_failure: word("policy.on_failure", self.on_failure, "must be restore or leave")?,
-            hold: word("policy.hold", self.hold, "must be automatic or all")?,
-            settle: length("policy.settle", self.settle)?,
-            rollout_deadline: length("policy.rollout_deadline", self.rollout_deadline)?,
-            build_deadline: length("policy.build_deadline", self.build_deadline)?,
-            repositories: field("policy.repositories", self.repositories.map(Repositories::try_from).transpose())?,
+            on_failure: word(Field::PolicyOnFailure, self.on_failure, "must be restore or leave")?,
+            hold: word(Field::PolicyHold, self.hold, "must be automatic or all")?,
+            settle: length(Field::PolicySettle, self.settle)?,
+            rollout_deadline: length(Field::PolicyRolloutDeadline, self.rollout_deadline)?,
+            build_deadline: length(Field::PolicyBuildDeadline, self.build_deadline)?,
+            repositories: field(Field::PolicyRepositories, self.repositories.map(Repositories::try_from).transpose())?,
             poll: match self.poll {
                 Some(word) if word == OFF => Some(None),
-                text => length("policy.poll", text)?.map(Some),
+                text => length(Field::PolicyPoll, text)?.map(Some),
             },
         })
     }
 }
 
 /// Reads a word that stands for a variant of `T`.
-fn word<T: DeserializeOwned>(name: &'static str, given: Option<String>, rule: &str) -> Result<Option<T>, Refusal> {
+fn word<T: DeserializeOwned>(name: Field, given: Option<String>, rule: &str) -> Result<Option<T>, Refusal> {
     let read = |word| serde_json::from_value(word).map_err(|_| invalid(name, rule));
     given.map(serde_json::Value::from).map(read).transpose()
 }
 
-fn invalid(name: &'static str, rule: &str) -> Refusal {
+fn invalid(name: Field, rule: &str) -> Refusal {
     Refusal::InvalidField(name, format!("{rule}."))
 }
 

@@ -4,7 +4,7 @@ use rollhook_core::{
     app::{AppId, Environment, Namespace, Project},
     deploy::{self, Evidence, Origin, Revision, State, Status, Trigger},
     ledger::AppState,
-    request::{self, IdempotencyKey, Refusal},
+    request::{self, Field, IdempotencyKey, Refusal},
     service::{Accepted, Authorized, Deployer},
     time::Timestamp,
 };
@@ -36,8 +36,8 @@ impl DeployPost {
     /// [`Refusal::InvalidField`], naming the field.
     pub fn parse(&self, key: Option<IdempotencyKey>) -> Result<request::DeployRequest, Refusal> {
         Ok(request::DeployRequest {
-            image: optional("image", self.image.as_deref())?,
-            commit: optional("commit", self.commit.as_deref())?,
+            image: optional(Field::Image, self.image.as_deref())?,
+            commit: optional(Field::Commit, self.commit.as_deref())?,
             key,
         })
     }
@@ -58,7 +58,7 @@ impl Rebuild {
     /// # Errors
     /// [`Refusal::InvalidField`].
     pub fn parse(&self) -> Result<Option<deploy::Commit>, Refusal> {
-        optional("commit", self.commit.as_deref())
+        optional(Field::Commit, self.commit.as_deref())
     }
 }
 
@@ -132,7 +132,7 @@ impl DeployAnswer {
     pub fn accepted(id: &AppId, accepted: &Accepted) -> Self {
         Self {
             superseded: accepted.superseded.clone(),
-            ignored: accepted.ignored.iter().map(|name| (*name).to_owned()).collect(),
+            ignored: accepted.ignored.iter().map(ToString::to_string).collect(),
             replayed: accepted.replayed,
             ..Self::of(id, &accepted.deploy)
         }
@@ -196,7 +196,7 @@ impl Standing {
     /// # Errors
     /// [`Refusal::AppNotFound`] if the app was deleted; [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn read(deployer: &Deployer, access: &Authorized) -> Result<Self, Refusal> {
-        deployer.view(access).await.map(|state| Self::of(&state))
+        deployer.state(access).await.map(|state| Self::of(&state))
     }
 }
 
@@ -425,9 +425,9 @@ impl Promote {
     /// # Errors
     /// [`Refusal::InvalidField`], naming the field.
     pub fn parse(&self, to: &AppId) -> Result<AppId, Refusal> {
-        let project: Project = field("from.project", self.from.project.parse())?;
-        let environment: Environment = field("from.environment", self.from.environment.parse())?;
-        let namespace = field("from.environment", Namespace::of(&project, &environment))?;
+        let project: Project = field(Field::FromProject, self.from.project.parse())?;
+        let environment: Environment = field(Field::FromEnvironment, self.from.environment.parse())?;
+        let namespace = field(Field::FromEnvironment, Namespace::of(&project, &environment))?;
         Ok(AppId { namespace, name: to.name.clone() })
     }
 }

@@ -136,7 +136,7 @@ impl<E: From<Refusal> + Send> Operations for Local<E> {
 
     async fn app(&self, id: &AppId) -> Result<App, E> {
         let access = self.open(id).await?;
-        let state = self.deployer.view(&access).await?;
+        let state = self.deployer.state(&access).await?;
         let polling = self.deployer.polled(access.uid()).as_ref().map(Polling::of);
         let warning = self.deployer.warning(&access, &state.app).await?;
         Ok(App { polling, warning, ..App::of(&state) })

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rollhook_core::request::Refusal;
+use rollhook_core::request::{Field, Refusal};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -67,7 +67,7 @@ fn members(refusal: &Refusal) -> Map<String, Value> {
     let members = match refusal {
         Refusal::ImageHeld { by, .. } => json!({ "held_by": by }),
         Refusal::CurrentChanged { expected, current } => json!({ "expected": expected, "current": current }),
-        Refusal::InvalidField(field, _) => json!({ "field": field }),
+        Refusal::InvalidField(field, _) => json!({ "field": field.as_str() }),
         Refusal::InvalidSetting(setting, _) => json!({ "field": setting }),
         Refusal::ImageNotAllowed { image, allowed } => json!({ "image": image, "allowed": allowed }),
         Refusal::StoreUnavailable { maybe_recorded } => json!({ "maybe_recorded": maybe_recorded }),
@@ -194,8 +194,8 @@ impl Kind {
             Refusal::AppExists(_) => Self::AppExists,
             Refusal::NamespaceTaken { .. } => Self::NamespaceTaken,
             Refusal::WrongKind(_) => Self::WrongKind,
-            Refusal::InvalidField("image", _) => Self::InvalidImage,
-            Refusal::InvalidField("commit", _) => Self::InvalidCommit,
+            Refusal::InvalidField(Field::Image, _) => Self::InvalidImage,
+            Refusal::InvalidField(Field::Commit, _) => Self::InvalidCommit,
             Refusal::InvalidField(..) | Refusal::InvalidSetting(..) => Self::InvalidField,
             Refusal::ImageNotAllowed { .. } => Self::ImageNotAllowed,
             Refusal::ImageHeld { .. } => Self::ImageHeld,

@@ -1,7 +1,7 @@
 //! The sources of git apps.
 
 use rollhook_core::{
-    request::{Refusal, SourceChange},
+    request::{Field, Refusal, SourceChange},
     source::GitSource,
 };
 use schemars::JsonSchema;
@@ -49,12 +49,12 @@ impl GitChoice {
     /// [`Refusal::InvalidField`], naming the field.
     pub fn parse(&self) -> Result<GitSource, Refusal> {
         Ok(GitSource {
-            url: field("git.url", self.url.parse())?,
-            branch: field("git.branch", self.branch.parse())?,
-            dockerfile: field("git.dockerfile", self.dockerfile.parse())?,
-            context: field("git.context", self.context.parse())?,
-            image_repository: field("git.image_repository", self.image_repository.parse())?,
-            credentials: optional("git.credentials", self.credentials.as_deref())?,
+            url: field(Field::GitUrl, self.url.parse())?,
+            branch: field(Field::GitBranch, self.branch.parse())?,
+            dockerfile: field(Field::GitDockerfile, self.dockerfile.parse())?,
+            context: field(Field::GitContext, self.context.parse())?,
+            image_repository: field(Field::GitImageRepository, self.image_repository.parse())?,
+            credentials: optional(Field::GitCredentials, self.credentials.as_deref())?,
         })
     }
 }
@@ -96,12 +96,12 @@ impl SourcePatch {
     pub fn parse(&self) -> Result<SourceChange, Refusal> {
         let credentials = self.credentials.as_deref().map(|name| (!name.is_empty()).then(|| name.parse()).transpose());
         Ok(SourceChange {
-            url: optional("source.url", self.url.as_deref())?,
-            branch: optional("source.branch", self.branch.as_deref())?,
-            dockerfile: optional("source.dockerfile", self.dockerfile.as_deref())?,
-            context: optional("source.context", self.context.as_deref())?,
-            image_repository: optional("source.image_repository", self.image_repository.as_deref())?,
-            credentials: field("source.credentials", credentials.transpose())?,
+            url: optional(Field::SourceUrl, self.url.as_deref())?,
+            branch: optional(Field::SourceBranch, self.branch.as_deref())?,
+            dockerfile: optional(Field::SourceDockerfile, self.dockerfile.as_deref())?,
+            context: optional(Field::SourceContext, self.context.as_deref())?,
+            image_repository: optional(Field::SourceImageRepository, self.image_repository.as_deref())?,
+            credentials: field(Field::SourceCredentials, credentials.transpose())?,
         })
     }
 }

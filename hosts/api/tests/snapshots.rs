@@ -12,7 +12,7 @@ use rollhook_core::{
     deploy::{Actor, AdmissionId, Evidence, Origin, Outage, Reason, Revision, State, Trigger},
     ledger::AppState,
     ports::{Sealing, WebhookSecret},
-    request::Refusal,
+    request::{Field, Refusal},
     service::Accepted,
     time::Timestamp,
     token::Token,
@@ -172,7 +172,7 @@ fn deploys() {
 
 #[test]
 fn answers() {
-    let accepted = |deploy, superseded| Accepted { deploy, replayed: false, superseded, ignored: vec!["image"] };
+    let accepted = |deploy, superseded| Accepted { deploy, replayed: false, superseded, ignored: vec![Field::Image] };
     insta::assert_json_snapshot!("answer", DeployAnswer::of(&id(), &entry(5, State::Queued)));
     let superseded = State::Superseded { by: revision(7), rollback: false };
     insta::assert_json_snapshot!("answer_superseded", DeployAnswer::of(&id(), &entry(5, superseded)));
@@ -244,7 +244,7 @@ fn the_description_knows_every_member() {
     known("Deploy", serde_json::to_value(Deploy::of(&id(), &rollback(), Standing::default())).unwrap());
     known("Webhook", serde_json::to_value(webhook()).unwrap());
     let accepted =
-        Accepted { deploy: rollback(), replayed: false, superseded: vec![revision(5)], ignored: vec!["image"] };
+        Accepted { deploy: rollback(), replayed: false, superseded: vec![revision(5)], ignored: vec![Field::Image] };
     known("RollbackAnswer", serde_json::to_value(RollbackAnswer::of(&id(), &accepted)).unwrap());
     known("DeployAnswer", serde_json::to_value(DeployAnswer::of(&id(), &failed())).unwrap());
     known("CreateApp", serde_json::to_value(CreateApp::default()).unwrap());

@@ -104,7 +104,7 @@ impl Direct {
         let access = self.deployer.open(&self.operator, id).await?;
         let mut left = RESTORE_WITHIN;
         loop {
-            let state = self.deployer.view(&access).await?;
+            let state = self.deployer.state(&access).await?;
             if let Some(newest) = state.unfinished.last() {
                 return Ok(Some(newest.revision));
             }

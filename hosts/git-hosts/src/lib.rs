@@ -139,9 +139,9 @@ fn change(reference: Reference, from: Option<&str>, commit: &str, message: &str)
 /// Returns the former commit of a branch or tag; a text that is not a commit is `Unsaid`.
 fn before(commit: Option<&str>) -> Before {
     match commit.filter(|commit| is_full(commit)) {
-        None => Before::Unsaid,
+        None => Before::Unreported,
         Some(commit) if is_zeros(commit) => Before::Absent,
-        Some(commit) => commit.to_ascii_lowercase().parse().map_or(Before::Unsaid, Before::At),
+        Some(commit) => commit.to_ascii_lowercase().parse().map_or(Before::Unreported, Before::At),
     }
 }
 

@@ -152,7 +152,7 @@ fn where_a_branch_was_is_told_and_nothing_is_made_up() {
     assert_eq!(before(json!(ZEROS)), Before::Absent);
     assert_eq!(before(json!("AB".repeat(20))), Before::At("ab".repeat(20).parse().unwrap()));
     for unsaid in [Value::Null, json!(""), json!("main"), json!("ab")] {
-        assert_eq!(before(unsaid), Before::Unsaid);
+        assert_eq!(before(unsaid), Before::Unreported);
     }
 }
 
@@ -162,7 +162,7 @@ fn a_form_holds_the_same() {
     form.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded; charset=utf-8"));
     let body = format!("payload=%7B%22ref%22%3A+%22refs%2Fheads%2Fmain%22%2C%22after%22%3A%22{COMMIT}%22%7D");
     let told = delivery(&form, body.as_bytes()).unwrap().unwrap();
-    let to_unsaid = Change { before: Before::Unsaid, ..to_main(false) };
+    let to_unsaid = Change { before: Before::Unreported, ..to_main(false) };
     assert_eq!(told.event, Event::Push(Push { pusher: None, changes: vec![to_unsaid] }));
     for body in ["", "payload", "payload={}&payload={}", "a=b"] {
         assert!(matches!(delivery(&form, body.as_bytes()).unwrap_err(), Error::Form), "{body}");

@@ -11,7 +11,7 @@ use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use rollhook_api::{DeployPost, Kind};
-use rollhook_core::request::Refusal;
+use rollhook_core::request::{Field, Refusal};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -162,7 +162,7 @@ pub(crate) fn deploy_post(headers: &HeaderMap, body: &[u8]) -> Result<DeployPost
     };
     require_json(headers)?;
     let posted: Posted = object(body)?;
-    Ok(DeployPost { image: text("image", posted.image)?, commit: text("commit", posted.commit)? })
+    Ok(DeployPost { image: text(Field::Image, posted.image)?, commit: text(Field::Commit, posted.commit)? })
 }
 
 /// Returns the refusal of a body that is not the expected JSON.

@@ -7,7 +7,7 @@ use http::{
     header::{ALLOW, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE},
 };
 use rollhook_api::{Kind, Problem};
-use rollhook_core::request::Refusal;
+use rollhook_core::request::{Field, Refusal};
 use rollhook_git_hosts as git_hosts;
 
 use crate::{
@@ -107,7 +107,7 @@ impl From<git_hosts::Error> for Failure {
     fn from(error: git_hosts::Error) -> Self {
         match &error {
             git_hosts::Error::Json(error) => body::unreadable(error),
-            git_hosts::Error::Commit => Refusal::InvalidField("commit", error.to_string()).into(),
+            git_hosts::Error::Commit => Refusal::InvalidField(Field::Commit, error.to_string()).into(),
             git_hosts::Error::ContentType => Self::new(Kind::UnsupportedMediaType, error.to_string()),
             git_hosts::Error::Event(_) | git_hosts::Error::Form | git_hosts::Error::NotAnObject => {
                 Self::new(Kind::Malformed, error.to_string())

@@ -93,7 +93,7 @@ pub(crate) async fn release(call: &Call, operations: Local<Failure>) -> Result<R
 
 #[cfg(test)]
 mod tests {
-    use rollhook_core::request::Refusal;
+    use rollhook_core::request::{Field, Refusal};
     use serde_json::json;
 
     use super::*;
@@ -111,6 +111,6 @@ mod tests {
         assert_eq!(patch(json!({})).unwrap_err().kind(), Kind::Malformed);
         assert_eq!(patch(json!({"policy": 7})).unwrap_err().kind(), Kind::Malformed);
         let wrong = patch(json!({"policy": {"settle": "soon"}})).unwrap().policy.parse().unwrap_err();
-        assert!(matches!(wrong, Refusal::InvalidField("policy.settle", _)));
+        assert!(matches!(wrong, Refusal::InvalidField(Field::PolicySettle, _)));
     }
 }

@@ -61,7 +61,7 @@ async fn push(call: &Call, access: Authorized, delivery: &Delivery) -> Result<Re
     let key = headers::key(&call.headers, &KEYS, "push", &call.body.bytes)?;
     match call.state.deployer.push(&access, delivery, key).await? {
         Pushed::Accepted(accepted) => answered(call, access, &accepted).await,
-        Pushed::Nothing(why) => Ok(reply::json(StatusCode::OK, &PushAnswer::nothing(access.app(), &why))),
+        Pushed::Ignored(why) => Ok(reply::json(StatusCode::OK, &PushAnswer::nothing(access.app(), &why))),
     }
 }
 

@@ -34,7 +34,7 @@ fn complete() -> Observation {
     }
 }
 
-fn failing() -> Observation {
+fn failure() -> Observation {
     let trouble = RolloutFailure {
         kind: RolloutFailureKind::Image,
         reason: Reason::new("ImagePullBackOff"),
@@ -44,12 +44,12 @@ fn failing() -> Observation {
     Observation { phase: Phase::Progressing, trouble: Some(trouble), ..complete() }
 }
 
-fn verdict(watch: &Watch, now: i64) -> Verdict {
-    watch.verdict(&app(), at(0), Outage::default(), at(now))
+fn outcome(watch: &RolloutProgress, now: i64) -> RolloutOutcome {
+    watch.outcome(&app(), at(0), Outage::default(), at(now))
 }
 
-fn watch() -> Watch {
-    Watch::new(Revision::FIRST, at(0))
+fn watch() -> RolloutProgress {
+    RolloutProgress::new(Revision::FIRST, at(0))
 }
 
 #[test]
@@ -57,9 +57,9 @@ fn rollout_settles_at_the_first_observation_after_the_settling_time() {
     let mut watch = watch();
     watch.observed(complete(), at(2), at(2));
     // The driver was stopped: the container may have died meanwhile.
-    assert_eq!(verdict(&watch, 60), Verdict::Wait(at(12)));
+    assert_eq!(outcome(&watch, 60), RolloutOutcome::Wait(at(12)));
     watch.observed(complete(), at(60), at(60));
-    assert_eq!(verdict(&watch, 60), Verdict::Settled { digest: None, note: None });
+    assert_eq!(outcome(&watch, 60), RolloutOutcome::Settled { digest: None, note: None });
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn observation_counts_from_the_begin_of_its_call() {
     let mut watch = watch();
     watch.observed(complete(), at(2), at(2));
     watch.observed(complete(), at(3), at(60));
-    assert_eq!(verdict(&watch, 60), Verdict::Wait(at(12)));
+    assert_eq!(outcome(&watch, 60), RolloutOutcome::Wait(at(12)));
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn rollout_counts_as_complete_from_its_answer_on() {
     let mut watch = watch();
     watch.observed(complete(), at(2), at(50));
     watch.observed(complete(), at(51), at(51));
-    assert_eq!(verdict(&watch, 51), Verdict::Wait(at(60)));
+    assert_eq!(outcome(&watch, 51), RolloutOutcome::Wait(at(60)));
 }
 
 #[test]
@@ -84,19 +84,19 @@ fn a_clock_that_is_set_ahead_settles_nothing() {
     watch.observed(complete(), at(2), at(2));
     watch.clock_set(at(3), at(103));
     watch.observed(complete(), at(104), at(104));
-    assert_eq!(verdict(&watch, 104), Verdict::Wait(at(112)));
+    assert_eq!(outcome(&watch, 104), RolloutOutcome::Wait(at(112)));
 }
 
 #[test]
 fn trouble_and_deadline_count_only_after_another_observation() {
     let mut watch = watch();
-    watch.observed(failing(), at(2), at(2));
-    assert_eq!(verdict(&watch, 700), Verdict::Wait(at(17)));
-    watch.observed(failing(), at(20), at(20));
-    assert!(matches!(verdict(&watch, 20), Verdict::Failed(_)));
-    let mut late = Watch::new(Revision::FIRST, at(0));
+    watch.observed(failure(), at(2), at(2));
+    assert_eq!(outcome(&watch, 700), RolloutOutcome::Wait(at(17)));
+    watch.observed(failure(), at(20), at(20));
+    assert!(matches!(outcome(&watch, 20), RolloutOutcome::Failed(_)));
+    let mut late = RolloutProgress::new(Revision::FIRST, at(0));
     late.observed(Observation { phase: Phase::Progressing, ..complete() }, at(2), at(2));
-    assert_eq!(verdict(&late, 700), Verdict::Wait(at(600)));
+    assert_eq!(outcome(&late, 700), RolloutOutcome::Wait(at(600)));
     late.observed(Observation { phase: Phase::Progressing, ..complete() }, at(700), at(700));
-    assert!(matches!(verdict(&late, 700), Verdict::Failed(_)));
+    assert!(matches!(outcome(&late, 700), RolloutOutcome::Failed(_)));
 }

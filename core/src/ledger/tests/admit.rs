@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     ledger::{ExpectedLatest, HOLDS_MAX, KeyUse, OtherDeploys, UNFINISHED_MAX},
-    request::{IdempotencyKey, KeyHeader},
+    request::{IdempotencyKey, KeyHeader, Refusal},
 };
 
 fn key(text: &str, request: u8) -> IdempotencyKey {
@@ -60,9 +60,9 @@ fn a_repeated_key_is_answered_with_its_revision() {
     let replayed = Admitted::Replayed(Revision::FIRST);
     assert_eq!(refused(&mut change, keyed(same.clone(), deploy("v1")), lookup, NOW), replayed);
     assert_eq!(refused(&mut change, keyed(other.clone(), deploy("v1")), lookup, NOW), Admitted::KeyReused);
-    assert_eq!(change.made_by(&same, lookup, NOW), Some(replayed.clone()));
-    assert_eq!(change.made_by(&other, lookup, NOW), Some(Admitted::KeyReused));
-    assert_eq!(change.made_by(&same, KeyLookup::Unread, NOW), None);
+    assert_eq!(change.replay_of(&same, lookup, NOW), Ok(Some(Revision::FIRST)));
+    assert_eq!(change.replay_of(&other, lookup, NOW), Err(Refusal::KeyReused));
+    assert_eq!(change.replay_of(&same, KeyLookup::Unread, NOW), Ok(None));
 
     let outdated = Admission { expected: ExpectedLatest::Exactly(None), ..keyed(same.clone(), deploy("v1")) };
     assert_eq!(refused(&mut change, outdated, lookup, NOW), replayed, "a known key is answered before all else");

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     deploy::{Reason, Revision},
     source::Fingerprint,
+    text::words,
     time::{Timestamp, millis},
 };
 
@@ -138,29 +139,20 @@ pub enum Status {
     Cancelled,
 }
 
-impl Status {
-    /// The word that the history shows.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Queued => "queued",
-            Self::Building => "building",
-            Self::RollingOut => "rolling_out",
-            Self::Succeeded => "succeeded",
-            Self::Failed => "failed",
-            Self::Superseded => "superseded",
-            Self::Cancelled => "cancelled",
-        }
-    }
+words! { Status:
+    Queued = "queued",
+    Building = "building",
+    RollingOut = "rolling_out",
+    Succeeded = "succeeded",
+    Failed = "failed",
+    Superseded = "superseded",
+    Cancelled = "cancelled",
+}
 
+impl Status {
     /// Returns whether the status is final.
     pub const fn is_terminal(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed | Self::Superseded | Self::Cancelled)
-    }
-}
-
-impl fmt::Display for Status {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 

@@ -58,6 +58,8 @@ fn unsound_references_are_refused_with_a_rule() {
         "[::1/api",
         "[zz]/api",
         "[::1]x/api",
+        "[::1]]/api",
+        "example.com./api",
         "exa mple.com/api",
         "api\n",
         "http://registry.example.com/api",

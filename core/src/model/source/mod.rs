@@ -10,76 +10,32 @@ use std::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 use sha2::Digest as _;
 
-use crate::{app::InvalidName, image::ImageRef};
+use crate::{
+    app::{InvalidName, label},
+    image::ImageRef,
+    text::checked_text,
+};
 
 pub use url::GitUrl;
 
 /// The greatest length of a part of a source, in bytes.
 const PART_MAX: usize = 255;
 
-fn invalid(what: &'static str, given: &str, rule: &'static str) -> InvalidName {
-    InvalidName { what, given: given.chars().take(PART_MAX + 1).collect(), rule }
-}
-
-macro_rules! text_type {
-    ($(#[$doc:meta])* $name:ident, $check:expr) => {
-        $(#[$doc])*
-        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(try_from = "String", into = "String")]
-        pub struct $name(String);
-
-        impl $name {
-            /// The text of this part.
-            pub fn as_str(&self) -> &str {
-                &self.0
-            }
-        }
-
-        impl FromStr for $name {
-            type Err = InvalidName;
-
-            fn from_str(text: &str) -> Result<Self, InvalidName> {
-                $check(text).map(Self)
-            }
-        }
-
-        impl TryFrom<String> for $name {
-            type Error = InvalidName;
-
-            fn try_from(text: String) -> Result<Self, InvalidName> {
-                text.parse()
-            }
-        }
-
-        impl From<$name> for String {
-            fn from(value: $name) -> String {
-                value.0
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.0)
-            }
-        }
-    };
-}
-
-text_type! {
+checked_text! {
     /// A branch's name, as `git check-ref-format --branch` takes it, without `refs/heads/`.
-    Branch, branch
+    Branch, InvalidName, branch
 }
-text_type! {
+checked_text! {
     /// A path within a repository: relative, `/` between its parts, and never out of it; `.` is the repository itself.
-    RelativePath, relative
+    RelativePath, InvalidName, relative
 }
-text_type! {
+checked_text! {
     /// The repository that built images are pushed to, such as `registry.example.com/shop/api`.
-    ImageRepository, repository
+    ImageRepository, InvalidName, repository
 }
-text_type! {
+checked_text! {
     /// The name of credentials that the builder knows; their content is never seen here.
-    CredentialsName, credentials
+    CredentialsName, InvalidName, credentials
 }
 
 /// The git repository and build settings of a git app.
@@ -104,9 +60,15 @@ impl GitSource {
     /// Returns the fingerprint of the source, which differs whenever any part of it does.
     pub fn fingerprint(&self) -> Fingerprint {
         let mut hash = sha2::Sha256::new();
-        let credentials = self.credentials.as_ref().map_or("", CredentialsName::as_str);
-        let parts = [&self.url.0, &self.branch.0, &self.dockerfile.0, &self.context.0, &self.image_repository.0];
-        for part in parts.map(String::as_str).into_iter().chain([credentials]) {
+        let parts = [
+            self.url.as_str(),
+            self.branch.as_str(),
+            self.dockerfile.as_str(),
+            self.context.as_str(),
+            self.image_repository.as_str(),
+            self.credentials.as_ref().map_or("", CredentialsName::as_str),
+        ];
+        for part in parts {
             hash.update(part.len().to_le_bytes());
             hash.update(part);
         }
@@ -121,7 +83,7 @@ pub struct Fingerprint(String);
 
 /// Checks the rules of `git check-ref-format`: rejects names that git would refuse, or read as an option.
 fn branch(text: &str) -> Result<String, InvalidName> {
-    let fail = |rule| Err(invalid("branch", text, rule));
+    let fail = |rule| Err(InvalidName::new("branch", text, rule));
     if text.is_empty() || text.len() > PART_MAX {
         return fail("must be 1 to 255 characters");
     }
@@ -142,7 +104,7 @@ fn branch(text: &str) -> Result<String, InvalidName> {
 }
 
 fn relative(text: &str) -> Result<String, InvalidName> {
-    let fail = |rule| Err(invalid("path", text, rule));
+    let fail = |rule| Err(InvalidName::new("path", text, rule));
     if text.is_empty() || text.len() > PART_MAX {
         return fail("must be 1 to 255 characters");
     }
@@ -166,20 +128,17 @@ fn repository(text: &str) -> Result<String, InvalidName> {
     let parsed: Result<ImageRef, _> = text.parse();
     match parsed {
         Ok(image) if image.tag().is_none() && image.digest().is_none() => Ok(text.to_owned()),
-        Ok(_) => Err(invalid("image repository", text, "must be without a tag and a digest: builds give it those")),
-        Err(why) => Err(invalid("image repository", text, why.rule)),
+        Ok(_) => {
+            Err(InvalidName::new("image repository", text, "must be without a tag and a digest: builds give it those"))
+        }
+        Err(why) => Err(InvalidName::new("image repository", text, why.rule)),
     }
 }
 
 fn credentials(text: &str) -> Result<String, InvalidName> {
-    let sound = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
-    if text.is_empty() || text.len() > 63 || !text.bytes().all(sound) || text.starts_with('-') || text.ends_with('-') {
-        let rule =
-            "must be lower-case letters, digits and hyphens, at most 63 (the name of credentials, never a secret)";
-        // An invalid name may be the secret itself.
-        return Err(invalid("credentials", "…", rule));
-    }
-    Ok(text.to_owned())
+    let rule = "must be lower-case letters, digits and hyphens, at most 63 (the name of credentials, never a secret)";
+    // An invalid name may be the secret itself.
+    label("credentials", text).map_err(|_| InvalidName::new("credentials", "…", rule))
 }
 
 #[cfg(test)]

@@ -8,58 +8,43 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use crate::app::InvalidName;
+use super::super::host;
+use crate::{app::InvalidName, text::checked_text};
 
 /// The longest URL, in bytes.
 const URL_MAX: usize = 2048;
 
-/// A repository's URL: `https://HOST/PATH` or `ssh://[USER@]HOST/PATH`; also `http://` and `file://`, which are local
-/// ([`GitUrl::is_local`]), and `USER@HOST:PATH`, which is read as ssh.
-///
-/// It holds no password, no query and nothing that git would read as an option or as a program to start
-/// (`ext::`, `-u…`).
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct GitUrl(pub(super) String);
-
-/// The protocol of a repository.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Scheme {
-    Https,
-    Http,
-    Ssh,
-    File,
+checked_text! {
+    /// A repository's URL: `https://HOST/PATH` or `ssh://[USER@]HOST/PATH`; also `http://` and `file://`, which are local
+    /// ([`GitUrl::is_local`]), and `USER@HOST:PATH`, which is read as ssh.
+    ///
+    /// It holds no password, no query and nothing that git would read as an option or as a program to start
+    /// (`ext::`, `-u…`).
+    GitUrl, InvalidName, |text| check(text).map_err(|rule| InvalidName::new("source URL", &without_user(text), rule))
 }
 
-impl GitUrl {
-    /// The URL's text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
+/// The protocols of repositories.
+const PROTOCOLS: [&str; 4] = ["https", "http", "ssh", "file"];
 
+impl GitUrl {
     /// The one protocol that git needs for the URL: `https`, `http`, `ssh` or `file`.
     pub fn protocol(&self) -> &'static str {
-        match split(&self.0) {
-            Some((Scheme::Https, _)) | None => "https",
-            Some((Scheme::Http, _)) => "http",
-            Some((Scheme::Ssh, _)) => "ssh",
-            Some((Scheme::File, _)) => "file",
-        }
+        split(&self.0).map_or("https", |(protocol, _)| protocol)
     }
 
     /// The host's name or address, without its port; `None` for a file.
     pub fn host(&self) -> Option<&str> {
         match split(&self.0)? {
-            (Scheme::File, _) => None,
-            (_, rest) => Some(host_and_port(authority(rest)).0),
+            ("file", _) => None,
+            (_, rest) => Some(host::split(without_user_info(authority(rest))).0),
         }
     }
 
     /// The explicit port; `None` for the protocol's default.
     pub fn port(&self) -> Option<u16> {
         match split(&self.0)? {
-            (Scheme::File, _) => None,
-            (_, rest) => host_and_port(authority(rest)).1?.parse().ok(),
+            ("file", _) => None,
+            (_, rest) => host::split(without_user_info(authority(rest))).1?.parse().ok(),
         }
     }
 
@@ -69,28 +54,24 @@ impl GitUrl {
     /// A name is judged as it is written; bounding the addresses that it resolves to is a task of the builder's
     /// network.
     pub fn is_local(&self) -> bool {
-        let plain = !matches!(split(&self.0), Some((Scheme::Https | Scheme::Ssh, _)));
+        let plain = !matches!(split(&self.0), Some(("https" | "ssh", _)));
         plain || self.host().is_none_or(is_local_host)
     }
 }
 
-fn split(text: &str) -> Option<(Scheme, &str)> {
-    let schemes =
-        [("https://", Scheme::Https), ("http://", Scheme::Http), ("ssh://", Scheme::Ssh), ("file://", Scheme::File)];
-    schemes.iter().find_map(|(prefix, scheme)| Some((*scheme, text.strip_prefix(prefix)?)))
+/// Returns the protocol, and the text after `://`.
+fn split(text: &str) -> Option<(&'static str, &str)> {
+    let (given, rest) = text.split_once("://")?;
+    PROTOCOLS.iter().find(|protocol| **protocol == given).map(|protocol| (*protocol, rest))
 }
 
 fn authority(rest: &str) -> &str {
     rest.split('/').next().unwrap_or_default()
 }
 
-/// Returns the host without the user before it, and the port behind it.
-fn host_and_port(authority: &str) -> (&str, Option<&str>) {
-    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-    if let Some((address, after)) = host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        return (address, after.strip_prefix(':'));
-    }
-    host.split_once(':').map_or((host, None), |(host, port)| (host, Some(port)))
+/// Returns the host and the port without the user before them.
+fn without_user_info(authority: &str) -> &str {
+    authority.rsplit_once('@').map_or(authority, |(_, host)| host)
 }
 
 fn is_local_host(host: &str) -> bool {
@@ -138,7 +119,7 @@ fn check(text: &str) -> Result<String, &'static str> {
         Some(url) => url,
         None => text.to_owned(),
     };
-    let Some((scheme, rest)) = split(&text) else {
+    let Some((protocol, rest)) = split(&text) else {
         return Err("must begin with https:// or ssh://");
     };
     if text.contains(['?', '#']) {
@@ -148,10 +129,10 @@ fn check(text: &str) -> Result<String, &'static str> {
     if path.is_empty() || path.split('/').any(|part| part == "..") {
         return Err("must have a path to the repository, without ..");
     }
-    if scheme == Scheme::File {
+    if protocol == "file" {
         return if authority.is_empty() { Ok(text) } else { Err("a file's URL must be file:///PATH") };
     }
-    check_user(scheme, authority)?;
+    check_user(protocol, authority)?;
     check_host(authority)?;
     Ok(text)
 }
@@ -160,39 +141,34 @@ fn check(text: &str) -> Result<String, &'static str> {
 fn from_scp(text: &str) -> Option<String> {
     let (place, path) = text.split_once(':')?;
     let (user, host) = place.split_once('@')?;
-    let sound = !user.is_empty() && !host.is_empty() && !place.contains('/') && !path.starts_with(['/', ':']);
-    sound.then(|| format!("ssh://{user}@{host}/{path}"))
+    let valid = !user.is_empty() && !host.is_empty() && !place.contains('/') && !path.starts_with(['/', ':']);
+    valid.then(|| format!("ssh://{user}@{host}/{path}"))
 }
 
-fn check_user(scheme: Scheme, authority: &str) -> Result<(), &'static str> {
+fn check_user(protocol: &str, authority: &str) -> Result<(), &'static str> {
     let Some((user, _)) = authority.rsplit_once('@') else { return Ok(()) };
-    if scheme != Scheme::Ssh || user.contains([':', '@']) {
+    if protocol != "ssh" || user.contains([':', '@']) {
         return Err("must hold no credentials; name those that the builder knows with credentials");
     }
-    let sound = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
-    if user.is_empty() || user.starts_with('-') || !user.bytes().all(sound) {
+    let valid = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
+    if user.is_empty() || user.starts_with('-') || !user.bytes().all(valid) {
         return Err("the user must be letters, digits, '.', '_' and '-', and not begin with a hyphen");
     }
     Ok(())
 }
 
 fn check_host(authority: &str) -> Result<(), &'static str> {
-    let (host, port) = host_and_port(authority);
-    if port.is_some_and(|port| port.parse::<u16>().is_err() || !port.bytes().all(|byte| byte.is_ascii_digit())) {
-        return Err("the port must be a number up to 65535");
-    }
-    if authority.contains('[') {
-        return host.parse::<Ipv6Addr>().map(drop).map_err(|_| "the host in brackets must be an IPv6 address");
+    let is_label = |label: &str| {
+        !label.is_empty()
+            && !label.starts_with('-')
+            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+    };
+    let is_name = |name: &str| name.len() <= 254 && name.strip_suffix('.').unwrap_or(name).split('.').all(is_label);
+    let host = host::check(without_user_info(authority), is_name)?;
+    if host.parse::<Ipv6Addr>().is_ok() {
+        return Ok(());
     }
     let name = host.strip_suffix('.').unwrap_or(host);
-    let sound = |part: &str| {
-        !part.is_empty()
-            && !part.starts_with('-')
-            && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
-    };
-    if name.len() > 253 || !name.split('.').all(sound) {
-        return Err("the host must be a DNS name or an IP address");
-    }
     // 127.1, 0x7f000001 and 017700000001 are addresses to a resolver, but look like names.
     let last = name.rsplit('.').next().unwrap_or_default();
     let number = last.bytes().all(|byte| byte.is_ascii_digit()) || last.to_ascii_lowercase().starts_with("0x");
@@ -202,38 +178,10 @@ fn check_host(authority: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-impl FromStr for GitUrl {
-    type Err = InvalidName;
-
-    fn from_str(text: &str) -> Result<Self, InvalidName> {
-        check(text).map(Self).map_err(|rule| super::invalid("source URL", &without_user(text), rule))
-    }
-}
-
 /// Returns the text without its user part, so that an error does not repeat a password into a log.
 fn without_user(text: &str) -> String {
     match text.rsplit_once('@') {
         Some((_, rest)) => format!("…@{rest}"),
         None => text.to_owned(),
-    }
-}
-
-impl TryFrom<String> for GitUrl {
-    type Error = InvalidName;
-
-    fn try_from(text: String) -> Result<Self, InvalidName> {
-        text.parse()
-    }
-}
-
-impl From<GitUrl> for String {
-    fn from(url: GitUrl) -> String {
-        url.0
-    }
-}
-
-impl fmt::Display for GitUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }

@@ -13,6 +13,7 @@ pub const TOLERANCE: Duration = Duration::from_secs(5 * 60);
 
 /// One proof that a caller holds an app's token.
 #[derive(Clone)]
+#[non_exhaustive]
 pub enum Credential {
     /// The token itself (`X-Service-Token`, `X-Gitlab-Token`).
     Token(Zeroizing<Vec<u8>>),

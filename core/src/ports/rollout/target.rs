@@ -45,6 +45,7 @@ pub enum Validated {
 
 /// Why a target cannot be registered. The texts are shown to the person who registers the app.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum InvalidTarget {
     /// A setting is missing, unknown or not valid.
     Setting {

@@ -14,13 +14,13 @@ use rollhook_core::{
     },
 };
 
-use super::{Liar, Promise, store::newest_to_build};
+use super::{BrokenBackend, Promise, store::newest_to_build};
 
-impl Liar {
+impl BrokenBackend {
     /// The app as a driver of builds is shown it.
     pub(super) fn shown(&self, mut state: AppState) -> AppState {
         let (now, fingerprint) = match &state.app.source {
-            Source::Git(source) => (state.time(self.stage.store_time()), source.fingerprint()),
+            Source::Git(source) => (state.time(self.environment.store_time()), source.fingerprint()),
             Source::Image => return state,
         };
         for entry in &mut state.unfinished {
@@ -55,17 +55,17 @@ impl Liar {
 
     /// The machine that knows the build.
     async fn machine(&self, build: DeployId) -> Result<usize> {
-        Ok(usize::from(self.stage.builders[1].observe(build).await? != BuildState::Unknown))
+        Ok(usize::from(self.environment.builders[1].observe(build).await? != BuildState::Unknown))
     }
 
     fn was_told(&self, build: DeployId) -> bool {
-        self.stage.ended.lock().unwrap().contains(&(build.app, build.revision))
+        self.environment.ended.lock().unwrap().contains(&(build.app, build.revision))
     }
 
     /// Rolls out what was built for an entry that has ended.
     async fn roll_out_late(&self, build: DeployId, seen: &BuildState) -> Result<()> {
         let BuildState::Built { image, .. } = seen else { return Ok(()) };
-        let Some(loaded) = self.stage.store.load(AppRef::Uid(build.app), None).await? else { return Ok(()) };
+        let Some(loaded) = self.environment.store.load(AppRef::Uid(build.app), None).await? else { return Ok(()) };
         let AppState { app, unfinished, .. } = loaded.state;
         if unfinished.iter().any(|entry| entry.revision == build.revision) {
             return Ok(());
@@ -78,30 +78,30 @@ impl Liar {
             adopted: false,
             cause: "a late build".to_owned(),
         };
-        self.stage.cluster.apply(&order).await?;
-        self.stage.look_at_cluster(&order);
+        self.environment.cluster.apply(&order).await?;
+        self.environment.look_at_cluster(&order);
         Ok(())
     }
 }
 
 #[async_trait]
-impl BuildTrigger for Liar {
+impl BuildTrigger for BrokenBackend {
     async fn start(&self, order: &BuildSpec) -> Result<Started> {
         let mut order = order.clone();
         if self.breaks(Promise::ThatCommit) {
             order.commit = "abcdef0123456789abcdef0123456789abcdef01".parse().unwrap();
         }
-        let started = self.stage.builders[0].start(&order).await?;
+        let started = self.environment.builders[0].start(&order).await?;
         let Started::Busy(other) = started else { return Ok(started) };
         let told = self.was_told(DeployId { revision: other, ..order.id });
         if self.breaks(Promise::OneBuild) || (self.breaks(Promise::BuildEnd) && told) {
-            return self.stage.builders[1].start(&order).await;
+            return self.environment.builders[1].start(&order).await;
         }
         Ok(started)
     }
 
     async fn running(&self, app: AppUid) -> Result<Option<Revision>> {
-        let running = self.stage.builders[0].running(app).await?;
+        let running = self.environment.builders[0].running(app).await?;
         let told = |revision: &Revision| self.was_told(DeployId { app, revision: *revision });
         let unsaid =
             |revision: &Revision| self.breaks(Promise::OneBuild) || (self.breaks(Promise::BuildEnd) && told(revision));
@@ -109,7 +109,7 @@ impl BuildTrigger for Liar {
     }
 
     async fn observe(&self, build: DeployId) -> Result<BuildState> {
-        let seen = self.stage.builders[self.machine(build).await?].observe(build).await?;
+        let seen = self.environment.builders[self.machine(build).await?].observe(build).await?;
         if self.breaks(Promise::LateBuild) {
             self.roll_out_late(build, &seen).await?;
         }
@@ -120,7 +120,7 @@ impl BuildTrigger for Liar {
         if let BuildState::Built { image, .. } = &seen
             && self.breaks(Promise::ThatCommit)
         {
-            let loaded = self.stage.store.load(AppRef::Uid(build.app), None).await?;
+            let loaded = self.environment.store.load(AppRef::Uid(build.app), None).await?;
             let entry = loaded.and_then(|loaded| loaded.state.unfinished(build.revision).cloned());
             let commit = entry.and_then(|entry| entry.commit.clone());
             return Ok(commit.map_or(seen.clone(), |commit| BuildState::Built { image: image.clone(), commit }));
@@ -129,18 +129,18 @@ impl BuildTrigger for Liar {
     }
 
     async fn changed(&self, build: DeployId) {
-        self.stage.builders[0].changed(build).await;
+        self.environment.builders[0].changed(build).await;
     }
 
     async fn cancel(&self, build: DeployId) -> Result<()> {
-        self.stage.ended.lock().unwrap().insert((build.app, build.revision));
+        self.environment.ended.lock().unwrap().insert((build.app, build.revision));
         if self.breaks(Promise::Cancelled) {
             return Ok(());
         }
-        self.stage.builders[self.machine(build).await?].cancel(build).await
+        self.environment.builders[self.machine(build).await?].cancel(build).await
     }
 
     async fn log(&self, build: DeployId, from: u64) -> Result<Option<Vec<u8>>> {
-        self.stage.builders[0].log(build, from).await
+        self.environment.builders[0].log(build, from).await
     }
 }

@@ -8,7 +8,7 @@ use rollhook_core::{
     Error, Result,
     app::AppUid,
     deploy::{Actor, Deploy, Revision, Trigger},
-    engine::polling::NEWEST,
+    engine::polling::HISTORY_PAGE,
     error::Entity,
     ledger::{Admission, AppState, Change, KeyLookup, NewDeploy, Record},
     ports::{
@@ -19,40 +19,40 @@ use rollhook_core::{
     request::IdempotencyKey,
 };
 
-use super::{Liar, Promise};
+use super::{BrokenBackend, Promise};
 
 /// What was told of an app, and what is so.
-pub(super) struct Told {
+pub(super) struct Shown {
     version: Version,
-    lie: AppState,
+    shown: AppState,
     truth: AppState,
 }
 
-impl Liar {
+impl BrokenBackend {
     /// The next state of what is so, where a change was made on what was told.
     fn as_it_is(&self, app: AppUid, version: Option<Version>, changed: &AppState) -> AppState {
-        let told = self.told.lock().unwrap();
-        let Some(Told { lie, truth, .. }) = told.get(&app).filter(|told| Some(told.version) == version) else {
+        let told = self.last_shown.lock().unwrap();
+        let Some(Shown { shown, truth, .. }) = told.get(&app).filter(|told| Some(told.version) == version) else {
             return changed.clone();
         };
         let mut state = changed.clone();
         let mut registration = (*state.app).clone();
-        if registration.policy.settle == lie.app.policy.settle {
+        if registration.policy.settle == shown.app.policy.settle {
             registration.policy.settle = truth.app.policy.settle;
         }
-        if registration.holds == lie.app.holds {
+        if registration.holds == shown.app.holds {
             registration.holds.clone_from(&truth.app.holds);
         }
         state.app = Arc::new(registration);
-        if state.last_restore == lie.last_restore {
+        if state.last_restore == shown.last_restore {
             state.last_restore = truth.last_restore;
         }
-        if state.ended_on_cluster == lie.ended_on_cluster {
+        if state.ended_on_cluster == shown.ended_on_cluster {
             state.ended_on_cluster.clone_from(&truth.ended_on_cluster);
         }
         for entry in &truth.unfinished {
             let revision = entry.revision;
-            let Some(shown) = lie.unfinished(revision) else {
+            let Some(shown) = shown.unfinished(revision) else {
                 state.unfinished.push(Arc::clone(entry));
                 continue;
             };
@@ -64,14 +64,14 @@ impl Liar {
         state
     }
 
-    fn tell(&self, version: Version, truth: AppState) -> AppState {
-        let lie = self.told_of(truth.clone());
-        self.told.lock().unwrap().insert(truth.app.uid, Told { version, lie: lie.clone(), truth });
-        lie
+    fn log(&self, version: Version, truth: AppState) -> AppState {
+        let shown = self.as_shown(truth.clone());
+        self.last_shown.lock().unwrap().insert(truth.app.uid, Shown { version, shown: shown.clone(), truth });
+        shown
     }
 
     /// The app as it is told of.
-    fn told_of(&self, mut state: AppState) -> AppState {
+    fn as_shown(&self, mut state: AppState) -> AppState {
         if self.breaks(Promise::Settle) {
             Arc::make_mut(&mut state.app).policy.settle = Duration::ZERO;
         }
@@ -88,7 +88,7 @@ impl Liar {
 
     /// Somebody else's turn, in the middle of what should be one write.
     async fn gap(&self) {
-        self.stage.look();
+        self.environment.look();
         self.clock.sleep(Duration::from_millis(5)).await;
     }
 
@@ -96,7 +96,7 @@ impl Liar {
         let (version, mut change) = match commit {
             AppCommit::Register(change) => (None, change),
             AppCommit::Update(version, change) => (Some(version), change),
-            AppCommit::Remove(..) => return self.stage.store.commit_one(commit).await,
+            AppCommit::Remove(..) => return self.environment.store.commit_one(commit).await,
         };
         let app = change.state.app.uid;
         let told = change.state.clone();
@@ -108,19 +108,19 @@ impl Liar {
         };
         let committed = if self.breaks(Promise::KeyWithEntry) && !change.keys.is_empty() {
             let keys = std::mem::take(&mut change.keys);
-            let committed = self.stage.store.commit_one(commit((*change).clone(), version)).await?;
+            let committed = self.environment.store.commit_one(commit((*change).clone(), version)).await?;
             self.gap().await;
-            let Some(loaded) = self.stage.store.load(AppRef::Uid(app), None).await? else { return Ok(committed) };
+            let Some(loaded) = self.environment.store.load(AppRef::Uid(app), None).await? else { return Ok(committed) };
             let mut late = Change::on(loaded.state);
             late.keys = keys;
             late.keys.iter_mut().for_each(|key| key.replaces = true);
             // The one who answers does not wait for it.
-            let _ = self.stage.store.commit_one(commit(late, Some(loaded.version))).await;
+            let _ = self.environment.store.commit_one(commit(late, Some(loaded.version))).await;
             Ok(committed)
         } else if self.breaks(Promise::Supersede) && !change.admitted.is_empty() && !change.ended.is_empty() {
             self.superseded_before(app, version, (*change).clone()).await
         } else {
-            self.stage.store.commit_one(commit((*change).clone(), version)).await
+            self.environment.store.commit_one(commit((*change).clone(), version)).await
         };
         let committed = match committed {
             Err(Error::Conflict(Entity::Version)) if self.breaks(Promise::Version) => self.rewrite(app, *change).await,
@@ -129,34 +129,34 @@ impl Liar {
             }
             other => other,
         }?;
-        self.told.lock().unwrap().insert(app, Told { version: committed.version, lie: told, truth });
+        self.last_shown.lock().unwrap().insert(app, Shown { version: committed.version, shown: told, truth });
         Ok(committed)
     }
 
     async fn superseded_before(&self, app: AppUid, version: Option<Version>, change: Change) -> Result<Committed> {
-        let loaded = self.stage.store.load(AppRef::Uid(app), None).await?.ok_or(Error::NotFound(Entity::App))?;
+        let loaded = self.environment.store.load(AppRef::Uid(app), None).await?.ok_or(Error::NotFound(Entity::App))?;
         if Some(loaded.version) != version {
             return Err(Error::Conflict(Entity::Version));
         }
         let mut first = Change::on(loaded.state);
         let changes: Vec<Deploy> = change.ended.iter().map(|ended| Deploy::clone(ended)).collect();
         if first.record(Record { changes, ..Record::default() }, loaded.now).is_ok() {
-            self.stage.store.commit_one(AppCommit::Update(loaded.version, Box::new(first))).await?;
+            self.environment.store.commit_one(AppCommit::Update(loaded.version, Box::new(first))).await?;
             self.gap().await;
         }
-        let loaded = self.stage.store.load(AppRef::Uid(app), None).await?.ok_or(Error::NotFound(Entity::App))?;
-        self.stage.store.commit_one(AppCommit::Update(loaded.version, Box::new(change))).await
+        let loaded = self.environment.store.load(AppRef::Uid(app), None).await?.ok_or(Error::NotFound(Entity::App))?;
+        self.environment.store.commit_one(AppCommit::Update(loaded.version, Box::new(change))).await
     }
 
     /// Writes a change over whatever came since it was made.
     async fn rewrite(&self, app: AppUid, change: Change) -> Result<Committed> {
-        let loaded = self.stage.store.load(AppRef::Uid(app), None).await?.ok_or(Error::NotFound(Entity::App))?;
-        self.stage.store.commit_one(AppCommit::Update(loaded.version, Box::new(change))).await
+        let loaded = self.environment.store.load(AppRef::Uid(app), None).await?.ok_or(Error::NotFound(Entity::App))?;
+        self.environment.store.commit_one(AppCommit::Update(loaded.version, Box::new(change))).await
     }
 
     /// Accepts what was decided on the app as it was, without deciding again.
     async fn accept_again(&self, app: AppUid, change: Change) -> Result<Committed> {
-        let loaded = self.stage.store.load(AppRef::Uid(app), None).await?.ok_or(Error::NotFound(Entity::App))?;
+        let loaded = self.environment.store.load(AppRef::Uid(app), None).await?.ok_or(Error::NotFound(Entity::App))?;
         let mut again = Change::on(loaded.state);
         for accepted in change.state.unfinished.iter().filter(|entry| change.admitted.contains(&entry.revision)) {
             let accepted = Deploy::clone(accepted);
@@ -173,15 +173,15 @@ impl Liar {
             again.admit(Admission::plain(accepted.id, deploy), KeyLookup::Unread, loaded.now);
         }
         again.keys = change.keys;
-        self.stage.store.commit_one(AppCommit::Update(loaded.version, Box::new(again))).await
+        self.environment.store.commit_one(AppCommit::Update(loaded.version, Box::new(again))).await
     }
 }
 
 #[async_trait]
-impl HistoryStore for Liar {
+impl HistoryStore for BrokenBackend {
     async fn load(&self, app: AppRef<'_>, key: Option<&IdempotencyKey>) -> Result<Option<Loaded>> {
-        let loaded = self.stage.store.load(app, key).await?;
-        Ok(loaded.map(|loaded| Loaded { state: self.tell(loaded.version, loaded.state), ..loaded }))
+        let loaded = self.environment.store.load(app, key).await?;
+        Ok(loaded.map(|loaded| Loaded { state: self.log(loaded.version, loaded.state), ..loaded }))
     }
 
     async fn commit(&self, commits: Vec<AppCommit>) -> Vec<Result<Committed>> {
@@ -193,32 +193,32 @@ impl HistoryStore for Liar {
     }
 
     async fn page(&self, app: AppUid, page: Page) -> Result<Vec<Deploy>> {
-        let mut entries = self.stage.store.page(app, page).await?;
+        let mut entries = self.environment.store.page(app, page).await?;
         if self.breaks(Promise::Target) && page.succeeded && !entries.is_empty() {
             entries.remove(0);
         }
-        if self.breaks(Promise::Brought) && page.limit == NEWEST {
+        if self.breaks(Promise::Brought) && page.limit == HISTORY_PAGE {
             entries.retain(|entry| entry.trigger == Trigger::Git);
         }
         Ok(entries)
     }
 
     async fn list(&self, page: AppPage) -> Result<Vec<AppState>> {
-        self.stage.store.list(page).await
+        self.environment.store.list(page).await
     }
 
     async fn work(&self, alive: &[ReplicaId], limit: usize) -> Result<Vec<AppUid>> {
-        self.stage.store.work(alive, limit).await
+        self.environment.store.work(alive, limit).await
     }
 
     async fn heartbeat(&self, replica: &ReplicaId, ttl: Duration) -> Result<Heartbeat> {
         let for_ever = self.breaks(Promise::Expiry) && !ttl.is_zero();
         let ttl = if for_ever { Duration::from_secs(1_000_000) } else { ttl };
-        self.stage.store.heartbeat(replica, ttl).await
+        self.environment.store.heartbeat(replica, ttl).await
     }
 
     fn watch(&self) -> BoxStream<'static, AppChange> {
-        self.stage.store.watch()
+        self.environment.store.watch()
     }
 }
 

@@ -21,7 +21,7 @@ impl Rules {
         journal: &Journal,
     ) {
         let revision = new.revision;
-        journal.tell("store", || {
+        journal.log("store", || {
             let tag = new.image.as_ref().and_then(|image| image.tag()).unwrap_or_default().to_owned();
             format!("{} {revision}: accepted, {} of {tag} by {}", view.app.id, new.trigger, new.actor)
         });

@@ -11,7 +11,7 @@ use super::{Known, Moment, Rules, Seen};
 use crate::journal::Journal;
 
 /// A rollout without progress for this long may be taken over (rule 9).
-const STALLED: Duration = Duration::from_secs(10);
+const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Rules {
     pub(super) fn changed(
@@ -24,7 +24,7 @@ impl Rules {
         journal: &Journal,
     ) {
         let revision = new.revision;
-        journal.tell("store", || format!("{} {revision}: {} → {}", known.view.app.id, old.status(), told(&new.state)));
+        journal.log("store", || format!("{} {revision}: {} → {}", known.view.app.id, old.status(), told(&new.state)));
         let built = old.image.is_none() && new.image.is_some();
         let resolved = old.is_to_be_built() && may_be(old.commit.as_ref(), new.commit.as_ref());
         let kept = Deploy {
@@ -149,7 +149,7 @@ impl Rules {
             }
         }
         journal.count("rule 9: one without progress was taken over");
-        journal.expect(moment.own.saturating_sub(moved) >= STALLED, || {
+        journal.expect(moment.own.saturating_sub(moved) >= STALL_TIMEOUT, || {
             format!("revision {} gave way to {by} although it moved", old.revision)
         });
     }

@@ -47,7 +47,7 @@ impl Rules {
 
     fn effect(&mut self, effect: &Effect, order: &RolloutSpec, journal: &Journal) {
         let DeployId { app, revision } = effect.stamp;
-        journal.tell("cluster", || format!("{} runs {} as revision {revision}", effect.workload, effect.image));
+        journal.log("cluster", || format!("{} runs {} as revision {revision}", effect.workload, effect.image));
         journal.count("effect: the cluster was changed");
         let carried = self.fences.carried.entry((effect.namespace.clone(), effect.workload.clone())).or_default();
         if let Some(last) = carried.last().filter(|last| last.app == app) {

@@ -5,7 +5,7 @@ mod admitted;
 mod builds;
 mod changed;
 mod cluster;
-mod found;
+mod detected;
 pub(crate) mod model;
 mod owners;
 
@@ -165,7 +165,7 @@ impl Rules {
     /// An app has gone, with all that belonged to it.
     fn removed(&mut self, uid: AppUid, journal: &Journal) {
         let Some(known) = self.known.remove(&uid) else { return };
-        journal.tell("store", || format!("{} is gone", known.view.app.id));
+        journal.log("store", || format!("{} is gone", known.view.app.id));
         journal.expect(self.deleting.contains(&known.view.app.id) || known.history.len() <= 1, || {
             format!("{} is gone, and nobody deleted it", known.view.app.id)
         });

@@ -8,7 +8,7 @@ use std::{
 use rollhook_core::app::AppUid;
 
 use super::Moment;
-use crate::{journal::Journal, wire::Life};
+use crate::{journal::Journal, recording_ports::Life};
 
 /// How long a replica's leases last without another heartbeat.
 const LEASE: Duration = Duration::from_secs(15);
@@ -45,7 +45,7 @@ impl Owners {
         };
         self.orphans.remove(&app);
         self.changed.insert(app, moment.own);
-        journal.tell(&life.name, || format!("takes over {app} from {}", former.name));
+        journal.log(&life.name, || format!("takes over {app} from {}", former.name));
         let restarted = former.name == life.name;
         // Whether the former lived is decided by what the store said to a heartbeat; the commit that follows may be slow,
         // and whoever was paused meanwhile finds another version.

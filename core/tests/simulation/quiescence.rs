@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rollhook_core::{app::OnFailure, deploy::Status};
 
-use crate::{asks::WORKLOAD, rules::model, run::Run};
+use crate::{requests::WORKLOAD, rules::model, run::Run};
 
 /// Much longer than the longest chain of deadlines, take-overs and clocks that were set back.
 const PATIENCE: Duration = Duration::from_secs(3_600);
@@ -13,9 +13,9 @@ impl Run {
     /// Lets everything come to its end, and judges what is left.
     pub(crate) fn quieten(&mut self) {
         // A driver that read an old policy last has decided by that.
-        self.stale = self.stage.journal.has_counted("fault: stale read");
-        self.stage.cluster.set_reachable(true);
-        self.stage.builders.iter().for_each(|builder| builder.set_reachable(true));
+        self.stale = self.environment.journal.has_counted("fault: stale read");
+        self.environment.cluster.set_reachable(true);
+        self.environment.builders.iter().for_each(|builder| builder.set_reachable(true));
         self.slots.iter().flatten().for_each(|replica| replica.faults.disarm());
         self.wait_for_the_end();
         if self.is_over() {
@@ -32,7 +32,7 @@ impl Run {
         let end = self.now() + PATIENCE;
         while !self.is_over() && !self.is_quiet() {
             let late = self.now() > end;
-            self.stage.journal.expect(!late, || format!("it never ends: {}", self.unfinished()));
+            self.environment.journal.expect(!late, || format!("it never ends: {}", self.unfinished()));
             self.pass(Duration::from_secs(3));
         }
     }
@@ -42,13 +42,13 @@ impl Run {
         all_there
             && self.nothing_is_due()
             && !self.callers.are_calling()
-            && self.stage.is_still()
+            && self.environment.is_still()
             && self.unfinished().is_empty()
     }
 
     fn unfinished(&self) -> String {
-        let rules = self.stage.rules.lock().unwrap();
-        let running = self.stage.builds(&rules.built_for()).into_iter();
+        let rules = self.environment.rules.lock().unwrap();
+        let running = self.environment.builds(&rules.built_for()).into_iter();
         let lives = |life| self.slots.iter().flatten().any(|replica| replica.life.number == life);
         let waited_for = running.filter(|(app, revision)| !rules.is_left(*app, *revision, lives));
         let mut unfinished: Vec<_> =
@@ -66,8 +66,8 @@ impl Run {
     }
 
     fn judge_the_end(&self) {
-        let rules = self.stage.rules.lock().unwrap();
-        let journal = &self.stage.journal;
+        let rules = self.environment.rules.lock().unwrap();
+        let journal = &self.environment.journal;
         for known in rules.known.values() {
             let app = &known.view.app;
             if let Some(top) = model::went_wrong(&known.history) {
@@ -96,10 +96,10 @@ impl Run {
     /// Nothing is written and nothing is changed, whatever time passes.
     fn stands_still(&mut self, otherwise: &str) {
         let done = |run: &Self| {
-            let writes = run.stage.rules.lock().unwrap().writes;
-            (writes, run.stage.cluster.effects().len(), run.stage.begun())
+            let writes = run.environment.rules.lock().unwrap().writes;
+            (writes, run.environment.cluster.effects().len(), run.environment.begun())
         };
-        let found = |run: &Self| run.stage.rules.lock().unwrap().found;
+        let found = |run: &Self| run.environment.rules.lock().unwrap().found;
         let (mut before, mut known) = (done(self), found(self));
         self.pass(Duration::from_secs(12));
         // A branch that was taken back is known, and still to be followed: that is no step that comes again.
@@ -109,7 +109,7 @@ impl Run {
             self.pass(Duration::from_secs(12));
         }
         let after = done(self);
-        self.stage.journal.count("effect: it stood still");
-        self.stage.journal.expect(before == after, || otherwise.to_owned());
+        self.environment.journal.count("effect: it stood still");
+        self.environment.journal.expect(before == after, || otherwise.to_owned());
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{
     broken::Promise,
     choices::{Ask, Choice, Expects, Key, Kind, Meddling, Scenario, Step},
-    faults::Trouble,
+    faults::InjectedFault,
     run::play,
 };
 
@@ -54,20 +54,20 @@ fn policy(leave: bool) -> Choice {
     ask(Ask::Policy { app: 0, leave, hold_all: false, settle: 3 })
 }
 
-fn trouble(call: &'static str, trouble: Trouble) -> Choice {
-    Choice::Trouble { replica: 0, call, nth: 0, trouble }
+fn fault(call: &'static str, fault: InjectedFault) -> Choice {
+    Choice::Fault { replica: 0, call, nth: 0, fault }
 }
 
 #[test]
 fn a_store_that_is_slow_while_a_rollout_settles_makes_no_success() {
-    let slow = trouble("history.load", Trouble::Slow(Duration::from_secs(20)));
+    let slow = fault("history.load", InjectedFault::Slow(Duration::from_secs(20)));
     holds(vec![post("dies"), Choice::Pass(2_000), slow, post("v1"), Choice::Pass(30_000)]);
 }
 
 #[test]
-fn a_look_whose_answer_is_late_makes_no_success() {
-    let late = Trouble::Pause { done: true, time: Duration::from_secs(12) };
-    holds(vec![post("dies"), Choice::Pass(3_000), trouble("rollouts.observe", late), Choice::Pass(30_000)]);
+fn late_observation_makes_no_success() {
+    let late = InjectedFault::Pause { done: true, time: Duration::from_secs(12) };
+    holds(vec![post("dies"), Choice::Pass(3_000), fault("rollouts.observe", late), Choice::Pass(30_000)]);
 }
 
 #[test]
@@ -76,12 +76,12 @@ fn a_clock_that_is_set_ahead_makes_no_success() {
 }
 
 #[test]
-fn an_owner_who_wants_failures_put_right_before_one_has_failed_gets_it() {
+fn policy_that_is_set_before_the_failure_restores_it() {
     holds(vec![policy(true), post("missing"), Choice::Pass(2_000), policy(false), Choice::Pass(60_000)]);
 }
 
 #[test]
-fn promoting_what_is_being_deleted_is_refused_for_what_it_is() {
+fn promotion_from_an_app_that_is_being_deleted_is_refused() {
     let promote = Ask::Promote { key: Key::None };
     let restart = Choice::Restart { replica: 0, orderly: false, after: 3, renamed: false };
     holds(vec![restart, post("v1"), ask(Ask::Delete { app: 0 }), ask(promote), Choice::Pass(30_000)]);
@@ -94,16 +94,16 @@ fn a_source_that_another_replica_changes_while_it_is_built_makes_no_image() {
 }
 
 #[test]
-fn who_watches_a_build_and_has_read_what_was_hears_of_what_is() {
+fn build_watcher_sees_changes_made_after_its_last_read() {
     let other = asked_of(2, Ask::Post { tag: "v1", key: Key::None, old_token: false });
     let leaves = Choice::Restart { replica: 2, orderly: true, after: 0, renamed: false };
-    let stale = trouble("", Trouble::Stale);
+    let stale = fault("", InjectedFault::Stale);
     holds_for_a_git_app(3, vec![post("hang"), other, leaves, stale, Choice::Pass(250)]);
 }
 
 #[test]
 fn a_build_that_began_after_its_entry_had_ended_is_ended_by_the_next_one() {
-    let adrift = trouble("builds.start", Trouble::Adrift(Duration::from_secs(20)));
+    let adrift = fault("builds.start", InjectedFault::Adrift(Duration::from_secs(20)));
     let away = Choice::Cluster(Meddling::Builder(false));
     let back = Choice::Cluster(Meddling::Builder(true));
     let cancel = ask(Ask::Cancel { app: 0, back: 0 });
@@ -113,8 +113,8 @@ fn a_build_that_began_after_its_entry_had_ended_is_ended_by_the_next_one() {
 
 #[test]
 fn a_build_that_begins_while_its_app_is_deleted_is_ended() {
-    let late = Trouble::Late(Duration::from_secs(1));
-    let late = Choice::Trouble { replica: 1, call: "history.commit", nth: 0, trouble: late };
+    let late = InjectedFault::Late(Duration::from_secs(1));
+    let late = Choice::Fault { replica: 1, call: "history.commit", nth: 0, fault: late };
     let hang = asked_of(1, Ask::Post { tag: "hang", key: Key::None, old_token: false });
     holds_for_a_git_app(2, vec![late, hang, ask(Ask::Delete { app: 0 })]);
 }
@@ -137,17 +137,17 @@ fn a_head_that_is_held_is_not_deployed_when_it_comes_back() {
 }
 
 /// A branch moves on, and a look is answered by a server that has not heard of it.
-fn a_look_that_lags() -> Scenario {
+fn a_poll_that_lags_behind() -> Scenario {
     let to = |tag| Choice::Cluster(Meddling::Head { branch: 0, step: Step::New(tag) });
     let wait = || Choice::Pass(60_000);
-    let stale = trouble("heads.head", Trouble::Stale);
+    let stale = fault("heads.head", InjectedFault::Stale);
     let choices = vec![to("v1"), wait(), to("v2"), wait(), stale, wait(), wait()];
     Scenario { replicas: 1, settled: true, leave: false, hold_all: false, polled: true, kinds: [Kind::Git; 2], choices }
 }
 
 #[test]
-fn a_look_that_lags_deploys_nothing_backwards() {
-    let ended = play(&a_look_that_lags(), None, true);
+fn poll_that_lags_behind_deploys_nothing_older() {
+    let ended = play(&a_poll_that_lags_behind(), None, true);
     assert_eq!(ended.broken, None, "{}", ended.log.join("\n"));
     let older = ended.tally.contains_key("polling: a look may have found an older head");
     assert!(older, "{}", ended.log.join("\n"));
@@ -167,10 +167,10 @@ pub(crate) fn rare() -> Vec<Scenario> {
     let roll_back = |back| ask(Ask::Rollback { app: 0, back, expects: Expects::Anything, key: Key::None });
     let wait = || Choice::Pass(60_000);
     let failed = vec![post("missing"), wait(), roll_back(Some(0)), wait(), roll_back(None), wait()];
-    let dies = |call| trouble(call, Trouble::Crash { done: true });
+    let dies = |call| fault(call, InjectedFault::Crash { done: true });
     let cancelled =
         vec![dies("builds.cancel"), post("hang"), Choice::Pass(1_000), ask(Ask::Cancel { app: 0, back: 0 })];
-    let adrift = trouble("", Trouble::Adrift(Duration::from_secs(20)));
+    let adrift = fault("", InjectedFault::Adrift(Duration::from_secs(20)));
     let reach = |there| Choice::Cluster(Meddling::Reach(there));
     let delete = ask(Ask::Delete { app: 0 });
     let deleted = vec![adrift, reach(false), post("v2"), Choice::Pass(300), reach(true), delete, wait()];
@@ -179,6 +179,6 @@ pub(crate) fn rare() -> Vec<Scenario> {
         of(Kind::Git, false, false, cancelled),
         of(Kind::Image, false, false, deleted),
         of(Kind::Git, false, true, vec![dies("heads.head"), wait()]),
-        a_look_that_lags(),
+        a_poll_that_lags_behind(),
     ]
 }

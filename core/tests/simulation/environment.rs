@@ -38,7 +38,7 @@ pub(crate) enum Adrift {
     Build(BuildSpec),
 }
 
-pub(crate) struct Stage {
+pub(crate) struct Environment {
     pub(crate) time: Arc<Time>,
     pub(crate) store: Arc<MemoryStore>,
     pub(crate) cluster: Arc<SimulatedCluster>,
@@ -67,7 +67,7 @@ pub(crate) struct Stage {
     adrift: Mutex<Vec<(Duration, Adrift)>>,
 }
 
-impl Stage {
+impl Environment {
     pub(crate) fn new(told: bool, promise: Option<Promise>) -> Self {
         let time = Arc::new(Time::default());
         let skew = Arc::new(AtomicI64::new(0));
@@ -259,7 +259,7 @@ impl Stage {
                 Adrift::Build(order) => {
                     let started = self.builders[0].start(&order).now_or_never().unwrap();
                     self.journal
-                        .tell("builder", || format!("an order under way arrives, {}: {started:?}", order.id.revision));
+                        .log("builder", || format!("an order under way arrives, {}: {started:?}", order.id.revision));
                     self.look_at_builds(None, &order);
                     continue;
                 }
@@ -269,7 +269,7 @@ impl Stage {
                 self.cluster.delete(&order.app, &order.target);
                 applied = self.cluster.apply(&order).now_or_never().unwrap();
             }
-            self.journal.tell("cluster", || format!("an order under way arrives, {}: {applied:?}", order.id.revision));
+            self.journal.log("cluster", || format!("an order under way arrives, {}: {applied:?}", order.id.revision));
             self.journal.count_if(matches!(applied, Ok(Applied::Newer(_))), "rule 9: a late order was refused");
             self.look_at_cluster(&order);
         }

@@ -10,9 +10,10 @@ use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use rollhook_core::{
     Error, Result,
-    app::AppUid,
+    app::{App, AppUid},
     deploy::{Deploy, Evidence},
     error::Entity,
+    image::ImageRef,
     ledger::AppState,
     ports::{
         AppChange, AppCommit, AppPage, AppRef, Applied, Committed, Heartbeat, HistoryStore, Loaded, Observation, Page,
@@ -24,9 +25,9 @@ use rollhook_core::{
 
 use crate::{
     broken::Backend,
+    environment::{Adrift, Environment},
     faults::Faults,
     rules::Seen,
-    stage::{Adrift, Stage},
 };
 
 /// One life of a replica.
@@ -39,8 +40,8 @@ pub(crate) struct Life {
 }
 
 /// What lies between a replica and its backends.
-pub(crate) struct Wire {
-    pub(crate) stage: Arc<Stage>,
+pub(crate) struct RecordingPorts {
+    pub(crate) environment: Arc<Environment>,
     pub(crate) life: Life,
     pub(crate) faults: Arc<Faults>,
     pub(crate) backend: Backend,
@@ -48,30 +49,30 @@ pub(crate) struct Wire {
     pub(crate) views: Mutex<BTreeMap<AppUid, Loaded>>,
 }
 
-impl Wire {
-    pub(crate) fn tell(&self, line: impl FnOnce() -> String) {
-        self.stage.journal.tell(&self.life.name, line);
+impl RecordingPorts {
+    pub(crate) fn log(&self, line: impl FnOnce() -> String) {
+        self.environment.journal.log(&self.life.name, line);
     }
 
-    pub(crate) fn told<T>(&self, call: &str, answer: &Result<T>) {
+    pub(crate) fn log_answer<T>(&self, call: &str, answer: &Result<T>) {
         match answer {
-            Ok(_) => self.tell(|| call.to_owned()),
-            Err(error) => self.tell(|| format!("{call}: {}", error.chain())),
+            Ok(_) => self.log(|| call.to_owned()),
+            Err(error) => self.log(|| format!("{call}: {}", error.chain())),
         }
     }
 }
 
 #[async_trait]
-impl HistoryStore for Wire {
+impl HistoryStore for RecordingPorts {
     async fn load(&self, app: AppRef<'_>, key: Option<&IdempotencyKey>) -> Result<Option<Loaded>> {
         let fresh = self.backend.history.load(app, key).await;
         let Ok(Some(loaded)) = &fresh else {
-            self.told("load", &fresh);
+            self.log_answer("load", &fresh);
             return fresh;
         };
         let uid = loaded.state.app.uid;
         let stale = self.faults.stale().then(|| self.views.lock().unwrap().get(&uid).cloned()).flatten();
-        self.told(if stale.is_some() { "load, stale" } else { "load" }, &fresh);
+        self.log_answer(if stale.is_some() { "load, stale" } else { "load" }, &fresh);
         self.views.lock().unwrap().insert(uid, loaded.clone());
         Ok(Some(match stale {
             // A cache may lag behind; the clock does not.
@@ -103,12 +104,12 @@ impl HistoryStore for Wire {
 
     async fn heartbeat(&self, replica: &ReplicaId, ttl: Duration) -> Result<Heartbeat> {
         let heartbeat = self.backend.history.heartbeat(replica, ttl).await;
-        let mut rules = self.stage.rules.lock().unwrap();
+        let mut rules = self.environment.rules.lock().unwrap();
         if ttl.is_zero() {
-            self.tell(|| "releases its leases".to_owned());
+            self.log(|| "releases its leases".to_owned());
             rules.owners.leaves(&self.life);
         } else if heartbeat.is_ok() {
-            rules.owners.beats(&self.life, self.stage.moment());
+            rules.owners.beats(&self.life, self.environment.moment());
         }
         heartbeat
     }
@@ -122,12 +123,12 @@ impl HistoryStore for Wire {
     }
 }
 
-impl Wire {
+impl RecordingPorts {
     /// Notes a commit, and judges what has become of the store.
     fn committed(&self, commit: &AppCommit, answer: &Result<Committed>) {
         let Some(change) = commit.change() else {
-            self.told("remove app", answer);
-            self.stage.look();
+            self.log_answer("remove app", answer);
+            self.environment.look();
             return;
         };
         let what = match (commit.version(), change.admitted.last(), change.changed().is_empty()) {
@@ -136,20 +137,20 @@ impl Wire {
             (Some(_), None, true) => "change the app".to_owned(),
             (Some(_), None, false) => "record".to_owned(),
         };
-        self.told(&what, answer);
+        self.log_answer(&what, answer);
         let outdated = matches!(answer, Err(Error::Conflict(Entity::Version)));
-        self.stage.journal.count_if(outdated, "effect: a decision was made anew");
+        self.environment.journal.count_if(outdated, "effect: a decision was made anew");
         if answer.is_err() {
             return;
         }
         if !change.changed().is_empty() {
-            self.stage.rules.lock().unwrap().writes += 1;
+            self.environment.rules.lock().unwrap().writes += 1;
         }
-        self.stage.look();
-        let mut rules = self.stage.rules.lock().unwrap();
+        self.environment.look();
+        let mut rules = self.environment.rules.lock().unwrap();
         match &change.state.lease {
             Some(lease) if lease.name == self.life.name => {
-                rules.owners.leased(&self.life, commit.app(), self.stage.moment(), &self.stage.journal);
+                rules.owners.leased(&self.life, commit.app(), self.environment.moment(), &self.environment.journal);
             }
             Some(_) => {}
             None => rules.idles(commit.app()),
@@ -158,38 +159,38 @@ impl Wire {
 }
 
 #[async_trait]
-impl RolloutDriver for Wire {
+impl RolloutDriver for RecordingPorts {
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
         self.backend.rollouts.validate(request).await
     }
 
-    async fn apply(&self, order: &RolloutSpec) -> Result<Applied> {
+    async fn apply(&self, spec: &RolloutSpec) -> Result<Applied> {
         if let Some(time) = self.faults.adrift() {
-            self.tell(|| format!("apply revision {}: no answer, but it is under way", order.id.revision));
-            self.stage.set_adrift(Adrift::Rollout(order.clone()), time);
+            self.log(|| format!("apply revision {}: no answer, but it is under way", spec.id.revision));
+            self.environment.set_adrift(Adrift::Rollout(spec.clone()), time);
             return Err(Error::unavailable("the cluster", "no answer"));
         }
-        let answer = self.backend.rollouts.apply(order).await;
+        let answer = self.backend.rollouts.apply(spec).await;
         match &answer {
-            Ok(applied) => self.tell(|| format!("apply revision {}: {applied:?}", order.id.revision)),
-            Err(_) => self.told("apply", &answer),
+            Ok(applied) => self.log(|| format!("apply revision {}: {applied:?}", spec.id.revision)),
+            Err(_) => self.log_answer("apply", &answer),
         }
         let fenced = matches!(answer, Ok(Applied::Newer(_)));
-        self.stage.journal.count_if(fenced, "rule 9: an older order was refused");
-        self.stage.look_at_cluster(order);
+        self.environment.journal.count_if(fenced, "rule 9: an older order was refused");
+        self.environment.look_at_cluster(spec);
         answer
     }
 
-    async fn observe(&self, order: &RolloutSpec) -> Result<Observation> {
-        let answer = self.backend.rollouts.observe(order).await;
-        self.told(&format!("observe revision {}", order.id.revision), &answer);
-        let truth = match self.stage.promise {
-            Some(_) => self.stage.cluster.observe(order).await.ok(),
+    async fn observe(&self, spec: &RolloutSpec) -> Result<Observation> {
+        let answer = self.backend.rollouts.observe(spec).await;
+        self.log_answer(&format!("observe revision {}", spec.id.revision), &answer);
+        let truth = match self.environment.promise {
+            Some(_) => self.environment.cluster.observe(spec).await.ok(),
             None => answer.as_ref().ok().cloned(),
         };
         if let Some(seen) = truth {
-            let moment = self.stage.moment();
-            let mut rules = self.stage.rules.lock().unwrap();
+            let moment = self.environment.moment();
+            let mut rules = self.environment.rules.lock().unwrap();
             let (complete, digest) = match &seen.phase {
                 Phase::Complete { digest, .. } => (true, digest.clone()),
                 Phase::Progressing => (false, None),
@@ -204,16 +205,24 @@ impl RolloutDriver for Wire {
                 restarts: seen.restarts,
                 progress: seen.progress.clone(),
             };
-            rules.observed(order.id, seen, &self.stage.journal);
+            rules.observed(spec.id, seen, &self.environment.journal);
         }
         answer
     }
 
-    async fn changed(&self, order: &RolloutSpec) {
-        self.backend.rollouts.changed(order).await;
+    async fn changed(&self, spec: &RolloutSpec) {
+        self.backend.rollouts.changed(spec).await;
     }
 
-    async fn evidence(&self, order: &RolloutSpec, trouble: Option<&RolloutFailure>) -> Result<Evidence> {
-        self.backend.rollouts.evidence(order, trouble).await
+    async fn evidence(&self, spec: &RolloutSpec, trouble: Option<&RolloutFailure>) -> Result<Evidence> {
+        self.backend.rollouts.evidence(spec, trouble).await
+    }
+
+    async fn keep(&self, app: &App, images: &[ImageRef]) -> Result<()> {
+        self.backend.rollouts.keep(app, images).await
+    }
+
+    async fn forget(&self, app: &App) -> Result<()> {
+        self.backend.rollouts.forget(app).await
     }
 }

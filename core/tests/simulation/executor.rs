@@ -15,7 +15,7 @@ type Ready = Arc<Mutex<VecDeque<u64>>>;
 
 /// Futures, each of a replica, and which of them can go on.
 #[derive(Default)]
-pub(crate) struct Tasks {
+pub(crate) struct Executor {
     next: u64,
     all: BTreeMap<u64, Task>,
     ready: Ready,
@@ -24,18 +24,18 @@ pub(crate) struct Tasks {
 struct Task {
     replica: usize,
     future: Pin<Box<dyn Future<Output = ()> + Send>>,
-    bell: Arc<Bell>,
+    task_waker: Arc<TaskWaker>,
     waker: Waker,
 }
 
 /// Queues its task once, however often it is rung.
-struct Bell {
+struct TaskWaker {
     task: u64,
     queued: AtomicBool,
     ready: Ready,
 }
 
-impl Wake for Bell {
+impl Wake for TaskWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -47,14 +47,14 @@ impl Wake for Bell {
     }
 }
 
-impl Tasks {
+impl Executor {
     pub(crate) fn spawn(&mut self, replica: usize, future: impl Future<Output = ()> + Send + 'static) -> u64 {
         let task = self.next;
         self.next += 1;
-        let bell = Arc::new(Bell { task, queued: AtomicBool::new(false), ready: Arc::clone(&self.ready) });
-        bell.wake_by_ref();
-        let waker = Waker::from(Arc::clone(&bell));
-        self.all.insert(task, Task { replica, future: Box::pin(future), bell, waker });
+        let task_waker = Arc::new(TaskWaker { task, queued: AtomicBool::new(false), ready: Arc::clone(&self.ready) });
+        task_waker.wake_by_ref();
+        let waker = Waker::from(Arc::clone(&task_waker));
+        self.all.insert(task, Task { replica, future: Box::pin(future), task_waker, waker });
         task
     }
 
@@ -72,8 +72,8 @@ impl Tasks {
 
     /// Lets a task go on; true where it has ended.
     pub(crate) fn poll(&mut self, task: u64) -> bool {
-        let Some(Task { future, bell, waker, .. }) = self.all.get_mut(&task) else { return true };
-        bell.queued.store(false, Ordering::Relaxed);
+        let Some(Task { future, task_waker, waker, .. }) = self.all.get_mut(&task) else { return true };
+        task_waker.queued.store(false, Ordering::Relaxed);
         let ended = future.as_mut().poll(&mut Context::from_waker(waker)).is_ready();
         if ended {
             self.all.remove(&task);

@@ -8,7 +8,7 @@ use rollhook_core::{
 };
 
 use super::{Known, Rules};
-use crate::{journal::Journal, wire::Life};
+use crate::{journal::Journal, recording_ports::Life};
 
 impl Rules {
     /// Where a branch has been, in order.

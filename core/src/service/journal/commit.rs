@@ -8,7 +8,7 @@ use std::{
 use event_listener::{Event, EventListener};
 use futures_util::FutureExt;
 
-use super::{Decide, Decision, Flight, Inner, Snapshot};
+use super::{CommitFuture, Decide, Decision, Journal, Snapshot};
 use crate::{
     app::AppUid,
     error::{Cause, Entity, Error, Result, chain},
@@ -20,21 +20,21 @@ use crate::{
 /// A request that waits for its app's next commit. Its caller holds it; a dropped request is skipped.
 pub(super) struct Request {
     pub(super) app: AppUid,
-    inside: Mutex<Inside>,
+    state: Mutex<RequestState>,
     event: Event,
 }
 
-struct Inside {
+struct RequestState {
     decide: Decide,
     lookup: KeyLookup,
     /// Whether the app was read since the request began.
-    confirmed: bool,
-    flight: Option<Flight>,
-    verdict: Option<Verdict>,
+    is_fresh: bool,
+    commit_future: Option<CommitFuture>,
+    outcome: Option<RequestOutcome>,
 }
 
 /// The outcome of a request.
-pub(super) enum Verdict {
+pub(super) enum RequestOutcome {
     /// The request was decided, and its change is committed.
     Done(Snapshot),
     /// The app must be read again.
@@ -55,16 +55,17 @@ pub(super) struct AppBatch {
 
 impl Request {
     pub(super) fn new(app: AppUid, decide: Decide) -> Self {
-        let inside = Inside { decide, lookup: KeyLookup::Unread, confirmed: false, flight: None, verdict: None };
-        Self { app, inside: Mutex::new(inside), event: Event::new() }
+        let state =
+            RequestState { decide, lookup: KeyLookup::Unread, is_fresh: false, commit_future: None, outcome: None };
+        Self { app, state: Mutex::new(state), event: Event::new() }
     }
 
     /// Marks the request's app as read, and with `used` its idempotency key as well.
     pub(super) fn confirm(&self, used: Option<Option<KeyUse>>) {
-        let mut inside = self.lock();
-        inside.confirmed = true;
+        let mut state = self.lock();
+        state.is_fresh = true;
         if let Some(used) = used {
-            inside.lookup = KeyLookup::Read(used);
+            state.lookup = KeyLookup::Read(used);
         }
     }
 
@@ -72,57 +73,57 @@ impl Request {
         self.event.listen()
     }
 
-    pub(super) fn take_verdict(&self) -> Option<Verdict> {
-        self.lock().verdict.take()
+    pub(super) fn take_outcome(&self) -> Option<RequestOutcome> {
+        self.lock().outcome.take()
     }
 
-    pub(super) fn flight(&self) -> Option<Flight> {
-        self.lock().flight.clone()
+    pub(super) fn commit_future(&self) -> Option<CommitFuture> {
+        self.lock().commit_future.clone()
     }
 
-    pub(super) fn decided(&self, verdict: Verdict) {
+    pub(super) fn decided(&self, outcome: RequestOutcome) {
         {
-            let mut inside = self.lock();
-            (inside.verdict, inside.flight) = (Some(verdict), None);
+            let mut state = self.lock();
+            (state.outcome, state.commit_future) = (Some(outcome), None);
         }
         self.event.notify(usize::MAX);
     }
 
-    fn join(&self, flight: Option<Flight>) {
-        self.lock().flight = flight;
+    fn join(&self, commit_future: Option<CommitFuture>) {
+        self.lock().commit_future = commit_future;
         self.event.notify(usize::MAX);
     }
 
     fn decide(&self, change: &mut Change, now: Timestamp) -> (Decision<()>, bool) {
-        let inside = &mut *self.lock();
-        ((inside.decide)(change, inside.lookup, now), inside.confirmed)
+        let state = &mut *self.lock();
+        ((state.decide)(change, state.lookup, now), state.is_fresh)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inside> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, RequestState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Starts a commit of these apps: a future that its requests poll.
-pub(super) fn start(inner: &Arc<Inner>, batch: Vec<AppBatch>) {
+pub(super) fn start(journal: &Arc<Journal>, batch: Vec<AppBatch>) {
     let requests: Vec<_> = batch.iter().flat_map(|app| &app.requests).cloned().collect();
-    let landing = Landing { inner: Arc::clone(inner), apps: batch.iter().map(|app| app.app).collect() };
-    let flight = fly(landing, batch).boxed().shared();
+    let guard = CommitGuard { journal: Arc::clone(journal), apps: batch.iter().map(|app| app.app).collect() };
+    let commit_future = run(guard, batch).boxed().shared();
     for request in requests.iter().filter_map(Weak::upgrade) {
-        request.join(Some(flight.clone()));
+        request.join(Some(commit_future.clone()));
     }
 }
 
 /// Makes room for the next commit when this one has ended, or was dropped because no caller waits for it.
-struct Landing {
-    inner: Arc<Inner>,
+struct CommitGuard {
+    journal: Arc<Journal>,
     apps: Vec<AppUid>,
 }
 
-impl Drop for Landing {
+impl Drop for CommitGuard {
     fn drop(&mut self) {
-        self.inner.lock().landed(&self.apps);
-        self.inner.start();
+        self.journal.lock().commit_ended(&self.apps);
+        self.journal.start();
     }
 }
 
@@ -138,17 +139,17 @@ struct Decided {
     later: Vec<Weak<Request>>,
 }
 
-async fn fly(landing: Landing, batch: Vec<AppBatch>) {
-    let inner = &landing.inner;
-    let now = inner.time(&inner.lock());
+async fn run(guard: CommitGuard, batch: Vec<AppBatch>) {
+    let journal = &guard.journal;
+    let now = journal.time(&journal.lock());
     let decided: Vec<Decided> = batch.into_iter().map(|app| decide(app, now)).collect();
     let commits: Vec<AppCommit> = decided.iter().filter_map(Decided::commit).collect();
-    let mut answers = if commits.is_empty() { Vec::new() } else { inner.store.commit(commits).await }.into_iter();
+    let mut answers = if commits.is_empty() { Vec::new() } else { journal.store.commit(commits).await }.into_iter();
     for app in decided {
         let answer = app.change.as_ref().map(|_| {
             answers.next().unwrap_or_else(|| Err(Error::corrupt("the store's answer", "a commit was not answered")))
         });
-        app.answer(inner, answer);
+        app.answer(journal, answer);
     }
 }
 
@@ -160,7 +161,7 @@ fn decide(batch: AppBatch, now: Timestamp) -> Decided {
         let Some(held) = request.upgrade() else { continue };
         match held.decide(&mut change, now) {
             (Decision::Commit(()), _) => done.push((request, true)),
-            (Decision::Answer(()), confirmed) => done.push((request, confirmed)),
+            (Decision::Answer(()), is_fresh) => done.push((request, is_fresh)),
             (Decision::ReadKey, _) => read_key.push(request),
             (Decision::NextCommit, _) => {
                 waiting.push_front(request);
@@ -177,16 +178,16 @@ impl Decided {
         Some(AppCommit::Update(self.version, self.change.clone()?))
     }
 
-    fn answer(self, inner: &Inner, answer: Option<Result<Committed>>) {
+    fn answer(self, journal: &Journal, answer: Option<Result<Committed>>) {
         let app = self.state.app.uid;
         let committed = answer.is_some();
         let outcome = {
-            let mut shared = inner.lock();
+            let mut shared = journal.lock();
             let outcome = match (answer, self.change) {
                 (Some(Ok(Committed { version, now })), Some(change)) => {
-                    inner.note_time(&mut shared, now);
+                    journal.note_time(&mut shared, now);
                     let state = Arc::new(change.state);
-                    shared.states.remember(Arc::clone(&state), version, inner.clock.elapsed());
+                    shared.states.remember(Arc::clone(&state), version, journal.clock.elapsed());
                     Ok(Snapshot { state, now })
                 }
                 (Some(Err(error)), _) => {
@@ -194,7 +195,7 @@ impl Decided {
                     shared.states.forget(app);
                     Err(error)
                 }
-                (None, _) | (Some(Ok(_)), None) => Ok(Snapshot { state: self.state, now: inner.time(&shared) }),
+                (None, _) | (Some(Ok(_)), None) => Ok(Snapshot { state: self.state, now: journal.time(&shared) }),
             };
             let waiting = shared.waiting.entry(app).or_default();
             for request in self.later.iter().rev() {
@@ -209,15 +210,15 @@ impl Decided {
             request.join(None);
         }
         for request in self.read_key.iter().filter_map(Weak::upgrade) {
-            request.decided(Verdict::ReadKey);
+            request.decided(RequestOutcome::ReadKey);
         }
-        for (request, confirmed) in &self.done {
+        for (request, is_fresh) in &self.done {
             let Some(request) = request.upgrade() else { continue };
             request.decided(match &outcome {
-                Ok(snapshot) if committed || *confirmed => Verdict::Done(snapshot.clone()),
-                Ok(_) | Err(Error::Conflict(Entity::Version)) => Verdict::Again,
-                Err(Error::Conflict(Entity::IdempotencyKey)) => Verdict::ReadKey,
-                Err(error) => Verdict::Failed(copy(error)),
+                Ok(snapshot) if committed || *is_fresh => RequestOutcome::Done(snapshot.clone()),
+                Ok(_) | Err(Error::Conflict(Entity::Version)) => RequestOutcome::Again,
+                Err(Error::Conflict(Entity::IdempotencyKey)) => RequestOutcome::ReadKey,
+                Err(error) => RequestOutcome::Failed(copy(error)),
             });
         }
     }

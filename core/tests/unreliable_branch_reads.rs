@@ -28,13 +28,13 @@ const SECOND: Duration = Duration::from_secs(1);
 type Answer = dyn Fn() -> Result<Option<Commit>> + Send + Sync;
 
 /// A source that says what it is told to, and counts how often it was looked at.
-struct Told {
+struct ScriptedBranches {
     answer: Mutex<Box<Answer>>,
     looks: Mutex<usize>,
 }
 
 #[async_trait]
-impl BranchReader for Told {
+impl BranchReader for ScriptedBranches {
     async fn head(&self, _source: &GitSource) -> Result<Option<Commit>> {
         panic!("nobody waits for a look")
     }
@@ -45,7 +45,7 @@ impl BranchReader for Told {
     }
 }
 
-impl Told {
+impl ScriptedBranches {
     fn is_at(&self, digits: &'static str) {
         *self.answer.lock().unwrap() = Box::new(move || Ok(Some(sha(digits))));
     }
@@ -60,8 +60,9 @@ impl Told {
 }
 
 /// The world's stores, cluster and builder, and a source that is told what to say.
-fn with_told(world: &World, name: &str) -> (Arc<Told>, Deployer) {
-    let told = Arc::new(Told { answer: Mutex::new(Box::new(|| Ok(Some(sha("a1"))))), looks: Mutex::new(0) });
+fn with_told(world: &World, name: &str) -> (Arc<ScriptedBranches>, Deployer) {
+    let told =
+        Arc::new(ScriptedBranches { answer: Mutex::new(Box::new(|| Ok(Some(sha("a1"))))), looks: Mutex::new(0) });
     let ports = Ports {
         tokens: Arc::clone(&world.store) as _,
         history: Arc::clone(&world.store) as _,
@@ -108,7 +109,7 @@ impl World {
 }
 
 /// Waits until the source was looked at once more.
-async fn looked(world: &World, told: &Told) {
+async fn looked(world: &World, told: &ScriptedBranches) {
     let before = told.looks();
     while told.looks() == before {
         world.sleep(1).await;

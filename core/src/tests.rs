@@ -6,6 +6,7 @@ use crate::{
     app::{App, AppUid, Policy, Source, Target},
     deploy::{Actor, AdmissionId, Commit, Deploy, Revision, Trigger},
     ledger::{AppState, NewDeploy},
+    request::Cause,
     source::GitSource,
     time::Timestamp,
 };
@@ -48,7 +49,7 @@ pub(crate) fn git_app(uid: u128, policy: Policy) -> App {
 
 /// A queued deploy of a commit.
 pub(crate) fn queued(number: u64, trigger: Trigger, actor: Actor, commit: Option<Commit>) -> Deploy {
-    let deploy = NewDeploy { image: None, commit, trigger, actor, from: None, effective: None, adopted: false };
+    let deploy = NewDeploy { commit, ..NewDeploy::new(&Cause { trigger, actor }) };
     deploy.entry(AdmissionId(u128::from(number)), revision(number), NOW)
 }
 

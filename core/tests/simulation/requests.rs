@@ -32,7 +32,7 @@ pub(crate) const WORKLOAD: &str = "api";
 
 /// A call with everything it needs, so that it can be repeated.
 #[derive(Clone, Debug)]
-pub(crate) enum Wanted {
+pub(crate) enum Request {
     Post(Token, DeployRequest),
     /// A git host tells of a push.
     Push(Token, Delivery, Option<IdempotencyKey>),
@@ -66,9 +66,9 @@ pub(crate) enum Answer {
     Nothing(String),
 }
 
-impl Wanted {
+impl Request {
     /// Asks for it.
-    pub(crate) async fn ask(self, deployer: Arc<Deployer>, name: String) -> Outcome<Answer> {
+    pub(crate) async fn send(self, deployer: Arc<Deployer>, name: String) -> Outcome<Answer> {
         let person = Operator::trusted(&name);
         let first = id(0);
         match self {
@@ -81,7 +81,7 @@ impl Wanted {
                 let access = deployer.authorize(&first, &credentials(&token), b"").await?;
                 Ok(match deployer.push(&access, &delivery, key).await? {
                     Pushed::Accepted(accepted) => Answer::Accepted(access.uid(), *accepted),
-                    Pushed::Nothing(why) => Answer::Nothing(why),
+                    Pushed::Ignored(why) => Answer::Nothing(why),
                 })
             }
             Self::Probe(token) => deployer.authorize(&first, &credentials(&token), b"").await.map(|_| Answer::Done),
