@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use rollhook_core::{
+use rollhook::{
     Error, Result,
     app::{App, AppId, AppUid, Environment, Project},
     deploy::Revision,
@@ -39,7 +39,7 @@ pub(crate) struct AppRecord {
     pub(crate) version: u64,
     pub(crate) state: Value,
     pub(crate) archive: BTreeMap<Revision, Value>,
-    /// By [`key_name`].
+    /// The uses of keys, by [`key_name`].
     pub(crate) keys: BTreeMap<String, KeyUse>,
     /// The sealed token, and when it was made.
     pub(crate) token: Option<(Vec<u8>, Timestamp)>,
@@ -73,11 +73,11 @@ impl Contents {
     fn register(&self, app: &App) -> Result<AppRecord> {
         let (id, pair) = (app.id.clone(), (app.project.clone(), app.environment.clone()));
         let mut neighbours = self.apps.values().filter(|other| other.id.namespace == id.namespace);
-        if neighbours.clone().any(|other| other.pair != pair) {
-            return Err(Error::Conflict(Entity::Namespace));
-        }
-        if neighbours.any(|other| other.id == id) {
+        if neighbours.clone().any(|other| other.id == id) {
             return Err(Error::Conflict(Entity::App));
+        }
+        if neighbours.any(|other| other.pair != pair) {
+            return Err(Error::Conflict(Entity::Namespace));
         }
         let (state, archive, keys) = Default::default();
         Ok(AppRecord { id, pair, lease: None, queued_at: None, version: 0, state, archive, keys, token: None })

@@ -6,33 +6,28 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use rollhook_core::{Error, Result, time::Timestamp};
+use rollhook::{Error, Result, ports::WallClock, sealing::KeyRing, time::Timestamp};
 use tempfile::NamedTempFile;
 use tokio::sync::watch;
 
-use crate::{
-    contents::{Contents, json},
-    seal::{Key, KeyInit},
-};
-
-/// The source of a store's time.
-pub(crate) type Clock = Box<dyn Fn() -> Timestamp + Send + Sync>;
+use crate::contents::{Contents, json};
 
 /// A token store and a history store in one JSON file, which several processes of one machine may share.
 pub(crate) struct JsonStore {
     directory: PathBuf,
     file: PathBuf,
-    pub(crate) key: Key,
-    pub(crate) clock: Clock,
-    /// Tells the streams of [`watch`](rollhook_core::ports::HistoryStore::watch) of commits.
+    /// The keys that seal tokens; they are kept elsewhere.
+    pub(crate) keys: KeyRing,
+    pub(crate) clock: WallClock,
+    /// Tells the streams of [`watch`](rollhook::ports::HistoryStore::watch) of commits.
     pub(crate) committed: watch::Sender<()>,
 }
 
 impl JsonStore {
-    /// Opens the store in this directory, which is empty at first. The key seals the tokens, and is kept elsewhere.
-    pub(crate) fn open(directory: &Path, key: &[u8; 32], clock: Clock) -> Self {
-        let (key, committed) = (Key::new(key.into()), watch::Sender::new(()));
-        Self { directory: directory.to_owned(), file: directory.join("store.json"), key, clock, committed }
+    /// Opens the store in this directory, which is empty at first.
+    pub(crate) fn open(directory: &Path, keys: KeyRing, clock: WallClock) -> Self {
+        let (file, committed) = (directory.join("store.json"), watch::Sender::new(()));
+        Self { directory: directory.to_owned(), file, keys, clock, committed }
     }
 
     /// Returns the contents of the file; a missing file is an empty store. Reading needs no lock, because a change

@@ -4,30 +4,21 @@
 //!   store.rs      HistoryStore · TokenStore: the ports
 //!   contents.rs   the contents of the file, and the rules by which a commit changes them
 //!   file.rs       read whole, changed under a lock, replaced in one step
-//!   seal.rs       tokens, readable with the key alone
 //!   tests.rs      the conformance suite, which says whether all of that is right
 //! ```
 //!
-//! The core decides and a store keeps: of an app's state it needs to know the names, the lease and the queue time. This
-//! one needs `rollhook-core` and nothing else of rollhook. Every call reads the whole file and blocks its thread
-//! meanwhile; a store for many apps would not.
+//! The core decides and a store keeps: of an app's state it needs to know the names, the lease and the queue time. Every
+//! call reads the whole file and blocks its thread meanwhile; a store for many apps would not.
 //!
 //! `cargo run -p rollhook-examples --bin own_backend` deploys, drops everything but the file, and goes on from there.
 
 mod contents;
 mod file;
-mod seal;
 mod store;
 #[cfg(test)]
 mod tests;
 
-use std::{
-    error::Error,
-    future,
-    path::Path,
-    sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::{error::Error, future, path::Path, sync::Arc, time::Duration};
 
 use file::JsonStore;
 use rollhook::{
@@ -37,8 +28,9 @@ use rollhook::{
     memory::SimulatedCluster,
     ports::Page,
     request::{DeployRequest, Registration},
+    sealing::KeyRing,
     service::{Deployer, Operator},
-    time::Timestamp,
+    wall_clock,
 };
 
 #[tokio::main]
@@ -53,7 +45,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
 /// Runs the service on the file for one deploy, and drops it as if the process were killed.
 async fn process(directory: &Path, image: &str) -> Result<(), Box<dyn Error>> {
     // A real key is read from a place that only the service can read.
-    let store = Arc::new(JsonStore::open(directory, &[7; 32], Box::new(wall_clock)));
+    let key = KeyRing::of_key([7; 32]);
+    let store = Arc::new(JsonStore::open(directory, key, Arc::new(wall_clock)));
     let cluster = Arc::new(SimulatedCluster::new(Arc::new(TokioClock::start()), Duration::from_millis(50)));
     // Both processes have this name, so that the second takes over the first one's leases at once.
     let deployer = Builder::new(store, cluster).replica("host-1").build();
@@ -85,11 +78,4 @@ async fn deploy(deployer: &Deployer, image: ImageRef) -> Result<(), Box<dyn Erro
         println!("  {}  {}  {status}", deploy.revision, image.unpinned());
     }
     Ok(())
-}
-
-/// The store's clock.
-#[expect(clippy::disallowed_methods, reason = "a store's clock is the wall clock")]
-fn wall_clock() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream::{self, BoxStream, StreamExt};
-use rollhook_core::{
+use rollhook::{
     Error, Result,
     app::{AppId, AppUid},
     deploy::{Deploy, Status},
@@ -16,6 +16,8 @@ use rollhook_core::{
     },
     replica::ReplicaId,
     request::IdempotencyKey,
+    sealing::token,
+    time::Timestamp,
     token::Token,
 };
 use serde::Deserialize;
@@ -23,7 +25,6 @@ use serde::Deserialize;
 use crate::{
     contents::{json, key_name},
     file::JsonStore,
-    seal,
 };
 
 #[async_trait]
@@ -97,7 +98,7 @@ impl HistoryStore for JsonStore {
 #[async_trait]
 impl TokenStore for JsonStore {
     async fn put(&self, app: AppUid, token: &Token) -> Result<WebhookSecret> {
-        let sealed = seal::seal(&self.key, app, token)?;
+        let sealed = token::seal(&self.keys, app, token)?;
         self.change(|contents, created_at| {
             let record = contents.apps.get_mut(&app).ok_or(Error::NotFound(Entity::App))?;
             record.token = Some((sealed, created_at));
@@ -108,8 +109,8 @@ impl TokenStore for JsonStore {
     async fn find(&self, app: &AppId) -> Result<Option<WebhookSecret>> {
         let contents = self.read()?;
         let Some((&app, record)) = contents.app(AppRef::Name(app)) else { return Ok(None) };
-        let Some((sealed, created_at)) = &record.token else { return Ok(None) };
-        Ok(Some(WebhookSecret { app, token: seal::open(&self.key, app, sealed)?, created_at: *created_at }))
+        let open = |(sealed, at): &(Vec<u8>, Timestamp)| token::open(&self.keys, app, sealed, at.as_millis());
+        record.token.as_ref().map(open).transpose()
     }
 
     async fn remove(&self, app: AppUid) -> Result<()> {

@@ -10,8 +10,8 @@ use std::{
 };
 
 use async_trait::async_trait;
+use rollhook::{app::AppUid, deploy::Revision, sealing::KeyRing, time::Timestamp};
 use rollhook_conformance::{Can, Handles, Lack, Stores, block_on};
-use rollhook_core::{app::AppUid, deploy::Revision, time::Timestamp};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -50,7 +50,7 @@ impl Stores for Fresh {
     async fn open(&self) -> Handles {
         let millis = Arc::clone(&self.millis);
         let clock = move || Timestamp::from_millis(millis.load(Ordering::SeqCst));
-        let store = Arc::new(JsonStore::open(self.directory.path(), &[7; 32], Box::new(clock)));
+        let store = Arc::new(JsonStore::open(self.directory.path(), KeyRing::of_key([7; 32]), Arc::new(clock)));
         Handles { history: store.clone(), tokens: store }
     }
 
@@ -84,3 +84,6 @@ impl Stores for Fresh {
 }
 
 rollhook_conformance::stores!(block_on, Fresh::store());
+
+// Each operation of a sequence replaces the file, so that a few dozen sequences take seconds.
+rollhook_conformance::model!(block_on, Fresh::store(), 32);

@@ -127,7 +127,11 @@ impl RolloutDriver for Sites {
             (Some(record), current)
                 if ours && !current.as_ref().is_some_and(|image| image.same_bits(None, &record.image, None)) =>
             {
-                trouble(RolloutFailureKind::Final, Reason::REVERTED, "somebody has linked current to another release")
+                trouble(
+                    RolloutFailureKind::Final,
+                    Reason::REVERTED,
+                    "another program has linked current to another release",
+                )
             }
             _ if restarts > 0 && !ready => {
                 trouble(RolloutFailureKind::Crash, "crashing", "the server ends again and again")
@@ -146,7 +150,7 @@ impl RolloutDriver for Sites {
     }
 
     async fn changed(&self, _order: &RolloutSpec) {
-        // Nobody tells: looking is cheap.
+        // There are no notifications, and polling is cheap.
         tokio::time::sleep(std::time::Duration::from_millis(200)).await;
     }
 

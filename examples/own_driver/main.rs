@@ -11,7 +11,7 @@
 //! contract, `driver.rs` shows where each promise is kept, and `tests.rs` what the suite wants of a platform. A driver
 //! needs `rollhook-core` and nothing else of rollhook.
 //!
-//! `cargo run -p rollhook-examples --bin own_driver` registers a site that somebody made by hand, deploys to it, and rolls
+//! `cargo run -p rollhook-examples --bin own_driver` registers a site that was made by hand, deploys to it, and rolls
 //! back.
 
 mod driver;
@@ -46,7 +46,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     for tag in ["v1", "v2"] {
         upload(root.path(), &format!("sites.example.com/web:{tag}").parse()?, "good")?;
     }
-    // What somebody serves by hand so far.
+    // The site that is served by hand so far.
     let release = root.path().join("images/sites.example.com/web/v1");
     std::fs::create_dir_all(&site)?;
     std::os::unix::fs::symlink(std::fs::canonicalize(release)?, site.join("current"))?;

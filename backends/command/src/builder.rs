@@ -1,4 +1,4 @@
-//! The port, on builds that run as tasks of this process.
+//! Implements the port: builds run as tasks of this process.
 
 use std::{
     collections::BTreeMap,
@@ -27,31 +27,32 @@ use tokio::{
 };
 
 use crate::{
-    log, orphans,
+    log,
     process::Stop,
+    reaper,
     record::{End, Records},
     run::Run,
 };
 
-/// How builds are made.
+/// The settings of a builder.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The program that builds and pushes; see the crate's documentation.
     pub program: PathBuf,
-    /// Where builds, their logs and their ends are kept; it survives restarts.
+    /// The directory of builds, their logs and their ends; it survives restarts.
     pub directory: PathBuf,
-    /// Where the credentials are that sources name: a file each.
+    /// The directory of the credentials that sources name: a file each.
     pub credentials: Option<PathBuf>,
     /// Whether local sources may be read (`rollhook_core::source::GitUrl::is_local`).
     pub local_sources: bool,
-    /// How long each step of git may take.
+    /// The longest that each step of git may take.
     pub git_time: Duration,
-    /// How long a git server may be silent.
+    /// The longest that a git server may be silent.
     pub git_silence: Duration,
 }
 
 impl Settings {
-    /// A program and a directory, with the rest as most want it: no credentials, no local sources, ten minutes for each
+    /// Returns settings with defaults for the rest: no credentials, no local sources, ten minutes for each
     /// step of git, and half a minute of silence.
     pub fn new(program: PathBuf, directory: PathBuf) -> Self {
         Self {
@@ -65,18 +66,18 @@ impl Settings {
     }
 }
 
-/// Why the builder cannot be used.
+/// The error of opening a builder.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The program is not there, or not one.
+    /// The program is missing, or no program.
     #[error("the build command {} is no program that can be run", .0.display())]
     NotAProgram(PathBuf),
     /// The directory cannot be used.
     #[error("cannot use the builds' directory {}", path.display())]
     Directory {
-        /// Which.
+        /// The directory.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: io::Error,
     },
@@ -90,10 +91,10 @@ pub struct CommandBuilds {
 struct Shared {
     settings: Arc<Settings>,
     records: Records,
-    room: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
     running: Mutex<Running>,
-    /// One start or look at a time for all apps: both are short, and only one may decide who begins.
-    deciding: tokio::sync::Mutex<()>,
+    /// Held while a build is started or looked for: both are short, and two starts must not overlap.
+    starting: tokio::sync::Mutex<()>,
     changed: Event,
 }
 
@@ -105,10 +106,10 @@ struct Running {
     closing: bool,
 }
 
-/// A build that runs, and the right to build its app.
+/// A build that runs, with the lock of its app.
 struct Active {
     revision: Revision,
-    /// Whether there is no room for it yet.
+    /// Whether it waits for a slot.
     waits: Arc<AtomicBool>,
     stop: watch::Sender<Option<Stop>>,
     task: Option<JoinHandle<()>>,
@@ -119,7 +120,7 @@ impl CommandBuilds {
     /// Opens the builder, and ends what an earlier process on this directory has left running.
     ///
     /// # Errors
-    /// Where the program is none, and where the directory cannot be used.
+    /// If the program cannot be run, or the directory cannot be used.
     pub async fn open(settings: Settings) -> std::result::Result<Self, Error> {
         let path = settings.directory.clone();
         let program = settings.program.canonicalize().and_then(|program| Ok((fs::metadata(&program)?, program)));
@@ -134,15 +135,15 @@ impl CommandBuilds {
         let shared = Arc::new(Shared {
             records: Records(directory.clone()),
             settings: Arc::new(Settings { program, directory, ..settings }),
-            room: Arc::new(Semaphore::new(at_once)),
+            slots: Arc::new(Semaphore::new(at_once)),
             running: Mutex::default(),
-            deciding: tokio::sync::Mutex::default(),
+            starting: tokio::sync::Mutex::default(),
             changed: Event::new(),
         });
         for app in shared.records.apps().map_err(fail)? {
-            // What another process builds is its own to end.
+            // A build of another process is left to that process.
             if let Some(_lock) = shared.records.lock(app, false).map_err(fail)? {
-                shared.end_left_over(app).await.map_err(fail)?;
+                shared.reap(app).await.map_err(fail)?;
             }
         }
         Ok(Self { shared })
@@ -164,7 +165,7 @@ impl CommandBuilds {
         };
         for task in tasks {
             if task.await.is_err() {
-                tracing::warn!("a build did not end in order");
+                tracing::warn!("waiting for a build to end failed");
             }
         }
     }
@@ -177,22 +178,22 @@ fn make_private(directory: &std::path::Path) -> io::Result<()> {
 
 #[async_trait]
 impl BuildTrigger for CommandBuilds {
-    async fn start(&self, order: &BuildSpec) -> Result<Started> {
-        let _deciding = self.shared.deciding.lock().await;
-        let app = order.id.app;
-        if self.shared.ended(order.id)?.is_some() {
+    async fn start(&self, spec: &BuildSpec) -> Result<Started> {
+        let _starting = self.shared.starting.lock().await;
+        let app = spec.id.app;
+        if self.shared.ended(spec.id)?.is_some() {
             return Ok(Started::Known);
         }
         if let Some(revision) = self.shared.building(app) {
-            return Ok(if revision == order.id.revision { Started::Known } else { Started::Busy(revision) });
+            return Ok(if revision == spec.id.revision { Started::Known } else { Started::Busy(revision) });
         }
-        let lock = self.shared.take(app, true).await?.ok_or_else(away)?;
-        self.shared.begin(order, lock)?;
+        let lock = self.shared.take(app, true).await?.ok_or_else(locked)?;
+        self.shared.begin(spec, lock)?;
         Ok(Started::Known)
     }
 
     async fn running(&self, app: AppUid) -> Result<Option<Revision>> {
-        let _deciding = self.shared.deciding.lock().await;
+        let _starting = self.shared.starting.lock().await;
         if let Some(revision) = self.shared.building(app) {
             return Ok(Some(revision));
         }
@@ -213,7 +214,7 @@ impl BuildTrigger for CommandBuilds {
     async fn cancel(&self, build: DeployId) -> Result<()> {
         if let Some(active) = self.shared.lock().apps.get(&build.app).filter(|active| active.revision == build.revision)
         {
-            // What is to begin anew is not cancelled by being told twice.
+            // A build that was interrupted begins anew, and is not cancelled.
             active.stop.send_if_modified(|stop| {
                 let first = stop.is_none();
                 stop.get_or_insert(Stop::Cancelled);
@@ -224,7 +225,7 @@ impl BuildTrigger for CommandBuilds {
     }
 
     async fn log(&self, build: DeployId, from: u64) -> Result<Option<Vec<u8>>> {
-        log::read(&self.shared.records.of(build).log(), from).map_err(|error| broken(&error))
+        log::read(&self.shared.records.of(build).log(), from).map_err(|error| directory_error(&error))
     }
 }
 
@@ -237,7 +238,7 @@ impl Shared {
         self.lock().apps.get(&app).map(|active| active.revision)
     }
 
-    /// Whether a build that is under way waits for room.
+    /// Returns whether an active build waits for a slot; `None` if it is not active.
     fn waits(&self, build: DeployId) -> Option<bool> {
         let running = self.lock();
         let active = running.apps.get(&build.app).filter(|active| active.revision == build.revision)?;
@@ -248,27 +249,28 @@ impl Shared {
         if let Some(end) = self.lock().unstored.get(&(build.app, build.revision)) {
             return Ok(Some(end.clone()));
         }
-        self.records.of(build).ended().map_err(|error| broken(&error))
+        self.records.of(build).ended().map_err(|error| directory_error(&error))
     }
 
-    /// The right to build the app, with nothing left running of it; none where nothing is known of the app.
+    /// Locks the app, and ends what an earlier process has left running of it. Returns `None` if the app is unknown.
     async fn take(&self, app: AppUid, make: bool) -> Result<Option<File>> {
         if !make && !self.records.knows(app) {
             return Ok(None);
         }
-        let lock = self.records.lock(app, make).map_err(|error| broken(&error))?;
-        let lock = lock.ok_or_else(away)?;
-        self.end_left_over(app).await.map_err(|error| broken(&error))?;
+        let lock = self.records.lock(app, make).map_err(|error| directory_error(&error))?;
+        let lock = lock.ok_or_else(locked)?;
+        self.reap(app).await.map_err(|error| directory_error(&error))?;
         Ok(Some(lock))
     }
 
-    /// Ends what an earlier process has left running of the app, and forgets it: it begins anew. Needs the lock.
-    async fn end_left_over(&self, app: AppUid) -> io::Result<()> {
+    /// Ends the builds of the app that an earlier process has left running, and removes their records, so that they begin
+    /// anew. The caller has the lock.
+    async fn reap(&self, app: AppUid) -> io::Result<()> {
         for record in self.records.builds(app)? {
             if let Some(run) = record.unfinished()? {
                 if !run.is_empty() {
-                    tracing::warn!(%app, "a build was left by an earlier process: it begins anew");
-                    orphans::end(&run, None).await;
+                    tracing::warn!(%app, "ending a build that an earlier process has left; it begins anew");
+                    reaper::end(&run, None).await;
                 }
                 record.forget()?;
             }
@@ -276,27 +278,30 @@ impl Shared {
         Ok(())
     }
 
-    fn begin(self: &Arc<Self>, order: &BuildSpec, lock: File) -> Result<()> {
-        let record = self.records.of(order.id);
+    fn begin(self: &Arc<Self>, spec: &BuildSpec, lock: File) -> Result<()> {
+        let record = self.records.of(spec.id);
         let number = number()?;
-        self.records.prune(order.id.app).and_then(|()| record.begin(&number)).map_err(|error| broken(&error))?;
+        self.records
+            .prune(spec.id.app)
+            .and_then(|()| record.begin(&number))
+            .map_err(|error| directory_error(&error))?;
         let (stop, stopped) = watch::channel(None);
         let waits = Arc::new(AtomicBool::new(true));
         let run = Run {
             settings: self.settings.clone(),
-            order: order.clone(),
+            spec: spec.clone(),
             record: record.clone(),
             number,
             stop: stopped,
-            room: self.room.clone(),
+            slots: self.slots.clone(),
             waits: waits.clone(),
-            further: Vec::new(),
+            variables: Vec::new(),
         };
         let mut running = self.lock();
         if running.closing {
-            return Err(away());
+            return Err(locked());
         }
-        let (shared, build) = (self.clone(), order.id);
+        let (shared, build) = (self.clone(), spec.id);
         let task = tokio::spawn(async move {
             let end = Box::pin(run.run()).await;
             let stored = match &end {
@@ -304,7 +309,7 @@ impl Shared {
                 None => record.forget(),
             };
             if let Err(error) = stored {
-                tracing::error!(%error, "a build's end cannot be stored; it is known until this process ends");
+                tracing::error!(%error, "storing a build's end failed; it is kept in memory");
                 let unstored = end.map(|end| ((build.app, build.revision), end));
                 shared.lock().unstored.extend(unstored);
             }
@@ -317,23 +322,26 @@ impl Shared {
     }
 }
 
-/// A build's own number: nobody else's environment holds it.
+/// Returns a random number for a build, by which its processes are found.
 pub(crate) fn number() -> Result<String> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|error| {
-        rollhook_core::Error::unavailable("random bytes for a build", io::Error::other(error.to_string()))
+        rollhook_core::Error::unavailable(
+            "reading random bytes for a build failed",
+            io::Error::other(error.to_string()),
+        )
     })?;
     Ok(format!("{:032x}", u128::from_le_bytes(bytes)))
 }
 
-fn away() -> rollhook_core::Error {
+fn locked() -> rollhook_core::Error {
     rollhook_core::Error::Unavailable { what: "another process on this machine builds the app".to_owned(), cause: None }
 }
 
-fn broken(error: &io::Error) -> rollhook_core::Error {
+fn directory_error(error: &io::Error) -> rollhook_core::Error {
     let cause = io::Error::new(error.kind(), error.to_string());
     if error.kind() == io::ErrorKind::InvalidData {
         return rollhook_core::Error::corrupt("a build's end cannot be read", cause);
     }
-    rollhook_core::Error::unavailable("the builds' directory", cause)
+    rollhook_core::Error::unavailable("the builds' directory cannot be read or written", cause)
 }

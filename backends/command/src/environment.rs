@@ -1,23 +1,23 @@
-//! What the processes of a build find in their environment.
+//! The environment of a build's processes.
 
 use std::path::Path;
 
 use tokio::process::Command;
 
-/// Carries a build's own number through everything that the build starts.
+/// The variable with a build's number, in all processes that the build starts.
 pub(crate) const MARKER: &str = "ROLLHOOK_BUILD";
 
-/// Where container engines are, for the program alone.
+/// The variables of container engines, for the program alone.
 const ENGINES: [&str; 3] = ["DOCKER_", "BUILDKIT_", "CONTAINERD_"];
 
-/// The program, at home where its operator is.
+/// Returns a command for the program, with the home of its operator.
 pub(crate) fn program(program: &Path, run: &str) -> Command {
     let mut command = rollhook_git::environment::child(program, &ENGINES);
     command.envs(std::env::var_os("HOME").map(|home| ("HOME", home)));
     numbered(command, run)
 }
 
-/// The command, as one of this build's.
+/// Adds the build's number to a command.
 pub(crate) fn numbered(mut command: Command, run: &str) -> Command {
     command.env(MARKER, run);
     command

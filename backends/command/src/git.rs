@@ -1,4 +1,4 @@
-//! One full SHA at the source, fetched as that SHA, checked out and verified.
+//! Checks out one commit of a source: resolved to its full SHA, fetched as that SHA, and verified.
 //!
 //! How git is started is [`rollhook_git`]'s to say. Every argument that came from outside is checked where it was parsed
 //! (`rollhook_core::source`), and stands behind `--` where git would read options.
@@ -7,10 +7,9 @@ use std::{path::Path, process::ExitStatus, time::Duration};
 
 use rollhook_core::{
     deploy::{Commit, Reason},
-    ports::BuildFailure,
     source::GitSource,
 };
-use rollhook_git::{Complaint, Credentials, Invocation};
+use rollhook_git::{Credentials, GitError, Invocation};
 use tokio::{process::Command, sync::watch};
 
 use crate::{
@@ -19,26 +18,22 @@ use crate::{
     process::{self, Ended, Output, Stop},
 };
 
-/// As many candidates of a short SHA are told.
-const TOLD: usize = 3;
+/// The number of candidates of a short SHA that a message names.
+const NAMED: usize = 3;
 
-/// Why a build ended without an image.
+/// The pauses before a source that did not answer is read again.
+const PAUSES: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(3), Duration::from_secs(8)];
+
+/// The end of a build without an image.
 #[derive(Debug)]
 pub(crate) enum Failed {
-    /// For this reason.
+    /// A reason code, and a sentence for people.
     For(&'static str, String),
-    /// It was told to.
+    /// The build was stopped.
     Stopped(Stop),
 }
 
-impl Failed {
-    /// The failure as it is told.
-    pub(crate) fn told(reason: &str, message: String, commit: Option<Commit>, log: &Log) -> BuildFailure {
-        BuildFailure { reason: Reason::new(reason), message, commit, log: log.tail() }
-    }
-}
-
-/// A source, and what git needs to read it for one build.
+/// The source of one build, and what git needs to read it.
 pub(crate) struct Git<'a> {
     pub(crate) source: &'a GitSource,
     pub(crate) credentials: &'a Credentials,
@@ -46,29 +41,52 @@ pub(crate) struct Git<'a> {
     pub(crate) run: &'a str,
     /// A directory of the build's own.
     pub(crate) work: &'a Path,
-    /// For each step.
+    /// The longest that each step may take.
     pub(crate) limit: Duration,
-    /// For how long a connection may be silent.
+    /// The longest that a connection may be silent.
     pub(crate) silence: Duration,
+    pub(crate) log: &'a mut Log,
+    pub(crate) stop: &'a mut watch::Receiver<Option<Stop>>,
 }
 
-/// What a git command wrote, in short.
-struct Told {
+/// A git command that has ended.
+struct Finished {
     status: ExitStatus,
+    /// The last lines of its standard output, if they were not written to the log.
+    output: Tail,
     /// The last lines of its standard error.
     error: Tail,
 }
 
+/// The use of a command's standard output.
+enum Stdout<'a> {
+    Log,
+    Tail,
+    Each(&'a mut (dyn FnMut(&[u8]) + Send)),
+}
+
 impl Git<'_> {
-    /// The one commit of the source that begins so, in full, and the length of its hash.
-    pub(crate) async fn resolve(
-        &self,
-        commit: &Commit,
-        log: &mut Log,
-        stop: &mut watch::Receiver<Option<Stop>>,
-    ) -> Result<String, Failed> {
+    /// Returns the full SHA of the one commit of the source that begins with this one. A source that does not answer is read
+    /// again a few times.
+    pub(crate) async fn resolve(&mut self, commit: &Commit) -> Result<String, Failed> {
+        for pause in PAUSES {
+            match self.try_resolve(commit).await {
+                Err(Failed::For(Reason::SOURCE_UNREACHABLE, message)) => {
+                    self.log.say(&format!("{message} Asking again."));
+                }
+                other => return other,
+            }
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                why = process::stopped(self.stop) => return Err(Failed::Stopped(why)),
+            }
+        }
+        self.try_resolve(commit).await
+    }
+
+    async fn try_resolve(&mut self, commit: &Commit) -> Result<String, Failed> {
         let given = commit.as_str().to_ascii_lowercase();
-        let length = match self.hash_length(log, stop).await? {
+        let length = match self.hash_length().await? {
             Some(length) => length,
             None if matches!(given.len(), 40 | 64) => given.len(),
             None => return Err(self.not_found(commit)),
@@ -79,65 +97,46 @@ impl Git<'_> {
         if given.len() > length {
             return Err(self.not_found(commit));
         }
-        log.say(&format!("looking for the commit that begins with {given}"));
+        self.log.say(&format!("looking for the commit that begins with {given}"));
         let repository = self.work.join("resolve.git");
-        self.init(&repository, length, true, log, stop).await?;
+        self.init(&repository, length, true).await?;
         let mut fetch = self.git(&repository);
         fetch.args(["fetch", "-q", "--filter=tree:0", "--no-recurse-submodules", "--", self.source.url.as_str()]);
         fetch.args(["+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*"]);
-        self.remote(fetch, log, stop).await?;
+        self.remote(fetch).await?;
         let mut list = self.git(&repository);
         list.args(["rev-list", "--all"]);
-        let mut found = Candidates { prefix: given, ..Candidates::default() };
-        let told = self
-            .run(list, stop, |output, bytes| {
-                if output == Output::Out {
-                    found.take_in(bytes)
-                }
-            })
-            .await?;
-        if !told.status.success() {
-            return Err(broken(&told));
+        let mut candidates = Candidates { prefix: given, ..Candidates::default() };
+        let listed = self.run(list, Stdout::Each(&mut |bytes| candidates.take_in(bytes))).await?;
+        if !listed.status.success() {
+            return Err(checkout_failed(&listed));
         }
-        match found.commits.as_slice() {
+        match candidates.commits.as_slice() {
             [] => Err(self.not_found(commit)),
             [one] => Ok(one.clone()),
             several => {
-                let shown: Vec<&str> = several.iter().take(TOLD).map(|sha| &sha[..sha.len().min(16)]).collect();
+                let named: Vec<&str> = several.iter().take(NAMED).map(|sha| &sha[..sha.len().min(16)]).collect();
                 let message =
-                    format!("More than one commit begins with {commit}: {}; post more digits.", shown.join(", "));
+                    format!("More than one commit begins with {commit}: {}; post more digits.", named.join(", "));
                 Err(Failed::For(Reason::COMMIT_AMBIGUOUS, message))
             }
         }
     }
 
-    /// A checkout of exactly this commit, in a directory that is not there yet.
-    pub(crate) async fn check_out(
-        &self,
-        sha: &str,
-        directory: &Path,
-        log: &mut Log,
-        stop: &mut watch::Receiver<Option<Stop>>,
-    ) -> Result<(), Failed> {
-        self.init(directory, sha.len(), false, log, stop).await?;
+    /// Makes a checkout of exactly this commit, in a directory that does not exist yet.
+    pub(crate) async fn check_out(&mut self, sha: &str, directory: &Path) -> Result<(), Failed> {
+        self.init(directory, sha.len(), false).await?;
         let mut fetch = self.git(directory);
         fetch.args(["fetch", "-q", "--depth=1", "--no-tags", "--no-recurse-submodules", "--"]);
         fetch.args([self.source.url.as_str(), sha]);
-        self.remote(fetch, log, stop).await?;
+        self.remote(fetch).await?;
         let mut checkout = self.git(directory);
         checkout.args(["checkout", "-q", "--detach", sha, "--"]);
-        self.local(checkout, log, stop).await?;
-        let mut head = Tail::default();
+        self.local(checkout).await?;
         let mut verify = self.git(directory);
         verify.args(["rev-parse", "HEAD"]);
-        let told = self
-            .run(verify, stop, |output, bytes| {
-                if output == Output::Out {
-                    head.write(bytes)
-                }
-            })
-            .await?;
-        if told.status.success() && head.last().as_deref() == Some(sha) {
+        let head = self.run(verify, Stdout::Tail).await?;
+        if head.status.success() && head.output.last().as_deref() == Some(sha) {
             return Ok(());
         }
         // The hash of a tag leads to a commit too, but is none.
@@ -145,94 +144,68 @@ impl Git<'_> {
         Err(Failed::For(Reason::COMMIT_NOT_FOUND, message))
     }
 
-    /// How long the source's hashes are; none where it has no branch to tell by. Also whether it can be read at all.
-    async fn hash_length(
-        &self,
-        log: &mut Log,
-        stop: &mut watch::Receiver<Option<Stop>>,
-    ) -> Result<Option<usize>, Failed> {
+    /// Returns the length of the source's hashes; `None` if it has no branch to tell by. Fails if it cannot be read.
+    async fn hash_length(&mut self) -> Result<Option<usize>, Failed> {
         let mut list = self.git(self.work);
         let branch = format!("refs/heads/{}", self.source.branch);
         list.args(["ls-remote", "-q", "--", self.source.url.as_str(), "HEAD", branch.as_str()]);
-        let mut heads = Tail::default();
-        let told = self
-            .run(list, stop, |output, bytes| match output {
-                Output::Out => heads.write(bytes),
-                Output::Err => log.write(bytes),
-            })
-            .await?;
-        if !told.status.success() {
-            return Err(self.explained(&told));
+        let listed = self.run(list, Stdout::Tail).await?;
+        if !listed.status.success() {
+            return Err(self.explained(&listed));
         }
-        let length = heads.last().and_then(|line| line.split_whitespace().next().map(str::len));
+        let length = listed.output.last().and_then(|line| line.split_whitespace().next().map(str::len));
         Ok(length.filter(|length| matches!(length, 40 | 64)))
     }
 
-    async fn init(
-        &self,
-        directory: &Path,
-        length: usize,
-        bare: bool,
-        log: &mut Log,
-        stop: &mut watch::Receiver<Option<Stop>>,
-    ) -> Result<(), Failed> {
+    async fn init(&mut self, directory: &Path, length: usize, bare: bool) -> Result<(), Failed> {
         let mut init = self.git(self.work);
         let format = if length == 64 { "sha256" } else { "sha1" };
         init.args(["init", "-q", "--template=", "-b", "main", "--object-format", format]);
         init.args(bare.then_some("--bare")).arg("--").arg(directory);
-        self.local(init, log, stop).await
+        self.local(init).await
     }
 
     /// Runs a command that reads the source.
-    async fn remote(
-        &self,
-        command: Command,
-        log: &mut Log,
-        stop: &mut watch::Receiver<Option<Stop>>,
-    ) -> Result<(), Failed> {
-        let told = self.run(command, stop, |_, bytes| log.write(bytes)).await?;
-        if told.status.success() { Ok(()) } else { Err(self.explained(&told)) }
+    async fn remote(&mut self, command: Command) -> Result<(), Failed> {
+        let finished = self.run(command, Stdout::Log).await?;
+        if finished.status.success() { Ok(()) } else { Err(self.explained(&finished)) }
     }
 
-    /// Runs a command that only works on what is here.
-    async fn local(
-        &self,
-        command: Command,
-        log: &mut Log,
-        stop: &mut watch::Receiver<Option<Stop>>,
-    ) -> Result<(), Failed> {
-        let told = self.run(command, stop, |_, bytes| log.write(bytes)).await?;
-        if told.status.success() { Ok(()) } else { Err(broken(&told)) }
+    /// Runs a command that reads and writes files of this machine only.
+    async fn local(&mut self, command: Command) -> Result<(), Failed> {
+        let finished = self.run(command, Stdout::Log).await?;
+        if finished.status.success() { Ok(()) } else { Err(checkout_failed(&finished)) }
     }
 
-    async fn run(
-        &self,
-        command: Command,
-        stop: &mut watch::Receiver<Option<Stop>>,
-        mut took: impl FnMut(Output, &[u8]) + Send,
-    ) -> Result<Told, Failed> {
-        let mut error = Tail::default();
-        let ended = process::run(command, self.run, Some(self.limit), stop, |output, bytes| {
-            if output == Output::Err {
-                error.write(bytes);
-            }
-            took(output, bytes);
-        });
+    /// Runs a command to its end. Its standard error is written to the log.
+    async fn run(&mut self, command: Command, mut stdout: Stdout<'_>) -> Result<Finished, Failed> {
+        let (mut output, mut error) = (Tail::default(), Tail::default());
+        let log = &mut *self.log;
+        let ended =
+            process::run(command, self.run, Some(self.limit), self.stop, |pipe, bytes| match (pipe, &mut stdout) {
+                (Output::Err, _) => {
+                    error.write(bytes);
+                    log.write(bytes);
+                }
+                (Output::Out, Stdout::Log) => log.write(bytes),
+                (Output::Out, Stdout::Tail) => output.write(bytes),
+                (Output::Out, Stdout::Each(each)) => each(bytes),
+            });
         match ended.await {
-            Ok(Ended::Exited(status)) => Ok(Told { status, error }),
+            Ok(Ended::Exited(status)) => Ok(Finished { status, output, error }),
             Ok(Ended::TimedOut) => {
                 let message = format!("{} did not answer within {} s.", self.source.url, self.limit.as_secs_f64());
                 Err(Failed::For(Reason::SOURCE_UNREACHABLE, message))
             }
             Ok(Ended::Stopped(why)) => Err(Failed::Stopped(why)),
             Err(error) => {
-                tracing::error!(%error, "git cannot be started");
+                tracing::error!(%error, "starting git failed");
                 Err(Failed::For(Reason::BUILD_FAILED, "git cannot be started on the builder's machine.".to_owned()))
             }
         }
     }
 
-    /// git, which carries the build's number.
+    /// Returns a git command that carries the build's number.
     fn git(&self, directory: &Path) -> Command {
         let (source, credentials) = (self.source, self.credentials);
         let invocation = Invocation { source, credentials, home: self.work, silence: self.silence };
@@ -248,37 +221,37 @@ impl Git<'_> {
         Failed::For(Reason::COMMIT_NOT_FOUND, message)
     }
 
-    /// What git says, in our words; its own are in the log.
-    fn explained(&self, told: &Told) -> Failed {
+    /// Returns the failure that a command's standard error tells of; its own words are in the log.
+    fn explained(&self, finished: &Finished) -> Failed {
         let url = &self.source.url;
-        let lines = told.error.lines();
-        match Complaint::of(&lines.join("\n")) {
-            Complaint::NoSuchCommit => {
+        let lines = finished.error.lines();
+        match GitError::of(&lines.join("\n")) {
+            GitError::NoSuchCommit => {
                 let message = format!("{url} has no such commit, or does not hand it out by its hash.");
                 Failed::For(Reason::COMMIT_NOT_FOUND, message)
             }
-            Complaint::Denied => {
+            GitError::Denied => {
                 let message = match &self.source.credentials {
                     Some(name) => format!("{url} does not let the builder in with the credentials {name}."),
                     None => format!("{url} does not let the builder in without credentials."),
                 };
                 Failed::For(Reason::SOURCE_DENIED, message)
             }
-            Complaint::Refused(refusal) => Failed::For(Reason::SOURCE_DENIED, refusal.sentence(self.source)),
-            Complaint::NoRepository | Complaint::Moved | Complaint::Unreachable => {
-                let last = Complaint::last_word(&lines).unwrap_or("git said nothing").trim_end_matches('.');
+            GitError::Ssh(error) => Failed::For(Reason::SOURCE_DENIED, error.sentence(self.source)),
+            GitError::NoRepository | GitError::Moved | GitError::Unreachable => {
+                let last = GitError::last_word(&lines).unwrap_or("git said nothing").trim_end_matches('.');
                 Failed::For(Reason::SOURCE_UNREACHABLE, format!("{url} cannot be read: {last}."))
             }
         }
     }
 }
 
-fn broken(told: &Told) -> Failed {
-    let last = told.error.last().unwrap_or_else(|| told.status.to_string());
+fn checkout_failed(finished: &Finished) -> Failed {
+    let last = finished.error.last().unwrap_or_else(|| finished.status.to_string());
     Failed::For(Reason::BUILD_FAILED, format!("The commit could not be checked out: {last}."))
 }
 
-/// The commits of a list that begin with a prefix; the list may be as long as a history.
+/// The commits that begin with a prefix, out of a list that may be as long as a history.
 #[derive(Default)]
 struct Candidates {
     prefix: String,
@@ -293,7 +266,7 @@ impl Candidates {
             if !piece.ends_with(b"\n") {
                 continue;
             }
-            if self.open.starts_with(self.prefix.as_bytes()) && self.commits.len() <= TOLD {
+            if self.open.starts_with(self.prefix.as_bytes()) && self.commits.len() <= NAMED {
                 self.commits.push(String::from_utf8_lossy(&self.open).trim_end().to_owned());
             }
             self.open.clear();

@@ -1,15 +1,15 @@
-//! One build in a container of its own, as a build Job runs it: the order comes from the environment, the log goes to
-//! standard output, and the end to the file that Kubernetes hands back.
+//! Makes one build in a container of its own, as a build Job runs it: the environment says what to build, the log goes to
+//! standard output, and the end to the termination message that Kubernetes hands back.
 
 use std::{fs, io, path::PathBuf, sync::Arc};
 
 use rollhook_core::{
     app::{AppId, AppUid},
-    deploy::{Commit, Reason},
+    deploy::Commit,
     ports::{BuildSpec, DeployId},
     source::GitSource,
 };
-use serde::Serialize;
+use serde_json::json;
 use tokio::sync::{Semaphore, watch};
 
 use crate::{
@@ -17,33 +17,33 @@ use crate::{
     log::Log,
     process::Stop,
     record::{End, Record},
-    run::Run,
+    run::{Run, Variables},
 };
 
-/// As much as Kubernetes keeps of a termination message is 4096 bytes; a sentence of ours is never near it, but what git
-/// says in one may be long.
+/// The longest sentence in a termination message, in characters. Kubernetes keeps 4096 bytes of a message, and a sentence
+/// may quote git.
 const SENTENCE: usize = 2000;
 
-/// Where a build's container has what.
+/// The paths in a build's container.
 #[derive(Clone, Debug)]
-pub struct Places {
+pub struct Paths {
     /// The program that builds a checkout.
     pub program: PathBuf,
-    /// A directory as [`Settings::credentials`] is, with what this source names, if anything; it need not be there.
+    /// A directory like [`Settings::credentials`], with the credentials of this source; it may be missing.
     pub source: PathBuf,
-    /// A directory with the `config.json` by which the program is let into registries; it need not be there.
+    /// A directory with the `config.json` by which the program logs in to registries; it may be missing.
     pub registry: PathBuf,
-    /// Where the checkout is made.
+    /// The directory of the checkout.
     pub state: PathBuf,
-    /// Where the end is told.
+    /// The file of the termination message.
     pub message: PathBuf,
-    /// Where the kernel says which users of the node this container's are.
+    /// The kernel's map of the container's users to those of the node.
     pub users: PathBuf,
 }
 
-impl Places {
-    /// As they are in the builder image.
-    pub fn of_the_image() -> Self {
+impl Paths {
+    /// Returns the paths of the builder image.
+    pub fn of_builder_image() -> Self {
         Self {
             program: "/usr/bin/buildkit-build".into(),
             source: "/run/rollhook/source".into(),
@@ -55,85 +55,61 @@ impl Places {
     }
 }
 
-/// How a build in a container of its own ended.
+/// The outcome of a build in a container of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ended {
-    /// The image is pushed, and told.
+pub enum Outcome {
+    /// The image is pushed; the message names it.
     Built,
-    /// There is none, and why is told.
+    /// The build failed; the message says why.
     Failed,
-    /// It was told to stop before its end: nothing is told.
+    /// The build was stopped before its end; no message is written.
     Stopped,
 }
 
-/// What is told of a build's end.
-#[derive(Serialize)]
-#[serde(untagged)]
-enum Message<'a> {
-    Built {
-        image: String,
-        commit: &'a Commit,
-    },
-    Failed {
-        reason: &'a str,
-        message: String,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        commit: Option<&'a Commit>,
-    },
-}
-
-/// What the environment orders.
-struct Ordered {
-    order: BuildSpec,
-    /// What only the program needs to know.
-    further: Vec<(&'static str, String)>,
-}
-
-/// Builds what the environment orders (`variable`), until `stop` resolves. All that the build says goes to `output`, up to
-/// the size of any log: what is longer than 10 MiB, Kubernetes would begin anew.
+/// Makes the build that the environment describes (`variable`), until `stop` resolves. The log goes to `output`, up to the
+/// size of any log: Kubernetes would start a new file at 10 MiB.
 ///
 /// # Errors
-/// Where the end cannot be told.
+/// If the termination message cannot be written.
 pub async fn run(
-    places: &Places,
+    paths: &Paths,
     variable: impl Fn(&str) -> Option<String>,
     output: fs::File,
     stop: impl Future<Output = ()>,
-) -> io::Result<Ended> {
+) -> io::Result<Outcome> {
     let mut log = Log::of_container(output);
-    let (order_to_stop, stopped) = watch::channel(None);
-    let mut build = std::pin::pin!(build(places, variable, stopped, &mut log));
+    let (stopping, stopped) = watch::channel(None);
+    let mut build = std::pin::pin!(build(paths, variable, stopped, &mut log));
     let end = tokio::select! {
         end = &mut build => end,
         () = stop => {
-            order_to_stop.send_replace(Some(Stop::Interrupted));
+            stopping.send_replace(Some(Stop::Interrupted));
             build.await
         }
     };
-    let Some(end) = end else { return Ok(Ended::Stopped) };
-    let (ended, message) = match &end {
-        End::Built { image, commit } => (Ended::Built, Message::Built { image: image.to_string(), commit }),
+    let Some(end) = end else { return Ok(Outcome::Stopped) };
+    let (outcome, message) = match &end {
+        End::Built { image, commit } => (Outcome::Built, json!({ "image": image, "commit": commit })),
         End::Failed { reason, message, commit, log: _ } => {
-            let message = message.chars().take(SENTENCE).collect();
-            (Ended::Failed, Message::Failed { reason: reason.as_str(), message, commit: commit.as_ref() })
+            let message: String = message.chars().take(SENTENCE).collect();
+            (Outcome::Failed, json!({ "reason": reason, "message": message, "commit": commit }))
         }
     };
-    fs::write(&places.message, serde_json::to_vec(&message)?)?;
-    Ok(ended)
+    fs::write(&paths.message, serde_json::to_vec(&message)?)?;
+    Ok(outcome)
 }
 
 async fn build(
-    places: &Places,
+    paths: &Paths,
     variable: impl Fn(&str) -> Option<String>,
     stop: watch::Receiver<Option<Stop>>,
     log: &mut Log,
 ) -> Option<End> {
-    let run = match prepare(places, variable, stop) {
+    let run = match prepare(paths, variable, stop) {
         Ok(run) => run,
         Err(message) => {
             log.say(&message);
-            let reason = Reason::new(Reason::BUILD_FAILED);
-            return Some(End::Failed { reason, message, commit: None, log: Vec::new() });
+            return Some(End::before_the_log(message));
         }
     };
     Box::pin(run.run_into(log)).await
@@ -143,11 +119,11 @@ const CREDENTIALS: &str = "ROLLHOOK_CREDENTIALS";
 const PROFILE: &str = "ROLLHOOK_BUILDKIT_PROFILE";
 /// The profile in which the container is privileged, over no more than a user namespace of its pod's own.
 const USER_NAMESPACE: &str = "userns";
-/// As many users as there are: whoever has all of them is in no namespace of its own.
+/// The number of all users: a container that has all of them is in no namespace of its own.
 const ALL_USERS: &str = "4294967295";
 
-/// Whether these users (`user_namespaces(7)`) are not those of the node: one that knows no user namespaces for pods makes
-/// the container root of the node, without a word.
+/// Fails if these users (`user_namespaces(7)`) are those of the node: a node without user namespaces for pods silently
+/// makes the container root of the node.
 fn confined(users: &str) -> Result<(), String> {
     let counts: Vec<&str> = users.lines().filter_map(|line| line.split_whitespace().nth(2)).collect();
     if counts.is_empty() || counts.contains(&ALL_USERS) {
@@ -158,39 +134,38 @@ fn confined(users: &str) -> Result<(), String> {
 }
 
 fn prepare(
-    places: &Places,
+    paths: &Paths,
     variable: impl Fn(&str) -> Option<String>,
     stop: watch::Receiver<Option<Stop>>,
 ) -> Result<Run, String> {
-    let mut ordered = ordered(&variable)?;
+    let (spec, mut variables) = described(&variable)?;
     if variable(PROFILE).as_deref() == Some(USER_NAMESPACE) {
-        // Before anything of the commit is looked at: as root of the node, git would be as well.
-        let users = fs::read_to_string(&places.users)
+        // Checked before git reads the commit: git would run as root of the node as well.
+        let users = fs::read_to_string(&paths.users)
             .map_err(|error| format!("The builder's container cannot know which users it has: {error}."))?;
         confined(&users)?;
     }
-    if places.registry.join("config.json").is_file() {
-        ordered.further.push(("DOCKER_CONFIG", places.registry.display().to_string()));
+    if paths.registry.join("config.json").is_file() {
+        variables.push(("DOCKER_CONFIG", paths.registry.display().to_string()));
     }
     let number = number().map_err(|error| error.to_string())?;
-    let record = Record::at(places.state.join("build"));
+    let record = Record::at(paths.state.join("build"));
     record.begin(&number).map_err(|error| format!("The builder's container has no place to build in: {error}."))?;
     let settings = Settings {
-        credentials: Some(places.source.clone()),
-        // Whether an app may be built from such a source was decided by the server that made the order.
+        credentials: Some(paths.source.clone()),
+        // The server that made the Job has decided whether the app may be built from such a source.
         local_sources: true,
-        ..Settings::new(places.program.clone(), places.state.clone())
+        ..Settings::new(paths.program.clone(), paths.state.clone())
     };
-    let Ordered { order, further } = ordered;
-    let (room, waits) = (Arc::new(Semaphore::new(1)), Arc::default());
-    Ok(Run { settings: Arc::new(settings), order, record, number, stop, room, waits, further })
+    let (slots, waits) = (Arc::new(Semaphore::new(1)), Arc::default());
+    Ok(Run { settings: Arc::new(settings), spec, record, number, stop, slots, waits, variables })
 }
 
-/// Reads the order.
-fn ordered(variable: &impl Fn(&str) -> Option<String>) -> Result<Ordered, String> {
+/// Returns the build that the environment describes, and the variables that are handed on to the program.
+fn described(variable: &impl Fn(&str) -> Option<String>) -> Result<(BuildSpec, Variables), String> {
     let app: AppId = parsed(variable, "ROLLHOOK_APP")?;
-    let stamp = DeployId {
-        // Of the one build that this container makes, nobody here asks whose it is.
+    let id = DeployId {
+        // The container makes one build, so that any uid will do.
         app: AppUid::from_bits(0),
         revision: parsed(variable, "ROLLHOOK_REVISION")?,
     };
@@ -211,9 +186,9 @@ fn ordered(variable: &impl Fn(&str) -> Option<String>) -> Result<Ordered, String
             "The builder's container was given a wrong ROLLHOOK_COMMIT: {commit} is no hash of git's."
         ));
     }
-    let further = [PROFILE, "ROLLHOOK_CACHE", "ROLLHOOK_INSECURE_REGISTRIES"];
-    let further = further.map(|name| (name, variable(name).unwrap_or_default())).to_vec();
-    Ok(Ordered { order: BuildSpec { app, id: stamp, source, commit }, further })
+    let handed_on = [PROFILE, "ROLLHOOK_CACHE", "ROLLHOOK_INSECURE_REGISTRIES"];
+    let handed_on = handed_on.map(|name| (name, variable(name).unwrap_or_default())).to_vec();
+    Ok((BuildSpec { app, id, source, commit }, handed_on))
 }
 
 fn parsed<T: std::str::FromStr>(variable: &impl Fn(&str) -> Option<String>, name: &str) -> Result<T, String>

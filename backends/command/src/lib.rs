@@ -32,8 +32,8 @@ mod environment;
 mod git;
 pub mod job;
 mod log;
-mod orphans;
 mod process;
+mod reaper;
 mod record;
 mod run;
 

@@ -1,4 +1,4 @@
-//! A build's log: whole, up to a size, in a file; and its last lines, for the history.
+//! A build's log: a file of bounded size, and the last lines for the history.
 
 use std::{
     collections::VecDeque,
@@ -7,23 +7,23 @@ use std::{
     path::Path,
 };
 
-/// The largest log that is kept; what is longer is cut at its end, of which the last lines are still told.
+/// The largest log that is kept. A longer one is cut at its end; its last lines are in the history all the same.
 const FILE_MAX: u64 = 8 << 20;
-/// What a node puts before a line: the time to the nanosecond with its zone, the stream and a tag, some 45 bytes.
+/// The bytes that a node puts before a line: the time to the nanosecond with its zone, the stream and a tag, some 45.
 const NODE_PREFIX: u64 = 48;
 /// The largest part that is read at once.
 const PART_MAX: u64 = 64 << 10;
 /// The lines that the history keeps, and how long each is at most, in characters.
 const LINES: usize = 50;
 const LINE: usize = 500;
-/// As many bytes as a line's characters may have.
+/// The most bytes that a line's characters may have.
 const LINE_BYTES: usize = 4 * LINE;
 
 /// A log that is being written.
 pub(crate) struct Log {
     file: File,
     written: u64,
-    /// How much is counted for each line besides its text.
+    /// The bytes that are counted for each line besides its text.
     per_line: u64,
     cut: bool,
     tail: Tail,
@@ -37,23 +37,22 @@ pub(crate) struct Tail {
 }
 
 impl Log {
-    /// A new log in this file.
+    /// Creates a log in this file.
     pub(crate) fn create(path: &Path) -> io::Result<Self> {
         File::create(path).map(Self::to)
     }
 
-    /// A log that is written there.
+    /// Returns a log that is written to this file.
     pub(crate) fn to(file: File) -> Self {
         Self { file, written: 0, per_line: 0, cut: false, tail: Tail::default() }
     }
 
-    /// The log of a container, which is written there. Its node puts the time and more before each line, and begins a new
-    /// file at 10 MiB of all that.
+    /// Returns the log of a container. Its node puts the time and more before each line, and begins a new file at 10 MiB.
     pub(crate) fn of_container(output: File) -> Self {
         Self { per_line: NODE_PREFIX, ..Self::to(output) }
     }
 
-    /// Adds what a process wrote. A file that cannot be written to is no reason to fail the build.
+    /// Adds the output of a process. A log that cannot be written does not fail the build.
     pub(crate) fn write(&mut self, bytes: &[u8]) {
         self.tail.write(bytes);
         if self.cut {
@@ -70,7 +69,7 @@ impl Log {
         match self.file.write_all(bytes) {
             Ok(()) => self.written += length,
             Err(error) => {
-                tracing::warn!(%error, "a build's log cannot be written");
+                tracing::warn!(%error, "writing a build's log failed");
                 self.cut = true;
             }
         }
@@ -81,7 +80,7 @@ impl Log {
         self.write(format!("[rollhook: {line}]\n").as_bytes());
     }
 
-    /// The last lines, oldest first.
+    /// Returns the last lines, oldest first.
     pub(crate) fn tail(&self) -> Vec<String> {
         self.tail.lines()
     }
@@ -110,7 +109,7 @@ impl Tail {
         lines.skip(if self.open.is_empty() { 0 } else { surplus }).collect()
     }
 
-    /// The last line that is not empty.
+    /// Returns the last line that is not empty.
     pub(crate) fn last(&self) -> Option<String> {
         self.lines().pop()
     }
@@ -120,7 +119,7 @@ fn shown(line: &[u8]) -> String {
     String::from_utf8_lossy(line).trim_end().chars().take(LINE).collect()
 }
 
-/// A part of a log, from this byte on; none where there is no log.
+/// Returns a part of a log from this byte on; `None` if there is no log.
 pub(crate) fn read(path: &Path, from: u64) -> io::Result<Option<Vec<u8>>> {
     let mut file = match fs::File::open(path) {
         Ok(file) => file,
@@ -138,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_lines_are_kept_whatever_pieces_they_come_in() {
+    fn last_lines_are_kept_however_they_are_split() {
         let mut tail = Tail::default();
         for line in 0..80 {
             tail.write(format!("line {line}\r\n\n").as_bytes());
@@ -156,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_containers_log_is_shorter_by_what_its_node_adds() {
+    fn log_of_a_container_leaves_space_for_its_nodes_prefixes() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("log");
         let mut log = Log::of_container(File::create(&path).unwrap());
@@ -170,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_is_bounded_and_read_in_parts() {
+    fn log_is_bounded_and_read_in_parts() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("log");
         assert_eq!(read(&path, 0).unwrap(), None);

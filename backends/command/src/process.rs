@@ -9,34 +9,34 @@ use tokio::{
     sync::watch,
 };
 
-use crate::orphans;
+use crate::reaper;
 
-/// How long a process may take to put things in order once it is asked to end.
+/// The time that a process has to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long what is still in the pipes is read, once all processes are gone.
+/// The time in which the rest of the pipes is read, once all processes are gone.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// Why a build is to end before it has.
+/// The reason to stop a build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// Nobody waits for it any more.
+    /// The build was cancelled.
     Cancelled,
     /// The server stops; the build is to begin anew with the next one.
     Interrupted,
 }
 
-/// How a process ended.
+/// The end of a process.
 #[derive(Debug)]
 pub(crate) enum Ended {
-    /// By itself.
+    /// The process exited.
     Exited(ExitStatus),
-    /// It took longer than it may.
+    /// The limit has passed.
     TimedOut,
-    /// It was told to.
+    /// The build was stopped.
     Stopped(Stop),
 }
 
-/// Which of a process's two outputs.
+/// An output of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Output {
     /// Standard output.
@@ -45,10 +45,10 @@ pub(crate) enum Output {
     Err,
 }
 
-/// Runs a process to its end, and all that it started with it. Everything that it writes is handed to `took`.
+/// Runs a process to its end, and ends all that it started. Its output is handed to `took`.
 ///
 /// # Errors
-/// Where it cannot be started.
+/// If the process cannot be started.
 pub(crate) async fn run(
     mut command: Command,
     build: &str,
@@ -78,10 +78,10 @@ pub(crate) async fn run(
         }
     };
     if !matches!(ended, Ended::Exited(_)) {
-        ask_to_end(&mut child, group, &mut out, &mut err, &mut took).await;
+        terminate(&mut child, group, &mut out, &mut err, &mut took).await;
     }
-    // Its descendants too: those that left the group are found by what they carry.
-    orphans::end(build, group).await;
+    // Descendants that left the group are found by their environment.
+    reaper::end(build, group).await;
     let drain = async {
         while !(out.is_closed() && err.is_closed()) {
             tokio::select! {
@@ -94,7 +94,7 @@ pub(crate) async fn run(
     Ok(ended)
 }
 
-/// Resolves once the build is to end; never where nobody can say so any more.
+/// Returns once the build is stopped; never if the sender is gone.
 pub(crate) async fn stopped(stop: &mut watch::Receiver<Option<Stop>>) -> Stop {
     let why = stop.wait_for(Option::is_some).await.ok().and_then(|why| *why);
     match why {
@@ -103,8 +103,8 @@ pub(crate) async fn stopped(stop: &mut watch::Receiver<Option<Stop>>) -> Stop {
     }
 }
 
-/// Asks the group to end, and kills it where it does not.
-async fn ask_to_end(
+/// Asks the group to end, and kills it if it does not.
+async fn terminate(
     child: &mut Child,
     group: Option<u32>,
     out: &mut Pipe<impl AsyncRead + Unpin>,
@@ -122,7 +122,7 @@ async fn ask_to_end(
         }
     };
     if tokio::time::timeout(GRACE, ended).await.is_err() {
-        // Not waited for yet, so that the group is still the build's.
+        // The leader was not waited for yet, so that the group's number is still its own.
         signal(group, Signal::KILL);
         let _ = child.wait().await;
     }
@@ -135,7 +135,7 @@ fn signal(group: Option<u32>, signal: Signal) {
     }
 }
 
-/// One end of a pipe, read piece by piece; once it is closed, it never has anything.
+/// The reading end of a pipe; reading from a closed one never returns.
 struct Pipe<R> {
     from: Option<R>,
     piece: Vec<u8>,
@@ -150,7 +150,7 @@ impl<R: AsyncRead + Unpin> Pipe<R> {
         self.from.is_none()
     }
 
-    /// The next piece; empty where the pipe is closed just now. May be dropped without a loss.
+    /// Reads the next piece; it is empty once, when the pipe is closed. Nothing is lost if the future is dropped.
     async fn read(&mut self) -> &[u8] {
         let Some(from) = &mut self.from else { return std::future::pending().await };
         match from.read(&mut self.piece).await {

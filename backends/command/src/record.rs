@@ -1,4 +1,4 @@
-//! What is known of builds, in files: `DIR/{app uid}/lock`, and for each build `DIR/{app uid}/{revision}/` with
+//! Records of builds, in files: `DIR/{app uid}/lock`, and for each build `DIR/{app uid}/{revision}/` with
 //! `run` (the build's own number), `log`, `work/` while it runs, and `end.json` once it has ended.
 
 use std::{
@@ -15,10 +15,10 @@ use rollhook_core::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Ended builds that are kept of each app, with their logs; more than an app can have unfinished.
+/// The number of ended builds that are kept of each app, with their logs; more than an app can have unfinished.
 const KEPT: usize = 200;
 
-/// How a build ended, as it is stored.
+/// The end of a build, as it is stored.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum End {
@@ -26,9 +26,10 @@ pub(crate) enum End {
     Failed { reason: Reason, message: String, commit: Option<Commit>, log: Vec<String> },
 }
 
-impl From<BuildFailure> for End {
-    fn from(BuildFailure { reason, message, commit, log }: BuildFailure) -> Self {
-        Self::Failed { reason, message, commit, log }
+impl End {
+    /// The end of a build that failed before it had a log.
+    pub(crate) fn before_the_log(message: String) -> Self {
+        Self::Failed { reason: Reason::new(Reason::BUILD_FAILED), message, commit: None, log: Vec::new() }
     }
 }
 
@@ -50,12 +51,12 @@ pub(crate) struct Records(pub(crate) PathBuf);
 pub(crate) struct Record(PathBuf);
 
 impl Records {
-    /// The apps of which something is known.
+    /// Returns the apps that have records.
     pub(crate) fn apps(&self) -> io::Result<Vec<AppUid>> {
         names(&self.0).map(|names| names.iter().filter_map(|name| name.parse().ok()).collect())
     }
 
-    /// The build's directory, which need not be there.
+    /// Returns the record of a build, which may be missing.
     pub(crate) fn of(&self, build: DeployId) -> Record {
         Record(self.app(build.app).join(build.revision.to_string()))
     }
@@ -64,8 +65,8 @@ impl Records {
         self.0.join(app.to_string())
     }
 
-    /// The right to build the app, until the file is dropped; none where another process has it. Nothing is made for an
-    /// app that nothing is known of, unless `make`.
+    /// Locks the app until the file is dropped. Returns `None` if another process has the lock. The app's directory is
+    /// created only if `make` is set.
     pub(crate) fn lock(&self, app: AppUid, make: bool) -> io::Result<Option<File>> {
         let directory = self.app(app);
         if make {
@@ -79,12 +80,12 @@ impl Records {
         }
     }
 
-    /// Whether anything is known of the app.
+    /// Returns whether the app has records.
     pub(crate) fn knows(&self, app: AppUid) -> bool {
         self.app(app).is_dir()
     }
 
-    /// The app's builds, oldest first.
+    /// Returns the app's builds, oldest first.
     pub(crate) fn builds(&self, app: AppUid) -> io::Result<Vec<Record>> {
         let mut revisions: Vec<Revision> = names(&self.app(app))?.iter().filter_map(|name| name.parse().ok()).collect();
         revisions.sort_unstable();
@@ -108,18 +109,18 @@ fn names(directory: &Path) -> io::Result<Vec<String>> {
 }
 
 impl Record {
-    /// A build that is the only one of its directory's.
+    /// Returns the record of the only build of this directory.
     pub(crate) fn at(directory: PathBuf) -> Self {
         Self(directory)
     }
 
-    /// Makes the build's directory, with its own number in it before anything is started that carries it.
+    /// Creates the record with the build's number, before a process is started that carries it.
     pub(crate) fn begin(&self, run: &str) -> io::Result<()> {
         fs::create_dir_all(self.work())?;
         self.write("run", run.as_bytes())
     }
 
-    /// The number of a build that was begun and has not ended.
+    /// Returns the number of a build that has begun and has not ended.
     pub(crate) fn unfinished(&self) -> io::Result<Option<String>> {
         if self.0.join("end.json").exists() {
             return Ok(None);
@@ -131,16 +132,16 @@ impl Record {
         }
     }
 
-    /// Stores the end, and removes what was only there to build.
+    /// Stores the end, and removes the checkout.
     pub(crate) fn end(&self, end: &End) -> io::Result<()> {
         self.write("end.json", &serde_json::to_vec(end)?)?;
         if let Err(error) = fs::remove_dir_all(self.work()) {
-            tracing::warn!(directory = %self.work().display(), %error, "a checkout cannot be removed");
+            tracing::warn!(directory = %self.work().display(), %error, "removing a checkout failed");
         }
         Ok(())
     }
 
-    /// The end, where it is known.
+    /// Returns the end; `None` if the build has not ended.
     pub(crate) fn ended(&self) -> io::Result<Option<End>> {
         match fs::read(self.0.join("end.json")) {
             Ok(text) => Ok(Some(serde_json::from_slice(&text)?)),
@@ -149,7 +150,7 @@ impl Record {
         }
     }
 
-    /// Removes all that is known of it.
+    /// Removes the record.
     pub(crate) fn forget(&self) -> io::Result<()> {
         match fs::remove_dir_all(&self.0) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
@@ -165,7 +166,7 @@ impl Record {
         self.0.join("log")
     }
 
-    /// A file that is whole from its first moment on.
+    /// Writes a file that is complete as soon as it exists.
     fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let mut draft = tempfile::NamedTempFile::new_in(&self.0)?;
         draft.write_all(bytes)?;

@@ -1,4 +1,4 @@
-//! A build in a container of its own, with the image's places in a directory, and a program in BuildKit's place.
+//! A build in a container of its own, with the image's paths in a directory, and a program in BuildKit's place.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
@@ -7,13 +7,13 @@ mod bench;
 use std::{collections::BTreeMap, fs, future::pending, os::unix::fs::symlink, time::Duration};
 
 use bench::{Bench, is_alive};
-use rollhook_command::job::{self, Ended, Places};
+use rollhook_command::job::{self, Outcome, Paths};
 use serde_json::{Value, json};
 
-/// A container's places, and what its Job orders.
+/// A container's paths, and what its Job orders.
 struct Container {
     bench: Bench,
-    places: Places,
+    paths: Paths,
     variables: BTreeMap<&'static str, String>,
 }
 
@@ -22,7 +22,7 @@ impl Container {
         for directory in ["source", "registry", "state"] {
             fs::create_dir(bench.path(directory)).unwrap();
         }
-        let places = Places {
+        let paths = Paths {
             program: bench.path("build-command"),
             source: bench.path("source"),
             registry: bench.path("registry"),
@@ -43,17 +43,17 @@ impl Container {
             ("ROLLHOOK_BUILDKIT_PROFILE", "rootless".to_owned()),
             ("ROLLHOOK_INSECURE_REGISTRIES", String::new()),
         ]);
-        Self { bench, places, variables }
+        Self { bench, paths, variables }
     }
 
-    async fn run(&self, stop: impl Future<Output = ()>) -> Ended {
+    async fn run(&self, stop: impl Future<Output = ()>) -> Outcome {
         let output = fs::File::create(self.bench.path("output")).unwrap();
         let variable = |name: &str| self.variables.get(name).cloned();
-        Box::pin(job::run(&self.places, variable, output, stop)).await.unwrap()
+        Box::pin(job::run(&self.paths, variable, output, stop)).await.unwrap()
     }
 
     fn message(&self) -> Value {
-        serde_json::from_slice(&fs::read(&self.places.message).unwrap()).unwrap()
+        serde_json::from_slice(&fs::read(&self.paths.message).unwrap()).unwrap()
     }
 
     fn log(&self) -> String {
@@ -70,9 +70,9 @@ fn container(content: &str) -> (Container, String) {
 #[tokio::test]
 async fn what_was_built_is_told_by_digest_and_by_the_full_commit() {
     let (container, commit) = container("good");
-    fs::write(container.places.registry.join("config.json"), r#"{"auths":{"registry.example.com":{"auth":"c2Vj"}}}"#)
+    fs::write(container.paths.registry.join("config.json"), r#"{"auths":{"registry.example.com":{"auth":"c2Vj"}}}"#)
         .unwrap();
-    assert_eq!(container.run(pending()).await, Ended::Built);
+    assert_eq!(container.run(pending()).await, Outcome::Built);
     let message = container.message();
     assert_eq!(message["commit"], commit);
     assert!(message["image"].as_str().unwrap().starts_with("registry.example.com/shop/api@sha256:"), "{message}");
@@ -84,7 +84,7 @@ async fn what_was_built_is_told_by_digest_and_by_the_full_commit() {
         "ROLLHOOK_REVISION=7".to_owned(),
         "ROLLHOOK_CACHE=registry.example.com/shop/api:buildcache".to_owned(),
         "ROLLHOOK_BUILDKIT_PROFILE=rootless".to_owned(),
-        format!("DOCKER_CONFIG={}", container.places.registry.display()),
+        format!("DOCKER_CONFIG={}", container.paths.registry.display()),
     ] {
         assert!(log.lines().any(|told| told == line), "{line} is not in {log}");
     }
@@ -94,14 +94,14 @@ async fn what_was_built_is_told_by_digest_and_by_the_full_commit() {
 #[tokio::test]
 async fn what_failed_is_told_with_its_reason() {
     let (mut container, commit) = container("fail");
-    assert_eq!(container.run(pending()).await, Ended::Failed);
+    assert_eq!(container.run(pending()).await, Outcome::Failed);
     let message = container.message();
     assert_eq!((&message["reason"], &message["commit"]), (&json!("build-failed"), &json!(commit)), "{message}");
     assert!(container.log().contains("something is broken"));
 
-    fs::remove_dir_all(container.places.state.join("build")).unwrap();
+    fs::remove_dir_all(container.paths.state.join("build")).unwrap();
     container.variables.insert("ROLLHOOK_COMMIT", "0123456789".repeat(4));
-    assert_eq!(container.run(pending()).await, Ended::Failed);
+    assert_eq!(container.run(pending()).await, Outcome::Failed);
     let message = container.message();
     assert_eq!(message["reason"], "commit-not-found", "{message}");
     assert!(message["commit"].is_null(), "it was not resolved: {message}");
@@ -121,7 +121,7 @@ async fn a_wrong_order_is_told_and_nothing_is_run() {
         let (mut container, _) = container("good");
         container.variables.remove(name);
         container.variables.extend(value.map(|value| (name, value.to_owned())));
-        assert_eq!(container.run(pending()).await, Ended::Failed, "{name}");
+        assert_eq!(container.run(pending()).await, Outcome::Failed, "{name}");
         let message = container.message();
         assert_eq!(message["reason"], "build-failed", "{message}");
         assert!(message["message"].as_str().unwrap().contains(told), "{message}");
@@ -139,14 +139,14 @@ async fn without_the_user_namespace_that_was_promised_nothing_is_fetched() {
         let (mut container, _) = container("good");
         container.variables.insert("ROLLHOOK_BUILDKIT_PROFILE", "userns".to_owned());
         if let Some(users) = users {
-            fs::write(&container.places.users, users).unwrap();
+            fs::write(&container.paths.users, users).unwrap();
         }
-        assert_eq!(container.run(pending()).await, Ended::Failed);
+        assert_eq!(container.run(pending()).await, Outcome::Failed);
         let message = container.message();
         assert!(message["message"].as_str().unwrap().contains(told), "{message}");
-        assert!(!container.places.state.join("build").exists(), "nothing was begun");
-        fs::write(&container.places.users, "         0     131072      65536\n").unwrap();
-        assert_eq!(container.run(pending()).await, Ended::Built, "{}", container.log());
+        assert!(!container.paths.state.join("build").exists(), "nothing was begun");
+        fs::write(&container.paths.users, "         0     131072      65536\n").unwrap();
+        assert_eq!(container.run(pending()).await, Outcome::Built, "{}", container.log());
     }
 }
 
@@ -157,27 +157,27 @@ async fn credentials_come_as_kubernetes_lays_a_secret_out_and_are_not_told() {
     let commit = bench.repository.commit("build.txt", "good");
     let mut container = Container::of(bench, &commit);
     container.variables.insert("ROLLHOOK_CREDENTIALS", "shop".to_owned());
-    let source = &container.places.source;
+    let source = &container.paths.source;
     // A volume's files are links into a directory that is replaced as a whole.
     fs::remove_dir(source).unwrap();
     fs::create_dir_all(container.bench.path("..2026/source")).unwrap();
     symlink("..2026", container.bench.path("..data")).unwrap();
     symlink("..data/source", source).unwrap();
     fs::write(source.join("shop"), "ada:hunter2\n").unwrap();
-    assert_eq!(container.run(pending()).await, Ended::Built, "{}", container.log());
+    assert_eq!(container.run(pending()).await, Outcome::Built, "{}", container.log());
     let told = format!("{}{}", container.log(), container.message());
     assert!(!told.contains("hunter2") && !told.contains("YWRhOmh1bnRlcjI"), "{told}");
 
-    fs::remove_dir_all(container.places.state.join("build")).unwrap();
+    fs::remove_dir_all(container.paths.state.join("build")).unwrap();
     fs::write(source.join("shop"), "ada:sesame\n").unwrap();
-    assert_eq!(container.run(pending()).await, Ended::Failed);
+    assert_eq!(container.run(pending()).await, Outcome::Failed);
     let message = container.message();
     assert_eq!(message["reason"], "source-denied", "{message}");
     assert!(message["message"].as_str().unwrap().contains("shop") && !message.to_string().contains("sesame"));
 
-    fs::remove_dir_all(container.places.state.join("build")).unwrap();
+    fs::remove_dir_all(container.paths.state.join("build")).unwrap();
     container.variables.insert("ROLLHOOK_CREDENTIALS", "other".to_owned());
-    assert_eq!(container.run(pending()).await, Ended::Failed);
+    assert_eq!(container.run(pending()).await, Outcome::Failed);
     assert_eq!(container.message()["reason"], "source-denied", "{}", container.message());
 }
 
@@ -196,9 +196,9 @@ async fn a_container_that_is_told_to_stop_ends_what_it_runs_and_tells_no_end() {
         }
         panic!("it never ran: {}", container.log());
     };
-    assert_eq!(container.run(begun).await, Ended::Stopped);
+    assert_eq!(container.run(begun).await, Outcome::Stopped);
     assert!(!is_alive(child(&container).unwrap()));
-    assert!(!container.places.message.exists());
+    assert!(!container.paths.message.exists());
 }
 
 #[tokio::test]
@@ -207,6 +207,6 @@ async fn two_commits_that_begin_alike_are_told_as_such() {
     bench.repository.commit("build.txt", "good");
     let short = bench.repository.ambiguous();
     let container = Container::of(bench, &short);
-    assert_eq!(container.run(pending()).await, Ended::Failed);
+    assert_eq!(container.run(pending()).await, Outcome::Failed);
     assert_eq!(container.message()["reason"], "commit-ambiguous");
 }

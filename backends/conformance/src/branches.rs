@@ -1,4 +1,4 @@
-//! What the suite of heads needs of a backend.
+//! The harness of the branch suite.
 
 use std::sync::Arc;
 

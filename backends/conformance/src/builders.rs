@@ -1,4 +1,4 @@
-//! What the build suite needs of a backend.
+//! The harness of the build suite.
 
 use std::sync::Arc;
 

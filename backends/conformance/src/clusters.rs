@@ -1,4 +1,4 @@
-//! What the rollout suite needs of a backend.
+//! The harness of the rollout suite.
 
 use std::sync::Arc;
 
@@ -59,13 +59,13 @@ pub trait Clusters: Send + Sync {
     /// deploy id, with instances of [`Sample::Good`]. Returns when they are ready.
     async fn prepare(&self, app: &AppId) -> Can;
 
-    /// Removes the target, as somebody else does.
+    /// Removes the target, as another controller does.
     async fn remove(&self, app: &AppId, target: &Target) -> Can;
 
     /// A text that differs whenever a driver changed the target, and says so where it does not exist.
     async fn fingerprint(&self, app: &AppId, target: &Target) -> String;
 
-    /// What somebody has configured for the target and no deploy may change, as a text: all but image and deploy id.
+    /// Returns the configuration of the target that no deploy may change, as a text: all but image and deploy id.
     async fn configuration(&self, app: &AppId, target: &Target) -> Can<String>;
 
     /// The images of all instances that run now, ready or not, of whatever deploy; without those that were told to end.
@@ -77,8 +77,8 @@ pub trait Clusters: Send + Sync {
     /// A line that an instance of [`Sample::Crashing`], which is rolled out, has logged.
     async fn logged(&self, app: &AppId, target: &Target) -> Can<String>;
 
-    /// What the driver names as the container in which [`Sample::Missing`] and [`Sample::Crashing`] fail; `None` if its
-    /// instances have no parts.
+    /// Returns the container that the driver names, in which [`Sample::Missing`] and [`Sample::Crashing`] fail; `None` if
+    /// its instances have no parts.
     fn container(&self) -> Option<&'static str>;
 
     /// Lets a quarter of a second pass for the cluster.

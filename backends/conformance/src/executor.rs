@@ -1,4 +1,4 @@
-//! The least that runs a future: the thread sleeps until it is woken.
+//! A minimal executor: the thread sleeps until the future is woken.
 
 use std::{
     pin::pin,

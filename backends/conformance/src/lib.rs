@@ -1,23 +1,88 @@
 //! The promises of every backend, as cases: one suite per port, one case per promise, each named like its promise.
 //!
-//! A backend runs the suites by saying how it is started empty:
+//! A test file of a store implements [`Stores`], which opens handles and disturbs the store, and names a fresh one:
 //!
-//! ```text
-//! rollhook_conformance::stores!(block_on, Fresh::store().await);
+//! ```
+//! use std::{sync::{Arc, Mutex}, time::Duration};
+//!
+//! use async_trait::async_trait;
+//! use rollhook_conformance::{Can, Handles, Lack, Stores, block_on};
+//! use rollhook_core::{app::AppUid, deploy::Revision, time::Timestamp};
+//! use rollhook_memory::MemoryStore; // the store under test
+//!
+//! struct Fresh {
+//!     now: Arc<Mutex<Timestamp>>,
+//!     store: Arc<MemoryStore>,
+//! }
+//!
+//! impl Fresh {
+//!     fn store() -> Can<Self> {
+//!         let now = Arc::new(Mutex::new(Timestamp::from_millis(1_700_000_000_000)));
+//!         let clock = now.clone();
+//!         let store = Arc::new(MemoryStore::new(Arc::new(move || *clock.lock().unwrap())));
+//!         Ok(Self { now, store })
+//!     }
+//! }
+//!
+//! #[async_trait]
+//! impl Stores for Fresh {
+//!     async fn open(&self) -> Handles {
+//!         // A store in a file or a database is opened anew here, as another replica opens it.
+//!         Handles { history: self.store.clone(), tokens: self.store.clone() }
+//!     }
+//!
+//!     async fn pause(&self, time: Duration) {
+//!         self.advance(time).await.unwrap();
+//!     }
+//!
+//!     async fn advance(&self, time: Duration) -> Can {
+//!         let mut now = self.now.lock().unwrap();
+//!         *now = now.after(time);
+//!         Ok(())
+//!     }
+//!
+//!     async fn set_back(&self, time: Duration) -> Can {
+//!         let mut now = self.now.lock().unwrap();
+//!         *now = Timestamp::from_millis(now.as_millis() - time.as_millis() as i64);
+//!         Ok(())
+//!     }
+//!
+//!     async fn corrupt_state(&self, _: AppUid) -> Can {
+//!         // UPDATE apps SET document = '{' WHERE uid = …
+//!         Err(Lack::NotApplicable("nothing is serialized"))
+//!     }
+//!
+//!     async fn corrupt_entry(&self, _: AppUid, _: Revision) -> Can {
+//!         Err(Lack::NotApplicable("nothing is serialized"))
+//!     }
+//!
+//!     async fn raw_bytes(&self) -> Can<Vec<u8>> {
+//!         // The files, or a dump of the tables.
+//!         Err(Lack::NotApplicable("nothing is stored outside of the process"))
+//!     }
+//!
+//!     async fn move_secret(&self, _: AppUid, _: AppUid) -> Can {
+//!         Err(Lack::NotApplicable("nothing is stored outside of the process"))
+//!     }
+//! }
+//!
+//! rollhook_conformance::stores!(block_on, Fresh::store());
+//! rollhook_conformance::model!(block_on, Fresh::store(), 500);
 //! ```
 //!
-//! where `Fresh` is the backend's [`Stores`], and `block_on` drives a future to its end on whatever runtime the backend
-//! wants; [`block_on`] is one for backends that want none. Every case becomes a `#[test]` of its own, such as
-//! `history::commit_keeps_keys`, on a store of its own.
+//! The first argument drives a future to its end on the runtime that the store needs; [`block_on`] is one for stores that
+//! need none. The second may await. Every case becomes a `#[test]` of its own, such as `history::commit_keeps_keys`, on a
+//! store of its own; one more races commits of several threads ([`threads`]).
 //!
 //! Drivers of clusters run [`rollouts!`] in the same way, with a [`Clusters`], and builders [`builds!`] with a
 //! [`Builders`]; readers of branches run [`heads!`] with a [`Branches`].
 //!
-//! What a backend cannot do to itself, such as setting back its clock, it says with a [`Lack`]: a case that needs it is
+//! A harness that cannot do something, such as setting back the store's clock, returns a [`Lack`]: the case that needs it is
 //! reported as skipped, and never passes silently.
 //!
-//! Beside the cases: [`samples`] of apps and deploys; a [`ManualClock`]; [`Faulty`], which makes any port fail where a test wants it to; a [`client`] of one store, for a backend's own tests; and
-//! [`mod@model`], which compares the ledger on a store with a small model of both, over random sequences of changes.
+//! Beside the cases: [`samples`] of apps and deploys; a [`ManualClock`]; [`Faulty`], which makes any port fail where a test
+//! wants it to; a [`client`] of one store, for a backend's own tests; and [`mod@model`], which compares the ledger on a store
+//! with a small model of both, over random sequences of changes.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a case fails as tests do, by panicking")]
 
@@ -28,6 +93,7 @@ pub mod history;
 pub mod model;
 pub mod rollouts;
 pub mod samples;
+pub mod threads;
 pub mod tokens;
 
 mod branches;

@@ -1,8 +1,8 @@
-//! How cases that could not run are told from those that passed.
+//! Reports cases that could not run, so that they do not count as passed.
 
 use std::{fs::OpenOptions, io::Write};
 
-/// Why a case cannot run on a backend.
+/// The cause for which a case cannot run on a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lack {
     /// Something is missing here, such as a server or a clock that can be moved. The case counts as skipped.
@@ -14,11 +14,11 @@ pub enum Lack {
 /// The outcome of something that a backend may be unable to do.
 pub type Can<T = ()> = Result<T, Lack>;
 
-/// Tells of a case that did not run: printed, and where it was skipped, appended as `SKIPPED <case>: <reason>` to the
+/// Reports a case that did not run: prints it, and appends skipped ones as `SKIPPED <case>: <reason>` to the
 /// file that the environment variable `ROLLHOOK_SKIPS` names.
 ///
 /// # Panics
-/// Where that file cannot be written: a skip must not pass unseen.
+/// If that file cannot be written: a skip must not go unnoticed.
 pub fn report(case: &str, outcome: Can) {
     match outcome {
         Ok(()) => {}

@@ -16,27 +16,27 @@ mod key;
 
 use key::Kind;
 
-/// What git is given to be let in; `Debug` is not there on purpose.
+/// The credentials of a source. There is no `Debug`, so that no log shows them.
 #[derive(Default)]
 pub struct Credentials {
-    /// A header of every request.
+    /// The header of every request.
     header: Option<String>,
-    /// The file of ssh's private key; none: those that the server's user has.
+    /// The file of ssh's private key; `None`: the keys of the server's user.
     key: Option<PathBuf>,
-    /// The file of the hosts' keys; none: the one that the server's user has.
+    /// The file of the hosts' keys; `None`: the one of the server's user.
     known_hosts: Option<PathBuf>,
 }
 
-/// A token's user, which the hosts that have tokens do not look at.
+/// The user that goes with a token, which git hosts ignore.
 const TOKEN_USER: &str = "x-access-token";
-/// An underscore is in no name of credentials.
+/// No name of credentials has an underscore.
 const KNOWN_HOSTS: &str = "known_hosts";
 
 impl Credentials {
-    /// The credentials of a source, from the operator's directory of them.
+    /// Reads the credentials of a source from the operator's directory.
     ///
     /// # Errors
-    /// A sentence for a person, where they cannot be had.
+    /// A sentence for people, if there are none or they cannot be used.
     pub fn find(source: &GitSource, directory: Option<&Path>) -> Result<Self, String> {
         if source.url.protocol() == "ssh" {
             return Self::for_ssh(source, directory);
@@ -57,7 +57,7 @@ impl Credentials {
         match Kind::of(&text) {
             Kind::Open => Ok(Self { key: Some(file), known_hosts, ..Self::default() }),
             Kind::Locked => Err(format!(
-                "The private key of the credentials {name} has a passphrase, which nobody is there to type: store it \
+                "The private key of the credentials {name} has a passphrase, which cannot be typed here: store it \
                  without one (ssh-keygen -p)."
             )),
             Kind::None => Err(format!("The credentials {name} are no private key, which a source over ssh needs.")),
@@ -77,10 +77,10 @@ impl Credentials {
     }
 }
 
-/// The file that a source's credentials are in, and what it holds; none where it names no credentials.
+/// Returns the path and the text of a source's credentials; `None` if the source names none.
 ///
-/// The path leads through links, as it is given: where a cluster replaces the files of a mounted Secret, what the links
-/// lead to goes away, also in the middle of a build.
+/// The path keeps its links: when a cluster replaces the files of a mounted Secret, the targets of the links go away, also
+/// in the middle of a build.
 fn named(source: &GitSource, directory: Option<&Path>) -> Result<Option<(PathBuf, String)>, String> {
     let Some(name) = &source.credentials else { return Ok(None) };
     let Some(directory) = directory else {
@@ -91,15 +91,15 @@ fn named(source: &GitSource, directory: Option<&Path>) -> Result<Option<(PathBuf
     // A name is letters, digits and hyphens: it does not lead out of the directory.
     let file = directory.join(name.as_str());
     let read = || Ok((std::path::absolute(&file)?, fs::read(&file)?));
-    let told = |error: io::Error| {
-        tracing::warn!(file = %file.display(), %error, "credentials cannot be read");
+    let failed = |error: io::Error| {
+        tracing::warn!(file = %file.display(), %error, "reading credentials failed");
         format!("The builder has no credentials named {name} that it can read.")
     };
-    let (path, bytes) = read().map_err(told)?;
+    let (path, bytes) = read().map_err(failed)?;
     Ok(Some((path, String::from_utf8_lossy(&bytes).into_owned())))
 }
 
-/// The hosts' keys in the directory, where it has any.
+/// Returns the path of the hosts' keys; `None` if the directory has none.
 fn known_hosts(directory: &Path) -> Result<Option<PathBuf>, String> {
     let file = directory.join(KNOWN_HOSTS);
     // ssh takes a file that it cannot read for an empty one.
@@ -107,7 +107,7 @@ fn known_hosts(directory: &Path) -> Result<Option<PathBuf>, String> {
         Ok(path) => Ok(Some(path)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => {
-            tracing::warn!(file = %file.display(), %error, "the keys of hosts cannot be read");
+            tracing::warn!(file = %file.display(), %error, "reading known_hosts failed");
             Err("The file known_hosts beside the credentials cannot be read.".to_owned())
         }
     }
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_ssh_are_named_by_the_links_that_lead_to_them() {
+    fn ssh_files_are_named_by_their_links() {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
         fs::create_dir(path("..2026")).unwrap();

@@ -1,5 +1,5 @@
-//! What a child process finds in its environment: nothing of the server's but what programs need to be found and to reach
-//! the world.
+//! The environment of child processes: of the server's own, only the variables by which programs are found and reach the
+//! network.
 
 use std::ffi::{OsStr, OsString};
 
@@ -28,7 +28,7 @@ const PASSED: [&str; 20] = [
     "ALL_PROXY",
 ];
 
-/// A program to be started with what every one finds, and with the variables whose names begin with one of these.
+/// Returns a command with the variables that every child gets, and those whose names begin with one of these prefixes.
 pub fn child(program: impl AsRef<OsStr>, prefixes: &[&str]) -> Command {
     let mut command = Command::new(program);
     let passed = |name: &OsString| {

@@ -1,4 +1,4 @@
-//! git, started for one source.
+//! Starts git for one source.
 
 use std::{path::Path, time::Duration};
 
@@ -7,28 +7,29 @@ use tokio::process::Command;
 
 use crate::{Credentials, environment};
 
-/// Where ssh finds the files of the credentials.
+/// The variables that tell ssh the files of the credentials.
 const KEY: &str = "ROLLHOOK_SSH_KEY";
 const KNOWN_HOSTS: &str = "ROLLHOOK_SSH_KNOWN_HOSTS";
 
 /// A source, and what git needs to read it.
 #[derive(Clone, Copy)]
 pub struct Invocation<'a> {
-    /// What is read.
+    /// The source to read.
     pub source: &'a GitSource,
-    /// With which credentials.
+    /// The credentials of the source.
     pub credentials: &'a Credentials,
-    /// A directory of the caller's own, which git takes for its user's home.
+    /// A directory of the caller's own, which is git's home directory.
     pub home: &'a Path,
-    /// For how long a connection may be silent.
+    /// The longest that a connection may be silent.
     pub silence: Duration,
 }
 
 impl Invocation<'_> {
-    /// git in this directory, told everything by its environment, which other users of this machine cannot read.
+    /// Returns a git command for this directory, configured by its environment, which other users of this machine cannot
+    /// read.
     ///
-    /// It has no configuration but what is given here, speaks the one protocol of the source's URL, follows no redirect
-    /// and asks nobody.
+    /// Other configuration is ignored. git speaks the one protocol of the source's URL, follows no redirect and never
+    /// prompts.
     pub fn git(&self, directory: &Path) -> Command {
         let mut command = environment::child("git", &[]);
         let silence = self.silence.as_secs().max(1).to_string();
@@ -67,15 +68,15 @@ impl Invocation<'_> {
         command
     }
 
-    /// ssh, as a shell reads it. Like git, it has no configuration but this, and asks nobody: a host whose key it does not
-    /// know is refused. Nothing is written to anybody's known hosts.
+    /// Returns the ssh command, as a shell reads it. Other configuration is ignored, and ssh never prompts: a host without a
+    /// known key is refused, and no known_hosts file is written.
     fn ssh(&self) -> String {
         let silence = self.silence.as_secs().max(1);
         let mut ssh = format!(
             "ssh -F none -o BatchMode=yes -o StrictHostKeyChecking=yes -o UpdateHostKeys=no \
              -o ConnectTimeout={silence} -o ServerAliveInterval={silence} -o ServerAliveCountMax=1"
         );
-        // The files are told in variables, which ssh reads as they are: in its options, blanks and `%` have a meaning.
+        // The files are named in variables, which ssh takes literally: in its options, blanks and `%` have a meaning.
         if self.credentials.known_hosts().is_some() {
             ssh.push_str(&format!(" -o 'UserKnownHostsFile=${{{KNOWN_HOSTS}}}'"));
         }

@@ -1,25 +1,25 @@
-//! Reads git sources with git itself: how it is started for a source that anybody may have named, and where a branch is.
+//! Reads git sources with git itself: starts it safely for untrusted sources, and reads branches.
 //!
 //! ```text
-//!   GitSource ─▶ Credentials ─▶ Invocation ─▶ git        no configuration, one protocol, no redirects, nobody to ask
+//!   GitSource ─▶ Credentials ─▶ Invocation ─▶ git        no configuration, one protocol, no redirects, no prompts
 //!                                               │
-//!                                  Complaint ◀──┴──▶ GitHeads: the branch's commit
+//!                                   GitError ◀──┴──▶ GitBranchReader: the branch's commit
 //! ```
 //!
-//! Builders start git by an [`Invocation`] too, so that there is one answer to what git may do. Every argument that came
+//! Builders start git by an [`Invocation`] too, so that the limits on git are in one place. Every argument that came
 //! from outside is checked where it was parsed (`rollhook_core::source`), and stands behind `--` where git would read
 //! options.
 
 pub mod environment;
 
-mod complaint;
+mod branches;
 mod credentials;
-mod heads;
+mod git_error;
 mod invocation;
+mod limiter;
 mod process;
-mod room;
 
-pub use complaint::{Complaint, Refusal};
+pub use branches::{Error, GitBranchReader, Settings};
 pub use credentials::Credentials;
-pub use heads::{Error, GitHeads, Settings};
+pub use git_error::{GitError, SshError};
 pub use invocation::Invocation;

@@ -1,4 +1,4 @@
-//! git, run for an answer of a few lines within a bounded time.
+//! Runs git for a few lines of output, within a bounded time.
 
 use std::{
     io,
@@ -12,24 +12,24 @@ use tokio::{
     process::{Child, Command},
 };
 
-/// The longest answer that is read.
-const ANSWER_MAX: u64 = 64 << 10;
-/// As much of the end of what it complained of is kept.
-const COMPLAINT_MAX: usize = 4 << 10;
+/// The longest output that is read.
+const OUTPUT_MAX: u64 = 64 << 10;
+/// The most of the end of standard error that is kept.
+const ERROR_MAX: usize = 4 << 10;
 
-/// What a command wrote, and how it ended.
+/// A command that has ended, and its output.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct Finished {
     pub(crate) status: ExitStatus,
-    pub(crate) answer: String,
+    pub(crate) output: String,
     /// The end of its standard error.
-    pub(crate) complaint: String,
+    pub(crate) error: String,
 }
 
-/// A command in a process group of its own, of which nothing is left once this is dropped.
+/// A command in a process group of its own, which is killed when this is dropped.
 struct Group {
     child: Child,
-    /// Until the leader was waited for: the number is the group's until then.
+    /// `None` once the leader was waited for: its number is free then.
     leader: Option<Pid>,
 }
 
@@ -45,23 +45,22 @@ impl Drop for Group {
 /// Runs a command to its end; dropped before, it is killed with all that it started.
 ///
 /// # Errors
-/// Where it cannot be started; `TimedOut` where it took longer than it may; `FileTooLarge` where it said more than anybody
-/// reads.
-pub(crate) async fn run(mut command: Command, limit: Duration) -> io::Result<Said> {
+/// `TimedOut` if it takes longer than the limit; `FileTooLarge` if its output is too long; others if it cannot be started.
+pub(crate) async fn run(mut command: Command, limit: Duration) -> io::Result<Finished> {
     command.process_group(0).kill_on_drop(true).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn()?;
     let leader = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
     let mut group = Group { child, leader };
-    let said = async {
+    let finished = async {
         let (out, err) = (group.child.stdout.take(), group.child.stderr.take());
         // What it started holds the pipes open: only once they are closed is the leader waited for.
-        let (answer, complaint) = tokio::try_join!(whole(out), end(err))?;
+        let (output, error) = tokio::try_join!(whole(out), end(err))?;
         let status = group.child.wait().await?;
         group.leader = None;
-        Ok(Said { status, answer, complaint })
+        Ok(Finished { status, output, error })
     };
-    match tokio::time::timeout(limit, said).await {
-        Ok(said) => said,
+    match tokio::time::timeout(limit, finished).await {
+        Ok(finished) => finished,
         Err(_) => Err(io::ErrorKind::TimedOut.into()),
     }
 }
@@ -69,8 +68,8 @@ pub(crate) async fn run(mut command: Command, limit: Duration) -> io::Result<Sai
 async fn whole(from: Option<impl AsyncRead + Unpin>) -> io::Result<String> {
     let Some(from) = from else { return Ok(String::new()) };
     let mut bytes = Vec::new();
-    from.take(ANSWER_MAX + 1).read_to_end(&mut bytes).await?;
-    if u64::try_from(bytes.len()).is_ok_and(|length| length > ANSWER_MAX) {
+    from.take(OUTPUT_MAX + 1).read_to_end(&mut bytes).await?;
+    if u64::try_from(bytes.len()).is_ok_and(|length| length > OUTPUT_MAX) {
         return Err(io::ErrorKind::FileTooLarge.into());
     }
     Ok(String::from_utf8_lossy(&bytes).into_owned())
@@ -79,13 +78,13 @@ async fn whole(from: Option<impl AsyncRead + Unpin>) -> io::Result<String> {
 async fn end(from: Option<impl AsyncRead + Unpin>) -> io::Result<String> {
     let Some(mut from) = from else { return Ok(String::new()) };
     let mut kept = Vec::new();
-    let mut piece = vec![0; COMPLAINT_MAX];
+    let mut piece = vec![0; ERROR_MAX];
     loop {
         let length = from.read(&mut piece).await?;
         if length == 0 {
             return Ok(String::from_utf8_lossy(&kept).trim().to_owned());
         }
         kept.extend_from_slice(&piece[..length]);
-        kept.drain(..kept.len().saturating_sub(COMPLAINT_MAX));
+        kept.drain(..kept.len().saturating_sub(ERROR_MAX));
     }
 }

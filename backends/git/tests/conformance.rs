@@ -10,13 +10,13 @@ use async_trait::async_trait;
 use bench::{AUTHORIZATION, Bench};
 use rollhook_conformance::{Branches, Can};
 use rollhook_core::{deploy::Commit, ports::BranchReader, source::GitSource};
-use rollhook_git::GitHeads;
+use rollhook_git::GitBranchReader;
 use rollhook_testing::fixtures::GitHost;
 
 struct Git {
     bench: Bench,
     closed: GitHost,
-    heads: Arc<GitHeads>,
+    heads: Arc<GitBranchReader>,
 }
 
 impl Git {

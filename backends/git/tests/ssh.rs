@@ -11,7 +11,7 @@ use std::{
 
 use rollhook_conformance::samples;
 use rollhook_core::{Error, ports::BranchReader, source::GitSource};
-use rollhook_git::{GitHeads, Settings};
+use rollhook_git::{GitBranchReader, Settings};
 use rollhook_testing::{
     fixtures::{SshHost, ssh_key},
     skip, test_name,
@@ -61,7 +61,7 @@ impl Bench {
     }
 
     async fn read(&self, source: &GitSource) -> Result<Option<String>, Error> {
-        let head = GitHeads::open(self.settings.clone()).unwrap().head(source).await?;
+        let head = GitBranchReader::open(self.settings.clone()).unwrap().head(source).await?;
         Ok(head.map(|commit| commit.to_string()))
     }
 

@@ -20,7 +20,7 @@ use rollhook_core::{
 
 use crate::store::{KeyName, Life, MemoryStore, Stored, Tables};
 
-/// For how long a key is remembered after it has expired.
+/// The time for which a key is kept after it has expired.
 const KEY_SLACK: Duration = Duration::from_secs(3600);
 
 #[async_trait]
@@ -155,15 +155,15 @@ impl Tables {
     fn heartbeat(&mut self, replica: &ReplicaId, ttl: Duration, now: Timestamp) -> Vec<ReplicaId> {
         let ReplicaId { name, boot } = replica.clone();
         if !ttl.is_zero() {
-            self.replicas.insert(name, Life { boot, seen: now, ttl });
+            self.replicas.insert(name, Life { boot, heartbeat_at: now, ttl });
         } else if self.replicas.get(&name).is_some_and(|life| life.boot == boot) {
             // A late release by an earlier boot leaves the present one alive.
             self.replicas.remove(&name);
         }
         self.replicas.retain(|_, life| {
             // After the clock was set back a heartbeat still lasts no longer than its time.
-            life.seen = life.seen.min(now);
-            now.since(life.seen) <= life.ttl
+            life.heartbeat_at = life.heartbeat_at.min(now);
+            now.since(life.heartbeat_at) <= life.ttl
         });
         self.replicas.iter().map(|(name, life)| ReplicaId { name: name.clone(), boot: life.boot }).collect()
     }

@@ -1,4 +1,5 @@
-//! rollhook's stores in memory, a simulated cluster and a simulated builder: for trying it out, and for tests under simulated time.
+//! rollhook's stores in memory, a simulated cluster and a simulated builder: for demonstrations, and for tests under
+//! simulated time.
 //!
 //! ```text
 //!   MemoryStore       HistoryStore · TokenStore     ── one lock, plain maps; time is a function handed in
@@ -6,8 +7,8 @@
 //!   SimulatedBuilds   BuildTrigger · BranchReader   ── builds that follow scripts, likewise
 //! ```
 //!
-//! Nothing here is written anywhere: what [`MemoryStore`] holds ends with the process. Otherwise it keeps every promise
-//! of the ports, and clones of one `Arc` are replicas that share a store.
+//! The contents of a [`MemoryStore`] end with the process. Otherwise it keeps every promise of the ports, and clones of one
+//! `Arc` are replicas that share a store.
 
 mod builds;
 mod cluster;
@@ -18,4 +19,11 @@ mod tokens;
 
 pub use builds::{Begun, BuildScript, SimulatedBuilds};
 pub use cluster::{Effect, Refused, Script, SimulatedCluster};
-pub use store::{MemoryStore, Now};
+pub use store::MemoryStore;
+
+use sha2::{Digest as _, Sha256};
+
+/// Returns the hexadecimal digits of a text's SHA-256.
+fn sha256(text: &str) -> String {
+    Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect()
+}

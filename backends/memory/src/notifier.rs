@@ -9,8 +9,8 @@ use event_listener::Event;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use rollhook_core::ports::AppChange;
 
-/// How many hints a slow stream may lag behind before it is told that any app may have changed.
-const KEPT: usize = 1024;
+/// The number of hints that a stream may be behind before it gets [`AppChange::Any`] in their place.
+const BEHIND: usize = 1024;
 
 /// A broadcast of hints.
 #[derive(Default)]
@@ -21,7 +21,7 @@ pub(crate) struct Notifier {
 
 #[derive(Default)]
 struct Sent {
-    /// How many were sent, ever.
+    /// The number of all hints that were sent.
     count: u64,
     /// The last of them.
     recent: VecDeque<AppChange>,
@@ -32,7 +32,7 @@ impl Notifier {
         {
             let mut sent = self.lock();
             sent.count += 1;
-            if sent.recent.len() == KEPT {
+            if sent.recent.len() == BEHIND {
                 sent.recent.pop_front();
             }
             sent.recent.push_back(change);
@@ -40,15 +40,15 @@ impl Notifier {
         self.event.notify(usize::MAX);
     }
 
-    /// The hints from now on.
+    /// Returns a stream of the hints from now on.
     pub(crate) fn stream(self: &Arc<Self>) -> BoxStream<'static, AppChange> {
-        let seen = self.lock().count;
-        stream::unfold((Arc::clone(self), seen), |(notifier, seen)| async move {
+        let read = self.lock().count;
+        stream::unfold((Arc::clone(self), read), |(notifier, read)| async move {
             loop {
-                // Listening starts before looking, so that nothing is missed in between.
+                // Listening starts before the hints are read, so that none is missed.
                 let listener = notifier.event.listen();
-                if let Some((change, seen)) = notifier.after(seen) {
-                    return Some((change, (notifier, seen)));
+                if let Some((change, read)) = notifier.after(read) {
+                    return Some((change, (notifier, read)));
                 }
                 listener.await;
             }
@@ -56,15 +56,15 @@ impl Notifier {
         .boxed()
     }
 
-    /// The hint that follows the first `seen` ones, and how many are seen with it.
-    fn after(&self, seen: u64) -> Option<(AppChange, u64)> {
+    /// Returns the hint that follows the first `read` ones, and the number of those read with it.
+    fn after(&self, read: u64) -> Option<(AppChange, u64)> {
         let sent = self.lock();
-        let missing = usize::try_from(sent.count - seen).unwrap_or(usize::MAX);
+        let missing = usize::try_from(sent.count - read).unwrap_or(usize::MAX);
         if missing == 0 {
             return None;
         }
         let recent = sent.recent.len().checked_sub(missing).and_then(|index| sent.recent.get(index));
-        Some(recent.map_or((AppChange::Any, sent.count), |change| (*change, seen + 1)))
+        Some(recent.map_or((AppChange::Any, sent.count), |change| (*change, read + 1)))
     }
 
     fn lock(&self) -> MutexGuard<'_, Sent> {

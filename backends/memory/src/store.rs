@@ -3,56 +3,50 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime},
 };
 
 use rollhook_core::{
     app::{AppId, AppName, AppUid, Namespace},
     deploy::{Deploy, Revision},
     ledger::{AppState, KeyUse},
-    ports::{AppRef, Version, WebhookSecret},
+    ports::{AppRef, Version, WallClock, WebhookSecret},
     request::KeyHeader,
     time::Timestamp,
 };
 
 use crate::notifier::Notifier;
 
-/// Where a store's time comes from.
-pub type Now = Arc<dyn Fn() -> Timestamp + Send + Sync>;
-
 /// Apps, their history and their secrets, in memory; clones of its `Arc` are handles on one store.
 pub struct MemoryStore {
-    now: Now,
+    clock: WallClock,
     tables: Mutex<Tables>,
     pub(crate) notifier: Arc<Notifier>,
 }
 
 impl MemoryStore {
-    /// An empty store whose clock is this function.
-    pub fn new(now: Now) -> Self {
-        Self { now, tables: Mutex::default(), notifier: Arc::default() }
+    /// An empty store on this clock.
+    pub fn new(clock: WallClock) -> Self {
+        Self { clock, tables: Mutex::default(), notifier: Arc::default() }
     }
 
     /// An empty store on the system's time.
     #[expect(clippy::disallowed_methods, reason = "a store's clock is the wall clock")]
     pub fn on_system_time() -> Self {
-        Self::new(Arc::new(|| {
-            let millis = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
-            Timestamp::from_millis(i64::try_from(millis).unwrap_or(i64::MAX))
-        }))
+        Self::new(Arc::new(|| SystemTime::now().into()))
     }
 
     pub(crate) fn now(&self) -> Timestamp {
-        (self.now)()
+        (self.clock)()
     }
 
-    /// No write leaves its data half changed before it could panic, so that a poisoned lock is no reason to stop.
+    /// Ignores poisoning: no write can panic while its data is half changed.
     pub(crate) fn lock(&self) -> MutexGuard<'_, Tables> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// All that the store holds.
+/// The contents of the store.
 #[derive(Default)]
 pub(crate) struct Tables {
     pub(crate) apps: BTreeMap<AppUid, Stored>,
@@ -66,7 +60,7 @@ pub(crate) struct Tables {
 /// A key's header and text.
 pub(crate) type KeyName = (KeyHeader, String);
 
-/// One app.
+/// An app with all that belongs to it.
 pub(crate) struct Stored {
     pub(crate) state: AppState,
     pub(crate) version: Version,
@@ -80,7 +74,7 @@ pub(crate) struct Stored {
 /// The last heartbeat of a replica's name.
 pub(crate) struct Life {
     pub(crate) boot: u64,
-    pub(crate) seen: Timestamp,
+    pub(crate) heartbeat_at: Timestamp,
     pub(crate) ttl: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! The secrets.
+//! Tokens.
 
 use async_trait::async_trait;
 use rollhook_core::{

@@ -22,7 +22,6 @@ use rollhook_postgres::PostgresStore;
 use rollhook_sealing::KeyRing;
 use rollhook_sql::CommitRows;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
-use zeroize::Zeroizing;
 
 const APPS: usize = 1024;
 const CLIENTS: usize = 64;
@@ -77,12 +76,6 @@ struct Ran {
 }
 
 impl Ran {
-    fn add(&mut self, accepts: usize, seconds: f64, processor: f64) {
-        self.accepts += accepts;
-        self.seconds += seconds;
-        self.processor += processor;
-    }
-
     fn told(&self) -> String {
         let (accepts, per) = (self.accepts as f64, |sum: f64| sum * 1e6 / self.accepts as f64);
         format!("{:.0}/s, {:.0} µs of the server's processor time each", accepts / self.seconds, per(self.processor))
@@ -173,9 +166,7 @@ fn pgbench(bed: &Bed, state: &str, keyed: bool) -> (usize, f64) {
 #[tokio::main(worker_threads = 2)]
 async fn main() {
     let bed = Bed::new().await;
-    let key = Zeroizing::new([7; 32]);
-    let ring = KeyRing::from_keys([("k0001".parse().unwrap(), key)]).unwrap();
-    let store = PostgresStore::connect(&bed.url, ring).await.unwrap();
+    let store = PostgresStore::connect(&bed.url, KeyRing::of_key([7; 32])).await.unwrap();
     let mut apps = Vec::new();
     for number in 10_000..10_000 + APPS {
         let loaded = client::register(&store, samples::app("load", "test", &format!("app-{number}"))).await;
@@ -192,12 +183,14 @@ async fn main() {
             for (batch, ran) in [0, 1, 16, 64].into_iter().zip(&mut ran) {
                 run(&mut connection, "TRUNCATE rollhook.keys").await;
                 run(&mut connection, "VACUUM rollhook.apps").await;
-                let processor = bed.processor();
+                ran.processor -= bed.processor();
                 let (accepts, seconds) = match batch {
                     0 => pgbench(&bed, &state, keyed),
                     _ => ours(&store, &apps, batch, keyed).await,
                 };
-                ran.add(accepts, seconds, bed.processor() - processor);
+                ran.processor += bed.processor();
+                ran.accepts += accepts;
+                ran.seconds += seconds;
             }
         }
         let [bare, one, some, many] = ran.map(|ran| ran.told());

@@ -20,10 +20,10 @@ use crate::{
 
 /// Stands before the statement of a commit that is written alone after its batch was refused, maybe for a lock.
 const IMPATIENT: &str = "SET LOCAL lock_timeout = '50ms'; ";
-/// After so many commits that were written alone found the database busy, the others are refused unseen.
+/// The number of commits that are written alone and find the database busy, after which the others are refused untried.
 const BUSY: usize = 20;
 
-/// Answers, each with the number of its commit.
+/// The answers, each with the number of its commit.
 type Answers = Vec<(usize, Result<Committed>)>;
 
 impl PostgresStore {
@@ -34,7 +34,7 @@ impl PostgresStore {
         let mut items = Vec::with_capacity(commits.len());
         for (number, commit) in commits.into_iter().enumerate() {
             match CommitRows::encode(commit) {
-                Ok(rows) => items.push(item(number, rows)),
+                Ok(rows) => items.push(Item { kind: Kind::of(&rows), number, rows }),
                 Err(error) => answers[number] = Err(error),
             }
         }
@@ -96,20 +96,11 @@ fn answer(row: &PgRow) -> Result<(usize, Result<Committed>), Failure> {
     Ok((usize::try_from(column::<i32>(row, 0)?).unwrap_or_default(), answer))
 }
 
-fn item(number: usize, CommitRows { app, version, put }: CommitRows) -> Item {
-    let kind = match (version, &put) {
-        (None, _) => Kind::Register,
-        (Some(_), Some(_)) => Kind::Put,
-        (Some(_), None) => Kind::Remove,
-    };
-    Item { kind, number, app, version, put }
-}
-
 fn refused(batch: &[Item], failure: &Failure) -> impl Iterator<Item = (usize, Result<Committed>)> {
     batch.iter().map(|item| (item.number, Err(failure.to_error())))
 }
 
-/// The error that a word of the statement stands for.
+/// Returns the error that a word of the statement stands for.
 fn refusal(word: Option<&str>) -> Error {
     match word {
         Some("absent") => Error::NotFound(Entity::App),

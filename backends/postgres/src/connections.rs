@@ -35,7 +35,7 @@ struct Shared {
 }
 
 impl Connections {
-    /// At most this many; none is open yet.
+    /// Returns a pool of at most this many connections; none is open yet.
     pub(crate) fn new(options: &Arc<PgConnectOptions>, most: usize) -> Self {
         let (permits, unused) = (Semaphore::new(most), Mutex::default());
         Self(Arc::new(Shared { options: Arc::clone(options), permits, unused }))
@@ -63,7 +63,7 @@ impl Connections {
         done
     }
 
-    /// Runs a statement once, and leaves it to the caller to log its failure.
+    /// Runs a statement once; the caller logs its failure.
     pub(crate) async fn attempt(&self, statement: Arc<str>) -> Result<Vec<PgRow>, Failure> {
         let permit = self.0.permits.acquire();
         let _permit = in_time(ANSWER, async { permit.await.map_err(|_| sqlx::Error::PoolClosed) }).await?;
@@ -81,7 +81,7 @@ impl Connections {
         fetched
     }
 
-    /// Closes all unused connections but one, of which there may be as many as were in use at the same time.
+    /// Closes all unused connections but one. There may be as many as were in use at the same time.
     pub(crate) fn close_unused(&self) {
         self.unused().truncate(1);
     }
@@ -96,7 +96,7 @@ pub(crate) async fn connect(options: &PgConnectOptions) -> Result<PgConnection, 
     in_time(CONNECT, options.connect()).await
 }
 
-/// Fails if it takes longer.
+/// Fails if the work takes longer than the limit.
 pub(crate) async fn in_time<T>(limit: Duration, work: impl Future<Output = sqlx::Result<T>>) -> Result<T, Failure> {
     timeout(limit, work).await.map_err(|_| Failure::late())?.map_err(Failure::from)
 }

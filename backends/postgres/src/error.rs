@@ -1,11 +1,11 @@
-//! The meaning of PostgreSQL's failures to a caller of the ports.
+//! Classifies PostgreSQL's failures for callers of the ports.
 
 use std::{io, sync::Arc};
 
 use rollhook_core::Error;
 use sqlx::postgres::{PgDatabaseError, PgSeverity};
 
-/// A failure that concerns everybody who shared a statement.
+/// A failure that concerns all calls that shared a statement.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure(Arc<sqlx::Error>);
 
@@ -22,12 +22,12 @@ impl From<Failure> for Error {
 }
 
 impl Failure {
-    /// The server did not answer in time.
+    /// Returns the failure of a server that did not answer in time.
     pub(crate) fn late() -> Self {
         sqlx::Error::Io(io::ErrorKind::TimedOut.into()).into()
     }
 
-    /// The failure as one caller sees it.
+    /// Returns the error for one caller.
     pub(crate) fn to_error(&self) -> Error {
         let cause = Some(Arc::clone(&self.0).into());
         match meaning(&self.0) {
@@ -38,29 +38,29 @@ impl Failure {
         }
     }
 
-    /// Whether the server refused one statement, and takes the next.
+    /// Returns whether the connection is sound: the server refused one statement, and takes the next.
     pub(crate) fn leaves_connection_sound(&self) -> bool {
         let server = self.0.as_database_error().and_then(|error| error.try_downcast_ref::<PgDatabaseError>());
         server.is_some_and(|error| error.severity() == PgSeverity::Error)
     }
 
-    /// Whether the server refused the statement for what was asked: nothing of it was done.
+    /// Returns whether the server refused the statement itself: nothing of it was done.
     pub(crate) fn is_refusal(&self) -> bool {
         self.leaves_connection_sound() && !self.is_away()
     }
 
-    /// Whether the connection ended before the answer came.
+    /// Returns whether the connection ended before the answer.
     pub(crate) fn is_broken_connection(&self) -> bool {
         let is_late = matches!(&*self.0, sqlx::Error::Io(error) if error.kind() == io::ErrorKind::TimedOut);
         self.is_away() && !is_late && !self.leaves_connection_sound()
     }
 
-    /// Whether others held what the statement needed, or it took too long.
+    /// Returns whether another transaction held a lock that the statement needed, or it took too long.
     pub(crate) fn is_busy(&self) -> bool {
         matches!(meaning(&self.0), Meaning::Busy(_))
     }
 
-    /// Whether the server is out of reach, for whatever is asked of it.
+    /// Returns whether the server cannot serve any statement.
     pub(crate) fn is_away(&self) -> bool {
         matches!(meaning(&self.0), Meaning::Away(_))
     }
@@ -68,9 +68,9 @@ impl Failure {
 
 #[derive(Debug, PartialEq, Eq)]
 enum Meaning {
-    /// For whatever is asked.
+    /// The server serves no statement.
     Away(&'static str),
-    /// For this statement; another may do.
+    /// The server gave up this statement; another may succeed.
     Busy(&'static str),
     Denied(&'static str),
     Invalid(&'static str),

@@ -1,4 +1,4 @@
-//! The history as the port has it.
+//! Implements the history store.
 
 use std::{
     sync::{Arc, atomic::Ordering},

@@ -7,24 +7,24 @@ use tokio::{sync::watch, time::sleep};
 
 use crate::{connections::Connections, error::Failure, literal::column};
 
-/// The time between two looks.
+/// The time between two runs.
 const PAUSE: Duration = Duration::from_secs(30);
-/// The time that others have while there is more to delete.
-const BREATH: Duration = Duration::from_millis(50);
+/// The time between two runs while there is more to delete.
+const SHORT_PAUSE: Duration = Duration::from_millis(50);
 /// The most keys that are deleted at once, so that their deletion keeps nothing waiting.
 const AT_ONCE: i64 = 1000;
 
 /// Keeps house until the store is closed.
 pub(crate) async fn run(connections: [Connections; 3], mut closing: watch::Receiver<()>) {
     let [writes, ..] = &connections;
-    let mut pause = BREATH;
+    let mut pause = SHORT_PAUSE;
     loop {
         tokio::select! {
             _ = closing.changed() => return,
             () = sleep(pause) => {}
         }
         // A failure is in the log, and the next time may be better.
-        pause = if sweep(writes).await.is_ok_and(|deleted| deleted == AT_ONCE) { BREATH } else { PAUSE };
+        pause = if sweep(writes).await.is_ok_and(|deleted| deleted == AT_ONCE) { SHORT_PAUSE } else { PAUSE };
         connections.iter().for_each(Connections::close_unused);
     }
 }

@@ -1,8 +1,7 @@
 //! The keys that tokens are sealed with, and their replacement.
 
 use rollhook_core::{Result, app::AppUid};
-use rollhook_sealing::{KeyId, KeyRing};
-use rollhook_sql::token;
+use rollhook_sealing::{KeyId, KeyRing, token};
 use serde::Serialize;
 
 use crate::{
@@ -22,12 +21,12 @@ struct Resealed {
 }
 
 impl PostgresStore {
-    /// The keys that it seals and opens with.
+    /// Returns the keys that seal and open tokens.
     pub fn ring(&self) -> &KeyRing {
         &self.ring
     }
 
-    /// The keys that tokens are sealed with, and how many with each.
+    /// Returns the keys that tokens are sealed with, and the number of tokens of each.
     ///
     /// # Errors
     /// `Unavailable` while the server is away; `Corrupt` if a token names no key.
@@ -44,8 +43,8 @@ impl PostgresStore {
         token::usage(counted.collect::<Result<Vec<_>>>()?)
     }
 
-    /// Seals every token anew that is not sealed with the newest key, so that older keys can be deleted; returns how many
-    /// those were. It may be interrupted and repeated. A token that is replaced meanwhile stays as it was put.
+    /// Seals every token anew that is not sealed with the newest key, so that older keys can be deleted; returns their
+    /// number. The call may be interrupted and repeated. A token that is replaced meanwhile stays as it was put.
     ///
     /// # Errors
     /// `Denied` if a token was sealed with a key that the ring lacks, `Corrupt` if one was damaged, `Unavailable` while

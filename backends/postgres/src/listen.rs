@@ -1,8 +1,8 @@
-//! Hears what other processes committed. Where nothing can be heard, polling finds their changes.
+//! Receives notifications of other processes' commits. Polling finds those that are not received.
 //!
-//! Through a pooler in transaction mode a `LISTEN` does harm: the session goes on listening when it is another client's,
-//! and what it hears breaks into that client's answers. So whether connections have sessions of their own is found out
-//! before.
+//! Through a pooler in transaction mode a `LISTEN` does harm: the session goes on listening when it is another client's, and
+//! the notifications mix with that client's answers. So the listener first checks that connections have sessions of their
+//! own.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -24,8 +24,8 @@ use crate::{
 const BEGIN: Duration = Duration::from_secs(3);
 /// The time until the next attempt after the connection broke.
 const RECONNECT: Duration = Duration::from_secs(2);
-/// The time until the next attempt where nothing can be heard.
-const DEAF: Duration = Duration::from_secs(600);
+/// The time until the next attempt if connections share sessions.
+const RECHECK: Duration = Duration::from_secs(600);
 
 /// Passes notifications on as hints.
 pub(crate) struct Listener {
@@ -43,8 +43,8 @@ impl Listener {
             };
             let pause = match ended {
                 Ok(()) => {
-                    tracing::info!("the database's notifications do not arrive through a pooler: polling instead");
-                    DEAF
+                    tracing::info!("polling instead of listening: a pooler shares the database's sessions");
+                    RECHECK
                 }
                 Err(failure) => {
                     tracing::debug!(error = failure.to_error().chain(), "listening to the database failed");
@@ -71,13 +71,13 @@ impl Listener {
         // Commits may have been missed until now.
         self.hints.send(AppChange::Any);
         while let Some(notification) = listener.try_recv().await? {
-            self.hear(notification.payload());
+            self.forward(notification.payload());
         }
         Err(sqlx::Error::Io(std::io::ErrorKind::ConnectionReset.into()).into())
     }
 
-    /// A payload is `SENDER UID VERSION`.
-    fn hear(&self, payload: &str) {
+    /// Sends the hint of a payload, which is `SENDER UID VERSION`.
+    fn forward(&self, payload: &str) {
         let mut words = payload.split(' ');
         if words.next() != Some(&self.sender) {
             let app = words.next().and_then(|word| uid(word).ok());
@@ -87,9 +87,9 @@ impl Listener {
     }
 }
 
-/// Whether each connection keeps its session: two connections never share one, and neither changes it. A pooler gives a
-/// statement the session that was used last, which makes two connections share it; or the one that was not used for the
-/// longest time, which makes one connection change it.
+/// Returns whether each connection keeps its session: two connections never share one, and neither changes it. A pooler
+/// gives a statement the session that was used last, which makes two connections share it; or the one that was not used for
+/// the longest time, which makes one connection change it.
 async fn has_own_sessions(options: &Arc<PgConnectOptions>) -> Result<bool, Failure> {
     let connections = [Connections::new(options, 1), Connections::new(options, 1)];
     let mut seen = [const { BTreeSet::<i64>::new() }; 2];

@@ -10,7 +10,7 @@ use sqlx::{Decode, Postgres, Row, Type, postgres::PgRow};
 
 use crate::error::Failure;
 
-/// The value as a constant of a statement, which the statement must take as `json` or `jsonb`.
+/// Returns the value as a constant of a statement, which the statement must take as `json` or `jsonb`.
 ///
 /// Between the two `$json$` there is no `$`: JSON has it within strings only, where it can be escaped. So nothing that was
 /// given from outside ends the constant.
@@ -19,13 +19,13 @@ pub(crate) fn json<T: Serialize + ?Sized>(value: &T) -> Result<String, Failure> 
     Ok(format!("$json${}$json$", text.replace('$', "\\u0024")))
 }
 
-/// Bytes as hexadecimal digits.
+/// Returns bytes as hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     let digit = |nibble: u8| char::from_digit(nibble.into(), 16).unwrap_or('0');
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
-/// The bytes that PostgreSQL's `encode` made these digits of.
+/// Returns the bytes that PostgreSQL's `encode` made these digits of.
 pub(crate) fn unhex(text: &str) -> Result<Vec<u8>> {
     let digit = |digit: u8| char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok());
     let (pairs, rest) = text.as_bytes().as_chunks::<2>();
@@ -37,7 +37,7 @@ pub(crate) fn unhex(text: &str) -> Result<Vec<u8>> {
     })
 }
 
-/// A column of an answer.
+/// Returns a column of an answer.
 pub(crate) fn column<'row, T: Decode<'row, Postgres> + Type<Postgres>>(
     row: &'row PgRow,
     column: usize,
@@ -45,7 +45,7 @@ pub(crate) fn column<'row, T: Decode<'row, Postgres> + Type<Postgres>>(
     row.try_get(column).map_err(Failure::from)
 }
 
-/// An app's uid as PostgreSQL writes it.
+/// Parses an app's uid as PostgreSQL writes it.
 pub(crate) fn uid(text: &str) -> Result<AppUid> {
     text.replace('-', "").parse().map_err(|error| Error::corrupt("a stored uid cannot be read", error))
 }

@@ -1,4 +1,4 @@
-//! The schema, and how one of an older version becomes one of this.
+//! The schema, and its migration from older versions.
 //!
 //! Everything lies in the schema `rollhook`, and every name is written with it, so that nothing depends on a session's
 //! search path.
@@ -35,15 +35,15 @@ SELECT current_setting('default_transaction_isolation'), current_setting('server
     to_regnamespace('rollhook') IS NOT NULL,
     EXISTS (SELECT FROM pg_catalog.pg_class c WHERE c.relnamespace = to_regnamespace('rollhook'))
         OR EXISTS (SELECT FROM pg_catalog.pg_proc p WHERE p.pronamespace = to_regnamespace('rollhook')),
-    to_regclass('rollhook.rollhook_schema') IS NOT NULL, to_regclass('rollhook.rollhook_migrations') IS NOT NULL";
+    to_regclass('rollhook.rollhook_schema') IS NOT NULL";
 
 const VERSION: &str = "SELECT coalesce(max(s.version), 0)::bigint FROM rollhook.rollhook_schema s";
 
-/// The schema as it was found.
+/// The state of the schema.
 #[derive(Clone, Copy)]
-struct Found {
+struct SchemaState {
     exists: bool,
-    /// The steps that were made.
+    /// The number of steps that were made.
     steps: usize,
 }
 
@@ -53,21 +53,21 @@ struct Found {
 /// `Invalid` if another version made the schema, or another program did; `Denied` if the user may not.
 pub(crate) async fn migrate(options: &PgConnectOptions) -> Result<()> {
     let mut connection = connect(options).await?;
-    in_time(MIGRATION, async { Ok(bring(&mut connection).await) }).await??;
+    in_time(MIGRATION, async { Ok(update(&mut connection).await) }).await??;
     // The server also notices the end of a connection that was not closed in order.
     let _ = connection.close().await;
     Ok(())
 }
 
-async fn bring(connection: &mut PgConnection) -> Result<()> {
-    if look(connection).await?.steps == STEPS.len() {
+async fn update(connection: &mut PgConnection) -> Result<()> {
+    if inspect(connection).await?.steps == STEPS.len() {
         return Ok(());
     }
     // Until it is committed, it is undone if anything fails, this process included.
     let mut transaction = connection.begin().await.map_err(Failure::from)?;
     run(&mut transaction, LOCK).await?;
     // Another replica may have been faster.
-    let found = look(&mut transaction).await?;
+    let found = inspect(&mut transaction).await?;
     if !found.exists {
         run(&mut transaction, "CREATE SCHEMA rollhook").await.map_err(|failure| {
             let mut error = failure.to_error();
@@ -84,13 +84,13 @@ async fn bring(connection: &mut PgConnection) -> Result<()> {
     }
     transaction.commit().await.map_err(Failure::from)?;
     if found.steps < STEPS.len() {
-        tracing::info!(from = found.steps, to = STEPS.len(), "made the schema rollhook");
+        tracing::info!(from = found.steps, to = STEPS.len(), "updated the schema rollhook");
     }
     Ok(())
 }
 
-/// Looks at the server and the schema.
-async fn look(connection: &mut PgConnection) -> Result<Found> {
+/// Checks the server, and returns the state of the schema.
+async fn inspect(connection: &mut PgConnection) -> Result<SchemaState> {
     let rows = run(connection, STATE).await?;
     let row = rows.first().ok_or(Failure::from(sqlx::Error::RowNotFound))?;
     let isolation: &str = column(row, 0)?;
@@ -103,17 +103,16 @@ async fn look(connection: &mut PgConnection) -> Result<Found> {
     if column::<i64>(row, 1)? < OLDEST {
         return Err(Error::invalid("the server is older than PostgreSQL 15: use 15 or newer"));
     }
-    let (exists, is_filled, is_ours, is_old) = (column(row, 2)?, column(row, 3)?, column(row, 4)?, column(row, 5)?);
-    match (is_filled, is_ours, is_old) {
-        (false, ..) => return Ok(Found { exists, steps: 0 }),
-        (true, true, _) => {}
-        (true, false, true) => return Err(Error::invalid(OLD)),
-        (true, false, false) => return Err(Error::invalid(FOREIGN)),
+    let (exists, is_filled, is_ours) = (column(row, 2)?, column(row, 3)?, column(row, 4)?);
+    match (is_filled, is_ours) {
+        (false, _) => return Ok(SchemaState { exists, steps: 0 }),
+        (true, true) => {}
+        (true, false) => return Err(Error::invalid(FOREIGN)),
     }
     let rows = run(connection, VERSION).await?;
     let version: i64 = column(rows.first().ok_or(Failure::from(sqlx::Error::RowNotFound))?, 0)?;
     match usize::try_from(version) {
-        Ok(steps) if steps <= STEPS.len() => Ok(Found { exists, steps }),
+        Ok(steps) if steps <= STEPS.len() => Ok(SchemaState { exists, steps }),
         Ok(_) | Err(_) => Err(Error::invalid(format!(
             "a newer version of this program made the schema rollhook (it is {version}, this version knows up to {}): \
              use that version, or a newer one",
@@ -128,6 +127,5 @@ async fn run(connection: &mut PgConnection, statements: impl Into<String>) -> Re
 
 const MAY_NOT_CREATE: &str = "the database's user may not create the schema rollhook: \
                               GRANT CREATE ON DATABASE … TO it, or CREATE SCHEMA rollhook AUTHORIZATION it";
-const OLD: &str = "the schema rollhook was made by a version of this program from before its first release, whose data \
-                   cannot be taken over: DROP SCHEMA rollhook CASCADE, or use another database";
-const FOREIGN: &str = "the database has a schema named rollhook that another program made: use another database";
+const FOREIGN: &str = "the database has a schema named rollhook that another program made, or a version of this one from \
+                       before its first release: use another database";

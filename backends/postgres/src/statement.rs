@@ -4,8 +4,8 @@
 //! compares the versions that it finds under the locks. It sees keys and archive as they were when it began: for an app
 //! that has the expected version they are the present ones, as they change only with the version.
 
-use rollhook_core::{app::AppUid, ports::Version};
-use rollhook_sql::PutRows;
+use rollhook_core::ports::Version;
+use rollhook_sql::{CommitRows, PutRows};
 use serde::Serialize;
 
 use crate::{error::Failure, literal};
@@ -16,15 +16,24 @@ pub(crate) const APPS: usize = 256;
 /// The kinds of commits, of which each has a statement of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    /// An app is registered.
+    /// The registration of an app.
     Register,
-    /// An app's state is replaced.
+    /// The replacement of an app's state.
     Put,
-    /// An app is removed.
+    /// The removal of an app.
     Remove,
 }
 
 impl Kind {
+    /// Returns the kind of a commit.
+    pub(crate) fn of(rows: &CommitRows) -> Self {
+        match (rows.version, &rows.put) {
+            (None, _) => Self::Register,
+            (Some(_), Some(_)) => Self::Put,
+            (Some(_), None) => Self::Remove,
+        }
+    }
+
     /// The most commits in a statement. A registration must see the one before.
     pub(crate) const fn at_once(self) -> usize {
         match self {
@@ -41,31 +50,23 @@ pub(crate) struct Item {
     pub(crate) kind: Kind,
     /// The number of its answer.
     pub(crate) number: usize,
-    pub(crate) app: AppUid,
-    pub(crate) version: Option<i64>,
-    /// The rows; none if the app is removed.
     #[serde(flatten)]
-    pub(crate) put: Option<Box<PutRows>>,
+    pub(crate) rows: CommitRows,
 }
 
-/// The statement that writes these commits, which are of one kind. Its rows are their numbers, new versions, refusals, and the time.
+/// Returns the statement that writes these commits, which are of one kind. Its rows are their numbers, new versions,
+/// refusals, and the time.
 ///
 /// Numbers of rows are told to the planner as limits: it would take each JSON array for a hundred rows.
 pub(crate) fn of(items: &[Item], sender: &str) -> Result<String, Failure> {
-    let sum = |count: fn(&PutRows) -> usize| items.iter().filter_map(|item| item.put.as_deref()).map(count).sum();
+    let sum = |count: fn(&PutRows) -> usize| items.iter().filter_map(|item| item.rows.put.as_deref()).map(count).sum();
     let (keys, ended, forgotten): (usize, usize, usize) =
         (sum(|put| put.keys.len()), sum(|put| put.ended.len()), sum(|put| put.forgotten.len()));
     let kind = items.first().map_or(Kind::Put, |item| item.kind);
-    let before = if kind == Kind::Register { REGISTRATIONS } else { "" };
-    let judged = match kind {
-        Kind::Register => NEW.to_owned(),
-        Kind::Put => judged("NO KEY UPDATE"),
-        Kind::Remove => judged("UPDATE"),
-    };
-    let written = match kind {
-        Kind::Register => INSERT,
-        Kind::Put => UPDATE,
-        Kind::Remove => DELETE,
+    let (before, judged, written) = match kind {
+        Kind::Register => (REGISTRATIONS, NEW.to_owned(), INSERT),
+        Kind::Put => ("", judged("NO KEY UPDATE"), UPDATE),
+        Kind::Remove => ("", judged("UPDATE"), DELETE),
     };
     let key_uses = if keys > 0 { KEY_USES } else { "" };
     let archived = if ended > 0 { ARCHIVED } else { "" };

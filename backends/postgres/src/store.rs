@@ -1,4 +1,4 @@
-//! The store as its users hold it.
+//! The store.
 
 use std::{
     collections::hash_map::RandomState,
@@ -13,13 +13,7 @@ use rollhook_sql::{Hints, located};
 use sqlx::postgres::PgConnectOptions;
 use tokio::sync::watch;
 
-use crate::{
-    address,
-    connections::Connections,
-    housekeeping, schema,
-    shared_read::SharedRead,
-    tokens::{OperatorHash, TokenOf},
-};
+use crate::{address, connections::Connections, housekeeping, lookup::Lookups, schema};
 
 /// The most commits at the same time: one is prepared while the server waits for its disk with the other. More of them
 /// would be smaller, and so dearer.
@@ -32,11 +26,10 @@ pub struct PostgresStore {
     pub(crate) writes: Connections,
     pub(crate) reads: Connections,
     /// Lookups that every request begins with, apart from reads that may be long.
-    pub(crate) tokens: SharedRead<TokenOf>,
-    pub(crate) operator: SharedRead<OperatorHash>,
+    pub(crate) lookups: Lookups,
     pub(crate) options: Arc<PgConnectOptions>,
     pub(crate) hints: Hints,
-    /// A word by which this store's own notifications are told from others'.
+    /// The word that marks this store's own notifications.
     pub(crate) sender: Arc<str>,
     pub(crate) ring: Arc<KeyRing>,
     pub(crate) is_listening: Arc<AtomicBool>,
@@ -59,10 +52,9 @@ impl PostgresStore {
         let (writes, reads, lookups, closing) =
             (connections(COMMITS + 2), connections(4), connections(2), Arc::default());
         let store = Self {
-            tokens: SharedRead::start(lookups.clone()),
-            operator: SharedRead::start(lookups.clone()),
+            lookups: Lookups::start(lookups.clone()),
             hints: Hints::default(),
-            // Two handles of one word would only miss each other's hints.
+            // Two handles with the same word would only miss each other's hints.
             sender: format!("{:016x}", RandomState::new().hash_one(std::process::id())).into(),
             ring: Arc::new(ring),
             is_listening: Arc::default(),

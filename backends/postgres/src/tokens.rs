@@ -1,4 +1,4 @@
-//! The secrets, sealed before they come near the database.
+//! Tokens, sealed before they are sent to the database.
 
 use async_trait::async_trait;
 use rollhook_core::{
@@ -8,14 +8,11 @@ use rollhook_core::{
     ports::{Sealing, TokenStore, WebhookSecret},
     token::Token,
 };
-use rollhook_sql::token;
-use serde::Serialize;
-use sqlx::postgres::PgRow;
+use rollhook_sealing::token;
 
 use crate::{
-    error::Failure,
-    literal::{self, column, hex, uid, unhex},
-    shared_read::Question,
+    literal::{column, hex, uid, unhex},
+    lookup::Lookup,
     store::PostgresStore,
 };
 
@@ -38,10 +35,8 @@ impl TokenStore for PostgresStore {
     }
 
     async fn find(&self, app: &AppId) -> Result<Option<WebhookSecret>> {
-        let stored = self.tokens.ask(TokenOf(app.clone())).await?;
-        let open =
-            |(app, sealed, created_at): StoredToken| token::open(&self.ring, uid(&app)?, &unhex(&sealed)?, created_at);
-        stored.map(open).transpose()
+        let found = self.lookups.find(Lookup::Token(app.clone())).await?;
+        found.map(|row| token::open(&self.ring, uid(&row.app)?, &unhex(&row.bytes)?, row.created_at)).transpose()
     }
 
     async fn remove(&self, app: AppUid) -> Result<()> {
@@ -50,8 +45,8 @@ impl TokenStore for PostgresStore {
     }
 
     async fn operator_hash(&self) -> Result<Option<[u8; 32]>> {
-        let stored = self.operator.ask(OperatorHash).await?;
-        stored.map(|hash| token::operator_hash(&unhex(&hash)?)).transpose()
+        let found = self.lookups.find(Lookup::OperatorHash {}).await?;
+        found.map(|row| token::operator_hash(&unhex(&row.bytes)?)).transpose()
     }
 
     async fn set_operator_hash(&self, hash: [u8; 32]) -> Result<()> {
@@ -67,53 +62,5 @@ impl TokenStore for PostgresStore {
 
     fn sealing(&self) -> Sealing {
         Sealing::Sealed
-    }
-}
-
-/// The question for the token of the app of this name.
-#[derive(Serialize)]
-pub(crate) struct TokenOf(AppId);
-
-/// The app, the sealed token in hexadecimal digits, and when it was put.
-type StoredToken = (String, String, i64);
-
-impl Question for TokenOf {
-    type Answer = Option<StoredToken>;
-
-    fn statement(asked: &[Self]) -> Result<String, Failure> {
-        Ok(format!(
-            "SELECT i.number, t.app::text, encode(t.sealed, 'hex'), t.created_at \
-             FROM rows from (json_to_recordset({}) AS (namespace text, name text)) WITH ORDINALITY i (namespace, name, number) \
-             JOIN rollhook.apps a ON a.namespace = i.namespace AND a.name = i.name \
-             JOIN rollhook.tokens t ON t.app = a.uid",
-            literal::json(asked)?,
-        ))
-    }
-
-    fn answers(asked: &[Self], rows: &[PgRow]) -> Result<Vec<Self::Answer>, Failure> {
-        let mut answers: Vec<_> = asked.iter().map(|_| None).collect();
-        for row in rows {
-            let number = usize::try_from(column::<i64>(row, 0)?).unwrap_or_default();
-            if let Some(answer) = answers.get_mut(number.wrapping_sub(1)) {
-                *answer = Some((column(row, 1)?, column(row, 2)?, column(row, 3)?));
-            }
-        }
-        Ok(answers)
-    }
-}
-
-/// The question for the management token's hash.
-pub(crate) struct OperatorHash;
-
-impl Question for OperatorHash {
-    type Answer = Option<String>;
-
-    fn statement(_: &[Self]) -> Result<String, Failure> {
-        Ok("SELECT encode(s.value, 'hex') FROM rollhook.settings s WHERE s.name = 'operator-hash'".to_owned())
-    }
-
-    fn answers(asked: &[Self], rows: &[PgRow]) -> Result<Vec<Self::Answer>, Failure> {
-        let stored: Option<String> = rows.first().map(|row| column(row, 0)).transpose()?;
-        Ok(vec![stored; asked.len()])
     }
 }

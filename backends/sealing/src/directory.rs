@@ -1,4 +1,4 @@
-//! The key directory: one file per key, which nobody but the service can read.
+//! The key directory: one file per key, which only the service can read.
 
 use std::{
     collections::BTreeMap,
@@ -16,10 +16,10 @@ use crate::{
 };
 
 const SUFFIX: &str = ".key";
-/// More than any key file has: a larger file is none.
+/// The most bytes that are read of a key file, which are more than one has.
 const FILE_MAX: usize = 256;
 
-/// Every key of the directory; none where the directory is missing.
+/// Returns every key of the directory; none if the directory is missing.
 pub(crate) fn read(directory: &Path) -> Result<BTreeMap<KeyId, Key>, Error> {
     let fail = |source| Error::Io { what: "cannot read the key directory", path: directory.to_owned(), source };
     let entries = match fs::read_dir(directory) {
@@ -59,7 +59,7 @@ fn read_key(path: &Path) -> Result<Key, Error> {
     Key::from_text(&buffer[..length]).map_err(|why| Error::NotAKey { path: path.to_owned(), why })
 }
 
-/// Whether nobody but the owner can read a file of this mode, with PostgreSQL's exception: a file that root owns may be
+/// Returns whether only the owner can read a file of this mode, with PostgreSQL's exception: a file that root owns may be
 /// read by a group, because that is how a service that is not root is given one (a Kubernetes Secret's `fsGroup`).
 fn is_private(mode: u32, owner: u32, us: Option<u32>) -> bool {
     let given_by_root = owner == 0 && us.is_some_and(|us| us != 0);
@@ -67,12 +67,12 @@ fn is_private(mode: u32, owner: u32, us: Option<u32>) -> bool {
     mode & forbidden == 0
 }
 
-/// The user that this process runs as, where the system tells.
+/// Returns the user that this process runs as, if the system says so.
 fn own_uid() -> Option<u32> {
     fs::metadata("/proc/self").ok().map(|metadata| metadata.uid())
 }
 
-/// Makes the directory, and those above it, where it is missing.
+/// Makes the directory, and those above it, if it is missing.
 pub(crate) fn make(directory: &Path) -> Result<(), Error> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(|source| Error::Io {
         what: "cannot make the key directory",
@@ -81,7 +81,7 @@ pub(crate) fn make(directory: &Path) -> Result<(), Error> {
     })
 }
 
-/// Writes a key file that appears whole or not at all, and durably; false where the name is taken.
+/// Writes a key file that appears whole or not at all, and durably; returns `false` if the name is taken.
 pub(crate) fn add(directory: &Path, id: &KeyId, key: &Key) -> Result<bool, Error> {
     let mut unique = [0; 8];
     getrandom::fill(&mut unique).map_err(|_| Error::NoRandomness)?;
@@ -114,7 +114,7 @@ mod tests {
     use super::is_private;
 
     #[test]
-    fn only_the_owner_may_read_unless_root_gave_the_file() {
+    fn only_the_owner_may_read_unless_root_owns_the_file() {
         for mode in [0o600, 0o400, 0o100_600] {
             assert!(is_private(mode, 7, Some(7)), "{mode:o}");
         }

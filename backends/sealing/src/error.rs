@@ -1,18 +1,18 @@
-//! Why sealing fails, told apart by what helps.
+//! The errors of sealing, by what helps.
 
 use std::path::PathBuf;
 
 use crate::key::KeyId;
 
-/// A failure of loading keys, of sealing or of opening. None of them shows a key or what was sealed.
+/// A failure of loading keys, of sealing or of opening. No message shows a key or a sealed text.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file or directory could not be read or written.
     #[error("{what} {}", path.display())]
     Io {
-        /// What was tried.
+        /// The action that failed.
         what: &'static str,
-        /// On which path.
+        /// The path of the file or directory.
         path: PathBuf,
         /// The failure underneath.
         #[source]
@@ -37,13 +37,13 @@ pub enum Error {
     NotAKey {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The rule that the file breaks.
         why: &'static str,
     },
     /// The value was sealed with a key that is not in the ring.
     #[error("sealed with key {0}, which is not in the key directory")]
     UnknownKey(KeyId),
-    /// The value is not one that was sealed, for this purpose, with these keys.
+    /// The value was damaged, or was sealed for another purpose.
     #[error("the sealed value was damaged, or does not belong here")]
     Corrupt,
     /// The operating system gave no random bytes.

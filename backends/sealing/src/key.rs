@@ -22,17 +22,17 @@ impl KeyId {
     /// The longest id, in bytes.
     pub const MAX: usize = 32;
 
-    /// The name.
+    /// Returns the id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The id of the key that a first start makes.
+    /// Returns the id of the key that a first start makes.
     pub(crate) fn first() -> Self {
         Self("k0001".to_owned())
     }
 
-    /// `k0001-…`, `k0002-…`, …: names that sort by number, and that no two directories have in common, so that a key is
+    /// `k0001-…`, `k0002-…`, …: names that sort by number and are unique to a directory, so that a key is
     /// never taken for another of its name.
     pub(crate) fn numbered(number: u32) -> Result<Self, Error> {
         let mut unique = [0; 4];
@@ -40,7 +40,7 @@ impl KeyId {
         Ok(Self(format!("k{number:04}-{:08x}", u32::from_be_bytes(unique))))
     }
 
-    /// The number of a numbered id; zero for any other.
+    /// Returns the number of a numbered id; zero for any other.
     pub(crate) fn number(&self) -> u32 {
         let digits = self.0.strip_prefix('k').and_then(|rest| rest.split('-').next());
         digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
@@ -77,7 +77,7 @@ impl Key {
         Ok(Self(bytes))
     }
 
-    /// The 64 hexadecimal digits that a key file holds, and a line feed.
+    /// Returns the 64 hexadecimal digits of a key file, and a line feed.
     pub(crate) fn to_text(&self) -> Zeroizing<String> {
         // Reserved in full, so that no half of it stays behind in memory given back while it grows.
         let mut text = Zeroizing::new(String::with_capacity(2 * KEY_BYTES + 1));

@@ -1,8 +1,8 @@
 //! Seals tokens at rest with a ring of keys.
 //!
 //! A store keeps secrets that it must be able to show again, so it cannot hash them: it seals them with
-//! XChaCha20-Poly1305 under a key that lies outside of it. Whoever reads the store alone learns nothing; whoever writes
-//! to it cannot move a secret to where it does not belong, because what it belongs to is authenticated with it.
+//! XChaCha20-Poly1305 under a key that lies outside of it. A reader of the store alone learns nothing; a writer
+//! cannot move a secret elsewhere, because the app that it belongs to is authenticated with it.
 //!
 //! ```text
 //!   sealed value:  version (1) · id length (1) · key id · nonce (24) · ciphertext and tag
@@ -10,7 +10,10 @@
 //! ```
 //!
 //! [`KeyRing`] holds several keys: the newest seals, every one opens. So a key is replaced by adding one
-//! ([`KeyRing::create_key`]), sealing everything anew, and then deleting the old file.
+//! ([`KeyRing::create_key`]), sealing everything anew, and then deleting the old file. A store of webhook tokens seals by
+//! [`mod@token`].
+
+pub mod token;
 
 mod directory;
 mod error;

@@ -1,4 +1,4 @@
-//! The ring: which key seals, which opens, and the format of what is sealed.
+//! The ring: the key that seals, the keys that open, and the format of sealed values.
 
 use std::{
     collections::BTreeMap,
@@ -47,13 +47,13 @@ impl KeyRing {
     /// Reads every `<id>.key` file of a directory.
     ///
     /// # Errors
-    /// [`Error::NoKey`] where there is none, [`Error::Exposed`] where others can read one, [`Error::NotAKey`],
+    /// [`Error::NoKey`] if there is no key, [`Error::Exposed`] if others can read one, [`Error::NotAKey`],
     /// [`Error::Io`].
     pub fn load(directory: &Path) -> Result<Self, Error> {
         Ok(Self { directory: Some(directory.to_owned()), keys: RwLock::new(keys_of(directory)?) })
     }
 
-    /// Reads a directory's keys; where there is none yet, makes the directory (mode 0700) and a key (mode 0600) first.
+    /// Reads a directory's keys; if there is none yet, makes the directory (mode 0700) and a key (mode 0600) first.
     /// Processes that do so at the same time end up with the same key.
     ///
     /// # Errors
@@ -67,7 +67,7 @@ impl KeyRing {
         Self::load(directory)
     }
 
-    /// Adds a key that seals from the next load on, making the directory where there is none; the others still open.
+    /// Adds a key that seals from the next load on, making the directory if it is missing; the others still open.
     ///
     /// # Errors
     /// As [`KeyRing::load`] does, [`Error::NoKey`] excepted.
@@ -86,7 +86,15 @@ impl KeyRing {
         }
     }
 
-    /// A ring of keys that lie elsewhere than in a directory; none where there are no keys.
+    /// Returns a ring of one key, from wherever the caller keeps it. [`KeyRing::from_keys`] replaces it, under the id
+    /// `k0001` for this one and a higher id for the next.
+    pub fn of_key(key: [u8; KEY_BYTES]) -> Self {
+        let (primary, key) = (KeyId::first(), Key::new(Zeroizing::new(key)));
+        let keys = Keys { primary: primary.clone(), all: BTreeMap::from([(primary, key)]) };
+        Self { directory: None, keys: RwLock::new(Arc::new(keys)) }
+    }
+
+    /// Returns a ring of keys from elsewhere than a directory; `None` if there are no keys.
     pub fn from_keys(keys: impl IntoIterator<Item = (KeyId, Zeroizing<[u8; KEY_BYTES]>)>) -> Option<Self> {
         let keys = Keys::of(keys.into_iter().map(|(id, bytes)| (id, Key::new(bytes))).collect())?;
         Some(Self { directory: None, keys: RwLock::new(keys) })
@@ -96,7 +104,7 @@ impl KeyRing {
         Arc::clone(&self.keys.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The keys as they are on disk now, where that is where they come from.
+    /// Returns the keys, read anew if they come from a directory.
     fn reloaded(&self) -> Result<Arc<Keys>, Error> {
         let Some(directory) = &self.directory else { return Ok(self.keys()) };
         let keys = keys_of(directory)?;
@@ -104,12 +112,12 @@ impl KeyRing {
         Ok(keys)
     }
 
-    /// The key that seals.
+    /// Returns the key that seals.
     pub fn primary(&self) -> KeyId {
         self.keys().primary.clone()
     }
 
-    /// Whether there is a key of this id.
+    /// Returns whether there is a key of this id.
     pub fn has(&self, id: &KeyId) -> bool {
         self.keys().get(id).is_ok()
     }
@@ -129,11 +137,11 @@ impl KeyRing {
         Ok(sealed)
     }
 
-    /// Opens what was sealed for the same purpose with any key of the ring.
+    /// Opens a value that was sealed for the same purpose with any key of the ring.
     ///
     /// # Errors
-    /// [`Error::UnknownKey`] where it was sealed with a key that the ring lacks; [`Error::Corrupt`] where it was changed,
-    /// cut, or sealed for another purpose.
+    /// [`Error::UnknownKey`] if it was sealed with a key that the ring lacks; [`Error::Corrupt`] if it was changed, cut, or
+    /// sealed for another purpose.
     pub fn open(&self, sealed: &[u8], associated_data: &[u8]) -> Result<Zeroizing<Vec<u8>>, Error> {
         let id = Self::key_of(sealed)?;
         let mut keys = self.keys();
@@ -145,10 +153,10 @@ impl KeyRing {
         keys.get(&id)?.decrypt(nonce, ciphertext, &bound(head, associated_data))
     }
 
-    /// The key that a value names as its own; says nothing about whether it is sound.
+    /// Returns the key that a value names; the value itself may be damaged.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where the value does not begin like a sealed one.
+    /// [`Error::Corrupt`] if the value does not begin like a sealed one.
     pub fn key_of(sealed: &[u8]) -> Result<KeyId, Error> {
         let (&[version, length], rest) = sealed.split_first_chunk::<2>().ok_or(Error::Corrupt)?;
         if version != VERSION {
@@ -177,12 +185,13 @@ fn header(id: &KeyId) -> Vec<u8> {
     header
 }
 
-/// What is authenticated besides the text. The header tells its own length, so no two pairs run together to the same.
+/// Returns the data that is authenticated with the text. The header has a known length, so that no two pairs are joined to
+/// the same.
 fn bound(header: &[u8], associated_data: &[u8]) -> Vec<u8> {
     [header, associated_data].concat()
 }
 
-/// The next numbered id that sorts after the newest.
+/// Returns the next numbered id that sorts after the newest.
 fn following(newest: &KeyId) -> Result<KeyId, Error> {
     let next = KeyId::numbered(newest.number() + 1)?;
     if next > *newest { Ok(next) } else { format!("{newest}-1").parse() }

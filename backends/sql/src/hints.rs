@@ -1,4 +1,4 @@
-//! Hints of commits, for those who watch a store.
+//! Hints of commits, for the watchers of a store.
 
 use futures_util::{
     StreamExt,
@@ -7,7 +7,7 @@ use futures_util::{
 use rollhook_core::ports::AppChange;
 use tokio::sync::broadcast::{self, error::RecvError};
 
-/// Hints that a watcher may be behind with before it gets [`AppChange::Any`] in their place.
+/// The number of hints that a watcher may be behind before it gets [`AppChange::Any`] in their place.
 const BEHIND: usize = 1024;
 
 /// Passes hints on to every watcher; clones reach the same watchers.
@@ -26,12 +26,7 @@ impl Hints {
         let _ = self.0.send(change);
     }
 
-    /// Whether a watcher exists.
-    pub fn is_watched(&self) -> bool {
-        self.0.receiver_count() > 0
-    }
-
-    /// The hints from now on; the stream ends with the last sender.
+    /// Returns a stream of the hints from now on, which ends with the last sender.
     pub fn watch(&self) -> BoxStream<'static, AppChange> {
         let next = |mut hints: broadcast::Receiver<AppChange>| async {
             let change = match hints.recv().await {

@@ -1,14 +1,11 @@
-//! The form in which SQL stores keep states, deploys, idempotency keys and tokens, so that SQLite and PostgreSQL agree.
+//! The form in which SQL stores keep states, deploys and idempotency keys, so that SQLite and PostgreSQL agree.
 //!
 //! ```text
 //!   AppCommit ── CommitRows::encode ──▶ columns ── state, deploy, key_use ──▶ AppState, Deploy, KeyUse
-//!   Token ─── token::seal ─────────▶ bytes ──── token::open ─────────────▶ WebhookSecret
 //! ```
 //!
 //! States and deploys are JSON documents; beside them stand the columns that a store's queries need. [`Hints`] tells the
 //! watchers of a store what was committed.
-
-pub mod token;
 
 mod hints;
 mod rows;

@@ -12,13 +12,14 @@ use rollhook_core::{
 use serde::{Deserialize, Serialize, Serializer};
 
 /// A commit of one app, as rows.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CommitRows {
     /// The app.
     pub app: AppUid,
     /// The version that the commit was made on; `None` for a registration.
     pub version: Option<i64>,
     /// The rows to write; `None` for a removal.
+    #[serde(flatten)]
     pub put: Option<Box<PutRows>>,
 }
 
@@ -47,38 +48,38 @@ pub struct StateRow {
     pub project: String,
     /// The app's environment.
     pub environment: String,
-    /// Milliseconds since the epoch, since when the app has had work; none: it is idle.
+    /// The time since which the app has had work, in milliseconds since the epoch; `None`: it is idle.
     pub queued_at: Option<i64>,
     /// The replica that drives the app, in its text form.
     pub lease: Option<String>,
-    /// JSON.
+    /// The JSON document.
     pub document: String,
 }
 
 /// An archived deploy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeployRow {
-    /// Its revision.
+    /// The deploy's revision.
     pub revision: i64,
-    /// Whether it succeeded.
+    /// Whether the deploy succeeded.
     pub succeeded: bool,
-    /// JSON.
+    /// The JSON document.
     pub document: String,
 }
 
 /// An idempotency key and its use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct KeyRow {
-    /// The number of its header, see [`header_number`].
+    /// The number of the key's header, see [`header_number`].
     pub header: i16,
-    /// Its text.
+    /// The key's text.
     pub key: String,
-    /// SHA-256 of the request; hexadecimal digits where rows are JSON.
+    /// The SHA-256 of the request; hexadecimal digits where rows are JSON.
     #[serde(serialize_with = "hexadecimal")]
     pub request: [u8; 32],
-    /// The revision that it made.
+    /// The revision that the key made.
     pub revision: i64,
-    /// Milliseconds since the epoch.
+    /// The time at which the use expires, in milliseconds since the epoch.
     pub expires_at: i64,
     /// Whether a stored use is replaced; otherwise the key must be free.
     pub replaces: bool,
@@ -150,7 +151,7 @@ impl KeyRow {
     }
 }
 
-/// The number that stands for a header in a key's row.
+/// Returns the number that stands for a header in a key's row.
 pub const fn header_number(header: KeyHeader) -> i16 {
     match header {
         KeyHeader::IdempotencyKey => 0,

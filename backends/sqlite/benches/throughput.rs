@@ -24,13 +24,8 @@ use rollhook_core::{
 use rollhook_sealing::KeyRing;
 use rollhook_sqlite::SqliteStore;
 use tempfile::TempDir;
-use zeroize::Zeroizing;
 
 const APPS: usize = 2000;
-
-fn ring() -> KeyRing {
-    KeyRing::from_keys([("k0001".parse().unwrap(), Zeroizing::new([7; 32]))]).unwrap()
-}
 
 fn place() -> TempDir {
     tempfile::tempdir_in(std::env::var("THROUGHPUT_DIR").unwrap_or_else(|_| "/tmp".to_owned())).unwrap()
@@ -83,9 +78,9 @@ async fn register(store: &SqliteStore, apps: usize) -> Vec<App> {
 /// Writes deploys in groups of this many apps through the store and through SQLite alone, in turns.
 async fn groups(size: usize, deploys: usize) {
     let (place, other) = (place(), place());
-    let store = SqliteStore::open(place.path().join("store.db"), ring()).await.unwrap();
+    let store = SqliteStore::open(place.path().join("store.db"), KeyRing::of_key([7; 32])).await.unwrap();
     let mut apps = register(&store, APPS).await;
-    register(&SqliteStore::open(other.path().join("store.db"), ring()).await.unwrap(), APPS).await;
+    register(&SqliteStore::open(other.path().join("store.db"), KeyRing::of_key([7; 32])).await.unwrap(), APPS).await;
     let mut bare = Bare::open(&other.path().join("store.db"));
     let (mut ours, mut theirs) = (Duration::ZERO, Duration::ZERO);
     let mut done = 0;
@@ -131,7 +126,7 @@ fn state(commit: &AppCommit) -> AppState {
 /// Reads as requests make them.
 async fn reads() {
     let place = place();
-    let store = Arc::new(SqliteStore::open(place.path().join("store.db"), ring()).await.unwrap());
+    let store = Arc::new(SqliteStore::open(place.path().join("store.db"), KeyRing::of_key([7; 32])).await.unwrap());
     let apps = register(&store, APPS).await;
     for app in &apps {
         store.put(app.state.app.uid, &samples::token(1)).await.unwrap();
@@ -162,7 +157,7 @@ async fn reads() {
 async fn a_million_deploys() {
     let place = place();
     let path = place.path().join("store.db");
-    let store = SqliteStore::open(&path, ring()).await.unwrap();
+    let store = SqliteStore::open(&path, KeyRing::of_key([7; 32])).await.unwrap();
     let mut apps = register(&store, 1).await;
     let uid = apps.remove(0).state.app.uid;
     for step in STEPS {

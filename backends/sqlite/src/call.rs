@@ -1,14 +1,14 @@
-//! A call on its way to the thread that serves it, and its answer on the way back.
+//! Calls to the threads that own the connections, and their answers.
 
 use std::sync::mpsc;
 
-use rollhook_core::{ports::AppChange, time::Timestamp};
+use rollhook_core::{Result, ports::AppChange, time::Timestamp};
 use rusqlite::{CachedStatement, Connection};
 use tokio::sync::oneshot;
 
 use crate::error::Failure;
 
-/// What a call works with: a connection within a transaction.
+/// A connection within a transaction, for the work of a call.
 pub(crate) struct Session<'a> {
     pub(crate) connection: &'a Connection,
     /// The store's clock, read within the transaction.
@@ -22,29 +22,29 @@ impl<'a> Session<'a> {
         Self { connection, now, changes: Vec::new() }
     }
 
-    /// A statement, which is prepared once per connection.
+    /// Returns a statement, which is prepared once per connection.
     pub(crate) fn statement(&self, sql: &'static str) -> rusqlite::Result<CachedStatement<'a>> {
         self.connection.prepare_cached(sql)
     }
 }
 
-/// A call whose caller waits.
+/// A call that waits for its answer.
 pub(crate) trait Call: Send {
-    /// Whether the caller has gone away.
+    /// Returns whether the caller has gone away.
     fn is_abandoned(&self) -> bool;
-    /// Works out the answer. An error undoes the transaction, with the other calls in it.
+    /// Does the work. An error undoes the transaction, with the other calls in it.
     fn run(&mut self, session: &mut Session<'_>) -> rusqlite::Result<()>;
     /// Sends the answer, or the failure that undid it.
     fn finish(self: Box<Self>, done: Result<(), Failure>);
 }
 
-struct Job<W, T> {
+struct Request<W, T> {
     work: Option<W>,
     output: Option<T>,
     answer: oneshot::Sender<Result<T, Failure>>,
 }
 
-impl<W, T> Call for Job<W, T>
+impl<W, T> Call for Request<W, T>
 where
     W: FnOnce(&mut Session<'_>) -> rusqlite::Result<T> + Send,
     T: Send,
@@ -67,15 +67,28 @@ where
     }
 }
 
-/// The way to a thread.
-pub(crate) type Calls = mpsc::Sender<Box<dyn Call>>;
+/// Sends calls to a thread.
+#[derive(Clone)]
+pub(crate) struct Calls(pub(crate) mpsc::Sender<Box<dyn Call>>);
 
-/// Has a thread do some work, and waits for its output.
-pub(crate) async fn call<T: Send + 'static>(
-    calls: &Calls,
-    work: impl FnOnce(&mut Session<'_>) -> rusqlite::Result<T> + Send + 'static,
-) -> Result<T, Failure> {
-    let (answer, answered) = oneshot::channel();
-    calls.send(Box::new(Job { work: Some(work), output: None, answer })).map_err(|_| Failure::Stopped)?;
-    answered.await.map_err(|_| Failure::Stopped)?
+impl Calls {
+    /// Has the thread do some work, and returns the output. The work's outer error undoes the transaction; its inner error
+    /// is the answer to this call alone, and the work must have changed nothing then.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Session<'_>) -> rusqlite::Result<Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        self.try_run(work).await.unwrap_or_else(|failure| Err(failure.to_error()))
+    }
+
+    /// Has the thread do some work, and returns the output, or the failure of the whole transaction.
+    pub(crate) async fn try_run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Session<'_>) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let (answer, answered) = oneshot::channel();
+        let request = Box::new(Request { work: Some(work), output: None, answer });
+        self.0.send(request).map_err(|_| Failure::Stopped)?;
+        answered.await.map_err(|_| Failure::Stopped)?
+    }
 }

@@ -22,8 +22,8 @@ const PUT_KEY: &str = "INSERT OR REPLACE INTO keys (app, header, key, request, r
 const PUT_DEPLOY: &str = "INSERT OR REPLACE INTO deploys (app, revision, succeeded, document) VALUES (?1, ?2, ?3, ?4)";
 const FORGET: &str = "DELETE FROM deploys WHERE app = ?1 AND revision = ?2";
 const IS_TAKEN: &str = "
-SELECT EXISTS (SELECT 1 FROM apps WHERE namespace = ?2 AND (project <> ?3 OR environment <> ?4)),
-       EXISTS (SELECT 1 FROM apps WHERE namespace = ?2 AND name = ?5 OR uid = ?1)";
+SELECT EXISTS (SELECT 1 FROM apps WHERE namespace = ?2 AND name = ?5 OR uid = ?1),
+       EXISTS (SELECT 1 FROM apps WHERE namespace = ?2 AND (project <> ?3 OR environment <> ?4))";
 const REGISTER: &str = "
 INSERT INTO apps (uid, namespace, project, environment, name, version, queued_at, lease, document)
 VALUES (?1, ?2, ?3, ?4, ?5, 1, ?6, ?7, ?8)";
@@ -135,8 +135,8 @@ fn register(
         .statement(IS_TAKEN)?
         .query_row((uid, namespace, project, environment, name), |row| Ok((row.get(0)?, row.get(1)?)))?;
     match taken {
-        (true, _) => return Ok(Err(Error::Conflict(Entity::Namespace))),
-        (_, true) => return Ok(Err(Error::Conflict(Entity::App))),
+        (true, _) => return Ok(Err(Error::Conflict(Entity::App))),
+        (_, true) => return Ok(Err(Error::Conflict(Entity::Namespace))),
         (false, false) => {}
     }
     let values = (uid, namespace, project, environment, name, queued_at, lease, document);

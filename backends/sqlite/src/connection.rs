@@ -13,7 +13,7 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::error::Failure;
 
-/// How long a statement waits for the lock of another process.
+/// The longest that a statement waits for the lock of another process.
 pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Each commit through a writing connection survives a power loss. The write-ahead log is folded into the file once it
@@ -32,17 +32,17 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// A connection to write with.
+    /// Returns a connection to write with.
     pub(crate) fn writer(path: &Path) -> Self {
         Self { path: path.to_owned(), pragmas: WRITER, open: None }
     }
 
-    /// A connection to read with.
+    /// Returns a connection to read with.
     pub(crate) fn reader(path: &Path) -> Self {
         Self { path: path.to_owned(), pragmas: READER, open: None }
     }
 
-    /// The connection, opened if it is not.
+    /// Returns the connection, and opens it if it is closed.
     pub(crate) fn get(&mut self) -> Result<&Connection, Failure> {
         let connection = match self.open.take() {
             Some(connection) => connection,

@@ -8,7 +8,7 @@ use rusqlite::{ErrorCode, ffi};
 /// A failure that concerns every call of a transaction.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
-    /// SQLite failed.
+    /// A failure of SQLite.
     Database(Arc<rusqlite::Error>),
     /// The thread that serves the call has ended.
     Stopped,
@@ -21,7 +21,7 @@ impl From<rusqlite::Error> for Failure {
 }
 
 impl Failure {
-    /// The failure as one caller sees it.
+    /// Returns the error for one caller.
     pub(crate) fn to_error(&self) -> Error {
         match self {
             Self::Database(error) => to_error(error, Arc::clone(error)),
@@ -29,12 +29,12 @@ impl Failure {
         }
     }
 
-    /// Whether another connection has the write lock, or the disk is full: the connection itself is sound.
+    /// Returns whether the connection itself is sound: another one has the write lock, or the disk is full.
     pub(crate) fn leaves_connection_sound(&self) -> bool {
         matches!(self.code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::DiskFull))
     }
 
-    /// Whether another connection has the lock.
+    /// Returns whether another connection has the lock.
     pub(crate) fn is_busy(&self) -> bool {
         matches!(self.code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
     }

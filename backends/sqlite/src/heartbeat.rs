@@ -22,14 +22,15 @@ struct Beat {
 }
 
 impl Beat {
-    /// A beat that seems to last for longer than its time was made before the clock was set back.
+    /// Returns whether the replica is alive. A heartbeat that seems to last longer than its ttl is from before the clock
+    /// was set back.
     fn is_alive(&self) -> bool {
         (0..=self.ttl).contains(&self.left)
     }
 }
 
-/// The answer to a heartbeat that need not be written: less than a third of the time of the last one is over. Each write
-/// costs a flush of the disk, and wakes the other processes on the same file.
+/// Returns the answer to a heartbeat that need not be written, because the last one is less than a third of its ttl old.
+/// Each write costs a flush of the disk, and wakes the other processes on the same file.
 pub(crate) fn fresh(session: &Session<'_>, replica: &ReplicaId, ttl: Duration) -> rusqlite::Result<Option<Heartbeat>> {
     let (ttl, beats) = (millis(ttl), beats(session)?);
     let is_fresh = |beat: &Beat| beat.replica == *replica && beat.ttl == ttl && beat.left > ttl - ttl / 3;

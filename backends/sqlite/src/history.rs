@@ -1,4 +1,4 @@
-//! The history as the port has it, and the statements that read it.
+//! Implements the history store, with the statements that read.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use rollhook_core::{
 use rollhook_sql::{CommitRows, deploy, header_number, key_use, located, state};
 use rusqlite::{OptionalExtension, Row, params_from_iter, types::Value};
 
-use crate::{call::call, commit::commit, heartbeat, store::SqliteStore};
+use crate::{commit::commit, heartbeat, store::SqliteStore};
 
 /// The most apps that share a commit: at this size, a flush of the disk costs each of them little.
 const APPS_PER_COMMIT: usize = 512;
@@ -61,7 +61,7 @@ impl HistoryStore for SqliteStore {
                 LOAD_NAMED
             }
         };
-        let load = self.read(move |session| {
+        let load = self.reader.run(move |session| {
             let now = session.now;
             let mut statement = session.statement(statement)?;
             let found = statement.query_row(params_from_iter(values), |row| loaded(row, now));
@@ -73,7 +73,7 @@ impl HistoryStore for SqliteStore {
     async fn commit(&self, commits: Vec<AppCommit>) -> Vec<Result<Committed>> {
         let rows: Vec<_> = commits.into_iter().map(CommitRows::encode).collect();
         let count = rows.len();
-        match call(&self.writer, move |session| commit(session, rows)).await {
+        match self.writer.try_run(move |session| commit(session, rows)).await {
             Ok(answers) => answers,
             Err(failure) => (0..count).map(|_| Err(failure.to_error())).collect(),
         }
@@ -82,11 +82,12 @@ impl HistoryStore for SqliteStore {
     async fn page(&self, app: AppUid, page: Page) -> Result<Vec<Deploy>> {
         let before = page.before.map_or(i64::MAX, |before| i64::try_from(before.get()).unwrap_or(i64::MAX));
         let parameters = (app.as_bits().to_be_bytes(), before, page.succeeded, limit(page.limit));
-        self.read_long(move |session| {
-            let mut statement = session.statement(PAGE)?;
-            statement.query_map(parameters, archived)?.collect()
-        })
-        .await
+        self.long_reader
+            .run(move |session| {
+                let mut statement = session.statement(PAGE)?;
+                statement.query_map(parameters, archived)?.collect()
+            })
+            .await
     }
 
     async fn list(&self, page: AppPage) -> Result<Vec<AppState>> {
@@ -95,29 +96,31 @@ impl HistoryStore for SqliteStore {
         let (namespace, name) = first.max(after).unwrap_or_default();
         // No namespace comes after a tilde.
         let last = page.namespace.map_or_else(|| "~".to_owned(), String::from);
-        self.read_long(move |session| {
-            let mut statement = session.statement(LIST)?;
-            statement.query_map((namespace, name, last, limit(page.limit)), stored)?.collect()
-        })
-        .await
+        self.long_reader
+            .run(move |session| {
+                let mut statement = session.statement(LIST)?;
+                statement.query_map((namespace, name, last, limit(page.limit)), stored)?.collect()
+            })
+            .await
     }
 
     async fn work(&self, alive: &[ReplicaId], limit: usize) -> Result<Vec<AppUid>> {
         let alive: Vec<_> = alive.iter().map(ToString::to_string).collect();
         let alive = serde_json::Value::from(alive).to_string();
-        self.read_long(move |session| {
-            let mut statement = session.statement(WORK)?;
-            let uids = statement.query_map((alive, self::limit(limit)), |row| uid(row, 0))?;
-            uids.map(|uid| uid.map(Ok)).collect()
-        })
-        .await
+        self.long_reader
+            .run(move |session| {
+                let mut statement = session.statement(WORK)?;
+                let uids = statement.query_map((alive, self::limit(limit)), |row| uid(row, 0))?;
+                uids.map(|uid| uid.map(Ok)).collect()
+            })
+            .await
     }
 
     async fn heartbeat(&self, replica: &ReplicaId, ttl: Duration) -> Result<Heartbeat> {
         let (own, again) = (replica.clone(), replica.clone());
-        match self.read(move |session| heartbeat::fresh(session, &own, ttl).map(Ok)).await? {
+        match self.reader.run(move |session| heartbeat::fresh(session, &own, ttl).map(Ok)).await? {
             Some(fresh) => Ok(fresh),
-            None => self.write(move |session| heartbeat::write(session, &again, ttl).map(Ok)).await,
+            None => self.writer.run(move |session| heartbeat::write(session, &again, ttl).map(Ok)).await,
         }
     }
 
@@ -130,7 +133,7 @@ impl HistoryStore for SqliteStore {
     }
 }
 
-/// The app of a row of [`LOAD`].
+/// Returns the app of a row of [`LOAD`].
 fn loaded(row: &Row<'_>, now: Timestamp) -> rusqlite::Result<Result<Loaded>> {
     let version = Version(row.get::<_, i64>(3)?.unsigned_abs());
     let key = match row.get_ref(4)?.as_blob_or_null()? {
@@ -141,21 +144,21 @@ fn loaded(row: &Row<'_>, now: Timestamp) -> rusqlite::Result<Result<Loaded>> {
     Ok(state.and_then(|state| Ok(Loaded { state, version, key: key?, now })))
 }
 
-/// The state of a row that begins with its app's namespace and name.
+/// Returns the state of a row that begins with its app's namespace and name.
 fn stored(row: &Row<'_>) -> rusqlite::Result<Result<AppState>> {
     let (namespace, name) = (row.get_ref(0)?.as_str()?, row.get_ref(1)?.as_str()?);
     let state = state(row.get_ref(2)?.as_bytes()?);
     Ok(state.map_err(|error| located(&format!("{namespace}/{name}"), error)))
 }
 
-/// The deploy of a row of [`PAGE`].
+/// Returns the deploy of a row of [`PAGE`].
 fn archived(row: &Row<'_>) -> rusqlite::Result<Result<Deploy>> {
     let revision: i64 = row.get(0)?;
     let deploy = deploy(row.get_ref(1)?.as_bytes()?);
     Ok(deploy.map_err(|error| located(&format!("revision {revision}"), error)))
 }
 
-/// The uid in a column.
+/// Returns the uid in a column.
 pub(crate) fn uid(row: &Row<'_>, column: usize) -> rusqlite::Result<AppUid> {
     row.get(column).map(u128::from_be_bytes).map(AppUid::from_bits)
 }

@@ -1,18 +1,18 @@
-//! The writer's work besides calls: it looks for commits of other processes, and deletes rows that nothing needs.
+//! The writer's work besides calls: finds commits of other processes, and deletes rows that are no longer needed.
 
 use std::time::Duration;
 
 use rollhook_core::time::Timestamp;
 use rusqlite::{Connection, OptionalExtension};
 
-/// How often rows are deleted.
+/// The time between deletions.
 const SWEEPS: Duration = Duration::from_secs(10);
 /// The most rows of a kind that are deleted at once, so that calls wait only briefly.
 const ROWS: usize = 1000;
-/// How long a key is kept beyond its time: no replica's clock is further behind.
+/// The time for which an expired key is kept: no replica's clock is further behind.
 const EXPIRED_FOR: Duration = Duration::from_secs(3600);
 
-/// The times and numbers of the last look.
+/// The state after the last check.
 #[derive(Default)]
 pub(crate) struct Housekeeping {
     /// SQLite's number for the last commit of another connection.

@@ -15,7 +15,6 @@
 //! one machine may share the file; the writer checks for their commits several times a second.
 
 mod call;
-mod clock;
 mod commit;
 mod connection;
 mod error;
@@ -30,5 +29,4 @@ mod tests;
 mod tokens;
 mod writer;
 
-pub use clock::StoreClock;
 pub use store::SqliteStore;

@@ -7,9 +7,10 @@ use std::{
     thread,
 };
 
+use rollhook_core::ports::WallClock;
+
 use crate::{
     call::{Call, Calls, Session},
-    clock::StoreClock,
     connection::Link,
     error::Failure,
 };
@@ -19,15 +20,15 @@ const TOGETHER: usize = 256;
 
 struct Reader {
     link: Link,
-    clock: StoreClock,
+    clock: WallClock,
 }
 
 /// Starts a reader, which ends with the last sender of its calls.
-pub(crate) fn start(path: &Path, clock: &StoreClock) -> io::Result<Calls> {
+pub(crate) fn start(path: &Path, clock: &WallClock) -> io::Result<Calls> {
     let (calls, waiting) = mpsc::channel();
     let reader = Reader { link: Link::reader(path), clock: clock.clone() };
     thread::Builder::new().name("sqlite-read".to_owned()).spawn(|| reader.run(waiting))?;
-    Ok(calls)
+    Ok(Calls(calls))
 }
 
 impl Reader {
@@ -59,6 +60,6 @@ impl Reader {
         if connection.is_autocommit() {
             connection.prepare_cached("BEGIN")?.execute([])?;
         }
-        Ok(call.run(&mut Session::new(connection, self.clock.now()))?)
+        Ok(call.run(&mut Session::new(connection, (self.clock)()))?)
     }
 }

@@ -1,4 +1,4 @@
-//! The store as its users hold it: the ways to the threads that own the connections.
+//! The store: senders of calls to the threads that own the connections.
 
 use std::{
     fmt,
@@ -7,27 +7,23 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
+    time::SystemTime,
 };
 
-use rollhook_core::{Error, Result};
+use rollhook_core::{Error, Result, ports::WallClock};
 use rollhook_sealing::KeyRing;
 use rollhook_sql::{Hints, located};
 
-use crate::{
-    call::{Calls, Session, call},
-    clock::StoreClock,
-    connection, reader,
-    writer::Writer,
-};
+use crate::{call::Calls, connection, reader, writer::Writer};
 
 /// Apps, deploys and tokens in one SQLite file; clones share its connections.
 #[derive(Clone)]
 pub struct SqliteStore {
     pub(crate) writer: Calls,
     /// Reads of one row: several per request, and quick.
-    reader: Calls,
+    pub(crate) reader: Calls,
     /// Reads of many rows, apart from those that must be quick.
-    long_reader: Calls,
+    pub(crate) long_reader: Calls,
     pub(crate) hints: Hints,
     pub(crate) ring: Arc<KeyRing>,
     commits: Arc<AtomicU64>,
@@ -39,21 +35,22 @@ impl SqliteStore {
     /// # Errors
     /// `Unavailable` if the file cannot be opened, `Corrupt` if it is no database, `Invalid` if a newer version or another
     /// program wrote it.
+    #[expect(clippy::disallowed_methods, reason = "a store's clock is the wall clock")]
     pub async fn open(path: impl AsRef<Path>, ring: KeyRing) -> Result<Self> {
-        Self::open_with_clock(path, ring, StoreClock::system()).await
+        Self::open_with_clock(path, ring, Arc::new(|| SystemTime::now().into())).await
     }
 
     /// Opens the file with another clock than the machine's.
     ///
     /// # Errors
     /// As [`SqliteStore::open`].
-    pub async fn open_with_clock(path: impl AsRef<Path>, ring: KeyRing, clock: StoreClock) -> Result<Self> {
+    pub async fn open_with_clock(path: impl AsRef<Path>, ring: KeyRing, clock: WallClock) -> Result<Self> {
         let path = path.as_ref();
         let opened = Self::try_open(path, ring, clock).await;
         opened.map_err(|error| located(&path.display().to_string(), error))
     }
 
-    async fn try_open(path: &Path, ring: KeyRing, clock: StoreClock) -> Result<Self> {
+    async fn try_open(path: &Path, ring: KeyRing, clock: WallClock) -> Result<Self> {
         connection::create(path)?;
         let (hints, commits) = (Hints::default(), Arc::<AtomicU64>::default());
         let no_thread = |error| Error::unavailable("a thread for the database cannot be started", error);
@@ -65,48 +62,24 @@ impl SqliteStore {
         Ok(Self { writer, reader, long_reader, hints, ring: Arc::new(ring), commits })
     }
 
-    /// SQLite's `journal_mode` and `synchronous` of the writing connection: with `("wal", 2)`, a commit that was answered
-    /// survives a power loss.
+    /// Returns SQLite's `journal_mode` and `synchronous` of the writing connection: with `("wal", 2)`, a commit that was
+    /// answered survives a power loss.
     ///
     /// # Errors
     /// `Unavailable` if the file is out of reach or locked.
     pub async fn durability(&self) -> Result<(String, i64)> {
-        self.write(|session| {
-            let mode = session.connection.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
-            let synchronous = session.connection.pragma_query_value(None, "synchronous", |row| row.get(0))?;
-            Ok(Ok((mode, synchronous)))
-        })
-        .await
+        self.writer
+            .run(|session| {
+                let mode = session.connection.pragma_query_value(None, "journal_mode", |row| row.get(0))?;
+                let synchronous = session.connection.pragma_query_value(None, "synchronous", |row| row.get(0))?;
+                Ok(Ok((mode, synchronous)))
+            })
+            .await
     }
 
-    /// The number of transactions that this handle and its clones have committed; calls that waited shared one.
+    /// Returns the number of transactions that this handle and its clones have committed; calls that wait share one.
     pub fn commits(&self) -> u64 {
         self.commits.load(Ordering::Relaxed)
-    }
-
-    /// Has the writer do some work. The work's outer error undoes the transaction; its inner error is the answer to this
-    /// call alone, and the work must have changed nothing then.
-    pub(crate) async fn write<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&mut Session<'_>) -> rusqlite::Result<Result<T>> + Send + 'static,
-    ) -> Result<T> {
-        call(&self.writer, work).await.unwrap_or_else(|failure| Err(failure.to_error()))
-    }
-
-    /// Reads one row.
-    pub(crate) async fn read<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&mut Session<'_>) -> rusqlite::Result<Result<T>> + Send + 'static,
-    ) -> Result<T> {
-        call(&self.reader, work).await.unwrap_or_else(|failure| Err(failure.to_error()))
-    }
-
-    /// Reads many rows.
-    pub(crate) async fn read_long<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&mut Session<'_>) -> rusqlite::Result<Result<T>> + Send + 'static,
-    ) -> Result<T> {
-        call(&self.long_reader, work).await.unwrap_or_else(|failure| Err(failure.to_error()))
     }
 }
 

@@ -43,7 +43,7 @@ async fn accept(store: &SqliteStore, app: &Loaded) -> AppCommit {
 }
 
 async fn pragma(store: &SqliteStore, name: &'static str, value: i64) {
-    let set = store.write(move |session| session.connection.pragma_update(None, name, value).map(Ok));
+    let set = store.writer.run(move |session| session.connection.pragma_update(None, name, value).map(Ok));
     set.await.unwrap();
 }
 
@@ -76,14 +76,14 @@ async fn broken_connection_is_opened_again() {
     // While the writer is held up, the next two calls gather for one transaction.
     let (begun, has_begun) = oneshot::channel();
     let (release, released) = mpsc::channel::<()>();
-    let hold = store.write(move |_| {
+    let hold = store.writer.run(move |_| {
         begun.send(()).unwrap();
         Ok(Ok(released.recv().is_err()))
     });
     let calls = async {
         has_begun.await.unwrap();
         let error = || rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_IOERR), None);
-        let breakage = store.write::<()>(move |_| Err(error()));
+        let breakage = store.writer.run::<()>(move |_| Err(error()));
         tokio::join!(breakage, store.commit_one(commit), async { drop(release) })
     };
     let (held, (broken, neighbour, ())) = tokio::join!(hold, calls);
@@ -99,8 +99,9 @@ async fn broken_connection_is_opened_again() {
 async fn failed_read_leaves_its_neighbours_alone() {
     let place = tempfile::tempdir().unwrap();
     let (store, app) = with_app(&place).await;
-    let bad =
-        store.read::<i64>(|session| session.connection.query_row("SELECT uid FROM apps", [], |row| row.get(0)).map(Ok));
+    let bad = store
+        .reader
+        .run::<i64>(|session| session.connection.query_row("SELECT uid FROM apps", [], |row| row.get(0)).map(Ok));
     let (bad, good) = tokio::join!(bad, client::load(&store, app.state.app.uid));
     assert!(matches!(bad, Err(Error::Corrupt { .. })), "{bad:?}");
     assert_eq!(good.state, app.state);

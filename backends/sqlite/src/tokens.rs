@@ -1,4 +1,4 @@
-//! The secrets, sealed before they come near the file.
+//! Tokens, sealed before they are written to the file.
 
 use std::sync::Arc;
 
@@ -10,8 +10,7 @@ use rollhook_core::{
     ports::{Sealing, TokenStore, WebhookSecret},
     token::Token,
 };
-use rollhook_sealing::{KeyId, KeyRing};
-use rollhook_sql::token;
+use rollhook_sealing::{KeyId, KeyRing, token};
 use rusqlite::{OptionalExtension, Row};
 
 use crate::{call::Session, history::uid, store::SqliteStore};
@@ -31,7 +30,7 @@ const SET_OPERATOR_HASH: &str = "INSERT OR REPLACE INTO settings (name, value) V
 impl TokenStore for SqliteStore {
     async fn put(&self, app: AppUid, token: &Token) -> Result<WebhookSecret> {
         let sealed = token::seal(&self.ring, app, token)?;
-        let put = self.write(move |session| {
+        let put = self.writer.run(move |session| {
             let now = session.now;
             let parameters = (app.as_bits().to_be_bytes(), sealed, now.as_millis());
             let written = session.statement(PUT)?.execute(parameters)?;
@@ -43,18 +42,20 @@ impl TokenStore for SqliteStore {
     async fn find(&self, app: &AppId) -> Result<Option<WebhookSecret>> {
         let name = (app.namespace.to_string(), app.name.to_string());
         let columns = |row: &Row<'_>| Ok((uid(row, 0)?, row.get::<_, Vec<u8>>(1)?, row.get(2)?));
-        let find = self.read(move |session| Ok(Ok(session.statement(FIND)?.query_row(name, columns).optional()?)));
+        let find =
+            self.reader.run(move |session| Ok(Ok(session.statement(FIND)?.query_row(name, columns).optional()?)));
         let found = find.await?;
         found.map(|(app, sealed, created_at)| token::open(&self.ring, app, &sealed, created_at)).transpose()
     }
 
     async fn remove(&self, app: AppUid) -> Result<()> {
-        self.write(move |session| session.statement(REMOVE)?.execute([app.as_bits().to_be_bytes()]).map(|_| Ok(())))
+        self.writer
+            .run(move |session| session.statement(REMOVE)?.execute([app.as_bits().to_be_bytes()]).map(|_| Ok(())))
             .await
     }
 
     async fn operator_hash(&self) -> Result<Option<[u8; 32]>> {
-        let hash = self.read(|session| {
+        let hash = self.reader.run(|session| {
             let mut statement = session.statement(OPERATOR_HASH)?;
             let stored = statement.query_row([], |row| Ok(token::operator_hash(row.get_ref(0)?.as_blob()?)));
             Ok(stored.optional()?.transpose())
@@ -63,7 +64,7 @@ impl TokenStore for SqliteStore {
     }
 
     async fn set_operator_hash(&self, hash: [u8; 32]) -> Result<()> {
-        self.write(move |session| session.statement(SET_OPERATOR_HASH)?.execute([hash]).map(|_| Ok(()))).await
+        self.writer.run(move |session| session.statement(SET_OPERATOR_HASH)?.execute([hash]).map(|_| Ok(()))).await
     }
 
     fn sealing(&self) -> Sealing {
@@ -72,17 +73,19 @@ impl TokenStore for SqliteStore {
 }
 
 impl SqliteStore {
-    /// The keys that seal and open tokens.
+    /// Returns the keys that seal and open tokens.
     pub fn ring(&self) -> &KeyRing {
         &self.ring
     }
 
-    /// The keys that tokens are sealed with, and the number of tokens of each.
+    /// Returns the keys that tokens are sealed with, and the number of tokens of each.
     ///
     /// # Errors
     /// `Unavailable` if the file cannot be read; `Corrupt` if a token names no key.
     pub async fn keys_in_use(&self) -> Result<Vec<(KeyId, u64)>> {
-        self.read_long(|session| Ok(token::usage(sealed(session)?.iter().map(|(_, sealed, _)| (sealed, 1))))).await
+        self.long_reader
+            .run(|session| Ok(token::usage(sealed(session)?.iter().map(|(_, sealed, _)| (sealed, 1)))))
+            .await
     }
 
     /// Seals every token with the newest key, so that older keys can be deleted; returns how many were sealed with another.
@@ -92,24 +95,25 @@ impl SqliteStore {
     /// then.
     pub async fn reseal(&self) -> Result<u64> {
         let ring = Arc::clone(&self.ring);
-        self.write(move |session| {
-            let renewed = sealed(session)?.into_iter().filter_map(|(app, sealed, id)| {
-                token::reseal(&ring, app, &sealed).transpose().map(|sealed| Ok((id, sealed?)))
-            });
-            let renewed: Vec<(i64, Vec<u8>)> = match renewed.collect::<Result<_>>() {
-                Ok(renewed) => renewed,
-                Err(error) => return Ok(Err(error)),
-            };
-            for row in &renewed {
-                session.statement(RESEAL)?.execute((row.0, &row.1))?;
-            }
-            Ok(Ok(renewed.len() as u64))
-        })
-        .await
+        self.writer
+            .run(move |session| {
+                let renewed = sealed(session)?.into_iter().filter_map(|(app, sealed, id)| {
+                    token::reseal(&ring, app, &sealed).transpose().map(|sealed| Ok((id, sealed?)))
+                });
+                let renewed: Vec<(i64, Vec<u8>)> = match renewed.collect::<Result<_>>() {
+                    Ok(renewed) => renewed,
+                    Err(error) => return Ok(Err(error)),
+                };
+                for row in &renewed {
+                    session.statement(RESEAL)?.execute((row.0, &row.1))?;
+                }
+                Ok(Ok(renewed.len() as u64))
+            })
+            .await
     }
 }
 
-/// Every token as it is stored, with its app's uid and row.
+/// Returns every token as it is stored, with its app's uid and row.
 fn sealed(session: &Session<'_>) -> rusqlite::Result<Vec<(AppUid, Vec<u8>, i64)>> {
     let mut statement = session.statement(ALL)?;
     statement.query_map([], |row| Ok((uid(row, 0)?, row.get(1)?, row.get(2)?)))?.collect()

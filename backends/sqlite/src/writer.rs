@@ -12,13 +12,15 @@ use std::{
     time::Duration,
 };
 
-use rollhook_core::{Result, ports::AppChange};
+use rollhook_core::{
+    Result,
+    ports::{AppChange, WallClock},
+};
 use rollhook_sql::Hints;
 use tokio::sync::oneshot;
 
 use crate::{
     call::{Call, Calls, Session},
-    clock::StoreClock,
     connection::{BUSY_TIMEOUT, Link},
     error::Failure,
     housekeeping::Housekeeping,
@@ -27,15 +29,15 @@ use crate::{
 
 /// The most calls that share a transaction.
 const TOGETHER: usize = 256;
-/// How often the file is checked for the commits of other processes.
-const PULSE: Duration = Duration::from_millis(200);
-/// The pause between attempts to have a new file alone.
+/// The time between checks for commits of other processes.
+const CHECK_INTERVAL: Duration = Duration::from_millis(200);
+/// The pause between attempts to lock a new file exclusively.
 const RETRY: Duration = Duration::from_millis(50);
 
 /// The writing thread's state.
 pub(crate) struct Writer {
     pub(crate) link: Link,
-    pub(crate) clock: StoreClock,
+    pub(crate) clock: WallClock,
     pub(crate) hints: Hints,
     /// The number of transactions that were committed.
     pub(crate) commits: Arc<AtomicU64>,
@@ -43,7 +45,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn new(path: &Path, clock: StoreClock, hints: Hints, commits: Arc<AtomicU64>) -> Self {
+    pub(crate) fn new(path: &Path, clock: WallClock, hints: Hints, commits: Arc<AtomicU64>) -> Self {
         Self { link: Link::writer(path), clock, hints, commits, housekeeping: Housekeeping::default() }
     }
 
@@ -60,7 +62,7 @@ impl Writer {
             }
         };
         thread::Builder::new().name("sqlite-write".to_owned()).spawn(run)?;
-        Ok((calls, opened))
+        Ok((Calls(calls), opened))
     }
 
     /// Opens the file and checks its tables. The change of a new file to WAL mode needs the file alone, and SQLite does not
@@ -83,12 +85,12 @@ impl Writer {
 
     fn run(&mut self, calls: &Receiver<Box<dyn Call>>) {
         loop {
-            match calls.recv_timeout(PULSE) {
+            match calls.recv_timeout(CHECK_INTERVAL) {
                 Ok(first) => self.serve([first].into_iter().chain(calls.try_iter()).take(TOGETHER), calls),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
-            self.pulse();
+            self.keep_house();
         }
     }
 
@@ -119,7 +121,7 @@ impl Writer {
         let connection = self.link.get()?;
         connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         // The clock is read under the lock: the commits of other processes lie before.
-        let mut session = Session::new(connection, self.clock.now());
+        let mut session = Session::new(connection, (self.clock)());
         for call in batch {
             call.run(&mut session)?;
         }
@@ -128,10 +130,10 @@ impl Writer {
         Ok(session.changes)
     }
 
-    fn pulse(&mut self) {
-        let now = self.clock.now();
-        let looked = self.link.get().and_then(|connection| Ok(self.housekeeping.run(connection, now)?));
-        match looked {
+    fn keep_house(&mut self) {
+        let now = (self.clock)();
+        let checked = self.link.get().and_then(|connection| Ok(self.housekeeping.run(connection, now)?));
+        match checked {
             Ok(true) => self.hints.send(AppChange::Any),
             Ok(false) => {}
             Err(failure) => {

@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use rollhook_conformance::{Can, Handles, Stores};
 use rollhook_core::{app::AppUid, deploy::Revision, time::Timestamp};
 use rollhook_sealing::KeyRing;
-use rollhook_sqlite::{SqliteStore, StoreClock};
+use rollhook_sqlite::SqliteStore;
 use rusqlite::{Connection, Params};
 use tempfile::TempDir;
 use zeroize::Zeroizing;
@@ -48,7 +48,7 @@ fn bytes(app: AppUid) -> [u8; 16] {
 impl Stores for Fresh {
     async fn open(&self) -> Handles {
         let now = Arc::clone(&self.now);
-        let clock = StoreClock::new(move || Timestamp::from_millis(now.load(Ordering::SeqCst)));
+        let clock = Arc::new(move || Timestamp::from_millis(now.load(Ordering::SeqCst)));
         let path = self.place.path().join("store.db");
         let store = Arc::new(SqliteStore::open_with_clock(path, Self::ring(), clock).await.unwrap());
         Handles { tokens: store.clone(), history: store }

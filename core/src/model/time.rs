@@ -1,6 +1,6 @@
 //! Points in time, always passed as arguments.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +35,13 @@ impl Timestamp {
     /// Returns the time since `earlier`; zero if it lies in the future.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+}
+
+impl From<SystemTime> for Timestamp {
+    /// A time before the Unix epoch becomes the epoch.
+    fn from(time: SystemTime) -> Self {
+        Self::default().after(time.duration_since(UNIX_EPOCH).unwrap_or_default())
     }
 }
 

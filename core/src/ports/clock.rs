@@ -1,8 +1,10 @@
 //! Time and randomness, as arguments.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
+
+use crate::time::Timestamp;
 
 /// A monotonic clock of this process; wall-clock times come from the store alone.
 #[async_trait]
@@ -13,6 +15,9 @@ pub trait Clock: Send + Sync {
     /// Returns after at least this duration.
     async fn sleep(&self, duration: Duration);
 }
+
+/// The clock of a store that has none of its own: it returns the time that is stored.
+pub type WallClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// A source of randomness.
 pub trait Rng: Send + Sync {

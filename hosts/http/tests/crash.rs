@@ -23,7 +23,7 @@ use rollhook_core::{
     time::Timestamp,
 };
 use rollhook_sealing::KeyRing;
-use rollhook_sqlite::{SqliteStore, StoreClock};
+use rollhook_sqlite::SqliteStore;
 use rollhook_testing::{App, Call, Connection, Server, free_address, image, server, until, usually_or_long};
 use serde_json::json;
 
@@ -158,7 +158,7 @@ fn all_ended(server: &Server, app: &App) -> bool {
 
 /// Every app's history, oldest first, and the view read with it, from the file itself.
 fn histories(directory: &Path) -> Vec<(Vec<Deploy>, AppState)> {
-    with_store(directory, StoreClock::system(), async |store| {
+    with_store(directory, async |store| {
         let mut histories = Vec::new();
         for number in 0..APPS {
             let state = registered(store, &format!("app{number}")).await;
@@ -212,8 +212,7 @@ fn a_kill_in_the_middle_of_a_rollout_ends_it_after_the_restart() {
     server.post(&app, &image("next")).expect(202);
     until("it rolls out", || entry(&server).expect(200).json()["status"] == "rolling_out");
     let start = server.kill();
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
-    the_dead_lease_binds_others_only(start.directory(), Timestamp::from_millis(now.as_millis().try_into().unwrap()));
+    the_dead_lease_binds_others_only(start.directory(), SystemTime::now().into());
     let server = start.run();
     let answer = entry(&server).header("prefer", "wait=50").expect(200).json();
     assert_eq!(answer["status"], "succeeded", "{answer}");
@@ -235,7 +234,7 @@ fn the_dead_lease_binds_others_only(directory: &Path, now: Timestamp) {
         let alive = store.heartbeat(&replica, Duration::from_secs(15)).await.unwrap().alive;
         store.work(&alive, 10).await.unwrap()
     };
-    with_keys(copy.path(), keys, StoreClock::new(move || now), async |store| {
+    with_keys(copy.path(), keys, now, async |store| {
         let state = registered(store, "api").await;
         assert_eq!(free_for(store, "a stranger").await, []);
         assert_eq!(free_for(store, name).await, [state.app.uid]);
@@ -253,14 +252,15 @@ async fn registered(store: &SqliteStore, name: &str) -> AppState {
     store.load(AppRef::Name(&id), None).await.unwrap().unwrap().state
 }
 
-fn with_store<T>(directory: &Path, clock: StoreClock, read: impl AsyncFnOnce(&SqliteStore) -> T) -> T {
-    with_keys(directory, KeyRing::load(&directory.join("keys")).unwrap(), clock, read)
+fn with_store<T>(directory: &Path, read: impl AsyncFnOnce(&SqliteStore) -> T) -> T {
+    with_keys(directory, KeyRing::load(&directory.join("keys")).unwrap(), Timestamp::default(), read)
 }
 
-fn with_keys<T>(directory: &Path, keys: KeyRing, clock: StoreClock, read: impl AsyncFnOnce(&SqliteStore) -> T) -> T {
+fn with_keys<T>(directory: &Path, keys: KeyRing, now: Timestamp, read: impl AsyncFnOnce(&SqliteStore) -> T) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let store = SqliteStore::open_with_clock(directory.join("rollhook.db"), keys, clock).await.unwrap();
+        let file = directory.join("rollhook.db");
+        let store = SqliteStore::open_with_clock(file, keys, Arc::new(move || now)).await.unwrap();
         read(&store).await
     })
 }

@@ -22,6 +22,7 @@
 //! | `tokio` (default) | [`Builder`]: clock, randomness and a replica's name, so that a store and a driver are enough |
 //! | `memory` (default) | stores in memory, and a simulated cluster to try things out on |
 //! | `sqlite`, `postgres`, `kubernetes` | durable stores; `kubernetes` the rollout driver and builder as well |
+//! | `sealing` | tokens sealed at rest, for stores of one's own; the durable stores bring it along |
 //! | `git` | branches read by git, builds by a program on this machine |
 //!
 //! A deploy from CI, one that fails and is put right, and a rollback:
@@ -113,7 +114,7 @@ pub use rollhook_kubernetes as kubernetes;
 pub use rollhook_memory as memory;
 #[cfg(feature = "postgres")]
 pub use rollhook_postgres as postgres;
-#[cfg(any(feature = "sqlite", feature = "postgres", feature = "kubernetes"))]
+#[cfg(feature = "sealing")]
 pub use rollhook_sealing as sealing;
 #[cfg(feature = "sqlite")]
 pub use rollhook_sqlite as sqlite;
@@ -126,4 +127,4 @@ mod system;
 #[cfg(feature = "tokio")]
 pub use builder::Builder;
 #[cfg(feature = "tokio")]
-pub use system::{StopSignals, SystemRng, TokioClock, hostname};
+pub use system::{StopSignals, SystemRng, TokioClock, hostname, wall_clock};

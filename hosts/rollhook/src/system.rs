@@ -1,9 +1,15 @@
 //! The clock, randomness, signals and host name of the operating system.
 
-use std::{fs, io, time::Duration};
+use std::{
+    fs, io,
+    time::{Duration, SystemTime},
+};
 
 use async_trait::async_trait;
-use rollhook_core::ports::{Clock, Rng};
+use rollhook_core::{
+    ports::{Clock, Rng},
+    time::Timestamp,
+};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     time::Instant,
@@ -31,6 +37,13 @@ impl Clock for TokioClock {
     async fn sleep(&self, duration: Duration) {
         tokio::time::sleep(duration).await;
     }
+}
+
+/// Returns the machine's wall-clock time: what a store of one's own stores, see
+/// [`WallClock`](rollhook_core::ports::WallClock).
+#[expect(clippy::disallowed_methods, reason = "a store's clock is the wall clock")]
+pub fn wall_clock() -> Timestamp {
+    SystemTime::now().into()
 }
 
 /// The operating system's random bytes.

@@ -7,7 +7,7 @@ use rollhook_core::{
     ports::{BranchReader, Clock},
     service::Builder,
 };
-use rollhook_git::GitHeads;
+use rollhook_git::GitBranchReader;
 use rollhook_memory::SimulatedBuilds;
 
 #[cfg(feature = "kubernetes")]
@@ -76,7 +76,7 @@ fn branches(settings: &BuilderSettings) -> Result<Arc<dyn BranchReader>, Error> 
         local_sources: settings.allow_local_sources,
         ..rollhook_git::Settings::default()
     };
-    Ok(Arc::new(GitHeads::open(given).map_err(|error| Error::backend("builder")(error.into()))?))
+    Ok(Arc::new(GitBranchReader::open(given).map_err(|error| Error::backend("builder")(error.into()))?))
 }
 
 #[cfg(not(feature = "kubernetes"))]

@@ -1,38 +1,39 @@
-//! What runs in the builder image: one build, ordered by the environment (backends/kubernetes/builder-image/README.md).
+//! The program of the builder image: makes the build that its environment describes
+//! (backends/kubernetes/builder-image/README.md).
 
 use std::{io, os::fd::AsFd, process::ExitCode};
 
-use rollhook_command::job::{self, Ended, Places};
+use rollhook_command::job::{self, Outcome, Paths};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// As a shell has it for a process that SIGTERM ended.
+/// The exit code of a process that SIGTERM ended, as shells have it.
 const TERMINATED: u8 = 128 + 15;
 
 #[tokio::main]
 async fn main() -> ExitCode {
     // As the first process of its container, it gets no signal that it does not ask for.
-    let asked = match signal(SignalKind::terminate()) {
+    let stop = match signal(SignalKind::terminate()) {
         Ok(mut terminate) => {
             async move {
                 let _ = terminate.recv().await;
             }
         }
-        Err(error) => return broken("signals cannot be heard", &error),
+        Err(error) => return failure("SIGTERM cannot be handled", &error),
     };
     let output = match io::stdout().as_fd().try_clone_to_owned() {
         Ok(output) => output.into(),
-        Err(error) => return broken("there is no standard output", &error),
+        Err(error) => return failure("there is no standard output", &error),
     };
     let variable = |name: &str| std::env::var(name).ok();
-    match job::run(&Places::of_the_image(), variable, output, asked).await {
-        Ok(Ended::Built) => ExitCode::SUCCESS,
-        Ok(Ended::Failed) => ExitCode::FAILURE,
-        Ok(Ended::Stopped) => ExitCode::from(TERMINATED),
-        Err(error) => broken("the build's end cannot be told", &error),
+    match job::run(&Paths::of_builder_image(), variable, output, stop).await {
+        Ok(Outcome::Built) => ExitCode::SUCCESS,
+        Ok(Outcome::Failed) => ExitCode::FAILURE,
+        Ok(Outcome::Stopped) => ExitCode::from(TERMINATED),
+        Err(error) => failure("the termination message cannot be written", &error),
     }
 }
 
-fn broken(what: &str, error: &io::Error) -> ExitCode {
+fn failure(what: &str, error: &io::Error) -> ExitCode {
     eprintln!("rollhook-build: {what}: {error}");
     ExitCode::FAILURE
 }

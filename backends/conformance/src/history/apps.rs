@@ -71,33 +71,33 @@ pub async fn watch_follows_commits(store: &dyn Stores) -> Can {
     let mut changes = history.watch();
     let accept = |change: &mut Change, now| samples::admit(change, samples::admission(samples::deploy("v1")), now);
     let (deploy, accepted) = client::change(&*history, uid, accept).await;
-    assert_told(store, &mut changes, uid, accepted.version).await;
+    assert_hint(store, &mut changes, uid, accepted.version).await;
     client::record(&*history, uid, vec![deploy.moved(samples::succeeded())]).await;
-    assert_told(store, &mut changes, uid, client::load(&*history, uid).await.version).await;
+    assert_hint(store, &mut changes, uid, client::load(&*history, uid).await.version).await;
     let configure = |change: &mut Change, now| change.configure(Source::Image, Policy::default(), now);
     let (_, configured) = client::change(&*history, uid, configure).await;
-    assert_told(store, &mut changes, uid, configured.version).await;
+    assert_hint(store, &mut changes, uid, configured.version).await;
     let web = client::register(&*history, samples::app("shop", "test", "web")).await;
-    assert_told(store, &mut changes, web.state.app.uid, web.version).await;
+    assert_hint(store, &mut changes, web.state.app.uid, web.version).await;
     client::remove(&*history, web.state.app.uid).await;
-    assert_told(store, &mut changes, web.state.app.uid, Version::REMOVED).await;
+    assert_hint(store, &mut changes, web.state.app.uid, Version::REMOVED).await;
 
     let mut late = history.watch();
     for _ in 0..50 {
         client::change(&*history, uid, accept).await;
     }
-    assert_told(store, &mut late, uid, client::load(&*history, uid).await.version).await;
+    assert_hint(store, &mut late, uid, client::load(&*history, uid).await.version).await;
 
     let app = |number: usize| samples::app("other", "test", &format!("app-{number}"));
     let batch = (0..10).map(app).map(Change::register).map(client::registration).collect();
     let answers = commit_all(&*history, batch).await;
-    assert_told(store, &mut late, app(9).uid, answers[9].as_ref().unwrap().version).await;
+    assert_hint(store, &mut late, app(9).uid, answers[9].as_ref().unwrap().version).await;
     Ok(())
 }
 
-/// Reads the stream until it tells of the app in this version or a higher one.
-async fn assert_told(store: &dyn Stores, changes: &mut BoxStream<'static, AppChange>, app: AppUid, version: Version) {
-    let told = async {
+/// Reads the stream until a hint of the app in this version or a higher one.
+async fn assert_hint(store: &dyn Stores, changes: &mut BoxStream<'static, AppChange>, app: AppUid, version: Version) {
+    let hint = async {
         while let Some(change) = changes.next().await {
             match change {
                 AppChange::App(of, at_least) if of == app && at_least >= version => return,
@@ -107,7 +107,7 @@ async fn assert_told(store: &dyn Stores, changes: &mut BoxStream<'static, AppCha
         }
         panic!("the stream has ended");
     };
-    match select(Box::pin(told), store.pause(Duration::from_secs(10))).await {
+    match select(Box::pin(hint), store.pause(Duration::from_secs(10))).await {
         Either::Left(_) => while changes.next().now_or_never().is_some() {},
         Either::Right(_) => panic!("no item after a commit"),
     }

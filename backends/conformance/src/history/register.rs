@@ -75,7 +75,10 @@ pub async fn register_namespace_of_another_pair_conflicts(store: &dyn Stores) ->
     client::register(&*one, first.clone()).await;
     client::register(&*two, second.clone()).await;
     assert_conflict(&register(&*two, foreign.clone()).await, Entity::Namespace);
-    assert!(register(&*two, samples::app("a", "b-c", "one")).await.is_err_and(|error| error.is_conflict()));
+    let named = samples::app("a", "b-c", "one");
+    assert_conflict(&register(&*two, named).await, Entity::App);
+    let known = with_uid(second.uid.as_bits(), foreign.clone());
+    assert_conflict(&register(&*one, known).await, Entity::App);
     client::remove(&*one, first.uid).await;
     assert_conflict(&register(&*one, foreign.clone()).await, Entity::Namespace);
     client::remove(&*one, second.uid).await;
@@ -132,6 +135,14 @@ pub async fn remove_takes_everything(store: &dyn Stores) -> Can {
         samples::admit(&mut late, samples::admission(samples::deploy("late")), stale.now);
         assert_app_not_found(&history.commit_one(client::put(late, stale.version)).await);
     }
+
+    let same = client::register(&*one.history, app.clone()).await;
+    assert_eq!(same.state, Change::register(app.clone()).state, "the app starts empty under its old uid as well");
+    let loaded = two.history.load(AppRef::Uid(app.uid), Some(&key)).await.unwrap().unwrap();
+    assert_eq!(loaded.key, None, "a removed app's keys are free");
+    assert_eq!(client::archive(&*two.history, app.uid).await, []);
+    assert!(two.tokens.find(&app.id).await.unwrap().is_none(), "the token went with the app");
+    client::remove(&*two.history, app.uid).await;
 
     let again = with_uid(7, app.clone());
     let loaded = client::register(&*two.history, again.clone()).await;

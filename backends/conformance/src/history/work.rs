@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use rollhook_core::{
     app::{App, AppUid, Policy},
     ledger::{Change, Record},
-    ports::{HistoryStore, HistoryStoreExt},
+    ports::{Heartbeat, HistoryStore, HistoryStoreExt},
     replica::ReplicaId,
     time::Timestamp,
 };
@@ -154,6 +154,7 @@ pub async fn heartbeat_names_the_living(store: &dyn Stores) -> Can {
     let odd = samples::replica("Réplica 'é' / \u{1f980} \"x\"", i64::MAX as u64);
     assert_eq!(beat(&*one, &odd, TTL).await, names(&[&b, &restarted, &odd]));
     assert_eq!(beat(&*one, &odd, Duration::ZERO).await, names(&[&b, &restarted]));
+    last_moment_of_a_heartbeat(store, &*one, &*two).await?;
 
     store.set_back(Duration::from_secs(3600)).await?;
     assert_eq!(beat(&*two, &a, TTL).await.get("a#1"), Some(&"a#1".to_owned()));
@@ -161,6 +162,23 @@ pub async fn heartbeat_names_the_living(store: &dyn Stores) -> Can {
     store.advance(TTL + Duration::from_secs(1)).await?;
     assert_eq!(beat(&*two, &a, TTL).await, names(&[&a]), "a heartbeat lasts no longer after the clock was set back");
     assert_eq!(beat(&*one, &a, TTL).await, names(&[&a]));
+    Ok(())
+}
+
+/// A heartbeat counts for the whole of its time. Its last moment is only met where the store's clock stands still between
+/// the calls.
+async fn last_moment_of_a_heartbeat(store: &dyn Stores, one: &dyn HistoryStore, two: &dyn HistoryStore) -> Can {
+    let [observed, observer] = [samples::replica("observed", 7), samples::replica("observer", 8)];
+    let end = one.heartbeat(&observed, TTL).await.unwrap().now.after(TTL);
+    let millisecond = Duration::from_millis(1);
+    for (step, moment, is_alive) in [(TTL, end, true), (millisecond, end.after(millisecond), false)] {
+        store.advance(step).await?;
+        let Heartbeat { now, alive } = two.heartbeat(&observer, TTL).await.unwrap();
+        assert!(now != moment || alive.contains(&observed) == is_alive, "alive while no older than its ttl: {alive:?}");
+    }
+    for replica in [&observed, &observer] {
+        one.heartbeat(replica, Duration::ZERO).await.unwrap();
+    }
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! Rollout drivers that break one promise each, and the case that notices.
+//! Rollout drivers and stores that break one promise each, and the case that notices.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 #![allow(clippy::wildcard_enum_match_arm, reason = "a broken promise is the exception")]
@@ -6,6 +6,7 @@
 mod driver;
 #[path = "../simulated/mod.rs"]
 mod simulated;
+mod store;
 
 use std::{
     panic::{AssertUnwindSafe, catch_unwind},
@@ -14,13 +15,14 @@ use std::{
 
 use async_trait::async_trait;
 use driver::{Broken, Promise};
-use rollhook_conformance::{Can, Clusters, Sample, block_on, rollouts};
+use rollhook_conformance::{Can, Clusters, Sample, Stores, block_on, history, rollouts, threads};
 use rollhook_core::{
     app::{AppId, Settings, Target},
     image::{Digest, ImageRef},
     ports::RolloutDriver,
 };
 use simulated::Simulated;
+use store::{BrokenStore, BrokenStores, StorePromise};
 
 /// The simulated cluster, under drivers that break a promise.
 struct BrokenCluster {
@@ -108,10 +110,45 @@ impl Clusters for BrokenCluster {
 fn notices(promise: Promise, case: impl AsyncFn(&dyn Clusters) -> Can, words: &str) {
     assert_eq!(block_on(case(&BrokenCluster::new(Promise::Kept))), Ok(()), "the driver itself keeps its promises");
     let broken = BrokenCluster::new(promise);
-    let outcome = catch_unwind(AssertUnwindSafe(|| block_on(case(&broken))));
-    let Err(panic) = outcome else { panic!("{promise:?} was not noticed") };
+    assert_panics(|| block_on(case(&broken)), &format!("{promise:?}"), words);
+}
+
+/// Runs a case on a store that breaks a promise, which must fail with these words, and on one that breaks none.
+fn store_notices(promise: StorePromise, case: impl AsyncFn(&dyn Stores) -> Can, words: &str) {
+    let kept = BrokenStores(BrokenStore::new(StorePromise::Kept));
+    assert_eq!(block_on(case(&kept)), Ok(()), "the store itself keeps its promises");
+    let broken = BrokenStores(BrokenStore::new(promise));
+    assert_panics(|| block_on(case(&broken)), &format!("{promise:?}"), words);
+}
+
+fn assert_panics(case: impl FnOnce() -> Can, promise: &str, words: &str) {
+    let outcome = catch_unwind(AssertUnwindSafe(case));
+    let Err(panic) = outcome else { panic!("{promise} was not noticed") };
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-    assert!(text.is_some_and(|text| text.contains(words)), "{promise:?} was noticed for another reason: {text:?}");
+    assert!(text.is_some_and(|text| text.contains(words)), "{promise} was noticed for another reason: {text:?}");
+}
+
+#[test]
+fn commit_in_two_steps_is_noticed() {
+    let case = async |store: &dyn Stores| threads::commits_have_one_winner(store, |thread| block_on(thread)).await;
+    store_notices(StorePromise::CommitIsOneStep, case, "one of the commits on a version is written");
+}
+
+#[test]
+fn key_that_outlives_its_app_is_noticed() {
+    store_notices(StorePromise::KeysGo, history::remove_takes_everything, "a removed app's keys are free");
+}
+
+#[test]
+fn heartbeat_without_its_last_moment_is_noticed() {
+    let case = history::heartbeat_names_the_living;
+    store_notices(StorePromise::WholeTtl, case, "alive while no older than its ttl");
+}
+
+#[test]
+fn namespace_that_is_judged_before_the_name_is_noticed() {
+    let case = history::register_namespace_of_another_pair_conflicts;
+    store_notices(StorePromise::AppBeforeNamespace, case, "not Conflict(App)");
 }
 
 #[test]

@@ -1,27 +1,27 @@
-//! What can be told of a private key before ssh is started with it.
+//! Recognizes private keys, and those with a passphrase, before ssh is started with them.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 
-/// What a file is, to whoever wants a private key.
+/// The kind of a file that should be a private key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A private key; whether it is a sound one is for ssh to say.
+    /// A private key without a passphrase; ssh judges whether it is sound.
     Open,
-    /// A private key behind a passphrase, of which ssh says nothing where it has nobody to ask.
+    /// A private key with a passphrase, which ssh passes over silently if there is no terminal.
     Locked,
-    /// Something else: a password, a public key, a key of another program's.
+    /// Something else: a password, a public key, a key of another program.
     None,
 }
 
-/// What begins a key in OpenSSH's own format, before the name of what it is encrypted with (PROTOCOL.key).
+/// The beginning of a key in OpenSSH's own format, before the name of its cipher (PROTOCOL.key).
 const MAGIC: &[u8] = b"openssh-key-v1\0";
-/// The name where it is not encrypted, after its length.
+/// The length and name of the cipher of a key that is not encrypted.
 const NOT_ENCRYPTED: &[u8] = b"\0\0\0\x04none";
-/// As many digits of base64 hold both.
+/// The number of base64 digits that hold both.
 const DIGITS: usize = 32;
 
 impl Kind {
-    /// What this text is.
+    /// Returns the kind of this text.
     pub(super) fn of(text: &str) -> Self {
         let mut lines = text.lines().map(str::trim_end);
         let Some(format) = lines.find_map(|line| line.strip_prefix("-----BEGIN ")?.strip_suffix("PRIVATE KEY-----"))
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn a_passphrase_is_seen_in_every_format() {
+    fn passphrase_is_recognized_in_every_format() {
         for cipher in ["aes256-ctr", "none-such", "aes256-gcm@openssh.com", "chacha20-poly1305@openssh.com"] {
             assert_eq!(Kind::of(&openssh(cipher)), Kind::Locked, "{cipher}");
         }
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_without_one_is_left_to_ssh() {
+    fn key_without_passphrase_is_open() {
         assert_eq!(Kind::of(&openssh("none")), Kind::Open);
         assert_eq!(Kind::of(&openssh("none").replace('\n', "\r\n")), Kind::Open);
         for text in ["RSA PRIVATE", "EC PRIVATE", "PRIVATE", "OPENSSH PRIVATE"] {
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_private_key_is_told() {
+    fn other_texts_are_no_keys() {
         for text in
             ["", "ada:hunter2", "ssh-ed25519 AAAAC3 ada", "-----BEGIN PUBLIC KEY-----", "PuTTY-User-Key-File-3: x"]
         {

@@ -7,7 +7,7 @@ use std::{path::PathBuf, time::Duration};
 
 use rollhook_conformance::samples;
 use rollhook_core::source::GitSource;
-use rollhook_git::{GitHeads, Settings};
+use rollhook_git::{GitBranchReader, Settings};
 use rollhook_testing::fixtures::{GitHost, GitRepository};
 
 /// What a host that wants credentials wants to be sent: `ada:hunter2`.
@@ -35,8 +35,8 @@ impl Bench {
         Self { directory, host, repository, settings }
     }
 
-    pub fn reader(&self) -> GitHeads {
-        GitHeads::open(self.settings.clone()).unwrap()
+    pub fn reader(&self) -> GitBranchReader {
+        GitBranchReader::open(self.settings.clone()).unwrap()
     }
 
     pub fn path(&self, name: &str) -> PathBuf {

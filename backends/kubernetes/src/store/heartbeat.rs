@@ -58,7 +58,7 @@ struct SeenLease {
 
 impl SeenLease {
     fn lives(&self, now: Duration) -> bool {
-        now < self.changed + duration(&self.lease)
+        now <= self.changed + duration(&self.lease)
     }
 }
 
@@ -235,7 +235,7 @@ mod tests {
         let replica = |boot| ReplicaId { name: "pod-1".to_owned(), boot };
         leases.note(vec![lease("1")], at(100));
         leases.note(vec![lease("1")], at(110));
-        assert!(leases.lives(&replica(7), at(114)) && !leases.lives(&replica(7), at(115)));
+        assert!(leases.lives(&replica(7), at(115)) && !leases.lives(&replica(7), at(116)));
         leases.note(vec![lease("2")], at(120));
         assert!(leases.lives(&replica(7), at(134)) && !leases.lives(&replica(8), at(121)));
         leases.note(Vec::new(), at(121));

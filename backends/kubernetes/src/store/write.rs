@@ -14,7 +14,7 @@ use rollhook_core::{
 
 use super::{
     KubernetesStore,
-    api::{Written, create, delete, replace},
+    api::{Written, create, delete, get, replace},
     app_record::{AppRecord, Kept, StoredKey},
     crd::{AppObject, UID_LABEL},
     secrets::Registered,
@@ -128,7 +128,12 @@ impl KubernetesStore {
     async fn create_locked(&self, record: AppRecord) -> Result<Version> {
         let app = &record.state.app;
         let api = self.api.within::<AppObject>(record.namespace());
-        self.lock_namespace(app).await?;
+        match self.lock_namespace(app).await {
+            Err(Error::Conflict(Entity::Namespace)) if get(&api, app.id.name.as_str()).await?.is_some() => {
+                return Err(Error::Conflict(Entity::App));
+            }
+            locked => locked?,
+        }
         let created = match create(&api, &record.object()?).await? {
             Written::Done(created) => created.metadata,
             Written::Conflict | Written::Gone => return Err(Error::Conflict(Entity::App)),

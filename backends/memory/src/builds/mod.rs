@@ -1,4 +1,4 @@
-//! A builder that exists only here: builds follow scripts, so that every way a build can go can be had at will.
+//! A simulated builder: builds follow scripts, so that a test can have a build take any course.
 
 mod script;
 
@@ -36,26 +36,27 @@ pub struct SimulatedBuilds {
 /// A build that was begun.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Begun {
-    /// Of which registration and revision.
+    /// The registration and revision.
     pub stamp: DeployId,
-    /// From which commit, as it was ordered.
+    /// The commit, as it was given.
     pub commit: Commit,
-    /// When, on the clock.
+    /// The time on the clock.
     pub at: Duration,
 }
 
+#[derive(Default)]
 struct State {
-    reachable: bool,
+    is_away: bool,
     scripts: Vec<(String, BuildScript)>,
     builds: BTreeMap<(AppUid, Revision), Build>,
     /// By URL and branch.
     heads: BTreeMap<(String, String), Branch>,
-    /// How often a branch was asked for.
-    looks: usize,
+    /// The number of reads of branches.
+    reads: usize,
     begun: Vec<Begun>,
 }
 
-/// What reading a branch comes to.
+/// The answer to a read of a branch.
 #[derive(Clone)]
 enum Branch {
     At(Option<Commit>),
@@ -63,52 +64,44 @@ enum Branch {
 }
 
 struct Build {
-    order: BuildSpec,
-    /// When it has waited long enough.
-    room: Duration,
-    /// When it ends, by itself or because it is to.
+    spec: BuildSpec,
+    /// The time from which it has a build slot.
+    slot_at: Duration,
+    /// The time of its end, by itself or after a cancellation.
     end: Option<Duration>,
     outcome: Outcome,
     cancelled: bool,
 }
 
 impl SimulatedBuilds {
-    /// A builder without builds, that takes this long for one.
+    /// Returns a builder that takes this long for a build.
     pub fn new(clock: Arc<dyn Clock>, delay: Duration) -> Self {
-        let state = State {
-            reachable: true,
-            scripts: Vec::new(),
-            builds: BTreeMap::new(),
-            heads: BTreeMap::new(),
-            looks: 0,
-            begun: Vec::new(),
-        };
-        Self { clock, delay, state: Mutex::new(state), changed: Event::new() }
+        Self { clock, delay, state: Mutex::default(), changed: Event::new() }
     }
 
-    /// What builds do from now on whose commit begins with `prefix`; a later script goes before an earlier one.
+    /// Sets the course of builds whose commit begins with `prefix`; a later script goes before an earlier one.
     pub fn script(&self, prefix: &str, script: BuildScript) {
         self.lock().scripts.push((prefix.to_owned(), script));
     }
 
-    /// Where the branch of a source is from now on; none: nowhere.
+    /// Sets the commit of a source's branch; `None` removes the branch.
     pub fn set_head(&self, source: &GitSource, head: Option<Commit>) {
         self.lock().heads.insert(branch(source), Branch::At(head));
     }
 
-    /// From now on a source lets nobody in who wants to know where its branch is.
+    /// Makes a source deny reads of its branch.
     pub fn close_source(&self, source: &GitSource) {
         self.lock().heads.insert(branch(source), Branch::Closed);
     }
 
-    /// From now on a source does not say where its branch is, as none does that nothing was said of.
+    /// Makes a source not answer reads of its branch, like one whose branch was never set.
     pub fn silence_source(&self, source: &GitSource) {
         self.lock().heads.remove(&branch(source));
     }
 
-    /// Whether the builder can be reached; while not, every call is `Unavailable`, and builds go on unseen.
+    /// Makes the builder reachable or unreachable. While it is unreachable, every call is `Unavailable`, and builds go on.
     pub fn set_reachable(&self, reachable: bool) {
-        self.lock().reachable = reachable;
+        self.lock().is_away = !reachable;
         self.changed.notify(usize::MAX);
     }
 
@@ -118,30 +111,29 @@ impl SimulatedBuilds {
         self.changed.notify(usize::MAX);
     }
 
-    /// Every build that was begun, in their order.
+    /// Returns every build that was begun, in order.
     pub fn begun(&self) -> Vec<Begun> {
         self.lock().begun.clone()
     }
 
-    /// How often it was asked where a branch is.
+    /// Returns the number of reads of branches.
     pub fn looks(&self) -> usize {
-        self.lock().looks
+        self.lock().reads
     }
 
-    /// How many builds of the app run.
+    /// Returns the number of the app's builds that run.
     pub fn running_now(&self, app: AppUid) -> usize {
         let now = self.clock.elapsed();
         self.lock().of(app).filter(|build| build.runs(now)).count()
     }
 
-    /// The state as a client sees it, which is not at all while it is out of reach.
+    /// Returns the state; fails while the builder is unreachable.
     fn reach(&self) -> Result<MutexGuard<'_, State>> {
         let state = self.lock();
-        if state.reachable {
-            Ok(state)
-        } else {
-            Err(Error::unavailable("the builder", "the simulated builder is switched to unreachable"))
+        if state.is_away {
+            return Err(Error::unavailable("the builder", "the simulated builder is switched to unreachable"));
         }
+        Ok(state)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -151,28 +143,28 @@ impl SimulatedBuilds {
 
 #[async_trait]
 impl BuildTrigger for SimulatedBuilds {
-    async fn start(&self, order: &BuildSpec) -> Result<Started> {
+    async fn start(&self, spec: &BuildSpec) -> Result<Started> {
         let now = self.clock.elapsed();
         let mut state = self.reach()?;
-        let key = (order.id.app, order.id.revision);
+        let key = (spec.id.app, spec.id.revision);
         if state.builds.contains_key(&key) {
             return Ok(Started::Known);
         }
-        if let Some(other) = state.of(order.id.app).find(|build| build.runs(now)) {
-            return Ok(Started::Busy(other.order.id.revision));
+        if let Some(other) = state.of(spec.id.app).find(|build| build.runs(now)) {
+            return Ok(Started::Busy(other.spec.id.revision));
         }
-        let script = state.script(&order.commit);
-        let end = script.time(self.delay).map(|time| now + time);
-        let room = now + script.waiting();
-        let build = Build { order: order.clone(), room, end, outcome: script.outcome(), cancelled: false };
+        let script = state.script(&spec.commit);
+        let end = script.duration(self.delay).map(|time| now + time);
+        let slot_at = now + script.waiting;
+        let build = Build { spec: spec.clone(), slot_at, end, outcome: script.outcome, cancelled: false };
         state.builds.insert(key, build);
-        state.begun.push(Begun { stamp: order.id, commit: order.commit.clone(), at: now });
+        state.begun.push(Begun { stamp: spec.id, commit: spec.commit.clone(), at: now });
         Ok(Started::Known)
     }
 
     async fn running(&self, app: AppUid) -> Result<Option<Revision>> {
         let now = self.clock.elapsed();
-        Ok(self.reach()?.of(app).find(|build| build.runs(now)).map(|build| build.order.id.revision))
+        Ok(self.reach()?.of(app).find(|build| build.runs(now)).map(|build| build.spec.id.revision))
     }
 
     async fn observe(&self, build: DeployId) -> Result<BuildState> {
@@ -182,7 +174,7 @@ impl BuildTrigger for SimulatedBuilds {
     }
 
     async fn changed(&self, build: DeployId) {
-        // Listening starts before looking, so that nothing is missed in between.
+        // Listening starts before the state is read, so that no change is missed.
         let listener = self.changed.listen();
         let now = self.clock.elapsed();
         let end = self.lock().builds.get(&(build.app, build.revision)).and_then(|build| build.end);
@@ -197,13 +189,13 @@ impl BuildTrigger for SimulatedBuilds {
     async fn cancel(&self, build: DeployId) -> Result<()> {
         let now = self.clock.elapsed();
         let mut state = self.reach()?;
-        let script = state.builds.get(&(build.app, build.revision)).map(|build| state.script(&build.order.commit));
+        let script = state.builds.get(&(build.app, build.revision)).map(|build| state.script(&build.spec.commit));
         let found = state.builds.get_mut(&(build.app, build.revision)).filter(|build| build.runs(now));
         if let (Some(build), Some(script)) = (found, script)
             && !build.cancelled
         {
             build.cancelled = true;
-            build.end = Some(now + script.dying());
+            build.end = Some(now + script.cancelling);
         }
         drop(state);
         self.changed.notify(usize::MAX);
@@ -238,9 +230,9 @@ impl Build {
 
     fn state(&self, now: Duration) -> BuildState {
         if self.runs(now) {
-            return if now < self.room { BuildState::Waiting } else { BuildState::Running };
+            return if now < self.slot_at { BuildState::Waiting } else { BuildState::Running };
         }
-        let commit = script::in_full(&self.order.commit);
+        let commit = script::in_full(&self.spec.commit);
         let failed = |reason: &str, message: String, commit| {
             let log = self.log(now).lines().map(str::to_owned).collect();
             BuildState::Failed(BuildFailure { reason: Reason::new(reason), message, commit, log })
@@ -250,7 +242,7 @@ impl Build {
         }
         match &self.outcome {
             Outcome::Built => {
-                BuildState::Built { image: script::image(&self.order.source.image_repository, &commit), commit }
+                BuildState::Built { image: script::image(&self.spec.source.image_repository, &commit), commit }
             }
             Outcome::Failed => failed(Reason::BUILD_FAILED, "The build failed.".to_owned(), Some(commit)),
             Outcome::NotFound => failed(Reason::COMMIT_NOT_FOUND, "The source has no such commit.".to_owned(), None),
@@ -261,7 +253,7 @@ impl Build {
     }
 
     fn log(&self, now: Duration) -> String {
-        let mut log = format!("building {} for {}\n", script::in_full(&self.order.commit), self.order.app);
+        let mut log = format!("building {} for {}\n", script::in_full(&self.spec.commit), self.spec.app);
         if !self.runs(now) {
             log.push_str(if self.cancelled { "cancelled\n" } else { self.outcome.last_words() });
         }
@@ -275,9 +267,9 @@ fn branch(source: &GitSource) -> (String, String) {
 
 #[async_trait]
 impl BranchReader for SimulatedBuilds {
-    /// What was said of the branch; a source that nothing was said of does not answer.
+    /// A source whose branch was never set does not answer.
     async fn head(&self, source: &GitSource) -> Result<Option<Commit>> {
-        self.lock().looks += 1;
+        self.lock().reads += 1;
         let state = self.reach()?;
         match state.heads.get(&branch(source)) {
             Some(Branch::At(head)) => Ok(head.clone()),

@@ -1,19 +1,22 @@
-//! What a build of a commit does.
+//! The scripts of simulated builds.
 
 use std::time::Duration;
 
 use rollhook_core::{deploy::Commit, image::ImageRef, source::ImageRepository};
-use sha2::{Digest as _, Sha256};
 
-/// What a build of a commit does.
+use crate::sha256;
+
+/// The course of a simulated build.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BuildScript {
-    outcome: Outcome,
-    /// How long it takes; none: the builder's delay.
+    pub(super) outcome: Outcome,
+    /// The time that the build takes; `None`: the builder's delay.
     time: Option<Duration>,
     ends: bool,
-    dying: Duration,
-    waiting: Duration,
+    /// The time from a cancellation to the end.
+    pub(super) cancelling: Duration,
+    /// The time until there is a build slot.
+    pub(super) waiting: Duration,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,47 +40,47 @@ impl Outcome {
 
 impl BuildScript {
     const fn new(outcome: Outcome) -> Self {
-        Self { outcome, time: None, ends: true, dying: Duration::ZERO, waiting: Duration::ZERO }
+        Self { outcome, time: None, ends: true, cancelling: Duration::ZERO, waiting: Duration::ZERO }
     }
 
-    /// Ends with an image.
+    /// Returns a build that ends with an image.
     pub const fn succeeds() -> Self {
         Self::new(Outcome::Built)
     }
 
-    /// Ends without one.
+    /// Returns a build that fails.
     pub const fn fails() -> Self {
         Self::new(Outcome::Failed)
     }
 
-    /// The source does not have the commit.
+    /// Returns a build whose source lacks the commit.
     pub const fn not_found() -> Self {
         Self::new(Outcome::NotFound)
     }
 
-    /// The source has several such commits.
+    /// Returns a build whose source has several such commits.
     pub const fn ambiguous() -> Self {
         Self::new(Outcome::Ambiguous)
     }
 
-    /// Never ends by itself.
+    /// Returns a build that ends only when it is cancelled.
     pub const fn hangs() -> Self {
         Self { ends: false, ..Self::succeeds() }
     }
 
-    /// The same, within this time in place of the builder's.
+    /// The same, in this time instead of the builder's.
     #[must_use]
     pub fn after(self, time: Duration) -> Self {
         Self { time: Some(time), ..self }
     }
 
-    /// The same, but that it takes this long to end once it is told to.
+    /// The same, but it goes on for this long after it is cancelled.
     #[must_use]
-    pub fn dying_for(self, dying: Duration) -> Self {
-        Self { dying, ..self }
+    pub fn dying_for(self, cancelling: Duration) -> Self {
+        Self { cancelling, ..self }
     }
 
-    /// The same, but that the builder has no room for it for this long.
+    /// The same, but it waits this long for a build slot.
     #[must_use]
     pub fn waiting_for(self, waiting: Duration) -> Self {
         Self { waiting, ..self }
@@ -93,40 +96,24 @@ impl BuildScript {
         }
     }
 
-    pub(super) fn time(&self, delay: Duration) -> Option<Duration> {
+    pub(super) fn duration(&self, delay: Duration) -> Option<Duration> {
         self.ends.then(|| self.waiting + self.time.unwrap_or(delay))
-    }
-
-    pub(super) fn outcome(&self) -> Outcome {
-        self.outcome.clone()
-    }
-
-    pub(super) fn waiting(&self) -> Duration {
-        self.waiting
-    }
-
-    pub(super) fn dying(&self) -> Duration {
-        self.dying
     }
 }
 
-/// The commit that a short one stands for here, where there is no source to ask.
+/// Returns the commit that a short one stands for, as there is no source to ask.
 pub(super) fn in_full(commit: &Commit) -> Commit {
     let given = commit.as_str().to_ascii_lowercase();
     if given.len() >= 40 {
         return commit.clone();
     }
-    let full = format!("{given}{}", hex(&Sha256::digest(&given)));
+    let full = format!("{given}{}", sha256(&given));
     full.get(..40).and_then(|full| full.parse().ok()).unwrap_or_else(|| commit.clone())
 }
 
-/// The image that a build of the commit pushes.
+/// Returns the image that a build of the commit pushes.
 #[expect(clippy::expect_used, reason = "a repository with 64 hexadecimal digits behind it is an image by digest")]
 pub(super) fn image(repository: &ImageRepository, commit: &Commit) -> ImageRef {
-    let digest = hex(&Sha256::digest(format!("{repository} {commit}")));
+    let digest = sha256(&format!("{repository} {commit}"));
     format!("{repository}:{commit}@sha256:{digest}").parse().expect("an image by digest")
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,4 +1,4 @@
-//! A cluster that exists only here: workloads follow scripts, so that every way a rollout can go can be had at will.
+//! A simulated cluster: workloads follow scripts, so that a test can have a rollout take any course.
 
 mod rollouts;
 mod script;
@@ -24,11 +24,11 @@ use script::Scripts;
 use target::Workload;
 use workload::{Container, Running};
 
-/// How many effects and refusals are remembered; the oldest go first.
+/// The number of effects, and of refusals, that are remembered.
 const REMEMBERED: usize = 10_000;
-/// How many pods a workload has that was seeded.
+/// The number of pods of a seeded workload.
 const SEEDED_PODS: u32 = 2;
-/// For how long a workload had been running when it was seeded.
+/// The age of a workload when it is seeded.
 const SEEDED_BEFORE: Duration = Duration::from_secs(3600);
 
 /// A scripted cluster, whose time is the [`Clock`]'s.
@@ -43,38 +43,39 @@ pub struct SimulatedCluster {
     changed: Event,
 }
 
-/// A change of a workload by an order.
+/// A change of a workload by a deploy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Effect {
     /// The workload's namespace.
     pub namespace: Namespace,
-    /// Its kind.
+    /// The workload's kind.
     pub kind: String,
-    /// Its name.
+    /// The workload's name.
     pub workload: String,
-    /// The order's stamp.
+    /// The deploy's id.
     pub stamp: DeployId,
     /// The image that was set.
     pub image: ImageRef,
-    /// When, on the clock.
+    /// The time on the clock.
     pub at: Duration,
 }
 
-/// An order that changed nothing because it must not.
+/// A deploy that was refused, so that nothing changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
-    /// The order's stamp.
+    /// The deploy's id.
     pub stamp: DeployId,
-    /// What was answered.
+    /// The answer.
     pub answer: Applied,
-    /// When, on the clock.
+    /// The time on the clock.
     pub at: Duration,
 }
 
 type Key = (Namespace, String, String);
 
+#[derive(Default)]
 struct World {
-    reachable: bool,
+    is_away: bool,
     workloads: BTreeMap<Key, Running>,
     scripts: Scripts,
     effects: VecDeque<Effect>,
@@ -82,20 +83,13 @@ struct World {
 }
 
 impl SimulatedCluster {
-    /// A cluster without workloads, where a sound image is complete after `delay`.
+    /// Returns a cluster without workloads, where a sound image is complete after `delay`.
     pub fn new(clock: Arc<dyn Clock>, delay: Duration) -> Self {
-        let world = World {
-            reachable: true,
-            workloads: BTreeMap::new(),
-            scripts: Scripts::default(),
-            effects: VecDeque::new(),
-            refused: VecDeque::new(),
-        };
-        Self { clock, delay, world: Mutex::new(world), changed: Event::new() }
+        Self { clock, delay, world: Mutex::default(), changed: Event::new() }
     }
 
-    /// What images do whose reference without its digest contains `pattern`, or whose digest is `pattern`, from now on
-    /// and in rollouts under way; a later script goes before an earlier one.
+    /// Sets the course of images whose reference without its digest contains `pattern`, or whose digest is `pattern`, also
+    /// in rollouts under way; a later script goes before an earlier one.
     pub fn script(&self, pattern: &str, script: Script) {
         self.lock().scripts.add(pattern, script);
         self.changed.notify(usize::MAX);
@@ -106,7 +100,7 @@ impl SimulatedCluster {
         self.lock().scripts.push(image)
     }
 
-    /// The digest of what the image means now.
+    /// Returns the digest that the image stands for now.
     pub fn digest(&self, image: &ImageRef) -> Digest {
         self.lock().scripts.digest(image)
     }
@@ -119,50 +113,40 @@ impl SimulatedCluster {
         let now = self.clock.elapsed();
         let mut world = self.lock();
         let digest = world.scripts.digest(image);
-        let running = Running {
-            containers,
-            image: image.clone(),
-            old: None,
-            digest,
-            stamp: None,
-            pods: SEEDED_PODS,
-            since: now,
-            before: SEEDED_BEFORE,
-            unsupported: None,
-        };
-        world.workloads.insert(key(app, target), running);
+        let running = Running::new(containers, image, digest, SEEDED_PODS, now);
+        world.workloads.insert(key(app, target), Running { before: SEEDED_BEFORE, ..running });
         drop(world);
         self.changed.notify(usize::MAX);
     }
 
-    /// Makes a workload one that cannot be rolled out at all, or can be again; says whether it is there.
+    /// Makes a workload unsupported for a reason, or supported; returns whether it exists.
     pub fn set_unsupported(&self, app: &AppId, target: &Target, why: Option<&str>) -> bool {
         self.edit(app, target, |running, _| running.unsupported = why.map(str::to_owned))
     }
 
-    /// Makes a workload have this many pods; says whether it is there.
+    /// Sets the number of a workload's pods; returns whether it exists.
     pub fn scale(&self, app: &AppId, target: &Target, pods: u32) -> bool {
         self.edit(app, target, |running, _| running.pods = pods)
     }
 
-    /// Changes a workload's image and leaves its stamp, as somebody else's controller does; says whether it is there.
+    /// Changes a workload's image and leaves its stamp, as another controller does; returns whether it exists.
     pub fn meddle(&self, app: &AppId, target: &Target, image: &ImageRef) -> bool {
         let digest = self.digest(image);
         let containers = Workload::of(app, target).containers_or_one(app);
         self.edit(app, target, |running, now| running.roll(&containers, image, digest, now))
     }
 
-    /// Takes a workload's stamp away and leaves the rest, as somebody else does; says whether it is there.
+    /// Takes a workload's stamp away and leaves the rest, as another controller does; returns whether it exists.
     pub fn unstamp(&self, app: &AppId, target: &Target) -> bool {
         self.edit(app, target, |running, _| running.stamp = None)
     }
 
-    /// The number of a workload's pods; none where it does not exist.
+    /// Returns the number of a workload's pods; `None` if it does not exist.
     pub fn pods(&self, app: &AppId, target: &Target) -> Option<u32> {
         self.lock().workloads.get(&key(app, target)).map(|running| running.pods)
     }
 
-    /// The images of a workload's pods: of the rollout, as far as they are ready, and else of what ran before.
+    /// Returns the images of a workload's pods: the rollout's as far as they are ready, and else the one before.
     pub fn running(&self, app: &AppId, target: &Target) -> Vec<ImageRef> {
         let now = self.clock.elapsed();
         let world = self.lock();
@@ -170,25 +154,25 @@ impl SimulatedCluster {
         running.map(|running| running.images(&world.scripts, now, self.delay)).unwrap_or_default()
     }
 
-    /// Removes a workload, as somebody else does; says whether it was there.
+    /// Removes a workload, as another controller does; returns whether it existed.
     pub fn delete(&self, app: &AppId, target: &Target) -> bool {
         let gone = self.lock().workloads.remove(&key(app, target)).is_some();
         self.changed.notify(usize::MAX);
         gone
     }
 
-    /// Whether the cluster can be reached; while not, every call is `Unavailable`, and rollouts go on unseen.
+    /// Makes the cluster reachable or unreachable. While it is unreachable, every call is `Unavailable`, and rollouts go on.
     pub fn set_reachable(&self, reachable: bool) {
-        self.lock().reachable = reachable;
+        self.lock().is_away = !reachable;
         self.changed.notify(usize::MAX);
     }
 
-    /// Every change of a workload by an order, in their order; the last 100 000.
+    /// Returns every change of a workload by a deploy, in order; the last 10 000.
     pub fn effects(&self) -> Vec<Effect> {
         self.lock().effects.iter().cloned().collect()
     }
 
-    /// The changes of one workload.
+    /// Returns the changes of one workload.
     pub fn effects_on(&self, app: &AppId, target: &Target) -> Vec<Effect> {
         let workload = Workload::of(app, target);
         let on = |effect: &&Effect| {
@@ -197,7 +181,7 @@ impl SimulatedCluster {
         self.lock().effects.iter().filter(on).cloned().collect()
     }
 
-    /// Every order that was refused or too old, in their order; the last 100 000.
+    /// Returns every deploy that was refused or too old, in order; the last 10 000.
     pub fn refused(&self) -> Vec<Refused> {
         self.lock().refused.iter().cloned().collect()
     }
@@ -212,14 +196,13 @@ impl SimulatedCluster {
         found
     }
 
-    /// The world as a client sees it, which is not at all while it is out of reach.
+    /// Returns the world; fails while the cluster is unreachable.
     fn reach(&self) -> Result<MutexGuard<'_, World>> {
         let world = self.lock();
-        if world.reachable {
-            Ok(world)
-        } else {
-            Err(Error::unavailable("the cluster", "the simulated cluster is switched to unreachable"))
+        if world.is_away {
+            return Err(Error::unavailable("the cluster", "the simulated cluster is switched to unreachable"));
         }
+        Ok(world)
     }
 
     fn lock(&self) -> MutexGuard<'_, World> {

@@ -1,4 +1,4 @@
-//! The port, on the simulated cluster.
+//! Implements the rollout driver on the simulated cluster.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use rollhook_core::{
 use super::{
     Effect, Key, Refused, SimulatedCluster, World, key, remember,
     target::{DEPLOYMENT, Workload},
-    workload::{Container, Running, last_word, waiting},
+    workload::{Container, Running, final_failure, waiting},
 };
 
 #[async_trait]
@@ -26,8 +26,8 @@ impl RolloutDriver for SimulatedCluster {
             Err(invalid) => return Ok(Validated::Invalid(invalid)),
         };
         let world = self.reach()?;
-        let place = (request.app.namespace.clone(), workload.kind.clone(), workload.name.clone());
-        let answer = match world.workloads.get(&place) {
+        let key = (request.app.namespace.clone(), workload.kind.clone(), workload.name.clone());
+        let answer = match world.workloads.get(&key) {
             Some(running) => adopt(request, workload, running),
             None => create(request, workload),
         };
@@ -49,19 +49,19 @@ impl RolloutDriver for SimulatedCluster {
     async fn observe(&self, order: &RolloutSpec) -> Result<Observation> {
         let now = self.clock.elapsed();
         let world = self.reach()?;
-        Ok(match world.workloads.get(&place(order)) {
+        Ok(match world.workloads.get(&workload_key(order)) {
             Some(running) => running.observe(order, &world.scripts, now, self.delay),
             None => {
                 let Workload { kind, name, .. } = Workload::of(&order.app, &order.target);
                 let message = format!("the {kind} {name} is gone");
-                let trouble = Some(last_word(Reason::TARGET_MISSING, message.clone()));
+                let trouble = Some(final_failure(Reason::TARGET_MISSING, message.clone()));
                 Observation { trouble, ..waiting(None, &message) }
             }
         })
     }
 
     async fn changed(&self, order: &RolloutSpec) {
-        // Listening starts before looking, so that nothing is missed in between.
+        // Listening starts before the state is read, so that no change is missed.
         let listener = self.changed.listen();
         match self.next_change(order) {
             Some(time) => match select(listener, self.clock.sleep(time)).await {
@@ -74,12 +74,12 @@ impl RolloutDriver for SimulatedCluster {
     async fn evidence(&self, order: &RolloutSpec, trouble: Option<&RolloutFailure>) -> Result<Evidence> {
         let now = self.clock.elapsed();
         let world = self.reach()?;
-        let Some(running) = world.workloads.get(&place(order)).filter(|running| running.is_at(order)) else {
+        let Some(running) = world.workloads.get(&workload_key(order)).filter(|running| running.is_at(order)) else {
             return Ok(Evidence::default());
         };
         let seen = running.scene(&world.scripts, now, self.delay).trouble;
         let trouble = trouble.or(seen.as_ref());
-        Ok(trouble.map(|trouble| running.evidence(&place(order).2, trouble)).unwrap_or_default())
+        Ok(trouble.map(|trouble| running.evidence(&workload_key(order).2, trouble)).unwrap_or_default())
     }
 }
 
@@ -87,34 +87,27 @@ impl SimulatedCluster {
     fn next_change(&self, order: &RolloutSpec) -> Option<Duration> {
         let now = self.clock.elapsed();
         let world = self.lock();
-        let running = world.workloads.get(&place(order)).filter(|running| running.is_at(order))?;
+        let running = world.workloads.get(&workload_key(order)).filter(|running| running.is_at(order))?;
         running.scene(&world.scripts, now, self.delay).next
     }
 }
 
 impl World {
     fn apply(&mut self, order: &RolloutSpec, now: Duration) -> Applied {
-        let answer = match self.workloads.get(&place(order)) {
+        let answer = match self.workloads.get(&workload_key(order)) {
             Some(running) => running.answer(order),
-            None => answer_to_none(order),
+            None => answer_if_missing(order),
         };
         let Some(Applied::Done) = answer else { return answer.unwrap_or(Applied::Done) };
         let digest = self.scripts.digest(&order.image);
         let workload = Workload::of(&order.app, &order.target);
         let pods = workload.pods.unwrap_or(1);
-        let (_, kind, name) = place(order);
+        let (_, kind, name) = workload_key(order);
         let containers = workload.containers_or_one(&order.app);
-        let is_there = self.workloads.contains_key(&place(order));
-        let running = self.workloads.entry(place(order)).or_insert_with(|| Running {
-            containers: containers.iter().map(|name| container(name)).collect(),
-            image: order.image.clone(),
-            old: None,
-            digest: digest.clone(),
-            stamp: None,
-            pods,
-            since: now,
-            before: Duration::ZERO,
-            unsupported: None,
+        let is_there = self.workloads.contains_key(&workload_key(order));
+        let running = self.workloads.entry(workload_key(order)).or_insert_with(|| {
+            let containers = containers.iter().map(|name| Container { name: name.clone(), image: String::new() });
+            Running::new(containers.collect(), &order.image, digest.clone(), pods, now)
         });
         running.roll(&containers, &order.image, digest, now);
         running.old = running.old.take().filter(|_| is_there);
@@ -133,7 +126,7 @@ impl World {
 }
 
 impl Running {
-    /// `Some(Done)` where the order is to take effect, none where it is done already.
+    /// Returns `Some(Done)` if the deploy is to take effect, and `None` if it has taken effect already.
     fn answer(&self, order: &RolloutSpec) -> Option<Applied> {
         let fenced = self.fence(order);
         if fenced.is_some() || order.adopted {
@@ -151,7 +144,7 @@ impl Running {
         (!repeated).then_some(Applied::Done)
     }
 
-    /// Why the workload's stamp forbids the order.
+    /// Returns the refusal of a deploy that the workload's deploy id forbids.
     fn fence(&self, order: &RolloutSpec) -> Option<Applied> {
         let stamp = self.stamp?;
         if stamp.app == order.id.app {
@@ -198,7 +191,7 @@ fn create(request: &TargetRequest, workload: Workload) -> Result<Validated, Inva
     Ok(Validated::Create { settings: Workload { containers, pods, ..workload }.settings(&request.settings) })
 }
 
-fn answer_to_none(order: &RolloutSpec) -> Option<Applied> {
+fn answer_if_missing(order: &RolloutSpec) -> Option<Applied> {
     let Workload { kind, name, pods, .. } = Workload::of(&order.app, &order.target);
     let creatable = pods.is_some() && kind == DEPLOYMENT && !order.adopted;
     let message = || format!("there is no {kind} {name} in {}", order.app.namespace);
@@ -209,10 +202,6 @@ fn refused(reason: &str, message: String) -> Applied {
     Applied::Refused { reason: Reason::new(reason), message }
 }
 
-fn container(name: &str) -> Container {
-    Container { name: name.to_owned(), image: String::new() }
-}
-
-fn place(order: &RolloutSpec) -> Key {
+fn workload_key(order: &RolloutSpec) -> Key {
     key(&order.app, &order.target)
 }

@@ -1,4 +1,4 @@
-//! What a rollout of an image does, as a function of the time since it began.
+//! The course of a rollout, as a function of the time since it began.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -7,49 +7,48 @@ use rollhook_core::{
     image::{Digest, ImageRef},
     ports::{RolloutFailure, RolloutFailureKind},
 };
-use sha2::{Digest as _, Sha256};
 
-/// A crashing container restarts this often.
+use crate::sha256;
+
+/// The time between restarts of a crashing container.
 pub(super) const RESTART_EVERY: Duration = Duration::from_secs(10);
 
-/// What a rollout of an image does.
+/// The course of a rollout of an image.
 ///
 /// The default is a rollout that completes after the cluster's delay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Script {
-    /// How long until it is complete, or in trouble; the cluster's delay where not given.
+    /// The time until it completes or fails; `None`: the cluster's delay.
     pub delay: Option<Duration>,
-    /// What is wrong once the delay is over, in place of completing; its container defaults to the order's first.
+    /// The failure after the delay, in place of completion; its container defaults to the deploy's first.
     pub trouble: Option<RolloutFailure>,
-    /// After how much more time the trouble is over, so that the rollout completes.
+    /// The time after which the failure is over, so that the rollout completes.
     pub heals_after: Option<Duration>,
-    /// Whether nothing ever moves: neither completion nor trouble.
+    /// Whether it neither completes nor fails.
     pub hangs: bool,
-    /// How long after completing the containers die: they restart at once, and after 10 s they are crash-looping.
+    /// The time from completion to the death of the containers: they restart at once, and are crash-looping after 10 s.
     pub dies_after: Option<Duration>,
-    /// How often the containers restart once they are ready, and are ready again at once.
+    /// The time between restarts of ready containers, which are ready again at once.
     pub restarts_every: Option<Duration>,
-    /// The digest that the pods are said to run, in place of the one made up for the image.
-    pub digest: Option<Digest>,
 }
 
 impl Script {
-    /// Completes.
+    /// Returns a rollout that completes.
     pub fn completes() -> Self {
         Self::default()
     }
 
-    /// Never gets ready, and nothing is said to be wrong.
+    /// Returns a rollout that never gets ready, without a failure.
     pub fn hangs() -> Self {
         Self { hangs: true, ..Self::default() }
     }
 
-    /// Cannot be pulled.
+    /// Returns a rollout whose image cannot be pulled.
     pub fn missing() -> Self {
         Self::fails(RolloutFailureKind::Image, "ImagePullBackOff", "the image cannot be pulled: manifest unknown")
     }
 
-    /// Crashes again and again.
+    /// Returns a rollout whose container crashes again and again.
     pub fn crashes() -> Self {
         Self::fails(
             RolloutFailureKind::Crash,
@@ -58,17 +57,17 @@ impl Script {
         )
     }
 
-    /// Completes, and dies this long after.
+    /// Returns a rollout that completes, and dies this long after.
     pub fn dies_after(time: Duration) -> Self {
         Self { dies_after: Some(time), ..Self::default() }
     }
 
-    /// Completes, and restarts this often from then on.
+    /// Returns a rollout that completes, and restarts this often from then on.
     pub fn restarts_every(time: Duration) -> Self {
         Self { restarts_every: Some(time), ..Self::default() }
     }
 
-    /// Ends in this trouble, in the order's first container.
+    /// Returns a rollout that fails so, in the deploy's first container.
     pub fn fails(kind: RolloutFailureKind, reason: &str, message: &str) -> Self {
         let trouble =
             RolloutFailure { kind, reason: Reason::new(reason), container: None, message: message.to_owned() };
@@ -81,32 +80,26 @@ impl Script {
         Self { delay: Some(delay), ..self }
     }
 
-    /// The same, healed this long after the trouble began.
+    /// The same, healed this long after the failure began.
     #[must_use]
     pub fn healing_after(self, time: Duration) -> Self {
         Self { heals_after: Some(time), ..self }
     }
-
-    /// The same, running these bits.
-    #[must_use]
-    pub fn with_digest(self, digest: Digest) -> Self {
-        Self { digest: Some(digest), ..self }
-    }
 }
 
-/// What a script has come to.
+/// The state of a rollout at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Scene {
     pub(super) ready: u32,
     pub(super) complete: bool,
     pub(super) restarts: u32,
     pub(super) trouble: Option<RolloutFailure>,
-    /// How long until something else is to be seen.
+    /// The time until the next change.
     pub(super) next: Option<Duration>,
 }
 
 impl Script {
-    /// What is to be seen after `age`, of a workload of `pods` pods.
+    /// Returns the state of a workload of `pods` pods after `age`.
     pub(super) fn scene(&self, age: Duration, pods: u32, default_delay: Duration) -> Scene {
         let delay = self.delay.unwrap_or(default_delay);
         if self.hangs {
@@ -168,12 +161,12 @@ fn remainder(crashing_for: Duration) -> Duration {
     crashing_for - RESTART_EVERY * restarts(crashing_for)
 }
 
-/// Which image does what, and what its tag means.
+/// The scripts of images, and the digests of their tags.
 #[derive(Default)]
 pub(super) struct Scripts {
     /// Pattern and script; the last that fits counts.
     given: Vec<(String, Script)>,
-    /// How often other content was put under a name.
+    /// The number of pushes to a name.
     pushes: BTreeMap<String, u64>,
 }
 
@@ -210,7 +203,7 @@ impl Scripts {
     }
 }
 
-/// The image without its digest, in full.
+/// Returns the full name of an image, without its digest.
 fn name(image: &ImageRef) -> String {
     match image.tag() {
         Some(tag) => format!("{}:{tag}", image.canonical_repository()),
@@ -220,7 +213,5 @@ fn name(image: &ImageRef) -> String {
 
 #[expect(clippy::expect_used, reason = "64 hexadecimal digits are a digest")]
 fn made_up(name: &str, generation: u64) -> Digest {
-    let hash = Sha256::digest(format!("{name} {generation}"));
-    let hex: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256:{hex}").parse().expect("64 hexadecimal digits are a digest")
+    format!("sha256:{}", sha256(&format!("{name} {generation}"))).parse().expect("64 hexadecimal digits are a digest")
 }

@@ -1,5 +1,5 @@
-//! The settings of a target on the simulated cluster: those of the Kubernetes driver, read leniently. A setting that
-//! means nothing here is kept and ignored.
+//! The settings of a target on the simulated cluster: those of the Kubernetes driver, read leniently. An unknown
+//! setting is kept and ignored.
 
 use rollhook_core::{
     app::{AppId, Settings, Target},

@@ -1,4 +1,4 @@
-//! A workload of the simulated cluster, and what is to be seen of it.
+//! A workload of the simulated cluster, and how it is observed.
 
 use std::time::Duration;
 
@@ -23,18 +23,30 @@ pub(super) struct Running {
     pub(super) image: ImageRef,
     /// The image that was set before, whose pods run until the rollout's are ready.
     pub(super) old: Option<ImageRef>,
-    /// What the image meant when it was set.
+    /// The digest that the image stood for when it was set.
     pub(super) digest: Digest,
     pub(super) stamp: Option<DeployId>,
     pub(super) pods: u32,
-    /// When the image was set.
+    /// The time at which the image was set.
     pub(super) since: Duration,
-    /// For how long it had been running then.
+    /// The age of the pods by then.
     pub(super) before: Duration,
     pub(super) unsupported: Option<String>,
 }
 
 impl Running {
+    /// Returns a workload that was created now, without a deploy id.
+    pub(super) fn new(
+        containers: Vec<Container>,
+        image: &ImageRef,
+        digest: Digest,
+        pods: u32,
+        since: Duration,
+    ) -> Self {
+        let (old, stamp, before, unsupported) = Default::default();
+        Self { containers, image: image.clone(), old, digest, stamp, pods, since, before, unsupported }
+    }
+
     /// Starts another rollout.
     pub(super) fn roll(&mut self, containers: &[String], image: &ImageRef, digest: Digest, now: Duration) {
         for container in self.containers.iter_mut().filter(|container| containers.contains(&container.name)) {
@@ -46,7 +58,7 @@ impl Running {
         self.before = Duration::ZERO;
     }
 
-    /// Whether what runs is the order's: its own stamp, or for an adopted one whatever ran before any stamp of its app.
+    /// Returns whether the deploy is the one that runs: by its id, or, if it was adopted, before any id of its app.
     pub(super) fn is_at(&self, order: &RolloutSpec) -> bool {
         self.stamp == Some(order.id) || (order.adopted && self.stamp.is_none_or(|stamp| stamp.app != order.id.app))
     }
@@ -62,7 +74,7 @@ impl Running {
         scene
     }
 
-    /// The images of all pods.
+    /// Returns the images of all pods.
     pub(super) fn images(&self, scripts: &Scripts, now: Duration, delay: Duration) -> Vec<ImageRef> {
         let new = self.scene(scripts, now, delay).ready.min(self.pods);
         let old = self.old.iter().cycle().take(usize::try_from(self.pods - new).unwrap_or_default());
@@ -82,14 +94,13 @@ impl Running {
         if !order.adopted && self.image != order.image {
             let message = format!("the workload runs {}, which somebody else has set", self.image);
             let seen = waiting(self.stamp, "the workload was changed by another");
-            return Observation { trouble: Some(last_word(Reason::REVERTED, message)), ..seen };
+            return Observation { trouble: Some(final_failure(Reason::REVERTED, message)), ..seen };
         }
         let Scene { ready, complete, restarts, trouble, .. } = self.scene(scripts, now, delay);
         let pods = self.pods;
-        let script = scripts.of(&self.image, &self.digest);
         let phase = match (complete, pods) {
             (true, 0) => Phase::Complete { digest: None, note: Some("0 replicas: no pod runs".to_owned()) },
-            (true, _) => Phase::Complete { digest: Some(script.digest.unwrap_or(self.digest.clone())), note: None },
+            (true, _) => Phase::Complete { digest: Some(self.digest.clone()), note: None },
             (false, _) => Phase::Progressing,
         };
         Observation {
@@ -124,7 +135,7 @@ impl Running {
     }
 }
 
-/// What is seen while the order is not what runs.
+/// Returns the observation while another deploy runs.
 pub(super) fn waiting(stamp: Option<DeployId>, message: &str) -> Observation {
     Observation {
         stamp,
@@ -136,7 +147,7 @@ pub(super) fn waiting(stamp: Option<DeployId>, message: &str) -> Observation {
     }
 }
 
-/// Trouble that no time heals.
-pub(super) fn last_word(reason: &str, message: String) -> RolloutFailure {
+/// Returns a failure that does not heal.
+pub(super) fn final_failure(reason: &str, message: String) -> RolloutFailure {
     RolloutFailure { kind: RolloutFailureKind::Final, reason: Reason::new(reason), container: None, message }
 }

@@ -35,7 +35,7 @@ async fn the_first_run_says_what_it_made() {
     let log = Log::default();
     let _listening = log.listen();
     database.store().await;
-    assert_eq!(log.take(), ["made the schema rollhook"]);
+    assert_eq!(log.take(), ["updated the schema rollhook"]);
     database.store().await;
     assert!(log.take().is_empty(), "later ones make nothing");
 }
@@ -59,8 +59,8 @@ async fn a_schema_from_before_the_first_release_is_refused() {
         )
         .await;
     let refused = refusal(&database.url).await;
-    let told = |what: &str| what.contains("DROP SCHEMA rollhook CASCADE");
-    assert!(matches!(&refused, Error::Invalid { what, .. } if told(what)), "{refused:?}");
+    let expected = "from before its first release";
+    assert!(matches!(&refused, Error::Invalid { what, .. } if what.contains(expected)), "{refused:?}");
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use std::{
 
 use rollhook_conformance::{client, samples};
 use rollhook_core::{app::App, ports::HistoryStore, time::Timestamp};
-use rollhook_sqlite::{SqliteStore, StoreClock};
+use rollhook_sqlite::SqliteStore;
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -25,7 +25,7 @@ fn count(path: &Path, table: &str) -> i64 {
 /// A store whose clock is moved by hand.
 async fn by_hand(place: &TempDir) -> (SqliteStore, Arc<AtomicI64>) {
     let now = Arc::new(AtomicI64::new(1_800_000_000_000));
-    let clock = StoreClock::new({
+    let clock = Arc::new({
         let now = Arc::clone(&now);
         move || Timestamp::from_millis(now.load(Ordering::SeqCst))
     });

@@ -1,30 +1,30 @@
-//! What git says when it cannot read a source, told by what a person can do about it.
+//! The causes for which git cannot read a source, by what a person can do about them.
 
 use rollhook_core::source::GitSource;
 
-/// Why a source cannot be read.
+/// A cause for which a source cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Complaint {
+pub enum GitError {
     /// The source has no such commit or branch, or does not hand it out.
     NoSuchCommit,
-    /// It does not let git in.
+    /// The source does not let git in.
     Denied,
     /// There is no repository at the URL, or none that these credentials may know of: hosts do not say which.
     NoRepository,
     /// The URL leads elsewhere, where git does not follow.
     Moved,
-    /// ssh goes no further, for a reason on this side.
-    Refused(Refusal),
-    /// Anything else: it may be otherwise later.
+    /// ssh refuses the connection, for a reason on this side.
+    Ssh(SshError),
+    /// Any other cause, which may be gone later.
     Unreachable,
 }
 
-/// Why ssh goes no further on its own.
+/// A cause for which ssh refuses the connection itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// It knows no key of the host, or none of the kind that the host shows.
+pub enum SshError {
+    /// No key of the host is known, or none of the kind that the host shows.
     UnknownHost,
-    /// It knows another key of the host.
+    /// Another key of the host is known.
     ChangedHost,
     /// Others may read the private key.
     OpenKey,
@@ -49,12 +49,12 @@ const NO_REPOSITORY: [&str; 3] = ["' not found", "does not appear to be a git re
 const UNKNOWN_HOST: &str = "host key is known for";
 const CHANGED_HOST: &str = "REMOTE HOST IDENTIFICATION HAS CHANGED";
 const NAMELESS_USER: &str = "No user exists for uid";
-/// What ssh says of a private key before it goes on without it.
+/// ssh's words for a private key that it goes on without.
 const KEY_NOT_LOADED: &str = "Load key \"";
 const OPEN_KEY: &str = "\": bad permissions";
-/// What it says in the end, where no key is left.
+/// ssh's words if no key is left.
 const NOT_LET_IN: &str = "Permission denied (";
-/// What git adds to what ssh said.
+/// The lines that git adds to those of ssh.
 const ADVICE: [&str; 3] = [
     "fatal: Could not read from remote repository.",
     "Please make sure you have the correct access rights",
@@ -62,12 +62,12 @@ const ADVICE: [&str; 3] = [
 ];
 const MOVED: [&str; 1] = ["error: 30"];
 
-impl Complaint {
-    /// What this text, from git's standard error, complains of.
+impl GitError {
+    /// Returns the cause that this text, from git's standard error, tells of.
     pub fn of(text: &str) -> Self {
         let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
-        if let Some(refusal) = Refusal::of(text) {
-            Self::Refused(refusal)
+        if let Some(error) = SshError::of(text) {
+            Self::Ssh(error)
         } else if says(&NO_SUCH_COMMIT) {
             Self::NoSuchCommit
         } else if says(&DENIED) {
@@ -81,13 +81,13 @@ impl Complaint {
         }
     }
 
-    /// The last of these lines that says something of this failure: git follows whatever ssh says with the same advice.
+    /// Returns the last of these lines that tells of this failure: git adds the same advice to whatever ssh says.
     pub fn last_word(lines: &[String]) -> Option<&str> {
         lines.iter().map(String::as_str).rfind(|line| !line.is_empty() && !ADVICE.contains(line))
     }
 }
 
-impl Refusal {
+impl SshError {
     fn of(text: &str) -> Option<Self> {
         if text.contains(CHANGED_HOST) {
             Some(Self::ChangedHost)
@@ -104,7 +104,7 @@ impl Refusal {
         }
     }
 
-    /// What to do about it, in a sentence.
+    /// Returns a sentence that says what to do.
     pub fn sentence(self, source: &GitSource) -> String {
         let host = source.url.host().unwrap_or_default();
         let scan = match source.url.port() {
@@ -143,39 +143,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_git_says_is_understood() {
-        for (text, complaint) in [
-            ("fatal: remote error: upload-pack: not our ref 0123", Complaint::NoSuchCommit),
-            ("fatal: couldn't find remote ref refs/heads/main", Complaint::NoSuchCommit),
+    fn causes_are_told_apart() {
+        for (text, error) in [
+            ("fatal: remote error: upload-pack: not our ref 0123", GitError::NoSuchCommit),
+            ("fatal: couldn't find remote ref refs/heads/main", GitError::NoSuchCommit),
             (
                 "fatal: could not read Username for 'https://git.example.com': terminal prompts disabled",
-                Complaint::Denied,
+                GitError::Denied,
             ),
             (
                 "remote: HTTP Basic: Access denied\nfatal: Authentication failed for 'https://g/a.git/'",
-                Complaint::Denied,
+                GitError::Denied,
             ),
-            ("fatal: unable to access 'https://g/a.git/': The requested URL returned error: 403", Complaint::Denied),
-            ("git@git.example.com: Permission denied (publickey).", Complaint::Denied),
-            ("fatal: repository 'https://git.example.com/a.git/' not found", Complaint::NoRepository),
-            ("fatal: '/srv/a' does not appear to be a git repository", Complaint::NoRepository),
-            ("fatal: unable to access 'https://g/a.git/': The requested URL returned error: 301", Complaint::Moved),
+            ("fatal: unable to access 'https://g/a.git/': The requested URL returned error: 403", GitError::Denied),
+            ("git@git.example.com: Permission denied (publickey).", GitError::Denied),
+            ("fatal: repository 'https://git.example.com/a.git/' not found", GitError::NoRepository),
+            ("fatal: '/srv/a' does not appear to be a git repository", GitError::NoRepository),
+            ("fatal: unable to access 'https://g/a.git/': The requested URL returned error: 301", GitError::Moved),
             (
                 "fatal: unable to access 'https://g/a.git/': Failed to connect to g port 443: Connection refused",
-                Complaint::Unreachable,
+                GitError::Unreachable,
             ),
             (
                 "fatal: unable to access 'https://g/a.git/': The requested URL returned error: 503",
-                Complaint::Unreachable,
+                GitError::Unreachable,
             ),
             (
                 "kex_exchange_identification: Connection closed by remote host\r\nConnection closed by 192.0.2.7 port 22",
-                Complaint::Unreachable,
+                GitError::Unreachable,
             ),
-            ("Connection timed out during banner exchange", Complaint::Unreachable),
-            ("", Complaint::Unreachable),
+            ("Connection timed out during banner exchange", GitError::Unreachable),
+            ("", GitError::Unreachable),
         ] {
-            assert_eq!(Complaint::of(text), complaint, "{text}");
+            assert_eq!(GitError::of(text), error, "{text}");
         }
     }
 
@@ -217,35 +217,35 @@ git@git.example.com: Permission denied (publickey).\r
 fatal: Could not read from remote repository.";
 
     #[test]
-    fn what_ssh_refuses_is_told_with_what_to_do() {
+    fn ssh_errors_say_what_to_do() {
         let mut source = rollhook_conformance::samples::git_source();
         source.url = "ssh://git@git.example.com:2222/api.git".parse().unwrap();
         source.credentials = Some("deploy".parse().unwrap());
-        for (text, refusal, told) in [
-            (UNKNOWN, Refusal::UnknownHost, "(ssh-keyscan -p 2222 git.example.com), after checking it."),
-            (CHANGED, Refusal::ChangedHost, "(ssh-keyscan -p 2222 git.example.com), after checking it."),
-            (OPEN, Refusal::OpenKey, "The private key of the credentials deploy may be read by others"),
-            (BROKEN, Refusal::BrokenKey, "The private key of the credentials deploy cannot be read by ssh"),
-            ("No user exists for uid 12345\r\n", Refusal::NamelessUser, "in its machine's /etc/passwd"),
+        for (text, error, expected) in [
+            (UNKNOWN, SshError::UnknownHost, "(ssh-keyscan -p 2222 git.example.com), after checking it."),
+            (CHANGED, SshError::ChangedHost, "(ssh-keyscan -p 2222 git.example.com), after checking it."),
+            (OPEN, SshError::OpenKey, "The private key of the credentials deploy may be read by others"),
+            (BROKEN, SshError::BrokenKey, "The private key of the credentials deploy cannot be read by ssh"),
+            ("No user exists for uid 12345\r\n", SshError::NamelessUser, "in its machine's /etc/passwd"),
         ] {
-            assert_eq!(Complaint::of(text), Complaint::Refused(refusal), "{text}");
-            let sentence = refusal.sentence(&source);
-            assert!(sentence.contains(told) && !sentence.contains("/etc/rollhook"), "{sentence}");
+            assert_eq!(GitError::of(text), GitError::Ssh(error), "{text}");
+            let sentence = error.sentence(&source);
+            assert!(sentence.contains(expected) && !sentence.contains("/etc/rollhook"), "{sentence}");
         }
         source.url = "git@git.example.com:api.git".parse().unwrap();
-        assert!(Refusal::UnknownHost.sentence(&source).contains("(ssh-keyscan git.example.com)"));
+        assert!(SshError::UnknownHost.sentence(&source).contains("(ssh-keyscan git.example.com)"));
     }
 
     #[test]
-    fn a_key_that_was_not_needed_is_no_reason() {
+    fn key_that_was_not_needed_is_no_cause() {
         let text = "Load key \"/root/.ssh/id_rsa\": error in libcrypto\r\nERROR: Repository not found.";
-        assert_eq!(Complaint::of(text), Complaint::NoRepository);
+        assert_eq!(GitError::of(text), GitError::NoRepository);
     }
 
     #[test]
-    fn gits_advice_is_not_what_ssh_said() {
+    fn advice_of_git_is_left_out() {
         let lines: Vec<String> = UNKNOWN.lines().map(str::to_owned).collect();
-        assert_eq!(Complaint::last_word(&lines), Some("Host key verification failed."));
-        assert_eq!(Complaint::last_word(&lines[2..]), None);
+        assert_eq!(GitError::last_word(&lines), Some("Host key verification failed."));
+        assert_eq!(GitError::last_word(&lines[2..]), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Processes that a build has left behind, found by what they carry in their environment.
+//! Kills the processes of a build, which are found by the build's number in their environment.
 
 use std::{fs, time::Duration};
 
@@ -6,34 +6,34 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::environment::MARKER;
 
-/// Looks at the process table before what is left is given up on; each kills what the one before missed.
-const LOOKS: u32 = 100;
+/// The number of attempts to kill all; each kills the processes that the one before missed.
+const ATTEMPTS: u32 = 100;
 const BETWEEN: Duration = Duration::from_millis(20);
 
 /// Kills all processes of a build, and returns once they are gone.
 ///
 /// `group`: the build's process group, whose leader has ended and was waited for.
 pub(crate) async fn end(run: &str, group: Option<u32>) {
-    for _ in 0..LOOKS {
+    for _ in 0..ATTEMPTS {
         let wanted = run.to_owned();
-        let found = tokio::task::spawn_blocking(move || of(&wanted, group)).await.unwrap_or_default();
+        let found = tokio::task::spawn_blocking(move || find(&wanted, group)).await.unwrap_or_default();
         if found.is_empty() {
             return;
         }
         for pid in found {
-            // Whoever is gone by now needs no signal.
+            // The process may be gone by now.
             let _ = kill_process(pid, Signal::KILL);
         }
         tokio::time::sleep(BETWEEN).await;
     }
-    tracing::warn!(run, "processes of a build do not end");
+    tracing::warn!(run, "killing the processes of a build failed");
 }
 
-fn of(run: &str, group: Option<u32>) -> Vec<Pid> {
+fn find(run: &str, group: Option<u32>) -> Vec<Pid> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let wanted = format!("{MARKER}={run}");
-    // The group's number is free for another one once its leader and all members are gone; where there is a process of
-    // that number again, the group is not the build's any more.
+    // The group's number is free for another one once its leader and all members are gone; if a process has that number
+    // again, the group is not the build's any more.
     let group = group.filter(|group| fs::metadata(format!("/proc/{group}")).is_err());
     let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
     pids.filter(|pid| carries(*pid, &wanted) || (group.is_some() && group_of(*pid) == group))
@@ -41,13 +41,13 @@ fn of(run: &str, group: Option<u32>) -> Vec<Pid> {
         .collect()
 }
 
-/// Whether the process was given this in its environment. Nobody else's environment can be read.
+/// Returns whether the process has this in its environment; `false` for processes of other users, which cannot be read.
 fn carries(pid: i32, wanted: &str) -> bool {
     fs::read(format!("/proc/{pid}/environ"))
         .is_ok_and(|environment| environment.split(|byte| *byte == 0).any(|entry| entry == wanted.as_bytes()))
 }
 
-/// The process's group, unless it has ended already and only waits to be waited for.
+/// Returns the process's group; `None` for a zombie.
 fn group_of(pid: i32) -> Option<u32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name in parentheses may hold anything, parentheses too.

@@ -1,9 +1,10 @@
-//! Tokens as they are stored: sealed for the app that they open, so that they open no other.
+//! Webhook tokens as stores keep them: sealed for the app that they open, so that they open no other.
 
 use std::collections::BTreeMap;
 
 use rollhook_core::{Error, Result, app::AppUid, ports::WebhookSecret, time::Timestamp, token::Token};
-use rollhook_sealing::{KeyId, KeyRing};
+
+use crate::{KeyId, KeyRing};
 
 /// Seals an app's token with the ring's newest key.
 ///

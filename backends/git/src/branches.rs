@@ -1,4 +1,4 @@
-//! The port that reads branches, by `git ls-remote`.
+//! Reads branches by `git ls-remote`.
 
 use std::{
     io,
@@ -15,24 +15,25 @@ use rollhook_core::{
 use tempfile::TempDir;
 
 use crate::{
-    Complaint, Credentials, Invocation, environment, process,
-    room::{Reader, Room},
+    Credentials, GitError, Invocation, environment,
+    limiter::{Limiter, Priority},
+    process,
 };
 
-/// How branches are read.
+/// The settings of a branch reader.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where the credentials are that sources name: a file each.
+    /// The directory of the credentials that sources name: a file each.
     pub credentials: Option<PathBuf>,
     /// Whether local sources may be read (`rollhook_core::source::GitUrl::is_local`).
     pub local_sources: bool,
-    /// How long one reading may take, and how long it may wait for its turn.
+    /// The longest that a read may take, and the longest that it may wait for its turn.
     pub limit: Duration,
-    /// How long a git server may be silent.
+    /// The longest that a git server may be silent.
     pub silence: Duration,
-    /// How many sources are read at once; of one host two at most.
+    /// The number of sources that are read at the same time; of one host two at most.
     pub at_once: usize,
-    /// Where a directory is made for git to run in.
+    /// The directory in which one is made for git to run in.
     pub temporary: PathBuf,
 }
 
@@ -50,38 +51,37 @@ impl Default for Settings {
     }
 }
 
-/// Why branches cannot be read at all.
+/// The error of opening a branch reader.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot make a directory for git to run in")]
 pub struct Error(#[from] io::Error);
 
 /// Reads branches with git.
-pub struct GitHeads {
+pub struct GitBranchReader {
     settings: Settings,
-    room: Room,
+    limiter: Limiter,
     /// Empty: git finds no repository here, and so no configuration of one.
     home: Mutex<Arc<TempDir>>,
 }
 
-impl GitHeads {
-    /// A reader of branches. The log is told where git cannot be run, which may be put right while this lasts.
+impl GitBranchReader {
+    /// Opens a reader of branches. If git cannot be run, the log says so; git may be installed later.
     ///
     /// # Errors
-    /// Where there is no place for a temporary directory.
+    /// If no temporary directory can be made.
     pub fn open(settings: Settings) -> std::result::Result<Self, Error> {
         let home = Mutex::new(Arc::new(home_in(&settings)?));
         if let Err(error) = runs() {
             tracing::warn!(
                 %error,
-                "git cannot be run on this server's machine: the branches of git apps are not read, so that polling finds \
-                 nothing, and whether a push is late is told from the history alone. Put git (and ssh, for ssh sources) \
-                 where the server runs"
+                "running git failed: branches of git apps are not read, so that polling finds nothing, and late pushes are \
+                 recognized by the history alone; install git (and ssh, for ssh sources) on the server's machine"
             );
         }
-        Ok(Self { room: Room::new(settings.at_once), settings, home })
+        Ok(Self { limiter: Limiter::new(settings.at_once), settings, home })
     }
 
-    /// The empty directory; made anew where somebody has removed it, as what cleans up temporary directories does.
+    /// Returns the empty directory, which is made again if a cleaner of temporary files has removed it.
     fn home(&self) -> Result<Arc<TempDir>> {
         let mut home = self.home.lock().unwrap_or_else(PoisonError::into_inner);
         if !home.path().is_dir() {
@@ -93,13 +93,18 @@ impl GitHeads {
         Ok(Arc::clone(&home))
     }
 
-    async fn ls_remote(&self, source: &GitSource, credentials: &Credentials, reader: Reader) -> Result<process::Said> {
+    async fn ls_remote(
+        &self,
+        source: &GitSource,
+        credentials: &Credentials,
+        priority: Priority,
+    ) -> Result<process::Finished> {
         let url = &source.url;
-        let place = self.room.place(url.host().unwrap_or_default(), reader);
-        let Ok(Some(_place)) = tokio::time::timeout(self.settings.limit, place).await else {
-            return Err(match reader {
-                Reader::Look => PortError::Conflict(Entity::Capacity),
-                Reader::Caller => {
+        let permit = self.limiter.acquire(url.host().unwrap_or_default(), priority);
+        let Ok(Some(_permit)) = tokio::time::timeout(self.settings.limit, permit).await else {
+            return Err(match priority {
+                Priority::Polling => PortError::Conflict(Entity::Capacity),
+                Priority::Waiting => {
                     let what = format!("{url} was not read: this server reads as many sources as it may at once");
                     PortError::Unavailable { what, cause: None }
                 }
@@ -109,7 +114,7 @@ impl GitHeads {
         let home = home.path();
         let invocation = Invocation { source, credentials, home, silence: self.settings.silence };
         let mut git = invocation.git(home);
-        // What lies above a directory for temporary files is anybody's.
+        // Other users may write above a directory for temporary files.
         git.env("GIT_CEILING_DIRECTORIES", home.parent().unwrap_or(home));
         git.args(["ls-remote", "-q", "--heads", "--refs", "--", url.as_str(), &reference(source)]);
         process::run(git, self.settings.limit).await.map_err(|error| {
@@ -126,29 +131,29 @@ impl GitHeads {
 }
 
 #[async_trait]
-impl BranchReader for GitHeads {
+impl BranchReader for GitBranchReader {
     async fn head(&self, source: &GitSource) -> Result<Option<Commit>> {
-        self.read(source, Reader::Caller).await
+        self.read(source, Priority::Waiting).await
     }
 
     async fn look(&self, source: &GitSource) -> Result<Option<Commit>> {
-        self.read(source, Reader::Look).await
+        self.read(source, Priority::Polling).await
     }
 }
 
-impl GitHeads {
-    async fn read(&self, source: &GitSource, reader: Reader) -> Result<Option<Commit>> {
+impl GitBranchReader {
+    async fn read(&self, source: &GitSource, priority: Priority) -> Result<Option<Commit>> {
         if source.url.is_local() && !self.settings.local_sources {
             let message = format!("{} is local, which this server's operator does not allow", source.url);
             return Err(PortError::invalid(message));
         }
         let credentials = Credentials::find(source, self.settings.credentials.as_deref())
             .map_err(|what| PortError::Denied { what: what.trim_end_matches('.').to_owned(), cause: None })?;
-        let said = self.ls_remote(source, &credentials, reader).await?;
-        if !said.status.success() {
-            return Err(classified(source, said.complaint));
+        let finished = self.ls_remote(source, &credentials, priority).await?;
+        if !finished.status.success() {
+            return Err(classified(source, finished.error));
         }
-        head_of(source, &said.answer)
+        head_of(source, &finished.output)
     }
 }
 
@@ -156,7 +161,7 @@ fn home_in(settings: &Settings) -> io::Result<TempDir> {
     TempDir::with_prefix_in("rollhook-git-", &settings.temporary)
 }
 
-/// Whether git can be run at all.
+/// Fails if git cannot be run.
 fn runs() -> io::Result<()> {
     let mut git = environment::child("git", &[]).into_std();
     let status = git.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
@@ -183,30 +188,30 @@ fn head_of(source: &GitSource, answer: &str) -> Result<Option<Commit>> {
     }
 }
 
-/// A failure of git, by what it says.
-fn classified(source: &GitSource, complaint: String) -> PortError {
+/// Returns the error that git's standard error tells of.
+fn classified(source: &GitSource, stderr: String) -> PortError {
     let url = &source.url;
-    let kind = Complaint::of(&complaint);
-    let cause = Some(complaint.into());
+    let kind = GitError::of(&stderr);
+    let cause = Some(stderr.into());
     match kind {
-        Complaint::Denied => {
+        GitError::Denied => {
             let what = match &source.credentials {
                 Some(name) => format!("{url} does not let this server in with the credentials {name}"),
                 None => format!("{url} does not let this server in without credentials"),
             };
             PortError::Denied { what, cause }
         }
-        Complaint::NoRepository => {
+        GitError::NoRepository => {
             let what = format!("there is no repository at {url}, or none that this server may read");
             PortError::Denied { what, cause }
         }
-        Complaint::Moved => {
+        GitError::Moved => {
             PortError::Invalid { what: format!("{url} leads elsewhere: name the repository's new URL"), cause }
         }
-        Complaint::Refused(refusal) => {
-            PortError::Denied { what: refusal.sentence(source).trim_end_matches('.').to_owned(), cause }
+        GitError::Ssh(error) => {
+            PortError::Denied { what: error.sentence(source).trim_end_matches('.').to_owned(), cause }
         }
-        Complaint::NoSuchCommit | Complaint::Unreachable => {
+        GitError::NoSuchCommit | GitError::Unreachable => {
             PortError::Unavailable { what: format!("{url} cannot be read"), cause }
         }
     }
@@ -233,12 +238,12 @@ mod tests {
     }
 
     #[test]
-    fn what_git_says_stays_in_the_log() {
+    fn words_of_git_stay_in_the_log() {
         let source = samples::git_source();
-        for complaint in ["Authentication failed", "' not found", "error: 301", "10.1.2.3 is away"] {
-            let error = classified(&source, complaint.to_owned());
-            assert!(!error.to_string().contains(complaint), "{error}");
-            assert!(error.chain().contains(complaint), "{}", error.chain());
+        for stderr in ["Authentication failed", "' not found", "error: 301", "10.1.2.3 is away"] {
+            let error = classified(&source, stderr.to_owned());
+            assert!(!error.to_string().contains(stderr), "{error}");
+            assert!(error.chain().contains(stderr), "{}", error.chain());
         }
     }
 }

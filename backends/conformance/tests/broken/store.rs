@@ -1,0 +1,202 @@
+//! The store in memory, with one promise broken.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+use rollhook_conformance::{Can, Handles, Lack, Stores};
+use rollhook_core::{
+    Error, Result,
+    app::AppUid,
+    deploy::{Deploy, Revision},
+    error::Entity,
+    ledger::{AppState, KeyUse},
+    ports::{
+        AppChange, AppCommit, AppPage, AppRef, Committed, Heartbeat, HistoryStore, HistoryStoreExt, Loaded, Page,
+        StoreLimits, Version,
+    },
+    replica::ReplicaId,
+    request::IdempotencyKey,
+    time::Timestamp,
+};
+use rollhook_memory::MemoryStore;
+
+/// A promise of a store that is broken here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StorePromise {
+    /// All of them are kept.
+    Kept,
+    /// The version is checked and the change written as one step: here another thread gets in between.
+    CommitIsOneStep,
+    /// The keys of a removed app go with it: here they stay.
+    KeysGo,
+    /// A heartbeat counts for all of its time: here its last moment is left out.
+    WholeTtl,
+    /// A taken name is told before a taken namespace: here it is the other way round.
+    AppBeforeNamespace,
+}
+
+/// A store in memory with a clock that is moved by hand; handles share it.
+pub(crate) struct BrokenStore {
+    promise: StorePromise,
+    millis: Arc<AtomicI64>,
+    memory: Arc<MemoryStore>,
+    keys: Mutex<BTreeMap<(AppUid, String), KeyUse>>,
+    heartbeats: Mutex<BTreeMap<String, (Timestamp, Duration)>>,
+}
+
+impl BrokenStore {
+    pub(crate) fn new(promise: StorePromise) -> Arc<Self> {
+        let millis = Arc::new(AtomicI64::new(1_700_000_000_000));
+        let clock = Arc::clone(&millis);
+        let memory = MemoryStore::new(Arc::new(move || Timestamp::from_millis(clock.load(Ordering::SeqCst))));
+        let (keys, heartbeats) = Default::default();
+        Arc::new(Self { promise, millis, memory: Arc::new(memory), keys, heartbeats })
+    }
+
+    /// Checks the version, and then writes whatever is stored by then.
+    async fn commit_in_two_steps(&self, commit: AppCommit) -> Result<Committed> {
+        let AppCommit::Update(version, change) = commit else { return self.memory.commit_one(commit).await };
+        let app = change.state.app.uid;
+        let mut stored = self.version(app).await?;
+        if stored != version {
+            return Err(Error::Conflict(Entity::Version));
+        }
+        // A store that reads a file or asks a server takes longer than this.
+        std::thread::yield_now();
+        loop {
+            match self.memory.commit_one(AppCommit::Update(stored, change.clone())).await {
+                Err(Error::Conflict(Entity::Version)) => stored = self.version(app).await?,
+                answer => return answer,
+            }
+        }
+    }
+
+    async fn version(&self, app: AppUid) -> Result<Version> {
+        let loaded = self.memory.load(AppRef::Uid(app), None).await?;
+        Ok(loaded.ok_or(Error::NotFound(Entity::App))?.version)
+    }
+
+    async fn commit_and_note_keys(&self, commit: AppCommit) -> Result<Committed> {
+        let app = commit.app();
+        let keys = commit.change().map(|change| change.keys.clone()).unwrap_or_default();
+        let committed = self.memory.commit_one(commit).await?;
+        self.keys.lock().unwrap().extend(keys.into_iter().map(|write| ((app, write.key.key), write.made)));
+        Ok(committed)
+    }
+
+    async fn commit_namespace_first(&self, commit: AppCommit) -> Result<Committed> {
+        if let AppCommit::Register(change) = &commit {
+            let app = &change.state.app;
+            let all = AppPage { namespace: Some(app.id.namespace.clone()), after: None, limit: usize::MAX };
+            if self.memory.list(all).await?.iter().any(|other| other.app.project != app.project) {
+                return Err(Error::Conflict(Entity::Namespace));
+            }
+        }
+        self.memory.commit_one(commit).await
+    }
+
+    fn shift(&self, millis: i64) -> Can {
+        self.millis.fetch_add(millis, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl HistoryStore for BrokenStore {
+    async fn load(&self, app: AppRef<'_>, key: Option<&IdempotencyKey>) -> Result<Option<Loaded>> {
+        let Some(mut loaded) = self.memory.load(app, key).await? else { return Ok(None) };
+        if let (StorePromise::KeysGo, Some(key), None) = (self.promise, key, loaded.key) {
+            loaded.key = self.keys.lock().unwrap().get(&(loaded.state.app.uid, key.key.clone())).copied();
+        }
+        Ok(Some(loaded))
+    }
+
+    async fn commit(&self, commits: Vec<AppCommit>) -> Vec<Result<Committed>> {
+        let mut answers = Vec::with_capacity(commits.len());
+        for commit in commits {
+            answers.push(match self.promise {
+                StorePromise::CommitIsOneStep => self.commit_in_two_steps(commit).await,
+                StorePromise::KeysGo => self.commit_and_note_keys(commit).await,
+                StorePromise::AppBeforeNamespace => self.commit_namespace_first(commit).await,
+                StorePromise::Kept | StorePromise::WholeTtl => self.memory.commit_one(commit).await,
+            });
+        }
+        answers
+    }
+
+    async fn page(&self, app: AppUid, page: Page) -> Result<Vec<Deploy>> {
+        self.memory.page(app, page).await
+    }
+
+    async fn list(&self, page: AppPage) -> Result<Vec<AppState>> {
+        self.memory.list(page).await
+    }
+
+    async fn work(&self, alive: &[ReplicaId], limit: usize) -> Result<Vec<AppUid>> {
+        self.memory.work(alive, limit).await
+    }
+
+    async fn heartbeat(&self, replica: &ReplicaId, ttl: Duration) -> Result<Heartbeat> {
+        let Heartbeat { now, mut alive } = self.memory.heartbeat(replica, ttl).await?;
+        let mut heartbeats = self.heartbeats.lock().unwrap();
+        heartbeats.insert(replica.to_string(), (now, ttl));
+        if self.promise == StorePromise::WholeTtl {
+            alive.retain(|replica| heartbeats.get(&replica.to_string()).is_some_and(|(at, ttl)| now.since(*at) < *ttl));
+        }
+        Ok(Heartbeat { now, alive })
+    }
+
+    fn watch(&self) -> BoxStream<'static, AppChange> {
+        self.memory.watch()
+    }
+
+    fn limits(&self) -> StoreLimits {
+        self.memory.limits()
+    }
+}
+
+/// A fresh broken store.
+pub(crate) struct BrokenStores(pub(crate) Arc<BrokenStore>);
+
+#[async_trait]
+impl Stores for BrokenStores {
+    async fn open(&self) -> Handles {
+        Handles { history: self.0.clone(), tokens: self.0.memory.clone() }
+    }
+
+    async fn pause(&self, time: Duration) {
+        self.0.shift(time.as_millis() as i64).unwrap();
+    }
+
+    async fn advance(&self, time: Duration) -> Can {
+        self.0.shift(time.as_millis() as i64)
+    }
+
+    async fn set_back(&self, time: Duration) -> Can {
+        self.0.shift(-(time.as_millis() as i64))
+    }
+
+    async fn corrupt_state(&self, _: AppUid) -> Can {
+        Err(Lack::NotApplicable("nothing is serialized"))
+    }
+
+    async fn corrupt_entry(&self, _: AppUid, _: Revision) -> Can {
+        Err(Lack::NotApplicable("nothing is serialized"))
+    }
+
+    async fn raw_bytes(&self) -> Can<Vec<u8>> {
+        Err(Lack::NotApplicable("nothing is serialized"))
+    }
+
+    async fn move_secret(&self, _: AppUid, _: AppUid) -> Can {
+        Err(Lack::NotApplicable("nothing is serialized"))
+    }
+}

@@ -1,0 +1,111 @@
+//! Lookups that every request begins with: all that wait share a statement, so that many of them cost the server one.
+
+use rollhook_core::{Error, Result, app::AppId};
+use serde::Serialize;
+use sqlx::postgres::PgRow;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::{
+    connections::Connections,
+    error::Failure,
+    literal::{self, column},
+};
+
+/// The most calls that are queued; more of them wait to be queued.
+const QUEUED: usize = 4096;
+/// The most calls that share a statement.
+const AT_ONCE: usize = 1024;
+
+/// The key of a lookup.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(crate) enum Lookup {
+    /// The token of the app of this name.
+    Token(AppId),
+    /// The hash of the management token.
+    OperatorHash {},
+}
+
+/// A stored secret, as columns.
+#[derive(Clone)]
+pub(crate) struct StoredSecret {
+    /// The app's uid; empty for the management token.
+    pub(crate) app: String,
+    /// The sealed token or the hash, in hexadecimal digits.
+    pub(crate) bytes: String,
+    pub(crate) created_at: i64,
+}
+
+type Answer = Option<StoredSecret>;
+type Call = (Lookup, oneshot::Sender<Result<Answer>>);
+
+/// Looks secrets up; clones share statements.
+#[derive(Clone)]
+pub(crate) struct Lookups(mpsc::Sender<Call>);
+
+impl Lookups {
+    /// Starts the task that runs the statements, which ends with the last clone.
+    pub(crate) fn start(connections: Connections) -> Self {
+        let (calls, queued) = mpsc::channel(QUEUED);
+        tokio::spawn(serve(connections, queued));
+        Self(calls)
+    }
+
+    /// Returns the answer of a statement that begins after this call.
+    pub(crate) async fn find(&self, lookup: Lookup) -> Result<Answer> {
+        let stopped = || Error::Unavailable { what: "the process is shutting down".to_owned(), cause: None };
+        let (answering, answer) = oneshot::channel();
+        self.0.send((lookup, answering)).await.map_err(|_| stopped())?;
+        answer.await.map_err(|_| stopped())?
+    }
+}
+
+async fn serve(connections: Connections, mut queued: mpsc::Receiver<Call>) {
+    let mut calls = Vec::new();
+    while queued.recv_many(&mut calls, AT_ONCE).await > 0 {
+        let unanswered = calls.drain(..).filter(|(_, answering)| !answering.is_closed());
+        let (lookups, answering): (Vec<_>, Vec<_>) = unanswered.unzip();
+        // A caller that has gone away misses its answer.
+        match find(&connections, &lookups).await {
+            Ok(answers) => answering.into_iter().zip(answers).for_each(|(to, answer)| drop(to.send(Ok(answer)))),
+            Err(failure) => answering.into_iter().for_each(|to| drop(to.send(Err(failure.to_error())))),
+        }
+    }
+}
+
+/// Returns the answers in the order of the lookups.
+async fn find(connections: &Connections, lookups: &[Lookup]) -> Result<Vec<Answer>, Failure> {
+    let mut answers: Vec<Answer> = lookups.iter().map(|_| None).collect();
+    if lookups.is_empty() {
+        return Ok(answers);
+    }
+    let rows = connections.read(format!(
+        "WITH i AS MATERIALIZED (
+            SELECT i.* FROM rows from (json_to_recordset({}) AS (namespace text, name text))
+            WITH ORDINALITY i (namespace, name, number)
+        )
+        SELECT i.number, t.app::text, encode(t.sealed, 'hex'), t.created_at FROM i
+        JOIN rollhook.apps a ON a.namespace = i.namespace AND a.name = i.name JOIN rollhook.tokens t ON t.app = a.uid
+        UNION ALL
+        SELECT 0, '', encode(s.value, 'hex'), 0 FROM rollhook.settings s
+        WHERE s.name = 'operator-hash' AND EXISTS (SELECT FROM i WHERE i.name IS NULL)",
+        literal::json(lookups)?,
+    ));
+    for row in &rows.await? {
+        let (number, secret) = (usize::try_from(column::<i64>(row, 0)?).unwrap_or_default(), secret(row)?);
+        match number.checked_sub(1) {
+            Some(index) => answers.get_mut(index).into_iter().for_each(|answer| *answer = Some(secret.clone())),
+            // The hash is read once, and answers all lookups of it.
+            None => {
+                let asked =
+                    answers.iter_mut().zip(lookups).filter(|(_, lookup)| matches!(lookup, Lookup::OperatorHash {}));
+                asked.for_each(|(answer, _)| *answer = Some(secret.clone()));
+            }
+        }
+    }
+    Ok(answers)
+}
+
+fn secret(row: &PgRow) -> Result<StoredSecret, Failure> {
+    Ok(StoredSecret { app: column(row, 1)?, bytes: column(row, 2)?, created_at: column(row, 3)? })
+}
