@@ -135,7 +135,6 @@ fn history(state: &AppState, revisions: Range<u32>) -> Result<Change, Failure> {
     }
     let last = change.ended.last().cloned();
     change.state.latest = last.as_ref().map(|deploy| deploy.revision);
-    change.state.ended_on_cluster.clone_from(&last);
     change.state.current = last;
     Ok(change)
 }

@@ -64,8 +64,11 @@ fn uses(app: App, history: &[Deploy]) {
         latest: history.last().map(|deploy| deploy.revision),
         unfinished: history.iter().filter(|deploy| !deploy.is_terminal()).cloned().map(Arc::new).collect(),
         current: newest(&|deploy| deploy.status() == Status::Succeeded).cloned().map(Arc::new),
-        ended_on_cluster: newest(&|deploy| deploy.touched && deploy.is_terminal())
-            .map(|deploy| Arc::new(deploy.without_evidence())),
+        ended_on_cluster: newest(&|deploy| {
+            deploy.is_terminal() && (deploy.touched || deploy.status() == Status::Succeeded)
+        })
+        .filter(|deploy| deploy.status() != Status::Succeeded)
+        .map(|deploy| Arc::new(deploy.without_evidence())),
         last_restore: newest(&Deploy::is_restore).map(|deploy| deploy.revision),
         updated_at: history.iter().map(|deploy| deploy.updated_at).max().unwrap_or_default(),
         ..AppState::new(app)

@@ -144,7 +144,10 @@ fn decided(app: &App, request: &DeployRequest) {
             let commit = decided.deploy.commit.expect("a git app builds a commit");
             let sha = commit.as_str();
             assert!((7..=64).contains(&sha.len()) && sha.bytes().all(|byte| byte.is_ascii_hexdigit()), "{sha}");
-            assert_eq!((decided.deploy.image, decided.ignored.contains(&Field::Image)), (None, request.image.is_some()));
+            assert_eq!(
+                (decided.deploy.image, decided.ignored.contains(&Field::Image)),
+                (None, request.image.is_some())
+            );
         }
         (Source::Image | Source::Git(_), Err(refusal)) => {
             let problem = server::refusal(refusal).problem;

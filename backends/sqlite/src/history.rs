@@ -129,7 +129,7 @@ impl HistoryStore for SqliteStore {
     }
 
     fn limits(&self) -> StoreLimits {
-        StoreLimits { apps_per_commit: APPS_PER_COMMIT, commits_at_once: 1, keep: None }
+        StoreLimits { apps_per_commit: APPS_PER_COMMIT, commits_at_once: 2, keep: None }
     }
 }
 

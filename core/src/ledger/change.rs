@@ -148,15 +148,16 @@ impl Change {
         if let Ok(at) = place {
             state.unfinished.remove(at);
         }
-        let is_newest = |known: &Option<Arc<Deploy>>| known.as_ref().is_none_or(|known| known.revision < revision);
         let deploy = Arc::new(deploy);
-        if deploy.touched && is_newest(&state.ended_on_cluster) {
-            let succeeded = deploy.status() == Status::Succeeded;
-            let kept = if succeeded { Arc::clone(&deploy) } else { Arc::new(deploy.without_evidence()) };
-            state.ended_on_cluster = Some(kept);
-        }
-        if deploy.status() == Status::Succeeded && is_newest(&state.current) {
-            state.current = Some(Arc::clone(&deploy));
+        let is_older = |known: &Arc<Deploy>| known.revision < revision;
+        if state.current.as_ref().is_none_or(is_older) {
+            let is_newest = state.ended_on_cluster.as_ref().is_none_or(is_older);
+            if deploy.status() == Status::Succeeded {
+                state.ended_on_cluster.take_if(|known| is_older(known));
+                state.current = Some(Arc::clone(&deploy));
+            } else if deploy.touched && is_newest {
+                state.ended_on_cluster = Some(Arc::new(deploy.without_evidence()));
+            }
         }
         self.ended.push(deploy);
     }

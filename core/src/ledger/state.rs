@@ -22,7 +22,8 @@ pub struct AppState {
     pub unfinished: Vec<Arc<Deploy>>,
     /// The newest deploy that succeeded.
     pub current: Option<Arc<Deploy>>,
-    /// The newest deploy that touched the cluster and has ended; without its evidence, which is in the archive.
+    /// The newest deploy that touched the cluster and ended without success, if it is newer than `current`; without its
+    /// evidence, which is in the archive.
     pub ended_on_cluster: Option<Arc<Deploy>>,
     /// The newest restore.
     pub last_restore: Option<Revision>,
@@ -59,7 +60,7 @@ impl AppState {
     pub fn on_cluster(&self) -> Option<&Arc<Deploy>> {
         let touching = self.unfinished.iter().rev().find(|deploy| deploy.touched);
         let newest = |deploy: &&Arc<Deploy>| deploy.revision;
-        touching.into_iter().chain(&self.ended_on_cluster).max_by_key(newest)
+        touching.into_iter().chain(&self.ended_on_cluster).chain(&self.current).max_by_key(newest)
     }
 
     /// The unfinished deploy of this revision.

@@ -70,7 +70,7 @@ fn rollback_keeps_the_versions_before_its_target() {
         |number: u64| Some(Arc::new(Deploy { effective: revision(300), ..ended(number, Status::Succeeded) }));
     let current = AppState { current: rollback(1000), ..state(&archived) };
     assert_eq!(kept(&archived, &current), [300, 200, 100]);
-    let on_cluster = AppState { ended_on_cluster: rollback(1000), ..state(&archived) };
+    let on_cluster = AppState { current: None, ended_on_cluster: rollback(1000), ..state(&archived) };
     assert_eq!(kept(&archived, &on_cluster), [300, 200, 100]);
     let mut unfinished = state(&archived);
     let rolling = deploy("v1").deploy.entry(AdmissionId(1), revision(1001), NOW);
