@@ -13,7 +13,7 @@
 //! ```
 //!
 //! One deploy: a host reads a bounded body and hands it with the caller's credentials to
-//! [`service::Deployer::authorize`], which alone can make an [`service::Authorized`]. With it,
+//! [`service::Deployer::authorize`], which makes an [`service::Authorized`] (for an operator, `open` does). With it,
 //! [`service::Deployer::submit`] has the [`ledger`] decide, and commits the change once. The replica that runs
 //! [`service::Deployer::run`] and holds the app's lease drives the deploy: it asks for the next step and performs it,
 //! until a terminal status is recorded.

@@ -79,14 +79,14 @@ impl BuildState {
 /// - `start_then_observe_built`: a sound commit ends `Built`, with an image by digest in the source's repository, and the
 ///   commit in full.
 /// - `start_is_idempotent`: repeated with the same specification, also after its end: `Known`, and nothing is built
-/// again.
+///   again.
 /// - `start_while_another_runs_is_busy`: `Busy` names the other one, and nothing is started.
 /// - `start_resolves_a_short_commit`: to the one commit with this prefix.
 /// - `unknown_commit_fails`, `ambiguous_commit_fails`: [`Reason::COMMIT_NOT_FOUND`], [`Reason::COMMIT_AMBIGUOUS`].
 /// - `failed_build_keeps_its_log`: [`Reason::BUILD_FAILED`], with the last lines of the build's log.
 /// - `cancel_ends_and_frees`: observed ended within a bounded time, and then another build may start; a cancelled build
-/// does not start again. Cancelling an ended or unknown build changes nothing and is no error.
-/// - `observe_unknown_is_unknown`.
+///   does not start again. Cancelling an ended or unknown build changes nothing and is no error.
+/// - `observe_unknown_is_unknown`: a build that was never started is [`BuildState::Unknown`].
 /// - `running_is_what_has_not_ended`: the one build of the app that has not ended, until its end can be observed.
 /// - `end_outlives_a_restart`: another handle on the same builder, opened once the first is gone, reports it.
 /// - `log_is_read_in_parts`: from any offset, complete in the end; `None` if there is no log.

@@ -40,8 +40,8 @@ pub struct Loaded {
     pub state: AppState,
     /// The version of the state.
     pub version: Version,
-    /// The deploy that the given idempotency key made, or `None` if no key was given. Also if the use has expired: a store
-    /// does not judge that.
+    /// The stored use of the given idempotency key, also an expired one: a store does not judge that. `None` if the key is
+    /// unused, or none was given.
     pub key: Option<KeyUse>,
     /// The time by the store's clock.
     pub now: Timestamp,
@@ -49,9 +49,8 @@ pub struct Loaded {
 
 /// One write of one app: all of it or nothing.
 ///
-/// A change is written in full: its state is the app's next one, `ended` deploys are added to the archive, `keys` are
-/// stored,
-/// `forgotten` deploys leave the archive.
+/// A change is written in full: its state is the app's next one, `ended` deploys are added to the archive, `keys` are stored,
+/// and `forgotten` deploys leave the archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AppCommit {
     /// The registration of an app, with its first state.
@@ -128,7 +127,7 @@ pub struct Heartbeat {
     pub alive: Vec<ReplicaId>,
 }
 
-/// A hint that something was committed. Polling is the truth.
+/// A hint that an app was committed. Hints may be lost: callers poll as well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AppChange {
     /// The app has a state of this version or a higher one; [`Version::REMOVED`]: it was removed.
@@ -183,9 +182,8 @@ impl Default for StoreLimits {
 /// - `work_is_what_no_living_replica_drives`: apps with `queued_at` whose lease none of the given replicas has, longest
 ///   waiting first, at most `limit`.
 /// - `heartbeat_names_the_living`: replicas whose last heartbeat is not older than its `ttl`, by the store's clock: one that
-///   is exactly `ttl` old still counts. A heartbeat within a third of its `ttl` after another of the same boot and `ttl`
-/// need
-///   not be stored. A new boot of a name replaces the one before at once; `ttl` zero releases this boot, and no later one of
+///   is exactly `ttl` old still counts. A heartbeat need not be stored within a third of its `ttl` after another of the same
+///   boot and `ttl`. A new boot of a name replaces the one before at once; `ttl` zero releases this boot, and no later one of
 ///   its name. If the clock was set back, a replica counts as alive for no longer than its `ttl` from the next heartbeat of
 ///   any replica.
 /// - `watch_follows_commits`: a handle's stream has an item after each commit through that handle, and after those of other

@@ -21,8 +21,8 @@
 //! - **Time.** `now` comes from one clock for all replicas: the database's, or a [`WallClock`] on a single machine.
 //! - **Hints.** [`HistoryStore::watch`] may send [`AppChange::Any`] after every commit of the process. Other processes'
 //!   commits are found by polling.
-//! - **Secrets.** Tokens are sealed before they are stored, for the uid that they belong to (`rollhook_sealing::token`).
-//! - **Proof.** `rollhook_conformance::stores!` stamps one test per promise, and `rollhook_conformance::model!` compares random
+//! - **Secrets.** Tokens are sealed before they are stored, for the uid that they belong to (`rollhook_sealing::token`, in the facade `rollhook::sealing::token`).
+//! - **Proof.** `rollhook_conformance::stores!` generates one test per promise, and `rollhook_conformance::model!` compares random
 //!   histories with a model; that crate's documentation shows the harness. `examples/own_backend` is a whole store in a JSON
 //!   file.
 

@@ -123,7 +123,7 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 ///
 /// - `apply_then_observe_complete`: a sound image ends `Complete`, and the target runs that image.
 /// - `apply_is_idempotent`: repeated for the same deploy, under way or done, it is `Done` and restarts nothing.
-/// - `apply_older_is_refused`: a deploy below the one that the target carries is `Newer`, though the newer one fail.
+/// - `apply_older_is_refused`: a deploy below the one that the target carries is `Newer`, even if the newer one failed.
 /// - `apply_older_is_refused_after_a_restart`: by a process that knows nothing but what is kept with the target, too.
 /// - `apply_race_ends_at_the_newest`: of deploys that two processes apply at once, the newest stays, whichever began.
 /// - `apply_dropped_is_made_good`: after a dropped call, the same deploy is applied as if for the first time.
@@ -134,13 +134,13 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 ///   `Refused` with [`Reason::TARGET_MISSING`]; an adopted deploy creates nothing.
 /// - `apply_keeps_the_configuration`: image and deploy id change; how many instances there are, their environment, and
 ///   all other configuration stays, also across a deploy that failed.
-/// - `adopt_changes_nothing`: an adopted deploy leaves the target as it is, and is `Complete` while what ran at
-///   registration runs.
+/// - `adopt_changes_nothing`: an adopted deploy leaves the target as it is, and is `Complete` as long as the
+///   target runs the image that it ran at registration.
 ///
 /// Observing:
 ///
-/// - `observe_old_is_not_new`: while the deploy's own instances do not run, it is not `Complete`, though earlier ones of
-///   the same image be healthy; `stamp` names the deploy that the target carries.
+/// - `observe_old_is_not_new`: while the deploy's own instances do not run, it is not `Complete`, even if earlier ones
+///   of the same image are healthy; `stamp` names the deploy that the target carries.
 /// - `observe_complete_leaves_no_old_instance`: `Complete` means that no instance of an earlier deploy runs any more.
 /// - `observe_never_ready_is_not_complete`: an instance that started and does not get ready is not `Complete`.
 /// - `observe_dead_is_not_complete`: once instances that were ready end, an observation is not `Complete`, or its
@@ -174,7 +174,7 @@ pub trait RolloutDriver: Send + Sync {
     /// Returns what is to be seen of the deploy now.
     ///
     /// Called every few seconds while a deploy is rolled out, and whenever [`changed`](Self::changed) returns. Reads;
-    /// for a platform that has nothing of its own that drives a rollout on, it may also take the rollout's next step, if
+    /// on a platform without a controller that advances rollouts, it may also take the rollout's next step, if
     /// the target still carries this deploy.
     async fn observe(&self, spec: &RolloutSpec) -> Result<Observation>;
 

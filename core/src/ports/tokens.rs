@@ -61,7 +61,8 @@ pub trait TokenStore: Send + Sync {
 
     /// Returns the token of the app of this name, if it fits.
     ///
-    /// Unauthenticated callers cause these calls. A store with expensive reads answers refusals from memory.
+    /// Unauthenticated callers cause these calls. A store with expensive reads answers refusals from memory. An
+    /// implementation calls `fits(None)` if there is no token, so that both refusals take the same time.
     async fn find_fitting(&self, app: &AppId, fits: TokenMatcher<'_, Token>) -> Result<Option<WebhookSecret>> {
         let found = self.find(app).await?;
         let fit = fits(found.as_ref().map(|secret| &secret.token));

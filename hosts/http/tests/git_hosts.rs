@@ -288,7 +288,7 @@ fn a_late_delivery_deploys_nothing_backwards() {
     let bench = Bench::new();
     let (old, new) = (bench.commit("old"), bench.commit("new"));
     for sender in SENDERS {
-        nothing(bench.push(sender, "refs/heads/main", &old, "x"), &[&old, &new, "backwards"]);
+        nothing(bench.push(sender, "refs/heads/main", &old, "x"), &[&old, &new, "by now"]);
     }
     let (status, answer) = bench.push(Github, "refs/heads/main", &new, "x");
     assert_eq!((status, &answer["commit"]), (202, &json!(new)));

@@ -9,13 +9,13 @@
 //!        ▼
 //!   TokenStore · HistoryStore · RolloutDriver · BuildTrigger · BranchReader · Clock · Rng
 //!        ▲
-//!   memory · sqlite · postgres · kubernetes · git, or your own
+//!   memory · sqlite · postgres · kubernetes · git · command, or your own
 //! ```
 //!
-//! A deploy is accepted once it is stored, and then ends, with a status that says what the cluster was seen to run. One
-//! that fails is put right by itself; a person returns to any revision with one call; and all of it is in the history.
-//! [`Deployer::run`](service::Deployer::run) is one future that drives any number of apps: the platform polls it on any
-//! runtime.
+//! A deploy is accepted once it is stored, and then ends, with a status that says what the cluster was seen to run. After a
+//! failed one the service restores the version before; a person returns to any revision with one call; and all of it is in
+//! the history. [`Deployer::run`](service::Deployer::run) is one future that drives any number of apps: the platform polls it
+//! on any runtime.
 //!
 //! | feature | brings |
 //! |---|---|

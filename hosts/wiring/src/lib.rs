@@ -1,4 +1,4 @@
-//! Puts rollhook's backends together for its hosts; the only crate that names backends.
+//! Opens the backends that server and command line can be started with, by their names.
 //!
 //! ```text
 //!   "sqlite:FILE"  ─▶ StoreUrl  ─╮
