@@ -16,7 +16,7 @@ use rollhook_core::{
 };
 use rollhook_memory::Script;
 use serde_json::json;
-use world::{World, api, hold_all, image, registration, request, tag};
+use world::{World, api, git, hold_all, image, registration, request, tag};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -100,10 +100,23 @@ fn at_most_a_hundred_are_unfinished() {
     let world = World::new(SECOND);
     world.idle(async {
         let access = world.register("api", Policy::default()).await;
-        for n in 0..99 {
+        let keyed = |key: &str, body: u8| DeployRequest {
+            key: Some(IdempotencyKey::new(KeyHeader::IdempotencyKey, key, [body; 32]).unwrap()),
+            ..request(&api("v2"))
+        };
+        let first = world.deployer.submit(&access, keyed("run-1", 1)).await.unwrap();
+        for n in 0..98 {
             world.deploy(&access, &api(&format!("n{n}"))).await.unwrap();
         }
         assert_eq!(world.deploy(&access, &api("more")).await, Err(Refusal::TooManyUnfinished));
+        assert_eq!(world.deployer.submit(&access, keyed("run-2", 1)).await, Err(Refusal::TooManyUnfinished));
+        let again = world.deployer.submit(&access, keyed("run-1", 1)).await.unwrap();
+        assert_eq!(
+            (again.deploy.revision, again.replayed),
+            (first.deploy.revision, true),
+            "a known key is answered first"
+        );
+        assert_eq!(world.deployer.submit(&access, keyed("run-1", 2)).await, Err(Refusal::KeyReused));
         assert_eq!(world.history(&access).await.len(), 100);
     });
 }
@@ -231,5 +244,22 @@ fn names_of_a_taken_namespace_are_refused() {
         other.environment = "b-c".parse().unwrap();
         let refused = world.deployer.register(&world.operator, other, None).await.unwrap_err();
         assert!(matches!(refused, Refusal::NamespaceTaken { .. }), "{refused:?}");
+    });
+}
+
+#[test]
+fn registration_of_another_pair_is_not_answered_with_its_app() {
+    let world = World::new(SECOND);
+    world.idle(async {
+        let of_pair = |project: &str, environment: &str| rollhook_core::request::Registration {
+            project: project.parse().unwrap(),
+            environment: environment.parse().unwrap(),
+            ..git("api", Policy::default())
+        };
+        let key = || Some(IdempotencyKey::new(KeyHeader::IdempotencyKey, "run-1", [1; 32]).unwrap());
+        world.deployer.register(&world.operator, of_pair("a-b", "c"), key()).await.unwrap();
+        assert!(world.deployer.register(&world.operator, of_pair("a-b", "c"), key()).await.is_ok());
+        let other = world.deployer.register(&world.operator, of_pair("a", "b-c"), key()).await;
+        assert!(matches!(other, Err(Refusal::AppExists(_))), "{other:?}");
     });
 }

@@ -64,7 +64,7 @@ pub async fn record(history: &dyn HistoryStore, app: AppUid, changes: Vec<Deploy
 /// Removes an app as it is stored.
 pub async fn remove(history: &dyn HistoryStore, app: AppUid) {
     let loaded = load(history, app).await;
-    history.commit_one(removal(&loaded)).await.unwrap();
+    assert_eq!(history.commit_one(removal(&loaded)).await.unwrap().version, Version::REMOVED);
 }
 
 /// Reads an app's whole archive, newest first.

@@ -41,7 +41,8 @@ impl HistoryStore for MemoryStore {
             let (app, removes) = (commit.app(), commit.change().is_none());
             // Each takes the lock for itself, so that a large batch holds no reader up.
             let version = self.lock().commit(commit, now)?;
-            self.notifier.send(AppChange::App(app, if removes { Version::REMOVED } else { version }));
+            let version = if removes { Version::REMOVED } else { version };
+            self.notifier.send(AppChange::App(app, version));
             Ok(Committed { version, now })
         };
         commits.into_iter().map(commit).collect()

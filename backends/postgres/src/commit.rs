@@ -41,11 +41,13 @@ impl PostgresStore {
         items.sort_by_key(|item| item.kind);
         for group in items.chunk_by(|one, other| one.kind == other.kind) {
             for batch in group.chunks(group[0].kind.at_once()) {
-                for (number, answer) in self.write_batch(batch).await {
-                    if let Ok(Committed { version, .. }) = answer {
+                for (number, mut answer) in self.write_batch(batch).await {
+                    if let Ok(Committed { version, .. }) = &mut answer {
                         let (app, is_removed) = apps[number];
-                        let version = if is_removed { Version::REMOVED } else { version };
-                        self.hints.send(AppChange::App(app, version));
+                        if is_removed {
+                            *version = Version::REMOVED;
+                        }
+                        self.hints.send(AppChange::App(app, *version));
                     }
                     answers[number] = answer;
                 }

@@ -74,9 +74,9 @@ pub(crate) fn commit(
     for rows in commits {
         let committed = match rows {
             Ok(rows) => write(session, statements, &rows)?.map(|version| {
-                let version = Version(version.unsigned_abs());
-                let hint = if rows.put.is_none() { Version::REMOVED } else { version };
-                session.changes.push(AppChange::App(rows.app, hint));
+                let is_removed = rows.put.is_none();
+                let version = if is_removed { Version::REMOVED } else { Version(version.unsigned_abs()) };
+                session.changes.push(AppChange::App(rows.app, version));
                 Committed { version, now }
             }),
             Err(error) => Err(error),

@@ -14,7 +14,8 @@ pub fn waits_for_a_build(app: &App) -> bool {
 
 /// Returns whether an app is the one that a registration asks for.
 pub fn made(app: &App, wanted: &Registration) -> bool {
-    app.source == wanted.source
+    (&app.project, &app.environment) == (&wanted.project, &wanted.environment)
+        && app.source == wanted.source
         && app.policy == wanted.policy
         && wanted.image.is_none()
         && app.target.requested.as_ref() == Some(&wanted.target)

@@ -1,9 +1,10 @@
 //! An app's policy, source, holds and webhook; cancelling its deploys, and deleting it.
 
-use super::{Authorized, Deployer, Operator, Outcome, journal::Decision, unwritten};
+use super::{ATTEMPTS, Authorized, Deployer, Operator, Outcome, journal::Decision, unwritten};
 use crate::{
     app::{AppId, Policy, Source},
     deploy::{Deploy, Reason, Revision, State, Status, Trigger},
+    error::Error,
     ledger::{AppState, Change, Record, Refused},
     ports::WebhookSecret,
     request::{Field, PolicyChange, Refusal, SourceChange},
@@ -103,9 +104,18 @@ impl Deployer {
         let access = Authorized { id: app.id.clone(), uid: app.uid, cause: operator.cause(Trigger::Manual) };
         self.ports.tokens.remove(access.uid).await.map_err(|error| unwritten(id, error))?;
         let message = format!("{} deleted the app.", operator.actor());
-        self.cancel_where(&access, Reason::APP_DELETED, message, |_| true).await?;
-        self.end_builds(access.uid).await;
-        self.journal.remove(access.uid).await.map_err(|error| unwritten(id, error))?;
+        let mut attempts = 0;
+        loop {
+            self.cancel_where(&access, Reason::APP_DELETED, message.clone(), |_| true).await?;
+            self.end_builds(access.uid).await;
+            attempts += 1;
+            match self.journal.remove(access.uid).await {
+                Ok(()) => break,
+                // Another call was faster; a deploy that it made is cancelled as well.
+                Err(Error::Conflict(_)) if attempts < ATTEMPTS => {}
+                Err(error) => return Err(unwritten(id, error)),
+            }
+        }
         self.changed_here(access.uid);
         tracing::info!(app = %id, uid = %access.uid, actor = %operator.actor(), "deleted");
         if let Err(error) = self.ports.rollouts.forget(&app).await {

@@ -26,7 +26,9 @@ use crate::{
     app::AppUid,
     error::{Entity, Error, Result},
     ledger::{Admitted, AppState, Change, KeyLookup, KeyUse},
-    ports::{AppChange, AppCommit, AppRef, Clock, Heartbeat, HistoryStore, HistoryStoreExt, Loaded, StoreLimits},
+    ports::{
+        AppChange, AppCommit, AppRef, Clock, Heartbeat, HistoryStore, HistoryStoreExt, Loaded, StoreLimits, Version,
+    },
     replica::ReplicaId,
     request::IdempotencyKey,
     time::Timestamp,
@@ -116,7 +118,7 @@ impl Journal {
 
     /// Loads an app. Returns `None` if it is unknown.
     pub(super) async fn load(&self, app: AppRef<'_>) -> Result<Option<Snapshot>> {
-        Ok(self.load_with_key(app, None).await?.map(|(snapshot, _)| snapshot))
+        Ok(self.load_with_key(app, None).await?.map(|(snapshot, ..)| snapshot))
     }
 
     /// Returns an app as it was at most this long ago, or loads it. Returns `None` if it is unknown.
@@ -172,10 +174,10 @@ impl Journal {
         for _ in 0..ATTEMPTS {
             if fresh || read_key {
                 let key = key.filter(|_| read_key);
-                let Some((_, used)) = self.load_with_key(AppRef::Uid(app), key).await? else {
+                let Some((_, used, version)) = self.load_with_key(AppRef::Uid(app), key).await? else {
                     return Err(Error::NotFound(Entity::App));
                 };
-                request.confirm(key.map(|_| used));
+                request.confirm(key.map(|_| used), version);
             }
             match self.settle(&request).await {
                 RequestOutcome::Done(snapshot) => {
@@ -202,15 +204,18 @@ impl Journal {
     }
 
     /// Removes an app; a missing app is no error.
+    ///
+    /// # Errors
+    /// `Conflict` if the app has unfinished deploys, or another call changed it meanwhile.
     pub(super) async fn remove(&self, app: AppUid) -> Result<()> {
-        for _ in 0..ATTEMPTS {
-            let Some(loaded) = self.store.load(AppRef::Uid(app), None).await? else { break };
+        if let Some(loaded) = self.store.load(AppRef::Uid(app), None).await? {
+            if !loaded.state.unfinished.is_empty() {
+                return Err(Error::Conflict(Entity::Version));
+            }
             match self.store.commit_one(AppCommit::Remove(app, loaded.version)).await {
-                Err(Error::Conflict(_)) => continue,
                 Ok(_) | Err(Error::NotFound(_)) => {}
                 Err(error) => return Err(error),
             }
-            break;
         }
         self.lock().states.forget(app);
         Ok(())
@@ -233,7 +238,7 @@ impl Journal {
         &self,
         app: AppRef<'_>,
         key: Option<&IdempotencyKey>,
-    ) -> Result<Option<(Snapshot, Option<KeyUse>)>> {
+    ) -> Result<Option<(Snapshot, Option<KeyUse>, Version)>> {
         let asked_at = self.clock.elapsed();
         let loaded = self.store.load(app, key).await?;
         let mut shared = self.lock();
@@ -246,7 +251,7 @@ impl Journal {
         self.note_time(&mut shared, now);
         // A read older than a commit that this process knows is outdated.
         let state = shared.states.remember(Arc::new(state), version, asked_at);
-        Ok(Some((Snapshot { state, now }, key)))
+        Ok(Some((Snapshot { state, now }, key, version)))
     }
 
     /// Waits until the request is decided, and polls the commit that it belongs to.
@@ -314,7 +319,11 @@ impl Shared {
         while batch.len() < limits.apps_per_commit.max(1)
             && let Some(app) = self.ready.pop_front()
         {
-            let requests: Vec<_> = self.waiting.remove(&app).into_iter().flatten().collect();
+            let waiting = self.waiting.remove(&app).into_iter().flatten();
+            let requests: Vec<_> = waiting.filter(|request| request.strong_count() > 0).collect();
+            if requests.is_empty() {
+                continue;
+            }
             match self.states.used(app) {
                 Some(known) => {
                     let (state, version) = (Arc::clone(&known.state), known.version);
@@ -328,10 +337,13 @@ impl Shared {
         Some((batch, unknown))
     }
 
-    /// Ends a commit; requests that it left over wait for the next one.
-    fn commit_ended(&mut self, apps: &[AppUid]) {
+    /// Ends a commit; requests that it left over wait for the next one. A dropped commit may have been written.
+    fn commit_ended(&mut self, apps: &[AppUid], is_dropped: bool) {
         self.commits_under_way = self.commits_under_way.saturating_sub(1);
         for app in apps {
+            if is_dropped {
+                self.states.forget(*app);
+            }
             self.committing.remove(app);
             if self.waiting.get(app).is_some_and(|waiting| !waiting.is_empty()) {
                 self.ready.push_back(*app);

@@ -159,6 +159,6 @@ impl KubernetesStore {
             tracing::warn!(app = %record.id(), error = %error.chain(), "leaving the rest of a removed app to the cluster");
         }
         self.unlock_namespace(record.namespace()).await;
-        Ok(version)
+        Ok(Version::REMOVED)
     }
 }

@@ -27,6 +27,8 @@ pub(super) struct Request {
 struct RequestState {
     decide: Decide,
     lookup: KeyLookup,
+    /// The version of the state that the key was looked up with.
+    looked_up_at: Option<Version>,
     /// Whether the app was read since the request began.
     is_fresh: bool,
     commit_future: Option<CommitFuture>,
@@ -55,17 +57,18 @@ pub(super) struct AppBatch {
 
 impl Request {
     pub(super) fn new(app: AppUid, decide: Decide) -> Self {
+        let lookup = KeyLookup::Unread;
         let state =
-            RequestState { decide, lookup: KeyLookup::Unread, is_fresh: false, commit_future: None, outcome: None };
+            RequestState { decide, lookup, looked_up_at: None, is_fresh: false, commit_future: None, outcome: None };
         Self { app, state: Mutex::new(state), event: Event::new() }
     }
 
-    /// Marks the request's app as read, and with `used` its idempotency key as well.
-    pub(super) fn confirm(&self, used: Option<Option<KeyUse>>) {
+    /// Marks the request's app as read at this version, and with `used` its idempotency key as well.
+    pub(super) fn confirm(&self, used: Option<Option<KeyUse>>, version: Version) {
         let mut state = self.lock();
         state.is_fresh = true;
         if let Some(used) = used {
-            state.lookup = KeyLookup::Read(used);
+            (state.lookup, state.looked_up_at) = (KeyLookup::Read(used), Some(version));
         }
     }
 
@@ -94,9 +97,16 @@ impl Request {
         self.event.notify(usize::MAX);
     }
 
-    fn decide(&self, change: &mut Change, now: Timestamp) -> (Decision<()>, bool) {
+    fn decide(&self, change: &mut Change, version: Version, now: Timestamp) -> (Decision<()>, bool) {
         let state = &mut *self.lock();
-        ((state.decide)(change, state.lookup, now), state.is_fresh)
+        let lookup = match state.lookup {
+            // An expired use may have been replaced since it was read: the store refuses the key if so.
+            KeyLookup::Read(Some(used)) if used.expires_at <= change.state.time(now) => {
+                if state.looked_up_at == Some(version) { state.lookup } else { KeyLookup::Unread }
+            }
+            lookup => lookup,
+        };
+        ((state.decide)(change, lookup, now), state.is_fresh)
     }
 
     fn lock(&self) -> MutexGuard<'_, RequestState> {
@@ -107,7 +117,8 @@ impl Request {
 /// Starts a commit of these apps: a future that its requests poll.
 pub(super) fn start(journal: &Arc<Journal>, batch: Vec<AppBatch>) {
     let requests: Vec<_> = batch.iter().flat_map(|app| &app.requests).cloned().collect();
-    let guard = CommitGuard { journal: Arc::clone(journal), apps: batch.iter().map(|app| app.app).collect() };
+    let apps = batch.iter().map(|app| app.app).collect();
+    let guard = CommitGuard { journal: Arc::clone(journal), apps, is_dropped: true };
     let commit_future = run(guard, batch).boxed().shared();
     for request in requests.iter().filter_map(Weak::upgrade) {
         request.join(Some(commit_future.clone()));
@@ -118,11 +129,12 @@ pub(super) fn start(journal: &Arc<Journal>, batch: Vec<AppBatch>) {
 struct CommitGuard {
     journal: Arc<Journal>,
     apps: Vec<AppUid>,
+    is_dropped: bool,
 }
 
 impl Drop for CommitGuard {
     fn drop(&mut self) {
-        self.journal.lock().commit_ended(&self.apps);
+        self.journal.lock().commit_ended(&self.apps, self.is_dropped);
         self.journal.start();
     }
 }
@@ -139,7 +151,7 @@ struct Decided {
     later: Vec<Weak<Request>>,
 }
 
-async fn run(guard: CommitGuard, batch: Vec<AppBatch>) {
+async fn run(mut guard: CommitGuard, batch: Vec<AppBatch>) {
     let journal = &guard.journal;
     let now = journal.time(&journal.lock());
     let decided: Vec<Decided> = batch.into_iter().map(|app| decide(app, now)).collect();
@@ -151,6 +163,7 @@ async fn run(guard: CommitGuard, batch: Vec<AppBatch>) {
         });
         app.answer(journal, answer);
     }
+    guard.is_dropped = false;
 }
 
 fn decide(batch: AppBatch, now: Timestamp) -> Decided {
@@ -159,7 +172,7 @@ fn decide(batch: AppBatch, now: Timestamp) -> Decided {
     let mut waiting = VecDeque::from(batch.requests);
     while let Some(request) = waiting.pop_front() {
         let Some(held) = request.upgrade() else { continue };
-        match held.decide(&mut change, now) {
+        match held.decide(&mut change, batch.version, now) {
             (Decision::Commit(()), _) => done.push((request, true)),
             (Decision::Answer(()), is_fresh) => done.push((request, is_fresh)),
             (Decision::ReadKey, _) => read_key.push(request),
