@@ -73,14 +73,13 @@ impl Deployer {
             self.journal.update(access.uid, key.as_ref(), move |change, lookup, now| match decide(&change.state) {
                 Ok((admission, extra)) => {
                     let admission = Admission { key: used.clone(), driver: driver.clone(), ..admission };
-                    let admitted = match change.admit(admission, lookup, now) {
+                    let admitted = change.admit(admission, lookup, now);
+                    let is_refused = matches!(admitted, Admitted::Full | Admitted::Outdated);
+                    if is_refused && used.is_some() && lookup == KeyLookup::Unread {
                         // A known key is answered first.
-                        Admitted::Full | Admitted::Outdated if used.is_some() && lookup == KeyLookup::Unread => {
-                            Decision::ReadKey
-                        }
-                        admitted => Decision::of(admitted),
-                    };
-                    admitted.map(|admitted| Ok((admitted, Some(extra))))
+                        return Decision::ReadKey;
+                    }
+                    Decision::of(admitted).map(|admitted| Ok((admitted, Some(extra))))
                 }
                 Err(Declined::Refused(refusal)) => refuse(change, used.as_ref(), lookup, now, refusal),
                 Err(Declined::Outdated) => Decision::Answer(Ok((Admitted::Outdated, None))),

@@ -99,13 +99,11 @@ impl Request {
 
     fn decide(&self, change: &mut Change, version: Version, now: Timestamp) -> (Decision<()>, bool) {
         let state = &mut *self.lock();
-        let lookup = match state.lookup {
-            // An expired use may have been replaced since it was read: the store refuses the key if so.
-            KeyLookup::Read(Some(used)) if used.expires_at <= change.state.time(now) => {
-                if state.looked_up_at == Some(version) { state.lookup } else { KeyLookup::Unread }
-            }
-            lookup => lookup,
-        };
+        let is_expired =
+            matches!(state.lookup, KeyLookup::Read(Some(used)) if used.expires_at <= change.state.time(now));
+        // An expired use may have been replaced since it was read: the store refuses the key if so.
+        let is_outdated = is_expired && state.looked_up_at != Some(version);
+        let lookup = if is_outdated { KeyLookup::Unread } else { state.lookup };
         ((state.decide)(change, lookup, now), state.is_fresh)
     }
 
