@@ -77,24 +77,24 @@ impl RolloutDriver for Sites {
         }
     }
 
-    async fn apply(&self, order: &RolloutSpec) -> Result<Applied> {
-        let site = self.site(&order.target)?;
+    async fn apply(&self, spec: &RolloutSpec) -> Result<Applied> {
+        let site = self.site(&spec.target)?;
         let _until_the_end = site.locked()?;
         let record = match site.record()? {
-            Some(Record { deploy, .. }) if deploy.app != order.id.app && order.target.take_over != Some(deploy.app) => {
+            Some(Record { deploy, .. }) if deploy.app != spec.id.app && spec.target.take_over != Some(deploy.app) => {
                 return Ok(refused(Reason::FOREIGN_STAMP, format!("The site carries {deploy}, of another app.")));
             }
-            Some(Record { deploy, .. }) if deploy.app == order.id.app && deploy.revision > order.id.revision => {
+            Some(Record { deploy, .. }) if deploy.app == spec.id.app && deploy.revision > spec.id.revision => {
                 return Ok(Applied::Newer(deploy.revision));
             }
             record => record,
         };
-        if order.adopted {
+        if spec.adopted {
             let there = site.current()?.is_some();
             return Ok(if there { Applied::Done } else { refused(Reason::TARGET_MISSING, "There is no site.".into()) });
         }
-        let record = record.filter(|record| record.deploy == order.id);
-        let begun = Record { deploy: order.id, image: order.image.clone(), switched: false };
+        let record = record.filter(|record| record.deploy == spec.id);
+        let begun = Record { deploy: spec.id, image: spec.image.clone(), switched: false };
         // First the deploy id, then the change: whoever comes in between is refused, or makes it good.
         if record.is_none() {
             site.write(&begun)?;
@@ -103,17 +103,17 @@ impl RolloutDriver for Sites {
         Ok(Applied::Done)
     }
 
-    async fn observe(&self, order: &RolloutSpec) -> Result<Observation> {
-        let site = self.site(&order.target)?;
+    async fn observe(&self, spec: &RolloutSpec) -> Result<Observation> {
+        let site = self.site(&spec.target)?;
         let _until_the_end = site.locked()?;
         let mut record = site.record()?;
-        if let Some(waiting) = record.take_if(|record| record.deploy == order.id) {
+        if let Some(waiting) = record.take_if(|record| record.deploy == spec.id) {
             record = Some(site.advance(waiting)?);
         }
         let (current, served) = (site.current()?.flatten(), site.served()?);
         let ours = match &record {
-            Some(record) => record.deploy == order.id || (order.adopted && record.deploy.app != order.id.app),
-            None => order.adopted,
+            Some(record) => record.deploy == spec.id || (spec.adopted && record.deploy.app != spec.id.app),
+            None => spec.adopted,
         };
         let expected = record.as_ref().map(|record| record.deploy);
         let served = served.filter(|served| ours && served.deploy == expected && served.image == current);
@@ -154,9 +154,9 @@ impl RolloutDriver for Sites {
         tokio::time::sleep(std::time::Duration::from_millis(200)).await;
     }
 
-    async fn evidence(&self, order: &RolloutSpec, trouble: Option<&RolloutFailure>) -> Result<Evidence> {
+    async fn evidence(&self, spec: &RolloutSpec, trouble: Option<&RolloutFailure>) -> Result<Evidence> {
         let state = trouble.map(|trouble| trouble.message.clone());
-        Ok(Evidence { state, log: self.site(&order.target)?.log()?, ..Evidence::default() })
+        Ok(Evidence { state, log: self.site(&spec.target)?.log()?, ..Evidence::default() })
     }
 }
 

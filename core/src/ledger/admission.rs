@@ -62,7 +62,9 @@ fn posted_image(app: &App, request: &DeployRequest, cause: &Cause) -> Result<Ima
     if image.tag().is_none() && image.digest().is_none() {
         return Err(Refusal::InvalidField(
             Field::Image,
-            format!("{image} names neither a tag nor a digest, so that nobody could tell later what was deployed."),
+            format!(
+                "{image} names neither a tag nor a digest; post one, so that the history says which version was deployed."
+            ),
         ));
     }
     if cause.trigger == Trigger::Webhook && !app.policy.repositories.allow(&image) {

@@ -141,7 +141,7 @@ fn a_build_is_shown_followed_and_cancelled() {
     assert!(followed.contains("The build was ended."), "followed to its end: {followed}");
     assert!(!is_alive(&told));
     let good = bench.repository.commit("build.txt", "good");
-    assert_eq!(bench.curl(&good).0, 0, "the lane is free");
+    assert_eq!(bench.curl(&good).0, 0, "another build may start");
     let nothing = bench.server.manage("GET", &format!("{}/deploys/9/log", bench.app.path)).expect(404);
     assert_eq!(nothing.problem(), "revision-not-found");
 }

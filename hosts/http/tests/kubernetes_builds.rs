@@ -391,7 +391,7 @@ fn a_build_is_followed_and_cancelled_and_the_next_one_builds() {
     });
     assert!(followed.contains("checked out") && followed.contains("it sleeps now"), "to its end: {followed}");
     let (code, answer) = bench.curl(&next);
-    assert_eq!((code, &answer["status"]), (0, &json!("succeeded")), "the lane is free: {answer}");
+    assert_eq!((code, &answer["status"]), (0, &json!("succeeded")), "another build may start: {answer}");
     assert_eq!(bench.tells(), [format!("version=ONE commit={next}")]);
     let running = |pods: &[Value]| pods.iter().filter(|pod| pod["status"]["phase"] == "Running").count();
     assert_eq!(running(&bench.build_pods()), 0, "nothing of the cancelled build is left");

@@ -13,7 +13,7 @@ pub(crate) async fn open(image: &str, given: &BuilderSettings) -> Result<Arc<dyn
     let settings = settings(image, given).map_err(|invalid| fail(invalid.into()))?;
     if settings.profile == Some(Profile::Privileged) {
         tracing::warn!(
-            "BUILDS ARE PRIVILEGED: whoever can change a Dockerfile of an app is root on the nodes that build it. \
+            "BUILDS ARE PRIVILEGED: anyone who can change the Dockerfile of an app is root on the nodes that build it. \
              Use --build-profile auto where the cluster allows it."
         );
     }

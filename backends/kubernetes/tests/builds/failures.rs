@@ -159,7 +159,7 @@ fn deleted_job_is_unknown_and_frees_the_queue_once_its_pod_is_gone() {
         until("it runs", async || ground.active().await.len() == 1).await;
         ground.bed.kubectl(&["delete", "job", "--all"]);
         assert_eq!(builds.observe(hanging.id).await.unwrap(), BuildState::Unknown);
-        until("the lane is free", async || builds.running(hanging.id.app).await.unwrap().is_none()).await;
+        until("another build may start", async || builds.running(hanging.id.app).await.unwrap().is_none()).await;
         assert!(ground.active().await.is_empty());
         let next = order(1, 2, digit::GOOD);
         start(&builds, &next).await;

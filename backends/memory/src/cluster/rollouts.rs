@@ -34,25 +34,25 @@ impl RolloutDriver for SimulatedCluster {
         Ok(answer.unwrap_or_else(Validated::Invalid))
     }
 
-    async fn apply(&self, order: &RolloutSpec) -> Result<Applied> {
+    async fn apply(&self, spec: &RolloutSpec) -> Result<Applied> {
         let now = self.clock.elapsed();
         let mut world = self.reach()?;
-        let answer = world.apply(order, now);
+        let answer = world.apply(spec, now);
         if answer != Applied::Done {
-            remember(&mut world.refused, Refused { stamp: order.id, answer: answer.clone(), at: now });
+            remember(&mut world.refused, Refused { stamp: spec.id, answer: answer.clone(), at: now });
         }
         drop(world);
         self.changed.notify(usize::MAX);
         Ok(answer)
     }
 
-    async fn observe(&self, order: &RolloutSpec) -> Result<Observation> {
+    async fn observe(&self, spec: &RolloutSpec) -> Result<Observation> {
         let now = self.clock.elapsed();
         let world = self.reach()?;
-        Ok(match world.workloads.get(&workload_key(order)) {
-            Some(running) => running.observe(order, &world.scripts, now, self.delay),
+        Ok(match world.workloads.get(&workload_key(spec)) {
+            Some(running) => running.observe(spec, &world.scripts, now, self.delay),
             None => {
-                let Workload { kind, name, .. } = Workload::of(&order.app, &order.target);
+                let Workload { kind, name, .. } = Workload::of(&spec.app, &spec.target);
                 let message = format!("the {kind} {name} is gone");
                 let trouble = Some(final_failure(Reason::TARGET_MISSING, message.clone()));
                 Observation { trouble, ..waiting(None, &message) }
@@ -60,10 +60,10 @@ impl RolloutDriver for SimulatedCluster {
         })
     }
 
-    async fn changed(&self, order: &RolloutSpec) {
+    async fn changed(&self, spec: &RolloutSpec) {
         // Listening starts before the state is read, so that no change is missed.
         let listener = self.changed.listen();
-        match self.next_change(order) {
+        match self.next_change(spec) {
             Some(time) => match select(listener, self.clock.sleep(time)).await {
                 Either::Left(_) | Either::Right(_) => {}
             },
@@ -71,53 +71,53 @@ impl RolloutDriver for SimulatedCluster {
         }
     }
 
-    async fn evidence(&self, order: &RolloutSpec, trouble: Option<&RolloutFailure>) -> Result<Evidence> {
+    async fn evidence(&self, spec: &RolloutSpec, trouble: Option<&RolloutFailure>) -> Result<Evidence> {
         let now = self.clock.elapsed();
         let world = self.reach()?;
-        let Some(running) = world.workloads.get(&workload_key(order)).filter(|running| running.is_at(order)) else {
+        let Some(running) = world.workloads.get(&workload_key(spec)).filter(|running| running.is_at(spec)) else {
             return Ok(Evidence::default());
         };
         let seen = running.scene(&world.scripts, now, self.delay).trouble;
         let trouble = trouble.or(seen.as_ref());
-        Ok(trouble.map(|trouble| running.evidence(&workload_key(order).2, trouble)).unwrap_or_default())
+        Ok(trouble.map(|trouble| running.evidence(&workload_key(spec).2, trouble)).unwrap_or_default())
     }
 }
 
 impl SimulatedCluster {
-    fn next_change(&self, order: &RolloutSpec) -> Option<Duration> {
+    fn next_change(&self, spec: &RolloutSpec) -> Option<Duration> {
         let now = self.clock.elapsed();
         let world = self.lock();
-        let running = world.workloads.get(&workload_key(order)).filter(|running| running.is_at(order))?;
+        let running = world.workloads.get(&workload_key(spec)).filter(|running| running.is_at(spec))?;
         running.scene(&world.scripts, now, self.delay).next
     }
 }
 
 impl World {
-    fn apply(&mut self, order: &RolloutSpec, now: Duration) -> Applied {
-        let answer = match self.workloads.get(&workload_key(order)) {
-            Some(running) => running.answer(order),
-            None => answer_if_missing(order),
+    fn apply(&mut self, spec: &RolloutSpec, now: Duration) -> Applied {
+        let answer = match self.workloads.get(&workload_key(spec)) {
+            Some(running) => running.answer(spec),
+            None => answer_if_missing(spec),
         };
         let Some(Applied::Done) = answer else { return answer.unwrap_or(Applied::Done) };
-        let digest = self.scripts.digest(&order.image);
-        let workload = Workload::of(&order.app, &order.target);
+        let digest = self.scripts.digest(&spec.image);
+        let workload = Workload::of(&spec.app, &spec.target);
         let pods = workload.pods.unwrap_or(1);
-        let (_, kind, name) = workload_key(order);
-        let containers = workload.containers_or_one(&order.app);
-        let is_there = self.workloads.contains_key(&workload_key(order));
-        let running = self.workloads.entry(workload_key(order)).or_insert_with(|| {
+        let (_, kind, name) = workload_key(spec);
+        let containers = workload.containers_or_one(&spec.app);
+        let is_there = self.workloads.contains_key(&workload_key(spec));
+        let running = self.workloads.entry(workload_key(spec)).or_insert_with(|| {
             let containers = containers.iter().map(|name| Container { name: name.clone(), image: String::new() });
-            Running::new(containers.collect(), &order.image, digest.clone(), pods, now)
+            Running::new(containers.collect(), &spec.image, digest.clone(), pods, now)
         });
-        running.roll(&containers, &order.image, digest, now);
+        running.roll(&containers, &spec.image, digest, now);
         running.old = running.old.take().filter(|_| is_there);
-        running.stamp = Some(order.id);
+        running.stamp = Some(spec.id);
         let effect = Effect {
-            namespace: order.app.namespace.clone(),
+            namespace: spec.app.namespace.clone(),
             kind,
             workload: name,
-            stamp: order.id,
-            image: order.image.clone(),
+            stamp: spec.id,
+            image: spec.image.clone(),
             at: now,
         };
         remember(&mut self.effects, effect);
@@ -127,30 +127,30 @@ impl World {
 
 impl Running {
     /// Returns `Some(Done)` if the deploy is to take effect, and `None` if it has taken effect already.
-    fn answer(&self, order: &RolloutSpec) -> Option<Applied> {
-        let fenced = self.fence(order);
-        if fenced.is_some() || order.adopted {
+    fn answer(&self, spec: &RolloutSpec) -> Option<Applied> {
+        let fenced = self.fence(spec);
+        if fenced.is_some() || spec.adopted {
             return fenced;
         }
         if let Some(why) = &self.unsupported {
             return Some(refused(Reason::REFUSED, why.clone()));
         }
         let missing = |name: &&String| self.containers.iter().all(|container| container.name != **name);
-        let containers = Workload::of(&order.app, &order.target).containers;
+        let containers = Workload::of(&spec.app, &spec.target).containers;
         if let Some(name) = containers.iter().find(missing) {
             return Some(refused(Reason::REFUSED, format!("the workload has no container named {name}")));
         }
-        let repeated = self.stamp == Some(order.id) && self.image == order.image;
+        let repeated = self.stamp == Some(spec.id) && self.image == spec.image;
         (!repeated).then_some(Applied::Done)
     }
 
     /// Returns the refusal of a deploy that the workload's deploy id forbids.
-    fn fence(&self, order: &RolloutSpec) -> Option<Applied> {
+    fn fence(&self, spec: &RolloutSpec) -> Option<Applied> {
         let stamp = self.stamp?;
-        if stamp.app == order.id.app {
-            return (stamp.revision > order.id.revision).then_some(Applied::Newer(stamp.revision));
+        if stamp.app == spec.id.app {
+            return (stamp.revision > spec.id.revision).then_some(Applied::Newer(stamp.revision));
         }
-        let allowed = order.target.take_over == Some(stamp.app);
+        let allowed = spec.target.take_over == Some(stamp.app);
         let message = || {
             format!("the workload belongs to another registration ({}); register with take-over to change that", stamp)
         };
@@ -191,10 +191,10 @@ fn create(request: &TargetRequest, workload: Workload) -> Result<Validated, Inva
     Ok(Validated::Create { settings: Workload { containers, pods, ..workload }.settings(&request.settings) })
 }
 
-fn answer_if_missing(order: &RolloutSpec) -> Option<Applied> {
-    let Workload { kind, name, pods, .. } = Workload::of(&order.app, &order.target);
-    let creatable = pods.is_some() && kind == DEPLOYMENT && !order.adopted;
-    let message = || format!("there is no {kind} {name} in {}", order.app.namespace);
+fn answer_if_missing(spec: &RolloutSpec) -> Option<Applied> {
+    let Workload { kind, name, pods, .. } = Workload::of(&spec.app, &spec.target);
+    let creatable = pods.is_some() && kind == DEPLOYMENT && !spec.adopted;
+    let message = || format!("there is no {kind} {name} in {}", spec.app.namespace);
     Some(if creatable { Applied::Done } else { refused(Reason::TARGET_MISSING, message()) })
 }
 
@@ -202,6 +202,6 @@ fn refused(reason: &str, message: String) -> Applied {
     Applied::Refused { reason: Reason::new(reason), message }
 }
 
-fn workload_key(order: &RolloutSpec) -> Key {
-    key(&order.app, &order.target)
+fn workload_key(spec: &RolloutSpec) -> Key {
+    key(&spec.app, &spec.target)
 }

@@ -59,8 +59,8 @@ impl Running {
     }
 
     /// Returns whether the deploy is the one that runs: by its id, or, if it was adopted, before any id of its app.
-    pub(super) fn is_at(&self, order: &RolloutSpec) -> bool {
-        self.stamp == Some(order.id) || (order.adopted && self.stamp.is_none_or(|stamp| stamp.app != order.id.app))
+    pub(super) fn is_at(&self, spec: &RolloutSpec) -> bool {
+        self.stamp == Some(spec.id) || (spec.adopted && self.stamp.is_none_or(|stamp| stamp.app != spec.id.app))
     }
 
     pub(super) fn scene(&self, scripts: &Scripts, now: Duration, delay: Duration) -> Scene {
@@ -81,17 +81,11 @@ impl Running {
         (0..new).map(|_| &self.image).chain(old).cloned().collect()
     }
 
-    pub(super) fn observe(
-        &self,
-        order: &RolloutSpec,
-        scripts: &Scripts,
-        now: Duration,
-        delay: Duration,
-    ) -> Observation {
-        if !self.is_at(order) {
+    pub(super) fn observe(&self, spec: &RolloutSpec, scripts: &Scripts, now: Duration, delay: Duration) -> Observation {
+        if !self.is_at(spec) {
             return waiting(self.stamp, "the workload does not carry this revision");
         }
-        if !order.adopted && self.image != order.image {
+        if !spec.adopted && self.image != spec.image {
             let message = format!("the workload runs {}, which somebody else has set", self.image);
             let seen = waiting(self.stamp, "the workload was changed by another");
             return Observation { trouble: Some(final_failure(Reason::REVERTED, message)), ..seen };
