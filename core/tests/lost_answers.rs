@@ -39,15 +39,8 @@ fn deployer(world: &World, call: &'static str, faults: Vec<Fault>) -> (Deployer,
 /// The service on the world's store, whose calls meet the faults of a plan.
 fn planned(world: &World, plan: Plan) -> Deployer {
     let store: Arc<dyn HistoryStore> = world.store.clone();
-    let ports = Ports {
-        tokens: Arc::clone(&world.store) as _,
-        history: Arc::new(Faulty::new(store, Arc::clone(&world.clock) as Arc<dyn Clock>, plan)),
-        rollouts: Arc::clone(&world.cluster) as _,
-        builder: None,
-        clock: Arc::clone(&world.clock) as _,
-        rng: Arc::new(world::SimRng::new(9)),
-    };
-    Deployer::new(ports, "two")
+    let history = Arc::new(Faulty::new(store, Arc::clone(&world.clock) as Arc<dyn Clock>, plan));
+    Deployer::new(Ports { history, builder: None, ..world.ports(9) }, "two")
 }
 
 /// Submits one deploy through a store whose calls meet these faults, and says what the caller is told and how many

@@ -18,12 +18,12 @@ use rollhook_core::{
     app::{Policy, Source},
     delivery::{Before, Change, Delivery, Event, GitHost, Head, Push, Reference},
     deploy::{Commit, Revision, Status, Trigger},
-    ports::{BranchReader, BuildTrigger, Clock, RolloutDriver},
+    ports::{BranchReader, Clock},
     request::{DeployRequest, IdempotencyKey, KeyHeader, Refusal, Registration},
-    service::{Accepted, Authorized, Builder, Deployer, Outcome, Ports, Pushed},
+    service::{Accepted, Authorized, Deployer, Outcome, Pushed},
     source::GitSource,
 };
-use world::{SimRng, World, hold_all, registration, sha};
+use world::{World, hold_all, registration, sha};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -397,26 +397,14 @@ fn with_heads(
     world: &World,
     then: impl Fn(usize) -> (Duration, Commit) + Send + Sync + 'static,
 ) -> (Arc<Slow>, Deployer) {
-    let clock = Arc::clone(&world.clock) as Arc<dyn Clock>;
     let slow = Arc::new(Slow {
-        clock: Arc::clone(&clock),
+        clock: Arc::clone(&world.clock) as Arc<dyn Clock>,
         asked: AtomicUsize::new(0),
         then: Box::new(then),
         meanwhile: Mutex::new(None),
     });
-    let ports = Ports {
-        tokens: Arc::clone(&world.store) as _,
-        history: Arc::clone(&world.store) as _,
-        rollouts: Arc::clone(&world.cluster) as Arc<dyn RolloutDriver>,
-        builder: Some(Builder {
-            builds: Arc::clone(&world.builds) as Arc<dyn BuildTrigger>,
-            branches: Arc::clone(&slow) as _,
-            local_sources: false,
-        }),
-        clock,
-        rng: Arc::new(SimRng::new(9)),
-    };
-    (slow, Deployer::new(ports, "slow"))
+    let deployer = world.replica_with_branches("slow", Arc::clone(&slow) as _);
+    (slow, deployer)
 }
 
 #[test]

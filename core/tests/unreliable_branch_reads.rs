@@ -5,23 +5,21 @@
 mod world;
 
 use std::{
-    pin::pin,
     sync::{Arc, Mutex},
     time::Duration,
 };
 
 use async_trait::async_trait;
-use futures_util::{FutureExt, select_biased};
 use rollhook_core::{
     Error, Result,
     app::Policy,
     deploy::{Commit, Revision, Trigger},
-    ports::{BranchReader, BuildTrigger, Clock, RolloutDriver},
+    ports::BranchReader,
     request::DeployRequest,
-    service::{Authorized, Builder, Deployer, PollOutcome, Ports},
+    service::{Authorized, Deployer, PollOutcome},
     source::GitSource,
 };
-use world::{SimRng, World, git, sha};
+use world::{World, git, sha};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -63,31 +61,8 @@ impl ScriptedBranches {
 fn with_told(world: &World, name: &str) -> (Arc<ScriptedBranches>, Deployer) {
     let told =
         Arc::new(ScriptedBranches { answer: Mutex::new(Box::new(|| Ok(Some(sha("a1"))))), looks: Mutex::new(0) });
-    let ports = Ports {
-        tokens: Arc::clone(&world.store) as _,
-        history: Arc::clone(&world.store) as _,
-        rollouts: Arc::clone(&world.cluster) as Arc<dyn RolloutDriver>,
-        builder: Some(Builder {
-            builds: Arc::clone(&world.builds) as Arc<dyn BuildTrigger>,
-            branches: Arc::clone(&told) as _,
-            local_sources: false,
-        }),
-        clock: Arc::clone(&world.clock) as Arc<dyn Clock>,
-        rng: Arc::new(SimRng::new(9)),
-    };
-    (told, Deployer::new(ports, name))
-}
-
-/// Runs the scenario on a polled app beside this engine, until it ends.
-fn run<T>(world: &World, engine: &Deployer, scenario: impl Future<Output = T>) -> T {
-    world.idle(async {
-        let mut engine = pin!(engine.run(std::future::pending()).fuse());
-        let mut scenario = pin!(scenario.fuse());
-        select_biased! {
-            () = engine => unreachable!("nobody shuts it down"),
-            value = scenario => value,
-        }
-    })
+    let engine = world.replica_with_branches(name, Arc::clone(&told) as _);
+    (told, engine)
 }
 
 impl World {
@@ -120,7 +95,7 @@ async fn looked(world: &World, told: &ScriptedBranches) {
 fn single_answer_of_a_lagging_server_deploys_no_older_commit() {
     let world = World::new(SECOND);
     let (told, engine) = with_told(&world, "one");
-    run(&world, &engine, async {
+    world.run_beside(&engine, async {
         let access = world.polled_app(60).await;
         told.is_at("b2");
         world.sleep(70).await;
@@ -146,7 +121,7 @@ fn single_answer_of_a_lagging_server_deploys_no_older_commit() {
 fn head_behind_many_newer_entries_is_known_to_another_replica() {
     let world = World::new(SECOND);
     let (_, first) = with_told(&world, "one");
-    let access = run(&world, &first, async {
+    let access = world.run_beside(&first, async {
         let access = world.polled_app(60).await;
         for number in 0..250_u64 {
             // Somebody deploys other commits all the time.
@@ -159,7 +134,7 @@ fn head_behind_many_newer_entries_is_known_to_another_replica() {
     });
     drop(first);
     let (told, second) = with_told(&world, "two");
-    run(&world, &second, async {
+    world.run_beside(&second, async {
         world.sleep(600).await;
         assert!(told.looks() > 5);
         assert_eq!(world.view(&access).await.latest, Revision::new(251));
@@ -175,7 +150,7 @@ fn head_behind_many_newer_entries_is_known_to_another_replica() {
 fn poll_without_capacity_is_not_reported_as_unreadable() {
     let world = World::new(SECOND);
     let (told, engine) = with_told(&world, "one");
-    run(&world, &engine, async {
+    world.run_beside(&engine, async {
         let access = world.polled_app(600).await;
         let found = || engine.polled(access.uid()).map(|polled| polled.found);
         told.fails(|| Error::Conflict(rollhook_core::error::Entity::Capacity));

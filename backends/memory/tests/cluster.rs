@@ -1,4 +1,4 @@
-//! What the simulated cluster's scripts do, moment by moment.
+//! The courses of the simulated cluster's scripts, step by step.
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 

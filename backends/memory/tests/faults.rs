@@ -1,4 +1,4 @@
-//! What the decorator does to a port.
+//! The faults that the decorator adds to a port.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 

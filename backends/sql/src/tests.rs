@@ -1,4 +1,4 @@
-//! What is encoded is decoded as it was; what is damaged is `Corrupt`.
+//! Rows are decoded as they were encoded; damaged ones are `Corrupt`.
 
 use std::sync::Arc;
 

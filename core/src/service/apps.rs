@@ -104,24 +104,26 @@ impl Deployer {
         let access = Authorized { id: app.id.clone(), uid: app.uid, cause: operator.cause(Trigger::Manual) };
         self.ports.tokens.remove(access.uid).await.map_err(|error| unwritten(id, error))?;
         let message = format!("{} deleted the app.", operator.actor());
-        let mut attempts = 0;
-        loop {
-            self.cancel_where(&access, Reason::APP_DELETED, message.clone(), |_| true).await?;
-            self.end_builds(access.uid).await;
-            attempts += 1;
-            match self.journal.remove(access.uid).await {
-                Ok(()) => break,
-                // Another call was faster; a deploy that it made is cancelled as well.
-                Err(Error::Conflict(_)) if attempts < ATTEMPTS => {}
-                Err(error) => return Err(unwritten(id, error)),
-            }
-        }
+        self.end_and_remove(&access, message).await?;
         self.changed_here(access.uid);
         tracing::info!(app = %id, uid = %access.uid, actor = %operator.actor(), "deleted");
         if let Err(error) = self.ports.rollouts.forget(&app).await {
             tracing::warn!(app = %id, error = %error.chain(), "reporting the deletion to the rollout driver failed");
         }
         Ok(())
+    }
+
+    async fn end_and_remove(&self, access: &Authorized, message: String) -> Outcome<()> {
+        for _ in 0..ATTEMPTS {
+            self.cancel_where(access, Reason::APP_DELETED, message.clone(), |_| true).await?;
+            self.end_builds(access.uid).await;
+            match self.journal.remove(access.uid).await {
+                // Another call was faster; a deploy that it made is cancelled as well.
+                Err(Error::Conflict(_)) => {}
+                removed => return removed.map_err(|error| unwritten(&access.id, error)),
+            }
+        }
+        Err(Refusal::Busy)
     }
 
     /// Cancels a deploy at once; a cancelled one stays as it is.

@@ -22,6 +22,7 @@ use futures_util::future::BoxFuture;
 use commit::{Request, RequestOutcome};
 use states::States;
 
+use super::ATTEMPTS;
 use crate::{
     app::AppUid,
     error::{Entity, Error, Result},
@@ -33,9 +34,6 @@ use crate::{
     request::IdempotencyKey,
     time::Timestamp,
 };
-
-/// How often a request is decided again when another process was faster.
-const ATTEMPTS: u32 = 20;
 
 /// The outcome of deciding a request.
 pub(super) enum Decision<T> {

@@ -24,7 +24,7 @@ use rollhook_core::{
     deploy::{Commit, Deploy, Revision, State, Status},
     image::ImageRef,
     ledger::{AppState, Change, Record, check::check},
-    ports::{AppCommit, AppRef, Clock, HistoryStore, HistoryStoreExt, Page, Rng},
+    ports::{AppCommit, AppRef, BranchReader, Clock, HistoryStore, HistoryStoreExt, Page, Rng},
     request::{DeployRequest, Registration, RollbackRequest},
     service::{Accepted, Authorized, Builder, Deployer, Operator, Outcome, Ports},
     time::Timestamp,
@@ -159,19 +159,35 @@ impl World {
         })));
         let cluster = Arc::new(SimulatedCluster::new(Arc::clone(&clock) as Arc<dyn Clock>, delay));
         let builds = Arc::new(SimulatedBuilds::new(Arc::clone(&clock) as Arc<dyn Clock>, BUILD));
-        let deployer = Arc::new(replica(&clock, &store, &cluster, &builds, "one", 1));
+        let deployer = Arc::new(Deployer::new(ports(&clock, &store, &cluster, &builds, 1), "one"));
         Self { clock, store, cluster, builds, deployer, operator: Operator::trusted("alice"), skew }
     }
 
     /// Another process on the same store and cluster.
     pub fn replica(&self, name: &str, seed: u64) -> Arc<Deployer> {
-        Arc::new(replica(&self.clock, &self.store, &self.cluster, &self.builds, name, seed))
+        Arc::new(Deployer::new(self.ports(seed), name))
+    }
+
+    /// The ports of another process on the same store and cluster.
+    pub fn ports(&self, seed: u64) -> Ports {
+        ports(&self.clock, &self.store, &self.cluster, &self.builds, seed)
+    }
+
+    /// Another process that reads branches in its own way.
+    pub fn replica_with_branches(&self, name: &str, branches: Arc<dyn BranchReader>) -> Deployer {
+        let builder = Builder { builds: Arc::clone(&self.builds) as _, branches, local_sources: false };
+        Deployer::new(Ports { builder: Some(builder), ..self.ports(9) }, name)
     }
 
     /// Runs a scenario while the engine runs beside it.
     pub fn run<T>(&self, scenario: impl Future<Output = T>) -> T {
+        self.run_beside(&self.deployer, scenario)
+    }
+
+    /// Runs a scenario while this engine runs beside it.
+    pub fn run_beside<T>(&self, engine: &Deployer, scenario: impl Future<Output = T>) -> T {
         block_on(&self.clock, async {
-            let mut engine = pin!(self.deployer.run(std::future::pending()).fuse());
+            let mut engine = pin!(engine.run(std::future::pending()).fuse());
             let mut scenario = pin!(scenario.fuse());
             select_biased! {
                 () = engine => unreachable!("nobody shuts the engine down"),
@@ -302,15 +318,14 @@ impl World {
     }
 }
 
-fn replica(
+fn ports(
     clock: &Arc<SimClock>,
     store: &Arc<MemoryStore>,
     cluster: &Arc<SimulatedCluster>,
     builds: &Arc<SimulatedBuilds>,
-    name: &str,
     seed: u64,
-) -> Deployer {
-    let ports = Ports {
+) -> Ports {
+    Ports {
         tokens: Arc::clone(store) as _,
         history: Arc::clone(store) as _,
         rollouts: Arc::clone(cluster) as _,
@@ -321,8 +336,7 @@ fn replica(
         }),
         clock: Arc::clone(clock) as _,
         rng: Arc::new(SimRng::new(seed)),
-    };
-    Deployer::new(ports, name)
+    }
 }
 
 pub fn registration(name: &str, policy: Policy) -> Registration {

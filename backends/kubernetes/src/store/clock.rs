@@ -3,7 +3,7 @@
 use std::{
     fmt,
     sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime},
 };
 
 use rollhook_core::time::Timestamp;
@@ -70,6 +70,5 @@ pub(crate) fn calendar(time: Timestamp) -> jiff::Timestamp {
 
 #[allow(clippy::disallowed_methods, reason = "a store's clock is where wall-clock times come from")]
 fn system_time() -> Timestamp {
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_millis(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
+    SystemTime::now().into()
 }
