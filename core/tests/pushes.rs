@@ -16,7 +16,7 @@ use async_trait::async_trait;
 use rollhook_conformance::samples::git_source;
 use rollhook_core::{
     app::{Policy, Source},
-    delivery::{Before, Change, Delivery, Event, GitHost, Head, Push, Reference},
+    delivery::{Before, Delivery, Event, GitHost, Head, Push, RefUpdate, Reference},
     deploy::{Commit, Revision, Status, Trigger},
     ports::{BranchReader, Clock},
     request::{DeployRequest, IdempotencyKey, KeyHeader, Refusal, Registration},
@@ -36,8 +36,8 @@ fn tells(host: GitHost, event: Event) -> Delivery {
 }
 
 fn moves(reference: Reference, head: Option<Head>) -> Delivery {
-    let changes = vec![Change { reference, before: Before::Unreported, head }];
-    tells(GitHost::Github, Event::Push(Push { pusher: Some("octocat".to_owned()), changes }))
+    let updates = vec![RefUpdate { reference, before: Before::Unreported, head }];
+    tells(GitHost::Github, Event::Push(Push { pusher: Some("octocat".to_owned()), updates }))
 }
 
 fn main_branch() -> Reference {
@@ -51,8 +51,8 @@ fn brings(digits: &str) -> Delivery {
 /// The branch went from there to here.
 fn went(before: Before, digits: &str) -> Delivery {
     let head = Some(Head::new(sha(digits), "Mend it"));
-    let changes = vec![Change { reference: main_branch(), before, head }];
-    tells(GitHost::Github, Event::Push(Push { pusher: None, changes }))
+    let updates = vec![RefUpdate { reference: main_branch(), before, head }];
+    tells(GitHost::Github, Event::Push(Push { pusher: None, updates }))
 }
 
 fn by(host: GitHost, delivery: Delivery) -> Delivery {
@@ -123,7 +123,7 @@ fn other_events_are_ignored_with_a_reason() {
         let head = || Some(Head::new(sha("a1"), "x"));
         let other_branch = Reference::Branch("feature/\u{1b}[31m".to_owned());
         let skipped = moves(main_branch(), Some(Head::new(sha("a1"), "Docs [skip deploy]")));
-        let empty = tells(GitHost::Bitbucket, Event::Push(Push { pusher: None, changes: Vec::new() }));
+        let empty = tells(GitHost::Bitbucket, Event::Push(Push { pusher: None, updates: Vec::new() }));
         for (delivery, words) in [
             (moves(other_branch, head()), &["branch \"feature/\\u{1b}[31m\"", "branch \"main\""][..]),
             (moves(Reference::Tag("main".to_owned()), head()), &["tag \"main\"", "branch \"main\""]),
@@ -146,17 +146,17 @@ fn of_several_branches_the_apps_own_counts() {
     world.run(async {
         let access = world.git_app(Policy::default()).await;
         world.builds.set_head(&git_source(), Some(sha("a1")));
-        let change = |reference, digits: &str| Change {
+        let change = |reference, digits: &str| RefUpdate {
             reference,
             before: Before::Unreported,
             head: Some(Head::new(sha(digits), "")),
         };
-        let changes = vec![
+        let updates = vec![
             change(Reference::Branch("next".to_owned()), "c3"),
             change(Reference::Tag("main".to_owned()), "d4"),
             change(main_branch(), "a1"),
         ];
-        let push = tells(GitHost::Bitbucket, Event::Push(Push { pusher: None, changes }));
+        let push = tells(GitHost::Bitbucket, Event::Push(Push { pusher: None, updates }));
         let deploy = accepted(world.deployer.push(&access, &push, None).await).deploy;
         assert_eq!((deploy.commit, deploy.actor.to_string()), (Some(sha("a1")), "Bitbucket".to_owned()));
     });

@@ -247,7 +247,7 @@ fn refused_apply_does_not_count_as_touched() {
         };
         rollhook_core::ports::RolloutDriver::apply(&*world.cluster, &order).await.unwrap();
         let refused = world.deployed(&access, &api("v2")).await;
-        assert_eq!(reason(&refused).0, "foreign-stamp");
+        assert_eq!(reason(&refused).0, "foreign-target");
         assert!(!refused.touched);
         let history = world.quiet(&access).await;
         assert_eq!(history.len(), 2, "nothing is owed");

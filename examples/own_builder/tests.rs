@@ -70,7 +70,7 @@ impl Builders for Place {
 
 #[async_trait]
 impl Branches for Place {
-    fn heads(&self) -> Arc<dyn BranchReader> {
+    fn reader(&self) -> Arc<dyn BranchReader> {
         Arc::new(MirrorBranches::new(self.root.path()))
     }
 
@@ -96,4 +96,4 @@ impl Branches for Place {
 }
 
 rollhook_conformance::builds!(block_on, Place::fresh());
-rollhook_conformance::heads!(block_on, Place::fresh());
+rollhook_conformance::branches!(block_on, Place::fresh());

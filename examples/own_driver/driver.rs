@@ -82,7 +82,7 @@ impl RolloutDriver for Sites {
         let _until_the_end = site.locked()?;
         let record = match site.record()? {
             Some(Record { deploy, .. }) if deploy.app != spec.id.app && spec.target.take_over != Some(deploy.app) => {
-                return Ok(refused(Reason::FOREIGN_STAMP, format!("The site carries {deploy}, of another app.")));
+                return Ok(refused(Reason::FOREIGN_TARGET, format!("The site carries {deploy}, of another app.")));
             }
             Some(Record { deploy, .. }) if deploy.app == spec.id.app && deploy.revision > spec.id.revision => {
                 return Ok(Applied::Newer(deploy.revision));
@@ -119,33 +119,33 @@ impl RolloutDriver for Sites {
         let served = served.filter(|served| ours && served.deploy == expected && served.image == current);
         let ready = served.as_ref().is_some_and(|served| served.ready);
         let restarts = served.as_ref().map_or(0, |served| served.restarts);
-        let trouble = match (&record, &current) {
-            (None, None) => trouble(RolloutFailureKind::Final, Reason::TARGET_MISSING, "the site is gone"),
+        let failure = match (&record, &current) {
+            (None, None) => failure(RolloutFailureKind::Final, Reason::TARGET_MISSING, "the site is gone"),
             (Some(record), _) if ours && !record.switched => {
-                trouble(RolloutFailureKind::Image, "not-uploaded", "no release of the image was uploaded")
+                failure(RolloutFailureKind::Image, "not-uploaded", "no release of the image was uploaded")
             }
             (Some(record), current)
                 if ours && !current.as_ref().is_some_and(|image| image.same_bits(None, &record.image, None)) =>
             {
-                trouble(
+                failure(
                     RolloutFailureKind::Final,
                     Reason::REVERTED,
                     "another program has linked current to another release",
                 )
             }
             _ if restarts > 0 && !ready => {
-                trouble(RolloutFailureKind::Crash, "crashing", "the server ends again and again")
+                failure(RolloutFailureKind::Crash, "crashing", "the server ends again and again")
             }
             _ => None,
         };
         let digest = current.as_ref().and_then(|image| image.digest().cloned());
         Ok(Observation {
-            stamp: expected,
-            phase: if ready && trouble.is_none() { Phase::Complete { digest, note: None } } else { Phase::Progressing },
+            deploy: expected,
+            phase: if ready && failure.is_none() { Phase::Complete { digest, note: None } } else { Phase::Progressing },
             progress: format!("{:?} {} {ready}", record.map(|record| record.switched), served.is_some()),
             message: if ready { "the release is served" } else { "the release is not served yet" }.to_owned(),
             restarts,
-            trouble,
+            failure,
         })
     }
 
@@ -154,8 +154,8 @@ impl RolloutDriver for Sites {
         tokio::time::sleep(std::time::Duration::from_millis(200)).await;
     }
 
-    async fn evidence(&self, spec: &RolloutSpec, trouble: Option<&RolloutFailure>) -> Result<Evidence> {
-        let state = trouble.map(|trouble| trouble.message.clone());
+    async fn evidence(&self, spec: &RolloutSpec, failure: Option<&RolloutFailure>) -> Result<Evidence> {
+        let state = failure.map(|failure| failure.message.clone());
         Ok(Evidence { state, log: self.site(&spec.target)?.log()?, ..Evidence::default() })
     }
 }
@@ -164,6 +164,6 @@ fn refused(reason: &str, message: String) -> Applied {
     Applied::Refused { reason: Reason::new(reason), message }
 }
 
-fn trouble(kind: RolloutFailureKind, reason: &str, message: &str) -> Option<RolloutFailure> {
+fn failure(kind: RolloutFailureKind, reason: &str, message: &str) -> Option<RolloutFailure> {
     Some(RolloutFailure { kind, reason: Reason::new(reason), container: None, message: message.to_owned() })
 }

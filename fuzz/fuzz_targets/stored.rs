@@ -96,12 +96,12 @@ fn uses(app: App, history: &[Deploy]) {
 /// Every kind of event, at times near and far.
 fn drives(view: AppState) {
     let seen = |phase| Observation {
-        stamp: None,
+        deploy: None,
         phase,
         progress: String::new(),
         message: "it is seen".to_owned(),
         restarts: 0,
-        trouble: None,
+        failure: None,
     };
     let events = [
         Event::Loaded(Box::new(view.clone())),

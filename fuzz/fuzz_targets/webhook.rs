@@ -82,7 +82,7 @@ fn told(name: &'static str, event: &'static str, body: &[u8]) {
         }
     };
     let Event::Push(moved) = &delivery.event else { panic!("{delivery:?}") };
-    for head in moved.changes.iter().filter_map(|change| change.head.as_ref()) {
+    for head in moved.updates.iter().filter_map(|change| change.head.as_ref()) {
         let sha = head.commit.as_str();
         assert!(matches!(sha.len(), 40 | 64) && sha.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')));
     }

@@ -9,8 +9,8 @@
 mod auth;
 #[path = "../../hosts/http/src/body.rs"]
 mod body;
-#[path = "../../hosts/http/src/failure.rs"]
-mod failure;
+#[path = "../../hosts/http/src/error_reply.rs"]
+mod error_reply;
 #[path = "../../hosts/http/src/headers.rs"]
 mod headers;
 #[path = "../../hosts/http/src/reply.rs"]

@@ -16,7 +16,7 @@ use rollhook_core::{
     token::Credentials,
 };
 
-use crate::{auth, body, failure::Failure, headers};
+use crate::{auth, body, error_reply::ErrorReply, headers};
 
 /// A refusal: its kind, and the problem as the caller reads it.
 #[derive(Debug)]
@@ -78,7 +78,7 @@ pub fn refusal(refusal: Refusal) -> Box<Refused> {
     refused(refusal.into())
 }
 
-fn refused(failure: Failure) -> Box<Refused> {
+fn refused(failure: ErrorReply) -> Box<Refused> {
     let kind = failure.kind();
     let (mut parts, body) = failure.render("fuzz").into_parts();
     assert_eq!(parts.headers.remove("content-type").expect("a type"), "application/problem+json");

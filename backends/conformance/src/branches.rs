@@ -11,7 +11,7 @@ use crate::report::Can;
 #[async_trait]
 pub trait Branches: Send + Sync {
     /// The reader.
-    fn heads(&self) -> Arc<dyn BranchReader>;
+    fn reader(&self) -> Arc<dyn BranchReader>;
 
     /// A source that it may read; its branch is `main`.
     fn source(&self) -> GitSource;

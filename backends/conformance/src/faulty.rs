@@ -177,8 +177,8 @@ impl<T: RolloutDriver + ?Sized> RolloutDriver for Faulty<T> {
         }
     }
 
-    async fn evidence(&self, order: &RolloutSpec, trouble: Option<&RolloutFailure>) -> Result<Evidence> {
-        self.call("rollouts.evidence", self.inner.evidence(order, trouble)).await
+    async fn evidence(&self, order: &RolloutSpec, failure: Option<&RolloutFailure>) -> Result<Evidence> {
+        self.call("rollouts.evidence", self.inner.evidence(order, failure)).await
     }
 
     async fn keep(&self, app: &App, images: &[ImageRef]) -> Result<()> {
@@ -223,10 +223,10 @@ impl<T: BuildTrigger + ?Sized> BuildTrigger for Faulty<T> {
 #[async_trait]
 impl<T: BranchReader + ?Sized> BranchReader for Faulty<T> {
     async fn head(&self, source: &GitSource) -> Result<Option<Commit>> {
-        self.call("heads.head", self.inner.head(source)).await
+        self.call("branches.head", self.inner.head(source)).await
     }
 
     async fn look(&self, source: &GitSource) -> Result<Option<Commit>> {
-        self.call("heads.head", self.inner.look(source)).await
+        self.call("branches.head", self.inner.look(source)).await
     }
 }

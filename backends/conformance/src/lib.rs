@@ -75,7 +75,7 @@
 //! store of its own; one more races commits of several threads ([`threads`]).
 //!
 //! Drivers of clusters run [`rollouts!`] in the same way, with a [`Clusters`], and builders [`builds!`] with a
-//! [`Builders`]; readers of branches run [`heads!`] with a [`Branches`].
+//! [`Builders`]; readers of branches run [`branches!`] with a [`Branches`].
 //!
 //! A harness that cannot do something, such as setting back the store's clock, returns a [`Lack`]: the case that needs it is
 //! reported as skipped, and never passes silently.
@@ -86,9 +86,9 @@
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a case fails as tests do, by panicking")]
 
+pub mod branch_reader;
 pub mod builds;
 pub mod client;
-pub mod heads;
 pub mod history;
 pub mod model;
 pub mod rollouts;

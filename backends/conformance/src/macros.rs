@@ -80,8 +80,8 @@ macro_rules! rollouts {
             observe_dead_is_not_complete,
             observe_counts_restarts,
             observe_digest_is_what_runs,
-            observe_failing_image_is_trouble,
-            observe_crash_is_trouble,
+            observe_reports_failing_image,
+            observe_reports_crash,
             evidence_has_the_log,
             keep_changes_nothing_that_runs,
             forget_changes_nothing_that_runs,
@@ -119,9 +119,9 @@ macro_rules! builds {
 /// The arguments are those of [`stores!`], but that the expression is of type [`Can`](crate::Can) of a
 /// [`Branches`](crate::Branches).
 #[macro_export]
-macro_rules! heads {
+macro_rules! branches {
     ($block_on:expr, $fresh:expr $(,)?) => {
-        $crate::cases! { $block_on, $fresh, heads:
+        $crate::cases! { $block_on, $fresh, branch_reader:
             head_is_the_branchs,
             head_follows_a_push,
             head_of_no_branch_is_none,
@@ -131,7 +131,7 @@ macro_rules! heads {
     };
 }
 
-/// Stamps the named cases of one suite; [`stores!`], [`rollouts!`], [`builds!`] and [`heads!`] name them all.
+/// Stamps the named cases of one suite; [`stores!`], [`rollouts!`], [`builds!`] and [`branches!`] name them all.
 #[macro_export]
 macro_rules! cases {
     ($block_on:expr, $fresh:expr, $suite:ident: $($case:ident),+ $(,)?) => {

@@ -30,7 +30,7 @@ impl Git {
 
 #[async_trait]
 impl Branches for Git {
-    fn heads(&self) -> Arc<dyn BranchReader> {
+    fn reader(&self) -> Arc<dyn BranchReader> {
         self.heads.clone()
     }
 
@@ -61,4 +61,4 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap().block_on(future)
 }
 
-rollhook_conformance::heads!(block_on, Git::fresh());
+rollhook_conformance::branches!(block_on, Git::fresh());

@@ -80,7 +80,7 @@ impl Moved {
 
 #[async_trait]
 impl Branches for Moved {
-    fn heads(&self) -> Arc<dyn BranchReader> {
+    fn reader(&self) -> Arc<dyn BranchReader> {
         self.builds.clone()
     }
 
@@ -117,4 +117,4 @@ impl Branches for Moved {
     }
 }
 
-rollhook_conformance::heads!(block_on, Moved::fresh());
+rollhook_conformance::branches!(block_on, Moved::fresh());

@@ -88,15 +88,15 @@ fn words_in_an_image_choose_its_script() {
         [(1, "is-missing", RolloutFailureKind::Image), (2, "crashes", RolloutFailureKind::Crash)]
     {
         let order = bench.applied(revision, samples::image(tag));
-        assert_eq!(bench.see(&order).trouble, None, "not before the delay");
+        assert_eq!(bench.see(&order).failure, None, "not before the delay");
         bench.after(4);
-        let trouble = bench.see(&order).trouble.unwrap();
-        assert_eq!((trouble.kind, trouble.container.as_deref()), (kind, Some("app")));
+        let failure = bench.see(&order).failure.unwrap();
+        assert_eq!((failure.kind, failure.container.as_deref()), (kind, Some("app")));
     }
     let order = bench.applied(3, samples::image("hanging"));
     bench.after(3600);
     let seen = bench.see(&order);
-    assert!(!is_complete(&seen) && seen.trouble.is_none() && seen.progress == "0/2", "{seen:?}");
+    assert!(!is_complete(&seen) && seen.failure.is_none() && seen.progress == "0/2", "{seen:?}");
 }
 
 #[test]
@@ -107,8 +107,8 @@ fn a_crash_counts_restarts() {
     assert_eq!(bench.see(&order).restarts, 1);
     bench.after(25);
     assert_eq!(bench.see(&order).restarts, 3);
-    let trouble = bench.see(&order).trouble;
-    let evidence = block_on(bench.cluster.evidence(&order, trouble.as_ref())).unwrap();
+    let failure = bench.see(&order).failure;
+    let evidence = block_on(bench.cluster.evidence(&order, failure.as_ref())).unwrap();
     assert_eq!(evidence.state.as_deref(), Some("waiting: CrashLoopBackOff"));
     assert!(!evidence.log.is_empty() && !evidence.events.is_empty());
 }
@@ -126,7 +126,7 @@ fn one_that_dies_after_completing_is_seen_to() {
     assert!(is_complete(&seen) && seen.restarts == 1, "without a readiness probe it counts as available: {seen:?}");
     bench.after(10);
     let seen = bench.see(&order);
-    assert!(!is_complete(&seen) && seen.trouble.is_some_and(|trouble| trouble.kind == RolloutFailureKind::Crash));
+    assert!(!is_complete(&seen) && seen.failure.is_some_and(|failure| failure.kind == RolloutFailureKind::Crash));
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn trouble_may_heal() {
     let bench = Bench::new();
     bench.cluster.script("flaky", Script::missing().after(Duration::ZERO).healing_after(Duration::from_secs(5)));
     let order = bench.applied(1, samples::image("flaky"));
-    assert!(bench.see(&order).trouble.is_some());
+    assert!(bench.see(&order).failure.is_some());
     bench.after(5);
     assert!(is_complete(&bench.see(&order)));
 }
@@ -152,7 +152,7 @@ fn a_tag_moves_and_a_digest_stays() {
 
     let second = bench.applied(2, latest.clone());
     bench.after(4);
-    assert!(bench.see(&second).trouble.is_some(), "the same tag, other bits");
+    assert!(bench.see(&second).failure.is_some(), "the same tag, other bits");
     let third = bench.applied(3, latest.pinned(good.parse().unwrap()));
     bench.after(4);
     assert_eq!(bench.digest(&third), good);
@@ -194,7 +194,7 @@ fn others_meddle() {
     let order = bench.applied(1, samples::image("v1"));
     assert!(bench.cluster.meddle(&bench.app, &target, &samples::image("v0")));
     let seen = bench.see(&order);
-    assert_eq!(seen.trouble.unwrap().reason.as_str(), Reason::REVERTED);
+    assert_eq!(seen.failure.unwrap().reason.as_str(), Reason::REVERTED);
     assert!(!is_complete(&bench.see(&order)));
 
     let order = bench.applied(2, samples::image("v2"));
@@ -208,7 +208,7 @@ fn others_meddle() {
     assert!(matches!(answer, Applied::Refused { .. }), "{answer:?}");
 
     assert!(bench.cluster.delete(&bench.app, &target));
-    assert_eq!(bench.see(&order).trouble.unwrap().reason.as_str(), Reason::TARGET_MISSING);
+    assert_eq!(bench.see(&order).failure.unwrap().reason.as_str(), Reason::TARGET_MISSING);
 }
 
 #[test]

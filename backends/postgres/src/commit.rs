@@ -12,7 +12,7 @@ use rollhook_sql::CommitRows;
 use sqlx::postgres::PgRow;
 
 use crate::{
-    error::Failure,
+    error::SqlError,
     literal::column,
     statement::{self, Item, Kind},
     store::PostgresStore,
@@ -83,13 +83,13 @@ impl PostgresStore {
         answers
     }
 
-    async fn attempt(&self, batch: &[Item], setting: &str) -> Result<Answers, Failure> {
+    async fn attempt(&self, batch: &[Item], setting: &str) -> Result<Answers, SqlError> {
         let rows = self.writes.write([setting, &statement::of(batch, &self.sender)?].concat()).await?;
         rows.iter().map(answer).collect()
     }
 }
 
-fn answer(row: &PgRow) -> Result<(usize, Result<Committed>), Failure> {
+fn answer(row: &PgRow) -> Result<(usize, Result<Committed>), SqlError> {
     let now = Timestamp::from_millis(column(row, 3)?);
     let answer = match column::<Option<i64>>(row, 1)? {
         Some(version) => Ok(Committed { version: Version(version.unsigned_abs()), now }),
@@ -98,7 +98,7 @@ fn answer(row: &PgRow) -> Result<(usize, Result<Committed>), Failure> {
     Ok((usize::try_from(column::<i32>(row, 0)?).unwrap_or_default(), answer))
 }
 
-fn refused(batch: &[Item], failure: &Failure) -> impl Iterator<Item = (usize, Result<Committed>)> {
+fn refused(batch: &[Item], failure: &SqlError) -> impl Iterator<Item = (usize, Result<Committed>)> {
     batch.iter().map(|item| (item.number, Err(failure.to_error())))
 }
 

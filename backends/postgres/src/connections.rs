@@ -12,7 +12,7 @@ use sqlx::{
 };
 use tokio::{sync::Semaphore, time::timeout};
 
-use crate::error::Failure;
+use crate::error::SqlError;
 
 /// The longest wait for the server to accept a connection.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -43,19 +43,19 @@ impl Connections {
 
     /// Runs a statement, or several, once. They are a transaction of its own, which the server brings to its end even if the
     /// caller goes away, so that no lock outlives it.
-    pub(crate) async fn write(&self, statement: String) -> Result<Vec<PgRow>, Failure> {
+    pub(crate) async fn write(&self, statement: String) -> Result<Vec<PgRow>, SqlError> {
         self.run([WRITE, &statement].concat().into()).await
     }
 
     /// Runs a statement that only reads: again, on a new connection, if the one used before turns out to be broken.
-    pub(crate) async fn read(&self, statement: String) -> Result<Vec<PgRow>, Failure> {
+    pub(crate) async fn read(&self, statement: String) -> Result<Vec<PgRow>, SqlError> {
         match self.run(statement.clone().into()).await {
             Err(failure) if failure.is_broken_connection() => self.run(statement.into()).await,
             done => done,
         }
     }
 
-    async fn run(&self, statement: Arc<str>) -> Result<Vec<PgRow>, Failure> {
+    async fn run(&self, statement: Arc<str>) -> Result<Vec<PgRow>, SqlError> {
         let done = self.attempt(statement).await;
         if let Err(failure) = &done {
             tracing::warn!(error = failure.to_error().chain(), "running a statement failed");
@@ -64,7 +64,7 @@ impl Connections {
     }
 
     /// Runs a statement once; the caller logs its failure.
-    pub(crate) async fn attempt(&self, statement: Arc<str>) -> Result<Vec<PgRow>, Failure> {
+    pub(crate) async fn attempt(&self, statement: Arc<str>) -> Result<Vec<PgRow>, SqlError> {
         let permit = self.0.permits.acquire();
         let _permit = in_time(ANSWER, async { permit.await.map_err(|_| sqlx::Error::PoolClosed) }).await?;
         let unused = self.unused().pop();
@@ -92,11 +92,11 @@ impl Connections {
 }
 
 /// Opens a connection.
-pub(crate) async fn connect(options: &PgConnectOptions) -> Result<PgConnection, Failure> {
+pub(crate) async fn connect(options: &PgConnectOptions) -> Result<PgConnection, SqlError> {
     in_time(CONNECT, options.connect()).await
 }
 
 /// Fails if the work takes longer than the limit.
-pub(crate) async fn in_time<T>(limit: Duration, work: impl Future<Output = sqlx::Result<T>>) -> Result<T, Failure> {
-    timeout(limit, work).await.map_err(|_| Failure::late())?.map_err(Failure::from)
+pub(crate) async fn in_time<T>(limit: Duration, work: impl Future<Output = sqlx::Result<T>>) -> Result<T, SqlError> {
+    timeout(limit, work).await.map_err(|_| SqlError::late())?.map_err(SqlError::from)
 }

@@ -7,21 +7,21 @@ use sqlx::postgres::{PgDatabaseError, PgSeverity};
 
 /// A failure that concerns all calls that shared a statement.
 #[derive(Clone, Debug)]
-pub(crate) struct Failure(Arc<sqlx::Error>);
+pub(crate) struct SqlError(Arc<sqlx::Error>);
 
-impl From<sqlx::Error> for Failure {
+impl From<sqlx::Error> for SqlError {
     fn from(error: sqlx::Error) -> Self {
         Self(Arc::new(error))
     }
 }
 
-impl From<Failure> for Error {
-    fn from(failure: Failure) -> Self {
+impl From<SqlError> for Error {
+    fn from(failure: SqlError) -> Self {
         failure.to_error()
     }
 }
 
-impl Failure {
+impl SqlError {
     /// Returns the failure of a server that did not answer in time.
     pub(crate) fn late() -> Self {
         sqlx::Error::Io(io::ErrorKind::TimedOut.into()).into()
@@ -143,7 +143,7 @@ fn class_meaning(class: &str) -> Meaning {
 mod tests {
     use std::io::{Error as IoError, ErrorKind};
 
-    use super::{Error, Failure, state_meaning};
+    use super::{Error, SqlError, state_meaning};
 
     /// As PostgreSQL 15 and PgBouncer 1.18 gave them, in the situation beside.
     const RECORDED: [(&str, &str, &str); 19] = [
@@ -178,10 +178,10 @@ mod tests {
 
     #[test]
     fn failures_without_a_state_are_told_apart() {
-        let classify = |error: sqlx::Error| Failure::from(error).to_error();
+        let classify = |error: sqlx::Error| SqlError::from(error).to_error();
         assert!(classify(sqlx::Error::WorkerCrashed).is_unavailable());
         assert!(classify(sqlx::Error::Io(IoError::from(ErrorKind::ConnectionRefused))).is_unavailable());
-        assert!(Failure::late().to_error().to_string().contains("in time"));
+        assert!(SqlError::late().to_error().to_string().contains("in time"));
         assert!(matches!(classify(sqlx::Error::RowNotFound), Error::Corrupt { .. }));
         assert!(matches!(classify(sqlx::Error::Encode("no".into())), Error::Invalid { .. }));
         assert!(matches!(classify(sqlx::Error::Tls("no".into())), Error::Denied { .. }));

@@ -23,7 +23,7 @@ use rollhook_sql::{deploy, header_number, key_use, state};
 use sqlx::postgres::PgRow;
 
 use crate::{
-    error::Failure,
+    error::SqlError,
     listen::Listener,
     literal::{self, column, uid},
     statement::APPS,
@@ -154,7 +154,7 @@ fn loaded(row: &PgRow) -> Result<Loaded> {
 }
 
 fn heartbeat(rows: &[PgRow]) -> Result<Heartbeat> {
-    let now = rows.first().ok_or(Failure::from(sqlx::Error::RowNotFound))?;
+    let now = rows.first().ok_or(SqlError::from(sqlx::Error::RowNotFound))?;
     let mut heartbeat = Heartbeat { now: Timestamp::from_millis(column(now, 0)?), alive: Vec::new() };
     for row in rows {
         if let Some(name) = column(row, 1)? {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rollhook_core::Result;
 use tokio::{sync::watch, time::sleep};
 
-use crate::{connections::Connections, error::Failure, literal::column};
+use crate::{connections::Connections, error::SqlError, literal::column};
 
 /// The time between two runs.
 const PAUSE: Duration = Duration::from_secs(30);
@@ -42,5 +42,5 @@ async fn sweep(writes: &Connections) -> Result<i64> {
          SELECT count(*) FROM deleted"
     ));
     let rows = rows.await?;
-    Ok(column(rows.first().ok_or(Failure::from(sqlx::Error::RowNotFound))?, 0)?)
+    Ok(column(rows.first().ok_or(SqlError::from(sqlx::Error::RowNotFound))?, 0)?)
 }

@@ -16,7 +16,7 @@ use tokio::{sync::watch, time::sleep};
 
 use crate::{
     connections::{Connections, in_time},
-    error::Failure,
+    error::SqlError,
     literal::{column, uid},
 };
 
@@ -59,7 +59,7 @@ impl Listener {
     }
 
     /// Listens until the connection breaks. Returns at once if connections have no sessions of their own.
-    async fn listen(&self, options: &Arc<PgConnectOptions>) -> Result<(), Failure> {
+    async fn listen(&self, options: &Arc<PgConnectOptions>) -> Result<(), SqlError> {
         if !has_own_sessions(options).await? {
             return Ok(());
         }
@@ -90,7 +90,7 @@ impl Listener {
 /// Returns whether each connection keeps its session: two connections never share one, and neither changes it. A pooler
 /// gives a statement the session that was used last, which makes two connections share it; or the one that was not used for
 /// the longest time, which makes one connection change it.
-async fn has_own_sessions(options: &Arc<PgConnectOptions>) -> Result<bool, Failure> {
+async fn has_own_sessions(options: &Arc<PgConnectOptions>) -> Result<bool, SqlError> {
     let connections = [Connections::new(options, 1), Connections::new(options, 1)];
     let mut seen = [const { BTreeSet::<i64>::new() }; 2];
     for _ in 0..5 {

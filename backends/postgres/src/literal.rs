@@ -8,13 +8,13 @@ use rollhook_core::{Error, Result, app::AppUid};
 use serde::Serialize;
 use sqlx::{Decode, Postgres, Row, Type, postgres::PgRow};
 
-use crate::error::Failure;
+use crate::error::SqlError;
 
 /// Returns the value as a constant of a statement, which the statement must take as `json` or `jsonb`.
 ///
 /// Between the two `$json$` there is no `$`: JSON has it within strings only, where it can be escaped. So nothing that was
 /// given from outside ends the constant.
-pub(crate) fn json<T: Serialize + ?Sized>(value: &T) -> Result<String, Failure> {
+pub(crate) fn json<T: Serialize + ?Sized>(value: &T) -> Result<String, SqlError> {
     let text = serde_json::to_string(value).map_err(|error| sqlx::Error::Encode(Box::new(error)))?;
     Ok(format!("$json${}$json$", text.replace('$', "\\u0024")))
 }
@@ -41,8 +41,8 @@ pub(crate) fn unhex(text: &str) -> Result<Vec<u8>> {
 pub(crate) fn column<'row, T: Decode<'row, Postgres> + Type<Postgres>>(
     row: &'row PgRow,
     column: usize,
-) -> Result<T, Failure> {
-    row.try_get(column).map_err(Failure::from)
+) -> Result<T, SqlError> {
+    row.try_get(column).map_err(SqlError::from)
 }
 
 /// Parses an app's uid as PostgreSQL writes it.

@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::{
     connections::Connections,
-    error::Failure,
+    error::SqlError,
     literal::{self, column},
 };
 
@@ -74,7 +74,7 @@ async fn serve(connections: Connections, mut queued: mpsc::Receiver<Call>) {
 }
 
 /// Returns the answers in the order of the lookups.
-async fn find(connections: &Connections, lookups: &[Lookup]) -> Result<Vec<Answer>, Failure> {
+async fn find(connections: &Connections, lookups: &[Lookup]) -> Result<Vec<Answer>, SqlError> {
     let mut answers: Vec<Answer> = lookups.iter().map(|_| None).collect();
     if lookups.is_empty() {
         return Ok(answers);
@@ -106,6 +106,6 @@ async fn find(connections: &Connections, lookups: &[Lookup]) -> Result<Vec<Answe
     Ok(answers)
 }
 
-fn secret(row: &PgRow) -> Result<StoredSecret, Failure> {
+fn secret(row: &PgRow) -> Result<StoredSecret, SqlError> {
     Ok(StoredSecret { app: column(row, 1)?, bytes: column(row, 2)?, created_at: column(row, 3)? })
 }

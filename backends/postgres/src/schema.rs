@@ -13,7 +13,7 @@ use sqlx::{
 
 use crate::{
     connections::{connect, in_time},
-    error::Failure,
+    error::SqlError,
     literal::column,
 };
 
@@ -64,7 +64,7 @@ async fn update(connection: &mut PgConnection) -> Result<()> {
         return Ok(());
     }
     // Until it is committed, it is undone if anything fails, this process included.
-    let mut transaction = connection.begin().await.map_err(Failure::from)?;
+    let mut transaction = connection.begin().await.map_err(SqlError::from)?;
     run(&mut transaction, LOCK).await?;
     // Another replica may have been faster.
     let found = inspect(&mut transaction).await?;
@@ -82,7 +82,7 @@ async fn update(connection: &mut PgConnection) -> Result<()> {
         let mark = format!("INSERT INTO rollhook.rollhook_schema (version) VALUES ({})", index + 1);
         run(&mut transaction, mark).await?;
     }
-    transaction.commit().await.map_err(Failure::from)?;
+    transaction.commit().await.map_err(SqlError::from)?;
     if found.steps < STEPS.len() {
         tracing::info!(from = found.steps, to = STEPS.len(), "updated the schema rollhook");
     }
@@ -92,7 +92,7 @@ async fn update(connection: &mut PgConnection) -> Result<()> {
 /// Checks the server, and returns the state of the schema.
 async fn inspect(connection: &mut PgConnection) -> Result<SchemaState> {
     let rows = run(connection, STATE).await?;
-    let row = rows.first().ok_or(Failure::from(sqlx::Error::RowNotFound))?;
+    let row = rows.first().ok_or(SqlError::from(sqlx::Error::RowNotFound))?;
     let isolation: &str = column(row, 0)?;
     if isolation != "read committed" {
         return Err(Error::invalid(format!(
@@ -110,7 +110,7 @@ async fn inspect(connection: &mut PgConnection) -> Result<SchemaState> {
         (true, false) => return Err(Error::invalid(FOREIGN)),
     }
     let rows = run(connection, VERSION).await?;
-    let version: i64 = column(rows.first().ok_or(Failure::from(sqlx::Error::RowNotFound))?, 0)?;
+    let version: i64 = column(rows.first().ok_or(SqlError::from(sqlx::Error::RowNotFound))?, 0)?;
     match usize::try_from(version) {
         Ok(steps) if steps <= STEPS.len() => Ok(SchemaState { exists, steps }),
         Ok(_) | Err(_) => Err(Error::invalid(format!(
@@ -121,7 +121,7 @@ async fn inspect(connection: &mut PgConnection) -> Result<SchemaState> {
     }
 }
 
-async fn run(connection: &mut PgConnection, statements: impl Into<String>) -> Result<Vec<PgRow>, Failure> {
+async fn run(connection: &mut PgConnection, statements: impl Into<String>) -> Result<Vec<PgRow>, SqlError> {
     Ok(sqlx::raw_sql(AssertSqlSafe(statements.into())).fetch_all(connection).await?)
 }
 

@@ -8,7 +8,7 @@ use rollhook_core::ports::Version;
 use rollhook_sql::{CommitRows, PutRows};
 use serde::Serialize;
 
-use crate::{error::Failure, literal};
+use crate::{error::SqlError, literal};
 
 /// The most apps in a statement.
 pub(crate) const APPS: usize = 256;
@@ -58,7 +58,7 @@ pub(crate) struct Item {
 /// refusals, and the time.
 ///
 /// Numbers of rows are told to the planner as limits: it would take each JSON array for a hundred rows.
-pub(crate) fn of(items: &[Item], sender: &str) -> Result<String, Failure> {
+pub(crate) fn of(items: &[Item], sender: &str) -> Result<String, SqlError> {
     let sum = |count: fn(&PutRows) -> usize| items.iter().filter_map(|item| item.rows.put.as_deref()).map(count).sum();
     let (keys, ended, forgotten): (usize, usize, usize) =
         (sum(|put| put.keys.len()), sum(|put| put.ended.len()), sum(|put| put.forgotten.len()));

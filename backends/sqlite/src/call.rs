@@ -6,7 +6,7 @@ use rollhook_core::{Result, ports::AppChange, time::Timestamp};
 use rusqlite::{CachedStatement, Connection};
 use tokio::sync::oneshot;
 
-use crate::error::Failure;
+use crate::error::SqlError;
 
 /// A connection within a transaction, for the work of a call.
 pub(crate) struct Session<'a> {
@@ -35,13 +35,13 @@ pub(crate) trait Call: Send {
     /// Does the work. An error undoes the transaction, with the other calls in it.
     fn run(&mut self, session: &mut Session<'_>) -> rusqlite::Result<()>;
     /// Sends the answer, or the failure that undid it.
-    fn finish(self: Box<Self>, done: Result<(), Failure>);
+    fn finish(self: Box<Self>, done: Result<(), SqlError>);
 }
 
 struct Request<W, T> {
     work: Option<W>,
     output: Option<T>,
-    answer: oneshot::Sender<Result<T, Failure>>,
+    answer: oneshot::Sender<Result<T, SqlError>>,
 }
 
 impl<W, T> Call for Request<W, T>
@@ -60,10 +60,10 @@ where
         Ok(())
     }
 
-    fn finish(self: Box<Self>, done: Result<(), Failure>) {
+    fn finish(self: Box<Self>, done: Result<(), SqlError>) {
         let Self { output, answer, .. } = *self;
         // A caller that has gone away misses its answer; what was written stays.
-        let _ = answer.send(done.and_then(|()| output.ok_or(Failure::Stopped)));
+        let _ = answer.send(done.and_then(|()| output.ok_or(SqlError::Stopped)));
     }
 }
 
@@ -85,10 +85,10 @@ impl Calls {
     pub(crate) async fn try_run<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Session<'_>) -> rusqlite::Result<T> + Send + 'static,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, SqlError> {
         let (answer, answered) = oneshot::channel();
         let request = Box::new(Request { work: Some(work), output: None, answer });
-        self.0.send(request).map_err(|_| Failure::Stopped)?;
-        answered.await.map_err(|_| Failure::Stopped)?
+        self.0.send(request).map_err(|_| SqlError::Stopped)?;
+        answered.await.map_err(|_| SqlError::Stopped)?
     }
 }

@@ -11,7 +11,7 @@ use std::{
 use rollhook_core::{Error, Result};
 use rusqlite::{Connection, OpenFlags};
 
-use crate::error::Failure;
+use crate::error::SqlError;
 
 /// The longest that a statement waits for the lock of another process.
 pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(3);
@@ -43,7 +43,7 @@ impl Link {
     }
 
     /// Returns the connection, and opens it if it is closed.
-    pub(crate) fn get(&mut self) -> Result<&Connection, Failure> {
+    pub(crate) fn get(&mut self) -> Result<&Connection, SqlError> {
         let connection = match self.open.take() {
             Some(connection) => connection,
             None => self.connect()?,
@@ -61,7 +61,7 @@ impl Link {
     }
 
     /// Undoes a failed transaction, with the connection itself if it may be broken.
-    pub(crate) fn recover(&mut self, failure: &Failure) {
+    pub(crate) fn recover(&mut self, failure: &SqlError) {
         if failure.leaves_connection_sound() {
             self.roll_back();
         } else {

@@ -7,20 +7,20 @@ use rusqlite::{ErrorCode, ffi};
 
 /// A failure that concerns every call of a transaction.
 #[derive(Clone, Debug)]
-pub(crate) enum Failure {
+pub(crate) enum SqlError {
     /// A failure of SQLite.
     Database(Arc<rusqlite::Error>),
     /// The thread that serves the call has ended.
     Stopped,
 }
 
-impl From<rusqlite::Error> for Failure {
+impl From<rusqlite::Error> for SqlError {
     fn from(error: rusqlite::Error) -> Self {
         Self::Database(Arc::new(error))
     }
 }
 
-impl Failure {
+impl SqlError {
     /// Returns the error for one caller.
     pub(crate) fn to_error(&self) -> Error {
         match self {

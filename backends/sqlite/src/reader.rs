@@ -12,7 +12,7 @@ use rollhook_core::ports::WallClock;
 use crate::{
     call::{Call, Calls, Session},
     connection::Link,
-    error::Failure,
+    error::SqlError,
 };
 
 /// The most calls that share a snapshot.
@@ -39,7 +39,7 @@ impl Reader {
             for mut call in batch.into_iter().filter(|call| !call.is_abandoned()) {
                 let done = match &failed {
                     // The file is out of reach, or locked: the first call has waited long enough for all.
-                    Some(failure) => Err(Failure::clone(failure)),
+                    Some(failure) => Err(SqlError::clone(failure)),
                     None => self.read(&mut *call),
                 };
                 if let Err(failure) = &done
@@ -55,7 +55,7 @@ impl Reader {
         }
     }
 
-    fn read(&mut self, call: &mut dyn Call) -> Result<(), Failure> {
+    fn read(&mut self, call: &mut dyn Call) -> Result<(), SqlError> {
         let connection = self.link.get()?;
         if connection.is_autocommit() {
             connection.prepare_cached("BEGIN")?.execute([])?;

@@ -3,7 +3,7 @@
 use rollhook_core::{Error, Result};
 use rusqlite::Connection;
 
-use crate::error::Failure;
+use crate::error::SqlError;
 
 const TABLES: &str = include_str!("schema.sql");
 /// The version of the tables, kept as the file's `user_version`.
@@ -15,7 +15,7 @@ const APPLICATION_ID: i64 = 0x7268_6873;
 ///
 /// # Errors
 /// The inner error is `Invalid` if the file has other tables than these.
-pub(crate) fn prepare(connection: &Connection) -> Result<Result<()>, Failure> {
+pub(crate) fn prepare(connection: &Connection) -> Result<Result<()>, SqlError> {
     if !is_empty(connection)? {
         return Ok(check(connection)?);
     }

@@ -21,7 +21,7 @@ use tempfile::TempDir;
 use tokio::sync::oneshot;
 use zeroize::Zeroizing;
 
-use crate::{SqliteStore, commit, error::Failure, history, tokens};
+use crate::{SqliteStore, commit, error::SqlError, history, tokens};
 
 fn file(place: &TempDir) -> PathBuf {
     place.path().join("store.db")
@@ -123,12 +123,12 @@ async fn damaged_pages_are_corrupt() {
     drop(bytes);
     let connection = Connection::open(file(&place)).unwrap();
     let error = connection.query_row("SELECT uid FROM apps", [], |_| Ok(())).unwrap_err();
-    assert!(matches!(Failure::from(error).to_error(), Error::Corrupt { .. }), "{:?}", app.state.app.id);
+    assert!(matches!(SqlError::from(error).to_error(), Error::Corrupt { .. }), "{:?}", app.state.app.id);
 }
 
 #[test]
 fn failures_are_told_apart() {
-    let failure = |code| Failure::from(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None));
+    let failure = |code| SqlError::from(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None));
     for code in [ffi::SQLITE_BUSY, ffi::SQLITE_BUSY_SNAPSHOT, ffi::SQLITE_LOCKED, ffi::SQLITE_FULL] {
         assert!(failure(code).to_error().is_unavailable() && failure(code).leaves_connection_sound(), "{code}");
     }
@@ -139,10 +139,10 @@ fn failures_are_told_apart() {
         assert!(matches!(failure(code).to_error(), Error::Corrupt { .. }), "{code}");
     }
     assert!(matches!(failure(ffi::SQLITE_TOOBIG).to_error(), Error::Invalid { .. }));
-    assert!(Failure::Stopped.to_error().is_unavailable());
+    assert!(SqlError::Stopped.to_error().is_unavailable());
     let unread = rusqlite::Error::IntegralValueOutOfRange(0, 0);
-    assert!(matches!(Failure::from(unread).to_error(), Error::Corrupt { .. }));
-    assert!(matches!(Failure::from(rusqlite::Error::InvalidQuery).to_error(), Error::Invalid { .. }));
+    assert!(matches!(SqlError::from(unread).to_error(), Error::Corrupt { .. }));
+    assert!(matches!(SqlError::from(rusqlite::Error::InvalidQuery).to_error(), Error::Invalid { .. }));
 }
 
 #[tokio::test]

@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 use crate::{
     call::{Call, Calls, Session},
     connection::{BUSY_TIMEOUT, Link},
-    error::Failure,
+    error::SqlError,
     housekeeping::Housekeeping,
     schema,
 };
@@ -117,7 +117,7 @@ impl Writer {
     }
 
     /// Serves the calls in one transaction; returns the hints of what it changed.
-    fn write(&mut self, batch: &mut [Box<dyn Call>]) -> Result<Vec<AppChange>, Failure> {
+    fn write(&mut self, batch: &mut [Box<dyn Call>]) -> Result<Vec<AppChange>, SqlError> {
         let connection = self.link.get()?;
         connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         // The clock is read under the lock: the commits of other processes lie before.

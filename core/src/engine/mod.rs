@@ -218,7 +218,7 @@ fn applied_to(state: &mut State, applied: Applied, now: Timestamp) -> Option<Eff
         }
         Applied::Newer(newer) => Some(record(state, vec![superseded(&state.app_state, &deploy, newer)], Vec::new())),
         Applied::Refused { reason, message } => {
-            let failure = FailureReport { reason, message, trouble: None };
+            let failure = FailureReport { reason, message, observed: None };
             let touched = state.started_here != Some(deploy.revision);
             Some(fail(state, deploy, failure, None, touched))
         }
@@ -234,7 +234,7 @@ fn call_failed(state: &mut State, failed: CallError, now: Timestamp) -> Option<E
     }
     match failed {
         CallError::Refused(message) => {
-            let failure = FailureReport { reason: Reason::new(Reason::REFUSED), message, trouble: None };
+            let failure = FailureReport { reason: Reason::new(Reason::REFUSED), message, observed: None };
             let touched = rollout.applied || state.started_here != Some(deploy.revision);
             Some(fail(state, deploy, failure, None, touched))
         }
@@ -246,7 +246,7 @@ fn call_failed(state: &mut State, failed: CallError, now: Timestamp) -> Option<E
         CallError::Unavailable if outage.total(now) >= UNREACHABLE_MAX => {
             let message =
                 "The cluster could not be reached for an hour; whether the change arrived is not known.".to_owned();
-            let failure = FailureReport { reason: Reason::new(Reason::UNREACHABLE), message, trouble: None };
+            let failure = FailureReport { reason: Reason::new(Reason::UNREACHABLE), message, observed: None };
             Some(fail(state, deploy, failure, None, true))
         }
         CallError::Unavailable => {
@@ -350,9 +350,9 @@ fn drive(state: &mut State, deploy: Deploy, now: Timestamp) -> Effect {
         }
         RolloutOutcome::Newer(newer) => record(state, vec![superseded(&state.app_state, &deploy, newer)], Vec::new()),
         RolloutOutcome::Failed(failure) => {
-            let trouble = failure.trouble.clone();
+            let observed = failure.observed.clone();
             state.failure = Some(failure);
-            Effect::Collect(spec, trouble)
+            Effect::Collect(spec, observed)
         }
         RolloutOutcome::Settled { digest, note } => succeed(state, &deploy, digest, note),
     }

@@ -26,8 +26,8 @@ pub struct FailureReport {
     pub reason: Reason,
     /// A sentence that a person can act on.
     pub message: String,
-    /// The trouble that the rollout driver reported, if that is the reason.
-    pub trouble: Option<RolloutFailure>,
+    /// The failure that the rollout driver observed, if that is the reason.
+    pub observed: Option<RolloutFailure>,
 }
 
 /// The outcome of a rollout so far.
@@ -61,7 +61,7 @@ pub struct RolloutProgress {
     progressed_at: Timestamp,
     complete: Option<(Timestamp, u32)>,
     first_restarts: Option<u32>,
-    trouble: Option<(Timestamp, Timestamp, RolloutFailure)>,
+    failure: Option<(Timestamp, Timestamp, RolloutFailure)>,
     last: Option<(Timestamp, Observation)>,
 }
 
@@ -76,7 +76,7 @@ impl RolloutProgress {
             progressed_at: now,
             complete: None,
             first_restarts: None,
-            trouble: None,
+            failure: None,
             last: None,
         }
     }
@@ -87,7 +87,7 @@ impl RolloutProgress {
         reset(&mut self.progressed_at);
         self.complete.iter_mut().for_each(|(since, _)| reset(since));
         self.last.iter_mut().for_each(|(seen_at, _)| reset(seen_at));
-        self.trouble.iter_mut().for_each(|(first, last, _)| [first, last].into_iter().for_each(reset));
+        self.failure.iter_mut().for_each(|(first, last, _)| [first, last].into_iter().for_each(reset));
     }
 
     /// Processes an observation made at some moment between `asked` and `now`.
@@ -97,9 +97,9 @@ impl RolloutProgress {
             self.progress.clone_from(&seen.progress);
             self.progressed_at = now;
         }
-        self.trouble = match (seen.trouble.clone(), self.trouble.take()) {
-            (Some(trouble), Some((first, _, before))) if before.kind == trouble.kind => Some((first, now, trouble)),
-            (Some(trouble), _) => Some((now, now, trouble)),
+        self.failure = match (seen.failure.clone(), self.failure.take()) {
+            (Some(failure), Some((first, _, before))) if before.kind == failure.kind => Some((first, now, failure)),
+            (Some(failure), _) => Some((now, now, failure)),
             (None, Some((first, last, before))) if now.since(last) < FAILURE_EXPIRY => Some((first, last, before)),
             (None, _) => None,
         };
@@ -130,14 +130,14 @@ impl RolloutProgress {
         let policy = &app.policy;
         let Some((seen_at, last)) = &self.last else { return RolloutOutcome::Wait(now) };
         // Revisions of another registration, whose target was taken over, do not compare with this one's.
-        if let Some(stamp) = last.stamp.filter(|stamp| stamp.app == app.uid && stamp.revision > self.revision) {
-            return RolloutOutcome::Newer(stamp.revision);
+        if let Some(deploy) = last.deploy.filter(|deploy| deploy.app == app.uid && deploy.revision > self.revision) {
+            return RolloutOutcome::Newer(deploy.revision);
         }
         if let Some(failure) = self.failure(last, *seen_at) {
             return RolloutOutcome::Failed(failure);
         }
         let settled_at = self.complete.map(|(complete, _)| complete.after(policy.settle));
-        if let (Phase::Complete { digest, note }, Some(at), None) = (&last.phase, settled_at, &last.trouble)
+        if let (Phase::Complete { digest, note }, Some(at), None) = (&last.phase, settled_at, &last.failure)
             && at <= *seen_at
         {
             return RolloutOutcome::Settled { digest: digest.clone(), note: note.clone() };
@@ -147,27 +147,27 @@ impl RolloutProgress {
             return RolloutOutcome::Failed(self.late(policy, last));
         }
         let patience =
-            last.trouble.as_ref().and(self.trouble.as_ref()).map(|(first, _, t)| first.after(t.kind.grace_period()));
+            last.failure.as_ref().and(self.failure.as_ref()).map(|(first, _, t)| first.after(t.kind.grace_period()));
         let next = [Some(deadline), settled_at, patience].into_iter().flatten().filter(|at| at > seen_at).min();
         RolloutOutcome::Wait(next.unwrap_or(deadline))
     }
 
     fn failure(&self, last: &Observation, seen_at: Timestamp) -> Option<FailureReport> {
-        if let (Some((first, _, trouble)), Some(_)) = (&self.trouble, &last.trouble)
-            && seen_at.since(*first) >= trouble.kind.grace_period()
+        if let (Some((first, _, failure)), Some(_)) = (&self.failure, &last.failure)
+            && seen_at.since(*first) >= failure.kind.grace_period()
         {
-            let trouble = trouble.clone();
+            let failure = failure.clone();
             return Some(FailureReport {
-                reason: trouble.reason.clone(),
-                message: trouble.message.clone(),
-                trouble: Some(trouble),
+                reason: failure.reason.clone(),
+                message: failure.message.clone(),
+                observed: Some(failure),
             });
         }
         let restarts = last.restarts.saturating_sub(self.first_restarts?);
         (restarts >= RESTARTS_MAX).then(|| FailureReport {
             reason: Reason::new(Reason::RESTARTING),
             message: format!("Containers of the new version restarted {restarts} times after they had been ready."),
-            trouble: self.trouble.as_ref().map(|(_, _, trouble)| trouble.clone()),
+            observed: self.failure.as_ref().map(|(_, _, failure)| failure.clone()),
         })
     }
 
@@ -176,7 +176,7 @@ impl RolloutProgress {
         FailureReport {
             reason: Reason::new(Reason::DEADLINE),
             message: format!("The rollout did not end within {waited} s. Last seen: {}", last.message),
-            trouble: self.trouble.as_ref().map(|(_, _, trouble)| trouble.clone()),
+            observed: self.failure.as_ref().map(|(_, _, failure)| failure.clone()),
         }
     }
 }

@@ -3,7 +3,7 @@
 use super::admission;
 use crate::{
     app::{App, Source},
-    delivery::{Before, Change, Delivery, Event, GitHost, Push, Reference},
+    delivery::{Before, Delivery, Event, GitHost, Push, RefUpdate, Reference},
     deploy::{Commit, Deploy},
     request::Refusal,
     source::GitSource,
@@ -103,12 +103,12 @@ fn nothing(why: String) -> PushRequest {
 
 fn pushed(app: &App, source: &GitSource, push: &Push) -> PushRequest {
     let ours =
-        |change: &&Change| matches!(&change.reference, Reference::Branch(name) if *name == source.branch.as_str());
-    let Some(change) = push.changes.iter().find(ours) else {
-        let moved = push.changes.first().map_or_else(|| "nothing".to_owned(), |change| change.reference.to_string());
+        |update: &&RefUpdate| matches!(&update.reference, Reference::Branch(name) if *name == source.branch.as_str());
+    let Some(update) = push.updates.iter().find(ours) else {
+        let moved = push.updates.first().map_or_else(|| "nothing".to_owned(), |update| update.reference.to_string());
         return nothing(format!("the push moved {moved}, and this app is built from branch \"{}\"", source.branch));
     };
-    match &change.head {
+    match &update.head {
         None => nothing(format!("branch \"{}\" was deleted", source.branch)),
         Some(head) if head.skip => nothing(format!("the message of commit {} says [skip deploy]", head.commit)),
         Some(head) => match admission::hold_of(app, None, Some(&head.commit)) {
@@ -117,7 +117,7 @@ fn pushed(app: &App, source: &GitSource, push: &Push) -> PushRequest {
                  (rollhook app release-hold), or let CI or a person ask for it",
                 head.commit, hold.by
             )),
-            None => PushRequest::Build(PushedCommit { commit: head.commit.clone(), before: change.before.clone() }),
+            None => PushRequest::Build(PushedCommit { commit: head.commit.clone(), before: update.before.clone() }),
         },
     }
 }

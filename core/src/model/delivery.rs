@@ -54,12 +54,12 @@ pub struct Push {
     /// The user who pushed, as the host names them.
     pub pusher: Option<String>,
     /// The moved branches and tags. Hosts that report each move in a call of its own name one.
-    pub changes: Vec<Change>,
+    pub updates: Vec<RefUpdate>,
 }
 
 /// A branch or tag that was moved.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct RefUpdate {
     /// The branch or tag.
     pub reference: Reference,
     /// The place before the push.

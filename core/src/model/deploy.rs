@@ -213,7 +213,7 @@ impl Reason {
     /// The Deployment is paused, so that nothing would roll out.
     pub const PAUSED: &'static str = "workload-paused";
     /// The target carries the deploy id of another registration.
-    pub const FOREIGN_STAMP: &'static str = "foreign-stamp";
+    pub const FOREIGN_TARGET: &'static str = "foreign-target";
     /// The target does not exist, and the app does not say how to create it.
     pub const TARGET_MISSING: &'static str = "workload-not-found";
     /// Something else changed the target while it rolled out.

@@ -69,7 +69,7 @@ pub enum Applied {
     Newer(Revision),
     /// The target must not or cannot be changed. Nothing was changed, and the deploy fails at once.
     Refused {
-        /// The code: [`Reason::FOREIGN_STAMP`], [`Reason::TARGET_MISSING`], [`Reason::REFUSED`], or the platform's word.
+        /// The code: [`Reason::FOREIGN_TARGET`], [`Reason::TARGET_MISSING`], [`Reason::REFUSED`], or the platform's word.
         reason: Reason,
         /// A sentence that a person can act on.
         message: String,
@@ -128,7 +128,7 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// - `apply_race_ends_at_the_newest`: of deploys that two processes apply at once, the newest stays, whichever began.
 /// - `apply_dropped_is_made_good`: after a dropped call, the same deploy is applied as if for the first time.
 /// - `apply_foreign_is_refused`: a target that carries the deploy id of another registration is `Refused` with
-///   [`Reason::FOREIGN_STAMP`], unless the target's `take_over` names just that registration.
+///   [`Reason::FOREIGN_TARGET`], unless the target's `take_over` names just that registration.
 /// - `apply_same_image_rolls_again`: a new revision of the same image is a rollout of its own, with new instances.
 /// - `apply_missing_is_created_or_refused`: a target that does not exist is created if its settings say how, and else
 ///   `Refused` with [`Reason::TARGET_MISSING`]; an adopted deploy creates nothing.
@@ -140,16 +140,16 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// Observing:
 ///
 /// - `observe_old_is_not_new`: while the deploy's own instances do not run, it is not `Complete`, even if earlier ones
-///   of the same image are healthy; `stamp` names the deploy that the target carries.
+///   of the same image are healthy; `deploy` is the deploy that the target carries.
 /// - `observe_complete_leaves_no_old_instance`: `Complete` means that no instance of an earlier deploy runs any more.
 /// - `observe_never_ready_is_not_complete`: an instance that started and does not get ready is not `Complete`.
 /// - `observe_dead_is_not_complete`: once instances that were ready end, an observation is not `Complete`, or its
-///   `restarts` have grown, or it is in `trouble`.
+///   `restarts` have grown, or it is in `failure`.
 /// - `observe_counts_restarts`: `restarts` grows with each restart of an instance of the deploy.
 /// - `observe_digest_is_what_runs`: the digest of a complete deploy is the one of the bits that run.
-/// - `observe_failing_image_is_trouble`: an image that cannot be fetched is trouble of the kind `Image`, not a refusal;
+/// - `observe_reports_failing_image`: an image that cannot be fetched is a failure of the kind `Image`, not a refusal;
 ///   the next deploy is free of it.
-/// - `observe_crash_is_trouble`: an instance that ends again and again is trouble of the kind `Crash`.
+/// - `observe_reports_crash`: an instance that ends again and again is a failure of the kind `Crash`.
 /// - `evidence_has_the_log`: what a failing instance has logged is in the evidence.
 ///
 /// Always:
@@ -189,7 +189,7 @@ pub trait RolloutDriver: Send + Sync {
     ///
     /// Called once, when a deploy failed, before anything is put right. Has no effect. What cannot be had in time is
     /// left out.
-    async fn evidence(&self, spec: &RolloutSpec, trouble: Option<&RolloutFailure>) -> Result<Evidence>;
+    async fn evidence(&self, spec: &RolloutSpec, failure: Option<&RolloutFailure>) -> Result<Evidence>;
 
     /// Names the images that a rollback or a restore of the app may still need, so that the driver can drop the others
     /// that it has stored for the app.

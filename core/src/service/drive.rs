@@ -200,8 +200,8 @@ impl Driver<'_> {
                 Next::step(Event::HeadReadStarted)
             }
             Effect::Detect(finding) => self.detect(&finding).await,
-            Effect::Collect(spec, trouble) => {
-                let evidence = rollouts.evidence(&spec, trouble.as_ref()).await;
+            Effect::Collect(spec, failure) => {
+                let evidence = rollouts.evidence(&spec, failure.as_ref()).await;
                 self.log_call(&spec, "collecting evidence of", &evidence);
                 Next::step(Event::Collected(evidence.ok()))
             }

@@ -140,7 +140,7 @@ impl RolloutDriver for BrokenBackend {
         let seen = self.environment.cluster.observe(spec).await?;
         if self.breaks(Promise::OwnPods) {
             let phase = Phase::Complete { digest: None, note: None };
-            return Ok(Observation { phase, trouble: None, ..seen });
+            return Ok(Observation { phase, failure: None, ..seen });
         }
         Ok(seen)
     }
@@ -149,8 +149,8 @@ impl RolloutDriver for BrokenBackend {
         self.environment.cluster.changed(spec).await;
     }
 
-    async fn evidence(&self, spec: &RolloutSpec, trouble: Option<&RolloutFailure>) -> Result<Evidence> {
-        self.environment.cluster.evidence(spec, trouble).await
+    async fn evidence(&self, spec: &RolloutSpec, failure: Option<&RolloutFailure>) -> Result<Evidence> {
+        self.environment.cluster.evidence(spec, failure).await
     }
 
     async fn keep(&self, app: &App, images: &[ImageRef]) -> Result<()> {

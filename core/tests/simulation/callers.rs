@@ -324,7 +324,7 @@ fn is_of(entry: &Deploy, call: &Call) -> bool {
 fn was_told_before(entry: &Deploy, call: &Call) -> bool {
     let Request::Push(_, delivery, _) = &call.request else { return false };
     let Event::Push(push) = &delivery.event else { return false };
-    let heads = push.changes.iter().filter_map(|change| change.head.as_ref());
+    let heads = push.updates.iter().filter_map(|update| update.head.as_ref());
     let brought = heads.filter(|head| entry.commit.as_ref().is_some_and(|commit| commit.may_be(&head.commit)));
     delivery.host.made(entry) && !is_of(entry, call) && brought.count() > 0
 }

@@ -80,7 +80,7 @@ pub(crate) const EXPECTED: &[&str] = &[
     "reason: commit-ambiguous",
     "reason: commit-not-found",
     "reason: containers-restarting",
-    "reason: foreign-stamp",
+    "reason: foreign-target",
     "reason: rollout-deadline-exceeded",
     "reason: source-changed",
     "reason: workload-changed-by-another",

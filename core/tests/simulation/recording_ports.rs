@@ -195,7 +195,7 @@ impl RolloutDriver for RecordingPorts {
                 Phase::Complete { digest, .. } => (true, digest.clone()),
                 Phase::Progressing => (false, None),
             };
-            let sound = seen.trouble.is_none();
+            let sound = seen.failure.is_none();
             let seen = Seen {
                 by: self.life.number,
                 moment,
@@ -214,8 +214,8 @@ impl RolloutDriver for RecordingPorts {
         self.backend.rollouts.changed(spec).await;
     }
 
-    async fn evidence(&self, spec: &RolloutSpec, trouble: Option<&RolloutFailure>) -> Result<Evidence> {
-        self.backend.rollouts.evidence(spec, trouble).await
+    async fn evidence(&self, spec: &RolloutSpec, failure: Option<&RolloutFailure>) -> Result<Evidence> {
+        self.backend.rollouts.evidence(spec, failure).await
     }
 
     async fn keep(&self, app: &App, images: &[ImageRef]) -> Result<()> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rollhook_core::{
-    delivery::{Before, Change, Delivery, Event, GitHost, Head, Push, Reference},
+    delivery::{Before, Delivery, Event, GitHost, Head, Push, RefUpdate, Reference},
     deploy::Commit,
     request::{DeployRequest, IdempotencyKey, SourceChange},
     source::GitSource,
@@ -75,8 +75,8 @@ pub(crate) fn pushed(tag: &str, number: usize) -> Commit {
 /// What a git host tells of a push by this person.
 pub(crate) fn delivery(pusher: &str, branch: String, commit: Commit) -> Delivery {
     let head = Some(Head { commit, skip: false });
-    let changes = vec![Change { reference: Reference::Branch(branch), before: Before::Unreported, head }];
-    Delivery { host: GitHost::Github, event: Event::Push(Push { pusher: Some(pusher.to_owned()), changes }) }
+    let updates = vec![RefUpdate { reference: Reference::Branch(branch), before: Before::Unreported, head }];
+    Delivery { host: GitHost::Github, event: Event::Push(Push { pusher: Some(pusher.to_owned()), updates }) }
 }
 
 /// The name of a branch, by its number.

@@ -69,7 +69,7 @@ pub(crate) struct Weather {
     pub(crate) call: Call,
     pub(crate) complete: bool,
     pub(crate) digest: Option<Few>,
-    pub(crate) trouble: Option<Ill>,
+    pub(crate) failure: Option<Ill>,
     pub(crate) restarts: u8,
     /// A text that differs is progress.
     pub(crate) progress: u8,
@@ -118,7 +118,7 @@ impl Span {
 impl Weather {
     /// Everything rolls out.
     pub(crate) const FAIR: Self =
-        Self { call: Call::Answered, complete: true, digest: None, trouble: None, restarts: 0, progress: 0 };
+        Self { call: Call::Answered, complete: true, digest: None, failure: None, restarts: 0, progress: 0 };
 }
 
 impl Few {

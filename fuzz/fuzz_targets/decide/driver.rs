@@ -260,21 +260,21 @@ impl World {
         };
         let digest = weather.digest.map(Few::digest);
         let seen = Observation {
-            stamp: Some(stamp),
+            deploy: Some(stamp),
             phase: if weather.complete { Phase::Complete { digest, note: None } } else { Phase::Progressing },
             progress: weather.progress.to_string(),
             message: "as the weather is".into(),
             restarts: weather.restarts.into(),
-            trouble: weather.trouble.map(trouble),
+            failure: weather.failure.map(failure),
         };
         self.witness.saw(revision, seen.clone(), self.now());
         Ok(seen)
     }
 }
 
-fn trouble(ill: Ill) -> RolloutFailure {
+fn failure(ill: Ill) -> RolloutFailure {
     let reason = Reason::new(&format!("{ill:?}"));
-    RolloutFailure { kind: ill.kind(), reason, container: None, message: "The pod is in trouble.".into() }
+    RolloutFailure { kind: ill.kind(), reason, container: None, message: "The pod fails.".into() }
 }
 
 impl Few {

@@ -78,7 +78,7 @@ impl Witness {
                 let since = seen.whole_since.expect("it was not whole when it was seen last");
                 assert!(now.since(since) >= policy.settle, "it did not stay whole for long enough");
                 assert_eq!(
-                    (&seen.last.trouble, seen.last.stamp.map(|stamp| stamp.revision)),
+                    (&seen.last.failure, seen.last.deploy.map(|stamp| stamp.revision)),
                     (&None, Some(change.revision))
                 );
                 assert_eq!(seen.last.phase, Phase::Complete { digest: change.digest.clone(), note: note.clone() });
@@ -89,7 +89,7 @@ impl Witness {
             }
             State::Queued | State::Building { .. } | State::RollingOut { .. } => assert!(!stored.is_terminal()),
             State::Superseded { by, rollback: false } if stored.status() == Status::RollingOut => {
-                let newer = seen.is_some_and(|seen| seen.last.stamp.is_some_and(|stamp| stamp.revision == *by));
+                let newer = seen.is_some_and(|seen| seen.last.deploy.is_some_and(|stamp| stamp.revision == *by));
                 let moved = self.moved.get(&change.revision);
                 let stalled = moved.is_none_or(|(_, moved)| now.since(*moved) >= STALL_TIMEOUT);
                 assert!(stalled || newer || self.newer.contains(&change.revision), "it gave way while it moved");
@@ -117,8 +117,8 @@ fn failed(stored: &Deploy, reason: &Reason, seen: Option<&Seen>, policy: &Policy
         Reason::RESTARTING => assert!(seen.is_some_and(|seen| seen.last.restarts >= 3)),
         Reason::REFUSED | "not-possible" => {}
         reason => {
-            let trouble = seen.and_then(|seen| seen.last.trouble.as_ref());
-            assert_eq!(trouble.map(|trouble| trouble.reason.as_str()), Some(reason), "nothing says so");
+            let failure = seen.and_then(|seen| seen.last.failure.as_ref());
+            assert_eq!(failure.map(|failure| failure.reason.as_str()), Some(reason), "nothing says so");
         }
     }
 }

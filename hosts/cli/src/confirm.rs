@@ -2,20 +2,20 @@
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
-use crate::exit::Failure;
+use crate::exit::CliError;
 
 /// Asks a question on the terminal.
 ///
 /// # Errors
-/// [`Failure::Unconfirmed`] unless the answer is yes, and always without a terminal.
-pub(crate) fn confirm(question: &str) -> Result<(), Failure> {
+/// [`CliError::Unconfirmed`] unless the answer is yes, and always without a terminal.
+pub(crate) fn confirm(question: &str) -> Result<(), CliError> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-        return Err(Failure::Unconfirmed(format!("{question}\nThere is no terminal to ask on: confirm with --yes.")));
+        return Err(CliError::Unconfirmed(format!("{question}\nThere is no terminal to ask on: confirm with --yes.")));
     }
     let mut answer = String::new();
     let asked = write!(io::stderr(), "{question} [y/N] ").and_then(|()| io::stdin().lock().read_line(&mut answer));
     match asked {
         Ok(_) if matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes") => Ok(()),
-        _ => Err(Failure::Unconfirmed("Nothing was changed.".to_owned())),
+        _ => Err(CliError::Unconfirmed("Nothing was changed.".to_owned())),
     }
 }

@@ -17,7 +17,7 @@ use tokio::{sync::oneshot, task::JoinHandle};
 
 use crate::{
     args::Connection,
-    exit::Failure,
+    exit::CliError,
     output::{message, user},
 };
 
@@ -45,11 +45,11 @@ impl Direct {
     /// Opens store, driver and builder.
     ///
     /// # Errors
-    /// [`Failure::Usage`] if a flag is wrong; [`Failure::Unreachable`] if a backend cannot be opened.
-    pub(crate) async fn open(connection: &Connection) -> Result<Self, Failure> {
+    /// [`CliError::Usage`] if a flag is wrong; [`CliError::Unreachable`] if a backend cannot be opened.
+    pub(crate) async fn open(connection: &Connection) -> Result<Self, CliError> {
         let settings = &connection.backends;
         if !settings.store.named()?.is_durable() {
-            return Err(Failure::Usage(
+            return Err(CliError::Usage(
                 "--store: what is in memory is gone when this command ends; use sqlite:FILE, or --server.".to_owned(),
             ));
         }
@@ -69,18 +69,18 @@ impl Direct {
     }
 
     /// Returns the operations on this process's deployer.
-    pub(crate) fn operations(&self) -> Local<Failure> {
+    pub(crate) fn operations(&self) -> Local<CliError> {
         Local::new(self.deployer.clone(), self.operator.clone(), self.base_url.clone())
     }
 
     /// Starts the engine, which drives deploys from now on.
     ///
     /// # Errors
-    /// [`Failure::Usage`] if no driver was named: the simulated one would record successes that never happened, in a store
+    /// [`CliError::Usage`] if no driver was named: the simulated one would record successes that never happened, in a store
     /// whose apps run on a real cluster.
-    pub(crate) fn start(&self) -> Result<(), Failure> {
+    pub(crate) fn start(&self) -> Result<(), CliError> {
         let Some(driver) = self.driver else {
-            return Err(Failure::Usage(
+            return Err(CliError::Usage(
                 "--driver: name the rollout driver, kubernetes, or simulated to try things out (or name a --server)."
                     .to_owned(),
             ));
@@ -100,7 +100,7 @@ impl Direct {
 
     /// Returns the newest unfinished revision of an app, which may be the restore of a failed one; `None` if no restore is
     /// owed either.
-    pub(crate) async fn next_unfinished(&self, id: &AppId) -> Result<Option<Revision>, Failure> {
+    pub(crate) async fn next_unfinished(&self, id: &AppId) -> Result<Option<Revision>, CliError> {
         let access = self.deployer.open(&self.operator, id).await?;
         let mut left = RESTORE_WITHIN;
         loop {

@@ -49,7 +49,7 @@ impl From<Exit> for ExitCode {
 
 /// Why a command failed.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(crate) enum CliError {
     /// The service's refusal, or the end of a deploy.
     Problem(Box<Problem>),
     /// The command line is wrong.
@@ -66,7 +66,7 @@ pub(crate) enum Failure {
     Other(String),
 }
 
-impl Failure {
+impl CliError {
     /// Returns the exit code.
     pub(crate) fn exit(&self) -> Exit {
         match self {
@@ -118,20 +118,20 @@ impl Failure {
     }
 }
 
-impl From<Refusal> for Failure {
+impl From<Refusal> for CliError {
     fn from(refusal: Refusal) -> Self {
         Self::Problem(Box::new(Problem::of(&refusal)))
     }
 }
 
-impl From<rollhook_wiring::Error> for Failure {
+impl From<rollhook_wiring::Error> for CliError {
     fn from(error: rollhook_wiring::Error) -> Self {
         let why = format!("{}.", error.chain());
         if matches!(error, rollhook_wiring::Error::Usage(_)) { Self::Usage(why) } else { Self::Unreachable(why) }
     }
 }
 
-impl From<InvalidName> for Failure {
+impl From<InvalidName> for CliError {
     fn from(invalid: InvalidName) -> Self {
         Self::Usage(invalid.to_string())
     }
@@ -145,10 +145,11 @@ mod tests {
 
     #[test]
     fn no_failure_has_exit_code_zero() {
-        let texts = [Failure::Usage, Failure::Unreachable, Failure::Unconfirmed, Failure::Interrupted, Failure::Other];
+        let texts =
+            [CliError::Usage, CliError::Unreachable, CliError::Unconfirmed, CliError::Interrupted, CliError::Other];
         let mut exits: Vec<Exit> = texts.iter().map(|failure| failure("why".to_owned()).exit()).collect();
-        exits.push(Failure::Unsuccessful.exit());
-        exits.extend(Kind::ALL.iter().map(|kind| Failure::Problem(Box::new(Problem::new(*kind, ""))).exit()));
+        exits.push(CliError::Unsuccessful.exit());
+        exits.extend(Kind::ALL.iter().map(|kind| CliError::Problem(Box::new(Problem::new(*kind, ""))).exit()));
         assert!(exits.iter().all(|exit| *exit != Exit::Done), "{exits:?}");
         for exit in exits {
             assert!(Exit::HELP.contains(&format!("\n  {:<5}", exit as u8)), "{exit:?} is in the help");
@@ -157,7 +158,7 @@ mod tests {
 
     #[test]
     fn problems_exit_by_what_the_caller_can_do() {
-        let exit = |kind| Failure::Problem(Box::new(Problem::new(kind, ""))).exit();
+        let exit = |kind| CliError::Problem(Box::new(Problem::new(kind, ""))).exit();
         assert_eq!(exit(Kind::Unauthorized), Exit::Unauthorized);
         assert_eq!(exit(Kind::StoreUnavailable), Exit::Unreachable);
         assert_eq!(exit(Kind::DeployFailed), Exit::Unsuccessful);
@@ -169,7 +170,7 @@ mod tests {
     fn a_problem_is_its_detail_and_request_escaped() {
         let mut problem = Problem::new(Kind::ImageHeld, "held\u{1b}[2J\nby 3");
         problem.request_id = "r-1".to_owned();
-        let lines = Failure::Problem(Box::new(problem)).lines();
+        let lines = CliError::Problem(Box::new(problem)).lines();
         assert_eq!(lines, ["held\\u{1b}[2J\\u{a}by 3", "request r-1"]);
     }
 }

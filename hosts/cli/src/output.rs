@@ -10,7 +10,7 @@ use std::{
 use rollhook_core::text::escaped;
 use serde::Serialize;
 
-use crate::{args::Format, exit::Failure, table::Colour};
+use crate::{args::Format, exit::CliError, table::Colour};
 
 /// The format of a command's output.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +33,7 @@ impl Output {
     }
 
     /// Prints the document if a program reads, else the text, which is made only then.
-    pub(crate) fn data<T: Serialize>(self, document: &T, text: impl FnOnce() -> String) -> Result<(), Failure> {
+    pub(crate) fn data<T: Serialize>(self, document: &T, text: impl FnOnce() -> String) -> Result<(), CliError> {
         let printed = match self.format {
             Format::Table | Format::Wide => text(),
             Format::Json => json(document)?,
@@ -48,22 +48,22 @@ impl Output {
         document: &T,
         table: impl FnOnce() -> String,
         wide: impl FnOnce() -> String,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), CliError> {
         if self.format == Format::Wide { self.data(document, wide) } else { self.data(document, table) }
     }
 
     /// Prints a sentence for people, and nothing if a program reads.
-    pub(crate) fn line(self, line: &str) -> Result<(), Failure> {
+    pub(crate) fn line(self, line: &str) -> Result<(), CliError> {
         if self.format.is_document() { Ok(()) } else { print(&format!("{line}\n")) }
     }
 }
 
 /// Prints the text on standard output, as it is.
-pub(crate) fn print(text: &str) -> Result<(), Failure> {
+pub(crate) fn print(text: &str) -> Result<(), CliError> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(Failure::Other(format!("Standard output cannot be written to: {error}.")))
+            Err(CliError::Other(format!("Standard output cannot be written to: {error}.")))
         }
         _ => Ok(()),
     }
@@ -80,18 +80,18 @@ pub(crate) fn user() -> String {
     named("USER").or_else(|| named("LOGNAME")).unwrap_or_else(|| "cli".to_owned())
 }
 
-pub(crate) fn json<T: Serialize>(document: &T) -> Result<String, Failure> {
+pub(crate) fn json<T: Serialize>(document: &T) -> Result<String, CliError> {
     let text = serde_json::to_string_pretty(document)
-        .map_err(|error| Failure::Other(format!("The answer is not JSON: {error}.")))?;
+        .map_err(|error| CliError::Other(format!("The answer is not JSON: {error}.")))?;
     Ok(format!("{}\n", unprintable_escaped(&text)))
 }
 
-pub(crate) fn yaml<T: Serialize>(document: &T) -> Result<String, Failure> {
+pub(crate) fn yaml<T: Serialize>(document: &T) -> Result<String, CliError> {
     // By way of JSON's model, so that both formats have the same members, flattened ones included.
     let value =
-        serde_json::to_value(document).map_err(|error| Failure::Other(format!("The answer is not JSON: {error}.")))?;
-    let text =
-        serde_saphyr::to_string(&value).map_err(|error| Failure::Other(format!("The answer is not YAML: {error}.")))?;
+        serde_json::to_value(document).map_err(|error| CliError::Other(format!("The answer is not JSON: {error}.")))?;
+    let text = serde_saphyr::to_string(&value)
+        .map_err(|error| CliError::Other(format!("The answer is not YAML: {error}.")))?;
     Ok(unprintable_escaped(&text))
 }
 

@@ -12,7 +12,7 @@ use rollhook_wiring::StopSignals;
 
 use crate::{
     commands::Session,
-    exit::{Exit, Failure},
+    exit::{CliError, Exit},
     history::{predicate, what},
     output::{Output, message},
 };
@@ -69,8 +69,8 @@ impl Drop for Progress {
 /// if a rollback did, it is not.
 ///
 /// # Errors
-/// [`Failure::Interrupted`] if the person stops the command; others if the entry cannot be read.
-pub(crate) async fn watch(session: &Session<'_>, id: &AppId, revision: Revision) -> Result<Deploy, Failure> {
+/// [`CliError::Interrupted`] if the person stops the command; others if the entry cannot be read.
+pub(crate) async fn watch(session: &Session<'_>, id: &AppId, revision: Revision) -> Result<Deploy, CliError> {
     let progress = Progress::new(session.output);
     tokio::select! {
         ended = follow(session.operations, id, revision, &progress) => ended,
@@ -79,17 +79,17 @@ pub(crate) async fn watch(session: &Session<'_>, id: &AppId, revision: Revision)
                 Some(_) => "It goes on as soon as a server or another rollhook works on this store.",
                 None => "It goes on at the server.",
             };
-            Err(Failure::Interrupted(format!("Interrupted; revision {revision} has not ended. {how}")))
+            Err(CliError::Interrupted(format!("Interrupted; revision {revision} has not ended. {how}")))
         }
     }
 }
 
 async fn follow(
-    operations: &dyn Operations<Error = Failure>,
+    operations: &dyn Operations<Error = CliError>,
     id: &AppId,
     mut revision: Revision,
     progress: &Progress,
-) -> Result<Deploy, Failure> {
+) -> Result<Deploy, CliError> {
     let mut shown: Option<(Revision, Status)> = None;
     let mut step = None;
     let mut failures = 0;

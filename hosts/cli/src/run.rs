@@ -6,7 +6,7 @@ use crate::{
     args::{AppCommand, Cli, Command, Connection, Webhook},
     commands::{Session, apps, builds, deploys, webhook},
     direct::Direct,
-    exit::{Exit, Failure},
+    exit::{CliError, Exit},
     output::{Output, message, print},
     remote::Server,
 };
@@ -19,7 +19,7 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
             match runtime {
                 Ok(runtime) => runtime.block_on(Box::pin(app(&cli.connection, Output::new(cli.output), command))),
-                Err(error) => Err(Failure::Other(format!("The runtime does not start: {error}."))),
+                Err(error) => Err(CliError::Other(format!("The runtime does not start: {error}."))),
             }
         }
     };
@@ -29,13 +29,13 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
     }
 }
 
-fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
+fn completions(shell: clap_complete::Shell) -> Result<(), CliError> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::definition(), "rollhook", &mut script);
     print(&String::from_utf8_lossy(&script))
 }
 
-async fn app(connection: &Connection, output: Output, command: AppCommand) -> Result<(), Failure> {
+async fn app(connection: &Connection, output: Output, command: AppCommand) -> Result<(), CliError> {
     if let Some(server) = connection.server.as_deref().filter(|server| !server.is_empty()) {
         let server = Server::new(server)?;
         return Box::pin(dispatch(&Session { operations: &server, direct: None, output }, command)).await;
@@ -45,7 +45,7 @@ async fn app(connection: &Connection, output: Output, command: AppCommand) -> Re
     let session = Session { operations: &direct.operations(), direct: Some(&direct), output };
     let ended = Box::pin(dispatch(&session, command)).await;
     direct.close().await;
-    if let Err(Failure::Problem(problem)) = &ended
+    if let Err(CliError::Problem(problem)) = &ended
         && problem.slug() == "app-not-found"
     {
         message("note: no --server was given, so the store on this machine was asked (see --store)");
@@ -64,7 +64,7 @@ fn log_warnings() {
     tracing_subscriber::registry().with(filter).with(layer).init();
 }
 
-async fn dispatch(session: &Session<'_>, command: AppCommand) -> Result<(), Failure> {
+async fn dispatch(session: &Session<'_>, command: AppCommand) -> Result<(), CliError> {
     match command {
         AppCommand::Webhook(Webhook::Enable(target)) => webhook::enable(session, &target).await,
         AppCommand::Webhook(Webhook::Status(target)) => webhook::status(session, &target).await,

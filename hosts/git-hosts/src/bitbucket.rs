@@ -1,10 +1,10 @@
 //! Bitbucket's pushes, as "Event payloads" in its documentation describes them: `repo:push` of Bitbucket Cloud and
 //! `repo:refs_changed` of Bitbucket Data Center. Each names several branches and tags at once.
 
-use rollhook_core::delivery::{Before, Change, Push, Reference};
+use rollhook_core::delivery::{Before, Push, RefUpdate, Reference};
 use serde::Deserialize;
 
-use crate::{Error, before, change, object};
+use crate::{Error, before, object, update};
 
 /// A push to Bitbucket Cloud.
 #[derive(Deserialize)]
@@ -57,19 +57,19 @@ impl Named {
 }
 
 impl Move {
-    fn change(self) -> Option<Result<Change, Error>> {
+    fn update(self) -> Option<Result<RefUpdate, Error>> {
         match (self.new, self.old) {
             (Some(mut new), old) => {
                 let target = new.target.take()?;
-                let mut change = change(new.reference(), old_hash(old.as_ref()), &target.hash, &target.message);
-                if let (Ok(change), None) = (&mut change, &old) {
-                    change.before = Before::Absent;
+                let mut update = update(new.reference(), old_hash(old.as_ref()), &target.hash, &target.message);
+                if let (Ok(update), None) = (&mut update, &old) {
+                    update.before = Before::Absent;
                 }
-                Some(change)
+                Some(update)
             }
             (None, Some(old)) => {
                 let before = before(old_hash(Some(&old)));
-                Some(Ok(Change { reference: old.reference(), before, head: None }))
+                Some(Ok(RefUpdate { reference: old.reference(), before, head: None }))
             }
             (None, None) => None,
         }
@@ -83,9 +83,9 @@ fn old_hash(old: Option<&Named>) -> Option<&str> {
 /// Returns a push to Bitbucket Cloud.
 pub(crate) fn push(payload: &[u8]) -> Result<Push, Error> {
     let sent: Cloud = object(payload)?;
-    let changes = sent.push.changes.into_iter().filter_map(Move::change).collect::<Result<_, _>>()?;
+    let updates = sent.push.changes.into_iter().filter_map(Move::update).collect::<Result<_, _>>()?;
     let pusher = sent.actor.and_then(|actor| actor.nickname.filter(|name| !name.is_empty()).or(actor.display_name));
-    Ok(Push { pusher, changes })
+    Ok(Push { pusher, updates })
 }
 
 /// A push to Bitbucket Data Center.
@@ -134,9 +134,9 @@ pub(crate) fn refs_changed(payload: &[u8]) -> Result<Push, Error> {
     let sent: DataCenter = object(payload)?;
     let commits: Vec<Message> = sent.to_commit.into_iter().chain(sent.commits.into_iter().flatten()).collect();
     let message = |id: &str| commits.iter().find(|commit| commit.id == id).map_or("", |commit| commit.message.as_str());
-    let changes = sent
+    let updates = sent
         .changes
         .iter()
-        .map(|moved| change(Reference::of(&moved.reference.id), moved.from.as_deref(), &moved.to, message(&moved.to)));
-    Ok(Push { changes: changes.collect::<Result<_, _>>()?, pusher: sent.actor.and_then(|actor| actor.name) })
+        .map(|moved| update(Reference::of(&moved.reference.id), moved.from.as_deref(), &moved.to, message(&moved.to)));
+    Ok(Push { updates: updates.collect::<Result<_, _>>()?, pusher: sent.actor.and_then(|actor| actor.name) })
 }

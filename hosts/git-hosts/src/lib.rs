@@ -20,7 +20,7 @@
 //! let delivery = rollhook_git_hosts::delivery(&headers, body)?.ok_or("not from a git host")?;
 //! assert_eq!(delivery.host, GitHost::Github);
 //! let Event::Push(push) = delivery.event else { return Err("not a push".into()) };
-//! assert_eq!(push.changes[0].reference, Reference::Branch("main".to_owned()));
+//! assert_eq!(push.updates[0].reference, Reference::Branch("main".to_owned()));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -33,7 +33,7 @@ use std::borrow::Cow;
 
 use http::{HeaderMap, header::CONTENT_TYPE};
 use percent_encoding::percent_decode_str;
-use rollhook_core::delivery::{Before, Change, Delivery, Event, GitHost, Head, Reference};
+use rollhook_core::delivery::{Before, Delivery, Event, GitHost, Head, RefUpdate, Reference};
 use serde::de::DeserializeOwned;
 
 /// Why a git host's call cannot be read. No message repeats what was sent; the source of [`Error::Json`] may.
@@ -122,18 +122,18 @@ fn object<T: DeserializeOwned>(payload: &[u8]) -> Result<T, Error> {
     serde_json::from_slice(payload).map_err(Error::Json)
 }
 
-/// Returns the change of a branch or tag that is now at `commit`, whose message is `message`. A commit of zeros
+/// Returns the update of a branch or tag that is now at `commit`, whose message is `message`. A commit of zeros
 /// alone means that the branch or tag does not exist.
-fn change(reference: Reference, from: Option<&str>, commit: &str, message: &str) -> Result<Change, Error> {
+fn update(reference: Reference, from: Option<&str>, commit: &str, message: &str) -> Result<RefUpdate, Error> {
     if !is_full(commit) {
         return Err(Error::Commit);
     }
     let before = before(from);
     if is_zeros(commit) {
-        return Ok(Change { reference, before, head: None });
+        return Ok(RefUpdate { reference, before, head: None });
     }
     let commit = commit.to_ascii_lowercase().parse().map_err(|_| Error::Commit)?;
-    Ok(Change { reference, before, head: Some(Head::new(commit, message)) })
+    Ok(RefUpdate { reference, before, head: Some(Head::new(commit, message)) })
 }
 
 /// Returns the former commit of a branch or tag; a text that is not a commit is `Unsaid`.

@@ -6,7 +6,7 @@
 use rollhook_core::delivery::{GitHost, Push, Reference};
 use serde::Deserialize;
 
-use crate::{Error, change, object};
+use crate::{Error, object, update};
 
 #[derive(Deserialize)]
 struct Sent {
@@ -58,6 +58,6 @@ pub(crate) fn push(host: GitHost, payload: &[u8]) -> Result<Push, Error> {
     let names = [login, username, name, sent.user_username, sent.user_name];
     Ok(Push {
         pusher: names.into_iter().flatten().find(|name| !name.is_empty()),
-        changes: vec![change(Reference::of(&sent.reference), sent.before.as_deref(), &sent.after, &message)?],
+        updates: vec![update(Reference::of(&sent.reference), sent.before.as_deref(), &sent.after, &message)?],
     })
 }

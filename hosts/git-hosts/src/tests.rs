@@ -20,13 +20,13 @@ fn pushed(lines: &[(&str, &str)], body: &Value) -> (GitHost, Push) {
     (told.host, push)
 }
 
-fn to_main(skip: bool) -> Change {
+fn to_main(skip: bool) -> RefUpdate {
     let head = Head { commit: COMMIT.parse().unwrap(), skip };
-    Change { reference: Reference::Branch("main".to_owned()), before: Before::Absent, head: Some(head) }
+    RefUpdate { reference: Reference::Branch("main".to_owned()), before: Before::Absent, head: Some(head) }
 }
 
-fn main_deleted() -> Change {
-    Change { reference: Reference::Branch("main".to_owned()), before: Before::Absent, head: None }
+fn main_deleted() -> RefUpdate {
+    RefUpdate { reference: Reference::Branch("main".to_owned()), before: Before::Absent, head: None }
 }
 
 fn error(lines: &[(&str, &str)], body: &str) -> Error {
@@ -49,10 +49,10 @@ fn github_pushes() {
     };
     let (host, found) = push("refs/heads/main", COMMIT, Some("Mend it"));
     assert_eq!((host, found.pusher.as_deref()), (GitHost::Github, Some("octocat")));
-    assert_eq!(found.changes, [to_main(false)]);
-    assert_eq!(push("refs/heads/main", &COMMIT.to_uppercase(), Some("x [skip deploy]")).1.changes, [to_main(true)]);
-    assert_eq!(push("refs/heads/main", ZEROS, None).1.changes, [main_deleted()]);
-    assert_eq!(push("refs/tags/v1", COMMIT, Some("x")).1.changes[0].reference, Reference::Tag("v1".to_owned()));
+    assert_eq!(found.updates, [to_main(false)]);
+    assert_eq!(push("refs/heads/main", &COMMIT.to_uppercase(), Some("x [skip deploy]")).1.updates, [to_main(true)]);
+    assert_eq!(push("refs/heads/main", ZEROS, None).1.updates, [main_deleted()]);
+    assert_eq!(push("refs/tags/v1", COMMIT, Some("x")).1.updates[0].reference, Reference::Tag("v1".to_owned()));
 }
 
 #[test]
@@ -72,10 +72,10 @@ fn gitlab_pushes() {
     let event = [("x-gitlab-event", "Push Hook"), ("x-gitlab-event-uuid", "13792a34-cac6-4fda-95a8-c58e00a3954e")];
     let (host, push) = pushed(&event, &sent("push", "refs/heads/main", COMMIT));
     assert_eq!((host, push.pusher.as_deref()), (GitHost::Gitlab, Some("jsmith")));
-    assert_eq!(push.changes, [to_main(false)], "only the head's message counts");
-    assert_eq!(pushed(&event, &sent("push", "refs/heads/main", ZEROS)).1.changes, [main_deleted()]);
+    assert_eq!(push.updates, [to_main(false)], "only the head's message counts");
+    assert_eq!(pushed(&event, &sent("push", "refs/heads/main", ZEROS)).1.updates, [main_deleted()]);
     let tag = pushed(&[("x-gitlab-event", "Tag Push Hook")], &sent("tag_push", "refs/tags/v1", COMMIT)).1;
-    assert_eq!(tag.changes[0].reference, Reference::Tag("v1".to_owned()));
+    assert_eq!(tag.updates[0].reference, Reference::Tag("v1".to_owned()));
 }
 
 #[test]
@@ -90,13 +90,13 @@ fn gitea_and_forgejo_pushes_though_they_say_github_too() {
     let theirs = [("x-github-event", "push"), ("x-gogs-event", "push"), ("x-gitea-event", "push")];
     let (host, push) = pushed(&theirs, &body);
     assert_eq!((host, push.pusher.as_deref()), (GitHost::Gitea, Some("gitea")));
-    assert_eq!(push.changes, [to_main(false)]);
+    assert_eq!(push.updates, [to_main(false)]);
     let theirs = [&theirs[..], &[("x-forgejo-event", "push")]].concat();
     assert_eq!(pushed(&theirs, &body).0, GitHost::Forgejo);
     let mut old = body.clone();
     old["head_commit"] = Value::Null;
     old["commits"][0]["message"] = "[skip deploy]".into();
-    assert_eq!(pushed(&theirs, &old).1.changes, [to_main(true)]);
+    assert_eq!(pushed(&theirs, &old).1.updates, [to_main(true)]);
 }
 
 #[test]
@@ -116,10 +116,10 @@ fn bitbucket_pushes_of_several_branches() {
         }),
     );
     assert_eq!((host, push.pusher.as_deref()), (GitHost::Bitbucket, Some("emmap1")));
-    let [tag, gone, main] = push.changes.as_slice() else { panic!("{push:?}") };
+    let [tag, gone, main] = push.updates.as_slice() else { panic!("{push:?}") };
     assert_eq!((&tag.reference, &gone.reference), (&Reference::Tag("v1".into()), &Reference::Branch("gone".into())));
     assert!(tag.head.is_some() && gone.head.is_none());
-    assert_eq!(*main, Change { before: Before::At(COMMIT.parse().unwrap()), ..to_main(true) });
+    assert_eq!(*main, RefUpdate { before: Before::At(COMMIT.parse().unwrap()), ..to_main(true) });
     assert_eq!((&tag.before, &gone.before), (&Before::Absent, &main.before));
 
     let (host, push) = pushed(
@@ -135,8 +135,8 @@ fn bitbucket_pushes_of_several_branches() {
         }),
     );
     assert_eq!((host, push.pusher.as_deref()), (GitHost::Bitbucket, Some("admin")));
-    let gone = Change { before: Before::At(COMMIT.parse().unwrap()), ..main_deleted() };
-    assert_eq!(push.changes, [to_main(true), gone]);
+    let gone = RefUpdate { before: Before::At(COMMIT.parse().unwrap()), ..main_deleted() };
+    assert_eq!(push.updates, [to_main(true), gone]);
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn where_a_branch_was_is_told_and_nothing_is_made_up() {
     let before = |before: Value| {
         let body = json!({ "ref": "refs/heads/main", "before": before, "after": COMMIT });
         let all = [&github[..], &[("x-gitlab-event", "Push Hook")], &[("x-gitea-event", "push")]];
-        let mut told = all.map(|event| pushed(event, &body).1.changes.remove(0).before);
+        let mut told = all.map(|event| pushed(event, &body).1.updates.remove(0).before);
         assert!(told[0] == told[1] && told[0] == told[2]);
         std::mem::take(&mut told[0])
     };
@@ -162,8 +162,8 @@ fn a_form_holds_the_same() {
     form.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded; charset=utf-8"));
     let body = format!("payload=%7B%22ref%22%3A+%22refs%2Fheads%2Fmain%22%2C%22after%22%3A%22{COMMIT}%22%7D");
     let told = delivery(&form, body.as_bytes()).unwrap().unwrap();
-    let to_unsaid = Change { before: Before::Unreported, ..to_main(false) };
-    assert_eq!(told.event, Event::Push(Push { pusher: None, changes: vec![to_unsaid] }));
+    let to_unsaid = RefUpdate { before: Before::Unreported, ..to_main(false) };
+    assert_eq!(told.event, Event::Push(Push { pusher: None, updates: vec![to_unsaid] }));
     for body in ["", "payload", "payload={}&payload={}", "a=b"] {
         assert!(matches!(delivery(&form, body.as_bytes()).unwrap_err(), Error::Form), "{body}");
     }
@@ -211,7 +211,7 @@ fn what_makes_no_sense_is_its_senders_mistake() {
         assert!(matches!(error(&[("x-github-event", "push")], &body), Error::Commit), "{commit}");
     }
     let sha256 = json!({ "ref": "refs/heads/main", "after": "ab".repeat(32) });
-    assert!(pushed(&[("x-gitea-event", "push")], &sha256).1.changes[0].head.is_some());
+    assert!(pushed(&[("x-gitea-event", "push")], &sha256).1.updates[0].head.is_some());
     let long = "x".repeat(101);
     for lines in [&[("x-github-event", "push"); 2][..], &[("x-github-event", "")], &[("x-github-event", &long)]] {
         assert!(matches!(error(lines, "{}"), Error::Event("x-github-event")));

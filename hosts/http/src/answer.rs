@@ -11,7 +11,7 @@ use rollhook_core::{
 };
 
 use crate::{
-    failure::Failure,
+    error_reply::ErrorReply,
     headers,
     reply::{self, Reply},
     router::Call,
@@ -25,7 +25,7 @@ pub(crate) async fn accepted(
     call: &Call,
     answer: DeployAnswer,
     access: impl Future<Output = Result<Authorized, Refusal>>,
-) -> Result<Reply, Failure> {
+) -> Result<Reply, ErrorReply> {
     let wait = headers::wait(&call.headers);
     let mut added = of_accept(&answer);
     added.extend(wait.and_then(applied));
@@ -59,7 +59,7 @@ async fn ended(
     answer: DeployAnswer,
     access: impl Future<Output = Result<Authorized, Refusal>>,
     limit: Duration,
-) -> Result<Reply, Failure> {
+) -> Result<Reply, ErrorReply> {
     let deployer = &call.state.deployer;
     let waited = async {
         let access = access.await?;
@@ -74,7 +74,7 @@ async fn ended(
         Ok(waited) => waited,
         Err(Refusal::RevisionNotFound(revision)) => {
             let detail = format!("The app was deleted before revision {revision} ended.");
-            return Err(Failure::new(Kind::DeployFailed, detail).with("reason", "app-deleted"));
+            return Err(ErrorReply::new(Kind::DeployFailed, detail).with("reason", "app-deleted"));
         }
         // The deploy is accepted; only its end cannot be read now.
         Err(_) => return Ok(reply::json(StatusCode::ACCEPTED, &answer)),
@@ -103,7 +103,7 @@ async fn ended(
 }
 
 /// Returns the problem of a deploy that did not succeed, or whose successor did not; `deploy` is the last of them.
-fn failed(kind: Kind, what: &str, waited: &Waited, deploy: Deploy) -> Failure {
+fn failed(kind: Kind, what: &str, waited: &Waited, deploy: Deploy) -> ErrorReply {
     let revision = waited.deploy.revision;
     let mut detail = match &waited.superseded_by {
         Some(last) => format!("Revision {}, which superseded revision {revision}, {what}", last.revision),
@@ -115,7 +115,7 @@ fn failed(kind: Kind, what: &str, waited: &Waited, deploy: Deploy) -> Failure {
     if let Some(message) = &deploy.message {
         detail = format!("{detail}: {message}");
     }
-    let mut failure = Failure::new(kind, detail).with("revision", revision.get());
+    let mut failure = ErrorReply::new(kind, detail).with("revision", revision.get());
     if let Some(last) = &waited.superseded_by {
         failure = failure.with("superseded_by", last.revision.get());
     }

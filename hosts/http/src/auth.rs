@@ -11,7 +11,7 @@ use rollhook_core::{
 };
 use zeroize::Zeroizing;
 
-use crate::failure::Failure;
+use crate::error_reply::ErrorReply;
 
 const TOKEN: &str = "x-service-token";
 const ACTOR: &str = "x-rollhook-actor";
@@ -78,7 +78,7 @@ fn single<'a>(mut lines: impl Iterator<Item = &'a http::HeaderValue>) -> Option<
 ///
 /// # Errors
 /// 401, or 503 while the store is away.
-pub(crate) async fn operator(deployer: &Deployer, headers: &HeaderMap) -> Result<Operator, Failure> {
+pub(crate) async fn operator(deployer: &Deployer, headers: &HeaderMap) -> Result<Operator, ErrorReply> {
     let presented = once(headers, AUTHORIZATION.as_str()).and_then(Result::ok).and_then(bearer).unwrap_or_default();
     if presented.is_empty() {
         return Err(Refusal::Unauthorized.into());

@@ -16,7 +16,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::failure::Failure;
+use crate::error_reply::ErrorReply;
 
 /// The largest body.
 pub(crate) const BODY_MAX: usize = 1024 * 1024;
@@ -47,7 +47,11 @@ pub(crate) struct Whole {
 ///
 /// # Errors
 /// 413 if it is larger than 1 MiB, 408 if it takes longer than 10 s, 400 if it breaks off.
-pub(crate) async fn read(mut body: Incoming, headers: &HeaderMap, permits: &Arc<Semaphore>) -> Result<Whole, Failure> {
+pub(crate) async fn read(
+    mut body: Incoming,
+    headers: &HeaderMap,
+    permits: &Arc<Semaphore>,
+) -> Result<Whole, ErrorReply> {
     if body.size_hint().lower() > BODY_MAX as u64 {
         discard(body, headers);
         return Err(too_large());
@@ -58,19 +62,19 @@ pub(crate) async fn read(mut body: Incoming, headers: &HeaderMap, permits: &Arc<
             discard(body, headers);
             Err(failure)
         }
-        Err(_) => Err(Failure::new(Kind::SlowBody, "The body did not come within 10 seconds.")),
+        Err(_) => Err(ErrorReply::new(Kind::SlowBody, "The body did not come within 10 seconds.")),
     }
 }
 
-fn too_large() -> Failure {
-    Failure::new(Kind::BodyTooLarge, "The body must be at most 1 MiB.")
+fn too_large() -> ErrorReply {
+    ErrorReply::new(Kind::BodyTooLarge, "The body must be at most 1 MiB.")
 }
 
-async fn collect(body: &mut Incoming, permits: &Arc<Semaphore>) -> Result<Whole, Failure> {
+async fn collect(body: &mut Incoming, permits: &Arc<Semaphore>) -> Result<Whole, ErrorReply> {
     let mut whole = Whole::default();
     let mut pieces = BytesMut::new();
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_| Failure::new(Kind::Malformed, "The body broke off."))?;
+        let frame = frame.map_err(|_| ErrorReply::new(Kind::Malformed, "The body broke off."))?;
         let Ok(data) = frame.into_data() else { continue };
         let length = whole.bytes.len().max(pieces.len()) + data.len();
         if length > BODY_MAX {
@@ -121,7 +125,7 @@ pub(crate) fn discard(mut body: Incoming, headers: &HeaderMap) {
 ///
 /// # Errors
 /// 415.
-pub(crate) fn require_json(headers: &HeaderMap) -> Result<(), Failure> {
+pub(crate) fn require_json(headers: &HeaderMap) -> Result<(), ErrorReply> {
     let mut types = headers.get_all(CONTENT_TYPE).iter();
     let given = types.next().and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = given.split(';').next().unwrap_or_default().trim();
@@ -130,16 +134,16 @@ pub(crate) fn require_json(headers: &HeaderMap) -> Result<(), Failure> {
     if json && types.next().is_none() {
         return Ok(());
     }
-    Err(Failure::new(Kind::UnsupportedMediaType, "Send the body with Content-Type: application/json."))
+    Err(ErrorReply::new(Kind::UnsupportedMediaType, "Send the body with Content-Type: application/json."))
 }
 
 /// Reads a JSON object. A failure says where the fault is, and repeats no value.
 ///
 /// # Errors
 /// 400.
-pub(crate) fn object<T: DeserializeOwned>(body: &[u8]) -> Result<T, Failure> {
+pub(crate) fn object<T: DeserializeOwned>(body: &[u8]) -> Result<T, ErrorReply> {
     if body.trim_ascii_start().first().is_some_and(|byte| *byte != b'{') {
-        return Err(Failure::new(Kind::Malformed, "The body must be a JSON object."));
+        return Err(ErrorReply::new(Kind::Malformed, "The body must be a JSON object."));
     }
     serde_json::from_slice(body).map_err(|error| unreadable(&error))
 }
@@ -148,7 +152,7 @@ pub(crate) fn object<T: DeserializeOwned>(body: &[u8]) -> Result<T, Failure> {
 ///
 /// # Errors
 /// 415, 400 or 422.
-pub(crate) fn deploy_post(headers: &HeaderMap, body: &[u8]) -> Result<DeployPost, Failure> {
+pub(crate) fn deploy_post(headers: &HeaderMap, body: &[u8]) -> Result<DeployPost, ErrorReply> {
     #[derive(Deserialize)]
     struct Posted {
         #[serde(default)]
@@ -166,9 +170,9 @@ pub(crate) fn deploy_post(headers: &HeaderMap, body: &[u8]) -> Result<DeployPost
 }
 
 /// Returns the refusal of a body that is not the expected JSON.
-pub(crate) fn unreadable(error: &serde_json::Error) -> Failure {
+pub(crate) fn unreadable(error: &serde_json::Error) -> ErrorReply {
     let (line, column) = (error.line(), error.column());
-    Failure::new(Kind::Malformed, format!("The body: {} (line {line}, column {column}).", explained(error)))
+    ErrorReply::new(Kind::Malformed, format!("The body: {} (line {line}, column {column}).", explained(error)))
 }
 
 /// Returns the fault without any value: a value may be a secret.

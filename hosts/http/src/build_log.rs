@@ -12,7 +12,7 @@ use rollhook_core::{
 };
 
 use crate::{
-    failure::Failure,
+    error_reply::ErrorReply,
     query::Query,
     reply::{self, Reply},
     router::Call,
@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Answers `GET …/deploys/{revision}/log`.
-pub(crate) async fn read(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
+pub(crate) async fn read(call: &Call, operations: Local<ErrorReply>) -> Result<Reply, ErrorReply> {
     let query = Query::parse(call.uri.query(), &["from", "follow"])?;
     let from = query.get::<u64>("from")?.unwrap_or(0);
     let follow = query.get::<bool>("follow")?.unwrap_or(false);

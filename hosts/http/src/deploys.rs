@@ -6,7 +6,7 @@ use rollhook_core::{deploy::Revision, service::Authorized};
 
 use crate::{
     answer, body,
-    failure::Failure,
+    error_reply::ErrorReply,
     headers,
     query::Query,
     reply::{self, Reply},
@@ -17,19 +17,19 @@ use crate::{
 const PAGE: (usize, usize) = (20, 200);
 
 /// Answers `GET …/deploys`.
-pub(crate) async fn list(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
+pub(crate) async fn list(call: &Call, operations: Local<ErrorReply>) -> Result<Reply, ErrorReply> {
     let query = Query::parse(call.uri.query(), &["limit", "before"])?;
     let (limit, before) = (query.limit(PAGE.0, PAGE.1)?, query.get::<Revision>("before")?);
     Ok(reply::json(StatusCode::OK, &operations.history(&call.app()?, before, limit).await?))
 }
 
 /// Answers `GET …/deploys/{revision}`.
-pub(crate) async fn show(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
+pub(crate) async fn show(call: &Call, operations: Local<ErrorReply>) -> Result<Reply, ErrorReply> {
     entry(call, &operations.open(&call.app()?).await?).await
 }
 
 /// Answers one entry with its evidence, at once or, if the caller prefers to wait, after its end.
-pub(crate) async fn entry(call: &Call, access: &Authorized) -> Result<Reply, Failure> {
+pub(crate) async fn entry(call: &Call, access: &Authorized) -> Result<Reply, ErrorReply> {
     Query::parse(call.uri.query(), &[])?;
     let (deployer, revision, wait) = (&call.state.deployer, call.revision()?, headers::wait(&call.headers));
     let mut entry = deployer.entry(access, revision).await?;
@@ -47,28 +47,28 @@ pub(crate) async fn entry(call: &Call, access: &Authorized) -> Result<Reply, Fai
 }
 
 /// Answers `POST …/deploys`.
-pub(crate) async fn post(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
+pub(crate) async fn post(call: &Call, operations: Local<ErrorReply>) -> Result<Reply, ErrorReply> {
     let (id, post) = (call.app()?, body::deploy_post(&call.headers, &call.body.bytes)?);
     let operations = operations.with_key(call.key("deploy")?);
     answer::accepted(call, operations.deploy(&id, post).await?, operations.open(&id)).await
 }
 
 /// Answers `POST …/promote`.
-pub(crate) async fn promote(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
+pub(crate) async fn promote(call: &Call, operations: Local<ErrorReply>) -> Result<Reply, ErrorReply> {
     let (id, promote) = (call.app()?, call.json::<Promote>()?);
     let operations = operations.with_key(call.key("promote")?);
     answer::accepted(call, operations.promote(&id, promote).await?, operations.open(&id)).await
 }
 
 /// Answers `POST …/rebuild`.
-pub(crate) async fn rebuild(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
+pub(crate) async fn rebuild(call: &Call, operations: Local<ErrorReply>) -> Result<Reply, ErrorReply> {
     let (id, rebuild) = (call.app()?, call.json_or_default::<Rebuild>()?);
     let operations = operations.with_key(call.key("rebuild")?);
     answer::accepted(call, operations.rebuild(&id, rebuild).await?, operations.open(&id)).await
 }
 
 /// Answers `POST …/rollback`.
-pub(crate) async fn rollback(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
+pub(crate) async fn rollback(call: &Call, operations: Local<ErrorReply>) -> Result<Reply, ErrorReply> {
     let (id, rollback) = (call.app()?, call.json_or_default::<Rollback>()?);
     let answer = operations.with_key(call.key("rollback")?).rollback(&id, rollback).await?;
     let mut reply = reply::json(StatusCode::ACCEPTED, &answer);
@@ -77,6 +77,6 @@ pub(crate) async fn rollback(call: &Call, operations: Local<Failure>) -> Result<
 }
 
 /// Answers `POST …/deploys/{revision}/cancel`.
-pub(crate) async fn cancel(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
+pub(crate) async fn cancel(call: &Call, operations: Local<ErrorReply>) -> Result<Reply, ErrorReply> {
     Ok(reply::json(StatusCode::OK, &operations.cancel(&call.app()?, call.revision()?).await?))
 }

@@ -16,7 +16,7 @@ use rollhook_core::{
 };
 
 use crate::{
-    failure::Failure,
+    error_reply::ErrorReply,
     reply::{self, Reply},
     router::Call,
     state::State,
@@ -26,7 +26,7 @@ use crate::{
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// Answers `GET …/deploys/{revision}/events`.
-pub(crate) async fn stream(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
+pub(crate) async fn stream(call: &Call, operations: Local<ErrorReply>) -> Result<Reply, ErrorReply> {
     let access = operations.open(&call.app()?).await?;
     let revision = call.revision()?;
     let now = call.state.deployer.entry(&access, revision).await?;

@@ -7,7 +7,7 @@ use rollhook_api::Kind;
 use rollhook_core::request::{IdempotencyKey, KeyHeader};
 use sha2::{Digest, Sha256};
 
-use crate::failure::Failure;
+use crate::error_reply::ErrorReply;
 
 /// The longest wait in seconds, below the timeout of common proxies.
 const WAIT_MAX: u64 = 50;
@@ -43,11 +43,11 @@ pub(crate) fn key(
     accepted: &[KeyHeader],
     operation: &str,
     body: &[u8],
-) -> Result<Option<IdempotencyKey>, Failure> {
+) -> Result<Option<IdempotencyKey>, ErrorReply> {
     for header in accepted {
         let mut lines = headers.get_all(HeaderName::from_static(header.as_str())).iter();
         let Some(line) = lines.next() else { continue };
-        let invalid = |why: &str| Failure::new(Kind::InvalidKey, format!("{}: {why}.", header.as_str()));
+        let invalid = |why: &str| ErrorReply::new(Kind::InvalidKey, format!("{}: {why}.", header.as_str()));
         if lines.next().is_some() {
             return Err(invalid("must be sent once"));
         }
@@ -89,7 +89,7 @@ mod tests {
         }
     }
 
-    fn keyed(lines: &[(&'static str, &'static str)]) -> Result<Option<IdempotencyKey>, Failure> {
+    fn keyed(lines: &[(&'static str, &'static str)]) -> Result<Option<IdempotencyKey>, ErrorReply> {
         let mut headers = HeaderMap::new();
         for (name, value) in lines {
             headers.append(*name, HeaderValue::from_static(value));

@@ -12,7 +12,7 @@ use std::{
 use rollhook_core::app::AppUid;
 use tokio::time::Instant;
 
-use crate::{args::RateLimit, failure::Failure};
+use crate::{args::RateLimit, error_reply::ErrorReply};
 
 /// Failed authentications of one source: 5 per second, 50 at once.
 const FAILURES: Rate = Rate { every: Duration::from_millis(200), burst: 50 };
@@ -40,7 +40,7 @@ impl Limits {
     ///
     /// # Errors
     /// 429.
-    pub(crate) fn admit(&self, client: IpAddr) -> Result<(), Failure> {
+    pub(crate) fn admit(&self, client: IpAddr) -> Result<(), ErrorReply> {
         let wait = self.0.as_ref().map(|tables| tables.clients.check(network(client), tables.start.elapsed()));
         refuse("Too many failed authentications came from this address.", wait)
     }
@@ -56,14 +56,14 @@ impl Limits {
     ///
     /// # Errors
     /// 429.
-    pub(crate) fn call(&self, app: AppUid) -> Result<(), Failure> {
+    pub(crate) fn call(&self, app: AppUid) -> Result<(), ErrorReply> {
         let wait = self.0.as_ref().map(|tables| tables.apps.take(app, tables.start.elapsed()));
         refuse("This app's webhook is called too often.", wait)
     }
 }
 
-fn refuse(detail: &str, wait: Option<Duration>) -> Result<(), Failure> {
-    wait.filter(|wait| !wait.is_zero()).map_or(Ok(()), |wait| Err(Failure::rate_limited(detail, wait)))
+fn refuse(detail: &str, wait: Option<Duration>) -> Result<(), ErrorReply> {
+    wait.filter(|wait| !wait.is_zero()).map_or(Ok(()), |wait| Err(ErrorReply::rate_limited(detail, wait)))
 }
 
 /// Returns what a client is counted by: its IPv4 address, or the /64 that an IPv6 customer has for itself.

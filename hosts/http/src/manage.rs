@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::{
     body,
-    failure::Failure,
+    error_reply::ErrorReply,
     query::Query,
     reply::{self, Reply},
     router::Call,
@@ -17,7 +17,7 @@ use crate::{
 const PAGE: (usize, usize) = (50, 200);
 
 /// Answers `POST /apps`.
-pub(crate) async fn register(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
+pub(crate) async fn register(call: &Call, operations: Local<ErrorReply>) -> Result<Reply, ErrorReply> {
     let wanted: CreateApp = call.json()?;
     let registered = operations.with_key(call.key("register")?).create(wanted).await?;
     let mut reply = reply::json(StatusCode::CREATED, &registered);
@@ -26,7 +26,7 @@ pub(crate) async fn register(call: &Call, operations: Local<Failure>) -> Result<
 }
 
 /// Answers `GET /apps`.
-pub(crate) async fn list(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
+pub(crate) async fn list(call: &Call, operations: Local<ErrorReply>) -> Result<Reply, ErrorReply> {
     let query = Query::parse(call.uri.query(), &["namespace", "after", "limit"])?;
     let (namespace, after) = (query.get("namespace")?, query.get("after")?);
     let page = AppPage { namespace, after, limit: query.limit(PAGE.0, PAGE.1)? };
@@ -34,21 +34,21 @@ pub(crate) async fn list(call: &Call, operations: Local<Failure>) -> Result<Repl
 }
 
 /// Answers `GET /apps/{namespace}/{app}`.
-pub(crate) async fn show(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
+pub(crate) async fn show(call: &Call, operations: Local<ErrorReply>) -> Result<Reply, ErrorReply> {
     Query::parse(call.uri.query(), &[])?;
     Ok(reply::json(StatusCode::OK, &operations.app(&call.app()?).await?))
 }
 
 /// Answers `PATCH /apps/{namespace}/{app}`.
-pub(crate) async fn change(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
+pub(crate) async fn change(call: &Call, operations: Local<ErrorReply>) -> Result<Reply, ErrorReply> {
     let (id, patch) = (call.app()?, patch(call.json()?)?);
     Ok(reply::json(StatusCode::OK, &operations.change(&id, patch).await?))
 }
 
 /// Reads a merge patch, in which a null removes a member: a policy's member returns to its default.
-fn patch(mut patch: Value) -> Result<AppPatch, Failure> {
+fn patch(mut patch: Value) -> Result<AppPatch, ErrorReply> {
     if patch.get("policy").or_else(|| patch.get("source")).is_none() {
-        return Err(Failure::new(Kind::Malformed, "The body must have a policy or a source to change."));
+        return Err(ErrorReply::new(Kind::Malformed, "The body must have a policy or a source to change."));
     }
     let defaults = serde_json::to_value(Policy::of(&rollhook_core::app::Policy::default())).unwrap_or_default();
     if let Some(policy) = patch.get_mut("policy").and_then(Value::as_object_mut) {
@@ -65,29 +65,29 @@ fn patch(mut patch: Value) -> Result<AppPatch, Failure> {
 }
 
 /// Answers `DELETE /apps/{namespace}/{app}`.
-pub(crate) async fn delete(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
+pub(crate) async fn delete(call: &Call, operations: Local<ErrorReply>) -> Result<Reply, ErrorReply> {
     operations.delete(&call.app()?).await?;
     Ok(reply::empty(StatusCode::NO_CONTENT))
 }
 
 /// Answers `POST …/webhook`.
-pub(crate) async fn enable(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
+pub(crate) async fn enable(call: &Call, operations: Local<ErrorReply>) -> Result<Reply, ErrorReply> {
     Ok(reply::json(StatusCode::OK, &operations.enable_webhook(&call.app()?).await?))
 }
 
 /// Answers `GET …/webhook`.
-pub(crate) async fn webhook(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
+pub(crate) async fn webhook(call: &Call, operations: Local<ErrorReply>) -> Result<Reply, ErrorReply> {
     Ok(reply::json(StatusCode::OK, &operations.webhook(&call.app()?).await?))
 }
 
 /// Answers `DELETE …/webhook`.
-pub(crate) async fn disable(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
+pub(crate) async fn disable(call: &Call, operations: Local<ErrorReply>) -> Result<Reply, ErrorReply> {
     operations.disable_webhook(&call.app()?).await?;
     Ok(reply::empty(StatusCode::NO_CONTENT))
 }
 
 /// Answers `DELETE …/hold`.
-pub(crate) async fn release(call: &Call, operations: Local<Failure>) -> Result<Reply, Failure> {
+pub(crate) async fn release(call: &Call, operations: Local<ErrorReply>) -> Result<Reply, ErrorReply> {
     Ok(reply::json(StatusCode::OK, &operations.release_hold(&call.app()?).await?))
 }
 

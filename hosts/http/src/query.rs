@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use rollhook_api::Kind;
 
-use crate::failure::Failure;
+use crate::error_reply::ErrorReply;
 
 /// The parameters of a call.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ impl Query {
     ///
     /// # Errors
     /// 400 if there is another parameter, or one twice.
-    pub(crate) fn parse(text: Option<&str>, known: &[&str]) -> Result<Self, Failure> {
+    pub(crate) fn parse(text: Option<&str>, known: &[&str]) -> Result<Self, ErrorReply> {
         let mut pairs: Vec<(String, String)> = Vec::new();
         for (name, value) in form_urlencoded::parse(text.unwrap_or_default().as_bytes()) {
             if !known.contains(&&*name) {
@@ -33,7 +33,7 @@ impl Query {
     ///
     /// # Errors
     /// 400 if the value is malformed.
-    pub(crate) fn get<T: FromStr>(&self, name: &str) -> Result<Option<T>, Failure> {
+    pub(crate) fn get<T: FromStr>(&self, name: &str) -> Result<Option<T>, ErrorReply> {
         let Some((_, value)) = self.0.iter().find(|(given, _)| given == name) else { return Ok(None) };
         value.parse().map(Some).map_err(|_| malformed(format!("The query's {name} cannot be read.")))
     }
@@ -42,7 +42,7 @@ impl Query {
     ///
     /// # Errors
     /// 400 if it is out of this range.
-    pub(crate) fn limit(&self, default: usize, most: usize) -> Result<usize, Failure> {
+    pub(crate) fn limit(&self, default: usize, most: usize) -> Result<usize, ErrorReply> {
         match self.get("limit")?.unwrap_or(default) {
             limit if (1..=most).contains(&limit) => Ok(limit),
             _ => Err(malformed(format!("The query's limit must be from 1 to {most}."))),
@@ -50,8 +50,8 @@ impl Query {
     }
 }
 
-fn malformed(detail: String) -> Failure {
-    Failure::new(Kind::Malformed, detail)
+fn malformed(detail: String) -> ErrorReply {
+    ErrorReply::new(Kind::Malformed, detail)
 }
 
 #[cfg(test)]

@@ -16,9 +16,9 @@ use serde::de::DeserializeOwned;
 use crate::{
     auth,
     body::{self, Whole},
-    build_log, deploys, events,
-    failure::Failure,
-    headers, manage,
+    build_log, deploys,
+    error_reply::ErrorReply,
+    events, headers, manage,
     reply::{self, Reply},
     state::State,
     webhook,
@@ -117,11 +117,11 @@ impl Call {
     ///
     /// # Errors
     /// 404 if it is not an app's name.
-    pub(crate) fn app(&self) -> Result<AppId, Failure> {
+    pub(crate) fn app(&self) -> Result<AppId, ErrorReply> {
         let [namespace, name, _] = self.parameters();
         match (namespace.parse(), name.parse()) {
             (Ok(namespace), Ok(name)) => Ok(AppId { namespace, name }),
-            _ => Err(Failure::new(Kind::AppNotFound, "There is no app of this name.")),
+            _ => Err(ErrorReply::new(Kind::AppNotFound, "There is no app of this name.")),
         }
     }
 
@@ -129,16 +129,16 @@ impl Call {
     ///
     /// # Errors
     /// 404 if it is not a revision.
-    pub(crate) fn revision(&self) -> Result<Revision, Failure> {
+    pub(crate) fn revision(&self) -> Result<Revision, ErrorReply> {
         let [.., revision] = self.parameters();
-        revision.parse().map_err(|_| Failure::new(Kind::RevisionNotFound, "There is no such revision of this app."))
+        revision.parse().map_err(|_| ErrorReply::new(Kind::RevisionNotFound, "There is no such revision of this app."))
     }
 
     /// Returns the body, which must be JSON of this type.
     ///
     /// # Errors
     /// 415 or 400.
-    pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, Failure> {
+    pub(crate) fn json<T: DeserializeOwned>(&self) -> Result<T, ErrorReply> {
         body::require_json(&self.headers)?;
         body::object(&self.body.bytes)
     }
@@ -147,7 +147,7 @@ impl Call {
     ///
     /// # Errors
     /// 415 or 400.
-    pub(crate) fn json_or_default<T: DeserializeOwned + Default>(&self) -> Result<T, Failure> {
+    pub(crate) fn json_or_default<T: DeserializeOwned + Default>(&self) -> Result<T, ErrorReply> {
         if self.body.bytes.trim_ascii().is_empty() { Ok(T::default()) } else { self.json() }
     }
 
@@ -155,7 +155,7 @@ impl Call {
     ///
     /// # Errors
     /// 422.
-    pub(crate) fn key(&self, operation: &str) -> Result<Option<IdempotencyKey>, Failure> {
+    pub(crate) fn key(&self, operation: &str) -> Result<Option<IdempotencyKey>, ErrorReply> {
         headers::key(&self.headers, &[KeyHeader::IdempotencyKey], operation, &self.body.bytes)
     }
 
@@ -166,7 +166,7 @@ impl Call {
 }
 
 /// Answers a call: checks method and limits, reads the body, authenticates, and performs the call, in this order.
-pub(crate) async fn dispatch(state: Arc<State>, peer: IpAddr, request: Request<Incoming>) -> Result<Reply, Failure> {
+pub(crate) async fn dispatch(state: Arc<State>, peer: IpAddr, request: Request<Incoming>) -> Result<Reply, ErrorReply> {
     let (parts, incoming) = request.into_parts();
     let route = find(parts.uri.path()).map(|found| found.route);
     let client = state.proxies.client_ip(peer, &parts.headers);
@@ -187,12 +187,12 @@ pub(crate) async fn dispatch(state: Arc<State>, peer: IpAddr, request: Request<I
     answered
 }
 
-fn allowed(route: Route, method: &Method) -> Result<(), Failure> {
+fn allowed(route: Route, method: &Method) -> Result<(), ErrorReply> {
     let (_, methods) = entry(route);
     if methods.split(", ").any(|known| known == method.as_str()) {
         return Ok(());
     }
-    Err(Failure::method_not_allowed(methods))
+    Err(ErrorReply::method_not_allowed(methods))
 }
 
 /// Returns whether the route needs no authentication.
@@ -200,7 +200,7 @@ fn is_open(route: Option<Route>) -> bool {
     matches!(route, Some(Route::Health | Route::Ready | Route::Metrics | Route::OpenApi))
 }
 
-async fn answer(route: Option<Route>, call: &Call) -> Result<Reply, Failure> {
+async fn answer(route: Option<Route>, call: &Call) -> Result<Reply, ErrorReply> {
     match route {
         Some(Route::Health) => {
             Ok(reply::whole(StatusCode::OK, "text/plain; charset=utf-8", Bytes::from_static(b"ok\n")))
@@ -219,11 +219,11 @@ async fn answer(route: Option<Route>, call: &Call) -> Result<Reply, Failure> {
 }
 
 /// Answers a call that needs the management token.
-async fn managed(route: Option<Route>, call: &Call) -> Result<Reply, Failure> {
+async fn managed(route: Option<Route>, call: &Call) -> Result<Reply, ErrorReply> {
     let operator = auth::operator(&call.state.deployer, &call.headers).await?;
     let operations = Local::new(call.state.deployer.clone(), operator, call.state.base_url.clone());
     // Unknown paths need the token too, so that only operators learn which paths exist.
-    let Some(route) = route else { return Err(Failure::new(Kind::NotFound, "There is nothing at this path.")) };
+    let Some(route) = route else { return Err(ErrorReply::new(Kind::NotFound, "There is nothing at this path.")) };
     match route {
         Route::Apps if call.reads() => manage::list(call, operations).await,
         Route::Apps => manage::register(call, operations).await,
@@ -249,13 +249,16 @@ async fn managed(route: Option<Route>, call: &Call) -> Result<Reply, Failure> {
     }
 }
 
-async fn ready(state: &State) -> Result<Reply, Failure> {
+async fn ready(state: &State) -> Result<Reply, ErrorReply> {
     if state.drain.has_begun() {
-        return Err(Failure::new(Kind::ShuttingDown, "The server is stopping."));
+        return Err(ErrorReply::new(Kind::ShuttingDown, "The server is stopping."));
     }
     state.deployer.ready().await?;
     if !state.writable.now() {
-        return Err(Failure::new(Kind::StoreUnavailable, "The store can be read, but not written; the log says why."));
+        return Err(ErrorReply::new(
+            Kind::StoreUnavailable,
+            "The store can be read, but not written; the log says why.",
+        ));
     }
     Ok(reply::whole(StatusCode::OK, "text/plain; charset=utf-8", Bytes::from_static(b"ready\n")))
 }

@@ -15,13 +15,13 @@ use crate::{
     server::{Config, Server},
 };
 
-type Failure = Box<dyn Error + Send + Sync>;
+type ErrorReply = Box<dyn Error + Send + Sync>;
 
 /// Runs the command of the arguments.
 ///
 /// # Errors
 /// A sentence that says why the program could not start, or not stop in order.
-pub fn run(args: Args) -> Result<(), Failure> {
+pub fn run(args: Args) -> Result<(), ErrorReply> {
     match args.command {
         Some(Command::Keys(Keys::New { dir })) => {
             print(&format!("made key {} in {}", keys::create(&dir)?, dir.display()))
@@ -44,17 +44,17 @@ fn runtime() -> std::io::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build()
 }
 
-async fn rotate_keys(store: StoreSettings) -> Result<(), Failure> {
+async fn rotate_keys(store: StoreSettings) -> Result<(), ErrorReply> {
     let keys = keys::open(&store).await?;
     print(&format!("sealed anew: {}", keys.reseal().await?))?;
     print_usage(&*keys).await
 }
 
-async fn show_keys(store: StoreSettings) -> Result<(), Failure> {
+async fn show_keys(store: StoreSettings) -> Result<(), ErrorReply> {
     print_usage(&*keys::open(&store).await?).await
 }
 
-async fn print_usage(keys: &dyn StoreKeys) -> Result<(), Failure> {
+async fn print_usage(keys: &dyn StoreKeys) -> Result<(), ErrorReply> {
     let usage = keys.usage().await?;
     for used in &usage {
         let absent = if used.held { "" } else { "  NOT IN THE KEY DIRECTORY" };
@@ -67,13 +67,13 @@ async fn print_usage(keys: &dyn StoreKeys) -> Result<(), Failure> {
 }
 
 /// Prints a line on stdout, where a program that started this one reads it.
-fn print(line: &str) -> Result<(), Failure> {
+fn print(line: &str) -> Result<(), ErrorReply> {
     let mut out = std::io::stdout();
     writeln!(out, "{line}")?;
     Ok(out.flush()?)
 }
 
-async fn serve(args: Serve) -> Result<(), Failure> {
+async fn serve(args: Serve) -> Result<(), ErrorReply> {
     let settings = args.backends;
     // An invalid store is refused before the address is bound.
     settings.store.named()?;

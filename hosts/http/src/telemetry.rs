@@ -9,7 +9,7 @@ use rollhook_api::Kind;
 use tokio::time::Instant;
 use tracing::Instrument;
 
-use crate::{failure::Failure, reply::Reply, router, state::State};
+use crate::{error_reply::ErrorReply, reply::Reply, router, state::State};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// The longest request id that is taken over from a caller.
@@ -23,7 +23,7 @@ pub(crate) async fn answer(state: Arc<State>, peer: IpAddr, request: Request<Inc
     // The path is left out: callers choose it freely, and the route says enough.
     let span = tracing::info_span!("call", id, %method, route);
     let result = catch_panic(router::dispatch(state.clone(), peer, request)).instrument(span.clone()).await;
-    let kind = result.as_ref().err().map_or("", Failure::slug);
+    let kind = result.as_ref().err().map_or("", ErrorReply::slug);
     let mut reply = result.unwrap_or_else(|failure| failure.render(&id));
     reply.headers_mut().extend(HeaderValue::from_str(&id).map(|id| (REQUEST_ID, id)));
     let (status, took) = (reply.status().as_u16(), start.elapsed());
@@ -42,12 +42,13 @@ fn request_id(headers: &HeaderMap) -> Option<String> {
 }
 
 /// Confines a panic to its call; the panic hook logs its place.
-fn catch_panic<F>(call: F) -> impl Future<Output = Result<Reply, Failure>> + Send
+fn catch_panic<F>(call: F) -> impl Future<Output = Result<Reply, ErrorReply>> + Send
 where
-    F: Future<Output = Result<Reply, Failure>> + Send,
+    F: Future<Output = Result<Reply, ErrorReply>> + Send,
 {
     AssertUnwindSafe(call).catch_unwind().map(|result| {
-        result.unwrap_or_else(|_| Err(Failure::new(Kind::Internal, "The server could not answer; its log says more.")))
+        result
+            .unwrap_or_else(|_| Err(ErrorReply::new(Kind::Internal, "The server could not answer; its log says more.")))
     })
 }
 
@@ -72,7 +73,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_is_a_500_that_tells_nothing() {
-        let call = async { if true { panic!("secret") } else { Err(Failure::new(Kind::NotFound, "")) } };
+        let call = async { if true { panic!("secret") } else { Err(ErrorReply::new(Kind::NotFound, "")) } };
         let reply = catch_panic(call).await.unwrap_err().render("1");
         assert_eq!(reply.status(), 500);
         assert!(!format!("{:?}", reply.body()).contains("secret"));

@@ -12,7 +12,7 @@ use rollhook_core::{
 
 use crate::{
     answer, auth, body, deploys,
-    failure::Failure,
+    error_reply::ErrorReply,
     headers,
     reply::{self, Reply},
     router::Call,
@@ -21,25 +21,28 @@ use crate::{
 const KEYS: [KeyHeader; 3] = [KeyHeader::IdempotencyKey, KeyHeader::WebhookId, KeyHeader::GithubDelivery];
 
 /// Answers a webhook call.
-pub(crate) async fn post(call: &Call) -> Result<Reply, Failure> {
+pub(crate) async fn post(call: &Call) -> Result<Reply, ErrorReply> {
     accept(call).await.map_err(redacted)
 }
 
 /// Answers one entry to a holder of the app's webhook token.
-pub(crate) async fn entry(call: &Call) -> Result<Reply, Failure> {
+pub(crate) async fn entry(call: &Call) -> Result<Reply, ErrorReply> {
     let entry = async { deploys::entry(call, &authorize(call, &[]).await?).await };
     entry.await.map_err(redacted)
 }
 
 /// Removes a store's message to its operator: the log has it, and it is not for holders of a token.
-fn redacted(failure: Failure) -> Failure {
+fn redacted(failure: ErrorReply) -> ErrorReply {
     if failure.kind() == Kind::StoreRefused {
-        return Failure::new(Kind::StoreUnavailable, "The store refuses this call for now; the server's log says why.");
+        return ErrorReply::new(
+            Kind::StoreUnavailable,
+            "The store refuses this call for now; the server's log says why.",
+        );
     }
     failure
 }
 
-async fn accept(call: &Call) -> Result<Reply, Failure> {
+async fn accept(call: &Call) -> Result<Reply, ErrorReply> {
     let access = authorize(call, &call.body.bytes).await?;
     call.state.limits.call(access.uid())?;
     if let Some(delivery) = rollhook_git_hosts::delivery(&call.headers, &call.body.bytes)? {
@@ -57,7 +60,7 @@ async fn accept(call: &Call) -> Result<Reply, Failure> {
 /// practices for using webhooks"), GitLab retries under the same `Idempotency-Key` and `webhook-id` ("Delivery
 /// headers"). Gitea and Forgejo redeliver under another, and Bitbucket promises nothing of its `X-Request-UUID`: there
 /// the core knows a push by its commits.
-async fn push(call: &Call, access: Authorized, delivery: &Delivery) -> Result<Reply, Failure> {
+async fn push(call: &Call, access: Authorized, delivery: &Delivery) -> Result<Reply, ErrorReply> {
     let key = headers::key(&call.headers, &KEYS, "push", &call.body.bytes)?;
     match call.state.deployer.push(&access, delivery, key).await? {
         Pushed::Accepted(accepted) => answered(call, access, &accepted).await,
@@ -65,13 +68,13 @@ async fn push(call: &Call, access: Authorized, delivery: &Delivery) -> Result<Re
     }
 }
 
-async fn answered(call: &Call, access: Authorized, accepted: &Accepted) -> Result<Reply, Failure> {
+async fn answered(call: &Call, access: Authorized, accepted: &Accepted) -> Result<Reply, ErrorReply> {
     let answer = DeployAnswer::accepted(access.app(), accepted);
     answer::accepted(call, answer, ready(Ok(access))).await
 }
 
 /// Checks the credentials. All failures look alike: an impossible app's name is one reason among others.
-async fn authorize(call: &Call, body: &[u8]) -> Result<Authorized, Failure> {
+async fn authorize(call: &Call, body: &[u8]) -> Result<Authorized, ErrorReply> {
     let app = call.app().map_err(|_| Refusal::Unauthorized)?;
     let credentials = auth::credentials(&call.headers, auth::wall_clock());
     Ok(call.state.deployer.authorize(&app, &credentials, body).await?)

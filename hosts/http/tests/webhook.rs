@@ -1,11 +1,7 @@
 //! The webhook's contract, line by line, against the real binary.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 
-use std::{
-    collections::BTreeSet,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeSet, thread, time::Duration};
 
 use rollhook_testing::{Reply, image, server, until};
 use serde_json::json;
@@ -284,9 +280,7 @@ fn a_wait_tells_how_it_ended() {
     let good = wait("v2", 20).expect(200);
     assert_eq!(good.json()["status"], "succeeded");
     assert_eq!(good.header("preference-applied"), Some("wait=20"));
-    let start = Instant::now();
     let late = wait("hang-1", 1).header("idempotency-key", "k").expect(202);
-    assert!(start.elapsed() >= Duration::from_secs(1));
     assert_eq!(late.json()["status"], "rolling_out");
     let bad = wait("hang-1", 90).header("idempotency-key", "k").expect(424);
     assert_eq!(bad.problem(), "deploy-failed");

@@ -17,7 +17,7 @@ pub async fn apply_then_observe_complete(cluster: &dyn Clusters) -> Can {
     for (revision, sample) in [(1, Sample::Another), (2, Sample::Good)] {
         let order = bench.order(OURS, revision, sample)?;
         let seen = bench.roll_out(&order).await;
-        assert_eq!((seen.stamp, seen.trouble), (Some(order.id), None));
+        assert_eq!((seen.deploy, seen.failure), (Some(order.id), None));
         let (owner, image) = bench.stored().await;
         assert_eq!(owner, Some(OURS));
         assert!(is_same(&image, &order.image), "{image} is not {}", order.image);
@@ -53,7 +53,7 @@ pub async fn apply_same_image_rolls_again(cluster: &dyn Clusters) -> Can {
     assert_ne!(bench.fingerprint().await, first);
     let seen = bench.observe(&one).await;
     assert!(!is_complete(&seen), "what runs is the second revision: {seen:?}");
-    assert_eq!(seen.stamp, Some(two.id));
+    assert_eq!(seen.deploy, Some(two.id));
     Ok(())
 }
 
@@ -82,9 +82,9 @@ pub async fn apply_missing_is_created_or_refused(cluster: &dyn Clusters) -> Can 
         Applied::Done => drop(existed.until_complete(&order).await),
         refused @ (Applied::Newer(_) | Applied::Refused { .. }) => {
             assert_refused(&refused, Reason::TARGET_MISSING);
-            let trouble = existed.observe(&order).await.trouble.expect("a target that is gone is trouble");
+            let failure = existed.observe(&order).await.failure.expect("a target that is gone is failure");
             let expected = (RolloutFailureKind::Final, Reason::TARGET_MISSING);
-            assert_eq!((trouble.kind, trouble.reason.as_str()), expected, "{trouble:?}");
+            assert_eq!((failure.kind, failure.reason.as_str()), expected, "{failure:?}");
         }
     }
     Ok(())
@@ -117,13 +117,13 @@ pub async fn adopt_changes_nothing(cluster: &dyn Clusters) -> Can {
     let order = RolloutSpec { adopted: true, ..bench.order(OURS, 1, Sample::Good)? };
     assert_eq!(bench.apply(&order).await, Applied::Done);
     let seen = bench.until_complete(&order).await;
-    assert_eq!((seen.stamp, seen.trouble), (None, None));
+    assert_eq!((seen.deploy, seen.failure), (None, None));
     assert_eq!((bench.fingerprint().await, bench.stored().await), before);
     let next = bench.order(OURS, 2, Sample::Another)?;
     bench.roll_out(&next).await;
     let seen = bench.observe(&order).await;
     assert!(!is_complete(&seen), "what was adopted runs no more: {seen:?}");
-    assert_eq!(seen.stamp, Some(next.id));
+    assert_eq!(seen.deploy, Some(next.id));
     Ok(())
 }
 
@@ -161,5 +161,5 @@ pub async fn forget_changes_nothing_that_runs(cluster: &dyn Clusters) -> Can {
 async fn assert_still_runs(bench: &Bench<'_>, order: &RolloutSpec, fingerprint: &str) {
     assert_eq!(bench.fingerprint().await, fingerprint, "the target was changed");
     let seen = bench.observe(order).await;
-    assert!(is_complete(&seen) && seen.stamp == Some(order.id), "it does not run any more: {seen:?}");
+    assert!(is_complete(&seen) && seen.deploy == Some(order.id), "it does not run any more: {seen:?}");
 }

@@ -30,7 +30,7 @@ pub async fn apply_older_is_refused(cluster: &dyn Clusters) -> Can {
     assert_eq!(bench.fingerprint().await, applied, "nothing was changed");
     let seen = bench.observe(&older).await;
     assert!(!is_complete(&seen), "{seen:?}");
-    assert_eq!(seen.stamp, Some(newer.id), "the watcher of the older one learns of the newer");
+    assert_eq!(seen.deploy, Some(newer.id), "the watcher of the older one learns of the newer");
 
     let failing = bench.order(OURS, 3, Sample::Missing)?;
     assert_eq!(bench.apply(&failing).await, Applied::Done);
@@ -54,7 +54,7 @@ pub async fn apply_older_is_refused_after_a_restart(cluster: &dyn Clusters) -> C
     assert_eq!(restarted.apply(&newer).await, Applied::Done);
     assert_eq!(restarted.fingerprint().await, applied, "nothing was changed");
     let seen = restarted.observe(&newer).await;
-    assert!(is_complete(&seen) && seen.stamp == Some(newer.id), "{seen:?}");
+    assert!(is_complete(&seen) && seen.deploy == Some(newer.id), "{seen:?}");
     Ok(())
 }
 
@@ -76,7 +76,7 @@ pub async fn apply_race_ends_at_the_newest(cluster: &dyn Clusters) -> Can {
         assert_eq!(won, Applied::Done);
         assert!(matches!(late, Applied::Done | Applied::Newer(_)), "{late:?}");
         let (seen, image) = (bench.observe(&newer).await, bench.stored().await.1);
-        assert_eq!(seen.stamp, Some(newer.id), "the older deploy overtook the newer one");
+        assert_eq!(seen.deploy, Some(newer.id), "the older deploy overtook the newer one");
         assert!(is_same(&image, &newer.image), "the older deploy overtook the newer one: {image} runs");
         if round + 1 == ROUNDS {
             bench.until_complete(&newer).await;
@@ -129,16 +129,16 @@ pub async fn apply_foreign_is_refused(cluster: &dyn Clusters) -> Can {
         target: Target { take_over, ..order.target.clone() },
         ..order.clone()
     };
-    assert_refused(&bench.apply(&taking(None)).await, Reason::FOREIGN_STAMP);
-    assert_refused(&bench.apply(&taking(Some(OURS))).await, Reason::FOREIGN_STAMP);
-    assert_refused(&bench.apply(&bench.order(OURS, 9, Sample::Good)?).await, Reason::FOREIGN_STAMP);
+    assert_refused(&bench.apply(&taking(None)).await, Reason::FOREIGN_TARGET);
+    assert_refused(&bench.apply(&taking(Some(OURS))).await, Reason::FOREIGN_TARGET);
+    assert_refused(&bench.apply(&bench.order(OURS, 9, Sample::Good)?).await, Reason::FOREIGN_TARGET);
     assert_eq!(bench.fingerprint().await, applied, "nothing was changed");
     let seen = bench.observe(&taking(None)).await;
     assert!(!is_complete(&seen), "{seen:?}");
 
     bench.roll_out(&taking(Some(THEIRS))).await;
     let taken = bench.fingerprint().await;
-    assert_refused(&bench.apply(&bench.order(THEIRS, 6, Sample::Another)?).await, Reason::FOREIGN_STAMP);
+    assert_refused(&bench.apply(&bench.order(THEIRS, 6, Sample::Another)?).await, Reason::FOREIGN_TARGET);
     assert_eq!(bench.apply(&taking(Some(THEIRS))).await, Applied::Done, "taken over once");
     assert_eq!(bench.fingerprint().await, taken, "nothing was changed");
     bench.roll_out(&bench.order(OURS, 2, Sample::Another)?).await;

@@ -1,9 +1,9 @@
 //! The promises of [`rollhook_core::ports::RolloutDriver`].
 
 mod apply;
+mod failure;
 mod fence;
 mod observe;
-mod trouble;
 mod validate;
 
 use std::sync::Arc;
@@ -26,6 +26,7 @@ pub use apply::{
     apply_same_image_rolls_again, apply_then_observe_complete, forget_changes_nothing_that_runs,
     keep_changes_nothing_that_runs,
 };
+pub use failure::{away_is_unavailable, evidence_has_the_log, observe_reports_crash, observe_reports_failing_image};
 pub use fence::{
     apply_dropped_is_made_good, apply_foreign_is_refused, apply_older_is_refused,
     apply_older_is_refused_after_a_restart, apply_race_ends_at_the_newest,
@@ -33,9 +34,6 @@ pub use fence::{
 pub use observe::{
     observe_complete_leaves_no_old_instance, observe_counts_restarts, observe_dead_is_not_complete,
     observe_digest_is_what_runs, observe_never_ready_is_not_complete, observe_old_is_not_new,
-};
-pub use trouble::{
-    away_is_unavailable, evidence_has_the_log, observe_crash_is_trouble, observe_failing_image_is_trouble,
 };
 pub use validate::{
     validate_absent_is_created, validate_adopts_what_runs, validate_changes_nothing, validate_fills_in_defaults,

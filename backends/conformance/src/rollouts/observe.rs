@@ -17,17 +17,17 @@ pub async fn observe_old_is_not_new(cluster: &dyn Clusters) -> Can {
     for order in [&order, &same_image] {
         let seen = bench.observe(order).await;
         assert!(!is_complete(&seen), "not even applied: {seen:?}");
-        assert_ne!(seen.stamp, Some(order.id));
+        assert_ne!(seen.deploy, Some(order.id));
     }
     assert_eq!(bench.apply(&order).await, Applied::Done);
     bench.never_complete(&order).await;
     let seen = bench.observe(&order).await;
-    assert_eq!(seen.stamp, Some(order.id));
+    assert_eq!(seen.deploy, Some(order.id));
 
     let untouched = Bench::adopted(cluster, "observe-adopted").await?;
     let seen = untouched.observe(&untouched.order(OURS, 1, Sample::Good)?).await;
     assert!(!is_complete(&seen), "the image runs, but not the revision: {seen:?}");
-    assert_eq!(seen.stamp, None);
+    assert_eq!(seen.deploy, None);
     Ok(())
 }
 
@@ -52,7 +52,7 @@ pub async fn observe_never_ready_is_not_complete(cluster: &dyn Clusters) -> Can 
     let order = bench.order(OURS, 2, Sample::Hanging)?;
     assert_eq!(bench.apply(&order).await, Applied::Done);
     bench.never_complete(&order).await;
-    assert_eq!(bench.observe(&order).await.stamp, Some(order.id));
+    assert_eq!(bench.observe(&order).await.deploy, Some(order.id));
     Ok(())
 }
 
@@ -61,7 +61,7 @@ pub async fn observe_dead_is_not_complete(cluster: &dyn Clusters) -> Can {
     let bench = Bench::new(cluster, "observe-dead").await;
     let order = bench.order(OURS, 1, Sample::Dying)?;
     let ready = bench.roll_out(&order).await;
-    let died = |seen: &Observation| !is_complete(seen) || seen.restarts > ready.restarts || seen.trouble.is_some();
+    let died = |seen: &Observation| !is_complete(seen) || seen.restarts > ready.restarts || seen.failure.is_some();
     bench.until(&order, "seen to have ended", died).await;
     Ok(())
 }

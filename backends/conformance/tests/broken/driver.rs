@@ -91,7 +91,7 @@ impl Broken {
     }
 
     async fn apply_in_two_steps(&self, order: &RolloutSpec) -> Result<Applied> {
-        let carried = self.cluster.observe(order).await?.stamp.filter(|stamp| stamp.app == order.id.app);
+        let carried = self.cluster.observe(order).await?.deploy.filter(|deploy| deploy.app == order.id.app);
         others_first().await;
         match carried {
             Some(carried) if carried.revision > order.id.revision => Ok(Applied::Newer(carried.revision)),
@@ -174,7 +174,7 @@ impl RolloutDriver for Broken {
 
     async fn observe(&self, order: &RolloutSpec) -> Result<Observation> {
         let seen = self.cluster.observe(order).await?;
-        let applied = seen.stamp == Some(order.id);
+        let applied = seen.deploy == Some(order.id);
         Ok(match self.promise {
             Promise::OldOnesEnd if applied && !seen.progress.starts_with("0/") => complete(seen),
             Promise::RestartsCount => Observation { restarts: 0, ..seen },
@@ -182,7 +182,7 @@ impl RolloutDriver for Broken {
             Promise::DigestIsTold => Self::with_digest(seen, None),
             Promise::ReadyIsComplete if applied => complete(seen),
             Promise::DeathIsSeen => self.once_complete(order, seen),
-            Promise::OwnInstances if seen.trouble.is_none() => complete(seen),
+            Promise::OwnInstances if seen.failure.is_none() => complete(seen),
             _ => seen,
         })
     }
@@ -191,8 +191,8 @@ impl RolloutDriver for Broken {
         self.cluster.changed(order).await;
     }
 
-    async fn evidence(&self, order: &RolloutSpec, trouble: Option<&RolloutFailure>) -> Result<Evidence> {
-        let evidence = self.cluster.evidence(order, trouble).await?;
+    async fn evidence(&self, order: &RolloutSpec, failure: Option<&RolloutFailure>) -> Result<Evidence> {
+        let evidence = self.cluster.evidence(order, failure).await?;
         Ok(match self.promise {
             Promise::LogIsEvidence => Evidence { log: Vec::new(), ..evidence },
             _ => evidence,

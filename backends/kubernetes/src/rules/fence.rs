@@ -43,7 +43,7 @@ pub(crate) fn decide(object: &Object, rollout: &Rollout) -> Decision {
         Stamp::Deploy(id) => Some(id),
         Stamp::Unreadable(text) => {
             return Decision::refused(
-                Reason::FOREIGN_STAMP,
+                Reason::FOREIGN_TARGET,
                 format!("{title} carries the annotation {STAMP}={text:?}, which is not rollhook's: remove it"),
             );
         }
@@ -59,7 +59,7 @@ fn by_stamp(object: &Object, rollout: &Rollout, carried: Option<DeployId>) -> Op
     if carried.app != rollout.id.app {
         return (rollout.take_over != Some(carried.app)).then(|| {
             Decision::refused(
-                Reason::FOREIGN_STAMP,
+                Reason::FOREIGN_TARGET,
                 format!(
                     "{} carries revision {} of another registration, {}: delete that app and register this one with \
                      --take-over, or give each a workload of its own",
@@ -139,11 +139,11 @@ mod tests {
         let refused = decide(&object, &rollout(5));
         let Decision::Refused { message, .. } = &refused else { panic!("{refused:?}") };
         assert!(message.contains(&other.id.app.to_string()), "{message}");
-        assert_eq!(reason(refused), Reason::FOREIGN_STAMP);
+        assert_eq!(reason(refused), Reason::FOREIGN_TARGET);
 
         let mut takes = rollout(5);
         takes.take_over = Some(rollhook_core::app::AppUid::from_bits(78));
-        assert_eq!(reason(decide(&object, &takes)), Reason::FOREIGN_STAMP);
+        assert_eq!(reason(decide(&object, &takes)), Reason::FOREIGN_TARGET);
         takes.take_over = Some(other.id.app);
         assert_eq!(decide(&object, &takes), Decision::Patch);
     }
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn unreadable_stamp_is_refused() {
         let object = deployment(json!({"metadata": {"annotations": {STAMP: "seven"}}}));
-        assert_eq!(reason(decide(&object, &rollout(5))), Reason::FOREIGN_STAMP);
+        assert_eq!(reason(decide(&object, &rollout(5))), Reason::FOREIGN_TARGET);
     }
 
     #[test]

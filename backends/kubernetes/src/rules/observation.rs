@@ -19,12 +19,12 @@ pub(crate) fn of_missing(rollout: &Rollout) -> Observation {
     let message = format!("there is no {} {} any more", rollout.workload.kind, rollout.workload.name);
     let failure = final_failure(Reason::TARGET_MISSING, format!("{message}: it was deleted while it rolled out"));
     Observation {
-        stamp: None,
+        deploy: None,
         phase: Phase::Progressing,
         progress: "missing".to_owned(),
         message,
         restarts: 0,
-        trouble: Some(failure),
+        failure: Some(failure),
     }
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn of(rollout: &Rollout, object: &Object, pods: &[Pod]) -> Observatio
         None => failure(object, &status, &pods),
     };
     Observation {
-        stamp: stamp.id(),
+        deploy: stamp.id(),
         message: match is_ours {
             true => message(is_complete, &status, &pods),
             false => other_revision(&stamp),
@@ -53,7 +53,7 @@ pub(crate) fn of(rollout: &Rollout, object: &Object, pods: &[Pod]) -> Observatio
             true => Phase::Complete { digest: pods.digest, note: status.note },
             false => Phase::Progressing,
         },
-        trouble: failure,
+        failure,
     }
 }
 

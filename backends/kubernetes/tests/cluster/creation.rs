@@ -29,7 +29,7 @@ fn a_deployment_and_a_service_are_made() {
     bed::test("a_deployment_and_a_service_are_made", async |bed| {
         let order = order(bed, 1, "api:v1");
         let seen = bed.roll_out(&order).await;
-        assert_eq!(seen.stamp, Some(order.id));
+        assert_eq!(seen.deploy, Some(order.id));
         let made = bed.read(Deployment).await;
         assert_eq!(made["spec"]["minReadySeconds"], 10);
         assert_eq!(made["metadata"]["labels"]["app.kubernetes.io/managed-by"], "rollhook");

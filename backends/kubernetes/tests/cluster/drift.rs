@@ -18,17 +18,17 @@ async fn after(bed: &Bed, manager: &str, patch: Value) -> RolloutFailure {
     bed.patch_as(manager, Deployment, patch).await;
     let seen = bed.driver.observe(&order).await.unwrap();
     assert!(!bed::is_complete(&seen), "{seen:?}");
-    let trouble = seen.trouble.unwrap();
+    let failure = seen.failure.unwrap();
     assert_eq!(
-        (trouble.kind, trouble.reason.as_str()),
+        (failure.kind, failure.reason.as_str()),
         (RolloutFailureKind::Final, Reason::REVERTED),
         "{}",
-        trouble.message
+        failure.message
     );
     // To apply the order again is not to fight: it ends in the same way as if nothing had been restarted.
     assert_eq!(bed.driver.apply(&order).await.unwrap(), Applied::Done);
-    assert_eq!(bed.driver.observe(&order).await.unwrap().trouble.as_ref(), Some(&trouble));
-    trouble
+    assert_eq!(bed.driver.observe(&order).await.unwrap().failure.as_ref(), Some(&failure));
+    failure
 }
 
 #[test]
@@ -59,9 +59,9 @@ fn a_rollback_by_kubectl_is_named_and_the_next_deploy_goes_on() {
         let order = bed.order(Deployment, 2, "api:v3");
         bed.roll_out(&order).await;
         bed.kubectl(&["rollout", "undo", "deployment/api"]);
-        let trouble = bed.driver.observe(&order).await.unwrap().trouble.unwrap();
-        assert_eq!(trouble.reason.as_str(), Reason::REVERTED);
-        assert!(trouble.message.contains("\"kubectl\""), "{}", trouble.message);
+        let failure = bed.driver.observe(&order).await.unwrap().failure.unwrap();
+        assert_eq!(failure.reason.as_str(), Reason::REVERTED);
+        assert!(failure.message.contains("\"kubectl\""), "{}", failure.message);
         bed.roll_out(&bed.order(Deployment, 3, "api:v4")).await;
     });
 }
@@ -74,7 +74,7 @@ fn change_of_another_field_is_no_drift() {
         bed.roll_out(&order).await;
         bed.patch_as("kubectl-scale", Deployment, json!({"spec": {"replicas": 3}})).await;
         let seen = bed.until(&order, "complete with 3", |seen| seen.message.starts_with("3 of 3")).await;
-        assert_eq!(seen.trouble, None);
+        assert_eq!(seen.failure, None);
     });
 }
 
@@ -85,7 +85,7 @@ fn deleted_workload_is_a_final_failure() {
         let order = bed.order(Deployment, 1, "api:v2");
         bed.apply(&order).await;
         bed.objects(Deployment).delete("api", &Default::default()).await.unwrap();
-        let seen = bed.until(&order, "gone", |seen| seen.trouble.is_some()).await;
-        assert_eq!(seen.trouble.unwrap().reason.as_str(), Reason::TARGET_MISSING);
+        let seen = bed.until(&order, "gone", |seen| seen.failure.is_some()).await;
+        assert_eq!(seen.failure.unwrap().reason.as_str(), Reason::TARGET_MISSING);
     });
 }

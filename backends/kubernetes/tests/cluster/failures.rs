@@ -10,11 +10,11 @@ async fn sees(bed: &bed::Bed, image: &str, kind: RolloutFailureKind, reason: &st
     bed.make(Deployment, "api:v1", json!({})).await;
     let order = bed.order(Deployment, 1, image);
     bed.apply(&order).await;
-    let seen = bed.until(&order, "in trouble", |seen| seen.trouble.is_some() || is_complete(seen)).await;
-    let trouble = seen.trouble.unwrap();
-    assert_eq!((trouble.kind, trouble.reason.as_str()), (kind, reason), "{}", trouble.message);
-    assert_eq!(trouble.container.as_deref(), Some("app"));
-    let evidence = bed.driver.evidence(&order, Some(&trouble)).await.unwrap();
+    let seen = bed.until(&order, "in failure", |seen| seen.failure.is_some() || is_complete(seen)).await;
+    let failure = seen.failure.unwrap();
+    assert_eq!((failure.kind, failure.reason.as_str()), (kind, reason), "{}", failure.message);
+    assert_eq!(failure.container.as_deref(), Some("app"));
+    let evidence = bed.driver.evidence(&order, Some(&failure)).await.unwrap();
     assert_eq!(evidence.container.as_deref(), Some("app"));
     assert!(evidence.pod.is_some() && evidence.state.is_some_and(|state| state.contains(reason)));
     assert!(!evidence.events.is_empty(), "the scheduler tells at least where the pod went");
@@ -48,9 +48,9 @@ fn crashing_init_container_is_a_crash() {
         bed.make(Deployment, "api:v1", json!({"template": {"spec": {"initContainers": init}}})).await;
         let order = bed.order(Deployment, 1, "api:v2");
         bed.apply(&order).await;
-        let seen = bed.until(&order, "in trouble", |seen| seen.trouble.is_some()).await;
-        let trouble = seen.trouble.unwrap();
-        assert_eq!((trouble.kind, trouble.container.as_deref()), (RolloutFailureKind::Crash, Some("migrate")));
+        let seen = bed.until(&order, "in failure", |seen| seen.failure.is_some()).await;
+        let failure = seen.failure.unwrap();
+        assert_eq!((failure.kind, failure.container.as_deref()), (RolloutFailureKind::Crash, Some("migrate")));
     });
 }
 
@@ -63,7 +63,7 @@ fn hanging_pod_is_neither_complete_nor_failed() {
         bed.until(&order, "begun", |seen| seen.progress.contains("new=1")).await;
         for _ in 0..10 {
             let seen = bed.driver.observe(&order).await.unwrap();
-            assert!(!is_complete(&seen) && seen.trouble.is_none(), "{seen:?}");
+            assert!(!is_complete(&seen) && seen.failure.is_none(), "{seen:?}");
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
         }
     });
@@ -76,8 +76,8 @@ fn pod_without_a_node_is_unschedulable() {
         bed.make(Deployment, "api:v1", spec).await;
         let order = bed.order(Deployment, 1, "api:v2");
         bed.apply(&order).await;
-        let seen = bed.until(&order, "in trouble", |seen| seen.trouble.is_some()).await;
-        assert_eq!(seen.trouble.unwrap().kind, RolloutFailureKind::Unschedulable);
+        let seen = bed.until(&order, "in failure", |seen| seen.failure.is_some()).await;
+        assert_eq!(seen.failure.unwrap().kind, RolloutFailureKind::Unschedulable);
     });
 }
 
@@ -98,11 +98,11 @@ fn full_quota_fails_the_rollout() {
         // A quota counts a moment after it was made.
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;
         bed.apply(&order).await;
-        let seen = bed.until(&order, "in trouble", |seen| seen.trouble.is_some() || is_complete(seen)).await;
-        let trouble = seen.trouble.unwrap();
-        assert_eq!((trouble.kind, trouble.reason.as_str()), (RolloutFailureKind::Config, "FailedCreate"));
-        assert!(trouble.message.contains("exceeded quota"), "{}", trouble.message);
-        let evidence = bed.driver.evidence(&order, Some(&trouble)).await.unwrap();
+        let seen = bed.until(&order, "in failure", |seen| seen.failure.is_some() || is_complete(seen)).await;
+        let failure = seen.failure.unwrap();
+        assert_eq!((failure.kind, failure.reason.as_str()), (RolloutFailureKind::Config, "FailedCreate"));
+        assert!(failure.message.contains("exceeded quota"), "{}", failure.message);
+        let evidence = bed.driver.evidence(&order, Some(&failure)).await.unwrap();
         assert_eq!(evidence.pod, None);
     });
 }
@@ -113,13 +113,13 @@ fn progress_deadline_exceeded_is_final() {
         bed.make(Deployment, "api:v1", json!({"progressDeadlineSeconds": 2})).await;
         let order = bed.order(Deployment, 1, "api:hang");
         bed.apply(&order).await;
-        let seen = bed.until(&order, "in trouble", |seen| seen.trouble.is_some()).await;
-        let trouble = seen.trouble.unwrap();
-        assert_eq!((trouble.kind, trouble.reason.as_str()), (RolloutFailureKind::Final, "ProgressDeadlineExceeded"));
+        let seen = bed.until(&order, "in failure", |seen| seen.failure.is_some()).await;
+        let failure = seen.failure.unwrap();
+        assert_eq!((failure.kind, failure.reason.as_str()), (RolloutFailureKind::Final, "ProgressDeadlineExceeded"));
         // The verdict on this revision is not that on the next one.
         let next = bed.order(Deployment, 2, "api:v2");
         bed.apply(&next).await;
-        let seen = bed.until(&next, "complete", |seen| seen.trouble.is_some() || is_complete(seen)).await;
+        let seen = bed.until(&next, "complete", |seen| seen.failure.is_some() || is_complete(seen)).await;
         assert!(is_complete(&seen), "{seen:?}");
     });
 }
@@ -132,7 +132,7 @@ fn the_old_version_stays_while_the_new_one_fails() {
         bed.roll_out(&bed.order(Deployment, 1, "api:v2")).await;
         let failing = bed.order(Deployment, 2, "api:missing");
         bed.apply(&failing).await;
-        bed.until(&failing, "in trouble", |seen| seen.trouble.is_some() || is_complete(seen)).await;
+        bed.until(&failing, "in failure", |seen| seen.failure.is_some() || is_complete(seen)).await;
         let restore = bed.order(Deployment, 3, "api:v2");
         for at in 0..30 {
             let order = if at < 15 { &failing } else { &restore };

@@ -140,7 +140,7 @@ fn highest_of_racing_revisions_stays() {
             (1..=6).map(|revision| bed.order(Deployment, revision, &format!("api:v{revision}"))).collect();
         let all = futures_util::future::join_all(orders.iter().map(|order| bed.driver.apply(order))).await;
         assert_eq!(all[5].as_ref().unwrap(), &Applied::Done);
-        assert_eq!(bed.driver.observe(&orders[0]).await.unwrap().stamp, Some(orders[5].id));
+        assert_eq!(bed.driver.observe(&orders[0]).await.unwrap().deploy, Some(orders[5].id));
         let Validated::Adopt { image, .. } = bed.driver.validate(&bed.request(Deployment)).await.unwrap() else {
             panic!("not adopted")
         };

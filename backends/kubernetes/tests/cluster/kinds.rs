@@ -13,7 +13,7 @@ fn deployments_stateful_sets_and_daemon_sets_roll_out() {
             bed.make(kind, "api:v1", json!({})).await;
             let order = bed.order(kind, 1, "api:v2");
             let seen = bed.roll_out(&order).await;
-            assert_eq!(seen.stamp, Some(order.id), "{kind}");
+            assert_eq!(seen.deploy, Some(order.id), "{kind}");
             assert_eq!(seen.message, "2 of 2 new pods are available", "{kind}");
             // Simulated pods do not tell a digest.
             assert_eq!(seen.phase, Phase::Complete { digest: None, note: None }, "{kind}");

@@ -60,8 +60,8 @@ fn the_documented_permissions_are_enough() {
         bed.make(StatefulSet, "api:v1", json!({})).await;
         let broken = bed.order(StatefulSet, 1, "api:crash");
         bed.apply(&broken).await;
-        let trouble = bed.until(&broken, "in trouble", |seen| seen.trouble.is_some()).await.trouble;
-        let evidence = bed.driver.evidence(&broken, trouble.as_ref()).await.unwrap();
+        let failure = bed.until(&broken, "in failure", |seen| seen.failure.is_some()).await.failure;
+        let evidence = bed.driver.evidence(&broken, failure.as_ref()).await.unwrap();
         assert!(!evidence.events.is_empty());
         bed.roll_out(&bed.order(StatefulSet, 2, "api:v2")).await;
 

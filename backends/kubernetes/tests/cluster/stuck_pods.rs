@@ -18,7 +18,7 @@ fn rollback_replaces_the_stuck_pod_of_a_stateful_set() {
             let back = bed.order(StatefulSet, revision + 1, "api:v2");
             bed.apply(&back).await;
             let seen = bed.until_complete(&back).await;
-            assert_eq!(seen.stamp, Some(back.id), "{image}");
+            assert_eq!(seen.deploy, Some(back.id), "{image}");
         }
     });
 }
@@ -30,7 +30,7 @@ fn pods_that_are_ready_are_never_deleted() {
         bed.roll_out(&bed.order(StatefulSet, 1, "api:v2")).await;
         let broken = bed.order(StatefulSet, 2, "api:missing");
         bed.apply(&broken).await;
-        bed.until(&broken, "in trouble", |seen| seen.trouble.is_some()).await;
+        bed.until(&broken, "in failure", |seen| seen.failure.is_some()).await;
         let uid = async || {
             let pods = bed.pods().await;
             pods.into_iter().find(|pod| pod.metadata.name.as_deref() == Some("api-0")).and_then(|pod| pod.metadata.uid)

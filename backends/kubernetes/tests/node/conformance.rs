@@ -58,7 +58,7 @@ rollhook_conformance::cases! { bed::run, fresh().await, rollouts:
     observe_dead_is_not_complete,
     observe_counts_restarts,
     observe_digest_is_what_runs,
-    observe_failing_image_is_trouble,
-    observe_crash_is_trouble,
+    observe_reports_failing_image,
+    observe_reports_crash,
     evidence_has_the_log,
 }

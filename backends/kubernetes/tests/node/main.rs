@@ -83,13 +83,13 @@ fn container_that_dies_after_it_was_ready_is_a_crash() {
         // Without a probe it counts as available for 3 s, by Kubernetes' rules and kubectl's.
         let ready = bed.roll_out(&order).await;
         let seen = bed.until(&order, "restarted", |seen| seen.restarts > ready.restarts).await;
-        let seen = match &seen.trouble {
+        let seen = match &seen.failure {
             Some(_) => seen,
-            None => bed.until(&order, "in trouble", |seen| seen.trouble.is_some()).await,
+            None => bed.until(&order, "in failure", |seen| seen.failure.is_some()).await,
         };
-        let trouble = seen.trouble.unwrap();
-        assert_eq!(trouble.kind, RolloutFailureKind::Crash, "{trouble:?}");
-        let evidence = bed.driver.evidence(&order, Some(&trouble)).await.unwrap();
+        let failure = seen.failure.unwrap();
+        assert_eq!(failure.kind, RolloutFailureKind::Crash, "{failure:?}");
+        let evidence = bed.driver.evidence(&order, Some(&failure)).await.unwrap();
         assert!(evidence.log.iter().any(|line| line == "dies: exiting 1"), "{evidence:?}");
     });
 }
@@ -103,10 +103,10 @@ fn crash_has_its_log_as_evidence() {
         bed.roll_out(&order(bed, Deployment, 1, &v1)).await;
         let order = order(bed, Deployment, 2, &crash);
         bed.apply(&order).await;
-        let trouble = bed.until(&order, "in trouble", |seen| seen.trouble.is_some()).await.trouble.unwrap();
-        assert_eq!((trouble.kind, trouble.reason.as_str()), (RolloutFailureKind::Crash, "CrashLoopBackOff"));
-        assert!(trouble.message.contains("exited with code 1"), "{}", trouble.message);
-        let evidence = bed.driver.evidence(&order, Some(&trouble)).await.unwrap();
+        let failure = bed.until(&order, "in failure", |seen| seen.failure.is_some()).await.failure.unwrap();
+        assert_eq!((failure.kind, failure.reason.as_str()), (RolloutFailureKind::Crash, "CrashLoopBackOff"));
+        assert!(failure.message.contains("exited with code 1"), "{}", failure.message);
+        let evidence = bed.driver.evidence(&order, Some(&failure)).await.unwrap();
         assert_eq!(evidence.container.as_deref(), Some("app"));
         assert_eq!(evidence.log, ["crash: exiting 1"]);
         assert!(evidence.state.is_some_and(|state| state.contains("exit code 1")));
@@ -122,9 +122,9 @@ fn image_missing_in_the_registry_fails() {
         let missing = format!("{}:nosuch", v1.repository()).parse().unwrap();
         let order = order(bed, Deployment, 1, &missing);
         bed.apply(&order).await;
-        let trouble = bed.until(&order, "in trouble", |seen| seen.trouble.is_some()).await.trouble.unwrap();
-        assert_eq!((trouble.kind, trouble.reason.as_str()), (RolloutFailureKind::Image, "ImagePullBackOff"));
-        let evidence = bed.driver.evidence(&order, Some(&trouble)).await.unwrap();
+        let failure = bed.until(&order, "in failure", |seen| seen.failure.is_some()).await.failure.unwrap();
+        assert_eq!((failure.kind, failure.reason.as_str()), (RolloutFailureKind::Image, "ImagePullBackOff"));
+        let evidence = bed.driver.evidence(&order, Some(&failure)).await.unwrap();
         assert!(evidence.events.iter().any(|event| event.contains("nosuch")), "{evidence:?}");
         assert!(evidence.log.is_empty());
     });
@@ -139,9 +139,9 @@ fn missing_secret_is_a_configuration_failure() {
         bed.make(Deployment, "-", json!({"template": {"spec": {"containers": container}}})).await;
         let order = order(bed, Deployment, 1, &v1);
         bed.apply(&order).await;
-        let trouble = bed.until(&order, "in trouble", |seen| seen.trouble.is_some()).await.trouble.unwrap();
-        assert_eq!((trouble.kind, trouble.reason.as_str()), (RolloutFailureKind::Config, "CreateContainerConfigError"));
-        assert!(trouble.message.contains("\"settings\" not found"), "{}", trouble.message);
+        let failure = bed.until(&order, "in failure", |seen| seen.failure.is_some()).await.failure.unwrap();
+        assert_eq!((failure.kind, failure.reason.as_str()), (RolloutFailureKind::Config, "CreateContainerConfigError"));
+        assert!(failure.message.contains("\"settings\" not found"), "{}", failure.message);
     });
 }
 
@@ -153,9 +153,9 @@ fn command_that_cannot_be_started_is_a_crash() {
         bed.make(Deployment, "-", json!({"template": {"spec": {"containers": container}}})).await;
         let order = order(bed, Deployment, 1, &v1);
         bed.apply(&order).await;
-        let trouble = bed.until(&order, "in trouble", |seen| seen.trouble.is_some()).await.trouble.unwrap();
-        assert_eq!(trouble.kind, RolloutFailureKind::Crash, "{trouble:?}");
-        assert!(trouble.message.contains("no-such-program"), "{}", trouble.message);
+        let failure = bed.until(&order, "in failure", |seen| seen.failure.is_some()).await.failure.unwrap();
+        assert_eq!(failure.kind, RolloutFailureKind::Crash, "{failure:?}");
+        assert!(failure.message.contains("no-such-program"), "{}", failure.message);
     });
 }
 
@@ -168,10 +168,10 @@ fn rollback_replaces_the_stuck_pod_of_a_stateful_set() {
         bed.roll_out(&order(bed, StatefulSet, 1, &v1)).await;
         let broken = order(bed, StatefulSet, 2, &crash);
         bed.apply(&broken).await;
-        bed.until(&broken, "in trouble", |seen| seen.trouble.is_some()).await;
+        bed.until(&broken, "in failure", |seen| seen.failure.is_some()).await;
         let back = order(bed, StatefulSet, 3, &v1);
         let seen = bed.roll_out(&back).await;
-        assert_eq!((seen.restarts, seen.stamp), (0, Some(back.id)));
+        assert_eq!((seen.restarts, seen.deploy), (0, Some(back.id)));
         tokio::time::sleep(Duration::from_secs(2)).await;
         assert!(bed::is_complete(&bed.driver.observe(&back).await.unwrap()));
     });

@@ -54,8 +54,8 @@ impl RolloutDriver for SimulatedCluster {
             None => {
                 let Workload { kind, name, .. } = Workload::of(&spec.app, &spec.target);
                 let message = format!("the {kind} {name} is gone");
-                let trouble = Some(final_failure(Reason::TARGET_MISSING, message.clone()));
-                Observation { trouble, ..waiting(None, &message) }
+                let failure = Some(final_failure(Reason::TARGET_MISSING, message.clone()));
+                Observation { failure, ..waiting(None, &message) }
             }
         })
     }
@@ -71,15 +71,15 @@ impl RolloutDriver for SimulatedCluster {
         }
     }
 
-    async fn evidence(&self, spec: &RolloutSpec, trouble: Option<&RolloutFailure>) -> Result<Evidence> {
+    async fn evidence(&self, spec: &RolloutSpec, failure: Option<&RolloutFailure>) -> Result<Evidence> {
         let now = self.clock.elapsed();
         let world = self.reach()?;
         let Some(running) = world.workloads.get(&workload_key(spec)).filter(|running| running.is_at(spec)) else {
             return Ok(Evidence::default());
         };
-        let seen = running.scene(&world.scripts, now, self.delay).trouble;
-        let trouble = trouble.or(seen.as_ref());
-        Ok(trouble.map(|trouble| running.evidence(&workload_key(spec).2, trouble)).unwrap_or_default())
+        let seen = running.scene(&world.scripts, now, self.delay).failure;
+        let failure = failure.or(seen.as_ref());
+        Ok(failure.map(|failure| running.evidence(&workload_key(spec).2, failure)).unwrap_or_default())
     }
 }
 
@@ -154,7 +154,7 @@ impl Running {
         let message = || {
             format!("the workload belongs to another registration ({}); register with take-over to change that", stamp)
         };
-        (!allowed).then(|| refused(Reason::FOREIGN_STAMP, message()))
+        (!allowed).then(|| refused(Reason::FOREIGN_TARGET, message()))
     }
 }
 

@@ -21,7 +21,7 @@ pub struct Script {
     /// The time until it completes or fails; `None`: the cluster's delay.
     pub delay: Option<Duration>,
     /// The failure after the delay, in place of completion; its container defaults to the deploy's first.
-    pub trouble: Option<RolloutFailure>,
+    pub failure: Option<RolloutFailure>,
     /// The time after which the failure is over, so that the rollout completes.
     pub heals_after: Option<Duration>,
     /// Whether it neither completes nor fails.
@@ -69,9 +69,9 @@ impl Script {
 
     /// Returns a rollout that fails so, in the deploy's first container.
     pub fn fails(kind: RolloutFailureKind, reason: &str, message: &str) -> Self {
-        let trouble =
+        let failure =
             RolloutFailure { kind, reason: Reason::new(reason), container: None, message: message.to_owned() };
-        Self { trouble: Some(trouble), ..Self::default() }
+        Self { failure: Some(failure), ..Self::default() }
     }
 
     /// The same, after this delay.
@@ -93,7 +93,7 @@ pub(super) struct Scene {
     pub(super) ready: u32,
     pub(super) complete: bool,
     pub(super) restarts: u32,
-    pub(super) trouble: Option<RolloutFailure>,
+    pub(super) failure: Option<RolloutFailure>,
     /// The time until the next change.
     pub(super) next: Option<Duration>,
 }
@@ -106,16 +106,16 @@ impl Script {
             return Scene::default();
         }
         if age < delay {
-            return starting(age, delay, if self.trouble.is_some() { 0 } else { pods });
+            return starting(age, delay, if self.failure.is_some() { 0 } else { pods });
         }
         let past = age - delay;
-        match &self.trouble {
-            Some(trouble) if self.heals_after.is_none_or(|heals| past < heals) => {
-                let crashing = trouble.kind == RolloutFailureKind::Crash;
+        match &self.failure {
+            Some(failure) if self.heals_after.is_none_or(|heals| past < heals) => {
+                let crashing = failure.kind == RolloutFailureKind::Crash;
                 let restart = crashing.then(|| RESTART_EVERY - remainder(past));
                 Scene {
                     restarts: if crashing { 1 + restarts(past) } else { 0 },
-                    trouble: Some(trouble.clone()),
+                    failure: Some(failure.clone()),
                     next: restart.into_iter().chain(self.heals_after.map(|heals| heals - past)).min(),
                     ..Scene::default()
                 }
@@ -137,7 +137,7 @@ impl Script {
         if dead < RESTART_EVERY {
             return Scene { restarts, next, ..complete };
         }
-        Scene { restarts, trouble: Self::crashes().trouble, next, ..Scene::default() }
+        Scene { restarts, failure: Self::crashes().failure, next, ..Scene::default() }
     }
 }
 

@@ -66,10 +66,10 @@ impl Running {
     pub(super) fn scene(&self, scripts: &Scripts, now: Duration, delay: Duration) -> Scene {
         let age = now.saturating_sub(self.since) + self.before;
         let mut scene = scripts.of(&self.image, &self.digest).scene(age, self.pods, delay);
-        if let Some(trouble) = &mut scene.trouble
-            && trouble.container.is_none()
+        if let Some(failure) = &mut scene.failure
+            && failure.container.is_none()
         {
-            trouble.container = self.containers.first().map(|container| container.name.clone());
+            failure.container = self.containers.first().map(|container| container.name.clone());
         }
         scene
     }
@@ -88,9 +88,9 @@ impl Running {
         if !spec.adopted && self.image != spec.image {
             let message = format!("the workload runs {}, which somebody else has set", self.image);
             let seen = waiting(self.stamp, "the workload was changed by another");
-            return Observation { trouble: Some(final_failure(Reason::REVERTED, message)), ..seen };
+            return Observation { failure: Some(final_failure(Reason::REVERTED, message)), ..seen };
         }
-        let Scene { ready, complete, restarts, trouble, .. } = self.scene(scripts, now, delay);
+        let Scene { ready, complete, restarts, failure, .. } = self.scene(scripts, now, delay);
         let pods = self.pods;
         let phase = match (complete, pods) {
             (true, 0) => Phase::Complete { digest: None, note: Some("0 replicas: no pod runs".to_owned()) },
@@ -98,18 +98,18 @@ impl Running {
             (false, _) => Phase::Progressing,
         };
         Observation {
-            stamp: self.stamp,
+            deploy: self.stamp,
             phase,
             progress: format!("{ready}/{pods}"),
             message: format!("{ready} of {pods} new pods are available"),
             restarts,
-            trouble,
+            failure,
         }
     }
 
-    pub(super) fn evidence(&self, name: &str, trouble: &RolloutFailure) -> Evidence {
+    pub(super) fn evidence(&self, name: &str, failure: &RolloutFailure) -> Evidence {
         let pod = format!("{name}-simulated-0");
-        let log = match trouble.kind {
+        let log = match failure.kind {
             RolloutFailureKind::Crash => vec!["starting".to_owned(), "simulated: exiting with code 1".to_owned()],
             RolloutFailureKind::Image
             | RolloutFailureKind::Config
@@ -117,11 +117,11 @@ impl Running {
             | RolloutFailureKind::Final => Vec::new(),
         };
         Evidence {
-            container: trouble.container.clone(),
-            state: Some(format!("waiting: {}", trouble.reason)),
+            container: failure.container.clone(),
+            state: Some(format!("waiting: {}", failure.reason)),
             events: vec![
                 format!("Normal Scheduled: assigned {pod} to simulated-node"),
-                format!("Warning {}: {} ({})", trouble.reason, trouble.message, self.image),
+                format!("Warning {}: {} ({})", failure.reason, failure.message, self.image),
             ],
             pod: Some(pod),
             log,
@@ -132,12 +132,12 @@ impl Running {
 /// Returns the observation while another deploy runs.
 pub(super) fn waiting(stamp: Option<DeployId>, message: &str) -> Observation {
     Observation {
-        stamp,
+        deploy: stamp,
         phase: Phase::Progressing,
         progress: stamp.map_or_else(|| "unstamped".to_owned(), |stamp| stamp.to_string()),
         message: message.to_owned(),
         restarts: 0,
-        trouble: None,
+        failure: None,
     }
 }
 

@@ -25,23 +25,23 @@ fn app() -> App {
 
 fn complete() -> Observation {
     Observation {
-        stamp: None,
+        deploy: None,
         phase: Phase::Complete { digest: None, note: None },
         progress: "2/2".to_owned(),
         message: "2 of 2 new pods are available".to_owned(),
         restarts: 0,
-        trouble: None,
+        failure: None,
     }
 }
 
 fn failure() -> Observation {
-    let trouble = RolloutFailure {
+    let failure = RolloutFailure {
         kind: RolloutFailureKind::Image,
         reason: Reason::new("ImagePullBackOff"),
         container: None,
         message: "the image cannot be pulled".to_owned(),
     };
-    Observation { phase: Phase::Progressing, trouble: Some(trouble), ..complete() }
+    Observation { phase: Phase::Progressing, failure: Some(failure), ..complete() }
 }
 
 fn outcome(watch: &RolloutProgress, now: i64) -> RolloutOutcome {

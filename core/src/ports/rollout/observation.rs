@@ -9,7 +9,7 @@ use crate::{deploy::Reason, image::Digest};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observation {
     /// The deploy id that the target carries. A newer one of the same app ends the observation.
-    pub stamp: Option<DeployId>,
+    pub deploy: Option<DeployId>,
     /// The phase of the deploy.
     pub phase: Phase,
     /// Any text that differs whenever the rollout has moved, and stays the same while it only retries: counts of
@@ -20,8 +20,8 @@ pub struct Observation {
     /// The number of restarts of this deploy's instances, all together, since the deploy began.
     /// A deploy settles only while the number stays the same, and fails after 3 restarts since it was first complete.
     pub restarts: u32,
-    /// The trouble that instances of this deploy are in; `None` as soon as there is none.
-    pub trouble: Option<RolloutFailure>,
+    /// The failure of this deploy's instances; `None` as soon as they recover.
+    pub failure: Option<RolloutFailure>,
 }
 
 /// The phase of a deploy.
@@ -41,7 +41,7 @@ pub enum Phase {
     },
 }
 
-/// The kind of trouble that instances are in. Trouble that lasts for its kind's grace period fails the deploy; trouble
+/// The kind of a failure of instances. A failure that lasts for its grace period fails the deploy; one
 /// that was not observed for 30 s is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RolloutFailureKind {
@@ -58,7 +58,7 @@ pub enum RolloutFailureKind {
 }
 
 impl RolloutFailureKind {
-    /// Returns how long trouble of the kind may last before the deploy fails.
+    /// Returns how long a failure of the kind may last before the deploy fails.
     pub const fn grace_period(self) -> Duration {
         Duration::from_secs(match self {
             Self::Image => 15,
@@ -72,7 +72,7 @@ impl RolloutFailureKind {
 /// Trouble that a rollout driver observes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RolloutFailure {
-    /// The kind of trouble.
+    /// The kind of failure.
     pub kind: RolloutFailureKind,
     /// The code, in the platform's own word if it has one, such as `ImagePullBackOff`.
     pub reason: Reason,

@@ -13,7 +13,7 @@ use crate::{
     apps,
     args::{Create, Delete, List, Set, Target},
     confirm::confirm,
-    exit::Failure,
+    exit::CliError,
     history::what,
     when,
 };
@@ -21,7 +21,7 @@ use crate::{
 /// The number of apps per page.
 const PAGE: usize = 100;
 
-pub(crate) async fn create(session: &Session<'_>, args: &Create) -> Result<(), Failure> {
+pub(crate) async fn create(session: &Session<'_>, args: &Create) -> Result<(), CliError> {
     let id = args.target.id()?;
     let request = request(args)?;
     session.drive()?;
@@ -43,7 +43,7 @@ pub(crate) async fn create(session: &Session<'_>, args: &Create) -> Result<(), F
     succeeded(ended.as_ref())
 }
 
-fn request(args: &Create) -> Result<CreateApp, Failure> {
+fn request(args: &Create) -> Result<CreateApp, CliError> {
     let target = &args.target;
     let template = &args.template;
     let env = template.env.iter().map(|env| (env.name.clone(), Value::from(env.value.clone())));
@@ -51,7 +51,7 @@ fn request(args: &Create) -> Result<CreateApp, Failure> {
         project: target.project.to_string(),
         environment: target.environment.to_string(),
         app: target.app.to_string(),
-        git: args.git.choice().map_err(|why| Failure::Usage(why.to_owned()))?,
+        git: args.git.choice().map_err(|why| CliError::Usage(why.to_owned()))?,
         workload: settings([
             ("kind", args.workload.as_ref().map(|workload| workload.kind.into())),
             ("name", args.workload.as_ref().and_then(|workload| workload.name.clone()).map(Value::from)),
@@ -75,7 +75,7 @@ fn settings<const N: usize>(given: [(&str, Option<Value>); N]) -> Settings {
     given.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
 }
 
-pub(crate) async fn list(session: &Session<'_>, args: &List) -> Result<(), Failure> {
+pub(crate) async fn list(session: &Session<'_>, args: &List) -> Result<(), CliError> {
     let namespace = match (&args.project, &args.environment) {
         (Some(project), Some(environment)) => Some(Namespace::of(project, environment)?),
         (Some(_), None) | (None, _) => None,
@@ -99,15 +99,15 @@ pub(crate) async fn list(session: &Session<'_>, args: &List) -> Result<(), Failu
     session.output.list(&list, || apps::table(&list.apps, when::now(), colour), || apps::wide(&list.apps, colour))
 }
 
-pub(crate) async fn show(session: &Session<'_>, target: &Target) -> Result<(), Failure> {
+pub(crate) async fn show(session: &Session<'_>, target: &Target) -> Result<(), CliError> {
     let app = session.operations.app(&target.id()?).await?;
     session.output.data(&app, || apps::details(&app, when::now()))
 }
 
-pub(crate) async fn set(session: &Session<'_>, args: &Set) -> Result<(), Failure> {
+pub(crate) async fn set(session: &Session<'_>, args: &Set) -> Result<(), CliError> {
     let patch = AppPatch { policy: args.policy.patch(), source: args.git.patch() };
     if patch == AppPatch::default() {
-        return Err(Failure::Usage("Say what to change, such as --settle 30s; see --help.".to_owned()));
+        return Err(CliError::Usage("Say what to change, such as --settle 30s; see --help.".to_owned()));
     }
     let changes_source = !patch.source.is_empty();
     let app = session.operations.change(&args.target.id()?, patch).await?;
@@ -117,13 +117,13 @@ pub(crate) async fn set(session: &Session<'_>, args: &Set) -> Result<(), Failure
     })
 }
 
-pub(crate) async fn release_hold(session: &Session<'_>, target: &Target) -> Result<(), Failure> {
+pub(crate) async fn release_hold(session: &Session<'_>, target: &Target) -> Result<(), CliError> {
     let id = target.id()?;
     let app = session.operations.release_hold(&id).await?;
     session.output.data(&app, || format!("Released: nothing of {id} is held any more\n"))
 }
 
-pub(crate) async fn delete(session: &Session<'_>, args: &Delete) -> Result<(), Failure> {
+pub(crate) async fn delete(session: &Session<'_>, args: &Delete) -> Result<(), CliError> {
     let id = args.target.id()?;
     if !args.yes {
         confirm(&format!("Remove {id} with its token and its history? Its workload stays as it is."))?;

@@ -13,14 +13,14 @@ use super::{
     Session,
     deploys::{conclude, image},
 };
-use crate::{args, exit::Failure, output::print};
+use crate::{args, exit::CliError, output::print};
 
 /// The pause between two readings of a log that is being written.
 const PAUSE: Duration = Duration::from_secs(1);
 /// The number of newest entries that are searched for a build.
 const RECENT: usize = 100;
 
-pub(crate) async fn rebuild(session: &Session<'_>, args: &args::Rebuild) -> Result<(), Failure> {
+pub(crate) async fn rebuild(session: &Session<'_>, args: &args::Rebuild) -> Result<(), CliError> {
     let id = &args.target.id()?;
     let rebuild = Rebuild { commit: args.commit.as_ref().map(ToString::to_string) };
     session.drive()?;
@@ -29,7 +29,7 @@ pub(crate) async fn rebuild(session: &Session<'_>, args: &args::Rebuild) -> Resu
     conclude(session, id, answer, args.wait).await
 }
 
-pub(crate) async fn logs(session: &Session<'_>, args: &args::BuildLogs) -> Result<(), Failure> {
+pub(crate) async fn logs(session: &Session<'_>, args: &args::BuildLogs) -> Result<(), CliError> {
     let id = &args.target.id()?;
     let revision = match args.revision {
         Some(revision) => revision,
@@ -60,12 +60,12 @@ fn is_being_built(entry: &Deploy) -> bool {
 }
 
 /// Returns the newest revision that was built, or is to be.
-async fn newest(session: &Session<'_>, id: &AppId) -> Result<Revision, Failure> {
+async fn newest(session: &Session<'_>, id: &AppId) -> Result<Revision, CliError> {
     let recent = session.operations.history(id, None, RECENT).await?.deploys;
     let built = |entry: &&Deploy| entry.commit.is_some() && entry.from.is_none() && !entry.adopted;
     match recent.iter().find(built) {
         Some(entry) => Ok(entry.revision),
-        None => Err(Failure::Other(format!("Nothing of {id} was built recently; see --revision."))),
+        None => Err(CliError::Other(format!("Nothing of {id} was built recently; see --revision."))),
     }
 }
 

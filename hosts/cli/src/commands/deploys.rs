@@ -4,12 +4,12 @@ use rollhook_api::{Deploy, DeployAnswer, DeployList, DeployPost, Promote, Promot
 use rollhook_core::{app::AppId, deploy::Status, text::escaped};
 
 use super::{Session, outcome::succeeded};
-use crate::{args, confirm::confirm, exit::Failure, history, output::message, when};
+use crate::{args, confirm::confirm, exit::CliError, history, output::message, when};
 
 /// The number of entries per page.
 const PAGE: usize = 100;
 
-pub(crate) async fn history(session: &Session<'_>, args: &args::History) -> Result<(), Failure> {
+pub(crate) async fn history(session: &Session<'_>, args: &args::History) -> Result<(), CliError> {
     let (id, limit) = (args.target.id()?, args.limit as usize);
     let mut list = DeployList::default();
     loop {
@@ -27,7 +27,7 @@ pub(crate) async fn history(session: &Session<'_>, args: &args::History) -> Resu
     session.output.list(&list, table, || history::wide(&list.deploys, colour))
 }
 
-pub(crate) async fn deploy(session: &Session<'_>, args: &args::Deploy) -> Result<(), Failure> {
+pub(crate) async fn deploy(session: &Session<'_>, args: &args::Deploy) -> Result<(), CliError> {
     let id = &args.target.id()?;
     let post =
         DeployPost { image: Some(args.image.to_string()), commit: args.commit.as_ref().map(ToString::to_string) };
@@ -37,7 +37,7 @@ pub(crate) async fn deploy(session: &Session<'_>, args: &args::Deploy) -> Result
     conclude(session, id, answer, args.wait).await
 }
 
-pub(crate) async fn promote(session: &Session<'_>, args: &args::Promote) -> Result<(), Failure> {
+pub(crate) async fn promote(session: &Session<'_>, args: &args::Promote) -> Result<(), CliError> {
     let id = &args.target.id()?;
     let project = args.from_project.as_ref().unwrap_or(&args.target.project);
     let from = PromoteFrom { project: project.to_string(), environment: args.from_environment.to_string() };
@@ -55,7 +55,7 @@ pub(super) async fn conclude(
     id: &AppId,
     mut answer: DeployAnswer,
     wait: args::Wait,
-) -> Result<(), Failure> {
+) -> Result<(), CliError> {
     for field in &answer.ignored {
         message(&format!("note: the {} was ignored", escaped(field)));
     }
@@ -65,7 +65,7 @@ pub(super) async fn conclude(
     succeeded(ended.as_ref())
 }
 
-pub(crate) async fn rollback(session: &Session<'_>, args: &args::Rollback) -> Result<(), Failure> {
+pub(crate) async fn rollback(session: &Session<'_>, args: &args::Rollback) -> Result<(), CliError> {
     let id = &args.target.id()?;
     let current = session.operations.app(id).await?.current;
     if let Some(revision) = args.revision.filter(|_| !args.yes) {
@@ -84,7 +84,7 @@ pub(crate) async fn rollback(session: &Session<'_>, args: &args::Rollback) -> Re
     succeeded(ended.as_ref())
 }
 
-fn print_rollback(session: &Session<'_>, id: &AppId, answer: &RollbackAnswer) -> Result<(), Failure> {
+fn print_rollback(session: &Session<'_>, id: &AppId, answer: &RollbackAnswer) -> Result<(), CliError> {
     let image = escaped(&answer.to.image.as_deref().map_or_else(|| "no image".to_owned(), history::short_image));
     let (to, new) = (answer.to.revision, answer.deploy.revision);
     session.output.line(&format!("Rolling back {id} to revision {to} ({image}): new revision {new}"))?;
@@ -96,7 +96,7 @@ fn print_rollback(session: &Session<'_>, id: &AppId, answer: &RollbackAnswer) ->
     Ok(())
 }
 
-pub(crate) async fn cancel(session: &Session<'_>, args: &args::Cancel) -> Result<(), Failure> {
+pub(crate) async fn cancel(session: &Session<'_>, args: &args::Cancel) -> Result<(), CliError> {
     let (id, revision) = (&args.target.id()?, args.revision);
     session.drive()?;
     let entry = session.operations.cancel(id, revision).await?;

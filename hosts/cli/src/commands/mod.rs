@@ -9,11 +9,11 @@ pub(crate) mod webhook;
 use rollhook_api::Operations;
 use serde::Serialize;
 
-use crate::{direct::Direct, exit::Failure, output::Output};
+use crate::{direct::Direct, exit::CliError, output::Output};
 
 /// The surroundings of a command.
 pub(crate) struct Session<'a> {
-    pub(crate) operations: &'a dyn Operations<Error = Failure>,
+    pub(crate) operations: &'a dyn Operations<Error = CliError>,
     /// The deployer in this process, which drives deploys to their end; `None` if a server does.
     pub(crate) direct: Option<&'a Direct>,
     pub(crate) output: Output,
@@ -21,12 +21,12 @@ pub(crate) struct Session<'a> {
 
 impl Session<'_> {
     /// Starts the engine of this process, if it has one; to be called before an operation that makes or ends a deploy.
-    fn drive(&self) -> Result<(), Failure> {
+    fn drive(&self) -> Result<(), CliError> {
         self.direct.map_or(Ok(()), Direct::start)
     }
 
     /// Prints the document if a program reads; for people, lines were printed before.
-    fn document<T: Serialize>(&self, document: &T) -> Result<(), Failure> {
+    fn document<T: Serialize>(&self, document: &T) -> Result<(), CliError> {
         self.output.data(document, String::new)
     }
 }

@@ -10,7 +10,7 @@ use rollhook_core::{
 use super::Session;
 use crate::{
     args::Wait,
-    exit::Failure,
+    exit::CliError,
     history::{ending, what},
     output::message,
     progress::watch,
@@ -24,7 +24,7 @@ impl Session<'_> {
         id: &AppId,
         revision: Revision,
         wait: Wait,
-    ) -> Result<Option<Deploy>, Failure> {
+    ) -> Result<Option<Deploy>, CliError> {
         if !wait.wait && self.direct.is_none() {
             return Ok(None);
         }
@@ -34,7 +34,7 @@ impl Session<'_> {
         Ok(Some(ended))
     }
 
-    fn print_end(&self, ended: &Deploy) -> Result<(), Failure> {
+    fn print_end(&self, ended: &Deploy) -> Result<(), CliError> {
         if ended.status != Status::Succeeded {
             ending(ended).iter().for_each(|line| message(line));
             return Ok(());
@@ -48,7 +48,7 @@ impl Session<'_> {
     }
 
     /// Waits for the restore of a failed rollout and for other unfinished deploys, if this process drives them.
-    pub(super) async fn finish_restores(&self, id: &AppId) -> Result<(), Failure> {
+    pub(super) async fn finish_restores(&self, id: &AppId) -> Result<(), CliError> {
         let Some(direct) = self.direct else { return Ok(()) };
         while let Some(revision) = direct.next_unfinished(id).await? {
             let entry = self.operations.entry(id, revision).await?;
@@ -64,8 +64,8 @@ impl Session<'_> {
 /// Returns `Ok` if the deploy succeeded, or was not waited for.
 ///
 /// # Errors
-/// [`Failure::Unsuccessful`] otherwise.
-pub(super) fn succeeded(ended: Option<&Deploy>) -> Result<(), Failure> {
+/// [`CliError::Unsuccessful`] otherwise.
+pub(super) fn succeeded(ended: Option<&Deploy>) -> Result<(), CliError> {
     let succeeded = ended.is_none_or(|ended| ended.status == Status::Succeeded);
-    if succeeded { Ok(()) } else { Err(Failure::Unsuccessful) }
+    if succeeded { Ok(()) } else { Err(CliError::Unsuccessful) }
 }

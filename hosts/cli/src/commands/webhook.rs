@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::Session;
 use crate::{
     args::Target,
-    exit::Failure,
+    exit::CliError,
     output::message,
     remote::is_loopback,
     snippets::{Posted, Snippets, git_hosts},
@@ -22,7 +22,7 @@ struct Enabled<'a> {
     snippets: &'a Snippets,
 }
 
-pub(crate) async fn enable(session: &Session<'_>, target: &Target) -> Result<(), Failure> {
+pub(crate) async fn enable(session: &Session<'_>, target: &Target) -> Result<(), CliError> {
     let id = target.id()?;
     // Read first: once the token is made, no failure may keep it from being printed.
     let app = session.operations.app(&id).await?;
@@ -45,7 +45,7 @@ pub(crate) async fn enable(session: &Session<'_>, target: &Target) -> Result<(),
     Ok(())
 }
 
-pub(crate) async fn status(session: &Session<'_>, target: &Target) -> Result<(), Failure> {
+pub(crate) async fn status(session: &Session<'_>, target: &Target) -> Result<(), CliError> {
     let id = target.id()?;
     let app = session.operations.app(&id).await?;
     let webhook = session.operations.webhook(&id).await?;
@@ -62,7 +62,7 @@ pub(crate) async fn status(session: &Session<'_>, target: &Target) -> Result<(),
     Ok(())
 }
 
-pub(crate) async fn disable(session: &Session<'_>, target: &Target) -> Result<(), Failure> {
+pub(crate) async fn disable(session: &Session<'_>, target: &Target) -> Result<(), CliError> {
     let id = target.id()?;
     session.operations.disable_webhook(&id).await?;
     session.output.line(&format!("Disabled the webhook of {id}; its token is refused from now on"))

@@ -13,94 +13,94 @@ use rollhook_api::{
 use rollhook_core::{app::AppId, deploy::Revision, ports::AppPage};
 
 pub(crate) use self::server::{Server, is_loopback};
-use crate::exit::Failure;
+use crate::exit::CliError;
 
 /// The pause between two readings of a deploy.
 const POLL: Duration = Duration::from_secs(1);
 
 #[async_trait]
 impl Operations for Server {
-    type Error = Failure;
+    type Error = CliError;
 
-    async fn create(&self, app: CreateApp) -> Result<Registered, Failure> {
+    async fn create(&self, app: CreateApp) -> Result<Registered, CliError> {
         self.send(Method::POST, "/api/v1/apps", &app).await
     }
 
-    async fn apps(&self, page: AppPage) -> Result<AppList, Failure> {
+    async fn apps(&self, page: AppPage) -> Result<AppList, CliError> {
         let namespace = page.namespace.map(|namespace| format!("&namespace={namespace}")).unwrap_or_default();
         // Ids are labels around a slash, and a slash may stand in a query as it is (RFC 3986 section 3.4).
         let after = page.after.map(|after| format!("&after={after}")).unwrap_or_default();
         self.get(&format!("/api/v1/apps?limit={}{namespace}{after}", page.limit)).await
     }
 
-    async fn app(&self, id: &AppId) -> Result<App, Failure> {
+    async fn app(&self, id: &AppId) -> Result<App, CliError> {
         self.get(&path::app(id)).await
     }
 
-    async fn change(&self, id: &AppId, patch: AppPatch) -> Result<App, Failure> {
+    async fn change(&self, id: &AppId, patch: AppPatch) -> Result<App, CliError> {
         self.send(Method::PATCH, &path::app(id), &patch).await
     }
 
-    async fn delete(&self, id: &AppId) -> Result<(), Failure> {
+    async fn delete(&self, id: &AppId) -> Result<(), CliError> {
         match self.counted(Method::DELETE, &path::app(id), None).await {
             // An earlier attempt has removed it, and its answer was lost.
-            Err((Failure::Problem(problem), 2..)) if problem.status == 404 => Ok(()),
+            Err((CliError::Problem(problem), 2..)) if problem.status == 404 => Ok(()),
             other => other.map(drop).map_err(|(failure, _)| failure),
         }
     }
 
-    async fn enable_webhook(&self, id: &AppId) -> Result<Webhook, Failure> {
+    async fn enable_webhook(&self, id: &AppId) -> Result<Webhook, CliError> {
         self.read(&self.call(Method::POST, &format!("{}/webhook", path::app(id)), None).await?)
     }
 
-    async fn webhook(&self, id: &AppId) -> Result<Webhook, Failure> {
+    async fn webhook(&self, id: &AppId) -> Result<Webhook, CliError> {
         self.get(&format!("{}/webhook", path::app(id))).await
     }
 
-    async fn disable_webhook(&self, id: &AppId) -> Result<(), Failure> {
+    async fn disable_webhook(&self, id: &AppId) -> Result<(), CliError> {
         self.call(Method::DELETE, &format!("{}/webhook", path::app(id)), None).await.map(drop)
     }
 
-    async fn history(&self, id: &AppId, before: Option<Revision>, limit: usize) -> Result<DeployList, Failure> {
+    async fn history(&self, id: &AppId, before: Option<Revision>, limit: usize) -> Result<DeployList, CliError> {
         let before = before.map(|before| format!("&before={before}")).unwrap_or_default();
         self.get(&format!("{}/deploys?limit={limit}{before}", path::app(id))).await
     }
 
-    async fn entry(&self, id: &AppId, revision: Revision) -> Result<Deploy, Failure> {
+    async fn entry(&self, id: &AppId, revision: Revision) -> Result<Deploy, CliError> {
         self.get(&path::deploy(id, revision)).await
     }
 
-    async fn changed(&self, id: &AppId, revision: Revision, _seen: u32, limit: Duration) -> Result<Deploy, Failure> {
+    async fn changed(&self, id: &AppId, revision: Revision, _seen: u32, limit: Duration) -> Result<Deploy, CliError> {
         tokio::time::sleep(POLL.min(limit)).await;
         self.entry(id, revision).await
     }
 
-    async fn deploy(&self, id: &AppId, post: DeployPost) -> Result<DeployAnswer, Failure> {
+    async fn deploy(&self, id: &AppId, post: DeployPost) -> Result<DeployAnswer, CliError> {
         self.send(Method::POST, &format!("{}/deploys", path::app(id)), &post).await
     }
 
-    async fn rebuild(&self, id: &AppId, rebuild: Rebuild) -> Result<DeployAnswer, Failure> {
+    async fn rebuild(&self, id: &AppId, rebuild: Rebuild) -> Result<DeployAnswer, CliError> {
         self.send(Method::POST, &format!("{}/rebuild", path::app(id)), &rebuild).await
     }
 
-    async fn build_log(&self, id: &AppId, revision: Revision, from: u64) -> Result<Vec<u8>, Failure> {
+    async fn build_log(&self, id: &AppId, revision: Revision, from: u64) -> Result<Vec<u8>, CliError> {
         let path = format!("{}/log?from={from}", path::deploy(id, revision));
         Ok(self.call(Method::GET, &path, None).await?.to_vec())
     }
 
-    async fn cancel(&self, id: &AppId, revision: Revision) -> Result<Deploy, Failure> {
+    async fn cancel(&self, id: &AppId, revision: Revision) -> Result<Deploy, CliError> {
         self.read(&self.call(Method::POST, &format!("{}/cancel", path::deploy(id, revision)), None).await?)
     }
 
-    async fn rollback(&self, id: &AppId, rollback: Rollback) -> Result<RollbackAnswer, Failure> {
+    async fn rollback(&self, id: &AppId, rollback: Rollback) -> Result<RollbackAnswer, CliError> {
         self.send(Method::POST, &format!("{}/rollback", path::app(id)), &rollback).await
     }
 
-    async fn promote(&self, id: &AppId, promote: Promote) -> Result<DeployAnswer, Failure> {
+    async fn promote(&self, id: &AppId, promote: Promote) -> Result<DeployAnswer, CliError> {
         self.send(Method::POST, &format!("{}/promote", path::app(id)), &promote).await
     }
 
-    async fn release_hold(&self, id: &AppId) -> Result<App, Failure> {
+    async fn release_hold(&self, id: &AppId) -> Result<App, CliError> {
         self.read(&self.call(Method::DELETE, &format!("{}/hold", path::app(id)), None).await?)
     }
 }

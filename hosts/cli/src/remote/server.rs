@@ -17,7 +17,7 @@ use rollhook_core::text::escaped;
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
-    exit::Failure,
+    exit::CliError,
     output::{message, user},
 };
 
@@ -42,12 +42,12 @@ pub(crate) struct Server {
 
 /// A failed attempt, and the pause after which it may be repeated.
 struct Failed {
-    failure: Failure,
+    failure: CliError,
     again_after: Option<Duration>,
 }
 
-impl From<Failure> for Failed {
-    fn from(failure: Failure) -> Self {
+impl From<CliError> for Failed {
+    fn from(failure: CliError) -> Self {
         Self { failure, again_after: None }
     }
 }
@@ -56,25 +56,25 @@ impl Server {
     /// Returns a client of the server at this URL, with the token that the environment names.
     ///
     /// # Errors
-    /// [`Failure::Usage`] if URL or token are missing or invalid.
-    pub(crate) fn new(server: &str) -> Result<Self, Failure> {
+    /// [`CliError::Usage`] if URL or token are missing or invalid.
+    pub(crate) fn new(server: &str) -> Result<Self, CliError> {
         let base = server.trim_end_matches('/').to_owned();
-        let uri: Uri = base.parse().map_err(|_| Failure::Usage("--server: must be a URL.".to_owned()))?;
+        let uri: Uri = base.parse().map_err(|_| CliError::Usage("--server: must be a URL.".to_owned()))?;
         let plain = match uri.scheme_str() {
             Some("http") => true,
             Some("https") => false,
             Some(_) | None => {
-                return Err(Failure::Usage("--server: must start with https:// or http://.".to_owned()));
+                return Err(CliError::Usage("--server: must start with https:// or http://.".to_owned()));
             }
         };
         if uri.authority().is_none_or(|authority| authority.as_str().contains('@')) || uri.query().is_some() {
-            return Err(Failure::Usage("--server: must be a URL without credentials and query.".to_owned()));
+            return Err(CliError::Usage("--server: must be a URL without credentials and query.".to_owned()));
         }
         if plain && !is_loopback(&uri) {
             message("warning: the management token goes to the server unencrypted; use https://");
         }
         let tls = HttpsConnectorBuilder::new().with_native_roots();
-        let tls = tls.map_err(|error| Failure::Other(format!("The system's root certificates: {error}.")))?;
+        let tls = tls.map_err(|error| CliError::Other(format!("The system's root certificates: {error}.")))?;
         let mut http = HttpConnector::new();
         http.enforce_http(false);
         http.set_connect_timeout(Some(CONNECT_TIMEOUT));
@@ -86,7 +86,7 @@ impl Server {
     }
 
     /// Makes a call, and returns the body of its answer.
-    pub(super) async fn call(&self, method: Method, path: &str, body: Option<Bytes>) -> Result<Bytes, Failure> {
+    pub(super) async fn call(&self, method: Method, path: &str, body: Option<Bytes>) -> Result<Bytes, CliError> {
         self.counted(method, path, body).await.map_err(|(failure, _)| failure)
     }
 
@@ -96,7 +96,7 @@ impl Server {
         method: Method,
         path: &str,
         body: Option<Bytes>,
-    ) -> Result<Bytes, (Failure, u32)> {
+    ) -> Result<Bytes, (CliError, u32)> {
         let key = if method == Method::GET { None } else { Some(random_key().map_err(|failure| (failure, 0))?) };
         let mut pause = PAUSE;
         let mut attempt = 1;
@@ -135,7 +135,7 @@ impl Server {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }
         let request = request.body(Full::new(body.unwrap_or_default()));
-        let request = request.map_err(|error| Failure::Usage(format!("--server: {error}.")))?;
+        let request = request.map_err(|error| CliError::Usage(format!("--server: {error}.")))?;
         let exchange = async {
             let response = self.client.request(request).await.map_err(|error| self.unreachable(&error))?;
             let (head, body) = response.into_parts();
@@ -146,7 +146,7 @@ impl Server {
         tokio::time::timeout(TIMEOUT, exchange).await.unwrap_or_else(|_| {
             let seconds = TIMEOUT.as_secs();
             let failure =
-                Failure::Unreachable(format!("The server {} has not answered within {seconds} s.", self.base));
+                CliError::Unreachable(format!("The server {} has not answered within {seconds} s.", self.base));
             Err(Failed { failure, again_after: Some(Duration::ZERO) })
         })
     }
@@ -157,7 +157,7 @@ impl Server {
         while let Some(source) = innermost.source() {
             innermost = source;
         }
-        let failure = Failure::Unreachable(format!("The server {} cannot be reached: {innermost}.", self.base));
+        let failure = CliError::Unreachable(format!("The server {} cannot be reached: {innermost}.", self.base));
         Failed { failure, again_after: Some(Duration::ZERO) }
     }
 
@@ -174,24 +174,24 @@ impl Server {
         };
         let failure = match serde_json::from_slice::<Problem>(body) {
             // The status of the answer counts, even if the body names another.
-            Ok(problem) => Failure::Problem(Box::new(Problem { status: status.as_u16(), ..problem })),
+            Ok(problem) => CliError::Problem(Box::new(Problem { status: status.as_u16(), ..problem })),
             Err(_) => self.not_rollhook(head),
         };
         Failed { failure, again_after: again_after.map(Duration::from_secs) }
     }
 
     /// Returns the failure of an answer that is not a rollhook server's.
-    fn not_rollhook(&self, head: &http::response::Parts) -> Failure {
+    fn not_rollhook(&self, head: &http::response::Parts) -> CliError {
         let answer = match head.headers.get(header::LOCATION).and_then(|value| value.to_str().ok()) {
             Some(location) => format!("{} and points to {location}; is --server right?", head.status),
             None => format!("{}, not as a rollhook server does; is --server right?", head.status),
         };
         let detail = format!("The server {} answered {answer}", self.base);
         let problem = Problem::new(Kind::Internal, detail);
-        Failure::Problem(Box::new(Problem { status: head.status.as_u16(), ..problem }))
+        CliError::Problem(Box::new(Problem { status: head.status.as_u16(), ..problem }))
     }
 
-    pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, Failure> {
+    pub(super) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, CliError> {
         self.read(&self.call(Method::GET, path, None).await?)
     }
 
@@ -200,14 +200,14 @@ impl Server {
         method: Method,
         path: &str,
         body: &B,
-    ) -> Result<T, Failure> {
-        let body = serde_json::to_vec(body).map_err(|error| Failure::Other(format!("The request: {error}.")))?;
+    ) -> Result<T, CliError> {
+        let body = serde_json::to_vec(body).map_err(|error| CliError::Other(format!("The request: {error}.")))?;
         self.read(&self.call(method, path, Some(body.into())).await?)
     }
 
-    pub(super) fn read<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T, Failure> {
+    pub(super) fn read<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T, CliError> {
         serde_json::from_slice(body).map_err(|error| {
-            Failure::Other(format!(
+            CliError::Other(format!(
                 "The answer of the server {} cannot be read: {error}; is --server right?",
                 self.base
             ))
@@ -223,29 +223,29 @@ pub(crate) fn is_loopback(url: &Uri) -> bool {
 }
 
 /// Returns the header with the management token that the environment names.
-fn bearer() -> Result<HeaderValue, Failure> {
+fn bearer() -> Result<HeaderValue, CliError> {
     let token = match (env::var("ROLLHOOK_TOKEN"), env::var_os("ROLLHOOK_TOKEN_FILE")) {
         (Ok(token), _) if !token.is_empty() => token,
         (_, Some(file)) if !file.is_empty() => fs::read_to_string(&file)
-            .map_err(|error| Failure::Usage(format!("ROLLHOOK_TOKEN_FILE: {}: {error}.", file.display())))?,
+            .map_err(|error| CliError::Usage(format!("ROLLHOOK_TOKEN_FILE: {}: {error}.", file.display())))?,
         _ => {
-            return Err(Failure::Usage(
+            return Err(CliError::Usage(
                 "A server needs its management token: set ROLLHOOK_TOKEN, or ROLLHOOK_TOKEN_FILE to a file with it."
                     .to_owned(),
             ));
         }
     };
     let mut value = HeaderValue::from_str(&format!("Bearer {}", token.trim()))
-        .map_err(|_| Failure::Usage("The management token is invalid: it has characters that no token has. Check ROLLHOOK_TOKEN and ROLLHOOK_TOKEN_FILE.".to_owned()))?;
+        .map_err(|_| CliError::Usage("The management token is invalid: it has characters that no token has. Check ROLLHOOK_TOKEN and ROLLHOOK_TOKEN_FILE.".to_owned()))?;
     value.set_sensitive(true);
     Ok(value)
 }
 
 /// Returns a random idempotency key.
-fn random_key() -> Result<HeaderValue, Failure> {
+fn random_key() -> Result<HeaderValue, CliError> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes)
-        .map_err(|error| Failure::Other(format!("The system gives no random bytes: {error}.")))?;
+        .map_err(|error| CliError::Other(format!("The system gives no random bytes: {error}.")))?;
     let text = format!("cli-{:032x}", u128::from_le_bytes(bytes));
-    HeaderValue::from_str(&text).map_err(|error| Failure::Other(format!("The idempotency key: {error}.")))
+    HeaderValue::from_str(&text).map_err(|error| CliError::Other(format!("The idempotency key: {error}.")))
 }

@@ -134,8 +134,8 @@ impl RolloutDriver for Pausing {
         self.inner.changed(order).await;
     }
 
-    async fn evidence(&self, order: &RolloutSpec, trouble: Option<&RolloutFailure>) -> Result<Evidence> {
-        self.inner.evidence(order, trouble).await
+    async fn evidence(&self, order: &RolloutSpec, failure: Option<&RolloutFailure>) -> Result<Evidence> {
+        self.inner.evidence(order, failure).await
     }
 
     async fn keep(&self, app: &App, images: &[ImageRef]) -> Result<()> {

@@ -52,16 +52,16 @@ fn is_complete(observation: &Observation) -> bool {
 }
 
 fn code(observation: &Observation) -> Option<(RolloutFailureKind, &str)> {
-    observation.trouble.as_ref().map(|trouble| (trouble.kind, trouble.reason.as_str()))
+    observation.failure.as_ref().map(|failure| (failure.kind, failure.reason.as_str()))
 }
 
 #[test]
 fn complete_when_the_controller_and_the_pods_say_so() {
     let seen = of(&rollout(5), &deployment(json!({})), &pods(5));
     assert!(is_complete(&seen));
-    assert_eq!(seen.stamp, Some(rollout(5).id));
+    assert_eq!(seen.deploy, Some(rollout(5).id));
     assert_eq!(seen.message, "3 of 3 new pods are available");
-    assert_eq!((seen.restarts, seen.trouble), (0, None));
+    assert_eq!((seen.restarts, seen.failure), (0, None));
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn failure_is_that_of_the_new_revisions_pods() {
     pods.push(pod("d", 5, broken(0, "ErrImagePull")));
     let seen = of(&rollout(5), &rolling, &pods);
     assert_eq!(code(&seen), Some((RolloutFailureKind::Image, "ImagePullBackOff")));
-    assert_eq!(seen.trouble.unwrap().container.as_deref(), Some("app"));
+    assert_eq!(seen.failure.unwrap().container.as_deref(), Some("app"));
     assert_eq!(seen.message, "0 of 3 new pods are ready, 3 old ones are left");
 }
 
@@ -129,7 +129,7 @@ fn exceeded_progress_deadline_is_final() {
     };
     let seen = of(&rollout(5), &rolling(&stuck, 3), &[pod("d", 5, broken(0, "ErrImagePull"))]);
     assert_eq!(code(&seen), Some((RolloutFailureKind::Final, "ProgressDeadlineExceeded")));
-    assert!(seen.trouble.unwrap().message.contains("cannot be pulled"));
+    assert!(seen.failure.unwrap().message.contains("cannot be pulled"));
     // The verdict on the revision before is not this one's.
     assert_eq!(code(&of(&rollout(5), &rolling(&stuck, 2), &[])), None);
 }
@@ -141,7 +141,7 @@ fn pods_that_cannot_be_made() {
     let object = deployment(json!({"status": {"updatedReplicas": 0, "conditions": conditions}}));
     let seen = of(&rollout(5), &object, &[]);
     assert_eq!(code(&seen), Some((RolloutFailureKind::Config, "FailedCreate")));
-    assert!(seen.trouble.unwrap().message.contains("exceeded quota: small"));
+    assert!(seen.failure.unwrap().message.contains("exceeded quota: small"));
 }
 
 #[test]
@@ -154,9 +154,9 @@ fn paused_on_the_way_is_final() {
 fn newer_revision_is_recognised_by_its_stamp() {
     let object = stamped(samples::deployment(json!({"status": {"observedGeneration": 3}})), &rollout(6));
     let seen = of(&rollout(5), &object, &pods(6));
-    assert_eq!(seen.stamp, Some(rollout(6).id));
+    assert_eq!(seen.deploy, Some(rollout(6).id));
     assert!(!is_complete(&seen));
-    assert_eq!(seen.trouble, None);
+    assert_eq!(seen.failure, None);
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn another_manager_is_named() {
     let seen = of(&rollout(5), &object, &pods(5));
     assert!(!is_complete(&seen));
     assert_eq!(code(&seen), Some((RolloutFailureKind::Final, Reason::REVERTED)));
-    let message = seen.trouble.unwrap().message;
+    let message = seen.failure.unwrap().message;
     for part in
         ["\"argocd-controller\"", "registry.example.com/api:v4", "registry.example.com/api:v5", "ignoreDifferences"]
     {
@@ -225,7 +225,7 @@ fn adopted_workload_is_observed_as_it_is() {
         ["a", "b", "c"].map(|name| pod(name, 9, json!({"metadata": {"annotations": null}}))).into();
     let seen = of(&adopted, &object("nginx"), &unstamped);
     assert!(is_complete(&seen), "{seen:?}");
-    assert_eq!(seen.stamp, None);
+    assert_eq!(seen.deploy, None);
     let seen = of(&adopted, &object("nginx:1.27"), &unstamped);
     assert_eq!(code(&seen), Some((RolloutFailureKind::Final, Reason::REVERTED)));
 }

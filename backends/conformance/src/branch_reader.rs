@@ -10,7 +10,7 @@ fn on(source: &GitSource, branch: &str) -> GitSource {
 
 /// The commit in full, of the branch that is asked for and of none whose name only ends like it.
 pub async fn head_is_the_branchs(branches: &dyn Branches) -> Can {
-    let (heads, source) = (branches.heads(), branches.source());
+    let (reader, source) = (branches.reader(), branches.source());
     let main = branches.push(&source).await;
     let other = on(&source, "feature/main");
     let longer = on(&source, "x/refs/heads/main");
@@ -19,31 +19,31 @@ pub async fn head_is_the_branchs(branches: &dyn Branches) -> Can {
     assert!(main != theirs && theirs != last && last != main);
     assert!(main.is_sha() && matches!(main.as_str().len(), 40 | 64), "{main}");
     for (source, head) in [(&source, &main), (&other, &theirs), (&longer, &last)] {
-        assert_eq!(heads.head(source).await.unwrap().as_ref(), Some(head), "{}", source.branch);
-        assert_eq!(heads.look(source).await.unwrap().as_ref(), Some(head), "{}, where nobody waits", source.branch);
+        assert_eq!(reader.head(source).await.unwrap().as_ref(), Some(head), "{}", source.branch);
+        assert_eq!(reader.look(source).await.unwrap().as_ref(), Some(head), "{}, where nobody waits", source.branch);
     }
     Ok(())
 }
 
 /// What is pushed is seen, also where it takes the branch back.
 pub async fn head_follows_a_push(branches: &dyn Branches) -> Can {
-    let (heads, source) = (branches.heads(), branches.source());
+    let (reader, source) = (branches.reader(), branches.source());
     let first = branches.push(&source).await;
-    assert_eq!(heads.head(&source).await.unwrap(), Some(first.clone()));
+    assert_eq!(reader.head(&source).await.unwrap(), Some(first.clone()));
     let second = branches.push(&source).await;
     assert_ne!(first, second);
-    assert_eq!(heads.head(&source).await.unwrap(), Some(second));
+    assert_eq!(reader.head(&source).await.unwrap(), Some(second));
     branches.push_back(&source, &first).await;
-    assert_eq!(heads.head(&source).await.unwrap(), Some(first));
+    assert_eq!(reader.head(&source).await.unwrap(), Some(first));
     Ok(())
 }
 
 /// A branch that is not there is no failure.
 pub async fn head_of_no_branch_is_none(branches: &dyn Branches) -> Can {
-    let (heads, source) = (branches.heads(), branches.source());
+    let (reader, source) = (branches.reader(), branches.source());
     branches.push(&source).await;
     for gone in ["gone", "ma", "main2"] {
-        assert_eq!(heads.head(&on(&source, gone)).await.unwrap(), None, "{gone}");
+        assert_eq!(reader.head(&on(&source, gone)).await.unwrap(), None, "{gone}");
     }
     Ok(())
 }
@@ -51,7 +51,7 @@ pub async fn head_of_no_branch_is_none(branches: &dyn Branches) -> Can {
 /// A source that does not answer is given up on, and may answer later.
 pub async fn head_of_a_silent_source_is_unavailable(branches: &dyn Branches) -> Can {
     let source = branches.silent().await?;
-    let error = branches.heads().head(&source).await.unwrap_err();
+    let error = branches.reader().head(&source).await.unwrap_err();
     assert!(error.is_unavailable(), "{}", error.chain());
     Ok(())
 }
@@ -59,7 +59,7 @@ pub async fn head_of_a_silent_source_is_unavailable(branches: &dyn Branches) -> 
 /// A source that does not let the reader in says so.
 pub async fn head_of_a_closed_source_is_denied(branches: &dyn Branches) -> Can {
     let source = branches.closed().await?;
-    let error = branches.heads().head(&source).await.unwrap_err();
+    let error = branches.reader().head(&source).await.unwrap_err();
     assert!(matches!(error, Error::Denied { .. }), "{}", error.chain());
     Ok(())
 }

@@ -12,26 +12,26 @@ use crate::{
     report::Can,
 };
 
-/// An image that cannot be fetched is trouble of that kind, until a good one follows.
-pub async fn observe_failing_image_is_trouble(cluster: &dyn Clusters) -> Can {
+/// An image that cannot be fetched is a failure of that kind, until a good one follows.
+pub async fn observe_reports_failing_image(cluster: &dyn Clusters) -> Can {
     let bench = Bench::new(cluster, "observe-missing").await;
-    trouble_then_recovery(&bench, Sample::Missing, RolloutFailureKind::Image).await
+    failure_then_recovery(&bench, Sample::Missing, RolloutFailureKind::Image).await
 }
 
-/// An instance that ends again and again is trouble of that kind, until a good one follows.
-pub async fn observe_crash_is_trouble(cluster: &dyn Clusters) -> Can {
+/// An instance that ends again and again is a failure of that kind, until a good one follows.
+pub async fn observe_reports_crash(cluster: &dyn Clusters) -> Can {
     let bench = Bench::new(cluster, "observe-crash").await;
-    trouble_then_recovery(&bench, Sample::Crashing, RolloutFailureKind::Crash).await
+    failure_then_recovery(&bench, Sample::Crashing, RolloutFailureKind::Crash).await
 }
 
 /// What a failing instance has logged is in the evidence.
 pub async fn evidence_has_the_log(cluster: &dyn Clusters) -> Can {
     let bench = Bench::new(cluster, "evidence-log").await;
     let order = bench.order(OURS, 1, Sample::Crashing)?;
-    let trouble = in_trouble(&bench, &order, RolloutFailureKind::Crash).await;
+    let failure = failing(&bench, &order, RolloutFailureKind::Crash).await;
     let line = cluster.logged(&bench.app, &bench.target).await?;
     let logged = |found: &Evidence| found.log.iter().any(|found| found.contains(&line));
-    evidence(&bench, &order, &trouble, &format!("with the line {line:?}"), logged).await;
+    evidence(&bench, &order, &failure, &format!("with the line {line:?}"), logged).await;
     Ok(())
 }
 
@@ -47,41 +47,41 @@ pub async fn away_is_unavailable(cluster: &dyn Clusters) -> Can {
     Ok(())
 }
 
-async fn trouble_then_recovery(bench: &Bench<'_>, sample: Sample, kind: RolloutFailureKind) -> Can {
+async fn failure_then_recovery(bench: &Bench<'_>, sample: Sample, kind: RolloutFailureKind) -> Can {
     let order = bench.order(OURS, 1, sample)?;
-    let trouble = in_trouble(bench, &order, kind).await;
+    let failure = failing(bench, &order, kind).await;
     let container = bench.cluster.container();
-    assert_eq!(trouble.container.as_deref(), container, "{trouble:?}");
-    assert!(!trouble.message.is_empty(), "a person is told what is wrong: {trouble:?}");
+    assert_eq!(failure.container.as_deref(), container, "{failure:?}");
+    assert!(!failure.message.is_empty(), "a person is told what is wrong: {failure:?}");
     let told = |found: &Evidence| found.container.as_deref() == container && found.state.is_some();
-    evidence(bench, &order, &trouble, "with a state", told).await;
+    evidence(bench, &order, &failure, "with a state", told).await;
 
     let next = bench.order(OURS, 2, Sample::Another)?;
     let seen = bench.roll_out(&next).await;
-    assert_eq!(seen.trouble, None, "the failing instances were the earlier revision's");
+    assert_eq!(seen.failure, None, "the failing instances were the earlier revision's");
     Ok(())
 }
 
-/// Applies, and waits until it is in trouble.
-async fn in_trouble(bench: &Bench<'_>, order: &RolloutSpec, kind: RolloutFailureKind) -> RolloutFailure {
+/// Applies, and waits until it fails.
+async fn failing(bench: &Bench<'_>, order: &RolloutSpec, kind: RolloutFailureKind) -> RolloutFailure {
     assert_eq!(bench.apply(order).await, Applied::Done);
-    let is_it = |seen: &Observation| seen.trouble.as_ref().is_some_and(|trouble| trouble.kind == kind);
-    let seen = bench.until(order, "in trouble", |seen| is_it(seen) || is_complete(seen)).await;
+    let is_it = |seen: &Observation| seen.failure.as_ref().is_some_and(|failure| failure.kind == kind);
+    let seen = bench.until(order, "in failure", |seen| is_it(seen) || is_complete(seen)).await;
     assert!(!is_complete(&seen), "it does not run, and is called complete: {seen:?}");
-    seen.trouble.expect("it is in trouble")
+    seen.failure.expect("it is in failure")
 }
 
 /// Collects until there is something; instances come and go, so that it may take a few looks.
 async fn evidence(
     bench: &Bench<'_>,
     order: &RolloutSpec,
-    trouble: &RolloutFailure,
+    failure: &RolloutFailure,
     what: &str,
     there: impl Fn(&Evidence) -> bool,
 ) {
     let mut found = Evidence::default();
     for _ in 0..LOOKS / 4 {
-        found = bench.patiently(async || bench.rollouts.evidence(order, Some(trouble)).await).await;
+        found = bench.patiently(async || bench.rollouts.evidence(order, Some(failure)).await).await;
         assert!(found.events.len() <= 10 && found.log.len() <= 50, "{found:?}");
         assert!(found.log.iter().all(|line| line.chars().count() <= 500), "{found:?}");
         if there(&found) {

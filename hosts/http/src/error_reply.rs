@@ -17,7 +17,7 @@ use crate::{
 
 /// A problem and the headers that go with it.
 #[derive(Debug)]
-pub(crate) struct Failure(Box<Inner>);
+pub(crate) struct ErrorReply(Box<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -26,7 +26,7 @@ struct Inner {
     headers: HeaderMap,
 }
 
-impl Failure {
+impl ErrorReply {
     /// Returns a failure of this kind.
     pub(crate) fn new(kind: Kind, detail: impl Into<String>) -> Self {
         Self::of(kind, Problem::new(kind, detail))
@@ -97,13 +97,13 @@ impl Failure {
     }
 }
 
-impl From<Refusal> for Failure {
+impl From<Refusal> for ErrorReply {
     fn from(refusal: Refusal) -> Self {
         Self::of(Kind::of(&refusal), Problem::of(&refusal))
     }
 }
 
-impl From<git_hosts::Error> for Failure {
+impl From<git_hosts::Error> for ErrorReply {
     fn from(error: git_hosts::Error) -> Self {
         match &error {
             git_hosts::Error::Json(error) => body::unreadable(error),
