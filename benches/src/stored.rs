@@ -48,9 +48,9 @@ impl Stored {
         Ok(commits)
     }
 
-    /// Counts the deploys in the archives. Returns `None` if the store keeps only the newest.
+    /// Counts the deploys in the archives. Returns `None` if retention has forgotten some.
     pub(crate) async fn archived(&self) -> Result<Option<u64>, Failure> {
-        if self.0.limits().keep.is_some() {
+        if self.states().await?.iter().any(|state| state.kept_from > Revision::FIRST) {
             return Ok(None);
         }
         let mut archived = 0;

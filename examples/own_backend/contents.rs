@@ -21,6 +21,8 @@ use serde_json::Value;
 pub(crate) struct Contents {
     /// The SHA-256 of the management token.
     pub(crate) operator_hash: Option<[u8; 32]>,
+    /// The identity of the rollout driver that the apps are deployed by.
+    pub(crate) driver: Option<String>,
     /// The replicas that are alive, each with the `ttl` of its last heartbeat and the time at which that expires.
     pub(crate) replicas: Vec<(ReplicaId, Duration, Timestamp)>,
     pub(crate) apps: BTreeMap<AppUid, AppRecord>,

@@ -11,8 +11,8 @@ use rollhook::{
     error::Entity,
     ledger::AppState,
     ports::{
-        AppChange, AppCommit, AppPage, AppRef, Committed, Heartbeat, HistoryStore, Loaded, Page, Sealing, StoreLimits,
-        TokenStore, Version, WebhookSecret,
+        AppChange, AppCommit, AppPage, AppRef, Binding, Committed, DriverIdentity, Heartbeat, HistoryStore, Loaded,
+        Page, Sealing, TokenStore, Version, WebhookSecret,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -81,17 +81,21 @@ impl HistoryStore for JsonStore {
         })
     }
 
+    async fn bind_driver(&self, driver: &DriverIdentity, binding: Binding) -> Result<DriverIdentity> {
+        self.change(|contents, _| {
+            if binding == Binding::Replace {
+                contents.driver = None;
+            }
+            Ok(DriverIdentity(contents.driver.get_or_insert_with(|| driver.0.clone()).clone()))
+        })
+    }
+
     /// Streams a hint after this handle's commits; those of other processes are found by polling. The hint is `Any`,
     /// because reading one app costs as much as reading all.
     fn watch(&self) -> BoxStream<'static, AppChange> {
         let hints = self.committed.subscribe();
         stream::unfold(hints, async |mut hints| Some((hints.changed().await.map(|()| AppChange::Any).ok()?, hints)))
             .boxed()
-    }
-
-    /// Bounds the history, because every call reads the whole file.
-    fn limits(&self) -> StoreLimits {
-        StoreLimits { keep: Some(100), ..StoreLimits::default() }
     }
 }
 

@@ -11,8 +11,8 @@ use rollhook_core::{
     app::{Settings, Target},
     deploy::{Evidence, Reason},
     ports::{
-        Applied, InvalidTarget, Observation, Phase, RolloutDriver, RolloutFailure, RolloutFailureKind, RolloutSpec,
-        TargetRequest, Validated,
+        Applied, DriverIdentity, InvalidTarget, Observation, Phase, RolloutDriver, RolloutFailure, RolloutFailureKind,
+        RolloutSpec, TargetRequest, Validated,
     },
 };
 
@@ -54,6 +54,10 @@ impl Sites {
 
 #[async_trait]
 impl RolloutDriver for Sites {
+    async fn identity(&self) -> Result<DriverIdentity> {
+        Ok(DriverIdentity(format!("sites {}", self.root.display())))
+    }
+
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
         let settings = match self.settings(request) {
             Ok(settings) => settings,

@@ -14,9 +14,10 @@ use rollhook_core::{
     image::ImageRef,
     ledger::AppState,
     ports::{
-        self, AppChange, AppPage, AppRef, Applied, BranchReader, BuildSpec, BuildState, BuildTrigger, Clock, Committed,
-        DeployId, Heartbeat, HistoryStore, Loaded, Observation, Page, RolloutDriver, RolloutFailure, RolloutSpec,
-        Sealing, Started, StoreLimits, TargetRequest, TokenMatcher, TokenStore, Validated, WebhookSecret,
+        self, AppChange, AppPage, AppRef, Applied, Binding, BranchReader, BuildSpec, BuildState, BuildTrigger, Clock,
+        Committed, DeployId, DriverIdentity, Heartbeat, HistoryStore, Loaded, Observation, Page, RolloutDriver,
+        RolloutFailure, RolloutSpec, Sealing, Started, StoreLimits, TargetRequest, TokenMatcher, TokenStore, Validated,
+        WebhookSecret,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -144,6 +145,10 @@ impl<T: HistoryStore + ?Sized> HistoryStore for Faulty<T> {
         self.call("history.heartbeat", self.inner.heartbeat(replica, ttl)).await
     }
 
+    async fn bind_driver(&self, driver: &DriverIdentity, binding: Binding) -> Result<DriverIdentity> {
+        self.call("history.bind_driver", self.inner.bind_driver(driver, binding)).await
+    }
+
     fn watch(&self) -> BoxStream<'static, AppChange> {
         match (self.plan)("history.watch") {
             Fault::None | Fault::Slow(_) | Fault::Late(_) => self.inner.watch(),
@@ -158,6 +163,10 @@ impl<T: HistoryStore + ?Sized> HistoryStore for Faulty<T> {
 
 #[async_trait]
 impl<T: RolloutDriver + ?Sized> RolloutDriver for Faulty<T> {
+    async fn identity(&self) -> Result<DriverIdentity> {
+        self.call("rollouts.identity", self.inner.identity()).await
+    }
+
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
         self.call("rollouts.validate", self.inner.validate(request)).await
     }

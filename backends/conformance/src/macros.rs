@@ -33,6 +33,7 @@ macro_rules! stores {
             list_is_sorted_and_paged,
             work_is_what_no_living_replica_drives,
             heartbeat_names_the_living,
+            bind_driver_keeps_the_first,
             watch_follows_commits,
             corrupt_is_an_error,
         }
@@ -57,6 +58,7 @@ macro_rules! stores {
 macro_rules! rollouts {
     ($block_on:expr, $fresh:expr $(,)?) => {
         $crate::cases! { $block_on, $fresh, rollouts:
+            identity_is_stable,
             validate_changes_nothing,
             validate_fills_in_defaults,
             validate_adopts_what_runs,

@@ -7,7 +7,7 @@ use k8s_openapi::{
     api::{
         apps::v1::{DaemonSet, Deployment, StatefulSet},
         batch::v1::CronJob,
-        core::v1::{Event, Pod},
+        core::v1::{Event, Namespace, Pod},
     },
     apimachinery::pkg::apis::meta::v1::LabelSelector,
 };
@@ -141,6 +141,12 @@ impl Cluster {
             WorkloadKind::DaemonSet => self.find(namespace, name).await?.map(Object::DaemonSet),
             WorkloadKind::CronJob => self.find(namespace, name).await?.map(Object::CronJob),
         })
+    }
+
+    /// The uid of a namespace.
+    pub(crate) async fn namespace_uid(&self, name: &str) -> Result<String> {
+        let namespace = Api::<Namespace>::all(self.client.clone()).get(name).await.map_err(classify)?;
+        namespace.metadata.uid.ok_or_else(|| Error::corrupt(format!("the namespace {name}"), "it has no uid"))
     }
 
     /// The workload of the rollout.

@@ -29,6 +29,7 @@
 //! | `pods` | list, watch; delete, to remove pods that block the rollout of a StatefulSet |
 //! | `pods/log` | get |
 //! | `events` | list |
+//! | the namespace `kube-system` | get: its uid is the identity of the cluster |
 //! | `deployments`, `services` | create, and delete of `services`, to make workloads for apps that have none |
 
 mod apply;
@@ -53,7 +54,9 @@ use futures_util::future::BoxFuture;
 use rollhook_core::{
     Error, Result,
     deploy::Evidence,
-    ports::{Applied, Observation, RolloutDriver, RolloutFailure, RolloutSpec, TargetRequest, Validated},
+    ports::{
+        Applied, DriverIdentity, Observation, RolloutDriver, RolloutFailure, RolloutSpec, TargetRequest, Validated,
+    },
 };
 
 pub use store::{KubernetesStore, StoreClock, crd, ensure_crds};
@@ -108,6 +111,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[async_trait]
 impl RolloutDriver for KubernetesCluster {
+    async fn identity(&self) -> Result<DriverIdentity> {
+        bounded(observe::identity(&self.cluster)).await
+    }
+
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
         bounded(observe::validate(&self.cluster, request)).await
     }

@@ -2,7 +2,7 @@
 
 use rollhook_core::{
     Result,
-    ports::{Observation, TargetRequest, Validated},
+    ports::{DriverIdentity, Observation, TargetRequest, Validated},
 };
 
 use crate::{
@@ -10,6 +10,13 @@ use crate::{
     rules::{observation, registration::Registration},
     workload::Rollout,
 };
+
+/// The cluster's identity: the uid of its namespace `kube-system`, which is as old as the cluster and named by no
+/// configuration.
+pub(crate) async fn identity(cluster: &Cluster) -> Result<DriverIdentity> {
+    let uid = cluster.namespace_uid("kube-system").await?;
+    Ok(DriverIdentity(format!("kubernetes {uid}")))
+}
 
 /// The settings of a registration, completed from the workload as it is.
 pub(crate) async fn validate(cluster: &Cluster, request: &TargetRequest) -> Result<Validated> {

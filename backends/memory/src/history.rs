@@ -11,7 +11,8 @@ use rollhook_core::{
     error::Entity,
     ledger::{AppState, Change, KeyWrite},
     ports::{
-        AppChange, AppCommit, AppPage, AppRef, Committed, Heartbeat, HistoryStore, Loaded, Page, StoreLimits, Version,
+        AppChange, AppCommit, AppPage, AppRef, Binding, Committed, DriverIdentity, Heartbeat, HistoryStore, Loaded,
+        Page, StoreLimits, Version,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -81,12 +82,20 @@ impl HistoryStore for MemoryStore {
         Ok(Heartbeat { now, alive: self.lock().heartbeat(replica, ttl, now) })
     }
 
+    async fn bind_driver(&self, driver: &DriverIdentity, binding: Binding) -> Result<DriverIdentity> {
+        let mut tables = self.lock();
+        if binding == Binding::Replace {
+            tables.driver = None;
+        }
+        Ok(tables.driver.get_or_insert_with(|| driver.clone()).clone())
+    }
+
     fn watch(&self) -> BoxStream<'static, AppChange> {
         self.notifier.stream()
     }
 
     fn limits(&self) -> StoreLimits {
-        StoreLimits { apps_per_commit: usize::MAX, commits_at_once: 1, keep: None }
+        StoreLimits { apps_per_commit: usize::MAX, commits_at_once: 1 }
     }
 }
 

@@ -10,7 +10,7 @@ use rollhook_core::{
     app::{AppId, AppName, AppUid, Namespace},
     deploy::{Deploy, Revision},
     ledger::{AppState, KeyUse},
-    ports::{AppRef, Version, WallClock, WebhookSecret},
+    ports::{AppRef, DriverIdentity, Version, WallClock, WebhookSecret},
     request::KeyHeader,
     time::Timestamp,
 };
@@ -53,6 +53,7 @@ pub(crate) struct Tables {
     pub(crate) namespaces: BTreeMap<Namespace, BTreeMap<AppName, AppUid>>,
     pub(crate) replicas: BTreeMap<String, Life>,
     pub(crate) operator_hash: Option<[u8; 32]>,
+    pub(crate) driver: Option<DriverIdentity>,
     /// The number of commits, of which each makes a version.
     pub(crate) commits: u64,
 }

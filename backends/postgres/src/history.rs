@@ -13,7 +13,8 @@ use rollhook_core::{
     deploy::Deploy,
     ledger::AppState,
     ports::{
-        AppChange, AppCommit, AppPage, AppRef, Committed, Heartbeat, HistoryStore, Loaded, Page, StoreLimits, Version,
+        AppChange, AppCommit, AppPage, AppRef, Binding, Committed, DriverIdentity, Heartbeat, HistoryStore, Loaded,
+        Page, StoreLimits, Version,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -127,6 +128,21 @@ impl HistoryStore for PostgresStore {
         heartbeat(&rows.await?)
     }
 
+    async fn bind_driver(&self, driver: &DriverIdentity, binding: Binding) -> Result<DriverIdentity> {
+        let value = literal::json(&[&driver.0])?;
+        let (value, on_conflict) = (
+            format!("convert_to({value}::json ->> 0, 'UTF8')"),
+            if binding == Binding::First { "DO NOTHING" } else { "(name) DO UPDATE SET value = excluded.value" },
+        );
+        let rows = self.writes.write(format!(
+            "INSERT INTO rollhook.settings (name, value) VALUES ('driver', {value}) ON CONFLICT {on_conflict}; \
+             SELECT convert_from(s.value, 'UTF8') FROM rollhook.settings s WHERE s.name = 'driver'"
+        ));
+        let rows = rows.await?;
+        let stored = rows.first().ok_or(SqlError::from(sqlx::Error::RowNotFound))?;
+        Ok(DriverIdentity(column(stored, 0)?))
+    }
+
     fn watch(&self) -> BoxStream<'static, AppChange> {
         if !self.is_listening.swap(true, Ordering::Relaxed) {
             let listener = Listener { sender: Arc::clone(&self.sender), hints: self.hints.clone() };
@@ -136,7 +152,7 @@ impl HistoryStore for PostgresStore {
     }
 
     fn limits(&self) -> StoreLimits {
-        StoreLimits { apps_per_commit: APPS, commits_at_once: COMMITS, keep: None }
+        StoreLimits { apps_per_commit: APPS, commits_at_once: COMMITS }
     }
 }
 

@@ -10,7 +10,8 @@ use rollhook_core::{
     deploy::Deploy,
     ledger::AppState,
     ports::{
-        AppChange, AppCommit, AppPage, AppRef, Committed, Heartbeat, HistoryStore, Loaded, Page, StoreLimits, Version,
+        AppChange, AppCommit, AppPage, AppRef, Binding, Committed, DriverIdentity, Heartbeat, HistoryStore, Loaded,
+        Page, StoreLimits, Version,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -19,7 +20,7 @@ use rollhook_core::{
 use rollhook_sql::{CommitRows, deploy, header_number, key_use, located, state};
 use rusqlite::{OptionalExtension, Row, params_from_iter, types::Value};
 
-use crate::{commit::commit, heartbeat, store::SqliteStore};
+use crate::{call::Session, commit::commit, heartbeat, store::SqliteStore};
 
 /// The most apps that share a commit: at this size, a flush of the disk costs each of them little.
 const APPS_PER_COMMIT: usize = 512;
@@ -41,6 +42,11 @@ const WORK: &str = "
 SELECT uid FROM apps
 WHERE queued_at IS NOT NULL AND (lease IS NULL OR lease NOT IN (SELECT value FROM json_each(?1)))
 ORDER BY queued_at LIMIT ?2";
+
+// Stored as bytes, as every setting is.
+const BIND: &str = "INSERT OR IGNORE INTO settings (name, value) VALUES ('driver', CAST(?1 AS BLOB))";
+const REBIND: &str = "INSERT OR REPLACE INTO settings (name, value) VALUES ('driver', CAST(?1 AS BLOB))";
+const DRIVER: &str = "SELECT CAST(value AS TEXT) FROM settings WHERE name = 'driver'";
 
 /// For a check of their plans.
 #[cfg(test)]
@@ -124,12 +130,22 @@ impl HistoryStore for SqliteStore {
         }
     }
 
+    async fn bind_driver(&self, driver: &DriverIdentity, binding: Binding) -> Result<DriverIdentity> {
+        let driver = driver.0.clone();
+        let bind = move |session: &mut Session<'_>| {
+            let statement = if binding == Binding::First { BIND } else { REBIND };
+            session.statement(statement)?.execute([driver])?;
+            session.statement(DRIVER)?.query_row([], |row| row.get(0)).map(Ok)
+        };
+        self.writer.run(bind).await.map(DriverIdentity)
+    }
+
     fn watch(&self) -> BoxStream<'static, AppChange> {
         self.hints.watch()
     }
 
     fn limits(&self) -> StoreLimits {
-        StoreLimits { apps_per_commit: APPS_PER_COMMIT, commits_at_once: 2, keep: None }
+        StoreLimits { apps_per_commit: APPS_PER_COMMIT, commits_at_once: 2 }
     }
 }
 

@@ -125,11 +125,17 @@ impl Change {
         self.state.lease = Some(replica.clone());
     }
 
-    /// Forgets archived deploys that retention selected for a history of the newest `keep`.
-    pub fn forget(&mut self, forgotten: Vec<Revision>, keep: usize, now: Timestamp) {
+    /// Releases the app's lease, and leaves its work to whichever replica takes it next.
+    pub fn release(&mut self, now: Timestamp) {
+        self.touch(now);
+        self.state.lease = None;
+    }
+
+    /// Forgets archived deploys that retention selected.
+    pub fn forget(&mut self, forgotten: Vec<Revision>, now: Timestamp) {
         self.touch(now);
         self.forgotten.extend(forgotten);
-        self.state.kept_from = retention::kept_from(&self.state, keep);
+        self.state.kept_from = retention::kept_from(&self.state, 0);
     }
 
     /// Puts a deploy in its next state where it belongs: with the unfinished ones, or into the archive.

@@ -14,24 +14,24 @@ use crate::{
 const TARGETS: usize = 10;
 
 /// The number of surplus deploys that gather before retention reads the archive: one read serves many.
-const SLACK: usize = 50;
+const SLACK: u64 = 50;
 
 /// Returns whether enough deploys were archived since the last run of retention.
-pub fn is_due(state: &AppState, keep: usize) -> bool {
-    state.kept_from < kept_from(state, keep.saturating_add(SLACK))
+pub fn is_due(state: &AppState) -> bool {
+    state.kept_from < kept_from(state, SLACK)
 }
 
-/// Returns the oldest of the newest `keep` revisions.
-pub(super) fn kept_from(state: &AppState, keep: usize) -> Revision {
+/// Returns the oldest of the newest revisions that the policy keeps, and of `more` besides.
+pub(super) fn kept_from(state: &AppState, more: u64) -> Revision {
     let latest = state.latest.map_or(0, Revision::get);
-    Revision::new(latest.saturating_sub(u64::try_from(keep).unwrap_or(u64::MAX))).unwrap_or(Revision::FIRST)
+    Revision::new(latest.saturating_sub(u64::from(state.app.policy.keep) + more)).unwrap_or(Revision::FIRST)
 }
 
 /// Returns the archived deploys that need not be kept. `archived` are all of the app's, newest first.
 ///
-/// Kept are the newest `keep`, the current deploy and the one on the cluster, the targets of rollbacks from these, the
+/// Kept are the newest that the policy keeps, the current deploy and the one on the cluster, the targets of rollbacks from these, the
 /// last restore, and each deploy whose idempotency key may still be repeated.
-pub fn surplus(state: &AppState, archived: &[Deploy], keep: usize, now: Timestamp) -> Vec<Revision> {
+pub fn surplus(state: &AppState, archived: &[Deploy], now: Timestamp) -> Vec<Revision> {
     let now = state.time(now);
     let returned_to = [state.current.as_ref(), state.on_cluster()].into_iter().flatten().map(|deploy| deploy.effective);
     let mut kept: Vec<Revision> = targets(archived, u64::MAX);
@@ -44,7 +44,8 @@ pub fn surplus(state: &AppState, archived: &[Deploy], keep: usize, now: Timestam
     let goes = |deploy: &&Deploy| {
         !kept.contains(&deploy.revision) && deploy.kept_until.is_none_or(|kept_until| kept_until <= now)
     };
-    archived.iter().skip(keep).filter(goes).map(|deploy| deploy.revision).collect()
+    let newest = usize::try_from(state.app.policy.keep).unwrap_or(usize::MAX);
+    archived.iter().skip(newest).filter(goes).map(|deploy| deploy.revision).collect()
 }
 
 /// Returns the chain of versions, each of another image than the one before, at or below a revision.

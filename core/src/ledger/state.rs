@@ -84,6 +84,12 @@ impl AppState {
         self.lease.as_ref() == Some(replica)
     }
 
+    /// Returns whether only a process with a builder can do the app's work: a commit waits for its build or is built, or the
+    /// source is polled.
+    pub fn needs_builder(&self) -> bool {
+        self.is_polled() || self.unfinished.iter().any(|deploy| deploy.is_to_be_built())
+    }
+
     /// The deploy that is rolling out.
     pub fn rolling_out(&self) -> Option<&Arc<Deploy>> {
         self.unfinished.iter().rev().find(|deploy| deploy.status() == Status::RollingOut)

@@ -208,10 +208,20 @@ pub struct Policy {
     pub build_deadline: Duration,
     /// The image repositories that a webhook may deploy from; empty: any.
     pub repositories: Repositories,
+    /// The number of the newest deploys that stay in the history; those that a rollback may need stay as well.
+    #[serde(default = "keep_by_default")]
+    pub keep: u32,
     /// How often a git app's branch is polled; `None`: never.
     // Written even if it is `None`: a store that keeps fields which a newer version has added keeps absent fields too.
     #[serde(with = "maybe_millis", rename = "poll_ms")]
     pub poll: Option<Duration>,
+}
+
+/// The bounds of [`Policy::keep`].
+pub const KEEP: std::ops::RangeInclusive<u32> = 10..=10_000;
+
+const fn keep_by_default() -> u32 {
+    200
 }
 
 /// The shortest interval between two polls of a branch, unless the operator says otherwise.
@@ -228,6 +238,7 @@ impl Default for Policy {
             rollout_deadline: Duration::from_secs(10 * 60),
             build_deadline: Duration::from_secs(30 * 60),
             repositories: Repositories::default(),
+            keep: keep_by_default(),
             poll: None,
         }
     }

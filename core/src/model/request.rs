@@ -179,6 +179,8 @@ pub struct PolicyChange {
     pub build_deadline: Option<Duration>,
     /// The new [`Policy::repositories`].
     pub repositories: Option<crate::image::Repositories>,
+    /// The new [`Policy::keep`].
+    pub keep: Option<u32>,
     /// The new [`Policy::poll`]; `Some(None)` ends polling.
     pub poll: Option<Option<Duration>>,
 }
@@ -226,6 +228,7 @@ impl PolicyChange {
             rollout_deadline: self.rollout_deadline.unwrap_or(policy.rollout_deadline),
             build_deadline: self.build_deadline.unwrap_or(policy.build_deadline),
             repositories: self.repositories.unwrap_or(policy.repositories),
+            keep: self.keep.unwrap_or(policy.keep),
             poll: self.poll.unwrap_or(policy.poll),
         }
     }
@@ -271,6 +274,7 @@ fields! {
     PolicyRolloutDeadline = "policy.rollout_deadline",
     PolicyBuildDeadline = "policy.build_deadline",
     PolicyRepositories = "policy.repositories",
+    PolicyKeep = "policy.keep",
     PolicyPoll = "policy.poll",
     GitUrl = "git.url",
     GitBranch = "git.branch",

@@ -5,6 +5,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 
+use super::DriverIdentity;
 use crate::{
     app::{AppId, AppUid, Namespace},
     deploy::{Deploy, Revision},
@@ -136,6 +137,15 @@ pub enum AppChange {
     Any,
 }
 
+/// How an identity is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Binding {
+    /// Only if none is stored.
+    First,
+    /// In place of a stored one.
+    Replace,
+}
+
 /// The limits of a store, for the journal above it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreLimits {
@@ -144,13 +154,11 @@ pub struct StoreLimits {
     pub apps_per_commit: usize,
     /// The most calls of [`HistoryStore::commit`] at the same time.
     pub commits_at_once: usize,
-    /// The number of an app's newest deploys that retention keeps; `None`: all of them.
-    pub keep: Option<usize>,
 }
 
 impl Default for StoreLimits {
     fn default() -> Self {
-        Self { apps_per_commit: 1, commits_at_once: 16, keep: None }
+        Self { apps_per_commit: 1, commits_at_once: 16 }
     }
 }
 
@@ -186,6 +194,8 @@ impl Default for StoreLimits {
 ///   boot and `ttl`. A new boot of a name replaces the one before at once; `ttl` zero releases this boot, and no later one of
 ///   its name. If the clock was set back, a replica counts as alive for no longer than its `ttl` from the next heartbeat of
 ///   any replica.
+/// - `bind_driver_keeps_the_first`: of several identities, also ones that race, the first one stays for every handle until
+///   it is replaced.
 /// - `watch_follows_commits`: a handle's stream has an item after each commit through that handle, and after those of other
 ///   processes where the store hears of them. [`AppChange::Any`] may stand for every change; it costs more reads.
 /// - `corrupt_is_an_error`: a stored state or deploy that cannot be read is `Corrupt` to the call that needs it, never left
@@ -213,6 +223,9 @@ pub trait HistoryStore: Send + Sync {
 
     /// Records that a replica lives for `ttl` from now on, and returns all living ones.
     async fn heartbeat(&self, replica: &ReplicaId, ttl: Duration) -> Result<Heartbeat>;
+
+    /// Stores the identity of the rollout driver that the store's apps are deployed by. Returns the stored one.
+    async fn bind_driver(&self, driver: &DriverIdentity, binding: Binding) -> Result<DriverIdentity>;
 
     /// Returns hints of commits of this process and, if the store can, of others.
     fn watch(&self) -> BoxStream<'static, AppChange>;

@@ -37,11 +37,11 @@ pub use branches::BranchReader;
 pub use builds::{BuildFailure, BuildSpec, BuildState, BuildTrigger, Started};
 pub use clock::{Clock, Rng, WallClock};
 pub use history::{
-    AppChange, AppCommit, AppPage, AppRef, Committed, Heartbeat, HistoryStore, HistoryStoreExt, Loaded, Page,
+    AppChange, AppCommit, AppPage, AppRef, Binding, Committed, Heartbeat, HistoryStore, HistoryStoreExt, Loaded, Page,
     StoreLimits, Version,
 };
 pub use rollout::{
-    ANSWER_WITHIN, Applied, DeployId, InvalidTarget, Observation, Phase, RolloutDriver, RolloutFailure,
+    ANSWER_WITHIN, Applied, DeployId, DriverIdentity, InvalidTarget, Observation, Phase, RolloutDriver, RolloutFailure,
     RolloutFailureKind, RolloutSpec, TargetRequest, Validated,
 };
 pub use tokens::{Sealing, TokenMatcher, TokenStore, WebhookSecret};

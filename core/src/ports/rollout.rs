@@ -41,6 +41,19 @@ impl FromStr for DeployId {
     }
 }
 
+/// What a driver deploys to, in a line: `simulated`, or the kind of a platform and the platform's own id.
+///
+/// A store keeps it, so that a process with another driver, or another cluster, does not record failures of deploys that are
+/// not its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DriverIdentity(pub String);
+
+impl fmt::Display for DriverIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// The specification of a rollout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RolloutSpec {
@@ -108,6 +121,8 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 ///
 /// Each is a case of the conformance suite.
 ///
+/// - `identity_is_stable`: every handle on one platform has the same identity, and it is a line of text.
+///
 /// Registering:
 ///
 /// - `validate_changes_nothing`: it is asked about any target at any time.
@@ -159,6 +174,10 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// - `away_is_unavailable`: while the platform cannot be reached, every call is `Unavailable`.
 #[async_trait]
 pub trait RolloutDriver: Send + Sync {
+    /// Returns what this driver deploys to: the same in every process and after every restart, and another one for
+    /// another platform.
+    async fn identity(&self) -> Result<DriverIdentity>;
+
     /// Returns the settings of a target with all defaults filled in, and what runs there; or what is wrong with them.
     ///
     /// Called when an app is registered. Has no effect.

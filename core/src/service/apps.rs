@@ -2,6 +2,7 @@
 
 use super::{ATTEMPTS, Authorized, Deployer, Operator, Outcome, journal::Decision, unwritten};
 use crate::{
+    app::KEEP,
     app::{AppId, Policy, Source},
     deploy::{Deploy, Reason, Revision, State, Status, Trigger},
     error::Error,
@@ -199,6 +200,10 @@ impl Deployer {
 
 /// Returns the policy if a rollout can succeed under it.
 pub(super) fn checked(policy: Policy) -> Outcome<Policy> {
+    if !KEEP.contains(&policy.keep) {
+        let rule = format!("must be a number from {} to {}.", KEEP.start(), KEEP.end());
+        return Err(Refusal::InvalidField(Field::PolicyKeep, rule));
+    }
     if policy.settle < policy.rollout_deadline {
         return Ok(policy);
     }

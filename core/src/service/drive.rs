@@ -114,12 +114,16 @@ impl Driver<'_> {
     /// Loads the app as this process has just committed it, or as it is stored.
     async fn first_load(&mut self) -> Option<AppState> {
         match self.deployer.journal.recent(self.app, RECENT).await {
-            Ok(Some(app)) if app.state.is_leased_to(&self.deployer.replica) => {
+            Ok(Some(app)) if self.may_drive(&app.state) => {
                 self.read(&app);
                 Some(app.into_state())
             }
             Ok(_) | Err(_) => self.load().await.map(|(app_state, _)| app_state),
         }
+    }
+
+    fn may_drive(&self, state: &AppState) -> bool {
+        state.is_leased_to(&self.deployer.replica) && !self.deployer.lacks_builder(state)
     }
 
     fn read(&mut self, app: &Snapshot) {
@@ -128,7 +132,7 @@ impl Driver<'_> {
     }
 
     /// Loads the app, retrying as long as the store is away, and returns the time until which that lasted. Returns
-    /// `None` if the app is deleted, or not leased to this replica.
+    /// `None` if the app is deleted, not leased to this replica, or left to one that has a builder.
     async fn load(&mut self) -> Option<(AppState, Timestamp)> {
         loop {
             match self.deployer.journal.load(AppRef::Uid(self.app)).await {
@@ -136,8 +140,14 @@ impl Driver<'_> {
                     self.failures = 0;
                     let was = self.time();
                     self.read(&app);
-                    let leased = app.state.is_leased_to(&self.deployer.replica);
-                    return leased.then(|| (app.into_state(), was));
+                    if self.may_drive(&app.state) {
+                        return Some((app.into_state(), was));
+                    }
+                    let lacks_builder = self.deployer.lacks_builder(&app.state);
+                    if lacks_builder && let Err(error) = self.deployer.leave(self.app).await {
+                        tracing::warn!(app = self.name, error = %error.chain(), "releasing an app's lease failed");
+                    }
+                    return None;
                 }
                 Ok(None) => {
                     // The deletion has cancelled the app's builds, except one that was about to begin here.

@@ -109,11 +109,6 @@ impl Journal {
         Arc::new(Self { store, clock, limits, shared: Mutex::default() })
     }
 
-    /// The number of an app's newest deploys that retention keeps; `None`: all of them.
-    pub(super) fn keep(&self) -> Option<usize> {
-        self.limits.keep
-    }
-
     /// Loads an app. Returns `None` if it is unknown.
     pub(super) async fn load(&self, app: AppRef<'_>) -> Result<Option<Snapshot>> {
         Ok(self.load_with_key(app, None).await?.map(|(snapshot, ..)| snapshot))

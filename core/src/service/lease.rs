@@ -6,6 +6,7 @@ use super::{Deployer, journal::Decision, run::TTL};
 use crate::{
     app::AppUid,
     error::{Error, Result},
+    ledger::AppState,
     ports::AppRef,
     replica::ReplicaId,
 };
@@ -23,21 +24,31 @@ impl Deployer {
         if seen.state.is_leased_to(&self.replica) {
             return Ok(true);
         }
+        if self.lacks_builder(&seen.state) {
+            tracing::debug!(app = %seen.state.app.id, "left an app to a replica with a builder");
+            return Ok(false);
+        }
         let former = seen.state.lease.clone();
-        if let Some(former) = &former {
+        // Of a replica without a heartbeat, others would take the lease at once.
+        if former.is_some() || !self.work_queue.is_alive(self.ports.clock.elapsed()) {
             let alive = self.journal.heartbeat(&self.replica, TTL).await?.alive;
-            if alive.contains(former) {
+            if former.as_ref().is_some_and(|former| alive.contains(former)) {
                 return Ok(false);
             }
         }
-        let (replica, clock) = (self.replica.clone(), self.ports.clock.clone());
+        let (replica, clock, builds) = (self.replica.clone(), self.ports.clock.clone(), self.ports.builder.is_some());
+        let lacks_builder = move |state: &AppState| !builds && state.needs_builder();
         let valid_until = clock.elapsed() + HEARTBEAT_VALID_FOR;
         let taken = self.journal.update(app, None, move |change, _, now| {
             if change.state.is_leased_to(&replica) {
                 return Decision::Answer(true);
             }
             let outdated = former.is_some() && clock.elapsed() > valid_until;
-            if outdated || change.state.lease != former || change.state.queued_at.is_none() {
+            if outdated
+                || change.state.lease != former
+                || change.state.queued_at.is_none()
+                || lacks_builder(&change.state)
+            {
                 return Decision::Answer(false);
             }
             change.lease(&replica, now);
@@ -48,6 +59,28 @@ impl Deployer {
             Err(Error::NotFound(_)) => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    /// Releases an app's lease if this replica has it and lacks the builder that the work needs.
+    pub(super) async fn leave(&self, app: AppUid) -> Result<()> {
+        let replica = self.replica.clone();
+        let builds = self.ports.builder.is_some();
+        let released = self.journal.update(app, None, move |change, _, now| {
+            if builds || !change.state.is_leased_to(&replica) || !change.state.needs_builder() {
+                return Decision::Answer(());
+            }
+            change.release(now);
+            Decision::Commit(())
+        });
+        match released.await {
+            Ok(_) | Err(Error::NotFound(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Returns whether the app's work needs a builder, and this process has none.
+    pub(super) fn lacks_builder(&self, state: &AppState) -> bool {
+        self.ports.builder.is_none() && state.needs_builder()
     }
 
     /// Returns this replica if it drives deploys: an accept gives it the lease of an idle app.

@@ -16,10 +16,14 @@ mod register;
 mod retention;
 mod rollback;
 mod run;
+mod start;
 mod submit;
 mod work_queue;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
 
 pub use auth::{Authorized, Operator};
 pub use builds::LogPart;
@@ -27,6 +31,7 @@ pub use poll_results::{PollOutcome, Polled};
 pub use push::Pushed;
 pub use queries::Waited;
 pub use register::Registered;
+pub use start::StartError;
 pub use submit::Accepted;
 
 use crate::{
@@ -71,6 +76,15 @@ pub struct Builder {
     pub local_sources: bool,
 }
 
+/// The apps that a process drives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// All apps of the store that no other living process drives.
+    Store,
+    /// Only those that this process's own calls changed: a command line drives the deploy that it was asked for.
+    OwnCalls,
+}
+
 /// The service: answers callers, and drives deploys while [`Deployer::run`] is polled.
 pub struct Deployer {
     ports: Ports,
@@ -83,6 +97,9 @@ pub struct Deployer {
     work_queue: work_queue::WorkQueue,
     poll_results: poll_results::PollResults,
     min_poll: Duration,
+    scope: Scope,
+    /// Whether the store's apps are known to be deployed by this process's driver.
+    is_bound: AtomicBool,
 }
 
 impl Deployer {
@@ -104,7 +121,15 @@ impl Deployer {
             work_queue: work_queue::WorkQueue::default(),
             poll_results: poll_results::PollResults::default(),
             min_poll: POLL_MIN,
+            scope: Scope::Store,
+            is_bound: AtomicBool::new(false),
         }
+    }
+
+    /// Limits the apps that are driven.
+    #[must_use]
+    pub fn with_scope(self, scope: Scope) -> Self {
+        Self { scope, ..self }
     }
 
     /// Wakes the waiting callers and the driver of an app that a caller of this process changed.

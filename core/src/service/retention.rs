@@ -19,13 +19,15 @@ const AT_ONCE: usize = 100;
 impl Deployer {
     /// Runs retention if enough deploys were archived; a failure is logged, and the next run makes up for it.
     pub(super) async fn retain(&self, state: &Arc<AppState>) {
-        let Some(keep) = self.journal.keep().filter(|keep| retention::is_due(state, *keep)) else { return };
-        if let Err(error) = self.forget_surplus(&state.app, keep).await {
+        if !retention::is_due(state) {
+            return;
+        }
+        if let Err(error) = self.forget_surplus(&state.app).await {
             tracing::warn!(app = %state.app.id, error = %error.chain(), "forgetting old deploys failed");
         }
     }
 
-    async fn forget_surplus(&self, app: &Arc<App>, keep: usize) -> Result<()> {
+    async fn forget_surplus(&self, app: &Arc<App>) -> Result<()> {
         let mut archived: Vec<Deploy> = Vec::new();
         loop {
             let before = archived.last().map(|deploy| deploy.revision);
@@ -40,10 +42,10 @@ impl Deployer {
         let archived = Arc::new(archived);
         let looked_at = Arc::clone(&archived);
         let forgotten = self.journal.update(app.uid, None, move |change, _, now| {
-            let mut surplus = retention::surplus(&change.state, &looked_at, keep, now);
+            let mut surplus = retention::surplus(&change.state, &looked_at, now);
             surplus.reverse();
             surplus.truncate(AT_ONCE);
-            change.forget(surplus.clone(), keep, now);
+            change.forget(surplus.clone(), now);
             Decision::Commit(surplus)
         });
         let (forgotten, _) = forgotten.await?;

@@ -1,6 +1,12 @@
 //! Finds apps that have work and no driver, and drives all apps of this replica within one future.
 
-use std::{collections::BTreeMap, future::Future, pin::pin, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future::Future,
+    pin::pin,
+    sync::Arc,
+    time::Duration,
+};
 
 use futures_util::{
     FutureExt, StreamExt,
@@ -9,7 +15,7 @@ use futures_util::{
     stream::FuturesUnordered,
 };
 
-use super::Deployer;
+use super::{Deployer, Scope};
 use crate::{app::AppUid, error::Result, ledger::AppState, ports::AppChange};
 
 /// The time after the last heartbeat after which a replica's leases are free: together with the interval and duration
@@ -37,6 +43,8 @@ struct Drivers<'a> {
     running: FuturesUnordered<BoxFuture<'a, AppUid>>,
     /// The driven apps, and whether a change arrived for them meanwhile.
     apps: BTreeMap<AppUid, bool>,
+    /// In [`Scope::OwnCalls`], the apps that this process's calls changed.
+    called: BTreeSet<AppUid>,
     search: Fuse<BoxFuture<'a, Result<SearchResult>>>,
     tick: Fuse<BoxFuture<'a, ()>>,
     /// The time of the next search.
@@ -46,12 +54,17 @@ struct Drivers<'a> {
 }
 
 impl Deployer {
-    /// Drives deploys until `shutdown` resolves, then releases its leases, so that another replica need not wait for
+    /// Drives deploys until `shutdown` resolves, once the store is bound to this process's driver
+    /// ([`Deployer::bind_driver`]); then releases its leases, so that another replica need not wait for
     /// them to expire.
     ///
     /// Polled by one task, it drives any number of apps: it never blocks, and spawns nothing.
     pub async fn run(&self, shutdown: impl Future<Output = ()> + Send) {
         let mut shutdown = pin!(shutdown.fuse());
+        select_biased! {
+            () = shutdown => return,
+            () = self.bound().boxed().fuse() => {}
+        }
         let mut changes = self.ports.history.watch().fuse();
         let mut drivers = Drivers::new(self);
         loop {
@@ -73,14 +86,18 @@ impl Deployer {
         }
     }
 
-    /// Returns the apps that no living replica drives, and up to `own` apps of this replica.
-    async fn search_for_work(&self, own: Option<usize>) -> Result<SearchResult> {
+    /// Returns the apps that no living replica drives, and up to `own` apps of this replica; in [`Scope::OwnCalls`], the
+    /// `called` ones.
+    async fn search_for_work(&self, own: Option<usize>, called: Vec<AppUid>) -> Result<SearchResult> {
         let at = self.ports.clock.elapsed();
         let mut alive = self.journal.heartbeat(&self.replica, TTL).await?.alive;
         if own.is_some() {
             alive.retain(|replica| *replica != self.replica);
         }
-        let free = self.ports.history.work(&alive, BATCH + own.unwrap_or(0)).await?;
+        let free = match self.scope {
+            Scope::Store => self.ports.history.work(&alive, BATCH + own.unwrap_or(0)).await?,
+            Scope::OwnCalls => called,
+        };
         Ok(SearchResult { at, free })
     }
 }
@@ -91,6 +108,7 @@ impl<'a> Drivers<'a> {
             deployer,
             running: FuturesUnordered::new(),
             apps: BTreeMap::new(),
+            called: BTreeSet::new(),
             search: Fuse::terminated(),
             tick: std::future::ready(()).boxed().fuse(),
             due: Duration::ZERO,
@@ -123,6 +141,9 @@ impl<'a> Drivers<'a> {
     /// them.
     fn start_queued(&mut self) {
         for app in self.deployer.work_queue.take() {
+            if self.deployer.scope == Scope::OwnCalls {
+                self.called.insert(app);
+            }
             self.start(app);
         }
     }
@@ -158,7 +179,8 @@ impl<'a> Drivers<'a> {
         if own.is_some() {
             self.own_due = now + OWN_SEARCH_INTERVAL;
         }
-        self.search = self.deployer.search_for_work(own).boxed().fuse();
+        let called = self.called.iter().copied().collect();
+        self.search = self.deployer.search_for_work(own, called).boxed().fuse();
         self.tick = Fuse::terminated();
         self.due = Duration::MAX;
     }

@@ -10,6 +10,9 @@ use crate::{
     time::Timestamp,
 };
 
+const NO_BUILDER: &str = "This process has no builder, so that nothing would build the commit: call a server that builds (or \
+                          start this one with --build-command or --build-image).";
+
 /// An accepted deploy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accepted {
@@ -68,11 +71,15 @@ impl Deployer {
         key: Option<IdempotencyKey>,
         mut decide: impl FnMut(&AppState) -> Decided<T> + Send + 'static,
     ) -> Outcome<Option<(Accepted, Option<T>)>> {
-        let (driver, used) = (self.driver(), key.clone());
+        let (driver, used, builds) = (self.driver(), key.clone(), self.ports.builder.is_some());
         let admitted =
             self.journal.update(access.uid, key.as_ref(), move |change, lookup, now| match decide(&change.state) {
                 Ok((admission, extra)) => {
-                    let admission = Admission { key: used.clone(), driver: driver.clone(), ..admission };
+                    if !builds && admission.deploy.image.is_none() {
+                        return refuse(change, used.as_ref(), lookup, now, Refusal::WrongKind(NO_BUILDER.to_owned()));
+                    }
+                    let driver = driver.clone().filter(|_| builds || !change.state.needs_builder());
+                    let admission = Admission { key: used.clone(), driver, ..admission };
                     let admitted = change.admit(admission, lookup, now);
                     let is_refused = matches!(admitted, Admitted::Full | Admitted::Outdated);
                     if is_refused && used.is_some() && lookup == KeyLookup::Unread {

@@ -15,8 +15,8 @@ use rollhook_core::{
     deploy::Evidence,
     image::ImageRef,
     ports::{
-        Applied, BranchReader, BuildTrigger, Clock, HistoryStore, Observation, Phase, RolloutDriver, RolloutFailure,
-        RolloutSpec, Sealing, TargetRequest, TokenStore, Validated, WebhookSecret,
+        Applied, BranchReader, BuildTrigger, Clock, DriverIdentity, HistoryStore, Observation, Phase, RolloutDriver,
+        RolloutFailure, RolloutSpec, Sealing, TargetRequest, TokenStore, Validated, WebhookSecret,
     },
     token::Token,
 };
@@ -123,6 +123,10 @@ impl BrokenBackend {
 
 #[async_trait]
 impl RolloutDriver for BrokenBackend {
+    async fn identity(&self) -> Result<DriverIdentity> {
+        self.environment.cluster.identity().await
+    }
+
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
         self.environment.cluster.validate(request).await
     }

@@ -16,8 +16,9 @@ use rollhook_core::{
     image::ImageRef,
     ledger::AppState,
     ports::{
-        AppChange, AppCommit, AppPage, AppRef, Applied, Committed, Heartbeat, HistoryStore, Loaded, Observation, Page,
-        Phase, RolloutDriver, RolloutFailure, RolloutSpec, StoreLimits, TargetRequest, Validated,
+        AppChange, AppCommit, AppPage, AppRef, Applied, Binding, Committed, DriverIdentity, Heartbeat, HistoryStore,
+        Loaded, Observation, Page, Phase, RolloutDriver, RolloutFailure, RolloutSpec, StoreLimits, TargetRequest,
+        Validated,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -114,6 +115,10 @@ impl HistoryStore for RecordingPorts {
         heartbeat
     }
 
+    async fn bind_driver(&self, driver: &DriverIdentity, binding: Binding) -> Result<DriverIdentity> {
+        self.backend.history.bind_driver(driver, binding).await
+    }
+
     fn watch(&self) -> BoxStream<'static, AppChange> {
         self.backend.history.watch()
     }
@@ -160,6 +165,10 @@ impl RecordingPorts {
 
 #[async_trait]
 impl RolloutDriver for RecordingPorts {
+    async fn identity(&self) -> Result<DriverIdentity> {
+        self.backend.rollouts.identity().await
+    }
+
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
         self.backend.rollouts.validate(request).await
     }

@@ -107,6 +107,8 @@ pub struct Policy {
     pub build_deadline: String,
     /// The image repositories that a webhook may deploy from; empty for any.
     pub repositories: Vec<String>,
+    /// The number of the newest deploys that stay in the history.
+    pub keep: u32,
     /// The interval at which a git app's branch is read, or `off`.
     #[serde(default = "off")]
     pub poll: String,
@@ -129,6 +131,7 @@ impl Policy {
             rollout_deadline: duration::format(policy.rollout_deadline),
             build_deadline: duration::format(policy.build_deadline),
             repositories: policy.repositories.as_slice().to_vec(),
+            keep: policy.keep,
             poll: policy.poll.map_or_else(off, duration::format),
         }
     }
@@ -158,6 +161,9 @@ pub struct PolicyPatch {
     /// The image repositories that a webhook may deploy from; empty for any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repositories: Option<Vec<String>>,
+    /// The number of the newest deploys that stay in the history, from 10 to 10,000.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep: Option<u32>,
     /// The interval at which a git app's branch is read, such as `5m`, or `off`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub poll: Option<String>,
@@ -181,6 +187,7 @@ impl PolicyPatch {
             rollout_deadline: length(Field::PolicyRolloutDeadline, self.rollout_deadline)?,
             build_deadline: length(Field::PolicyBuildDeadline, self.build_deadline)?,
             repositories: field(Field::PolicyRepositories, self.repositories.map(Repositories::try_from).transpose())?,
+            keep: self.keep,
             poll: match self.poll {
                 Some(word) if word == OFF => Some(None),
                 text => length(Field::PolicyPoll, text)?.map(Some),

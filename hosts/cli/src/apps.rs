@@ -200,6 +200,7 @@ fn policy(policy: &Policy) -> Vec<(&'static str, String)> {
         ("rollout-deadline", policy.rollout_deadline.clone()),
         ("build-deadline", policy.build_deadline.clone()),
         ("repository", repositories),
+        ("keep", policy.keep.to_string()),
         ("poll", policy.poll.clone()),
     ]
 }

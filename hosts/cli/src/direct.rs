@@ -10,7 +10,7 @@ use rollhook_core::{
     app::AppId,
     deploy::Revision,
     ledger::restore::{self, Owed},
-    service::{Deployer, Operator},
+    service::{Deployer, Operator, Scope, StartError},
 };
 use rollhook_wiring::{BuilderStop, DriverUrl};
 use tokio::{sync::oneshot, task::JoinHandle};
@@ -48,6 +48,13 @@ impl Direct {
     /// [`CliError::Usage`] if a flag is wrong; [`CliError::Unreachable`] if a backend cannot be opened.
     pub(crate) async fn open(connection: &Connection) -> Result<Self, CliError> {
         let settings = &connection.backends;
+        if settings.store.store.is_none() {
+            return Err(CliError::Usage(
+                "Where are the apps? Name the server with --server URL (ROLLHOOK_SERVER), or the store that this command \
+                 works on without one with --store (sqlite:FILE, postgres://… or kubernetes)."
+                    .to_owned(),
+            ));
+        }
         if !settings.store.named()?.is_durable() {
             return Err(CliError::Usage(
                 "--store: what is in memory is gone when this command ends; use sqlite:FILE, or --server.".to_owned(),
@@ -57,9 +64,17 @@ impl Direct {
         for created in &opened.created {
             message(&format!("note: made the {} {}", created.what, created.path.display()));
         }
-        let replica = format!("cli-{}-{}", rollhook_wiring::hostname(), std::process::id());
+        let replica = format!("cli-{}-{}", rollhook_wiring::machine(), std::process::id());
+        let deployer = Deployer::new(opened.ports, &replica).with_scope(Scope::OwnCalls);
+        if settings.driver.is_some() {
+            match deployer.bind_driver().await {
+                // A read needs no driver; the engine tries again.
+                Ok(()) | Err(StartError::Unanswered(_)) => {}
+                Err(error) => return Err(CliError::Usage(format!("{error}."))),
+            }
+        }
         Ok(Self {
-            deployer: Arc::new(Deployer::new(opened.ports, &replica)),
+            deployer: Arc::new(deployer),
             operator: Operator::trusted(&user()),
             base_url: connection.base_url.as_str().into(),
             driver: settings.driver,

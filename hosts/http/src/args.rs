@@ -29,6 +29,9 @@ pub enum Command {
     /// The management token
     #[command(subcommand)]
     AdminToken(AdminToken),
+    /// The store
+    #[command(subcommand)]
+    Store(Store),
     /// Print the manifests that a cluster needs before rollhook runs in it, for kubectl apply -f -
     Manifests(Manifests),
 }
@@ -47,6 +50,16 @@ pub enum Keys {
     Rotate(StoreSettings),
     /// Print how many tokens are sealed with which key
     Status(StoreSettings),
+}
+
+/// The commands for the store.
+#[derive(Debug, Subcommand)]
+pub enum Store {
+    /// Bind the store to the named driver and its cluster, after its apps have moved there
+    ///
+    /// A store keeps what its apps are deployed by, and a server with another driver or cluster refuses to start on it. Stop
+    /// every server on the store first.
+    Rebind(Box<Settings>),
 }
 
 /// The commands for the management token.

@@ -18,8 +18,9 @@ use rollhook_core::{
     image::ImageRef,
     ledger::AppState,
     ports::{
-        AppChange, AppCommit, AppPage, AppRef, Applied, BranchReader, Committed, Heartbeat, HistoryStore, Loaded,
-        Observation, Page, RolloutDriver, RolloutFailure, RolloutSpec, StoreLimits, TargetRequest, Validated,
+        AppChange, AppCommit, AppPage, AppRef, Applied, Binding, BranchReader, Committed, DriverIdentity, Heartbeat,
+        HistoryStore, Loaded, Observation, Page, RolloutDriver, RolloutFailure, RolloutSpec, StoreLimits,
+        TargetRequest, Validated,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -102,6 +103,10 @@ impl HistoryStore for InstrumentedHistoryStore {
         heartbeat
     }
 
+    async fn bind_driver(&self, driver: &DriverIdentity, binding: Binding) -> Result<DriverIdentity> {
+        self.timed("bind_driver", self.inner.bind_driver(driver, binding)).await
+    }
+
     fn watch(&self) -> BoxStream<'static, AppChange> {
         self.inner.watch()
     }
@@ -163,6 +168,10 @@ impl InstrumentedRolloutDriver {
 
 #[async_trait]
 impl RolloutDriver for InstrumentedRolloutDriver {
+    async fn identity(&self) -> Result<DriverIdentity> {
+        self.inner.identity().await
+    }
+
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
         self.inner.validate(request).await
     }

@@ -2,26 +2,27 @@
 
 use std::{error::Error, io::Write};
 
-use rollhook_core::ports::Sealing;
+use rollhook_core::{ports::Sealing, service::StartError};
 use rollhook_wiring::{
-    Created, DriverUrl, Settings, StopSignals, StoreSettings, StoreUrl, admin, hostname,
+    Created, DriverUrl, Rebound, Settings, StopSignals, StoreLock, StoreSettings, StoreUrl, admin,
     keys::{self, StoreKeys},
+    machine,
 };
 use tokio::{net::TcpListener, runtime::Runtime};
 
 use crate::{
-    args::{AdminToken, Args, Command, Keys, Serve},
+    args::{AdminToken, Args, Command, Keys, Serve, Store},
     log,
     server::{Config, Server},
 };
 
-type ErrorReply = Box<dyn Error + Send + Sync>;
+type Failure = Box<dyn Error + Send + Sync>;
 
 /// Runs the command of the arguments.
 ///
 /// # Errors
 /// A sentence that says why the program could not start, or not stop in order.
-pub fn run(args: Args) -> Result<(), ErrorReply> {
+pub fn run(args: Args) -> Result<(), Failure> {
     match args.command {
         Some(Command::Keys(Keys::New { dir })) => {
             print(&format!("made key {} in {}", keys::create(&dir)?, dir.display()))
@@ -32,6 +33,7 @@ pub fn run(args: Args) -> Result<(), ErrorReply> {
             admin::create(&file)?;
             print(&format!("made the management token in {}", file.display()))
         }
+        Some(Command::Store(Store::Rebind(settings))) => runtime()?.block_on(rebind(&settings)),
         Some(Command::Manifests(manifests)) => print(manifests.yaml()?.trim_end()),
         None => {
             log::init(args.serve.log_format)?;
@@ -44,17 +46,17 @@ fn runtime() -> std::io::Result<Runtime> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build()
 }
 
-async fn rotate_keys(store: StoreSettings) -> Result<(), ErrorReply> {
+async fn rotate_keys(store: StoreSettings) -> Result<(), Failure> {
     let keys = keys::open(&store).await?;
     print(&format!("sealed anew: {}", keys.reseal().await?))?;
     print_usage(&*keys).await
 }
 
-async fn show_keys(store: StoreSettings) -> Result<(), ErrorReply> {
+async fn show_keys(store: StoreSettings) -> Result<(), Failure> {
     print_usage(&*keys::open(&store).await?).await
 }
 
-async fn print_usage(keys: &dyn StoreKeys) -> Result<(), ErrorReply> {
+async fn print_usage(keys: &dyn StoreKeys) -> Result<(), Failure> {
     let usage = keys.usage().await?;
     for used in &usage {
         let absent = if used.held { "" } else { "  NOT IN THE KEY DIRECTORY" };
@@ -66,23 +68,32 @@ async fn print_usage(keys: &dyn StoreKeys) -> Result<(), ErrorReply> {
     Err("tokens are sealed with a key that is not in the key directory: they do not open".into())
 }
 
+async fn rebind(settings: &Settings) -> Result<(), Failure> {
+    let Rebound { from, to } = rollhook_wiring::rebind(settings).await?;
+    print(&match from == to {
+        true => format!("the store was bound to {to} already"),
+        false => format!("the store is bound to {to}, and no longer to {from}"),
+    })
+}
+
 /// Prints a line on stdout, where a program that started this one reads it.
-fn print(line: &str) -> Result<(), ErrorReply> {
+fn print(line: &str) -> Result<(), Failure> {
     let mut out = std::io::stdout();
     writeln!(out, "{line}")?;
     Ok(out.flush()?)
 }
 
-async fn serve(args: Serve) -> Result<(), ErrorReply> {
+async fn serve(args: Serve) -> Result<(), Failure> {
     let settings = args.backends;
     // An invalid store is refused before the address is bound.
-    settings.store.named()?;
+    let store = settings.store.named()?;
     // The address is bound first: a second server that was started by mistake ends here, before it opens the store.
     let listener =
         TcpListener::bind(args.listen).await.map_err(|error| format!("cannot listen on {}: {error}", args.listen))?;
     let address = listener.local_addr()?;
+    let _lock = StoreLock::take(&store)?;
     let opened = rollhook_wiring::open(&settings).await?;
-    let replica = format!("server-{}-{address}", hostname());
+    let replica = format!("server-{}-{address}", machine());
     let config = Config {
         base_url: args.base_url.unwrap_or_else(|| format!("http://{address}")),
         rate_limit: args.rate_limit,
@@ -90,6 +101,15 @@ async fn serve(args: Serve) -> Result<(), ErrorReply> {
         min_poll: args.min_poll,
     };
     let server = Server::new(listener, config, opened.ports, &replica);
+    match server.deployer().bind_driver().await {
+        Err(error @ StartError::Unanswered(_)) => {
+            tracing::warn!(error = %rollhook_core::error::chain(&error), "deploys are accepted, and driven later");
+        }
+        bound => bound?,
+    }
+    if opened.store.is_shared() {
+        server.deployer().refuse_twin().await?;
+    }
     let admin = admin::ensure(server.deployer(), &opened.store, args.admin_token_file.as_deref()).await?;
     for Created { what, path } in opened.created.into_iter().chain(admin) {
         tracing::info!(path = %path.display(), "made the {what}");

@@ -7,7 +7,7 @@ use rollhook_core::{
     service::{self, Deployer, Ports},
 };
 
-use crate::{SystemRng, TokioClock, hostname};
+use crate::{SystemRng, TokioClock, machine};
 
 /// A deployer to be built from a store and a rollout driver. A process with a clock or randomness of its own passes all
 /// ports to [`Deployer::new`].
@@ -33,7 +33,7 @@ impl Builder {
     ) -> Self {
         let (clock, rng) = (Arc::new(TokioClock::start()), Arc::new(SystemRng));
         let ports = Ports { tokens, history, rollouts, builder: None, clock, rng };
-        Self { ports, replica: hostname(), min_poll: None }
+        Self { ports, replica: machine(), min_poll: None }
     }
 
     /// Builds git apps with this builder; without one there are only image apps.

@@ -127,4 +127,4 @@ mod system;
 #[cfg(feature = "tokio")]
 pub use builder::Builder;
 #[cfg(feature = "tokio")]
-pub use system::{StopSignals, SystemRng, TokioClock, hostname, wall_clock};
+pub use system::{StopSignals, SystemRng, TokioClock, machine, wall_clock};

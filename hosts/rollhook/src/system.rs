@@ -82,10 +82,14 @@ impl StopSignals {
     }
 }
 
-/// Returns this machine's name, which tells replicas apart.
-pub fn hostname() -> String {
-    let given = std::env::var("HOSTNAME").ok();
-    let name = given.or_else(|| fs::read_to_string("/proc/sys/kernel/hostname").ok()).unwrap_or_default();
+/// Returns this machine's name and the begin of its boot id, which tell replicas apart: cloned machines have one host name.
+pub fn machine() -> String {
+    let read = |path| fs::read_to_string(path).ok();
+    let name = std::env::var("HOSTNAME").ok().or_else(|| read("/proc/sys/kernel/hostname")).unwrap_or_default();
     let name: String = name.trim().chars().filter(|c| c.is_ascii_alphanumeric() || *c == '-' || *c == '.').collect();
-    if name.is_empty() { "localhost".to_owned() } else { name }
+    let name = if name.is_empty() { "localhost" } else { &name };
+    match read("/proc/sys/kernel/random/boot_id").as_deref().and_then(|id| id.get(..8)) {
+        Some(boot) => format!("{name}-{boot}"),
+        None => name.to_owned(),
+    }
 }

@@ -48,6 +48,12 @@ pub enum Error {
         "the namespace {0} is rollhook's own or an app's: builds need one to themselves, which their policies close"
     )]
     BuildNamespace(String),
+    /// Another server works on the SQLite file.
+    #[error(
+        "another server works on {}: stop it, or give this one a store of its own; several servers share a postgres or \
+         kubernetes store", .0.display()
+    )]
+    SecondServer(PathBuf),
     /// The build lacks a backend.
     #[error("this build has no {0}: it was made without that feature")]
     NotBuilt(&'static str),

@@ -21,12 +21,14 @@ mod open;
 mod paths;
 mod settings;
 mod store;
+mod store_lock;
 
 pub use backend_url::{DatabaseUrl, DriverUrl, InvalidBackendUrl, StoreUrl};
 pub use builder::BuilderStop;
 pub use error::Error;
 pub use manifests::Manifests;
-pub use open::{Opened, open};
-pub use rollhook::{StopSignals, SystemRng, TokioClock, hostname};
+pub use open::{Opened, Rebound, open, rebind};
+pub use rollhook::{StopSignals, SystemRng, TokioClock, machine};
 pub use settings::{BuilderSettings, ClusterSettings, Settings, StoreSettings};
 pub use store::Created;
+pub use store_lock::StoreLock;

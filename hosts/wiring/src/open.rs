@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rollhook_core::{
-    ports::{Clock, RolloutDriver},
+    ports::{Binding, Clock, DriverIdentity, RolloutDriver},
     service::Ports,
 };
 use rollhook_memory::SimulatedCluster;
@@ -34,8 +34,18 @@ pub async fn open(settings: &Settings) -> Result<Opened, Error> {
     let url = settings.store.named()?;
     let driver = settings.driver.unwrap_or_default();
     // Driver and builder go first: if they cannot be opened, nothing is created.
-    let rollouts: Arc<dyn RolloutDriver> = match driver {
-        DriverUrl::Simulated(delay) => Arc::new(SimulatedCluster::new(clock.clone(), delay)),
+    let rollouts = self::driver(driver, clock.clone()).await?;
+    let (builder, stop) = builder::open(&settings.builder, &driver, clock.clone()).await?;
+    let mut created = Vec::new();
+    let Store { tokens, history, .. } = store::open(&url, settings.store.key_dir.as_deref(), &mut created).await?;
+    let rng = Arc::new(SystemRng);
+    let ports = Ports { tokens, history, rollouts, builder, clock, rng };
+    Ok(Opened { ports, store: url, created, builder: stop })
+}
+
+async fn driver(url: DriverUrl, clock: Arc<dyn Clock>) -> Result<Arc<dyn RolloutDriver>, Error> {
+    Ok(match url {
+        DriverUrl::Simulated(delay) => Arc::new(SimulatedCluster::new(clock, delay)),
         #[cfg(feature = "kubernetes")]
         DriverUrl::Kubernetes => {
             let cluster = rollhook_kubernetes::KubernetesCluster::connect().await;
@@ -43,11 +53,31 @@ pub async fn open(settings: &Settings) -> Result<Opened, Error> {
         }
         #[cfg(not(feature = "kubernetes"))]
         DriverUrl::Kubernetes => return Err(Error::NotBuilt("kubernetes driver")),
+    })
+}
+
+/// A store's driver before and after [`rebind`].
+pub struct Rebound {
+    /// The identity that the store kept; of a store that kept none, the new one.
+    pub from: DriverIdentity,
+    /// The identity that it keeps from now on.
+    pub to: DriverIdentity,
+}
+
+/// Binds a store to the named driver, whatever it was bound to.
+///
+/// # Errors
+/// [`Error`], which says what to do.
+pub async fn rebind(settings: &Settings) -> Result<Rebound, Error> {
+    let Some(url) = settings.driver else {
+        return Err(Error::Usage("--driver: name the driver that the store's apps are deployed by".to_owned()));
     };
-    let (builder, stop) = builder::open(&settings.builder, &driver, clock.clone()).await?;
-    let mut created = Vec::new();
-    let Store { tokens, history, .. } = store::open(&url, settings.store.key_dir.as_deref(), &mut created).await?;
-    let rng = Arc::new(SystemRng);
-    let ports = Ports { tokens, history, rollouts, builder, clock, rng };
-    Ok(Opened { ports, store: url, created, builder: stop })
+    let ours = driver(url, Arc::new(TokioClock::start())).await?.identity().await;
+    let ours = ours.map_err(|error| Error::backend("rollout driver")(error.into()))?;
+    let named = settings.store.named()?;
+    let Store { history, .. } = store::open(&named, settings.store.key_dir.as_deref(), &mut Vec::new()).await?;
+    let failed = |error: rollhook_core::Error| Error::backend("store")(error.into());
+    let from = history.bind_driver(&ours, Binding::First).await.map_err(failed)?;
+    let to = history.bind_driver(&ours, Binding::Replace).await.map_err(failed)?;
+    Ok(Rebound { from, to })
 }

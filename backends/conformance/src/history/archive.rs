@@ -50,7 +50,7 @@ pub async fn commit_archives_and_forgets(store: &dyn Stores) -> Can {
     let (superseded, _) = client::change(&*two, uid, |change, now| {
         let rollback = samples::admission(samples::rollback("v1", samples::revision(1)));
         samples::admit(change, Admission { others: OtherDeploys::EndSuperseded, ..rollback }, now);
-        change.forget(vec![samples::revision(2), samples::revision(77)], 1, now);
+        change.forget(vec![samples::revision(2), samples::revision(77)], now);
         change.ended.iter().rev().map(|deploy| (**deploy).clone()).collect::<Vec<_>>()
     })
     .await;
@@ -61,10 +61,10 @@ pub async fn commit_archives_and_forgets(store: &dyn Stores) -> Can {
         assert_eq!(client::archive(history, uid).await, expected, "archived and forgotten in one commit");
         assert_eq!(history.archived(uid, samples::revision(2)).await.unwrap(), None);
     }
-    client::change(&*one, uid, |change, now| change.forget(vec![samples::revision(2)], 1, now)).await;
+    client::change(&*one, uid, |change, now| change.forget(vec![samples::revision(2)], now)).await;
     assert_eq!(client::archive(&*two, uid).await, expected, "forgetting again changes nothing");
     let all = expected.iter().map(|deploy| deploy.revision).collect();
-    client::change(&*one, uid, |change, now| change.forget(all, 1, now)).await;
+    client::change(&*one, uid, |change, now| change.forget(all, now)).await;
     assert_eq!(client::archive(&*two, uid).await, []);
     assert_eq!(client::load(&*two, uid).await.state.latest, Some(samples::revision(6)));
     Ok(())
@@ -99,7 +99,7 @@ pub async fn page_is_newest_first(store: &dyn Stores) -> Can {
     assert_eq!(two.archived(uid, samples::revision(999)).await.unwrap(), None);
 
     let forgotten = (101..=200).map(samples::revision).collect();
-    client::change(&*one, uid, |change, now| change.forget(forgotten, 1, now)).await;
+    client::change(&*one, uid, |change, now| change.forget(forgotten, now)).await;
     let left: Vec<u64> = paged.into_iter().filter(|number| !(101..=200).contains(number)).collect();
     assert_eq!(by_pages(&*two, uid).await, left);
     assert_eq!(page(&*two, uid, Some(202), false, 3).await, [201, 100, 99]);

@@ -2,10 +2,11 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use futures_util::future::join;
 use rollhook_core::{
     app::{App, AppUid, Policy},
     ledger::{Change, Record},
-    ports::{Heartbeat, HistoryStore, HistoryStoreExt},
+    ports::{Binding, DriverIdentity, Heartbeat, HistoryStore, HistoryStoreExt},
     replica::ReplicaId,
     time::Timestamp,
 };
@@ -123,6 +124,23 @@ async fn queue_at(history: &dyn HistoryStore, app: AppUid, time: Timestamp) {
 
 async fn lease(history: &dyn HistoryStore, app: AppUid, replica: &ReplicaId) {
     client::change(history, app, |change, _| change.lease(replica, Timestamp::default())).await;
+}
+
+/// Of two identities at the same time one stays, for every handle, until it is replaced.
+pub async fn bind_driver_keeps_the_first(store: &dyn Stores) -> Can {
+    let [one, two] = [store.open().await.history, store.open().await.history];
+    let identity = |text: &str| DriverIdentity(text.to_owned());
+    let (a, b) = (identity("sites /srv/é 'a'"), identity("kubernetes 7"));
+    let (first, second) = join(one.bind_driver(&a, Binding::First), two.bind_driver(&b, Binding::First)).await;
+    let first = first.unwrap();
+    assert!(first == a || first == b);
+    assert_eq!(second.unwrap(), first);
+    assert_eq!(two.bind_driver(&identity("simulated"), Binding::First).await.unwrap(), first);
+    for identity in [&a, &b] {
+        assert_eq!(two.bind_driver(identity, Binding::Replace).await.unwrap(), *identity);
+        assert_eq!(one.bind_driver(&first, Binding::First).await.unwrap(), *identity);
+    }
+    Ok(())
 }
 
 /// A heartbeat counts for its time; another boot of a name replaces the one before, and a release ends one boot.

@@ -120,7 +120,8 @@ impl Reference {
                 }
                 Done::Forget(keep, forgotten) => {
                     let time = self.touch(now);
-                    let expected = self.surplus(*keep, time, &changed);
+                    self.app.policy.keep = *keep;
+                    let expected = self.surplus(time, &changed);
                     assert_eq!(forgotten.iter().copied().collect::<BTreeSet<_>>(), expected, "what retention forgets");
                     self.forgotten.extend(expected);
                 }
@@ -231,10 +232,11 @@ impl Reference {
     }
 
     /// The archived deploys on which nothing depends any more; one that ends in the same change is not archived yet.
-    fn surplus(&self, keep: usize, time: Timestamp, changed: &BTreeSet<Revision>) -> BTreeSet<Revision> {
+    fn surplus(&self, time: Timestamp, changed: &BTreeSet<Revision>) -> BTreeSet<Revision> {
         let archived: Vec<Deploy> =
             self.archived().into_iter().filter(|deploy| !changed.contains(&deploy.revision)).collect();
-        let mut kept: BTreeSet<Revision> = archived.iter().take(keep).map(|deploy| deploy.revision).collect();
+        let mut kept: BTreeSet<Revision> =
+            archived.iter().take(self.app.policy.keep as usize).map(|deploy| deploy.revision).collect();
         kept.extend(self.last_restore());
         kept.extend(targets(&archived, None));
         for deploy in [self.current(), self.on_cluster()].into_iter().flatten() {

@@ -1,6 +1,6 @@
 //! Performing the ledger's functions on a change, with what the choices of a step mean there.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use rollhook_core::{
     app::{Hold, OnFailure, Policy, Source},
@@ -26,7 +26,7 @@ pub(super) enum Done {
     Configure(Policy),
     ReleaseHolds,
     /// The number of kept deploys, and the revisions that are forgotten.
-    Forget(usize, Vec<Revision>),
+    Forget(u32, Vec<Revision>),
 }
 
 impl Done {
@@ -75,11 +75,12 @@ pub(super) fn perform(change: &mut Change, what: &What, given: &Given<'_>) -> Ve
             vec![Done::ReleaseHolds]
         }
         What::Forget { keep } => {
-            let keep = usize::from(*keep);
+            let keep = u32::from(*keep);
+            Arc::make_mut(&mut change.state.app).policy.keep = keep;
             let is_left = |deploy: &&Deploy| !change.forgotten.contains(&deploy.revision);
             let archived: Vec<Deploy> = given.archived.iter().filter(is_left).cloned().collect();
-            let surplus = retention::surplus(&change.state, &archived, keep, given.now);
-            change.forget(surplus.clone(), keep, given.now);
+            let surplus = retention::surplus(&change.state, &archived, given.now);
+            change.forget(surplus.clone(), given.now);
             vec![Done::Forget(keep, surplus)]
         }
     }

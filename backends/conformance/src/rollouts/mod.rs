@@ -36,8 +36,8 @@ pub use observe::{
     observe_digest_is_what_runs, observe_never_ready_is_not_complete, observe_old_is_not_new,
 };
 pub use validate::{
-    validate_absent_is_created, validate_adopts_what_runs, validate_changes_nothing, validate_fills_in_defaults,
-    validate_foreign_is_taken, validate_names_an_invalid_setting,
+    identity_is_stable, validate_absent_is_created, validate_adopts_what_runs, validate_changes_nothing,
+    validate_fills_in_defaults, validate_foreign_is_taken, validate_names_an_invalid_setting,
 };
 
 /// How often is looked for what must come: a minute, at four looks a second.

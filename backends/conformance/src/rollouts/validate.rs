@@ -8,6 +8,14 @@ use crate::{
     report::Can,
 };
 
+/// Every handle on one platform has the same identity, which is a line of text.
+pub async fn identity_is_stable(cluster: &dyn Clusters) -> Can {
+    let identity = cluster.rollouts().identity().await.unwrap();
+    assert_eq!(cluster.another().await?.identity().await.unwrap(), identity);
+    assert!(!identity.0.is_empty() && !identity.0.contains(char::is_control), "{identity:?}");
+    Ok(())
+}
+
 /// Whatever is asked about a target, at any time, it stays as it is.
 pub async fn validate_changes_nothing(cluster: &dyn Clusters) -> Can {
     let bench = Bench::new(cluster, "validate-there").await;

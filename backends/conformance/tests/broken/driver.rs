@@ -17,7 +17,10 @@ use rollhook_core::{
     app::{App, AppUid, Target},
     deploy::{Evidence, Revision},
     image::ImageRef,
-    ports::{Applied, Observation, Phase, RolloutDriver, RolloutFailure, RolloutSpec, TargetRequest, Validated},
+    ports::{
+        Applied, DriverIdentity, Observation, Phase, RolloutDriver, RolloutFailure, RolloutSpec, TargetRequest,
+        Validated,
+    },
 };
 use rollhook_memory::SimulatedCluster;
 
@@ -146,6 +149,10 @@ fn complete(seen: Observation) -> Observation {
 
 #[async_trait]
 impl RolloutDriver for Broken {
+    async fn identity(&self) -> Result<DriverIdentity> {
+        self.cluster.identity().await
+    }
+
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
         let answer = self.cluster.validate(request).await?;
         if let (Promise::ValidationReads, Validated::Adopt { settings, .. }) = (self.promise, &answer) {

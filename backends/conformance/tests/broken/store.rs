@@ -19,8 +19,8 @@ use rollhook_core::{
     error::Entity,
     ledger::{AppState, KeyUse},
     ports::{
-        AppChange, AppCommit, AppPage, AppRef, Committed, Heartbeat, HistoryStore, HistoryStoreExt, Loaded, Page,
-        StoreLimits, Version,
+        AppChange, AppCommit, AppPage, AppRef, Binding, Committed, DriverIdentity, Heartbeat, HistoryStore,
+        HistoryStoreExt, Loaded, Page, StoreLimits, Version,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -152,6 +152,10 @@ impl HistoryStore for BrokenStore {
             alive.retain(|replica| heartbeats.get(&replica.to_string()).is_some_and(|(at, ttl)| now.since(*at) < *ttl));
         }
         Ok(Heartbeat { now, alive })
+    }
+
+    async fn bind_driver(&self, driver: &DriverIdentity, binding: Binding) -> Result<DriverIdentity> {
+        self.memory.bind_driver(driver, binding).await
     }
 
     fn watch(&self) -> BoxStream<'static, AppChange> {

@@ -4,7 +4,8 @@
 //! |---|---|
 //! | in each namespace of apps | workloads, their pods, events and logs; the apps' Secrets; writes of our custom resources |
 //! | in the server's own namespace | Leases of replicas; the Secret with the management token's hash |
-//! | everywhere | reads of our custom resources, which hold no secret, and of their definitions; single Leases by name |
+//! | everywhere | reads of our custom resources, which hold no secret, and of their definitions; single Leases by name; the
+//! | | namespace `kube-system`, whose uid is the identity of the cluster |
 
 use rollhook_core::app::Namespace;
 use serde_json::{Value, json};
@@ -73,9 +74,13 @@ fn everywhere() -> Vec<Value> {
     // Read at start, to check that their form is the one that this version writes.
     let mut own = rule("apiextensions.k8s.io", &["customresourcedefinitions"], &["get"]);
     own["resourceNames"] = definitions().map(|definition| definition.metadata.name).to_vec().into();
+    // Its uid is the identity of the cluster.
+    let mut system = rule("", &["namespaces"], &["get"]);
+    system["resourceNames"] = json!(["kube-system"]);
     vec![
         rule(GROUP, &["apps", "appdeploys"], &READ),
         own,
+        system,
         // Read to learn whether the driver of an app still lives, if that is a process of another namespace.
         rule("coordination.k8s.io", &["leases"], &["get"]),
     ]

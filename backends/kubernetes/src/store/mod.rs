@@ -18,6 +18,7 @@ pub mod crd;
 mod api;
 mod app_record;
 mod archive;
+mod binding;
 mod cache;
 mod clock;
 mod error;
@@ -44,7 +45,10 @@ use rollhook_core::{
     app::AppUid,
     deploy::Deploy,
     ledger::AppState,
-    ports::{AppChange, AppCommit, AppPage, AppRef, Committed, Heartbeat, HistoryStore, Loaded, Page, StoreLimits},
+    ports::{
+        AppChange, AppCommit, AppPage, AppRef, Binding, Committed, DriverIdentity, Heartbeat, HistoryStore, Loaded,
+        Page, StoreLimits,
+    },
     replica::ReplicaId,
     request::IdempotencyKey,
 };
@@ -66,8 +70,6 @@ use watches::{Changes, Tasks};
 
 /// How long a connection may be silent: longer than a watch, which tells something at its end.
 const QUIET: Duration = Duration::from_secs(15);
-/// The number of an app's newest deploys that stay in the archive.
-const KEEP: usize = 200;
 
 /// Apps, tokens and history in the cluster; clones share their connection and what it has seen.
 #[derive(Clone)]
@@ -165,6 +167,10 @@ impl HistoryStore for KubernetesStore {
         self.beat(replica, ttl).boxed().await
     }
 
+    async fn bind_driver(&self, driver: &DriverIdentity, binding: Binding) -> Result<DriverIdentity> {
+        self.bind(driver, binding).boxed().await
+    }
+
     fn watch(&self) -> BoxStream<'static, AppChange> {
         let changes = stream::unfold(self.changes.subscribe(), async |mut changes| match changes.recv().await {
             Ok(change) => Some((change, changes)),
@@ -175,7 +181,7 @@ impl HistoryStore for KubernetesStore {
     }
 
     fn limits(&self) -> StoreLimits {
-        StoreLimits { apps_per_commit: 1, commits_at_once: 64, keep: Some(KEEP) }
+        StoreLimits { apps_per_commit: 1, commits_at_once: 64 }
     }
 }
 

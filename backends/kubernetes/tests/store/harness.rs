@@ -27,7 +27,10 @@ use rollhook_core::{
     app::AppUid,
     deploy::{Deploy, Revision, State},
     ledger::AppState,
-    ports::{AppChange, AppCommit, AppPage, AppRef, Committed, Heartbeat, HistoryStore, Loaded, Page, StoreLimits},
+    ports::{
+        AppChange, AppCommit, AppPage, AppRef, Binding, Committed, DriverIdentity, Heartbeat, HistoryStore, Loaded,
+        Page, StoreLimits,
+    },
     replica::ReplicaId,
     request::IdempotencyKey,
     time::Timestamp,
@@ -373,6 +376,10 @@ impl HistoryStore for Synced {
     async fn heartbeat(&self, replica: &ReplicaId, ttl: Duration) -> Result<Heartbeat> {
         self.0.sync().await?;
         self.0.heartbeat(replica, ttl).await
+    }
+
+    async fn bind_driver(&self, driver: &DriverIdentity, binding: Binding) -> Result<DriverIdentity> {
+        self.0.bind_driver(driver, binding).await
     }
 
     fn watch(&self) -> BoxStream<'static, AppChange> {

@@ -8,7 +8,8 @@ use rollhook_core::{
     Result,
     deploy::{Evidence, Reason},
     ports::{
-        Applied, InvalidTarget, Observation, RolloutDriver, RolloutFailure, RolloutSpec, TargetRequest, Validated,
+        Applied, DriverIdentity, InvalidTarget, Observation, RolloutDriver, RolloutFailure, RolloutSpec, TargetRequest,
+        Validated,
     },
 };
 
@@ -20,6 +21,10 @@ use super::{
 
 #[async_trait]
 impl RolloutDriver for SimulatedCluster {
+    async fn identity(&self) -> Result<DriverIdentity> {
+        Ok(DriverIdentity("simulated".to_owned()))
+    }
+
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
         let workload = match Workload::requested(&request.app, &request.settings) {
             Ok(workload) => workload,

@@ -95,7 +95,7 @@ async fn lock_within_an_app_leaves_the_others_alone() {
     for app in &apps {
         let loaded = client::load(&store, *app).await;
         let mut change = Change::on(loaded.state);
-        change.forget(vec![samples::revision(1)], 0, loaded.now);
+        change.forget(vec![samples::revision(1)], loaded.now);
         commits.push(client::put(change, loaded.version));
     }
     for (at, answer) in store.commit(commits).await.iter().enumerate() {

@@ -166,7 +166,7 @@ async fn costs_do_not_grow_with_the_number_of_apps() {
             let loaded = store.load(AppRef::Uid(app), Some(&key)).await.unwrap().unwrap();
             let mut change = Change::on(loaded.state.clone());
             samples::admit(&mut change, samples::keyed(key, samples::deploy("v")), loaded.now);
-            change.forget(vec![samples::revision(77)], 1, loaded.now);
+            change.forget(vec![samples::revision(77)], loaded.now);
             store.commit_one(client::put(change, loaded.version)).await.unwrap();
             store.load(AppRef::Name(&loaded.state.app.id), None).await.unwrap().unwrap();
             assert!(TokenStore::find(&store, &loaded.state.app.id).await.unwrap().is_none());

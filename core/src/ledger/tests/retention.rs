@@ -6,7 +6,7 @@ use crate::{
     ledger::retention::{is_due, surplus},
 };
 
-/// How many of the newest are kept in these tests.
+/// How many of the newest a policy keeps by default.
 const KEEP: usize = 200;
 /// When retention looks.
 const LATER: Timestamp = Timestamp::from_millis(NOW.as_millis() + 8 * 24 * 3600 * 1000);
@@ -42,7 +42,7 @@ fn state(archived: &[Deploy]) -> AppState {
 
 /// The deploys that are kept, but for the newest.
 fn kept(archived: &[Deploy], state: &AppState) -> Vec<u64> {
-    let gone = surplus(state, archived, KEEP, LATER);
+    let gone = surplus(state, archived, LATER);
     let left = archived.iter().map(|deploy| deploy.revision).filter(|revision| !gone.contains(revision));
     let left: Vec<u64> = left.map(Revision::get).collect();
     assert_eq!(left[..KEEP], (801..=1000).rev().collect::<Vec<_>>(), "the newest are kept");
@@ -54,9 +54,11 @@ fn newest_deploys_and_rollback_targets_are_kept() {
     let archived = archive();
     assert_eq!(kept(&archived, &state(&archived)), [800, 700, 600, 500, 400, 300, 200, 100]);
     let few = &archived[..KEEP];
-    assert_eq!(surplus(&state(few), few, KEEP, LATER), [], "there are no more than are kept");
+    assert_eq!(surplus(&state(few), few, LATER), [], "there are no more than are kept");
     let more: Vec<Deploy> = (1..=2000).rev().map(|number| ended(number, Status::Succeeded)).collect();
-    let gone = surplus(&state(&more), &more, 5, LATER);
+    let mut five = state(&more);
+    Arc::make_mut(&mut five.app).policy.keep = 5;
+    let gone = surplus(&five, &more, LATER);
     assert_eq!(gone.len(), 1990, "ten versions can be returned to, the newest ones among them");
 }
 
@@ -117,14 +119,14 @@ fn deploys_that_something_depends_on_are_kept() {
 fn retention_is_due_once_many_have_gathered() {
     let at = |latest: u64| AppState { latest: Revision::new(latest), ..registered() };
     for (latest, due) in [(0, false), (1, false), (250, false), (251, false), (252, true), (1000, true)] {
-        assert_eq!(is_due(&at(latest), KEEP), due, "{latest}");
+        assert_eq!(is_due(&at(latest)), due, "{latest}");
     }
     let mut change = Change::on(at(1000));
-    change.forget(vec![revision(1), revision(2)], KEEP, LATER);
+    change.forget(vec![revision(1), revision(2)], LATER);
     assert_eq!((&change.forgotten, change.state.kept_from), (&vec![revision(1), revision(2)], revision(800)));
-    assert!(!change.is_empty() && !is_due(&change.state, KEEP));
+    assert!(!change.is_empty() && !is_due(&change.state));
     for (latest, due) in [(1050, false), (1051, true)] {
         let state = AppState { latest: Some(revision(latest)), ..change.state.clone() };
-        assert_eq!(is_due(&state, KEEP), due, "{latest}: one look serves fifty deploys");
+        assert_eq!(is_due(&state), due, "{latest}: one look serves fifty deploys");
     }
 }

@@ -12,8 +12,8 @@ use rollhook_core::{
     error::Entity,
     ledger::{Admission, AppState, Change, KeyLookup, NewDeploy, Record},
     ports::{
-        AppChange, AppCommit, AppPage, AppRef, Committed, Heartbeat, HistoryStore, HistoryStoreExt, Loaded, Page,
-        Version,
+        AppChange, AppCommit, AppPage, AppRef, Binding, Committed, DriverIdentity, Heartbeat, HistoryStore,
+        HistoryStoreExt, Loaded, Page, Version,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -215,6 +215,10 @@ impl HistoryStore for BrokenBackend {
         let for_ever = self.breaks(Promise::Expiry) && !ttl.is_zero();
         let ttl = if for_ever { Duration::from_secs(1_000_000) } else { ttl };
         self.environment.store.heartbeat(replica, ttl).await
+    }
+
+    async fn bind_driver(&self, driver: &DriverIdentity, binding: Binding) -> Result<DriverIdentity> {
+        self.environment.store.bind_driver(driver, binding).await
     }
 
     fn watch(&self) -> BoxStream<'static, AppChange> {

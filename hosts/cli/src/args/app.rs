@@ -241,6 +241,9 @@ pub(crate) struct PolicyFlags {
     /// empty for any
     #[arg(long = "repository", alias = "repositories", value_name = "REPOSITORY", value_delimiter = ',')]
     repositories: Option<Vec<String>>,
+    /// How many of the newest deploys stay in the history; those that a rollback may need stay as well
+    #[arg(long, value_name = "N")]
+    keep: Option<u32>,
     /// How often a git app's branch is read for changes, such as 5m, or off
     #[arg(long, value_name = "TIME|off", value_parser = duration_or_off)]
     poll: Option<String>,
@@ -258,6 +261,7 @@ impl PolicyFlags {
             build_deadline: self.build_deadline.clone(),
             // One empty entry is how a command line says "none".
             repositories: self.repositories.as_ref().map(given),
+            keep: self.keep,
             poll: self.poll.clone(),
         }
     }

@@ -17,7 +17,9 @@ use rollhook_core::{
     app::App,
     deploy::Evidence,
     image::ImageRef,
-    ports::{Applied, Observation, RolloutDriver, RolloutFailure, RolloutSpec, TargetRequest, Validated},
+    ports::{
+        Applied, DriverIdentity, Observation, RolloutDriver, RolloutFailure, RolloutSpec, TargetRequest, Validated,
+    },
     service::Ports,
 };
 use rollhook_server::{Args, Config, RateLimit, Server};
@@ -104,6 +106,10 @@ struct Pausing {
 
 #[async_trait]
 impl RolloutDriver for Pausing {
+    async fn identity(&self) -> Result<DriverIdentity> {
+        self.inner.identity().await
+    }
+
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
         self.inner.validate(request).await
     }

@@ -1,0 +1,204 @@
+//! Which apps a process drives: those of its own driver, under a name of its own, and only the work that it can do.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on ends")]
+
+mod world;
+
+use std::{sync::Arc, time::Duration};
+
+use futures_util::{FutureExt, select_biased};
+use rollhook_core::{
+    app::Policy,
+    deploy::{Deploy, Status},
+    ports::{Binding, DriverIdentity, HistoryStore},
+    request::{DeployRequest, Refusal, RollbackRequest},
+    service::{Deployer, Ports, Scope, StartError},
+};
+use world::{World, api, git, request, sha, statuses};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+impl World {
+    /// Binds the store to a driver, whatever it was bound to.
+    async fn bind(&self, driver: &str) {
+        self.store.bind_driver(&DriverIdentity(driver.to_owned()), Binding::Replace).await.unwrap();
+    }
+
+    /// A process without a builder.
+    fn without_builder(&self, name: &str, seed: u64) -> Deployer {
+        Deployer::new(Ports { builder: None, ..self.ports(seed) }, name)
+    }
+
+    /// Runs an engine for some seconds.
+    async fn engine(&self, engine: &Deployer, seconds: u64) {
+        let mut engine = Box::pin(engine.run(self.sleep(seconds)).fuse());
+        let mut late = Box::pin(self.sleep(seconds + 100).fuse());
+        select_biased! {
+            () = engine => {}
+            () = late => panic!("the engine does not stop"),
+        }
+    }
+}
+
+#[test]
+fn process_with_another_driver_is_refused_and_records_nothing() {
+    let world = World::new(SECOND);
+    world.idle(async {
+        let access = world.register("api", Policy::default()).await;
+        world.bind("kubernetes 7").await;
+        let error = world.deployer.bind_driver().await.unwrap_err();
+        let told = error.to_string();
+        assert!(matches!(error, StartError::OtherDriver { .. }), "{told}");
+        assert!(
+            told.contains("\"kubernetes 7\"") && told.contains("\"simulated\"") && told.contains("rebind"),
+            "{told}"
+        );
+        world.engine(&world.deployer, 300).await;
+        assert_eq!((statuses(&world.history(&access).await), world.effects()), (vec![(1, Status::Queued)], vec![]));
+    });
+    world.run(async {
+        world.bind("simulated").await;
+        let access = world.webhook(&"shop-test/api".parse().unwrap()).await;
+        assert_eq!(world.ended(&access, 1).await.status(), Status::Succeeded, "the engine looks again");
+    });
+}
+
+#[test]
+fn first_driver_of_a_store_is_recorded() {
+    let world = World::new(SECOND);
+    world.run(async {
+        world.app("api", Policy::default()).await;
+        world.deployer.bind_driver().await.unwrap();
+        let other = DriverIdentity("kubernetes 7".to_owned());
+        assert_eq!(world.store.bind_driver(&other, Binding::First).await.unwrap().0, "simulated");
+    });
+}
+
+#[test]
+fn living_twin_is_refused_and_the_first_one_goes_on() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app("api", Policy::default()).await;
+        world.sleep(3).await;
+        let twin = world.replica("one", 2);
+        assert!(matches!(twin.refuse_twin().await, Err(StartError::Twin(name)) if name == "one"));
+        world.replica("two", 3).refuse_twin().await.unwrap();
+        assert_eq!(world.deployed(&access, &api("v2")).await.status(), Status::Succeeded);
+    });
+}
+
+#[test]
+fn process_that_was_killed_is_no_twin() {
+    let world = World::new(SECOND);
+    world.run(async { world.app("api", Policy::default()).await });
+    // The engine was dropped without releasing anything, as by SIGKILL.
+    let restarted = world.replica("one", 2);
+    world.idle(restarted.refuse_twin()).unwrap();
+    world.run_beside(&restarted, async {
+        let access = world.webhook(&"shop-test/api".parse().unwrap()).await;
+        assert_eq!(world.deployed(&access, &api("v2")).await.status(), Status::Succeeded);
+    });
+}
+
+#[test]
+fn command_line_drives_only_the_app_that_it_was_called_for() {
+    let world = World::new(SECOND);
+    let [ours, others] =
+        world.run(async { [world.app("api", Policy::default()).await, world.app("web", Policy::default()).await] });
+    world.idle(async {
+        // No server is left, and both apps have work.
+        world.sleep(60).await;
+        world.deploy(&others, &api("v2")).await.unwrap();
+    });
+    let command = Deployer::new(world.ports(2), "cli-1").with_scope(Scope::OwnCalls);
+    world.run_beside(&command, async {
+        let revision = command.submit(&ours, request(&api("v2"))).await.unwrap().deploy.revision;
+        assert_eq!(world.ended(&ours, revision.get()).await.status(), Status::Succeeded);
+        world.sleep(60).await;
+        assert_eq!(world.entry(&others, 2).await.status(), Status::Queued, "it is a server's to drive");
+    });
+    world.run(async { assert_eq!(world.ended(&others, 2).await.status(), Status::Succeeded) });
+}
+
+#[test]
+fn command_line_takes_its_app_over_from_a_server_that_died() {
+    let world = World::new(Duration::from_secs(60));
+    let access = world.run(async {
+        let access = world.app("api", Policy::default()).await;
+        world.deploy(&access, &api("v2")).await.unwrap();
+        world.sleep(1).await;
+        access
+    });
+    let command = Deployer::new(world.ports(2), "cli-1").with_scope(Scope::OwnCalls);
+    world.run_beside(&command, async {
+        let back = command.rollback(&world.operator, access.app(), RollbackRequest::default()).await.unwrap().deploy;
+        assert_eq!(world.ended(&access, back.revision.get()).await.status(), Status::Succeeded);
+    });
+}
+
+#[test]
+fn queued_build_is_left_to_a_replica_with_a_builder() {
+    let world = World::new(SECOND);
+    let access = world.idle(async {
+        let app = world.deployer.register(&world.operator, git("api", Policy::default()), None).await.unwrap().app;
+        let access = world.deployer.open(&world.operator, &app.app.id).await.unwrap();
+        let push = DeployRequest { image: None, commit: Some(sha("a1")), key: None };
+        world.deployer.submit(&access, push).await.unwrap();
+        world.engine(&world.without_builder("two", 2), 120).await;
+        assert_eq!(world.entry(&access, 1).await.status(), Status::Queued);
+        access
+    });
+    world.run(async { assert_eq!(world.ended(&access, 1).await.status(), Status::Succeeded) });
+}
+
+#[test]
+fn process_without_a_builder_refuses_to_build_and_still_rolls_back() {
+    let world = World::new(SECOND);
+    let access = world.run(async {
+        let app = world.deployer.register(&world.operator, git("api", Policy::default()), None).await.unwrap().app;
+        let access = world.deployer.open(&world.operator, &app.app.id).await.unwrap();
+        for commit in ["a1", "b2"] {
+            let push = DeployRequest { image: None, commit: Some(sha(commit)), key: None };
+            let revision = world.deployer.submit(&access, push).await.unwrap().deploy.revision;
+            assert_eq!(world.ended(&access, revision.get()).await.status(), Status::Succeeded);
+        }
+        access
+    });
+    let command = Arc::new(world.without_builder("cli-1", 2).with_scope(Scope::OwnCalls));
+    world.run_beside(&command, async {
+        let refused = command.rebuild(&world.operator, access.app(), None, None).await;
+        assert!(matches!(refused, Err(Refusal::WrongKind(why)) if why.contains("no builder")));
+        let back = command.rollback(&world.operator, access.app(), RollbackRequest::default()).await.unwrap().deploy;
+        assert_eq!(world.ended(&access, back.revision.get()).await.status(), Status::Succeeded);
+        assert_eq!(world.history(&access).await.iter().filter(|deploy| !Deploy::is_terminal(deploy)).count(), 0);
+    });
+}
+
+#[test]
+fn build_that_arrives_during_a_rollback_without_a_builder_is_left_to_a_server() {
+    let world = World::new(Duration::from_secs(20));
+    let access = world.run(async {
+        let app = world.deployer.register(&world.operator, git("api", Policy::default()), None).await.unwrap().app;
+        let access = world.deployer.open(&world.operator, &app.app.id).await.unwrap();
+        for commit in ["a1", "b2"] {
+            let push = DeployRequest { image: None, commit: Some(sha(commit)), key: None };
+            let revision = world.deployer.submit(&access, push).await.unwrap().deploy.revision;
+            assert_eq!(world.ended(&access, revision.get()).await.status(), Status::Succeeded);
+        }
+        access
+    });
+    let command = world.without_builder("cli-1", 2).with_scope(Scope::OwnCalls);
+    world.run_beside(&command, async {
+        command.rollback(&world.operator, access.app(), RollbackRequest::default()).await.unwrap();
+        world.sleep(5).await;
+        let push = DeployRequest { image: None, commit: Some(sha("c3")), key: None };
+        world.deployer.submit(&access, push).await.unwrap();
+        world.sleep(60).await;
+        assert_eq!(world.entry(&access, 4).await.status(), Status::Queued);
+    });
+    world.run(async {
+        assert_eq!(world.ended(&access, 4).await.status(), Status::Succeeded);
+        let history = world.history(&access).await;
+        assert!(history.iter().all(Deploy::is_terminal), "{:?}", statuses(&history));
+    });
+}
