@@ -76,7 +76,7 @@ fn uses(app: App, history: &[Deploy]) {
     let stored = serde_json::to_vec(&view).expect("a state can be written");
     assert_eq!(read::<AppState>(&stored).expect("what was written can be read"), view);
     let _ = (check(history, &view), restore::owed(&view), rollback::default_target(&view));
-    let _ = (retention::is_due(&view, 1), retention::surplus(&view, history, 1, view.updated_at));
+    let _ = (retention::is_due(&view), retention::surplus(&view, history, view.updated_at));
     let standing = Standing::of(&view);
     for deploy in history {
         let _ = (deploy.pinned_image(), rollback::hold(&view, deploy));

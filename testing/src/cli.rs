@@ -16,7 +16,7 @@ macro_rules! cli {
     };
 }
 
-/// The command line in a home directory, and with it the default store and keys.
+/// The command line in a home directory, with a store there and the default keys.
 #[derive(Clone, Debug)]
 pub struct Cli {
     program: PathBuf,
@@ -27,8 +27,13 @@ pub struct Cli {
 impl Cli {
     /// This program in a new home, for apps of project `shop`, environment `test`.
     pub fn new(program: impl Into<PathBuf>) -> Self {
-        let cli = Self { program: program.into(), home: Arc::new(tempfile::tempdir().unwrap()), variables: Vec::new() };
-        cli.with("USER", "ada").with("ROLLHOOK_PROJECT", "shop").with("ROLLHOOK_ENVIRONMENT", "test")
+        let home = tempfile::tempdir().unwrap();
+        let store = format!("sqlite:{}", home.path().join("rollhook.db").display());
+        let cli = Self { program: program.into(), home: Arc::new(home), variables: Vec::new() };
+        cli.with("ROLLHOOK_STORE", &store)
+            .with("USER", "ada")
+            .with("ROLLHOOK_PROJECT", "shop")
+            .with("ROLLHOOK_ENVIRONMENT", "test")
     }
 
     /// The same home, with another variable in each command's environment.

@@ -108,6 +108,7 @@ pub struct Policy {
     /// The image repositories that a webhook may deploy from; empty for any.
     pub repositories: Vec<String>,
     /// The number of the newest deploys that stay in the history.
+    #[serde(default = "keep_by_default")]
     pub keep: u32,
     /// The interval at which a git app's branch is read, or `off`.
     #[serde(default = "off")]
@@ -119,6 +120,10 @@ const OFF: &str = "off";
 
 fn off() -> String {
     OFF.to_owned()
+}
+
+fn keep_by_default() -> u32 {
+    app::Policy::default().keep
 }
 
 impl Policy {

@@ -147,6 +147,10 @@ fn policy_holds_promotion_and_removal() {
 #[test]
 fn wrong_words_exit_with_2_and_name_the_flag() {
     let home = cli!();
+    let nowhere = home.command("app list").env_remove("ROLLHOOK_STORE").output().unwrap();
+    let told = String::from_utf8(nowhere.stderr).unwrap();
+    assert!(nowhere.status.code() == Some(2) && told.contains("--server") && told.contains("--store"), "{told}");
+    assert_eq!(home.path().read_dir().unwrap().count(), 0, "no store is made");
     assert!(home.run("app list --store memory").exits(2).err.contains("--store"));
     let password = home.run("app list --store mysql://u:hunter2@db").exits(2);
     assert!(!password.err.contains("hunter2"), "{password:?}");

@@ -6,7 +6,7 @@ use std::thread;
 use rollhook_testing::{
     App,
     beds::{Bed, FIRST},
-    server, test_name, until,
+    free_address, server, test_name, until,
 };
 use serde_json::json;
 
@@ -165,4 +165,32 @@ fn a_deleted_app_leaves_its_workload_and_another_takes_it_over_by_name_only() {
     assert_eq!(bed.succeeds(&again, v2), 2);
     assert_eq!(bed.kubectl.get("deployment/api")["metadata"]["annotations"][key], bed.stamp(&again, 2));
     assert_eq!(bed.kubectl.running("api"), [v2]);
+}
+
+#[test]
+fn store_of_a_cluster_is_refused_to_another_driver_until_it_is_rebound() {
+    let Some(mut bed) = Bed::cluster(server!(), &test_name!()) else { return };
+    bed.kubectl.make("Deployment", "api", FIRST, json!({}));
+    let app = bed.adopt("Deployment", "api", json!({}));
+    // The mistake: the same store, and the default driver.
+    let simulated = bed.server().recipe().driver("simulated");
+    let second = simulated.clone().at(free_address()).server_command().output().unwrap();
+    let told = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(!second.status.success() && told.contains("another server works on"), "{told}");
+    bed.stop();
+    let mistaken = simulated.server_command().output().unwrap();
+    let told = String::from_utf8_lossy(&mistaken.stderr).into_owned();
+    let uid = bed.kubectl.get("namespace/kube-system")["metadata"]["uid"].as_str().unwrap().to_owned();
+    for word in [&format!("\"kubernetes {uid}\""), "\"simulated\"", "rollhook-server store rebind"] {
+        assert!(!mistaken.status.success() && told.contains(word), "{told}");
+    }
+    let rebound = simulated.server_command().args(["store", "rebind"]).output().unwrap();
+    let said = String::from_utf8_lossy(&rebound.stdout).into_owned();
+    assert_eq!(
+        said.trim(),
+        format!("the store is bound to simulated, and no longer to kubernetes {uid}"),
+        "{rebound:?}"
+    );
+    let server = simulated.run();
+    assert_eq!(server.manage("GET", &format!("{}/deploys", app.path)).expect(200).json()["deploys"][0]["revision"], 1);
 }

@@ -91,20 +91,17 @@ fn a_server_that_was_paused_takes_nothing_backwards() {
     let Some(bed) = Bed::cluster(server!(), &test_name!()) else { return };
     bed.kubectl.make("Deployment", "api", FIRST, json!({}));
     let app = bed.adopt("Deployment", "api", json!({ "settle": "1s" }));
-    let other = bed.second_server();
     let stamps = bed.kubectl.watch("deployment/api", r".metadata.annotations.rollhook\.dev/revision");
     bed.post(&app, "r.example.com/api:gate").expect(202);
     until("the new image is there", || bed.kubectl.image("deployment/api").ends_with(":gate"));
     // Paused, it holds its connections, its claim, and what it believed.
     bed.server().signal("STOP");
     let v3 = "r.example.com/api:v3";
-    let post = other.post(&app, &json!({ "image": v3, "commit": "v3" })).header("idempotency-key", "run-1");
-    assert_eq!(post.expect(202).json()["revision"], 3);
-    assert_eq!(post.repeat().status, 200);
+    bed.direct_cli().run(&format!("app deploy api --image {v3}")).ok();
+    assert_eq!(bed.kubectl.running("api"), [v3]);
     let generation = bed.kubectl.generation("deployment/api");
     bed.server().signal("CONT");
     // It is driving again once it has brought a deploy to its end.
-    drop(other);
     assert_eq!(bed.ended(&app, 2)["status"], "superseded");
     assert_eq!(bed.kubectl.generation("deployment/api"), generation);
     let v4 = "r.example.com/api:v4";

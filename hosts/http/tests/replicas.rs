@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 /// Stamps a test for each store that replicas can share.
 macro_rules! on_each_store {
     ($($case:ident),+ $(,)?) => {
-        on_each_store! { @ sqlite Sqlite $($case)+ }
         on_each_store! { @ postgres Postgres $($case)+ }
         on_each_store! { @ kubernetes Kubernetes $($case)+ }
     };

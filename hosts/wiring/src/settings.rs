@@ -25,7 +25,7 @@ pub struct Settings {
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "clap", derive(clap::Args))]
 pub struct StoreSettings {
-    /// memory, sqlite:FILE, postgres://USER@HOST/DATABASE or kubernetes [default: sqlite in the data directory]
+    /// memory, sqlite:FILE, postgres://USER@HOST/DATABASE or kubernetes [the server's default: sqlite in the data directory]
     // Text until it is used: clap repeats a value that it cannot parse, and a store's URL may hold a password.
     #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_STORE", value_name = "STORE", hide_env_values = true))]
     pub store: Option<String>,

@@ -3,6 +3,7 @@
 use std::{
     ffi::OsString,
     fs::{File, TryLockError},
+    os::unix::fs::OpenOptionsExt,
 };
 
 use crate::{Error, StoreUrl, paths};
@@ -23,7 +24,7 @@ impl StoreLock {
         let mut path = OsString::from(file);
         path.push(".server");
         let fail = |source| Error::File { doing: "lock", path: path.clone().into(), source };
-        let lock = File::options().create(true).append(true).open(&path).map_err(fail)?;
+        let lock = File::options().create(true).append(true).mode(0o600).open(&path).map_err(fail)?;
         match lock.try_lock() {
             Ok(()) => Ok(Self(Some(lock))),
             Err(TryLockError::WouldBlock) => Err(Error::SecondServer(file.clone())),

@@ -10,8 +10,6 @@ use crate::{App, Call, Start, free_address, server::registration, skip};
 /// The store that servers share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shared {
-    /// A file of SQLite.
-    Sqlite,
     /// A PostgreSQL server.
     Postgres,
     /// The cluster itself.
@@ -33,7 +31,7 @@ impl Fleet {
     /// skipped.
     pub fn simulated(start: Start, shared: Shared, test: &str, delay: &str) -> Option<Self> {
         let cluster = match shared {
-            Shared::Sqlite | Shared::Postgres => None,
+            Shared::Postgres => None,
             Shared::Kubernetes => Some(OwnCluster::up(test)?),
         };
         Self::new(start.driver(&format!("simulated:{delay}")), shared, test, cluster, true)
@@ -47,7 +45,7 @@ impl Fleet {
 
     fn new(start: Start, shared: Shared, test: &str, cluster: Option<OwnCluster>, is_simulated: bool) -> Option<Self> {
         let postgres = match shared {
-            Shared::Sqlite | Shared::Kubernetes => None,
+            Shared::Kubernetes => None,
             Shared::Postgres => Some(Postgres::own().inspect_err(|reason| skip(test, reason)).ok()?),
         };
         let mut start = start.make("keys").make("admin-token").unlimited();

@@ -9,7 +9,7 @@ use std::{
 use serde_json::{Value, json};
 
 use super::{Kind, Kubectl, OwnCluster};
-use crate::{App, Call, Cli, Reply, Server, Start, free_address, process::beside, until};
+use crate::{App, Call, Cli, Reply, Server, Start, process::beside, until};
 
 /// The image of each app's first revision.
 pub const FIRST: &str = "r.example.com/api:v1";
@@ -68,9 +68,23 @@ impl Bed {
         self.server.as_mut().unwrap().restart();
     }
 
-    /// A second server on the same store, keys and cluster.
-    pub fn second_server(&self) -> Server {
-        self.server().recipe().at(free_address()).log_to("second.log").run()
+    /// Stops the server.
+    pub fn stop(&mut self) {
+        if let Some(server) = self.server.take() {
+            drop(server.kill());
+        }
+    }
+
+    /// The command line tool without the server: on its store and keys, and on the cluster.
+    pub fn direct_cli(&self) -> Cli {
+        let file = |name| self.server().file(name).display().to_string();
+        Cli::new(beside(self.server().recipe().program(), "rollhook-cli", "rollhook"))
+            .with("ROLLHOOK_STORE", &format!("sqlite:{}", file("rollhook.db")))
+            .with("ROLLHOOK_KEY_DIR", &file("keys"))
+            .with("ROLLHOOK_DRIVER", "kubernetes")
+            .with("KUBECONFIG", &self.kubectl.state.join("kubeconfig").display().to_string())
+            .with("ROLLHOOK_PROJECT", &self.project)
+            .with("ROLLHOOK_ENVIRONMENT", &self.environment)
     }
 
     /// The command line tool on the bed's project and environment.

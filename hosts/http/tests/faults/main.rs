@@ -137,7 +137,7 @@ fn the_cluster_goes_away(shared: Shared, test: &str) {
             // The store is away as well: nothing is accepted, and nobody is told anything else.
             Shared::Kubernetes => thread::sleep(Duration::from_secs(6)),
             // That is no reason to refuse.
-            Shared::Postgres | Shared::Sqlite => run.load.goes_on(40),
+            Shared::Postgres => run.load.goes_on(40),
         }
         cluster.service(name, back);
     }
