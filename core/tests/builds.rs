@@ -266,6 +266,37 @@ fn rollback_cancels_builds_and_the_next_waits_for_their_end() {
 }
 
 #[test]
+fn restore_leaves_newer_builds_alone_and_they_run_behind_it() {
+    let world = World::new(SECOND);
+    world.cluster.script(":b2", Script::crashes());
+    world.run(async {
+        let access = world.built_app(Policy::default()).await;
+        for commit in ["b2", "c3", "d4"] {
+            world.push(&access, commit).await.unwrap();
+        }
+        let failed = world.ended(&access, 2).await;
+        assert_eq!(failed.status(), Status::Failed);
+        let first = world.deployer.wait(&access, Revision::new(3).unwrap(), 600 * SECOND).await.unwrap();
+        assert_eq!(first.last().status(), Status::Succeeded, "a wait follows to the new entry: {first:?}");
+
+        let history = world.quiet(&access).await;
+        let of = |number: usize| &history[number - 1];
+        assert!(of(5).is_restore() && of(5).status() == Status::Succeeded, "{:?}", statuses(&history));
+        for (first, anew) in [(3, 6), (4, 7)] {
+            let by = Revision::new(anew as u64).unwrap();
+            assert_eq!(of(first).state, State::Superseded { by, rollback: false });
+            assert_eq!(of(anew).from, Some(Origin::Built(of(first).revision)));
+            assert_eq!((&of(anew).commit, of(anew).trigger), (&of(first).commit, of(first).trigger));
+            assert_eq!(of(anew).status(), Status::Succeeded, "{:?}", statuses(&history));
+        }
+        assert_eq!(world.begun(), [1, 2, 3, 4], "each is built once");
+        assert_eq!(world.effects(), [1, 2, 5, 6, 7], "and none goes backwards");
+        let log = world.deployer.build_log(&access, of(7).revision, 0, false).await;
+        assert_eq!(log, world.deployer.build_log(&access, of(4).revision, 0, false).await, "the log is its build's");
+    });
+}
+
+#[test]
 fn a_cancelled_build_ends_at_once_and_its_late_result_is_dropped() {
     let world = World::new(SECOND);
     world.builds.script("b2", BuildScript::hangs().dying_for(Duration::from_secs(15)));

@@ -136,19 +136,21 @@ pub fn decide(
     pushed: &PushedCommit,
     branch_head: &BranchHead,
 ) -> PushDecision {
-    if let Some(late) = late(source, entries, pushed, branch_head) {
+    // An image that was entered anew is no push of its own: the branch moved when its first entry was accepted.
+    let brought: Vec<&Deploy> = entries.iter().filter(|entry| !entry.is_entered_anew()).collect();
+    if let Some(late) = late(source, &brought, pushed, branch_head) {
         return PushDecision::Ignore(format!("Nothing was done: {late}."));
     }
-    let newest = entries.iter().find(|entry| host.made(entry));
+    let newest = brought.iter().find(|entry| host.made(entry));
     match newest.filter(|entry| is_of(entry, &pushed.commit)) {
-        Some(known) => PushDecision::Repeated(Box::new(known.clone())),
+        Some(known) => PushDecision::Repeated(Box::new(Deploy::clone(known))),
         None => PushDecision::Build,
     }
 }
 
 /// Returns the reason why a push is late. If the source gives no answer, or the place before the push, the history
 /// decides.
-fn late(source: &GitSource, entries: &[Deploy], pushed: &PushedCommit, branch_head: &BranchHead) -> Option<String> {
+fn late(source: &GitSource, entries: &[&Deploy], pushed: &PushedCommit, branch_head: &BranchHead) -> Option<String> {
     let (branch, commit) = (&source.branch, &pushed.commit);
     let because = match branch_head {
         BranchHead::At(_) if branch_head.is_at(pushed) => return None,

@@ -274,7 +274,8 @@ pub struct TakenFrom {
     /// The promoted app's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app: Option<String>,
-    /// The revision that was rolled back to, or promoted.
+    /// The revision that was rolled back to (trigger `rollback`) or promoted (`promotion`); else the one that the image was
+    /// built as: a restore took the cluster during the build, so that the image was entered anew behind it.
     #[schemars(with = "u64")]
     pub revision: Revision,
 }
@@ -320,7 +321,9 @@ impl Deploy {
 impl TakenFrom {
     fn of(origin: &Origin) -> Self {
         match origin {
-            Origin::Revision(revision) => Self { namespace: None, app: None, revision: *revision },
+            Origin::Revision(revision) | Origin::Built(revision) => {
+                Self { namespace: None, app: None, revision: *revision }
+            }
             Origin::Promoted { app, revision } => Self {
                 namespace: Some(app.namespace.to_string()),
                 app: Some(app.name.to_string()),
@@ -392,7 +395,7 @@ impl RollbackAnswer {
     pub fn of(id: &AppId, accepted: &Accepted) -> Self {
         let deploy = DeployAnswer::accepted(id, accepted);
         let revision = match &accepted.deploy.from {
-            Some(Origin::Revision(revision) | Origin::Promoted { revision, .. }) => *revision,
+            Some(Origin::Revision(revision) | Origin::Built(revision) | Origin::Promoted { revision, .. }) => *revision,
             None => accepted.deploy.effective,
         };
         Self {

@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 
 use rollhook_core::{
     app::{App, Hold, OnFailure},
-    deploy::{Deploy, Reason, Revision, State, Status, Trigger},
-    ledger::{Admission, Admitted, ExpectedLatest, HOLDS_MAX, KeyUse, OtherDeploys, Record, Refused, UNFINISHED_MAX},
+    deploy::{Deploy, Origin, Reason, Revision, State, Status, Trigger},
+    ledger::{
+        Admission, Admitted, Built, ExpectedLatest, HOLDS_MAX, KeyUse, OtherDeploys, Record, Refused, UNFINISHED_MAX,
+    },
     ports::Page,
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -100,6 +102,17 @@ impl Reference {
                     }
                     if answer.is_ok() {
                         self.record(record, now, &mut changed);
+                    }
+                }
+                Done::Built(built, answer) => {
+                    let (driver, changes) = (Some(built.driver.clone()), vec![built.deploy.clone()]);
+                    let refusals = self.refusals(&Record { driver, changes, ..Record::default() }, &changed);
+                    match answer {
+                        Ok(anew) => {
+                            assert!(refusals.is_empty(), "recorded, though {refusals:?}: {built:?}");
+                            assert_eq!(*anew, self.built(built, now, &mut changed), "entered anew: {built:?}");
+                        }
+                        Err(refused) => assert!(refusals.contains(refused), "{refused:?} of {refusals:?}: {built:?}"),
                     }
                 }
                 Done::Lease(replica) => {
@@ -215,6 +228,34 @@ impl Reference {
         } else {
             self.queued_at.get_or_insert(time);
         }
+    }
+
+    /// What was built is entered anew where a higher revision is ready or was on the cluster.
+    fn built(&mut self, built: &Built, now: Timestamp, changed: &mut BTreeSet<Revision>) -> Option<Revision> {
+        let time = self.touch(now);
+        self.queued_at.get_or_insert(time);
+        let first = Deploy { updated_at: time, ..built.deploy.clone() };
+        changed.insert(first.revision);
+        let is_in_the_way = |other: &&Deploy| other.touched || (!other.is_terminal() && other.image.is_some());
+        if !self.deploys.iter().filter(is_in_the_way).any(|other| other.revision > first.revision) {
+            self.put(first);
+            return None;
+        }
+        let revision = Revision::new(self.deploys.len() as u64 + 1).unwrap();
+        let state = State::Superseded { by: revision, rollback: false };
+        self.put(Deploy { state, ..first.clone() });
+        changed.insert(revision);
+        self.deploys.push(Deploy {
+            id: built.id,
+            revision,
+            from: Some(Origin::Built(first.revision)),
+            effective: revision,
+            state: State::Queued,
+            step: 0,
+            created_at: time,
+            ..first
+        });
+        Some(revision)
     }
 
     /// Whether the service has a failed rollout to put right, while nothing is unfinished.
