@@ -191,7 +191,8 @@ impl Standing {
         Self { current, on_cluster: state.on_cluster().map(|deploy| deploy.revision) }
     }
 
-    /// Reads an app's state and returns its standing.
+    /// Reads an app's state and returns its standing, for an entry that was read before and has ended: any other one may
+    /// have moved on since.
     ///
     /// # Errors
     /// [`Refusal::AppNotFound`] if the app was deleted; [`Refusal::StoreUnavailable`] while the store is away.
