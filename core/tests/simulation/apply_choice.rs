@@ -63,7 +63,7 @@ impl Run {
     fn arm(&self, replica: usize, call: &'static str, nth: u8, fault: InjectedFault) {
         if let Some(replica) = &self.slots[replica % self.slots.len()] {
             // A look is answered late only where it is meant: there are many more reads.
-            let look = call == "heads.head" && matches!(fault, InjectedFault::Stale);
+            let look = call == "branches.head" && matches!(fault, InjectedFault::Stale);
             let any =
                 !look && matches!(fault, InjectedFault::Adrift(_) | InjectedFault::Stale | InjectedFault::Refused);
             replica.faults.arm(if any { "" } else { call }, if any { 0 } else { nth }, fault);

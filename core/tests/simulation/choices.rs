@@ -166,7 +166,7 @@ pub(crate) const CALLS: [&str; 21] = [
     "builds.observe",
     "builds.changed",
     "builds.cancel",
-    "heads.head",
+    "branches.head",
     "rollouts.validate",
     "tokens.find_fitting",
     "tokens.put",

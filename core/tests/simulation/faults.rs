@@ -63,7 +63,7 @@ impl InjectedFault {
         match self {
             Self::Adrift(_) => matches!(call, "rollouts.apply" | "builds.start"),
             Self::Refused => call == "builds.start",
-            Self::Stale => matches!(call, "history.load" | "heads.head"),
+            Self::Stale => matches!(call, "history.load" | "branches.head"),
             Self::Before | Self::Lost | Self::Slow(_) | Self::Late(_) | Self::Crash { .. } | Self::Pause { .. } => true,
         }
     }

@@ -140,7 +140,7 @@ fn a_head_that_is_held_is_not_deployed_when_it_comes_back() {
 fn a_poll_that_lags_behind() -> Scenario {
     let to = |tag| Choice::Cluster(Meddling::Head { branch: 0, step: Step::New(tag) });
     let wait = || Choice::Pass(60_000);
-    let stale = fault("heads.head", InjectedFault::Stale);
+    let stale = fault("branches.head", InjectedFault::Stale);
     let choices = vec![to("v1"), wait(), to("v2"), wait(), stale, wait(), wait()];
     Scenario { replicas: 1, settled: true, leave: false, hold_all: false, polled: true, kinds: [Kind::Git; 2], choices }
 }
@@ -178,7 +178,7 @@ pub(crate) fn rare() -> Vec<Scenario> {
         of(Kind::Image, true, false, failed),
         of(Kind::Git, false, false, cancelled),
         of(Kind::Image, false, false, deleted),
-        of(Kind::Git, false, true, vec![dies("heads.head"), wait()]),
+        of(Kind::Git, false, true, vec![dies("branches.head"), wait()]),
         a_poll_that_lags_behind(),
     ]
 }
