@@ -10,6 +10,7 @@ use super::{
     journal::{Decision, Snapshot},
     notifier::Subscription,
     polling::PendingHead,
+    run::UNREADABLE_PAUSE,
 };
 use crate::{
     app::AppUid,
@@ -38,8 +39,6 @@ const POLL: Duration = Duration::from_secs(3);
 const OBSERVE_MIN: Duration = Duration::from_millis(250);
 /// The greatest age of a known state that a new driver begins with.
 const RECENT: Duration = Duration::from_secs(1);
-/// The pause of an app whose history cannot be read.
-const UNREADABLE_PAUSE: Duration = Duration::from_secs(30);
 
 /// The driver's action after an effect.
 enum Next {

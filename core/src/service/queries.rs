@@ -8,7 +8,7 @@ use super::{Authorized, Deployer, Outcome, journal::Snapshot, refused};
 use crate::{
     deploy::{Deploy, Revision, State},
     ledger::{AppState, history},
-    ports::{AppPage, AppRef, HistoryStoreExt, Page},
+    ports::{AppPage, AppRef, HistoryStoreExt, ListedApp, Page, UnreadableApp},
     request::Refusal,
 };
 
@@ -43,12 +43,17 @@ impl Deployer {
         app.map(Snapshot::into_state).ok_or_else(|| Refusal::AppNotFound(access.id.clone()))
     }
 
-    /// Returns a part of the list of apps, sorted by namespace and name.
+    /// Returns a part of the list of apps, sorted by namespace and name. An app that cannot be read is logged, and named in
+    /// its place.
     ///
     /// # Errors
     /// [`Refusal::StoreUnavailable`] while the store is away.
-    pub async fn apps(&self, _operator: &super::Operator, page: AppPage) -> Outcome<Vec<AppState>> {
-        self.ports.history.list(page).await.map_err(refused)
+    pub async fn apps(&self, _operator: &super::Operator, page: AppPage) -> Outcome<Vec<ListedApp>> {
+        let listed = self.ports.history.list(page).await.map_err(refused)?;
+        for UnreadableApp { id, error } in listed.iter().filter_map(|listed| listed.as_ref().err()) {
+            tracing::error!(app = %id, error = %error.chain(), "reading an app's state failed");
+        }
+        Ok(listed)
     }
 
     /// Returns a part of the app's history, newest first, and the app's state at the same point in time.

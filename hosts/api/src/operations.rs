@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use rollhook_core::{
     app::AppId,
     deploy::Revision,
-    ports::{AppPage, Page, WebhookSecret},
+    ports::{AppPage, ListedApp, Page, WebhookSecret},
     request::{IdempotencyKey, Refusal},
     service::{Authorized, Deployer, Operator},
 };
@@ -126,8 +126,13 @@ impl<E: From<Refusal> + Send> Operations for Local<E> {
     async fn apps(&self, page: AppPage) -> Result<AppList, E> {
         let limit = page.limit;
         let apps = self.deployer.apps(&self.operator, page).await?;
-        let next = apps.last().filter(|_| apps.len() == limit).map(|state| state.app.id.to_string());
-        Ok(AppList { apps: apps.iter().map(App::of).collect(), next })
+        let id = |listed: &ListedApp| match listed {
+            Ok(state) => state.app.id.to_string(),
+            Err(unreadable) => unreadable.id.to_string(),
+        };
+        let next = apps.last().filter(|_| apps.len() == limit).map(id);
+        let unreadable = apps.iter().filter(|listed| listed.is_err()).map(id).collect();
+        Ok(AppList { apps: apps.iter().flatten().map(App::of).collect(), unreadable, next })
     }
 
     async fn app(&self, id: &AppId) -> Result<App, E> {

@@ -16,10 +16,9 @@ use rollhook_core::{
     app::{App, AppUid},
     deploy::{Commit as GitCommit, Deploy, Evidence, Status, Trigger},
     image::ImageRef,
-    ledger::AppState,
     ports::{
-        AppChange, AppCommit, AppPage, AppRef, Applied, BranchReader, Committed, Heartbeat, HistoryStore, Loaded,
-        Observation, Page, RolloutDriver, RolloutFailure, RolloutSpec, StoreLimits, TargetRequest, Validated,
+        AppChange, AppCommit, AppPage, AppRef, Applied, BranchReader, Committed, Heartbeat, HistoryStore, ListedApp,
+        Loaded, Observation, Page, RolloutDriver, RolloutFailure, RolloutSpec, StoreLimits, TargetRequest, Validated,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -88,7 +87,7 @@ impl HistoryStore for InstrumentedHistoryStore {
         self.timed("page", self.inner.page(app, page)).await
     }
 
-    async fn list(&self, page: AppPage) -> Result<Vec<AppState>> {
+    async fn list(&self, page: AppPage) -> Result<Vec<ListedApp>> {
         self.timed("list", self.inner.list(page)).await
     }
 

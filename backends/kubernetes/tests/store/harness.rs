@@ -26,8 +26,9 @@ use rollhook_core::{
     Result,
     app::AppUid,
     deploy::{Deploy, Revision, State},
-    ledger::AppState,
-    ports::{AppChange, AppCommit, AppPage, AppRef, Committed, Heartbeat, HistoryStore, Loaded, Page, StoreLimits},
+    ports::{
+        AppChange, AppCommit, AppPage, AppRef, Committed, Heartbeat, HistoryStore, ListedApp, Loaded, Page, StoreLimits,
+    },
     replica::ReplicaId,
     request::IdempotencyKey,
     time::Timestamp,
@@ -360,7 +361,7 @@ impl HistoryStore for Synced {
         self.0.page(app, page).await
     }
 
-    async fn list(&self, page: AppPage) -> Result<Vec<AppState>> {
+    async fn list(&self, page: AppPage) -> Result<Vec<ListedApp>> {
         self.0.sync().await?;
         self.0.list(page).await
     }

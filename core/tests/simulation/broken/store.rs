@@ -12,8 +12,8 @@ use rollhook_core::{
     error::Entity,
     ledger::{Admission, AppState, Change, KeyLookup, NewDeploy, Record},
     ports::{
-        AppChange, AppCommit, AppPage, AppRef, Committed, Heartbeat, HistoryStore, HistoryStoreExt, Loaded, Page,
-        Version,
+        AppChange, AppCommit, AppPage, AppRef, Committed, Heartbeat, HistoryStore, HistoryStoreExt, ListedApp, Loaded,
+        Page, Version,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -206,7 +206,7 @@ impl HistoryStore for BrokenBackend {
         Ok(entries)
     }
 
-    async fn list(&self, page: AppPage) -> Result<Vec<AppState>> {
+    async fn list(&self, page: AppPage) -> Result<Vec<ListedApp>> {
         self.environment.store.list(page).await
     }
 

@@ -15,6 +15,7 @@ use crate::{
     confirm::confirm,
     exit::CliError,
     history::what,
+    output::message,
     when,
 };
 
@@ -90,10 +91,14 @@ pub(crate) async fn list(session: &Session<'_>, args: &List) -> Result<(), CliEr
         let page = AppPage { namespace: namespace.clone(), after, limit: PAGE };
         let page = session.operations.apps(page).await?;
         list.apps.extend(page.apps.into_iter().filter(wanted));
+        list.unreadable.extend(page.unreadable);
         list.next = page.next;
         if list.next.is_none() {
             break;
         }
+    }
+    for app in &list.unreadable {
+        message(&format!("note: {app} is stored, and cannot be read; the log says why"));
     }
     let colour = session.output.colour;
     session.output.list(&list, || apps::table(&list.apps, when::now(), colour), || apps::wide(&list.apps, colour))
