@@ -1,7 +1,7 @@
 //! Deploys: requests, answers and the history.
 
 use rollhook_core::{
-    app::{AppId, Environment, Namespace, Project},
+    app::{AppId, Environment, FullName, Project},
     deploy::{self, Evidence, Origin, Revision, State, Status, Trigger},
     ledger::AppState,
     request::{self, Field, IdempotencyKey, Refusal},
@@ -428,10 +428,11 @@ impl Promote {
     ///
     /// # Errors
     /// [`Refusal::InvalidField`], naming the field.
-    pub fn parse(&self, to: &AppId) -> Result<AppId, Refusal> {
+    pub fn parse(&self, to: &AppId) -> Result<FullName, Refusal> {
         let project: Project = field(Field::FromProject, self.from.project.parse())?;
         let environment: Environment = field(Field::FromEnvironment, self.from.environment.parse())?;
-        let namespace = field(Field::FromEnvironment, Namespace::of(&project, &environment))?;
-        Ok(AppId { namespace, name: to.name.clone() })
+        let from = FullName { project, environment, name: to.name.clone() };
+        field(Field::FromEnvironment, from.id())?;
+        Ok(from)
     }
 }

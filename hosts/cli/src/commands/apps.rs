@@ -105,7 +105,7 @@ pub(crate) async fn list(session: &Session<'_>, args: &List) -> Result<(), CliEr
 }
 
 pub(crate) async fn show(session: &Session<'_>, target: &Target) -> Result<(), CliError> {
-    let app = session.operations.app(&target.id()?).await?;
+    let app = session.app(target).await?;
     session.output.data(&app, || apps::details(&app, when::now()))
 }
 
@@ -115,7 +115,7 @@ pub(crate) async fn set(session: &Session<'_>, args: &Set) -> Result<(), CliErro
         return Err(CliError::Usage("Say what to change, such as --settle 30s; see --help.".to_owned()));
     }
     let changes_source = !patch.source.is_empty();
-    let app = session.operations.change(&args.target.id()?, patch).await?;
+    let app = session.operations.change(&session.find(&args.target).await?, patch).await?;
     session.output.data(&app, || {
         let source = if changes_source { apps::source_lines(&app.source) } else { String::new() };
         source + &apps::policy_lines(&app.policy)
@@ -123,7 +123,7 @@ pub(crate) async fn set(session: &Session<'_>, args: &Set) -> Result<(), CliErro
 }
 
 pub(crate) async fn release_hold(session: &Session<'_>, target: &Target) -> Result<(), CliError> {
-    let id = target.id()?;
+    let id = session.find(target).await?;
     let app = session.operations.release_hold(&id).await?;
     session.output.data(&app, || format!("Released: nothing of {id} is held any more\n"))
 }
@@ -133,6 +133,7 @@ pub(crate) async fn delete(session: &Session<'_>, args: &Delete) -> Result<(), C
     if !args.yes {
         confirm(&format!("Remove {id} with its token and its history? Its workload stays as it is."))?;
     }
+    session.find(&args.target).await?;
     session.operations.delete(&id).await?;
     session.output.line(&format!("Removed {id}; its workload stays as it is"))
 }
