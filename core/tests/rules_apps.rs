@@ -11,7 +11,7 @@ use rollhook_conformance::samples;
 use rollhook_core::{
     app::{FullName, Policy, Target},
     deploy::{Revision, Status, Trigger},
-    request::{DeployRequest, Field, IdempotencyKey, KeyHeader, PolicyChange, Refusal},
+    request::{DeployRequest, Field, IdempotencyKey, KeyHeader, PolicyChange, Refusal, Registration},
     token::Credentials,
 };
 use rollhook_memory::Script;
@@ -303,5 +303,25 @@ fn nothing_is_promoted_from_an_environment_to_itself() {
         let Err(Refusal::InvalidField(Field::FromEnvironment, why)) = promoted else { panic!("{promoted:?}") };
         assert!(why.contains("is the app itself"), "{why}");
         assert_eq!(world.quiet(&test).await.len(), 1, "nothing is recorded");
+    });
+}
+
+#[test]
+fn workload_of_another_app_is_refused_at_registration_before_either_was_deployed() {
+    let world = World::new(SECOND);
+    world.idle(async {
+        let named = |app: &str| Registration {
+            target: samples::settings(json!({ "name": "web", "template": { "replicas": 1 } })),
+            ..git(app, Policy::default())
+        };
+        let register = async |wanted: Registration| world.deployer.register(&world.operator, wanted, None).await;
+        register(named("api")).await.unwrap();
+        let refused = register(named("other")).await.unwrap_err();
+        let Refusal::WorkloadTaken(why) = &refused else { panic!("{refused:?}") };
+        assert!(why.contains("shop-test/api"), "it names the other app: {why}");
+        assert!(register(git("other", Policy::default())).await.is_ok(), "its own workload is free");
+        assert!(register(named("third").take_over()).await.is_ok(), "a person may insist");
+        let elsewhere = Registration { environment: "prod".parse().unwrap(), ..named("api") };
+        assert!(register(elsewhere).await.is_ok(), "another namespace has its own workloads");
     });
 }
