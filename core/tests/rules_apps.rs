@@ -325,3 +325,26 @@ fn workload_of_another_app_is_refused_at_registration_before_either_was_deployed
         assert!(register(elsewhere).await.is_ok(), "another namespace has its own workloads");
     });
 }
+
+#[test]
+fn replica_whose_clock_is_a_day_ahead_makes_no_key_expire_for_the_others() {
+    let world = World::new(SECOND);
+    world.idle(async {
+        let access = world.register("api", Policy::default()).await;
+        let keyed = || {
+            let key = IdempotencyKey::new(KeyHeader::IdempotencyKey, "run-1", [1; 32]).ok();
+            world.deployer.submit(&access, DeployRequest { key, ..request(&api("v2")) })
+        };
+        let first = keyed().await.unwrap();
+        let set = async |skew: i64| {
+            *world.skew.lock().unwrap() = skew;
+            // The clock is read with the app.
+            world.view(&access).await
+        };
+        set((24 * 3600 + 1800) * 1000).await;
+        world.deploy(&access, &api("v3")).await.unwrap();
+        assert!(set(0).await.updated_at > world.now().after(Duration::from_secs(24 * 3600)), "the app is ahead");
+        let repeated = keyed().await.unwrap();
+        assert_eq!((repeated.deploy.revision, repeated.replayed), (first.deploy.revision, true));
+    });
+}

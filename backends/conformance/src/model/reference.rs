@@ -132,8 +132,8 @@ impl Reference {
                     self.app.holds.clear();
                 }
                 Done::Forget(keep, forgotten) => {
-                    let time = self.touch(now);
-                    let expected = self.surplus(*keep, time, &changed);
+                    self.touch(now);
+                    let expected = self.surplus(*keep, now, &changed);
                     assert_eq!(forgotten.iter().copied().collect::<BTreeSet<_>>(), expected, "what retention forgets");
                     self.forgotten.extend(expected);
                 }
@@ -150,7 +150,7 @@ impl Reference {
     fn admit(&mut self, admission: &Admission, now: Timestamp, changed: &mut BTreeSet<Revision>) -> Admitted {
         let time = self.time.max(now);
         if let Some(key) = &admission.key
-            && let Some(used) = self.used(key).filter(|used| used.expires_at > time)
+            && let Some(used) = self.used(key).filter(|used| used.expires_at > now)
         {
             let same = used.request == key.request;
             return if same { Admitted::Replayed(used.revision) } else { Admitted::KeyReused };
@@ -272,7 +272,7 @@ impl Reference {
     }
 
     /// The archived deploys on which nothing depends any more; one that ends in the same change is not archived yet.
-    fn surplus(&self, keep: usize, time: Timestamp, changed: &BTreeSet<Revision>) -> BTreeSet<Revision> {
+    fn surplus(&self, keep: usize, now: Timestamp, changed: &BTreeSet<Revision>) -> BTreeSet<Revision> {
         let archived: Vec<Deploy> =
             self.archived().into_iter().filter(|deploy| !changed.contains(&deploy.revision)).collect();
         let mut kept: BTreeSet<Revision> = archived.iter().take(keep).map(|deploy| deploy.revision).collect();
@@ -282,7 +282,7 @@ impl Reference {
             kept.extend([deploy.revision, deploy.effective]);
             kept.extend(targets(&archived, Some(deploy.effective)));
         }
-        let repeatable = archived.iter().filter(|deploy| deploy.kept_until.is_some_and(|until| until > time));
+        let repeatable = archived.iter().filter(|deploy| deploy.kept_until.is_some_and(|until| until > now));
         kept.extend(repeatable.map(|deploy| deploy.revision));
         archived.iter().map(|deploy| deploy.revision).filter(|revision| !kept.contains(revision)).collect()
     }
