@@ -3,7 +3,7 @@
 use rollhook_core::{
     deploy::Revision,
     ledger::AppState,
-    ports::{AppPage, AppRef, Page},
+    ports::{AppPage, AppRef, HistoryStoreExt, Page},
 };
 
 use crate::{Failure, fixture::Store};
@@ -72,7 +72,7 @@ impl Stored {
         let mut states: Vec<AppState> = Vec::new();
         loop {
             let after = states.last().map(|state| state.app.id.clone());
-            let more = self.0.list(AppPage { namespace: None, after, limit: PAGE }).await?;
+            let more = self.0.states(AppPage { namespace: None, after, limit: PAGE }).await?;
             let is_last = more.len() < PAGE;
             states.extend(more);
             if is_last {

@@ -310,7 +310,10 @@ fn history_decides_lateness_while_the_source_is_unavailable() {
         // Nothing was said of the branch, so that it cannot be read.
         accepted(push("a1").await);
         accepted(push("b2").await);
-        nothing(push("a1").await, &["revision 1", "revision 2", sha("b2").as_str(), "could not be asked"]);
+        nothing(
+            push("a1").await,
+            &["revision 1", "revision 2", sha("b2").as_str(), "which is queued", "cannot be read"],
+        );
         assert!(accepted(push("b2").await).replayed);
         accepted(push("c3").await);
         assert_eq!(world.revisions(&access).await, 3);

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use rollhook_conformance::samples;
 use rollhook_core::{
-    app::{Policy, Target},
+    app::{FullName, Policy, Target},
     deploy::{Revision, Status, Trigger},
-    request::{DeployRequest, IdempotencyKey, KeyHeader, PolicyChange, Refusal},
+    request::{DeployRequest, Field, IdempotencyKey, KeyHeader, PolicyChange, Refusal, Registration},
     token::Credentials,
 };
 use rollhook_memory::Script;
@@ -179,7 +179,8 @@ fn promotion_deploys_the_image_of_the_other_environment() {
         let mut wanted = registration("api", Policy::default());
         wanted.environment = "prod".parse().unwrap();
         let prod = world.deployer.register(&world.operator, wanted, None).await.unwrap().app;
-        let accepted = world.deployer.promote(&world.operator, &prod.app.id, test.app(), None).await.unwrap();
+        let accepted =
+            world.deployer.promote(&world.operator, &prod.app.id, &full_name("shop", "test"), None).await.unwrap();
         assert_eq!(accepted.deploy.trigger, Trigger::Promotion);
         let access = world.deployer.open(&world.operator, &prod.app.id).await.unwrap();
         let done = world.ended(&access, 2).await;
@@ -261,5 +262,89 @@ fn registration_of_another_pair_is_not_answered_with_its_app() {
         assert!(world.deployer.register(&world.operator, of_pair("a-b", "c"), key()).await.is_ok());
         let other = world.deployer.register(&world.operator, of_pair("a", "b-c"), key()).await;
         assert!(matches!(other, Err(Refusal::AppExists(_))), "{other:?}");
+    });
+}
+
+/// The name of `api` in this environment.
+fn full_name(project: &str, environment: &str) -> FullName {
+    let (project, environment) = (project.parse().unwrap(), environment.parse().unwrap());
+    FullName { project, environment, name: "api".parse().unwrap() }
+}
+
+#[test]
+fn promotion_is_from_the_named_project_and_environment_alone() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let register = async |project: &str, environment: &str| {
+            let mut wanted = registration("api", Policy::default());
+            (wanted.project, wanted.environment) = (project.parse().unwrap(), environment.parse().unwrap());
+            world.deployer.register(&world.operator, wanted, None).await.unwrap().app.app.id.clone()
+        };
+        let (secret, to) = (register("a-b", "c").await, register("a", "prod").await);
+        world.sleep(60).await;
+        let promote = async |from: FullName| world.deployer.promote(&world.operator, &to, &from, None).await;
+        let other = full_name("a", "b-c");
+        assert_eq!(other.id().unwrap(), secret, "both spell one namespace");
+        let refusal = promote(other.clone()).await.unwrap_err();
+        assert_eq!(refusal.to_string(), "There is no app api in project a, environment b-c.");
+        assert_eq!(refusal, Refusal::AppNotFoundIn(other));
+        let missing = full_name("a", "test");
+        assert_eq!(promote(missing.clone()).await.unwrap_err(), Refusal::AppNotFoundIn(missing));
+        assert!(promote(full_name("a-b", "c")).await.is_ok());
+    });
+}
+
+#[test]
+fn nothing_is_promoted_from_an_environment_to_itself() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let test = world.app("api", Policy::default()).await;
+        let promoted = world.deployer.promote(&world.operator, test.app(), &full_name("shop", "test"), None).await;
+        let Err(Refusal::InvalidField(Field::FromEnvironment, why)) = promoted else { panic!("{promoted:?}") };
+        assert!(why.contains("is the app itself"), "{why}");
+        assert_eq!(world.quiet(&test).await.len(), 1, "nothing is recorded");
+    });
+}
+
+#[test]
+fn workload_of_another_app_is_refused_at_registration_before_either_was_deployed() {
+    let world = World::new(SECOND);
+    world.idle(async {
+        let named = |app: &str| Registration {
+            target: samples::settings(json!({ "name": "web", "template": { "replicas": 1 } })),
+            ..git(app, Policy::default())
+        };
+        let register = async |wanted: Registration| world.deployer.register(&world.operator, wanted, None).await;
+        register(named("api")).await.unwrap();
+        let refused = register(named("other")).await.unwrap_err();
+        let Refusal::WorkloadTaken(why) = &refused else { panic!("{refused:?}") };
+        assert!(why.contains("shop-test/api"), "it names the other app: {why}");
+        assert!(register(git("other", Policy::default())).await.is_ok(), "its own workload is free");
+        assert!(register(named("third").take_over()).await.is_ok(), "a person may insist");
+        let elsewhere = Registration { environment: "prod".parse().unwrap(), ..named("api") };
+        assert!(register(elsewhere).await.is_ok(), "another namespace has its own workloads");
+    });
+}
+
+#[test]
+fn replica_whose_clock_is_a_day_ahead_makes_no_key_expire_for_the_others() {
+    let world = World::new(SECOND);
+    world.idle(async {
+        let access = world.register("api", Policy::default()).await;
+        let keyed = || {
+            let key = IdempotencyKey::new(KeyHeader::IdempotencyKey, "run-1", [1; 32]).ok();
+            world.deployer.submit(&access, DeployRequest { key, ..request(&api("v2")) })
+        };
+        let first = keyed().await.unwrap();
+        let set = async |skew: i64| {
+            *world.skew.lock().unwrap() = skew;
+            // The clock is read with the app.
+            world.view(&access).await
+        };
+        set((24 * 3600 + 1800) * 1000).await;
+        world.deploy(&access, &api("v3")).await.unwrap();
+        assert!(set(0).await.updated_at > world.now().after(Duration::from_secs(24 * 3600)), "the app is ahead");
+        let repeated = keyed().await.unwrap();
+        assert_eq!((repeated.deploy.revision, repeated.replayed), (first.deploy.revision, true));
     });
 }

@@ -11,8 +11,8 @@ use rollhook::{
     error::Entity,
     ledger::AppState,
     ports::{
-        AppChange, AppCommit, AppPage, AppRef, Binding, Committed, DriverIdentity, Heartbeat, HistoryStore, Loaded,
-        Page, Sealing, TokenStore, Version, WebhookSecret,
+        AppChange, AppCommit, AppPage, AppRef, Binding, Committed, DriverIdentity, Heartbeat, HistoryStore, ListedApp,
+        Loaded, Page, Sealing, TokenStore, UnreadableApp, Version, WebhookSecret,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -23,7 +23,7 @@ use rollhook::{
 use serde::Deserialize;
 
 use crate::{
-    contents::{json, key_name},
+    contents::{AppRecord, json, key_name},
     file::JsonStore,
 };
 
@@ -54,12 +54,15 @@ impl HistoryStore for JsonStore {
         deploys.filter(|deploy| deploy.as_ref().map_or(true, is_wanted)).take(page.limit).collect()
     }
 
-    async fn list(&self, page: AppPage) -> Result<Vec<AppState>> {
+    async fn list(&self, page: AppPage) -> Result<Vec<ListedApp>> {
         let mut apps: Vec<_> = self.read()?.apps.into_values().collect();
         apps.retain(|record| page.namespace.as_ref().is_none_or(|namespace| record.id.namespace == *namespace));
         apps.retain(|record| page.after.as_ref().is_none_or(|after| record.id > *after));
         apps.sort_by(|one, other| one.id.cmp(&other.id));
-        apps.iter().take(page.limit).map(|record| json(AppState::deserialize(&record.state))).collect()
+        let listed = |record: AppRecord| {
+            json(AppState::deserialize(&record.state)).map_err(|error| UnreadableApp { id: record.id, error })
+        };
+        Ok(apps.into_iter().take(page.limit).map(listed).collect())
     }
 
     async fn work(&self, alive: &[ReplicaId], limit: usize) -> Result<Vec<AppUid>> {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use async_trait::async_trait;
 use rollhook_core::{
     Error, Result,
-    app::{Settings, Target},
+    app::{AppId, Settings, Target},
     deploy::{Evidence, Reason},
     ports::{
         Applied, DriverIdentity, InvalidTarget, Observation, Phase, RolloutDriver, RolloutFailure, RolloutFailureKind,
@@ -63,6 +63,11 @@ impl RolloutDriver for Sites {
             Ok(settings) => settings,
             Err(invalid) => return Ok(Validated::Invalid(invalid)),
         };
+        let is_same = |(_, other): &&(AppId, Settings)| other.get(DIRECTORY) == settings.get(DIRECTORY);
+        if let Some((other, _)) = request.others.iter().filter(|_| !request.take_over).find(is_same) {
+            let why = format!("The site is the one of {other}; see --take-over.");
+            return Ok(Validated::Invalid(InvalidTarget::Taken(why)));
+        }
         let site = self.site(&Target { settings: settings.clone(), ..Target::default() })?;
         let record = site.record()?;
         let unusable = |why: &str| Ok(Validated::Invalid(InvalidTarget::Unusable(why.to_owned())));

@@ -12,12 +12,11 @@ use rollhook_core::{
     app::{App, AppId, AppUid},
     deploy::{Commit, Deploy, Evidence, Revision},
     image::ImageRef,
-    ledger::AppState,
     ports::{
         self, AppChange, AppPage, AppRef, Applied, Binding, BranchReader, BuildSpec, BuildState, BuildTrigger, Clock,
-        Committed, DeployId, DriverIdentity, Heartbeat, HistoryStore, Loaded, Observation, Page, RolloutDriver,
-        RolloutFailure, RolloutSpec, Sealing, Started, StoreLimits, TargetRequest, TokenMatcher, TokenStore, Validated,
-        WebhookSecret,
+        Committed, DeployId, DriverIdentity, Heartbeat, HistoryStore, ListedApp, Loaded, Observation, Page,
+        RolloutDriver, RolloutFailure, RolloutSpec, Sealing, Started, StoreLimits, TargetRequest, TokenMatcher,
+        TokenStore, Validated, WebhookSecret,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -133,7 +132,7 @@ impl<T: HistoryStore + ?Sized> HistoryStore for Faulty<T> {
         self.call("history.page", self.inner.page(app, page)).await
     }
 
-    async fn list(&self, page: AppPage) -> Result<Vec<AppState>> {
+    async fn list(&self, page: AppPage) -> Result<Vec<ListedApp>> {
         self.call("history.list", self.inner.list(page)).await
     }
 

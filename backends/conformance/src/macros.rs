@@ -65,6 +65,7 @@ macro_rules! rollouts {
             validate_absent_is_created,
             validate_names_an_invalid_setting,
             validate_foreign_is_taken,
+            validate_of_another_app_is_taken,
             apply_then_observe_complete,
             apply_is_idempotent,
             apply_older_is_refused,

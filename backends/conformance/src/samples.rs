@@ -114,8 +114,13 @@ pub fn restore(tag: &str, to: Revision) -> NewDeploy {
 
 /// The accept of a deploy that leaves the others alone; each call has an id of its own.
 pub fn admission(deploy: NewDeploy) -> Admission {
+    Admission::plain(admission_id(), deploy)
+}
+
+/// An id that no other accept has.
+pub fn admission_id() -> AdmissionId {
     static NEXT: AtomicU64 = AtomicU64::new(1);
-    Admission::plain(AdmissionId(u128::from(NEXT.fetch_add(1, Ordering::Relaxed))), deploy)
+    AdmissionId(u128::from(NEXT.fetch_add(1, Ordering::Relaxed)))
 }
 
 /// The accept of a deploy under a key.

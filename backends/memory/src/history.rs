@@ -11,8 +11,8 @@ use rollhook_core::{
     error::Entity,
     ledger::{AppState, Change, KeyWrite},
     ports::{
-        AppChange, AppCommit, AppPage, AppRef, Binding, Committed, DriverIdentity, Heartbeat, HistoryStore, Loaded,
-        Page, StoreLimits, Version,
+        AppChange, AppCommit, AppPage, AppRef, Binding, Committed, DriverIdentity, Heartbeat, HistoryStore, ListedApp,
+        Loaded, Page, StoreLimits, Version,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -59,13 +59,13 @@ impl HistoryStore for MemoryStore {
         Ok(archive.filter(is_wanted).take(page.limit).map(|deploy| (**deploy).clone()).collect())
     }
 
-    async fn list(&self, page: AppPage) -> Result<Vec<AppState>> {
+    async fn list(&self, page: AppPage) -> Result<Vec<ListedApp>> {
         let tables = self.lock();
         let namespaces = tables.namespaces.iter();
         let wanted = namespaces.filter(|(name, _)| page.namespace.as_ref().is_none_or(|namespace| namespace == *name));
         let states = wanted.flat_map(|(_, apps)| apps.values()).filter_map(|uid| Some(&tables.apps.get(uid)?.state));
         let is_after = |state: &&AppState| page.after.as_ref().is_none_or(|after| state.app.id > *after);
-        Ok(states.filter(is_after).take(page.limit).cloned().collect())
+        Ok(states.filter(is_after).take(page.limit).cloned().map(Ok).collect())
     }
 
     async fn work(&self, alive: &[ReplicaId], limit: usize) -> Result<Vec<AppUid>> {

@@ -3,14 +3,14 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, SystemTime},
+    time::{Duration, Instant, SystemTime},
 };
 
 use rollhook_core::{
     app::{AppId, AppName, AppUid, Namespace},
     deploy::{Deploy, Revision},
     ledger::{AppState, KeyUse},
-    ports::{AppRef, DriverIdentity, Version, WallClock, WebhookSecret},
+    ports::{AppRef, DriverIdentity, Version, WallClock, WebhookSecret, steady},
     request::KeyHeader,
     time::Timestamp,
 };
@@ -33,7 +33,8 @@ impl MemoryStore {
     /// An empty store on the system's time.
     #[expect(clippy::disallowed_methods, reason = "a store's clock is the wall clock")]
     pub fn on_system_time() -> Self {
-        Self::new(Arc::new(|| SystemTime::now().into()))
+        let start = Instant::now();
+        Self::new(steady(Arc::new(|| SystemTime::now().into()), move || start.elapsed()))
     }
 
     pub(crate) fn now(&self) -> Timestamp {

@@ -11,16 +11,15 @@ use rollhook_core::{
     Error, Result,
     app::AppUid,
     deploy::Deploy,
-    ledger::AppState,
     ports::{
-        AppChange, AppCommit, AppPage, AppRef, Binding, Committed, DriverIdentity, Heartbeat, HistoryStore, Loaded,
-        Page, StoreLimits, Version,
+        AppChange, AppCommit, AppPage, AppRef, Binding, Committed, DriverIdentity, Heartbeat, HistoryStore, ListedApp,
+        Loaded, Page, StoreLimits, Version,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
     time::Timestamp,
 };
-use rollhook_sql::{deploy, header_number, key_use, state};
+use rollhook_sql::{deploy, header_number, key_use, listed, state};
 use sqlx::postgres::PgRow;
 
 use crate::{
@@ -73,16 +72,17 @@ impl HistoryStore for PostgresStore {
         rows.await?.iter().map(|row| deploy(column::<&str>(row, 0)?.as_bytes())).collect()
     }
 
-    async fn list(&self, page: AppPage) -> Result<Vec<AppState>> {
+    async fn list(&self, page: AppPage) -> Result<Vec<ListedApp>> {
         let within = page.namespace.map(|namespace| format!("a.namespace = '{namespace}' AND ")).unwrap_or_default();
         let (namespace, name) = page.after.map(|after| (after.namespace.into(), after.name.into())).unwrap_or_default();
         let (namespace, name): (String, String) = (namespace, name);
         let rows = self.reads.read(format!(
-            "SELECT a.document FROM rollhook.apps a WHERE {within}(a.namespace, a.name) > ('{namespace}', '{name}') \
+            "SELECT a.namespace, a.name, a.document FROM rollhook.apps a WHERE {within}(a.namespace, a.name) > ('{namespace}', '{name}') \
              ORDER BY a.namespace, a.name LIMIT {}",
             number(page.limit),
         ));
-        rows.await?.iter().map(|row| state(column::<&str>(row, 0)?.as_bytes())).collect()
+        let row = |row| listed(column(row, 0)?, column(row, 1)?, column::<&str>(row, 2)?.as_bytes());
+        rows.await?.iter().map(row).collect()
     }
 
     /// Goes from lease to lease by index, so that apps which living replicas drive cost nothing however many they are.

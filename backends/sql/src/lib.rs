@@ -13,7 +13,7 @@ mod rows;
 mod tests;
 
 pub use hints::Hints;
-pub use rows::{CommitRows, DeployRow, KeyRow, PutRows, StateRow, deploy, header_number, key_use, state};
+pub use rows::{CommitRows, DeployRow, KeyRow, PutRows, StateRow, deploy, header_number, key_use, listed, state};
 
 use rollhook_core::Error;
 

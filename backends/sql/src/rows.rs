@@ -2,14 +2,16 @@
 
 use rollhook_core::{
     Error, Result,
-    app::AppUid,
+    app::{AppId, AppUid},
     deploy::{Deploy, Revision, Status},
     ledger::{AppState, Change, KeyUse, KeyWrite},
-    ports::AppCommit,
+    ports::{AppCommit, ListedApp, UnreadableApp},
     request::KeyHeader,
     time::Timestamp,
 };
 use serde::{Deserialize, Serialize, Serializer};
+
+use crate::located;
 
 /// A commit of one app, as rows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -166,6 +168,16 @@ pub const fn header_number(header: KeyHeader) -> i16 {
 /// `Corrupt` if the document is no state.
 pub fn state(document: &[u8]) -> Result<AppState> {
     decode(document, "an app's stored state cannot be read")
+}
+
+/// Decodes an app of the list.
+///
+/// # Errors
+/// `Corrupt` if the columns hold no app's name.
+pub fn listed(namespace: &str, name: &str, document: &[u8]) -> Result<ListedApp> {
+    let unnamed = |error| Error::corrupt("the name of a stored app cannot be read", error);
+    let id = AppId { namespace: namespace.parse().map_err(unnamed)?, name: name.parse().map_err(unnamed)? };
+    Ok(state(document).map_err(|error| UnreadableApp { error: located(&id.to_string(), error), id }))
 }
 
 /// Decodes an archived deploy.

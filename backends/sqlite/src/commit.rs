@@ -23,7 +23,7 @@ const PUT_DEPLOY: &str = "INSERT OR REPLACE INTO deploys (app, revision, succeed
 const FORGET: &str = "DELETE FROM deploys WHERE app = ?1 AND revision = ?2";
 const IS_TAKEN: &str = "
 SELECT EXISTS (SELECT 1 FROM apps WHERE namespace = ?2 AND name = ?5 OR uid = ?1),
-       EXISTS (SELECT 1 FROM apps WHERE namespace = ?2 AND (project <> ?3 OR environment <> ?4))";
+       coalesce((SELECT project <> ?3 OR environment <> ?4 FROM apps WHERE namespace = ?2 LIMIT 1), 0)";
 const REGISTER: &str = "
 INSERT INTO apps (uid, namespace, project, environment, name, version, queued_at, lease, document)
 VALUES (?1, ?2, ?3, ?4, ?5, 1, ?6, ?7, ?8)";

@@ -8,16 +8,15 @@ use rollhook_core::{
     Result,
     app::{AppId, AppUid},
     deploy::Deploy,
-    ledger::AppState,
     ports::{
-        AppChange, AppCommit, AppPage, AppRef, Binding, Committed, DriverIdentity, Heartbeat, HistoryStore, Loaded,
-        Page, StoreLimits, Version,
+        AppChange, AppCommit, AppPage, AppRef, Binding, Committed, DriverIdentity, Heartbeat, HistoryStore, ListedApp,
+        Loaded, Page, StoreLimits, Version,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
     time::Timestamp,
 };
-use rollhook_sql::{CommitRows, deploy, header_number, key_use, located, state};
+use rollhook_sql::{CommitRows, deploy, header_number, key_use, listed, located};
 use rusqlite::{OptionalExtension, Row, params_from_iter, types::Value};
 
 use crate::{call::Session, commit::commit, heartbeat, store::SqliteStore};
@@ -96,7 +95,7 @@ impl HistoryStore for SqliteStore {
             .await
     }
 
-    async fn list(&self, page: AppPage) -> Result<Vec<AppState>> {
+    async fn list(&self, page: AppPage) -> Result<Vec<ListedApp>> {
         let first = page.namespace.as_ref().map(|namespace| (namespace.to_string(), String::new()));
         let after = page.after.map(|after| (after.namespace.to_string(), after.name.to_string()));
         let (namespace, name) = first.max(after).unwrap_or_default();
@@ -156,15 +155,16 @@ fn loaded(row: &Row<'_>, now: Timestamp) -> rusqlite::Result<Result<Loaded>> {
         Some(request) => key_use(request, row.get(5)?, row.get(6)?).map(Some),
         None => Ok(None),
     };
-    let state = stored(row)?;
-    Ok(state.and_then(|state| Ok(Loaded { state, version, key: key?, now })))
+    let listed = stored(row)?;
+    Ok(listed.and_then(|listed| {
+        let state = listed.map_err(|unreadable| unreadable.error)?;
+        Ok(Loaded { state, version, key: key?, now })
+    }))
 }
 
-/// Returns the state of a row that begins with its app's namespace and name.
-fn stored(row: &Row<'_>) -> rusqlite::Result<Result<AppState>> {
-    let (namespace, name) = (row.get_ref(0)?.as_str()?, row.get_ref(1)?.as_str()?);
-    let state = state(row.get_ref(2)?.as_bytes()?);
-    Ok(state.map_err(|error| located(&format!("{namespace}/{name}"), error)))
+/// Returns the app of a row that begins with its namespace, name and state.
+fn stored(row: &Row<'_>) -> rusqlite::Result<Result<ListedApp>> {
+    Ok(listed(row.get_ref(0)?.as_str()?, row.get_ref(1)?.as_str()?, row.get_ref(2)?.as_bytes()?))
 }
 
 /// Returns the deploy of a row of [`PAGE`].

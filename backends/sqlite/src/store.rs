@@ -7,10 +7,13 @@ use std::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
-    time::SystemTime,
+    time::{Instant, SystemTime},
 };
 
-use rollhook_core::{Error, Result, ports::WallClock};
+use rollhook_core::{
+    Error, Result,
+    ports::{WallClock, steady},
+};
 use rollhook_sealing::KeyRing;
 use rollhook_sql::{Hints, located};
 
@@ -37,7 +40,9 @@ impl SqliteStore {
     /// program wrote it.
     #[expect(clippy::disallowed_methods, reason = "a store's clock is the wall clock")]
     pub async fn open(path: impl AsRef<Path>, ring: KeyRing) -> Result<Self> {
-        Self::open_with_clock(path, ring, Arc::new(|| SystemTime::now().into())).await
+        let start = Instant::now();
+        let clock = steady(Arc::new(|| SystemTime::now().into()), move || start.elapsed());
+        Self::open_with_clock(path, ring, clock).await
     }
 
     /// Opens the file with another clock than the machine's.

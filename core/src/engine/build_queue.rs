@@ -115,7 +115,8 @@ impl BuildQueue {
             Self::Built { revision, image, commit } => match building_entry(app_state, *revision) {
                 Some(entry) => {
                     let (image, commit) = (Some(image.clone()), Some(commit.clone()));
-                    BuildStep::Record(vec![Deploy { image, commit, ..entry.moved(entry.state.clone()) }])
+                    let built = Deploy { image, commit, ..entry.moved(entry.state.clone()) };
+                    BuildStep::call(Effect::RecordBuilt(Box::new(built)))
                 }
                 None => begin(app_state, source, now),
             },

@@ -25,7 +25,7 @@ pub enum CallError {
 pub enum Event {
     /// The app was read.
     Loaded(Box<AppState>),
-    /// The changes of the last [`Effect::Record`] were committed; the app since then.
+    /// The changes of the last [`Effect::Record`] or [`Effect::RecordBuilt`] were committed; the app since then.
     Recorded(Box<AppState>),
     /// The rollout driver answered an apply.
     Applied(Result<Applied, CallError>),
@@ -69,6 +69,8 @@ pub enum Effect {
         /// Whether the app has no work left after the commit.
         idle: bool,
     },
+    /// Commit the image of a deploy whose build ended well.
+    RecordBuilt(Box<Deploy>),
     /// Apply a rollout.
     Apply(RolloutSpec),
     /// Observe a rollout.

@@ -269,7 +269,7 @@ fn reachable_again(state: &State, deploy: &Deploy, now: Timestamp) -> Option<Eff
 fn next(state: &mut State, now: Timestamp) -> Effect {
     let highest = state.app_state.unfinished.iter().rfind(|deploy| is_ready(deploy)).map(|deploy| (**deploy).clone());
     let rolling = rolling(&state.app_state);
-    if let Some(outdated) = outdated(&state.app_state, rolling.as_ref(), highest.as_ref()) {
+    if let Some(outdated) = outdated(&state.app_state, rolling.as_ref()) {
         return record(state, outdated, Vec::new());
     }
     match (rolling, highest) {
@@ -282,16 +282,15 @@ fn next(state: &mut State, now: Timestamp) -> Effect {
     }
 }
 
-/// Returns the entries that will never run: below the highest ready one, or below the one on the cluster; also those
-/// that are not built yet.
-fn outdated(app_state: &AppState, rolling: Option<&Deploy>, highest: Option<&Deploy>) -> Option<Vec<Deploy>> {
+/// Returns the ready entries that will never run: those below the highest ready one, or below the one on the cluster.
+///
+/// One that is still being built is none of them: the higher one is a restore, or was built before, and the build may be
+/// the fix. See [`Change::built`].
+fn outdated(app_state: &AppState, rolling: Option<&Deploy>) -> Option<Vec<Deploy>> {
     let rolling = rolling.map(|deploy| deploy.revision);
-    let highest = highest.map(|deploy| deploy.revision);
-    let on_cluster = app_state.on_cluster().map(|deploy| deploy.revision);
     let mut outdated = Vec::new();
-    for deploy in app_state.unfinished.iter().filter(|deploy| Some(deploy.revision) != rolling) {
-        let above = |other: &Revision| *other > deploy.revision;
-        let by = on_cluster.filter(above).or(highest.filter(above));
+    for deploy in app_state.unfinished.iter().filter(|deploy| Some(deploy.revision) != rolling && is_ready(deploy)) {
+        let by = app_state.overtaken_by(deploy.revision);
         outdated.extend(by.map(|by| superseded(app_state, deploy, by)));
     }
     (!outdated.is_empty()).then_some(outdated)
@@ -415,6 +414,7 @@ fn spec(app_state: &AppState, deploy: &Deploy) -> Option<RolloutSpec> {
     let image = deploy.image.clone()?;
     let what = match &deploy.from {
         Some(Origin::Revision(revision)) => format!("rollback to revision {revision}"),
+        Some(Origin::Built(revision)) => format!("{} deploy, built as revision {revision},", deploy.trigger),
         Some(Origin::Promoted { app, revision }) => format!("promotion of {app} revision {revision}"),
         None => format!("{} deploy", deploy.trigger),
     };

@@ -250,12 +250,14 @@ impl Polling {
 /// prove that.
 pub fn decide(app_state: &AppState, entries: &[Deploy], finding: &Finding) -> HeadDecision {
     let head = &finding.head;
+    // An image that was entered anew does not tell where the branch was: its first entry does.
+    let brought = || entries.iter().filter(|entry| !entry.is_entered_anew());
     let of = |commit: &Commit| {
         let commit = commit.clone();
-        entries.iter().filter(move |entry| entry.commit.as_ref().is_some_and(|known| known.may_be(&commit)))
+        brought().filter(move |entry| entry.commit.as_ref().is_some_and(|known| known.may_be(&commit)))
     };
     // A commit that polling has found was the branch's head at that time.
-    let found = entries.iter().find(|entry| entry.trigger == Trigger::Git).and_then(|entry| entry.commit.as_ref());
+    let found = brought().find(|entry| entry.trigger == Trigger::Git).and_then(|entry| entry.commit.as_ref());
     let before = finding.before.as_ref().or(found);
     let is_reset = |known: &Deploy| {
         before.filter(|before| !before.may_be(head)).is_some_and(|before| {

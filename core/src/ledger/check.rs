@@ -82,6 +82,15 @@ fn broken_by(deploy: &Deploy, history: &[Deploy]) -> Vec<String> {
         deploy.trigger != Trigger::Rollback || matches!(deploy.from, Some(Origin::Revision(_))),
         "is a rollback to nothing",
     );
+    if deploy.is_entered_anew() {
+        let first = history.iter().find(|other| other.revision == deploy.built_as());
+        let is_continued = |first: &Deploy| {
+            let is_same = (&first.image, &first.commit, first.trigger, &first.actor)
+                == (&deploy.image, &deploy.commit, deploy.trigger, &deploy.actor);
+            is_same && first.state == State::Superseded { by: revision, rollback: false }
+        };
+        expect(first.is_none_or(is_continued), "is not what its first entry became");
+    }
     let earlier = |other: Revision| other < revision;
     let effective = deploy.trigger == Trigger::Rollback && earlier(deploy.effective) || deploy.effective == revision;
     expect(effective, "stands for a revision that it cannot stand for");
@@ -95,6 +104,8 @@ fn broken_by(deploy: &Deploy, history: &[Deploy]) -> Vec<String> {
                 named.is_none_or(|other| (other.trigger == Trigger::Rollback) == *rollback),
                 "does not say rightly whether a rollback superseded it",
             );
+            let by_person = |other: &Deploy| other.trigger == Trigger::Rollback && !other.is_restore();
+            expect(deploy.image.is_some() || named.is_none_or(by_person), "was superseded before its build ended");
         }
         State::Queued | State::Building { .. } | State::Cancelled { .. } => {}
     }

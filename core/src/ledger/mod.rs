@@ -2,7 +2,7 @@
 //! written here.
 //!
 //! ```text
-//!   AppState ── Change::on ──▶ admit · record · configure · lease · forget ──▶ Change: the new state, and what to write
+//!   AppState ── Change::on ──▶ admit · record · built · configure · lease · forget ──▶ Change: the new state, and what to write
 //!                                                                                │ one commit, valid for one version
 //!                                                                                ▼
 //!                                                                     ports::HistoryStore
@@ -23,6 +23,7 @@ pub mod retention;
 pub mod rollback;
 
 mod admit;
+mod built;
 mod change;
 mod record;
 mod state;
@@ -31,6 +32,7 @@ mod state;
 mod tests;
 
 pub use admit::{Admission, Admitted, ExpectedLatest, NewDeploy, OtherDeploys, UNFINISHED_MAX};
+pub use built::Built;
 pub use change::{Change, KeyLookup, KeyUse, KeyWrite};
 pub use record::{Record, Refused};
 pub use state::AppState;

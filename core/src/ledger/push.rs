@@ -4,7 +4,7 @@ use super::admission;
 use crate::{
     app::{App, Source},
     delivery::{Before, Delivery, Event, GitHost, Push, RefUpdate, Reference},
-    deploy::{Commit, Deploy},
+    deploy::{Commit, Deploy, Status},
     request::Refusal,
     source::GitSource,
 };
@@ -32,8 +32,19 @@ pub struct PushedCommit {
 pub enum BranchHead {
     /// The branch is at this commit; `None`: the source has no such branch.
     At(Option<Commit>),
-    /// The source could not be read in time.
-    Unread,
+    /// The place of the branch is not known.
+    Unread(Unread),
+}
+
+/// The reason why the place of a branch is not known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unread {
+    /// The source did not answer in time.
+    TimedOut,
+    /// The source cannot be read.
+    Failed,
+    /// The source answered before the history changed, and not again in time.
+    Outdated,
 }
 
 impl BranchHead {
@@ -48,7 +59,7 @@ impl BranchHead {
         match (self, &pushed.before) {
             (Self::At(None), Before::Absent) => true,
             (Self::At(Some(head)), Before::At(before)) => head.may_be(before),
-            (Self::At(_), Before::Unreported | Before::Absent | Before::At(_)) | (Self::Unread, _) => false,
+            (Self::At(_), Before::Unreported | Before::Absent | Before::At(_)) | (Self::Unread(_), _) => false,
         }
     }
 }
@@ -136,19 +147,21 @@ pub fn decide(
     pushed: &PushedCommit,
     branch_head: &BranchHead,
 ) -> PushDecision {
-    if let Some(late) = late(source, entries, pushed, branch_head) {
+    // An image that was entered anew is no push of its own: the branch moved when its first entry was accepted.
+    let brought: Vec<&Deploy> = entries.iter().filter(|entry| !entry.is_entered_anew()).collect();
+    if let Some(late) = late(source, &brought, pushed, branch_head) {
         return PushDecision::Ignore(format!("Nothing was done: {late}."));
     }
-    let newest = entries.iter().find(|entry| host.made(entry));
+    let newest = brought.iter().find(|entry| host.made(entry));
     match newest.filter(|entry| is_of(entry, &pushed.commit)) {
-        Some(known) => PushDecision::Repeated(Box::new(known.clone())),
+        Some(known) => PushDecision::Repeated(Box::new(Deploy::clone(known))),
         None => PushDecision::Build,
     }
 }
 
 /// Returns the reason why a push is late. If the source gives no answer, or the place before the push, the history
 /// decides.
-fn late(source: &GitSource, entries: &[Deploy], pushed: &PushedCommit, branch_head: &BranchHead) -> Option<String> {
+fn late(source: &GitSource, entries: &[&Deploy], pushed: &PushedCommit, branch_head: &BranchHead) -> Option<String> {
     let (branch, commit) = (&source.branch, &pushed.commit);
     let because = match branch_head {
         BranchHead::At(_) if branch_head.is_at(pushed) => return None,
@@ -164,17 +177,38 @@ fn late(source: &GitSource, entries: &[Deploy], pushed: &PushedCommit, branch_he
         BranchHead::At(None) => {
             return Some(format!("the push brought commit {commit}, and the source has no branch \"{branch}\" by now"));
         }
-        BranchHead::Unread => format!("the source could not be asked in time where branch \"{branch}\" is"),
+        BranchHead::Unread(Unread::TimedOut) => format!("the source did not say in time where branch \"{branch}\" is"),
+        BranchHead::Unread(Unread::Failed) => {
+            format!("the source cannot be read, so that the place of branch \"{branch}\" is not known")
+        }
+        BranchHead::Unread(Unread::Outdated) => {
+            format!("the source said where branch \"{branch}\" is before that, and not again in time")
+        }
     };
     let at = entries.iter().position(|entry| is_of(entry, commit))?;
     let known = entries.get(at)?;
     let newer = entries.iter().take(at).find(|entry| entry.commit.is_some())?;
     let other = newer.commit.as_ref()?;
     Some(format!(
-        "commit {commit} was deployed as revision {} already, revision {} is of commit {other}, and {because}. To deploy it \
+        "commit {commit} came as revision {} before, which {}, revision {} is of commit {other}, and {because}. To deploy it \
          all the same, let CI or a person ask for it",
-        known.revision, newer.revision
+        known.revision,
+        outcome(known.status()),
+        newer.revision
     ))
+}
+
+/// Returns a status as the predicate of a sentence.
+const fn outcome(status: Status) -> &'static str {
+    match status {
+        Status::Queued => "is queued",
+        Status::Building => "is being built",
+        Status::RollingOut => "is rolling out",
+        Status::Succeeded => "was deployed",
+        Status::Failed => "failed",
+        Status::Superseded => "was superseded",
+        Status::Cancelled => "was cancelled",
+    }
 }
 
 fn is_of(entry: &Deploy, commit: &Commit) -> bool {

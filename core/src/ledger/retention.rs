@@ -32,7 +32,6 @@ pub(super) fn kept_from(state: &AppState, more: u64) -> Revision {
 /// Kept are the newest that the policy keeps, the current deploy and the one on the cluster, the targets of rollbacks from these, the
 /// last restore, and each deploy whose idempotency key may still be repeated.
 pub fn surplus(state: &AppState, archived: &[Deploy], now: Timestamp) -> Vec<Revision> {
-    let now = state.time(now);
     let returned_to = [state.current.as_ref(), state.on_cluster()].into_iter().flatten().map(|deploy| deploy.effective);
     let mut kept: Vec<Revision> = targets(archived, u64::MAX);
     for revision in returned_to {

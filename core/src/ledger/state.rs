@@ -90,6 +90,14 @@ impl AppState {
         self.is_polled() || self.unfinished.iter().any(|deploy| deploy.is_to_be_built())
     }
 
+    /// Returns the revision that took the place of this one, so that it must not roll out any more: the one on the
+    /// cluster, or else the highest that is ready, if that is newer.
+    pub fn overtaken_by(&self, revision: Revision) -> Option<Revision> {
+        let ready = self.unfinished.iter().rfind(|deploy| deploy.image.is_some());
+        let newer = |deploy: &Arc<Deploy>| Some(deploy.revision).filter(|other| *other > revision);
+        self.on_cluster().and_then(newer).or_else(|| ready.and_then(newer))
+    }
+
     /// The deploy that is rolling out.
     pub fn rolling_out(&self) -> Option<&Arc<Deploy>> {
         self.unfinished.iter().rev().find(|deploy| deploy.status() == Status::RollingOut)

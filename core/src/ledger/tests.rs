@@ -1,5 +1,7 @@
 mod admit;
+mod built;
 mod history;
+mod push;
 mod record;
 mod retention;
 

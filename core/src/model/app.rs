@@ -105,6 +105,34 @@ impl FromStr for AppId {
     }
 }
 
+/// The full name of an app, as people give it. Two pairs of project and environment may spell the namespace of an [`AppId`],
+/// and only one of them is meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FullName {
+    /// The project that the app belongs to.
+    pub project: Project,
+    /// The project's environment.
+    pub environment: Environment,
+    /// The app's name.
+    pub name: AppName,
+}
+
+impl FullName {
+    /// Returns the id that the name spells.
+    ///
+    /// # Errors
+    /// If project and environment together are too long for a namespace.
+    pub fn id(&self) -> Result<AppId, InvalidName> {
+        Ok(AppId { namespace: Namespace::of(&self.project, &self.environment)?, name: self.name.clone() })
+    }
+}
+
+impl fmt::Display for FullName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in project {}, environment {}", self.name, self.project, self.environment)
+    }
+}
+
 /// The id of one registration. Token, fence and holds belong to it, so that a re-created app starts clean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -289,4 +317,12 @@ pub struct App {
     pub holds: Vec<Hold>,
     /// The time of the registration.
     pub created_at: Timestamp,
+}
+
+impl App {
+    /// Returns the app's full name.
+    pub fn full_name(&self) -> FullName {
+        let (project, environment) = (self.project.clone(), self.environment.clone());
+        FullName { project, environment, name: self.id.name.clone() }
+    }
 }

@@ -186,6 +186,9 @@ impl fmt::Display for Actor {
 pub enum Origin {
     /// The revision of this app that was rolled back to.
     Revision(Revision),
+    /// The revision of this app that the image was built as: a restore took the cluster during the build, and the image
+    /// was entered anew behind it.
+    Built(Revision),
     /// The app and revision that was promoted.
     Promoted {
         /// The app that ran the image.
@@ -328,6 +331,19 @@ impl Deploy {
     /// Returns whether the service made the entry to put a failed rollout right.
     pub fn is_restore(&self) -> bool {
         self.trigger == Trigger::Rollback && self.actor.is_service()
+    }
+
+    /// The revision that the image was built as: an earlier one if the image was entered anew behind a restore.
+    pub const fn built_as(&self) -> Revision {
+        match &self.from {
+            Some(Origin::Built(first)) => *first,
+            Some(Origin::Revision(_) | Origin::Promoted { .. }) | None => self.revision,
+        }
+    }
+
+    /// Returns whether the entry is another one's image, entered anew: no caller asked for it by itself.
+    pub fn is_entered_anew(&self) -> bool {
+        self.built_as() != self.revision
     }
 
     /// Returns the image with the observed digest, so that a moving tag does not change its meaning.

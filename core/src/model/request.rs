@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    app::{AppId, Environment, Policy, Project, Settings, Source},
+    app::{AppId, Environment, FullName, Policy, Project, Settings, Source},
     deploy::{Actor, Commit, Revision, Trigger},
     image::ImageRef,
     source::{Branch, CredentialsName, GitSource, GitUrl, ImageRepository, RelativePath},
@@ -302,6 +302,9 @@ pub enum Refusal {
     /// The app is unknown (only authenticated callers get this answer).
     #[error("There is no app {0}.")]
     AppNotFound(AppId),
+    /// The app is unknown in this project and environment; another pair may spell the same namespace.
+    #[error("There is no app {0}.")]
+    AppNotFoundIn(FullName),
     /// The history has no such entry.
     #[error("There is no revision {0} of this app.")]
     RevisionNotFound(Revision),

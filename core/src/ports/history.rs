@@ -9,7 +9,7 @@ use super::DriverIdentity;
 use crate::{
     app::{AppId, AppUid, Namespace},
     deploy::{Deploy, Revision},
-    error::Result,
+    error::{Error, Result},
     ledger::{AppState, Change, KeyUse},
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -119,6 +119,20 @@ pub struct AppPage {
     pub limit: usize,
 }
 
+/// An app of the list: its state, or the reason why that cannot be read.
+pub type ListedApp = Result<AppState, UnreadableApp>;
+
+/// An app whose stored state cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("the app {id} cannot be read")]
+pub struct UnreadableApp {
+    /// The app's name.
+    pub id: AppId,
+    /// The reason.
+    #[source]
+    pub error: Error,
+}
+
 /// The answer to a heartbeat.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heartbeat {
@@ -199,7 +213,8 @@ impl Default for StoreLimits {
 /// - `watch_follows_commits`: a handle's stream has an item after each commit through that handle, and after those of other
 ///   processes where the store hears of them. [`AppChange::Any`] may stand for every change; it costs more reads.
 /// - `corrupt_is_an_error`: a stored state or deploy that cannot be read is `Corrupt` to the call that needs it, never left
-///   out. Other apps stay readable, and so do pages without that deploy; `work` may still name the app.
+///   out; `list` names the app. Other apps stay readable, and can be committed in one call with it, and so do pages without
+///   that deploy; `work` may still name the app, beside the others.
 ///
 /// A store keeps the serialized form of states and deploys as it is; JSON holds all of it. The parts above that its queries
 /// need stand beside the state, so that a state that cannot be read stops its own app only. `app` never changes its `id`,
@@ -215,8 +230,8 @@ pub trait HistoryStore: Send + Sync {
     /// Returns a part of an app's archive.
     async fn page(&self, app: AppUid, page: Page) -> Result<Vec<Deploy>>;
 
-    /// Returns a part of the list of apps.
-    async fn list(&self, page: AppPage) -> Result<Vec<AppState>>;
+    /// Returns a part of the list of apps; those that cannot be read count as well.
+    async fn list(&self, page: AppPage) -> Result<Vec<ListedApp>>;
 
     /// Returns the apps with work whose lease none of these replicas has.
     async fn work(&self, alive: &[ReplicaId], limit: usize) -> Result<Vec<AppUid>>;
@@ -242,7 +257,12 @@ pub trait HistoryStoreExt: HistoryStore {
     /// Commits one app.
     async fn commit_one(&self, commit: AppCommit) -> Result<Committed> {
         let answer = self.commit(vec![commit]).await.pop();
-        answer.unwrap_or_else(|| Err(crate::Error::corrupt("the store's answer", "a commit was not answered")))
+        answer.unwrap_or_else(|| Err(Error::corrupt("the store's answer", "a commit was not answered")))
+    }
+
+    /// Returns the states of a part of the list of apps; `Corrupt` if one of them cannot be read.
+    async fn states(&self, page: AppPage) -> Result<Vec<AppState>> {
+        self.list(page).await?.into_iter().map(|listed| listed.map_err(|unreadable| unreadable.error)).collect()
     }
 
     /// Returns one archived deploy.

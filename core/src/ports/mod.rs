@@ -18,7 +18,8 @@
 //! - **When unsure.** `Unavailable` says that a commit may have been written; the service looks it up and repeats it. A store
 //!   whose answer was lost returns it, and never guesses a success or a conflict. A document that cannot be read is
 //!   `Corrupt`; leaving it out, or starting empty, would lose history.
-//! - **Time.** `now` comes from one clock for all replicas: the database's, or a [`WallClock`] on a single machine.
+//! - **Time.** `now` comes from one clock for all replicas: the database's, or a [`WallClock`] on a single machine, which should
+//!   be [`steady`].
 //! - **Hints.** [`HistoryStore::watch`] may send [`AppChange::Any`] after every commit of the process. Other processes'
 //!   commits are found by polling.
 //! - **Secrets.** Tokens are sealed before they are stored, for the uid that they belong to (`rollhook_sealing::token`, in the facade `rollhook::sealing::token`).
@@ -35,10 +36,10 @@ mod tokens;
 
 pub use branches::BranchReader;
 pub use builds::{BuildFailure, BuildSpec, BuildState, BuildTrigger, Started};
-pub use clock::{Clock, Rng, WallClock};
+pub use clock::{Clock, Rng, WallClock, steady};
 pub use history::{
-    AppChange, AppCommit, AppPage, AppRef, Binding, Committed, Heartbeat, HistoryStore, HistoryStoreExt, Loaded, Page,
-    StoreLimits, Version,
+    AppChange, AppCommit, AppPage, AppRef, Binding, Committed, Heartbeat, HistoryStore, HistoryStoreExt, ListedApp,
+    Loaded, Page, StoreLimits, UnreadableApp, Version,
 };
 pub use rollout::{
     ANSWER_WITHIN, Applied, DeployId, DriverIdentity, InvalidTarget, Observation, Phase, RolloutDriver, RolloutFailure,

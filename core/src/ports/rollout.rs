@@ -131,6 +131,9 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// - `validate_absent_is_created`: a target that does not exist is `Create`; with neither an image nor one to be built,
 ///   it is [`InvalidTarget::Unusable`].
 /// - `validate_names_an_invalid_setting`: an unknown or invalid setting is [`InvalidTarget::Setting`] with its name.
+/// - `validate_of_another_app_is_taken`: the target of another app of the request is [`InvalidTarget::Taken`] with its name,
+///   also if neither was deployed yet, unless the request allows to take over. Two registrations at the same time do not see
+///   each other: the deploy id on the target tells them apart once one is deployed.
 /// - `validate_foreign_is_taken`: a target that carries the deploy id of another registration is
 ///   [`InvalidTarget::Taken`]; where the request allows to take over, it is `Adopt` and names that registration.
 ///

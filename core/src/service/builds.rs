@@ -78,10 +78,10 @@ impl Deployer {
         from_git(&self.state(access).await?.app)?;
         let app = access.uid;
         let Some(Builder { builds, .. }) = &self.ports.builder else { return Err(Refusal::NoBuildLog(revision)) };
-        let build = DeployId { app, revision };
         loop {
             // The state is read before the log: the log of an ended build is complete by then.
             let entry = self.entry(access, revision).await?;
+            let build = DeployId { app, revision: entry.built_as() };
             let runs = match builds.observe(build).await.map_err(|error| away(revision, &error))? {
                 BuildState::Waiting | BuildState::Running => true,
                 BuildState::Unknown => entry.is_to_be_built(),

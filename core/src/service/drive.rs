@@ -10,6 +10,7 @@ use super::{
     journal::{Decision, Snapshot},
     notifier::Subscription,
     polling::PendingHead,
+    run::UNREADABLE_PAUSE,
 };
 use crate::{
     app::AppUid,
@@ -23,7 +24,7 @@ use crate::{
     },
     error::{Error, Result},
     ledger::{
-        Admission, AppState, ExpectedLatest, Record, Refused,
+        Admission, AppState, Built, Change, ExpectedLatest, Record, Refused,
         restore::{self, Owed},
         rollback,
     },
@@ -38,8 +39,6 @@ const POLL: Duration = Duration::from_secs(3);
 const OBSERVE_MIN: Duration = Duration::from_millis(250);
 /// The greatest age of a known state that a new driver begins with.
 const RECENT: Duration = Duration::from_secs(1);
-/// The pause of an app whose history cannot be read.
-const UNREADABLE_PAUSE: Duration = Duration::from_secs(30);
 
 /// The driver's action after an effect.
 enum Next {
@@ -175,6 +174,7 @@ impl Driver<'_> {
         let rollouts = &deployer.ports.rollouts;
         match effect {
             Effect::Record { changes, release_holds, idle } => self.record(changes, release_holds, idle).await,
+            Effect::RecordBuilt(deploy) => self.record_built(*deploy).await,
             Effect::Apply(spec) => self.apply(&spec, change).await,
             Effect::Observe(spec) => {
                 self.observed_at = Some(deployer.ports.clock.elapsed());
@@ -276,16 +276,39 @@ impl Driver<'_> {
         let recorded = changes.clone();
         let driver = Some(self.deployer.replica.clone());
         let record = Record { driver, changes, release_holds, idle };
-        let update = self.deployer.journal.update(self.app, None, move |change, _, now| {
-            match change.record(record.clone(), now) {
-                Ok(()) => Decision::Commit(Ok(())),
-                Err(Refused::NextCommit) => Decision::NextCommit,
-                Err(refused) => Decision::Answer(Err(refused)),
+        let make = move |change: &mut Change, now| change.record(record.clone(), now);
+        self.commit(make, |driver, ()| recorded.iter().for_each(|deploy| driver.log_recorded(deploy))).await
+    }
+
+    /// Records the image of a build that ended well.
+    async fn record_built(&mut self, deploy: Deploy) -> Next {
+        let (driver, id, revision) = (self.deployer.replica.clone(), self.deployer.admission_id(), deploy.revision);
+        let built = Built { driver, deploy, id };
+        let make = move |change: &mut Change, now| change.built(built.clone(), now);
+        self.commit(make, |driver, anew| {
+            let app = &driver.name;
+            match anew {
+                Some(anew) => tracing::info!(app, %revision, %anew, "entered a built image anew, behind a restore"),
+                None => tracing::info!(app, %revision, "recorded a built image"),
             }
+        })
+        .await
+    }
+
+    /// Commits a change of the app's deploys, and logs its answer.
+    async fn commit<T: Send + 'static>(
+        &mut self,
+        mut make: impl FnMut(&mut Change, Timestamp) -> Result<T, Refused> + Send + 'static,
+        log: impl FnOnce(&Self, T),
+    ) -> Next {
+        let update = self.deployer.journal.update(self.app, None, move |change, _, now| match make(change, now) {
+            Ok(answer) => Decision::Commit(Ok(answer)),
+            Err(Refused::NextCommit) => Decision::NextCommit,
+            Err(refused) => Decision::Answer(Err(refused)),
         });
         match update.await {
-            Ok((Ok(()), app)) => {
-                recorded.iter().for_each(|deploy| self.log_recorded(deploy));
+            Ok((Ok(answer), app)) => {
+                log(self, answer);
                 self.deployer.waiters.notify(self.app);
                 self.deployer.retain(&app.state).await;
                 Next::step(Event::Recorded(Box::new(app.into_state())))

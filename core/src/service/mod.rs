@@ -114,11 +114,11 @@ impl Deployer {
         let boot = u64::from_le_bytes(boot) >> 1;
         Self {
             journal: journal::Journal::new(ports.history.clone(), ports.clock.clone()),
+            work_queue: work_queue::WorkQueue::new(ports.clock.elapsed()),
             ports,
             replica: ReplicaId { name: replica.to_owned(), boot },
             waiters: notifier::Notifier::default(),
             drivers: notifier::Notifier::default(),
-            work_queue: work_queue::WorkQueue::default(),
             poll_results: poll_results::PollResults::default(),
             min_poll: POLL_MIN,
             scope: Scope::Store,

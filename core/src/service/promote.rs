@@ -2,26 +2,28 @@
 
 use super::{Accepted, Authorized, Deployer, Operator, Outcome};
 use crate::{
-    app::AppId,
-    deploy::{Origin, Trigger},
+    app::{AppId, FullName},
+    deploy::{Commit, Origin, Trigger},
+    image::ImageRef,
     ledger::{Admission, admission},
-    request::{IdempotencyKey, Refusal},
+    request::{Field, IdempotencyKey, Refusal},
 };
 
 impl Deployer {
-    /// Deploys the image that another environment's app of the same name runs.
+    /// Deploys the image that another environment's app runs.
     ///
     /// # Errors
-    /// The refusal; nothing was recorded, unless it says that it may have been.
+    /// [`Refusal::AppNotFoundIn`], also if another pair of project and environment spells the namespace;
+    /// [`Refusal::InvalidField`] if `from` is the app itself; any other refusal. Nothing was recorded, unless it says that it may have been.
     pub async fn promote(
         &self,
         operator: &Operator,
         id: &AppId,
-        from: &AppId,
+        from: &FullName,
         key: Option<IdempotencyKey>,
     ) -> Outcome<Accepted> {
         let access = Authorized { cause: operator.cause(Trigger::Promotion), ..self.open(operator, id).await? };
-        let promoted = self.promoted(from).await;
+        let promoted = self.promoted(&access, from).await;
         let (admission_id, cause) = (self.admission_id(), access.cause.clone());
         let accepted = self.admit(&access, admission_id, key, move |state| {
             let (image, commit, origin) = promoted.clone()?;
@@ -31,13 +33,25 @@ impl Deployer {
         Ok(accepted.await?.ok_or(Refusal::Busy)?.0)
     }
 
-    async fn promoted(&self, from: &AppId) -> Outcome<(crate::image::ImageRef, Option<crate::deploy::Commit>, Origin)> {
-        let source = self.find(from).await?.state;
+    /// Returns the image, commit and origin of the deploy that `from` runs.
+    async fn promoted(&self, to: &Authorized, from: &FullName) -> Outcome<(ImageRef, Option<Commit>, Origin)> {
+        let id = from.id().map_err(|invalid| Refusal::InvalidField(Field::FromEnvironment, invalid.to_string()))?;
+        let source = match self.find(&id).await {
+            Err(Refusal::AppNotFound(_)) => return Err(Refusal::AppNotFoundIn(from.clone())),
+            found => found?.state,
+        };
+        if source.app.full_name() != *from {
+            return Err(Refusal::AppNotFoundIn(from.clone()));
+        }
+        if source.app.uid == to.uid {
+            let rule = format!("{from} is the app itself; name the environment that its image is to come from.");
+            return Err(Refusal::InvalidField(Field::FromEnvironment, rule));
+        }
         let current = source.current.as_ref().ok_or_else(|| {
-            Refusal::NothingToRollBackTo(format!("{from} has no current deploy that could be promoted."))
+            Refusal::NothingToRollBackTo(format!("{id} has no current deploy that could be promoted."))
         })?;
         let image = current.pinned_image().ok_or(Refusal::Internal)?;
-        let origin = Origin::Promoted { app: from.clone(), revision: current.revision };
+        let origin = Origin::Promoted { app: id, revision: current.revision };
         Ok((image, current.commit.clone(), origin))
     }
 }

@@ -14,7 +14,7 @@ use crate::{
     deploy::{Actor, Commit, Trigger},
     ledger::{
         Admission, ExpectedLatest, admission,
-        push::{self, BranchHead, PushDecision, PushRequest, PushedCommit},
+        push::{self, BranchHead, PushDecision, PushRequest, PushedCommit, Unread},
     },
     ports::Page,
     request::{Cause, DeployRequest, IdempotencyKey, Refusal},
@@ -56,13 +56,17 @@ impl Deployer {
             return Ok(Pushed::Accepted(Box::new(replayed(deploy))));
         }
         let end = self.ports.clock.elapsed() + READ_TIMEOUT;
+        // An answer of the source is no older than the history that it is judged with.
+        let mut answered = false;
         for _ in 0..ATTEMPTS {
             let app = self.state(access).await?.app;
             let pushed = match push::requested(&app, delivery)? {
                 PushRequest::Ignore(why) => return Ok(Pushed::Ignored(why)),
                 PushRequest::Build(pushed) => pushed,
             };
-            if let Some(pushed) = self.deploy_pushed(access, delivery, pushed, key.as_ref(), end).await? {
+            if let Some(pushed) =
+                self.deploy_pushed(access, delivery, pushed, key.as_ref(), (end, &mut answered)).await?
+            {
                 return Ok(pushed);
             }
         }
@@ -76,14 +80,18 @@ impl Deployer {
         delivery: &Delivery,
         pushed: PushedCommit,
         key: Option<&IdempotencyKey>,
-        end: Duration,
+        (end, answered): (Duration, &mut bool),
     ) -> Outcome<Option<Pushed>> {
         let page = Page { before: None, succeeded: false, limit: SEARCHED };
         // Read before the branch: see `push::decide`.
         let (state, entries) = self.history(access, page).await?;
         let app = Arc::clone(&state.app);
         let Source::Git(source) = &app.source else { return Ok(None) };
-        let branch_head = self.branch_head(source, &pushed, end).await;
+        let mut branch_head = self.branch_head(source, &pushed, end).await;
+        if *answered && branch_head == BranchHead::Unread(Unread::TimedOut) {
+            branch_head = BranchHead::Unread(Unread::Outdated);
+        }
+        *answered |= matches!(branch_head, BranchHead::At(_));
         match push::decide(source, &entries, delivery.host, &pushed, &branch_head) {
             PushDecision::Ignore(why) => return Ok(Some(Pushed::Ignored(why))),
             PushDecision::Repeated(deploy) => return Ok(Some(Pushed::Accepted(Box::new(replayed(*deploy))))),
@@ -110,35 +118,32 @@ impl Deployer {
 
     /// Returns the place of the branch: as soon as it is the pushed commit, else the last answer.
     async fn branch_head(&self, source: &GitSource, pushed: &PushedCommit, end: Duration) -> BranchHead {
-        let mut branch_head = BranchHead::Unread;
+        let mut last = None;
         loop {
             match self.read(source, end).await {
-                Some(head) => branch_head = BranchHead::At(head),
-                None => return branch_head,
+                Ok(head) => last = Some(BranchHead::At(head)),
+                Err(unread) => return last.unwrap_or(BranchHead::Unread(unread)),
             }
             let again = self.ports.clock.elapsed() + RETRY_INTERVAL;
-            if branch_head.is_at(pushed) || again >= end {
-                return branch_head;
+            if let Some(head) = last.take_if(|head| head.is_at(pushed) || again >= end) {
+                return head;
             }
             self.ports.clock.sleep(RETRY_INTERVAL).await;
         }
     }
 
     /// Returns the branch's head, if the source answers in time.
-    async fn read(&self, source: &GitSource, end: Duration) -> Option<Option<Commit>> {
-        let builder = self.ports.builder.as_ref()?;
+    async fn read(&self, source: &GitSource, end: Duration) -> Result<Option<Commit>, Unread> {
+        let builder = self.ports.builder.as_ref().ok_or(Unread::Failed)?;
         let left = end.saturating_sub(self.ports.clock.elapsed());
         select_biased! {
-            head = builder.branches.head(source).fuse() => match head {
-                Ok(head) => Some(head),
-                Err(error) => {
-                    tracing::warn!(source = %source.url, error = %error.chain(), "reading a branch failed");
-                    None
-                }
-            },
+            head = builder.branches.head(source).fuse() => head.map_err(|error| {
+                tracing::warn!(source = %source.url, error = %error.chain(), "reading a branch failed");
+                Unread::Failed
+            }),
             () = self.ports.clock.sleep(left).fuse() => {
                 tracing::warn!(source = %source.url, "reading a branch timed out");
-                None
+                Err(Unread::TimedOut)
             }
         }
     }

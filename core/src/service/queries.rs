@@ -1,6 +1,6 @@
 //! Reading apps and entries, and waiting for an entry to change.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, select_biased};
 
@@ -8,7 +8,7 @@ use super::{Authorized, Deployer, Outcome, journal::Snapshot, refused};
 use crate::{
     deploy::{Deploy, Revision, State},
     ledger::{AppState, history},
-    ports::{AppPage, AppRef, HistoryStoreExt, Page},
+    ports::{AppPage, AppRef, HistoryStoreExt, ListedApp, Page, UnreadableApp},
     request::Refusal,
 };
 
@@ -43,12 +43,17 @@ impl Deployer {
         app.map(Snapshot::into_state).ok_or_else(|| Refusal::AppNotFound(access.id.clone()))
     }
 
-    /// Returns a part of the list of apps, sorted by namespace and name.
+    /// Returns a part of the list of apps, sorted by namespace and name. An app that cannot be read is logged, and named in
+    /// its place.
     ///
     /// # Errors
     /// [`Refusal::StoreUnavailable`] while the store is away.
-    pub async fn apps(&self, _operator: &super::Operator, page: AppPage) -> Outcome<Vec<AppState>> {
-        self.ports.history.list(page).await.map_err(refused)
+    pub async fn apps(&self, _operator: &super::Operator, page: AppPage) -> Outcome<Vec<ListedApp>> {
+        let listed = self.ports.history.list(page).await.map_err(refused)?;
+        for UnreadableApp { id, error } in listed.iter().filter_map(|listed| listed.as_ref().err()) {
+            tracing::error!(app = %id, error = %error.chain(), "reading an app's state failed");
+        }
+        Ok(listed)
     }
 
     /// Returns a part of the app's history, newest first, and the app's state at the same point in time.
@@ -92,12 +97,16 @@ impl Deployer {
         if let Some(deploy) = state.unfinished(revision) {
             return Ok(Deploy::clone(deploy));
         }
+        // The archive is read after the state, and may have a later entry: the state does not tell of it.
+        if state.latest < Some(revision) {
+            return Err(Refusal::RevisionNotFound(revision));
+        }
         let entry = self.ports.history.archived(access.uid, revision).await.map_err(refused)?;
         entry.ok_or(Refusal::RevisionNotFound(revision))
     }
 
-    /// Returns the entry once it is past `seen` steps, or as it is when `limit` is over. Retries while the store is
-    /// away.
+    /// Returns the entry once it is past `seen` steps, or as it is when `limit` is over, and the app's state at the same
+    /// point in time. Retries while the store is away.
     ///
     /// # Errors
     /// [`Refusal::RevisionNotFound`], also if the app is deleted meanwhile.
@@ -107,14 +116,16 @@ impl Deployer {
         revision: Revision,
         seen: u32,
         limit: Duration,
-    ) -> Outcome<Deploy> {
+    ) -> Outcome<(AppState, Deploy)> {
         let end = self.ports.clock.elapsed() + limit;
         let changes = self.waiters.subscribe(access.uid);
         loop {
             let change = changes.listen();
             let left = end.saturating_sub(self.ports.clock.elapsed());
             match self.recent_entry(access, revision).await {
-                Ok(entry) if entry.step > seen || entry.is_terminal() || left.is_zero() => return Ok(entry),
+                Ok((state, entry)) if entry.step > seen || entry.is_terminal() || left.is_zero() => {
+                    return Ok((Arc::unwrap_or_clone(state), entry));
+                }
                 Err(Refusal::StoreUnavailable { .. }) if !left.is_zero() => {}
                 Err(refusal) => return Err(refusal),
                 Ok(_) => {}
@@ -126,12 +137,12 @@ impl Deployer {
         }
     }
 
-    /// Returns one entry as this process has committed or just read it.
-    async fn recent_entry(&self, access: &Authorized, revision: Revision) -> Outcome<Deploy> {
+    /// Returns one entry as this process has committed or just read it, and the app's state of that time.
+    async fn recent_entry(&self, access: &Authorized, revision: Revision) -> Outcome<(Arc<AppState>, Deploy)> {
         let recent = self.journal.recent(access.uid, POLL).await.map_err(refused)?;
         match recent.filter(|app| app.state.latest >= Some(revision)) {
-            Some(app) => self.entry_of(access, &app.state, revision).await,
-            None => self.entry(access, revision).await,
+            Some(app) => Ok((app.state.clone(), self.entry_of(access, &app.state, revision).await?)),
+            None => self.entry_and_state(access, revision).await.map(|(state, entry)| (Arc::new(state), entry)),
         }
     }
 
@@ -159,7 +170,7 @@ impl Deployer {
             let left = end.saturating_sub(self.ports.clock.elapsed());
             let entry = match seen {
                 None => self.entry(access, revision).await?,
-                Some(step) => self.changed(access, revision, step, left).await?,
+                Some(step) => self.changed(access, revision, step, left).await?.1,
             };
             if entry.is_terminal() || left.is_zero() {
                 return Ok(entry);

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use super::{Authorized, Builder, Deployer, Operator, Outcome, apps::checked, journal::Snapshot, refused, unwritten};
 use crate::{
-    app::{App, AppId, AppUid, Namespace, POLL_MAX, Policy, Source},
+    app::{App, AppId, AppUid, Namespace, POLL_MAX, Policy, Settings, Source},
     deploy::{Deploy, Trigger},
     error::{Entity, Error},
     image::ImageRef,
@@ -14,6 +14,9 @@ use crate::{
     service::run::TTL,
     time::Timestamp,
 };
+
+/// The number of apps per page of the search for those of a namespace.
+const OTHERS_PAGE: usize = 200;
 
 /// A registered app.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,6 +105,7 @@ impl Deployer {
             image: wanted.image.clone(),
             built: wanted.source != Source::Image,
             take_over: wanted.take_over,
+            others: self.others(&id).await?,
         };
         let validated = self.ports.rollouts.validate(&request).await.map_err(|error| {
             tracing::warn!(app = %id, error = %error.chain(), "validating the target failed");
@@ -121,6 +125,26 @@ impl Deployer {
             created_at: self.store_time().await?,
         };
         self.create(operator, app, (image, adopted), &wanted, key).await
+    }
+
+    /// Returns the other apps of a namespace, with the settings of their targets.
+    async fn others(&self, id: &AppId) -> Outcome<Vec<(AppId, Settings)>> {
+        let mut others = Vec::new();
+        let mut after = None;
+        loop {
+            let page = AppPage { namespace: Some(id.namespace.clone()), after, limit: OTHERS_PAGE };
+            let listed = self.ports.history.list(page).await.map_err(refused)?;
+            after = listed.last().map(|listed| match listed {
+                Ok(state) => state.app.id.clone(),
+                Err(unreadable) => unreadable.id.clone(),
+            });
+            let is_last = listed.len() < OTHERS_PAGE;
+            let apps = listed.into_iter().flatten().map(|state| state.app);
+            others.extend(apps.map(|app| (app.id.clone(), app.target.settings.clone())));
+            if is_last {
+                return Ok(others);
+            }
+        }
     }
 
     /// Returns the store's clock.
@@ -194,7 +218,7 @@ impl Deployer {
 
     async fn namespace_taken(&self, app: App) -> Refusal {
         let page = AppPage { namespace: Some(app.id.namespace.clone()), after: None, limit: 1 };
-        let other = self.ports.history.list(page).await.ok().and_then(|apps| apps.into_iter().next());
+        let other = self.ports.history.list(page).await.ok().and_then(|apps| apps.into_iter().flatten().next());
         let owner = other.map_or_else(|| Arc::new(app.clone()), |other| other.app);
         let (project, environment) = (owner.project.clone(), owner.environment.clone());
         Refusal::NamespaceTaken { id: app.id, project, environment }

@@ -1,8 +1,10 @@
 //! Finds apps that have work and no driver, and drives all apps of this replica within one future.
 
 use std::{
+    any::Any,
     collections::{BTreeMap, BTreeSet},
     future::Future,
+    panic::AssertUnwindSafe,
     pin::pin,
     sync::Arc,
     time::Duration,
@@ -30,6 +32,14 @@ const HINTED_SEARCH_INTERVAL: Duration = Duration::from_millis(250);
 const OWN_SEARCH_INTERVAL: Duration = Duration::from_secs(5);
 /// The most apps that one search returns.
 const BATCH: usize = 256;
+/// The interval at which [`Deployer::run`] shows that it turns, whatever the store and the apps do.
+const PULSE_INTERVAL: Duration = Duration::from_secs(5);
+/// The time after which [`Deployer::run`] counts as stuck if it has not turned.
+const STUCK_AFTER: Duration = Duration::from_secs(30);
+/// The longest pause between two attempts to drive an app whose driver panics; the first is a second.
+const PANIC_PAUSE_MAX: Duration = Duration::from_secs(300);
+/// The pause of an app whose state cannot be read.
+pub(super) const UNREADABLE_PAUSE: Duration = Duration::from_secs(30);
 
 /// The answer to a search for work: the time of its heartbeat, and the apps that no living replica drives.
 struct SearchResult {
@@ -47,6 +57,7 @@ struct Drivers<'a> {
     called: BTreeSet<AppUid>,
     search: Fuse<BoxFuture<'a, Result<SearchResult>>>,
     tick: Fuse<BoxFuture<'a, ()>>,
+    pulse: Fuse<BoxFuture<'a, ()>>,
     /// The time of the next search.
     due: Duration,
     /// The time of the next search that includes this replica's own apps.
@@ -68,6 +79,7 @@ impl Deployer {
         let mut changes = self.ports.history.watch().fuse();
         let mut drivers = Drivers::new(self);
         loop {
+            self.work_queue.turned(self.ports.clock.elapsed());
             let arrived = self.work_queue.listen();
             drivers.start_queued();
             select_biased! {
@@ -77,12 +89,54 @@ impl Deployer {
                 change = changes.select_next_some() => drivers.changed_elsewhere(change),
                 () = arrived.fuse() => {}
                 () = &mut drivers.tick => drivers.start_search(),
+                () = &mut drivers.pulse => drivers.pulse = self.ports.clock.sleep(PULSE_INTERVAL).fuse(),
             }
         }
         drop(drivers);
         self.work_queue.set_alive(None);
         if let Err(error) = self.journal.heartbeat(&self.replica, Duration::ZERO).await {
             tracing::warn!(error = %error.chain(), "releasing the leases failed: they expire");
+        }
+    }
+
+    /// Returns whether [`Deployer::run`] turns: in the last 30 s it has gone on, whatever the store and the apps did. A new
+    /// deployer has as long to begin.
+    pub fn is_driving(&self) -> bool {
+        let now = self.ports.clock.elapsed();
+        now.saturating_sub(self.work_queue.turned_at()) < STUCK_AFTER
+    }
+
+    /// Takes an app's lease if no living replica has it, and drives the app. A panic ends this attempt alone: it is logged,
+    /// and the app is driven again after a pause, which grows with each panic.
+    async fn take_and_drive(&self, app: AppUid, is_leased: bool) {
+        let mut pause = Duration::from_secs(1);
+        loop {
+            let begun = self.ports.clock.elapsed();
+            let Err(panic) = AssertUnwindSafe(self.try_to_drive(app, is_leased)).catch_unwind().await else { return };
+            if self.ports.clock.elapsed().saturating_sub(begun) > PANIC_PAUSE_MAX {
+                pause = Duration::from_secs(1);
+            }
+            let known = self.journal.remembered(app);
+            let name = known.map_or_else(|| app.to_string(), |state| state.app.id.to_string());
+            let (panic, pause_s) = (crate::text::escaped(message(&*panic)), pause.as_secs());
+            // The panic hook has the place, and a backtrace.
+            tracing::error!(app = name, panic, pause_s, "driving an app panicked, trying again");
+            self.ports.clock.sleep(pause).await;
+            pause = (pause * 2).min(PANIC_PAUSE_MAX);
+        }
+    }
+
+    async fn try_to_drive(&self, app: AppUid, is_leased: bool) {
+        match if is_leased { Ok(true) } else { self.take_lease(app).await } {
+            Ok(true) => self.drive(app).await,
+            Ok(false) => {}
+            // A later search finds the app again, as this replica's if the lease was taken all the same.
+            Err(error) => {
+                tracing::warn!(%app, error = %error.chain(), "taking an app's lease failed");
+                if !error.is_transient() {
+                    self.ports.clock.sleep(UNREADABLE_PAUSE).await;
+                }
+            }
         }
     }
 
@@ -111,6 +165,7 @@ impl<'a> Drivers<'a> {
             called: BTreeSet::new(),
             search: Fuse::terminated(),
             tick: std::future::ready(()).boxed().fuse(),
+            pulse: std::future::ready(()).boxed().fuse(),
             due: Duration::ZERO,
             own_due: Duration::ZERO,
         }
@@ -126,13 +181,7 @@ impl<'a> Drivers<'a> {
         self.apps.insert(app, false);
         let leased = deployer.journal.remembered(app).is_some_and(|state| state.is_leased_to(&deployer.replica));
         self.running.push(Box::pin(async move {
-            let taken = if leased { Ok(true) } else { deployer.take_lease(app).await };
-            match taken {
-                Ok(true) => deployer.drive(app).await,
-                Ok(false) => {}
-                // A later search finds the app again, as this replica's if the lease was taken all the same.
-                Err(error) => tracing::warn!(%app, error = %error.chain(), "taking an app's lease failed"),
-            }
+            deployer.take_and_drive(app, leased).await;
             app
         }));
     }
@@ -218,4 +267,10 @@ impl<'a> Drivers<'a> {
         // The search may have missed the change that a hint reported meanwhile.
         self.schedule(self.due.max(now).min(now + HEARTBEAT_INTERVAL));
     }
+}
+
+/// Returns a panic's message.
+fn message(panic: &(dyn Any + Send)) -> &str {
+    let owned = panic.downcast_ref::<String>().map(String::as_str);
+    owned.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a message")
 }

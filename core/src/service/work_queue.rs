@@ -11,7 +11,7 @@ use event_listener::{Event, EventListener};
 use super::run::TTL;
 use crate::app::AppUid;
 
-/// The apps that were changed here, and whether this process drives deploys.
+/// The apps that were changed here, and whether this process drives deploys and its engine turns.
 #[derive(Default)]
 pub(super) struct WorkQueue {
     hints: Mutex<Hints>,
@@ -23,9 +23,28 @@ struct Hints {
     new: BTreeSet<AppUid>,
     /// The time at which the last accepted heartbeat was sent; `None`: this process drives nothing.
     alive: Option<Duration>,
+    /// The time at which the engine went on last.
+    turned_at: Duration,
 }
 
 impl WorkQueue {
+    /// Returns an empty queue of a process whose engine may begin from now on.
+    pub(super) fn new(now: Duration) -> Self {
+        let queue = Self::default();
+        queue.turned(now);
+        queue
+    }
+
+    /// Notes that the engine goes on.
+    pub(super) fn turned(&self, now: Duration) {
+        self.with(|hints| hints.turned_at = now);
+    }
+
+    /// Returns when the engine went on last.
+    pub(super) fn turned_at(&self) -> Duration {
+        self.with(|hints| hints.turned_at)
+    }
+
     /// Adds an app that has work.
     pub(super) fn put(&self, app: AppUid) {
         self.with(|hints| hints.new.insert(app));

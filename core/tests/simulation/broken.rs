@@ -40,6 +40,8 @@ pub(crate) enum Promise {
     LastRestore,
     /// What a rollback supersedes ends before it is accepted.
     Supersede,
+    /// A restore ends what is being built.
+    BuildsBelowRestore,
     /// A replica lives for ever.
     Expiry,
     /// Stored times follow a clock that may be set back.

@@ -114,7 +114,7 @@ pub(crate) const EXPECTED: &[&str] = &[
     "rule 11: a hold was set",
     "rule 11: a success lifted a hold",
     "rule 12: a cancelled one had touched the cluster",
-    "rule 12: a restore ended a build",
+    "rule 12: a build was entered anew behind a restore",
     "rule 12: a restore that failed was left",
     "rule 12: a restore was made",
     "rule 12: evidence was kept",

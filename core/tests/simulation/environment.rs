@@ -14,7 +14,10 @@ use rollhook_core::{
     app::AppUid,
     deploy::{Commit, Deploy, Revision},
     ledger::AppState,
-    ports::{AppPage, Applied, BuildSpec, BuildTrigger, Clock, HistoryStore, Page, RolloutDriver, RolloutSpec},
+    ports::{
+        AppPage, Applied, BuildSpec, BuildTrigger, Clock, HistoryStore, HistoryStoreExt, Page, RolloutDriver,
+        RolloutSpec,
+    },
     time::Timestamp,
 };
 use rollhook_memory::{MemoryStore, SimulatedBuilds, SimulatedCluster};
@@ -145,7 +148,7 @@ impl Environment {
     /// Every app as it is stored.
     pub(crate) fn apps(&self) -> Vec<AppState> {
         let page = AppPage { namespace: None, after: None, limit: 100 };
-        self.store.list(page).now_or_never().unwrap().unwrap()
+        self.store.states(page).now_or_never().unwrap().unwrap()
     }
 
     /// An app's history as it is stored, oldest first, and its state.

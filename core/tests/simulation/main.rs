@@ -98,6 +98,7 @@ noticed! {
     a_success_before_its_time: Settle,
     a_success_of_the_old_versions_pods: OwnPods,
     forgotten_restore: LastRestore,
+    restore_that_ends_builds: BuildsBelowRestore,
     deploys_superseded_before_the_rollback_is_accepted: Supersede,
     lease_that_never_expires: Expiry,
     stored_time_that_goes_back: Times,

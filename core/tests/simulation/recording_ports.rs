@@ -14,11 +14,10 @@ use rollhook_core::{
     deploy::{Deploy, Evidence},
     error::Entity,
     image::ImageRef,
-    ledger::AppState,
     ports::{
         AppChange, AppCommit, AppPage, AppRef, Applied, Binding, Committed, DriverIdentity, Heartbeat, HistoryStore,
-        Loaded, Observation, Page, Phase, RolloutDriver, RolloutFailure, RolloutSpec, StoreLimits, TargetRequest,
-        Validated,
+        ListedApp, Loaded, Observation, Page, Phase, RolloutDriver, RolloutFailure, RolloutSpec, StoreLimits,
+        TargetRequest, Validated,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -95,7 +94,7 @@ impl HistoryStore for RecordingPorts {
         self.backend.history.page(app, page).await
     }
 
-    async fn list(&self, page: AppPage) -> Result<Vec<AppState>> {
+    async fn list(&self, page: AppPage) -> Result<Vec<ListedApp>> {
         self.backend.history.list(page).await
     }
 

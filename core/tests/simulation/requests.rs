@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use rollhook_conformance::samples::settings;
 use rollhook_core::{
-    app::{AppId, AppUid, HoldPolicy, OnFailure, Policy, Source},
+    app::{AppId, AppUid, FullName, HoldPolicy, OnFailure, Policy, Source},
     delivery::Delivery,
     deploy::{Commit, Deploy, Revision},
     ports::WebhookSecret,
@@ -25,6 +25,15 @@ const APPS: [(&str, &str); 3] = [("test", "api"), ("prod", "api"), ("test", "oth
 pub(crate) fn id(app: usize) -> AppId {
     let (environment, name) = APPS[app];
     format!("shop-{environment}/{name}").parse().unwrap()
+}
+
+fn full_name(app: usize) -> FullName {
+    let (environment, name) = APPS[app];
+    FullName {
+        project: "shop".parse().unwrap(),
+        environment: environment.parse().unwrap(),
+        name: name.parse().unwrap(),
+    }
 }
 
 /// The workload that all of them deploy to, in their namespaces.
@@ -102,7 +111,7 @@ impl Request {
             Self::Promote(key) => {
                 let to = id(1);
                 let access = deployer.open(&person, &to).await?;
-                let accepted = deployer.promote(&person, &to, &first, key).await?;
+                let accepted = deployer.promote(&person, &to, &full_name(0), key).await?;
                 Ok(Answer::Accepted(access.uid(), accepted))
             }
             Self::Rebuild(id, commit, key) => {
@@ -181,7 +190,7 @@ fn registration(app: usize, take_over: bool, kind: Kind) -> Registration {
 pub(crate) const fn word(refusal: &Refusal) -> &'static str {
     match refusal {
         Refusal::Unauthorized => "refused: unauthorized",
-        Refusal::AppNotFound(_) => "refused: no such app",
+        Refusal::AppNotFound(_) | Refusal::AppNotFoundIn(_) => "refused: no such app",
         Refusal::RevisionNotFound(_) => "refused: no such revision",
         Refusal::NoWebhook => "refused: no webhook",
         Refusal::AppExists(_) => "refused: the app exists",

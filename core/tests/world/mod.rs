@@ -250,7 +250,8 @@ impl World {
         let revision = Revision::new(revision).unwrap();
         let mut seen = 0;
         for _ in 0..10_000 {
-            let entry = self.deployer.changed(access, revision, seen, Duration::from_secs(10)).await.unwrap();
+            let changed = self.deployer.changed(access, revision, seen, Duration::from_secs(10)).await;
+            let (_, entry) = changed.unwrap();
             if entry.is_terminal() {
                 return entry;
             }

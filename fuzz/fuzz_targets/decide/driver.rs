@@ -119,6 +119,7 @@ impl World {
             Effect::Restore(current) => self.restore(state, &current),
             Effect::FindBuild
             | Effect::StartBuild(_)
+            | Effect::RecordBuilt(_)
             | Effect::ObserveBuild(_)
             | Effect::CancelBuild(_)
             | Effect::ReadHead(_)

@@ -310,6 +310,9 @@ fn shown(settings: &Settings) -> Settings {
 pub struct AppList {
     /// The apps, by namespace, then name.
     pub apps: Vec<App>,
+    /// The names of the apps that are stored and cannot be read; the server's log says why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<String>,
     /// The value of `after` for the next part; absent at the end of the list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,

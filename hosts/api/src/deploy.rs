@@ -1,7 +1,7 @@
 //! Deploys: requests, answers and the history.
 
 use rollhook_core::{
-    app::{AppId, Environment, Namespace, Project},
+    app::{AppId, Environment, FullName, Project},
     deploy::{self, Evidence, Origin, Revision, State, Status, Trigger},
     ledger::AppState,
     request::{self, Field, IdempotencyKey, Refusal},
@@ -191,7 +191,8 @@ impl Standing {
         Self { current, on_cluster: state.on_cluster().map(|deploy| deploy.revision) }
     }
 
-    /// Reads an app's state and returns its standing.
+    /// Reads an app's state and returns its standing, for an entry that was read before and has ended: any other one may
+    /// have moved on since.
     ///
     /// # Errors
     /// [`Refusal::AppNotFound`] if the app was deleted; [`Refusal::StoreUnavailable`] while the store is away.
@@ -274,7 +275,8 @@ pub struct TakenFrom {
     /// The promoted app's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app: Option<String>,
-    /// The revision that was rolled back to, or promoted.
+    /// The revision that was rolled back to (trigger `rollback`) or promoted (`promotion`); else the one that the image was
+    /// built as: a restore took the cluster during the build, so that the image was entered anew behind it.
     #[schemars(with = "u64")]
     pub revision: Revision,
 }
@@ -320,7 +322,9 @@ impl Deploy {
 impl TakenFrom {
     fn of(origin: &Origin) -> Self {
         match origin {
-            Origin::Revision(revision) => Self { namespace: None, app: None, revision: *revision },
+            Origin::Revision(revision) | Origin::Built(revision) => {
+                Self { namespace: None, app: None, revision: *revision }
+            }
             Origin::Promoted { app, revision } => Self {
                 namespace: Some(app.namespace.to_string()),
                 app: Some(app.name.to_string()),
@@ -392,7 +396,7 @@ impl RollbackAnswer {
     pub fn of(id: &AppId, accepted: &Accepted) -> Self {
         let deploy = DeployAnswer::accepted(id, accepted);
         let revision = match &accepted.deploy.from {
-            Some(Origin::Revision(revision) | Origin::Promoted { revision, .. }) => *revision,
+            Some(Origin::Revision(revision) | Origin::Built(revision) | Origin::Promoted { revision, .. }) => *revision,
             None => accepted.deploy.effective,
         };
         Self {
@@ -424,10 +428,11 @@ impl Promote {
     ///
     /// # Errors
     /// [`Refusal::InvalidField`], naming the field.
-    pub fn parse(&self, to: &AppId) -> Result<AppId, Refusal> {
+    pub fn parse(&self, to: &AppId) -> Result<FullName, Refusal> {
         let project: Project = field(Field::FromProject, self.from.project.parse())?;
         let environment: Environment = field(Field::FromEnvironment, self.from.environment.parse())?;
-        let namespace = field(Field::FromEnvironment, Namespace::of(&project, &environment))?;
-        Ok(AppId { namespace, name: to.name.clone() })
+        let from = FullName { project, environment, name: to.name.clone() };
+        field(Field::FromEnvironment, from.id())?;
+        Ok(from)
     }
 }

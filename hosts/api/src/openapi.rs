@@ -57,7 +57,7 @@ fn security_schemes() -> Value {
 
 fn paths() -> Value {
     let operations = [
-        ("/healthz", json!({ "get": open("The process is alive") })),
+        ("/healthz", json!({ "get": open("The process is alive, and its engine goes on") })),
         ("/readyz", json!({ "get": open("The store answers") })),
         ("/metrics", json!({ "get": open("Numbers for Prometheus") })),
         ("/api/v1/openapi.json", json!({ "get": open("This description") })),

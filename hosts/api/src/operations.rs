@@ -5,8 +5,8 @@ use std::{marker::PhantomData, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use rollhook_core::{
     app::AppId,
-    deploy::{self, Revision},
-    ports::{AppPage, Page, WebhookSecret},
+    deploy::Revision,
+    ports::{AppPage, ListedApp, Page, WebhookSecret},
     request::{IdempotencyKey, Refusal},
     service::{Authorized, Deployer, Operator},
 };
@@ -107,10 +107,6 @@ impl<E: From<Refusal> + Send> Local<E> {
         self.deployer.open(&self.operator, id).await
     }
 
-    async fn shown(&self, access: &Authorized, entry: &deploy::Deploy) -> Result<Deploy, E> {
-        Ok(Deploy::of(access.app(), entry, Standing::read(&self.deployer, access).await?))
-    }
-
     fn with_token(&self, id: &AppId, secret: &WebhookSecret) -> Webhook {
         Webhook::of(&self.base_url, id, secret, self.deployer.sealing())
     }
@@ -130,8 +126,13 @@ impl<E: From<Refusal> + Send> Operations for Local<E> {
     async fn apps(&self, page: AppPage) -> Result<AppList, E> {
         let limit = page.limit;
         let apps = self.deployer.apps(&self.operator, page).await?;
-        let next = apps.last().filter(|_| apps.len() == limit).map(|state| state.app.id.to_string());
-        Ok(AppList { apps: apps.iter().map(App::of).collect(), next })
+        let id = |listed: &ListedApp| match listed {
+            Ok(state) => state.app.id.to_string(),
+            Err(unreadable) => unreadable.id.to_string(),
+        };
+        let next = apps.last().filter(|_| apps.len() == limit).map(id);
+        let unreadable = apps.iter().filter(|listed| listed.is_err()).map(id).collect();
+        Ok(AppList { apps: apps.iter().flatten().map(App::of).collect(), unreadable, next })
     }
 
     async fn app(&self, id: &AppId) -> Result<App, E> {
@@ -181,8 +182,8 @@ impl<E: From<Refusal> + Send> Operations for Local<E> {
 
     async fn changed(&self, id: &AppId, revision: Revision, seen: u32, limit: Duration) -> Result<Deploy, E> {
         let access = self.open(id).await?;
-        let entry = self.deployer.changed(&access, revision, seen, limit).await?;
-        self.shown(&access, &entry).await
+        let (state, entry) = self.deployer.changed(&access, revision, seen, limit).await?;
+        Ok(Deploy::of(id, &entry, Standing::of(&state)))
     }
 
     async fn deploy(&self, id: &AppId, post: DeployPost) -> Result<DeployAnswer, E> {
@@ -202,8 +203,8 @@ impl<E: From<Refusal> + Send> Operations for Local<E> {
     }
 
     async fn cancel(&self, id: &AppId, revision: Revision) -> Result<Deploy, E> {
-        let entry = self.deployer.cancel(&self.operator, id, revision).await?;
-        self.shown(&self.open(id).await?, &entry).await
+        self.deployer.cancel(&self.operator, id, revision).await?;
+        self.entry(id, revision).await
     }
 
     async fn rollback(&self, id: &AppId, rollback: Rollback) -> Result<RollbackAnswer, E> {

@@ -188,7 +188,7 @@ impl Kind {
     pub fn of(refusal: &Refusal) -> Self {
         match refusal {
             Refusal::Unauthorized => Self::Unauthorized,
-            Refusal::AppNotFound(_) => Self::AppNotFound,
+            Refusal::AppNotFound(_) | Refusal::AppNotFoundIn(_) => Self::AppNotFound,
             Refusal::RevisionNotFound(_) => Self::RevisionNotFound,
             Refusal::NoWebhook => Self::NoWebhook,
             Refusal::AppExists(_) => Self::AppExists,

@@ -125,7 +125,14 @@ fn webhook() -> Webhook {
 fn apps() {
     let app = App::of(&view());
     insta::assert_json_snapshot!("app", app);
-    insta::assert_json_snapshot!("app_list", AppList { apps: Vec::new(), next: Some("shop-test/api".to_owned()) });
+    insta::assert_json_snapshot!(
+        "app_list",
+        AppList {
+            apps: Vec::new(),
+            unreadable: vec!["shop-test/api".to_owned()],
+            next: Some("shop-test/api".to_owned())
+        }
+    );
     let deploy = Deploy::of(&id(), &entry(1, State::Queued), Standing::default());
     insta::assert_json_snapshot!("registered", Registered { app, deploy: Some(deploy), adopted: true });
 }

@@ -2,7 +2,7 @@
 
 use rollhook_api::{Deploy, TakenFrom};
 use rollhook_core::{
-    deploy::Status,
+    deploy::{Status, Trigger},
     image::{Digest, ImageRef},
     text::escaped,
     time::Timestamp,
@@ -38,7 +38,7 @@ pub(crate) fn wide(deploys: &[Deploy], colour: Colour) -> String {
                 Cell::optional(deploy.reason.as_deref()),
                 Cell::new(&deploy.actor),
                 Cell::optional(deploy.digest.as_deref()),
-                Cell::optional(deploy.from.as_ref().map(origin)),
+                Cell::optional(deploy.from.as_ref().map(|from| origin(from, deploy.trigger))),
             ]);
             row
         })
@@ -100,10 +100,11 @@ pub(crate) fn short_image(image: &str) -> String {
     }
 }
 
-fn origin(from: &TakenFrom) -> String {
+fn origin(from: &TakenFrom, trigger: Trigger) -> String {
     match (&from.namespace, &from.app) {
         (Some(namespace), Some(app)) => format!("{namespace}/{app} {}", from.revision),
-        (Some(_) | None, _) => from.revision.to_string(),
+        (Some(_) | None, _) if trigger == Trigger::Rollback => from.revision.to_string(),
+        (Some(_) | None, _) => format!("built as {}", from.revision),
     }
 }
 

@@ -263,3 +263,27 @@ fn no_colours_off_a_terminal() {
         assert!(!ended.out.contains('\u{1b}') && !ended.err.contains('\u{1b}'), "{words}");
     }
 }
+
+#[test]
+fn app_of_another_project_that_spells_the_same_namespace_is_not_found() {
+    let home = cli!().fast();
+    home.run("app create api --project a-b --environment c --image r.example.com/api:one --settle 0s").ok();
+    home.run("app create api --project a --environment prod --image r.example.com/api:one --settle 0s").ok();
+    for command in [
+        "app show api",
+        "app history api",
+        "app deploy api --image r.example.com/api:two",
+        "app rollback api",
+        "app cancel api --revision 1",
+        "app webhook enable api",
+        "app webhook status api",
+        "app set api --settle 1s",
+        "app delete api --yes",
+    ] {
+        let refused = home.run(&format!("{command} --project a --environment b-c")).exits(1);
+        assert!(refused.err.contains("There is no app api in project a, environment b-c."), "{command}: {refused:?}");
+    }
+    let promoted = home.run("app promote api --project a --environment prod --from-environment b-c").exits(1);
+    assert!(promoted.err.contains("There is no app api in project a, environment b-c."), "{promoted:?}");
+    home.run("app show api --project a-b --environment c").ok();
+}

@@ -31,23 +31,33 @@ impl Request {
     }
 }
 
-/// A server that gives these answers in turn, and the last one ever after; and what it was asked.
+/// A server that shows the app, and gives these answers to all else in turn, and the last one ever after; and what else it
+/// was asked.
 fn server(answers: Vec<Answer>) -> (Cli, Arc<Mutex<Vec<Request>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/deploys", listener.local_addr().unwrap());
     let seen = Arc::new(Mutex::new(Vec::new()));
     let record = Arc::clone(&seen);
     thread::spawn(move || {
-        for (index, stream) in listener.incoming().enumerate() {
-            let (status, lines, body) = &answers[index.min(answers.len() - 1)];
-            record.lock().unwrap().push(exchange(stream.unwrap(), *status, lines, body));
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let request = read(&stream);
+            if request.line == "GET /deploys/api/v1/apps/shop-test/api HTTP/1.1" {
+                answer(&mut stream, &(200, "", app().to_string()));
+                continue;
+            }
+            let mut seen = record.lock().unwrap();
+            let next = seen.len().min(answers.len() - 1);
+            seen.push(request);
+            drop(seen);
+            answer(&mut stream, &answers[next]);
         }
     });
     (cli!().with("ROLLHOOK_SERVER", &url).with("ROLLHOOK_TOKEN", TOKEN), seen)
 }
 
-fn exchange(mut stream: TcpStream, status: u16, lines: &str, body: &str) -> Request {
-    let mut reader = BufReader::new(stream.try_clone().unwrap());
+fn read(stream: &TcpStream) -> Request {
+    let mut reader = BufReader::new(stream);
     let mut line = String::new();
     reader.read_line(&mut line).unwrap();
     let mut head = String::new();
@@ -59,13 +69,29 @@ fn exchange(mut stream: TcpStream, status: u16, lines: &str, body: &str) -> Requ
     let mut sent = vec![0; length];
     reader.read_exact(&mut sent).unwrap();
     request.body = String::from_utf8(sent).unwrap();
-    if status != 0 {
+    request
+}
+
+fn answer(stream: &mut TcpStream, (status, lines, body): &Answer) {
+    if *status != 0 {
         let length = body.len();
         let answer =
             format!("HTTP/1.1 {status} X\r\n{lines}Content-Length: {length}\r\nConnection: close\r\n\r\n{body}");
         stream.write_all(answer.as_bytes()).unwrap();
     }
-    request
+}
+
+/// The app, which runs revision 3.
+fn app() -> serde_json::Value {
+    serde_json::json!({
+        "namespace": "shop-test", "app": "api", "project": "shop", "environment": "test", "uid": "0".repeat(32),
+        "source": { "kind": "image" },
+        "workload": { "kind": "Deployment", "name": "api", "containers": ["api"] },
+        "policy": { "on_failure": "restore", "hold": "automatic", "settle": "10s", "rollout_deadline": "10m",
+                    "build_deadline": "30m", "repositories": [] },
+        "holds": [], "on_cluster": null, "unfinished": [], "created_at": "2026-01-02T03:04:05.678Z",
+        "current": serde_json::from_str::<serde_json::Value>(&entry(3, "succeeded", serde_json::json!({})).2).unwrap(),
+    })
 }
 
 fn problem(status: u16, slug: &str, detail: &str) -> Answer {
@@ -225,19 +251,10 @@ fn the_token_may_come_from_a_file_and_is_never_shown() {
 
 #[test]
 fn a_rollback_says_what_it_believed_to_be_current() {
-    let app = serde_json::json!({
-        "namespace": "shop-test", "app": "api", "project": "shop", "environment": "test", "uid": "0".repeat(32),
-        "source": { "kind": "image" },
-        "workload": { "kind": "Deployment", "name": "api", "containers": ["api"] },
-        "policy": { "on_failure": "restore", "hold": "automatic", "settle": "10s", "rollout_deadline": "10m",
-                    "build_deadline": "30m", "repositories": [] },
-        "holds": [], "on_cluster": null, "unfinished": [], "created_at": "2026-01-02T03:04:05.678Z",
-        "current": serde_json::from_str::<serde_json::Value>(&entry(3, "succeeded", serde_json::json!({})).2).unwrap(),
-    });
     let changed = problem(409, "current-changed", "Revision 4 is current by now, not 3.");
-    let (home, seen) = server(vec![(200, "", app.to_string()), changed]);
+    let (home, seen) = server(vec![changed]);
     home.run("app rollback api").exits(1);
-    assert_eq!(seen.lock().unwrap()[1].body, r#"{"if_current":3}"#);
+    assert_eq!(seen.lock().unwrap()[0].body, r#"{"if_current":3}"#);
 }
 
 #[test]

@@ -32,16 +32,15 @@ pub(crate) async fn show(call: &Call, operations: Local<ErrorReply>) -> Result<R
 pub(crate) async fn entry(call: &Call, access: &Authorized) -> Result<Reply, ErrorReply> {
     Query::parse(call.uri.query(), &[])?;
     let (deployer, revision, wait) = (&call.state.deployer, call.revision()?, headers::wait(&call.headers));
-    let mut entry = deployer.entry(access, revision).await?;
+    let (mut state, mut entry) = deployer.entry_and_state(access, revision).await?;
     if let Some(limit) = wait.filter(|_| !entry.is_terminal()) {
         tokio::select! {
             // No entry has so many steps: only its end answers the wait.
-            ended = deployer.changed(access, revision, u32::MAX, limit) => entry = ended?,
+            ended = deployer.changed(access, revision, u32::MAX, limit) => (state, entry) = ended?,
             () = call.state.drain.begun() => {}
         }
     }
-    let standing = Standing::read(deployer, access).await?;
-    let mut reply = reply::json(StatusCode::OK, &Deploy::of(access.app(), &entry, standing));
+    let mut reply = reply::json(StatusCode::OK, &Deploy::of(access.app(), &entry, Standing::of(&state)));
     reply.headers_mut().extend(wait.and_then(answer::applied));
     Ok(reply)
 }

@@ -29,13 +29,13 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 pub(crate) async fn stream(call: &Call, operations: Local<ErrorReply>) -> Result<Reply, ErrorReply> {
     let access = operations.open(&call.app()?).await?;
     let revision = call.revision()?;
-    let now = call.state.deployer.entry(&access, revision).await?;
+    let (state, now) = call.state.deployer.entry_and_state(&access, revision).await?;
     let seen = last_seen(&call.headers, revision).filter(|step| *step <= now.step);
     if now.is_terminal() && seen == Some(now.step) {
         // Tells a browser's EventSource not to connect again.
         return Ok(reply::empty(StatusCode::NO_CONTENT));
     }
-    let first = (seen != Some(now.step)).then_some(now);
+    let first = (seen != Some(now.step)).then_some((Standing::of(&state), now));
     let watch = Watch { state: call.state.clone(), access, revision, seen: seen.unwrap_or(0), first, ended: false };
     let parts = stream::unfold(watch, async |mut watch| Some((Bytes::from(watch.next().await?), watch)));
     Ok(reply::stream("text/event-stream", parts))
@@ -53,8 +53,8 @@ struct Watch {
     access: Authorized,
     revision: Revision,
     seen: u32,
-    /// The entry to begin with.
-    first: Option<deploy::Deploy>,
+    /// The entry to begin with, and its app's standing at the same point in time.
+    first: Option<(Standing, deploy::Deploy)>,
     ended: bool,
 }
 
@@ -64,8 +64,8 @@ impl Watch {
         if self.ended {
             return None;
         }
-        let entry = match self.first.take() {
-            Some(entry) => entry,
+        let (standing, entry) = match self.first.take() {
+            Some(first) => first,
             None => {
                 let drain = self.state.drain.clone();
                 let changed = tokio::select! {
@@ -73,7 +73,9 @@ impl Watch {
                     () = drain.begun() => return None,
                 };
                 match changed {
-                    Ok(entry) if entry.step > self.seen || entry.is_terminal() => entry,
+                    Ok((state, entry)) if entry.step > self.seen || entry.is_terminal() => {
+                        (Standing::of(&state), entry)
+                    }
                     // The store may be back by the next turn.
                     Ok(_) | Err(Refusal::StoreUnavailable { .. }) => return Some(": still here\n\n".to_owned()),
                     // The app was deleted with its history.
@@ -83,12 +85,10 @@ impl Watch {
         };
         self.seen = entry.step;
         self.ended = entry.is_terminal();
-        Some(self.event(&entry).await)
+        Some(self.event(&entry, standing))
     }
 
-    async fn event(&self, entry: &deploy::Deploy) -> String {
-        // If the state cannot be read, the marks are left out, and the event is still sent.
-        let standing = Standing::read(&self.state.deployer, &self.access).await.unwrap_or_default();
+    fn event(&self, entry: &deploy::Deploy, standing: Standing) -> String {
         let data = serde_json::to_string(&Deploy::of(self.access.app(), entry, standing)).unwrap_or_default();
         format!("event: status\nid: {}-{}\ndata: {data}\n\n", entry.revision, entry.step)
     }

@@ -16,10 +16,9 @@ use rollhook_core::{
     app::{App, AppUid},
     deploy::{Commit as GitCommit, Deploy, Evidence, Status, Trigger},
     image::ImageRef,
-    ledger::AppState,
     ports::{
         AppChange, AppCommit, AppPage, AppRef, Applied, Binding, BranchReader, Committed, DriverIdentity, Heartbeat,
-        HistoryStore, Loaded, Observation, Page, RolloutDriver, RolloutFailure, RolloutSpec, StoreLimits,
+        HistoryStore, ListedApp, Loaded, Observation, Page, RolloutDriver, RolloutFailure, RolloutSpec, StoreLimits,
         TargetRequest, Validated,
     },
     replica::ReplicaId,
@@ -89,7 +88,7 @@ impl HistoryStore for InstrumentedHistoryStore {
         self.timed("page", self.inner.page(app, page)).await
     }
 
-    async fn list(&self, page: AppPage) -> Result<Vec<AppState>> {
+    async fn list(&self, page: AppPage) -> Result<Vec<ListedApp>> {
         self.timed("list", self.inner.list(page)).await
     }
 

@@ -17,10 +17,10 @@ pub(crate) fn init(format: LogFormat) -> Result<(), Box<dyn Error + Send + Sync>
         LogFormat::Text => lines.with_ansi(false).try_init()?,
         LogFormat::Json => lines.json().flatten_event(true).with_span_list(false).try_init()?,
     }
-    // A panic's text may quote what a caller sent.
+    // A panic's text may quote what a caller sent; the engine logs it where an app's driver panicked.
     std::panic::set_hook(Box::new(|panic| {
         let location = panic.location().map(ToString::to_string).unwrap_or_default();
-        tracing::error!(location, "a call panicked");
+        tracing::error!(location, backtrace = %std::backtrace::Backtrace::force_capture(), "code panicked");
     }));
     Ok(())
 }

@@ -202,9 +202,7 @@ fn is_open(route: Option<Route>) -> bool {
 
 async fn answer(route: Option<Route>, call: &Call) -> Result<Reply, ErrorReply> {
     match route {
-        Some(Route::Health) => {
-            Ok(reply::whole(StatusCode::OK, "text/plain; charset=utf-8", Bytes::from_static(b"ok\n")))
-        }
+        Some(Route::Health) => Ok(health(call.state.deployer.is_driving())),
         Some(Route::Ready) => ready(&call.state).await,
         Some(Route::Metrics) => {
             let text = call.state.metrics.text();
@@ -249,6 +247,15 @@ async fn managed(route: Option<Route>, call: &Call) -> Result<Reply, ErrorReply>
     }
 }
 
+/// Returns the answer for a supervisor, which is to restart a server whose engine is stuck.
+fn health(is_driving: bool) -> Reply {
+    let (status, text) = match is_driving {
+        true => (StatusCode::OK, "ok\n"),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "The engine has stood still for 30 s: nothing is deployed.\n"),
+    };
+    reply::whole(status, "text/plain; charset=utf-8", Bytes::from_static(text.as_bytes()))
+}
+
 async fn ready(state: &State) -> Result<Reply, ErrorReply> {
     if state.drain.has_begun() {
         return Err(ErrorReply::new(Kind::ShuttingDown, "The server is stopping."));
@@ -274,6 +281,12 @@ mod tests {
             assert_eq!(find(&path).map(|found| found.route), Some(*route), "{path}");
             assert_eq!(template(&path), entry(*route).0);
         }
+    }
+
+    #[test]
+    fn health_is_red_while_the_engine_stands_still() {
+        assert_eq!(health(true).status(), StatusCode::OK);
+        assert_eq!(health(false).status(), StatusCode::SERVICE_UNAVAILABLE);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use futures_util::{
 use rollhook_core::{
     app::{AppUid, Policy, Source},
     ledger::Change,
-    ports::{AppChange, AppPage, Version},
+    ports::{AppChange, AppPage, HistoryStoreExt, Version},
 };
 
 use super::{commit_all, registered};
@@ -25,20 +25,20 @@ pub async fn list_is_sorted_and_paged(store: &dyn Stores) -> Can {
     }
     let other = store.open().await.history;
     let listed = async |page: AppPage| -> Vec<String> {
-        other.list(page).await.unwrap().iter().map(|state| state.app.id.to_string()).collect()
+        other.states(page).await.unwrap().iter().map(|state| state.app.id.to_string()).collect()
     };
     let all = ["shop-prod/api", "shop-prod/web", "shop-test/api", "shop-test/web", "shop-test-2/api"];
     assert_eq!(listed(AppPage { limit: 100, ..AppPage::default() }).await, all);
     assert_eq!(listed(AppPage { limit: 2, ..AppPage::default() }).await, all[..2]);
     assert_eq!(listed(AppPage { limit: 0, ..AppPage::default() }).await, [""; 0]);
-    for state in history.list(AppPage { limit: 100, ..AppPage::default() }).await.unwrap() {
+    for state in history.states(AppPage { limit: 100, ..AppPage::default() }).await.unwrap() {
         assert_eq!(state, client::load(&*other, state.app.uid).await.state, "listed as it is loaded");
     }
 
     let mut after = None;
     let mut paged = Vec::new();
     for _ in 0..3 {
-        let page = history.list(AppPage { namespace: None, after, limit: 2 }).await.unwrap();
+        let page = history.states(AppPage { namespace: None, after, limit: 2 }).await.unwrap();
         after = page.last().map(|last| last.app.id.clone());
         paged.extend(page.iter().map(|state| state.app.id.to_string()));
     }
@@ -59,7 +59,7 @@ pub async fn list_is_sorted_and_paged(store: &dyn Stores) -> Can {
     ] {
         assert_eq!(listed(AppPage { namespace: wanted, after: following, limit: 9 }).await, expected);
     }
-    let gone = history.list(AppPage { limit: 1, ..AppPage::default() }).await.unwrap()[0].app.uid;
+    let gone = history.states(AppPage { limit: 1, ..AppPage::default() }).await.unwrap()[0].app.uid;
     client::remove(&*history, gone).await;
     assert_eq!(listed(AppPage { limit: 100, ..AppPage::default() }).await, all[1..]);
     Ok(())

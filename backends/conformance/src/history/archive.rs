@@ -4,11 +4,11 @@ use rollhook_core::{
     Error,
     app::AppUid,
     deploy::{Deploy, Reason, State},
-    ledger::{Admission, OtherDeploys, Record, UNFINISHED_MAX},
-    ports::{AppPage, AppRef, HistoryStore, HistoryStoreExt, Page},
+    ledger::{Admission, Change, OtherDeploys, Record, UNFINISHED_MAX},
+    ports::{AppPage, AppRef, HistoryStore, HistoryStoreExt, Loaded, Page, UnreadableApp},
 };
 
-use super::{registered, revisions};
+use super::{commit_all, registered, revisions};
 use crate::{client, report::Can, samples, stores::Stores};
 
 /// How many deploys the archive of the paged app has.
@@ -160,15 +160,31 @@ async fn by_pages(history: &dyn HistoryStore, uid: AppUid) -> Vec<u64> {
     }
 }
 
+/// Commits a sound app in one call with a damaged one, as a journal does that knows both.
+async fn commit_beside(history: &dyn HistoryStore, sound: AppUid, damaged: Loaded) {
+    let lease = |loaded: Loaded| {
+        let mut change = Change::on(loaded.state);
+        change.lease(&samples::replica("driver", 0), loaded.now);
+        client::put(change, loaded.version)
+    };
+    let sound = client::load(history, sound).await;
+    let answers = commit_all(history, vec![lease(damaged), lease(sound)]).await;
+    assert!(answers[1].is_ok(), "{answers:?}");
+}
+
 /// A state or deploy that cannot be read is an error, and other apps stay readable.
 pub async fn corrupt_is_an_error(store: &dyn Stores) -> Can {
     let ([one, _], uid) = registered(store).await;
-    let sound = client::register(&*one, samples::app("shop", "prod", "api")).await.state;
+    let sound = client::register(&*one, samples::app("shop", "prod", "api")).await.state.app.uid;
+    let accept = |change: &mut Change, now| samples::admit(change, samples::admission(samples::deploy("v1")), now);
+    client::change(&*one, sound, accept).await;
+    let sound = client::load(&*one, sound).await.state;
     for end in [samples::succeeded(), samples::succeeded(), samples::failed()] {
         let deploy = client::admit(&*one, uid, samples::admission(samples::deploy("v1"))).await;
         client::record(&*one, uid, vec![deploy.moved(end)]).await;
     }
-    let id = client::load(&*one, uid).await.state.app.id.clone();
+    let damaged = client::load(&*one, uid).await;
+    let id = damaged.state.app.id.clone();
 
     store.corrupt_entry(uid, samples::revision(2)).await?;
     for history in [&*one, &*store.open().await.history] {
@@ -188,12 +204,15 @@ pub async fn corrupt_is_an_error(store: &dyn Stores) -> Can {
             let loaded = history.load(app, None).await;
             assert!(matches!(loaded, Err(Error::Corrupt { .. })), "{loaded:?}");
         }
-        let list = history.list(AppPage { limit: 9, ..AppPage::default() }).await;
-        assert!(matches!(list, Err(Error::Corrupt { .. })), "{list:?}");
-        let work = history.work(&[], 9).await;
-        let is_named = work.as_ref().is_ok_and(|work| work.contains(&uid));
-        assert!(is_named || matches!(work, Err(Error::Corrupt { .. })), "{work:?}");
+        let list = history.list(AppPage { limit: 9, ..AppPage::default() }).await.unwrap();
+        let [Ok(listed), Err(UnreadableApp { id: named, error: Error::Corrupt { .. } })] = &list[..] else {
+            panic!("the damaged app is named, and the other one is listed: {list:?}")
+        };
+        assert_eq!((&listed.app, named), (&sound.app, &id));
+        let work = history.work(&[], 9).await.unwrap();
+        assert!(work.contains(&sound.app.uid), "the others' work is found: {work:?}");
         assert_eq!(client::load(history, sound.app.uid).await.state, sound);
     }
+    commit_beside(&*one, sound.app.uid, damaged).await;
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use rollhook_core::{
     deploy::{Deploy, Revision},
     ledger::{self, AppState, check},
-    ports::{AppPage, AppRef, Page},
+    ports::{AppPage, AppRef, HistoryStoreExt, Page},
 };
 
 use super::{ops::KEYS, reference::Reference, run::Run};
@@ -43,7 +43,7 @@ impl Run<'_> {
         for app in 0..self.apps.len() {
             self.compare(app).await;
         }
-        let listed = self.history().list(AppPage { limit: 100, ..AppPage::default() }).await.unwrap();
+        let listed = self.history().states(AppPage { limit: 100, ..AppPage::default() }).await.unwrap();
         assert_eq!(listed.len(), self.apps.len());
         for (state, reference) in listed.iter().zip(&self.apps) {
             compare_state(state, reference);

@@ -73,6 +73,13 @@ pub enum What {
     Admit(Accept),
     /// Records what has become of deploys.
     Record(Move),
+    /// Records the image of a deploy that waits for one.
+    Built {
+        /// Which deploy.
+        deploy: u8,
+        /// By which replica.
+        driver: u8,
+    },
     /// Replaces source and policy.
     Configure {
         /// Whether the app is polled from then on.
@@ -224,6 +231,7 @@ fn step() -> impl Strategy<Value = Step> {
     let what = prop_oneof![
         8 => accept().prop_map(What::Admit),
         14 => movement().prop_map(What::Record),
+        3 => (any::<u8>(), 0..REPLICAS).prop_map(|(deploy, driver)| What::Built { deploy, driver }),
         1 => (weighted(0.3), weighted(0.7)).prop_map(|(polled, restore)| What::Configure { polled, restore }),
         1 => Just(What::ReleaseHolds),
         1 => (0..4_u8).prop_map(|keep| What::Forget { keep }),

@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 
 use rollhook_core::{
     app::{App, Hold, OnFailure},
-    deploy::{Deploy, Reason, Revision, State, Status, Trigger},
-    ledger::{Admission, Admitted, ExpectedLatest, HOLDS_MAX, KeyUse, OtherDeploys, Record, Refused, UNFINISHED_MAX},
+    deploy::{Deploy, Origin, Reason, Revision, State, Status, Trigger},
+    ledger::{
+        Admission, Admitted, Built, ExpectedLatest, HOLDS_MAX, KeyUse, OtherDeploys, Record, Refused, UNFINISHED_MAX,
+    },
     ports::Page,
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -102,6 +104,17 @@ impl Reference {
                         self.record(record, now, &mut changed);
                     }
                 }
+                Done::Built(built, answer) => {
+                    let (driver, changes) = (Some(built.driver.clone()), vec![built.deploy.clone()]);
+                    let refusals = self.refusals(&Record { driver, changes, ..Record::default() }, &changed);
+                    match answer {
+                        Ok(anew) => {
+                            assert!(refusals.is_empty(), "recorded, though {refusals:?}: {built:?}");
+                            assert_eq!(*anew, self.built(built, now, &mut changed), "entered anew: {built:?}");
+                        }
+                        Err(refused) => assert!(refusals.contains(refused), "{refused:?} of {refusals:?}: {built:?}"),
+                    }
+                }
                 Done::Lease(replica) => {
                     self.touch(now);
                     self.lease = Some(replica.clone());
@@ -119,9 +132,9 @@ impl Reference {
                     self.app.holds.clear();
                 }
                 Done::Forget(keep, forgotten) => {
-                    let time = self.touch(now);
+                    self.touch(now);
                     self.app.policy.keep = *keep;
-                    let expected = self.surplus(time, &changed);
+                    let expected = self.surplus(now, &changed);
                     assert_eq!(forgotten.iter().copied().collect::<BTreeSet<_>>(), expected, "what retention forgets");
                     self.forgotten.extend(expected);
                 }
@@ -138,7 +151,7 @@ impl Reference {
     fn admit(&mut self, admission: &Admission, now: Timestamp, changed: &mut BTreeSet<Revision>) -> Admitted {
         let time = self.time.max(now);
         if let Some(key) = &admission.key
-            && let Some(used) = self.used(key).filter(|used| used.expires_at > time)
+            && let Some(used) = self.used(key).filter(|used| used.expires_at > now)
         {
             let same = used.request == key.request;
             return if same { Admitted::Replayed(used.revision) } else { Admitted::KeyReused };
@@ -218,6 +231,34 @@ impl Reference {
         }
     }
 
+    /// What was built is entered anew where a higher revision is ready or was on the cluster.
+    fn built(&mut self, built: &Built, now: Timestamp, changed: &mut BTreeSet<Revision>) -> Option<Revision> {
+        let time = self.touch(now);
+        self.queued_at.get_or_insert(time);
+        let first = Deploy { updated_at: time, ..built.deploy.clone() };
+        changed.insert(first.revision);
+        let is_in_the_way = |other: &&Deploy| other.touched || (!other.is_terminal() && other.image.is_some());
+        if !self.deploys.iter().filter(is_in_the_way).any(|other| other.revision > first.revision) {
+            self.put(first);
+            return None;
+        }
+        let revision = Revision::new(self.deploys.len() as u64 + 1).unwrap();
+        let state = State::Superseded { by: revision, rollback: false };
+        self.put(Deploy { state, ..first.clone() });
+        changed.insert(revision);
+        self.deploys.push(Deploy {
+            id: built.id,
+            revision,
+            from: Some(Origin::Built(first.revision)),
+            effective: revision,
+            state: State::Queued,
+            step: 0,
+            created_at: time,
+            ..first
+        });
+        Some(revision)
+    }
+
     /// Whether the service has a failed rollout to put right, while nothing is unfinished.
     fn owes_a_restore(&self) -> bool {
         let Some(top) = self.on_cluster() else { return false };
@@ -232,7 +273,7 @@ impl Reference {
     }
 
     /// The archived deploys on which nothing depends any more; one that ends in the same change is not archived yet.
-    fn surplus(&self, time: Timestamp, changed: &BTreeSet<Revision>) -> BTreeSet<Revision> {
+    fn surplus(&self, now: Timestamp, changed: &BTreeSet<Revision>) -> BTreeSet<Revision> {
         let archived: Vec<Deploy> =
             self.archived().into_iter().filter(|deploy| !changed.contains(&deploy.revision)).collect();
         let mut kept: BTreeSet<Revision> =
@@ -243,7 +284,7 @@ impl Reference {
             kept.extend([deploy.revision, deploy.effective]);
             kept.extend(targets(&archived, Some(deploy.effective)));
         }
-        let repeatable = archived.iter().filter(|deploy| deploy.kept_until.is_some_and(|until| until > time));
+        let repeatable = archived.iter().filter(|deploy| deploy.kept_until.is_some_and(|until| until > now));
         kept.extend(repeatable.map(|deploy| deploy.revision));
         archived.iter().map(|deploy| deploy.revision).filter(|revision| !kept.contains(revision)).collect()
     }

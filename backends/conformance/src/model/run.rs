@@ -175,9 +175,12 @@ impl<'a> Run<'a> {
         let uid = self.apps[usize::from(app)].app.uid;
         let wanted = steps.iter().filter_map(|step| match step {
             What::Admit(accept) if reads_keys || accept.key.is_some_and(|(.., read)| read) => steps::key(accept),
-            What::Admit(_) | What::Record(_) | What::Configure { .. } | What::ReleaseHolds | What::Forget { .. } => {
-                None
-            }
+            What::Admit(_)
+            | What::Record(_)
+            | What::Built { .. }
+            | What::Configure { .. }
+            | What::ReleaseHolds
+            | What::Forget { .. } => None,
         });
         let (loaded, keys) = load_with_keys(history, uid, wanted.collect()).await;
         let needs_archive = steps.iter().any(|step| matches!(step, What::Forget { .. }));

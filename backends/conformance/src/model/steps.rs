@@ -6,8 +6,8 @@ use rollhook_core::{
     app::{Hold, OnFailure, Policy, Source},
     deploy::{Deploy, Reason, Revision, State, Status, Trigger},
     ledger::{
-        Admission, Admitted, Change, ExpectedLatest, KeyLookup, KeyUse, OtherDeploys, Record, Refused, UNFINISHED_MAX,
-        retention,
+        Admission, Admitted, Built, Change, ExpectedLatest, KeyLookup, KeyUse, OtherDeploys, Record, Refused,
+        UNFINISHED_MAX, retention,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -22,6 +22,8 @@ use crate::samples;
 pub(super) enum Done {
     Admit(Box<Admission>, Admitted),
     Record(Record, Result<(), Refused>),
+    /// The build, and the revision of a new entry.
+    Built(Box<Built>, Result<Option<Revision>, Refused>),
     Lease(ReplicaId),
     Configure(Policy),
     ReleaseHolds,
@@ -61,6 +63,11 @@ pub(super) fn perform(change: &mut Change, what: &What, given: &Given<'_>) -> Ve
             let answer = change.record(record.clone(), given.now);
             vec![Done::Record(record, answer)]
         }
+        What::Built { deploy, driver } => {
+            let built = built(change, *deploy, *driver, given);
+            let call = |built: Built| (built.clone(), change.built(built, given.now));
+            built.map(call).map(|(built, answer)| Done::Built(Box::new(built), answer)).into_iter().collect()
+        }
         What::Configure { polled, restore } => {
             let policy = Policy {
                 poll: polled.then(|| Duration::from_secs(60)),
@@ -98,6 +105,9 @@ fn admit(change: &mut Change, accept: &Accept, given: &Given<'_>) -> Option<Done
         Kind::Restore if change.state.unfinished.len() > UNFINISHED_MAX => return None,
         Kind::Restore => samples::restore(&tag, target),
     };
+    // What is not built yet ends by a person's rollback alone.
+    let is_built = change.state.unfinished.iter().all(|deploy| deploy.image.is_some());
+    let supersedes = accept.supersede && (is_built || matches!(accept.kind, Kind::Rollback));
     let key = key(accept);
     let lookup = match given.keys.iter().find(|(read, _)| key.as_ref().is_some_and(|key| key.key == read.key)) {
         Some((_, used)) => KeyLookup::Read(*used),
@@ -110,13 +120,24 @@ fn admit(change: &mut Change, accept: &Accept, given: &Given<'_>) -> Option<Done
             Expected::Right => ExpectedLatest::Exactly(latest),
             Expected::Wrong => ExpectedLatest::Exactly(latest.map_or(Some(Revision::FIRST), |_| None)),
         },
-        others: if accept.supersede { OtherDeploys::EndSuperseded } else { OtherDeploys::GoOn },
+        others: if supersedes { OtherDeploys::EndSuperseded } else { OtherDeploys::GoOn },
         hold: accept.hold.then(|| Hold { digest: Some(samples::digest(1)), ..samples::hold(&tag) }),
         driver: accept.driver.map(|replica| given.replicas[usize::from(replica)].clone()),
         ..samples::admission(deploy)
     };
     let answer = change.admit(admission.clone(), lookup, given.now);
     Some(Done::Admit(Box::new(admission), answer))
+}
+
+/// The end of a build, of one of the deploys that wait for an image.
+fn built(change: &Change, number: u8, driver: u8, given: &Given<'_>) -> Option<Built> {
+    let waiting: Vec<_> = change.state.unfinished.iter().filter(|deploy| deploy.is_to_be_built()).collect();
+    let deploy = waiting.get(usize::from(number) % waiting.len().max(1))?;
+    let image = Some(samples::image("built"));
+    let building = State::Building { since: given.now, source: Default::default(), paused: Default::default() };
+    let deploy = Deploy { image, ..deploy.moved(building) };
+    let driver = given.replicas[usize::from(driver)].clone();
+    Some(Built { driver, deploy, id: samples::admission_id() })
 }
 
 /// The record, whose deploys take steps that a driver may take, but for their numbers.
@@ -174,6 +195,7 @@ fn next_of(deploy: &Deploy, next: Next, all: &[Deploy], now: Timestamp) -> Deplo
             deploy.moved(State::Failed { reason, message, evidence: Some(samples::evidence()) })
         }
         Next::Refused => Deploy { touched: false, ..deploy.moved(samples::failed()) },
+        Next::Superseded if deploy.is_to_be_built() => cancelled(),
         Next::Superseded => match all.last().filter(|newest| newest.revision > deploy.revision) {
             Some(newest) => {
                 let rollback = newest.trigger == Trigger::Rollback;

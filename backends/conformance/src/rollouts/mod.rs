@@ -38,6 +38,7 @@ pub use observe::{
 pub use validate::{
     identity_is_stable, validate_absent_is_created, validate_adopts_what_runs, validate_changes_nothing,
     validate_fills_in_defaults, validate_foreign_is_taken, validate_names_an_invalid_setting,
+    validate_of_another_app_is_taken,
 };
 
 /// How often is looked for what must come: a minute, at four looks a second.
@@ -103,6 +104,7 @@ impl<'a> Bench<'a> {
             image: self.cluster.image(Sample::Good).ok(),
             built: false,
             take_over: false,
+            others: Vec::new(),
         }
     }
 

@@ -1,6 +1,9 @@
 //! Registering a target.
 
-use rollhook_core::ports::{InvalidTarget, TargetRequest, Validated};
+use rollhook_core::{
+    app::AppId,
+    ports::{InvalidTarget, TargetRequest, Validated},
+};
 
 use super::{Bench, OURS, THEIRS, is_same};
 use crate::{
@@ -104,5 +107,20 @@ pub async fn validate_foreign_is_taken(cluster: &dyn Clusters) -> Can {
     let Validated::Invalid(InvalidTarget::Taken(why)) = &answer else { panic!("not taken: {answer:?}") };
     assert!(why.contains(&THEIRS.to_string()), "a person is told whose it is: {why}");
     assert_eq!(bench.stored().await.0, Some(THEIRS));
+    Ok(())
+}
+
+/// A target that another app names is taken over only where that is asked for, whether it exists or not.
+pub async fn validate_of_another_app_is_taken(cluster: &dyn Clusters) -> Can {
+    let other: AppId = "shop-test/another".parse().unwrap();
+    for bench in [Bench::new(cluster, "validate-other").await, Bench::absent(cluster, "validate-other-absent").await] {
+        let others = vec![(other.clone(), bench.target.settings.clone())];
+        let asked = TargetRequest { others, ..bench.request() };
+        let answer = bench.validate(&asked).await;
+        let Validated::Invalid(InvalidTarget::Taken(why)) = &answer else { panic!("not taken: {answer:?}") };
+        assert!(why.contains(&other.to_string()), "a person is told whose it is: {why}");
+        let answer = bench.validate(&TargetRequest { take_over: true, ..asked }).await;
+        assert!(matches!(answer, Validated::Adopt { .. } | Validated::Create { .. }), "taken over: {answer:?}");
+    }
     Ok(())
 }

@@ -17,10 +17,10 @@ use rollhook_core::{
     app::AppUid,
     deploy::{Deploy, Revision},
     error::Entity,
-    ledger::{AppState, KeyUse},
+    ledger::KeyUse,
     ports::{
         AppChange, AppCommit, AppPage, AppRef, Binding, Committed, DriverIdentity, Heartbeat, HistoryStore,
-        HistoryStoreExt, Loaded, Page, StoreLimits, Version,
+        HistoryStoreExt, ListedApp, Loaded, Page, StoreLimits, Version,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -96,7 +96,7 @@ impl BrokenStore {
         if let AppCommit::Register(change) = &commit {
             let app = &change.state.app;
             let all = AppPage { namespace: Some(app.id.namespace.clone()), after: None, limit: usize::MAX };
-            if self.memory.list(all).await?.iter().any(|other| other.app.project != app.project) {
+            if self.memory.states(all).await?.iter().any(|other| other.app.project != app.project) {
                 return Err(Error::Conflict(Entity::Namespace));
             }
         }
@@ -136,7 +136,7 @@ impl HistoryStore for BrokenStore {
         self.memory.page(app, page).await
     }
 
-    async fn list(&self, page: AppPage) -> Result<Vec<AppState>> {
+    async fn list(&self, page: AppPage) -> Result<Vec<ListedApp>> {
         self.memory.list(page).await
     }
 

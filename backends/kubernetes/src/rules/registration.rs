@@ -1,6 +1,7 @@
 //! The settings of a workload that is registered: completed from the workload as it is, or refused.
 
 use rollhook_core::{
+    app::{AppId, Settings},
     image::ImageRef,
     ports::{InvalidTarget, TargetRequest, Validated},
 };
@@ -36,11 +37,28 @@ impl<'a> Registration<'a> {
 
     /// The completed settings, or the refusal; `workload` is `None` if it does not exist.
     pub(crate) fn validate(self, workload: Option<&Object>) -> Validated {
-        match workload {
-            Some(workload) => self.adopt(workload),
-            None => self.create(),
-        }
-        .unwrap_or_else(Validated::Invalid)
+        let validated = match (self.taken(), workload) {
+            (Some(taken), _) => Err(taken),
+            (None, Some(workload)) => self.adopt(workload),
+            (None, None) => self.create(),
+        };
+        validated.unwrap_or_else(Validated::Invalid)
+    }
+
+    /// The refusal of a workload that another app names. Its stamp does not tell as long as neither was deployed.
+    fn taken(&self) -> Option<InvalidTarget> {
+        let is_same = |(app, settings): &&(AppId, Settings)| {
+            RequestedSettings::parse(settings).is_ok_and(|other| {
+                let name = other.name.as_deref().unwrap_or(app.name.as_str());
+                (other.kind, name) == (self.kind(), self.name.as_str())
+            })
+        };
+        let (other, _) = self.request.others.iter().filter(|_| !self.request.take_over).find(is_same)?;
+        let title = format!("{} {}", self.kind(), self.name);
+        Some(InvalidTarget::Taken(format!(
+            "{title} is the workload of the app {other}. Name another one, or register with --take-over: then {other} is \
+             refused from the first deploy on."
+        )))
     }
 
     fn adopt(self, workload: &Object) -> Result<Validated, InvalidTarget> {

@@ -21,8 +21,8 @@ use rollhook_core::{
     Error, Result,
     app::{AppId, AppUid},
     deploy::{Deploy, Revision, Status},
-    ledger::{AppState, KeyUse},
-    ports::{AppChange, AppPage, Version},
+    ledger::KeyUse,
+    ports::{AppChange, AppPage, ListedApp, UnreadableApp, Version},
 };
 use tokio::sync::watch;
 
@@ -108,18 +108,22 @@ impl Cache {
     }
 
     /// A part of the list of apps, by namespace and name.
-    pub(crate) fn list(&self, page: &AppPage) -> Result<Vec<AppState>> {
+    pub(crate) fn list(&self, page: &AppPage) -> Vec<ListedApp> {
         let first = (page.namespace.as_ref().map(ToString::to_string).unwrap_or_default(), String::new());
         let after = page.after.as_ref().map(name).filter(|after| *after >= first);
         let from = after.map_or(Bound::Included(first), Bound::Excluded);
         let is_of = |namespace: &str| page.namespace.as_ref().is_none_or(|wanted| namespace == wanted.as_str());
         let state = self.lock();
         let apps = state.apps.rows().range((from, Bound::Unbounded)).take_while(|(name, _)| is_of(&name.0));
-        let states = apps.take(page.limit).map(|(_, row)| match &row.value {
-            Ok(record) => Ok(record.state.clone()),
-            Err(damaged) => Err(Error::Corrupt { what: damaged.why.clone(), cause: None }),
+        // An object whose name is no app's was logged when it was seen.
+        let listed = apps.filter_map(|((namespace, name), row)| match &row.value {
+            Ok(record) => Some(Ok(record.state.clone())),
+            Err(damaged) => {
+                let id = AppId { namespace: namespace.parse().ok()?, name: name.parse().ok()? };
+                Some(Err(UnreadableApp { id, error: Error::Corrupt { what: damaged.why.clone(), cause: None } }))
+            }
         });
-        states.collect()
+        listed.take(page.limit).collect()
     }
 
     /// The apps that are picked, and the uids of those that cannot be read.

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use rollhook_core::time::Timestamp;
+use rollhook_core::{ports::steady, time::Timestamp};
 use tokio::time::Instant;
 
 /// The clocks of the store: the wall clock for stored times, and a steady one for leases.
@@ -24,7 +24,8 @@ impl StoreClock {
     /// The machine's clocks.
     pub fn system() -> Self {
         let start = Instant::now();
-        Self { lag: LAG, ..Self::new(system_time, move || start.elapsed()) }
+        let now = steady(Arc::new(system_time), move || start.elapsed());
+        Self { lag: LAG, ..Self::new(move || now(), move || start.elapsed()) }
     }
 
     /// Given clocks, such as those of a test: the wall clock, and the time since some fixed point. Timers do not follow

@@ -44,10 +44,9 @@ use rollhook_core::{
     Result,
     app::AppUid,
     deploy::Deploy,
-    ledger::AppState,
     ports::{
-        AppChange, AppCommit, AppPage, AppRef, Binding, Committed, DriverIdentity, Heartbeat, HistoryStore, Loaded,
-        Page, StoreLimits,
+        AppChange, AppCommit, AppPage, AppRef, Binding, Committed, DriverIdentity, Heartbeat, HistoryStore, ListedApp,
+        Loaded, Page, StoreLimits,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -153,9 +152,9 @@ impl HistoryStore for KubernetesStore {
         }
     }
 
-    async fn list(&self, page: AppPage) -> Result<Vec<AppState>> {
+    async fn list(&self, page: AppPage) -> Result<Vec<ListedApp>> {
         self.ready().await?;
-        self.cache.list(&page)
+        Ok(self.cache.list(&page))
     }
 
     async fn work(&self, alive: &[ReplicaId], limit: usize) -> Result<Vec<AppUid>> {

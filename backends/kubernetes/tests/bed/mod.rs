@@ -105,6 +105,7 @@ impl Bed {
             image: None,
             built: false,
             take_over: true,
+            others: Vec::new(),
         }
     }
 

@@ -26,10 +26,9 @@ use rollhook_core::{
     Result,
     app::AppUid,
     deploy::{Deploy, Revision, State},
-    ledger::AppState,
     ports::{
-        AppChange, AppCommit, AppPage, AppRef, Binding, Committed, DriverIdentity, Heartbeat, HistoryStore, Loaded,
-        Page, StoreLimits,
+        AppChange, AppCommit, AppPage, AppRef, Binding, Committed, DriverIdentity, Heartbeat, HistoryStore, ListedApp,
+        Loaded, Page, StoreLimits,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -363,7 +362,7 @@ impl HistoryStore for Synced {
         self.0.page(app, page).await
     }
 
-    async fn list(&self, page: AppPage) -> Result<Vec<AppState>> {
+    async fn list(&self, page: AppPage) -> Result<Vec<ListedApp>> {
         self.0.sync().await?;
         self.0.list(page).await
     }

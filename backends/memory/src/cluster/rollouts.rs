@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use futures_util::future::{Either, select};
 use rollhook_core::{
     Result,
+    app::{AppId, Settings},
     deploy::{Evidence, Reason},
     ports::{
         Applied, DriverIdentity, InvalidTarget, Observation, RolloutDriver, RolloutFailure, RolloutSpec, TargetRequest,
@@ -30,6 +31,9 @@ impl RolloutDriver for SimulatedCluster {
             Ok(workload) => workload,
             Err(invalid) => return Ok(Validated::Invalid(invalid)),
         };
+        if let Some(taken) = taken(request, &workload) {
+            return Ok(Validated::Invalid(taken));
+        }
         let world = self.reach()?;
         let key = (request.app.namespace.clone(), workload.kind.clone(), workload.name.clone());
         let answer = match world.workloads.get(&key) {
@@ -161,6 +165,14 @@ impl Running {
         };
         (!allowed).then(|| refused(Reason::FOREIGN_TARGET, message()))
     }
+}
+
+/// Returns the refusal of a workload that another app names.
+fn taken(request: &TargetRequest, workload: &Workload) -> Option<InvalidTarget> {
+    let is_same = |(app, settings): &&(AppId, Settings)| workload.is_same(app, settings);
+    let (other, _) = request.others.iter().filter(|_| !request.take_over).find(is_same)?;
+    let why = format!("{} {} is the workload of {other}; register with --take-over.", workload.kind, workload.name);
+    Some(InvalidTarget::Taken(why))
 }
 
 fn adopt(request: &TargetRequest, workload: Workload, running: &Running) -> Result<Validated, InvalidTarget> {

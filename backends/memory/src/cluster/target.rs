@@ -57,6 +57,12 @@ impl Workload {
         }
     }
 
+    /// Whether another app's settings name this workload.
+    pub(super) fn is_same(&self, app: &AppId, settings: &Settings) -> bool {
+        let other = Self::named(app, settings);
+        (&self.kind, &self.name) == (&other.kind, &other.name)
+    }
+
     /// The containers that are named, or the one named like the app.
     pub(super) fn containers_or_one(self, app: &AppId) -> Vec<String> {
         if self.containers.is_empty() { vec![app.name.to_string()] } else { self.containers }

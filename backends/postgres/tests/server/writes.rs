@@ -172,7 +172,7 @@ async fn costs_do_not_grow_with_the_number_of_apps() {
             assert!(TokenStore::find(&store, &loaded.state.app.id).await.unwrap().is_none());
             let page = Page { before: Some(samples::revision(1)), succeeded: true, limit: 10 };
             assert_eq!(store.page(app, page).await.unwrap(), []);
-            assert_eq!(store.list(AppPage { limit: 1, ..AppPage::default() }).await.unwrap().len(), 1);
+            assert_eq!(store.states(AppPage { limit: 1, ..AppPage::default() }).await.unwrap().len(), 1);
             let added = client::register(&store, samples::app("shop", "test", &format!("new-{number}"))).await;
             store.commit_one(client::removal(&added)).await.unwrap();
         }

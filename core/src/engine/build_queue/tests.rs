@@ -16,6 +16,14 @@ fn building(mut app_state: AppState) -> AppState {
     app_state
 }
 
+/// The deploy whose image is recorded next.
+#[track_caller]
+fn built(queue: &BuildQueue, app_state: &AppState, now: Timestamp) -> Deploy {
+    let BuildStep::Call(call) = queue.next_step(app_state, NOW, now) else { panic!("{queue:?}") };
+    let Effect::RecordBuilt(deploy) = *call else { panic!("{call:?}") };
+    *deploy
+}
+
 fn taken(number: u64) -> BuildQueue {
     BuildQueue::taken(revision(number), NOW)
 }
@@ -107,10 +115,7 @@ fn built_image_has_the_exact_commit_and_a_digest() {
     };
     let (next_step, queue) = may_observe(image(&digest), commit.clone());
     assert_eq!(next_step, BuildStep::call(Effect::Load), "whether it is still wanted is to be read first");
-    let BuildStep::Record(changes) = queue.next_step(&app_state, NOW, NOW.after(Duration::from_secs(86_400))) else {
-        panic!("{queue:?}")
-    };
-    let good = &changes[0];
+    let good = built(&queue, &app_state, NOW.after(Duration::from_secs(86_400)));
     assert!(good.image.is_some() && good.status() == Status::Building && good.step == 2, "no deadline runs any more");
     assert_eq!(status(may_observe(image(&digest), "d00d00d".parse().unwrap()).0), Some(Status::Failed));
     assert_eq!(status(may_observe(image("registry.example.com/api:v1"), commit).0), Some(Status::Failed));

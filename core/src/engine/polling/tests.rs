@@ -3,6 +3,7 @@ use std::sync::Arc;
 use super::*;
 use crate::{
     app::{Hold, Policy},
+    deploy::Origin,
     tests::{NOW, git_app, queued, revision, sha},
 };
 
@@ -64,6 +65,16 @@ fn reset_branch_is_deployed_once() {
         "nobody knows that it was the head"
     );
     assert_eq!(decided(&[(ours, &a), (theirs, &b)], "a1", Some("a1")), HeadDecision::Known);
+}
+
+#[test]
+fn image_that_was_entered_anew_is_not_taken_for_a_reset() {
+    let (a, b) = (sha("a1").to_string(), sha("b2").to_string());
+    let mut entries = newest(&[(Trigger::Git, &a), (Trigger::Git, &b), (Trigger::Rollback, "v0"), (Trigger::Git, &a)]);
+    assert_deployed(decide(&app_state(1, Some(MINUTE)), &entries, &finding("b2", None, true)), "b2");
+    entries[0].from = Some(Origin::Built(Revision::FIRST));
+    let decided = decide(&app_state(1, Some(MINUTE)), &entries, &finding("b2", None, true));
+    assert_eq!(decided, HeadDecision::Known, "the branch went from a1 to b2, and never back");
 }
 
 #[test]

@@ -115,8 +115,14 @@ fn an_expired_key_is_free_and_replaced() {
     assert_eq!(again, Admitted::Replayed(revision(2)), "what this change has made goes before what the store has");
 
     let mut change = Change::on(AppState { updated_at: after(100), ..change.state });
-    let late = change.admit(keyed(key, deploy("v1")), lookup, after(50));
-    assert!(matches!(late, Admitted::New { .. }), "the app's own time counts, not a clock that was set back: {late:?}");
+    let early = refused(&mut change, keyed(key.clone(), deploy("v1")), lookup, after(59));
+    assert_eq!(
+        early,
+        Admitted::KeyReused,
+        "a replica whose clock is ahead has changed the app, and no key expires early"
+    );
+    let late = change.admit(keyed(key, deploy("v1")), lookup, after(60));
+    assert!(matches!(late, Admitted::New { .. }), "{late:?}");
 }
 
 #[test]

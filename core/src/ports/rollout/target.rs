@@ -18,6 +18,8 @@ pub struct TargetRequest {
     pub built: bool,
     /// Whether the deploy id of another registration may be overwritten.
     pub take_over: bool,
+    /// The other apps of the namespace, with the completed settings of their targets.
+    pub others: Vec<(AppId, Settings)>,
 }
 
 /// The answer to a [`TargetRequest`]. Its settings are complete: all defaults are filled in, and the driver finds the
@@ -58,7 +60,7 @@ pub enum InvalidTarget {
     },
     /// The target cannot be deployed to as it is, or cannot be created: what is wrong and what to do, in a sentence.
     Unusable(String),
-    /// The target carries the deploy id of another registration, and the request does not allow to take it over: which
-    /// one, in a sentence.
+    /// The target carries the deploy id of another registration or is another app's, and the request does not allow to take
+    /// it over: which one, in a sentence.
     Taken(String),
 }

@@ -99,8 +99,7 @@ impl Request {
 
     fn decide(&self, change: &mut Change, version: Version, now: Timestamp) -> (Decision<()>, bool) {
         let state = &mut *self.lock();
-        let is_expired =
-            matches!(state.lookup, KeyLookup::Read(Some(used)) if used.expires_at <= change.state.time(now));
+        let is_expired = matches!(state.lookup, KeyLookup::Read(Some(used)) if used.expires_at <= now);
         // An expired use may have been replaced since it was read: the store refuses the key if so.
         let is_outdated = is_expired && state.looked_up_at != Some(version);
         let lookup = if is_outdated { KeyLookup::Unread } else { state.lookup };

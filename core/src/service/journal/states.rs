@@ -20,6 +20,8 @@ pub(super) struct Known {
     pub(super) version: Version,
     /// The time of the read, by this process's own clock.
     pub(super) read_at: Duration,
+    /// Whether a later read has shown a lower version.
+    is_doubted: bool,
     used: u64,
 }
 
@@ -55,10 +57,20 @@ impl States {
     }
 
     /// Remembers a state, unless a newer one is known. Returns the newer of both.
+    ///
+    /// A read that began before the newer state was known is outdated. One that began after it may have been answered by
+    /// what lags behind; the second of these in succession is believed: the store was set back, as by restoring a backup.
     pub(super) fn remember(&mut self, state: Arc<AppState>, version: Version, read_at: Duration) -> Arc<AppState> {
         let app = state.app.uid;
-        let read_at = match self.known.get(&app) {
-            Some(known) if known.version > version => return Arc::clone(&known.state),
+        let read_at = match self.known.get_mut(&app) {
+            Some(known) if known.version > version => {
+                let is_later = read_at > known.read_at;
+                if !is_later || !std::mem::replace(&mut known.is_doubted, true) {
+                    return Arc::clone(&known.state);
+                }
+                tracing::warn!(app = %state.app.id, "the store was set back: going on with the older state");
+                read_at
+            }
             Some(known) => known.read_at.max(read_at),
             None => read_at,
         };
@@ -66,7 +78,8 @@ impl States {
         self.uses += 1;
         self.bytes += weight(&state);
         self.by_use.insert(self.uses, app);
-        self.known.insert(app, Known { state: Arc::clone(&state), version, read_at, used: self.uses });
+        self.known
+            .insert(app, Known { state: Arc::clone(&state), version, read_at, is_doubted: false, used: self.uses });
         while self.bytes > BYTES_MAX
             && let Some((_, app)) = self.by_use.pop_first()
         {

@@ -7,13 +7,13 @@ use futures_util::stream::BoxStream;
 use rollhook_core::{
     Error, Result,
     app::AppUid,
-    deploy::{Actor, Deploy, Revision, Trigger},
+    deploy::{Actor, Deploy, Revision, State, Trigger},
     engine::polling::HISTORY_PAGE,
     error::Entity,
     ledger::{Admission, AppState, Change, KeyLookup, NewDeploy, Record},
     ports::{
         AppChange, AppCommit, AppPage, AppRef, Binding, Committed, DriverIdentity, Heartbeat, HistoryStore,
-        HistoryStoreExt, Loaded, Page, Version,
+        HistoryStoreExt, ListedApp, Loaded, Page, Version,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -101,6 +101,9 @@ impl BrokenBackend {
         let app = change.state.app.uid;
         let told = change.state.clone();
         change.state = self.as_it_is(app, version, &told);
+        if self.breaks(Promise::BuildsBelowRestore) {
+            end_builds_below_restore(&mut change);
+        }
         let truth = change.state.clone();
         let commit = |change: Change, version: Option<Version>| match version {
             Some(version) => AppCommit::Update(version, Box::new(change)),
@@ -203,7 +206,7 @@ impl HistoryStore for BrokenBackend {
         Ok(entries)
     }
 
-    async fn list(&self, page: AppPage) -> Result<Vec<AppState>> {
+    async fn list(&self, page: AppPage) -> Result<Vec<ListedApp>> {
         self.environment.store.list(page).await
     }
 
@@ -224,6 +227,16 @@ impl HistoryStore for BrokenBackend {
     fn watch(&self) -> BoxStream<'static, AppChange> {
         self.environment.store.watch()
     }
+}
+
+/// Ends what waits for a build when a restore is accepted.
+fn end_builds_below_restore(change: &mut Change) {
+    let accepted = change.state.unfinished.iter().rfind(|entry| change.admitted.contains(&entry.revision));
+    let Some(restore) = accepted.filter(|entry| entry.is_restore()).cloned() else { return };
+    let superseded = State::Superseded { by: restore.revision, rollback: true };
+    let builds = change.state.unfinished.extract_if(.., |entry| entry.is_to_be_built());
+    let ended = builds.map(|entry| Deploy { updated_at: restore.created_at, ..entry.moved(superseded.clone()) });
+    change.ended.extend(ended.map(Arc::new));
 }
 
 /// The newest revision of an unfinished entry that waits for its build.

@@ -26,6 +26,10 @@ impl Rules {
             format!("{} {revision}: accepted, {} of {tag} by {}", view.app.id, new.trigger, new.actor)
         });
         in_time(known.latest, new.created_at, journal);
+        if new.is_entered_anew() {
+            self.entered_anew(before, new, journal);
+            return;
+        }
         journal.count(format!("effect: accepted, {}", new.trigger));
         let mine = |entry: &&Deploy| entry.actor == new.actor && entry.commit == new.commit;
         let built = view.app.source != Source::Image && new.from.is_none() && revision != Revision::FIRST;
@@ -47,6 +51,20 @@ impl Rules {
             Trigger::Git => self.found(known, before, new, journal),
             Trigger::Manual => {}
         }
+    }
+
+    /// Rule 12: a build that went on below a restore, or below another that was built before it, is entered behind it.
+    fn entered_anew(&self, before: &[Deploy], new: &Deploy, journal: &Journal) {
+        let revision = new.revision;
+        let first = before.iter().find(|entry| entry.revision == new.built_as());
+        journal.count("rule 12: a build was entered anew behind a restore");
+        let waited = first.is_some_and(|first| first.status() == Status::Building && first.image.is_none());
+        journal.expect(waited, || format!("revision {revision} is entered anew, of one that waited for no build"));
+        let behind = before.iter().any(|entry| {
+            let ahead = entry.touched || (!entry.is_terminal() && entry.image.is_some());
+            entry.revision > new.built_as() && ahead && (entry.is_restore() || entry.is_entered_anew())
+        });
+        journal.expect(behind, || format!("revision {revision} is entered anew, and nothing had overtaken it"));
     }
 
     /// Rule 12: owed, of what is current, and only once.

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use rollhook_api::{GitChoice, PolicyPatch, SourcePatch};
 use rollhook_core::{
-    app::{AppId, AppName, Environment, InvalidName, Namespace, Project},
+    app::{AppId, AppName, Environment, FullName, InvalidName, Project},
     deploy::{Commit, Revision},
     image::ImageRef,
     source::{Branch, ImageRepository, RelativePath},
@@ -74,7 +74,12 @@ impl Target {
     /// # Errors
     /// If project and environment together are too long for a namespace.
     pub(crate) fn id(&self) -> Result<AppId, InvalidName> {
-        Ok(AppId { namespace: Namespace::of(&self.project, &self.environment)?, name: self.app.clone() })
+        self.full_name().id()
+    }
+
+    /// Returns the app's full name.
+    pub(crate) fn full_name(&self) -> FullName {
+        FullName { project: self.project.clone(), environment: self.environment.clone(), name: self.app.clone() }
     }
 }
 

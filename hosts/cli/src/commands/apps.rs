@@ -15,6 +15,7 @@ use crate::{
     confirm::confirm,
     exit::CliError,
     history::what,
+    output::message,
     when,
 };
 
@@ -90,17 +91,21 @@ pub(crate) async fn list(session: &Session<'_>, args: &List) -> Result<(), CliEr
         let page = AppPage { namespace: namespace.clone(), after, limit: PAGE };
         let page = session.operations.apps(page).await?;
         list.apps.extend(page.apps.into_iter().filter(wanted));
+        list.unreadable.extend(page.unreadable);
         list.next = page.next;
         if list.next.is_none() {
             break;
         }
+    }
+    for app in &list.unreadable {
+        message(&format!("note: {app} is stored, and cannot be read; the log says why"));
     }
     let colour = session.output.colour;
     session.output.list(&list, || apps::table(&list.apps, when::now(), colour), || apps::wide(&list.apps, colour))
 }
 
 pub(crate) async fn show(session: &Session<'_>, target: &Target) -> Result<(), CliError> {
-    let app = session.operations.app(&target.id()?).await?;
+    let app = session.app(target).await?;
     session.output.data(&app, || apps::details(&app, when::now()))
 }
 
@@ -110,7 +115,7 @@ pub(crate) async fn set(session: &Session<'_>, args: &Set) -> Result<(), CliErro
         return Err(CliError::Usage("Say what to change, such as --settle 30s; see --help.".to_owned()));
     }
     let changes_source = !patch.source.is_empty();
-    let app = session.operations.change(&args.target.id()?, patch).await?;
+    let app = session.operations.change(&session.find(&args.target).await?, patch).await?;
     session.output.data(&app, || {
         let source = if changes_source { apps::source_lines(&app.source) } else { String::new() };
         source + &apps::policy_lines(&app.policy)
@@ -118,7 +123,7 @@ pub(crate) async fn set(session: &Session<'_>, args: &Set) -> Result<(), CliErro
 }
 
 pub(crate) async fn release_hold(session: &Session<'_>, target: &Target) -> Result<(), CliError> {
-    let id = target.id()?;
+    let id = session.find(target).await?;
     let app = session.operations.release_hold(&id).await?;
     session.output.data(&app, || format!("Released: nothing of {id} is held any more\n"))
 }
@@ -128,6 +133,7 @@ pub(crate) async fn delete(session: &Session<'_>, args: &Delete) -> Result<(), C
     if !args.yes {
         confirm(&format!("Remove {id} with its token and its history? Its workload stays as it is."))?;
     }
+    session.find(&args.target).await?;
     session.operations.delete(&id).await?;
     session.output.line(&format!("Removed {id}; its workload stays as it is"))
 }

@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 const RECENT: usize = 100;
 
 pub(crate) async fn rebuild(session: &Session<'_>, args: &args::Rebuild) -> Result<(), CliError> {
-    let id = &args.target.id()?;
+    let id = &session.find(&args.target).await?;
     let rebuild = Rebuild { commit: args.commit.as_ref().map(ToString::to_string) };
     session.drive()?;
     let answer = session.operations.rebuild(id, rebuild).await?;
@@ -30,7 +30,7 @@ pub(crate) async fn rebuild(session: &Session<'_>, args: &args::Rebuild) -> Resu
 }
 
 pub(crate) async fn logs(session: &Session<'_>, args: &args::BuildLogs) -> Result<(), CliError> {
-    let id = &args.target.id()?;
+    let id = &session.find(&args.target).await?;
     let revision = match args.revision {
         Some(revision) => revision,
         None => newest(session, id).await?,

@@ -10,7 +10,7 @@ use crate::{args, confirm::confirm, exit::CliError, history, output::message, wh
 const PAGE: usize = 100;
 
 pub(crate) async fn history(session: &Session<'_>, args: &args::History) -> Result<(), CliError> {
-    let (id, limit) = (args.target.id()?, args.limit as usize);
+    let (id, limit) = (session.find(&args.target).await?, args.limit as usize);
     let mut list = DeployList::default();
     loop {
         let missing = limit - list.deploys.len();
@@ -28,7 +28,7 @@ pub(crate) async fn history(session: &Session<'_>, args: &args::History) -> Resu
 }
 
 pub(crate) async fn deploy(session: &Session<'_>, args: &args::Deploy) -> Result<(), CliError> {
-    let id = &args.target.id()?;
+    let id = &session.find(&args.target).await?;
     let post =
         DeployPost { image: Some(args.image.to_string()), commit: args.commit.as_ref().map(ToString::to_string) };
     session.drive()?;
@@ -38,11 +38,11 @@ pub(crate) async fn deploy(session: &Session<'_>, args: &args::Deploy) -> Result
 }
 
 pub(crate) async fn promote(session: &Session<'_>, args: &args::Promote) -> Result<(), CliError> {
-    let id = &args.target.id()?;
+    let id = &session.find(&args.target).await?;
     let project = args.from_project.as_ref().unwrap_or(&args.target.project);
     let from = PromoteFrom { project: project.to_string(), environment: args.from_environment.to_string() };
     let promote = Promote { from };
-    let source = promote.parse(id)?;
+    let source = promote.parse(id)?.id()?;
     session.drive()?;
     let answer = session.operations.promote(id, promote).await?;
     let (image, revision) = (image(&answer), answer.revision);
@@ -66,8 +66,7 @@ pub(super) async fn conclude(
 }
 
 pub(crate) async fn rollback(session: &Session<'_>, args: &args::Rollback) -> Result<(), CliError> {
-    let id = &args.target.id()?;
-    let current = session.operations.app(id).await?.current;
+    let (id, current) = (&args.target.id()?, session.app(&args.target).await?.current);
     if let Some(revision) = args.revision.filter(|_| !args.yes) {
         let target = session.operations.entry(id, revision).await?;
         if target.status != Status::Succeeded {
@@ -97,7 +96,7 @@ fn print_rollback(session: &Session<'_>, id: &AppId, answer: &RollbackAnswer) ->
 }
 
 pub(crate) async fn cancel(session: &Session<'_>, args: &args::Cancel) -> Result<(), CliError> {
-    let (id, revision) = (&args.target.id()?, args.revision);
+    let (id, revision) = (&session.find(&args.target).await?, args.revision);
     session.drive()?;
     let entry = session.operations.cancel(id, revision).await?;
     session.output.line(&format!("Cancelled revision {revision} of {id}"))?;

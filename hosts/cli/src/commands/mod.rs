@@ -6,10 +6,11 @@ pub(crate) mod deploys;
 mod outcome;
 pub(crate) mod webhook;
 
-use rollhook_api::Operations;
+use rollhook_api::{App, Operations};
+use rollhook_core::{app::AppId, request::Refusal};
 use serde::Serialize;
 
-use crate::{direct::Direct, exit::CliError, output::Output};
+use crate::{args::Target, direct::Direct, exit::CliError, output::Output};
 
 /// The surroundings of a command.
 pub(crate) struct Session<'a> {
@@ -20,6 +21,22 @@ pub(crate) struct Session<'a> {
 }
 
 impl Session<'_> {
+    /// Returns the id of the named app. Another pair of project and environment may spell the same namespace, and its apps
+    /// are not meant.
+    async fn find(&self, target: &Target) -> Result<AppId, CliError> {
+        self.app(target).await?;
+        Ok(target.id()?)
+    }
+
+    /// Returns the named app: see [`Session::find`].
+    async fn app(&self, target: &Target) -> Result<App, CliError> {
+        let app = self.operations.app(&target.id()?).await?;
+        if (app.project.as_str(), app.environment.as_str()) == (target.project.as_str(), target.environment.as_str()) {
+            return Ok(app);
+        }
+        Err(Refusal::AppNotFoundIn(target.full_name()).into())
+    }
+
     /// Starts the engine of this process, if it has one; to be called before an operation that makes or ends a deploy.
     fn drive(&self) -> Result<(), CliError> {
         self.direct.map_or(Ok(()), Direct::start)

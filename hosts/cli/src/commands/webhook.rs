@@ -23,7 +23,7 @@ struct Enabled<'a> {
 }
 
 pub(crate) async fn enable(session: &Session<'_>, target: &Target) -> Result<(), CliError> {
-    let id = target.id()?;
+    let id = session.find(target).await?;
     // Read first: once the token is made, no failure may keep it from being printed.
     let app = session.operations.app(&id).await?;
     let webhook = session.operations.enable_webhook(&id).await?;
@@ -46,7 +46,7 @@ pub(crate) async fn enable(session: &Session<'_>, target: &Target) -> Result<(),
 }
 
 pub(crate) async fn status(session: &Session<'_>, target: &Target) -> Result<(), CliError> {
-    let id = target.id()?;
+    let id = session.find(target).await?;
     let app = session.operations.app(&id).await?;
     let webhook = session.operations.webhook(&id).await?;
     session.output.data(&webhook, || {
@@ -63,7 +63,7 @@ pub(crate) async fn status(session: &Session<'_>, target: &Target) -> Result<(),
 }
 
 pub(crate) async fn disable(session: &Session<'_>, target: &Target) -> Result<(), CliError> {
-    let id = target.id()?;
+    let id = session.find(target).await?;
     session.operations.disable_webhook(&id).await?;
     session.output.line(&format!("Disabled the webhook of {id}; its token is refused from now on"))
 }

@@ -134,3 +134,11 @@ fn a_failure_is_told_with_what_was_seen() {
     };
     insta::assert_snapshot!("failure", ending(&failed).join("\n"));
 }
+
+#[test]
+fn from_tells_a_rollback_from_an_image_that_was_entered_anew() {
+    let own = TakenFrom { namespace: None, app: None, revision: Revision::new(4).unwrap() };
+    assert_eq!(origin(&own, Trigger::Rollback), "4");
+    assert_eq!(origin(&own, Trigger::Webhook), "built as 4");
+    assert_eq!(origin(&own, Trigger::Git), "built as 4");
+}

@@ -14,6 +14,7 @@ fn request(settings: Value) -> TargetRequest {
         image: None,
         built: false,
         take_over: false,
+        others: Vec::new(),
     }
 }
 
@@ -159,5 +160,23 @@ fn workload_name_is_a_dns_subdomain() {
     for name in ["a", "a.b-c.1", &"a".repeat(253)] {
         let created = validate(&with_image(json!({"name": name})), None);
         assert!(matches!(created, Validated::Create { .. }), "{name}: {created:?}");
+    }
+}
+
+#[test]
+fn workload_that_another_app_names_is_refused_by_that_apps_name() {
+    let of = |settings: Value| {
+        let others = vec![("shop-test/web".parse().unwrap(), serde_json::from_value(settings).unwrap())];
+        let request = TargetRequest { built: true, others, ..request(json!({})) };
+        Registration::parse(&request).unwrap().validate(None)
+    };
+    let template = json!({"replicas": 1});
+    let same = json!({"kind": "Deployment", "name": "api", "containers": ["web"], "template": template});
+    let Validated::Invalid(InvalidTarget::Taken(why)) = of(same) else { panic!("it is another app's") };
+    assert!(why.starts_with("Deployment api is the workload of the app shop-test/web."), "{why}");
+    let others =
+        [json!({"kind": "StatefulSet", "name": "api", "containers": ["web"]}), json!({"name": "web"}), json!({})];
+    for other in others {
+        assert!(matches!(of(other), Validated::Create { .. }));
     }
 }
