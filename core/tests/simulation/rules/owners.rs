@@ -21,6 +21,8 @@ pub(crate) struct Owners {
     named: BTreeMap<AppUid, Life>,
     /// Each life's heartbeats, as the store took them.
     beats: BTreeMap<u64, Vec<Moment>>,
+    /// The newest life of each name that the store has heard of: the ones before have no leases any more.
+    newest: BTreeMap<String, u64>,
     /// When each app's owner was named that is not the one before.
     changed: BTreeMap<AppUid, Duration>,
     /// Since when an app has had work and no owner that runs.
@@ -36,6 +38,7 @@ impl Owners {
     /// The store has taken a heartbeat, and named who lives.
     pub(crate) fn beats(&mut self, life: &Life, moment: Moment) {
         self.beats.entry(life.number).or_default().push(moment);
+        self.newest.insert(life.name.clone(), life.number);
     }
 
     /// The store holds an app's lease for this life.
@@ -57,7 +60,8 @@ impl Owners {
         let since = |asked: &&Moment| asked.now.as_secs() + 60 >= moment.now.as_secs();
         let silent = beats(life).iter().filter(since).map(silent_at).max().unwrap_or(silent_at(&moment));
         journal.count(if restarted { "rule 14: a restart freed its own lease" } else { "rule 6: a lease ran out" });
-        journal.expect(restarted || silent >= LEASE, || {
+        let is_replaced = self.newest.get(&former.name).is_some_and(|newest| *newest > former.number);
+        journal.expect(restarted || is_replaced || silent >= LEASE, || {
             format!("{} lost {app} to {} after {silent:?} of silence", former.name, life.name)
         });
     }
