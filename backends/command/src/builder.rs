@@ -21,17 +21,14 @@ use rollhook_core::{
     deploy::Revision,
     ports::{BuildSpec, BuildState, BuildTrigger, DeployId, Started},
 };
-use tokio::{
-    sync::{Semaphore, watch},
-    task::JoinHandle,
-};
+use tokio::{sync::watch, task::JoinHandle};
 
 use crate::{
     log,
     process::Stop,
     reaper,
     record::{End, Records},
-    run::Run,
+    run::{Limits, Run},
 };
 
 /// The settings of a builder.
@@ -91,7 +88,7 @@ pub struct CommandBuilds {
 struct Shared {
     settings: Arc<Settings>,
     records: Records,
-    slots: Arc<Semaphore>,
+    limits: Arc<Limits>,
     running: Mutex<Running>,
     /// Held while a build is started or looked for: both are short, and two starts must not overlap.
     starting: tokio::sync::Mutex<()>,
@@ -109,7 +106,7 @@ struct Running {
 /// A build that runs, with the lock of its app.
 struct Active {
     revision: Revision,
-    /// Whether it waits for a slot.
+    /// Whether it waits for others.
     waits: Arc<AtomicBool>,
     stop: watch::Sender<Option<Stop>>,
     task: Option<JoinHandle<()>>,
@@ -135,7 +132,7 @@ impl CommandBuilds {
         let shared = Arc::new(Shared {
             records: Records(directory.clone()),
             settings: Arc::new(Settings { program, directory, ..settings }),
-            slots: Arc::new(Semaphore::new(at_once)),
+            limits: Arc::new(Limits::new(at_once)),
             running: Mutex::default(),
             starting: tokio::sync::Mutex::default(),
             changed: Event::new(),
@@ -238,7 +235,7 @@ impl Shared {
         self.lock().apps.get(&app).map(|active| active.revision)
     }
 
-    /// Returns whether an active build waits for a slot; `None` if it is not active.
+    /// Returns whether an active build waits for others; `None` if it is not active.
     fn waits(&self, build: DeployId) -> Option<bool> {
         let running = self.lock();
         let active = running.apps.get(&build.app).filter(|active| active.revision == build.revision)?;
@@ -286,14 +283,14 @@ impl Shared {
             .and_then(|()| record.begin(&number))
             .map_err(|error| directory_error(&error))?;
         let (stop, stopped) = watch::channel(None);
-        let waits = Arc::new(AtomicBool::new(true));
+        let waits = Arc::<AtomicBool>::default();
         let run = Run {
             settings: self.settings.clone(),
             spec: spec.clone(),
             record: record.clone(),
             number,
             stop: stopped,
-            slots: self.slots.clone(),
+            limits: self.limits.clone(),
             waits: waits.clone(),
             variables: Vec::new(),
         };

@@ -3,13 +3,18 @@
 //! How git is started is [`rollhook_git`]'s to say. Every argument that came from outside is checked where it was parsed
 //! (`rollhook_core::source`), and stands behind `--` where git would read options.
 
-use std::{path::Path, process::ExitStatus, time::Duration};
+use std::{
+    path::Path,
+    process::ExitStatus,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
 use rollhook_core::{
     deploy::{Commit, Reason},
     source::GitSource,
 };
-use rollhook_git::{Credentials, GitError, Invocation};
+use rollhook_git::{Credentials, GitError, Invocation, Limiter, Permit, Priority};
 use tokio::{process::Command, sync::watch};
 
 use crate::{
@@ -47,6 +52,10 @@ pub(crate) struct Git<'a> {
     pub(crate) silence: Duration,
     pub(crate) log: &'a mut Log,
     pub(crate) stop: &'a mut watch::Receiver<Option<Stop>>,
+    /// Limits the reads of one host.
+    pub(crate) limiter: &'a Limiter,
+    /// Whether this build waits for others.
+    pub(crate) waits: &'a AtomicBool,
 }
 
 /// A git command that has ended.
@@ -123,13 +132,28 @@ impl Git<'_> {
         }
     }
 
-    /// Makes a checkout of exactly this commit, in a directory that does not exist yet.
-    pub(crate) async fn check_out(&mut self, sha: &str, directory: &Path) -> Result<(), Failed> {
+    /// Waits until it is this build's turn, or the build is stopped.
+    pub(crate) async fn turn<T>(&mut self, turn: impl Future<Output = T>) -> Result<T, Failed> {
+        self.waits.store(true, Ordering::Relaxed);
+        let turn = tokio::select! {
+            turn = turn => Ok(turn),
+            why = process::stopped(self.stop) => Err(Failed::Stopped(why)),
+        };
+        self.waits.store(false, Ordering::Relaxed);
+        turn
+    }
+
+    /// Fetches exactly this commit into a directory that does not exist yet.
+    pub(crate) async fn fetch(&mut self, sha: &str, directory: &Path) -> Result<(), Failed> {
         self.init(directory, sha.len(), false).await?;
         let mut fetch = self.git(directory);
         fetch.args(["fetch", "-q", "--depth=1", "--no-tags", "--no-recurse-submodules", "--"]);
         fetch.args([self.source.url.as_str(), sha]);
-        self.remote(fetch).await?;
+        self.remote(fetch).await
+    }
+
+    /// Checks out the commit that was fetched into this directory.
+    pub(crate) async fn check_out(&mut self, sha: &str, directory: &Path) -> Result<(), Failed> {
         let mut checkout = self.git(directory);
         checkout.args(["checkout", "-q", "--detach", sha, "--"]);
         self.local(checkout).await?;
@@ -149,6 +173,7 @@ impl Git<'_> {
         let mut list = self.git(self.work);
         let branch = format!("refs/heads/{}", self.source.branch);
         list.args(["ls-remote", "-q", "--", self.source.url.as_str(), "HEAD", branch.as_str()]);
+        let _permit = self.permit().await?;
         let listed = self.run(list, Stdout::Tail).await?;
         if !listed.status.success() {
             return Err(self.explained(&listed));
@@ -167,8 +192,15 @@ impl Git<'_> {
 
     /// Runs a command that reads the source.
     async fn remote(&mut self, command: Command) -> Result<(), Failed> {
+        let _permit = self.permit().await?;
         let finished = self.run(command, Stdout::Log).await?;
         if finished.status.success() { Ok(()) } else { Err(self.explained(&finished)) }
+    }
+
+    /// Waits for the permit to read from the source's host; pauses between reads are made without one.
+    async fn permit(&mut self) -> Result<Option<Permit>, Failed> {
+        let (limiter, host) = (self.limiter, self.source.url.host().unwrap_or_default());
+        self.turn(limiter.acquire(host, Priority::Waiting)).await
     }
 
     /// Runs a command that reads and writes files of this machine only.

@@ -10,14 +10,14 @@ use rollhook_core::{
     source::GitSource,
 };
 use serde_json::json;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 use crate::{
     builder::{Settings, number},
     log::Log,
     process::Stop,
     record::{End, Record},
-    run::{Run, Variables},
+    run::{Limits, Run, Variables},
 };
 
 /// The longest sentence in a termination message, in characters. Kubernetes keeps 4096 bytes of a message, and a sentence
@@ -157,8 +157,8 @@ fn prepare(
         local_sources: true,
         ..Settings::new(paths.program.clone(), paths.state.clone())
     };
-    let (slots, waits) = (Arc::new(Semaphore::new(1)), Arc::default());
-    Ok(Run { settings: Arc::new(settings), spec, record, number, stop, slots, waits, variables })
+    let (limits, waits) = (Arc::new(Limits::new(1)), Arc::default());
+    Ok(Run { settings: Arc::new(settings), spec, record, number, stop, limits, waits, variables })
 }
 
 /// Returns the build that the environment describes, and the variables that are handed on to the program.

@@ -3,7 +3,9 @@
 //! ```text
 //!   start ─▶ DIR/{app uid}/{revision}/order.json         what is known of a build is in files
 //!              │
-//!              ├─ git: the one full SHA at the source, fetched as that SHA, checked out, verified
+//!              ├─ git: the one full SHA at the source, fetched as that SHA
+//!              ├─ a build slot, which no silent source holds
+//!              ├─ git: checked out, verified
 //!              ├─ PROGRAM, in the checkout               its own process group; all it writes is the log
 //!              ▼
 //!            end.json                                    the image by digest, or why there is none

@@ -2,10 +2,7 @@
 
 use std::{
     path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, atomic::AtomicBool},
 };
 
 use rollhook_core::{
@@ -14,7 +11,7 @@ use rollhook_core::{
     ports::BuildSpec,
     source::GitSource,
 };
-use rollhook_git::Credentials;
+use rollhook_git::{Credentials, Limiter};
 use tokio::sync::{Semaphore, watch};
 
 use crate::{
@@ -37,12 +34,27 @@ pub(crate) struct Run {
     /// The build's own number.
     pub(crate) number: String,
     pub(crate) stop: watch::Receiver<Option<Stop>>,
-    /// The builds that may run at the same time on this machine.
-    pub(crate) slots: Arc<Semaphore>,
-    /// Whether this build waits for a slot.
+    /// The limits of this machine.
+    pub(crate) limits: Arc<Limits>,
+    /// Whether this build waits for others.
     pub(crate) waits: Arc<AtomicBool>,
     /// Further variables of the program's environment.
     pub(crate) variables: Variables,
+}
+
+/// The limits that the builds of one machine share.
+pub(crate) struct Limits {
+    /// The builds that may run at the same time.
+    slots: Arc<Semaphore>,
+    /// The sources of one host that may be read at the same time.
+    sources: Limiter,
+}
+
+impl Limits {
+    /// The limits of so many builds, and reads of each host, at the same time.
+    pub(crate) fn new(at_once: usize) -> Self {
+        Self { slots: Arc::new(Semaphore::new(at_once)), sources: Limiter::by_host(at_once) }
+    }
 }
 
 impl Run {
@@ -83,12 +95,6 @@ impl Run {
             let message = format!("{} is local, which this server's operator does not allow.", source.url);
             return Err(Failed::For(Reason::BUILD_REFUSED, message));
         }
-        let slots = self.slots.clone();
-        let _slot = tokio::select! {
-            slot = slots.acquire_owned() => slot,
-            why = process::stopped(&mut self.stop) => return Err(Failed::Stopped(why)),
-        };
-        self.waits.store(false, Ordering::Relaxed);
         let credentials = Credentials::find(&source, self.settings.credentials.as_deref())
             .map_err(|message| Failed::For(Reason::SOURCE_DENIED, message))?;
         let work = self.record.work();
@@ -102,9 +108,14 @@ impl Run {
             silence: self.settings.git_silence,
             log,
             stop: &mut self.stop,
+            limiter: &self.limits.sources,
+            waits: &self.waits,
         };
         let sha = git.resolve(&self.spec.commit).await?;
         let checkout = work.join("checkout");
+        git.fetch(&sha, &checkout).await?;
+        // All that is read from the network is read before, so that a silent source holds no slot.
+        let _slot = git.turn(self.limits.slots.clone().acquire_owned()).await?;
         git.check_out(&sha, &checkout).await?;
         let not_one = |_| Failed::For(Reason::COMMIT_NOT_FOUND, format!("{sha} is not a commit."));
         let commit: Commit = sha.parse().map_err(not_one)?;
