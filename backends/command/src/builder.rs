@@ -24,6 +24,7 @@ use rollhook_core::{
 use tokio::{sync::watch, task::JoinHandle};
 
 use crate::{
+    confinement::Confinement,
     log,
     process::Stop,
     reaper,
@@ -36,6 +37,8 @@ use crate::{
 pub struct Settings {
     /// The program that builds and pushes; see the crate's documentation.
     pub program: PathBuf,
+    /// The user that the program runs as; `None`: the server's own, which must not be root.
+    pub user: Option<String>,
     /// The directory of builds, their logs and their ends; it survives restarts.
     pub directory: PathBuf,
     /// The directory of the credentials that sources name: a file each.
@@ -49,11 +52,12 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Returns settings with defaults for the rest: no credentials, no local sources, ten minutes for each
+    /// Returns settings with defaults for the rest: the server's own user, no credentials, no local sources, ten minutes for each
     /// step of git, and half a minute of silence.
     pub fn new(program: PathBuf, directory: PathBuf) -> Self {
         Self {
             program,
+            user: None,
             directory,
             credentials: None,
             local_sources: false,
@@ -69,6 +73,18 @@ pub enum Error {
     /// The program is missing, or no program.
     #[error("the build command {} is no program that can be run", .0.display())]
     NotAProgram(PathBuf),
+    /// The program would run as root.
+    #[error(
+        "the build command would run as root, and the code of repositories with it: name another user with --build-user \
+         USER, or run this as one"
+    )]
+    Root,
+    /// The named user is unknown.
+    #[error("the user {0} to build as (--build-user) is unknown on this machine")]
+    NoUser(String),
+    /// The program cannot be run with the limits, or as the named user.
+    #[error("the build command cannot be run as its user and with limits: {0}")]
+    Confinement(String),
     /// The directory cannot be used.
     #[error("cannot use the builds' directory {}", path.display())]
     Directory {
@@ -89,6 +105,7 @@ struct Shared {
     settings: Arc<Settings>,
     records: Records,
     limits: Arc<Limits>,
+    confinement: Arc<Confinement>,
     running: Mutex<Running>,
     /// Held while a build is started or looked for: both are short, and two starts must not overlap.
     starting: tokio::sync::Mutex<()>,
@@ -117,7 +134,7 @@ impl CommandBuilds {
     /// Opens the builder, and ends what an earlier process on this directory has left running.
     ///
     /// # Errors
-    /// If the program cannot be run, or the directory cannot be used.
+    /// If the program cannot be run, or only as root, or the directory cannot be used.
     pub async fn open(settings: Settings) -> std::result::Result<Self, Error> {
         let path = settings.directory.clone();
         let program = settings.program.canonicalize().and_then(|program| Ok((fs::metadata(&program)?, program)));
@@ -128,11 +145,13 @@ impl CommandBuilds {
         let fail = |source| Error::Directory { path: path.clone(), source };
         make_private(&settings.directory).map_err(fail)?;
         let directory = settings.directory.canonicalize().map_err(fail)?;
+        let confinement = Confinement::open(settings.user.as_deref(), &program, &directory).await?;
         let at_once = std::thread::available_parallelism().map_or(1, usize::from);
         let shared = Arc::new(Shared {
             records: Records(directory.clone()),
             settings: Arc::new(Settings { program, directory, ..settings }),
             limits: Arc::new(Limits::new(at_once)),
+            confinement: Arc::new(confinement),
             running: Mutex::default(),
             starting: tokio::sync::Mutex::default(),
             changed: Event::new(),
@@ -291,6 +310,7 @@ impl Shared {
             number,
             stop: stopped,
             limits: self.limits.clone(),
+            confinement: self.confinement.clone(),
             waits: waits.clone(),
             variables: Vec::new(),
         };

@@ -213,8 +213,8 @@ impl Git<'_> {
     async fn run(&mut self, command: Command, mut stdout: Stdout<'_>) -> Result<Finished, Failed> {
         let (mut output, mut error) = (Tail::default(), Tail::default());
         let log = &mut *self.log;
-        let ended =
-            process::run(command, self.run, Some(self.limit), self.stop, |pipe, bytes| match (pipe, &mut stdout) {
+        let ended = process::run(command, self.run, None, Some(self.limit), self.stop, |pipe, bytes| {
+            match (pipe, &mut stdout) {
                 (Output::Err, _) => {
                     error.write(bytes);
                     log.write(bytes);
@@ -222,7 +222,8 @@ impl Git<'_> {
                 (Output::Out, Stdout::Log) => log.write(bytes),
                 (Output::Out, Stdout::Tail) => output.write(bytes),
                 (Output::Out, Stdout::Each(each)) => each(bytes),
-            });
+            }
+        });
         match ended.await {
             Ok(Ended::Exited(status)) => Ok(Finished { status, output, error }),
             Ok(Ended::TimedOut) => {

@@ -14,6 +14,7 @@ use tokio::sync::watch;
 
 use crate::{
     builder::{Settings, number},
+    confinement::Confinement,
     log::Log,
     process::Stop,
     record::{End, Record},
@@ -158,7 +159,8 @@ fn prepare(
         ..Settings::new(paths.program.clone(), paths.state.clone())
     };
     let (limits, waits) = (Arc::new(Limits::new(1)), Arc::default());
-    Ok(Run { settings: Arc::new(settings), spec, record, number, stop, limits, waits, variables })
+    let confinement = Arc::new(Confinement::Container);
+    Ok(Run { settings: Arc::new(settings), spec, record, number, stop, limits, confinement, waits, variables })
 }
 
 /// Returns the build that the environment describes, and the variables that are handed on to the program.

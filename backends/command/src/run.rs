@@ -1,6 +1,7 @@
 //! Makes one build, from the posted commit to the image by digest.
 
 use std::{
+    io,
     path::Path,
     sync::{Arc, atomic::AtomicBool},
 };
@@ -16,6 +17,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::{
     builder::Settings,
+    confinement::Confinement,
     environment,
     git::{Failed, Git},
     log::{Log, Tail},
@@ -36,6 +38,8 @@ pub(crate) struct Run {
     pub(crate) stop: watch::Receiver<Option<Stop>>,
     /// The limits of this machine.
     pub(crate) limits: Arc<Limits>,
+    /// The confinement of the program.
+    pub(crate) confinement: Arc<Confinement>,
     /// Whether this build waits for others.
     pub(crate) waits: Arc<AtomicBool>,
     /// Further variables of the program's environment.
@@ -120,9 +124,21 @@ impl Run {
         let not_one = |_| Failed::For(Reason::COMMIT_NOT_FOUND, format!("{sha} is not a commit."));
         let commit: Commit = sha.parse().map_err(not_one)?;
         *resolved = Some(commit.clone());
+        self.hand_over(&checkout).await?;
         log.say(&format!("checked out {sha}"));
         let image = self.program(&source, &sha, &checkout, log).await?;
         Ok(End::Built { image, commit })
+    }
+
+    /// Lets the program's user have the checkout.
+    async fn hand_over(&self, checkout: &Path) -> Result<(), Failed> {
+        let (confinement, settings, checkout) = (self.confinement.clone(), self.settings.clone(), checkout.to_owned());
+        let handed = tokio::task::spawn_blocking(move || confinement.hand_over(&checkout, &settings.directory));
+        handed.await.map_err(io::Error::other).flatten().map_err(|error| {
+            tracing::error!(%error, "handing a checkout over to the user of builds failed");
+            let message = "The checkout cannot be handed over to the user of builds on the builder's machine.";
+            Failed::For(Reason::BUILD_FAILED, message.to_owned())
+        })
     }
 
     /// Runs the program, whose last line is the image.
@@ -133,7 +149,7 @@ impl Run {
         checkout: &Path,
         log: &mut Log,
     ) -> Result<ImageRef, Failed> {
-        let mut command = environment::program(&self.settings.program, &self.number);
+        let mut command = environment::numbered(self.confinement.command(&self.settings.program), &self.number);
         command
             .env("ROLLHOOK_APP", self.spec.app.to_string())
             .env("ROLLHOOK_REVISION", self.spec.id.revision.to_string())
@@ -147,12 +163,13 @@ impl Run {
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .current_dir(checkout);
         let mut output_tail = Tail::default();
-        let ended = process::run(command, &self.number, None, &mut self.stop, |output, bytes| {
-            if output == Output::Out {
-                output_tail.write(bytes);
-            }
-            log.write(bytes);
-        });
+        let ended =
+            process::run(command, &self.number, self.confinement.owner(), None, &mut self.stop, |output, bytes| {
+                if output == Output::Out {
+                    output_tail.write(bytes);
+                }
+                log.write(bytes);
+            });
         let fail = |message: String| Err(Failed::For(Reason::BUILD_FAILED, message));
         match ended.await {
             Ok(Ended::Exited(status)) if status.success() => image(source, output_tail.last().as_deref()),

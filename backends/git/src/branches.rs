@@ -163,7 +163,7 @@ fn home_in(settings: &Settings) -> io::Result<TempDir> {
 
 /// Fails if git cannot be run.
 fn runs() -> io::Result<()> {
-    let mut git = environment::child("git", &[]).into_std();
+    let mut git = environment::child("git").into_std();
     let status = git.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
     if status.success() { Ok(()) } else { Err(io::Error::other(format!("git --version: {status}"))) }
 }

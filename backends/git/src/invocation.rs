@@ -31,7 +31,7 @@ impl Invocation<'_> {
     /// Other configuration is ignored. git speaks the one protocol of the source's URL, follows no redirect and never
     /// prompts.
     pub fn git(&self, directory: &Path) -> Command {
-        let mut command = environment::child("git", &[]);
+        let mut command = environment::child("git");
         let silence = self.silence.as_secs().max(1).to_string();
         let mut settings = vec![
             ("protocol.version", "2"),

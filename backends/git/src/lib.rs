@@ -10,10 +10,9 @@
 //! from outside is checked where it was parsed (`rollhook_core::source`), and stands behind `--` where git would read
 //! options.
 
-pub mod environment;
-
 mod branches;
 mod credentials;
+mod environment;
 mod git_error;
 mod invocation;
 mod limiter;

@@ -59,6 +59,7 @@ pub(crate) async fn open(
         None => paths::in_data_directory("builds", "--build-dir")?,
     };
     let given = rollhook_command::Settings {
+        user: settings.build_user.clone(),
         credentials: settings.build_credentials.clone(),
         local_sources,
         ..rollhook_command::Settings::new(program, directory)

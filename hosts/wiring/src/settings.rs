@@ -41,6 +41,9 @@ pub struct BuilderSettings {
     /// Program on this machine that builds a commit and pushes the image; its last line is REPOSITORY@sha256:…
     #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_BUILD_COMMAND", value_name = "PROGRAM"))]
     pub build_command: Option<PathBuf>,
+    /// User on this machine that the build command runs as; it must not be root [default: the user of this process]
+    #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_BUILD_USER", value_name = "USER"))]
+    pub build_user: Option<String>,
     /// Directory of builds and their logs, which survives restarts [default: builds in the data directory]
     #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_BUILD_DIR", value_name = "DIR"))]
     pub build_dir: Option<PathBuf>,
