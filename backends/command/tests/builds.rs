@@ -90,8 +90,8 @@ async fn credentials_open_the_source_and_only_the_right_ones() {
     let commit = bench.repository.commit("build.txt", "good");
     let credentials = bench.path("credentials");
     fs::create_dir(&credentials).unwrap();
-    fs::write(credentials.join("right"), "ada:hunter2\n").unwrap();
-    fs::write(credentials.join("wrong"), "ada:sesame\n").unwrap();
+    fs::write(credentials.join("right"), bench.host.login("ada:hunter2")).unwrap();
+    fs::write(credentials.join("wrong"), bench.host.login("ada:sesame")).unwrap();
     let named = |name: Option<&str>, revision| {
         let credentials = name.map(|name| name.parse().unwrap());
         BuildSpec { source: GitSource { credentials, ..bench.source() }, ..bench.order(revision, &commit) }

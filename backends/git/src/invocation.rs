@@ -46,7 +46,10 @@ impl Invocation<'_> {
             ("maintenance.auto", "false"),
             ("advice.detachedHead", "false"),
         ];
-        settings.extend(self.credentials.header().map(|header| ("http.extraHeader", header)));
+        // By this name git itself sends the header nowhere else.
+        let header =
+            self.credentials.header().map(|header| (format!("http.{}.extraHeader", header.below), &header.text));
+        settings.extend(header.iter().map(|(name, text)| (name.as_str(), text.as_str())));
         command.env("GIT_CONFIG_COUNT", settings.len().to_string());
         for (index, (name, value)) in settings.iter().enumerate() {
             command.env(format!("GIT_CONFIG_KEY_{index}"), name).env(format!("GIT_CONFIG_VALUE_{index}"), value);

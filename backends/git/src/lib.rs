@@ -19,7 +19,7 @@ mod limiter;
 mod process;
 
 pub use branches::{Error, GitBranchReader, Settings};
-pub use credentials::Credentials;
+pub use credentials::{CredentialFiles, Credentials};
 pub use git_error::{GitError, SshError};
 pub use invocation::Invocation;
 pub use limiter::{Limiter, Permit, Priority};

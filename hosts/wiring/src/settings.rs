@@ -47,8 +47,8 @@ pub struct BuilderSettings {
     /// Directory of builds and their logs, which survives restarts [default: builds in the data directory]
     #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_BUILD_DIR", value_name = "DIR"))]
     pub build_dir: Option<PathBuf>,
-    /// Directory of the credentials that apps name: files with USER:PASSWORD, a token, or an ssh key; and of
-    /// known_hosts, the hosts that ssh may talk to
+    /// Directory of the credentials that apps name: files with https://USER:PASSWORD@HOST/PATH, or an ssh key beside a
+    /// file NAME.url with ssh://USER@HOST/PATH; and of known_hosts, the hosts that ssh may talk to
     #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_BUILD_CREDENTIALS", value_name = "DIR"))]
     pub build_credentials: Option<PathBuf>,
     /// Let apps be built from this machine's files and addresses, from link-local ones, and over plain http
@@ -82,8 +82,9 @@ pub struct ClusterSettings {
     /// privileged, with which anyone who can change a Dockerfile is root on the node [default: auto]
     #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_BUILD_PROFILE", value_name = "PROFILE"))]
     pub build_profile: Option<String>,
-    /// Docker's config.json with the credentials that images are pushed with
-    #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_BUILD_REGISTRY_CONFIG", value_name = "FILE"))]
+    /// Docker's config.json with the credentials that images are pushed with; or a directory with a NAMESPACE.json for each
+    /// namespace
+    #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_BUILD_REGISTRY_CONFIG", value_name = "PATH"))]
     pub build_registry_config: Option<PathBuf>,
     /// Registry (HOST or HOST:PORT) without encryption or with a certificate of an unknown authority; may be repeated
     #[cfg_attr(

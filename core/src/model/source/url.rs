@@ -126,7 +126,7 @@ fn check(text: &str) -> Result<String, &'static str> {
         return Err("must be without a query and a fragment");
     }
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-    if path.is_empty() || path.split('/').any(|part| part == "..") {
+    if path.is_empty() || leads_upwards(path) {
         return Err("must have a path to the repository, without ..");
     }
     if protocol == "file" {
@@ -135,6 +135,12 @@ fn check(text: &str) -> Result<String, &'static str> {
     check_user(protocol, authority)?;
     check_host(authority)?;
     Ok(text)
+}
+
+/// Returns whether a path has a part `..`, as it is written or as a server decodes it: credentials are bound to paths.
+fn leads_upwards(path: &str) -> bool {
+    let decoded = path.replace("%2e", ".").replace("%2E", ".").replace("%2f", "/").replace("%2F", "/");
+    decoded.split('/').any(|part| part == "..")
 }
 
 /// Returns the ssh URL of `USER@HOST:PATH`, which is how git hosts print it.
