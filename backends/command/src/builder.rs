@@ -20,6 +20,7 @@ use rollhook_core::{
     app::AppUid,
     deploy::Revision,
     ports::{BuildSpec, BuildState, BuildTrigger, DeployId, Started},
+    source::AllowedSources,
 };
 use tokio::{sync::watch, task::JoinHandle};
 
@@ -43,8 +44,8 @@ pub struct Settings {
     pub directory: PathBuf,
     /// The directory of the credentials that sources name: a file each.
     pub credentials: Option<PathBuf>,
-    /// Whether local sources may be read (`rollhook_core::source::GitUrl::is_local`).
-    pub local_sources: bool,
+    /// The sources that may be read.
+    pub sources: AllowedSources,
     /// The longest that each step of git may take.
     pub git_time: Duration,
     /// The longest that a git server may be silent.
@@ -52,7 +53,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Returns settings with defaults for the rest: the server's own user, no credentials, no local sources, ten minutes for each
+    /// Returns settings with defaults for the rest: the server's own user, no credentials, the sources of other machines, ten minutes for each
     /// step of git, and half a minute of silence.
     pub fn new(program: PathBuf, directory: PathBuf) -> Self {
         Self {
@@ -60,7 +61,7 @@ impl Settings {
             user: None,
             directory,
             credentials: None,
-            local_sources: false,
+            sources: AllowedSources::default(),
             git_time: Duration::from_secs(600),
             git_silence: Duration::from_secs(30),
         }

@@ -7,7 +7,7 @@ use rollhook_core::{
     app::{AppId, AppUid},
     deploy::Commit,
     ports::{BuildSpec, DeployId},
-    source::GitSource,
+    source::{AllowedSources, GitSource},
 };
 use serde_json::json;
 use tokio::sync::watch;
@@ -155,7 +155,7 @@ fn prepare(
     let settings = Settings {
         credentials: Some(paths.source.clone()),
         // The server that made the Job has decided whether the app may be built from such a source.
-        local_sources: true,
+        sources: AllowedSources::all(),
         ..Settings::new(paths.program.clone(), paths.state.clone())
     };
     let (limits, waits) = (Arc::new(Limits::new(1)), Arc::default());

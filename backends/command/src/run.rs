@@ -12,7 +12,7 @@ use rollhook_core::{
     ports::BuildSpec,
     source::GitSource,
 };
-use rollhook_git::{Credentials, Limiter};
+use rollhook_git::{Addresses, Credentials, Limiter};
 use tokio::sync::{Semaphore, watch};
 
 use crate::{
@@ -95,10 +95,10 @@ impl Run {
 
     async fn build(&mut self, resolved: &mut Option<Commit>, log: &mut Log) -> Result<End, Failed> {
         let source = self.spec.source.clone();
-        if source.url.is_local() && !self.settings.local_sources {
-            let message = format!("{} is local, which this server's operator does not allow.", source.url);
-            return Err(Failed::For(Reason::BUILD_REFUSED, message));
-        }
+        self.settings
+            .sources
+            .check(&source.url)
+            .map_err(|refused| Failed::For(Reason::BUILD_REFUSED, format!("{} is {refused}.", source.url)))?;
         let credentials = Credentials::find(&source, self.settings.credentials.as_deref())
             .map_err(|message| Failed::For(Reason::SOURCE_DENIED, message))?;
         let work = self.record.work();
@@ -106,6 +106,8 @@ impl Run {
         let mut git = Git {
             source: &source,
             credentials: &credentials,
+            allowed: &self.settings.sources,
+            addresses: Addresses::default(),
             run: &self.number,
             work: &work,
             limit: self.settings.git_time,

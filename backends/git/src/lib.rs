@@ -1,8 +1,8 @@
 //! Reads git sources with git itself: starts it safely for untrusted sources, and reads branches.
 //!
 //! ```text
-//!   GitSource ─▶ Credentials ─▶ Invocation ─▶ git        no configuration, one protocol, no redirects, no prompts
-//!                                               │
+//!   GitSource ─▶ Credentials ─┬─▶ Invocation ─▶ git      no configuration, one protocol, no redirects, no prompts
+//!            └─▶ Addresses ───┘                 │
 //!                                   GitError ◀──┴──▶ GitBranchReader: the branch's commit
 //! ```
 //!
@@ -10,6 +10,7 @@
 //! from outside is checked where it was parsed (`rollhook_core::source`), and stands behind `--` where git would read
 //! options.
 
+mod addresses;
 mod branches;
 mod credentials;
 mod environment;
@@ -18,6 +19,7 @@ mod invocation;
 mod limiter;
 mod process;
 
+pub use addresses::{Addresses, Unresolved};
 pub use branches::{Error, GitBranchReader, Settings};
 pub use credentials::{CredentialFiles, Credentials};
 pub use git_error::{GitError, SshError};

@@ -8,16 +8,20 @@ mod bench;
 use std::{
     fs,
     io::{Read, Write},
-    net::TcpListener,
+    net::{IpAddr, TcpListener, ToSocketAddrs},
     sync::Arc,
     thread,
     time::Duration,
 };
 
 use bench::{AUTHORIZATION, Bench};
-use rollhook_core::{Error, ports::BranchReader, source::GitSource};
+use rollhook_core::{
+    Error,
+    ports::BranchReader,
+    source::{AllowedSources, GitSource},
+};
 use rollhook_git::Settings;
-use rollhook_testing::until_async;
+use rollhook_testing::{skip, test_name, until_async};
 
 #[tokio::test]
 async fn credentials_open_the_source_and_only_the_right_ones() {
@@ -104,11 +108,43 @@ async fn local_sources_are_refused_where_the_operator_does_not_allow_them() {
     let url = format!("file://{}/.git", bench.repository.path().display());
     let file = GitSource { url: url.parse().unwrap(), ..bench.source() };
     assert_eq!(bench.reader().head(&file).await.unwrap().unwrap().as_str(), commit);
-    bench.settings.local_sources = false;
+    bench.settings.sources = AllowedSources::default();
     let reader = bench.reader();
     for source in [file, bench.source()] {
         assert!(matches!(reader.head(&source).await.unwrap_err(), Error::Invalid { .. }));
     }
+}
+
+#[tokio::test]
+async fn name_that_leads_to_this_machine_is_refused_before_a_connection() {
+    let mut bench = Bench::new();
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let Some(name) = name_of_this_machine() else {
+        return skip(&test_name!(), "/etc/hosts has no name for loopback besides localhost");
+    };
+    bench.settings.sources = AllowedSources::default();
+    let reader = bench.reader();
+    for protocol in ["https", "ssh"] {
+        let url = format!("{protocol}://{name}:{}/api.git", listener.local_addr().unwrap().port());
+        let source = GitSource { url: url.parse().unwrap(), ..bench.source() };
+        let error = reader.head(&source).await.unwrap_err();
+        assert!(matches!(&error, Error::Invalid { what, .. } if what.contains("leads to this machine")), "{error}");
+        assert!(!error.chain().contains("127.0.0.1"), "{}", error.chain());
+    }
+    assert!(listener.accept().is_err(), "nothing was connected to");
+}
+
+/// A name that leads to loopback, and does not say so.
+fn name_of_this_machine() -> Option<String> {
+    let hosts = fs::read_to_string("/etc/hosts").ok()?;
+    let names = hosts.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let loopback = words.next()?.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+        words.find(|name| loopback && !name.contains("localhost")).map(str::to_owned)
+    });
+    let resolves = |name: &String| (name.as_str(), 0).to_socket_addrs().is_ok_and(|mut found| found.next().is_some());
+    names.into_iter().find(resolves)
 }
 
 #[tokio::test]

@@ -10,7 +10,11 @@ use std::{
 };
 
 use rollhook_conformance::samples;
-use rollhook_core::{Error, ports::BranchReader, source::GitSource};
+use rollhook_core::{
+    Error,
+    ports::BranchReader,
+    source::{AllowedSources, GitSource},
+};
 use rollhook_git::{GitBranchReader, Settings};
 use rollhook_testing::{
     fixtures::{SshHost, ssh_key},
@@ -38,7 +42,7 @@ impl Bench {
         // As patient as a test that is never to end by it.
         let limit = Duration::from_secs(600);
         let credentials = Some(credentials);
-        let settings = Settings { credentials, local_sources: true, limit, ..Settings::default() };
+        let settings = Settings { credentials, sources: AllowedSources::all(), limit, ..Settings::default() };
         let bench = Self { directory, host, commit, settings };
         bench.write("known_hosts", &bench.host.known_host(), 0o644);
         bench.write("deploy", &bench.host.key(), 0o600);

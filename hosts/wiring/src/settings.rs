@@ -3,6 +3,8 @@
 
 use std::{num::NonZeroU16, path::PathBuf};
 
+use rollhook_core::source::{AllowedSources, HostPattern};
+
 use crate::{DriverUrl, Error, StoreUrl, paths};
 
 /// Which backends a host opens.
@@ -54,6 +56,12 @@ pub struct BuilderSettings {
     /// Let apps be built from this machine's files and addresses, from link-local ones, and over plain http
     #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_ALLOW_LOCAL_SOURCES"))]
     pub allow_local_sources: bool,
+    /// Host that apps may be built from: its name or address, or *.DOMAIN; may be repeated [default: any other machine]
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, env = "ROLLHOOK_SOURCE_HOST", value_name = "PATTERN", value_delimiter = ',')
+    )]
+    pub source_host: Vec<HostPattern>,
     /// Builds in the cluster, in place of a program.
     #[cfg_attr(feature = "clap", command(flatten))]
     pub cluster: ClusterSettings,
@@ -108,6 +116,11 @@ impl StoreSettings {
 }
 
 impl BuilderSettings {
+    /// Returns the sources that apps may be built from.
+    pub(crate) fn sources(&self) -> AllowedSources {
+        AllowedSources { local: self.allow_local_sources, hosts: self.source_host.clone() }
+    }
+
     /// Returns the files and directories of credentials that do not exist.
     pub(crate) fn missing(&self) -> impl Iterator<Item = &PathBuf> {
         self.build_credentials.iter().chain(&self.cluster.build_registry_config).filter(|place| !place.exists())

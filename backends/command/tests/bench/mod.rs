@@ -15,7 +15,7 @@ use rollhook_conformance::samples;
 use rollhook_core::{
     app::AppUid,
     ports::{BuildFailure, BuildSpec, BuildState, BuildTrigger, DeployId, Started},
-    source::GitSource,
+    source::{AllowedSources, GitSource},
 };
 use rollhook_testing::{
     fixtures::{GitHost, GitRepository},
@@ -62,7 +62,7 @@ impl Bench {
         fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).unwrap();
         let user = build_user(directory.path());
         let builds = directory.path().join("builds");
-        let settings = Settings { user, local_sources: true, ..Settings::new(command, builds) };
+        let settings = Settings { user, sources: AllowedSources::all(), ..Settings::new(command, builds) };
         Self { directory, host, repository, settings }
     }
 
