@@ -13,8 +13,8 @@ use rollhook_core::{
     ledger::UNFINISHED_MAX,
     ports::{BuildState, BuildTrigger, DeployId},
     request::{DeployRequest, Field, PolicyChange, Refusal, Registration, SourceChange},
-    service::{Accepted, Authorized, Outcome},
-    source::GitSource,
+    service::{Accepted, Authorized, Builder, Deployer, Outcome, Ports},
+    source::{AllowedSources, GitSource},
 };
 use rollhook_memory::{BuildScript, Script};
 use world::{BUILD, World, git, image, sha, statuses};
@@ -606,5 +606,26 @@ fn a_builds_deadline_waits_for_room_and_for_the_builder() {
         assert_eq!(reason(&ended), Reason::BUILD_DEADLINE);
         let State::Failed { message, .. } = &ended.state else { panic!("{:?}", ended.state) };
         assert!(message.contains("not counting"), "{message}");
+    });
+}
+
+#[test]
+fn sources_on_other_hosts_than_the_operators_are_refused() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let ports = world.ports(9);
+        let sources = AllowedSources { local: false, hosts: vec!["*.corp.example".parse().unwrap()] };
+        let builder = ports.builder.clone().map(|builder| Builder { sources, ..builder });
+        let deployer = Deployer::new(Ports { builder, ..ports }, "bounded");
+        let register = async |url: &str| {
+            let source = Source::Git(GitSource { url: url.parse().unwrap(), ..git_source() });
+            deployer.register(&world.operator, Registration { source, ..git("api", Policy::default()) }, None).await
+        };
+        let refused = register("https://git.evil.example/a.git").await.unwrap_err();
+        assert!(
+            matches!(&refused, Refusal::InvalidField(Field::SourceUrl, rule) if rule.contains("--source-host")),
+            "{refused:?}"
+        );
+        register("https://git.corp.example/a.git").await.unwrap();
     });
 }

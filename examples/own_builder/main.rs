@@ -29,7 +29,7 @@ use rollhook::{
     ports::Page,
     request::{DeployRequest, Registration, RollbackRequest},
     service::{self, Deployer, Operator},
-    source::GitSource,
+    source::{AllowedSources, GitSource},
 };
 
 const WAIT: Duration = Duration::from_secs(30);
@@ -41,7 +41,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let builder = service::Builder {
         builds: Arc::new(SiteBuilder::open(root.path())),
         branches: Arc::new(MirrorBranches::new(root.path())),
-        local_sources: false,
+        sources: AllowedSources::default(),
     };
     let store = Arc::new(MemoryStore::on_system_time());
     let deployer = Arc::new(Builder::new(store, Arc::new(cluster)).replica("web-1").builds(builder).build());

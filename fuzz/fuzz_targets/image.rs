@@ -24,6 +24,7 @@ static HOST: LazyLock<Regex> = LazyLock::new(|| {
     let label = "[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9]";
     whole(&format!(r"(?:(?:{label})(?:\.(?:{label}))*|\[(?<address>[^\]]*)\])(?::(?<port>[0-9]+))?"))
 });
+static ID: LazyLock<Regex> = LazyLock::new(|| whole("[a-f0-9]{64}"));
 static PATH: LazyLock<Regex> = LazyLock::new(|| {
     let component = "[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*";
     whole(&format!("{component}(?:/{component})*"))
@@ -41,14 +42,18 @@ fn expected(text: &str) -> Option<[Option<&str>; 3]> {
         Some((first, path)) if is_host(first) => (Some(first), path),
         _ => (None, repository),
     };
-    let sound = repository.len() <= 255 && PATH.is_match(path) && host.is_none_or(sound_host);
+    let is_hub = host.is_none_or(|host| matches!(host, "docker.io" | "index.docker.io"));
+    let unwritten = if is_hub && !path.contains('/') { "library/".len() } else { 0 };
+    let sound =
+        unwritten + path.len() <= 255 && PATH.is_match(path) && host.is_none_or(sound_host) && !ID.is_match(text);
     sound.then(|| [Some(repository), part("tag"), part("digest")])
 }
 
 fn sound_host(host: &str) -> bool {
     let Some(parts) = HOST.captures(host) else { return false };
     let port = parts.name("port").is_none_or(|port| port.as_str().parse::<u16>().is_ok());
-    port && parts.name("address").is_none_or(|address| address.as_str().parse::<std::net::Ipv6Addr>().is_ok())
+    let address = parts.name("address").map(|address| address.as_str());
+    port && address.is_none_or(|address| !address.contains('.') && address.parse::<std::net::Ipv6Addr>().is_ok())
 }
 
 fuzz_target!(|text: &str| {

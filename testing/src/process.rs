@@ -1,7 +1,9 @@
 //! Processes: signals, environments, and programs that get into a server's way.
 
 use std::{
+    fs,
     io::{BufRead, BufReader},
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Child, ChildStdin, Command, Stdio},
 };
@@ -36,6 +38,22 @@ pub fn without_settings(command: &mut Command) {
             command.env_remove(name);
         }
     }
+}
+
+/// Returns the user that builds of a test run as, and lets it enter this directory: another one where tests run as root,
+/// as which nothing is built; else `None`, the one who runs them.
+pub fn build_user(directory: &Path) -> Option<String> {
+    if !is_root() {
+        return None;
+    }
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o711)).unwrap();
+    Some("nobody".to_owned())
+}
+
+/// Returns whether tests run as root.
+pub fn is_root() -> bool {
+    let id = Command::new("id").arg("-u").output().unwrap();
+    id.stdout == b"0\n"
 }
 
 /// Returns whether a program can be run, by asking for its version.

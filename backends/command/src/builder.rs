@@ -20,18 +20,17 @@ use rollhook_core::{
     app::AppUid,
     deploy::Revision,
     ports::{BuildSpec, BuildState, BuildTrigger, DeployId, Started},
+    source::AllowedSources,
 };
-use tokio::{
-    sync::{Semaphore, watch},
-    task::JoinHandle,
-};
+use tokio::{sync::watch, task::JoinHandle};
 
 use crate::{
+    confinement::Confinement,
     log,
     process::Stop,
     reaper,
     record::{End, Records},
-    run::Run,
+    run::{Limits, Run},
 };
 
 /// The settings of a builder.
@@ -39,12 +38,14 @@ use crate::{
 pub struct Settings {
     /// The program that builds and pushes; see the crate's documentation.
     pub program: PathBuf,
+    /// The user that the program runs as; `None`: the server's own, which must not be root.
+    pub user: Option<String>,
     /// The directory of builds, their logs and their ends; it survives restarts.
     pub directory: PathBuf,
     /// The directory of the credentials that sources name: a file each.
     pub credentials: Option<PathBuf>,
-    /// Whether local sources may be read (`rollhook_core::source::GitUrl::is_local`).
-    pub local_sources: bool,
+    /// The sources that may be read.
+    pub sources: AllowedSources,
     /// The longest that each step of git may take.
     pub git_time: Duration,
     /// The longest that a git server may be silent.
@@ -52,14 +53,15 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Returns settings with defaults for the rest: no credentials, no local sources, ten minutes for each
+    /// Returns settings with defaults for the rest: the server's own user, no credentials, the sources of other machines, ten minutes for each
     /// step of git, and half a minute of silence.
     pub fn new(program: PathBuf, directory: PathBuf) -> Self {
         Self {
             program,
+            user: None,
             directory,
             credentials: None,
-            local_sources: false,
+            sources: AllowedSources::default(),
             git_time: Duration::from_secs(600),
             git_silence: Duration::from_secs(30),
         }
@@ -72,6 +74,18 @@ pub enum Error {
     /// The program is missing, or no program.
     #[error("the build command {} is no program that can be run", .0.display())]
     NotAProgram(PathBuf),
+    /// The program would run as root.
+    #[error(
+        "the build command would run as root, and the code of repositories with it: name another user with --build-user \
+         USER, or run this as one"
+    )]
+    Root,
+    /// The named user is unknown.
+    #[error("the user {0} to build as (--build-user) is unknown on this machine")]
+    NoUser(String),
+    /// The program cannot be run with the limits, or as the named user.
+    #[error("the build command cannot be run as its user and with limits: {0}")]
+    Confinement(String),
     /// The directory cannot be used.
     #[error("cannot use the builds' directory {}", path.display())]
     Directory {
@@ -91,7 +105,8 @@ pub struct CommandBuilds {
 struct Shared {
     settings: Arc<Settings>,
     records: Records,
-    slots: Arc<Semaphore>,
+    limits: Arc<Limits>,
+    confinement: Arc<Confinement>,
     running: Mutex<Running>,
     /// Held while a build is started or looked for: both are short, and two starts must not overlap.
     starting: tokio::sync::Mutex<()>,
@@ -109,7 +124,7 @@ struct Running {
 /// A build that runs, with the lock of its app.
 struct Active {
     revision: Revision,
-    /// Whether it waits for a slot.
+    /// Whether it waits for others.
     waits: Arc<AtomicBool>,
     stop: watch::Sender<Option<Stop>>,
     task: Option<JoinHandle<()>>,
@@ -120,7 +135,7 @@ impl CommandBuilds {
     /// Opens the builder, and ends what an earlier process on this directory has left running.
     ///
     /// # Errors
-    /// If the program cannot be run, or the directory cannot be used.
+    /// If the program cannot be run, or only as root, or the directory cannot be used.
     pub async fn open(settings: Settings) -> std::result::Result<Self, Error> {
         let path = settings.directory.clone();
         let program = settings.program.canonicalize().and_then(|program| Ok((fs::metadata(&program)?, program)));
@@ -131,11 +146,13 @@ impl CommandBuilds {
         let fail = |source| Error::Directory { path: path.clone(), source };
         make_private(&settings.directory).map_err(fail)?;
         let directory = settings.directory.canonicalize().map_err(fail)?;
+        let confinement = Confinement::open(settings.user.as_deref(), &program, &directory).await?;
         let at_once = std::thread::available_parallelism().map_or(1, usize::from);
         let shared = Arc::new(Shared {
             records: Records(directory.clone()),
             settings: Arc::new(Settings { program, directory, ..settings }),
-            slots: Arc::new(Semaphore::new(at_once)),
+            limits: Arc::new(Limits::new(at_once)),
+            confinement: Arc::new(confinement),
             running: Mutex::default(),
             starting: tokio::sync::Mutex::default(),
             changed: Event::new(),
@@ -238,7 +255,7 @@ impl Shared {
         self.lock().apps.get(&app).map(|active| active.revision)
     }
 
-    /// Returns whether an active build waits for a slot; `None` if it is not active.
+    /// Returns whether an active build waits for others; `None` if it is not active.
     fn waits(&self, build: DeployId) -> Option<bool> {
         let running = self.lock();
         let active = running.apps.get(&build.app).filter(|active| active.revision == build.revision)?;
@@ -286,14 +303,15 @@ impl Shared {
             .and_then(|()| record.begin(&number))
             .map_err(|error| directory_error(&error))?;
         let (stop, stopped) = watch::channel(None);
-        let waits = Arc::new(AtomicBool::new(true));
+        let waits = Arc::<AtomicBool>::default();
         let run = Run {
             settings: self.settings.clone(),
             spec: spec.clone(),
             record: record.clone(),
             number,
             stop: stopped,
-            slots: self.slots.clone(),
+            limits: self.limits.clone(),
+            confinement: self.confinement.clone(),
             waits: waits.clone(),
             variables: Vec::new(),
         };

@@ -3,13 +3,18 @@
 //! How git is started is [`rollhook_git`]'s to say. Every argument that came from outside is checked where it was parsed
 //! (`rollhook_core::source`), and stands behind `--` where git would read options.
 
-use std::{path::Path, process::ExitStatus, time::Duration};
+use std::{
+    path::Path,
+    process::ExitStatus,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
 
 use rollhook_core::{
     deploy::{Commit, Reason},
-    source::GitSource,
+    source::{AllowedSources, GitSource},
 };
-use rollhook_git::{Credentials, GitError, Invocation};
+use rollhook_git::{Addresses, Credentials, GitError, Invocation, Limiter, Permit, Priority, Unresolved};
 use tokio::{process::Command, sync::watch};
 
 use crate::{
@@ -37,6 +42,10 @@ pub(crate) enum Failed {
 pub(crate) struct Git<'a> {
     pub(crate) source: &'a GitSource,
     pub(crate) credentials: &'a Credentials,
+    /// The sources that may be read.
+    pub(crate) allowed: &'a AllowedSources,
+    /// The addresses of the source's host, once they are known.
+    pub(crate) addresses: Addresses,
     /// The build's own number.
     pub(crate) run: &'a str,
     /// A directory of the build's own.
@@ -47,6 +56,10 @@ pub(crate) struct Git<'a> {
     pub(crate) silence: Duration,
     pub(crate) log: &'a mut Log,
     pub(crate) stop: &'a mut watch::Receiver<Option<Stop>>,
+    /// Limits the reads of one host.
+    pub(crate) limiter: &'a Limiter,
+    /// Whether this build waits for others.
+    pub(crate) waits: &'a AtomicBool,
 }
 
 /// A git command that has ended.
@@ -63,6 +76,14 @@ enum Stdout<'a> {
     Log,
     Tail,
     Each(&'a mut (dyn FnMut(&[u8]) + Send)),
+}
+
+/// The use of a command's standard error, besides its last lines.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stderr {
+    Log,
+    /// None: it may hold the answer of a host that is no git host, which is not shown to those who chose the host.
+    Tail,
 }
 
 impl Git<'_> {
@@ -85,6 +106,7 @@ impl Git<'_> {
     }
 
     async fn try_resolve(&mut self, commit: &Commit) -> Result<String, Failed> {
+        self.locate().await?;
         let given = commit.as_str().to_ascii_lowercase();
         let length = match self.hash_length().await? {
             Some(length) => length,
@@ -107,7 +129,7 @@ impl Git<'_> {
         let mut list = self.git(&repository);
         list.args(["rev-list", "--all"]);
         let mut candidates = Candidates { prefix: given, ..Candidates::default() };
-        let listed = self.run(list, Stdout::Each(&mut |bytes| candidates.take_in(bytes))).await?;
+        let listed = self.run(list, Stdout::Each(&mut |bytes| candidates.take_in(bytes)), Stderr::Log).await?;
         if !listed.status.success() {
             return Err(checkout_failed(&listed));
         }
@@ -123,19 +145,34 @@ impl Git<'_> {
         }
     }
 
-    /// Makes a checkout of exactly this commit, in a directory that does not exist yet.
-    pub(crate) async fn check_out(&mut self, sha: &str, directory: &Path) -> Result<(), Failed> {
+    /// Waits until it is this build's turn, or the build is stopped.
+    pub(crate) async fn turn<T>(&mut self, turn: impl Future<Output = T>) -> Result<T, Failed> {
+        self.waits.store(true, Ordering::Relaxed);
+        let turn = tokio::select! {
+            turn = turn => Ok(turn),
+            why = process::stopped(self.stop) => Err(Failed::Stopped(why)),
+        };
+        self.waits.store(false, Ordering::Relaxed);
+        turn
+    }
+
+    /// Fetches exactly this commit into a directory that does not exist yet.
+    pub(crate) async fn fetch(&mut self, sha: &str, directory: &Path) -> Result<(), Failed> {
         self.init(directory, sha.len(), false).await?;
         let mut fetch = self.git(directory);
         fetch.args(["fetch", "-q", "--depth=1", "--no-tags", "--no-recurse-submodules", "--"]);
         fetch.args([self.source.url.as_str(), sha]);
-        self.remote(fetch).await?;
+        self.remote(fetch).await
+    }
+
+    /// Checks out the commit that was fetched into this directory.
+    pub(crate) async fn check_out(&mut self, sha: &str, directory: &Path) -> Result<(), Failed> {
         let mut checkout = self.git(directory);
         checkout.args(["checkout", "-q", "--detach", sha, "--"]);
         self.local(checkout).await?;
         let mut verify = self.git(directory);
         verify.args(["rev-parse", "HEAD"]);
-        let head = self.run(verify, Stdout::Tail).await?;
+        let head = self.run(verify, Stdout::Tail, Stderr::Log).await?;
         if head.status.success() && head.output.last().as_deref() == Some(sha) {
             return Ok(());
         }
@@ -144,12 +181,30 @@ impl Git<'_> {
         Err(Failed::For(Reason::COMMIT_NOT_FOUND, message))
     }
 
+    /// Resolves the name of the source's host.
+    async fn locate(&mut self) -> Result<(), Failed> {
+        let url = &self.source.url;
+        let addresses = tokio::select! {
+            addresses = Addresses::of(url, self.allowed, self.silence) => addresses,
+            why = process::stopped(self.stop) => return Err(Failed::Stopped(why)),
+        };
+        self.addresses = addresses.map_err(|error| {
+            let reason = match &error {
+                Unresolved::Local => Reason::BUILD_REFUSED,
+                Unresolved::Unknown(_) => Reason::SOURCE_UNREACHABLE,
+            };
+            Failed::For(reason, format!("{url} {error}."))
+        })?;
+        Ok(())
+    }
+
     /// Returns the length of the source's hashes; `None` if it has no branch to tell by. Fails if it cannot be read.
     async fn hash_length(&mut self) -> Result<Option<usize>, Failed> {
         let mut list = self.git(self.work);
         let branch = format!("refs/heads/{}", self.source.branch);
         list.args(["ls-remote", "-q", "--", self.source.url.as_str(), "HEAD", branch.as_str()]);
-        let listed = self.run(list, Stdout::Tail).await?;
+        let _permit = self.permit().await?;
+        let listed = self.run(list, Stdout::Tail, Stderr::Tail).await?;
         if !listed.status.success() {
             return Err(self.explained(&listed));
         }
@@ -167,30 +222,40 @@ impl Git<'_> {
 
     /// Runs a command that reads the source.
     async fn remote(&mut self, command: Command) -> Result<(), Failed> {
-        let finished = self.run(command, Stdout::Log).await?;
+        let _permit = self.permit().await?;
+        let finished = self.run(command, Stdout::Log, Stderr::Tail).await?;
         if finished.status.success() { Ok(()) } else { Err(self.explained(&finished)) }
+    }
+
+    /// Waits for the permit to read from the source's host; pauses between reads are made without one.
+    async fn permit(&mut self) -> Result<Option<Permit>, Failed> {
+        let (limiter, host) = (self.limiter, self.source.url.host().unwrap_or_default());
+        self.turn(limiter.acquire(host, Priority::Waiting)).await
     }
 
     /// Runs a command that reads and writes files of this machine only.
     async fn local(&mut self, command: Command) -> Result<(), Failed> {
-        let finished = self.run(command, Stdout::Log).await?;
+        let finished = self.run(command, Stdout::Log, Stderr::Log).await?;
         if finished.status.success() { Ok(()) } else { Err(checkout_failed(&finished)) }
     }
 
-    /// Runs a command to its end. Its standard error is written to the log.
-    async fn run(&mut self, command: Command, mut stdout: Stdout<'_>) -> Result<Finished, Failed> {
+    /// Runs a command to its end.
+    async fn run(&mut self, command: Command, mut stdout: Stdout<'_>, stderr: Stderr) -> Result<Finished, Failed> {
         let (mut output, mut error) = (Tail::default(), Tail::default());
         let log = &mut *self.log;
-        let ended =
-            process::run(command, self.run, Some(self.limit), self.stop, |pipe, bytes| match (pipe, &mut stdout) {
+        let ended = process::run(command, self.run, None, Some(self.limit), self.stop, |pipe, bytes| {
+            match (pipe, &mut stdout) {
                 (Output::Err, _) => {
                     error.write(bytes);
-                    log.write(bytes);
+                    if stderr == Stderr::Log {
+                        log.write(bytes);
+                    }
                 }
                 (Output::Out, Stdout::Log) => log.write(bytes),
                 (Output::Out, Stdout::Tail) => output.write(bytes),
                 (Output::Out, Stdout::Each(each)) => each(bytes),
-            });
+            }
+        });
         match ended.await {
             Ok(Ended::Exited(status)) => Ok(Finished { status, output, error }),
             Ok(Ended::TimedOut) => {
@@ -208,7 +273,8 @@ impl Git<'_> {
     /// Returns a git command that carries the build's number.
     fn git(&self, directory: &Path) -> Command {
         let (source, credentials) = (self.source, self.credentials);
-        let invocation = Invocation { source, credentials, home: self.work, silence: self.silence };
+        let invocation =
+            Invocation { source, credentials, addresses: &self.addresses, home: self.work, silence: self.silence };
         environment::numbered(invocation.git(directory), self.run)
     }
 
@@ -221,10 +287,11 @@ impl Git<'_> {
         Failed::For(Reason::COMMIT_NOT_FOUND, message)
     }
 
-    /// Returns the failure that a command's standard error tells of; its own words are in the log.
+    /// Returns the failure that a command's standard error tells of; its own words are in the server's log.
     fn explained(&self, finished: &Finished) -> Failed {
         let url = &self.source.url;
         let lines = finished.error.lines();
+        tracing::warn!(source = %url, error = lines.join("\n"), "reading a source failed");
         match GitError::of(&lines.join("\n")) {
             GitError::NoSuchCommit => {
                 let message = format!("{url} has no such commit, or does not hand it out by its hash.");
@@ -239,8 +306,8 @@ impl Git<'_> {
             }
             GitError::Ssh(error) => Failed::For(Reason::SOURCE_DENIED, error.sentence(self.source)),
             GitError::NoRepository | GitError::Moved | GitError::Unreachable => {
-                let last = GitError::last_word(&lines).unwrap_or("git said nothing").trim_end_matches('.');
-                Failed::For(Reason::SOURCE_UNREACHABLE, format!("{url} cannot be read: {last}."))
+                let cause = GitError::cause(&lines);
+                Failed::For(Reason::SOURCE_UNREACHABLE, format!("{url} cannot be read: {cause}."))
             }
         }
     }

@@ -7,17 +7,18 @@ use rollhook_core::{
     app::{AppId, AppUid},
     deploy::Commit,
     ports::{BuildSpec, DeployId},
-    source::GitSource,
+    source::{AllowedSources, GitSource},
 };
 use serde_json::json;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 use crate::{
     builder::{Settings, number},
+    confinement::Confinement,
     log::Log,
     process::Stop,
     record::{End, Record},
-    run::{Run, Variables},
+    run::{Limits, Run, Variables},
 };
 
 /// The longest sentence in a termination message, in characters. Kubernetes keeps 4096 bytes of a message, and a sentence
@@ -154,11 +155,12 @@ fn prepare(
     let settings = Settings {
         credentials: Some(paths.source.clone()),
         // The server that made the Job has decided whether the app may be built from such a source.
-        local_sources: true,
+        sources: AllowedSources::all(),
         ..Settings::new(paths.program.clone(), paths.state.clone())
     };
-    let (slots, waits) = (Arc::new(Semaphore::new(1)), Arc::default());
-    Ok(Run { settings: Arc::new(settings), spec, record, number, stop, slots, waits, variables })
+    let (limits, waits) = (Arc::new(Limits::new(1)), Arc::default());
+    let confinement = Arc::new(Confinement::Container);
+    Ok(Run { settings: Arc::new(settings), spec, record, number, stop, limits, confinement, waits, variables })
 }
 
 /// Returns the build that the environment describes, and the variables that are handed on to the program.

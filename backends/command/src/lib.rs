@@ -3,7 +3,9 @@
 //! ```text
 //!   start ─▶ DIR/{app uid}/{revision}/order.json         what is known of a build is in files
 //!              │
-//!              ├─ git: the one full SHA at the source, fetched as that SHA, checked out, verified
+//!              ├─ git: the one full SHA at the source, fetched as that SHA
+//!              ├─ a build slot, which no silent source holds
+//!              ├─ git: checked out, verified
 //!              ├─ PROGRAM, in the checkout               its own process group; all it writes is the log
 //!              ▼
 //!            end.json                                    the image by digest, or why there is none
@@ -13,8 +15,11 @@
 //! `ROLLHOOK_COMMIT` (in full), `ROLLHOOK_IMAGE` (the tag to push: repository and commit), `ROLLHOOK_IMAGE_REPOSITORY`,
 //! `ROLLHOOK_DOCKERFILE`, `ROLLHOOK_CONTEXT`, `ROLLHOOK_SOURCE_URL`, `ROLLHOOK_BRANCH`, `ROLLHOOK_APP` and
 //! `ROLLHOOK_REVISION`. It builds and pushes, and the last line that it writes to standard output is the image by digest,
-//! `REPOSITORY@sha256:…`. The server's own environment is not passed on, but for what finds programs, proxies and
-//! container engines.
+//! `REPOSITORY@sha256:…`. Of the server's own environment it gets `PATH`, `HOME` and `LANG`.
+//!
+//! **The program runs code of repositories**, so it is another user's ([`Settings::user`]) wherever the server is root, with
+//! limits on the size of a file and, for another user, on the number of processes. Code can read what that user can: no
+//! record and no credentials of this builder, but the checkouts of other builds that run at the same time.
 //!
 //! **No build outlives its server unseen.** Whatever a build starts carries `ROLLHOOK_BUILD` with a number of its own in
 //! its environment. When a build ends, is cancelled, or its server stops, its process group and everything that carries
@@ -28,6 +33,7 @@
 //! each other's way.
 
 mod builder;
+mod confinement;
 mod environment;
 mod git;
 pub mod job;

@@ -4,6 +4,7 @@ use std::{
     collections::VecDeque,
     fs::{self, File},
     io::{self, Read, Seek, SeekFrom, Write},
+    os::unix::fs::OpenOptionsExt,
     path::Path,
 };
 
@@ -37,9 +38,9 @@ pub(crate) struct Tail {
 }
 
 impl Log {
-    /// Creates a log in this file.
+    /// Creates a log in this file, which other users cannot read.
     pub(crate) fn create(path: &Path) -> io::Result<Self> {
-        File::create(path).map(Self::to)
+        File::options().create(true).write(true).truncate(true).mode(0o600).open(path).map(Self::to)
     }
 
     /// Returns a log that is written to this file.

@@ -1,10 +1,16 @@
 //! One child process in a group of its own, until it has ended, whatever it takes.
 
-use std::{io, process::ExitStatus, process::Stdio, time::Duration};
+use std::{
+    io,
+    os::unix::fs::fchown,
+    process::{ExitStatus, Stdio},
+    time::Duration,
+};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::{
-    io::{AsyncRead, AsyncReadExt},
+    io::AsyncReadExt,
+    net::unix::pipe::Receiver,
     process::{Child, Command},
     sync::watch,
 };
@@ -45,22 +51,32 @@ pub(crate) enum Output {
     Err,
 }
 
-/// Runs a process to its end, and ends all that it started. Its output is handed to `took`.
+/// A user and a group of this machine, by their numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+}
+
+/// Runs a process to its end, and ends all that it started. Its output is handed to `took`; the pipes for it belong to the
+/// owner, if there is one, who can open `/dev/stderr` then.
 ///
 /// # Errors
 /// If the process cannot be started.
 pub(crate) async fn run(
     mut command: Command,
     build: &str,
+    owner: Option<Owner>,
     limit: Option<Duration>,
     stop: &mut watch::Receiver<Option<Stop>>,
     mut took: impl FnMut(Output, &[u8]) + Send,
 ) -> io::Result<Ended> {
-    command.process_group(0).kill_on_drop(true).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let ((mut out, stdout), (mut err, stderr)) = (Pipe::open(owner)?, Pipe::open(owner)?);
+    command.process_group(0).kill_on_drop(true).stdin(Stdio::null()).stdout(stdout).stderr(stderr);
     let mut child = command.spawn()?;
+    // The command has the writing ends, which are to be the child's alone.
+    drop(command);
     let group = child.id();
-    let mut out = Pipe::new(child.stdout.take());
-    let mut err = Pipe::new(child.stderr.take());
     let limit = async {
         match limit {
             Some(limit) => tokio::time::sleep(limit).await,
@@ -107,8 +123,8 @@ pub(crate) async fn stopped(stop: &mut watch::Receiver<Option<Stop>>) -> Stop {
 async fn terminate(
     child: &mut Child,
     group: Option<u32>,
-    out: &mut Pipe<impl AsyncRead + Unpin>,
-    err: &mut Pipe<impl AsyncRead + Unpin>,
+    out: &mut Pipe,
+    err: &mut Pipe,
     took: &mut impl FnMut(Output, &[u8]),
 ) {
     signal(group, Signal::TERM);
@@ -136,14 +152,19 @@ fn signal(group: Option<u32>, signal: Signal) {
 }
 
 /// The reading end of a pipe; reading from a closed one never returns.
-struct Pipe<R> {
-    from: Option<R>,
+struct Pipe {
+    from: Option<Receiver>,
     piece: Vec<u8>,
 }
 
-impl<R: AsyncRead + Unpin> Pipe<R> {
-    fn new(from: Option<R>) -> Self {
-        Self { from, piece: vec![0; 16 << 10] }
+impl Pipe {
+    /// Opens a pipe of this owner; also returns its writing end.
+    fn open(owner: Option<Owner>) -> io::Result<(Self, io::PipeWriter)> {
+        let (reader, writer) = io::pipe()?;
+        if let Some(Owner { uid, gid }) = owner {
+            fchown(&writer, Some(uid), Some(gid))?;
+        }
+        Ok((Self { from: Some(Receiver::from_owned_fd(reader.into())?), piece: vec![0; 16 << 10] }, writer))
     }
 
     fn is_closed(&self) -> bool {

@@ -4,6 +4,7 @@
 use std::{
     fs::{self, File, TryLockError},
     io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
 };
 
@@ -72,7 +73,7 @@ impl Records {
         if make {
             fs::create_dir_all(&directory)?;
         }
-        let file = File::options().create(true).append(true).open(directory.join("lock"))?;
+        let file = File::options().create(true).append(true).mode(0o600).open(directory.join("lock"))?;
         match file.try_lock() {
             Ok(()) => Ok(Some(file)),
             Err(TryLockError::WouldBlock) => Ok(None),

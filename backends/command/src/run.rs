@@ -1,11 +1,9 @@
 //! Makes one build, from the posted commit to the image by digest.
 
 use std::{
+    io,
     path::Path,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, atomic::AtomicBool},
 };
 
 use rollhook_core::{
@@ -14,11 +12,12 @@ use rollhook_core::{
     ports::BuildSpec,
     source::GitSource,
 };
-use rollhook_git::Credentials;
+use rollhook_git::{Addresses, Credentials, Limiter};
 use tokio::sync::{Semaphore, watch};
 
 use crate::{
     builder::Settings,
+    confinement::Confinement,
     environment,
     git::{Failed, Git},
     log::{Log, Tail},
@@ -37,12 +36,29 @@ pub(crate) struct Run {
     /// The build's own number.
     pub(crate) number: String,
     pub(crate) stop: watch::Receiver<Option<Stop>>,
-    /// The builds that may run at the same time on this machine.
-    pub(crate) slots: Arc<Semaphore>,
-    /// Whether this build waits for a slot.
+    /// The limits of this machine.
+    pub(crate) limits: Arc<Limits>,
+    /// The confinement of the program.
+    pub(crate) confinement: Arc<Confinement>,
+    /// Whether this build waits for others.
     pub(crate) waits: Arc<AtomicBool>,
     /// Further variables of the program's environment.
     pub(crate) variables: Variables,
+}
+
+/// The limits that the builds of one machine share.
+pub(crate) struct Limits {
+    /// The builds that may run at the same time.
+    slots: Arc<Semaphore>,
+    /// The sources of one host that may be read at the same time.
+    sources: Limiter,
+}
+
+impl Limits {
+    /// The limits of so many builds, and reads of each host, at the same time.
+    pub(crate) fn new(at_once: usize) -> Self {
+        Self { slots: Arc::new(Semaphore::new(at_once)), sources: Limiter::by_host(at_once) }
+    }
 }
 
 impl Run {
@@ -79,16 +95,10 @@ impl Run {
 
     async fn build(&mut self, resolved: &mut Option<Commit>, log: &mut Log) -> Result<End, Failed> {
         let source = self.spec.source.clone();
-        if source.url.is_local() && !self.settings.local_sources {
-            let message = format!("{} is local, which this server's operator does not allow.", source.url);
-            return Err(Failed::For(Reason::BUILD_REFUSED, message));
-        }
-        let slots = self.slots.clone();
-        let _slot = tokio::select! {
-            slot = slots.acquire_owned() => slot,
-            why = process::stopped(&mut self.stop) => return Err(Failed::Stopped(why)),
-        };
-        self.waits.store(false, Ordering::Relaxed);
+        self.settings
+            .sources
+            .check(&source.url)
+            .map_err(|refused| Failed::For(Reason::BUILD_REFUSED, format!("{} is {refused}.", source.url)))?;
         let credentials = Credentials::find(&source, self.settings.credentials.as_deref())
             .map_err(|message| Failed::For(Reason::SOURCE_DENIED, message))?;
         let work = self.record.work();
@@ -96,22 +106,41 @@ impl Run {
         let mut git = Git {
             source: &source,
             credentials: &credentials,
+            allowed: &self.settings.sources,
+            addresses: Addresses::default(),
             run: &self.number,
             work: &work,
             limit: self.settings.git_time,
             silence: self.settings.git_silence,
             log,
             stop: &mut self.stop,
+            limiter: &self.limits.sources,
+            waits: &self.waits,
         };
         let sha = git.resolve(&self.spec.commit).await?;
         let checkout = work.join("checkout");
+        git.fetch(&sha, &checkout).await?;
+        // All that is read from the network is read before, so that a silent source holds no slot.
+        let _slot = git.turn(self.limits.slots.clone().acquire_owned()).await?;
         git.check_out(&sha, &checkout).await?;
         let not_one = |_| Failed::For(Reason::COMMIT_NOT_FOUND, format!("{sha} is not a commit."));
         let commit: Commit = sha.parse().map_err(not_one)?;
         *resolved = Some(commit.clone());
+        self.hand_over(&checkout).await?;
         log.say(&format!("checked out {sha}"));
         let image = self.program(&source, &sha, &checkout, log).await?;
         Ok(End::Built { image, commit })
+    }
+
+    /// Lets the program's user have the checkout.
+    async fn hand_over(&self, checkout: &Path) -> Result<(), Failed> {
+        let (confinement, settings, checkout) = (self.confinement.clone(), self.settings.clone(), checkout.to_owned());
+        let handed = tokio::task::spawn_blocking(move || confinement.hand_over(&checkout, &settings.directory));
+        handed.await.map_err(io::Error::other).flatten().map_err(|error| {
+            tracing::error!(%error, "handing a checkout over to the user of builds failed");
+            let message = "The checkout cannot be handed over to the user of builds on the builder's machine.";
+            Failed::For(Reason::BUILD_FAILED, message.to_owned())
+        })
     }
 
     /// Runs the program, whose last line is the image.
@@ -122,7 +151,7 @@ impl Run {
         checkout: &Path,
         log: &mut Log,
     ) -> Result<ImageRef, Failed> {
-        let mut command = environment::program(&self.settings.program, &self.number);
+        let mut command = environment::numbered(self.confinement.command(&self.settings.program), &self.number);
         command
             .env("ROLLHOOK_APP", self.spec.app.to_string())
             .env("ROLLHOOK_REVISION", self.spec.id.revision.to_string())
@@ -136,12 +165,13 @@ impl Run {
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .current_dir(checkout);
         let mut output_tail = Tail::default();
-        let ended = process::run(command, &self.number, None, &mut self.stop, |output, bytes| {
-            if output == Output::Out {
-                output_tail.write(bytes);
-            }
-            log.write(bytes);
-        });
+        let ended =
+            process::run(command, &self.number, self.confinement.owner(), None, &mut self.stop, |output, bytes| {
+                if output == Output::Out {
+                    output_tail.write(bytes);
+                }
+                log.write(bytes);
+            });
         let fail = |message: String| Err(Failed::For(Reason::BUILD_FAILED, message));
         match ended.await {
             Ok(Ended::Exited(status)) if status.success() => image(source, output_tail.last().as_deref()),

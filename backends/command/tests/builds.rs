@@ -5,14 +5,21 @@
 
 mod bench;
 
-use std::{fs, process::Stdio, time::Duration};
+use std::{
+    fs,
+    io::{Read, Write},
+    net::TcpListener,
+    process::Stdio,
+    thread,
+    time::Duration,
+};
 
 use bench::{Bench, built, ended, failed, is_alive, log, told};
 use rollhook_command::{CommandBuilds, Error, Settings};
 use rollhook_core::{
     deploy::Reason,
     ports::{BuildSpec, BuildState, BuildTrigger, Started},
-    source::GitSource,
+    source::{AllowedSources, GitSource},
 };
 
 #[tokio::test]
@@ -90,8 +97,8 @@ async fn credentials_open_the_source_and_only_the_right_ones() {
     let commit = bench.repository.commit("build.txt", "good");
     let credentials = bench.path("credentials");
     fs::create_dir(&credentials).unwrap();
-    fs::write(credentials.join("right"), "ada:hunter2\n").unwrap();
-    fs::write(credentials.join("wrong"), "ada:sesame\n").unwrap();
+    fs::write(credentials.join("right"), bench.host.login("ada:hunter2")).unwrap();
+    fs::write(credentials.join("wrong"), bench.host.login("ada:sesame")).unwrap();
     let named = |name: Option<&str>, revision| {
         let credentials = name.map(|name| name.parse().unwrap());
         BuildSpec { source: GitSource { credentials, ..bench.source() }, ..bench.order(revision, &commit) }
@@ -161,7 +168,7 @@ async fn local_sources_are_refused_where_the_operator_does_not_allow_them() {
     let order =
         BuildSpec { source: GitSource { url: url.parse().unwrap(), ..bench.source() }, ..bench.order(1, &commit) };
     assert_eq!(built(&*bench.open().await, &order).await, commit);
-    bench.settings.local_sources = false;
+    bench.settings.sources = AllowedSources::default();
     let builds = bench.open().await;
     for order in [bench.order(2, &commit), BuildSpec { id: bench.order(3, &commit).id, ..order }] {
         assert_eq!(failed(&builds, &order).await.reason.as_str(), Reason::BUILD_REFUSED);
@@ -282,4 +289,27 @@ async fn a_build_command_that_is_none_is_told_at_start() {
         let settings = Settings { program: bench.path(program), ..bench.settings.clone() };
         assert!(matches!(CommandBuilds::open(settings).await, Err(Error::NotAProgram(_))), "{program}");
     }
+}
+
+#[tokio::test]
+async fn answer_of_a_host_that_is_no_git_host_is_repeated_nowhere() {
+    let bench = Bench::new();
+    let commit = bench.repository.commit("build.txt", "good");
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let url = format!("http://{}/api.git", listener.local_addr().unwrap()).parse().unwrap();
+    thread::spawn(move || {
+        let body = "a secret of an internal service";
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let _ = stream.read(&mut [0; 4096]);
+            let head = "HTTP/1.1 404 Not Found\r\ncontent-type: text/plain\r\nconnection: close\r\ncontent-length:";
+            let _ = stream.write_all(format!("{head} {}\r\n\r\n{body}", body.len()).as_bytes());
+        }
+    });
+    let builds = bench.open().await;
+    let order = BuildSpec { source: GitSource { url, ..bench.source() }, ..bench.order(1, &commit) };
+    let failure = failed(&builds, &order).await;
+    assert_eq!(failure.reason.as_str(), Reason::SOURCE_UNREACHABLE, "{failure:?}");
+    let told = format!("{failure:?}{}", log(&builds, order.id).await);
+    assert!(!told.contains("secret"), "{told}");
 }

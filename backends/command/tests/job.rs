@@ -163,13 +163,13 @@ async fn credentials_come_as_kubernetes_lays_a_secret_out_and_are_not_told() {
     fs::create_dir_all(container.bench.path("..2026/source")).unwrap();
     symlink("..2026", container.bench.path("..data")).unwrap();
     symlink("..data/source", source).unwrap();
-    fs::write(source.join("shop"), "ada:hunter2\n").unwrap();
+    fs::write(source.join("shop"), container.bench.host.login("ada:hunter2")).unwrap();
     assert_eq!(container.run(pending()).await, Outcome::Built, "{}", container.log());
     let told = format!("{}{}", container.log(), container.message());
     assert!(!told.contains("hunter2") && !told.contains("YWRhOmh1bnRlcjI"), "{told}");
 
     fs::remove_dir_all(container.paths.state.join("build")).unwrap();
-    fs::write(source.join("shop"), "ada:sesame\n").unwrap();
+    fs::write(source.join("shop"), container.bench.host.login("ada:sesame")).unwrap();
     assert_eq!(container.run(pending()).await, Outcome::Failed);
     let message = container.message();
     assert_eq!(message["reason"], "source-denied", "{message}");

@@ -20,6 +20,9 @@ fn bench(test: &str) -> Option<(Bench, SshHost)> {
     let credentials = bench.path("credentials");
     fs::create_dir(&credentials).unwrap();
     fs::write(credentials.join("known_hosts"), host.known_host()).unwrap();
+    for name in ["deploy", "other", "locked"] {
+        fs::write(credentials.join(format!("{name}.url")), host.urls()).unwrap();
+    }
     fs::write(credentials.join("deploy"), host.key()).unwrap();
     fs::set_permissions(credentials.join("deploy"), fs::Permissions::from_mode(0o600)).unwrap();
     bench.settings.credentials = Some(credentials);

@@ -10,12 +10,16 @@ use std::{
 
 use async_trait::async_trait;
 use rollhook_core::{
-    Error as PortError, Result, deploy::Commit, error::Entity, ports::BranchReader, source::GitSource,
+    Error as PortError, Result,
+    deploy::Commit,
+    error::Entity,
+    ports::BranchReader,
+    source::{AllowedSources, GitSource},
 };
 use tempfile::TempDir;
 
 use crate::{
-    Credentials, GitError, Invocation, environment,
+    Addresses, Credentials, GitError, Invocation, Unresolved, environment,
     limiter::{Limiter, Priority},
     process,
 };
@@ -25,8 +29,8 @@ use crate::{
 pub struct Settings {
     /// The directory of the credentials that sources name: a file each.
     pub credentials: Option<PathBuf>,
-    /// Whether local sources may be read (`rollhook_core::source::GitUrl::is_local`).
-    pub local_sources: bool,
+    /// The sources that may be read.
+    pub sources: AllowedSources,
     /// The longest that a read may take, and the longest that it may wait for its turn.
     pub limit: Duration,
     /// The longest that a git server may be silent.
@@ -38,11 +42,11 @@ pub struct Settings {
 }
 
 impl Default for Settings {
-    /// No credentials, no local sources, 20 s, 10 s of silence, eight sources at once.
+    /// No credentials, the sources of other machines, 20 s, 10 s of silence, eight sources at once.
     fn default() -> Self {
         Self {
             credentials: None,
-            local_sources: false,
+            sources: AllowedSources::default(),
             limit: Duration::from_secs(20),
             silence: Duration::from_secs(10),
             at_once: 8,
@@ -71,12 +75,18 @@ impl GitBranchReader {
     /// If no temporary directory can be made.
     pub fn open(settings: Settings) -> std::result::Result<Self, Error> {
         let home = Mutex::new(Arc::new(home_in(&settings)?));
-        if let Err(error) = runs() {
-            tracing::warn!(
+        match version() {
+            Err(error) => tracing::warn!(
                 %error,
                 "running git failed: branches of git apps are not read, so that polling finds nothing, and late pushes are \
                  recognized by the history alone; install git (and ssh, for ssh sources) on the server's machine"
-            );
+            ),
+            Ok(version) if !settings.sources.local && connects_anywhere(&version) => tracing::warn!(
+                version,
+                "git before 2.37 resolves the names of https sources anew, and may connect to another address than the one \
+                 that was checked; install a newer one, or bound the server's network"
+            ),
+            Ok(_) => {}
         }
         Ok(Self { limiter: Limiter::new(settings.at_once), settings, home })
     }
@@ -97,6 +107,7 @@ impl GitBranchReader {
         &self,
         source: &GitSource,
         credentials: &Credentials,
+        addresses: &Addresses,
         priority: Priority,
     ) -> Result<process::Finished> {
         let url = &source.url;
@@ -112,7 +123,7 @@ impl GitBranchReader {
         };
         let home = self.home()?;
         let home = home.path();
-        let invocation = Invocation { source, credentials, home, silence: self.settings.silence };
+        let invocation = Invocation { source, credentials, addresses, home, silence: self.settings.silence };
         let mut git = invocation.git(home);
         // Other users may write above a directory for temporary files.
         git.env("GIT_CEILING_DIRECTORIES", home.parent().unwrap_or(home));
@@ -143,13 +154,19 @@ impl BranchReader for GitBranchReader {
 
 impl GitBranchReader {
     async fn read(&self, source: &GitSource, priority: Priority) -> Result<Option<Commit>> {
-        if source.url.is_local() && !self.settings.local_sources {
-            let message = format!("{} is local, which this server's operator does not allow", source.url);
-            return Err(PortError::invalid(message));
-        }
+        let Settings { sources, silence, .. } = &self.settings;
+        let url = &source.url;
+        sources.check(url).map_err(|refused| PortError::invalid(format!("{url} is {refused}")))?;
         let credentials = Credentials::find(source, self.settings.credentials.as_deref())
             .map_err(|what| PortError::Denied { what: what.trim_end_matches('.').to_owned(), cause: None })?;
-        let finished = self.ls_remote(source, &credentials, priority).await?;
+        let addresses = Addresses::of(url, sources, *silence).await.map_err(|error| {
+            let what = format!("{url} {error}");
+            match error {
+                Unresolved::Local => PortError::invalid(what),
+                Unresolved::Unknown(cause) => PortError::unavailable(what, cause),
+            }
+        })?;
+        let finished = self.ls_remote(source, &credentials, &addresses, priority).await?;
         if !finished.status.success() {
             return Err(classified(source, finished.error));
         }
@@ -161,11 +178,22 @@ fn home_in(settings: &Settings) -> io::Result<TempDir> {
     TempDir::with_prefix_in("rollhook-git-", &settings.temporary)
 }
 
-/// Fails if git cannot be run.
-fn runs() -> io::Result<()> {
-    let mut git = environment::child("git", &[]).into_std();
-    let status = git.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
-    if status.success() { Ok(()) } else { Err(io::Error::other(format!("git --version: {status}"))) }
+/// Returns the version of git; fails if it cannot be run.
+fn version() -> io::Result<String> {
+    let output = environment::child("git").into_std().arg("--version").stdin(Stdio::null()).output()?;
+    let version = String::from_utf8_lossy(&output.stdout).trim().trim_start_matches("git version ").to_owned();
+    if output.status.success() {
+        Ok(version)
+    } else {
+        Err(io::Error::other(format!("git --version: {}", output.status)))
+    }
+}
+
+/// Returns whether this version of git is without `http.curloptResolve`, which others ignore in silence.
+fn connects_anywhere(version: &str) -> bool {
+    let mut numbers = version.split('.').map(|number| number.parse().ok());
+    let (Some(Some(major)), Some(Some(minor))) = (numbers.next(), numbers.next()) else { return false };
+    (major, minor) < (2_u32, 37_u32)
 }
 
 fn reference(source: &GitSource) -> String {
@@ -234,6 +262,14 @@ mod tests {
         assert_eq!(head_of(&source, "").unwrap(), None);
         for hash in ["", "main", "0123", &"g".repeat(40), &"a".repeat(41)] {
             assert!(head_of(&source, &format!("{hash}\trefs/heads/main")).is_err(), "{hash}");
+        }
+    }
+
+    #[test]
+    fn old_git_is_recognized_by_its_version() {
+        for (version, old) in [("2.34.1", true), ("2.37.0", false), ("2.39.5 (Apple Git-154)", false), ("3.0.0", false)]
+        {
+            assert_eq!(connects_anywhere(version), old, "{version}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! The environment of child processes: of the server's own, only the variables by which programs are found and reach the
+//! The environment of git: of the server's own, only the variables by which programs are found and reach the
 //! network.
 
 use std::ffi::{OsStr, OsString};
@@ -28,13 +28,10 @@ const PASSED: [&str; 20] = [
     "ALL_PROXY",
 ];
 
-/// Returns a command with the variables that every child gets, and those whose names begin with one of these prefixes.
-pub fn child(program: impl AsRef<OsStr>, prefixes: &[&str]) -> Command {
+/// Returns a command with these variables.
+pub(crate) fn child(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
-    let passed = |name: &OsString| {
-        name.to_str()
-            .is_some_and(|name| PASSED.contains(&name) || prefixes.iter().any(|prefix| name.starts_with(prefix)))
-    };
+    let passed = |name: &OsString| name.to_str().is_some_and(|name| PASSED.contains(&name));
     command.env_clear().envs(std::env::vars_os().filter(|(name, _)| passed(name)));
     command
 }

@@ -54,11 +54,19 @@ const KEY_NOT_LOADED: &str = "Load key \"";
 const OPEN_KEY: &str = "\": bad permissions";
 /// ssh's words if no key is left.
 const NOT_LET_IN: &str = "Permission denied (";
-/// The lines that git adds to those of ssh.
-const ADVICE: [&str; 3] = [
-    "fatal: Could not read from remote repository.",
-    "Please make sure you have the correct access rights",
-    "and the repository exists.",
+/// The words of git, curl and ssh for causes that are none of a host's answers.
+const CAUSES: [(&str, &str); 11] = [
+    ("Could not resolve host", "its host's name cannot be resolved"),
+    ("Connection refused", "its host refused the connection"),
+    ("Operation too slow", "its host was silent for too long"),
+    ("timed out", "its connection timed out"),
+    ("Timed out", "its connection timed out"),
+    ("Connection reset", "its host closed the connection"),
+    ("Connection closed", "its host closed the connection"),
+    ("No route to host", "its host cannot be reached from here"),
+    ("Network is unreachable", "its host cannot be reached from here"),
+    ("certificate", "the certificate of its host is not valid for it, or not known here"),
+    ("' not found", "its host has no such repository, or shows it to others only"),
 ];
 const MOVED: [&str; 1] = ["error: 30"];
 
@@ -81,9 +89,16 @@ impl GitError {
         }
     }
 
-    /// Returns the last of these lines that tells of this failure: git adds the same advice to whatever ssh says.
-    pub fn last_word(lines: &[String]) -> Option<&str> {
-        lines.iter().map(String::as_str).rfind(|line| !line.is_empty() && !ADVICE.contains(line))
+    /// Returns why a source cannot be read, in words of our own: those of git and ssh may hold the answer of a host that is
+    /// no git host.
+    pub fn cause(lines: &[String]) -> String {
+        let says = |words: &str| lines.iter().any(|line| line.contains(words));
+        let status = lines.iter().find_map(|line| line.split_once("returned error: ")?.1.get(..3)?.parse::<u16>().ok());
+        match (status, CAUSES.iter().find(|(words, _)| says(words))) {
+            (Some(status), _) => format!("its host answered with the HTTP status {status}"),
+            (None, Some((_, cause))) => (*cause).to_owned(),
+            (None, None) => "its host did not answer as a git host does".to_owned(),
+        }
     }
 }
 
@@ -243,9 +258,27 @@ fatal: Could not read from remote repository.";
     }
 
     #[test]
-    fn advice_of_git_is_left_out() {
-        let lines: Vec<String> = UNKNOWN.lines().map(str::to_owned).collect();
-        assert_eq!(GitError::last_word(&lines), Some("Host key verification failed."));
-        assert_eq!(GitError::last_word(&lines[2..]), None);
+    fn answers_of_an_unknown_host_are_not_repeated() {
+        let cause = |text: &str| GitError::cause(&text.lines().map(str::to_owned).collect::<Vec<_>>());
+        for text in [
+            "remote: secret of an internal service\nfatal: unable to access 'https://g/a.git/': The requested URL returned \
+             error: 500",
+            "fatal: invalid server response; got 'secret'",
+            "fatal: remote error: secret",
+            "Bad remote protocol version identification: 'secret'\r",
+            "kex_exchange_identification: banner line contains invalid characters\nsecret",
+            "fatal: unable to access 'https://g/a.git/': Failed to connect to g port 443 after 2 ms: Connection refused",
+            "fatal: unable to access 'https://g/a.git/': SSL certificate problem: secret",
+            "",
+        ] {
+            let cause = cause(text);
+            assert!(!cause.contains("secret") && !cause.contains("://"), "{cause}");
+        }
+        assert_eq!(
+            cause("fatal: …: The requested URL returned error: 503"),
+            "its host answered with the HTTP status 503"
+        );
+        assert_eq!(cause("Connection timed out during banner exchange"), "its connection timed out");
+        assert_eq!(cause("fatal: invalid server response"), "its host did not answer as a git host does");
     }
 }

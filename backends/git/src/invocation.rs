@@ -5,7 +5,7 @@ use std::{path::Path, time::Duration};
 use rollhook_core::source::GitSource;
 use tokio::process::Command;
 
-use crate::{Credentials, environment};
+use crate::{Addresses, Credentials, environment};
 
 /// The variables that tell ssh the files of the credentials.
 const KEY: &str = "ROLLHOOK_SSH_KEY";
@@ -18,6 +18,8 @@ pub struct Invocation<'a> {
     pub source: &'a GitSource,
     /// The credentials of the source.
     pub credentials: &'a Credentials,
+    /// The addresses of the source's host.
+    pub addresses: &'a Addresses,
     /// A directory of the caller's own, which is git's home directory.
     pub home: &'a Path,
     /// The longest that a connection may be silent.
@@ -31,7 +33,7 @@ impl Invocation<'_> {
     /// Other configuration is ignored. git speaks the one protocol of the source's URL, follows no redirect and never
     /// prompts.
     pub fn git(&self, directory: &Path) -> Command {
-        let mut command = environment::child("git", &[]);
+        let mut command = environment::child("git");
         let silence = self.silence.as_secs().max(1).to_string();
         let mut settings = vec![
             ("protocol.version", "2"),
@@ -46,7 +48,12 @@ impl Invocation<'_> {
             ("maintenance.auto", "false"),
             ("advice.detachedHead", "false"),
         ];
-        settings.extend(self.credentials.header().map(|header| ("http.extraHeader", header)));
+        let resolved = self.addresses.for_http(&self.source.url);
+        settings.extend(resolved.iter().map(|resolved| ("http.curloptResolve", resolved.as_str())));
+        // By this name git itself sends the header nowhere else.
+        let header =
+            self.credentials.header().map(|header| (format!("http.{}.extraHeader", header.below), &header.text));
+        settings.extend(header.iter().map(|(name, text)| (name.as_str(), text.as_str())));
         command.env("GIT_CONFIG_COUNT", settings.len().to_string());
         for (index, (name, value)) in settings.iter().enumerate() {
             command.env(format!("GIT_CONFIG_KEY_{index}"), name).env(format!("GIT_CONFIG_VALUE_{index}"), value);
@@ -73,9 +80,10 @@ impl Invocation<'_> {
     fn ssh(&self) -> String {
         let silence = self.silence.as_secs().max(1);
         let mut ssh = format!(
-            "ssh -F none -o BatchMode=yes -o StrictHostKeyChecking=yes -o UpdateHostKeys=no \
+            "ssh -F none -o LogLevel=ERROR -o BatchMode=yes -o StrictHostKeyChecking=yes -o UpdateHostKeys=no \
              -o ConnectTimeout={silence} -o ServerAliveInterval={silence} -o ServerAliveCountMax=1"
         );
+        ssh.extend(self.addresses.for_ssh(&self.source.url));
         // The files are named in variables, which ssh takes literally: in its options, blanks and `%` have a meaning.
         if self.credentials.known_hosts().is_some() {
             ssh.push_str(&format!(" -o 'UserKnownHostsFile=${{{KNOWN_HOSTS}}}'"));

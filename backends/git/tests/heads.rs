@@ -5,12 +5,23 @@
 
 mod bench;
 
-use std::{fs, sync::Arc, time::Duration};
+use std::{
+    fs,
+    io::{Read, Write},
+    net::{IpAddr, TcpListener, ToSocketAddrs},
+    sync::Arc,
+    thread,
+    time::Duration,
+};
 
 use bench::{AUTHORIZATION, Bench};
-use rollhook_core::{Error, ports::BranchReader, source::GitSource};
+use rollhook_core::{
+    Error,
+    ports::BranchReader,
+    source::{AllowedSources, GitSource},
+};
 use rollhook_git::Settings;
-use rollhook_testing::until_async;
+use rollhook_testing::{skip, test_name, until_async};
 
 #[tokio::test]
 async fn credentials_open_the_source_and_only_the_right_ones() {
@@ -18,8 +29,8 @@ async fn credentials_open_the_source_and_only_the_right_ones() {
     let commit = bench.repository.push("main");
     let credentials = bench.path("credentials");
     fs::create_dir(&credentials).unwrap();
-    fs::write(credentials.join("right"), "ada:hunter2\n").unwrap();
-    fs::write(credentials.join("wrong"), "ada:sesame\n").unwrap();
+    fs::write(credentials.join("right"), bench.host.login("ada:hunter2")).unwrap();
+    fs::write(credentials.join("wrong"), bench.host.login("ada:sesame")).unwrap();
     let named = |name: &str| GitSource { credentials: Some(name.parse().unwrap()), ..bench.source() };
     let (right, wrong, none) = (named("right"), named("wrong"), named("none"));
     bench.settings.credentials = Some(credentials);
@@ -33,6 +44,50 @@ async fn credentials_open_the_source_and_only_the_right_ones() {
     bench.settings.credentials = None;
     let error = bench.reader().head(&right).await.unwrap_err();
     assert!(matches!(error, Error::Denied { .. }), "{}", error.chain());
+}
+
+#[tokio::test]
+async fn redirect_to_another_host_is_not_followed_and_gets_no_credentials() {
+    let mut bench = Bench::new();
+    let elsewhere = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    elsewhere.set_nonblocking(true).unwrap();
+    let first = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let (host, moved) = (first.local_addr().unwrap(), elsewhere.local_addr().unwrap());
+    let redirecting = thread::spawn(move || {
+        let (mut stream, _) = first.accept().unwrap();
+        let mut request = [0; 4096];
+        let length = stream.read(&mut request).unwrap();
+        let answer = format!(
+            "HTTP/1.1 302 Found\r\nlocation: http://{moved}/api.git/info/refs?service=git-upload-pack\r\n\
+             content-length: 0\r\nconnection: close\r\n\r\n"
+        );
+        stream.write_all(answer.as_bytes()).unwrap();
+        String::from_utf8_lossy(&request[..length]).into_owned()
+    });
+    let credentials = bench.path("credentials");
+    fs::create_dir(&credentials).unwrap();
+    fs::write(credentials.join("shop"), format!("http://ada:hunter2@{host}/")).unwrap();
+    bench.settings.credentials = Some(credentials);
+    let url = format!("http://{host}/api.git").parse().unwrap();
+    let source = GitSource { url, credentials: Some("shop".parse().unwrap()), ..bench.source() };
+    let error = bench.reader().head(&source).await.unwrap_err();
+    assert!(error.to_string().contains("leads elsewhere"), "{}", error.chain());
+    assert!(redirecting.join().unwrap().contains(AUTHORIZATION), "the host itself has got them");
+    assert!(elsewhere.accept().is_err(), "nothing was sent to the other host");
+}
+
+#[tokio::test]
+async fn credentials_for_another_host_are_not_sent() {
+    let mut bench = Bench::new();
+    bench.repository.push("main");
+    let credentials = bench.path("credentials");
+    fs::create_dir(&credentials).unwrap();
+    fs::write(credentials.join("shop"), "http://ada:hunter2@git.example.com/").unwrap();
+    bench.settings.credentials = Some(credentials);
+    let source = GitSource { credentials: Some("shop".parse().unwrap()), ..bench.source() };
+    let error = bench.reader().head(&source).await.unwrap_err();
+    let expected = format!("The credentials shop are not for {}", source.url);
+    assert!(matches!(&error, Error::Denied { what, .. } if what.starts_with(&expected)), "{}", error.chain());
 }
 
 #[tokio::test]
@@ -53,11 +108,43 @@ async fn local_sources_are_refused_where_the_operator_does_not_allow_them() {
     let url = format!("file://{}/.git", bench.repository.path().display());
     let file = GitSource { url: url.parse().unwrap(), ..bench.source() };
     assert_eq!(bench.reader().head(&file).await.unwrap().unwrap().as_str(), commit);
-    bench.settings.local_sources = false;
+    bench.settings.sources = AllowedSources::default();
     let reader = bench.reader();
     for source in [file, bench.source()] {
         assert!(matches!(reader.head(&source).await.unwrap_err(), Error::Invalid { .. }));
     }
+}
+
+#[tokio::test]
+async fn name_that_leads_to_this_machine_is_refused_before_a_connection() {
+    let mut bench = Bench::new();
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let Some(name) = name_of_this_machine() else {
+        return skip(&test_name!(), "/etc/hosts has no name for loopback besides localhost");
+    };
+    bench.settings.sources = AllowedSources::default();
+    let reader = bench.reader();
+    for protocol in ["https", "ssh"] {
+        let url = format!("{protocol}://{name}:{}/api.git", listener.local_addr().unwrap().port());
+        let source = GitSource { url: url.parse().unwrap(), ..bench.source() };
+        let error = reader.head(&source).await.unwrap_err();
+        assert!(matches!(&error, Error::Invalid { what, .. } if what.contains("leads to this machine")), "{error}");
+        assert!(!error.chain().contains("127.0.0.1"), "{}", error.chain());
+    }
+    assert!(listener.accept().is_err(), "nothing was connected to");
+}
+
+/// A name that leads to loopback, and does not say so.
+fn name_of_this_machine() -> Option<String> {
+    let hosts = fs::read_to_string("/etc/hosts").ok()?;
+    let names = hosts.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        let loopback = words.next()?.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+        words.find(|name| loopback && !name.contains("localhost")).map(str::to_owned)
+    });
+    let resolves = |name: &String| (name.as_str(), 0).to_socket_addrs().is_ok_and(|mut found| found.next().is_some());
+    names.into_iter().find(resolves)
 }
 
 #[tokio::test]

@@ -10,7 +10,11 @@ use std::{
 };
 
 use rollhook_conformance::samples;
-use rollhook_core::{Error, ports::BranchReader, source::GitSource};
+use rollhook_core::{
+    Error,
+    ports::BranchReader,
+    source::{AllowedSources, GitSource},
+};
 use rollhook_git::{GitBranchReader, Settings};
 use rollhook_testing::{
     fixtures::{SshHost, ssh_key},
@@ -38,15 +42,21 @@ impl Bench {
         // As patient as a test that is never to end by it.
         let limit = Duration::from_secs(600);
         let credentials = Some(credentials);
-        let settings = Settings { credentials, local_sources: true, limit, ..Settings::default() };
+        let settings = Settings { credentials, sources: AllowedSources::all(), limit, ..Settings::default() };
         let bench = Self { directory, host, commit, settings };
         bench.write("known_hosts", &bench.host.known_host(), 0o644);
         bench.write("deploy", &bench.host.key(), 0o600);
+        bench.bind("deploy");
         Some(bench)
     }
 
     fn file(&self, name: &str) -> PathBuf {
         self.settings.credentials.as_ref().unwrap().join(name)
+    }
+
+    /// Keeps these credentials for the host.
+    fn bind(&self, name: &str) {
+        self.write(&format!("{name}.url"), &self.host.urls(), 0o644);
     }
 
     fn write(&self, name: &str, text: &str, mode: u32) {
@@ -98,6 +108,7 @@ async fn a_deploy_key_opens_the_source() {
 #[tokio::test]
 async fn a_key_that_the_host_does_not_know_is_denied() {
     let Some(bench) = Bench::new(&test_name!()) else { return };
+    bench.bind("other");
     ssh_key(&bench.file("other"), "").unwrap();
     let told = bench.denial("other").await;
     assert!(told.contains("does not let this server in with the credentials other"), "{told}");
@@ -150,6 +161,7 @@ async fn a_private_key_that_ssh_cannot_use_is_told_with_the_reason() {
         ("locked", "has a passphrase"),
         ("nothing", "no credentials named nothing"),
     ] {
+        bench.bind(name);
         let told = bench.denial(name).await;
         assert!(told.contains(reason) && told.contains(name), "{name}: {told}");
         assert!(!told.contains("hunter2") && !told.contains("keys'"), "{name}: {told}");
@@ -162,7 +174,7 @@ async fn a_mounted_secret_is_taken() {
     let Some(bench) = Bench::new(&test_name!()) else { return };
     let (first, second) = (bench.file("..2026_1"), bench.file("..2026_2"));
     fs::create_dir(&first).unwrap();
-    for name in ["deploy", "known_hosts"] {
+    for name in ["deploy", "deploy.url", "known_hosts"] {
         let file = first.join(name);
         fs::rename(bench.file(name), &file).unwrap();
         // Who is not root cannot give a file away; of one's own, ssh takes no key that a group may read.

@@ -1,7 +1,12 @@
 //! The database's URL.
 
+use std::net::IpAddr;
+
 use rollhook_core::{Error, Result};
-use sqlx::{ConnectOptions, postgres::PgConnectOptions};
+use sqlx::{
+    ConnectOptions,
+    postgres::{PgConnectOptions, PgSslMode},
+};
 
 /// The parameters that may stand after the `?`; sqlx passes over others, `sslmod=require` too, with the value in the log.
 const PARAMETERS: &str = "sslmode, ssl-mode, sslrootcert, ssl-root-cert, ssl-ca, sslcert, ssl-cert, sslkey, ssl-key, \
@@ -43,6 +48,17 @@ fn check(url: &str) -> Result<(), String> {
     Ok(())
 }
 
+/// Returns whether passwords and history may cross a network in the clear. `prefer`, the default, encrypts only if the server
+/// offers it, or whoever answers in its place.
+pub(crate) fn may_be_plain(options: &PgConnectOptions) -> bool {
+    let host = options.get_host();
+    let is_path = options.get_socket().is_some() || host.starts_with('/');
+    let address = host.trim_start_matches('[').trim_end_matches(']');
+    let is_loopback = host == "localhost" || address.parse().is_ok_and(|address: IpAddr| address.is_loopback());
+    let is_optional = matches!(options.get_ssl_mode(), PgSslMode::Disable | PgSslMode::Allow | PgSslMode::Prefer);
+    is_optional && !is_path && !is_loopback
+}
+
 /// Returns the place of the database, for people.
 pub(crate) fn place(options: &PgConnectOptions) -> String {
     let database = options.get_database().unwrap_or_else(|| options.get_username());
@@ -54,7 +70,26 @@ pub(crate) fn place(options: &PgConnectOptions) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{parse, place};
+    use super::{may_be_plain, parse, place};
+
+    #[test]
+    fn network_without_required_encryption_may_be_plain() {
+        for (url, plain) in [
+            ("postgres://u@db.example/r", true),
+            ("postgres://u@10.0.0.7/r?sslmode=prefer", true),
+            ("postgres://u@db.example/r?sslmode=allow", true),
+            ("postgres://u@[2001:db8::1]/r?sslmode=disable", true),
+            ("postgres://u@db.example/r?sslmode=require", false),
+            ("postgres://u@db.example/r?sslmode=verify-ca", false),
+            ("postgres://u@db.example/r?sslmode=verify-full", false),
+            ("postgres://u@localhost/r", false),
+            ("postgres://u@127.0.0.1:6432/r?sslmode=disable", false),
+            ("postgres://u@[::1]/r", false),
+            ("postgres:///r?host=/run/postgresql&user=u", false),
+        ] {
+            assert_eq!(may_be_plain(&parse(url).unwrap()), plain, "{url}");
+        }
+    }
 
     #[test]
     fn sound_url_names_the_place() {

@@ -46,6 +46,13 @@ impl PostgresStore {
     /// database refuses the user; `Unavailable` while the server is away. None of them shows the password.
     pub async fn connect(url: &str, ring: KeyRing) -> Result<Self> {
         let options = address::parse(url)?;
+        if address::may_be_plain(&options) {
+            tracing::warn!(
+                database = address::place(&options),
+                "connecting to the database without requiring TLS: passwords and history may cross the network in the \
+                 clear; add sslmode=verify-full to its URL"
+            );
+        }
         schema::migrate(&options).await.map_err(|error| located(&address::place(&options), error))?;
         let options = Arc::new(options);
         let connections = |most| Connections::new(&options, most);

@@ -1,4 +1,5 @@
-//! Image references, as the distribution project's grammar spells them.
+//! Image references, as the distribution project's grammar spells them and container runtimes read them
+//! (`ParseNormalizedNamed` of its package `reference`); ports are at most 65535, and digests sha256 or sha512.
 
 use std::{fmt, str::FromStr};
 
@@ -34,8 +35,10 @@ pub struct ImageRef {
     digest: Option<Digest>,
 }
 
-/// The longest repository name in bytes, host included, that registries accept.
-const REPOSITORY_MAX: usize = 255;
+/// The longest path of a repository in bytes, without its host.
+const PATH_MAX: usize = 255;
+/// The length of an image's id, which a name alone must not look like.
+const ID_LENGTH: usize = 64;
 /// The longest tag in bytes.
 const TAG_MAX: usize = 128;
 
@@ -145,15 +148,16 @@ fn check_host(host: &str) -> Result<(), &'static str> {
             && !label.ends_with('-')
             && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
     };
-    host::check(host, |name| name.split('.').all(is_label)).map(drop)
+    let checked = host::check(host, |name| name.split('.').all(is_label))?;
+    if host.starts_with('[') && checked.contains('.') {
+        return Err("an IPv6 address must be written without an IPv4 address in it");
+    }
+    Ok(())
 }
 
 fn check_repository(repository: &str) -> Result<(), &'static str> {
     if repository.is_empty() {
         return Err("must not be empty");
-    }
-    if repository.len() > REPOSITORY_MAX {
-        return Err("the repository must be at most 255 characters");
     }
     let path = match repository.split_once('/') {
         Some((host, path)) if is_host(host) => {
@@ -162,7 +166,13 @@ fn check_repository(repository: &str) -> Result<(), &'static str> {
         }
         Some(_) | None => repository,
     };
-    path.split('/').try_for_each(check_path_component)
+    path.split('/').try_for_each(check_path_component)?;
+    // In full: a path on Docker Hub may begin with `library/` that is not written.
+    let full = canonical(repository);
+    if full.split_once('/').is_some_and(|(_, path)| path.len() > PATH_MAX) {
+        return Err("the path of the repository must be at most 255 characters");
+    }
+    Ok(())
 }
 
 fn check_tag(tag: &str) -> Result<(), &'static str> {
@@ -187,6 +197,9 @@ fn parse(text: &str) -> Result<ImageRef, &'static str> {
         None => (rest, None),
     };
     check_repository(repository)?;
+    if text.len() == ID_LENGTH && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
+        return Err("must be a name; 64 hexadecimal digits are the id of an image");
+    }
     if let Some(tag) = tag {
         check_tag(tag)?;
     }

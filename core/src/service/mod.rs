@@ -40,6 +40,7 @@ use crate::{
     ports::{BranchReader, BuildTrigger, Clock, HistoryStore, Rng, RolloutDriver, TokenStore},
     replica::ReplicaId,
     request::Refusal,
+    source::AllowedSources,
 };
 
 /// The number of attempts of a decision whose basis has changed.
@@ -72,8 +73,8 @@ pub struct Builder {
     pub builds: Arc<dyn BuildTrigger>,
     /// The reader of the branches that apps are built from.
     pub branches: Arc<dyn BranchReader>,
-    /// Whether apps may be built from local sources ([`crate::source::GitUrl::is_local`]); the operator decides that.
-    pub local_sources: bool,
+    /// The sources that the operator lets apps be built from.
+    pub sources: AllowedSources,
 }
 
 /// The apps that a process drives.

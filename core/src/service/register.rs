@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Authorized, Builder, Deployer, Operator, Outcome, apps::checked, journal::Snapshot, refused, unwritten};
+use super::{Authorized, Deployer, Operator, Outcome, apps::checked, journal::Snapshot, refused, unwritten};
 use crate::{
     app::{App, AppId, AppUid, Namespace, POLL_MAX, Policy, Settings, Source},
     deploy::{Deploy, Trigger},
@@ -12,6 +12,7 @@ use crate::{
     ports::{AppPage, AppRef, TargetRequest, Validated},
     request::{Field, IdempotencyKey, Refusal, Registration},
     service::run::TTL,
+    source::{AllowedSources, SourceRefused},
     time::Timestamp,
 };
 
@@ -31,10 +32,10 @@ pub struct Registered {
 }
 
 /// The sources that apps may have here.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct SourceRules {
-    /// Whether a builder may read local sources; `None`: there is no builder.
-    local_sources: Option<bool>,
+    /// The sources that a builder may read; `None`: there is no builder.
+    allowed: Option<AllowedSources>,
     min_poll: Duration,
 }
 
@@ -42,16 +43,20 @@ impl SourceRules {
     /// Returns `Ok` if apps of this source can be built here.
     pub(super) fn buildable(&self, source: &Source) -> Outcome<()> {
         let Source::Git(git) = source else { return Ok(()) };
-        let Some(local_sources) = self.local_sources else {
+        let Some(allowed) = &self.allowed else {
             let why = "Git apps need a builder, and this server has none; register an image app, and let CI build.";
             return Err(Refusal::WrongKind(why.to_owned()));
         };
-        if git.url.is_local() && !local_sources {
-            let rule = "must be https:// or ssh:// to another machine; sources on this one, on link-local addresses and \
-                        without encryption are the operator's to allow (--allow-local-sources).";
-            return Err(Refusal::InvalidField(Field::SourceUrl, rule.to_owned()));
-        }
-        Ok(())
+        allowed.check(&git.url).map_err(|refused| {
+            let rule = match refused {
+                SourceRefused::Local => {
+                    "must be https:// or ssh:// to another machine; sources on this one, on link-local addresses and \
+                     without encryption are the operator's to allow (--allow-local-sources)."
+                }
+                SourceRefused::Host => "must be on one of the hosts that the operator allows (--source-host).",
+            };
+            Refusal::InvalidField(Field::SourceUrl, rule.to_owned())
+        })
     }
 
     /// Returns `Ok` if apps of this source can be polled as the policy says.
@@ -61,7 +66,7 @@ impl SourceRules {
         if *source == Source::Image {
             return refused("an image app has no source to look at; CI posts its images.".to_owned());
         }
-        if self.local_sources.is_none() {
+        if self.allowed.is_none() {
             return refused("this server has no builder, and reads no sources.".to_owned());
         }
         if interval < self.min_poll || interval > POLL_MAX {
@@ -74,8 +79,8 @@ impl SourceRules {
 
 impl Deployer {
     pub(super) fn source_rules(&self) -> SourceRules {
-        let local_sources = self.ports.builder.as_ref().map(|Builder { local_sources, .. }| *local_sources);
-        SourceRules { local_sources, min_poll: self.min_poll }
+        let allowed = self.ports.builder.as_ref().map(|builder| builder.sources.clone());
+        SourceRules { allowed, min_poll: self.min_poll }
     }
 
     /// Registers an app. An existing workload is adopted: nothing is patched, and revision 1 is the running image. A

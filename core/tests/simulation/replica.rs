@@ -13,6 +13,7 @@ use rollhook_conformance::Faulty;
 use rollhook_core::{
     ports::{Clock, Rng},
     service::{Builder, Deployer, Ports},
+    source::AllowedSources,
 };
 
 use crate::{
@@ -64,7 +65,7 @@ impl Replica {
             builder: Some(Builder {
                 builds: faulty.clone(),
                 branches: Arc::new(RecordedReads { inner: faulty, recording_ports }),
-                local_sources: false,
+                sources: AllowedSources::default(),
             }),
             clock: own,
             rng: Arc::new(SeededRng(AtomicU64::new(life.number.wrapping_mul(0x1234_5678_9abc_def1)))),

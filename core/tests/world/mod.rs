@@ -27,6 +27,7 @@ use rollhook_core::{
     ports::{AppCommit, AppRef, BranchReader, Clock, HistoryStore, HistoryStoreExt, Page, Rng},
     request::{DeployRequest, Registration, RollbackRequest},
     service::{Accepted, Authorized, Builder, Deployer, Operator, Outcome, Ports},
+    source::AllowedSources,
     time::Timestamp,
 };
 use rollhook_memory::{MemoryStore, SimulatedBuilds, SimulatedCluster};
@@ -175,7 +176,7 @@ impl World {
 
     /// Another process that reads branches in its own way.
     pub fn replica_with_branches(&self, name: &str, branches: Arc<dyn BranchReader>) -> Deployer {
-        let builder = Builder { builds: Arc::clone(&self.builds) as _, branches, local_sources: false };
+        let builder = Builder { builds: Arc::clone(&self.builds) as _, branches, sources: AllowedSources::default() };
         Deployer::new(Ports { builder: Some(builder), ..self.ports(9) }, name)
     }
 
@@ -333,7 +334,7 @@ fn ports(
         builder: Some(Builder {
             builds: Arc::clone(builds) as _,
             branches: Arc::clone(builds) as _,
-            local_sources: false,
+            sources: AllowedSources::default(),
         }),
         clock: Arc::clone(clock) as _,
         rng: Arc::new(SimRng::new(seed)),

@@ -1,7 +1,7 @@
 //! Git apps from end to end: a real git host, the real server with a build command, and CI's own `curl`.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
-use std::{fs, path::Path, process::Command};
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
 use rollhook_testing::{
     App, Server,
@@ -47,7 +47,12 @@ impl Bench {
     fn new() -> Self {
         let host = GitHost::start();
         let repository = host.repository("api");
-        let server = server!().builder(COMMAND).unlimited().run();
+        let start = server!().builder(COMMAND).unlimited();
+        let runs = start.file("runs");
+        fs::write(&runs, "").unwrap();
+        // The build command may be another user's.
+        fs::set_permissions(&runs, fs::Permissions::from_mode(0o666)).unwrap();
+        let server = start.run();
         let app = server.git_app("api", &host.url("api"));
         let entries = server.manage("GET", &format!("{}/deploys", app.path)).expect(200).json();
         assert_eq!(entries["deploys"], json!([]), "the first build makes the first deploy");

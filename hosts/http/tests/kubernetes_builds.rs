@@ -243,7 +243,8 @@ fn arguments(parts: &Parts, namespace: &str, profile: &str) -> Vec<String> {
 
 /// What lets builds into the private registry and into private sources, in this directory.
 fn credentials(parts: &Parts, directory: &Path) -> Vec<String> {
-    fs::write(directory.join("shop"), "ada:hunter2\n").unwrap();
+    let private = format!("{}/private/", parts.git.trim_end_matches('/'));
+    fs::write(directory.join("shop"), private.replace("http://", "http://ada:hunter2@")).unwrap();
     // ada:hunter2
     let config = json!({ "auths": { &parts.private_registry: { "auth": "YWRhOmh1bnRlcjI=" } } });
     fs::write(directory.join("config.json"), config.to_string()).unwrap();

@@ -2,9 +2,12 @@
 //! push.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
+use std::{os::unix::fs::symlink, path::Path};
+
 use rollhook_testing::{
     App, Server, Start,
     fixtures::{GitHost, GitRepository},
+    process::build_user,
     server,
     server::{git_source, registration},
     until,
@@ -129,7 +132,13 @@ fn unanswered_polls_are_reported() {
 fn server_without_git_starts_and_warns() {
     let start = |path: &str| server!().builder("#!/bin/sh\n").variable("PATH", path).run();
     let warns = |server: &Server| server.log().matches("running git failed").count();
-    let without = start("/nowhere");
+    // The programs that confine builds, alone.
+    let programs = tempfile::tempdir().unwrap();
+    build_user(programs.path());
+    for program in ["getent", "prlimit", "setpriv", "sh"] {
+        symlink(Path::new("/usr/bin").join(program), programs.path().join(program)).unwrap();
+    }
+    let without = start(programs.path().to_str().unwrap());
     without.call("GET", "/readyz").expect(200);
     assert_eq!(warns(&without), 1, "{}", without.log());
     assert!(without.log().contains("polling finds nothing"), "{}", without.log());

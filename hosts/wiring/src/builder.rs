@@ -33,7 +33,7 @@ pub(crate) async fn open(
     driver: &DriverUrl,
     clock: Arc<dyn Clock>,
 ) -> Result<(Option<Builder>, BuilderStop), Error> {
-    let local_sources = settings.allow_local_sources;
+    let sources = settings.sources();
     // A file may still appear, as that of a mounted Secret does.
     for missing in settings.missing() {
         tracing::warn!(path = %missing.display(), "missing a file or directory that builds use");
@@ -43,13 +43,13 @@ pub(crate) async fn open(
             return Err(Error::TwoBuilders);
         }
         let builds = cluster_builder::open(image, settings).await?;
-        return Ok((Some(Builder { builds, branches: branches(settings)?, local_sources }), BuilderStop::default()));
+        return Ok((Some(Builder { builds, branches: branches(settings)?, sources }), BuilderStop::default()));
     }
     let Some(program) = settings.build_command.clone() else {
         return Ok(match driver {
             DriverUrl::Simulated(delay) => {
                 let builds = Arc::new(SimulatedBuilds::new(clock, *delay));
-                (Some(Builder { builds: builds.clone(), branches: builds, local_sources }), BuilderStop::default())
+                (Some(Builder { builds: builds.clone(), branches: builds, sources }), BuilderStop::default())
             }
             DriverUrl::Kubernetes => (None, BuilderStop::default()),
         });
@@ -59,21 +59,22 @@ pub(crate) async fn open(
         None => paths::in_data_directory("builds", "--build-dir")?,
     };
     let given = rollhook_command::Settings {
+        user: settings.build_user.clone(),
         credentials: settings.build_credentials.clone(),
-        local_sources,
+        sources: sources.clone(),
         ..rollhook_command::Settings::new(program, directory)
     };
     let builds = CommandBuilds::open(given).await.map_err(|error| Error::backend("builder")(error.into()))?;
     let builds = Arc::new(builds);
     let branches = branches(settings)?;
-    Ok((Some(Builder { builds: builds.clone(), branches, local_sources }), BuilderStop(Some(builds))))
+    Ok((Some(Builder { builds: builds.clone(), branches, sources }), BuilderStop(Some(builds))))
 }
 
 /// Opens the branch reader: git on this machine, for every builder.
 fn branches(settings: &BuilderSettings) -> Result<Arc<dyn BranchReader>, Error> {
     let given = rollhook_git::Settings {
         credentials: settings.build_credentials.clone(),
-        local_sources: settings.allow_local_sources,
+        sources: settings.sources(),
         ..rollhook_git::Settings::default()
     };
     Ok(Arc::new(GitBranchReader::open(given).map_err(|error| Error::backend("builder")(error.into()))?))

@@ -36,7 +36,7 @@ fn settings(image: &str, given: &BuilderSettings) -> Result<Settings, InvalidNam
             .collect::<Result<_, _>>()?,
         credentials: given.build_credentials.clone(),
         registry_config: cluster.build_registry_config.clone(),
-        local_sources: given.allow_local_sources,
+        sources: given.sources(),
         ..default
     })
 }

@@ -3,6 +3,8 @@
 
 use std::{num::NonZeroU16, path::PathBuf};
 
+use rollhook_core::source::{AllowedSources, HostPattern};
+
 use crate::{DriverUrl, Error, StoreUrl, paths};
 
 /// Which backends a host opens.
@@ -41,16 +43,25 @@ pub struct BuilderSettings {
     /// Program on this machine that builds a commit and pushes the image; its last line is REPOSITORY@sha256:…
     #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_BUILD_COMMAND", value_name = "PROGRAM"))]
     pub build_command: Option<PathBuf>,
+    /// User on this machine that the build command runs as; it must not be root [default: the user of this process]
+    #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_BUILD_USER", value_name = "USER"))]
+    pub build_user: Option<String>,
     /// Directory of builds and their logs, which survives restarts [default: builds in the data directory]
     #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_BUILD_DIR", value_name = "DIR"))]
     pub build_dir: Option<PathBuf>,
-    /// Directory of the credentials that apps name: files with USER:PASSWORD, a token, or an ssh key; and of
-    /// known_hosts, the hosts that ssh may talk to
+    /// Directory of the credentials that apps name: files with https://USER:PASSWORD@HOST/PATH, or an ssh key beside a
+    /// file NAME.url with ssh://USER@HOST/PATH; and of known_hosts, the hosts that ssh may talk to
     #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_BUILD_CREDENTIALS", value_name = "DIR"))]
     pub build_credentials: Option<PathBuf>,
     /// Let apps be built from this machine's files and addresses, from link-local ones, and over plain http
     #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_ALLOW_LOCAL_SOURCES"))]
     pub allow_local_sources: bool,
+    /// Host that apps may be built from: its name or address, or *.DOMAIN; may be repeated [default: any other machine]
+    #[cfg_attr(
+        feature = "clap",
+        arg(long, env = "ROLLHOOK_SOURCE_HOST", value_name = "PATTERN", value_delimiter = ',')
+    )]
+    pub source_host: Vec<HostPattern>,
     /// Builds in the cluster, in place of a program.
     #[cfg_attr(feature = "clap", command(flatten))]
     pub cluster: ClusterSettings,
@@ -79,8 +90,9 @@ pub struct ClusterSettings {
     /// privileged, with which anyone who can change a Dockerfile is root on the node [default: auto]
     #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_BUILD_PROFILE", value_name = "PROFILE"))]
     pub build_profile: Option<String>,
-    /// Docker's config.json with the credentials that images are pushed with
-    #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_BUILD_REGISTRY_CONFIG", value_name = "FILE"))]
+    /// Docker's config.json with the credentials that images are pushed with; or a directory with a NAMESPACE.json for each
+    /// namespace
+    #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_BUILD_REGISTRY_CONFIG", value_name = "PATH"))]
     pub build_registry_config: Option<PathBuf>,
     /// Registry (HOST or HOST:PORT) without encryption or with a certificate of an unknown authority; may be repeated
     #[cfg_attr(
@@ -104,6 +116,11 @@ impl StoreSettings {
 }
 
 impl BuilderSettings {
+    /// Returns the sources that apps may be built from.
+    pub(crate) fn sources(&self) -> AllowedSources {
+        AllowedSources { local: self.allow_local_sources, hosts: self.source_host.clone() }
+    }
+
     /// Returns the files and directories of credentials that do not exist.
     pub(crate) fn missing(&self) -> impl Iterator<Item = &PathBuf> {
         self.build_credentials.iter().chain(&self.cluster.build_registry_config).filter(|place| !place.exists())

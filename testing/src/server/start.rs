@@ -17,7 +17,7 @@ use std::{
 use tempfile::TempDir;
 
 use super::Server;
-use crate::process::without_settings;
+use crate::process::{build_user, without_settings};
 
 /// The recipe of a server. By default it listens on a free port of loopback, keeps everything in a directory of its own,
 /// on SQLite, and its rollouts take no time.
@@ -85,12 +85,17 @@ impl Start {
         self
     }
 
-    /// Builds git apps by this shell script, which lies beside the server's own files, from sources on this machine too.
+    /// Builds git apps by this shell script, which lies beside the server's own files, from sources on this machine too; as
+    /// another user where tests run as root.
     pub fn builder(self, script: &str) -> Self {
         let (command, builds) = (self.file("build-command"), self.file("builds"));
         fs::write(&command, script).unwrap();
         fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).unwrap();
         let start = self.variable("ROLLHOOK_BUILD_COMMAND", command).variable("ROLLHOOK_BUILD_DIR", builds);
+        let start = match build_user(start.directory()) {
+            Some(user) => start.variable("ROLLHOOK_BUILD_USER", user),
+            None => start,
+        };
         start.arguments(["--allow-local-sources"])
     }
 

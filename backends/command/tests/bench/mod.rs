@@ -15,10 +15,11 @@ use rollhook_conformance::samples;
 use rollhook_core::{
     app::AppUid,
     ports::{BuildFailure, BuildSpec, BuildState, BuildTrigger, DeployId, Started},
-    source::GitSource,
+    source::{AllowedSources, GitSource},
 };
 use rollhook_testing::{
     fixtures::{GitHost, GitRepository},
+    process::build_user,
     until_async,
 };
 
@@ -59,7 +60,9 @@ impl Bench {
         let command = directory.path().join("build-command");
         fs::write(&command, COMMAND).unwrap();
         fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).unwrap();
-        let settings = Settings { local_sources: true, ..Settings::new(command, directory.path().join("builds")) };
+        let user = build_user(directory.path());
+        let builds = directory.path().join("builds");
+        let settings = Settings { user, sources: AllowedSources::all(), ..Settings::new(command, builds) };
         Self { directory, host, repository, settings }
     }
 

@@ -6,7 +6,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use rollhook_conformance::samples;
-use rollhook_core::source::GitSource;
+use rollhook_core::source::{AllowedSources, GitSource};
 use rollhook_git::{GitBranchReader, Settings};
 use rollhook_testing::fixtures::{GitHost, GitRepository};
 
@@ -31,7 +31,8 @@ impl Bench {
         let directory = tempfile::tempdir().unwrap();
         let host = GitHost::start_with(authorization);
         let repository = host.repository("api");
-        let settings = Settings { local_sources: true, silence: Duration::from_secs(2), ..Settings::default() };
+        let settings =
+            Settings { sources: AllowedSources::all(), silence: Duration::from_secs(2), ..Settings::default() };
         Self { directory, host, repository, settings }
     }
 

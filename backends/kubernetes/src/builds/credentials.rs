@@ -4,9 +4,10 @@ use std::{io, path::Path};
 
 use k8s_openapi::api::batch::v1::Job;
 use rollhook_core::{deploy::Reason, image::ImageRef};
+use rollhook_git::CredentialFiles;
 
 use super::{
-    job::{HOSTS_KEY, REGISTRY_KEY, SOURCE_KEY, wanted_keys},
+    job::{HOSTS_KEY, REGISTRY_KEY, SOURCE_KEY, URLS_KEY, wanted_keys},
     names::StoredSpec,
     outcome::StoredFailure,
     registry,
@@ -22,18 +23,11 @@ pub(super) fn read(
     let wanted = wanted_keys(job);
     let wants = |key: &str| wanted.iter().any(|wanted| wanted == key);
     let mut parts = Vec::new();
-    if let Some(name) = spec.source.credentials.as_ref().filter(|_| wants(SOURCE_KEY)) {
-        let Some(directory) = &settings.credentials else {
-            let message =
-                format!("The source names the credentials {name}, and this server has none (--build-credentials).");
-            return Err(StoredFailure::new(Reason::SOURCE_DENIED, message));
-        };
-        // A name is letters, digits and hyphens: it does not lead out of the directory.
-        let bytes = file(&directory.join(name.as_str())).map_err(|()| {
-            let message = format!("The builder has no credentials named {name} that it can read.");
-            StoredFailure::new(Reason::SOURCE_DENIED, message)
-        })?;
-        parts.push((SOURCE_KEY, bytes));
+    if wants(SOURCE_KEY) {
+        let found = CredentialFiles::find(&spec.source, settings.credentials.as_deref());
+        let found = found.map_err(|message| StoredFailure::new(Reason::SOURCE_DENIED, message))?;
+        let files = found.map(|CredentialFiles { secret, urls }| [(SOURCE_KEY, Some(secret)), (URLS_KEY, urls)]);
+        parts.extend(files.into_iter().flatten().filter_map(|(key, bytes)| Some((key, bytes?))));
     }
     if wants(HOSTS_KEY) {
         // Without the file every host is unknown, and ssh says so.
@@ -49,10 +43,7 @@ pub(super) fn read(
     }
     if wants(REGISTRY_KEY) {
         let refused = |message: &str| StoredFailure::new(Reason::BUILD_REFUSED, message);
-        let bytes =
-            settings.registry_config.as_deref().ok_or(()).and_then(file).map_err(|()| {
-                refused("This server cannot read the registry's credentials (--build-registry-config).")
-            })?;
+        let bytes = registry_logins(spec, settings).map_err(|message| refused(&message))?;
         let repository = spec.source.image_repository.as_str().parse::<ImageRef>();
         let repository = repository
             .map(|image| image.canonical_repository())
@@ -69,6 +60,20 @@ pub(super) fn read(
         parts.push((REGISTRY_KEY, cut.config));
     }
     Ok(parts)
+}
+
+/// Returns the logins that the app's namespace may push with: those of its own file, if the operator has a directory of such.
+fn registry_logins(spec: &StoredSpec, settings: &Settings) -> Result<Vec<u8>, String> {
+    let unreadable = "This server cannot read the registry's credentials (--build-registry-config).";
+    let config = settings.registry_config.as_deref().ok_or(unreadable)?;
+    if !config.is_dir() {
+        return file(config).map_err(|()| unreadable.to_owned());
+    }
+    let namespace = &spec.app.namespace;
+    // A namespace is letters, digits and hyphens: it does not lead out of the directory.
+    file(&config.join(format!("{namespace}.json"))).map_err(|()| {
+        format!("This server has no logins for registries for the namespace {namespace} (--build-registry-config).")
+    })
 }
 
 /// The largest file; the limit of a whole Secret is a mebibyte.
@@ -93,7 +98,8 @@ mod tests {
     fn missing_credentials_are_reported_without_paths() {
         let directory = std::env::temp_dir().join(format!("rollhook-credentials-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
-        std::fs::write(directory.join("shop"), "alice:hunter2").unwrap();
+        let login = "https://alice:hunter2@git.example.com/shop";
+        std::fs::write(directory.join("shop"), login).unwrap();
         let mut source = samples::git_source();
         source.credentials = Some("shop".parse().unwrap());
         let app = samples::app("shop", "test", "api").id;
@@ -117,14 +123,40 @@ mod tests {
         settings.registry_config = Some(directory.join("config"));
         let parts = read(&spec, &job, &settings).unwrap();
         let cut = br#"{"auths":{"registry.example.com":{"auth":"c2Vj"}}}"#.to_vec();
-        assert_eq!(parts, [("source", b"alice:hunter2".to_vec()), ("known_hosts", Vec::new()), ("config.json", cut)]);
+        assert_eq!(parts, [("source", login.as_bytes().to_vec()), ("known_hosts", Vec::new()), ("config.json", cut)]);
         std::fs::write(directory.join("known_hosts"), "git.example.com ssh-ed25519 AAAA").unwrap();
         assert!(read(&spec, &job, &settings).unwrap()[1].1.starts_with(b"git.example.com"));
         spec.source.credentials = Some("other".parse().unwrap());
         let failed = failure(&spec, &job, &settings);
         assert!(!failed.message.contains(directory.to_str().unwrap()), "{}", failed.message);
+        spec.source.credentials = Some("shop".parse().unwrap());
+        spec.source.url = "https://evil.example/shop/api.git".parse().unwrap();
+        let failed = failure(&spec, &job, &settings);
+        assert!(failed.message.contains("not for https://evil.example"), "{}", failed.message);
         job.spec = None;
         assert_eq!(read(&spec, &job, &settings).unwrap(), []);
         std::fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn namespace_pushes_with_its_own_logins() {
+        let directory = tempfile::tempdir().unwrap();
+        let login = |auth: &str| json!({"auths": {"registry.example.com": {"auth": auth}}}).to_string();
+        std::fs::write(directory.path().join("shop-test.json"), login("dGVzdA==")).unwrap();
+        std::fs::write(directory.path().join("shop-prod.json"), login("cHJvZA==")).unwrap();
+        let image = format!("r.example.com/builder@{}", samples::digest(1)).parse().unwrap();
+        let settings = Settings {
+            registry_config: Some(directory.path().to_owned()),
+            ..Settings::new(image, "rollhook-builds".parse().unwrap())
+        };
+        let source = samples::git_source();
+        let spec = |environment| {
+            let app = samples::app("shop", environment, "api").id;
+            StoredSpec { app, source: source.clone(), commit: "0123456".parse().unwrap(), slots: 2 }
+        };
+        let logins = |environment| registry_logins(&spec(environment), &settings);
+        assert_eq!(logins("test").unwrap(), login("dGVzdA==").into_bytes());
+        assert_eq!(logins("prod").unwrap(), login("cHJvZA==").into_bytes());
+        assert!(logins("staging").unwrap_err().contains("the namespace shop-staging"));
     }
 }

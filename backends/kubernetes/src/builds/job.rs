@@ -163,6 +163,8 @@ fn environment(spec: &BuildSpec, settings: &Settings, profile: Profile) -> Vec<V
 
 /// The key of the source's credentials in the build's Secret.
 pub(super) const SOURCE_KEY: &str = "source";
+/// The key of the URLs that an ssh key is for.
+pub(super) const URLS_KEY: &str = "source.url";
 /// The key of the host keys that ssh accepts.
 pub(super) const HOSTS_KEY: &str = "known_hosts";
 /// The key of the registry's credentials.
@@ -170,13 +172,16 @@ pub(super) const REGISTRY_KEY: &str = "config.json";
 
 /// The files in which the builder finds the parts of the build's Secret.
 fn files(spec: &BuildSpec, settings: &Settings) -> Vec<Value> {
-    let source = spec.source.credentials.as_ref();
-    let source = source.map(|name| json!({"key": SOURCE_KEY, "path": format!("source/{name}")}));
-    let by_ssh = spec.source.url.protocol() == "ssh" && settings.credentials.is_some();
-    let hosts = by_ssh.then(|| json!({"key": HOSTS_KEY, "path": "source/known_hosts"}));
+    let by_ssh = spec.source.url.protocol() == "ssh";
+    let name = spec.source.credentials.as_ref();
+    let source = name.map(|name| json!({"key": SOURCE_KEY, "path": format!("source/{name}")}));
+    let urls = name.filter(|_| by_ssh);
+    let urls = urls.map(|name| json!({"key": URLS_KEY, "path": format!("source/{name}.url")}));
+    let hosts =
+        (by_ssh && settings.credentials.is_some()).then(|| json!({"key": HOSTS_KEY, "path": "source/known_hosts"}));
     let registry = settings.registry_config.as_ref();
     let registry = registry.map(|_| json!({"key": REGISTRY_KEY, "path": "registry/config.json"}));
-    source.into_iter().chain(hosts).chain(registry).collect()
+    source.into_iter().chain(urls).chain(hosts).chain(registry).collect()
 }
 
 /// The Secret with the credentials of a Job's builder. It is deleted once the build has ended, at the latest with the
@@ -303,7 +308,7 @@ mod tests {
         settings.registry_config = Some("/etc/config.json".into());
         assert_eq!(pod(&spec, &settings).1, [SOURCE_KEY, REGISTRY_KEY]);
         spec.source.url = "ssh://git@git.example.com/shop/api.git".parse().unwrap();
-        assert_eq!(pod(&spec, &settings).1, [SOURCE_KEY, HOSTS_KEY, REGISTRY_KEY]);
+        assert_eq!(pod(&spec, &settings).1, [SOURCE_KEY, URLS_KEY, HOSTS_KEY, REGISTRY_KEY]);
         assert!(!template.to_string().contains("/etc/credentials"), "the paths of the server stay with the server");
     }
 

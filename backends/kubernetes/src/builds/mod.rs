@@ -172,9 +172,7 @@ impl KubernetesBuilds {
         if url.protocol() == "file" {
             return Err(Error::invalid(format!("{url} is a file, which a build in the cluster cannot read")));
         }
-        if url.is_local() && !self.settings.local_sources {
-            return Err(Error::invalid(format!("{url} is local, which this server's operator does not allow")));
-        }
+        self.settings.sources.check(url).map_err(|refused| Error::invalid(format!("{url} is {refused}")))?;
         let jobs: Vec<Job> = self.namespace.list(&names::of_app(build.app)).await?;
         if let Some(unfinished) = self.unfinished(build.app, &jobs).await? {
             // Another replica may have made this very build just now.

@@ -5,6 +5,7 @@ use std::{fmt, num::NonZeroU16, path::PathBuf, str::FromStr, time::Duration};
 use rollhook_core::{
     app::{InvalidName, Namespace},
     image::ImageRef,
+    source::AllowedSources,
 };
 
 /// The default namespace of builds.
@@ -31,16 +32,16 @@ pub struct Settings {
     pub registry_config: Option<PathBuf>,
     /// The registries, `HOST[:PORT]`, that are used without encryption or with a certificate of an unknown authority.
     pub insecure_registries: Vec<String>,
-    /// Whether local sources may be read (`rollhook_core::source::GitUrl::is_local`).
-    pub local_sources: bool,
+    /// The sources that may be read.
+    pub sources: AllowedSources,
     /// The time after which a build that does not start fails, as its image cannot be pulled or its pod cannot be made.
     /// A build that no node has room for has five times as long, so that nodes can be added.
     pub patience: Duration,
 }
 
 impl Settings {
-    /// The default settings with this image: two builds at once, each with two processors and 4 GiB; no credentials, no
-    /// local sources.
+    /// The default settings with this image: two builds at once, each with two processors and 4 GiB; no credentials, the
+    /// sources of other machines.
     pub fn new(image: PinnedImage, namespace: Namespace) -> Self {
         Self {
             image,
@@ -52,7 +53,7 @@ impl Settings {
             credentials: None,
             registry_config: None,
             insecure_registries: Vec::new(),
-            local_sources: false,
+            sources: AllowedSources::default(),
             patience: Duration::from_secs(120),
         }
     }

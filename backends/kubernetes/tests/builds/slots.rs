@@ -15,6 +15,9 @@ use crate::{
     harness::{Ground, ended, handle, order, start, test, until},
 };
 
+/// Credentials for the orders' source.
+const LOGIN: &str = "https://alice:hunter2@git.example.com/shop/";
+
 /// Whose pods may do something now: app and revision.
 async fn building(ground: &Ground<'_>) -> Vec<(String, String)> {
     let label = |pod: &k8s_openapi::api::core::v1::Pod, name: &str| pod.metadata.labels.as_ref().unwrap()[name].clone();
@@ -152,7 +155,7 @@ fn credentials_are_deleted_with_the_build() {
     test("credentials_are_deleted_with_the_build", async |ground| {
         let directory = std::env::temp_dir().join(format!("rollhook-build-credentials-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
-        std::fs::write(directory.join("shop"), "alice:hunter2").unwrap();
+        std::fs::write(directory.join("shop"), LOGIN).unwrap();
         let mut settings = ground.settings();
         settings.credentials = Some(directory.clone());
         let builds = handle(ground.bed, settings).await;
@@ -162,7 +165,7 @@ fn credentials_are_deleted_with_the_build() {
         until("it runs", async || building(ground).await.len() == 1).await;
         let secrets = ground.secrets().await;
         assert_eq!(secrets.len(), 1);
-        assert_eq!(secrets[0].data.as_ref().unwrap()["source"].0, b"alice:hunter2");
+        assert_eq!(secrets[0].data.as_ref().unwrap()["source"].0, LOGIN.as_bytes());
         let jobs = ground.jobs().await;
         assert!(!serde_json::to_string(&jobs).unwrap().contains("hunter2"));
         // A replica that lacks them builds nothing with them.
@@ -210,7 +213,7 @@ fn job_that_cannot_be_resumed_does_not_block_others() {
     test("job_that_cannot_be_resumed_does_not_block_others", async |ground| {
         let directory = std::env::temp_dir().join(format!("rollhook-build-broken-{}", ground.bed.namespace));
         std::fs::create_dir_all(&directory).unwrap();
-        std::fs::write(directory.join("shop"), "alice:hunter2").unwrap();
+        std::fs::write(directory.join("shop"), LOGIN).unwrap();
         let settings = |places| Settings {
             credentials: Some(directory.clone()),
             slots: NonZeroU16::new(places).unwrap(),

@@ -110,3 +110,82 @@ fn allowed_repositories() {
     assert!(list(&["UPPER/*"]).is_err() || list(&["UPPER/*"]).unwrap().allow(&image("UPPER/x:1")));
     assert!(list(&["a b"]).is_err());
 }
+
+/// The cases of the distribution project's own tests (`reference_test.go`, `normalize_test.go`), read as container runtimes
+/// read them.
+#[test]
+fn references_are_those_of_distributions_grammar() {
+    let (sha256, sha512) = (format!("sha256:{}", "f".repeat(64)), format!("sha512:{}", "f".repeat(128)));
+    let id = "1a3f5e7d9c1b3a5f7e9d1c3b5a7f9e1d3c5b7a9f1e3d5d7c9b1a3f5e7d9c1b3a";
+    for (text, valid) in [
+        ("test_com".to_owned(), true),
+        ("test.com:tag".to_owned(), true),
+        ("test.com:5000".to_owned(), true),
+        ("test.com/repo:tag".to_owned(), true),
+        ("test:5000/repo".to_owned(), true),
+        (format!("test:5000/repo@{sha256}"), true),
+        (format!("test:5000/repo:tag@{sha256}"), true),
+        (String::new(), false),
+        (":justtag".to_owned(), false),
+        (format!("@{sha256}"), false),
+        ("repo@sha256:ffffffffffffffffffffffffffffffffff".to_owned(), false),
+        (format!("validname@invaliddigest:{}", "f".repeat(64)), false),
+        ("Uppercase:tag".to_owned(), false),
+        ("test:5000/Uppercase/lowercase:tag".to_owned(), false),
+        ("lowercase:Uppercase".to_owned(), true),
+        ("aa/asdf$$^/aa".to_owned(), false),
+        ("sub-dom1.foo.com/bar/baz/quux:some-long-tag".to_owned(), true),
+        ("b.gcr.io/test.example.com/my-app:test.example.com".to_owned(), true),
+        (format!("xn--7o8h.com/myimage:xn--7o8h.com@{sha512}"), true),
+        ("foo_bar.com:8080".to_owned(), true),
+        ("foo/foo_bar.com:8080".to_owned(), true),
+        ("192.168.1.1".to_owned(), true),
+        ("192.168.1.1:5000/repo:5050".to_owned(), true),
+        // Addresses in brackets.
+        ("[2001:db8::1]".to_owned(), false),
+        ("[2001:db8::1]:5000".to_owned(), false),
+        ("[2001:db8::1]:tag".to_owned(), false),
+        ("[2001:db8::1]/repo".to_owned(), true),
+        ("[2001:db8:1:2:3:4:5:6]/repo:tag".to_owned(), true),
+        (format!("[2001:db8::1]:5000/repo:tag@{sha256}"), true),
+        ("[2001:db8::]:5000/repo".to_owned(), true),
+        ("[::1]:5000/repo".to_owned(), true),
+        ("[fe80::1%eth0]:5000/repo".to_owned(), false),
+        ("[fe80::1%@invalidzone]:5000/repo".to_owned(), false),
+        ("[::ffff:1.2.3.4]:5000/a".to_owned(), false),
+        ("[2001:db8:3:4::192.0.2.33]:5000/debian".to_owned(), false),
+        ("fc00::1:5000/debian".to_owned(), false),
+        // The limit is on the path, with the parts of Docker Hub that are not written.
+        (format!("example.com/{}:tag", "a".repeat(255)), true),
+        (format!("example.com/{}:tag", "a".repeat(256)), false),
+        (format!("{}/{}", ["a"; 120].join("."), "a".repeat(255)), true),
+        (format!("{}a:tag-puts-this-over-max", "a/".repeat(127)), true),
+        (format!("domain/{}:tag", "a".repeat(256)), false),
+        ("a".repeat(247), true),
+        ("a".repeat(248), false),
+        // A name that is an image's id.
+        (id.to_owned(), false),
+        (format!("docker.io/{id}"), true),
+        (format!("{id}:v1"), true),
+        ("thisisthesongthatneverendsitgoesonandonandonthisisthesongthatnev".to_owned(), true),
+        // Names.
+        ("LOCALDOMAIN/library/debian".to_owned(), true),
+        ("Docker/docker".to_owned(), true),
+        ("docker/Docker".to_owned(), false),
+        ("docker.io/docker/Docker".to_owned(), false),
+        ("docker///docker".to_owned(), false),
+        ("docker-/docker".to_owned(), false),
+        ("-docker.io/docker/docker".to_owned(), false),
+        ("____/____".to_owned(), false),
+        ("_docker/_docker".to_owned(), false),
+        ("dock__er/docker".to_owned(), true),
+        ("docker---rules/docker".to_owned(), true),
+        ("dock..er/docker".to_owned(), false),
+        ("dock_.er/docker".to_owned(), false),
+        ("dock-.er/docker".to_owned(), false),
+        ("docker/".to_owned(), false),
+        ("https://github.com/docker/docker".to_owned(), false),
+    ] {
+        assert_eq!(text.parse::<ImageRef>().is_ok(), valid, "{text:?}");
+    }
+}

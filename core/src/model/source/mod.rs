@@ -3,6 +3,7 @@
 //! Each part ends up in the arguments of a program. So no part may begin with a hyphen, be a path that leads out of the
 //! repository, or hold a secret; a source refers to the builder's credentials by name alone.
 
+mod allowed;
 mod url;
 
 use std::{fmt, str::FromStr};
@@ -16,6 +17,7 @@ use crate::{
     text::checked_text,
 };
 
+pub use allowed::{AllowedSources, HostPattern, SourceRefused, is_local_address};
 pub use url::GitUrl;
 
 /// The greatest length of a part of a source, in bytes.

@@ -2,13 +2,13 @@
 
 use std::{
     fmt,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    net::{Ipv4Addr, Ipv6Addr},
     str::FromStr,
 };
 
 use serde::{Deserialize, Serialize};
 
-use super::super::host;
+use super::{super::host, allowed::is_local_address};
 use crate::{app::InvalidName, text::checked_text};
 
 /// The longest URL, in bytes.
@@ -49,13 +49,18 @@ impl GitUrl {
     }
 
     /// Returns whether the URL reaches what only the operator may let apps reach: this machine's files, this machine
-    /// itself, link-local addresses (where clouds keep their instances' secrets), and anything without encryption.
+    /// itself, link-local addresses and others at which clouds keep their instances' secrets, and anything without
+    /// encryption.
     ///
-    /// A name is judged as it is written; bounding the addresses that it resolves to is a task of the builder's
-    /// network.
+    /// A name is judged as it is written; whoever connects checks the addresses that it resolves to
+    /// ([`super::AllowedSources::name_to_resolve`]).
     pub fn is_local(&self) -> bool {
-        let plain = !matches!(split(&self.0), Some(("https" | "ssh", _)));
-        plain || self.host().is_none_or(is_local_host)
+        !self.is_encrypted() || self.host().is_none_or(is_local_host)
+    }
+
+    /// Returns whether the URL is https or ssh.
+    pub fn is_encrypted(&self) -> bool {
+        matches!(split(&self.0), Some(("https" | "ssh", _)))
     }
 }
 
@@ -74,38 +79,9 @@ fn without_user_info(authority: &str) -> &str {
     authority.rsplit_once('@').map_or(authority, |(_, host)| host)
 }
 
-fn is_local_host(host: &str) -> bool {
+pub(super) fn is_local_host(host: &str) -> bool {
     let name = host.trim_end_matches('.').to_ascii_lowercase();
-    if name == "localhost" || name.ends_with(".localhost") {
-        return true;
-    }
-    match name.parse::<IpAddr>() {
-        Ok(IpAddr::V4(address)) => is_local_v4(address),
-        Ok(IpAddr::V6(address)) => match address.to_ipv4_mapped() {
-            Some(address) => is_local_v4(address),
-            None => is_local_v6(address),
-        },
-        Err(_) => false,
-    }
-}
-
-fn is_local_v4(address: Ipv4Addr) -> bool {
-    // All of 0/8 is this host on some systems, not only 0.0.0.0.
-    address.is_loopback()
-        || address.is_link_local()
-        || address.octets()[0] == 0
-        || address.is_multicast()
-        || address.is_broadcast()
-}
-
-fn is_local_v6(address: Ipv6Addr) -> bool {
-    address.is_loopback()
-        || address.is_unspecified()
-        || address.is_unicast_link_local()
-        || address.is_multicast()
-        // Other notations hold an IPv4 address in their last 32 bits (RFC 4291, RFC 6052).
-        || address.segments()[..6] == [0, 0, 0, 0, 0, 0]
-        || address.segments()[..6] == [0x64, 0xff9b, 0, 0, 0, 0]
+    name == "localhost" || name.ends_with(".localhost") || name.parse().is_ok_and(is_local_address)
 }
 
 fn check(text: &str) -> Result<String, &'static str> {
@@ -126,7 +102,7 @@ fn check(text: &str) -> Result<String, &'static str> {
         return Err("must be without a query and a fragment");
     }
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-    if path.is_empty() || path.split('/').any(|part| part == "..") {
+    if path.is_empty() || leads_upwards(path) {
         return Err("must have a path to the repository, without ..");
     }
     if protocol == "file" {
@@ -135,6 +111,12 @@ fn check(text: &str) -> Result<String, &'static str> {
     check_user(protocol, authority)?;
     check_host(authority)?;
     Ok(text)
+}
+
+/// Returns whether a path has a part `..`, as it is written or as a server decodes it: credentials are bound to paths.
+fn leads_upwards(path: &str) -> bool {
+    let decoded = path.replace("%2e", ".").replace("%2E", ".").replace("%2f", "/").replace("%2F", "/");
+    decoded.split('/').any(|part| part == "..")
 }
 
 /// Returns the ssh URL of `USER@HOST:PATH`, which is how git hosts print it.
