@@ -58,7 +58,7 @@ struct Drivers<'a> {
     search: Fuse<BoxFuture<'a, Result<SearchResult>>>,
     tick: Fuse<BoxFuture<'a, ()>>,
     pulse: Fuse<BoxFuture<'a, ()>>,
-    /// The time of the next search.
+    /// The time of the next search; none is scheduled before the first one.
     due: Duration,
     /// The time of the next search that includes this replica's own apps.
     own_due: Duration,
@@ -72,18 +72,18 @@ impl Deployer {
     /// Polled by one task, it drives any number of apps: it never blocks, and spawns nothing.
     pub async fn run(&self, shutdown: impl Future<Output = ()> + Send) {
         let mut shutdown = pin!(shutdown.fuse());
-        select_biased! {
-            () = shutdown => return,
-            () = self.bound().boxed().fuse() => {}
-        }
+        let mut bound = self.bound().boxed().fuse();
         let mut changes = self.ports.history.watch().fuse();
         let mut drivers = Drivers::new(self);
         loop {
             self.work_queue.turned(self.ports.clock.elapsed());
             let arrived = self.work_queue.listen();
-            drivers.start_queued();
+            if bound.is_terminated() {
+                drivers.start_queued();
+            }
             select_biased! {
                 () = shutdown => break,
+                () = bound => drivers.start_search(),
                 result = &mut drivers.search => drivers.search_ended(result),
                 app = drivers.running.select_next_some() => drivers.ended(app),
                 change = changes.select_next_some() => drivers.changed_elsewhere(change),
@@ -164,8 +164,9 @@ impl<'a> Drivers<'a> {
             apps: BTreeMap::new(),
             called: BTreeSet::new(),
             search: Fuse::terminated(),
-            tick: std::future::ready(()).boxed().fuse(),
+            tick: Fuse::terminated(),
             pulse: std::future::ready(()).boxed().fuse(),
+            // Before the first search, no hint causes one.
             due: Duration::ZERO,
             own_due: Duration::ZERO,
         }
