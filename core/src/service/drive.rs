@@ -62,6 +62,8 @@ struct Driver<'a> {
     reading: Option<PendingHead>,
     /// The time of the last observation.
     observed_at: Option<Duration>,
+    /// The permission that the last call to the cluster lacked, which was logged.
+    denied: Option<String>,
 }
 
 impl Deployer {
@@ -78,6 +80,7 @@ impl Deployer {
             failures: 0,
             reading: None,
             observed_at: None,
+            denied: None,
         }
         .run()
         .await;
@@ -229,10 +232,25 @@ impl Driver<'_> {
         })
     }
 
-    fn log_call<T>(&self, spec: &RolloutSpec, what: &'static str, result: &Result<T>) {
-        if let Err(error) = result {
-            tracing::warn!(app = %spec.app, revision = %spec.id.revision, error = %error.chain(), "{what} a rollout failed");
+    /// Logs a failed call to the cluster; a denied permission once, until a call succeeds.
+    fn log_call<T>(&mut self, spec: &RolloutSpec, what: &'static str, result: &Result<T>) {
+        let (app, revision) = (&spec.app, spec.id.revision);
+        let denied = match result {
+            Ok(_) => None,
+            Err(Error::Denied { what: denied, .. }) => Some(denied.clone()),
+            Err(error) => {
+                tracing::warn!(%app, %revision, error = %error.chain(), "{what} a rollout failed");
+                return;
+            }
+        };
+        match (&denied, &self.denied) {
+            (Some(denied), last) if Some(denied) != last.as_ref() => {
+                tracing::warn!(%app, %revision, denied, "{what} a rollout waits for a permission");
+            }
+            (None, Some(denied)) => tracing::info!(%app, %revision, denied, "the permission is granted again"),
+            (Some(_), _) | (None, None) => {}
         }
+        self.denied = denied;
     }
 
     /// Applies a revision. A slow call is dropped for a newer revision that need not wait.
@@ -405,5 +423,9 @@ impl Next {
 }
 
 fn call_error(error: Error) -> CallError {
-    if error.is_transient() { CallError::Unavailable } else { CallError::Refused(error.to_string()) }
+    match error {
+        Error::Denied { what, .. } => CallError::Denied(what),
+        Error::Unavailable { .. } | Error::Conflict(_) => CallError::Unavailable,
+        Error::NotFound(_) | Error::Invalid { .. } | Error::Corrupt { .. } => CallError::Refused(error.to_string()),
+    }
 }

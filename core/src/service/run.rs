@@ -43,6 +43,8 @@ struct Drivers<'a> {
     due: Duration,
     /// The time of the next search that includes this replica's own apps.
     own_due: Duration,
+    /// The failure of the last search, which was logged.
+    failure: Option<String>,
 }
 
 impl Deployer {
@@ -95,6 +97,7 @@ impl<'a> Drivers<'a> {
             tick: std::future::ready(()).boxed().fuse(),
             due: Duration::ZERO,
             own_due: Duration::ZERO,
+            failure: None,
         }
     }
 
@@ -183,6 +186,7 @@ impl<'a> Drivers<'a> {
         self.search = Fuse::terminated();
         match result {
             Ok(SearchResult { at, free }) => {
+                self.failure = None;
                 self.deployer.work_queue.set_alive(Some(at));
                 for app in free {
                     if !self.apps.contains_key(&app) {
@@ -190,7 +194,13 @@ impl<'a> Drivers<'a> {
                     }
                 }
             }
-            Err(error) => tracing::warn!(error = %error.chain(), "searching for work failed"),
+            Err(error) => {
+                let failure = error.chain();
+                if self.failure.as_ref() != Some(&failure) {
+                    tracing::warn!(error = failure, "searching for work failed, trying again each second");
+                }
+                self.failure = Some(failure);
+            }
         }
         let now = self.deployer.ports.clock.elapsed();
         // The search may have missed the change that a hint reported meanwhile.

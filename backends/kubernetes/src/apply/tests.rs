@@ -123,7 +123,7 @@ fn workload_created_by_others_first_is_read_again() {
 }
 
 #[test]
-fn applied_rollout_is_done_even_if_listing_pods_is_denied() {
+fn rollout_is_applied_again_if_listing_pods_is_denied_for_now_and_is_done_if_that_is_refused() {
     let rollout = samples::rollout_of(WorkloadKind::StatefulSet, 5);
     let set = || samples::stateful_set(json!({"status": {"replicas": 3, "observedGeneration": 3}}));
     let there = |object: Object| {
@@ -131,7 +131,11 @@ fn applied_rollout_is_done_even_if_listing_pods_is_denied() {
         (200, serde_json::to_value(object).unwrap())
     };
     let patched = || there(stamped(set(), &rollout));
-    let (applied, asked) = play([there(set()), patched(), patched(), status(403, "Forbidden")], &rollout);
+    let (applied, asked) = play([there(set()), patched(), patched(), status(422, "Invalid")], &rollout);
     assert_eq!(applied.unwrap(), Applied::Done);
     assert_eq!(asked.last().unwrap(), "GET pods of shop-test");
+    let mut denied = status(403, "Forbidden");
+    denied.1["message"] = json!("pods is forbidden: User \"rollhook\" cannot list resource \"pods\"");
+    let (applied, _) = play([there(set()), patched(), patched(), denied], &rollout);
+    assert!(matches!(applied.unwrap_err(), Error::Denied { .. }));
 }

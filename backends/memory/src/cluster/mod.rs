@@ -76,6 +76,7 @@ type Key = (Namespace, String, String);
 #[derive(Default)]
 struct World {
     is_away: bool,
+    denies: bool,
     workloads: BTreeMap<Key, Running>,
     scripts: Scripts,
     effects: VecDeque<Effect>,
@@ -167,6 +168,13 @@ impl SimulatedCluster {
         self.changed.notify(usize::MAX);
     }
 
+    /// Grants this service its permissions, or withdraws them. While they are withdrawn, every call is `Denied`, and
+    /// rollouts go on.
+    pub fn set_permitted(&self, permitted: bool) {
+        self.lock().denies = !permitted;
+        self.changed.notify(usize::MAX);
+    }
+
     /// Returns every change of a workload by a deploy, in order; the last 10 000.
     pub fn effects(&self) -> Vec<Effect> {
         self.lock().effects.iter().cloned().collect()
@@ -196,11 +204,14 @@ impl SimulatedCluster {
         found
     }
 
-    /// Returns the world; fails while the cluster is unreachable.
+    /// Returns the world; fails while the cluster is unreachable, or denies permission.
     fn reach(&self) -> Result<MutexGuard<'_, World>> {
         let world = self.lock();
         if world.is_away {
             return Err(Error::unavailable("the cluster", "the simulated cluster is switched to unreachable"));
+        }
+        if world.denies {
+            return Err(Error::Denied { what: "the simulated cluster denies every call".to_owned(), cause: None });
         }
         Ok(world)
     }
