@@ -15,8 +15,8 @@ use rollhook_core::{
     ledger::AppState,
     ports::{
         self, AppChange, AppPage, AppRef, Applied, BranchReader, BuildSpec, BuildState, BuildTrigger, Clock, Committed,
-        DeployId, Heartbeat, HistoryStore, Loaded, Observation, Page, RolloutDriver, RolloutFailure, RolloutSpec,
-        Sealing, Started, StoreLimits, TargetRequest, TokenMatcher, TokenStore, Validated, WebhookSecret,
+        DeployId, Drift, Heartbeat, HistoryStore, Loaded, Observation, Page, RolloutDriver, RolloutFailure,
+        RolloutSpec, Sealing, Started, StoreLimits, TargetRequest, TokenMatcher, TokenStore, Validated, WebhookSecret,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -179,6 +179,17 @@ impl<T: RolloutDriver + ?Sized> RolloutDriver for Faulty<T> {
 
     async fn evidence(&self, order: &RolloutSpec, failure: Option<&RolloutFailure>) -> Result<Evidence> {
         self.call("rollouts.evidence", self.inner.evidence(order, failure)).await
+    }
+
+    async fn drift(&self, order: &RolloutSpec) -> Result<Option<Drift>> {
+        self.call("rollouts.drift", self.inner.drift(order)).await
+    }
+
+    fn drift_changes(&self) -> Option<BoxStream<'static, AppUid>> {
+        match (self.plan)("rollouts.drift_changes") {
+            Fault::None | Fault::Slow(_) | Fault::Late(_) => self.inner.drift_changes(),
+            Fault::Before | Fault::Lost => Some(stream::pending().boxed()),
+        }
     }
 
     async fn keep(&self, app: &App, images: &[ImageRef]) -> Result<()> {

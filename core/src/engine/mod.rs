@@ -406,6 +406,15 @@ fn idle(state: &State, now: Timestamp) -> Effect {
     }
 }
 
+/// Returns the specification of the current deploy of an app at rest; `None` if another deploy is about to be or was last
+/// on the target.
+pub fn at_rest(app_state: &AppState) -> Option<RolloutSpec> {
+    let current = app_state.current.as_ref()?;
+    let is_newest = app_state.on_cluster().is_some_and(|deploy| deploy.revision == current.revision);
+    let is_waiting = app_state.unfinished.iter().any(|deploy| is_ready(deploy));
+    spec(app_state, current).filter(|_| is_newest && !is_waiting)
+}
+
 /// Returns the specification of a deploy's rollout; `None` as long as it has no image.
 fn spec(app_state: &AppState, deploy: &Deploy) -> Option<RolloutSpec> {
     let image = deploy.image.clone()?;

@@ -41,7 +41,7 @@ pub use history::{
     StoreLimits, Version,
 };
 pub use rollout::{
-    ANSWER_WITHIN, Applied, DeployId, InvalidTarget, Observation, Phase, RolloutDriver, RolloutFailure,
+    ANSWER_WITHIN, Applied, DeployId, Drift, InvalidTarget, Observation, Phase, RolloutDriver, RolloutFailure,
     RolloutFailureKind, RolloutSpec, TargetRequest, Validated,
 };
 pub use tokens::{Sealing, TokenMatcher, TokenStore, WebhookSecret};

@@ -3,6 +3,7 @@
 mod apps;
 mod auth;
 mod builds;
+mod drift;
 mod drive;
 mod journal;
 mod lease;
@@ -82,6 +83,7 @@ pub struct Deployer {
     drivers: notifier::Notifier,
     work_queue: work_queue::WorkQueue,
     poll_results: poll_results::PollResults,
+    drifts: drift::Drifts,
     min_poll: Duration,
 }
 
@@ -103,6 +105,7 @@ impl Deployer {
             drivers: notifier::Notifier::default(),
             work_queue: work_queue::WorkQueue::default(),
             poll_results: poll_results::PollResults::default(),
+            drifts: drift::Drifts::default(),
             min_poll: POLL_MIN,
         }
     }

@@ -56,6 +56,7 @@ impl Deployer {
         let mut shutdown = pin!(shutdown.fuse());
         let mut changes = self.ports.history.watch().fuse();
         let mut drivers = Drivers::new(self);
+        let mut drift = self.watch_drift().boxed().fuse();
         loop {
             let arrived = self.work_queue.listen();
             drivers.start_queued();
@@ -66,9 +67,10 @@ impl Deployer {
                 change = changes.select_next_some() => drivers.changed_elsewhere(change),
                 () = arrived.fuse() => {}
                 () = &mut drivers.tick => drivers.start_search(),
+                () = drift => {}
             }
         }
-        drop(drivers);
+        drop((drivers, drift));
         self.work_queue.set_alive(None);
         if let Err(error) = self.journal.heartbeat(&self.replica, Duration::ZERO).await {
             tracing::warn!(error = %error.chain(), "releasing the leases failed: they expire");
@@ -133,6 +135,7 @@ impl<'a> Drivers<'a> {
     fn ended(&mut self, app: AppUid) {
         let idle = |state: Arc<AppState>| state.queued_at.is_none();
         // A change that arrived meanwhile was committed by this process, which remembers it.
+        self.deployer.drifts.put(app);
         if self.apps.remove(&app) == Some(true) && !self.deployer.journal.remembered(app).is_some_and(idle) {
             self.start(app);
         }
@@ -146,6 +149,7 @@ impl<'a> Drivers<'a> {
             AppChange::App(app, _) => {
                 self.deployer.waiters.notify(app);
                 self.deployer.drivers.notify(app);
+                self.deployer.drifts.put_new(app);
             }
             AppChange::Any => {
                 self.deployer.waiters.notify_all();

@@ -18,8 +18,8 @@ use rollhook_core::{
     image::ImageRef,
     ledger::AppState,
     ports::{
-        AppChange, AppCommit, AppPage, AppRef, Applied, BranchReader, Committed, Heartbeat, HistoryStore, Loaded,
-        Observation, Page, RolloutDriver, RolloutFailure, RolloutSpec, StoreLimits, TargetRequest, Validated,
+        AppChange, AppCommit, AppPage, AppRef, Applied, BranchReader, Committed, Drift, Heartbeat, HistoryStore,
+        Loaded, Observation, Page, RolloutDriver, RolloutFailure, RolloutSpec, StoreLimits, TargetRequest, Validated,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -181,6 +181,14 @@ impl RolloutDriver for InstrumentedRolloutDriver {
 
     async fn evidence(&self, spec: &RolloutSpec, failure: Option<&RolloutFailure>) -> Result<Evidence> {
         self.inner.evidence(spec, failure).await
+    }
+
+    async fn drift(&self, spec: &RolloutSpec) -> Result<Option<Drift>> {
+        self.inner.drift(spec).await
+    }
+
+    fn drift_changes(&self) -> Option<BoxStream<'static, AppUid>> {
+        self.inner.drift_changes()
     }
 
     async fn keep(&self, app: &App, images: &[ImageRef]) -> Result<()> {
