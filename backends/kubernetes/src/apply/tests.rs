@@ -112,8 +112,7 @@ fn outage_is_returned_without_a_retry() {
 #[test]
 fn workload_created_by_others_first_is_read_again() {
     let mut rollout = rollout(5);
-    let template = Template { replicas: 1, port: None, env: [].into(), pull_secret: None, readiness_path: None };
-    rollout.workload.template = Some(template);
+    rollout.workload.template = Some(Template::default());
     let foreign = json!({"metadata": {"annotations": {STAMP: "00000000000000000000000000000bad/3"}}});
     let Object::Deployment(object) = unstamped() else { panic!("no Deployment") };
     let foreign = samples::deployment(merged(serde_json::to_value(object).unwrap(), foreign));
