@@ -64,6 +64,15 @@ struct Driver<'a> {
     observed_at: Option<Duration>,
     /// The permission that the last call to the cluster lacked, which was logged.
     denied: Option<String>,
+    /// The store's call that failed last, and its failure, which was logged.
+    store_failure: Option<(StoreCall, String)>,
+}
+
+/// A driver's call to the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StoreCall {
+    Load,
+    Write,
 }
 
 impl Deployer {
@@ -81,6 +90,7 @@ impl Deployer {
             reading: None,
             observed_at: None,
             denied: None,
+            store_failure: None,
         }
         .run()
         .await;
@@ -137,6 +147,7 @@ impl Driver<'_> {
             match self.deployer.journal.load(AppRef::Uid(self.app)).await {
                 Ok(Some(app)) => {
                     self.failures = 0;
+                    self.store_failure.take_if(|(call, _)| *call == StoreCall::Load);
                     let was = self.time();
                     self.read(&app);
                     let leased = app.state.is_leased_to(&self.deployer.replica);
@@ -147,7 +158,7 @@ impl Driver<'_> {
                     self.deployer.end_builds(self.app).await;
                     return None;
                 }
-                Err(error) if error.is_transient() => self.pause(&error).await,
+                Err(error) if error.is_transient() => self.pause(StoreCall::Load, &error).await,
                 Err(error) => {
                     tracing::error!(app = self.name, error = %error.chain(), "reading an app's state failed");
                     self.deployer.ports.clock.sleep(UNREADABLE_PAUSE).await;
@@ -157,8 +168,13 @@ impl Driver<'_> {
         }
     }
 
-    async fn pause(&mut self, error: &Error) {
-        tracing::warn!(app = self.name, error = %error.chain(), "calling the store failed, trying again");
+    /// Pauses after a failed call; the failure is logged once until such a call succeeds.
+    async fn pause(&mut self, call: StoreCall, error: &Error) {
+        let failure = Some((call, error.chain()));
+        if failure != self.store_failure {
+            tracing::warn!(app = self.name, error = %error.chain(), "calling the store failed, trying again");
+            self.store_failure = failure;
+        }
         self.deployer.ports.clock.sleep(retry::backoff(self.failures)).await;
         self.failures = self.failures.saturating_add(1);
     }
@@ -293,6 +309,7 @@ impl Driver<'_> {
         });
         match update.await {
             Ok((Ok(()), app)) => {
+                self.store_failure = None;
                 recorded.iter().for_each(|deploy| self.log_recorded(deploy));
                 self.deployer.waiters.notify(self.app);
                 self.deployer.retain(&app.state).await;
@@ -301,7 +318,7 @@ impl Driver<'_> {
             Ok((Err(Refused::NotLeased), _)) | Err(Error::NotFound(_)) => Next::Stop,
             Ok((Err(Refused::Outdated | Refused::NextCommit), _)) => Next::Reload,
             Err(error) => {
-                self.pause(&error).await;
+                self.pause(StoreCall::Write, &error).await;
                 Next::Reload
             }
         }
@@ -387,7 +404,7 @@ impl Driver<'_> {
             Ok(detected) => detected,
             Err(Error::NotFound(_)) => return Next::Stop,
             Err(error) => {
-                self.pause(&error).await;
+                self.pause(StoreCall::Write, &error).await;
                 Detected::Postponed
             }
         };
@@ -410,7 +427,7 @@ impl Driver<'_> {
         });
         match restored.await {
             Ok(_) => self.deployer.waiters.notify(self.app),
-            Err(error) => self.pause(&error).await,
+            Err(error) => self.pause(StoreCall::Write, &error).await,
         }
         Next::Reload
     }

@@ -115,7 +115,7 @@ impl Deployer {
             let left = end.saturating_sub(self.ports.clock.elapsed());
             match self.recent_entry(access, revision).await {
                 Ok(entry) if entry.step > seen || entry.is_terminal() || left.is_zero() => return Ok(entry),
-                Err(Refusal::StoreUnavailable { .. }) if !left.is_zero() => {}
+                Err(Refusal::StoreUnavailable { .. } | Refusal::StoreRefused(_)) if !left.is_zero() => {}
                 Err(refusal) => return Err(refusal),
                 Ok(_) => {}
             }

@@ -34,7 +34,10 @@ struct SearchResult {
 /// The state of the future of [`Deployer::run`].
 struct Drivers<'a> {
     deployer: &'a Deployer,
-    running: FuturesUnordered<BoxFuture<'a, AppUid>>,
+    /// Each driver, with the reason why its app's lease could not be taken.
+    running: FuturesUnordered<BoxFuture<'a, (AppUid, Option<String>)>>,
+    /// The apps whose lease could not be taken, with the reason, which was logged.
+    untaken: BTreeMap<AppUid, String>,
     /// The driven apps, and whether a change arrived for them meanwhile.
     apps: BTreeMap<AppUid, bool>,
     search: Fuse<BoxFuture<'a, Result<SearchResult>>>,
@@ -63,7 +66,7 @@ impl Deployer {
             select_biased! {
                 () = shutdown => break,
                 result = &mut drivers.search => drivers.search_ended(result),
-                app = drivers.running.select_next_some() => drivers.ended(app),
+                (app, untaken) = drivers.running.select_next_some() => drivers.ended(app, untaken),
                 change = changes.select_next_some() => drivers.changed_elsewhere(change),
                 () = arrived.fuse() => {}
                 () = &mut drivers.tick => drivers.start_search(),
@@ -94,6 +97,7 @@ impl<'a> Drivers<'a> {
         Self {
             deployer,
             running: FuturesUnordered::new(),
+            untaken: BTreeMap::new(),
             apps: BTreeMap::new(),
             search: Fuse::terminated(),
             tick: std::future::ready(()).boxed().fuse(),
@@ -118,9 +122,9 @@ impl<'a> Drivers<'a> {
                 Ok(true) => deployer.drive(app).await,
                 Ok(false) => {}
                 // A later search finds the app again, as this replica's if the lease was taken all the same.
-                Err(error) => tracing::warn!(%app, error = %error.chain(), "taking an app's lease failed"),
+                Err(error) => return (app, Some(error.chain())),
             }
-            app
+            (app, None)
         }));
     }
 
@@ -132,7 +136,14 @@ impl<'a> Drivers<'a> {
         }
     }
 
-    fn ended(&mut self, app: AppUid) {
+    fn ended(&mut self, app: AppUid, untaken: Option<String>) {
+        let logged = self.untaken.remove(&app);
+        if let Some(error) = untaken {
+            if logged.as_ref() != Some(&error) {
+                tracing::warn!(%app, error, "taking an app's lease failed, trying again");
+            }
+            self.untaken.insert(app, error);
+        }
         let idle = |state: Arc<AppState>| state.queued_at.is_none();
         // A change that arrived meanwhile was committed by this process, which remembers it.
         self.deployer.drifts.put(app);

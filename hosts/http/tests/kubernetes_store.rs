@@ -241,4 +241,5 @@ fn missing_permissions_are_logged() {
     place.install();
     place.until_allowed("deployments", "patch", "yes");
     assert_eq!(waiting.repeat().status, 200, "given back, it is used");
+    assert_eq!(server.log().matches("waits for a permission").count(), 1, "told once, however often it was tried");
 }
