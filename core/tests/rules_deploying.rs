@@ -163,6 +163,29 @@ fn time_in_which_the_cluster_is_away_does_not_count() {
 }
 
 #[test]
+fn time_in_which_the_cluster_denies_permission_does_not_count() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app("api", Policy::default()).await;
+        world.cluster.set_permitted(false);
+        let revision = world.deploy(&access, &api("v2")).await.unwrap().deploy.revision.get();
+        world.sleep(30 * 60).await;
+        assert_eq!(world.entry(&access, revision).await.status(), Status::RollingOut);
+        world.cluster.set_permitted(true);
+        assert_eq!(world.ended(&access, revision).await.status(), Status::Succeeded);
+        world.cluster.set_permitted(false);
+        let (reason, message) = reason(&world.deployed(&access, &api("v3")).await);
+        assert_eq!(reason, "cluster-unreachable");
+        assert!(
+            message.contains("denied permission for an hour (the simulated cluster denies every call)"),
+            "{message}"
+        );
+        world.cluster.set_permitted(true);
+        world.quiet(&access).await;
+    });
+}
+
+#[test]
 fn a_deadline_survives_a_restart_and_a_take_over() {
     let world = World::new(SECOND);
     world.cluster.script("hang", Script::hangs());

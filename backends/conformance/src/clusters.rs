@@ -9,7 +9,7 @@ use rollhook_core::{
     ports::RolloutDriver,
 };
 
-use crate::report::Can;
+use crate::report::{Can, Lack};
 
 /// The images that the suite rolls out, by what their instances do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +58,11 @@ pub trait Clusters: Send + Sync {
     /// Makes the target that [`settings`](Self::settings) name, as it may exist before its app is registered: without a
     /// deploy id, with instances of [`Sample::Good`]. Returns when they are ready.
     async fn prepare(&self, app: &AppId) -> Can;
+
+    /// Changes the target's image and nothing else, as another controller does. By default a driver is taken to tell no drift.
+    async fn meddle(&self, _app: &AppId, _target: &Target, _image: &ImageRef) -> Can {
+        Err(Lack::NotApplicable("the driver tells no drift"))
+    }
 
     /// Removes the target, as another controller does.
     async fn remove(&self, app: &AppId, target: &Target) -> Can;

@@ -14,7 +14,7 @@ use rollhook_core::{
     image::ImageRef,
     ports::{
         self, AppChange, AppPage, AppRef, Applied, Binding, BranchReader, BuildSpec, BuildState, BuildTrigger, Clock,
-        Committed, DeployId, DriverIdentity, Heartbeat, HistoryStore, ListedApp, Loaded, Observation, Page,
+        Committed, DeployId, Drift, DriverIdentity, Heartbeat, HistoryStore, ListedApp, Loaded, Observation, Page,
         RolloutDriver, RolloutFailure, RolloutSpec, Sealing, Started, StoreLimits, TargetRequest, TokenMatcher,
         TokenStore, Validated, WebhookSecret,
     },
@@ -187,6 +187,17 @@ impl<T: RolloutDriver + ?Sized> RolloutDriver for Faulty<T> {
 
     async fn evidence(&self, order: &RolloutSpec, failure: Option<&RolloutFailure>) -> Result<Evidence> {
         self.call("rollouts.evidence", self.inner.evidence(order, failure)).await
+    }
+
+    async fn drift(&self, order: &RolloutSpec) -> Result<Option<Drift>> {
+        self.call("rollouts.drift", self.inner.drift(order)).await
+    }
+
+    fn drift_changes(&self) -> Option<BoxStream<'static, AppUid>> {
+        match (self.plan)("rollouts.drift_changes") {
+            Fault::None | Fault::Slow(_) | Fault::Late(_) => self.inner.drift_changes(),
+            Fault::Before | Fault::Lost => Some(stream::pending().boxed()),
+        }
     }
 
     async fn keep(&self, app: &App, images: &[ImageRef]) -> Result<()> {

@@ -67,6 +67,7 @@ macro_rules! rollouts {
             validate_foreign_is_taken,
             validate_of_another_app_is_taken,
             apply_then_observe_complete,
+            drift_is_told_until_the_next_deploy,
             apply_is_idempotent,
             apply_older_is_refused,
             apply_older_is_refused_after_a_restart,

@@ -29,11 +29,12 @@ pub(crate) async fn apply(cluster: &Cluster, rollout: &Rollout) -> Result<Applie
         if let Some(applied) = attempt_once(cluster, rollout).await? {
             if applied == Applied::Done && !rollout.adopted {
                 match delete_stuck_pods(cluster, rollout).await {
+                    Ok(()) => {}
+                    Err(error) if may_pass(&error) => return Err(error),
                     // The patch stands: calling the rollout refused would say that nothing was changed.
-                    Err(error) if !error.is_unavailable() => {
+                    Err(error) => {
                         tracing::warn!(app = %rollout.app, error = %error.chain(), "deleting pods that may block the rollout failed");
                     }
-                    deleted => deleted?,
                 }
             }
             return Ok(applied);
@@ -153,6 +154,11 @@ async fn target_if_ours(cluster: &Cluster, rollout: &Rollout) -> Result<Option<O
     Ok(cluster.target(rollout).await?.filter(|object| object.stamp().id() == Some(rollout.id)))
 }
 
+/// Whether the pods can be deleted when the rollout is applied again.
+fn may_pass(error: &Error) -> bool {
+    matches!(error, Error::Unavailable { .. } | Error::Denied { .. })
+}
+
 async fn delete(cluster: &Cluster, namespace: &str, pod: &Pod) -> Result<()> {
     match cluster.delete::<Pod>(namespace, &pod.metadata).await {
         Ok(()) => tracing::info!(
@@ -160,7 +166,7 @@ async fn delete(cluster: &Cluster, namespace: &str, pod: &Pod) -> Result<()> {
             pod = pods::name(pod),
             "deleted a pod of an older revision that blocked the rollout"
         ),
-        Err(error) if error.is_unavailable() => return Err(error),
+        Err(error) if may_pass(&error) => return Err(error),
         // The patch stands; if the pod stays, the rollout ends by its deadline.
         Err(error) => {
             tracing::warn!(namespace, pod = pods::name(pod), error = %error.chain(), "deleting a pod that blocks the rollout failed");

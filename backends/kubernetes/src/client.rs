@@ -219,7 +219,8 @@ impl Cluster {
     }
 }
 
-async fn inferred() -> Result<Config> {
+/// The configuration of `kubectl`, or of the pod that this process runs in.
+pub(crate) async fn inferred() -> Result<Config> {
     Config::infer().await.map_err(|error| Error::Invalid {
         what: "there is no kubeconfig, and this process is not a pod with a service account".to_owned(),
         cause: Some(error.into()),

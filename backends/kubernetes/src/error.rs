@@ -2,7 +2,10 @@
 //!
 //! [`refusal`] tells whether the cluster refused the object that was sent (an invalid object, a quota, an admission
 //! webhook): then a deploy ends with the cluster's own sentence. [`classify`] turns every other failure into an error
-//! of the ports: our credentials, a conflict, or a failure that may pass.
+//! of the ports: a conflict, or a failure that may pass.
+//!
+//! An authorizer's 403 is of the latter kind, and so is a 401: an API server that has just started knows no role yet and
+//! denies everything, and a binding or a token that is replaced is away for a moment.
 
 use kube::{Error as KubeError, core::Status};
 use rollhook_core::{Error, error::Entity};
@@ -29,7 +32,7 @@ pub(crate) fn refusal(error: &KubeError) -> Option<String> {
     let by_admission = status.message.contains("denied the request") || status.message.contains("denied request");
     let refused = match status.code {
         400 | 413 | 422 => true,
-        403 => !denies_permission(status),
+        403 => matches!(forbidden(status), Forbidden::ByPolicy),
         _ => by_admission && status.code < 500,
     };
     refused.then(|| shortened(&status.message))
@@ -69,12 +72,15 @@ pub(crate) fn shortened(text: &str) -> String {
 
 fn of_status(status: Box<Status>) -> Error {
     let what = shortened(&status.message);
-    let code = status.code;
+    let (code, forbidden) = (status.code, forbidden(&status));
     let cause = Some(KubeError::Api(status).into());
     match code {
-        // Credentials may be replaced while this process runs: no rollout is lost for that.
-        401 => Error::Unavailable { what: "the API server does not accept our credentials".to_owned(), cause },
-        403 => Error::Denied { what, cause },
+        401 => Error::Denied { what: "the API server does not accept our credentials".to_owned(), cause },
+        403 => match forbidden {
+            Forbidden::ToUs => Error::Denied { what, cause },
+            Forbidden::ByPolicy => Error::Invalid { what, cause },
+            Forbidden::ForNow => Error::Unavailable { what, cause },
+        },
         404 => Error::NotFound(Entity::Object),
         409 => Error::Conflict(Entity::Object),
         408 | 410 | 429 | 500.. => Error::Unavailable { what: format!("the API server answered {code}"), cause },
@@ -82,9 +88,32 @@ fn of_status(status: Box<Status>) -> Error {
     }
 }
 
-/// Whether a 403 denies a permission of ours, instead of refusing the object: an authorizer's answer names the user.
-fn denies_permission(status: &Status) -> bool {
-    status.message.contains("User \"") && status.message.contains(" cannot ")
+/// The origin of a 403.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Forbidden {
+    /// An authorizer denies the permission to us.
+    ToUs,
+    /// A policy refuses the object.
+    ByPolicy,
+    /// A policy cannot be asked yet.
+    ForNow,
+}
+
+/// The origin of a 403. An authorizer's answer names the resource and the user, and nothing before them; a policy may
+/// name both within its own sentence.
+fn forbidden(status: &Status) -> Forbidden {
+    let (object, reason) = status.message.split_once("forbidden: ").unwrap_or_default();
+    // `deployments.apps "api" is `, `deployments.apps is `, or nothing.
+    if object.split_whitespace().count() > 3 {
+        return Forbidden::ByPolicy;
+    }
+    if reason.starts_with("User \"") && reason.contains("\" cannot ") {
+        Forbidden::ToUs
+    } else if reason.starts_with("not yet ready to handle request") || reason.starts_with("status unknown for quota") {
+        Forbidden::ForNow
+    } else {
+        Forbidden::ByPolicy
+    }
 }
 
 #[cfg(test)]
@@ -108,17 +137,42 @@ mod tests {
             false,
         ),
         (
-            "Unavailable",
-            r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}"#,
+            "Denied",
+            r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"pods is forbidden: User \"system:serviceaccount:rollhook:rollhook\" cannot list resource \"pods\" in API group \"\" in the namespace \"shop-test\": RBAC: clusterrole.rbac.authorization.k8s.io \"rollhook-apps\" not found","reason":"Forbidden","details":{"kind":"pods"},"code":403}"#,
             false,
         ),
         (
             "Denied",
+            r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}"#,
+            false,
+        ),
+        (
+            "Unavailable",
+            r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"deployments.apps \"api\" is forbidden: not yet ready to handle request","reason":"Forbidden","details":{"name":"api","group":"apps","kind":"deployments"},"code":403}"#,
+            false,
+        ),
+        (
+            "Unavailable",
+            r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"deployments.apps \"api\" is forbidden: status unknown for quota: small, resources: count/deployments.apps","reason":"Forbidden","details":{"name":"api","group":"apps","kind":"deployments"},"code":403}"#,
+            false,
+        ),
+        (
+            "Invalid",
+            r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"admission webhook \"people.example.com\" denied the request: it is forbidden: User \"system:serviceaccount:rollhook:rollhook\" cannot deploy on Fridays","reason":"Forbidden","code":403}"#,
+            true,
+        ),
+        (
+            "Invalid",
+            r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"pods \"api\" is forbidden: violates PodSecurity \"restricted:latest\": allowPrivilegeEscalation != false","reason":"Forbidden","details":{"name":"api","kind":"pods"},"code":403}"#,
+            true,
+        ),
+        (
+            "Invalid",
             r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"deployments.apps \"api\" is forbidden: exceeded quota: small, requested: count/deployments.apps=1, used: count/deployments.apps=1, limited: count/deployments.apps=1","reason":"Forbidden","details":{"name":"api","group":"apps","kind":"deployments"},"code":403}"#,
             true,
         ),
         (
-            "Denied",
+            "Invalid",
             r#"{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"admission webhook \"policy.example.com\" denied the request: images must be signed","reason":"Forbidden","code":403}"#,
             true,
         ),

@@ -5,11 +5,11 @@
 //! The driver:
 //!
 //! ```text
-//!            apply                observe, validate         changed            evidence
-//!              │                         │                     │                   │
-//!   rules::fence ─ rules::patch   rules::observation      watch per app     pod, events, log
-//!              │                         │                     │                   │
-//!              └───────────── client: one API server, every failure classified ────┘
+//!            apply                observe, validate         changed         drift           evidence
+//!              │                         │                     │               │                │
+//!   rules::fence ─ rules::patch   rules::observation      watch per app  watch per kind  pod, events, log
+//!              │                         │                     │               │                │
+//!              └─────────────── client: one API server, every failure classified ───────────────┘
 //! ```
 //!
 //! Decisions about objects are pure functions in `rules`; the files beside it read and write.
@@ -35,6 +35,7 @@
 mod apply;
 pub mod builds;
 mod client;
+mod drift;
 mod error;
 mod evidence;
 pub mod manifests;
@@ -50,19 +51,27 @@ use std::{
 };
 
 use async_trait::async_trait;
-use futures_util::future::BoxFuture;
+use futures_util::{
+    StreamExt,
+    future::BoxFuture,
+    stream::{self, BoxStream},
+};
 use rollhook_core::{
     Error, Result,
+    app::{App, AppUid},
     deploy::Evidence,
     ports::{
-        Applied, DriverIdentity, Observation, RolloutDriver, RolloutFailure, RolloutSpec, TargetRequest, Validated,
+        Applied, Drift, DriverIdentity, Observation, RolloutDriver, RolloutFailure, RolloutSpec, TargetRequest,
+        Validated,
     },
 };
+
+use tokio::sync::mpsc::UnboundedReceiver;
 
 pub use store::{KubernetesStore, StoreClock, crd, ensure_crds};
 pub use workload::{Template, Workload, WorkloadKind};
 
-use crate::{client::Cluster, watch::Watches, workload::Rollout};
+use crate::{client::Cluster, drift::Drifts, watch::Watches, workload::Rollout};
 
 /// The deadline of a call to a port, with all its requests.
 const CALL: Duration = Duration::from_secs(9);
@@ -71,6 +80,7 @@ const CALL: Duration = Duration::from_secs(9);
 pub struct KubernetesCluster {
     cluster: Cluster,
     watches: Watches,
+    drifts: Drifts,
 }
 
 impl KubernetesCluster {
@@ -80,7 +90,7 @@ impl KubernetesCluster {
     /// # Errors
     /// `Invalid` if there is no configuration, or one that cannot be used.
     pub async fn connect() -> Result<Self> {
-        Ok(Self { cluster: Cluster::connect().await?, watches: Watches::default() })
+        Self::with_config(client::inferred().await?)
     }
 
     /// Connects by a given configuration, whose own retries are switched off.
@@ -88,7 +98,10 @@ impl KubernetesCluster {
     /// # Errors
     /// `Invalid` if it cannot be used.
     pub fn with_config(config: kube::Config) -> Result<Self> {
-        Ok(Self { cluster: Cluster::with(config)?, watches: Watches::default() })
+        let mut watching = config.clone();
+        watching.read_timeout = Some(drift::SILENCE);
+        let drifts = Drifts::new(Cluster::with(watching)?);
+        Ok(Self { cluster: Cluster::with(config)?, watches: Watches::default(), drifts })
     }
 }
 
@@ -124,7 +137,7 @@ impl RolloutDriver for KubernetesCluster {
     }
 
     async fn observe(&self, spec: &RolloutSpec) -> Result<Observation> {
-        bounded(observe::observe(&self.cluster, &Rollout::of(spec)?)).await
+        bounded(observe::observe(&self.cluster, &Rollout::of(spec)?, &self.drifts)).await
     }
 
     async fn changed(&self, spec: &RolloutSpec) {
@@ -132,6 +145,21 @@ impl RolloutDriver for KubernetesCluster {
             Ok(rollout) => self.watches.changed(&self.cluster, &rollout).await,
             Err(_) => std::future::pending().await,
         }
+    }
+
+    async fn drift(&self, spec: &RolloutSpec) -> Result<Option<Drift>> {
+        bounded(self.drifts.look(&self.cluster, &Rollout::of(spec)?)).await
+    }
+
+    fn drift_changes(&self) -> Option<BoxStream<'static, AppUid>> {
+        let hints = self.drifts.take_hints()?;
+        let next = async |mut hints: UnboundedReceiver<AppUid>| hints.recv().await.map(|app| (app, hints));
+        Some(stream::unfold(hints, next).boxed())
+    }
+
+    async fn forget(&self, app: &App) -> Result<()> {
+        self.drifts.forget(app.uid);
+        Ok(())
     }
 
     async fn evidence(&self, spec: &RolloutSpec, failure: Option<&RolloutFailure>) -> Result<Evidence> {

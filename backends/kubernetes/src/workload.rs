@@ -87,8 +87,10 @@ pub struct Template {
     pub replicas: u32,
     /// The container's port; with one, a Service of the workload's name is created too.
     pub port: Option<u16>,
-    /// Environment variables of the container.
+    /// Environment variables of the container, whose values are stored and shown as they are.
     pub env: BTreeMap<String, String>,
+    /// Names of Secrets whose entries are environment variables of the container too.
+    pub env_from_secrets: Vec<String>,
     /// Name of the Secret that the image is pulled with.
     pub pull_secret: Option<String>,
     /// Path of an HTTP readiness probe on `port`.
@@ -97,7 +99,14 @@ pub struct Template {
 
 impl Default for Template {
     fn default() -> Self {
-        Self { replicas: 1, port: None, env: BTreeMap::new(), pull_secret: None, readiness_path: None }
+        Self {
+            replicas: 1,
+            port: None,
+            env: BTreeMap::new(),
+            env_from_secrets: Vec::new(),
+            pull_secret: None,
+            readiness_path: None,
+        }
     }
 }
 
@@ -152,10 +161,11 @@ fn template(settings: Settings) -> Result<Template, InvalidTarget> {
             "replicas" => template.replicas = setting("template.replicas", value)?,
             "port" => template.port = setting("template.port", value)?,
             "env" => template.env = setting("template.env", value)?,
+            "env_from_secrets" => template.env_from_secrets = setting("template.env_from_secrets", value)?,
             "pull_secret" => template.pull_secret = setting("template.pull_secret", value)?,
             "readiness_path" => template.readiness_path = setting("template.readiness_path", value)?,
             _ => {
-                let known = "replicas, port, env, pull_secret and readiness_path";
+                let known = "replicas, port, env, env_from_secrets, pull_secret and readiness_path";
                 return Err(unknown(&format!("template.{name}"), known));
             }
         }
@@ -261,6 +271,7 @@ mod tests {
             (json!({"containers": "app"}), "workload.containers", "must be a sequence."),
             (json!({"template": {"replicas": -1}}), "template.replicas", "must be u32."),
             (json!({"template": {"env": {"A": {"hunter2": 1}}}}), "template.env", "must be a string."),
+            (json!({"template": {"env_from_secrets": "api"}}), "template.env_from_secrets", "must be a sequence."),
             (json!({"template": {"pull_secret": 7}}), "template.pull_secret", "must be a string."),
             (json!({"template": "hunter2, expected hunter2"}), "template", "must be a map."),
             (json!({"template": {"volumes": []}}), "template.volumes", "is not a setting of a Kubernetes workload"),

@@ -161,12 +161,12 @@ impl BuildQueue {
         found: Result<Option<Revision>, CallError>,
         now: Timestamp,
     ) -> Option<Deploy> {
-        let unavailable = found == Err(CallError::Unavailable);
+        let unavailable = matches!(found, Err(CallError::Unavailable | CallError::Denied(_)));
         let status = if unavailable { BuilderStatus::Unavailable } else { BuilderStatus::Available };
         *self = match found {
             Ok(Some(revision)) => Self::taken(revision, now),
             Ok(None) => Self::Free,
-            Err(CallError::Unavailable) => self.unknown(now),
+            Err(CallError::Unavailable | CallError::Denied(_)) => self.unknown(now),
             // It refuses the next start as well, and that ends the entry.
             Err(CallError::Refused(_)) => Self::Free,
         };
@@ -191,7 +191,7 @@ impl BuildQueue {
                 None
             }
             // The build may have been started all the same.
-            Err(CallError::Unavailable) => {
+            Err(CallError::Unavailable | CallError::Denied(_)) => {
                 *self = self.unknown(now);
                 paused_entry(app_state, revision, BuilderStatus::Unavailable, now)
             }
@@ -215,7 +215,7 @@ impl BuildQueue {
         let Self::Taken { revision, observe_at, failures, .. } = self else { return BuildStep::Idle };
         let revision = *revision;
         let status = match &seen {
-            Err(CallError::Unavailable) => BuilderStatus::Unavailable,
+            Err(CallError::Unavailable | CallError::Denied(_)) => BuilderStatus::Unavailable,
             Err(CallError::Refused(_)) => BuilderStatus::Available,
             Ok(BuildState::Waiting) => BuilderStatus::Waiting,
             Ok(_) => BuilderStatus::Running,
@@ -295,7 +295,8 @@ impl BuildQueue {
                 "The app's source was changed while this was built: deploy the commit again, from the new source.";
             (Reason::SOURCE_CHANGED, message.to_owned())
         } else if paused.away.since.is_some() && paused.away.total(now) >= UNREACHABLE_MAX && !is_built {
-            let message = "The builder could not be reached for an hour; how far the build got is not known.";
+            let message = "The builder could not be reached, or denied permission, for an hour; how far the build got is \
+                           not known. The server's log has the last error.";
             (Reason::UNREACHABLE, message.to_owned())
         } else if since.after(deadline + uncounted) <= now && !is_built {
             let uncounted = match uncounted.as_secs() {

@@ -16,6 +16,8 @@ use crate::{
 pub enum CallError {
     /// The callee is unavailable, and may come back.
     Unavailable,
+    /// The callee denies this service the permission that this sentence names, and may grant it again.
+    Denied(String),
     /// The callee refused the call for good, for the reason in this sentence.
     Refused(String),
 }

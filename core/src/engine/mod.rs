@@ -229,33 +229,29 @@ fn call_failed(state: &mut State, failed: CallError, now: Timestamp) -> Option<E
     let deploy = rolling(&state.app_state)?;
     let Stored::RollingOut { since, outage } = deploy.state else { return None };
     let rollout = state.rollout.get_or_insert_with(|| RolloutProgress::new(deploy.revision, now));
-    if failed == CallError::Unavailable {
-        state.started_here = None;
-    }
-    match failed {
+    let lasted = match failed {
         CallError::Refused(message) => {
             let failure = FailureReport { reason: Reason::new(Reason::REFUSED), message, observed: None };
             let touched = rollout.applied || state.started_here != Some(deploy.revision);
-            Some(fail(state, deploy, failure, None, touched))
+            return Some(fail(state, deploy, failure, None, touched));
         }
-        CallError::Unavailable if outage.since.is_none() => {
-            rollout.failures += 1;
-            let outage = Outage { since: Some(now), ..outage };
-            Some(record(state, vec![deploy.moved(Stored::RollingOut { since, outage })], Vec::new()))
-        }
-        CallError::Unavailable if outage.total(now) >= UNREACHABLE_MAX => {
-            let message =
-                "The cluster could not be reached for an hour; whether the change arrived is not known.".to_owned();
-            let failure = FailureReport { reason: Reason::new(Reason::UNREACHABLE), message, observed: None };
-            Some(fail(state, deploy, failure, None, true))
-        }
-        CallError::Unavailable => {
-            rollout.failures += 1;
-            let until = now.after(retry::backoff(rollout.failures));
-            // A newer revision need not wait for an unavailable cluster.
-            taken_over(state, &deploy, now).or(Some(Effect::Wait(until)))
-        }
+        CallError::Unavailable => "The cluster could not be reached for an hour".to_owned(),
+        CallError::Denied(what) => format!("The cluster denied permission for an hour ({what})"),
+    };
+    state.started_here = None;
+    if outage.since.is_some() && outage.total(now) >= UNREACHABLE_MAX {
+        let message = format!("{lasted}; whether the change arrived is not known.");
+        let failure = FailureReport { reason: Reason::new(Reason::UNREACHABLE), message, observed: None };
+        return Some(fail(state, deploy, failure, None, true));
     }
+    rollout.failures += 1;
+    if outage.since.is_none() {
+        let outage = Outage { since: Some(now), ..outage };
+        return Some(record(state, vec![deploy.moved(Stored::RollingOut { since, outage })], Vec::new()));
+    }
+    let until = now.after(retry::backoff(rollout.failures));
+    // A newer revision need not wait for an unavailable cluster.
+    taken_over(state, &deploy, now).or(Some(Effect::Wait(until)))
 }
 
 /// Records the end of an outage before anything else, so that the deadline goes on from there.
@@ -407,6 +403,15 @@ fn idle(state: &State, now: Timestamp) -> Effect {
     } else {
         Effect::Record { changes: Vec::new(), release_holds: Vec::new(), idle: true }
     }
+}
+
+/// Returns the specification of the current deploy of an app at rest; `None` if another deploy is about to be or was last
+/// on the target.
+pub fn at_rest(app_state: &AppState) -> Option<RolloutSpec> {
+    let current = app_state.current.as_ref()?;
+    let is_newest = app_state.on_cluster().is_some_and(|deploy| deploy.revision == current.revision);
+    let is_waiting = app_state.unfinished.iter().any(|deploy| is_ready(deploy));
+    spec(app_state, current).filter(|_| is_newest && !is_waiting)
 }
 
 /// Returns the specification of a deploy's rollout; `None` as long as it has no image.

@@ -215,6 +215,8 @@ impl Reason {
     pub const CANCELLED: &'static str = "cancelled";
     /// The Deployment is paused, so that nothing would roll out.
     pub const PAUSED: &'static str = "workload-paused";
+    /// The workload is configured so that no new revision would roll out.
+    pub const UNSUPPORTED: &'static str = "workload-unsupported";
     /// The target carries the deploy id of another registration.
     pub const FOREIGN_TARGET: &'static str = "foreign-target";
     /// The target does not exist, and the app does not say how to create it.

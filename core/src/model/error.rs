@@ -44,7 +44,8 @@ pub enum Error {
     /// The entity has changed or is taken: read again and decide again.
     #[error("conflict: {0}")]
     Conflict(Entity),
-    /// Our own credentials do not suffice.
+    /// Our own credentials do not suffice, for now or for long: they may be renewed, and permissions granted. Nothing was
+    /// changed.
     #[error("denied: {what}")]
     Denied {
         /// The refused operation, in a sentence.
@@ -108,7 +109,7 @@ impl Error {
 
     /// Returns whether the same call may succeed when it is repeated.
     pub const fn is_transient(&self) -> bool {
-        matches!(self, Self::Unavailable { .. } | Self::Conflict(_))
+        matches!(self, Self::Unavailable { .. } | Self::Conflict(_) | Self::Denied { .. })
     }
 
     /// Returns whether the caller must read and decide again.

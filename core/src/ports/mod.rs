@@ -42,7 +42,7 @@ pub use history::{
     Loaded, Page, StoreLimits, UnreadableApp, Version,
 };
 pub use rollout::{
-    ANSWER_WITHIN, Applied, DeployId, DriverIdentity, InvalidTarget, Observation, Phase, RolloutDriver, RolloutFailure,
-    RolloutFailureKind, RolloutSpec, TargetRequest, Validated,
+    ANSWER_WITHIN, Applied, DeployId, Drift, DriverIdentity, InvalidTarget, Observation, Phase, RolloutDriver,
+    RolloutFailure, RolloutFailureKind, RolloutSpec, TargetRequest, Validated,
 };
 pub use tokens::{Sealing, TokenMatcher, TokenStore, WebhookSecret};

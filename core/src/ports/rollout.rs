@@ -1,11 +1,13 @@
 //! The port that brings what runs to a revision.
 
+mod drift;
 mod observation;
 mod target;
 
 use std::{fmt, str::FromStr, time::Duration};
 
 use async_trait::async_trait;
+use futures_util::stream::BoxStream;
 
 use crate::{
     app::{App, AppId, AppUid, Target},
@@ -14,6 +16,7 @@ use crate::{
     image::ImageRef,
 };
 
+pub use drift::Drift;
 pub use observation::{Observation, Phase, RolloutFailure, RolloutFailureKind};
 pub use target::{InvalidTarget, TargetRequest, Validated};
 
@@ -115,7 +118,8 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// | [`Error`](crate::Error) | meaning |
 /// |---|---|
 /// | `Unavailable`, `Conflict` | The call is repeated, with growing pauses; after 1 h the deploy fails. A change may have happened. |
-/// | `Denied`, `Invalid`, `NotFound`, `Corrupt` | The deploy, or the registration, fails with the error's text. |
+/// | `Denied` | The same, and the deploy's message names the permission that is missing. A registration fails with the error's text. |
+/// | `Invalid`, `NotFound`, `Corrupt` | The deploy, or the registration, fails with the error's text. |
 ///
 /// # Promises
 ///
@@ -169,6 +173,8 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 ///   the next deploy is free of it.
 /// - `observe_reports_crash`: an instance that ends again and again is a failure of the kind `Crash`.
 /// - `evidence_has_the_log`: what a failing instance has logged is in the evidence.
+/// - `drift_is_told_until_the_next_deploy`: after another party changed a target's image, `drift` tells the image, and
+///   changes nothing; a further deploy of the image from before is applied, and ends it. A hint comes with the change.
 ///
 /// Always:
 ///
@@ -212,6 +218,23 @@ pub trait RolloutDriver: Send + Sync {
     /// Called once, when a deploy failed, before anything is put right. Has no effect. What cannot be had in time is
     /// left out.
     async fn evidence(&self, spec: &RolloutSpec, failure: Option<&RolloutFailure>) -> Result<Evidence>;
+
+    /// Returns what others changed on the target since it was brought to this deploy, which has succeeded and is the
+    /// newest; `None`: nothing, or the driver cannot tell.
+    ///
+    /// Called when an app is shown, and for each app once and after each hint of [`drift_changes`](Self::drift_changes),
+    /// so that a driver answers from memory where it can. Has no effect.
+    async fn drift(&self, _spec: &RolloutSpec) -> Result<Option<Drift>> {
+        Ok(None)
+    }
+
+    /// Returns hints of apps whose [`drift`](Self::drift) may be another than it was when it was asked last; `None`: this
+    /// driver tells no drift.
+    ///
+    /// Called once. A hint may be superfluous; one that is missing lets a change be noticed late.
+    fn drift_changes(&self) -> Option<BoxStream<'static, AppUid>> {
+        None
+    }
 
     /// Names the images that a rollback or a restore of the app may still need, so that the driver can drop the others
     /// that it has stored for the app.

@@ -129,7 +129,7 @@ fn from_git(app: &App) -> Outcome<()> {
 
 /// Returns the refusal for a builder's error.
 fn away(revision: Revision, error: &Error) -> Refusal {
-    if error.is_transient() || matches!(error, Error::Denied { .. }) {
+    if error.is_transient() {
         tracing::warn!(error = %error.chain(), "calling the builder failed");
         return Refusal::BuilderUnavailable;
     }

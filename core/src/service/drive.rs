@@ -61,6 +61,17 @@ struct Driver<'a> {
     reading: Option<PendingHead>,
     /// The time of the last observation.
     observed_at: Option<Duration>,
+    /// The permission that the last call to the cluster lacked, which was logged.
+    denied: Option<String>,
+    /// The store's call that failed last, and its failure, which was logged.
+    store_failure: Option<(StoreCall, String)>,
+}
+
+/// A driver's call to the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum StoreCall {
+    Load,
+    Write,
 }
 
 impl Deployer {
@@ -77,6 +88,8 @@ impl Deployer {
             failures: 0,
             reading: None,
             observed_at: None,
+            denied: None,
+            store_failure: None,
         }
         .run()
         .await;
@@ -137,6 +150,7 @@ impl Driver<'_> {
             match self.deployer.journal.load(AppRef::Uid(self.app)).await {
                 Ok(Some(app)) => {
                     self.failures = 0;
+                    self.store_failure.take_if(|(call, _)| *call == StoreCall::Load);
                     let was = self.time();
                     self.read(&app);
                     if self.may_drive(&app.state) {
@@ -153,7 +167,7 @@ impl Driver<'_> {
                     self.deployer.end_builds(self.app).await;
                     return None;
                 }
-                Err(error) if error.is_transient() => self.pause(&error).await,
+                Err(error) if error.is_transient() => self.pause(StoreCall::Load, &error).await,
                 Err(error) => {
                     tracing::error!(app = self.name, error = %error.chain(), "reading an app's state failed");
                     self.deployer.ports.clock.sleep(UNREADABLE_PAUSE).await;
@@ -163,8 +177,13 @@ impl Driver<'_> {
         }
     }
 
-    async fn pause(&mut self, error: &Error) {
-        tracing::warn!(app = self.name, error = %error.chain(), "calling the store failed, trying again");
+    /// Pauses after a failed call; the failure is logged once until such a call succeeds.
+    async fn pause(&mut self, call: StoreCall, error: &Error) {
+        let failure = Some((call, error.chain()));
+        if failure != self.store_failure {
+            tracing::warn!(app = self.name, error = %error.chain(), "calling the store failed, trying again");
+            self.store_failure = failure;
+        }
         self.deployer.ports.clock.sleep(retry::backoff(self.failures)).await;
         self.failures = self.failures.saturating_add(1);
     }
@@ -239,10 +258,25 @@ impl Driver<'_> {
         })
     }
 
-    fn log_call<T>(&self, spec: &RolloutSpec, what: &'static str, result: &Result<T>) {
-        if let Err(error) = result {
-            tracing::warn!(app = %spec.app, revision = %spec.id.revision, error = %error.chain(), "{what} a rollout failed");
+    /// Logs a failed call to the cluster; a denied permission once, until a call succeeds.
+    fn log_call<T>(&mut self, spec: &RolloutSpec, what: &'static str, result: &Result<T>) {
+        let (app, revision) = (&spec.app, spec.id.revision);
+        let denied = match result {
+            Ok(_) => None,
+            Err(Error::Denied { what: denied, .. }) => Some(denied.clone()),
+            Err(error) => {
+                tracing::warn!(%app, %revision, error = %error.chain(), "{what} a rollout failed");
+                return;
+            }
+        };
+        match (&denied, &self.denied) {
+            (Some(denied), last) if Some(denied) != last.as_ref() => {
+                tracing::warn!(%app, %revision, denied, "{what} a rollout waits for a permission");
+            }
+            (None, Some(denied)) => tracing::info!(%app, %revision, denied, "the permission is granted again"),
+            (Some(_), _) | (None, None) => {}
         }
+        self.denied = denied;
     }
 
     /// Applies a revision. A slow call is dropped for a newer revision that need not wait.
@@ -308,6 +342,7 @@ impl Driver<'_> {
         });
         match update.await {
             Ok((Ok(answer), app)) => {
+                self.store_failure = None;
                 log(self, answer);
                 self.deployer.waiters.notify(self.app);
                 self.deployer.retain(&app.state).await;
@@ -316,7 +351,7 @@ impl Driver<'_> {
             Ok((Err(Refused::NotLeased), _)) | Err(Error::NotFound(_)) => Next::Stop,
             Ok((Err(Refused::Outdated | Refused::NextCommit), _)) => Next::Reload,
             Err(error) => {
-                self.pause(&error).await;
+                self.pause(StoreCall::Write, &error).await;
                 Next::Reload
             }
         }
@@ -402,7 +437,7 @@ impl Driver<'_> {
             Ok(detected) => detected,
             Err(Error::NotFound(_)) => return Next::Stop,
             Err(error) => {
-                self.pause(&error).await;
+                self.pause(StoreCall::Write, &error).await;
                 Detected::Postponed
             }
         };
@@ -425,7 +460,7 @@ impl Driver<'_> {
         });
         match restored.await {
             Ok(_) => self.deployer.waiters.notify(self.app),
-            Err(error) => self.pause(&error).await,
+            Err(error) => self.pause(StoreCall::Write, &error).await,
         }
         Next::Reload
     }
@@ -438,5 +473,9 @@ impl Next {
 }
 
 fn call_error(error: Error) -> CallError {
-    if error.is_transient() { CallError::Unavailable } else { CallError::Refused(error.to_string()) }
+    match error {
+        Error::Denied { what, .. } => CallError::Denied(what),
+        Error::Unavailable { .. } | Error::Conflict(_) => CallError::Unavailable,
+        Error::NotFound(_) | Error::Invalid { .. } | Error::Corrupt { .. } => CallError::Refused(error.to_string()),
+    }
 }

@@ -3,6 +3,7 @@
 mod apps;
 mod auth;
 mod builds;
+mod drift;
 mod drive;
 mod journal;
 mod lease;
@@ -97,6 +98,7 @@ pub struct Deployer {
     drivers: notifier::Notifier,
     work_queue: work_queue::WorkQueue,
     poll_results: poll_results::PollResults,
+    drifts: drift::Drifts,
     min_poll: Duration,
     scope: Scope,
     /// Whether the store's apps are known to be deployed by this process's driver.
@@ -121,6 +123,7 @@ impl Deployer {
             waiters: notifier::Notifier::default(),
             drivers: notifier::Notifier::default(),
             poll_results: poll_results::PollResults::default(),
+            drifts: drift::Drifts::default(),
             min_poll: POLL_MIN,
             scope: Scope::Store,
             is_bound: AtomicBool::new(false),

@@ -126,7 +126,7 @@ impl Deployer {
                 Ok((state, entry)) if entry.step > seen || entry.is_terminal() || left.is_zero() => {
                     return Ok((Arc::unwrap_or_clone(state), entry));
                 }
-                Err(Refusal::StoreUnavailable { .. }) if !left.is_zero() => {}
+                Err(Refusal::StoreUnavailable { .. } | Refusal::StoreRefused(_)) if !left.is_zero() => {}
                 Err(refusal) => return Err(refusal),
                 Ok(_) => {}
             }

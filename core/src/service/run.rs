@@ -50,7 +50,10 @@ struct SearchResult {
 /// The state of the future of [`Deployer::run`].
 struct Drivers<'a> {
     deployer: &'a Deployer,
-    running: FuturesUnordered<BoxFuture<'a, AppUid>>,
+    /// Each driver, with the reason why its app's lease could not be taken.
+    running: FuturesUnordered<BoxFuture<'a, (AppUid, Option<String>)>>,
+    /// The apps whose lease could not be taken, with the reason, which was logged.
+    untaken: BTreeMap<AppUid, String>,
     /// The driven apps, and whether a change arrived for them meanwhile.
     apps: BTreeMap<AppUid, bool>,
     /// In [`Scope::OwnCalls`], the apps that this process's calls changed.
@@ -62,6 +65,8 @@ struct Drivers<'a> {
     due: Duration,
     /// The time of the next search that includes this replica's own apps.
     own_due: Duration,
+    /// The failure of the last search, which was logged.
+    failure: Option<String>,
 }
 
 impl Deployer {
@@ -75,6 +80,7 @@ impl Deployer {
         let mut bound = self.bound().boxed().fuse();
         let mut changes = self.ports.history.watch().fuse();
         let mut drivers = Drivers::new(self);
+        let mut drift = self.watch_drift().boxed().fuse();
         loop {
             self.work_queue.turned(self.ports.clock.elapsed());
             let arrived = self.work_queue.listen();
@@ -85,14 +91,15 @@ impl Deployer {
                 () = shutdown => break,
                 () = bound => drivers.start_search(),
                 result = &mut drivers.search => drivers.search_ended(result),
-                app = drivers.running.select_next_some() => drivers.ended(app),
+                (app, untaken) = drivers.running.select_next_some() => drivers.ended(app, untaken),
                 change = changes.select_next_some() => drivers.changed_elsewhere(change),
                 () = arrived.fuse() => {}
                 () = &mut drivers.tick => drivers.start_search(),
                 () = &mut drivers.pulse => drivers.pulse = self.ports.clock.sleep(PULSE_INTERVAL).fuse(),
+                () = drift => {}
             }
         }
-        drop(drivers);
+        drop((drivers, drift));
         self.work_queue.set_alive(None);
         if let Err(error) = self.journal.heartbeat(&self.replica, Duration::ZERO).await {
             tracing::warn!(error = %error.chain(), "releasing the leases failed: they expire");
@@ -108,11 +115,16 @@ impl Deployer {
 
     /// Takes an app's lease if no living replica has it, and drives the app. A panic ends this attempt alone: it is logged,
     /// and the app is driven again after a pause, which grows with each panic.
-    async fn take_and_drive(&self, app: AppUid, is_leased: bool) {
+    ///
+    /// Returns the reason why the lease could not be taken, if so.
+    async fn take_and_drive(&self, app: AppUid, is_leased: bool) -> Option<String> {
         let mut pause = Duration::from_secs(1);
         loop {
             let begun = self.ports.clock.elapsed();
-            let Err(panic) = AssertUnwindSafe(self.try_to_drive(app, is_leased)).catch_unwind().await else { return };
+            let panic = match AssertUnwindSafe(self.try_to_drive(app, is_leased)).catch_unwind().await {
+                Ok(untaken) => return untaken,
+                Err(panic) => panic,
+            };
             if self.ports.clock.elapsed().saturating_sub(begun) > PANIC_PAUSE_MAX {
                 pause = Duration::from_secs(1);
             }
@@ -126,18 +138,19 @@ impl Deployer {
         }
     }
 
-    async fn try_to_drive(&self, app: AppUid, is_leased: bool) {
+    async fn try_to_drive(&self, app: AppUid, is_leased: bool) -> Option<String> {
         match if is_leased { Ok(true) } else { self.take_lease(app).await } {
             Ok(true) => self.drive(app).await,
             Ok(false) => {}
             // A later search finds the app again, as this replica's if the lease was taken all the same.
             Err(error) => {
-                tracing::warn!(%app, error = %error.chain(), "taking an app's lease failed");
                 if !error.is_transient() {
                     self.ports.clock.sleep(UNREADABLE_PAUSE).await;
                 }
+                return Some(error.chain());
             }
         }
+        None
     }
 
     /// Returns the apps that no living replica drives, and up to `own` apps of this replica; in [`Scope::OwnCalls`], the
@@ -161,6 +174,7 @@ impl<'a> Drivers<'a> {
         Self {
             deployer,
             running: FuturesUnordered::new(),
+            untaken: BTreeMap::new(),
             apps: BTreeMap::new(),
             called: BTreeSet::new(),
             search: Fuse::terminated(),
@@ -169,6 +183,7 @@ impl<'a> Drivers<'a> {
             // Before the first search, no hint causes one.
             due: Duration::ZERO,
             own_due: Duration::ZERO,
+            failure: None,
         }
     }
 
@@ -181,10 +196,7 @@ impl<'a> Drivers<'a> {
         let deployer = self.deployer;
         self.apps.insert(app, false);
         let leased = deployer.journal.remembered(app).is_some_and(|state| state.is_leased_to(&deployer.replica));
-        self.running.push(Box::pin(async move {
-            deployer.take_and_drive(app, leased).await;
-            app
-        }));
+        self.running.push(Box::pin(async move { (app, deployer.take_and_drive(app, leased).await) }));
     }
 
     /// Starts drivers for apps that were changed here: their lease was given to this replica, or another one drives
@@ -198,9 +210,17 @@ impl<'a> Drivers<'a> {
         }
     }
 
-    fn ended(&mut self, app: AppUid) {
+    fn ended(&mut self, app: AppUid, untaken: Option<String>) {
+        let logged = self.untaken.remove(&app);
+        if let Some(error) = untaken {
+            if logged.as_ref() != Some(&error) {
+                tracing::warn!(%app, error, "taking an app's lease failed, trying again");
+            }
+            self.untaken.insert(app, error);
+        }
         let idle = |state: Arc<AppState>| state.queued_at.is_none();
         // A change that arrived meanwhile was committed by this process, which remembers it.
+        self.deployer.drifts.put(app);
         if self.apps.remove(&app) == Some(true) && !self.deployer.journal.remembered(app).is_some_and(idle) {
             self.start(app);
         }
@@ -214,6 +234,7 @@ impl<'a> Drivers<'a> {
             AppChange::App(app, _) => {
                 self.deployer.waiters.notify(app);
                 self.deployer.drivers.notify(app);
+                self.deployer.drifts.put_new(app);
             }
             AppChange::Any => {
                 self.deployer.waiters.notify_all();
@@ -255,6 +276,7 @@ impl<'a> Drivers<'a> {
         self.search = Fuse::terminated();
         match result {
             Ok(SearchResult { at, free }) => {
+                self.failure = None;
                 self.deployer.work_queue.set_alive(Some(at));
                 for app in free {
                     if !self.apps.contains_key(&app) {
@@ -262,7 +284,13 @@ impl<'a> Drivers<'a> {
                     }
                 }
             }
-            Err(error) => tracing::warn!(error = %error.chain(), "searching for work failed"),
+            Err(error) => {
+                let failure = error.chain();
+                if self.failure.as_ref() != Some(&failure) {
+                    tracing::warn!(error = failure, "searching for work failed, trying again each second");
+                }
+                self.failure = Some(failure);
+            }
         }
         let now = self.deployer.ports.clock.elapsed();
         // The search may have missed the change that a hint reported meanwhile.

@@ -21,7 +21,7 @@ impl BuildTrigger for RecordingPorts {
         }
         if self.faults.refused() {
             self.log(|| format!("build revision {}: refused", order.id.revision));
-            return Err(Error::Denied { what: "this builder does not build it".to_owned(), cause: None });
+            return Err(Error::invalid("this builder does not build it"));
         }
         let answer = self.backend.builds.start(order).await;
         match &answer {

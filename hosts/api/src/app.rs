@@ -254,6 +254,10 @@ pub struct App {
     /// The revisions that have not ended, ascending.
     #[schemars(with = "Vec<u64>")]
     pub unfinished: Vec<Revision>,
+    /// What runs instead of `current`, because another party changed the workload since; absent as far as nothing is known of
+    /// that. A deploy or a rollback to `current` puts it right.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drift: Option<Drift>,
     /// The last reading of the app's branch, if the server that answers is the one that polls it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub polling: Option<Polling>,
@@ -287,6 +291,7 @@ impl App {
             current: state.current.as_ref().map(entry),
             on_cluster: state.on_cluster().map(entry),
             unfinished: state.unfinished.iter().map(|deploy| deploy.revision).collect(),
+            drift: None,
             polling: None,
             warning: None,
             created_at: app.created_at,
@@ -296,6 +301,22 @@ impl App {
     /// Returns the app's path below the server's base URL.
     pub fn path(&self) -> String {
         format!("/api/v1/apps/{}/{}", self.namespace, self.app)
+    }
+}
+
+/// What runs instead of the current deploy.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Drift {
+    /// The image that the workload is set to; `null` if it is the deploy's, or not known.
+    pub image: Option<String>,
+    /// The change, and its author where known.
+    pub message: String,
+}
+
+impl Drift {
+    /// Returns what the rollout driver has told.
+    pub fn of(drift: &rollhook_core::ports::Drift) -> Self {
+        Self { image: drift.image.as_ref().map(ToString::to_string), message: drift.message.clone() }
     }
 }
 

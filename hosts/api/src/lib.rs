@@ -25,7 +25,7 @@ pub mod push;
 pub mod source;
 pub mod time;
 
-pub use app::{App, AppList, AppPatch, CreateApp, Hold, Policy, PolicyPatch, Registered, Webhook};
+pub use app::{App, AppList, AppPatch, CreateApp, Drift, Hold, Policy, PolicyPatch, Registered, Webhook};
 pub use deploy::{
     Deploy, DeployAnswer, DeployList, DeployPost, Promote, PromoteFrom, Rebuild, Rollback, RollbackAnswer,
     RolledBackTo, Standing, TakenFrom,

@@ -6,13 +6,14 @@ use async_trait::async_trait;
 use rollhook_core::{
     app::AppId,
     deploy::Revision,
+    ledger::AppState,
     ports::{AppPage, ListedApp, Page, WebhookSecret},
     request::{IdempotencyKey, Refusal},
     service::{Authorized, Deployer, Operator},
 };
 
 use crate::{
-    App, AppList, AppPatch, CreateApp, Deploy, DeployAnswer, DeployList, DeployPost, Polling, Promote, Rebuild,
+    App, AppList, AppPatch, CreateApp, Deploy, DeployAnswer, DeployList, DeployPost, Drift, Polling, Promote, Rebuild,
     Registered, Rollback, RollbackAnswer, Standing, Webhook,
 };
 
@@ -132,7 +133,11 @@ impl<E: From<Refusal> + Send> Operations for Local<E> {
         };
         let next = apps.last().filter(|_| apps.len() == limit).map(id);
         let unreadable = apps.iter().filter(|listed| listed.is_err()).map(id).collect();
-        Ok(AppList { apps: apps.iter().flatten().map(App::of).collect(), unreadable, next })
+        let app = |state: &AppState| {
+            let drift = self.deployer.known_drift(state).as_ref().map(Drift::of);
+            App { drift, ..App::of(state) }
+        };
+        Ok(AppList { apps: apps.iter().flatten().map(app).collect(), unreadable, next })
     }
 
     async fn app(&self, id: &AppId) -> Result<App, E> {
@@ -140,7 +145,8 @@ impl<E: From<Refusal> + Send> Operations for Local<E> {
         let state = self.deployer.state(&access).await?;
         let polling = self.deployer.polled(access.uid()).as_ref().map(Polling::of);
         let warning = self.deployer.warning(&access, &state.app).await?;
-        Ok(App { polling, warning, ..App::of(&state) })
+        let drift = self.deployer.drift(&state).await.as_ref().map(Drift::of);
+        Ok(App { drift, polling, warning, ..App::of(&state) })
     }
 
     async fn change(&self, id: &AppId, patch: AppPatch) -> Result<App, E> {

@@ -73,6 +73,14 @@ fn marks(app: &App) -> Vec<String> {
     if let Some(deploy) = app.on_cluster.as_ref().filter(|deploy| !deploy.current) {
         marks.push(format!("{} {}", deploy.revision, mark(deploy).unwrap_or_default()));
     }
+    if let Some(drift) = &app.drift {
+        marks.push(
+            drift
+                .image
+                .as_deref()
+                .map_or("changed by another".to_owned(), |image| format!("{} runs instead", short_image(image))),
+        );
+    }
     let shown = app.on_cluster.as_ref().map(|deploy| deploy.revision);
     let others = app.unfinished.iter().filter(|revision| Some(**revision) != shown).count();
     if others > 0 {
@@ -94,6 +102,7 @@ pub(crate) fn details(app: &App, now: Timestamp) -> String {
     if app.on_cluster.as_ref().is_some_and(|deploy| !deploy.current) {
         lines.push(("On cluster", entry(app.on_cluster.as_ref(), now)));
     }
+    lines.extend(app.drift.as_ref().map(|drift| ("Drift", drift.message.clone())));
     if !app.unfinished.is_empty() {
         let unfinished: Vec<_> = app.unfinished.iter().map(ToString::to_string).collect();
         lines.push(("Unfinished", unfinished.join(", ")));

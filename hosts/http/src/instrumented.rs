@@ -14,12 +14,12 @@ use futures_util::stream::BoxStream;
 use rollhook_core::{
     Result,
     app::{App, AppUid},
-    deploy::{Commit as GitCommit, Deploy, Evidence, Status, Trigger},
+    deploy::{Commit as GitCommit, Deploy, Evidence},
     image::ImageRef,
     ports::{
-        AppChange, AppCommit, AppPage, AppRef, Applied, Binding, BranchReader, Committed, DriverIdentity, Heartbeat,
-        HistoryStore, ListedApp, Loaded, Observation, Page, RolloutDriver, RolloutFailure, RolloutSpec, StoreLimits,
-        TargetRequest, Validated,
+        AppChange, AppCommit, AppPage, AppRef, Applied, Binding, BranchReader, Committed, Drift, DriverIdentity,
+        Heartbeat, HistoryStore, ListedApp, Loaded, Observation, Page, RolloutDriver, RolloutFailure, RolloutSpec,
+        StoreLimits, TargetRequest, Validated,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -27,12 +27,16 @@ use rollhook_core::{
 };
 use tokio::time::Instant;
 
-use crate::metrics::Metrics;
+use crate::{
+    deploy_counts::{DeployCounts, UnderWay},
+    metrics::Metrics,
+};
 
 /// The decorator of the history store.
 pub(crate) struct InstrumentedHistoryStore {
     inner: Arc<dyn HistoryStore>,
     metrics: Arc<Metrics>,
+    deploys: DeployCounts,
     writable: Writable,
 }
 
@@ -49,7 +53,8 @@ impl Writable {
 
 impl InstrumentedHistoryStore {
     pub(crate) fn new(inner: Arc<dyn HistoryStore>, metrics: Arc<Metrics>) -> Self {
-        Self { inner, metrics, writable: Writable(Arc::new(AtomicBool::new(true))) }
+        let deploys = DeployCounts::new(metrics.clone());
+        Self { inner, metrics, deploys, writable: Writable(Arc::new(AtomicBool::new(true))) }
     }
 
     pub(crate) fn writable(&self) -> Writable {
@@ -67,19 +72,20 @@ impl InstrumentedHistoryStore {
 #[async_trait]
 impl HistoryStore for InstrumentedHistoryStore {
     async fn load(&self, app: AppRef<'_>, key: Option<&IdempotencyKey>) -> Result<Option<Loaded>> {
-        self.timed("load", self.inner.load(app, key)).await
+        let loaded = self.timed("load", self.inner.load(app, key)).await;
+        if let Ok(Some(loaded)) = &loaded {
+            self.deploys.loaded(&*self.inner, loaded).await;
+        }
+        loaded
     }
 
     async fn commit(&self, commits: Vec<AppCommit>) -> Vec<Result<Committed>> {
-        let written: Vec<_> = commits.iter().map(accepted_and_ended).collect();
+        let under_way: Vec<UnderWay<'_>> = commits.iter().map(|commit| self.deploys.begin(commit)).collect();
         let start = Instant::now();
         let answers = self.inner.commit(commits).await;
-        for ((accepted, ended), answer) in written.into_iter().zip(&answers) {
+        for (commit, answer) in under_way.into_iter().zip(&answers) {
             self.metrics.store("commit", answer, start.elapsed());
-            if answer.is_ok() {
-                accepted.into_iter().for_each(|trigger| self.metrics.accepted(trigger));
-                ended.into_iter().for_each(|status| self.metrics.ended(status, 1));
-            }
+            commit.answered(answer);
         }
         answers
     }
@@ -113,14 +119,6 @@ impl HistoryStore for InstrumentedHistoryStore {
     fn limits(&self) -> StoreLimits {
         self.inner.limits()
     }
-}
-
-/// Returns the triggers of the deploys that a commit accepts, and the statuses of those that it ends.
-fn accepted_and_ended(commit: &AppCommit) -> (Vec<Trigger>, Vec<Status>) {
-    let Some(change) = commit.change() else { return (Vec::new(), Vec::new()) };
-    let known = change.state.unfinished.iter().chain(&change.ended);
-    let accepted = known.filter(|deploy| change.admitted.contains(&deploy.revision)).map(|deploy| deploy.trigger);
-    (accepted.collect(), change.ended.iter().map(|deploy| deploy.status()).collect())
 }
 
 /// The decorator of the branch reader.
@@ -191,6 +189,14 @@ impl RolloutDriver for InstrumentedRolloutDriver {
 
     async fn evidence(&self, spec: &RolloutSpec, failure: Option<&RolloutFailure>) -> Result<Evidence> {
         self.inner.evidence(spec, failure).await
+    }
+
+    async fn drift(&self, spec: &RolloutSpec) -> Result<Option<Drift>> {
+        self.inner.drift(spec).await
+    }
+
+    fn drift_changes(&self) -> Option<BoxStream<'static, AppUid>> {
+        self.inner.drift_changes()
     }
 
     async fn keep(&self, app: &App, images: &[ImageRef]) -> Result<()> {

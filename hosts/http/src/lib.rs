@@ -27,6 +27,7 @@ mod auth;
 mod body;
 mod build_log;
 mod client_ip;
+mod deploy_counts;
 mod deploys;
 mod error_reply;
 mod events;

@@ -35,6 +35,7 @@ pub(crate) struct Metrics {
     applies: Family<Labels<1>, Counter>,
     sources: Family<Labels<1>, Counter>,
     connections: Gauge,
+    drifted: Gauge,
     /// The begin of the ids of this process's calls.
     prefix: u32,
     calls_begun: AtomicU64,
@@ -44,7 +45,8 @@ impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::with_prefix("rollhook");
         let (calls, accepted, ended) = (Family::default(), Family::default(), Family::default());
-        let (applies, sources, connections) = (Family::default(), Family::default(), Gauge::default());
+        let (applies, sources) = (Family::default(), Family::default());
+        let (connections, drifted) = (Gauge::default(), Gauge::default());
         let durations = Family::new_with_constructor((|| Histogram::new(CALL_BUCKETS)) as fn() -> Histogram);
         let store = Family::new_with_constructor((|| Histogram::new(STORE_BUCKETS)) as fn() -> Histogram);
         registry.register("http_requests", "HTTP calls answered", calls.clone());
@@ -60,10 +62,25 @@ impl Default for Metrics {
         registry.register("rollout_applies", "Answers of the rollout driver to applies", applies.clone());
         registry.register("source_reads", "Branches that were read at their source", sources.clone());
         registry.register("http_connections", "Open connections", connections.clone());
+        let help = "Apps whose workload another party changed since their current deploy";
+        registry.register("apps_drifted", help, drifted.clone());
         let mut prefix = [0; 4];
         SystemRng.fill(&mut prefix);
         let (prefix, calls_begun) = (u32::from_le_bytes(prefix), AtomicU64::default());
-        Self { registry, calls, durations, accepted, ended, store, applies, sources, connections, prefix, calls_begun }
+        Self {
+            registry,
+            calls,
+            durations,
+            accepted,
+            ended,
+            store,
+            applies,
+            sources,
+            connections,
+            drifted,
+            prefix,
+            calls_begun,
+        }
     }
 }
 
@@ -126,6 +143,10 @@ impl Metrics {
 
     pub(crate) fn disconnected(&self) {
         self.connections.dec();
+    }
+
+    pub(crate) fn drifted(&self, apps: usize) {
+        self.drifted.set(i64::try_from(apps).unwrap_or(i64::MAX));
     }
 
     /// Returns all metrics in the OpenMetrics text format.

@@ -205,6 +205,7 @@ async fn answer(route: Option<Route>, call: &Call) -> Result<Reply, ErrorReply> 
         Some(Route::Health) => Ok(health(call.state.deployer.is_driving())),
         Some(Route::Ready) => ready(&call.state).await,
         Some(Route::Metrics) => {
+            call.state.metrics.drifted(call.state.deployer.drifted_apps());
             let text = call.state.metrics.text();
             let media_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
             Ok(reply::whole(StatusCode::OK, media_type, text.into()))

@@ -233,12 +233,13 @@ fn missing_permissions_are_logged() {
     place.install();
     place.until_allowed("apps", "update", "yes");
     place.forbid("deployments", "patch");
-    let refused = deploy(&server, &app, V3);
-    assert!(refused.text().contains("cannot patch resource"), "{}", refused.text());
-    assert_eq!((refused.status, refused.json()["deploy"]["reason"].as_str()), (424, Some("cluster-refused")));
+    let waiting = post(&server, &app, V3).header("idempotency-key", "waits");
+    waiting.expect(202);
+    told("cannot patch resource \\\"deployments\\\"");
+    assert_eq!(outline(&server).last().unwrap(), "3 webhook rolling_out", "it waits for the permission");
 
     place.install();
     place.until_allowed("deployments", "patch", "yes");
-    let again = post(&server, &app, V3).header("idempotency-key", "again");
-    assert_eq!(again.repeat().status, 200, "given back, it is used");
+    assert_eq!(waiting.repeat().status, 200, "given back, it is used");
+    assert_eq!(server.log().matches("waits for a permission").count(), 1, "told once, however often it was tried");
 }

@@ -39,8 +39,10 @@ impl Manifests {
             return Err(Error::BuildNamespace(builds.to_string()));
         }
         let builds = builds.map(Namespace::as_str);
-        let server = self.image.as_deref().map(|image| manifests::server(namespace, image, builds));
-        let builds = builds.map(|builds| manifests::builds(namespace, builds, &self.build_registry_port));
+        let ports = self.build_registry_port.as_slice();
+        let server = self.image.as_deref();
+        let server = server.map(|image| manifests::server(namespace, image, builds.map(|builds| (builds, ports))));
+        let builds = builds.map(|builds| manifests::builds(namespace, builds, ports));
         let always = [manifests::crds(), manifests::rbac(namespace, &self.app_namespace)];
         Ok(always.into_iter().chain(builds).chain(server).collect())
     }

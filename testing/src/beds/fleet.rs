@@ -1,6 +1,6 @@
 //! Several servers on one store.
 
-use std::{fs, net::SocketAddr, path::PathBuf};
+use std::{fs, net::SocketAddr, path::PathBuf, process::Command};
 
 use serde_json::{Value, json};
 
@@ -16,7 +16,12 @@ pub enum Shared {
     Kubernetes,
 }
 
-/// Servers that share a store, keys and a management token, with a cluster or a PostgreSQL of their own.
+/// The namespace of the servers, and that of their apps.
+const SERVERS: &str = "rollhook";
+const APPS: &str = "shop-test";
+
+/// Servers that share a store, keys and a management token, with a cluster or a PostgreSQL of their own. On a cluster they
+/// have the permissions that `rollhook-server manifests` prints, and no others.
 pub struct Fleet {
     start: Start,
     is_simulated: bool,
@@ -55,14 +60,28 @@ impl Fleet {
         if let Some(postgres) = &postgres {
             start = start.store(&postgres.url("url").unwrap());
         }
-        if let Some(cluster) = &cluster {
-            start = start.variable("KUBECONFIG", cluster.state.join("kubeconfig"));
+        if cluster.is_some() {
+            let kubeconfig = start.file("kubeconfig");
+            start = start.variable("KUBECONFIG", kubeconfig);
         }
         let fleet = Self { start, is_simulated, postgres, cluster };
         if fleet.cluster.is_some() {
-            fleet.kubectl().run(&["create", "namespace", &fleet.kubectl().namespace]);
+            let kubectl = Kubectl { namespace: SERVERS.to_owned(), ..fleet.kubectl() };
+            for namespace in [SERVERS, APPS] {
+                kubectl.run(&["create", "namespace", namespace]);
+            }
+            kubectl.apply(&fleet.manifests());
+            kubectl.write_kubeconfig("rollhook", &fleet.file("kubeconfig"));
         }
         Some(fleet)
+    }
+
+    /// The manifests that the server prints for the fleet.
+    pub fn manifests(&self) -> String {
+        let arguments = ["manifests", "--namespace", SERVERS, "--app-namespace", APPS];
+        let printed = Command::new(self.start.program()).args(arguments).output().unwrap();
+        assert!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
+        String::from_utf8(printed.stdout).unwrap()
     }
 
     /// A file that all servers share.
@@ -77,7 +96,7 @@ impl Fleet {
 
     /// `kubectl` in the namespace of the fleet's apps.
     pub fn kubectl(&self) -> Kubectl {
-        Kubectl { state: self.cluster.as_ref().unwrap().state.clone(), namespace: "shop-test".to_owned() }
+        Kubectl { state: self.cluster.as_ref().unwrap().state.clone(), namespace: APPS.to_owned() }
     }
 
     /// A manager's call to one of the servers.

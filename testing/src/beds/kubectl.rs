@@ -2,7 +2,7 @@
 
 use std::{
     io::{BufRead, BufReader, Write},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
     sync::{Arc, Mutex},
     thread::JoinHandle,
@@ -44,10 +44,28 @@ impl Kubectl {
 
     /// Makes an object.
     pub fn create(&self, object: &Value) {
-        let mut child = self.command(&["create", "--filename", "-"]);
+        self.feed("create", &object.to_string());
+    }
+
+    /// Applies manifests, each in its own namespace.
+    pub fn apply(&self, manifests: &str) {
+        Self { namespace: String::new(), ..self.clone() }.feed("apply", manifests);
+    }
+
+    fn feed(&self, verb: &str, documents: &str) {
+        let mut child = self.command(&[verb, "--filename", "-"]);
         let mut child = child.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
-        child.stdin.take().unwrap().write_all(object.to_string().as_bytes()).unwrap();
-        assert!(child.wait().unwrap().success(), "{object}");
+        child.stdin.take().unwrap().write_all(documents.as_bytes()).unwrap();
+        assert!(child.wait().unwrap().success(), "{documents}");
+    }
+
+    /// Writes a kubeconfig by which a program acts as a ServiceAccount of this namespace, in the namespace.
+    pub fn write_kubeconfig(&self, account: &str, file: &Path) {
+        let mut config: Value =
+            serde_json::from_str(&self.run(&["config", "view", "--raw", "--output", "json"])).unwrap();
+        config["users"][0]["user"] = json!({ "token": self.run(&["create", "token", account]).trim() });
+        config["contexts"][0]["context"]["namespace"] = json!(self.namespace);
+        std::fs::write(file, config.to_string()).unwrap();
     }
 
     /// Makes a [`workload`].

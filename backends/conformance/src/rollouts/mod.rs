@@ -1,6 +1,7 @@
 //! The promises of [`rollhook_core::ports::RolloutDriver`].
 
 mod apply;
+mod drift;
 mod failure;
 mod fence;
 mod observe;
@@ -26,6 +27,7 @@ pub use apply::{
     apply_same_image_rolls_again, apply_then_observe_complete, forget_changes_nothing_that_runs,
     keep_changes_nothing_that_runs,
 };
+pub use drift::drift_is_told_until_the_next_deploy;
 pub use failure::{away_is_unavailable, evidence_has_the_log, observe_reports_crash, observe_reports_failing_image};
 pub use fence::{
     apply_dropped_is_made_good, apply_foreign_is_refused, apply_older_is_refused,

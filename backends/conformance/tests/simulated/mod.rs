@@ -71,6 +71,11 @@ impl Clusters for Simulated {
         Ok(())
     }
 
+    async fn meddle(&self, app: &AppId, target: &Target, image: &ImageRef) -> Can {
+        assert!(self.cluster.meddle(app, target, image));
+        Ok(())
+    }
+
     async fn remove(&self, app: &AppId, target: &Target) -> Can {
         assert!(self.cluster.delete(app, target));
         Ok(())

@@ -112,8 +112,7 @@ fn outage_is_returned_without_a_retry() {
 #[test]
 fn workload_created_by_others_first_is_read_again() {
     let mut rollout = rollout(5);
-    let template = Template { replicas: 1, port: None, env: [].into(), pull_secret: None, readiness_path: None };
-    rollout.workload.template = Some(template);
+    rollout.workload.template = Some(Template::default());
     let foreign = json!({"metadata": {"annotations": {STAMP: "00000000000000000000000000000bad/3"}}});
     let Object::Deployment(object) = unstamped() else { panic!("no Deployment") };
     let foreign = samples::deployment(merged(serde_json::to_value(object).unwrap(), foreign));
@@ -123,7 +122,7 @@ fn workload_created_by_others_first_is_read_again() {
 }
 
 #[test]
-fn applied_rollout_is_done_even_if_listing_pods_is_denied() {
+fn rollout_is_applied_again_if_listing_pods_is_denied_for_now_and_is_done_if_that_is_refused() {
     let rollout = samples::rollout_of(WorkloadKind::StatefulSet, 5);
     let set = || samples::stateful_set(json!({"status": {"replicas": 3, "observedGeneration": 3}}));
     let there = |object: Object| {
@@ -131,7 +130,11 @@ fn applied_rollout_is_done_even_if_listing_pods_is_denied() {
         (200, serde_json::to_value(object).unwrap())
     };
     let patched = || there(stamped(set(), &rollout));
-    let (applied, asked) = play([there(set()), patched(), patched(), status(403, "Forbidden")], &rollout);
+    let (applied, asked) = play([there(set()), patched(), patched(), status(422, "Invalid")], &rollout);
     assert_eq!(applied.unwrap(), Applied::Done);
     assert_eq!(asked.last().unwrap(), "GET pods of shop-test");
+    let mut denied = status(403, "Forbidden");
+    denied.1["message"] = json!("pods is forbidden: User \"rollhook\" cannot list resource \"pods\"");
+    let (applied, _) = play([there(set()), patched(), patched(), denied], &rollout);
+    assert!(matches!(applied.unwrap_err(), Error::Denied { .. }));
 }

@@ -4,6 +4,7 @@
 //! `manifests/` are printed by these functions.
 
 mod builds;
+mod network;
 mod rbac;
 mod server;
 
@@ -41,10 +42,12 @@ pub fn builds(namespace: &str, builds: &str, registry_ports: &[u16]) -> String {
     print(about, builds::objects(namespace, builds, registry_ports))
 }
 
-/// Two replicas of the server, as an example to start from. `image` is where you keep its image; `builds` is the
-/// namespace of builds, where it has git apps built in the cluster.
-pub fn server(namespace: &str, image: &str, builds: Option<&str>) -> String {
-    print(&server::about(namespace, builds), server::objects(namespace, image, builds))
+/// Two replicas of the server, as an example to start from, and what they may reach. `image` is where you keep its image;
+/// `builds` is the namespace of builds, where it has git apps built in the cluster, with the ports as in [`builds`].
+pub fn server(namespace: &str, image: &str, builds: Option<(&str, &[u16])>) -> String {
+    let about = server::about(namespace, builds.map(|(namespace, _)| namespace));
+    let builds = builds.map(|(namespace, ports)| server::Builds { namespace, ports });
+    print(&about, server::objects(namespace, image, builds))
 }
 
 /// The documents, with a comment before them.

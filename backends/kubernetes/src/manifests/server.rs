@@ -2,7 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::SERVICE_ACCOUNT;
+use super::{
+    SERVICE_ACCOUNT,
+    builds::PORTS,
+    network::{egress, policy},
+};
 
 const KEYS: &str = "rollhook-keys";
 const ADMIN: &str = "rollhook-admin-token";
@@ -11,8 +15,18 @@ const REGISTRY: &str = "rollhook-build-registry";
 /// The directory for temporary files, such as git's while it reads a branch.
 const TEMPORARY: &str = "/tmp";
 const PORT: u16 = 8080;
+/// The ports at which API servers are reached: through their Service, and at their own addresses.
+const API_SERVERS: [u16; 2] = [443, 6443];
 /// A number that no user has: the server needs no user of its own.
 const USER: u32 = 65532;
+
+/// The builds that a server starts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Builds<'a> {
+    pub(super) namespace: &'a str,
+    /// The ports of registries and git hosts beside the usual ones.
+    pub(super) ports: &'a [u16],
+}
 
 pub(super) fn about(namespace: &str, builds: Option<&str>) -> String {
     let mut about = format!(
@@ -26,7 +40,10 @@ pub(super) fn about(namespace: &str, builds: Option<&str>) -> String {
          Keep a copy of the keys: without them no stored token can be read.\n\
          \n\
          With the kubernetes store, a replica remembers about 10 kB of each app, and 200 bytes of each deploy that is kept:\n\
-         the memory below is enough for some 3000 apps with a full history."
+         the memory below is enough for some 3000 apps with a full history.\n\
+         \n\
+         The NetworkPolicy takes effect where the cluster's network plug-in enforces it. It lets the server reach the\n\
+         cluster's own DNS, by its usual labels, and the API server at port 443 or 6443; adapt it where yours differ."
     );
     if builds.is_some() {
         about.push_str(&format!(
@@ -42,7 +59,7 @@ pub(super) fn about(namespace: &str, builds: Option<&str>) -> String {
     about
 }
 
-pub(super) fn objects(namespace: &str, image: &str, builds: Option<&str>) -> [Value; 2] {
+pub(super) fn objects(namespace: &str, image: &str, builds: Option<Builds<'_>>) -> [Value; 3] {
     let labels = json!({"app.kubernetes.io/name": "rollhook"});
     let metadata = json!({"name": "rollhook", "namespace": namespace, "labels": labels});
     let deployment = json!({
@@ -50,14 +67,24 @@ pub(super) fn objects(namespace: &str, image: &str, builds: Option<&str>) -> [Va
         "spec": {
             "replicas": 2,
             "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": pod(image, builds)},
+            "template": {"metadata": {"labels": labels}, "spec": pod(image, builds.map(|builds| builds.namespace))},
         },
     });
     let service = json!({
         "apiVersion": "v1", "kind": "Service", "metadata": metadata,
         "spec": {"selector": labels, "ports": [{"name": "http", "port": 80, "targetPort": "http"}]},
     });
-    [deployment, service]
+    [deployment, service, policy(namespace, "rollhook", labels, connections(builds))]
+}
+
+/// Calls come in from anywhere. The server calls the cluster, and, where it has git apps built, git hosts.
+fn connections(builds: Option<Builds<'_>>) -> Value {
+    let git_hosts = builds.iter().flat_map(|builds| PORTS.iter().chain(builds.ports));
+    json!({
+        "policyTypes": ["Ingress", "Egress"],
+        "ingress": [{"ports": [{"protocol": "TCP", "port": PORT}]}],
+        "egress": egress(API_SERVERS.iter().chain(git_hosts).copied()),
+    })
 }
 
 /// The Secrets that the pod has mounted, and whether it starts without them.
@@ -169,5 +196,22 @@ mod tests {
         assert!(!names(None).iter().any(|name| name.contains("BUILD")));
         assert!(names(Some("rollhook-builds")).iter().any(|name| name == "ROLLHOOK_BUILD_IMAGE"));
         assert!(about("rollhook", Some("rollhook-builds")).contains("git"));
+    }
+
+    #[test]
+    fn server_reaches_the_api_server_and_git_hosts_only_with_builds() {
+        let policy = |builds| objects("rollhook", "rollhook-server:1", builds)[2].clone();
+        let ports = |policy: &Value| -> Vec<u64> {
+            let ports = policy["spec"]["egress"][1]["ports"].as_array().unwrap();
+            ports.iter().map(|port| port["port"].as_u64().unwrap()).collect()
+        };
+        assert_eq!(ports(&policy(None)), [443, 6443]);
+        let builds = Builds { namespace: "rollhook-builds", ports: &[5000] };
+        assert_eq!(ports(&policy(Some(builds))), [22, 80, 443, 5000, 6443]);
+        let [deployment, ..] = objects("rollhook", "rollhook-server:1", None);
+        let labels = &deployment["spec"]["template"]["metadata"]["labels"];
+        assert_eq!(policy(None)["spec"]["podSelector"]["matchLabels"], *labels);
+        let opened = &deployment["spec"]["template"]["spec"]["containers"][0]["ports"][0]["containerPort"];
+        assert_eq!(policy(None)["spec"]["ingress"][0]["ports"][0]["port"], *opened);
     }
 }

@@ -1,7 +1,10 @@
 //! Drift: another field manager has changed the image or the stamp of a workload since it was rolled out.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
-use rollhook_core::{image::ImageRef, ports::DeployId};
+use rollhook_core::{
+    image::ImageRef,
+    ports::{DeployId, Drift},
+};
 use serde_json::Value;
 
 use super::object::{MANAGER, Object, STAMP, Stamp};
@@ -23,6 +26,20 @@ pub(crate) fn of(object: &Object, rollout: &Rollout) -> Option<String> {
             changed_stamp(object, rollout.id, &object.template_stamp(), &path, " of its pod template")
         })
         .or_else(|| changed_image(object, rollout))
+}
+
+/// The change of another manager since the rollout, and the image that its containers have instead.
+pub(crate) fn told(object: &Object, rollout: &Rollout) -> Option<Drift> {
+    let message = of(object, rollout)?;
+    let ours = object.containers().iter().filter(|container| rollout.workload.containers.contains(&container.name));
+    let mut others = ours.filter_map(|container| container.image.as_deref()?.parse::<ImageRef>().ok());
+    Some(Drift { image: others.find(|image| *image != rollout.image), message })
+}
+
+/// The drift of a workload that does not exist any more.
+pub(crate) fn of_missing(rollout: &Rollout) -> Drift {
+    let (kind, name) = (rollout.workload.kind, &rollout.workload.name);
+    Drift { image: None, message: format!("there is no {kind} {name} any more: another deleted it") }
 }
 
 /// Whether the stamp is of a newer revision of the rollout's app.

@@ -85,7 +85,7 @@ fn by_stamp(object: &Object, rollout: &Rollout, carried: Option<DeployId>) -> Op
 fn obstacle(object: &Object, rollout: &Rollout) -> Option<Decision> {
     let title = object.title();
     if let Some(why) = object.unsupported().filter(|_| !rollout.adopted) {
-        return Some(Decision::refused("workload-unsupported", why));
+        return Some(Decision::refused(Reason::UNSUPPORTED, why));
     }
     let has = |name: &String| object.containers().iter().any(|container| container.name == *name);
     let missing: Vec<_> = rollout.workload.containers.iter().filter(|name| !has(name)).map(String::as_str).collect();

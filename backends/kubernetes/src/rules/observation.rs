@@ -62,14 +62,22 @@ fn is_complete(object: &Object, status: &RolloutStatus, pods: &PodSummary) -> bo
     let is_ready = i32::try_from(pods.ready).unwrap_or(i32::MAX) >= status.wanted;
     // The counts of the other kinds cover it, and a StatefulSet's partition keeps old pods on purpose.
     let old_are_gone = !matches!(object, Object::DaemonSet(_)) || pods.old == 0;
-    status.is_complete && is_ready && old_are_gone
+    // A partition over all pods would be complete without a single new one.
+    let is_possible = status.is_everywhere || object.unsupported().is_none();
+    status.is_complete && is_ready && old_are_gone && is_possible
 }
 
 fn failure(object: &Object, status: &RolloutStatus, pods: &PodSummary) -> Option<RolloutFailure> {
     let title = object.title();
-    if object.is_paused() {
-        let message = format!("{title} was paused while it rolled out: kubectl rollout resume, then deploy again");
-        return Some(final_failure(Reason::PAUSED, message));
+    // A change that stops a rollout does no harm to one whose pods are all of the new revision.
+    if status.is_observed && !status.is_everywhere {
+        if object.is_paused() {
+            let message = format!("{title} was paused while it rolled out: kubectl rollout resume, then deploy again");
+            return Some(final_failure(Reason::PAUSED, message));
+        }
+        if let Some(why) = object.unsupported() {
+            return Some(final_failure(Reason::UNSUPPORTED, format!("changed while it rolled out: {why}")));
+        }
     }
     // Until the controller has observed the new specification, conditions speak of the one before.
     let condition =

@@ -26,7 +26,9 @@ impl<'a> Registration<'a> {
     pub(crate) fn parse(request: &'a TargetRequest) -> Result<Self, InvalidTarget> {
         let requested = RequestedSettings::parse(&request.settings)?;
         let name = requested.name.clone().unwrap_or_else(|| request.app.name.to_string());
-        check_name(&name)?;
+        if !is_name(&name) {
+            return Err(invalid_setting("workload.name", NAME_RULE));
+        }
         Ok(Self { request, requested, name })
     }
 
@@ -121,6 +123,9 @@ impl<'a> Registration<'a> {
         if template.readiness_path.is_some() && template.port.is_none() {
             return Err(invalid_setting("readiness_path", "needs a port."));
         }
+        if template.env_from_secrets.iter().any(|name| !is_name(name)) {
+            return Err(invalid_setting("template.env_from_secrets", NAME_RULE));
+        }
         let containers = match containers.as_slice() {
             [] => vec![self.request.app.name.to_string()],
             [_] => containers,
@@ -147,17 +152,16 @@ fn common_image(containers: &[String], workload: &Object) -> Result<ImageRef, In
         .map_err(|invalid| InvalidTarget::Unusable(format!("{title} runs an image that cannot be read: {invalid}")))
 }
 
-/// Refuses a name that is no DNS-1123 subdomain, as Kubernetes requires of its objects.
-fn check_name(name: &str) -> Result<(), InvalidTarget> {
+/// The rule of [`is_name`].
+const NAME_RULE: &str = "must be a name that Kubernetes takes: lower-case letters, digits, hyphens and dots.";
+
+/// Whether the name is a DNS-1123 subdomain, as Kubernetes requires of its objects.
+fn is_name(name: &str) -> bool {
     let is_valid = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-');
     let is_label = |label: &str| {
         !label.is_empty() && !label.starts_with('-') && !label.ends_with('-') && label.bytes().all(is_valid)
     };
-    if name.len() <= 253 && name.split('.').all(is_label) {
-        return Ok(());
-    }
-    let rule = "must be a name that Kubernetes takes: lower-case letters, digits, hyphens and dots.";
-    Err(invalid_setting("workload.name", rule))
+    name.len() <= 253 && name.split('.').all(is_label)
 }
 
 #[cfg(test)]

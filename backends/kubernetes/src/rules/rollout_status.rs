@@ -23,6 +23,8 @@ pub(crate) struct RolloutStatus {
     pub(crate) old: i32,
     /// The number of pods that have been ready for long enough.
     pub(crate) available: i32,
+    /// Whether all pods are of the new revision, available or not: the update strategy has nothing left to do.
+    pub(crate) is_everywhere: bool,
     /// Whether the rollout is complete.
     pub(crate) is_complete: bool,
     /// A remark for the history.
@@ -46,8 +48,9 @@ fn deployment(object: &Deployment) -> RolloutStatus {
     let old = status.replicas.unwrap_or(0) - updated;
     let available = status.available_replicas.unwrap_or(0);
     let is_observed = is_observed(object.metadata.generation, status.observed_generation);
-    let is_complete = is_observed && updated >= wanted && old <= 0 && available >= updated;
-    RolloutStatus { is_observed, wanted, updated, old, available, is_complete, note: none_runs(wanted) }
+    let is_everywhere = is_observed && updated >= wanted && old <= 0;
+    let is_complete = is_everywhere && available >= updated;
+    RolloutStatus { is_observed, wanted, updated, old, available, is_everywhere, is_complete, note: none_runs(wanted) }
 }
 
 fn stateful_set(object: &StatefulSet) -> RolloutStatus {
@@ -64,16 +67,19 @@ fn stateful_set(object: &StatefulSet) -> RolloutStatus {
     let ready = status.ready_replicas.unwrap_or(0) >= replicas && available >= replicas;
     // With a partition, both revisions stay.
     let one_revision = partition > 0 || status.current_revision == status.update_revision;
-    let note = match partition {
+    // A partition that was raised meanwhile leaves the pods below it as they are, some of them updated.
+    let held = (replicas - updated).clamp(0, partition);
+    let note = match held {
         0 => none_runs(replicas),
-        held => Some(format!("{wanted} of {replicas} pods run it: the partition holds {held} back")),
+        held => Some(format!("{} of {replicas} pods run it: the partition holds {held} back", replicas - held)),
     };
     RolloutStatus {
         is_observed,
         wanted,
         updated,
-        old: status.replicas - updated - partition,
+        old: status.replicas - updated - held,
         available,
+        is_everywhere: is_observed && updated >= replicas,
         is_complete: is_observed && updated >= wanted && ready && one_revision,
         note,
     }
@@ -85,10 +91,11 @@ fn daemon_set(object: &DaemonSet) -> RolloutStatus {
     let updated = status.updated_number_scheduled.unwrap_or(0);
     let available = status.number_available.unwrap_or(0);
     let is_observed = is_observed(object.metadata.generation, status.observed_generation);
-    let is_complete = is_observed && updated >= wanted && available >= wanted;
+    let is_everywhere = is_observed && updated >= wanted;
+    let is_complete = is_everywhere && available >= wanted;
     let note = (wanted == 0).then(|| "no node is chosen for it: no pod runs".to_owned());
     let old = status.current_number_scheduled - updated;
-    RolloutStatus { is_observed, wanted, updated, old, available, is_complete, note }
+    RolloutStatus { is_observed, wanted, updated, old, available, is_everywhere, is_complete, note }
 }
 
 fn cron_job(object: &CronJob) -> RolloutStatus {
@@ -97,7 +104,8 @@ fn cron_job(object: &CronJob) -> RolloutStatus {
         true => "the CronJob is suspended: it takes effect once that is over",
         false => "takes effect at the next schedule",
     };
-    RolloutStatus { is_observed: true, is_complete: true, note: Some(note.to_owned()), ..RolloutStatus::default() }
+    let note = Some(note.to_owned());
+    RolloutStatus { is_observed: true, is_everywhere: true, is_complete: true, note, ..RolloutStatus::default() }
 }
 
 fn is_observed(generation: Option<i64>, observed: Option<i64>) -> bool {
@@ -178,6 +186,22 @@ mod tests {
         let status = of(&object(1));
         assert!(status.is_complete);
         assert_eq!(status.note.as_deref(), Some("1 of 3 pods run it: the partition holds 2 back"));
+    }
+
+    #[test]
+    fn partition_that_was_raised_after_pods_were_updated_is_told_with_true_numbers() {
+        let object = |partition: i32, updated: i32| {
+            of(&samples::stateful_set(json!({
+                "spec": {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": partition}}},
+                "status": {"observedGeneration": 3, "replicas": 3, "updatedReplicas": updated, "readyReplicas": 3,
+                           "availableReplicas": 3, "currentRevision": "api-1", "updateRevision": "api-2"},
+            })))
+        };
+        let status = object(2, 2);
+        assert_eq!(status.note.as_deref(), Some("2 of 3 pods run it: the partition holds 1 back"));
+        assert_eq!((status.is_complete, status.is_everywhere, status.old), (true, false, 0));
+        let status = object(2, 3);
+        assert_eq!((status.is_complete, status.is_everywhere, status.note), (true, true, None));
     }
 
     #[test]

@@ -6,8 +6,8 @@ use k8s_openapi::{
     api::{
         apps::v1::{Deployment, DeploymentSpec},
         core::v1::{
-            Container, ContainerPort, EnvVar, HTTPGetAction, LocalObjectReference, PodSpec, PodTemplateSpec, Probe,
-            Service, ServicePort, ServiceSpec,
+            Container, ContainerPort, EnvFromSource, EnvVar, HTTPGetAction, LocalObjectReference, PodSpec,
+            PodTemplateSpec, Probe, SecretEnvSource, Service, ServicePort, ServiceSpec,
         },
     },
     apimachinery::pkg::{
@@ -78,10 +78,15 @@ fn container(rollout: &Rollout, template: &Template, name: &str) -> Container {
         value: Some(value.clone()),
         ..EnvVar::default()
     };
+    let secret = |name: &String| EnvFromSource {
+        secret_ref: Some(SecretEnvSource { name: name.clone(), ..SecretEnvSource::default() }),
+        ..EnvFromSource::default()
+    };
     Container {
         name: name.to_owned(),
         image: Some(rollout.image.to_string()),
         env: Some(template.env.iter().map(variable).collect()),
+        env_from: Some(template.env_from_secrets.iter().map(secret).collect()),
         ports: port.map(|port| vec![ContainerPort { container_port: port, ..ContainerPort::default() }]),
         readiness_probe: port.zip(template.readiness_path.clone()).map(|(port, path)| Probe {
             http_get: Some(HTTPGetAction {
@@ -126,6 +131,7 @@ mod tests {
             replicas: 2,
             port: Some(8080),
             env: BTreeMap::from([("MODE".to_owned(), "test".to_owned())]),
+            env_from_secrets: vec!["api-env".to_owned()],
             pull_secret: Some("registry".to_owned()),
             readiness_path: Some("/healthz".to_owned()),
         }
@@ -158,6 +164,7 @@ mod tests {
                                 "name": "app",
                                 "image": "registry.example.com/api:v1",
                                 "env": [{"name": "MODE", "value": "test"}],
+                                "envFrom": [{"secretRef": {"name": "api-env"}}],
                                 "ports": [{"containerPort": 8080}],
                                 "readinessProbe": {"httpGet": {"path": "/healthz", "port": 8080}},
                             }],

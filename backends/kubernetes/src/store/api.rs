@@ -83,6 +83,12 @@ pub(crate) async fn list<K: Namespaced>(api: &Api<K>, selector: Option<&str>) ->
     }
 }
 
+/// Fails if objects of this kind cannot be read, for example because the cluster does not know the kind.
+pub(crate) async fn check_served<K: Namespaced>(api: &Api<K>) -> Result<()> {
+    let one = ListParams::default().limit(1);
+    bounded_by(CALL, async { api.list_metadata(&one).await.map(drop).map_err(classify) }).await
+}
+
 /// Creates an object.
 pub(crate) async fn create<K: Namespaced>(api: &Api<K>, object: &K) -> Result<Written<K>> {
     bounded_by(CALL, async { written(api.create(&post_parameters(), object).await) }).await

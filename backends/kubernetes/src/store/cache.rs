@@ -262,8 +262,7 @@ impl Cache {
 
     /// Whether the `AppDeploy` tells the deploy's status already, or a later one.
     pub(crate) fn shows(&self, uid: AppUid, deploy: &Deploy) -> bool {
-        let known = self.lock().deploys.get(&(uid, deploy.revision)).map(|known| known.status);
-        known.is_some_and(|known| known.is_terminal() || known >= deploy.status())
+        self.lock().deploys.get(&(uid, deploy.revision)).is_some_and(|known| known.shows(deploy))
     }
 
     /// The archived deploys of an app as it was read, newest first.
@@ -353,9 +352,8 @@ impl State {
     /// Drops ended deploys from an app's record whose `AppDeploy`s tell their end: their evidence is long.
     fn drop_archived(&mut self, uid: AppUid) {
         let Some(Ok(record)) = self.names.get(&uid).and_then(|name| self.apps.get_mut(name)) else { return };
-        let is_archived = |deploy: &Arc<Deploy>| {
-            self.deploys.get(&(uid, deploy.revision)).is_some_and(|known| known.status.is_terminal())
-        };
+        let is_archived =
+            |deploy: &Arc<Deploy>| self.deploys.get(&(uid, deploy.revision)).is_some_and(|known| known.shows(deploy));
         if record.kept.archiving.iter().any(is_archived) {
             Arc::make_mut(record).kept.archiving.retain(|deploy| !is_archived(deploy));
         }

@@ -17,15 +17,15 @@ pub(crate) fn classify(error: KubeError) -> Error {
     match status.code {
         404 if !names_an_object(status) => Error::Invalid { what: NO_RESOURCES.to_owned(), cause: Some(error.into()) },
         404 => missing(status).map_or(Error::NotFound(Entity::Object), Error::invalid),
-        403 => {
-            let what = format!(
-                "{}; rollhook-server manifests prints the permissions that the store needs",
-                crate::error::shortened(&status.message)
-            );
-            Error::Denied { what, cause: Some(error.into()) }
-        }
-        _ => of_cluster(error),
+        _ => advised(of_cluster(error)),
     }
+}
+
+/// Adds to a denied permission how to get it.
+fn advised(error: Error) -> Error {
+    let Error::Denied { what, cause } = error else { return error };
+    let what = format!("{what}; rollhook-server manifests prints the permissions that the store needs");
+    Error::Denied { what, cause }
 }
 
 /// Whether the answer names an object; an unknown path is a 404 too, but names none.

@@ -19,9 +19,10 @@ use sha2::{Digest as _, Sha256};
 
 use super::{
     KubernetesStore,
-    api::{Written, create, delete, list, replace},
+    api::{Written, check_served, create, delete, list, replace},
     app_record::AppRecord,
     clock::calendar,
+    crd::AppObject,
 };
 use crate::{error::contended, lock};
 
@@ -123,9 +124,14 @@ impl KubernetesStore {
         Ok(())
     }
 
-    /// Renews the replica's Lease, no more often than each third of its time.
+    /// Renews the replica's Lease, no more often than each third of its time; fails while the cluster does not know the
+    /// custom resources, so that no commit could be written.
     async fn renew(&self, replica: &ReplicaId, ttl: Duration) -> Result<()> {
         let api = self.api.own();
+        let is_due = |now| self.leases.get(&replica.name).is_none_or(|seen| !is_fresh(&seen, replica, ttl, now));
+        if is_due(self.clock.elapsed()) {
+            check_served(&self.api.all::<AppObject>()).await?;
+        }
         for _ in 0..ATTEMPTS {
             let now = self.clock.elapsed();
             let written = match self.leases.get(&replica.name) {

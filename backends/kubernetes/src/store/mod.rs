@@ -64,7 +64,7 @@ use archive::Archive;
 use cache::Cache;
 use foreign_owner::ForeignOwners;
 use heartbeat::Leases;
-use secrets::Secrets;
+use secrets::{Memory, Secrets};
 use watches::{Changes, Tasks};
 
 /// How long a connection may be silent: longer than a watch, which tells something at its end.
@@ -119,9 +119,10 @@ impl KubernetesStore {
         let api = ApiServer::new(client, namespace);
         let (cache, changes) = (Arc::new(Cache::new(clock.clone())), Changes::new());
         let archive = Arc::new(Archive::new(api.clone(), cache.clone()));
-        let tasks = Tasks::start(&api, &cache, &changes, &archive);
+        let memory = Arc::<Memory>::default();
+        let tasks = Tasks::start(&api, &cache, &changes, &archive, &memory);
         Self {
-            secrets: Arc::new(Secrets::new(api.clone(), Arc::new(ring), clock.clone())),
+            secrets: Arc::new(Secrets::new(api.clone(), Arc::new(ring), clock.clone(), memory)),
             api,
             clock,
             cache,

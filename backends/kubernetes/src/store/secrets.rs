@@ -16,11 +16,15 @@
 //! however many they are. Beside it they can only cause the read that the first valid call would cause: one of an app's
 //! token after a change, while at most [`FIRST_READS`] of those run. A token that could not be read is read again after
 //! a second.
+//!
+//! Refusals tell nothing of which apps there are: a caller of an app is refused no sooner than a caller of a name that no
+//! app has, a token that cannot be opened fits nobody, and while calls fail, all who are not let in are told so.
 
 mod budget;
 mod memory;
 mod object;
 mod operator;
+mod outage;
 mod registrations;
 mod reseal;
 mod shared;
@@ -41,13 +45,17 @@ use rollhook_core::{
 use rollhook_sealing::KeyRing;
 use tokio::sync::Semaphore;
 
-pub(crate) use self::registrations::{Registered, Registrations};
 use self::{
     budget::Budget,
-    memory::{Memory, Recall},
+    memory::{Recall, Stored},
     object::Maker,
     operator::Operator,
+    outage::Outage,
     shared::again,
+};
+pub(crate) use self::{
+    memory::Memory,
+    registrations::{Registered, Registrations},
 };
 use super::{
     KubernetesStore, StoreClock,
@@ -70,18 +78,30 @@ pub(crate) struct Secrets {
     clock: StoreClock,
     budget: Budget,
     first_reads: Arc<Semaphore>,
-    memory: Memory,
+    memory: Arc<Memory>,
+    outage: Arc<Outage>,
     operator: Operator,
 }
 
+/// The outcome of comparing a caller's token.
+enum Tried {
+    /// It fits a secret that was read.
+    Fits(WebhookSecret),
+    /// It does not, and the caller is refused.
+    Refused,
+    /// The same, without a call, or sooner than other callers are refused.
+    RefusedByMemory,
+}
+
 impl Secrets {
-    pub(crate) fn new(api: ApiServer, ring: Arc<KeyRing>, clock: StoreClock) -> Self {
+    pub(crate) fn new(api: ApiServer, ring: Arc<KeyRing>, clock: StoreClock, memory: Arc<Memory>) -> Self {
         Self {
             api,
             ring,
             budget: Budget::new(clock.clone()),
             first_reads: Arc::new(Semaphore::new(FIRST_READS)),
-            memory: Memory::default(),
+            memory,
+            outage: Arc::default(),
             operator: Operator::new(clock.clone()),
             clock,
         }
@@ -163,14 +183,15 @@ impl Secrets {
             known => known,
         };
         let Some(app) = known else { return Ok(None) };
-        let read = self.read(&app, ready(())).await?;
-        match &read {
+        match self.read(&app, ready(())).await? {
             // The watch may lag behind a registration that was made anew.
-            Some(secret) if secret.app != app.uid => {
+            Stored::Token(secret) if secret.app != app.uid => {
                 let now = apps.look_up(id).await?.map(|app| app.uid);
-                Ok(read.filter(|secret| Some(secret.app) == now))
+                Ok(Some(secret).filter(|secret| Some(secret.app) == now))
             }
-            Some(_) | None => Ok(read),
+            Stored::Token(secret) => Ok(Some(secret)),
+            Stored::Nothing => Ok(None),
+            Stored::Unopened(failure) => Err(again(&failure)),
         }
     }
 
@@ -180,46 +201,73 @@ impl Secrets {
         id: &AppId,
         fits: TokenMatcher<'_, Token>,
     ) -> Result<Option<WebhookSecret>> {
-        if let Some(decided) = self.try_fitting(apps, id, fits).await? {
-            return Ok(decided);
+        match self.try_fitting(apps, id, fits).await? {
+            Tried::Fits(secret) => return Ok(Some(secret)),
+            Tried::Refused => return Ok(None),
+            Tried::RefusedByMemory => {}
         }
-        // Refused by memory alone, which the watch may be about to correct: another replica may just have registered
-        // the app, or enabled its webhook. The delay is the same for all that are refused so, and tells them nothing.
+        // Memory may be about to be corrected by the watch: another replica may just have registered the app, or enabled
+        // its webhook. The delay is the same for all that are refused so, and tells them nothing.
         tokio::time::sleep(self.clock.lag()).await;
-        Ok(self.try_fitting(apps, id, fits).await?.flatten())
+        if let Tried::Fits(secret) = self.try_fitting(apps, id, fits).await? {
+            return Ok(Some(secret));
+        }
+        Ok(None)
     }
 
-    /// The answer of a read. Returns `None` if nothing was read, and memory refuses the caller.
-    async fn try_fitting(
-        &self,
-        apps: &dyn Registrations,
-        id: &AppId,
-        fits: TokenMatcher<'_, Token>,
-    ) -> Result<Option<Option<WebhookSecret>>> {
+    async fn try_fitting(&self, apps: &dyn Registrations, id: &AppId, fits: TokenMatcher<'_, Token>) -> Result<Tried> {
         let refuse = |secret: Option<&WebhookSecret>| !fits(secret.map(|secret| &secret.token));
-        let (known, looked) = match apps.known(id).await? {
-            None if self.budget.take_now() => (apps.look_up(id).await?, true),
+        let (known, paid) = match apps.known(id).await? {
+            None if self.budget.take_now() => (self.look_up(apps, id).await?, true),
             known => (known, false),
         };
         let Some(app) = known else {
             refuse(None);
-            return Ok(looked.then_some(None));
+            return self.refused(paid);
         };
-        let read = match self.memory.slot(id).recall(&app, self.clock.elapsed()) {
+        let (read, paid) = match self.memory.slot(id).recall(&app, self.clock.elapsed()) {
             Recall::Nothing => {
                 // The callers after this one are refused by the result of this read.
-                self.budget.take_now();
-                self.read(&app, self.first_reads.clone().acquire_owned()).await?
+                let paid = self.budget.take_now() || paid;
+                (self.read(&app, self.first_reads.clone().acquire_owned()).await?, paid)
             }
             Recall::Token(secret) if !refuse(secret.as_ref()) || self.budget.take_now() => {
-                self.read(&app, ready(())).await?
+                (self.read(&app, ready(())).await?, true)
             }
-            Recall::Token(_) => return Ok(None),
+            Recall::Token(_) => return self.refused(false),
             Recall::Failed(failure) => return Err(again(&failure)),
         };
-        // What is sealed for another registration of the name opens nothing.
-        let read = read.filter(|secret| secret.app == app.uid);
-        Ok(Some(read.filter(|secret| !refuse(Some(secret)))))
+        match read {
+            // What is sealed for another registration of the name opens nothing.
+            Stored::Token(secret) if secret.app == app.uid && !refuse(Some(&secret)) => return Ok(Tried::Fits(secret)),
+            Stored::Token(_) => {}
+            Stored::Nothing => drop(refuse(None)),
+            Stored::Unopened(failure) => {
+                refuse(None);
+                tracing::error!(app = %id, error = %failure.chain(), "refusing a call: the app's token cannot be opened");
+            }
+        }
+        self.refused(paid)
+    }
+
+    /// The app of this name, by one call. One that cannot be read is no app to its callers.
+    async fn look_up(&self, apps: &dyn Registrations, id: &AppId) -> Result<Option<Registered>> {
+        match self.outage.noted(apps.look_up(id).await, self.clock.elapsed()) {
+            Err(error @ Error::Corrupt { .. }) => {
+                tracing::error!(app = %id, error = %error.chain(), "refusing a call: the app cannot be read");
+                Ok(None)
+            }
+            looked => looked,
+        }
+    }
+
+    /// A refusal: after a call within the budget, or one that memory makes, and must not come sooner for a known app.
+    fn refused(&self, paid: bool) -> Result<Tried> {
+        if paid {
+            return Ok(Tried::Refused);
+        }
+        self.outage.check(self.clock.elapsed())?;
+        Ok(Tried::RefusedByMemory)
     }
 
     /// Reads the app's token once it is its turn, and remembers it.
@@ -227,14 +275,16 @@ impl Secrets {
         &self,
         app: &Registered,
         turn: impl Future<Output = Turn> + Send + 'static,
-    ) -> Result<Option<WebhookSecret>> {
+    ) -> Result<Stored> {
         let slot = self.memory.slot(&app.id);
         let (api, ring, clock) = (self.within(&app.id), self.ring.clone(), self.clock.clone());
-        let (app, seen) = (app.clone(), slot.clone());
+        let (app, seen, outage) = (app.clone(), slot.clone(), self.outage.clone());
         let read = async move {
             let found = api::get(&api, &object::name(&app.id)).await;
-            let read = found.and_then(|found| found.map_or(Ok(None), |secret| object::open(&ring, &secret)));
-            let read = read.map_err(Arc::new);
+            let read = outage.noted(found, clock.elapsed()).map_err(Arc::new).map(|found| match found {
+                None => Stored::Nothing,
+                Some(secret) => Stored::of(object::open(&ring, &secret)),
+            });
             seen.remember(&app, read.clone(), clock.elapsed());
             read.map_err(|failure| again(&failure))
         };

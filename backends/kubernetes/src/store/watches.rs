@@ -4,7 +4,7 @@ use std::{fmt::Debug, pin::pin, sync::Arc, time::Duration};
 
 use futures_util::{Stream, StreamExt};
 use kube::{Api, core::Resource, runtime::watcher};
-use rollhook_core::ports::AppChange;
+use rollhook_core::ports::{AppChange, Version};
 use serde::de::DeserializeOwned;
 use tokio::{
     sync::{broadcast, watch},
@@ -16,6 +16,7 @@ use super::{
     api::ApiServer,
     archive::{Archive, OTHERS},
     cache::Cache,
+    secrets::Memory,
 };
 
 /// A watch is begun anew, from where it was, after this many seconds: so long, and 5 s more, a dead one may go
@@ -63,11 +64,19 @@ impl Drop for Tasks {
 
 impl Tasks {
     /// Starts to watch, and to archive.
-    pub(crate) fn start(api: &ApiServer, cache: &Arc<Cache>, changes: &Changes, archive: &Arc<Archive>) -> Self {
+    pub(crate) fn start(
+        api: &ApiServer,
+        cache: &Arc<Cache>,
+        changes: &Changes,
+        archive: &Arc<Archive>,
+        memory: &Arc<Memory>,
+    ) -> Self {
         let (apps, seen, told, settled) = (api.all(), cache.clone(), changes.clone(), archive.clone());
+        let remembered = memory.clone();
         let apps = async move {
             let show = |event| {
                 let Some(change) = seen.app_event(event) else { return };
+                forget_gone(&change, &seen, &remembered);
                 if let AppChange::App(app, _) = change {
                     settled.schedule(app, OTHERS);
                 }
@@ -88,6 +97,13 @@ impl Tasks {
             tokio::spawn(deploys).abort_handle(),
             tokio::spawn(archive).abort_handle(),
         ])
+    }
+}
+
+/// Forgets the tokens of apps that this or another replica deleted.
+fn forget_gone(change: &AppChange, cache: &Cache, memory: &Memory) {
+    if matches!(change, AppChange::Any | AppChange::App(_, Version::REMOVED)) {
+        memory.retain(|app| cache.named(app).is_some());
     }
 }
 

@@ -118,6 +118,12 @@ impl<I: Instances> Clusters for Namespaced<I> {
         Ok(())
     }
 
+    async fn meddle(&self, _app: &AppId, target: &Target, image: &ImageRef) -> Can {
+        let workload = format!("deployment/{}", target.settings["name"].as_str().unwrap());
+        self.bed.kubectl(&["set", "image", &workload, &format!("app={image}")]);
+        Ok(())
+    }
+
     async fn remove(&self, _app: &AppId, target: &Target) -> Can {
         let name = target.settings["name"].as_str().unwrap();
         self.bed.objects(Deployment).delete(name, &Default::default()).await.unwrap();

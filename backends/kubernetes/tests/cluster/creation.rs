@@ -14,7 +14,8 @@ use crate::bed::{self, Bed};
 fn order(bed: &Bed, revision: u64, image: &str) -> RolloutSpec {
     let mut order = bed.order(Deployment, revision, image);
     let template = json!({
-        "replicas": 2, "port": 8080, "env": {"MODE": "test"}, "pull_secret": "registry", "readiness_path": "/healthz",
+        "replicas": 2, "port": 8080, "env": {"MODE": "test"}, "env_from_secrets": ["api-env"],
+        "pull_secret": "registry", "readiness_path": "/healthz",
     });
     order.target.settings.insert("template".to_owned(), template);
     order
@@ -32,6 +33,8 @@ fn a_deployment_and_a_service_are_made() {
         assert_eq!(seen.deploy, Some(order.id));
         let made = bed.read(Deployment).await;
         assert_eq!(made["spec"]["minReadySeconds"], 10);
+        let container = &made["spec"]["template"]["spec"]["containers"][0];
+        assert_eq!(container["envFrom"][0]["secretRef"]["name"], "api-env");
         assert_eq!(made["metadata"]["labels"]["app.kubernetes.io/managed-by"], "rollhook");
         let service = services(bed).get("api").await.unwrap().spec.unwrap();
         assert_eq!(service.selector.unwrap(), [("app.kubernetes.io/name".to_owned(), "api".to_owned())].into());

@@ -1,5 +1,7 @@
 //! The archive that people read: what an `AppDeploy` shows, and that its end is certain.
 
+use std::sync::atomic::Ordering;
+
 use http::{Method, Request, header::HeaderValue};
 use kube::{
     ResourceExt,
@@ -10,7 +12,7 @@ use rollhook_conformance::{client, samples};
 use rollhook_core::{
     app::AppUid,
     deploy::{Deploy, State},
-    ledger::{Admission, OtherDeploys, Record},
+    ledger::{Admission, Change, OtherDeploys, Record},
     ports::{AppRef, HistoryStore, HistoryStoreExt, Page},
 };
 use rollhook_kubernetes::{
@@ -197,5 +199,43 @@ fn deploy_that_was_deleted_by_hand_is_a_gap_and_no_obstacle() {
         end(&store, app, &open, samples::succeeded()).await;
         fresh.shown(4, "succeeded").await;
         assert_eq!(numbers(&fresh.handle().await, app, false).await, [4, 3, 1]);
+    });
+}
+
+#[test]
+fn end_whose_answer_was_lost_is_shown() {
+    test("end_whose_answer_was_lost_is_shown", async |fresh: &Fresh| {
+        let (store, lose) = fresh.handle_losing_answers().await;
+        let app = registered(&store).await;
+        let deploy = admit(&store, app, "v1").await;
+        let rolling = deploy.moved(samples::rolling_out(&deploy));
+        client::record(&store, app, vec![Deploy { touched: true, ..rolling.clone() }]).await;
+        fresh.shown(1, "rolling_out").await;
+        let loaded = client::load(&store, app).await;
+        let mut change = Change::on(loaded.state);
+        let changes = vec![rolling.moved(samples::succeeded())];
+        change.record(Record { changes, idle: true, ..Record::default() }, loaded.now).unwrap();
+        lose.store(true, Ordering::SeqCst);
+        let lost = store.commit_one(client::put(change, loaded.version)).await;
+        assert!(lost.is_err_and(|error| error.is_unavailable()));
+        assert!(!lose.load(Ordering::SeqCst), "it was written");
+        // Nothing is left to do for the app, so that no other commit follows.
+        assert_eq!(client::load(&store, app).await.state.queued_at, None);
+        fresh.shown(1, "succeeded").await;
+    });
+}
+
+#[test]
+fn status_that_contradicts_the_app_is_corrected() {
+    test("status_that_contradicts_the_app_is_corrected", async |fresh: &Fresh| {
+        let store = fresh.handle().await;
+        let app = registered(&store).await;
+        let deploy = admit(&store, app, "v1").await;
+        fresh.shown(1, "queued").await;
+        // As of a cluster that was restored from a copy, or by hand.
+        fresh.label_deploy("api-1", STATUS_LABEL, "failed").await;
+        end(&store, app, &deploy, samples::succeeded()).await;
+        assert_eq!(fresh.shown(1, "succeeded").await.labels()[STATUS_LABEL], "succeeded");
+        assert_eq!(numbers(&fresh.handle().await, app, true).await, [1]);
     });
 }

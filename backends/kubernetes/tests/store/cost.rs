@@ -140,6 +140,6 @@ fn idle_apps_cost_nothing_and_a_replica_a_few_calls() {
         fresh.advance(TTL / 6).await.unwrap();
         counter.taken();
         look().await;
-        assert_eq!(counter.taken(), ["GET leases", "PUT leases"]);
+        assert_eq!(counter.taken(), ["GET leases", "GET apps", "PUT leases"], "and whether commits can be written");
     });
 }

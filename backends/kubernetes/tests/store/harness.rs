@@ -4,14 +4,15 @@ use std::{
     path::Path,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicI64, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering},
     },
+    task::{Context, Poll},
     time::Duration,
 };
 
 use async_trait::async_trait;
-use futures_util::stream::BoxStream;
-use http::Request;
+use futures_util::{future::BoxFuture, stream::BoxStream};
+use http::{Method, Request};
 use k8s_openapi::api::{
     coordination::v1::Lease,
     core::v1::{Namespace, Secret},
@@ -49,7 +50,7 @@ use tokio::{
     sync::{Mutex as Turn, MutexGuard},
     time::Instant,
 };
-use tower::util::MapRequestLayer;
+use tower::{BoxError, Service, layer::layer_fn, util::MapRequestLayer};
 use zeroize::Zeroizing;
 
 use crate::bed;
@@ -117,6 +118,17 @@ impl Fresh {
         each: impl Fn(Request<Body>) -> Request<Body> + Clone + Send + Sync + 'static,
     ) -> KubernetesStore {
         KubernetesStore::with_clock(self.client_through(each).await, namespace, ring(), self.store_clock())
+    }
+
+    /// A handle, and a switch that loses the answer to its next replacement of an `App`, and goes off with that.
+    pub(crate) async fn handle_losing_answers(&self) -> (KubernetesStore, Arc<AtomicBool>) {
+        let lose = Arc::<AtomicBool>::default();
+        let mut config = bed::config(self.state).await;
+        config.default_retry = false;
+        let switch = lose.clone();
+        let layer = layer_fn(move |inner| Losing { inner, lose: switch.clone() });
+        let client = ClientBuilder::try_from(config).unwrap().with_layer(&layer).build();
+        (KubernetesStore::with_clock(client, OWN, ring(), self.store_clock()), lose)
     }
 
     /// A client each of whose requests goes through this.
@@ -214,6 +226,39 @@ pub(crate) async fn admit(store: &KubernetesStore, app: AppUid, tag: &str) -> De
 /// Ends a deploy of it.
 pub(crate) async fn end(store: &KubernetesStore, app: AppUid, deploy: &Deploy, state: State) {
     client::record(store, app, vec![Deploy { touched: true, ..deploy.moved(state) }]).await;
+}
+
+/// A connection that loses the answer to a replacement of an `App` while it is switched on.
+#[derive(Clone)]
+struct Losing<S> {
+    inner: S,
+    lose: Arc<AtomicBool>,
+}
+
+impl<S> Service<Request<Body>> for Losing<S>
+where
+    S: Service<Request<Body>>,
+    S::Future: Send + 'static,
+    S::Response: Send,
+    S::Error: Into<BoxError>,
+{
+    type Response = S::Response;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, std::result::Result<S::Response, BoxError>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<std::result::Result<(), BoxError>> {
+        self.inner.poll_ready(context).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let is_commit = request.method() == Method::PUT && request.uri().path().contains("/apps/");
+        let is_lost = is_commit && self.lose.swap(false, Ordering::SeqCst);
+        let answer = self.inner.call(request);
+        Box::pin(async move {
+            let answer = answer.await.map_err(Into::into)?;
+            if is_lost { Err("the connection was lost".into()) } else { Ok(answer) }
+        })
+    }
 }
 
 /// A watch selects nothing any more; other requests are as they were.

@@ -1,5 +1,10 @@
 //! Objects left behind by others: earlier registrations, newer versions, and people with kubectl.
 
+use std::{
+    sync::atomic::{AtomicU64, Ordering},
+    time::Duration,
+};
+
 use http::{Method, Request, header::HeaderValue};
 use k8s_openapi::{
     api::{coordination::v1::Lease, core::v1::Secret},
@@ -22,6 +27,7 @@ use rollhook_kubernetes::{
     crd::{self, AppObject, DeployObject},
     ensure_crds,
 };
+use rollhook_testing::until_async;
 use serde_json::json;
 
 use crate::harness::{Fresh, OWN, admit, end, registered, test};
@@ -164,5 +170,34 @@ fn missing_namespace_is_named() {
         let left: Vec<String> =
             leases.list(&ListParams::default()).await.unwrap().iter().map(ResourceExt::name_any).collect();
         assert_eq!(left, [""; 0], "and nothing is left of it");
+    });
+}
+
+#[test]
+fn custom_resources_apply_without_warnings() {
+    test("custom_resources_apply_without_warnings", async |fresh: &Fresh| {
+        let file = std::env::temp_dir().join(format!("rollhook-crds-{}.yaml", std::process::id()));
+        std::fs::write(&file, rollhook_kubernetes::manifests::crds()).unwrap();
+        let server_side = ["apply", "--server-side", "--force-conflicts", "--dry-run=server"];
+        let file_name = file.to_str().unwrap();
+        fresh.kubectl(&[&server_side[..], &["--warnings-as-errors", "--filename", file_name]].concat());
+        std::fs::remove_file(file).unwrap();
+    });
+}
+
+#[test]
+fn heartbeat_fails_while_the_custom_resources_are_gone() {
+    test("heartbeat_fails_while_the_custom_resources_are_gone", async |fresh: &Fresh| {
+        let store = fresh.handle().await;
+        let replica = samples::replica("pod-1", 1);
+        // Another duration each time, so that each is due.
+        let seconds = AtomicU64::new(15);
+        let beat = || store.heartbeat(&replica, Duration::from_secs(seconds.fetch_add(1, Ordering::Relaxed)));
+        beat().await.unwrap();
+        fresh.kubectl(&["delete", "customresourcedefinition", "apps.rollhook.dev"]);
+        let failure = until_async("commits cannot be written", async || beat().await.err()).await;
+        assert!(failure.to_string().contains("rollhook-server manifests"), "{failure}");
+        ensure_crds(&fresh.client).await.unwrap();
+        until_async("they can again", async || beat().await.ok()).await;
     });
 }

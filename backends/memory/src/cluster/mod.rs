@@ -1,5 +1,6 @@
 //! A simulated cluster: workloads follow scripts, so that a test can have a rollout take any course.
 
+mod drift;
 mod rollouts;
 mod script;
 mod target;
@@ -16,7 +17,7 @@ use std::{
 use event_listener::Event;
 use rollhook_core::{
     Error, Result,
-    app::{AppId, Namespace, Target},
+    app::{AppId, AppUid, Namespace, Target},
     image::{Digest, ImageRef},
     ports::{Applied, Clock, DeployId},
 };
@@ -41,6 +42,7 @@ pub struct SimulatedCluster {
     delay: Duration,
     world: Mutex<World>,
     changed: Event,
+    drifted: Arc<drift::Hints>,
 }
 
 /// A change of a workload by a deploy.
@@ -76,7 +78,10 @@ type Key = (Namespace, String, String);
 #[derive(Default)]
 struct World {
     is_away: bool,
+    denies: bool,
     workloads: BTreeMap<Key, Running>,
+    /// The apps whose drift was asked for.
+    watched: BTreeMap<Key, AppUid>,
     scripts: Scripts,
     effects: VecDeque<Effect>,
     refused: VecDeque<Refused>,
@@ -85,7 +90,7 @@ struct World {
 impl SimulatedCluster {
     /// Returns a cluster without workloads, where a sound image is complete after `delay`.
     pub fn new(clock: Arc<dyn Clock>, delay: Duration) -> Self {
-        Self { clock, delay, world: Mutex::default(), changed: Event::new() }
+        Self { clock, delay, world: Mutex::default(), changed: Event::new(), drifted: Arc::default() }
     }
 
     /// Sets the course of images whose reference without its digest contains `pattern`, or whose digest is `pattern`, also
@@ -156,7 +161,10 @@ impl SimulatedCluster {
 
     /// Removes a workload, as another controller does; returns whether it existed.
     pub fn delete(&self, app: &AppId, target: &Target) -> bool {
-        let gone = self.lock().workloads.remove(&key(app, target)).is_some();
+        let mut world = self.lock();
+        let gone = world.workloads.remove(&key(app, target)).is_some();
+        self.drifted.put(world.watched.get(&key(app, target)).copied());
+        drop(world);
         self.changed.notify(usize::MAX);
         gone
     }
@@ -164,6 +172,13 @@ impl SimulatedCluster {
     /// Makes the cluster reachable or unreachable. While it is unreachable, every call is `Unavailable`, and rollouts go on.
     pub fn set_reachable(&self, reachable: bool) {
         self.lock().is_away = !reachable;
+        self.changed.notify(usize::MAX);
+    }
+
+    /// Grants this service its permissions, or withdraws them. While they are withdrawn, every call is `Denied`, and
+    /// rollouts go on.
+    pub fn set_permitted(&self, permitted: bool) {
+        self.lock().denies = !permitted;
         self.changed.notify(usize::MAX);
     }
 
@@ -191,16 +206,20 @@ impl SimulatedCluster {
         let mut world = self.lock();
         let running = world.workloads.get_mut(&key(app, target));
         let found = running.map(|running| change(running, now)).is_some();
+        self.drifted.put(world.watched.get(&key(app, target)).copied());
         drop(world);
         self.changed.notify(usize::MAX);
         found
     }
 
-    /// Returns the world; fails while the cluster is unreachable.
+    /// Returns the world; fails while the cluster is unreachable, or denies permission.
     fn reach(&self) -> Result<MutexGuard<'_, World>> {
         let world = self.lock();
         if world.is_away {
             return Err(Error::unavailable("the cluster", "the simulated cluster is switched to unreachable"));
+        }
+        if world.denies {
+            return Err(Error::Denied { what: "the simulated cluster denies every call".to_owned(), cause: None });
         }
         Ok(world)
     }

@@ -3,14 +3,17 @@
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::future::{Either, select};
+use futures_util::{
+    future::{Either, select},
+    stream::BoxStream,
+};
 use rollhook_core::{
     Result,
-    app::{AppId, Settings},
+    app::{AppId, AppUid, Settings},
     deploy::{Evidence, Reason},
     ports::{
-        Applied, DriverIdentity, InvalidTarget, Observation, RolloutDriver, RolloutFailure, RolloutSpec, TargetRequest,
-        Validated,
+        Applied, Drift, DriverIdentity, InvalidTarget, Observation, RolloutDriver, RolloutFailure, RolloutSpec,
+        TargetRequest, Validated,
     },
 };
 
@@ -78,6 +81,19 @@ impl RolloutDriver for SimulatedCluster {
             },
             None => listener.await,
         }
+    }
+
+    async fn drift(&self, spec: &RolloutSpec) -> Result<Option<Drift>> {
+        let mut world = self.reach()?;
+        world.watched.insert(workload_key(spec), spec.id.app);
+        Ok(match world.workloads.get(&workload_key(spec)) {
+            Some(running) => running.drift(spec),
+            None => Some(Drift { image: None, message: "another removed the workload".to_owned() }),
+        })
+    }
+
+    fn drift_changes(&self) -> Option<BoxStream<'static, AppUid>> {
+        Some(self.drifted.clone().stream())
     }
 
     async fn evidence(&self, spec: &RolloutSpec, failure: Option<&RolloutFailure>) -> Result<Evidence> {

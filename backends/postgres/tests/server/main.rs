@@ -8,6 +8,7 @@ mod connections;
 mod locks;
 mod outage;
 mod pooler;
+mod read_only;
 mod replicas;
 mod schema;
 mod secrets;

@@ -165,6 +165,17 @@ fn a_builder_that_refuses_ends_the_entry() {
 }
 
 #[test]
+fn a_builder_that_denies_permission_is_asked_again() {
+    let app_state = building(app_state(&[3]));
+    let denied = || CallError::Denied("jobs are forbidden".to_owned());
+    let mut queue = BuildQueue::default();
+    let waits = queue.started(&app_state, revision(3), Err(denied()), NOW).unwrap();
+    let Stored::Building { paused, .. } = waits.state else { panic!("{:?}", waits.state) };
+    assert_eq!(paused.away.since, Some(NOW), "its time does not count");
+    assert!(matches!(queue, BuildQueue::Unknown { .. }));
+}
+
+#[test]
 fn build_pauses_are_recorded_once_and_not_counted_twice() {
     let mut app_state = building(app_state(&[3]));
     let mut queue = taken(3);

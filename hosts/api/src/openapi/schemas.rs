@@ -79,7 +79,8 @@ pub(crate) fn template(_: &mut SchemaGenerator) -> Schema {
     let number = json!({ "type": "integer", "minimum": 0 });
     let env = json!({ "type": "object", "additionalProperties": text() });
     let members = json!({
-        "replicas": number, "port": number, "pull_secret": text(), "readiness_path": text(), "env": env
+        "replicas": number, "port": number, "pull_secret": text(), "readiness_path": text(), "env": env,
+        "env_from_secrets": texts()
     });
     json_schema!({ "type": "object", "properties": members })
 }

@@ -30,6 +30,7 @@ pub(crate) fn app() -> App {
         current: Some(rollhook_api::Deploy { current: true, ..entry(3, "abc123f", Status::Succeeded, 7200) }),
         on_cluster: Some(rollhook_api::Deploy { on_cluster: true, ..entry(4, "def456a", Status::Failed, 600) }),
         unfinished: vec![Revision::new(5).unwrap(), Revision::new(6).unwrap()],
+        drift: None,
         polling: None,
         warning: None,
         created_at: NOW,
@@ -77,4 +78,13 @@ fn settings_of_another_driver_are_shown_as_they_are() {
 fn documents() {
     insta::assert_snapshot!("json", crate::output::json(&app()).unwrap());
     insta::assert_snapshot!("yaml", crate::output::yaml(&app()).unwrap());
+}
+
+#[test]
+fn drift_is_told_in_the_list_and_in_the_details() {
+    let image = Some("registry.example.com/shop/api:hotfix".to_owned());
+    let drift = Some(rollhook_api::Drift { image, message: "alice set the image".to_owned() });
+    let app = App { drift, on_cluster: app().current, unfinished: Vec::new(), ..app() };
+    assert!(table(std::slice::from_ref(&app), NOW, Colour::Off).contains(":hotfix runs instead)"));
+    assert!(details(&app, NOW).contains("Drift             alice set the image"), "{}", details(&app, NOW));
 }

@@ -212,9 +212,12 @@ pub(crate) struct Template {
     /// The container's port; with one, a Service is made too
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) port: Option<u16>,
-    /// An environment variable of the container; repeatable
+    /// An environment variable of the container, stored and shown as plain text; repeatable
     #[arg(long = "env", value_name = "NAME=VALUE")]
     pub(crate) env: Vec<KeyValue>,
+    /// Name of a Secret whose entries become environment variables of the container; repeatable
+    #[arg(long = "env-from-secret", value_name = "SECRET")]
+    pub(crate) env_from_secrets: Vec<String>,
     /// Name of the Secret that the image is pulled with
     #[arg(long, value_name = "SECRET")]
     pub(crate) pull_secret: Option<String>,

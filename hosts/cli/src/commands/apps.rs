@@ -63,6 +63,10 @@ fn request(args: &Create) -> Result<CreateApp, CliError> {
             ("replicas", template.replicas.map(Value::from)),
             ("port", template.port.map(Value::from)),
             ("env", (!template.env.is_empty()).then(|| Value::Object(env.collect()))),
+            (
+                "env_from_secrets",
+                (!template.env_from_secrets.is_empty()).then(|| template.env_from_secrets.clone().into()),
+            ),
             ("pull_secret", template.pull_secret.clone().map(Value::from)),
             ("readiness_path", template.readiness_path.clone().map(Value::from)),
         ]),
@@ -149,7 +153,8 @@ mod tests {
     fn flags_become_the_request() {
         let line = "rollhook app create api --project shop --environment test --workload statefulset/api-db \
                     --container web --container worker --image r.example.com/api:1 --replicas 3 --port 8080 \
-                    --env A=1 --env B=x=y --pull-secret regcred --readiness-path /healthz --take-over \
+                    --env A=1 --env B=x=y --env-from-secret api-env \
+                    --pull-secret regcred --readiness-path /healthz --take-over \
                     --on-failure leave --settle 0s --hold all --rollout-deadline 5m --repository r.example.com/api \
                     --repository r.example.com/base/*";
         let cli = args::Cli::try_parse_from(line.split_whitespace()).unwrap();

@@ -7,6 +7,7 @@
 
 mod load;
 mod pausing;
+mod permissions;
 mod stamps;
 mod verdict;
 mod wire;
@@ -65,6 +66,11 @@ mod kubernetes {
     fn the_cluster_goes_away() {
         super::the_cluster_goes_away(Kubernetes, &test_name!());
     }
+
+    #[test]
+    fn an_api_server_that_restarts_fails_no_deploy() {
+        super::permissions::an_api_server_that_restarts_fails_no_deploy(Kubernetes, &test_name!());
+    }
 }
 
 fn servers_are_killed(shared: Shared, test: &str) {
@@ -93,7 +99,7 @@ fn servers_are_killed(shared: Shared, test: &str) {
 
 fn servers_are_stopped_past_their_lease(shared: Shared, test: &str) {
     let Some(fleet) = Fleet::on_cluster(server!(), shared, test) else { return };
-    let wire = Wire::lay(&fleet.kubectl());
+    let wire = Wire::lay(&fleet.kubectl(), &fleet.file("kubeconfig"));
     wire.write_kubeconfig(&fleet.file("wire"));
     let trigger = fleet.file("trigger");
     let first = fleet.replica("first").variable("KUBECONFIG", fleet.file("wire"));

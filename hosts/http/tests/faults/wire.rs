@@ -56,9 +56,9 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Lays it to a cluster.
-    pub fn lay(kubectl: &Kubectl) -> Self {
-        let mut command = kubectl.command(&["proxy", "--port", "0"]);
+    /// Lays it to a cluster, for whomever this kubeconfig is of.
+    pub fn lay(kubectl: &Kubectl, kubeconfig: &Path) -> Self {
+        let mut command = kubectl.command(&["proxy", "--port", "0", "--kubeconfig", kubeconfig.to_str().unwrap()]);
         let mut proxy = Running(command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap());
         let mut line = String::new();
         BufReader::new(proxy.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -81,7 +81,7 @@ impl Wire {
             "apiVersion: v1\nkind: Config\ncurrent-context: wire\n\
              clusters: [{{name: wire, cluster: {{server: \"http://{}\"}}}}]\n\
              users: [{{name: wire, user: {{}}}}]\n\
-             contexts: [{{name: wire, context: {{cluster: wire, user: wire}}}}]\n",
+             contexts: [{{name: wire, context: {{cluster: wire, user: wire, namespace: rollhook}}}}]\n",
             self.address
         );
         std::fs::write(file, text).unwrap();

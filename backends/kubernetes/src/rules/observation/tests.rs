@@ -151,6 +151,49 @@ fn paused_on_the_way_is_final() {
 }
 
 #[test]
+fn deployment_that_is_paused_after_it_has_rolled_out_goes_on() {
+    let paused = |status: Value| deployment(json!({"spec": {"paused": true}, "status": status}));
+    assert!(is_complete(&of(&rollout(5), &paused(json!({})), &pods(5))), "all of it runs");
+    // The controller has not seen the pause yet.
+    let seen = of(&rollout(5), &paused(json!({"observedGeneration": 2})), &pods(5));
+    assert_eq!((is_complete(&seen), code(&seen)), (false, None));
+    let mut pods = pods(5);
+    pods[0] = pod("a", 5, json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}}));
+    let seen = of(&rollout(5), &paused(json!({"availableReplicas": 2})), &pods);
+    assert_eq!((is_complete(&seen), code(&seen)), (false, None), "a pod that is not ready for a moment");
+}
+
+#[test]
+fn update_strategy_that_stops_the_rollout_is_named_at_once() {
+    let rollout = samples::rollout_of(crate::workload::WorkloadKind::StatefulSet, 5);
+    let set = |strategy: Value, updated: i32| {
+        let set = samples::stateful_set(json!({
+            "spec": {"updateStrategy": strategy},
+            "status": {"observedGeneration": 3, "replicas": 3, "updatedReplicas": updated, "readyReplicas": 3,
+                       "availableReplicas": 3, "currentRevision": "api-1", "updateRevision": "api-2"},
+        }));
+        of(&rollout, &stamped(set, &rollout), &pods(5)[..usize::try_from(updated).unwrap()])
+    };
+    let everything = json!({"type": "RollingUpdate", "rollingUpdate": {"partition": 3}});
+    for (strategy, word) in [(json!({"type": "OnDelete"}), "OnDelete"), (everything, "partition 3")] {
+        let seen = set(strategy.clone(), 0);
+        assert_eq!(code(&seen), Some((RolloutFailureKind::Final, Reason::UNSUPPORTED)));
+        assert!(!is_complete(&seen), "no pod runs it");
+        let message = seen.failure.unwrap().message;
+        assert!(message.contains(word), "{message}");
+        assert_eq!(code(&set(strategy, 3)), None, "it has rolled out");
+    }
+    let daemon_set = samples::rollout_of(crate::workload::WorkloadKind::DaemonSet, 5);
+    let object = samples::daemon_set(json!({
+        "spec": {"updateStrategy": {"type": "OnDelete"}},
+        "status": {"observedGeneration": 3, "desiredNumberScheduled": 3, "currentNumberScheduled": 3,
+                   "updatedNumberScheduled": 1, "numberAvailable": 3, "numberReady": 3, "numberMisscheduled": 0},
+    }));
+    let seen = of(&daemon_set, &stamped(object, &daemon_set), &pods(5)[..1]);
+    assert_eq!(code(&seen), Some((RolloutFailureKind::Final, Reason::UNSUPPORTED)));
+}
+
+#[test]
 fn newer_revision_is_recognised_by_its_stamp() {
     let object = stamped(samples::deployment(json!({"status": {"observedGeneration": 3}})), &rollout(6));
     let seen = of(&rollout(5), &object, &pods(6));

@@ -119,7 +119,9 @@ fn workload_of_another_registration_is_taken_over_only_on_request() {
 
 #[test]
 fn missing_workload_is_created_with_all_defaults() {
-    let template = json!({"replicas": 1, "port": null, "env": {}, "pull_secret": null, "readiness_path": null});
+    let template = json!({
+        "replicas": 1, "port": null, "env": {}, "env_from_secrets": [], "pull_secret": null, "readiness_path": null,
+    });
     let created = |name: &str, container: &str, template: &Value| Validated::Create {
         settings: serde_json::from_value(
             json!({"kind": "Deployment", "name": name, "containers": [container], "template": template}),
@@ -147,6 +149,9 @@ fn workload_that_cannot_be_created_is_refused_with_a_reason() {
     );
     let probe = json!({"template": {"readiness_path": "/"}});
     assert_invalid(validate(&with_image(probe), None), "readiness_path", "needs a port.");
+    let secret = json!({"template": {"env_from_secrets": ["api-env", "API_ENV"]}});
+    let rule = "must be a name that Kubernetes takes: lower-case letters, digits, hyphens and dots.";
+    assert_invalid(validate(&with_image(secret), None), "template.env_from_secrets", rule);
     let several = json!({"containers": ["a", "b"]});
     assert_invalid(validate(&with_image(several), None), "containers", "a Deployment is made with one container.");
 }

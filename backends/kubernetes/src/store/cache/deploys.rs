@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use kube::api::ObjectMeta;
 use rollhook_core::{
     app::AppUid,
-    deploy::{Revision, Status},
+    deploy::{Deploy, Revision, Status},
     ledger::KeyUse,
     time::Timestamp,
 };
@@ -37,6 +37,13 @@ pub(crate) struct ArchiveCoverage {
 }
 
 impl KnownDeploy {
+    /// Whether this tells the deploy's status. An end that an app holds is final, while a status on the way to it may be
+    /// older than what is known.
+    pub(crate) fn shows(&self, deploy: &Deploy) -> bool {
+        let status = deploy.status();
+        self.status == status || !status.is_terminal() && (self.status.is_terminal() || self.status > status)
+    }
+
     /// The deploy that an object is of. Returns `None` if it is none, or a copy under another name.
     pub(crate) fn named(metadata: &ObjectMeta) -> Option<(AppUid, Revision)> {
         let labels = metadata.labels.as_ref()?;

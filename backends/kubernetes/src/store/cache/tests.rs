@@ -261,3 +261,19 @@ fn store_that_went_back_is_listed_anew_once_in_a_while() {
     }
     assert_eq!(*told.borrow(), 1);
 }
+
+#[test]
+fn end_that_contradicts_the_app_is_not_its_end() {
+    let cache = cache();
+    let ended = Arc::new(record(5, 1, 1));
+    cache.note_record(&ended);
+    let mut contradicting = deploy(6, 1, true);
+    contradicting.labels.as_mut().unwrap().insert(crate::store::crd::STATUS_LABEL.to_owned(), "failed".to_owned());
+    cache.note_deploy(contradicting, false);
+    let end = ended.deploys().next().unwrap();
+    assert!(!cache.shows(uid(), end), "it must be written anew");
+    assert_eq!(cache.app(uid()).unwrap().kept.archiving, std::slice::from_ref(end), "and stays in the App until then");
+    cache.note_deploy(deploy(7, 1, true), false);
+    assert!(cache.shows(uid(), end));
+    assert_eq!(cache.app(uid()).unwrap().kept.archiving, []);
+}

@@ -14,8 +14,8 @@ use rollhook_core::{
 use serde_json::json;
 
 use super::{Registered, Secrets, object, operator};
-use world::World;
 pub(crate) use world::{HandClock, registered, ring, token};
+use world::{World, another_ring};
 
 const SECRET: &str = "GET shop-test/secrets/api-webhook";
 const APP: &str = "GET app shop-test/api";
@@ -286,4 +286,55 @@ async fn wrong_management_tokens_cost_one_call_per_second_and_wait_for_it() {
     assert!(!presents([1; 32]).await, "the old one is refused at once");
     world.clock.advance(Duration::from_secs(1));
     assert!(presents([2; 32]).await);
+}
+
+#[tokio::test]
+async fn token_that_cannot_be_opened_is_refused_as_an_unknown_app_is() {
+    let (world, _) = enabled().await;
+    let replica = world.secrets_with(world.clock.clock(), another_ring());
+    for _ in 0..3 {
+        refused(&world, &replica, 1, 2).await;
+        assert!(caller_of(&world, &replica, "shop-test/unknown", 1).await.unwrap().is_none());
+        world.clock.advance(Duration::from_secs(1));
+    }
+    let told = replica.find(&world, &"shop-test/api".parse().unwrap()).await;
+    assert!(matches!(told, Err(Error::Denied { .. })), "who manages it is told why: {told:?}");
+}
+
+#[tokio::test]
+async fn outage_is_told_to_callers_of_known_and_unknown_apps_alike() {
+    let (world, secrets) = enabled().await;
+    let fresh = world.secrets();
+    caller(&world, &secrets, 1).await.unwrap().unwrap();
+    world.clock.advance(Duration::from_secs(1));
+    world.away(true);
+    for replica in [&secrets, &fresh] {
+        for _ in 0..20 {
+            for app in ["shop-test/api", "shop-test/unknown"] {
+                let told = caller_of(&world, replica, app, 9).await;
+                assert!(told.is_err_and(|error| error.is_unavailable()), "{app}");
+            }
+            world.clock.advance(Duration::from_millis(150));
+        }
+    }
+    world.away(false);
+    world.clock.advance(Duration::from_secs(1));
+    for app in ["shop-test/unknown", "shop-test/api"] {
+        assert!(caller_of(&world, &secrets, app, 9).await.unwrap().is_none(), "{app}");
+    }
+}
+
+#[tokio::test]
+async fn first_caller_of_an_app_is_refused_no_sooner_than_one_of_an_unknown_name() {
+    let (world, _) = enabled().await;
+    let replica = world.secrets_by(world.clock.clock().lagging(Duration::from_secs(3600)));
+    assert!(caller_of(&world, &replica, "shop-test/takes-the-budget", 9).await.unwrap().is_none());
+    for app in ["shop-test/unknown", "shop-test/api", "shop-test/api"] {
+        let mut call = Box::pin(caller_of(&world, &replica, app, 9));
+        for _ in 0..500 {
+            assert!(futures_util::poll!(call.as_mut()).is_pending(), "{app}");
+            tokio::task::yield_now().await;
+        }
+    }
+    assert_eq!(world.calls(), ["GET app shop-test/takes-the-budget", SECRET], "all that they waited for was done");
 }

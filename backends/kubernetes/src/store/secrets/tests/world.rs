@@ -46,6 +46,11 @@ pub(crate) fn ring() -> KeyRing {
     KeyRing::from_keys([("k0001".parse().unwrap(), Zeroizing::new([7; KEY_BYTES]))]).unwrap()
 }
 
+/// A ring that lacks the key of the other one.
+pub(crate) fn another_ring() -> KeyRing {
+    KeyRing::from_keys([("k0002".parse().unwrap(), Zeroizing::new([8; KEY_BYTES]))]).unwrap()
+}
+
 pub(crate) fn token(seed: u8) -> Token {
     Token::from_random(&[seed; Token::RANDOM_BYTES]).unwrap()
 }
@@ -85,13 +90,17 @@ impl World {
     }
 
     pub(crate) fn secrets_by(&self, clock: StoreClock) -> Secrets {
+        self.secrets_with(clock, ring())
+    }
+
+    pub(crate) fn secrets_with(&self, clock: StoreClock, ring: KeyRing) -> Secrets {
         let world = self.clone();
         let service = service_fn(move |request: Request<Body>| {
             let world = world.clone();
             async move { world.answer(request).await }
         });
         let api = ApiServer::new(kube::Client::new(service, "rollhook"), "rollhook");
-        Secrets::new(api, Arc::new(ring()), clock)
+        Secrets::new(api, Arc::new(ring), clock, Arc::default())
     }
 
     pub(crate) async fn answer(&self, request: Request<Body>) -> Result<Response<Body>, std::convert::Infallible> {
@@ -176,6 +185,9 @@ impl Registrations for World {
     async fn look_up(&self, id: &AppId) -> Result<Option<Registered>> {
         let mut state = self.state.lock().unwrap();
         state.calls.push(format!("GET app {id}"));
+        if state.away {
+            return Err(Error::unavailable("the API server", "it is away"));
+        }
         Ok(state.stored.get(id).cloned())
     }
 

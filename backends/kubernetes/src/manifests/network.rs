@@ -1,0 +1,106 @@
+//! NetworkPolicies: the connections that the server and builds may make and take.
+
+use serde_json::{Value, json};
+
+/// The addresses at which clouds give out their instances' secrets. Amazon's, Google's and Azure's are link-local, as most
+/// are; Alibaba's is among those that its customers share. Azure's own, of its wire server, is where a node gets its
+/// extensions' settings and certificates; name resolution there, which it serves too, is the business of the cluster's DNS.
+const METADATA: [&str; 3] = ["169.254.0.0/16", "100.100.100.200/32", "168.63.129.16/32"];
+/// The same by IPv6: link-local ones, Amazon's and Google's; Azure has none.
+const METADATA_IPV6: [&str; 3] = ["fe80::/10", "fd00:ec2::/32", "fd20:ce::254/128"];
+
+/// A policy for the pods with these labels.
+pub(super) fn policy(namespace: &str, name: &str, selected: Value, spec: Value) -> Value {
+    let mut policy = json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": spec,
+    });
+    policy["spec"]["podSelector"] = if selected == json!({}) { selected } else { json!({"matchLabels": selected}) };
+    policy
+}
+
+/// Outgoing connections: to the cluster's own name servers; otherwise to these ports alone, and not to the addresses at
+/// which clouds give out their instances' secrets.
+pub(super) fn egress(ports: impl IntoIterator<Item = u16>) -> Value {
+    let names = ["UDP", "TCP"].map(|protocol| json!({"protocol": protocol, "port": 53}));
+    let name_servers = json!([
+        {
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
+            "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}},
+        },
+        // The node's own cache of them, by NodeLocal DNSCache's convention.
+        {"ipBlock": {"cidr": "169.254.20.10/32"}},
+    ]);
+    let mut ports: Vec<u16> = ports.into_iter().collect();
+    ports.sort_unstable();
+    ports.dedup();
+    let ports: Vec<Value> = ports.into_iter().map(|port| json!({"protocol": "TCP", "port": port})).collect();
+    let anywhere = json!([
+        {"ipBlock": {"cidr": "0.0.0.0/0", "except": METADATA}},
+        {"ipBlock": {"cidr": "::/0", "except": METADATA_IPV6}},
+    ]);
+    json!([{"ports": names, "to": name_servers}, {"ports": ports, "to": anywhere}])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+
+    /// Whether a block of addresses has this one in it.
+    fn covers(cidr: &str, address: IpAddr) -> bool {
+        let (network, length) = cidr.split_once('/').unwrap();
+        let bits = |address: IpAddr| match address {
+            IpAddr::V4(four) => (u128::from(four.to_bits()) << 96, true),
+            IpAddr::V6(six) => (six.to_bits(), false),
+        };
+        let ((network, four), (address, same)) = (bits(network.parse().unwrap()), bits(address));
+        let length: u32 = length.parse().unwrap();
+        four == same && (length == 0 || (network ^ address) >> (128 - length) == 0)
+    }
+
+    /// Whether a connection to this address and port is allowed.
+    fn is_allowed(egress: &Value, address: &str, port: u16) -> bool {
+        let address = address.parse().unwrap();
+        let is_within = |block: &Value| {
+            let excepted = block["except"].as_array().into_iter().flatten();
+            block["cidr"].as_str().is_some_and(|cidr| covers(cidr, address))
+                && !excepted.into_iter().any(|cidr| covers(cidr.as_str().unwrap(), address))
+        };
+        egress.as_array().unwrap().iter().any(|rule| {
+            rule["ports"].as_array().unwrap().iter().any(|open| open["port"] == port)
+                && rule["to"].as_array().unwrap().iter().any(|to| is_within(&to["ipBlock"]))
+        })
+    }
+
+    #[test]
+    fn no_port_reaches_the_metadata_of_a_cloud() {
+        let egress = egress([80, 443]);
+        for cloud in ["169.254.169.254", "fd00:ec2::254", "fd20:ce::254", "168.63.129.16", "100.100.100.200"] {
+            for port in [53, 80, 443] {
+                assert!(!is_allowed(&egress, cloud, port), "{cloud}:{port}");
+            }
+        }
+        for other in ["192.0.2.1", "10.0.0.1", "2001:db8::1"] {
+            assert!(is_allowed(&egress, other, 443) && !is_allowed(&egress, other, 22), "{other}");
+        }
+    }
+
+    #[test]
+    fn names_are_asked_of_the_clusters_own_servers_alone() {
+        let egress = egress([443]);
+        for other in ["192.0.2.1", "10.0.0.1", "2001:db8::1"] {
+            assert!(!is_allowed(&egress, other, 53), "{other}");
+        }
+        assert_eq!(egress[0]["to"][0]["podSelector"]["matchLabels"]["k8s-app"], "kube-dns");
+    }
+
+    #[test]
+    fn each_port_is_listed_once() {
+        let ports = egress([5000, 22, 2222, 443, 5000])[1]["ports"].clone();
+        let ports: Vec<u64> = ports.as_array().unwrap().iter().map(|port| port["port"].as_u64().unwrap()).collect();
+        assert_eq!(ports, [22, 443, 2222, 5000]);
+    }
+}

@@ -1,0 +1,176 @@
+//! Drift of apps at rest: what runs instead of the current deploy, because others changed the target. It is told, and nothing
+//! is changed.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    future,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use event_listener::{Event, EventListener};
+use futures_util::{FutureExt, StreamExt, select_biased};
+
+use super::Deployer;
+use crate::{
+    app::{App, AppUid},
+    engine,
+    error::Result,
+    ledger::AppState,
+    ports::{AppPage, Drift},
+};
+
+/// The greatest age of a known state that a target is compared with.
+const RECENT: Duration = Duration::from_secs(1);
+/// The number of apps that are listed at once.
+const PAGE: usize = 200;
+/// The pause before apps are listed again after a failure.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// The known drift, and the apps to be looked at.
+#[derive(Default)]
+pub(super) struct Drifts {
+    state: Mutex<Known>,
+    arrived: Event,
+}
+
+#[derive(Default)]
+struct Known {
+    /// Whether the rollout driver tells drift, and this process looks for it.
+    watching: bool,
+    due: BTreeSet<AppUid>,
+    /// The apps that were looked at.
+    apps: BTreeMap<AppUid, Option<Drift>>,
+}
+
+impl Drifts {
+    /// Has an app looked at, if this process looks for drift.
+    pub(super) fn put(&self, app: AppUid) {
+        let mut known = self.lock();
+        if known.watching {
+            known.due.insert(app);
+            drop(known);
+            self.arrived.notify(usize::MAX);
+        }
+    }
+
+    /// Has an app looked at that was not looked at before.
+    pub(super) fn put_new(&self, app: AppUid) {
+        if !self.lock().apps.contains_key(&app) {
+            self.put(app);
+        }
+    }
+
+    fn listen(&self) -> EventListener {
+        self.arrived.listen()
+    }
+
+    fn take(&self) -> BTreeSet<AppUid> {
+        std::mem::take(&mut self.lock().due)
+    }
+
+    /// Notes an app's drift, and logs it if that is news.
+    fn note(&self, app: &App, drift: Option<&Drift>) {
+        let before = self.lock().apps.insert(app.uid, drift.cloned()).flatten();
+        match (before, drift) {
+            (before, Some(drift)) if before.as_ref() != Some(drift) => {
+                let image = drift.image.as_ref().map(ToString::to_string);
+                tracing::warn!(app = %app.id, image, message = drift.message, "the target was changed by another");
+            }
+            (Some(_), None) => tracing::info!(app = %app.id, "the target is as its current deploy left it again"),
+            (_, Some(_)) | (None, None) => {}
+        }
+    }
+
+    /// An app is being deployed: what others changed before is overwritten.
+    fn set_aside(&self, app: AppUid) {
+        self.lock().apps.insert(app, None);
+    }
+
+    fn forget(&self, app: AppUid) {
+        self.lock().apps.remove(&app);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Deployer {
+    /// Returns what runs instead of an app's current deploy, as the rollout driver tells it now. An app that is being
+    /// deployed has no drift, and one whose newest deploy on the cluster failed is shown as such.
+    pub async fn drift(&self, state: &AppState) -> Option<Drift> {
+        self.look(state).await.unwrap_or_else(|error| {
+            tracing::debug!(app = %state.app.id, error = %error.chain(), "looking for drift failed");
+            self.known_drift(state)
+        })
+    }
+
+    /// Returns the drift that is known of an app without asking for it: of each app while [`Deployer::run`] is polled, as
+    /// far as the rollout driver tells of changes.
+    pub fn known_drift(&self, state: &AppState) -> Option<Drift> {
+        engine::at_rest(state)?;
+        self.drifts.lock().apps.get(&state.app.uid).cloned().flatten()
+    }
+
+    /// Returns the number of apps with known drift.
+    pub fn drifted_apps(&self) -> usize {
+        self.drifts.lock().apps.values().flatten().count()
+    }
+
+    /// Looks at each app once, and again when the rollout driver tells of a change, or a deploy ended here. Never returns.
+    pub(super) async fn watch_drift(&self) {
+        let Some(changes) = self.ports.rollouts.drift_changes() else { return future::pending().await };
+        let mut changes = changes.fuse();
+        self.drifts.lock().watching = true;
+        while let Err(error) = self.look_at_all().await {
+            tracing::debug!(error = %error.chain(), "listing apps to look for drift failed");
+            self.ports.clock.sleep(RETRY).await;
+        }
+        loop {
+            let arrived = self.drifts.listen();
+            for app in self.drifts.take() {
+                self.look_at(app).await;
+            }
+            select_biased! {
+                app = changes.select_next_some() => self.drifts.put(app),
+                () = arrived.fuse() => {}
+            }
+        }
+    }
+
+    async fn look_at_all(&self) -> Result<()> {
+        let mut after = None;
+        loop {
+            let page = AppPage { after: after.take(), limit: PAGE, ..AppPage::default() };
+            let apps = self.ports.history.list(page).await?;
+            for state in apps.iter().flatten() {
+                self.drift(state).await;
+            }
+            match apps.last().filter(|_| apps.len() == PAGE) {
+                Some(Ok(last)) => after = Some(last.app.id.clone()),
+                Some(Err(unreadable)) => after = Some(unreadable.id.clone()),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    async fn look_at(&self, app: AppUid) {
+        match self.journal.recent(app, RECENT).await {
+            Ok(Some(snapshot)) => drop(self.drift(&snapshot.state).await),
+            Ok(None) => self.drifts.forget(app),
+            // Its deploys, if any, look at it again.
+            Err(error) => tracing::debug!(%app, error = %error.chain(), "reading an app to look for drift failed"),
+        }
+    }
+
+    async fn look(&self, state: &AppState) -> Result<Option<Drift>> {
+        let Some(spec) = engine::at_rest(state) else {
+            self.drifts.set_aside(state.app.uid);
+            return Ok(None);
+        };
+        let drift = self.ports.rollouts.drift(&spec).await?;
+        self.drifts.note(&state.app, drift.as_ref());
+        Ok(drift)
+    }
+}

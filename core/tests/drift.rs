@@ -1,0 +1,78 @@
+//! What others changed on a workload at rest is told, and left alone until a person deploys.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking, in its helpers too")]
+
+mod world;
+
+use std::time::Duration;
+
+use rollhook_conformance::samples;
+use rollhook_core::{app::Policy, deploy::Status, ledger::AppState, request::RollbackRequest, service::Authorized};
+use world::World;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+async fn state(world: &World, access: &Authorized) -> AppState {
+    world.deployer.state(access).await.unwrap()
+}
+
+/// The image that is told to run instead, by memory and by the cluster.
+async fn told(world: &World, access: &Authorized) -> Option<String> {
+    let state = state(world, access).await;
+    let known = world.deployer.known_drift(&state);
+    assert_eq!(world.deployer.drifted_apps(), usize::from(known.is_some()));
+    assert_eq!(world.deployer.drift(&state).await, known, "what is known is what is so");
+    known.map(|drift| drift.image.map_or(drift.message, |image| image.to_string()))
+}
+
+#[test]
+fn image_that_another_set_is_told_and_the_current_one_can_be_deployed_again() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app("api", Policy::default()).await;
+        world.deployed(&access, &world::api("v2")).await;
+        world.sleep(5).await;
+        assert_eq!(told(&world, &access).await, None);
+        for (round, tag) in ["hotfix", "another"].into_iter().enumerate() {
+            let app = state(&world, &access).await.app;
+            assert!(world.cluster.meddle(&app.id, &app.target, &samples::image(tag)));
+            world.sleep(5).await;
+            assert_eq!(told(&world, &access).await, Some(samples::image(tag).to_string()));
+            let before = world.effects();
+            world.sleep(60).await;
+            assert_eq!(world.effects(), before, "nothing is put right by itself");
+            let current = state(&world, &access).await.current.unwrap();
+            assert_eq!(current.image, Some(world::api("v2").parse().unwrap()), "the history says what was deployed");
+            let again = if round == 0 {
+                world.deployed(&access, &world::api("v2")).await
+            } else {
+                let request = RollbackRequest { revision: Some(current.revision), ..RollbackRequest::default() };
+                let deploy = world.deployer.rollback(&world.operator, &app.id, request).await.unwrap().deploy;
+                world.ended(&access, deploy.revision.get()).await
+            };
+            assert_eq!(again.status(), Status::Succeeded);
+            assert_eq!(world.effects().last(), Some(&again.revision.get()));
+            world.sleep(5).await;
+            assert_eq!(told(&world, &access).await, None);
+        }
+    });
+}
+
+#[test]
+fn workload_that_was_deleted_or_lost_its_id_is_told_also_after_a_restart() {
+    let world = World::new(SECOND);
+    let access = world.run(async {
+        let access = world.app("api", Policy::default()).await;
+        world.deployed(&access, &world::api("v2")).await;
+        access
+    });
+    let app = world.idle(state(&world, &access)).app;
+    assert!(world.cluster.unstamp(&app.id, &app.target), "while nothing runs");
+    world.run(async {
+        world.sleep(5).await;
+        assert!(told(&world, &access).await.unwrap().contains("deploy id"));
+        assert!(world.cluster.delete(&app.id, &app.target));
+        world.sleep(5).await;
+        assert!(told(&world, &access).await.unwrap().contains("removed the workload"));
+    });
+}
