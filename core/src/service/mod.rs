@@ -12,6 +12,7 @@ mod polling;
 mod promote;
 mod push;
 mod queries;
+mod recognition;
 mod register;
 mod retention;
 mod rollback;
@@ -82,6 +83,7 @@ pub struct Deployer {
     drivers: notifier::Notifier,
     work_queue: work_queue::WorkQueue,
     poll_results: poll_results::PollResults,
+    recognition: recognition::Recognition,
     min_poll: Duration,
 }
 
@@ -97,6 +99,7 @@ impl Deployer {
         let boot = u64::from_le_bytes(boot) >> 1;
         Self {
             journal: journal::Journal::new(ports.history.clone(), ports.clock.clone()),
+            recognition: recognition::Recognition::new(&*ports.rng),
             ports,
             replica: ReplicaId { name: replica.to_owned(), boot },
             waiters: notifier::Notifier::default(),
@@ -119,7 +122,11 @@ impl Deployer {
     /// # Errors
     /// [`Refusal::StoreUnavailable`] while it does not.
     pub async fn ready(&self) -> Outcome<()> {
-        self.ports.tokens.operator_fitting(&|_| false).await.map(drop).map_err(refused)
+        let refuses = |stored: Option<&[u8; 32]>| {
+            self.recognition.read_operator(stored.copied());
+            false
+        };
+        self.ports.tokens.operator_fitting(&refuses).await.map(drop).map_err(refused)
     }
 }
 

@@ -72,7 +72,7 @@ pub struct Serve {
     /// directory]
     #[arg(long, env = "ROLLHOOK_ADMIN_TOKEN_FILE", value_name = "FILE")]
     pub admin_token_file: Option<PathBuf>,
-    /// Limit failed authentications per source, and deploys per app
+    /// Limit failed authentications per source and app, and deploys per app
     #[arg(long, env = "ROLLHOOK_RATE_LIMIT", default_value = "on", value_name = "on|off")]
     pub rate_limit: RateLimit,
     /// Network of proxies whose X-Forwarded-For is believed; may be repeated

@@ -3,7 +3,7 @@
 use std::{net::IpAddr, sync::Arc};
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, StatusCode, Uri};
+use http::{HeaderMap, Method, Request, StatusCode, Uri, request::Parts};
 use hyper::body::Incoming;
 use rollhook_api::{Kind, Local, openapi};
 use rollhook_core::{
@@ -18,7 +18,9 @@ use crate::{
     body::{self, Whole},
     build_log, deploys,
     error_reply::ErrorReply,
-    events, headers, manage,
+    events, headers,
+    limits::Target,
+    manage,
     reply::{self, Reply},
     state::State,
     webhook,
@@ -108,21 +110,19 @@ pub(crate) struct Call {
     pub(crate) body: Whole,
 }
 
-impl Call {
-    fn parameters(&self) -> [&str; 3] {
-        find(self.uri.path()).map_or([""; 3], |matched| matched.parameters)
-    }
+/// Returns the app that a path names, if it is an app's name.
+fn app(path: &str) -> Option<AppId> {
+    let [namespace, name, _] = find(path)?.parameters;
+    Some(AppId { namespace: namespace.parse().ok()?, name: name.parse().ok()? })
+}
 
+impl Call {
     /// Returns the app that the path names.
     ///
     /// # Errors
     /// 404 if it is not an app's name.
     pub(crate) fn app(&self) -> Result<AppId, ErrorReply> {
-        let [namespace, name, _] = self.parameters();
-        match (namespace.parse(), name.parse()) {
-            (Ok(namespace), Ok(name)) => Ok(AppId { namespace, name }),
-            _ => Err(ErrorReply::new(Kind::AppNotFound, "There is no app of this name.")),
-        }
+        app(self.uri.path()).ok_or_else(|| ErrorReply::new(Kind::AppNotFound, "There is no app of this name."))
     }
 
     /// Returns the revision that the path names.
@@ -130,8 +130,8 @@ impl Call {
     /// # Errors
     /// 404 if it is not a revision.
     pub(crate) fn revision(&self) -> Result<Revision, ErrorReply> {
-        let [.., revision] = self.parameters();
-        revision.parse().map_err(|_| ErrorReply::new(Kind::RevisionNotFound, "There is no such revision of this app."))
+        let revision = find(self.uri.path()).and_then(|matched| matched.parameters[2].parse().ok());
+        revision.ok_or_else(|| ErrorReply::new(Kind::RevisionNotFound, "There is no such revision of this app."))
     }
 
     /// Returns the body, which must be JSON of this type.
@@ -170,21 +170,57 @@ pub(crate) async fn dispatch(state: Arc<State>, peer: IpAddr, request: Request<I
     let (parts, incoming) = request.into_parts();
     let route = find(parts.uri.path()).map(|found| found.route);
     let client = state.proxies.client_ip(peer, &parts.headers);
-    let early = match route {
-        Some(route) => allowed(route, &parts.method),
-        None => Ok(()),
-    };
-    if let Err(failure) = early.and_then(|()| if is_open(route) { Ok(()) } else { state.limits.admit(client) }) {
+    if let Some(route) = route
+        && let Err(failure) = allowed(route, &parts.method)
+    {
         body::discard(incoming, &parts.headers);
         return Err(failure);
     }
+    let target = target(route, &parts);
+    let mut over = target.as_ref().and_then(|target| state.limits.admit(client, target).err());
+    // What signs the body is known only once the body was read.
+    if let (Some(target), false) = (&target, auth::are_signatures(&parts.headers)) {
+        over = over.filter(|_| !is_let_through(&state, target, &parts.headers, &[]));
+        if let Some(failure) = over {
+            body::discard(incoming, &parts.headers);
+            return Err(failure);
+        }
+    }
     let body = body::read(incoming, &parts.headers, &state.large_bodies).await?;
+    if let (Some(target), Some(failure)) = (&target, over)
+        && !is_let_through(&state, target, &parts.headers, &body.bytes)
+    {
+        return Err(failure);
+    }
     let call = Call { state, method: parts.method, uri: parts.uri, headers: parts.headers, body };
     let answered = Box::pin(answer(route, &call)).await;
-    if answered.as_ref().is_err_and(|failure| failure.kind() == Kind::Unauthorized) {
-        call.state.limits.failed(client);
+    if let Some(target) = target.filter(|_| matches!(&answered, Err(failure) if failure.kind() == Kind::Unauthorized)) {
+        call.state.limits.failed(client, &target);
     }
     answered
+}
+
+/// Returns the secret that the call's credentials are for; `None` if the route needs none.
+fn target(route: Option<Route>, parts: &Parts) -> Option<Target> {
+    if is_open(route) {
+        return None;
+    }
+    let for_app = match route {
+        Some(Route::Webhook) => true,
+        Some(Route::Deploy) => auth::has_service_token(&parts.headers),
+        _ => false,
+    };
+    Some(match app(parts.uri.path()) {
+        _ if !for_app => Target::Management,
+        Some(app) => Target::App(app),
+        None => Target::Nothing,
+    })
+}
+
+/// Returns whether a caller is authenticated although others have failed too often from its address.
+fn is_let_through(state: &State, target: &Target, headers: &HeaderMap, body: &[u8]) -> bool {
+    auth::is_recognized(&state.deployer, target, headers, body)
+        || (auth::costs_a_read(target, headers) && state.limits.spare(target))
 }
 
 fn allowed(route: Route, method: &Method) -> Result<(), ErrorReply> {

@@ -16,8 +16,9 @@ const USER: u32 = 65532;
 
 pub(super) fn about(namespace: &str, builds: Option<&str>) -> String {
     let mut about = format!(
-        "An example: two replicas of rollhook's server behind one Service. Fill in the image, and the URL by which CI\n\
-         reaches the Service. Make the keys that tokens are sealed with, and the management token, once:\n\
+        "An example: two replicas of rollhook's server behind one Service. Fill in the image, the URL by which CI reaches\n\
+         the Service, and the network of the proxy in front of it (ROLLHOOK_TRUSTED_PROXY). Make the keys that tokens are\n\
+         sealed with, and the management token, once:\n\
          \n\
          \x20 rollhook-server keys new keys && rollhook-server admin-token new admin-token\n\
          \x20 kubectl create secret generic {KEYS} --namespace {namespace} --from-file=keys\n\
@@ -114,6 +115,8 @@ fn environment(builds: Option<&str>) -> Vec<Value> {
     let mut variables = vec![
         ("ROLLHOOK_LISTEN", format!("0.0.0.0:{PORT}")),
         ("ROLLHOOK_BASE_URL", "https://rollhook.example.com".to_owned()),
+        // Addresses of documentation, which nobody has.
+        ("ROLLHOOK_TRUSTED_PROXY", "192.0.2.0/24".to_owned()),
         ("ROLLHOOK_STORE", "kubernetes".to_owned()),
         ("ROLLHOOK_DRIVER", "kubernetes".to_owned()),
         ("ROLLHOOK_KEY_DIR", format!("/etc/rollhook/{KEYS}")),
