@@ -65,6 +65,9 @@ pub struct Serve {
     /// Address and port to listen on; port 0 takes a free one
     #[arg(long, env = "ROLLHOOK_LISTEN", default_value = "127.0.0.1:8080", value_name = "ADDRESS")]
     pub listen: SocketAddr,
+    /// Address and port of /healthz, /readyz and /metrics, which --listen answers then no longer
+    #[arg(long, env = "ROLLHOOK_PROBE_LISTEN", value_name = "ADDRESS")]
+    pub probe_listen: Option<SocketAddr>,
     /// How CI reaches this server; webhook URLs begin with it [default: http://ADDRESS]
     #[arg(long, env = "ROLLHOOK_BASE_URL", value_name = "URL", value_parser = base_url)]
     pub base_url: Option<String>,

@@ -1,6 +1,11 @@
 //! Request bodies: bounded in size and time, and parsed once the caller is authenticated.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    sync::{Arc, Mutex, PoisonError, Weak},
+    time::Duration,
+};
 
 use bytes::{Bytes, BytesMut};
 use http::{
@@ -16,7 +21,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::error_reply::ErrorReply;
+use crate::{error_reply::ErrorReply, limits::network};
 
 /// The largest body.
 pub(crate) const BODY_MAX: usize = 1024 * 1024;
@@ -25,22 +30,77 @@ const BODY_TIME: Duration = Duration::from_secs(10);
 /// The most bytes that are read of a refused body, so that its sender gets to read the answer.
 const DRAINED_MAX: usize = 16 * 1024 * 1024;
 
-/// The size beyond which a body is a large one.
-const LARGE: usize = 64 * 1024;
-/// The most large bodies that are held at once: unauthenticated callers can make the server hold a bounded amount.
-const LARGE_BODIES: usize = 128;
+/// The size beyond which a body takes of the budget: as much as a connection's own buffer.
+const FREE: usize = 8 * 1024;
+/// The most bytes of strangers' bodies that are held at once.
+const STRANGERS: usize = 24 * 1024 * 1024;
+/// The most of these of one address.
+const SHARE: usize = 6 * 1024 * 1024;
+/// The most bytes of the bodies of callers whose token this process recognises.
+const KNOWN: usize = 16 * 1024 * 1024;
 
-/// Returns the permits for large bodies.
-pub(crate) fn permits() -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(LARGE_BODIES))
+/// The bytes of bodies that the server may hold at once. A body for which there is no room waits.
+pub(crate) struct Budget {
+    strangers: Arc<Semaphore>,
+    known: Arc<Semaphore>,
+    /// What is left of each address's share.
+    shares: Mutex<HashMap<IpAddr, Weak<Semaphore>>>,
 }
 
-/// A whole body, and the permit of a large one.
+/// Who sends a body.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Holder {
+    /// A caller of this address.
+    Stranger(IpAddr),
+    /// A caller whose token this process recognises.
+    Known,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        let (strangers, known) = (Arc::new(Semaphore::new(STRANGERS)), Arc::new(Semaphore::new(KNOWN)));
+        Self { strangers, known, shares: Mutex::default() }
+    }
+}
+
+impl Budget {
+    /// Waits until there is room for a body of this length.
+    async fn take(&self, holder: Holder, length: usize) -> Vec<OwnedSemaphorePermit> {
+        let taken_of = match holder {
+            Holder::Stranger(client) => vec![self.share(client), self.strangers.clone()],
+            Holder::Known => vec![self.known.clone()],
+        };
+        let bytes = u32::try_from(length).unwrap_or(u32::MAX);
+        let mut permits = Vec::new();
+        for semaphore in taken_of {
+            // The semaphores are never closed.
+            permits.extend(semaphore.acquire_many_owned(bytes).await);
+        }
+        permits
+    }
+
+    fn share(&self, client: IpAddr) -> Arc<Semaphore> {
+        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        let client = network(client);
+        if let Some(share) = shares.get(&client).and_then(Weak::upgrade) {
+            return share;
+        }
+        // Unused shares are removed when the number has doubled.
+        if shares.len() >= 64 && shares.len().is_power_of_two() {
+            shares.retain(|_, share| share.strong_count() > 0);
+        }
+        let share = Arc::new(Semaphore::new(SHARE));
+        shares.insert(client, Arc::downgrade(&share));
+        share
+    }
+}
+
+/// A whole body.
 #[derive(Default)]
 pub(crate) struct Whole {
     pub(crate) bytes: Bytes,
-    /// Held for as long as the bytes are.
-    permit: Option<OwnedSemaphorePermit>,
+    /// What the body takes of the budget, for as long as the bytes are held.
+    permits: Vec<OwnedSemaphorePermit>,
 }
 
 /// Reads the whole body.
@@ -50,13 +110,14 @@ pub(crate) struct Whole {
 pub(crate) async fn read(
     mut body: Incoming,
     headers: &HeaderMap,
-    permits: &Arc<Semaphore>,
+    budget: &Budget,
+    holder: Holder,
 ) -> Result<Whole, ErrorReply> {
     if body.size_hint().lower() > BODY_MAX as u64 {
         discard(body, headers);
         return Err(too_large());
     }
-    match tokio::time::timeout(BODY_TIME, collect(&mut body, permits)).await {
+    match tokio::time::timeout(BODY_TIME, collect(&mut body, budget, holder)).await {
         Ok(Ok(whole)) => Ok(whole),
         Ok(Err(failure)) => {
             discard(body, headers);
@@ -70,19 +131,21 @@ fn too_large() -> ErrorReply {
     ErrorReply::new(Kind::BodyTooLarge, "The body must be at most 1 MiB.")
 }
 
-async fn collect(body: &mut Incoming, permits: &Arc<Semaphore>) -> Result<Whole, ErrorReply> {
+async fn collect(body: &mut Incoming, budget: &Budget, holder: Holder) -> Result<Whole, ErrorReply> {
     let mut whole = Whole::default();
+    // Without a length, the body may be of any length that is allowed.
+    let length = body.size_hint().exact().and_then(|length| usize::try_from(length).ok()).unwrap_or(BODY_MAX);
     let mut pieces = BytesMut::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| ErrorReply::new(Kind::Malformed, "The body broke off."))?;
         let Ok(data) = frame.into_data() else { continue };
-        let length = whole.bytes.len().max(pieces.len()) + data.len();
-        if length > BODY_MAX {
+        let read = whole.bytes.len().max(pieces.len()) + data.len();
+        if read > BODY_MAX {
             return Err(too_large());
         }
-        if length > LARGE && whole.permit.is_none() {
-            // The semaphore is never closed.
-            whole.permit = permits.clone().acquire_owned().await.ok();
+        // All at once: bodies that hold a part and wait for more would wait for each other.
+        if read > FREE && whole.permits.is_empty() {
+            whole.permits = budget.take(holder, length).await;
         }
         // Most bodies are one piece, which needs no copy.
         if whole.bytes.is_empty() && pieces.is_empty() {

@@ -87,7 +87,8 @@ impl Proxies {
         client
     }
 
-    fn trusts(&self, address: IpAddr) -> bool {
+    /// Returns whether the address is a trusted proxy's.
+    pub(crate) fn trusts(&self, address: IpAddr) -> bool {
         self.trusted.iter().any(|network| network.contains(address))
     }
 

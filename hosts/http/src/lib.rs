@@ -27,6 +27,7 @@ mod auth;
 mod body;
 mod build_log;
 mod client_ip;
+mod connections;
 mod deploys;
 mod error_reply;
 mod events;
@@ -42,6 +43,7 @@ mod router;
 mod run;
 mod server;
 mod state;
+mod stream;
 mod telemetry;
 mod webhook;
 

@@ -140,7 +140,7 @@ fn refuse(detail: &str, wait: Option<Duration>) -> Result<(), ErrorReply> {
 }
 
 /// Returns what a client is counted by: its IPv4 address, or the /64 that an IPv6 customer has for itself.
-fn network(client: IpAddr) -> IpAddr {
+pub(crate) fn network(client: IpAddr) -> IpAddr {
     match client {
         IpAddr::V4(_) => client,
         IpAddr::V6(address) => IpAddr::V6((address.to_bits() & !u128::from(u64::MAX)).into()),

@@ -4,7 +4,6 @@ use std::{net::IpAddr, sync::Arc};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode, Uri, request::Parts};
-use hyper::body::Incoming;
 use rollhook_api::{Kind, Local, openapi};
 use rollhook_core::{
     app::AppId,
@@ -16,7 +15,9 @@ use serde::de::DeserializeOwned;
 use crate::{
     auth,
     body::{self, Whole},
-    build_log, deploys,
+    build_log,
+    connections::InCall,
+    deploys,
     error_reply::ErrorReply,
     events, headers,
     limits::Target,
@@ -69,6 +70,23 @@ pub(crate) const ROUTES: &[(Route, &str, &str)] = &[
     (Route::Rebuild, "/api/v1/apps/{namespace}/{app}/rebuild", "POST"),
 ];
 
+/// A call as it comes in.
+pub(crate) struct Incoming {
+    pub(crate) request: Request<hyper::body::Incoming>,
+    pub(crate) source: IpAddr,
+    pub(crate) audience: Audience,
+    pub(crate) in_call: InCall,
+}
+
+/// For whom a listener is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Audience {
+    /// CI, git hosts and operators.
+    Callers,
+    /// The probes of a cluster, and Prometheus.
+    Probes,
+}
+
 /// A path's route, and the values of its parameters: namespace, app, revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Matched<'a> {
@@ -108,6 +126,8 @@ pub(crate) struct Call {
     pub(crate) uri: Uri,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Whole,
+    /// Held by answers that are streamed.
+    pub(crate) in_call: InCall,
 }
 
 /// Returns the app that a path names, if it is an app's name.
@@ -166,10 +186,20 @@ impl Call {
 }
 
 /// Answers a call: checks method and limits, reads the body, authenticates, and performs the call, in this order.
-pub(crate) async fn dispatch(state: Arc<State>, peer: IpAddr, request: Request<Incoming>) -> Result<Reply, ErrorReply> {
+pub(crate) async fn dispatch(state: Arc<State>, call: Incoming) -> Result<Reply, ErrorReply> {
+    let Incoming { request, source, audience, in_call } = call;
     let (parts, incoming) = request.into_parts();
     let route = find(parts.uri.path()).map(|found| found.route);
-    let client = state.proxies.client_ip(peer, &parts.headers);
+    let client = state.proxies.client_ip(source, &parts.headers);
+    let is_probe = matches!(route, Some(Route::Health | Route::Ready | Route::Metrics));
+    let route = match audience {
+        Audience::Probes if !is_probe => {
+            body::discard(incoming, &parts.headers);
+            return Err(ErrorReply::new(Kind::NotFound, "Probes and metrics are at this address, and nothing else."));
+        }
+        Audience::Callers if is_probe && state.has_probe_listener => None,
+        Audience::Callers | Audience::Probes => route,
+    };
     if let Some(route) = route
         && let Err(failure) = allowed(route, &parts.method)
     {
@@ -186,13 +216,16 @@ pub(crate) async fn dispatch(state: Arc<State>, peer: IpAddr, request: Request<I
             return Err(failure);
         }
     }
-    let body = body::read(incoming, &parts.headers, &state.large_bodies).await?;
+    let is_known =
+        target.as_ref().is_some_and(|target| auth::is_recognized(&state.deployer, target, &parts.headers, &[]));
+    let holder = if is_known { body::Holder::Known } else { body::Holder::Stranger(client) };
+    let body = body::read(incoming, &parts.headers, &state.bodies, holder).await?;
     if let (Some(target), Some(failure)) = (&target, over)
         && !is_let_through(&state, target, &parts.headers, &body.bytes)
     {
         return Err(failure);
     }
-    let call = Call { state, method: parts.method, uri: parts.uri, headers: parts.headers, body };
+    let call = Call { state, method: parts.method, uri: parts.uri, headers: parts.headers, body, in_call };
     let answered = Box::pin(answer(route, &call)).await;
     if let Some(target) = target.filter(|_| matches!(&answered, Err(failure) if failure.kind() == Kind::Unauthorized)) {
         call.state.limits.failed(client, &target);
@@ -257,6 +290,7 @@ async fn answer(route: Option<Route>, call: &Call) -> Result<Reply, ErrorReply> 
 /// Answers a call that needs the management token.
 async fn managed(route: Option<Route>, call: &Call) -> Result<Reply, ErrorReply> {
     let operator = auth::operator(&call.state.deployer, &call.headers).await?;
+    call.in_call.authenticated();
     let operations = Local::new(call.state.deployer.clone(), operator, call.state.base_url.clone());
     // Unknown paths need the token too, so that only operators learn which paths exist.
     let Some(route) = route else { return Err(ErrorReply::new(Kind::NotFound, "There is nothing at this path.")) };

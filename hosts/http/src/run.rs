@@ -1,6 +1,6 @@
 //! The binary: opens the backends, serves until a signal, stops in order.
 
-use std::{error::Error, io::Write};
+use std::{error::Error, io::Write, net::SocketAddr};
 
 use rollhook_core::ports::Sealing;
 use rollhook_wiring::{
@@ -78,8 +78,11 @@ async fn serve(args: Serve) -> Result<(), ErrorReply> {
     // An invalid store is refused before the address is bound.
     settings.store.named()?;
     // The address is bound first: a second server that was started by mistake ends here, before it opens the store.
-    let listener =
-        TcpListener::bind(args.listen).await.map_err(|error| format!("cannot listen on {}: {error}", args.listen))?;
+    let listener = bind(args.listen).await?;
+    let probes = match args.probe_listen {
+        Some(address) => Some(bind(address).await?),
+        None => None,
+    };
     let address = listener.local_addr()?;
     let opened = rollhook_wiring::open(&settings).await?;
     let replica = format!("server-{}-{address}", hostname());
@@ -90,6 +93,10 @@ async fn serve(args: Serve) -> Result<(), ErrorReply> {
         min_poll: args.min_poll,
     };
     let server = Server::new(listener, config, opened.ports, &replica);
+    let server = match probes {
+        Some(probes) => server.with_probes(probes),
+        None => server,
+    };
     let admin = admin::ensure(server.deployer(), &opened.store, args.admin_token_file.as_deref()).await?;
     for Created { what, path } in opened.created.into_iter().chain(admin) {
         tracing::info!(path = %path.display(), "made the {what}");
@@ -109,6 +116,10 @@ async fn serve(args: Serve) -> Result<(), ErrorReply> {
     let served = server.serve(stop).await;
     opened.builder.stop().await;
     Ok(served?)
+}
+
+async fn bind(address: SocketAddr) -> Result<TcpListener, String> {
+    TcpListener::bind(address).await.map_err(|error| format!("cannot listen on {address}: {error}"))
 }
 
 fn warn(settings: &Settings, store: &StoreUrl, sealing: Sealing) {

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use rollhook_core::service::Deployer;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
-use crate::{client_ip::Proxies, instrumented::Writable, limits::Limits, metrics::Metrics};
+use crate::{body, client_ip::Proxies, instrumented::Writable, limits::Limits, metrics::Metrics};
 
 /// The core's service, and the state of the host.
 pub(crate) struct State {
@@ -16,7 +16,9 @@ pub(crate) struct State {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) writable: Writable,
     pub(crate) drain: Drain,
-    pub(crate) large_bodies: Arc<Semaphore>,
+    pub(crate) bodies: body::Budget,
+    /// Whether probes and metrics are answered on a listener of their own alone.
+    pub(crate) has_probe_listener: bool,
 }
 
 /// Whether the server is stopping.

@@ -77,5 +77,7 @@ async fn answered(call: &Call, access: Authorized, accepted: &Accepted) -> Resul
 async fn authorize(call: &Call, body: &[u8]) -> Result<Authorized, ErrorReply> {
     let app = call.app().map_err(|_| Refusal::Unauthorized)?;
     let credentials = auth::credentials(&call.headers, auth::wall_clock());
-    Ok(call.state.deployer.authorize(&app, &credentials, body).await?)
+    let access = call.state.deployer.authorize(&app, &credentials, body).await?;
+    call.in_call.authenticated();
+    Ok(access)
 }

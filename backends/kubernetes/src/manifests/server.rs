@@ -11,6 +11,7 @@ const REGISTRY: &str = "rollhook-build-registry";
 /// The directory for temporary files, such as git's while it reads a branch.
 const TEMPORARY: &str = "/tmp";
 const PORT: u16 = 8080;
+const PROBE_PORT: u16 = 8081;
 /// A number that no user has: the server needs no user of its own.
 const USER: u32 = 65532;
 
@@ -86,10 +87,10 @@ fn pod(image: &str, builds: Option<&str>) -> Value {
         "name": "rollhook",
         "image": image,
         "env": environment(builds),
-        "ports": [{"name": "http", "containerPort": PORT}],
+        "ports": [{"name": "http", "containerPort": PORT}, {"name": "probes", "containerPort": PROBE_PORT}],
         // A check may wait a second for its turn at the API server.
-        "readinessProbe": {"httpGet": {"path": "/readyz", "port": "http"}, "periodSeconds": 5, "timeoutSeconds": 5},
-        "livenessProbe": {"httpGet": {"path": "/healthz", "port": "http"}, "periodSeconds": 10, "timeoutSeconds": 5},
+        "readinessProbe": {"httpGet": {"path": "/readyz", "port": "probes"}, "periodSeconds": 5, "timeoutSeconds": 5},
+        "livenessProbe": {"httpGet": {"path": "/healthz", "port": "probes"}, "periodSeconds": 10, "timeoutSeconds": 5},
         "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}},
         "securityContext": {
             "allowPrivilegeEscalation": false,
@@ -114,6 +115,7 @@ fn pod(image: &str, builds: Option<&str>) -> Value {
 fn environment(builds: Option<&str>) -> Vec<Value> {
     let mut variables = vec![
         ("ROLLHOOK_LISTEN", format!("0.0.0.0:{PORT}")),
+        ("ROLLHOOK_PROBE_LISTEN", format!("0.0.0.0:{PROBE_PORT}")),
         ("ROLLHOOK_BASE_URL", "https://rollhook.example.com".to_owned()),
         // Addresses of documentation, which nobody has.
         ("ROLLHOOK_TRUSTED_PROXY", "192.0.2.0/24".to_owned()),
