@@ -1,8 +1,9 @@
 //! The open connections, of which strangers hold a bounded number.
 //!
-//! A connection is a stranger's unless it serves a call that was authenticated. Beyond the bounds, a stranger's
-//! connection is closed to make room: of those that serve no call the one that has been idle longest, else the one whose
-//! call began first. So a new caller gets in, however many connections others hold at the same address.
+//! A connection is a stranger's unless it serves a call of a known caller. Beyond the bounds, one is closed to make
+//! room, whatever it does: the oldest of those that brought a call that was refused, else the oldest of all, since a caller
+//! that authenticates itself does so soon after it connects. So a new caller gets in, however many connections others
+//! hold at the same address.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -13,7 +14,7 @@ use std::{
 use futures_util::future::{AbortHandle, AbortRegistration};
 
 /// The most connections of strangers at one address.
-const SHARE: usize = 500;
+const SHARE: usize = 1_000;
 /// The most connections of strangers.
 const STRANGERS: usize = 2_000;
 
@@ -23,15 +24,26 @@ pub(crate) struct Connections(Mutex<Strangers>);
 
 #[derive(Default)]
 struct Strangers {
-    /// The order in which connections became idle, or their calls began.
+    /// The next place: connections have them in the order in which they became strangers'.
     next: u64,
     number: usize,
-    sources: HashMap<IpAddr, BTreeMap<u64, Stranger>>,
+    sources: HashMap<IpAddr, BTreeMap<Place, AbortHandle>>,
 }
 
-struct Stranger {
-    close: AbortHandle,
-    is_in_call: bool,
+/// A place among strangers; the least is the first to be closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    conduct: Conduct,
+    number: u64,
+}
+
+/// What is known of a stranger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Conduct {
+    /// A call was refused for its credentials.
+    Refused,
+    /// No call was refused.
+    Unknown,
 }
 
 /// Whether an address has a share, or may have all connections of strangers, as a trusted proxy may.
@@ -47,11 +59,11 @@ pub(crate) struct Connection {
     source: IpAddr,
     share: Share,
     close: AbortHandle,
-    /// The place among the strangers; `None` while the connection serves an authenticated call.
-    place: Mutex<Option<u64>>,
+    /// The place among strangers; `None` while the connection serves a known caller's call.
+    place: Mutex<Option<Place>>,
 }
 
-/// A call on a connection; ends when it is dropped. The answer to an authenticated call may still be sent then, unless
+/// A call on a connection; ends when it is dropped. The answer to a known caller may still be sent then, unless
 /// the answer holds it.
 #[derive(Clone)]
 pub(crate) struct InCall(Arc<Ending>);
@@ -63,7 +75,7 @@ impl Connections {
     pub(crate) fn open(self: &Arc<Self>, source: IpAddr, share: Share) -> (Arc<Connection>, AbortRegistration) {
         let (close, registration) = AbortHandle::new_pair();
         let connection = Connection { all: self.clone(), source, share, close, place: Mutex::default() };
-        connection.place(false);
+        connection.enter();
         (Arc::new(connection), registration)
     }
 
@@ -75,29 +87,31 @@ impl Connections {
 impl Connection {
     /// Begins a call.
     pub(crate) fn begin(self: &Arc<Self>) -> InCall {
-        self.place(true);
         InCall(Arc::new(Ending(self.clone())))
     }
 
-    /// Puts the connection behind all other strangers'.
-    fn place(&self, is_in_call: bool) {
-        let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut strangers = self.all.lock();
-        if let Some(id) = place.take() {
-            strangers.remove(self.source, id);
+    /// Makes the connection a stranger's, if it is not.
+    fn enter(&self) {
+        let mut place = self.place();
+        if place.is_none() {
+            *place = Some(self.all.lock().add(self.source, self.share, self.close.clone()));
         }
-        if self.close.is_aborted() {
-            return;
+    }
+
+    fn demote(&self) {
+        if let Some(place) = &mut *self.place() {
+            *place = self.all.lock().demote(self.source, *place);
         }
-        let stranger = Stranger { close: self.close.clone(), is_in_call };
-        *place = Some(strangers.add(self.source, self.share, stranger));
     }
 
     fn leave(&self) {
-        let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(id) = place.take() {
-            self.all.lock().remove(self.source, id);
+        if let Some(place) = self.place().take() {
+            self.all.lock().remove(self.source, place);
         }
+    }
+
+    fn place(&self) -> MutexGuard<'_, Option<Place>> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -108,44 +122,61 @@ impl Drop for Connection {
 }
 
 impl InCall {
-    /// The call's caller is no stranger.
-    pub(crate) fn authenticated(&self) {
+    /// The call's caller is no stranger: it is authenticated, or its credentials are recognised.
+    pub(crate) fn known(&self) {
         self.0.0.leave();
+    }
+
+    /// The call is refused for its credentials.
+    pub(crate) fn refused(&self) {
+        self.0.0.demote();
     }
 }
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        self.0.place(false);
+        self.0.enter();
     }
 }
 
 impl Strangers {
     /// Adds a connection, and closes another one if there are too many.
-    fn add(&mut self, source: IpAddr, share: Share, stranger: Stranger) -> u64 {
-        let id = self.next;
-        self.next += 1;
-        let of_source = self.sources.entry(source).or_default();
-        let is_over_share = share == Share::One && of_source.len() >= SHARE;
-        let crowded = match is_over_share {
-            true => Some(source),
-            false if self.number >= STRANGERS => self.most(),
-            false => None,
-        };
-        if let Some(crowded) = crowded {
-            self.close_one(crowded);
+    fn add(&mut self, source: IpAddr, share: Share, close: AbortHandle) -> Place {
+        let held = self.sources.get(&source).map_or(0, BTreeMap::len);
+        if share == Share::One && held >= SHARE {
+            self.close_first(source);
+        } else if self.number >= STRANGERS
+            && let Some(most) = self.most()
+        {
+            self.close_first(most);
         }
-        self.sources.entry(source).or_default().insert(id, stranger);
-        self.number += 1;
-        id
+        let place = Place { conduct: Conduct::Unknown, number: self.next };
+        self.next += 1;
+        self.insert(source, place, close);
+        place
     }
 
-    fn remove(&mut self, source: IpAddr, id: u64) {
-        let Some(of_source) = self.sources.get_mut(&source) else { return };
-        self.number -= usize::from(of_source.remove(&id).is_some());
+    fn demote(&mut self, source: IpAddr, place: Place) -> Place {
+        let demoted = Place { conduct: Conduct::Refused, ..place };
+        if let Some(close) = self.remove(source, place) {
+            self.insert(source, demoted, close);
+        }
+        demoted
+    }
+
+    fn insert(&mut self, source: IpAddr, place: Place, close: AbortHandle) {
+        self.sources.entry(source).or_default().insert(place, close);
+        self.number += 1;
+    }
+
+    fn remove(&mut self, source: IpAddr, place: Place) -> Option<AbortHandle> {
+        let of_source = self.sources.get_mut(&source)?;
+        let removed = of_source.remove(&place);
+        self.number -= usize::from(removed.is_some());
         if of_source.is_empty() {
             self.sources.remove(&source);
         }
+        removed
     }
 
     /// Returns the address with the most connections.
@@ -153,12 +184,11 @@ impl Strangers {
         self.sources.iter().max_by_key(|(_, connections)| connections.len()).map(|(source, _)| *source)
     }
 
-    fn close_one(&mut self, source: IpAddr) {
-        let Some(of_source) = self.sources.get(&source) else { return };
-        let idle = of_source.iter().find(|(_, stranger)| !stranger.is_in_call);
-        let Some((id, stranger)) = idle.or_else(|| of_source.iter().next()) else { return };
-        stranger.close.abort();
-        self.remove(source, *id);
+    fn close_first(&mut self, source: IpAddr) {
+        let first = self.sources.get(&source).and_then(BTreeMap::first_key_value).map(|(place, _)| *place);
+        if let Some(close) = first.and_then(|place| self.remove(source, place)) {
+            close.abort();
+        }
     }
 }
 
@@ -175,31 +205,37 @@ mod tests {
     }
 
     #[test]
-    fn beyond_its_share_an_address_loses_the_connection_that_was_idle_longest() {
+    fn beyond_its_share_an_address_loses_the_oldest_connection_of_a_stranger() {
         let all = Arc::new(Connections::default());
-        let open = |share| all.open(source(1), share).0;
-        let first = open(Share::One);
-        let calling = open(Share::One);
-        let call = calling.begin();
-        let known = open(Share::One);
+        let open = || all.open(source(1), Share::One).0;
+        let (known, first, calling) = (open(), open(), open());
         let known_call = known.begin();
-        known_call.authenticated();
-        let held: Vec<_> = (2..SHARE).map(|_| open(Share::One)).collect();
-        assert!(!is_closed(&first));
+        known_call.known();
+        let call = calling.begin();
+        let held: Vec<_> = (2..SHARE).map(|_| open()).collect();
         let elsewhere = all.open(source(2), Share::One).0;
-        assert!(!is_closed(&first) && !is_closed(&elsewhere), "another address has its own share");
-        let next = open(Share::One);
-        assert!(is_closed(&first) && !is_closed(&next));
-        drop(first);
-        let more: Vec<_> = (2..SHARE).map(|_| open(Share::One)).collect();
-        assert!(held.iter().all(|idle| is_closed(idle)) && !is_closed(&calling), "a call is in progress");
-        drop(held);
-        let last: Vec<_> = (0..SHARE).map(|_| open(Share::One)).collect();
-        assert!(more.iter().chain([&next]).all(|idle| is_closed(idle)));
-        assert!(!is_closed(&known) && !is_closed(&elsewhere));
-        drop((call, known_call, last, more, next));
-        assert!(!is_closed(&known));
-        assert_eq!(all.lock().number, 3, "calling, known and elsewhere");
+        assert!(!is_closed(&first), "another address has its own share");
+        let second = open();
+        assert!(is_closed(&first) && !is_closed(&calling));
+        let third = open();
+        assert!(is_closed(&calling) && !is_closed(&held[0]), "a call that is not authenticated does not help");
+        drop(known_call);
+        assert!(is_closed(&held[0]) && !is_closed(&held[1]), "known is a stranger's again, and the youngest of them");
+        assert!([&known, &elsewhere, &second, &third].iter().all(|connection| !is_closed(connection)));
+        drop((call, first, calling, held, second, third));
+        assert_eq!(all.lock().number, 2, "known and elsewhere");
+    }
+
+    #[test]
+    fn connection_whose_call_was_refused_is_closed_before_older_ones() {
+        let all = Arc::new(Connections::default());
+        let held: Vec<_> = (0..SHARE).map(|_| all.open(source(1), Share::One).0).collect();
+        held[2].begin().refused();
+        held[1].begin().refused();
+        let more: Vec<_> = (0..3).map(|_| all.open(source(1), Share::One).0).collect();
+        assert!([0, 1, 2].iter().all(|index| is_closed(&held[*index])) && !is_closed(&held[3]));
+        drop((held, more));
+        assert_eq!(all.lock().number, 0);
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! The routes, and the steps of every call before it is answered.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{
+    net::IpAddr,
+    sync::{Arc, LazyLock},
+};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode, Uri, request::Parts};
@@ -26,6 +29,9 @@ use crate::{
     state::State,
     webhook,
 };
+
+/// The description of the API, which takes long to make, and anyone may ask for.
+static DESCRIPTION: LazyLock<Bytes> = LazyLock::new(|| openapi::document().to_string().into());
 
 /// The routes of the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -207,28 +213,34 @@ pub(crate) async fn dispatch(state: Arc<State>, call: Incoming) -> Result<Reply,
         return Err(failure);
     }
     let target = target(route, &parts);
+    let is_known = |target: &Target| auth::is_recognized(&state.deployer, target, &parts.headers, &[]);
+    let mut holder = body::Holder::Stranger(client);
+    if target.as_ref().is_some_and(is_known) {
+        in_call.known();
+        holder = body::Holder::Known;
+    }
     let mut over = target.as_ref().and_then(|target| state.limits.admit(client, target).err());
     // What signs the body is known only once the body was read.
     if let (Some(target), false) = (&target, auth::are_signatures(&parts.headers)) {
         over = over.filter(|_| !is_let_through(&state, target, &parts.headers, &[]));
         if let Some(failure) = over {
+            in_call.refused();
             body::discard(incoming, &parts.headers);
             return Err(failure);
         }
     }
-    let is_known =
-        target.as_ref().is_some_and(|target| auth::is_recognized(&state.deployer, target, &parts.headers, &[]));
-    let holder = if is_known { body::Holder::Known } else { body::Holder::Stranger(client) };
     let body = body::read(incoming, &parts.headers, &state.bodies, holder).await?;
     if let (Some(target), Some(failure)) = (&target, over)
         && !is_let_through(&state, target, &parts.headers, &body.bytes)
     {
+        in_call.refused();
         return Err(failure);
     }
     let call = Call { state, method: parts.method, uri: parts.uri, headers: parts.headers, body, in_call };
     let answered = Box::pin(answer(route, &call)).await;
     if let Some(target) = target.filter(|_| matches!(&answered, Err(failure) if failure.kind() == Kind::Unauthorized)) {
         call.state.limits.failed(client, &target);
+        call.in_call.refused();
     }
     answered
 }
@@ -280,7 +292,7 @@ async fn answer(route: Option<Route>, call: &Call) -> Result<Reply, ErrorReply> 
             let media_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
             Ok(reply::whole(StatusCode::OK, media_type, text.into()))
         }
-        Some(Route::OpenApi) => Ok(reply::json(StatusCode::OK, &openapi::document())),
+        Some(Route::OpenApi) => Ok(reply::whole(StatusCode::OK, "application/json", DESCRIPTION.clone())),
         Some(Route::Webhook) => webhook::post(call).await,
         Some(Route::Deploy) if auth::has_service_token(&call.headers) => webhook::entry(call).await,
         other => managed(other, call).await,
@@ -290,7 +302,7 @@ async fn answer(route: Option<Route>, call: &Call) -> Result<Reply, ErrorReply> 
 /// Answers a call that needs the management token.
 async fn managed(route: Option<Route>, call: &Call) -> Result<Reply, ErrorReply> {
     let operator = auth::operator(&call.state.deployer, &call.headers).await?;
-    call.in_call.authenticated();
+    call.in_call.known();
     let operations = Local::new(call.state.deployer.clone(), operator, call.state.base_url.clone());
     // Unknown paths need the token too, so that only operators learn which paths exist.
     let Some(route) = route else { return Err(ErrorReply::new(Kind::NotFound, "There is nothing at this path.")) };

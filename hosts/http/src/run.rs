@@ -7,7 +7,10 @@ use rollhook_wiring::{
     Created, DriverUrl, Settings, StopSignals, StoreSettings, StoreUrl, admin, hostname,
     keys::{self, StoreKeys},
 };
-use tokio::{net::TcpListener, runtime::Runtime};
+use tokio::{
+    net::{TcpListener, TcpSocket},
+    runtime::Runtime,
+};
 
 use crate::{
     args::{AdminToken, Args, Command, Keys, Serve},
@@ -16,6 +19,9 @@ use crate::{
 };
 
 type ErrorReply = Box<dyn Error + Send + Sync>;
+
+/// The most connections that the kernel keeps until they are accepted. Where it is full, newcomers wait for seconds.
+const BACKLOG: u32 = 4096;
 
 /// Runs the command of the arguments.
 ///
@@ -78,11 +84,8 @@ async fn serve(args: Serve) -> Result<(), ErrorReply> {
     // An invalid store is refused before the address is bound.
     settings.store.named()?;
     // The address is bound first: a second server that was started by mistake ends here, before it opens the store.
-    let listener = bind(args.listen).await?;
-    let probes = match args.probe_listen {
-        Some(address) => Some(bind(address).await?),
-        None => None,
-    };
+    let listener = bind(args.listen)?;
+    let probes = args.probe_listen.map(bind).transpose()?;
     let address = listener.local_addr()?;
     let opened = rollhook_wiring::open(&settings).await?;
     let replica = format!("server-{}-{address}", hostname());
@@ -118,8 +121,14 @@ async fn serve(args: Serve) -> Result<(), ErrorReply> {
     Ok(served?)
 }
 
-async fn bind(address: SocketAddr) -> Result<TcpListener, String> {
-    TcpListener::bind(address).await.map_err(|error| format!("cannot listen on {address}: {error}"))
+fn bind(address: SocketAddr) -> Result<TcpListener, String> {
+    let bound = || {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        socket.listen(BACKLOG)
+    };
+    bound().map_err(|error: std::io::Error| format!("cannot listen on {address}: {error}"))
 }
 
 fn warn(settings: &Settings, store: &StoreUrl, sealing: Sealing) {

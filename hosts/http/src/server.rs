@@ -12,7 +12,7 @@ use futures_util::future::{Abortable, Aborted};
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
-    server::graceful::GracefulShutdown,
+    server::graceful::{GracefulConnection, GracefulShutdown},
 };
 use rollhook_core::service::{Builder, Deployer, Ports};
 use tokio::{
@@ -39,8 +39,8 @@ use crate::{
 const CONNECTIONS: usize = 10_000;
 /// The longest time of a call's headers, and of waiting for a kept connection's next call.
 const HEADER_TIME: Duration = Duration::from_secs(10);
-/// The largest size of headers; larger ones are answered 431.
-const HEADER_SIZE: usize = 64 * 1024;
+/// The largest size of headers; larger ones are answered 431. A connection may hold as much of what it reads ahead.
+const HEADER_SIZE: usize = 16 * 1024;
 /// The time in which calls and the engine may end once the server stops.
 const DRAIN_TIME: Duration = Duration::from_secs(15);
 /// The pause after a failed accept, for example for want of file descriptors.
@@ -172,8 +172,6 @@ async fn accept(listener: &TcpListener, state: &Arc<State>, audience: Audience, 
                 let (connection, close) = connections.open(limits::network(source), share);
                 let served = serve(stream, source, audience, connection, state, graceful);
                 spawn(Abortable::new(served, close), permit, state);
-                // A call that is there already begins before further connections are accepted.
-                tokio::task::yield_now().await;
             }
             Err(error) => {
                 tracing::warn!(%error, "accepting a connection failed");
@@ -193,18 +191,37 @@ fn serve(
 ) -> impl Future<Output = hyper::Result<()>> + Send + 'static {
     // Answers are small and whole; Nagle's algorithm would only delay them.
     let _ = stream.set_nodelay(true);
-    let shared = state.clone();
+    let (shared, watcher) = (state.clone(), graceful.watcher());
+    async move {
+        // A connection has no buffers until its peer has sent something.
+        tokio::select! {
+            readable = tokio::time::timeout(HEADER_TIME, stream.readable()) => match readable {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) | Err(_) => return Ok(()),
+            },
+            () = shared.drain.begun() => return Ok(()),
+        }
+        watcher.watch(answer(stream, source, audience, connection, shared)).await
+    }
+}
+
+fn answer(
+    stream: TcpStream,
+    source: IpAddr,
+    audience: Audience,
+    connection: Arc<Connection>,
+    shared: Arc<State>,
+) -> impl GracefulConnection<Error = hyper::Error, Output = hyper::Result<()>> {
     let service = service_fn(move |request| {
         telemetry::answer(shared.clone(), Incoming { request, source, audience, in_call: connection.begin() })
     });
-    let served = http1::Builder::new()
+    http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIME)
         .max_buf_size(HEADER_SIZE)
         // A caller may close its half once it has sent everything.
         .half_close(true)
-        .serve_connection(TokioIo::new(Stream::new(stream, WRITE_TIME)), service);
-    graceful.watch(served)
+        .serve_connection(TokioIo::new(Stream::new(stream, WRITE_TIME)), service)
 }
 
 fn spawn(

@@ -78,6 +78,6 @@ async fn authorize(call: &Call, body: &[u8]) -> Result<Authorized, ErrorReply> {
     let app = call.app().map_err(|_| Refusal::Unauthorized)?;
     let credentials = auth::credentials(&call.headers, auth::wall_clock());
     let access = call.state.deployer.authorize(&app, &credentials, body).await?;
-    call.in_call.authenticated();
+    call.in_call.known();
     Ok(access)
 }

@@ -20,12 +20,12 @@ fn idle(server: &Server) -> TcpStream {
 fn newcomer_gets_in_while_an_address_holds_more_than_its_share_of_connections() {
     let server = server!().run();
     let app = server.app("api");
-    let mut held: Vec<TcpStream> = (0..600).map(|_| idle(&server)).collect();
+    let mut held: Vec<TcpStream> = (0..1_100).map(|_| idle(&server)).collect();
     server.post(&app, &image("v2")).expect(202);
-    assert_eq!(held[0].read(&mut [0]).unwrap_or(0), 0, "the connection that was idle longest is closed");
-    held[599].set_read_timeout(Some(Duration::from_millis(1))).unwrap();
-    assert!(held[599].read(&mut [0]).is_err(), "the newest connection is open");
-    assert!(server.counted("rollhook_http_connections") <= 501);
+    assert_eq!(held[0].read(&mut [0]).unwrap_or(0), 0, "the oldest connection is closed");
+    held[1_099].set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+    assert!(held[1_099].read(&mut [0]).is_err(), "the newest connection is open");
+    assert!(server.counted("rollhook_http_connections") <= 1_001);
 }
 
 #[test]
