@@ -114,8 +114,14 @@ fn payload<'a>(headers: &HeaderMap, body: &'a [u8]) -> Result<Cow<'a, [u8]>, Err
     Ok(Cow::Owned(percent_decode_str(&field.replace('+', " ")).collect()))
 }
 
+/// Returns a text without UTF-8's byte order mark at its begin, which some senders of JSON write (RFC 8259 section 8.1).
+pub fn without_bom(text: &[u8]) -> &[u8] {
+    text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text)
+}
+
 /// Reads a JSON object. Without the check of its first byte, a list would be read as a struct's fields in their order.
 fn object<T: DeserializeOwned>(payload: &[u8]) -> Result<T, Error> {
+    let payload = without_bom(payload);
     if payload.trim_ascii_start().first().is_some_and(|byte| *byte != b'{') {
         return Err(Error::NotAnObject);
     }

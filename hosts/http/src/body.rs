@@ -10,13 +10,16 @@ use std::{
 use bytes::{Bytes, BytesMut};
 use http::{
     HeaderMap,
-    header::{CONTENT_TYPE, EXPECT},
+    header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, EXPECT},
 };
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use rollhook_api::{DeployPost, Kind};
-use rollhook_core::request::{Field, Refusal};
+use rollhook_api::{DeployPost, Kind, openapi};
+use rollhook_core::{
+    request::{Field, Refusal},
+    text::quoted,
+};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -24,7 +27,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::{error_reply::ErrorReply, limits::network};
 
 /// The largest body.
-pub(crate) const BODY_MAX: usize = 1024 * 1024;
+const BODY_MAX: usize = openapi::BODY_MAX;
 /// The longest time of reading a body.
 const BODY_TIME: Duration = Duration::from_secs(10);
 /// The most bytes that are read of a refused body, so that its sender gets to read the answer.
@@ -184,6 +187,18 @@ pub(crate) fn discard(mut body: Incoming, headers: &HeaderMap) {
     });
 }
 
+/// Refuses a compressed body, by the name of its encoding.
+///
+/// # Errors
+/// 415.
+pub(crate) fn require_identity(headers: &HeaderMap) -> Result<(), ErrorReply> {
+    let encodings = headers.get_all(CONTENT_ENCODING).iter().map(|line| line.to_str().unwrap_or_default());
+    let mut names = encodings.flat_map(|line| line.split(',')).map(str::trim).filter(|name| !name.is_empty());
+    let Some(name) = names.find(|name| !name.eq_ignore_ascii_case("identity")) else { return Ok(()) };
+    let detail = format!("Send the body as it is: Content-Encoding {} is not understood.", quoted(name));
+    Err(ErrorReply::new(Kind::UnsupportedMediaType, detail).header(ACCEPT_ENCODING, "identity"))
+}
+
 /// Refuses a body that is not JSON by its type; parameters such as a charset may follow.
 ///
 /// # Errors
@@ -205,6 +220,7 @@ pub(crate) fn require_json(headers: &HeaderMap) -> Result<(), ErrorReply> {
 /// # Errors
 /// 400.
 pub(crate) fn object<T: DeserializeOwned>(body: &[u8]) -> Result<T, ErrorReply> {
+    let body = rollhook_git_hosts::without_bom(body);
     if body.trim_ascii_start().first().is_some_and(|byte| *byte != b'{') {
         return Err(ErrorReply::new(Kind::Malformed, "The body must be a JSON object."));
     }

@@ -1,7 +1,7 @@
 //! Deploys by an operator: the history, and every operation that adds an entry to it.
 
 use http::StatusCode;
-use rollhook_api::{Deploy, Local, Operations, Promote, Rebuild, Rollback, Standing};
+use rollhook_api::{Deploy, Local, Operations, Promote, Rebuild, Rollback, Standing, openapi};
 use rollhook_core::{deploy::Revision, service::Authorized};
 
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// The number of entries per page: by default, and at most.
-const PAGE: (usize, usize) = (20, 200);
+const PAGE: (usize, usize) = (20, openapi::PAGE_MAX);
 
 /// Answers `GET …/deploys`.
 pub(crate) async fn list(call: &Call, operations: Local<ErrorReply>) -> Result<Reply, ErrorReply> {

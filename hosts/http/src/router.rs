@@ -206,9 +206,9 @@ pub(crate) async fn dispatch(state: Arc<State>, call: Incoming) -> Result<Reply,
         Audience::Callers if is_probe && state.has_probe_listener => None,
         Audience::Callers | Audience::Probes => route,
     };
-    if let Some(route) = route
-        && let Err(failure) = allowed(route, &parts.method)
-    {
+    let early = headers::require_host(&parts).and_then(|()| body::require_identity(&parts.headers));
+    let early = early.and_then(|()| route.map_or(Ok(()), |route| allowed(route, &parts.method)));
+    if let Err(failure) = early {
         body::discard(incoming, &parts.headers);
         return Err(failure);
     }
