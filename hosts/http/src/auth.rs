@@ -79,6 +79,11 @@ pub(crate) fn are_signatures(headers: &HeaderMap) -> bool {
     credentials(headers, wall_clock()).are_signatures()
 }
 
+/// Returns whether the call is a signed message of Standard Webhooks.
+pub(crate) fn is_signed_message(headers: &HeaderMap) -> bool {
+    headers.contains_key(MESSAGE_SIGNATURE)
+}
+
 /// Returns whether this process knows the call's credentials as valid ones, without a read of the store.
 pub(crate) fn is_recognized(deployer: &Deployer, target: &Target, headers: &HeaderMap, body: &[u8]) -> bool {
     match target {

@@ -18,7 +18,9 @@ use crate::{
     router::Call,
 };
 
-const KEYS: [KeyHeader; 3] = [KeyHeader::IdempotencyKey, KeyHeader::WebhookId, KeyHeader::GithubDelivery];
+const KEYS: &[KeyHeader] = &[KeyHeader::IdempotencyKey, KeyHeader::WebhookId, KeyHeader::GithubDelivery];
+/// The key of a signed message of Standard Webhooks: the one header that its signature covers.
+const SIGNED_KEY: &[KeyHeader] = &[KeyHeader::WebhookId];
 
 /// Answers a webhook call.
 pub(crate) async fn post(call: &Call) -> Result<Reply, ErrorReply> {
@@ -49,7 +51,7 @@ async fn accept(call: &Call) -> Result<Reply, ErrorReply> {
         return push(call, access, &delivery).await;
     }
     let post = body::deploy_post(&call.headers, &call.body.bytes)?;
-    let key = headers::key(&call.headers, &KEYS, "webhook", &call.body.bytes)?;
+    let key = headers::key(&call.headers, keys(call), "webhook", &call.body.bytes)?;
     let accepted = call.state.deployer.submit(&access, post.parse(key)?).await?;
     answered(call, access, &accepted).await
 }
@@ -61,7 +63,7 @@ async fn accept(call: &Call) -> Result<Reply, ErrorReply> {
 /// headers"). Gitea and Forgejo redeliver under another, and Bitbucket promises nothing of its `X-Request-UUID`: there
 /// the core knows a push by its commits.
 async fn push(call: &Call, access: Authorized, delivery: &Delivery) -> Result<Reply, ErrorReply> {
-    let key = headers::key(&call.headers, &KEYS, "push", &call.body.bytes)?;
+    let key = headers::key(&call.headers, keys(call), "push", &call.body.bytes)?;
     match call.state.deployer.push(&access, delivery, key).await? {
         Pushed::Accepted(accepted) => answered(call, access, &accepted).await,
         Pushed::Ignored(why) => Ok(reply::json(StatusCode::OK, &PushAnswer::nothing(access.app(), &why))),
@@ -71,6 +73,12 @@ async fn push(call: &Call, access: Authorized, delivery: &Delivery) -> Result<Re
 async fn answered(call: &Call, access: Authorized, accepted: &Accepted) -> Result<Reply, ErrorReply> {
     let answer = DeployAnswer::accepted(access.app(), accepted);
     answer::accepted(call, answer, ready(Ok(access))).await
+}
+
+/// Returns the headers that may carry the call's key. Whoever observed a signed message could send it again with another
+/// `Idempotency-Key`, which would be another deploy.
+fn keys(call: &Call) -> &'static [KeyHeader] {
+    if auth::is_signed_message(&call.headers) { SIGNED_KEY } else { KEYS }
 }
 
 /// Checks the credentials. All failures look alike: an impossible app's name is one reason among others.
