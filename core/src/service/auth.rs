@@ -106,19 +106,16 @@ impl Deployer {
         self.recognition.is_operator(presented)
     }
 
-    /// Sets the management token, of which the store keeps the hash. Returns whether it replaced another. The store is
-    /// not written if it has the hash already.
+    /// Returns whether this is the store's management token; a store that knows none keeps the hash of this one.
     ///
     /// # Errors
     /// [`Refusal::StoreUnavailable`] while the store is away.
-    pub async fn set_operator_token(&self, token: &Token) -> Outcome<bool> {
+    pub async fn adopt_operator_token(&self, token: &Token) -> Outcome<bool> {
         let hash = token.hash();
-        let known = self.ports.tokens.operator_hash().await.map_err(refused)?;
-        if known.is_some_and(|known| bool::from(known.ct_eq(&hash))) {
-            return Ok(false);
+        match self.ports.tokens.operator_hash().await.map_err(refused)? {
+            Some(known) => Ok(known.ct_eq(&hash).into()),
+            None => self.ports.tokens.set_operator_hash(hash).await.map(|()| true).map_err(refused),
         }
-        self.ports.tokens.set_operator_hash(hash).await.map_err(refused)?;
-        Ok(known.is_some())
     }
 
     /// Returns whether a management token was ever set.

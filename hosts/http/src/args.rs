@@ -57,6 +57,14 @@ pub enum AdminToken {
         /// The file; must not exist
         file: PathBuf,
     },
+    /// Replace the management token that the store knows by the file's: the former one is refused from then on
+    Set {
+        /// The file of the new token
+        file: PathBuf,
+        /// The store.
+        #[command(flatten)]
+        store: StoreSettings,
+    },
 }
 
 /// The server's options.
@@ -71,8 +79,8 @@ pub struct Serve {
     /// How CI reaches this server; webhook URLs begin with it [default: http://ADDRESS]
     #[arg(long, env = "ROLLHOOK_BASE_URL", value_name = "URL", value_parser = base_url)]
     pub base_url: Option<String>,
-    /// File of the management token, which replaces the one that the store knows [default: admin-token in the data
-    /// directory]
+    /// File of the management token that the store knows; a store that knows none keeps it [default: admin-token in the
+    /// data directory]
     #[arg(long, env = "ROLLHOOK_ADMIN_TOKEN_FILE", value_name = "FILE")]
     pub admin_token_file: Option<PathBuf>,
     /// Limit failed authentications per source and app, and deploys per app

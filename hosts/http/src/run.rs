@@ -38,6 +38,10 @@ pub fn run(args: Args) -> Result<(), ErrorReply> {
             admin::create(&file)?;
             print(&format!("made the management token in {}", file.display()))
         }
+        Some(Command::AdminToken(AdminToken::Set { file, store })) => {
+            runtime()?.block_on(admin::set(&store, &file))?;
+            print(&format!("the management token is the one in {} now", file.display()))
+        }
         Some(Command::Manifests(manifests)) => print(manifests.yaml()?.trim_end()),
         None => {
             log::init(args.serve.log_format)?;
