@@ -1,6 +1,6 @@
 //! The command line, every option of which is an environment variable too.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration};
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use rollhook_api::duration;
@@ -86,6 +86,9 @@ pub struct Serve {
     /// Limit failed authentications per source and app, and deploys per app
     #[arg(long, env = "ROLLHOOK_RATE_LIMIT", default_value = "on", value_name = "on|off")]
     pub rate_limit: RateLimit,
+    /// How many deploys of its webhook an app may have in an hour; more are refused until time has passed
+    #[arg(long, env = "ROLLHOOK_DEPLOYS_PER_HOUR", default_value = "600", value_name = "N")]
+    pub deploys_per_hour: NonZeroU32,
     /// Network of proxies whose X-Forwarded-For is believed; may be repeated
     #[arg(long, env = "ROLLHOOK_TRUSTED_PROXY", value_name = "CIDR", value_delimiter = ',')]
     pub trusted_proxy: Vec<Cidr>,

@@ -32,6 +32,8 @@ pub(crate) async fn show(call: &Call, operations: Local<ErrorReply>) -> Result<R
 pub(crate) async fn entry(call: &Call, access: &Authorized) -> Result<Reply, ErrorReply> {
     Query::parse(call.uri.query(), &[])?;
     let (deployer, revision, wait) = (&call.state.deployer, call.revision()?, headers::wait(&call.headers));
+    let place = wait.and_then(|_| call.state.waits.begin(access.uid()));
+    let wait = wait.filter(|_| place.is_some());
     let mut entry = deployer.entry(access, revision).await?;
     if let Some(limit) = wait.filter(|_| !entry.is_terminal()) {
         tokio::select! {

@@ -38,6 +38,7 @@ mod log;
 mod manage;
 mod metrics;
 mod query;
+mod readiness;
 mod reply;
 mod router;
 mod run;
@@ -45,6 +46,7 @@ mod server;
 mod state;
 mod stream;
 mod telemetry;
+mod waits;
 mod webhook;
 
 pub use args::{Args, RateLimit};

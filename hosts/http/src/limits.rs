@@ -11,6 +11,7 @@ use std::{
     hash::{BuildHasher, Hash, RandomState},
     mem,
     net::IpAddr,
+    num::NonZeroU32,
     sync::{Mutex, PoisonError},
     time::Duration,
 };
@@ -30,6 +31,7 @@ const SPARE: Rate = Rate { every: Duration::from_secs(1), burst: 1 };
 const SPARE_TOTAL: Rate = Rate { every: Duration::from_millis(50), burst: 20 };
 /// Webhook calls of one app: 10 per second, 100 at once.
 const CALLS: Rate = Rate { every: Duration::from_millis(100), burst: 100 };
+const HOUR: Duration = Duration::from_secs(3600);
 /// The most keys of each of a table's two generations.
 const GENERATION: usize = 20_000;
 
@@ -45,6 +47,7 @@ struct Tables {
     spares: Table<u64>,
     spare_total: Table<()>,
     calls: Table<AppUid>,
+    deploys: Table<AppUid>,
 }
 
 /// The secret that a call's credentials are for.
@@ -59,8 +62,8 @@ pub(crate) enum Target {
 }
 
 impl Limits {
-    pub(crate) fn new(limit: RateLimit) -> Self {
-        Self((limit == RateLimit::On).then(|| (Instant::now(), Tables::new())))
+    pub(crate) fn new(limit: RateLimit, deploys_per_hour: NonZeroU32) -> Self {
+        Self((limit == RateLimit::On).then(|| (Instant::now(), Tables::new(deploys_per_hour))))
     }
 
     /// Refuses a client that failed too often, before the store is read.
@@ -93,13 +96,30 @@ impl Limits {
         refuse("This app's webhook is called too often.", wait)
     }
 
+    /// Refuses an app that has had its deploys of an hour, before anything is recorded.
+    ///
+    /// # Errors
+    /// 429.
+    pub(crate) fn deploy(&self, app: AppUid) -> Result<(), ErrorReply> {
+        let wait = self.now().map(|(tables, now)| tables.deploys.check(app, now));
+        refuse("This app's webhook has accepted as many deploys as it may in an hour.", wait)
+    }
+
+    /// Counts an accepted deploy of an app.
+    pub(crate) fn deployed(&self, app: AppUid) {
+        if let Some((tables, now)) = self.now() {
+            tables.deploys.spend(app, now);
+        }
+    }
+
     fn now(&self) -> Option<(&Tables, Duration)> {
         self.0.as_ref().map(|(start, tables)| (tables, start.elapsed()))
     }
 }
 
 impl Tables {
-    fn new() -> Self {
+    fn new(deploys_per_hour: NonZeroU32) -> Self {
+        let deploys = Rate { every: HOUR / deploys_per_hour.get(), burst: deploys_per_hour.get() };
         Self {
             hasher: RandomState::new(),
             failures: Table::new(FAILURES),
@@ -107,6 +127,7 @@ impl Tables {
             spares: Table::new(SPARE),
             spare_total: Table::new(SPARE_TOTAL),
             calls: Table::new(CALLS),
+            deploys: Table::new(deploys),
         }
     }
 
@@ -246,7 +267,7 @@ mod tests {
 
     #[test]
     fn failures_count_per_client_and_app() {
-        let tables = Tables::new();
+        let tables = Tables::new(NonZeroU32::MIN);
         let (ours, theirs) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
         let is_over = |client, target: &Target| !tables.failures_wait(client, target, START).is_zero();
         for _ in 0..50 {
@@ -264,13 +285,26 @@ mod tests {
 
     #[test]
     fn one_unknown_caller_over_the_limit_is_authenticated_per_app_and_second() {
-        let tables = Tables::new();
+        let tables = Tables::new(NonZeroU32::MIN);
         let second = Duration::from_secs(1);
         let is_spared = |name: &str, now| tables.spare(&app(name), now);
         assert!(is_spared("api", START) && !is_spared("api", START) && is_spared("web", START));
         assert!(is_spared("api", START + second) && !is_spared("api", START + second));
         let later = START + 2 * second;
         assert_eq!((0..100).filter(|index| is_spared(&format!("made-up-{index}"), later)).count(), 20);
+    }
+
+    #[test]
+    fn an_app_has_its_deploys_of_an_hour_and_one_more_whenever_its_share_of_time_is_over() {
+        let tables = Tables::new(NonZeroU32::new(60).unwrap());
+        let minute = Duration::from_secs(60);
+        for _ in 0..60 {
+            assert!(tables.deploys.check(AppUid::from_bits(1), START).is_zero());
+            tables.deploys.spend(AppUid::from_bits(1), START);
+        }
+        assert_eq!(tables.deploys.check(AppUid::from_bits(1), START), minute);
+        assert!(tables.deploys.check(AppUid::from_bits(2), START).is_zero());
+        assert!(tables.deploys.check(AppUid::from_bits(1), START + minute).is_zero());
     }
 
     #[test]

@@ -335,7 +335,7 @@ async fn ready(state: &State) -> Result<Reply, ErrorReply> {
     if state.drain.has_begun() {
         return Err(ErrorReply::new(Kind::ShuttingDown, "The server is stopping."));
     }
-    state.deployer.ready().await?;
+    state.readiness.get(async || state.deployer.ready().await).await?;
     if !state.writable.now() {
         return Err(ErrorReply::new(
             Kind::StoreUnavailable,

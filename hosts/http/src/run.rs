@@ -96,6 +96,7 @@ async fn serve(args: Serve) -> Result<(), ErrorReply> {
     let config = Config {
         base_url: args.base_url.unwrap_or_else(|| format!("http://{address}")),
         rate_limit: args.rate_limit,
+        deploys_per_hour: args.deploys_per_hour,
         trusted_proxies: args.trusted_proxy,
         min_poll: args.min_poll,
     };

@@ -4,6 +4,7 @@ use std::{
     future::pending,
     io,
     net::{IpAddr, SocketAddr},
+    num::NonZeroU32,
     sync::Arc,
     time::Duration,
 };
@@ -29,10 +30,12 @@ use crate::{
     instrumented::{InstrumentedBranchReader, InstrumentedHistoryStore, InstrumentedRolloutDriver},
     limits::{self, Limits},
     metrics::Metrics,
+    readiness::Readiness,
     router::{Audience, Incoming},
     state::{Drain, State},
     stream::{Stream, WRITE_TIME},
     telemetry,
+    waits::Waits,
 };
 
 /// The most connections; further ones wait in the kernel.
@@ -53,6 +56,8 @@ pub struct Config {
     pub base_url: String,
     /// Whether failed authentications and deploys are limited.
     pub rate_limit: RateLimit,
+    /// The most deploys of an app's webhook in an hour, if limits are on.
+    pub deploys_per_hour: NonZeroU32,
     /// The networks whose `X-Forwarded-For` is believed.
     pub trusted_proxies: Vec<Cidr>,
     /// The shortest interval at which an app's branch is read.
@@ -84,12 +89,14 @@ impl Server {
         let state = State {
             deployer: Arc::new(Deployer::new(ports, replica).with_min_poll(config.min_poll)),
             base_url: config.base_url.into(),
-            limits: Limits::new(config.rate_limit),
+            limits: Limits::new(config.rate_limit, config.deploys_per_hour),
             proxies: Proxies::new(config.trusted_proxies),
             metrics,
             writable,
             drain,
             bodies: body::Budget::default(),
+            waits: Waits::default(),
+            readiness: Readiness::default(),
             has_probe_listener: false,
         };
         Self { listener, probes: None, state, begin_drain }

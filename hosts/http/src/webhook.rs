@@ -6,7 +6,7 @@ use http::StatusCode;
 use rollhook_api::{DeployAnswer, Kind, PushAnswer};
 use rollhook_core::{
     delivery::Delivery,
-    request::{KeyHeader, Refusal},
+    request::{IdempotencyKey, KeyHeader, Refusal},
     service::{Accepted, Authorized, Pushed},
 };
 
@@ -52,8 +52,25 @@ async fn accept(call: &Call) -> Result<Reply, ErrorReply> {
     }
     let post = body::deploy_post(&call.headers, &call.body.bytes)?;
     let key = headers::key(&call.headers, keys(call), "webhook", &call.body.bytes)?;
+    if let Err(refusal) = call.state.limits.deploy(access.uid()) {
+        return repeated(call, access, key.as_ref(), refusal).await;
+    }
     let accepted = call.state.deployer.submit(&access, post.parse(key)?).await?;
     answered(call, access, &accepted).await
+}
+
+/// Answers a call that repeats an accepted one, or refuses it.
+async fn repeated(
+    call: &Call,
+    access: Authorized,
+    key: Option<&IdempotencyKey>,
+    refusal: ErrorReply,
+) -> Result<Reply, ErrorReply> {
+    let Some(key) = key else { return Err(refusal) };
+    match call.state.deployer.repeated(&access, key).await? {
+        Some(accepted) => answered(call, access, &accepted).await,
+        None => Err(refusal),
+    }
 }
 
 /// Answers a git host.
@@ -64,6 +81,9 @@ async fn accept(call: &Call) -> Result<Reply, ErrorReply> {
 /// the core knows a push by its commits.
 async fn push(call: &Call, access: Authorized, delivery: &Delivery) -> Result<Reply, ErrorReply> {
     let key = headers::key(&call.headers, keys(call), "push", &call.body.bytes)?;
+    if let Err(refusal) = call.state.limits.deploy(access.uid()) {
+        return repeated(call, access, key.as_ref(), refusal).await;
+    }
     match call.state.deployer.push(&access, delivery, key).await? {
         Pushed::Accepted(accepted) => answered(call, access, &accepted).await,
         Pushed::Ignored(why) => Ok(reply::json(StatusCode::OK, &PushAnswer::nothing(access.app(), &why))),
@@ -71,6 +91,9 @@ async fn push(call: &Call, access: Authorized, delivery: &Delivery) -> Result<Re
 }
 
 async fn answered(call: &Call, access: Authorized, accepted: &Accepted) -> Result<Reply, ErrorReply> {
+    if !accepted.replayed {
+        call.state.limits.deployed(access.uid());
+    }
     let answer = DeployAnswer::accepted(access.app(), accepted);
     answer::accepted(call, answer, ready(Ok(access))).await
 }

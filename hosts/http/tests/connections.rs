@@ -91,3 +91,25 @@ fn probes_and_metrics_are_answered_on_their_own_listener_alone() {
     Call::to(probes, "POST", &app.hook).header("x-service-token", &app.token).json(&image("v2")).expect(404);
     server.post(&app, &image("v2")).expect(202);
 }
+
+#[test]
+fn call_beyond_the_waits_of_its_app_is_answered_at_once() {
+    let server = server!().driver("simulated:100s").unlimited().run();
+    let app = server.register("api", &json!({ "image": "r.example.com/api:v1", "policy": { "settle": "0s" } }));
+    let call = server.post(&app, &image("v2")).header("idempotency-key", "k");
+    call.expect(202);
+    let mut waiting: Vec<TcpStream> = (0..110).map(|_| call.clone().header("prefer", "wait=50").open()).collect();
+    let is_answered = |stream: &TcpStream| {
+        stream.set_nonblocking(true).unwrap();
+        let answered = stream.peek(&mut [0]).is_ok();
+        stream.set_nonblocking(false).unwrap();
+        answered
+    };
+    until("ten calls are answered", || waiting.iter().filter(|stream| is_answered(stream)).count() == 10);
+    let at = waiting.iter().position(is_answered).unwrap();
+    let reply = Reply::read(waiting.swap_remove(at));
+    assert_eq!((reply.status, reply.header("preference-applied")), (202, None));
+    let entry = server.call("GET", &format!("{}/deploys/2", app.path)).header("x-service-token", &app.token);
+    let reply = entry.header("prefer", "wait=50").expect(200);
+    assert_eq!(reply.header("preference-applied"), None);
+}

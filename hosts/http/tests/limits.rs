@@ -164,3 +164,24 @@ fn limits_can_be_switched_off() {
     let call = server.post(&app, &image("v2")).header("idempotency-key", "k");
     assert!((0..150).all(|_| call.send().status == 202));
 }
+
+#[test]
+fn deploys_beyond_the_quota_of_an_hour_are_refused_and_not_recorded() {
+    let server = server!().arguments(["--deploys-per-hour", "3"]).run();
+    let (app, other) = (server.app("api"), server.app("other"));
+    for key in ["1", "2", "3"] {
+        for _ in 0..2 {
+            server.post(&app, &image("v2")).header("idempotency-key", key).expect(202);
+        }
+    }
+    for call in [server.post(&app, &image("v2")), server.post(&app, &image("v2")).header("idempotency-key", "4")] {
+        let wait = limited(&call.send());
+        assert!((600..=1200).contains(&wait), "{wait}");
+    }
+    let again = server.post(&app, &image("v2")).header("idempotency-key", "1").expect(202);
+    assert_eq!(again.header("idempotent-replayed"), Some("true"), "a repeated call is answered");
+    server.post(&other, &image("v2")).expect(202);
+    let history = server.manage("GET", &format!("{}/deploys", app.path)).expect(200).json();
+    assert_eq!(history["deploys"].as_array().unwrap().len(), 4);
+    server.manage("POST", &format!("{}/deploys", app.path)).json(&image("v3")).expect(202);
+}
