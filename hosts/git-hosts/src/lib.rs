@@ -90,6 +90,11 @@ pub fn delivery(headers: &HeaderMap, body: &[u8]) -> Result<Option<Delivery>, Er
     Ok(Some(Delivery { host, event }))
 }
 
+/// Returns whether the call is a git host's by its headers.
+pub fn is_delivery(headers: &HeaderMap) -> bool {
+    EVENTS.into_iter().any(|(name, _)| headers.contains_key(name))
+}
+
 fn event<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<&'a str, Error> {
     let mut lines = headers.get_all(name).iter();
     let text = lines.next().and_then(|line| line.to_str().ok()).filter(|text| (1..=EVENT_MAX).contains(&text.len()));

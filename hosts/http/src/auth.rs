@@ -74,6 +74,11 @@ fn single<'a>(mut lines: impl Iterator<Item = &'a http::HeaderValue>) -> Option<
     Some(if lines.next().is_some() { Err(NotAToken) } else { first.to_str().map_err(|_| NotAToken) })
 }
 
+/// Returns the credentials of a webhook's caller now.
+pub(crate) fn presented_by_app(headers: &HeaderMap) -> Credentials {
+    credentials(headers, wall_clock())
+}
+
 /// Returns whether a webhook's caller has signed the body.
 pub(crate) fn are_signatures(headers: &HeaderMap) -> bool {
     credentials(headers, wall_clock()).are_signatures()

@@ -28,10 +28,14 @@ use crate::{error_reply::ErrorReply, limits::network};
 
 /// The largest body.
 const BODY_MAX: usize = openapi::BODY_MAX;
+/// The largest body of a git host's push, which is GitHub's own limit.
+const PUSH_MAX: usize = 25 * 1024 * 1024;
+/// The most bytes of pushes beyond 1 MiB that are held at once; others wait.
+const PUSHES: usize = PUSH_MAX + 3 * 1024 * 1024;
 /// The longest time of reading a body.
 const BODY_TIME: Duration = Duration::from_secs(10);
 /// The most bytes that are read of a refused body, so that its sender gets to read the answer.
-const DRAINED_MAX: usize = 16 * 1024 * 1024;
+const DRAINED_MAX: usize = 32 * 1024 * 1024;
 
 /// The size beyond which a body takes of the budget: as much as a connection's own buffer.
 const FREE: usize = 8 * 1024;
@@ -44,10 +48,44 @@ const KNOWN: usize = 16 * 1024 * 1024;
 
 /// The bytes of bodies that the server may hold at once. A body for which there is no room waits.
 pub(crate) struct Budget {
+    pushes: Arc<Semaphore>,
     strangers: Arc<Semaphore>,
     known: Arc<Semaphore>,
     /// What is left of each address's share.
     shares: Mutex<HashMap<IpAddr, Weak<Semaphore>>>,
+}
+
+/// How large a body may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Size {
+    /// At most 1 MiB.
+    Usual,
+    /// A git host's push, at most 25 MiB.
+    Push,
+}
+
+impl Size {
+    /// Returns how large the body of a webhook's call may be. A form's payload is copied to be read: it has the usual size.
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        let is_push = rollhook_git_hosts::is_delivery(headers) && require_json(headers).is_ok();
+        if is_push { Self::Push } else { Self::Usual }
+    }
+
+    fn bytes(self) -> usize {
+        match self {
+            Self::Usual => BODY_MAX,
+            Self::Push => PUSH_MAX,
+        }
+    }
+
+    fn exceeded(self) -> ErrorReply {
+        ErrorReply::new(Kind::BodyTooLarge, format!("The body must be at most {} MiB.", self.bytes() >> 20))
+    }
+}
+
+/// Returns whether a body of this size is larger than usual.
+pub(crate) fn is_large(body: &Incoming) -> bool {
+    body.size_hint().exact().is_none_or(|length| length > BODY_MAX as u64)
 }
 
 /// Who sends a body.
@@ -62,7 +100,7 @@ pub(crate) enum Holder {
 impl Default for Budget {
     fn default() -> Self {
         let (strangers, known) = (Arc::new(Semaphore::new(STRANGERS)), Arc::new(Semaphore::new(KNOWN)));
-        Self { strangers, known, shares: Mutex::default() }
+        Self { pushes: Arc::new(Semaphore::new(PUSHES)), strangers, known, shares: Mutex::default() }
     }
 }
 
@@ -70,6 +108,7 @@ impl Budget {
     /// Waits until there is room for a body of this length.
     async fn take(&self, holder: Holder, length: usize) -> Vec<OwnedSemaphorePermit> {
         let taken_of = match holder {
+            _ if length > BODY_MAX => vec![self.pushes.clone()],
             Holder::Stranger(client) => vec![self.share(client), self.strangers.clone()],
             Holder::Known => vec![self.known.clone()],
         };
@@ -109,18 +148,19 @@ pub(crate) struct Whole {
 /// Reads the whole body.
 ///
 /// # Errors
-/// 413 if it is larger than 1 MiB, 408 if it takes longer than 10 s, 400 if it breaks off.
+/// 413 if it is larger than `size`, 408 if it takes longer than 10 s, 400 if it breaks off.
 pub(crate) async fn read(
     mut body: Incoming,
     headers: &HeaderMap,
     budget: &Budget,
     holder: Holder,
+    size: Size,
 ) -> Result<Whole, ErrorReply> {
-    if body.size_hint().lower() > BODY_MAX as u64 {
+    if body.size_hint().lower() > size.bytes() as u64 {
         discard(body, headers);
-        return Err(too_large());
+        return Err(size.exceeded());
     }
-    match tokio::time::timeout(BODY_TIME, collect(&mut body, budget, holder)).await {
+    match tokio::time::timeout(BODY_TIME, collect(&mut body, budget, holder, size)).await {
         Ok(Ok(whole)) => Ok(whole),
         Ok(Err(failure)) => {
             discard(body, headers);
@@ -130,25 +170,25 @@ pub(crate) async fn read(
     }
 }
 
-fn too_large() -> ErrorReply {
-    ErrorReply::new(Kind::BodyTooLarge, "The body must be at most 1 MiB.")
-}
-
-async fn collect(body: &mut Incoming, budget: &Budget, holder: Holder) -> Result<Whole, ErrorReply> {
+async fn collect(body: &mut Incoming, budget: &Budget, holder: Holder, size: Size) -> Result<Whole, ErrorReply> {
     let mut whole = Whole::default();
     // Without a length, the body may be of any length that is allowed.
-    let length = body.size_hint().exact().and_then(|length| usize::try_from(length).ok()).unwrap_or(BODY_MAX);
+    let length = body.size_hint().exact().and_then(|length| usize::try_from(length).ok()).unwrap_or(size.bytes());
     let mut pieces = BytesMut::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| ErrorReply::new(Kind::Malformed, "The body broke off."))?;
         let Ok(data) = frame.into_data() else { continue };
         let read = whole.bytes.len().max(pieces.len()) + data.len();
-        if read > BODY_MAX {
-            return Err(too_large());
+        if read > size.bytes() {
+            return Err(size.exceeded());
         }
         // All at once: bodies that hold a part and wait for more would wait for each other.
         if read > FREE && whole.permits.is_empty() {
             whole.permits = budget.take(holder, length).await;
+            if length > BODY_MAX {
+                // Growing by doubling would take twice as much as the budget has given.
+                pieces.reserve(length);
+            }
         }
         // Most bodies are one piece, which needs no copy.
         if whole.bytes.is_empty() && pieces.is_empty() {

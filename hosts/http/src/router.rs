@@ -229,7 +229,23 @@ pub(crate) async fn dispatch(state: Arc<State>, call: Incoming) -> Result<Reply,
             return Err(failure);
         }
     }
-    let body = body::read(incoming, &parts.headers, &state.bodies, holder).await?;
+    let size = match route {
+        Some(Route::Webhook) => body::Size::of(&parts.headers),
+        _ => body::Size::Usual,
+    };
+    // A token is checked before much is read for it; a signature only shows at the end.
+    if let Some(Target::App(app)) = &target
+        && size == body::Size::Push
+        && body::is_large(&incoming)
+        && !auth::are_signatures(&parts.headers)
+        && let Err(refusal) = state.deployer.authorize(app, &auth::presented_by_app(&parts.headers), &[]).await
+    {
+        state.limits.failed(client, &Target::App(app.clone()));
+        in_call.refused();
+        body::discard(incoming, &parts.headers);
+        return Err(refusal.into());
+    }
+    let body = body::read(incoming, &parts.headers, &state.bodies, holder, size).await?;
     if let (Some(target), Some(failure)) = (&target, over)
         && !is_let_through(&state, target, &parts.headers, &body.bytes)
     {
