@@ -6,6 +6,7 @@ mod builds;
 mod drive;
 mod journal;
 mod lease;
+mod looks;
 mod notifier;
 mod poll_results;
 mod polling;
@@ -79,6 +80,7 @@ pub struct Deployer {
     replica: ReplicaId,
     /// Wakes callers that wait for an app.
     waiters: notifier::Notifier,
+    looks: looks::Looks,
     /// Wakes the driver of an app.
     drivers: notifier::Notifier,
     work_queue: work_queue::WorkQueue,
@@ -103,6 +105,7 @@ impl Deployer {
             ports,
             replica: ReplicaId { name: replica.to_owned(), boot },
             waiters: notifier::Notifier::default(),
+            looks: looks::Looks::default(),
             drivers: notifier::Notifier::default(),
             work_queue: work_queue::WorkQueue::default(),
             poll_results: poll_results::PollResults::default(),

@@ -1,11 +1,12 @@
 //! Reading apps and entries, and waiting for an entry to change.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, select_biased};
 
-use super::{Authorized, Deployer, Outcome, journal::Snapshot, refused};
+use super::{Authorized, Deployer, Outcome, journal::Snapshot, looks::Look, refused};
 use crate::{
+    app::AppUid,
     deploy::{Deploy, Revision, State},
     ledger::{AppState, history},
     ports::{AppPage, AppRef, HistoryStoreExt, Page},
@@ -113,7 +114,7 @@ impl Deployer {
         loop {
             let change = changes.listen();
             let left = end.saturating_sub(self.ports.clock.elapsed());
-            match self.recent_entry(access, revision).await {
+            match self.recent_entry(access, revision, seen).await {
                 Ok(entry) if entry.step > seen || entry.is_terminal() || left.is_zero() => return Ok(entry),
                 Err(Refusal::StoreUnavailable { .. }) if !left.is_zero() => {}
                 Err(refusal) => return Err(refusal),
@@ -126,13 +127,35 @@ impl Deployer {
         }
     }
 
-    /// Returns one entry as this process has committed or just read it.
-    async fn recent_entry(&self, access: &Authorized, revision: Revision) -> Outcome<Deploy> {
-        let recent = self.journal.recent(access.uid, POLL).await.map_err(refused)?;
-        match recent.filter(|app| app.state.latest >= Some(revision)) {
-            Some(app) => self.entry_of(access, &app.state, revision).await,
-            None => self.entry(access, revision).await,
+    /// Returns one entry as this process has committed or just read it, past `seen` steps if it is. Callers of the same
+    /// moment share one look.
+    async fn recent_entry(&self, access: &Authorized, revision: Revision, seen: u32) -> Outcome<Deploy> {
+        match self.look(access.uid, revision) {
+            Look::Begun(look) => look.await,
+            Look::Joined(look) => match look.await {
+                Ok(entry) if entry.step <= seen && !entry.is_terminal() => match self.look(access.uid, revision) {
+                    Look::Begun(look) | Look::Joined(look) => look.await,
+                },
+                other => other,
+            },
         }
+    }
+
+    fn look(&self, app: AppUid, revision: Revision) -> Look {
+        let (journal, history) = (Arc::clone(&self.journal), Arc::clone(&self.ports.history));
+        self.looks.look((app, revision), async move {
+            let recent = journal.recent(app, POLL).await.map_err(refused)?;
+            let snapshot = match recent.filter(|recent| recent.state.latest >= Some(revision)) {
+                Some(recent) => Some(recent),
+                None => journal.load(AppRef::Uid(app)).await.map_err(refused)?,
+            };
+            let Some(snapshot) = snapshot else { return Err(Refusal::RevisionNotFound(revision)) };
+            if let Some(deploy) = snapshot.state.unfinished(revision) {
+                return Ok(Deploy::clone(deploy));
+            }
+            let archived = history.archived(app, revision).await.map_err(refused)?;
+            archived.ok_or(Refusal::RevisionNotFound(revision))
+        })
     }
 
     /// Waits until the entry, or the one that took its place, has ended, but no longer than `limit`. A rollback that
