@@ -348,3 +348,34 @@ fn replica_whose_clock_is_a_day_ahead_makes_no_key_expire_for_the_others() {
         assert_eq!((repeated.deploy.revision, repeated.replayed), (first.deploy.revision, true));
     });
 }
+
+#[test]
+fn token_is_recognised_after_any_read_of_it_and_recognition_lets_nobody_in() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let api = world.app("api", Policy::default()).await;
+        let with = |text: &str| Credentials::token(text.as_bytes());
+        let recognized = |text: &str| world.deployer.recognizes(api.app(), &with(text), b"{}");
+        let enable = async || {
+            let secret = world.deployer.enable_webhook(&world.operator, api.app()).await.unwrap();
+            secret.token.expose().to_owned()
+        };
+        let refused = async |text: &str| {
+            let answer = world.deployer.authorize(api.app(), &with(text), b"{}").await;
+            assert_eq!(answer.map(|access| access.uid()), Err(Refusal::Unauthorized));
+        };
+        let first = enable().await;
+        assert!(!recognized(&first), "nothing was read");
+        refused("nonsense").await;
+        assert!(recognized(&first) && !recognized("nonsense"), "the stranger's call has read the token");
+        let renewed = enable().await;
+        assert!(recognized(&first) && !recognized(&renewed), "the token as it was last read");
+        refused(&first).await;
+        assert!(!recognized(&first) && recognized(&renewed), "every read corrects what is remembered");
+        world.deployer.disable_webhook(&world.operator, api.app()).await.unwrap();
+        refused(&renewed).await;
+        assert!(!recognized(&renewed));
+        let other = world.app("web", Policy::default()).await;
+        assert!(!world.deployer.recognizes(other.app(), &with(&first), b"{}"));
+    });
+}

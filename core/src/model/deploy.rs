@@ -85,12 +85,15 @@ impl Commit {
     }
 }
 
+/// The longest commit or label, in characters.
+pub const COMMIT_MAX: usize = 128;
+
 fn commit(text: &str) -> Result<String, InvalidName> {
     let fail = |rule| Err(InvalidName::new("commit", text, rule));
     if text.is_empty() {
         return fail("must not be empty");
     }
-    if text.chars().count() > 128 {
+    if text.chars().count() > COMMIT_MAX {
         return fail("must be at most 128 characters");
     }
     if text != crate::text::escaped(text) || text.trim() != text {

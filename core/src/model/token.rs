@@ -1,10 +1,12 @@
 //! An app's secret token, and the proofs that a caller holds it.
 
 mod credentials;
+mod trace;
 
 use std::{fmt, str::FromStr};
 
 pub use credentials::{Credential, Credentials, SignedMessage, TOLERANCE};
+pub use trace::{TokenTrace, TraceKey};
 
 use base64::Engine as _;
 use hmac::{Hmac, KeyInit, Mac};
@@ -77,14 +79,23 @@ impl Token {
     }
 }
 
-/// Returns the HMAC-SHA256 of the concatenated parts, under a key of at most 64 bytes, as all of ours are.
-fn mac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
+/// Returns an HMAC-SHA256 under a key of at most 64 bytes, as all of ours are.
+fn keyed(key: &[u8]) -> Hmac<Sha256> {
     // A key shorter than the hash's block is padded with zeros (RFC 2104 section 2).
     let mut block = Zeroizing::new([0; 64]);
     block.iter_mut().zip(key).for_each(|(byte, of_key)| *byte = *of_key);
-    let mut mac = Hmac::<Sha256>::new(&(*block).into());
+    Hmac::<Sha256>::new(&(*block).into())
+}
+
+/// Returns the HMAC-SHA256 of the concatenated parts.
+fn finished(mut mac: Hmac<Sha256>, parts: &[&[u8]]) -> [u8; 32] {
     parts.iter().for_each(|part| mac.update(part));
     mac.finalize().into_bytes().into()
+}
+
+/// Returns the HMAC-SHA256 of the concatenated parts, under a key of at most 64 bytes.
+fn mac(key: &[u8], parts: &[&[u8]]) -> [u8; 32] {
+    finished(keyed(key), parts)
 }
 
 /// Returns the bytes in base64 (RFC 4648 section 4), padded.

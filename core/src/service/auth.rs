@@ -57,7 +57,7 @@ impl Operator {
 }
 
 /// The secret that is compared if there is none, so that the work is the same.
-const NO_SECRET: [u8; Token::RANDOM_BYTES] = [0; Token::RANDOM_BYTES];
+pub(super) const NO_SECRET: [u8; Token::RANDOM_BYTES] = [0; Token::RANDOM_BYTES];
 
 impl Deployer {
     /// Checks a webhook call's credentials over its raw body, by at most one read of the store.
@@ -68,6 +68,7 @@ impl Deployer {
     pub async fn authorize(&self, app: &AppId, credentials: &Credentials, body: &[u8]) -> Outcome<Authorized> {
         let dummy = Token::from_random(&NO_SECRET);
         let fits = |secret: Option<&Token>| {
+            self.recognition.read(app, secret);
             let fit = secret.or(dummy.as_ref()).is_some_and(|token| credentials.fit(token, body));
             fit & secret.is_some()
         };
@@ -83,26 +84,38 @@ impl Deployer {
     pub async fn authorize_operator(&self, presented: &[u8], name: &str) -> Outcome<Operator> {
         use sha2::Digest as _;
         let hash: [u8; 32] = sha2::Sha256::digest(presented).into();
-        let fits = |stored: Option<&[u8; 32]>| stored.is_some_and(|stored| bool::from(stored.ct_eq(&hash)));
+        let fits = |stored: Option<&[u8; 32]>| {
+            self.recognition.read_operator(stored.copied());
+            stored.is_some_and(|stored| bool::from(stored.ct_eq(&hash)))
+        };
         match self.ports.tokens.operator_fitting(&fits).await.map_err(refused)? {
             true => Ok(Operator::trusted(name)),
             false => Err(Refusal::Unauthorized),
         }
     }
 
-    /// Sets the management token, of which the store keeps the hash. Returns whether it replaced another. The store is
-    /// not written if it has the hash already.
+    /// Returns whether these credentials fit the app's token as this process last read it: then they are worth a read
+    /// of the store. They prove nothing: see [`Deployer::authorize`].
+    pub fn recognizes(&self, app: &AppId, credentials: &Credentials, body: &[u8]) -> bool {
+        self.recognition.fits(app, credentials, body)
+    }
+
+    /// Returns whether this is the management token as this process last read it, which proves nothing: see
+    /// [`Deployer::authorize_operator`].
+    pub fn recognizes_operator(&self, presented: &[u8]) -> bool {
+        self.recognition.is_operator(presented)
+    }
+
+    /// Returns whether this is the store's management token; a store that knows none keeps the hash of this one.
     ///
     /// # Errors
     /// [`Refusal::StoreUnavailable`] while the store is away.
-    pub async fn set_operator_token(&self, token: &Token) -> Outcome<bool> {
+    pub async fn adopt_operator_token(&self, token: &Token) -> Outcome<bool> {
         let hash = token.hash();
-        let known = self.ports.tokens.operator_hash().await.map_err(refused)?;
-        if known.is_some_and(|known| bool::from(known.ct_eq(&hash))) {
-            return Ok(false);
+        match self.ports.tokens.operator_hash().await.map_err(refused)? {
+            Some(known) => Ok(known.ct_eq(&hash).into()),
+            None => self.ports.tokens.set_operator_hash(hash).await.map(|()| true).map_err(refused),
         }
-        self.ports.tokens.set_operator_hash(hash).await.map_err(refused)?;
-        Ok(known.is_some())
     }
 
     /// Returns whether a management token was ever set.

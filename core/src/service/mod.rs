@@ -7,12 +7,14 @@ mod drift;
 mod drive;
 mod journal;
 mod lease;
+mod looks;
 mod notifier;
 mod poll_results;
 mod polling;
 mod promote;
 mod push;
 mod queries;
+mod recognition;
 mod register;
 mod retention;
 mod rollback;
@@ -94,11 +96,13 @@ pub struct Deployer {
     replica: ReplicaId,
     /// Wakes callers that wait for an app.
     waiters: notifier::Notifier,
+    looks: looks::Looks,
     /// Wakes the driver of an app.
     drivers: notifier::Notifier,
     work_queue: work_queue::WorkQueue,
     poll_results: poll_results::PollResults,
     drifts: drift::Drifts,
+    recognition: recognition::Recognition,
     min_poll: Duration,
     scope: Scope,
     /// Whether the store's apps are known to be deployed by this process's driver.
@@ -118,9 +122,11 @@ impl Deployer {
         Self {
             journal: journal::Journal::new(ports.history.clone(), ports.clock.clone()),
             work_queue: work_queue::WorkQueue::new(ports.clock.elapsed()),
+            recognition: recognition::Recognition::new(&*ports.rng),
             ports,
             replica: ReplicaId { name: replica.to_owned(), boot },
             waiters: notifier::Notifier::default(),
+            looks: looks::Looks::default(),
             drivers: notifier::Notifier::default(),
             poll_results: poll_results::PollResults::default(),
             drifts: drift::Drifts::default(),
@@ -148,7 +154,11 @@ impl Deployer {
     /// # Errors
     /// [`Refusal::StoreUnavailable`] while it does not.
     pub async fn ready(&self) -> Outcome<()> {
-        self.ports.tokens.operator_fitting(&|_| false).await.map(drop).map_err(refused)
+        let refuses = |stored: Option<&[u8; 32]>| {
+            self.recognition.read_operator(stored.copied());
+            false
+        };
+        self.ports.tokens.operator_fitting(&refuses).await.map(drop).map_err(refused)
     }
 }
 

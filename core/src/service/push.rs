@@ -51,9 +51,9 @@ impl Deployer {
     pub async fn push(&self, access: &Authorized, delivery: &Delivery, key: Option<IdempotencyKey>) -> Outcome<Pushed> {
         // An earlier call's answer holds wherever the branch is by now.
         if let Some(key) = &key
-            && let Some(deploy) = self.replay(access, key).await?.1
+            && let Some(accepted) = self.repeated(access, key).await?
         {
-            return Ok(Pushed::Accepted(Box::new(replayed(deploy))));
+            return Ok(Pushed::Accepted(Box::new(accepted)));
         }
         let end = self.ports.clock.elapsed() + READ_TIMEOUT;
         // An answer of the source is no older than the history that it is judged with.

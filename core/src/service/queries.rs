@@ -4,8 +4,9 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, select_biased};
 
-use super::{Authorized, Deployer, Outcome, journal::Snapshot, refused};
+use super::{Authorized, Deployer, Outcome, journal::Snapshot, looks::Look, refused};
 use crate::{
+    app::AppUid,
     deploy::{Deploy, Revision, State},
     ledger::{AppState, history},
     ports::{AppPage, AppRef, HistoryStoreExt, ListedApp, Page, UnreadableApp},
@@ -122,7 +123,7 @@ impl Deployer {
         loop {
             let change = changes.listen();
             let left = end.saturating_sub(self.ports.clock.elapsed());
-            match self.recent_entry(access, revision).await {
+            match self.recent_entry(access, revision, seen).await {
                 Ok((state, entry)) if entry.step > seen || entry.is_terminal() || left.is_zero() => {
                     return Ok((Arc::unwrap_or_clone(state), entry));
                 }
@@ -137,13 +138,45 @@ impl Deployer {
         }
     }
 
-    /// Returns one entry as this process has committed or just read it, and the app's state of that time.
-    async fn recent_entry(&self, access: &Authorized, revision: Revision) -> Outcome<(Arc<AppState>, Deploy)> {
-        let recent = self.journal.recent(access.uid, POLL).await.map_err(refused)?;
-        match recent.filter(|app| app.state.latest >= Some(revision)) {
-            Some(app) => Ok((app.state.clone(), self.entry_of(access, &app.state, revision).await?)),
-            None => self.entry_and_state(access, revision).await.map(|(state, entry)| (Arc::new(state), entry)),
+    /// Returns one entry as this process has committed or just read it, past `seen` steps if it is, and the app's state of
+    /// that time. Callers of the same moment share one look.
+    async fn recent_entry(
+        &self,
+        access: &Authorized,
+        revision: Revision,
+        seen: u32,
+    ) -> Outcome<(Arc<AppState>, Deploy)> {
+        match self.shared_look(access.uid, revision) {
+            Look::Begun(look) => look.await,
+            Look::Joined(look) => match look.await {
+                Ok((_, entry)) if entry.step <= seen && !entry.is_terminal() => {
+                    match self.shared_look(access.uid, revision) {
+                        Look::Begun(look) | Look::Joined(look) => look.await,
+                    }
+                }
+                other => other,
+            },
         }
+    }
+
+    fn shared_look(&self, app: AppUid, revision: Revision) -> Look {
+        let (journal, history) = (Arc::clone(&self.journal), Arc::clone(&self.ports.history));
+        self.looks.look((app, revision), async move {
+            let recent = journal.recent(app, POLL).await.map_err(refused)?;
+            let snapshot = match recent.filter(|recent| recent.state.latest >= Some(revision)) {
+                Some(recent) => Some(recent),
+                None => journal.load(AppRef::Uid(app)).await.map_err(refused)?,
+            };
+            let Some(snapshot) = snapshot else { return Err(Refusal::RevisionNotFound(revision)) };
+            if let Some(deploy) = snapshot.state.unfinished(revision) {
+                return Ok((Arc::clone(&snapshot.state), Deploy::clone(deploy)));
+            }
+            if snapshot.state.latest < Some(revision) {
+                return Err(Refusal::RevisionNotFound(revision));
+            }
+            let archived = history.archived(app, revision).await.map_err(refused)?;
+            archived.map(|entry| (snapshot.state, entry)).ok_or(Refusal::RevisionNotFound(revision))
+        })
     }
 
     /// Waits until the entry, or the one that took its place, has ended, but no longer than `limit`. A rollback that

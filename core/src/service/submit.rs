@@ -58,6 +58,15 @@ impl Deployer {
         Ok(Accepted { ignored: ignored.unwrap_or_default(), ..accepted })
     }
 
+    /// Returns the deploy that an earlier call with this key made, as it is now.
+    ///
+    /// # Errors
+    /// [`Refusal::KeyReused`] if the earlier call was another request; [`Refusal::AppNotFound`];
+    /// [`Refusal::StoreUnavailable`] while the store is away.
+    pub async fn repeated(&self, access: &Authorized, key: &IdempotencyKey) -> Outcome<Option<Accepted>> {
+        Ok(self.replay(access, key).await?.1.map(replayed))
+    }
+
     pub(super) fn admission_id(&self) -> AdmissionId {
         AdmissionId(self.ports.rng.bits())
     }

@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 pub use rollhook_core::app::Hold;
 use rollhook_core::{
-    app::{self, AppId, HoldPolicy, OnFailure, Settings, Source},
+    app::{self, AppId, HoldPolicy, LABEL_MAX, OnFailure, Settings, Source},
     deploy::Revision,
     image::Repositories,
     ledger::AppState,
@@ -30,10 +30,13 @@ use crate::{
 #[schemars(extend("required" = ["project", "environment", "app"]))]
 pub struct CreateApp {
     /// The app's project.
+    #[schemars(extend("pattern" = schemas::LABEL, "maxLength" = LABEL_MAX))]
     pub project: String,
     /// The project's environment.
+    #[schemars(extend("pattern" = schemas::LABEL, "maxLength" = LABEL_MAX))]
     pub environment: String,
     /// The app's name.
+    #[schemars(extend("pattern" = schemas::LABEL, "maxLength" = LABEL_MAX))]
     pub app: String,
     /// The source of an app that rollhook builds; absent for an app whose images CI builds.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -26,6 +26,7 @@ pub struct DeployPost {
     pub image: Option<String>,
     /// The commit to build; for an image app, a label.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("maxLength" = deploy::COMMIT_MAX))]
     pub commit: Option<String>,
 }
 
@@ -49,6 +50,7 @@ impl DeployPost {
 pub struct Rebuild {
     /// The commit; by default the current one.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("maxLength" = deploy::COMMIT_MAX))]
     pub commit: Option<String>,
 }
 

@@ -4,7 +4,14 @@ pub(crate) mod schemas;
 
 use serde_json::{Map, Value, json};
 
+use rollhook_core::{app::LABEL_MAX, request::KEY_MAX};
+
 use crate::problem::Kind;
+
+/// The most entries of a part of a list.
+pub const PAGE_MAX: usize = 200;
+/// The largest body of a call in bytes.
+pub const BODY_MAX: usize = 1024 * 1024;
 
 /// Returns the description.
 pub fn document() -> Value {
@@ -13,7 +20,10 @@ pub fn document() -> Value {
         "info": {
             "title": "rollhook",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "A deployment webhook service: CI builds and tests, rollhook deploys.",
+            "description": format!(
+                "A deployment webhook service: CI builds and tests, rollhook deploys. A body is at most {BODY_MAX} bytes of \
+                 UTF-8 JSON, without a Content-Encoding."
+            ),
             "license": { "name": "MIT OR Apache-2.0" }
         },
         "security": [{ "operator": [] }],
@@ -235,33 +245,63 @@ fn problem() -> Value {
 }
 
 fn parameters() -> Value {
-    let parameter = |place: &str, name: &str, kind: &str, what: &str| {
-        json!({
-            "in": place, "name": name, "required": place == "path",
-            "schema": { "type": kind }, "description": what
-        })
-    };
+    let parameter = |place: &str, name: &str, schema: Value, what: &str| json!({ "in": place, "name": name, "required": place == "path", "schema": schema, "description": what });
+    let label = || json!({ "type": "string", "pattern": schemas::LABEL, "maxLength": LABEL_MAX });
+    let number = |least: u64| json!({ "type": "integer", "minimum": least });
+    let key = || json!({ "type": "string", "minLength": 1, "maxLength": KEY_MAX, "pattern": "^[ -~]+$" });
+    let text = || json!({ "type": "string" });
+    let limit = json!({ "type": "integer", "minimum": 1, "maximum": PAGE_MAX });
     json!({
-        "namespace": parameter("path", "namespace", "string", "Project and environment, joined by a hyphen."),
-        "app": parameter("path", "app", "string", "The app's name."),
-        "revision": parameter("path", "revision", "integer", "The entry's number."),
-        "limit": parameter("query", "limit", "integer", "At most this many, up to 200."),
-        "before": parameter("query", "before", "integer", "Only revisions below this one: `next` of the part before."),
-        "appNamespace": parameter("query", "namespace", "string", "Only apps of this namespace."),
-        "appAfter": parameter("query", "after", "string", "Only apps after this one: `next` of the part before."),
-        "prefer": parameter("header", "Prefer", "string", "`wait=N`: answer once it has ended, after N seconds (at most 50) in any case."),
-        "idempotencyKey": parameter("header", "Idempotency-Key", "string", "Repeating the call with this key does not repeat its effect for 24 hours."),
-        "webhookId": parameter("header", "webhook-id", "string", "Taken for the key where there is no Idempotency-Key; kept for 7 days."),
-        "githubDelivery": parameter("header", "X-GitHub-Delivery", "string", "Taken for the key where there is no other; kept for 7 days."),
-        "logFrom": parameter("query", "from", "integer", "Only what follows this many bytes."),
-        "follow": parameter("query", "follow", "boolean", "Answer with what is written until the build has ended."),
-        "lastEventId": parameter("header", "Last-Event-ID", "string", "The id of the event that was seen last.")
+        "namespace": parameter("path", "namespace", label(), "Project and environment, joined by a hyphen."),
+        "app": parameter("path", "app", label(), "The app's name."),
+        "revision": parameter("path", "revision", number(1), "The entry's number."),
+        "limit": parameter("query", "limit", limit, "At most this many."),
+        "before": parameter("query", "before", number(1), "Only revisions below this one: `next` of the part before."),
+        "appNamespace": parameter("query", "namespace", label(), "Only apps of this namespace."),
+        "appAfter": parameter("query", "after", text(), "Only apps after this one: `next` of the part before."),
+        "prefer": parameter("header", "Prefer", text(), "`wait=N`: answer once it has ended, after N seconds (at most 50) in any case."),
+        "idempotencyKey": parameter("header", "Idempotency-Key", key(), "Repeating the call with this key does not repeat its effect for 24 hours."),
+        "webhookId": parameter("header", "webhook-id", key(), "Taken for the key where there is no Idempotency-Key; kept for 7 days."),
+        "githubDelivery": parameter("header", "X-GitHub-Delivery", key(), "Taken for the key where there is no other; kept for 7 days."),
+        "logFrom": parameter("query", "from", number(0), "Only what follows this many bytes."),
+        "follow": parameter("query", "follow", json!({ "type": "boolean" }), "Answer with what is written until the build has ended."),
+        "lastEventId": parameter("header", "Last-Event-ID", text(), "The id of the event that was seen last.")
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stated_bounds_are_those_that_are_enforced() {
+        use rollhook_core::{
+            app::{AppName, Namespace, Project},
+            deploy::Commit,
+            request::{IdempotencyKey, KeyHeader},
+            source::{Branch, RelativePath},
+        };
+        let document = document();
+        let enforced = |place: &str, accepts: &dyn Fn(&str) -> bool| {
+            let longest = document.pointer(&format!("/components/{place}/maxLength")).and_then(Value::as_u64);
+            let longest = usize::try_from(longest.unwrap_or_else(|| panic!("{place} states no bound"))).unwrap();
+            assert!(accepts(&"a".repeat(longest)) && !accepts(&"a".repeat(longest + 1)), "{place}");
+        };
+        enforced("schemas/CreateApp/properties/project", &|text| text.parse::<Project>().is_ok());
+        enforced("schemas/CreateApp/properties/app", &|text| text.parse::<AppName>().is_ok());
+        enforced("schemas/DeployPost/properties/commit", &|text| text.parse::<Commit>().is_ok());
+        enforced("schemas/Rebuild/properties/commit", &|text| text.parse::<Commit>().is_ok());
+        for whole in ["GitChoice", "SourcePatch"] {
+            enforced(&format!("schemas/{whole}/properties/branch"), &|text| text.parse::<Branch>().is_ok());
+            enforced(&format!("schemas/{whole}/properties/context"), &|text| text.parse::<RelativePath>().is_ok());
+        }
+        enforced("parameters/namespace/schema", &|text| text.parse::<Namespace>().is_ok());
+        for name in ["idempotencyKey", "webhookId", "githubDelivery"] {
+            enforced(&format!("parameters/{name}/schema"), &|text| {
+                IdempotencyKey::new(KeyHeader::IdempotencyKey, text, [0; 32]).is_ok()
+            });
+        }
+    }
 
     #[test]
     fn every_reference_resolves() {

@@ -2,7 +2,7 @@
 
 use rollhook_core::{
     request::{Field, Refusal, SourceChange},
-    source::GitSource,
+    source::{GitSource, PART_MAX, URL_MAX},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -15,12 +15,16 @@ use crate::app::{field, optional};
 #[schemars(extend("required" = ["url", "image_repository"]))]
 pub struct GitChoice {
     /// The repository's URL, `https://…` or `ssh://…`, without credentials.
+    #[schemars(extend("maxLength" = URL_MAX))]
     pub url: String,
     /// The branch whose pushes are deployed.
+    #[schemars(extend("maxLength" = PART_MAX))]
     pub branch: String,
     /// The Dockerfile's path within the context.
+    #[schemars(extend("maxLength" = PART_MAX))]
     pub dockerfile: String,
     /// The build context's path within the repository.
+    #[schemars(extend("maxLength" = PART_MAX))]
     pub context: String,
     /// The repository that built images are pushed to.
     pub image_repository: String,
@@ -65,15 +69,19 @@ impl GitChoice {
 pub struct SourcePatch {
     /// The repository's URL, `https://…` or `ssh://…`, without credentials.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("maxLength" = URL_MAX))]
     pub url: Option<String>,
     /// The branch whose pushes are deployed.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("maxLength" = PART_MAX))]
     pub branch: Option<String>,
     /// The Dockerfile's path within the context.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("maxLength" = PART_MAX))]
     pub dockerfile: Option<String>,
     /// The build context's path within the repository.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("maxLength" = PART_MAX))]
     pub context: Option<String>,
     /// The repository that built images are pushed to.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -90,6 +90,11 @@ pub fn delivery(headers: &HeaderMap, body: &[u8]) -> Result<Option<Delivery>, Er
     Ok(Some(Delivery { host, event }))
 }
 
+/// Returns whether the call is a git host's by its headers.
+pub fn is_delivery(headers: &HeaderMap) -> bool {
+    EVENTS.into_iter().any(|(name, _)| headers.contains_key(name))
+}
+
 fn event<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<&'a str, Error> {
     let mut lines = headers.get_all(name).iter();
     let text = lines.next().and_then(|line| line.to_str().ok()).filter(|text| (1..=EVENT_MAX).contains(&text.len()));
@@ -114,8 +119,14 @@ fn payload<'a>(headers: &HeaderMap, body: &'a [u8]) -> Result<Cow<'a, [u8]>, Err
     Ok(Cow::Owned(percent_decode_str(&field.replace('+', " ")).collect()))
 }
 
+/// Returns a text without UTF-8's byte order mark at its begin, which some senders of JSON write (RFC 8259 section 8.1).
+pub fn without_bom(text: &[u8]) -> &[u8] {
+    text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text)
+}
+
 /// Reads a JSON object. Without the check of its first byte, a list would be read as a struct's fields in their order.
 fn object<T: DeserializeOwned>(payload: &[u8]) -> Result<T, Error> {
+    let payload = without_bom(payload);
     if payload.trim_ascii_start().first().is_some_and(|byte| *byte != b'{') {
         return Err(Error::NotAnObject);
     }

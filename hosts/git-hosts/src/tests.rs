@@ -220,3 +220,10 @@ fn what_makes_no_sense_is_its_senders_mistake() {
     text.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain"));
     assert!(matches!(delivery(&text, b"{}").unwrap_err(), Error::ContentType));
 }
+
+#[test]
+fn byte_order_mark_before_the_json_is_skipped() {
+    let body = format!("\u{feff}{{\"ref\": \"refs/heads/main\", \"after\": \"{}\"}}", "a".repeat(40));
+    let read = delivery(&headers(&[("x-github-event", "push")]), body.as_bytes()).unwrap().unwrap();
+    assert!(matches!(read.event, Event::Push(push) if push.updates.len() == 1));
+}

@@ -28,10 +28,18 @@ pub(crate) async fn accepted(
 ) -> Result<Reply, ErrorReply> {
     let wait = headers::wait(&call.headers);
     let mut added = of_accept(&answer);
-    added.extend(wait.and_then(applied));
-    let outcome = match wait {
-        Some(limit) => ended(call, answer, access, limit).await,
-        None => Ok(reply::json(StatusCode::ACCEPTED, &answer)),
+    let access = match wait {
+        Some(_) => access.await.ok(),
+        None => None,
+    };
+    // A call that may not wait is answered at once: its deploy is accepted, and its caller repeats the call.
+    let place = access.as_ref().and_then(|access| call.state.waits.begin(access.uid()));
+    let outcome = match (wait, access, &place) {
+        (Some(limit), Some(access), Some(_)) => {
+            added.extend(applied(limit));
+            ended(call, answer, access, limit).await
+        }
+        _ => Ok(reply::json(StatusCode::ACCEPTED, &answer)),
     };
     match outcome {
         Ok(mut reply) => {
@@ -54,23 +62,13 @@ pub(crate) fn applied(wait: Duration) -> Option<(HeaderName, HeaderValue)> {
 }
 
 /// Waits for the end of a deploy; answers 202 if it has not ended in time, or the server stops.
-async fn ended(
-    call: &Call,
-    answer: DeployAnswer,
-    access: impl Future<Output = Result<Authorized, Refusal>>,
-    limit: Duration,
-) -> Result<Reply, ErrorReply> {
+async fn ended(call: &Call, answer: DeployAnswer, access: Authorized, limit: Duration) -> Result<Reply, ErrorReply> {
     let deployer = &call.state.deployer;
-    let waited = async {
-        let access = access.await?;
-        let waited = deployer.wait(&access, answer.revision, limit).await?;
-        Ok((access, waited))
-    };
     let waited = tokio::select! {
-        waited = waited => waited,
+        waited = deployer.wait(&access, answer.revision, limit) => waited,
         () = call.state.drain.begun() => return Ok(reply::json(StatusCode::ACCEPTED, &answer)),
     };
-    let (access, waited) = match waited {
+    let waited = match waited {
         Ok(waited) => waited,
         Err(Refusal::RevisionNotFound(revision)) => {
             let detail = format!("The app was deleted before revision {revision} ended.");

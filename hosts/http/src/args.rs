@@ -1,6 +1,6 @@
 //! The command line, every option of which is an environment variable too.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration};
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use rollhook_api::duration;
@@ -70,6 +70,14 @@ pub enum AdminToken {
         /// The file; must not exist
         file: PathBuf,
     },
+    /// Replace the management token that the store knows by the file's: the former one is refused from then on
+    Set {
+        /// The file of the new token
+        file: PathBuf,
+        /// The store.
+        #[command(flatten)]
+        store: StoreSettings,
+    },
 }
 
 /// The server's options.
@@ -78,16 +86,22 @@ pub struct Serve {
     /// Address and port to listen on; port 0 takes a free one
     #[arg(long, env = "ROLLHOOK_LISTEN", default_value = "127.0.0.1:8080", value_name = "ADDRESS")]
     pub listen: SocketAddr,
+    /// Address and port of /healthz, /readyz and /metrics, which --listen answers then no longer
+    #[arg(long, env = "ROLLHOOK_PROBE_LISTEN", value_name = "ADDRESS")]
+    pub probe_listen: Option<SocketAddr>,
     /// How CI reaches this server; webhook URLs begin with it [default: http://ADDRESS]
     #[arg(long, env = "ROLLHOOK_BASE_URL", value_name = "URL", value_parser = base_url)]
     pub base_url: Option<String>,
-    /// File of the management token, which replaces the one that the store knows [default: admin-token in the data
-    /// directory]
+    /// File of the management token that the store knows; a store that knows none keeps it [default: admin-token in the
+    /// data directory]
     #[arg(long, env = "ROLLHOOK_ADMIN_TOKEN_FILE", value_name = "FILE")]
     pub admin_token_file: Option<PathBuf>,
-    /// Limit failed authentications per source, and deploys per app
+    /// Limit failed authentications per source and app, and deploys per app
     #[arg(long, env = "ROLLHOOK_RATE_LIMIT", default_value = "on", value_name = "on|off")]
     pub rate_limit: RateLimit,
+    /// How many deploys of its webhook an app may have in an hour; more are refused until time has passed
+    #[arg(long, env = "ROLLHOOK_DEPLOYS_PER_HOUR", default_value = "600", value_name = "N")]
+    pub deploys_per_hour: NonZeroU32,
     /// Network of proxies whose X-Forwarded-For is believed; may be repeated
     #[arg(long, env = "ROLLHOOK_TRUSTED_PROXY", value_name = "CIDR", value_delimiter = ',')]
     pub trusted_proxy: Vec<Cidr>,

@@ -11,7 +11,7 @@ use rollhook_core::{
 };
 use zeroize::Zeroizing;
 
-use crate::error_reply::ErrorReply;
+use crate::{error_reply::ErrorReply, limits::Target};
 
 const TOKEN: &str = "x-service-token";
 const ACTOR: &str = "x-rollhook-actor";
@@ -74,12 +74,50 @@ fn single<'a>(mut lines: impl Iterator<Item = &'a http::HeaderValue>) -> Option<
     Some(if lines.next().is_some() { Err(NotAToken) } else { first.to_str().map_err(|_| NotAToken) })
 }
 
-/// Returns the operator that the call's bearer token proves; the token is read nowhere else.
+/// Returns the credentials of a webhook's caller now.
+pub(crate) fn presented_by_app(headers: &HeaderMap) -> Credentials {
+    credentials(headers, wall_clock())
+}
+
+/// Returns whether a webhook's caller has signed the body.
+pub(crate) fn are_signatures(headers: &HeaderMap) -> bool {
+    credentials(headers, wall_clock()).are_signatures()
+}
+
+/// Returns whether the call is a signed message of Standard Webhooks.
+pub(crate) fn is_signed_message(headers: &HeaderMap) -> bool {
+    headers.contains_key(MESSAGE_SIGNATURE)
+}
+
+/// Returns whether this process knows the call's credentials as valid ones, without a read of the store.
+pub(crate) fn is_recognized(deployer: &Deployer, target: &Target, headers: &HeaderMap, body: &[u8]) -> bool {
+    match target {
+        Target::App(app) => deployer.recognizes(app, &credentials(headers, wall_clock()), body),
+        Target::Management => deployer.recognizes_operator(presented(headers).as_bytes()),
+        Target::Nothing => false,
+    }
+}
+
+/// Returns whether the store is read to authenticate the call.
+pub(crate) fn costs_a_read(target: &Target, headers: &HeaderMap) -> bool {
+    match target {
+        Target::App(_) => true,
+        Target::Management => !presented(headers).is_empty(),
+        Target::Nothing => false,
+    }
+}
+
+/// Returns the bearer token that the call presents; empty if there is none.
+fn presented(headers: &HeaderMap) -> &str {
+    once(headers, AUTHORIZATION.as_str()).and_then(Result::ok).and_then(bearer).unwrap_or_default()
+}
+
+/// Returns the operator that the call's bearer token proves.
 ///
 /// # Errors
 /// 401, or 503 while the store is away.
 pub(crate) async fn operator(deployer: &Deployer, headers: &HeaderMap) -> Result<Operator, ErrorReply> {
-    let presented = once(headers, AUTHORIZATION.as_str()).and_then(Result::ok).and_then(bearer).unwrap_or_default();
+    let presented = presented(headers);
     if presented.is_empty() {
         return Err(Refusal::Unauthorized.into());
     }

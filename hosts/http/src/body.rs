@@ -1,62 +1,166 @@
 //! Request bodies: bounded in size and time, and parsed once the caller is authenticated.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    net::IpAddr,
+    sync::{Arc, Mutex, PoisonError, Weak},
+    time::Duration,
+};
 
 use bytes::{Bytes, BytesMut};
 use http::{
     HeaderMap,
-    header::{CONTENT_TYPE, EXPECT},
+    header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, EXPECT},
 };
 use http_body::Body as _;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use rollhook_api::{DeployPost, Kind};
-use rollhook_core::request::{Field, Refusal};
+use rollhook_api::{DeployPost, Kind, openapi};
+use rollhook_core::{
+    request::{Field, Refusal},
+    text::quoted,
+};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::error_reply::ErrorReply;
+use crate::{error_reply::ErrorReply, limits::network};
 
 /// The largest body.
-pub(crate) const BODY_MAX: usize = 1024 * 1024;
+const BODY_MAX: usize = openapi::BODY_MAX;
+/// The largest body of a git host's push, which is GitHub's own limit.
+const PUSH_MAX: usize = 25 * 1024 * 1024;
+/// The most bytes of pushes beyond 1 MiB that are held at once; others wait.
+const PUSHES: usize = PUSH_MAX + 3 * 1024 * 1024;
 /// The longest time of reading a body.
 const BODY_TIME: Duration = Duration::from_secs(10);
 /// The most bytes that are read of a refused body, so that its sender gets to read the answer.
-const DRAINED_MAX: usize = 16 * 1024 * 1024;
+const DRAINED_MAX: usize = 32 * 1024 * 1024;
 
-/// The size beyond which a body is a large one.
-const LARGE: usize = 64 * 1024;
-/// The most large bodies that are held at once: unauthenticated callers can make the server hold a bounded amount.
-const LARGE_BODIES: usize = 128;
+/// The size beyond which a body takes of the budget: as much as a connection's own buffer.
+const FREE: usize = 8 * 1024;
+/// The most bytes of strangers' bodies that are held at once.
+const STRANGERS: usize = 24 * 1024 * 1024;
+/// The most of these of one address.
+const SHARE: usize = 6 * 1024 * 1024;
+/// The most bytes of the bodies of callers whose token this process recognises.
+const KNOWN: usize = 16 * 1024 * 1024;
 
-/// Returns the permits for large bodies.
-pub(crate) fn permits() -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(LARGE_BODIES))
+/// The bytes of bodies that the server may hold at once. A body for which there is no room waits.
+pub(crate) struct Budget {
+    pushes: Arc<Semaphore>,
+    strangers: Arc<Semaphore>,
+    known: Arc<Semaphore>,
+    /// What is left of each address's share.
+    shares: Mutex<HashMap<IpAddr, Weak<Semaphore>>>,
 }
 
-/// A whole body, and the permit of a large one.
+/// How large a body may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Size {
+    /// At most 1 MiB.
+    Usual,
+    /// A git host's push, at most 25 MiB.
+    Push,
+}
+
+impl Size {
+    /// Returns how large the body of a webhook's call may be. A form's payload is copied to be read: it has the usual size.
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        let is_push = rollhook_git_hosts::is_delivery(headers) && require_json(headers).is_ok();
+        if is_push { Self::Push } else { Self::Usual }
+    }
+
+    fn bytes(self) -> usize {
+        match self {
+            Self::Usual => BODY_MAX,
+            Self::Push => PUSH_MAX,
+        }
+    }
+
+    fn exceeded(self) -> ErrorReply {
+        ErrorReply::new(Kind::BodyTooLarge, format!("The body must be at most {} MiB.", self.bytes() >> 20))
+    }
+}
+
+/// Returns whether a body of this size is larger than usual.
+pub(crate) fn is_large(body: &Incoming) -> bool {
+    body.size_hint().exact().is_none_or(|length| length > BODY_MAX as u64)
+}
+
+/// Who sends a body.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Holder {
+    /// A caller of this address.
+    Stranger(IpAddr),
+    /// A caller whose token this process recognises.
+    Known,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        let (strangers, known) = (Arc::new(Semaphore::new(STRANGERS)), Arc::new(Semaphore::new(KNOWN)));
+        Self { pushes: Arc::new(Semaphore::new(PUSHES)), strangers, known, shares: Mutex::default() }
+    }
+}
+
+impl Budget {
+    /// Waits until there is room for a body of this length.
+    async fn take(&self, holder: Holder, length: usize) -> Vec<OwnedSemaphorePermit> {
+        let taken_of = match holder {
+            _ if length > BODY_MAX => vec![self.pushes.clone()],
+            Holder::Stranger(client) => vec![self.share(client), self.strangers.clone()],
+            Holder::Known => vec![self.known.clone()],
+        };
+        let bytes = u32::try_from(length).unwrap_or(u32::MAX);
+        let mut permits = Vec::new();
+        for semaphore in taken_of {
+            // The semaphores are never closed.
+            permits.extend(semaphore.acquire_many_owned(bytes).await);
+        }
+        permits
+    }
+
+    fn share(&self, client: IpAddr) -> Arc<Semaphore> {
+        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
+        let client = network(client);
+        if let Some(share) = shares.get(&client).and_then(Weak::upgrade) {
+            return share;
+        }
+        // Unused shares are removed when the number has doubled.
+        if shares.len() >= 64 && shares.len().is_power_of_two() {
+            shares.retain(|_, share| share.strong_count() > 0);
+        }
+        let share = Arc::new(Semaphore::new(SHARE));
+        shares.insert(client, Arc::downgrade(&share));
+        share
+    }
+}
+
+/// A whole body.
 #[derive(Default)]
 pub(crate) struct Whole {
     pub(crate) bytes: Bytes,
-    /// Held for as long as the bytes are.
-    permit: Option<OwnedSemaphorePermit>,
+    /// What the body takes of the budget, for as long as the bytes are held.
+    permits: Vec<OwnedSemaphorePermit>,
 }
 
 /// Reads the whole body.
 ///
 /// # Errors
-/// 413 if it is larger than 1 MiB, 408 if it takes longer than 10 s, 400 if it breaks off.
+/// 413 if it is larger than `size`, 408 if it takes longer than 10 s, 400 if it breaks off.
 pub(crate) async fn read(
     mut body: Incoming,
     headers: &HeaderMap,
-    permits: &Arc<Semaphore>,
+    budget: &Budget,
+    holder: Holder,
+    size: Size,
 ) -> Result<Whole, ErrorReply> {
-    if body.size_hint().lower() > BODY_MAX as u64 {
+    if body.size_hint().lower() > size.bytes() as u64 {
         discard(body, headers);
-        return Err(too_large());
+        return Err(size.exceeded());
     }
-    match tokio::time::timeout(BODY_TIME, collect(&mut body, permits)).await {
+    match tokio::time::timeout(BODY_TIME, collect(&mut body, budget, holder, size)).await {
         Ok(Ok(whole)) => Ok(whole),
         Ok(Err(failure)) => {
             discard(body, headers);
@@ -66,23 +170,25 @@ pub(crate) async fn read(
     }
 }
 
-fn too_large() -> ErrorReply {
-    ErrorReply::new(Kind::BodyTooLarge, "The body must be at most 1 MiB.")
-}
-
-async fn collect(body: &mut Incoming, permits: &Arc<Semaphore>) -> Result<Whole, ErrorReply> {
+async fn collect(body: &mut Incoming, budget: &Budget, holder: Holder, size: Size) -> Result<Whole, ErrorReply> {
     let mut whole = Whole::default();
+    // Without a length, the body may be of any length that is allowed.
+    let length = body.size_hint().exact().and_then(|length| usize::try_from(length).ok()).unwrap_or(size.bytes());
     let mut pieces = BytesMut::new();
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| ErrorReply::new(Kind::Malformed, "The body broke off."))?;
         let Ok(data) = frame.into_data() else { continue };
-        let length = whole.bytes.len().max(pieces.len()) + data.len();
-        if length > BODY_MAX {
-            return Err(too_large());
+        let read = whole.bytes.len().max(pieces.len()) + data.len();
+        if read > size.bytes() {
+            return Err(size.exceeded());
         }
-        if length > LARGE && whole.permit.is_none() {
-            // The semaphore is never closed.
-            whole.permit = permits.clone().acquire_owned().await.ok();
+        // All at once: bodies that hold a part and wait for more would wait for each other.
+        if read > FREE && whole.permits.is_empty() {
+            whole.permits = budget.take(holder, length).await;
+            if length > BODY_MAX {
+                // Growing by doubling would take twice as much as the budget has given.
+                pieces.reserve(length);
+            }
         }
         // Most bodies are one piece, which needs no copy.
         if whole.bytes.is_empty() && pieces.is_empty() {
@@ -121,6 +227,18 @@ pub(crate) fn discard(mut body: Incoming, headers: &HeaderMap) {
     });
 }
 
+/// Refuses a compressed body, by the name of its encoding.
+///
+/// # Errors
+/// 415.
+pub(crate) fn require_identity(headers: &HeaderMap) -> Result<(), ErrorReply> {
+    let encodings = headers.get_all(CONTENT_ENCODING).iter().map(|line| line.to_str().unwrap_or_default());
+    let mut names = encodings.flat_map(|line| line.split(',')).map(str::trim).filter(|name| !name.is_empty());
+    let Some(name) = names.find(|name| !name.eq_ignore_ascii_case("identity")) else { return Ok(()) };
+    let detail = format!("Send the body as it is: Content-Encoding {} is not understood.", quoted(name));
+    Err(ErrorReply::new(Kind::UnsupportedMediaType, detail).header(ACCEPT_ENCODING, "identity"))
+}
+
 /// Refuses a body that is not JSON by its type; parameters such as a charset may follow.
 ///
 /// # Errors
@@ -142,6 +260,7 @@ pub(crate) fn require_json(headers: &HeaderMap) -> Result<(), ErrorReply> {
 /// # Errors
 /// 400.
 pub(crate) fn object<T: DeserializeOwned>(body: &[u8]) -> Result<T, ErrorReply> {
+    let body = rollhook_git_hosts::without_bom(body);
     if body.trim_ascii_start().first().is_some_and(|byte| *byte != b'{') {
         return Err(ErrorReply::new(Kind::Malformed, "The body must be a JSON object."));
     }

@@ -12,6 +12,7 @@ use rollhook_core::{
 };
 
 use crate::{
+    connections::InCall,
     error_reply::ErrorReply,
     query::Query,
     reply::{self, Reply},
@@ -28,7 +29,15 @@ pub(crate) async fn read(call: &Call, operations: Local<ErrorReply>) -> Result<R
     let revision = call.revision()?;
     // The first part is read before the answer begins, so that a failure still gets a status.
     let first = call.state.deployer.build_log(&access, revision, from, false).await?;
-    let reading = Reading { state: call.state.clone(), access, revision, from, follow, first: Some(first) };
+    let reading = Reading {
+        state: call.state.clone(),
+        access,
+        revision,
+        from,
+        follow,
+        first: Some(first),
+        _in_call: call.in_call.clone(),
+    };
     let parts = stream::unfold(reading, async |mut reading| Some((Bytes::from(reading.next().await?), reading)));
     let mut reply = reply::stream("text/plain; charset=utf-8", parts);
     // A build writes text of strangers.
@@ -44,6 +53,7 @@ struct Reading {
     from: u64,
     follow: bool,
     first: Option<LogPart>,
+    _in_call: InCall,
 }
 
 impl Reading {

@@ -1,7 +1,7 @@
 //! Deploys by an operator: the history, and every operation that adds an entry to it.
 
 use http::StatusCode;
-use rollhook_api::{Deploy, Local, Operations, Promote, Rebuild, Rollback, Standing};
+use rollhook_api::{Deploy, Local, Operations, Promote, Rebuild, Rollback, Standing, openapi};
 use rollhook_core::{deploy::Revision, service::Authorized};
 
 use crate::{
@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// The number of entries per page: by default, and at most.
-const PAGE: (usize, usize) = (20, 200);
+const PAGE: (usize, usize) = (20, openapi::PAGE_MAX);
 
 /// Answers `GET …/deploys`.
 pub(crate) async fn list(call: &Call, operations: Local<ErrorReply>) -> Result<Reply, ErrorReply> {
@@ -32,6 +32,8 @@ pub(crate) async fn show(call: &Call, operations: Local<ErrorReply>) -> Result<R
 pub(crate) async fn entry(call: &Call, access: &Authorized) -> Result<Reply, ErrorReply> {
     Query::parse(call.uri.query(), &[])?;
     let (deployer, revision, wait) = (&call.state.deployer, call.revision()?, headers::wait(&call.headers));
+    let place = wait.and_then(|_| call.state.waits.begin(access.uid()));
+    let wait = wait.filter(|_| place.is_some());
     let (mut state, mut entry) = deployer.entry_and_state(access, revision).await?;
     if let Some(limit) = wait.filter(|_| !entry.is_terminal()) {
         tokio::select! {

@@ -16,6 +16,7 @@ use rollhook_core::{
 };
 
 use crate::{
+    connections::InCall,
     error_reply::ErrorReply,
     reply::{self, Reply},
     router::Call,
@@ -36,7 +37,15 @@ pub(crate) async fn stream(call: &Call, operations: Local<ErrorReply>) -> Result
         return Ok(reply::empty(StatusCode::NO_CONTENT));
     }
     let first = (seen != Some(now.step)).then_some((Standing::of(&state), now));
-    let watch = Watch { state: call.state.clone(), access, revision, seen: seen.unwrap_or(0), first, ended: false };
+    let watch = Watch {
+        state: call.state.clone(),
+        access,
+        revision,
+        seen: seen.unwrap_or(0),
+        first,
+        ended: false,
+        _in_call: call.in_call.clone(),
+    };
     let parts = stream::unfold(watch, async |mut watch| Some((Bytes::from(watch.next().await?), watch)));
     Ok(reply::stream("text/event-stream", parts))
 }
@@ -56,6 +65,7 @@ struct Watch {
     /// The entry to begin with, and its app's standing at the same point in time.
     first: Option<(Standing, deploy::Deploy)>,
     ended: bool,
+    _in_call: InCall,
 }
 
 impl Watch {

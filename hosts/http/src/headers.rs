@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, Version, header::HOST, request::Parts};
 use rollhook_api::Kind;
 use rollhook_core::request::{IdempotencyKey, KeyHeader};
 use sha2::{Digest, Sha256};
@@ -22,6 +22,19 @@ pub(crate) fn wait(headers: &HeaderMap) -> Option<Duration> {
     let digits = !seconds.is_empty() && seconds.bytes().all(|byte| byte.is_ascii_digit());
     // More digits than fit are a long wait too.
     digits.then(|| Duration::from_secs(seconds.parse().unwrap_or(WAIT_MAX).min(WAIT_MAX)))
+}
+
+/// Refuses a call that does not name its host exactly once (RFC 9112 section 3.2): a proxy in front may have taken another
+/// one for it.
+///
+/// # Errors
+/// 400.
+pub(crate) fn require_host(parts: &Parts) -> Result<(), ErrorReply> {
+    let hosts = parts.headers.get_all(HOST).iter().count();
+    if hosts == 1 || (hosts == 0 && parts.version == Version::HTTP_10) {
+        return Ok(());
+    }
+    Err(ErrorReply::new(Kind::Malformed, format!("The call must have one Host header; it has {hosts}.")))
 }
 
 /// Returns the parts between commas outside of quotation marks.

@@ -12,7 +12,8 @@
 //! ```
 //!
 //! One webhook call: `router` finds the route and refuses other methods; `limits` refuses a source that failed too
-//! often; `body` reads at most 1 MiB within 10 s; `auth` takes the credentials out of the headers, and the core
+//! often, unless the core recognises the credentials; `body` reads at most 1 MiB within 10 s (25 MiB for a git host's
+//! push); `auth` takes the credentials out of the headers, and the core
 //! checks them over the raw body; only then the body is parsed, by `webhook` for CI and by `rollhook_git_hosts` for git
 //! hosts. The core accepts, which stores the entry, and `answer` renders it, or waits for the entry's end if the caller
 //! prefers that. Every failure on the way is one `error_reply::ErrorReply`, rendered as a problem in one place, `telemetry`.
@@ -27,6 +28,7 @@ mod auth;
 mod body;
 mod build_log;
 mod client_ip;
+mod connections;
 mod deploy_counts;
 mod deploys;
 mod error_reply;
@@ -38,12 +40,15 @@ mod log;
 mod manage;
 mod metrics;
 mod query;
+mod readiness;
 mod reply;
 mod router;
 mod run;
 mod server;
 mod state;
+mod stream;
 mod telemetry;
+mod waits;
 mod webhook;
 
 pub use args::{Args, RateLimit};

@@ -1,54 +1,89 @@
 //! Limits on a client's failed authentications and an app's calls; per replica, in memory, bounded.
+//!
+//! A client over the limit of failures costs no read of the store, except for callers whose credentials this process
+//! recognises by its last read of the token (`Deployer::recognizes`). A client gets over the limit of an app by calls
+//! that each made the process read that app's token; so an app's own callers are recognised, however many strangers
+//! share their address. A token that was replaced meanwhile, by another replica for example, is read anew by one
+//! [`Limits::spare`] call per app and second, whoever makes it: the correct caller's next try is recognised.
 
 use std::{
     collections::HashMap,
-    hash::Hash,
+    hash::{BuildHasher, Hash, RandomState},
     mem,
     net::IpAddr,
+    num::NonZeroU32,
     sync::{Mutex, PoisonError},
     time::Duration,
 };
 
-use rollhook_core::app::AppUid;
+use rollhook_core::app::{AppId, AppUid};
 use tokio::time::Instant;
 
 use crate::{args::RateLimit, error_reply::ErrorReply};
 
-/// Failed authentications of one source: 5 per second, 50 at once.
+/// Failed authentications of one client at one app: 5 per second, 50 at once.
 const FAILURES: Rate = Rate { every: Duration::from_millis(200), burst: 50 };
+/// Failed authentications of one client at all apps: 50 per second, 500 at once. Anyone can make up names of apps.
+const CLIENT_FAILURES: Rate = Rate { every: Duration::from_millis(20), burst: 500 };
+/// Calls of unknown callers over a limit that are authenticated even so: 1 per second at each app.
+const SPARE: Rate = Rate { every: Duration::from_secs(1), burst: 1 };
+/// The same at all apps: 20 per second.
+const SPARE_TOTAL: Rate = Rate { every: Duration::from_millis(50), burst: 20 };
 /// Webhook calls of one app: 10 per second, 100 at once.
 const CALLS: Rate = Rate { every: Duration::from_millis(100), burst: 100 };
+const HOUR: Duration = Duration::from_secs(3600);
 /// The most keys of each of a table's two generations.
 const GENERATION: usize = 20_000;
 
 /// The limits of failed authentications and of calls; empty if limits are off.
-pub(crate) struct Limits(Option<Tables>);
+pub(crate) struct Limits(Option<(Instant, Tables)>);
 
+/// What was counted. Times are since the start.
 struct Tables {
-    start: Instant,
+    /// Makes targets small keys that no caller can choose.
+    hasher: RandomState,
+    failures: Table<(IpAddr, u64)>,
     clients: Table<IpAddr>,
-    apps: Table<AppUid>,
+    spares: Table<u64>,
+    spare_total: Table<()>,
+    calls: Table<AppUid>,
+    deploys: Table<AppUid>,
+}
+
+/// The secret that a call's credentials are for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Target {
+    /// The management token.
+    Management,
+    /// An app's token.
+    App(AppId),
+    /// The token of an app that cannot exist by its name.
+    Nothing,
 }
 
 impl Limits {
-    pub(crate) fn new(limit: RateLimit) -> Self {
-        let tables = || Tables { start: Instant::now(), clients: Table::new(FAILURES), apps: Table::new(CALLS) };
-        Self((limit == RateLimit::On).then(tables))
+    pub(crate) fn new(limit: RateLimit, deploys_per_hour: NonZeroU32) -> Self {
+        Self((limit == RateLimit::On).then(|| (Instant::now(), Tables::new(deploys_per_hour))))
     }
 
     /// Refuses a client that failed too often, before the store is read.
     ///
     /// # Errors
     /// 429.
-    pub(crate) fn admit(&self, client: IpAddr) -> Result<(), ErrorReply> {
-        let wait = self.0.as_ref().map(|tables| tables.clients.check(network(client), tables.start.elapsed()));
+    pub(crate) fn admit(&self, client: IpAddr, target: &Target) -> Result<(), ErrorReply> {
+        let wait = self.now().map(|(tables, now)| tables.failures_wait(client, target, now));
         refuse("Too many failed authentications came from this address.", wait)
     }
 
+    /// Returns whether an unknown caller over the limit is authenticated all the same, and counts the call.
+    pub(crate) fn spare(&self, target: &Target) -> bool {
+        self.now().is_none_or(|(tables, now)| tables.spare(target, now))
+    }
+
     /// Counts a failed authentication.
-    pub(crate) fn failed(&self, client: IpAddr) {
-        if let Some(tables) = &self.0 {
-            tables.clients.spend(network(client), tables.start.elapsed());
+    pub(crate) fn failed(&self, client: IpAddr, target: &Target) {
+        if let Some((tables, now)) = self.now() {
+            tables.failed(client, target, now);
         }
     }
 
@@ -57,8 +92,67 @@ impl Limits {
     /// # Errors
     /// 429.
     pub(crate) fn call(&self, app: AppUid) -> Result<(), ErrorReply> {
-        let wait = self.0.as_ref().map(|tables| tables.apps.take(app, tables.start.elapsed()));
+        let wait = self.now().map(|(tables, now)| tables.calls.take(app, now));
         refuse("This app's webhook is called too often.", wait)
+    }
+
+    /// Refuses an app that has had its deploys of an hour, before anything is recorded.
+    ///
+    /// # Errors
+    /// 429.
+    pub(crate) fn deploy(&self, app: AppUid) -> Result<(), ErrorReply> {
+        let wait = self.now().map(|(tables, now)| tables.deploys.check(app, now));
+        refuse("This app's webhook has accepted as many deploys as it may in an hour.", wait)
+    }
+
+    /// Counts an accepted deploy of an app.
+    pub(crate) fn deployed(&self, app: AppUid) {
+        if let Some((tables, now)) = self.now() {
+            tables.deploys.spend(app, now);
+        }
+    }
+
+    fn now(&self) -> Option<(&Tables, Duration)> {
+        self.0.as_ref().map(|(start, tables)| (tables, start.elapsed()))
+    }
+}
+
+impl Tables {
+    fn new(deploys_per_hour: NonZeroU32) -> Self {
+        let deploys = Rate { every: HOUR / deploys_per_hour.get(), burst: deploys_per_hour.get() };
+        Self {
+            hasher: RandomState::new(),
+            failures: Table::new(FAILURES),
+            clients: Table::new(CLIENT_FAILURES),
+            spares: Table::new(SPARE),
+            spare_total: Table::new(SPARE_TOTAL),
+            calls: Table::new(CALLS),
+            deploys: Table::new(deploys),
+        }
+    }
+
+    fn key(&self, target: &Target) -> u64 {
+        self.hasher.hash_one(target)
+    }
+
+    fn failures_wait(&self, client: IpAddr, target: &Target, now: Duration) -> Duration {
+        let client = network(client);
+        self.failures.check((client, self.key(target)), now).max(self.clients.check(client, now))
+    }
+
+    fn failed(&self, client: IpAddr, target: &Target, now: Duration) {
+        let client = network(client);
+        self.failures.spend((client, self.key(target)), now);
+        self.clients.spend(client, now);
+    }
+
+    fn spare(&self, target: &Target, now: Duration) -> bool {
+        let key = self.key(target);
+        let free = self.spares.check(key, now).is_zero() && self.spare_total.take((), now).is_zero();
+        if free {
+            self.spares.spend(key, now);
+        }
+        free
     }
 }
 
@@ -67,7 +161,7 @@ fn refuse(detail: &str, wait: Option<Duration>) -> Result<(), ErrorReply> {
 }
 
 /// Returns what a client is counted by: its IPv4 address, or the /64 that an IPv6 customer has for itself.
-fn network(client: IpAddr) -> IpAddr {
+pub(crate) fn network(client: IpAddr) -> IpAddr {
     match client {
         IpAddr::V4(_) => client,
         IpAddr::V6(address) => IpAddr::V6((address.to_bits() & !u128::from(u64::MAX)).into()),
@@ -165,6 +259,52 @@ mod tests {
         }
         assert_eq!(table.check(1, START), Duration::from_millis(200));
         assert!(table.check(1, START + Duration::from_millis(200)).is_zero());
+    }
+
+    fn app(name: &str) -> Target {
+        Target::App(format!("shop-test/{name}").parse().unwrap())
+    }
+
+    #[test]
+    fn failures_count_per_client_and_app() {
+        let tables = Tables::new(NonZeroU32::MIN);
+        let (ours, theirs) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
+        let is_over = |client, target: &Target| !tables.failures_wait(client, target, START).is_zero();
+        for _ in 0..50 {
+            assert!(!is_over(ours, &app("api")));
+            tables.failed(ours, &app("api"), START);
+        }
+        assert!(is_over(ours, &app("api")) && !is_over(theirs, &app("api")));
+        assert!([app("web"), Target::Management, Target::Nothing].iter().all(|other| !is_over(ours, other)));
+        for index in 0..450 {
+            tables.failed(ours, &app(&format!("made-up-{index}")), START);
+        }
+        assert!(is_over(ours, &app("web")), "made-up names do not help");
+        assert!(!is_over(theirs, &app("web")));
+    }
+
+    #[test]
+    fn one_unknown_caller_over_the_limit_is_authenticated_per_app_and_second() {
+        let tables = Tables::new(NonZeroU32::MIN);
+        let second = Duration::from_secs(1);
+        let is_spared = |name: &str, now| tables.spare(&app(name), now);
+        assert!(is_spared("api", START) && !is_spared("api", START) && is_spared("web", START));
+        assert!(is_spared("api", START + second) && !is_spared("api", START + second));
+        let later = START + 2 * second;
+        assert_eq!((0..100).filter(|index| is_spared(&format!("made-up-{index}"), later)).count(), 20);
+    }
+
+    #[test]
+    fn an_app_has_its_deploys_of_an_hour_and_one_more_whenever_its_share_of_time_is_over() {
+        let tables = Tables::new(NonZeroU32::new(60).unwrap());
+        let minute = Duration::from_secs(60);
+        for _ in 0..60 {
+            assert!(tables.deploys.check(AppUid::from_bits(1), START).is_zero());
+            tables.deploys.spend(AppUid::from_bits(1), START);
+        }
+        assert_eq!(tables.deploys.check(AppUid::from_bits(1), START), minute);
+        assert!(tables.deploys.check(AppUid::from_bits(2), START).is_zero());
+        assert!(tables.deploys.check(AppUid::from_bits(1), START + minute).is_zero());
     }
 
     #[test]

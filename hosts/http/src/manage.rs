@@ -1,7 +1,7 @@
 //! Apps: registering, listing, showing, changing and removing them, their webhooks and holds.
 
 use http::{HeaderValue, StatusCode, header::LOCATION};
-use rollhook_api::{AppPatch, CreateApp, Kind, Local, Operations, Policy};
+use rollhook_api::{AppPatch, CreateApp, Kind, Local, Operations, Policy, openapi};
 use rollhook_core::ports::AppPage;
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// The number of apps per page: by default, and at most.
-const PAGE: (usize, usize) = (50, 200);
+const PAGE: (usize, usize) = (50, openapi::PAGE_MAX);
 
 /// Answers `POST /apps`.
 pub(crate) async fn register(call: &Call, operations: Local<ErrorReply>) -> Result<Reply, ErrorReply> {

@@ -1,10 +1,12 @@
 //! The routes, and the steps of every call before it is answered.
 
-use std::{net::IpAddr, sync::Arc};
+use std::{
+    net::IpAddr,
+    sync::{Arc, LazyLock},
+};
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, StatusCode, Uri};
-use hyper::body::Incoming;
+use http::{HeaderMap, Method, Request, StatusCode, Uri, request::Parts};
 use rollhook_api::{Kind, Local, openapi};
 use rollhook_core::{
     app::AppId,
@@ -16,13 +18,20 @@ use serde::de::DeserializeOwned;
 use crate::{
     auth,
     body::{self, Whole},
-    build_log, deploys,
+    build_log,
+    connections::InCall,
+    deploys,
     error_reply::ErrorReply,
-    events, headers, manage,
+    events, headers,
+    limits::Target,
+    manage,
     reply::{self, Reply},
     state::State,
     webhook,
 };
+
+/// The description of the API, which takes long to make, and anyone may ask for.
+static DESCRIPTION: LazyLock<Bytes> = LazyLock::new(|| openapi::document().to_string().into());
 
 /// The routes of the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +76,23 @@ pub(crate) const ROUTES: &[(Route, &str, &str)] = &[
     (Route::Rebuild, "/api/v1/apps/{namespace}/{app}/rebuild", "POST"),
 ];
 
+/// A call as it comes in.
+pub(crate) struct Incoming {
+    pub(crate) request: Request<hyper::body::Incoming>,
+    pub(crate) source: IpAddr,
+    pub(crate) audience: Audience,
+    pub(crate) in_call: InCall,
+}
+
+/// For whom a listener is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Audience {
+    /// CI, git hosts and operators.
+    Callers,
+    /// The probes of a cluster, and Prometheus.
+    Probes,
+}
+
 /// A path's route, and the values of its parameters: namespace, app, revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Matched<'a> {
@@ -106,23 +132,23 @@ pub(crate) struct Call {
     pub(crate) uri: Uri,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Whole,
+    /// Held by answers that are streamed.
+    pub(crate) in_call: InCall,
+}
+
+/// Returns the app that a path names, if it is an app's name.
+fn app(path: &str) -> Option<AppId> {
+    let [namespace, name, _] = find(path)?.parameters;
+    Some(AppId { namespace: namespace.parse().ok()?, name: name.parse().ok()? })
 }
 
 impl Call {
-    fn parameters(&self) -> [&str; 3] {
-        find(self.uri.path()).map_or([""; 3], |matched| matched.parameters)
-    }
-
     /// Returns the app that the path names.
     ///
     /// # Errors
     /// 404 if it is not an app's name.
     pub(crate) fn app(&self) -> Result<AppId, ErrorReply> {
-        let [namespace, name, _] = self.parameters();
-        match (namespace.parse(), name.parse()) {
-            (Ok(namespace), Ok(name)) => Ok(AppId { namespace, name }),
-            _ => Err(ErrorReply::new(Kind::AppNotFound, "There is no app of this name.")),
-        }
+        app(self.uri.path()).ok_or_else(|| ErrorReply::new(Kind::AppNotFound, "There is no app of this name."))
     }
 
     /// Returns the revision that the path names.
@@ -130,8 +156,8 @@ impl Call {
     /// # Errors
     /// 404 if it is not a revision.
     pub(crate) fn revision(&self) -> Result<Revision, ErrorReply> {
-        let [.., revision] = self.parameters();
-        revision.parse().map_err(|_| ErrorReply::new(Kind::RevisionNotFound, "There is no such revision of this app."))
+        let revision = find(self.uri.path()).and_then(|matched| matched.parameters[2].parse().ok());
+        revision.ok_or_else(|| ErrorReply::new(Kind::RevisionNotFound, "There is no such revision of this app."))
     }
 
     /// Returns the body, which must be JSON of this type.
@@ -166,25 +192,96 @@ impl Call {
 }
 
 /// Answers a call: checks method and limits, reads the body, authenticates, and performs the call, in this order.
-pub(crate) async fn dispatch(state: Arc<State>, peer: IpAddr, request: Request<Incoming>) -> Result<Reply, ErrorReply> {
+pub(crate) async fn dispatch(state: Arc<State>, call: Incoming) -> Result<Reply, ErrorReply> {
+    let Incoming { request, source, audience, in_call } = call;
     let (parts, incoming) = request.into_parts();
     let route = find(parts.uri.path()).map(|found| found.route);
-    let client = state.proxies.client_ip(peer, &parts.headers);
-    let early = match route {
-        Some(route) => allowed(route, &parts.method),
-        None => Ok(()),
+    let client = state.proxies.client_ip(source, &parts.headers);
+    let is_probe = matches!(route, Some(Route::Health | Route::Ready | Route::Metrics));
+    let route = match audience {
+        Audience::Probes if !is_probe => {
+            body::discard(incoming, &parts.headers);
+            return Err(ErrorReply::new(Kind::NotFound, "Probes and metrics are at this address, and nothing else."));
+        }
+        Audience::Callers if is_probe && state.has_probe_listener => None,
+        Audience::Callers | Audience::Probes => route,
     };
-    if let Err(failure) = early.and_then(|()| if is_open(route) { Ok(()) } else { state.limits.admit(client) }) {
+    let early = headers::require_host(&parts).and_then(|()| body::require_identity(&parts.headers));
+    let early = early.and_then(|()| route.map_or(Ok(()), |route| allowed(route, &parts.method)));
+    if let Err(failure) = early {
         body::discard(incoming, &parts.headers);
         return Err(failure);
     }
-    let body = body::read(incoming, &parts.headers, &state.large_bodies).await?;
-    let call = Call { state, method: parts.method, uri: parts.uri, headers: parts.headers, body };
+    let target = target(route, &parts);
+    let is_known = |target: &Target| auth::is_recognized(&state.deployer, target, &parts.headers, &[]);
+    let mut holder = body::Holder::Stranger(client);
+    if target.as_ref().is_some_and(is_known) {
+        in_call.known();
+        holder = body::Holder::Known;
+    }
+    let mut over = target.as_ref().and_then(|target| state.limits.admit(client, target).err());
+    // What signs the body is known only once the body was read.
+    if let (Some(target), false) = (&target, auth::are_signatures(&parts.headers)) {
+        over = over.filter(|_| !is_let_through(&state, target, &parts.headers, &[]));
+        if let Some(failure) = over {
+            in_call.refused();
+            body::discard(incoming, &parts.headers);
+            return Err(failure);
+        }
+    }
+    let size = match route {
+        Some(Route::Webhook) => body::Size::of(&parts.headers),
+        _ => body::Size::Usual,
+    };
+    // A token is checked before much is read for it; a signature only shows at the end.
+    if let Some(Target::App(app)) = &target
+        && size == body::Size::Push
+        && body::is_large(&incoming)
+        && !auth::are_signatures(&parts.headers)
+        && let Err(refusal) = state.deployer.authorize(app, &auth::presented_by_app(&parts.headers), &[]).await
+    {
+        state.limits.failed(client, &Target::App(app.clone()));
+        in_call.refused();
+        body::discard(incoming, &parts.headers);
+        return Err(refusal.into());
+    }
+    let body = body::read(incoming, &parts.headers, &state.bodies, holder, size).await?;
+    if let (Some(target), Some(failure)) = (&target, over)
+        && !is_let_through(&state, target, &parts.headers, &body.bytes)
+    {
+        in_call.refused();
+        return Err(failure);
+    }
+    let call = Call { state, method: parts.method, uri: parts.uri, headers: parts.headers, body, in_call };
     let answered = Box::pin(answer(route, &call)).await;
-    if answered.as_ref().is_err_and(|failure| failure.kind() == Kind::Unauthorized) {
-        call.state.limits.failed(client);
+    if let Some(target) = target.filter(|_| matches!(&answered, Err(failure) if failure.kind() == Kind::Unauthorized)) {
+        call.state.limits.failed(client, &target);
+        call.in_call.refused();
     }
     answered
+}
+
+/// Returns the secret that the call's credentials are for; `None` if the route needs none.
+fn target(route: Option<Route>, parts: &Parts) -> Option<Target> {
+    if is_open(route) {
+        return None;
+    }
+    let for_app = match route {
+        Some(Route::Webhook) => true,
+        Some(Route::Deploy) => auth::has_service_token(&parts.headers),
+        _ => false,
+    };
+    Some(match app(parts.uri.path()) {
+        _ if !for_app => Target::Management,
+        Some(app) => Target::App(app),
+        None => Target::Nothing,
+    })
+}
+
+/// Returns whether a caller is authenticated although others have failed too often from its address.
+fn is_let_through(state: &State, target: &Target, headers: &HeaderMap, body: &[u8]) -> bool {
+    auth::is_recognized(&state.deployer, target, headers, body)
+        || (auth::costs_a_read(target, headers) && state.limits.spare(target))
 }
 
 fn allowed(route: Route, method: &Method) -> Result<(), ErrorReply> {
@@ -210,7 +307,7 @@ async fn answer(route: Option<Route>, call: &Call) -> Result<Reply, ErrorReply> 
             let media_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
             Ok(reply::whole(StatusCode::OK, media_type, text.into()))
         }
-        Some(Route::OpenApi) => Ok(reply::json(StatusCode::OK, &openapi::document())),
+        Some(Route::OpenApi) => Ok(reply::whole(StatusCode::OK, "application/json", DESCRIPTION.clone())),
         Some(Route::Webhook) => webhook::post(call).await,
         Some(Route::Deploy) if auth::has_service_token(&call.headers) => webhook::entry(call).await,
         other => managed(other, call).await,
@@ -220,6 +317,7 @@ async fn answer(route: Option<Route>, call: &Call) -> Result<Reply, ErrorReply> 
 /// Answers a call that needs the management token.
 async fn managed(route: Option<Route>, call: &Call) -> Result<Reply, ErrorReply> {
     let operator = auth::operator(&call.state.deployer, &call.headers).await?;
+    call.in_call.known();
     let operations = Local::new(call.state.deployer.clone(), operator, call.state.base_url.clone());
     // Unknown paths need the token too, so that only operators learn which paths exist.
     let Some(route) = route else { return Err(ErrorReply::new(Kind::NotFound, "There is nothing at this path.")) };
@@ -261,7 +359,7 @@ async fn ready(state: &State) -> Result<Reply, ErrorReply> {
     if state.drain.has_begun() {
         return Err(ErrorReply::new(Kind::ShuttingDown, "The server is stopping."));
     }
-    state.deployer.ready().await?;
+    state.readiness.get(async || state.deployer.ready().await).await?;
     if !state.writable.now() {
         return Err(ErrorReply::new(
             Kind::StoreUnavailable,

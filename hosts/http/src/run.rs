@@ -1,6 +1,6 @@
 //! The binary: opens the backends, serves until a signal, stops in order.
 
-use std::{error::Error, io::Write};
+use std::{error::Error, io::Write, net::SocketAddr};
 
 use rollhook_core::{ports::Sealing, service::StartError};
 use rollhook_wiring::{
@@ -8,7 +8,10 @@ use rollhook_wiring::{
     keys::{self, StoreKeys},
     machine,
 };
-use tokio::{net::TcpListener, runtime::Runtime};
+use tokio::{
+    net::{TcpListener, TcpSocket},
+    runtime::Runtime,
+};
 
 use crate::{
     args::{AdminToken, Args, Command, Keys, Serve, Store},
@@ -17,6 +20,9 @@ use crate::{
 };
 
 type Failure = Box<dyn Error + Send + Sync>;
+
+/// The most connections that the kernel keeps until they are accepted. Where it is full, newcomers wait for seconds.
+const BACKLOG: u32 = 4096;
 
 /// Runs the command of the arguments.
 ///
@@ -34,6 +40,10 @@ pub fn run(args: Args) -> Result<(), Failure> {
             print(&format!("made the management token in {}", file.display()))
         }
         Some(Command::Store(Store::Rebind(settings))) => runtime()?.block_on(rebind(&settings)),
+        Some(Command::AdminToken(AdminToken::Set { file, store })) => {
+            runtime()?.block_on(admin::set(&store, &file))?;
+            print(&format!("the management token is the one in {} now", file.display()))
+        }
         Some(Command::Manifests(manifests)) => print(manifests.yaml()?.trim_end()),
         None => {
             log::init(args.serve.log_format)?;
@@ -88,8 +98,8 @@ async fn serve(args: Serve) -> Result<(), Failure> {
     // An invalid store is refused before the address is bound.
     let store = settings.store.named()?;
     // The address is bound first: a second server that was started by mistake ends here, before it opens the store.
-    let listener =
-        TcpListener::bind(args.listen).await.map_err(|error| format!("cannot listen on {}: {error}", args.listen))?;
+    let listener = bind(args.listen)?;
+    let probes = args.probe_listen.map(bind).transpose()?;
     let address = listener.local_addr()?;
     let _lock = StoreLock::take(&store)?;
     let opened = rollhook_wiring::open(&settings).await?;
@@ -97,10 +107,15 @@ async fn serve(args: Serve) -> Result<(), Failure> {
     let config = Config {
         base_url: args.base_url.unwrap_or_else(|| format!("http://{address}")),
         rate_limit: args.rate_limit,
+        deploys_per_hour: args.deploys_per_hour,
         trusted_proxies: args.trusted_proxy,
         min_poll: args.min_poll,
     };
     let server = Server::new(listener, config, opened.ports, &replica);
+    let server = match probes {
+        Some(probes) => server.with_probes(probes),
+        None => server,
+    };
     match server.deployer().bind_driver().await {
         Err(error @ StartError::Unanswered(_)) => {
             tracing::warn!(error = %rollhook_core::error::chain(&error), "deploys are accepted, and driven later");
@@ -129,6 +144,16 @@ async fn serve(args: Serve) -> Result<(), Failure> {
     let served = server.serve(stop).await;
     opened.builder.stop().await;
     Ok(served?)
+}
+
+fn bind(address: SocketAddr) -> Result<TcpListener, String> {
+    let bound = || {
+        let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        socket.listen(BACKLOG)
+    };
+    bound().map_err(|error: std::io::Error| format!("cannot listen on {address}: {error}"))
 }
 
 fn warn(settings: &Settings, store: &StoreUrl, sealing: Sealing) {

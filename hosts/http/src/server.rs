@@ -1,11 +1,19 @@
 //! Accepts connections, runs the engine beside them, and stops both in order.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{
+    future::pending,
+    io,
+    net::{IpAddr, SocketAddr},
+    num::NonZeroU32,
+    sync::Arc,
+    time::Duration,
+};
 
+use futures_util::future::{Abortable, Aborted};
 use hyper::{server::conn::http1, service::service_fn};
 use hyper_util::{
     rt::{TokioIo, TokioTimer},
-    server::graceful::GracefulShutdown,
+    server::graceful::{GracefulConnection, GracefulShutdown},
 };
 use rollhook_core::service::{Builder, Deployer, Ports};
 use tokio::{
@@ -18,19 +26,24 @@ use crate::{
     args::RateLimit,
     body,
     client_ip::{Cidr, Proxies},
+    connections::{Connection, Connections, Share},
     instrumented::{InstrumentedBranchReader, InstrumentedHistoryStore, InstrumentedRolloutDriver},
-    limits::Limits,
+    limits::{self, Limits},
     metrics::Metrics,
+    readiness::Readiness,
+    router::{Audience, Incoming},
     state::{Drain, State},
+    stream::{Stream, WRITE_TIME},
     telemetry,
+    waits::Waits,
 };
 
 /// The most connections; further ones wait in the kernel.
 const CONNECTIONS: usize = 10_000;
 /// The longest time of a call's headers, and of waiting for a kept connection's next call.
 const HEADER_TIME: Duration = Duration::from_secs(10);
-/// The largest size of headers; larger ones are answered 431.
-const HEADER_SIZE: usize = 64 * 1024;
+/// The largest size of headers; larger ones are answered 431. A connection may hold as much of what it reads ahead.
+const HEADER_SIZE: usize = 16 * 1024;
 /// The time in which calls and the engine may end once the server stops.
 const DRAIN_TIME: Duration = Duration::from_secs(15);
 /// The pause after a failed accept, for example for want of file descriptors.
@@ -43,6 +56,8 @@ pub struct Config {
     pub base_url: String,
     /// Whether failed authentications and deploys are limited.
     pub rate_limit: RateLimit,
+    /// The most deploys of an app's webhook in an hour, if limits are on.
+    pub deploys_per_hour: NonZeroU32,
     /// The networks whose `X-Forwarded-For` is believed.
     pub trusted_proxies: Vec<Cidr>,
     /// The shortest interval at which an app's branch is read.
@@ -52,7 +67,8 @@ pub struct Config {
 /// A server on a bound address, which answers while [`Server::serve`] runs.
 pub struct Server {
     listener: TcpListener,
-    state: Arc<State>,
+    probes: Option<TcpListener>,
+    state: State,
     begin_drain: tokio::sync::watch::Sender<bool>,
 }
 
@@ -73,14 +89,23 @@ impl Server {
         let state = State {
             deployer: Arc::new(Deployer::new(ports, replica).with_min_poll(config.min_poll)),
             base_url: config.base_url.into(),
-            limits: Limits::new(config.rate_limit),
+            limits: Limits::new(config.rate_limit, config.deploys_per_hour),
             proxies: Proxies::new(config.trusted_proxies),
             metrics,
             writable,
             drain,
-            large_bodies: body::permits(),
+            bodies: body::Budget::default(),
+            waits: Waits::default(),
+            readiness: Readiness::default(),
+            has_probe_listener: false,
         };
-        Self { listener, state: Arc::new(state), begin_drain }
+        Self { listener, probes: None, state, begin_drain }
+    }
+
+    /// Answers `/healthz`, `/readyz` and `/metrics` on this address, and no longer on the server's own.
+    #[must_use]
+    pub fn with_probes(self, probes: TcpListener) -> Self {
+        Self { probes: Some(probes), state: State { has_probe_listener: true, ..self.state }, ..self }
     }
 
     /// Returns the core's service.
@@ -102,11 +127,19 @@ impl Server {
     /// # Errors
     /// If the engine ended by itself, which is a defect.
     pub async fn serve(self, stop: impl Future<Output = ()>) -> io::Result<()> {
-        let mut engine = spawn_engine(&self.state);
+        let state = Arc::new(self.state);
+        let mut engine = spawn_engine(&state);
         let graceful = GracefulShutdown::new();
+        let probes = async {
+            match &self.probes {
+                Some(probes) => accept(probes, &state, Audience::Probes, &graceful).await,
+                None => pending().await,
+            }
+        };
         let failed = tokio::select! {
             () = stop => false,
-            () = accept(&self.listener, &self.state, &graceful) => false,
+            () = accept(&self.listener, &state, Audience::Callers, &graceful) => false,
+            () = probes => false,
             _ = &mut engine => true,
         };
         drop(self.listener);
@@ -135,12 +168,18 @@ fn spawn_engine(state: &State) -> JoinHandle<()> {
     tokio::spawn(async move { deployer.run(async move { drain.begun().await }).await })
 }
 
-async fn accept(listener: &TcpListener, state: &Arc<State>, graceful: &GracefulShutdown) {
-    let permits = Arc::new(Semaphore::new(CONNECTIONS));
+async fn accept(listener: &TcpListener, state: &Arc<State>, audience: Audience, graceful: &GracefulShutdown) {
+    let (permits, connections) = (Arc::new(Semaphore::new(CONNECTIONS)), Arc::new(Connections::default()));
     loop {
         let Ok(permit) = permits.clone().acquire_owned().await else { return };
         match listener.accept().await {
-            Ok((stream, peer)) => connect(stream, peer, permit, state, graceful),
+            Ok((stream, peer)) => {
+                let source = peer.ip().to_canonical();
+                let share = if state.proxies.trusts(source) { Share::All } else { Share::One };
+                let (connection, close) = connections.open(limits::network(source), share);
+                let served = serve(stream, source, audience, connection, state, graceful);
+                spawn(Abortable::new(served, close), permit, state);
+            }
             Err(error) => {
                 tracing::warn!(%error, "accepting a connection failed");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -149,31 +188,62 @@ async fn accept(listener: &TcpListener, state: &Arc<State>, graceful: &GracefulS
     }
 }
 
-fn connect(
+fn serve(
     stream: TcpStream,
-    peer: SocketAddr,
-    permit: OwnedSemaphorePermit,
+    source: IpAddr,
+    audience: Audience,
+    connection: Arc<Connection>,
     state: &Arc<State>,
     graceful: &GracefulShutdown,
-) {
+) -> impl Future<Output = hyper::Result<()>> + Send + 'static {
     // Answers are small and whole; Nagle's algorithm would only delay them.
     let _ = stream.set_nodelay(true);
-    let shared = state.clone();
-    let connection = http1::Builder::new()
+    let (shared, watcher) = (state.clone(), graceful.watcher());
+    async move {
+        // A connection has no buffers until its peer has sent something.
+        tokio::select! {
+            readable = tokio::time::timeout(HEADER_TIME, stream.readable()) => match readable {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) | Err(_) => return Ok(()),
+            },
+            () = shared.drain.begun() => return Ok(()),
+        }
+        watcher.watch(answer(stream, source, audience, connection, shared)).await
+    }
+}
+
+fn answer(
+    stream: TcpStream,
+    source: IpAddr,
+    audience: Audience,
+    connection: Arc<Connection>,
+    shared: Arc<State>,
+) -> impl GracefulConnection<Error = hyper::Error, Output = hyper::Result<()>> {
+    let service = service_fn(move |request| {
+        telemetry::answer(shared.clone(), Incoming { request, source, audience, in_call: connection.begin() })
+    });
+    http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIME)
         .max_buf_size(HEADER_SIZE)
-        .serve_connection(
-            TokioIo::new(stream),
-            service_fn(move |call| telemetry::answer(shared.clone(), peer.ip(), call)),
-        );
-    let watched = graceful.watch(connection);
+        // A caller may close its half once it has sent everything.
+        .half_close(true)
+        .serve_connection(TokioIo::new(Stream::new(stream, WRITE_TIME)), service)
+}
+
+fn spawn(
+    served: Abortable<impl Future<Output = hyper::Result<()>> + Send + 'static>,
+    permit: OwnedSemaphorePermit,
+    state: &State,
+) {
     let metrics = state.metrics.clone();
     metrics.connected();
     tokio::spawn(async move {
-        // A client that went away, or spoke no HTTP.
-        if let Err(error) = watched.await {
-            tracing::debug!(%error, "serving a connection failed");
+        match served.await {
+            Ok(Ok(())) => {}
+            // A client that went away, or spoke no HTTP.
+            Ok(Err(error)) => tracing::debug!(%error, "serving a connection failed"),
+            Err(Aborted) => tracing::debug!("closed a connection to make room"),
         }
         metrics.disconnected();
         drop(permit);

@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use rollhook_core::service::Deployer;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
-use crate::{client_ip::Proxies, instrumented::Writable, limits::Limits, metrics::Metrics};
+use crate::{
+    body, client_ip::Proxies, instrumented::Writable, limits::Limits, metrics::Metrics, readiness::Readiness,
+    waits::Waits,
+};
 
 /// The core's service, and the state of the host.
 pub(crate) struct State {
@@ -16,7 +19,11 @@ pub(crate) struct State {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) writable: Writable,
     pub(crate) drain: Drain,
-    pub(crate) large_bodies: Arc<Semaphore>,
+    pub(crate) bodies: body::Budget,
+    pub(crate) waits: Waits,
+    pub(crate) readiness: Readiness,
+    /// Whether probes and metrics are answered on a listener of their own alone.
+    pub(crate) has_probe_listener: bool,
 }
 
 /// Whether the server is stopping.

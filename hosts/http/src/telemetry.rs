@@ -1,28 +1,33 @@
 //! The outermost layer of a call: assigns its id, renders failures, logs and counts.
 
-use std::{convert::Infallible, net::IpAddr, panic::AssertUnwindSafe, sync::Arc};
+use std::{convert::Infallible, panic::AssertUnwindSafe, sync::Arc};
 
 use futures_util::FutureExt;
-use http::{HeaderMap, HeaderName, HeaderValue, Request};
-use hyper::body::Incoming;
+use http::{HeaderMap, HeaderName, HeaderValue};
 use rollhook_api::Kind;
 use tokio::time::Instant;
 use tracing::Instrument;
 
-use crate::{error_reply::ErrorReply, reply::Reply, router, state::State};
+use crate::{
+    error_reply::ErrorReply,
+    reply::Reply,
+    router::{self, Incoming},
+    state::State,
+};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// The longest request id that is taken over from a caller.
 const REQUEST_ID_MAX: usize = 64;
 
 /// Answers a call.
-pub(crate) async fn answer(state: Arc<State>, peer: IpAddr, request: Request<Incoming>) -> Result<Reply, Infallible> {
+pub(crate) async fn answer(state: Arc<State>, incoming: Incoming) -> Result<Reply, Infallible> {
     let start = Instant::now();
+    let request = &incoming.request;
     let id = request_id(request.headers()).unwrap_or_else(|| state.metrics.new_request_id());
     let (method, route) = (request.method().clone(), router::template(request.uri().path()));
     // The path is left out: callers choose it freely, and the route says enough.
     let span = tracing::info_span!("call", id, %method, route);
-    let result = catch_panic(router::dispatch(state.clone(), peer, request)).instrument(span.clone()).await;
+    let result = catch_panic(router::dispatch(state.clone(), incoming)).instrument(span.clone()).await;
     let kind = result.as_ref().err().map_or("", ErrorReply::slug);
     let mut reply = result.unwrap_or_else(|failure| failure.render(&id));
     reply.headers_mut().extend(HeaderValue::from_str(&id).map(|id| (REQUEST_ID, id)));

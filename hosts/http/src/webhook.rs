@@ -6,7 +6,7 @@ use http::StatusCode;
 use rollhook_api::{DeployAnswer, Kind, PushAnswer};
 use rollhook_core::{
     delivery::Delivery,
-    request::{KeyHeader, Refusal},
+    request::{IdempotencyKey, KeyHeader, Refusal},
     service::{Accepted, Authorized, Pushed},
 };
 
@@ -18,7 +18,9 @@ use crate::{
     router::Call,
 };
 
-const KEYS: [KeyHeader; 3] = [KeyHeader::IdempotencyKey, KeyHeader::WebhookId, KeyHeader::GithubDelivery];
+const KEYS: &[KeyHeader] = &[KeyHeader::IdempotencyKey, KeyHeader::WebhookId, KeyHeader::GithubDelivery];
+/// The key of a signed message of Standard Webhooks: the one header that its signature covers.
+const SIGNED_KEY: &[KeyHeader] = &[KeyHeader::WebhookId];
 
 /// Answers a webhook call.
 pub(crate) async fn post(call: &Call) -> Result<Reply, ErrorReply> {
@@ -49,9 +51,26 @@ async fn accept(call: &Call) -> Result<Reply, ErrorReply> {
         return push(call, access, &delivery).await;
     }
     let post = body::deploy_post(&call.headers, &call.body.bytes)?;
-    let key = headers::key(&call.headers, &KEYS, "webhook", &call.body.bytes)?;
+    let key = headers::key(&call.headers, keys(call), "webhook", &call.body.bytes)?;
+    if let Err(refusal) = call.state.limits.deploy(access.uid()) {
+        return repeated(call, access, key.as_ref(), refusal).await;
+    }
     let accepted = call.state.deployer.submit(&access, post.parse(key)?).await?;
     answered(call, access, &accepted).await
+}
+
+/// Answers a call that repeats an accepted one, or refuses it.
+async fn repeated(
+    call: &Call,
+    access: Authorized,
+    key: Option<&IdempotencyKey>,
+    refusal: ErrorReply,
+) -> Result<Reply, ErrorReply> {
+    let Some(key) = key else { return Err(refusal) };
+    match call.state.deployer.repeated(&access, key).await? {
+        Some(accepted) => answered(call, access, &accepted).await,
+        None => Err(refusal),
+    }
 }
 
 /// Answers a git host.
@@ -61,7 +80,10 @@ async fn accept(call: &Call) -> Result<Reply, ErrorReply> {
 /// headers"). Gitea and Forgejo redeliver under another, and Bitbucket promises nothing of its `X-Request-UUID`: there
 /// the core knows a push by its commits.
 async fn push(call: &Call, access: Authorized, delivery: &Delivery) -> Result<Reply, ErrorReply> {
-    let key = headers::key(&call.headers, &KEYS, "push", &call.body.bytes)?;
+    let key = headers::key(&call.headers, keys(call), "push", &call.body.bytes)?;
+    if let Err(refusal) = call.state.limits.deploy(access.uid()) {
+        return repeated(call, access, key.as_ref(), refusal).await;
+    }
     match call.state.deployer.push(&access, delivery, key).await? {
         Pushed::Accepted(accepted) => answered(call, access, &accepted).await,
         Pushed::Ignored(why) => Ok(reply::json(StatusCode::OK, &PushAnswer::nothing(access.app(), &why))),
@@ -69,13 +91,24 @@ async fn push(call: &Call, access: Authorized, delivery: &Delivery) -> Result<Re
 }
 
 async fn answered(call: &Call, access: Authorized, accepted: &Accepted) -> Result<Reply, ErrorReply> {
+    if !accepted.replayed {
+        call.state.limits.deployed(access.uid());
+    }
     let answer = DeployAnswer::accepted(access.app(), accepted);
     answer::accepted(call, answer, ready(Ok(access))).await
+}
+
+/// Returns the headers that may carry the call's key. Whoever observed a signed message could send it again with another
+/// `Idempotency-Key`, which would be another deploy.
+fn keys(call: &Call) -> &'static [KeyHeader] {
+    if auth::is_signed_message(&call.headers) { SIGNED_KEY } else { KEYS }
 }
 
 /// Checks the credentials. All failures look alike: an impossible app's name is one reason among others.
 async fn authorize(call: &Call, body: &[u8]) -> Result<Authorized, ErrorReply> {
     let app = call.app().map_err(|_| Refusal::Unauthorized)?;
     let credentials = auth::credentials(&call.headers, auth::wall_clock());
-    Ok(call.state.deployer.authorize(&app, &credentials, body).await?)
+    let access = call.state.deployer.authorize(&app, &credentials, body).await?;
+    call.in_call.known();
+    Ok(access)
 }

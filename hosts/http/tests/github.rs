@@ -70,3 +70,27 @@ fn image_app_answers_a_push_with_wrong_kind() {
     assert!(reply.text().contains("built from git"), "{}", reply.text());
     call.expect(401);
 }
+
+#[test]
+fn push_of_up_to_25_mib_is_taken_from_those_who_hold_the_token() {
+    let server = server!().run();
+    let app = git_app(&server);
+    let push = |commit: &str, size: usize| json!({ "ref": "refs/heads/master", "after": commit.repeat(20), "padding": "x".repeat(size) });
+    let large = push("a1", 3 << 20);
+    let github = delivery(&server, &app.hook, &large, "one");
+    github.clone().sign(&app.token).expect(202);
+    github.sign("another secret").expect(401);
+    let gitlab = |token: &str, payload: &Value| {
+        server
+            .call("POST", &app.hook)
+            .header("x-gitlab-event", "Push Hook")
+            .header("x-gitlab-token", token)
+            .json(payload)
+    };
+    gitlab(&app.token, &push("b2", 24 << 20)).expect(202);
+    gitlab("another secret", &large).expect(401);
+    let reply = gitlab(&app.token, &push("c3", 25 << 20)).expect(413);
+    assert!(reply.text().contains("25 MiB"), "{}", reply.text());
+    // A call of CI has the usual size, whatever it holds.
+    server.call("POST", &app.hook).header("x-service-token", &app.token).json(&large).expect(413);
+}

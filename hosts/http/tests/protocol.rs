@@ -135,3 +135,44 @@ fn a_head_is_a_get_without_a_body() {
     let reply: Value = server.call("GET", "/api/v1/openapi.json").expect(200).json();
     assert_eq!(reply["openapi"], "3.1.0");
 }
+
+#[test]
+fn compressed_body_is_415_by_the_name_of_its_encoding() {
+    let server = server!().run();
+    let app = server.app("api");
+    let post = |encoding: &str| server.post(&app, &image("v2")).header("content-encoding", encoding).send();
+    for (encoding, name) in [("gzip", "\"gzip\""), ("identity, br", "\"br\"")] {
+        let reply = post(encoding);
+        assert_eq!((reply.status, reply.problem().as_str()), (415, "unsupported-media-type"));
+        assert!(reply.json()["detail"].as_str().unwrap().contains(name), "{}", reply.text());
+        assert_eq!(reply.header("accept-encoding"), Some("identity"));
+    }
+    assert_eq!(post("Identity").status, 202);
+}
+
+#[test]
+fn byte_order_mark_before_the_json_is_skipped_and_signed() {
+    let server = server!().run();
+    let app = server.app("api");
+    let body = [b"\xef\xbb\xbf".to_vec(), image("v2").to_string().into_bytes()].concat();
+    let call = server.call("POST", &app.hook).header("content-type", "application/json").body(&body);
+    assert_eq!(call.clone().sign(&app.token).expect(202).json()["commit"], "v2");
+    call.expect(401);
+    let create = rollhook_testing::server::registration("web", &serde_json::json!({ "image": "r.example.com/web:1" }));
+    let body = [b"\xef\xbb\xbf".to_vec(), create.to_string().into_bytes()].concat();
+    server.manage("POST", "/api/v1/apps").header("content-type", "application/json").body(&body).expect(201);
+}
+
+#[test]
+fn call_without_one_host_is_400() {
+    let server = server!().run();
+    let status = |head: &str| {
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        stream.write_all(format!("GET /healthz {head}connection: close\r\n\r\n").as_bytes()).unwrap();
+        Reply::read(stream).status
+    };
+    assert_eq!(status("HTTP/1.1\r\n"), 400);
+    assert_eq!(status("HTTP/1.1\r\nhost: a\r\nhost: b\r\n"), 400);
+    assert_eq!(status("HTTP/1.1\r\nhost: a\r\n"), 200);
+    assert_eq!(status("HTTP/1.0\r\n"), 200, "HTTP/1.0 has none");
+}

@@ -3,7 +3,7 @@
 
 use std::{fs, process::Command};
 
-use rollhook_testing::server;
+use rollhook_testing::{Start, server};
 
 fn run(arguments: &[&str]) -> (bool, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_rollhook-server"))
@@ -48,13 +48,43 @@ fn keys_and_tokens_are_made_on_request() {
     assert!(!run(&["admin-token", "new", &token]).0, "an existing token is not replaced");
 }
 
+/// What the server says when it does not start.
+fn refusal(start: &Start) -> String {
+    let output = start.server_command().output().unwrap();
+    assert!(!output.status.success());
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
 #[test]
-fn a_given_management_token_replaces_the_stored_one() {
+fn another_management_token_is_refused_at_start_and_set_on_request() {
     let server = server!().run();
     let app = server.app("api");
     let old = server.admin.clone();
     let start = server.kill();
-    fs::remove_file(start.file("admin-token")).unwrap();
+    let (file, kept) = (start.file("admin-token"), start.file("kept"));
+    fs::rename(&file, &kept).unwrap();
+    let said = refusal(&start);
+    assert!(said.contains("the store knows one"), "{said}");
+    assert!(!file.exists(), "no other token is made");
+    let start = start.make("admin-token");
+    let said = refusal(&start);
+    assert!(said.contains("another management token") && said.contains("admin-token set"), "{said}");
+    fs::rename(&file, start.file("new")).unwrap();
+    fs::rename(&kept, &file).unwrap();
+    let server = start.run();
+    server.manage("GET", &app.path).expect(200);
+
+    let store = format!("sqlite:{}", start.file("rollhook.db").display());
+    let mut set = start.command();
+    set.args(["admin-token", "set"])
+        .arg(start.file("new"))
+        .args(["--store", &store, "--key-dir"])
+        .arg(start.file("keys"));
+    let set = set.output().unwrap();
+    assert!(set.status.success(), "{set:?}");
+    server.manage("GET", &app.path).expect(401);
+    let start = server.kill();
+    fs::rename(start.file("new"), &file).unwrap();
     let server = start.run();
     assert_ne!(server.admin, old);
     server.manage("GET", &app.path).expect(200);

@@ -1,4 +1,5 @@
-//! The management token: made on the first start of a store that one process uses, else given in a file.
+//! The management token: made on the first start of a store that one process uses, else given in a file; replaced on
+//! request only.
 
 use std::{
     fs,
@@ -10,23 +11,29 @@ use std::{
 use rollhook_core::{ports::Rng, service::Deployer, token::Token};
 use zeroize::Zeroizing;
 
-use crate::{Created, Error, StoreUrl, SystemRng, paths};
+use crate::{Created, Error, StoreSettings, StoreUrl, SystemRng, paths, store};
 
 /// Makes sure that the store knows a management token. Returns the file of the token if one was made.
 ///
-/// A given file's token replaces the stored one. Without a file, a store that knows a token is left as it is; otherwise the
-/// token of the data directory's file is stored, which is made if it is missing.
+/// A store that knows none keeps the given file's token, or that of the data directory's file; the file is made if it is
+/// missing and only one process uses the store. A given file must hold the token that the store knows: an old file, which
+/// may have leaked since, does not replace it. [`set`] does.
 ///
 /// # Errors
-/// If the file cannot be read or holds no token, a shared store has none and none is given, or the store does not answer.
+/// If the file cannot be read or holds no token, or another one than the store knows, a shared store has none and none is
+/// given, or the store does not answer.
 pub async fn ensure(deployer: &Deployer, store: &StoreUrl, given: Option<&Path>) -> Result<Option<Created>, Error> {
+    let known = deployer.has_operator_token().await.map_err(Error::Admin)?;
     let file = match given {
         Some(file) => file.to_owned(),
-        None if deployer.has_operator_token().await.map_err(Error::Admin)? => return Ok(None),
+        None if known => return Ok(None),
         None if store.is_shared() => return Err(Error::NoSharedAdminToken(store.kind())),
         None => paths::in_data_directory("admin-token", "--admin-token-file")?,
     };
     let missing = matches!(fs::metadata(&file), Err(error) if error.kind() == ErrorKind::NotFound);
+    if missing && known {
+        return Err(Error::AdminTokenLost(file));
+    }
     if missing && store.is_shared() {
         return Err(Error::NoAdminToken(file));
     }
@@ -37,10 +44,21 @@ pub async fn ensure(deployer: &Deployer, store: &StoreUrl, given: Option<&Path>)
             other => other?,
         }
     }
-    if deployer.set_operator_token(&read(&file)?).await.map_err(Error::Admin)? {
-        tracing::warn!(file = %file.display(), "replaced the management token: the former one is refused from now on");
+    if !deployer.adopt_operator_token(&read(&file)?).await.map_err(Error::Admin)? {
+        return Err(Error::OtherAdminToken(file));
     }
     Ok(missing.then_some(Created { what: "management token", path: file }))
+}
+
+/// Makes the file's token the store's management token; the former one is refused from then on, by every process.
+///
+/// # Errors
+/// If the file cannot be read or holds no token, or the store cannot be opened or written.
+pub async fn set(settings: &StoreSettings, file: &Path) -> Result<(), Error> {
+    let (url, token) = (settings.named()?, read(file)?);
+    let opened = store::open(&url, settings.key_dir.as_deref(), &mut Vec::new()).await?;
+    let written = opened.tokens.set_operator_hash(token.hash()).await;
+    written.map_err(|error| Error::backend("store to write the management token")(error.into()))
 }
 
 /// Makes a management token's file, mode 0600; an existing file is left as it is.

@@ -37,6 +37,20 @@ pub enum Error {
     /// A management token's file is missing.
     #[error("there is no management token in {}; make one with: rollhook-server admin-token new {}", .0.display(), .0.display())]
     NoAdminToken(PathBuf),
+    /// The store knows a management token, and the file of it is missing.
+    #[error(
+        "there is no management token in {file}, and the store knows one: put the file back, or make a new one with \
+         rollhook-server admin-token new {file}, and replace the stored one with rollhook-server admin-token set {file}",
+        file = .0.display()
+    )]
+    AdminTokenLost(PathBuf),
+    /// A management token's file holds another one than the store knows.
+    #[error(
+        "{file} holds another management token than the store knows: name the file that the other processes use, or \
+         replace the stored token with rollhook-server admin-token set {file}",
+        file = .0.display()
+    )]
+    OtherAdminToken(PathBuf),
     /// A management token's file holds something else.
     #[error("{} does not hold a management token; make one with: rollhook-server admin-token new FILE", .0.display())]
     NotAToken(PathBuf),

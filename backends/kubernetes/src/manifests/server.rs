@@ -17,6 +17,7 @@ const TEMPORARY: &str = "/tmp";
 const PORT: u16 = 8080;
 /// The ports at which API servers are reached: through their Service, and at their own addresses.
 const API_SERVERS: [u16; 2] = [443, 6443];
+const PROBE_PORT: u16 = 8081;
 /// A number that no user has: the server needs no user of its own.
 const USER: u32 = 65532;
 
@@ -30,8 +31,9 @@ pub(super) struct Builds<'a> {
 
 pub(super) fn about(namespace: &str, builds: Option<&str>) -> String {
     let mut about = format!(
-        "An example: two replicas of rollhook's server behind one Service. Fill in the image, and the URL by which CI\n\
-         reaches the Service. Make the keys that tokens are sealed with, and the management token, once:\n\
+        "An example: two replicas of rollhook's server behind one Service. Fill in the image, the URL by which CI reaches\n\
+         the Service, and the network of the proxy in front of it (ROLLHOOK_TRUSTED_PROXY). Make the keys that tokens are\n\
+         sealed with, and the management token, once:\n\
          \n\
          \x20 rollhook-server keys new keys && rollhook-server admin-token new admin-token\n\
          \x20 kubectl create secret generic {KEYS} --namespace {namespace} --from-file=keys\n\
@@ -112,10 +114,10 @@ fn pod(image: &str, builds: Option<&str>) -> Value {
         "name": "rollhook",
         "image": image,
         "env": environment(builds),
-        "ports": [{"name": "http", "containerPort": PORT}],
+        "ports": [{"name": "http", "containerPort": PORT}, {"name": "probes", "containerPort": PROBE_PORT}],
         // A check may wait a second for its turn at the API server.
-        "readinessProbe": {"httpGet": {"path": "/readyz", "port": "http"}, "periodSeconds": 5, "timeoutSeconds": 5},
-        "livenessProbe": {"httpGet": {"path": "/healthz", "port": "http"}, "periodSeconds": 10, "timeoutSeconds": 5},
+        "readinessProbe": {"httpGet": {"path": "/readyz", "port": "probes"}, "periodSeconds": 5, "timeoutSeconds": 5},
+        "livenessProbe": {"httpGet": {"path": "/healthz", "port": "probes"}, "periodSeconds": 10, "timeoutSeconds": 5},
         "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"memory": "512Mi"}},
         "securityContext": {
             "allowPrivilegeEscalation": false,
@@ -140,7 +142,10 @@ fn pod(image: &str, builds: Option<&str>) -> Value {
 fn environment(builds: Option<&str>) -> Vec<Value> {
     let mut variables = vec![
         ("ROLLHOOK_LISTEN", format!("0.0.0.0:{PORT}")),
+        ("ROLLHOOK_PROBE_LISTEN", format!("0.0.0.0:{PROBE_PORT}")),
         ("ROLLHOOK_BASE_URL", "https://rollhook.example.com".to_owned()),
+        // Addresses of documentation, which nobody has.
+        ("ROLLHOOK_TRUSTED_PROXY", "192.0.2.0/24".to_owned()),
         ("ROLLHOOK_STORE", "kubernetes".to_owned()),
         ("ROLLHOOK_DRIVER", "kubernetes".to_owned()),
         ("ROLLHOOK_KEY_DIR", format!("/etc/rollhook/{KEYS}")),

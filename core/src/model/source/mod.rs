@@ -18,10 +18,10 @@ use crate::{
 };
 
 pub use allowed::{AllowedSources, HostPattern, SourceRefused, is_local_address};
-pub use url::GitUrl;
+pub use url::{GitUrl, URL_MAX};
 
-/// The greatest length of a part of a source, in bytes.
-const PART_MAX: usize = 255;
+/// The greatest length of a branch or path, in bytes.
+pub const PART_MAX: usize = 255;
 
 checked_text! {
     /// A branch's name, as `git check-ref-format --branch` takes it, without `refs/heads/`.

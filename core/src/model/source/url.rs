@@ -12,7 +12,7 @@ use super::{super::host, allowed::is_local_address};
 use crate::{app::InvalidName, text::checked_text};
 
 /// The longest URL, in bytes.
-const URL_MAX: usize = 2048;
+pub const URL_MAX: usize = 2048;
 
 checked_text! {
     /// A repository's URL: `https://HOST/PATH` or `ssh://[USER@]HOST/PATH`; also `http://` and `file://`, which are local

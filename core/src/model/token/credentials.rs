@@ -2,10 +2,12 @@
 
 use std::{cell::OnceCell, fmt, time::Duration};
 
+use hmac::Hmac;
+use sha2::Sha256;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-use super::{NotAToken, Signature, Token, base64, mac};
+use super::{NotAToken, Signature, Token, TokenTrace, TraceKey, base64, finished, keyed};
 use crate::time::Timestamp;
 
 /// The greatest difference between a signed message's time and ours, as Standard Webhooks advises.
@@ -39,14 +41,37 @@ impl Credentials {
     /// Returns whether anything was presented and all of it fits the secret, over this body. All of it is checked, even
     /// after a mismatch.
     pub fn fit(&self, secret: &Token, body: &[u8]) -> bool {
+        let signatures = || keyed(secret.0.as_bytes());
+        let messages = || keyed(secret.signing_key().as_bytes());
+        self.all_fit(|presented| secret.matches(presented), signatures, messages, body)
+    }
+
+    /// Returns whether anything was presented and all of it fits the token of this trace, over this body.
+    pub fn fit_trace(&self, trace: &TokenTrace, key: &TraceKey, body: &[u8]) -> bool {
+        let matches = |presented: &[u8]| trace.matches(key, presented);
+        self.all_fit(matches, || trace.signatures(), || trace.messages(), body)
+    }
+
+    /// Returns whether the body is needed to check what was presented.
+    pub fn are_signatures(&self) -> bool {
+        self.0.iter().any(|presented| matches!(presented, Ok(Credential::Signature(_) | Credential::Message(_))))
+    }
+
+    fn all_fit(
+        &self,
+        matches: impl Fn(&[u8]) -> bool,
+        signatures: impl Fn() -> Hmac<Sha256>,
+        messages: impl Fn() -> Hmac<Sha256>,
+        body: &[u8],
+    ) -> bool {
         let signed = OnceCell::new();
         let fits = |presented: &Result<Credential, NotAToken>| match presented {
-            Ok(Credential::Token(presented)) => secret.matches(presented),
+            Ok(Credential::Token(presented)) => matches(presented),
             Ok(Credential::Signature(Signature(presented))) => {
-                let expected = signed.get_or_init(|| mac(secret.0.as_bytes(), &[body]));
+                let expected = signed.get_or_init(|| finished(signatures(), &[body]));
                 expected.ct_eq(presented).into()
             }
-            Ok(Credential::Message(message)) => message.fits(secret.signing_key().as_bytes(), body),
+            Ok(Credential::Message(message)) => message.fits_keyed(messages(), body),
             Err(NotAToken) => false,
         };
         !self.0.is_empty() & self.0.iter().map(fits).fold(true, |all, one| all & one)
@@ -100,8 +125,12 @@ impl SignedMessage {
 
     /// Returns whether one of the signatures was made with this key, in constant time.
     pub fn fits(&self, key: &[u8], body: &[u8]) -> bool {
+        self.fits_keyed(keyed(key), body)
+    }
+
+    fn fits_keyed(&self, mac: Hmac<Sha256>, body: &[u8]) -> bool {
         let message = [self.id.as_bytes(), b".", self.sent.as_bytes(), b".", body];
-        let expected = base64(&mac(key, &message));
+        let expected = base64(&finished(mac, &message));
         let fits = |signature: &String| bool::from(expected.as_bytes().ct_eq(signature.as_bytes()));
         self.signatures.iter().map(fits).fold(false, |any, one| any | one)
     }
@@ -109,7 +138,7 @@ impl SignedMessage {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::mac, *};
 
     fn token(seed: u8) -> Token {
         let bytes: Vec<u8> = (0..64).map(|index| seed.wrapping_mul(31).wrapping_add(index * 3)).collect();

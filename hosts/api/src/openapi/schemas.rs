@@ -23,6 +23,9 @@ pub(super) fn schemas() -> Value {
     schemas.into()
 }
 
+/// The pattern of a DNS-1123 label.
+pub(crate) const LABEL: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
+
 fn one_of(words: &[&str]) -> Schema {
     json_schema!({ "type": "string", "enum": words })
 }

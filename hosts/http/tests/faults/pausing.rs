@@ -77,6 +77,7 @@ async fn serve(trigger: PathBuf) {
     let config = Config {
         base_url: base_url.clone(),
         rate_limit: RateLimit::Off,
+        deploys_per_hour: args.deploys_per_hour,
         trusted_proxies: Vec::new(),
         min_poll: args.min_poll,
     };

@@ -1,0 +1,250 @@
+//! The open connections, of which strangers hold a bounded number.
+//!
+//! A connection is a stranger's unless it serves a call of a known caller. Beyond the bounds, one is closed to make
+//! room, whatever it does: the oldest of those that brought a call that was refused, else the oldest of all, since a caller
+//! that authenticates itself does so soon after it connects. So a new caller gets in, however many connections others
+//! hold at the same address.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    net::IpAddr,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use futures_util::future::{AbortHandle, AbortRegistration};
+
+/// The most connections of strangers at one address.
+const SHARE: usize = 1_000;
+/// The most connections of strangers.
+const STRANGERS: usize = 2_000;
+
+/// The connections of strangers.
+#[derive(Default)]
+pub(crate) struct Connections(Mutex<Strangers>);
+
+#[derive(Default)]
+struct Strangers {
+    /// The next place: connections have them in the order in which they became strangers'.
+    next: u64,
+    number: usize,
+    sources: HashMap<IpAddr, BTreeMap<Place, AbortHandle>>,
+}
+
+/// A place among strangers; the least is the first to be closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    conduct: Conduct,
+    number: u64,
+}
+
+/// What is known of a stranger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Conduct {
+    /// A call was refused for its credentials.
+    Refused,
+    /// No call was refused.
+    Unknown,
+}
+
+/// Whether an address has a share, or may have all connections of strangers, as a trusted proxy may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Share {
+    One,
+    All,
+}
+
+/// An open connection.
+pub(crate) struct Connection {
+    all: Arc<Connections>,
+    source: IpAddr,
+    share: Share,
+    close: AbortHandle,
+    /// The place among strangers; `None` while the connection serves a known caller's call.
+    place: Mutex<Option<Place>>,
+}
+
+/// A call on a connection; ends when it is dropped. The answer to a known caller may still be sent then, unless
+/// the answer holds it.
+#[derive(Clone)]
+pub(crate) struct InCall(Arc<Ending>);
+
+struct Ending(Arc<Connection>);
+
+impl Connections {
+    /// Adds a connection of an address, which is closed through the registration.
+    pub(crate) fn open(self: &Arc<Self>, source: IpAddr, share: Share) -> (Arc<Connection>, AbortRegistration) {
+        let (close, registration) = AbortHandle::new_pair();
+        let connection = Connection { all: self.clone(), source, share, close, place: Mutex::default() };
+        connection.enter();
+        (Arc::new(connection), registration)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Strangers> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Connection {
+    /// Begins a call.
+    pub(crate) fn begin(self: &Arc<Self>) -> InCall {
+        InCall(Arc::new(Ending(self.clone())))
+    }
+
+    /// Makes the connection a stranger's, if it is not.
+    fn enter(&self) {
+        let mut place = self.place();
+        if place.is_none() {
+            *place = Some(self.all.lock().add(self.source, self.share, self.close.clone()));
+        }
+    }
+
+    fn demote(&self) {
+        if let Some(place) = &mut *self.place() {
+            *place = self.all.lock().demote(self.source, *place);
+        }
+    }
+
+    fn leave(&self) {
+        if let Some(place) = self.place().take() {
+            self.all.lock().remove(self.source, place);
+        }
+    }
+
+    fn place(&self) -> MutexGuard<'_, Option<Place>> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+impl InCall {
+    /// The call's caller is no stranger: it is authenticated, or its credentials are recognised.
+    pub(crate) fn known(&self) {
+        self.0.0.leave();
+    }
+
+    /// The call is refused for its credentials.
+    pub(crate) fn refused(&self) {
+        self.0.0.demote();
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.enter();
+    }
+}
+
+impl Strangers {
+    /// Adds a connection, and closes another one if there are too many.
+    fn add(&mut self, source: IpAddr, share: Share, close: AbortHandle) -> Place {
+        let held = self.sources.get(&source).map_or(0, BTreeMap::len);
+        if share == Share::One && held >= SHARE {
+            self.close_first(source);
+        } else if self.number >= STRANGERS
+            && let Some(most) = self.most()
+        {
+            self.close_first(most);
+        }
+        let place = Place { conduct: Conduct::Unknown, number: self.next };
+        self.next += 1;
+        self.insert(source, place, close);
+        place
+    }
+
+    fn demote(&mut self, source: IpAddr, place: Place) -> Place {
+        let demoted = Place { conduct: Conduct::Refused, ..place };
+        if let Some(close) = self.remove(source, place) {
+            self.insert(source, demoted, close);
+        }
+        demoted
+    }
+
+    fn insert(&mut self, source: IpAddr, place: Place, close: AbortHandle) {
+        self.sources.entry(source).or_default().insert(place, close);
+        self.number += 1;
+    }
+
+    fn remove(&mut self, source: IpAddr, place: Place) -> Option<AbortHandle> {
+        let of_source = self.sources.get_mut(&source)?;
+        let removed = of_source.remove(&place);
+        self.number -= usize::from(removed.is_some());
+        if of_source.is_empty() {
+            self.sources.remove(&source);
+        }
+        removed
+    }
+
+    /// Returns the address with the most connections.
+    fn most(&self) -> Option<IpAddr> {
+        self.sources.iter().max_by_key(|(_, connections)| connections.len()).map(|(source, _)| *source)
+    }
+
+    fn close_first(&mut self, source: IpAddr) {
+        let first = self.sources.get(&source).and_then(BTreeMap::first_key_value).map(|(place, _)| *place);
+        if let Some(close) = first.and_then(|place| self.remove(source, place)) {
+            close.abort();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(last: u8) -> IpAddr {
+        IpAddr::from([10, 0, 0, last])
+    }
+
+    fn is_closed(connection: &Connection) -> bool {
+        connection.close.is_aborted()
+    }
+
+    #[test]
+    fn beyond_its_share_an_address_loses_the_oldest_connection_of_a_stranger() {
+        let all = Arc::new(Connections::default());
+        let open = || all.open(source(1), Share::One).0;
+        let (known, first, calling) = (open(), open(), open());
+        let known_call = known.begin();
+        known_call.known();
+        let call = calling.begin();
+        let held: Vec<_> = (2..SHARE).map(|_| open()).collect();
+        let elsewhere = all.open(source(2), Share::One).0;
+        assert!(!is_closed(&first), "another address has its own share");
+        let second = open();
+        assert!(is_closed(&first) && !is_closed(&calling));
+        let third = open();
+        assert!(is_closed(&calling) && !is_closed(&held[0]), "a call that is not authenticated does not help");
+        drop(known_call);
+        assert!(is_closed(&held[0]) && !is_closed(&held[1]), "known is a stranger's again, and the youngest of them");
+        assert!([&known, &elsewhere, &second, &third].iter().all(|connection| !is_closed(connection)));
+        drop((call, first, calling, held, second, third));
+        assert_eq!(all.lock().number, 2, "known and elsewhere");
+    }
+
+    #[test]
+    fn connection_whose_call_was_refused_is_closed_before_older_ones() {
+        let all = Arc::new(Connections::default());
+        let held: Vec<_> = (0..SHARE).map(|_| all.open(source(1), Share::One).0).collect();
+        held[2].begin().refused();
+        held[1].begin().refused();
+        let more: Vec<_> = (0..3).map(|_| all.open(source(1), Share::One).0).collect();
+        assert!([0, 1, 2].iter().all(|index| is_closed(&held[*index])) && !is_closed(&held[3]));
+        drop((held, more));
+        assert_eq!(all.lock().number, 0);
+    }
+
+    #[test]
+    fn beyond_all_shares_the_address_with_the_most_connections_loses_one() {
+        let all = Arc::new(Connections::default());
+        let one = all.open(source(1), Share::One).0;
+        let proxy: Vec<_> = (1..STRANGERS).map(|_| all.open(source(2), Share::All).0).collect();
+        assert!(proxy.iter().all(|connection| !is_closed(connection)), "a trusted proxy has no share");
+        let next = all.open(source(3), Share::One).0;
+        assert!(is_closed(&proxy[0]) && !is_closed(&proxy[1]) && !is_closed(&one) && !is_closed(&next));
+    }
+}

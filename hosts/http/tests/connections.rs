@@ -1,0 +1,115 @@
+//! Connections that strangers hold, and what they leave to others, against the real binary.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
+
+use std::{
+    io::{Read, Write},
+    net::{Shutdown, TcpStream},
+    time::Duration,
+};
+
+use rollhook_testing::{Call, Reply, Server, free_address, image, server, until};
+use serde_json::json;
+
+fn idle(server: &Server) -> TcpStream {
+    let stream = TcpStream::connect(server.address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream
+}
+
+#[test]
+fn newcomer_gets_in_while_an_address_holds_more_than_its_share_of_connections() {
+    let server = server!().run();
+    let app = server.app("api");
+    let mut held: Vec<TcpStream> = (0..1_100).map(|_| idle(&server)).collect();
+    server.post(&app, &image("v2")).expect(202);
+    assert_eq!(held[0].read(&mut [0]).unwrap_or(0), 0, "the oldest connection is closed");
+    held[1_099].set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+    assert!(held[1_099].read(&mut [0]).is_err(), "the newest connection is open");
+    assert!(server.counted("rollhook_http_connections") <= 1_001);
+}
+
+#[test]
+fn peer_that_never_reads_loses_its_connection() {
+    let server = server!().run();
+    let many = server.call("GET", "/api/v1/openapi.json").head(0).repeat(200);
+    let many = String::from_utf8(many).unwrap().replace("connection: close\r\n", "");
+    let held: Vec<TcpStream> = (0..20).map(|_| idle(&server)).collect();
+    for mut stream in &held {
+        stream.write_all(many.as_bytes()).unwrap();
+    }
+    until("the connections are closed", || server.counted("rollhook_http_connections") == 1);
+    drop(held);
+}
+
+#[test]
+fn half_closed_client_gets_its_answer() {
+    let server = server!().driver("simulated:500ms").run();
+    let app = server.app("api");
+    let call = server.post(&app, &image("v2")).header("prefer", "wait=50").open();
+    call.shutdown(Shutdown::Write).unwrap();
+    let reply = Reply::read(call);
+    assert_eq!((reply.status, reply.json()["status"].as_str()), (200, Some("succeeded")));
+}
+
+#[test]
+fn known_callers_large_body_is_read_while_strangers_hold_theirs() {
+    let server = server!().run();
+    let app = server.app("api");
+    server.post(&app, &image("v2")).expect(202);
+    let stranger = server.call("POST", &app.hook);
+    let held: Vec<TcpStream> = (0..200)
+        .map(|_| {
+            let mut stream = idle(&server);
+            stream.write_all(&stranger.head(1024 * 1024)).unwrap();
+            stream.write_all(&[b'x'; 100_000]).unwrap();
+            stream
+        })
+        .collect();
+    let large = json!({ "image": "r.example.com/api:v3", "padding": "x".repeat(500_000) });
+    server.post(&app, &large).expect(202);
+    let is_open = |stream: &TcpStream| {
+        stream.set_nonblocking(true).unwrap();
+        stream.peek(&mut [0]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+    };
+    assert!(held.iter().any(is_open), "the call was answered only after the strangers' bodies");
+}
+
+#[test]
+fn probes_and_metrics_are_answered_on_their_own_listener_alone() {
+    let probes = free_address();
+    let server = server!().arguments(["--probe-listen", &probes.to_string()]).run();
+    let app = server.app("api");
+    for path in ["/healthz", "/readyz", "/metrics"] {
+        Call::to(probes, "GET", path).expect(200);
+        server.call("GET", path).expect(401);
+    }
+    assert!(Call::to(probes, "GET", "/metrics").expect(200).text().contains("rollhook_http_requests_total"));
+    for path in ["/api/v1/openapi.json", "/api/v1/apps", app.path.as_str(), "/"] {
+        let call = Call::to(probes, "GET", path).header("authorization", &format!("Bearer {}", server.admin));
+        assert_eq!(call.expect(404).problem(), "not-found");
+    }
+    Call::to(probes, "POST", &app.hook).header("x-service-token", &app.token).json(&image("v2")).expect(404);
+    server.post(&app, &image("v2")).expect(202);
+}
+
+#[test]
+fn call_beyond_the_waits_of_its_app_is_answered_at_once() {
+    let server = server!().driver("simulated:100s").unlimited().run();
+    let app = server.register("api", &json!({ "image": "r.example.com/api:v1", "policy": { "settle": "0s" } }));
+    let call = server.post(&app, &image("v2")).header("idempotency-key", "k");
+    call.expect(202);
+    let mut waiting: Vec<TcpStream> = (0..110).map(|_| call.clone().header("prefer", "wait=50").open()).collect();
+    let is_answered = |stream: &TcpStream| {
+        stream.set_nonblocking(true).unwrap();
+        let answered = stream.peek(&mut [0]).is_ok();
+        stream.set_nonblocking(false).unwrap();
+        answered
+    };
+    until("ten calls are answered", || waiting.iter().filter(|stream| is_answered(stream)).count() == 10);
+    let at = waiting.iter().position(is_answered).unwrap();
+    let reply = Reply::read(waiting.swap_remove(at));
+    assert_eq!((reply.status, reply.header("preference-applied")), (202, None));
+    let entry = server.call("GET", &format!("{}/deploys/2", app.path)).header("x-service-token", &app.token);
+    let reply = entry.header("prefer", "wait=50").expect(200);
+    assert_eq!(reply.header("preference-applied"), None);
+}
