@@ -15,6 +15,8 @@ mod error_reply;
 mod headers;
 #[path = "../../hosts/http/src/reply.rs"]
 mod reply;
+#[path = "../../hosts/http/src/target.rs"]
+mod target;
 
 mod clean;
 pub mod server;

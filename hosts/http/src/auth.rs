@@ -11,7 +11,7 @@ use rollhook_core::{
 };
 use zeroize::Zeroizing;
 
-use crate::{error_reply::ErrorReply, limits::Target};
+use crate::{error_reply::ErrorReply, target::Target};
 
 const TOKEN: &str = "x-service-token";
 const ACTOR: &str = "x-rollhook-actor";

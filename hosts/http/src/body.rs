@@ -24,7 +24,7 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::{error_reply::ErrorReply, limits::network};
+use crate::error_reply::ErrorReply;
 
 /// The largest body.
 const BODY_MAX: usize = openapi::BODY_MAX;
@@ -91,7 +91,7 @@ pub(crate) fn is_large(body: &Incoming) -> bool {
 /// Who sends a body.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Holder {
-    /// A caller of this address.
+    /// A caller of this network.
     Stranger(IpAddr),
     /// A caller whose token this process recognises.
     Known,
@@ -123,7 +123,6 @@ impl Budget {
 
     fn share(&self, client: IpAddr) -> Arc<Semaphore> {
         let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
-        let client = network(client);
         if let Some(share) = shares.get(&client).and_then(Weak::upgrade) {
             return share;
         }

@@ -47,6 +47,7 @@ mod run;
 mod server;
 mod state;
 mod stream;
+mod target;
 mod telemetry;
 mod waits;
 mod webhook;

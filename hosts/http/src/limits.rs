@@ -16,10 +16,10 @@ use std::{
     time::Duration,
 };
 
-use rollhook_core::app::{AppId, AppUid};
+use rollhook_core::app::AppUid;
 use tokio::time::Instant;
 
-use crate::{args::RateLimit, error_reply::ErrorReply};
+use crate::{args::RateLimit, error_reply::ErrorReply, target::Target};
 
 /// Failed authentications of one client at one app: 5 per second, 50 at once.
 const FAILURES: Rate = Rate { every: Duration::from_millis(200), burst: 50 };
@@ -48,17 +48,6 @@ struct Tables {
     spare_total: Table<()>,
     calls: Table<AppUid>,
     deploys: Table<AppUid>,
-}
-
-/// The secret that a call's credentials are for.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Target {
-    /// The management token.
-    Management,
-    /// An app's token.
-    App(AppId),
-    /// The token of an app that cannot exist by its name.
-    Nothing,
 }
 
 impl Limits {

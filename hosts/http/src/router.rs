@@ -22,11 +22,10 @@ use crate::{
     connections::InCall,
     deploys,
     error_reply::ErrorReply,
-    events, headers,
-    limits::Target,
-    manage,
+    events, headers, limits, manage,
     reply::{self, Reply},
     state::State,
+    target::Target,
     webhook,
 };
 
@@ -214,7 +213,7 @@ pub(crate) async fn dispatch(state: Arc<State>, call: Incoming) -> Result<Reply,
     }
     let target = target(route, &parts);
     let is_known = |target: &Target| auth::is_recognized(&state.deployer, target, &parts.headers, &[]);
-    let mut holder = body::Holder::Stranger(client);
+    let mut holder = body::Holder::Stranger(limits::network(client));
     if target.as_ref().is_some_and(is_known) {
         in_call.known();
         holder = body::Holder::Known;
