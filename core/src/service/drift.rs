@@ -4,7 +4,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     future,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError, atomic::Ordering},
     time::Duration,
 };
 
@@ -169,6 +169,10 @@ impl Deployer {
             self.drifts.set_aside(state.app.uid);
             return Ok(None);
         };
+        // Another driver would look at another cluster.
+        if !self.is_bound.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
         let drift = self.ports.rollouts.drift(&spec).await?;
         self.drifts.note(&state.app, drift.as_ref());
         Ok(drift)

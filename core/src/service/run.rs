@@ -80,7 +80,7 @@ impl Deployer {
         let mut bound = self.bound().boxed().fuse();
         let mut changes = self.ports.history.watch().fuse();
         let mut drivers = Drivers::new(self);
-        let mut drift = self.watch_drift().boxed().fuse();
+        let mut drift = Fuse::terminated();
         loop {
             self.work_queue.turned(self.ports.clock.elapsed());
             let arrived = self.work_queue.listen();
@@ -89,7 +89,12 @@ impl Deployer {
             }
             select_biased! {
                 () = shutdown => break,
-                () = bound => drivers.start_search(),
+                () = bound => {
+                    drivers.start_search();
+                    if self.scope == Scope::Store {
+                        drift = self.watch_drift().boxed().fuse();
+                    }
+                }
                 result = &mut drivers.search => drivers.search_ended(result),
                 (app, untaken) = drivers.running.select_next_some() => drivers.ended(app, untaken),
                 change = changes.select_next_some() => drivers.changed_elsewhere(change),

@@ -9,7 +9,7 @@ mod workload;
 pub use script::Script;
 
 use std::{
-    collections::{BTreeMap, VecDeque},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -80,6 +80,8 @@ struct World {
     is_away: bool,
     denies: bool,
     workloads: BTreeMap<Key, Running>,
+    /// The workloads that were deleted. Others are unknown: they may have run in a process that has ended.
+    deleted: BTreeSet<Key>,
     /// The apps whose drift was asked for.
     watched: BTreeMap<Key, AppUid>,
     scripts: Scripts,
@@ -163,6 +165,9 @@ impl SimulatedCluster {
     pub fn delete(&self, app: &AppId, target: &Target) -> bool {
         let mut world = self.lock();
         let gone = world.workloads.remove(&key(app, target)).is_some();
+        if gone {
+            world.deleted.insert(key(app, target));
+        }
         self.drifted.put(world.watched.get(&key(app, target)).copied());
         drop(world);
         self.changed.notify(usize::MAX);

@@ -88,7 +88,10 @@ impl RolloutDriver for SimulatedCluster {
         world.watched.insert(workload_key(spec), spec.id.app);
         Ok(match world.workloads.get(&workload_key(spec)) {
             Some(running) => running.drift(spec),
-            None => Some(Drift { image: None, message: "another removed the workload".to_owned() }),
+            None => world
+                .deleted
+                .contains(&workload_key(spec))
+                .then(|| Drift { image: None, message: "another removed the workload".to_owned() }),
         })
     }
 
