@@ -53,13 +53,13 @@ fn process_with_another_driver_is_refused_and_records_nothing() {
             told.contains("\"kubernetes 7\"") && told.contains("\"simulated\"") && told.contains("rebind"),
             "{told}"
         );
-        world.engine(&world.deployer, 300).await;
+        world.deployer.run(std::future::pending()).await;
         assert_eq!((statuses(&world.history(&access).await), world.effects()), (vec![(1, Status::Queued)], vec![]));
     });
+    world.idle(world.bind("simulated"));
     world.run(async {
-        world.bind("simulated").await;
         let access = world.webhook(&"shop-test/api".parse().unwrap()).await;
-        assert_eq!(world.ended(&access, 1).await.status(), Status::Succeeded, "the engine looks again");
+        assert_eq!(world.ended(&access, 1).await.status(), Status::Succeeded, "the next engine is the right one");
     });
 }
 
@@ -201,4 +201,49 @@ fn build_that_arrives_during_a_rollback_without_a_builder_is_left_to_a_server() 
         let history = world.history(&access).await;
         assert!(history.iter().all(Deploy::is_terminal), "{:?}", statuses(&history));
     });
+}
+
+#[test]
+fn polled_app_is_rolled_back_by_a_process_without_a_builder() {
+    let world = World::new(SECOND);
+    let polled = Policy { poll: Some(Duration::from_secs(60)), ..Policy::default() };
+    let access = world.run(async {
+        let app = world.deployer.register(&world.operator, git("api", polled), None).await.unwrap().app;
+        let access = world.deployer.open(&world.operator, &app.app.id).await.unwrap();
+        for commit in ["a1", "b2"] {
+            let push = DeployRequest { image: None, commit: Some(sha(commit)), key: None };
+            let revision = world.deployer.submit(&access, push).await.unwrap().deploy.revision;
+            assert_eq!(world.ended(&access, revision.get()).await.status(), Status::Succeeded);
+        }
+        access
+    });
+    let command = world.without_builder("cli-1", 2).with_scope(Scope::OwnCalls);
+    world.run_beside(&command, async {
+        world.sleep(60).await;
+        let back = command.rollback(&world.operator, access.app(), RollbackRequest::default()).await.unwrap().deploy;
+        assert_eq!(world.ended(&access, back.revision.get()).await.status(), Status::Succeeded);
+        world.sleep(60).await;
+        assert_eq!(world.view(&access).await.lease, None, "polling is left to a server");
+    });
+}
+
+#[test]
+fn rollout_under_way_is_finished_without_a_builder_and_the_build_behind_it_is_left() {
+    let world = World::new(Duration::from_secs(60));
+    let access = world.run(async {
+        let app = world.deployer.register(&world.operator, git("api", Policy::default()), None).await.unwrap().app;
+        let access = world.deployer.open(&world.operator, &app.app.id).await.unwrap();
+        let push = |commit| DeployRequest { image: None, commit: Some(sha(commit)), key: None };
+        world.deployer.submit(&access, push("a1")).await.unwrap();
+        world.sleep(40).await;
+        assert_eq!(world.entry(&access, 1).await.status(), Status::RollingOut);
+        world.deployer.submit(&access, push("b2")).await.unwrap();
+        access
+    });
+    world.run_beside(&world.without_builder("two", 2), async {
+        assert_eq!(world.ended(&access, 1).await.status(), Status::Succeeded);
+        world.sleep(60).await;
+        assert!(!world.entry(&access, 2).await.is_terminal(), "the build is for a replica with a builder");
+    });
+    world.run(async { assert_eq!(world.ended(&access, 2).await.status(), Status::Succeeded) });
 }

@@ -48,6 +48,8 @@ pub struct State {
     observe_began_at: Timestamp,
     build_queue: BuildQueue,
     poll: Polling,
+    /// Whether this process builds and polls.
+    has_builder: bool,
 }
 
 impl State {
@@ -63,7 +65,14 @@ impl State {
             observe_began_at: Timestamp::default(),
             build_queue: BuildQueue::default(),
             poll: Polling::default(),
+            has_builder: true,
         }
+    }
+
+    /// Returns the state of a driver that leaves builds and polling to others.
+    #[must_use]
+    pub fn without_builder(self) -> Self {
+        Self { has_builder: false, ..self }
     }
 
     /// Returns the state with a lower bound for the interval of polling, whatever the apps' policies are.
@@ -96,8 +105,15 @@ impl State {
 pub fn step(mut state: State, event: Event, now: Timestamp) -> (State, Effect) {
     let forced = process(&mut state, event, now);
     let effect = forced.unwrap_or_else(|| next(&mut state, now));
-    let effect = interleave::build(&state, effect, now);
-    let effect = interleave::poll(&mut state, effect, now);
+    let effect = if state.has_builder {
+        let effect = interleave::build(&state, effect, now);
+        interleave::poll(&mut state, effect, now)
+    } else if state.app_state.needs_builder() {
+        // The rest of the work is left to a replica with a builder.
+        Effect::Load
+    } else {
+        effect
+    };
     if let Effect::Record { changes, .. } = &effect {
         state.pending.clone_from(changes);
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::restore::{self, Owed};
 use crate::{
     app::App,
     deploy::{Deploy, Revision, Status},
@@ -84,10 +85,12 @@ impl AppState {
         self.lease.as_ref() == Some(replica)
     }
 
-    /// Returns whether only a process with a builder can do the app's work: a commit waits for its build or is built, or the
-    /// source is polled.
+    /// Returns whether only a process with a builder can do the app's work: commits wait for their builds or are built, or the
+    /// source is polled; and nothing is left to roll out or to restore.
     pub fn needs_builder(&self) -> bool {
-        self.is_polled() || self.unfinished.iter().any(|deploy| deploy.is_to_be_built())
+        let rolls_out = self.unfinished.iter().any(|deploy| deploy.image.is_some());
+        let builds = self.is_polled() || self.unfinished.iter().any(|deploy| deploy.is_to_be_built());
+        builds && !rolls_out && !matches!(restore::owed(self), Owed::Restore(_))
     }
 
     /// Returns the revision that took the place of this one, so that it must not roll out any more: the one on the

@@ -4,6 +4,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     future,
+    panic::AssertUnwindSafe,
     sync::{Mutex, MutexGuard, PoisonError, atomic::Ordering},
     time::Duration,
 };
@@ -87,7 +88,7 @@ impl Drifts {
         self.lock().apps.insert(app, None);
     }
 
-    fn forget(&self, app: AppUid) {
+    pub(super) fn forget(&self, app: AppUid) {
         self.lock().apps.remove(&app);
     }
 
@@ -130,7 +131,7 @@ impl Deployer {
         loop {
             let arrived = self.drifts.listen();
             for app in self.drifts.take() {
-                self.look_at(app).await;
+                guarded(self.look_at(app)).await;
             }
             select_biased! {
                 app = changes.select_next_some() => self.drifts.put(app),
@@ -145,7 +146,7 @@ impl Deployer {
             let page = AppPage { after: after.take(), limit: PAGE, ..AppPage::default() };
             let apps = self.ports.history.list(page).await?;
             for state in apps.iter().flatten() {
-                self.drift(state).await;
+                guarded(self.drift(state)).await;
             }
             match apps.last().filter(|_| apps.len() == PAGE) {
                 Some(Ok(last)) => after = Some(last.app.id.clone()),
@@ -176,5 +177,12 @@ impl Deployer {
         let drift = self.ports.rollouts.drift(&spec).await?;
         self.drifts.note(&state.app, drift.as_ref());
         Ok(drift)
+    }
+}
+
+/// Looks at one app; a panic, which its hook has logged, ends that look alone.
+async fn guarded<T>(look: impl Future<Output = T>) {
+    if AssertUnwindSafe(look).catch_unwind().await.is_err() {
+        tracing::error!("looking for the drift of an app panicked");
     }
 }

@@ -102,6 +102,9 @@ impl Driver<'_> {
         let mut change = self.changes.listen();
         let Some(app_state) = self.first_load().await else { return };
         let mut state = State::new(app_state.clone(), self.time()).polling_at_least(self.deployer.min_poll);
+        if self.deployer.ports.builder.is_none() {
+            state = state.without_builder();
+        }
         let mut event = Event::Loaded(Box::new(app_state));
         loop {
             let (after, effect) = step(state, event, self.time());

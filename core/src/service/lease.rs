@@ -25,7 +25,6 @@ impl Deployer {
             return Ok(true);
         }
         if self.lacks_builder(&seen.state) {
-            tracing::debug!(app = %seen.state.app.id, "left an app to a replica with a builder");
             return Ok(false);
         }
         let former = seen.state.lease.clone();

@@ -18,7 +18,12 @@ use futures_util::{
 };
 
 use super::{Deployer, Scope};
-use crate::{app::AppUid, error::Result, ledger::AppState, ports::AppChange};
+use crate::{
+    app::AppUid,
+    error::Result,
+    ledger::AppState,
+    ports::{AppChange, Version},
+};
 
 /// The time after the last heartbeat after which a replica's leases are free: together with the interval and duration
 /// of a search for work, well below the promised 30 s.
@@ -71,7 +76,7 @@ struct Drivers<'a> {
 
 impl Deployer {
     /// Drives deploys until `shutdown` resolves, once the store is bound to this process's driver
-    /// ([`Deployer::bind_driver`]); then releases its leases, so that another replica need not wait for
+    /// ([`Deployer::bind_driver`]), and returns at once if that is another driver's. Then releases its leases, so that another replica need not wait for
     /// them to expire.
     ///
     /// Polled by one task, it drives any number of apps: it never blocks, and spawns nothing.
@@ -89,7 +94,10 @@ impl Deployer {
             }
             select_biased! {
                 () = shutdown => break,
-                () = bound => {
+                is_bound = bound => {
+                    if !is_bound {
+                        return;
+                    }
                     drivers.start_search();
                     if self.scope == Scope::Store {
                         drift = self.watch_drift().boxed().fuse();
@@ -146,7 +154,11 @@ impl Deployer {
     async fn try_to_drive(&self, app: AppUid, is_leased: bool) -> Option<String> {
         match if is_leased { Ok(true) } else { self.take_lease(app).await } {
             Ok(true) => self.drive(app).await,
-            Ok(false) => {}
+            Ok(false) => {
+                let state = self.journal.remembered(app).filter(|state| self.lacks_builder(state));
+                return state
+                    .map(|state| format!("{} has builds or is polled, and this process has no builder", state.app.id));
+            }
             // A later search finds the app again, as this replica's if the lease was taken all the same.
             Err(error) => {
                 if !error.is_transient() {
@@ -236,10 +248,13 @@ impl<'a> Drivers<'a> {
             return;
         }
         match change {
-            AppChange::App(app, _) => {
+            AppChange::App(app, version) => {
                 self.deployer.waiters.notify(app);
                 self.deployer.drivers.notify(app);
-                self.deployer.drifts.put_new(app);
+                match version {
+                    Version::REMOVED => self.deployer.drifts.forget(app),
+                    _ => self.deployer.drifts.put_new(app),
+                }
             }
             AppChange::Any => {
                 self.deployer.waiters.notify_all();

@@ -84,14 +84,25 @@ impl Deployer {
         Ok(alive.iter().any(|other| other.name == self.replica.name && other.boot != self.replica.boot))
     }
 
-    /// Resolves once the store is bound to this process's driver.
-    pub(super) async fn bound(&self) {
-        let mut failures = 0;
+    /// Returns whether the store's apps are this process's driver's, once both have answered.
+    pub(super) async fn bound(&self) -> bool {
+        let (mut failures, mut logged) = (0, String::new());
         while !self.is_bound.load(Ordering::Relaxed) {
-            let Err(error) = self.bind_driver().await else { return };
-            tracing::error!(error = %crate::error::chain(&error), "driving deploys is postponed");
+            let error = match self.bind_driver().await {
+                Ok(()) => break,
+                Err(StartError::Unanswered(error)) => error.chain(),
+                Err(error) => {
+                    tracing::error!(error = %crate::error::chain(&error), "driving deploys is refused");
+                    return false;
+                }
+            };
+            if error != logged {
+                tracing::error!(error, "driving deploys is postponed until the store and the driver have answered");
+                logged = error;
+            }
             self.ports.clock.sleep(retry::backoff(failures)).await;
             failures = failures.saturating_add(1);
         }
+        true
     }
 }

@@ -123,7 +123,8 @@ pub(crate) async fn operator(deployer: &Deployer, headers: &HeaderMap) -> Result
     }
     let name = headers.get(ACTOR).map(|name| String::from_utf8_lossy(name.as_bytes()));
     let name = name.as_deref().map(str::trim).filter(|name| !name.is_empty()).unwrap_or("operator");
-    Ok(deployer.authorize_operator(presented.as_bytes(), name).await?)
+    let operator = deployer.authorize_operator(presented.as_bytes(), name).await;
+    operator.map_err(|refusal| ErrorReply::from(refusal).redacted())
 }
 
 fn bearer(text: &str) -> Option<&str> {

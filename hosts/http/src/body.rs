@@ -49,6 +49,8 @@ const KNOWN: usize = 16 * 1024 * 1024;
 /// The bytes of bodies that the server may hold at once. A body for which there is no room waits.
 pub(crate) struct Budget {
     pushes: Arc<Semaphore>,
+    /// The bytes of pushes from callers whose token this process recognises.
+    known_pushes: Arc<Semaphore>,
     strangers: Arc<Semaphore>,
     known: Arc<Semaphore>,
     /// What is left of each address's share.
@@ -100,7 +102,8 @@ pub(crate) enum Holder {
 impl Default for Budget {
     fn default() -> Self {
         let (strangers, known) = (Arc::new(Semaphore::new(STRANGERS)), Arc::new(Semaphore::new(KNOWN)));
-        Self { pushes: Arc::new(Semaphore::new(PUSHES)), strangers, known, shares: Mutex::default() }
+        let [pushes, known_pushes] = [(); 2].map(|()| Arc::new(Semaphore::new(PUSHES)));
+        Self { pushes, known_pushes, strangers, known, shares: Mutex::default() }
     }
 }
 
@@ -108,7 +111,8 @@ impl Budget {
     /// Waits until there is room for a body of this length.
     async fn take(&self, holder: Holder, length: usize) -> Vec<OwnedSemaphorePermit> {
         let taken_of = match holder {
-            _ if length > BODY_MAX => vec![self.pushes.clone()],
+            Holder::Known if length > BODY_MAX => vec![self.known_pushes.clone()],
+            Holder::Stranger(_) if length > BODY_MAX => vec![self.pushes.clone()],
             Holder::Stranger(client) => vec![self.share(client), self.strangers.clone()],
             Holder::Known => vec![self.known.clone()],
         };

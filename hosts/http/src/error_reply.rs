@@ -75,6 +75,14 @@ impl ErrorReply {
         self
     }
 
+    /// Removes a store's message to its operator, which is for holders of the management token: the log has it.
+    pub(crate) fn redacted(self) -> Self {
+        if self.kind() != Kind::StoreRefused {
+            return self;
+        }
+        Self::new(Kind::StoreUnavailable, "The store refuses this call for now; the server's log says why.")
+    }
+
     /// The kind of the failure.
     pub(crate) fn kind(&self) -> Kind {
         self.0.kind

@@ -239,8 +239,11 @@ pub(crate) async fn dispatch(state: Arc<State>, call: Incoming) -> Result<Reply,
         && !auth::are_signatures(&parts.headers)
         && let Err(refusal) = state.deployer.authorize(app, &auth::presented_by_app(&parts.headers), &[]).await
     {
-        state.limits.failed(client, &Target::App(app.clone()));
-        in_call.refused();
+        // A store that is away says nothing about the caller.
+        if refusal == Refusal::Unauthorized {
+            state.limits.failed(client, &Target::App(app.clone()));
+            in_call.refused();
+        }
         body::discard(incoming, &parts.headers);
         return Err(refusal.into());
     }
@@ -358,7 +361,8 @@ async fn ready(state: &State) -> Result<Reply, ErrorReply> {
     if state.drain.has_begun() {
         return Err(ErrorReply::new(Kind::ShuttingDown, "The server is stopping."));
     }
-    state.readiness.get(async || state.deployer.ready().await).await?;
+    let ready = state.readiness.get(async || state.deployer.ready().await).await;
+    ready.map_err(|refusal| ErrorReply::from(refusal).redacted())?;
     if !state.writable.now() {
         return Err(ErrorReply::new(
             Kind::StoreUnavailable,

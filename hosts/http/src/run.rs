@@ -117,8 +117,9 @@ async fn serve(args: Serve) -> Result<(), Failure> {
         None => server,
     };
     match server.deployer().bind_driver().await {
-        Err(error @ StartError::Unanswered(_)) => {
-            tracing::warn!(error = %rollhook_core::error::chain(&error), "deploys are accepted, and driven later");
+        // While the cluster is away, calls are accepted all the same.
+        Err(StartError::Unanswered(error)) if error.is_unavailable() => {
+            tracing::warn!(error = %error.chain(), "deploys are accepted, and driven later");
         }
         bound => bound?,
     }

@@ -3,7 +3,7 @@
 use std::future::ready;
 
 use http::StatusCode;
-use rollhook_api::{DeployAnswer, Kind, PushAnswer};
+use rollhook_api::{DeployAnswer, PushAnswer};
 use rollhook_core::{
     delivery::Delivery,
     request::{IdempotencyKey, KeyHeader, Refusal},
@@ -24,24 +24,13 @@ const SIGNED_KEY: &[KeyHeader] = &[KeyHeader::WebhookId];
 
 /// Answers a webhook call.
 pub(crate) async fn post(call: &Call) -> Result<Reply, ErrorReply> {
-    accept(call).await.map_err(redacted)
+    accept(call).await.map_err(ErrorReply::redacted)
 }
 
 /// Answers one entry to a holder of the app's webhook token.
 pub(crate) async fn entry(call: &Call) -> Result<Reply, ErrorReply> {
     let entry = async { deploys::entry(call, &authorize(call, &[]).await?).await };
-    entry.await.map_err(redacted)
-}
-
-/// Removes a store's message to its operator: the log has it, and it is not for holders of a token.
-fn redacted(failure: ErrorReply) -> ErrorReply {
-    if failure.kind() == Kind::StoreRefused {
-        return ErrorReply::new(
-            Kind::StoreUnavailable,
-            "The store refuses this call for now; the server's log says why.",
-        );
-    }
-    failure
+    entry.await.map_err(ErrorReply::redacted)
 }
 
 async fn accept(call: &Call) -> Result<Reply, ErrorReply> {

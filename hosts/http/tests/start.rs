@@ -36,6 +36,31 @@ fn invalid_settings_fail_with_the_reason() {
 }
 
 #[test]
+fn commands_on_a_store_make_none_where_none_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    assert!(run(&["admin-token", "new", &path("token")]).0);
+    let store = format!("sqlite:{}", path("missing.db"));
+    for command in [
+        &["admin-token", "set", &path("token")][..],
+        &["store", "rebind", "--driver", "simulated"],
+        &["keys", "status"],
+    ] {
+        let (ok, text) = run(&[command, &["--store", &store, "--key-dir", &path("keys")]].concat());
+        assert!(!ok && text.contains("there is no store in"), "{command:?}: {text}");
+    }
+    assert!(!directory.path().join("missing.db").exists());
+}
+
+#[test]
+fn living_server_keeps_its_store_from_being_rebound() {
+    let server = server!().run();
+    let rebound = server.recipe().server_command().args(["store", "rebind"]).output().unwrap();
+    let told = String::from_utf8_lossy(&rebound.stderr).into_owned();
+    assert!(!rebound.status.success() && told.contains("another server works on"), "{told}");
+}
+
+#[test]
 fn keys_and_tokens_are_made_on_request() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name).display().to_string();

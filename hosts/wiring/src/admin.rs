@@ -56,7 +56,7 @@ pub async fn ensure(deployer: &Deployer, store: &StoreUrl, given: Option<&Path>)
 /// If the file cannot be read or holds no token, or the store cannot be opened or written.
 pub async fn set(settings: &StoreSettings, file: &Path) -> Result<(), Error> {
     let (url, token) = (settings.named()?, read(file)?);
-    let opened = store::open(&url, settings.key_dir.as_deref(), &mut Vec::new()).await?;
+    let opened = store::open_existing(&url, settings.key_dir.as_deref()).await?;
     let written = opened.tokens.set_operator_hash(token.hash()).await;
     written.map_err(|error| Error::backend("store to write the management token")(error.into()))
 }

@@ -62,6 +62,12 @@ pub enum Error {
         "the namespace {0} is rollhook's own or an app's: builds need one to themselves, which their policies close"
     )]
     BuildNamespace(String),
+    /// The named SQLite file does not exist.
+    #[error("there is no store in {}: name the one that the servers use with --store", .0.display())]
+    NoStore(PathBuf),
+    /// Servers are alive on the store.
+    #[error("{0} works on the store: stop every server first")]
+    ServersAlive(String),
     /// Another server works on the SQLite file.
     #[error(
         "another server works on {}: stop it, or give this one a store of its own; several servers share a postgres or \

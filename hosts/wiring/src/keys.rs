@@ -56,7 +56,7 @@ store_keys!("kubernetes", rollhook_kubernetes::KubernetesStore);
 /// If store or keys cannot be opened, or the store does not seal.
 pub async fn open(settings: &StoreSettings) -> Result<Arc<dyn StoreKeys>, Error> {
     let url = settings.named()?;
-    let opened = store::open(&url, settings.key_dir.as_deref(), &mut Vec::new()).await?;
+    let opened = store::open_existing(&url, settings.key_dir.as_deref()).await?;
     let none = || Error::backend("store's keys")(format!("the {url} store seals nothing").into());
     opened.sealed.ok_or_else(none)
 }

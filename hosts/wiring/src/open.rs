@@ -1,15 +1,16 @@
 //! Opens the named backends and puts them together as ports.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use rollhook_core::{
     ports::{Binding, Clock, DriverIdentity, RolloutDriver},
+    replica::ReplicaId,
     service::Ports,
 };
 use rollhook_memory::SimulatedCluster;
 
 use crate::{
-    BuilderStop, Created, DriverUrl, Error, Settings, StoreUrl, SystemRng, TokioClock, builder,
+    BuilderStop, Created, DriverUrl, Error, Settings, StoreLock, StoreUrl, SystemRng, TokioClock, builder,
     store::{self, Store},
 };
 
@@ -75,8 +76,15 @@ pub async fn rebind(settings: &Settings) -> Result<Rebound, Error> {
     let ours = driver(url, Arc::new(TokioClock::start())).await?.identity().await;
     let ours = ours.map_err(|error| Error::backend("rollout driver")(error.into()))?;
     let named = settings.store.named()?;
-    let Store { history, .. } = store::open(&named, settings.store.key_dir.as_deref(), &mut Vec::new()).await?;
+    let _lock = StoreLock::take(&named)?;
+    let Store { history, .. } = store::open_existing(&named, settings.store.key_dir.as_deref()).await?;
     let failed = |error: rollhook_core::Error| Error::backend("store")(error.into());
+    // A heartbeat without duration only asks who lives.
+    let asks = ReplicaId { name: "rebind".to_owned(), boot: 0 };
+    let alive = history.heartbeat(&asks, Duration::ZERO).await.map_err(failed)?.alive;
+    if let Some(server) = alive.first() {
+        return Err(Error::ServersAlive(server.name.clone()));
+    }
     let from = history.bind_driver(&ours, Binding::First).await.map_err(failed)?;
     let to = history.bind_driver(&ours, Binding::Replace).await.map_err(failed)?;
     Ok(Rebound { from, to })

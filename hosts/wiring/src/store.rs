@@ -35,6 +35,16 @@ pub struct Created {
     pub path: PathBuf,
 }
 
+/// Opens a store that exists, for a command beside the servers: an empty one in its place would take what was meant for another.
+pub(crate) async fn open_existing(url: &StoreUrl, key_dir: Option<&Path>) -> Result<Store, Error> {
+    if let StoreUrl::Sqlite(file) = url
+        && !file.exists()
+    {
+        return Err(Error::NoStore(file.clone()));
+    }
+    open(url, key_dir, &mut Vec::new()).await
+}
+
 /// Opens the store; missing files that are created are added to `created`.
 pub(crate) async fn open(url: &StoreUrl, key_dir: Option<&Path>, created: &mut Vec<Created>) -> Result<Store, Error> {
     match url {

@@ -79,12 +79,13 @@ pub(super) fn objects(namespace: &str, image: &str, builds: Option<Builds<'_>>) 
     [deployment, service, policy(namespace, "rollhook", labels, connections(builds))]
 }
 
-/// Calls come in from anywhere. The server calls the cluster, and, where it has git apps built, git hosts.
+/// Calls, probes and collectors of metrics come in from anywhere. The server calls the cluster, and, where it has git apps built, git hosts.
 fn connections(builds: Option<Builds<'_>>) -> Value {
     let git_hosts = builds.iter().flat_map(|builds| PORTS.iter().chain(builds.ports));
+    let ingress = [PORT, PROBE_PORT].map(|port| json!({"protocol": "TCP", "port": port}));
     json!({
         "policyTypes": ["Ingress", "Egress"],
-        "ingress": [{"ports": [{"protocol": "TCP", "port": PORT}]}],
+        "ingress": [{"ports": ingress}],
         "egress": egress(API_SERVERS.iter().chain(git_hosts).copied()),
     })
 }
@@ -217,6 +218,7 @@ mod tests {
         let labels = &deployment["spec"]["template"]["metadata"]["labels"];
         assert_eq!(policy(None)["spec"]["podSelector"]["matchLabels"], *labels);
         let opened = &deployment["spec"]["template"]["spec"]["containers"][0]["ports"][0]["containerPort"];
-        assert_eq!(policy(None)["spec"]["ingress"][0]["ports"][0]["port"], *opened);
+        let incoming = &policy(None)["spec"]["ingress"][0]["ports"];
+        assert_eq!((&incoming[0]["port"], &incoming[1]["port"]), (opened, &json!(PROBE_PORT)), "calls, and metrics");
     }
 }
