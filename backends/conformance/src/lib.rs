@@ -1,6 +1,7 @@
 //! The promises of every backend, as cases: one suite per port, one case per promise, each named like its promise.
 //!
-//! A test file of a store implements [`Stores`], which opens handles and disturbs the store, and names a fresh one:
+//! A test file of a store implements [`Stores`], which opens handles and disturbs the store, and names a fresh one. The
+//! facade `rollhook` re-exports the types of `rollhook_core`, so that its names do as well:
 //!
 //! ```
 //! use std::{sync::{Arc, Mutex}, time::Duration};

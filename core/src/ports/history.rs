@@ -205,9 +205,9 @@ impl Default for StoreLimits {
 ///   waiting first, at most `limit`.
 /// - `heartbeat_names_the_living`: replicas whose last heartbeat is not older than its `ttl`, by the store's clock: one that
 ///   is exactly `ttl` old still counts. A heartbeat need not be stored within a third of its `ttl` after another of the same
-///   boot and `ttl`. A new boot of a name replaces the one before at once; `ttl` zero releases this boot, and no later one of
-///   its name. If the clock was set back, a replica counts as alive for no longer than its `ttl` from the next heartbeat of
-///   any replica.
+///   boot and `ttl`. A new boot of a name replaces the one before at once; `ttl` zero releases the
+///   name if its stored boot is this one, and changes nothing otherwise. After the clock was set back, a stored heartbeat of the
+///   future counts as one made at the next heartbeat of any replica.
 /// - `bind_driver_keeps_the_first`: of several identities, also ones that race, the first one stays for every handle until
 ///   it is replaced.
 /// - `watch_follows_commits`: a handle's stream has an item after each commit through that handle, and after those of other

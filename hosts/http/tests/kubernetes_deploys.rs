@@ -184,7 +184,11 @@ fn store_of_a_cluster_is_refused_to_another_driver_until_it_is_rebound() {
     for word in [&format!("\"kubernetes {uid}\""), "\"simulated\"", "rollhook-server store rebind"] {
         assert!(!mistaken.status.success() && told.contains(word), "{told}");
     }
-    let rebound = simulated.server_command().args(["store", "rebind"]).output().unwrap();
+    // A server that was killed counts as alive until its heartbeat has expired.
+    let rebound = until("the store is rebound", || {
+        let rebound = simulated.server_command().args(["store", "rebind"]).output().unwrap();
+        rebound.status.success().then_some(rebound)
+    });
     let said = String::from_utf8_lossy(&rebound.stdout).into_owned();
     assert_eq!(
         said.trim(),

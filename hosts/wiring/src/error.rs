@@ -66,7 +66,7 @@ pub enum Error {
     #[error("there is no store in {}: name the one that the servers use with --store", .0.display())]
     NoStore(PathBuf),
     /// Servers are alive on the store.
-    #[error("{0} works on the store: stop every server first")]
+    #[error("{0} works on the store: stop every server first (one that was killed counts for 15 s)")]
     ServersAlive(String),
     /// Another server works on the SQLite file.
     #[error(
