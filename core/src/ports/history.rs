@@ -122,6 +122,14 @@ pub struct AppPage {
 /// An app of the list: its state, or the reason why that cannot be read.
 pub type ListedApp = Result<AppState, UnreadableApp>;
 
+/// Returns the name of an app of the list.
+pub fn listed_id(listed: &ListedApp) -> &AppId {
+    match listed {
+        Ok(state) => &state.app.id,
+        Err(unreadable) => &unreadable.id,
+    }
+}
+
 /// An app whose stored state cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("the app {id} cannot be read")]

@@ -41,7 +41,7 @@ pub use builds::{BuildFailure, BuildSpec, BuildState, BuildTrigger, Started};
 pub use clock::{Clock, Rng, WallClock, steady};
 pub use history::{
     AppChange, AppCommit, AppPage, AppRef, Binding, Committed, Heartbeat, HistoryStore, HistoryStoreExt, ListedApp,
-    Loaded, Page, StoreLimits, UnreadableApp, Version,
+    Loaded, Page, StoreLimits, UnreadableApp, Version, listed_id,
 };
 pub use rollout::{
     ANSWER_WITHIN, Applied, DeployId, Drift, DriverIdentity, InvalidTarget, Observation, Phase, RolloutDriver,

@@ -2,8 +2,7 @@
 
 use super::{ATTEMPTS, Authorized, Deployer, Operator, Outcome, journal::Decision, unwritten};
 use crate::{
-    app::KEEP,
-    app::{AppId, Policy, Source},
+    app::{AppId, KEEP, Policy, Source},
     deploy::{Deploy, Reason, Revision, State, Status, Trigger},
     error::Error,
     ledger::{AppState, Change, Record, Refused},

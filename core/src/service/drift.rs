@@ -18,7 +18,7 @@ use crate::{
     engine,
     error::Result,
     ledger::AppState,
-    ports::{AppPage, Drift},
+    ports::{AppPage, Drift, listed_id},
 };
 
 /// The greatest age of a known state that a target is compared with.
@@ -148,11 +148,10 @@ impl Deployer {
             for state in apps.iter().flatten() {
                 guarded(self.drift(state)).await;
             }
-            match apps.last().filter(|_| apps.len() == PAGE) {
-                Some(Ok(last)) => after = Some(last.app.id.clone()),
-                Some(Err(unreadable)) => after = Some(unreadable.id.clone()),
-                None => return Ok(()),
+            if apps.len() < PAGE {
+                return Ok(());
             }
+            after = apps.last().map(listed_id).cloned();
         }
     }
 

@@ -138,7 +138,7 @@ impl Driver<'_> {
     }
 
     fn may_drive(&self, state: &AppState) -> bool {
-        state.is_leased_to(&self.deployer.replica) && !self.deployer.lacks_builder(state)
+        state.is_leased_to(&self.deployer.replica) && !self.deployer.lacks_builder()(state)
     }
 
     fn read(&mut self, app: &Snapshot) {
@@ -159,8 +159,9 @@ impl Driver<'_> {
                     if self.may_drive(&app.state) {
                         return Some((app.into_state(), was));
                     }
-                    let lacks_builder = self.deployer.lacks_builder(&app.state);
-                    if lacks_builder && let Err(error) = self.deployer.leave(self.app).await {
+                    if self.deployer.lacks_builder()(&app.state)
+                        && let Err(error) = self.deployer.leave(self.app).await
+                    {
                         tracing::warn!(app = self.name, error = %error.chain(), "releasing an app's lease failed");
                     }
                     return None;

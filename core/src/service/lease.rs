@@ -24,7 +24,8 @@ impl Deployer {
         if seen.state.is_leased_to(&self.replica) {
             return Ok(true);
         }
-        if self.lacks_builder(&seen.state) {
+        let lacks_builder = self.lacks_builder();
+        if lacks_builder(&seen.state) {
             return Ok(false);
         }
         let former = seen.state.lease.clone();
@@ -35,8 +36,7 @@ impl Deployer {
                 return Ok(false);
             }
         }
-        let (replica, clock, builds) = (self.replica.clone(), self.ports.clock.clone(), self.ports.builder.is_some());
-        let lacks_builder = move |state: &AppState| !builds && state.needs_builder();
+        let (replica, clock) = (self.replica.clone(), self.ports.clock.clone());
         let valid_until = clock.elapsed() + HEARTBEAT_VALID_FOR;
         let taken = self.journal.update(app, None, move |change, _, now| {
             if change.state.is_leased_to(&replica) {
@@ -62,10 +62,9 @@ impl Deployer {
 
     /// Releases an app's lease if this replica has it and lacks the builder that the work needs.
     pub(super) async fn leave(&self, app: AppUid) -> Result<()> {
-        let replica = self.replica.clone();
-        let builds = self.ports.builder.is_some();
+        let (replica, lacks_builder) = (self.replica.clone(), self.lacks_builder());
         let released = self.journal.update(app, None, move |change, _, now| {
-            if builds || !change.state.is_leased_to(&replica) || !change.state.needs_builder() {
+            if !change.state.is_leased_to(&replica) || !lacks_builder(&change.state) {
                 return Decision::Answer(());
             }
             change.release(now);
@@ -77,9 +76,10 @@ impl Deployer {
         }
     }
 
-    /// Returns whether the app's work needs a builder, and this process has none.
-    pub(super) fn lacks_builder(&self, state: &AppState) -> bool {
-        self.ports.builder.is_none() && state.needs_builder()
+    /// Returns the check whether an app's work needs a builder that this process lacks.
+    pub(super) fn lacks_builder(&self) -> impl Fn(&AppState) -> bool + Copy + Send + use<> {
+        let has_builder = self.ports.builder.is_some();
+        move |state| !has_builder && state.needs_builder()
     }
 
     /// Returns this replica if it drives deploys: an accept gives it the lease of an idle app.

@@ -38,6 +38,13 @@ pub enum Pushed {
     Ignored(String),
 }
 
+/// The reads of the source for one report.
+struct SourceReads {
+    /// The time until which an answer counts.
+    end: Duration,
+    has_answered: bool,
+}
+
 impl Deployer {
     /// Accepts a git host's report: a push to the app's branch deploys its commit. A repeated report is answered with
     /// the first one's outcome, by its key before anything else is read. A commit that is not the branch's head any
@@ -57,16 +64,14 @@ impl Deployer {
         }
         let end = self.ports.clock.elapsed() + READ_TIMEOUT;
         // An answer of the source is no older than the history that it is judged with.
-        let mut answered = false;
+        let mut reads = SourceReads { end, has_answered: false };
         for _ in 0..ATTEMPTS {
             let app = self.state(access).await?.app;
             let pushed = match push::requested(&app, delivery)? {
                 PushRequest::Ignore(why) => return Ok(Pushed::Ignored(why)),
                 PushRequest::Build(pushed) => pushed,
             };
-            if let Some(pushed) =
-                self.deploy_pushed(access, delivery, pushed, key.as_ref(), (end, &mut answered)).await?
-            {
+            if let Some(pushed) = self.deploy_pushed(access, delivery, pushed, key.as_ref(), &mut reads).await? {
                 return Ok(pushed);
             }
         }
@@ -80,18 +85,18 @@ impl Deployer {
         delivery: &Delivery,
         pushed: PushedCommit,
         key: Option<&IdempotencyKey>,
-        (end, answered): (Duration, &mut bool),
+        reads: &mut SourceReads,
     ) -> Outcome<Option<Pushed>> {
         let page = Page { before: None, succeeded: false, limit: SEARCHED };
         // Read before the branch: see `push::decide`.
         let (state, entries) = self.history(access, page).await?;
         let app = Arc::clone(&state.app);
         let Source::Git(source) = &app.source else { return Ok(None) };
-        let mut branch_head = self.branch_head(source, &pushed, end).await;
-        if *answered && branch_head == BranchHead::Unread(Unread::TimedOut) {
+        let mut branch_head = self.branch_head(source, &pushed, reads.end).await;
+        if reads.has_answered && branch_head == BranchHead::Unread(Unread::TimedOut) {
             branch_head = BranchHead::Unread(Unread::Outdated);
         }
-        *answered |= matches!(branch_head, BranchHead::At(_));
+        reads.has_answered |= matches!(branch_head, BranchHead::At(_));
         match push::decide(source, &entries, delivery.host, &pushed, &branch_head) {
             PushDecision::Ignore(why) => return Ok(Some(Pushed::Ignored(why))),
             PushDecision::Repeated(deploy) => return Ok(Some(Pushed::Accepted(Box::new(replayed(*deploy))))),

@@ -9,7 +9,7 @@ use crate::{
     app::AppUid,
     deploy::{Deploy, Revision, State},
     ledger::{AppState, history},
-    ports::{AppPage, AppRef, HistoryStoreExt, ListedApp, Page, UnreadableApp},
+    ports::{AppPage, AppRef, HistoryStore, HistoryStoreExt, ListedApp, Page, UnreadableApp},
     request::Refusal,
 };
 
@@ -89,21 +89,13 @@ impl Deployer {
             Err(Refusal::AppNotFound(_)) => return Err(Refusal::RevisionNotFound(revision)),
             other => other?,
         };
-        let entry = self.entry_of(access, &state, revision).await?;
+        let entry = self.entry_of(&state, revision).await?;
         Ok((state, entry))
     }
 
     /// Returns one entry of an app that was just read.
-    pub(super) async fn entry_of(&self, access: &Authorized, state: &AppState, revision: Revision) -> Outcome<Deploy> {
-        if let Some(deploy) = state.unfinished(revision) {
-            return Ok(Deploy::clone(deploy));
-        }
-        // The archive is read after the state, and may have a later entry: the state does not tell of it.
-        if state.latest < Some(revision) {
-            return Err(Refusal::RevisionNotFound(revision));
-        }
-        let entry = self.ports.history.archived(access.uid, revision).await.map_err(refused)?;
-        entry.ok_or(Refusal::RevisionNotFound(revision))
+    pub(super) async fn entry_of(&self, state: &AppState, revision: Revision) -> Outcome<Deploy> {
+        read_entry(&*self.ports.history, state, revision).await
     }
 
     /// Returns the entry once it is past `seen` steps, or as it is when `limit` is over, and the app's state at the same
@@ -168,14 +160,8 @@ impl Deployer {
                 None => journal.load(AppRef::Uid(app)).await.map_err(refused)?,
             };
             let Some(snapshot) = snapshot else { return Err(Refusal::RevisionNotFound(revision)) };
-            if let Some(deploy) = snapshot.state.unfinished(revision) {
-                return Ok((Arc::clone(&snapshot.state), Deploy::clone(deploy)));
-            }
-            if snapshot.state.latest < Some(revision) {
-                return Err(Refusal::RevisionNotFound(revision));
-            }
-            let archived = history.archived(app, revision).await.map_err(refused)?;
-            archived.map(|entry| (snapshot.state, entry)).ok_or(Refusal::RevisionNotFound(revision))
+            let entry = read_entry(&*history, &snapshot.state, revision).await?;
+            Ok((snapshot.state, entry))
         })
     }
 
@@ -211,4 +197,17 @@ impl Deployer {
             seen = Some(entry.step);
         }
     }
+}
+
+/// Returns one entry of an app that was just read.
+async fn read_entry(history: &dyn HistoryStore, state: &AppState, revision: Revision) -> Outcome<Deploy> {
+    if let Some(deploy) = state.unfinished(revision) {
+        return Ok(Deploy::clone(deploy));
+    }
+    // The archive is read after the state, and may have a later entry: the state does not tell of it.
+    if state.latest < Some(revision) {
+        return Err(Refusal::RevisionNotFound(revision));
+    }
+    let entry = history.archived(state.app.uid, revision).await.map_err(refused)?;
+    entry.ok_or(Refusal::RevisionNotFound(revision))
 }

@@ -9,7 +9,7 @@ use crate::{
     error::{Entity, Error},
     image::ImageRef,
     ledger::{Admission, Admitted, Change, KeyLookup, NewDeploy, registration},
-    ports::{AppPage, AppRef, TargetRequest, Validated},
+    ports::{AppPage, AppRef, TargetRequest, Validated, listed_id},
     request::{Field, IdempotencyKey, Refusal, Registration},
     service::run::TTL,
     source::{AllowedSources, SourceRefused},
@@ -139,10 +139,7 @@ impl Deployer {
         loop {
             let page = AppPage { namespace: Some(id.namespace.clone()), after, limit: OTHERS_PAGE };
             let listed = self.ports.history.list(page).await.map_err(refused)?;
-            after = listed.last().map(|listed| match listed {
-                Ok(state) => state.app.id.clone(),
-                Err(unreadable) => unreadable.id.clone(),
-            });
+            after = listed.last().map(listed_id).cloned();
             let is_last = listed.len() < OTHERS_PAGE;
             let apps = listed.into_iter().flatten().map(|state| state.app);
             others.extend(apps.map(|app| (app.id.clone(), app.target.settings.clone())));

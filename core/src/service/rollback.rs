@@ -58,7 +58,7 @@ impl Deployer {
             return Err(Refusal::CurrentChanged { expected, current });
         }
         if let Some(revision) = request.revision {
-            return Ok(Arc::new(self.entry_of(access, state, revision).await?));
+            return Ok(Arc::new(self.entry_of(state, revision).await?));
         }
         let missing = || {
             Refusal::NothingToRollBackTo(format!(

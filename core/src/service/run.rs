@@ -75,9 +75,11 @@ struct Drivers<'a> {
 }
 
 impl Deployer {
-    /// Drives deploys until `shutdown` resolves, once the store is bound to this process's driver
-    /// ([`Deployer::bind_driver`]), and returns at once if that is another driver's. Then releases its leases, so that another replica need not wait for
-    /// them to expire.
+    /// Drives deploys until `shutdown` resolves, then releases its leases, so that another replica need not wait for them to
+    /// expire.
+    ///
+    /// Begins once the store is bound to this process's driver ([`Deployer::bind_driver`]); returns at once if the store is
+    /// another driver's.
     ///
     /// Polled by one task, it drives any number of apps: it never blocks, and spawns nothing.
     pub async fn run(&self, shutdown: impl Future<Output = ()> + Send) {
@@ -141,8 +143,7 @@ impl Deployer {
             if self.ports.clock.elapsed().saturating_sub(begun) > PANIC_PAUSE_MAX {
                 pause = Duration::from_secs(1);
             }
-            let known = self.journal.remembered(app);
-            let name = known.map_or_else(|| app.to_string(), |state| state.app.id.to_string());
+            let name = self.name_of(app);
             let (panic, pause_s) = (crate::text::escaped(message(&*panic)), pause.as_secs());
             // The panic hook has the place, and a backtrace.
             tracing::error!(app = name, panic, pause_s, "driving an app panicked, trying again");
@@ -151,13 +152,18 @@ impl Deployer {
         }
     }
 
+    /// Returns an app's name for logs; its uid if this process does not know it.
+    fn name_of(&self, app: AppUid) -> String {
+        self.journal.remembered(app).map_or_else(|| app.to_string(), |state| state.app.id.to_string())
+    }
+
     async fn try_to_drive(&self, app: AppUid, is_leased: bool) -> Option<String> {
         match if is_leased { Ok(true) } else { self.take_lease(app).await } {
             Ok(true) => self.drive(app).await,
             Ok(false) => {
-                let state = self.journal.remembered(app).filter(|state| self.lacks_builder(state));
-                return state
-                    .map(|state| format!("{} has builds or is polled, and this process has no builder", state.app.id));
+                let state = self.journal.remembered(app);
+                let lacks_builder = state.is_some_and(|state| self.lacks_builder()(&state));
+                return lacks_builder.then(|| "its work needs a builder, and this process has none".to_owned());
             }
             // A later search finds the app again, as this replica's if the lease was taken all the same.
             Err(error) => {
@@ -231,13 +237,13 @@ impl<'a> Drivers<'a> {
         let logged = self.untaken.remove(&app);
         if let Some(error) = untaken {
             if logged.as_ref() != Some(&error) {
-                tracing::warn!(%app, error, "taking an app's lease failed, trying again");
+                tracing::warn!(app = self.deployer.name_of(app), error, "taking an app's lease failed, trying again");
             }
             self.untaken.insert(app, error);
         }
+        self.deployer.drifts.put(app);
         let idle = |state: Arc<AppState>| state.queued_at.is_none();
         // A change that arrived meanwhile was committed by this process, which remembers it.
-        self.deployer.drifts.put(app);
         if self.apps.remove(&app) == Some(true) && !self.deployer.journal.remembered(app).is_some_and(idle) {
             self.start(app);
         }

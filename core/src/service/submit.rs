@@ -80,14 +80,15 @@ impl Deployer {
         key: Option<IdempotencyKey>,
         mut decide: impl FnMut(&AppState) -> Decided<T> + Send + 'static,
     ) -> Outcome<Option<(Accepted, Option<T>)>> {
-        let (driver, used, builds) = (self.driver(), key.clone(), self.ports.builder.is_some());
+        let (driver, used, lacks_builder) = (self.driver(), key.clone(), self.lacks_builder());
+        let has_builder = self.ports.builder.is_some();
         let admitted =
             self.journal.update(access.uid, key.as_ref(), move |change, lookup, now| match decide(&change.state) {
                 Ok((admission, extra)) => {
-                    if !builds && admission.deploy.image.is_none() {
+                    if !has_builder && admission.deploy.image.is_none() {
                         return refuse(change, used.as_ref(), lookup, now, Refusal::WrongKind(NO_BUILDER.to_owned()));
                     }
-                    let driver = driver.clone().filter(|_| builds || !change.state.needs_builder());
+                    let driver = driver.clone().filter(|_| !lacks_builder(&change.state));
                     let admission = Admission { key: used.clone(), driver, ..admission };
                     let admitted = change.admit(admission, lookup, now);
                     let is_refused = matches!(admitted, Admitted::Full | Admitted::Outdated);
@@ -153,7 +154,7 @@ impl Deployer {
         let loaded = loaded.ok_or_else(|| Refusal::AppNotFound(access.id.clone()))?;
         let change = Change::on(loaded.state);
         let deploy = match change.replay_of(key, KeyLookup::Read(loaded.key), loaded.now)? {
-            Some(revision) => Some(self.entry_of(access, &change.state, revision).await?),
+            Some(revision) => Some(self.entry_of(&change.state, revision).await?),
             None => None,
         };
         Ok((change.state, deploy))

@@ -7,7 +7,7 @@ use rollhook_core::{
     app::AppId,
     deploy::Revision,
     ledger::AppState,
-    ports::{AppPage, ListedApp, Page, WebhookSecret},
+    ports::{AppPage, ListedApp, Page, WebhookSecret, listed_id},
     request::{IdempotencyKey, Refusal},
     service::{Authorized, Deployer, Operator},
 };
@@ -127,10 +127,7 @@ impl<E: From<Refusal> + Send> Operations for Local<E> {
     async fn apps(&self, page: AppPage) -> Result<AppList, E> {
         let limit = page.limit;
         let apps = self.deployer.apps(&self.operator, page).await?;
-        let id = |listed: &ListedApp| match listed {
-            Ok(state) => state.app.id.to_string(),
-            Err(unreadable) => unreadable.id.to_string(),
-        };
+        let id = |listed: &ListedApp| listed_id(listed).to_string();
         let next = apps.last().filter(|_| apps.len() == limit).map(id);
         let unreadable = apps.iter().filter(|listed| listed.is_err()).map(id).collect();
         let app = |state: &AppState| {

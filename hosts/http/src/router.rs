@@ -220,7 +220,8 @@ pub(crate) async fn dispatch(state: Arc<State>, call: Incoming) -> Result<Reply,
     }
     let mut over = target.as_ref().and_then(|target| state.limits.admit(client, target).err());
     // What signs the body is known only once the body was read.
-    if let (Some(target), false) = (&target, auth::are_signatures(&parts.headers)) {
+    let is_signed = auth::are_signatures(&parts.headers);
+    if let (Some(target), false) = (&target, is_signed) {
         over = over.filter(|_| !is_let_through(&state, target, &parts.headers, &[]));
         if let Some(failure) = over {
             in_call.refused();
@@ -236,7 +237,7 @@ pub(crate) async fn dispatch(state: Arc<State>, call: Incoming) -> Result<Reply,
     if let Some(Target::App(app)) = &target
         && size == body::Size::Push
         && body::is_large(&incoming)
-        && !auth::are_signatures(&parts.headers)
+        && !is_signed
         && let Err(refusal) = state.deployer.authorize(app, &auth::presented_by_app(&parts.headers), &[]).await
     {
         // A store that is away says nothing about the caller.
