@@ -16,7 +16,7 @@ use crate::{
     time::Timestamp,
 };
 
-/// The version of an app's stored state: each commit makes a higher one.
+/// The version of an app's stored state, of which each commit makes a higher one; or of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(pub u64);
 

@@ -33,6 +33,7 @@ mod branches;
 mod builds;
 mod clock;
 mod history;
+mod records;
 mod rollout;
 mod tokens;
 
@@ -43,6 +44,7 @@ pub use history::{
     AppChange, AppCommit, AppPage, AppRef, Binding, Committed, Heartbeat, HistoryStore, HistoryStoreExt, ListedApp,
     Loaded, Page, StoreLimits, UnreadableApp, Version, listed_id,
 };
+pub use records::{NewRecord, RECORD_KEY_MAX, Record, RecordKey, RecordKind, RecordPlace, RecordStore};
 pub use rollout::{
     ANSWER_WITHIN, Applied, DeployId, Drift, DriverIdentity, InvalidTarget, Observation, Phase, RolloutDriver,
     RolloutFailure, RolloutFailureKind, RolloutSpec, TargetRequest, Validated,

@@ -1,0 +1,123 @@
+//! The port that keeps the service's own small records: API tokens, sessions and the audit.
+
+use std::{fmt, str::FromStr, time::Duration};
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use super::Version;
+use crate::{
+    app::InvalidName,
+    error::Result,
+    text::{checked_text, words},
+    time::Timestamp,
+};
+
+/// The kind of a record. Records of different kinds share nothing, not even their keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum RecordKind {
+    /// The tokens of the management API.
+    ApiToken,
+    /// The sessions of the console.
+    Session,
+    /// The acts of management.
+    Audit,
+}
+
+words! { RecordKind:
+    ApiToken = "api-token",
+    Session = "session",
+    Audit = "audit",
+}
+
+checked_text! {
+    /// The key of a record: 1 to 128 lower-case letters, digits, hyphens and dots; the first and the last are letters or
+    /// digits.
+    RecordKey, InvalidName, record_key
+}
+
+/// The longest key of a record, in bytes.
+pub const RECORD_KEY_MAX: usize = 128;
+
+fn record_key(text: &str) -> Result<String, InvalidName> {
+    let is_plain = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let bytes = text.as_bytes();
+    let ends = bytes.first().is_some_and(is_plain) && bytes.last().is_some_and(is_plain);
+    let all = bytes.iter().all(|byte| is_plain(byte) || matches!(byte, b'-' | b'.'));
+    if ends && all && bytes.len() <= RECORD_KEY_MAX {
+        return Ok(text.to_owned());
+    }
+    Err(InvalidName::new("record", text, "must be 1 to 128 lower-case letters, digits, hyphens and dots"))
+}
+
+/// A record to write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewRecord {
+    /// The key, within the kind.
+    pub key: RecordKey,
+    /// The content, as JSON: at most 16 KiB, unread by stores.
+    pub document: String,
+    /// The time for which the record is kept, from now on by the store's clock; `None`: until it is removed.
+    pub ttl: Option<Duration>,
+}
+
+/// A stored record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The key, within the kind.
+    pub key: RecordKey,
+    /// The content, as JSON.
+    pub document: String,
+    /// The version: each write makes another.
+    pub version: Version,
+    /// The time of the first write, by the store's clock; later writes keep it.
+    pub created_at: Timestamp,
+    /// The end of the record's time.
+    pub expires_at: Option<Timestamp>,
+    /// The store's clock at the read.
+    pub now: Timestamp,
+}
+
+/// A place in the order of a kind's records: newest first, by `created_at` and then by key.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RecordPlace {
+    /// The time of the record's first write.
+    pub created_at: Timestamp,
+    /// The record's key.
+    pub key: RecordKey,
+}
+
+impl Record {
+    /// Returns the record's place in the order of its kind.
+    pub fn place(&self) -> RecordPlace {
+        RecordPlace { created_at: self.created_at, key: self.key.clone() }
+    }
+}
+
+/// Keeps small records that all replicas share; it knows nothing of what they mean. A platform that authenticates people
+/// itself needs none.
+///
+/// - `write_then_read`: what was written is read, by every handle, with `created_at` by the store's clock.
+/// - `kinds_are_apart`: one key may stand in each kind.
+/// - `write_is_compare_and_swap`: a write with a version needs this version, a write without one needs that there is none;
+///   else `Conflict(Version)`, and nothing is written. Of several writers at the same time, one succeeds.
+/// - `write_keeps_created_at` of the record that it replaces, and takes the new `ttl`.
+/// - `remove_forgets`; removing a missing record is no error, and a later write without a version succeeds.
+/// - `versions_are_not_reused`: a version that was read before a removal fits no record that is written after it.
+/// - `expired_is_gone`: an expired record is neither read nor listed, and a write without a version succeeds.
+/// - `list_is_newest_first`, in pages: each record that stays is listed once, whatever is written meanwhile.
+#[async_trait]
+pub trait RecordStore: Send + Sync {
+    /// Returns the record.
+    async fn read(&self, kind: RecordKind, key: &RecordKey) -> Result<Option<Record>>;
+
+    /// Writes the record if its version is still this one (`None`: if there is no record), and returns the new version.
+    async fn write(&self, kind: RecordKind, record: NewRecord, version: Option<Version>) -> Result<Version>;
+
+    /// Removes the record.
+    async fn remove(&self, kind: RecordKind, key: &RecordKey) -> Result<()>;
+
+    /// Returns at most `limit` records after this place, newest first.
+    async fn list(&self, kind: RecordKind, after: Option<RecordPlace>, limit: usize) -> Result<Vec<Record>>;
+}
