@@ -12,7 +12,7 @@ use rollhook::{
     memory::{MemoryStore, Script, SimulatedCluster},
     ports::{Page, RolloutFailureKind},
     request::{DeployRequest, Registration, RollbackRequest},
-    service::Operator,
+    service::Principal,
     token::Credentials,
 };
 
@@ -32,7 +32,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     });
 
     // The platform has authenticated this person itself. Pods of a real cluster settle for 10 s.
-    let alice = Operator::trusted("alice");
+    let alice = Principal::trusted("alice");
     let wanted = Registration::new("shop".parse()?, "test".parse()?, "api".parse()?)
         .image("registry.example.com/api:v1".parse()?)
         .policy(Policy { settle: Duration::ZERO, ..Policy::default() });

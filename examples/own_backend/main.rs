@@ -29,7 +29,7 @@ use rollhook::{
     ports::Page,
     request::{DeployRequest, Registration},
     sealing::KeyRing,
-    service::{Deployer, Operator},
+    service::{Deployer, Principal},
     wall_clock,
 };
 
@@ -60,7 +60,7 @@ async fn process(directory: &Path, image: &str) -> Result<(), Box<dyn Error>> {
 /// is registered with the image.
 async fn deploy(deployer: &Deployer, image: ImageRef) -> Result<(), Box<dyn Error>> {
     // The platform has authenticated this person itself.
-    let (alice, app) = (Operator::trusted("alice"), "shop-test/api".parse()?);
+    let (alice, app) = (Principal::trusted("alice"), "shop-test/api".parse()?);
     if let Ok(access) = deployer.open(&alice, &app).await {
         deployer.submit(&access, DeployRequest { image: Some(image), commit: None, key: None }).await?;
     } else {

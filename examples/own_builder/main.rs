@@ -28,7 +28,7 @@ use rollhook::{
     memory::{MemoryStore, SimulatedCluster},
     ports::Page,
     request::{DeployRequest, Registration, RollbackRequest},
-    service::{self, Deployer, Operator},
+    service::{self, Deployer, Principal},
     source::{AllowedSources, GitSource},
 };
 
@@ -55,7 +55,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
 }
 
 async fn story(deployer: &Deployer, mirror: &Path) -> Result<(), Box<dyn Error>> {
-    let alice = Operator::trusted("alice");
+    let alice = Principal::trusted("alice");
     let source = GitSource {
         url: "https://git.example.com/web.git".parse()?,
         branch: "main".parse()?,
@@ -83,8 +83,13 @@ async fn story(deployer: &Deployer, mirror: &Path) -> Result<(), Box<dyn Error>>
     Ok(())
 }
 
-async fn deploy(deployer: &Deployer, operator: &Operator, app: &AppId, commit: &str) -> Result<String, Box<dyn Error>> {
-    let access = deployer.open(operator, app).await?;
+async fn deploy(
+    deployer: &Deployer,
+    principal: &Principal,
+    app: &AppId,
+    commit: &str,
+) -> Result<String, Box<dyn Error>> {
+    let access = deployer.open(principal, app).await?;
     let request = DeployRequest { image: None, commit: Some(commit.parse()?), key: None };
     let revision = deployer.submit(&access, request).await?.deploy.revision;
     let ended = deployer.wait(&access, revision, WAIT).await?.deploy;

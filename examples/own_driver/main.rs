@@ -30,7 +30,7 @@ use rollhook::{
     memory::MemoryStore,
     ports::Page,
     request::{DeployRequest, Registration, RollbackRequest},
-    service::{Deployer, Operator},
+    service::{Deployer, Principal},
 };
 use server::{Server, upload};
 use tokio::sync::oneshot;
@@ -76,7 +76,7 @@ async fn serve(site: std::path::PathBuf) {
 }
 
 async fn story(deployer: &Deployer, app: &AppId, root: &Path) -> Result<(), Box<dyn Error>> {
-    let alice = Operator::trusted("alice");
+    let alice = Principal::trusted("alice");
     // The driver finds the directory by the app's name.
     let wanted = Registration::new("shop".parse()?, "test".parse()?, app.name.clone())
         .policy(Policy { settle: Duration::ZERO, ..Policy::default() });

@@ -5,6 +5,7 @@ use std::{fmt, str::FromStr, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    access::Realm,
     deploy::{Commit, Revision},
     image::{Digest, ImageRef, Repositories},
     source::GitSource,
@@ -324,5 +325,10 @@ impl App {
     pub fn full_name(&self) -> FullName {
         let (project, environment) = (self.project.clone(), self.environment.clone());
         FullName { project, environment, name: self.id.name.clone() }
+    }
+
+    /// Returns the realm that grants name: the pair that the app was registered with.
+    pub fn realm(&self) -> Realm {
+        Realm::Environment { project: self.project.clone(), environment: self.environment.clone() }
     }
 }

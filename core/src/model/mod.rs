@@ -1,5 +1,6 @@
 //! The nouns of the domain: parsing makes them, so that each value is valid.
 
+pub mod access;
 pub mod app;
 pub mod delivery;
 pub mod deploy;

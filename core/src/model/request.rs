@@ -5,6 +5,7 @@ use std::{fmt, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    access::{Action, TokenName},
     app::{AppId, Environment, FullName, Policy, Project, Settings, Source},
     deploy::{Actor, Commit, Revision, Trigger},
     image::ImageRef,
@@ -261,6 +262,9 @@ macro_rules! fields {
 }
 
 fields! {
+    TokenName = "name",
+    TokenRole = "role",
+    TokenExpires = "expires",
     Project = "project",
     Environment = "environment",
     App = "app",
@@ -299,6 +303,9 @@ pub enum Refusal {
     /// exist.
     #[error("The credentials are missing or not valid for this resource.")]
     Unauthorized,
+    /// The caller is known, and none of its roles allows the action.
+    #[error("You may not {0} here: that takes the role {role}.", role = .0.least_role())]
+    Forbidden(Action),
     /// The app is unknown (only authenticated callers get this answer).
     #[error("There is no app {0}.")]
     AppNotFound(AppId),
@@ -314,6 +321,12 @@ pub enum Refusal {
     /// An app of this name is registered already.
     #[error("The app {0} is registered already.")]
     AppExists(AppId),
+    /// A valid API token has this name.
+    #[error("There is an API token {0} already; revoke it, or choose another name.")]
+    TokenExists(TokenName),
+    /// No valid API token of the caller's realms has this name.
+    #[error("There is no API token {0}.")]
+    TokenNotFound(TokenName),
     /// Another project and environment spell the same namespace.
     #[error(
         "The namespace {} is project {project}, environment {environment} already; choose names that spell another one.",

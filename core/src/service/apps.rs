@@ -1,9 +1,10 @@
 //! An app's policy, source, holds and webhook; cancelling its deploys, and deleting it.
 
-use super::{ATTEMPTS, Authorized, Deployer, Operator, Outcome, journal::Decision, unwritten};
+use super::{ATTEMPTS, Authorized, Deployer, Outcome, Principal, journal::Decision, unwritten};
 use crate::{
+    access::Action,
     app::{AppId, KEEP, Policy, Source},
-    deploy::{Deploy, Reason, Revision, State, Status, Trigger},
+    deploy::{Deploy, Reason, Revision, State, Status},
     error::Error,
     ledger::{AppState, Change, Record, Refused},
     ports::WebhookSecret,
@@ -17,8 +18,8 @@ impl Deployer {
     /// # Errors
     /// [`Refusal::InvalidField`], [`Refusal::AppNotFound`], [`Refusal::Busy`]; [`Refusal::StoreUnavailable`] while the
     /// store is away.
-    pub async fn change_policy(&self, operator: &Operator, id: &AppId, change: PolicyChange) -> Outcome<AppState> {
-        self.change(operator, id, change, SourceChange::default()).await
+    pub async fn change_policy(&self, principal: &Principal, id: &AppId, change: PolicyChange) -> Outcome<AppState> {
+        self.change(principal, id, change, SourceChange::default()).await
     }
 
     /// Changes an app's policy, and a git app's source, in one commit. A build that has begun from another source ends.
@@ -27,13 +28,13 @@ impl Deployer {
     /// As [`Deployer::change_policy`]; [`Refusal::WrongKind`] for an image app's source.
     pub async fn change(
         &self,
-        operator: &Operator,
+        principal: &Principal,
         id: &AppId,
         policy: PolicyChange,
         source: SourceChange,
     ) -> Outcome<AppState> {
         let rules = self.source_rules();
-        let access = self.open(operator, id).await?;
+        let access = self.open_for(Action::Change, principal, id).await?;
         let changed = self.update_app(&access, move |change, now| {
             let app = &change.state.app;
             let new_policy = checked(policy.clone().apply(app.policy.clone()))?;
@@ -68,8 +69,8 @@ impl Deployer {
     ///
     /// # Errors
     /// [`Refusal::AppNotFound`], [`Refusal::Busy`]; [`Refusal::StoreUnavailable`] while the store is away.
-    pub async fn release_hold(&self, operator: &Operator, id: &AppId) -> Outcome<AppState> {
-        let access = self.open(operator, id).await?;
+    pub async fn release_hold(&self, principal: &Principal, id: &AppId) -> Outcome<AppState> {
+        let access = self.open_for(Action::ReleaseHold, principal, id).await?;
         self.update_app(&access, |change, now| {
             change.release_holds(now);
             Ok(())
@@ -99,14 +100,14 @@ impl Deployer {
     ///
     /// # Errors
     /// [`Refusal::AppNotFound`]; [`Refusal::StoreUnavailable`] while the store is away.
-    pub async fn delete(&self, operator: &Operator, id: &AppId) -> Outcome<()> {
-        let app = self.find(id).await?.state.app.clone();
-        let access = Authorized { id: app.id.clone(), uid: app.uid, cause: operator.cause(Trigger::Manual) };
+    pub async fn delete(&self, principal: &Principal, id: &AppId) -> Outcome<()> {
+        let access = self.open_for(Action::Delete, principal, id).await?;
+        let app = self.state(&access).await?.app;
         self.ports.tokens.remove(access.uid).await.map_err(|error| unwritten(id, error))?;
-        let message = format!("{} deleted the app.", operator.actor());
+        let message = format!("{} deleted the app.", principal.actor());
         self.end_and_remove(&access, message).await?;
         self.changed_here(access.uid);
-        tracing::info!(app = %id, uid = %access.uid, actor = %operator.actor(), "deleted");
+        tracing::info!(app = %id, uid = %access.uid, actor = %principal.actor(), "deleted");
         if let Err(error) = self.ports.rollouts.forget(&app).await {
             tracing::warn!(app = %id, error = %error.chain(), "reporting the deletion to the rollout driver failed");
         }
@@ -131,9 +132,9 @@ impl Deployer {
     /// # Errors
     /// [`Refusal::AlreadyEnded`], [`Refusal::RevisionNotFound`], [`Refusal::AppNotFound`], [`Refusal::Busy`];
     /// [`Refusal::StoreUnavailable`] while the store is away.
-    pub async fn cancel(&self, operator: &Operator, id: &AppId, revision: Revision) -> Outcome<Deploy> {
-        let access = self.open(operator, id).await?;
-        let message = format!("{} cancelled it.", operator.actor());
+    pub async fn cancel(&self, principal: &Principal, id: &AppId, revision: Revision) -> Outcome<Deploy> {
+        let access = self.open_for(Action::Cancel, principal, id).await?;
+        let message = format!("{} cancelled it.", principal.actor());
         self.cancel_where(&access, Reason::CANCELLED, message, move |deploy| deploy.revision == revision).await?;
         let entry = self.entry(&access, revision).await?;
         if entry.status() == Status::Cancelled { Ok(entry) } else { Err(Refusal::AlreadyEnded(revision)) }
@@ -168,8 +169,8 @@ impl Deployer {
     ///
     /// # Errors
     /// [`Refusal::AppNotFound`]; [`Refusal::StoreUnavailable`] while the store is away.
-    pub async fn enable_webhook(&self, operator: &Operator, id: &AppId) -> Outcome<WebhookSecret> {
-        let access = self.open(operator, id).await?;
+    pub async fn enable_webhook(&self, principal: &Principal, id: &AppId) -> Outcome<WebhookSecret> {
+        let access = self.open_for(Action::EnableWebhook, principal, id).await?;
         self.ports.tokens.put(access.uid, &self.new_token()).await.map_err(|error| unwritten(id, error))
     }
 
@@ -177,8 +178,8 @@ impl Deployer {
     ///
     /// # Errors
     /// [`Refusal::AppNotFound`], [`Refusal::NoWebhook`]; [`Refusal::StoreUnavailable`] while the store is away.
-    pub async fn webhook(&self, operator: &Operator, id: &AppId) -> Outcome<WebhookSecret> {
-        self.open(operator, id).await?;
+    pub async fn webhook(&self, principal: &Principal, id: &AppId) -> Outcome<WebhookSecret> {
+        self.open_for(Action::ReadToken, principal, id).await?;
         self.ports.tokens.find(id).await.map_err(super::refused)?.ok_or(Refusal::NoWebhook)
     }
 
@@ -186,8 +187,8 @@ impl Deployer {
     ///
     /// # Errors
     /// [`Refusal::AppNotFound`]; [`Refusal::StoreUnavailable`] while the store is away.
-    pub async fn disable_webhook(&self, operator: &Operator, id: &AppId) -> Outcome<()> {
-        let access = self.open(operator, id).await?;
+    pub async fn disable_webhook(&self, principal: &Principal, id: &AppId) -> Outcome<()> {
+        let access = self.open_for(Action::DisableWebhook, principal, id).await?;
         self.ports.tokens.remove(access.uid).await.map_err(|error| unwritten(id, error))
     }
 

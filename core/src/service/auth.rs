@@ -1,22 +1,33 @@
 //! Authentication and permissions: the only place that makes a proof of them.
 
-use subtle::ConstantTimeEq;
+use std::sync::Arc;
 
-use super::{Deployer, Outcome, journal::Snapshot, refused};
+use super::{Deployer, Outcome, audit::Subject, journal::Snapshot, refused};
 use crate::{
-    app::{AppId, AppUid},
+    access::{Action, Grant, Realm, Role},
+    app::{App, AppId, AppUid},
     deploy::{Actor, Trigger},
     ports::AppRef,
     request::{Cause, Refusal},
     token::{Credentials, Token},
 };
 
-/// The proof that a caller may read and deploy one app; only [`Deployer::authorize`] and [`Deployer::open`] make one.
+/// The proof that a caller may act on one app, and how far; only [`Deployer::authorize`] and [`Deployer::open`] make one.
 #[derive(Clone, Debug)]
 pub struct Authorized {
     pub(super) id: AppId,
     pub(super) uid: AppUid,
     pub(super) cause: Cause,
+    pub(super) reach: Reach,
+}
+
+/// What an [`Authorized`] may do with its app.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// The holder of the webhook's token: reads the app's deploys, and deploys.
+    Webhook,
+    /// A principal with this role on the app.
+    Role(Role),
 }
 
 impl Authorized {
@@ -29,26 +40,59 @@ impl Authorized {
     pub fn uid(&self) -> AppUid {
         self.uid
     }
+
+    /// Returns whether the proof reaches as far as this action.
+    pub fn may(&self, action: Action) -> bool {
+        match self.reach {
+            Reach::Webhook => matches!(action, Action::Read | Action::Deploy),
+            Reach::Role(role) => role.may(action),
+        }
+    }
+
+    pub(super) fn require(&self, action: Action) -> Outcome<()> {
+        if self.may(action) { Ok(()) } else { Err(Refusal::Forbidden(action)) }
+    }
 }
 
-/// The proof that a caller may manage every app.
+/// A caller of the management API who was authenticated, with its grants.
 #[derive(Clone, Debug)]
-pub struct Operator {
+pub struct Principal {
     actor: Actor,
+    grants: Arc<[Grant]>,
 }
 
-impl Operator {
-    /// Returns the proof for a platform that has authenticated the person itself, or a program that has the store
+impl Principal {
+    /// Returns a principal that may do everything: for a platform that decides by itself, or a program that has the store
     /// anyway.
     pub fn trusted(name: &str) -> Self {
+        Self::new(name, [Grant::ALL])
+    }
+
+    /// Returns a principal with these grants, whom the caller has authenticated.
+    pub fn new(name: &str, grants: impl IntoIterator<Item = Grant>) -> Self {
         // The history shows the service itself as `auto`.
         let name = if name == Actor::Service.to_string() { "a person named auto" } else { name };
-        Self { actor: Actor::person(name) }
+        Self { actor: Actor::person(name), grants: grants.into_iter().collect() }
     }
 
     /// The actor that the history names.
     pub fn actor(&self) -> &Actor {
         &self.actor
+    }
+
+    /// The roles, and what they are for.
+    pub fn grants(&self) -> &[Grant] {
+        &self.grants
+    }
+
+    /// Returns whether a grant allows the action on all of the realm.
+    pub fn may(&self, action: Action, realm: &Realm) -> bool {
+        self.grants.iter().any(|grant| grant.allows(action, realm))
+    }
+
+    /// Returns the greatest role on all of the realm.
+    pub fn role_on(&self, realm: &Realm) -> Option<Role> {
+        self.grants.iter().filter(|grant| grant.realm.contains(realm)).map(|grant| grant.role).max()
     }
 
     pub(super) fn cause(&self, trigger: Trigger) -> Cause {
@@ -74,24 +118,8 @@ impl Deployer {
         };
         let secret = self.ports.tokens.find_fitting(app, &fits).await.map_err(refused)?;
         let uid = secret.ok_or(Refusal::Unauthorized)?.app;
-        Ok(Authorized { id: app.clone(), uid, cause: Cause { trigger: Trigger::Webhook, actor: Actor::Ci } })
-    }
-
-    /// Checks a management token.
-    ///
-    /// # Errors
-    /// [`Refusal::Unauthorized`]; [`Refusal::StoreUnavailable`] while the store is away.
-    pub async fn authorize_operator(&self, presented: &[u8], name: &str) -> Outcome<Operator> {
-        use sha2::Digest as _;
-        let hash: [u8; 32] = sha2::Sha256::digest(presented).into();
-        let fits = |stored: Option<&[u8; 32]>| {
-            self.recognition.read_operator(stored.copied());
-            stored.is_some_and(|stored| bool::from(stored.ct_eq(&hash)))
-        };
-        match self.ports.tokens.operator_fitting(&fits).await.map_err(refused)? {
-            true => Ok(Operator::trusted(name)),
-            false => Err(Refusal::Unauthorized),
-        }
+        let cause = Cause { trigger: Trigger::Webhook, actor: Actor::Ci };
+        Ok(Authorized { id: app.clone(), uid, cause, reach: Reach::Webhook })
     }
 
     /// Returns whether these credentials fit the app's token as this process last read it: then they are worth a read
@@ -100,39 +128,27 @@ impl Deployer {
         self.recognition.fits(app, credentials, body)
     }
 
-    /// Returns whether this is the management token as this process last read it, which proves nothing: see
-    /// [`Deployer::authorize_operator`].
-    pub fn recognizes_operator(&self, presented: &[u8]) -> bool {
-        self.recognition.is_operator(presented)
-    }
-
-    /// Returns whether this is the store's management token; a store that knows none keeps the hash of this one.
-    ///
-    /// # Errors
-    /// [`Refusal::StoreUnavailable`] while the store is away.
-    pub async fn adopt_operator_token(&self, token: &Token) -> Outcome<bool> {
-        let hash = token.hash();
-        match self.ports.tokens.operator_hash().await.map_err(refused)? {
-            Some(known) => Ok(known.ct_eq(&hash).into()),
-            None => self.ports.tokens.set_operator_hash(hash).await.map(|()| true).map_err(refused),
-        }
-    }
-
-    /// Returns whether a management token was ever set.
-    ///
-    /// # Errors
-    /// [`Refusal::StoreUnavailable`] while the store is away.
-    pub async fn has_operator_token(&self) -> Outcome<bool> {
-        Ok(self.ports.tokens.operator_hash().await.map_err(refused)?.is_some())
-    }
-
-    /// Returns an operator's proof for one app.
+    /// Returns a principal's proof for one app. An app on which it has no role is unknown to it.
     ///
     /// # Errors
     /// [`Refusal::AppNotFound`]; [`Refusal::StoreUnavailable`] while the store is away.
-    pub async fn open(&self, operator: &Operator, id: &AppId) -> Outcome<Authorized> {
+    pub async fn open(&self, principal: &Principal, id: &AppId) -> Outcome<Authorized> {
+        Ok(self.open_app(principal, id).await?.1)
+    }
+
+    async fn open_app(&self, principal: &Principal, id: &AppId) -> Outcome<(Arc<App>, Authorized)> {
         let app = self.find(id).await?.state.app.clone();
-        Ok(Authorized { id: app.id.clone(), uid: app.uid, cause: operator.cause(Trigger::Manual) })
+        let role = principal.role_on(&app.realm()).ok_or_else(|| Refusal::AppNotFound(id.clone()))?;
+        let (id, cause, reach) = (app.id.clone(), principal.cause(Trigger::Manual), Reach::Role(role));
+        Ok((Arc::clone(&app), Authorized { id, uid: app.uid, cause, reach }))
+    }
+
+    /// Returns a principal's proof for one app, if it may do this there. The audit has it before it is done.
+    pub(super) async fn open_for(&self, action: Action, principal: &Principal, id: &AppId) -> Outcome<Authorized> {
+        let (app, access) = self.open_app(principal, id).await?;
+        self.audit(principal, action, Subject::app(id, app.realm()), access.may(action)).await?;
+        access.require(action)?;
+        Ok(access)
     }
 
     /// Returns the app of this name, as it is stored.

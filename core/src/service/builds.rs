@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use futures_util::{FutureExt, select_biased};
 
-use super::{Accepted, Authorized, Builder, Deployer, Operator, Outcome};
+use super::{Accepted, Authorized, Builder, Deployer, Outcome, Principal};
 use crate::{
+    access::Action,
     app::{App, AppId, AppUid, Source},
     deploy::{Commit, Revision, Trigger},
     error::Error,
@@ -34,12 +35,15 @@ impl Deployer {
     /// The refusal; nothing was recorded, unless it says that it may have been.
     pub async fn rebuild(
         &self,
-        operator: &Operator,
+        principal: &Principal,
         id: &AppId,
         commit: Option<Commit>,
         key: Option<IdempotencyKey>,
     ) -> Outcome<Accepted> {
-        let access = Authorized { cause: operator.cause(Trigger::Manual), ..self.open(operator, id).await? };
+        let access = Authorized {
+            cause: principal.cause(Trigger::Manual),
+            ..self.open_for(Action::Rebuild, principal, id).await?
+        };
         let (admission_id, cause) = (self.admission_id(), access.cause.clone());
         let commit = match commit {
             Some(commit) => Ok(commit),

@@ -1,6 +1,8 @@
 //! Effects, performed only through ports: authorize → submit → drive (step ⇄ perform) → recover.
 
+mod api_tokens;
 mod apps;
+mod audit;
 mod auth;
 mod builds;
 mod drift;
@@ -28,7 +30,9 @@ use std::{
     time::Duration,
 };
 
-pub use auth::{Authorized, Operator};
+pub use api_tokens::{ApiToken, NewApiToken, replace_admin_token};
+pub use audit::{AuditEntry, Audited};
+pub use auth::{Authorized, Principal};
 pub use builds::LogPart;
 pub use poll_results::{PollOutcome, Polled};
 pub use push::Pushed;
@@ -40,7 +44,7 @@ pub use submit::Accepted;
 use crate::{
     app::{AppId, AppUid, POLL_MIN},
     error::Error,
-    ports::{BranchReader, BuildTrigger, Clock, HistoryStore, Rng, RolloutDriver, TokenStore},
+    ports::{AppPage, BranchReader, BuildTrigger, Clock, HistoryStore, RecordStore, Rng, RolloutDriver, TokenStore},
     replica::ReplicaId,
     request::Refusal,
     source::AllowedSources,
@@ -59,6 +63,9 @@ pub struct Ports {
     pub tokens: Arc<dyn TokenStore>,
     /// Apps and their deploys.
     pub history: Arc<dyn HistoryStore>,
+    /// API tokens, sessions and the audit, of the same store; `None`: callers are authenticated by the platform, and the
+    /// audit is in the log alone.
+    pub records: Option<Arc<dyn RecordStore>>,
     /// The driver of rollouts.
     pub rollouts: Arc<dyn RolloutDriver>,
     /// The builder of git apps; `None`: there are only image apps.
@@ -149,16 +156,16 @@ impl Deployer {
         self.work_queue.put(app);
     }
 
-    /// Returns `Ok` if the store answers; as cheap as an unauthenticated call, because this is one.
+    /// Returns `Ok` if the store answers.
     ///
     /// # Errors
     /// [`Refusal::StoreUnavailable`] while it does not.
     pub async fn ready(&self) -> Outcome<()> {
-        let refuses = |stored: Option<&[u8; 32]>| {
-            self.recognition.read_operator(stored.copied());
-            false
-        };
-        self.ports.tokens.operator_fitting(&refuses).await.map(drop).map_err(refused)
+        if self.ports.records.is_some() {
+            return self.recognize_api_tokens().await;
+        }
+        let page = AppPage { namespace: None, after: None, limit: 1 };
+        self.ports.history.list(page).await.map(drop).map_err(refused)
     }
 }
 

@@ -1,7 +1,8 @@
 //! Promotions: deploys of the image that another environment runs.
 
-use super::{Accepted, Authorized, Deployer, Operator, Outcome};
+use super::{Accepted, Authorized, Deployer, Outcome, Principal};
 use crate::{
+    access::Action,
     app::{AppId, FullName},
     deploy::{Commit, Origin, Trigger},
     image::ImageRef,
@@ -17,13 +18,16 @@ impl Deployer {
     /// [`Refusal::InvalidField`] if `from` is the app itself; any other refusal. Nothing was recorded, unless it says that it may have been.
     pub async fn promote(
         &self,
-        operator: &Operator,
+        principal: &Principal,
         id: &AppId,
         from: &FullName,
         key: Option<IdempotencyKey>,
     ) -> Outcome<Accepted> {
-        let access = Authorized { cause: operator.cause(Trigger::Promotion), ..self.open(operator, id).await? };
-        let promoted = self.promoted(&access, from).await;
+        let access = Authorized {
+            cause: principal.cause(Trigger::Promotion),
+            ..self.open_for(Action::Promote, principal, id).await?
+        };
+        let promoted = self.promoted(principal, &access, from).await;
         let (admission_id, cause) = (self.admission_id(), access.cause.clone());
         let accepted = self.admit(&access, admission_id, key, move |state| {
             let (image, commit, origin) = promoted.clone()?;
@@ -34,13 +38,19 @@ impl Deployer {
     }
 
     /// Returns the image, commit and origin of the deploy that `from` runs.
-    async fn promoted(&self, to: &Authorized, from: &FullName) -> Outcome<(ImageRef, Option<Commit>, Origin)> {
+    async fn promoted(
+        &self,
+        principal: &Principal,
+        to: &Authorized,
+        from: &FullName,
+    ) -> Outcome<(ImageRef, Option<Commit>, Origin)> {
         let id = from.id().map_err(|invalid| Refusal::InvalidField(Field::FromEnvironment, invalid.to_string()))?;
         let source = match self.find(&id).await {
             Err(Refusal::AppNotFound(_)) => return Err(Refusal::AppNotFoundIn(from.clone())),
             found => found?.state,
         };
-        if source.app.full_name() != *from {
+        // An app that the principal may not read is unknown to it.
+        if source.app.full_name() != *from || !principal.may(Action::Read, &source.app.realm()) {
             return Err(Refusal::AppNotFoundIn(from.clone()));
         }
         if source.app.uid == to.uid {

@@ -4,12 +4,13 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, select_biased};
 
-use super::{Authorized, Deployer, Outcome, journal::Snapshot, looks::Look, refused};
+use super::{Authorized, Deployer, Outcome, Principal, journal::Snapshot, looks::Look, refused};
 use crate::{
+    access::{Action, Realm},
     app::AppUid,
     deploy::{Deploy, Revision, State},
     ledger::{AppState, history},
-    ports::{AppPage, AppRef, HistoryStore, HistoryStoreExt, ListedApp, Page, UnreadableApp},
+    ports::{AppPage, AppRef, HistoryStore, HistoryStoreExt, ListedApp, Page, UnreadableApp, listed_id},
     request::Refusal,
 };
 
@@ -44,13 +45,24 @@ impl Deployer {
         app.map(Snapshot::into_state).ok_or_else(|| Refusal::AppNotFound(access.id.clone()))
     }
 
-    /// Returns a part of the list of apps, sorted by namespace and name. An app that cannot be read is logged, and named in
+    /// Returns a part of the list of the apps that the principal may read, sorted by namespace and name. An app that cannot be read is logged, and named in
     /// its place.
     ///
     /// # Errors
     /// [`Refusal::StoreUnavailable`] while the store is away.
-    pub async fn apps(&self, _operator: &super::Operator, page: AppPage) -> Outcome<Vec<ListedApp>> {
-        let listed = self.ports.history.list(page).await.map_err(refused)?;
+    pub async fn apps(&self, principal: &Principal, page: AppPage) -> Outcome<Vec<ListedApp>> {
+        let (limit, mut page) = (page.limit, page);
+        let mut listed = Vec::new();
+        loop {
+            let read = self.ports.history.list(page.clone()).await.map_err(refused)?;
+            let is_last = read.len() < page.limit;
+            page.after = read.last().map(listed_id).cloned();
+            listed.extend(read.into_iter().filter(|app| may_read(principal, app)));
+            if is_last || listed.len() >= limit {
+                break;
+            }
+        }
+        listed.truncate(limit);
         for UnreadableApp { id, error } in listed.iter().filter_map(|listed| listed.as_ref().err()) {
             tracing::error!(app = %id, error = %error.chain(), "reading an app's state failed");
         }
@@ -197,6 +209,12 @@ impl Deployer {
             seen = Some(entry.step);
         }
     }
+}
+
+/// Returns whether the principal may know of an app of the list. The project of an unreadable one is unknown.
+fn may_read(principal: &Principal, listed: &ListedApp) -> bool {
+    let realm = listed.as_ref().map_or(Realm::Everything, |state| state.app.realm());
+    principal.may(Action::Read, &realm)
 }
 
 /// Returns one entry of an app that was just read.

@@ -2,8 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{Authorized, Deployer, Operator, Outcome, apps::checked, journal::Snapshot, refused, unwritten};
+use super::{
+    Authorized, Deployer, Outcome, Principal, apps::checked, audit::Subject, auth::Reach, journal::Snapshot, refused,
+    unwritten,
+};
 use crate::{
+    access::{Action, Realm, Role},
     app::{App, AppId, AppUid, Namespace, POLL_MAX, Policy, Settings, Source},
     deploy::{Deploy, Trigger},
     error::{Entity, Error},
@@ -90,7 +94,7 @@ impl Deployer {
     /// The refusal; nothing is registered then.
     pub async fn register(
         &self,
-        operator: &Operator,
+        principal: &Principal,
         wanted: Registration,
         key: Option<IdempotencyKey>,
     ) -> Outcome<Registered> {
@@ -99,6 +103,12 @@ impl Deployer {
         let namespace = Namespace::of(&wanted.project, &wanted.environment)
             .map_err(|invalid| Refusal::InvalidField(Field::Environment, invalid.to_string()))?;
         let id = AppId { namespace, name: wanted.name.clone() };
+        let realm = Realm::Environment { project: wanted.project.clone(), environment: wanted.environment.clone() };
+        let is_allowed = principal.may(Action::Register, &realm);
+        self.audit(principal, Action::Register, Subject::app(&id, realm), is_allowed).await?;
+        if !is_allowed {
+            return Err(Refusal::Forbidden(Action::Register));
+        }
         if let Some(app) = self.journal.load(AppRef::Name(&id)).await.map_err(refused)? {
             return self.registered(app, &wanted, key.as_ref()).await;
         }
@@ -129,7 +139,7 @@ impl Deployer {
             holds: Vec::new(),
             created_at: self.store_time().await?,
         };
-        self.create(operator, app, (image, adopted), &wanted, key).await
+        self.create(principal, app, (image, adopted), &wanted, key).await
     }
 
     /// Returns the other apps of a namespace, with the settings of their targets.
@@ -167,7 +177,7 @@ impl Deployer {
         let (id, uid) = (app.state.app.id.clone(), app.state.app.uid);
         let Some(key) = key else { return Err(Refusal::AppExists(id)) };
         let cause = crate::request::Cause { trigger: Trigger::Manual, actor: crate::deploy::Actor::Service };
-        match self.replay(&Authorized { id: id.clone(), uid, cause }, key).await? {
+        match self.replay(&Authorized { id: id.clone(), uid, cause, reach: Reach::Role(Role::Admin) }, key).await? {
             (app, Some(deploy)) => Ok(Registered { adopted: deploy.adopted, app, deploy: Some(deploy) }),
             // No entry could carry the key: a call with equal contents counts as the same call.
             (app, None) if registration::waits_for_a_build(&app.app) && registration::made(&app.app, wanted) => {
@@ -179,7 +189,7 @@ impl Deployer {
 
     async fn create(
         &self,
-        operator: &Operator,
+        principal: &Principal,
         app: App,
         (image, adopted): (Option<ImageRef>, bool),
         wanted: &Registration,
@@ -188,7 +198,7 @@ impl Deployer {
         let (id, now) = (app.id.clone(), app.created_at);
         let mut change = Change::register(app.clone());
         let deploy = image.and_then(|image| {
-            let deploy = NewDeploy { image: Some(image), adopted, ..NewDeploy::new(&operator.cause(Trigger::Manual)) };
+            let deploy = NewDeploy { image: Some(image), adopted, ..NewDeploy::new(&principal.cause(Trigger::Manual)) };
             let (id, driver) = (self.admission_id(), self.driver());
             let admission = Admission { key: key.clone(), driver, ..Admission::plain(id, deploy) };
             let Admitted::New { deploy, .. } = change.admit(admission, KeyLookup::Unread, now) else { return None };

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{ATTEMPTS, Accepted, Authorized, Deployer, Operator, Outcome, refused, submit::Declined};
+use super::{ATTEMPTS, Accepted, Authorized, Deployer, Outcome, Principal, refused, submit::Declined};
 use crate::{
+    access::Action,
     app::AppId,
     deploy::{Deploy, Revision, Trigger},
     ledger::{
@@ -23,8 +24,11 @@ impl Deployer {
     ///
     /// # Errors
     /// The refusal; nothing was recorded, unless it says that it may have been.
-    pub async fn rollback(&self, operator: &Operator, id: &AppId, request: RollbackRequest) -> Outcome<Accepted> {
-        let access = Authorized { cause: operator.cause(Trigger::Rollback), ..self.open(operator, id).await? };
+    pub async fn rollback(&self, principal: &Principal, id: &AppId, request: RollbackRequest) -> Outcome<Accepted> {
+        let access = Authorized {
+            cause: principal.cause(Trigger::Rollback),
+            ..self.open_for(Action::Rollback, principal, id).await?
+        };
         for _ in 0..ATTEMPTS {
             let read = self.state(&access).await?;
             let target = self.target(&access, &read, &request).await;

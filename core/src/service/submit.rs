@@ -2,6 +2,7 @@
 
 use super::{Authorized, Deployer, Outcome, journal::Decision, refused, unwritten};
 use crate::{
+    access::Action,
     deploy::{AdmissionId, Deploy, Revision},
     error::{Error, Result},
     ledger::{Admission, Admitted, AppState, Change, KeyLookup, UNFINISHED_MAX, admission},
@@ -49,6 +50,7 @@ impl Deployer {
     /// # Errors
     /// The refusal; nothing was recorded, unless it says that it may have been.
     pub async fn submit(&self, access: &Authorized, request: DeployRequest) -> Outcome<Accepted> {
+        access.require(Action::Deploy)?;
         let (id, cause, key) = (self.admission_id(), access.cause.clone(), request.key.clone());
         let accepted = self.admit(access, id, key, move |state: &AppState| {
             let decided = admission::deploy(&state.app, &request, &cause)?;

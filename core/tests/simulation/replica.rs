@@ -61,6 +61,7 @@ impl Replica {
         let ports = Ports {
             tokens: Arc::new(Faulty::new(tokens, Arc::clone(&own), plan)),
             history: faulty.clone(),
+            records: None,
             rollouts: faulty.clone(),
             builder: Some(Builder {
                 builds: faulty.clone(),

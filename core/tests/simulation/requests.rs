@@ -11,7 +11,7 @@ use rollhook_core::{
     request::{
         DeployRequest, IdempotencyKey, KeyHeader, PolicyChange, Refusal, Registration, RollbackRequest, SourceChange,
     },
-    service::{Accepted, Deployer, Operator, Outcome, Pushed},
+    service::{Accepted, Deployer, Outcome, Principal, Pushed},
     token::{Credentials, Token},
 };
 use serde_json::json;
@@ -78,7 +78,7 @@ pub(crate) enum Answer {
 impl Request {
     /// Asks for it.
     pub(crate) async fn send(self, deployer: Arc<Deployer>, name: String) -> Outcome<Answer> {
-        let person = Operator::trusted(&name);
+        let person = Principal::trusted(&name);
         let first = id(0);
         match self {
             Self::Post(token, request) => {

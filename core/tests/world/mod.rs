@@ -26,7 +26,7 @@ use rollhook_core::{
     ledger::{AppState, Change, Record, check::check},
     ports::{AppCommit, AppRef, BranchReader, Clock, HistoryStore, HistoryStoreExt, Page, Rng},
     request::{DeployRequest, Registration, RollbackRequest},
-    service::{Accepted, Authorized, Builder, Deployer, Operator, Outcome, Ports},
+    service::{Accepted, Authorized, Builder, Deployer, Outcome, Ports, Principal},
     source::AllowedSources,
     time::Timestamp,
 };
@@ -145,7 +145,7 @@ pub struct World {
     pub cluster: Arc<SimulatedCluster>,
     pub builds: Arc<SimulatedBuilds>,
     pub deployer: Arc<Deployer>,
-    pub operator: Operator,
+    pub operator: Principal,
     pub skew: Arc<Mutex<i64>>,
 }
 
@@ -161,7 +161,7 @@ impl World {
         let cluster = Arc::new(SimulatedCluster::new(Arc::clone(&clock) as Arc<dyn Clock>, delay));
         let builds = Arc::new(SimulatedBuilds::new(Arc::clone(&clock) as Arc<dyn Clock>, BUILD));
         let deployer = Arc::new(Deployer::new(ports(&clock, &store, &cluster, &builds, 1), "one"));
-        Self { clock, store, cluster, builds, deployer, operator: Operator::trusted("alice"), skew }
+        Self { clock, store, cluster, builds, deployer, operator: Principal::trusted("alice"), skew }
     }
 
     /// Another process on the same store and cluster.
@@ -330,6 +330,7 @@ fn ports(
     Ports {
         tokens: Arc::clone(store) as _,
         history: Arc::clone(store) as _,
+        records: Some(Arc::clone(store) as _),
         rollouts: Arc::clone(cluster) as _,
         builder: Some(Builder {
             builds: Arc::clone(builds) as _,

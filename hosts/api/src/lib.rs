@@ -13,6 +13,7 @@
 //! [`Operations`] is the management API as a trait. [`Local`] performs it on a `Deployer` in this process: the HTTP host
 //! uses it for each call, the command line without a server for itself, and a platform can use it for its own pages.
 
+pub mod access;
 pub mod app;
 pub mod deploy;
 pub mod duration;
@@ -25,6 +26,7 @@ pub mod push;
 pub mod source;
 pub mod time;
 
+pub use access::{ApiToken, AuditEntry, AuditList, CreateToken, CreatedToken, GrantedRole, TokenList, Whoami};
 pub use app::{App, AppList, AppPatch, CreateApp, Drift, Hold, Policy, PolicyPatch, Registered, Webhook};
 pub use deploy::{
     Deploy, DeployAnswer, DeployList, DeployPost, Promote, PromoteFrom, Rebuild, Rollback, RollbackAnswer,

@@ -26,7 +26,7 @@ pub fn document() -> Value {
             ),
             "license": { "name": "MIT OR Apache-2.0" }
         },
-        "security": [{ "operator": [] }],
+        "security": [{ "apiToken": [] }],
         "paths": paths(),
         "components": {
             "securitySchemes": security_schemes(),
@@ -41,7 +41,7 @@ fn security_schemes() -> Value {
     let header =
         |name: &str, what: &str| json!({ "type": "apiKey", "in": "header", "name": name, "description": what });
     json!({
-        "operator": { "type": "http", "scheme": "bearer", "description": "The management token." },
+        "apiToken": { "type": "http", "scheme": "bearer", "description": "An API token, whose role on the app must allow the call." },
         "serviceToken": header("X-Service-Token", "The app's webhook token."),
         "signature": header(
             "X-Hub-Signature-256",
@@ -124,6 +124,19 @@ fn paths() -> Value {
             "/api/v1/apps/{namespace}/{app}/rebuild",
             json!({ "post": waits(keyed(sends(call("Build a git app again", 202, "DeployAnswer"), "Rebuild"))) }),
         ),
+        (
+            "/api/v1/tokens",
+            json!({
+                "get": call("List the API tokens", 200, "TokenList"),
+                "post": sends(call("Make an API token, which is shown this once", 201, "CreatedToken"), "CreateToken")
+            }),
+        ),
+        ("/api/v1/tokens/{token}", json!({ "delete": empty("Revoke an API token") })),
+        (
+            "/api/v1/audit",
+            json!({ "get": with(call("The audit, newest first", 200, "AuditList"), &["limit", "auditAfter"]) }),
+        ),
+        ("/api/v1/whoami", json!({ "get": call("The caller and its roles", 200, "Whoami") })),
         ("/api/v1/apps/{namespace}/{app}/hold", json!({ "delete": call("Release all holds of the app", 200, "App") })),
     ];
     operations.into_iter().map(|(path, item)| (path.to_owned(), located(path, item))).collect::<Map<_, _>>().into()
@@ -141,7 +154,7 @@ fn located(path: &str, mut item: Value) -> Value {
 
 fn entry() -> Value {
     let mut show = with(call("One entry with its evidence", 200, "Deploy"), &["prefer"]);
-    show["security"] = json!([{ "operator": [] }, { "serviceToken": [] }]);
+    show["security"] = json!([{ "apiToken": [] }, { "serviceToken": [] }]);
     show
 }
 
@@ -254,6 +267,8 @@ fn parameters() -> Value {
     json!({
         "namespace": parameter("path", "namespace", label(), "Project and environment, joined by a hyphen."),
         "app": parameter("path", "app", label(), "The app's name."),
+        "token": parameter("path", "token", label(), "The API token's name."),
+        "auditAfter": parameter("query", "after", text(), "Only entries after this one: `next` of the part before."),
         "revision": parameter("path", "revision", number(1), "The entry's number."),
         "limit": parameter("query", "limit", limit, "At most this many."),
         "before": parameter("query", "before", number(1), "Only revisions below this one: `next` of the part before."),

@@ -4,17 +4,19 @@ use std::{marker::PhantomData, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use rollhook_core::{
+    access::TokenName,
     app::AppId,
     deploy::Revision,
     ledger::AppState,
-    ports::{AppPage, ListedApp, Page, WebhookSecret, listed_id},
+    ports::{AppPage, ListedApp, Page, RecordPlace, WebhookSecret, listed_id},
     request::{IdempotencyKey, Refusal},
-    service::{Authorized, Deployer, Operator},
+    service::{Authorized, Deployer, Principal},
 };
 
 use crate::{
-    App, AppList, AppPatch, CreateApp, Deploy, DeployAnswer, DeployList, DeployPost, Drift, Polling, Promote, Rebuild,
-    Registered, Rollback, RollbackAnswer, Standing, Webhook,
+    ApiToken, App, AppList, AppPatch, AuditList, CreateApp, CreateToken, CreatedToken, Deploy, DeployAnswer,
+    DeployList, DeployPost, Drift, Polling, Promote, Rebuild, Registered, Rollback, RollbackAnswer, Standing,
+    TokenList, Webhook, Whoami,
 };
 
 /// The operations on apps. Requests and answers are the wire's types, so that a program works the same on a server and on
@@ -77,21 +79,36 @@ pub trait Operations: Send + Sync {
 
     /// Releases all holds of an app.
     async fn release_hold(&self, id: &AppId) -> Result<App, Self::Error>;
+
+    /// Makes an API token.
+    async fn create_token(&self, token: CreateToken) -> Result<CreatedToken, Self::Error>;
+
+    /// Returns the API tokens that the caller may manage.
+    async fn tokens(&self) -> Result<TokenList, Self::Error>;
+
+    /// Revokes an API token.
+    async fn revoke_token(&self, name: &TokenName) -> Result<(), Self::Error>;
+
+    /// Returns at most `limit` entries of the audit after this place, newest first.
+    async fn audit(&self, after: Option<RecordPlace>, limit: usize) -> Result<AuditList, Self::Error>;
+
+    /// Returns the caller, as its credentials prove.
+    async fn whoami(&self) -> Result<Whoami, Self::Error>;
 }
 
 /// The operations on a deployer in this process, for one caller.
 pub struct Local<E = Refusal> {
     deployer: Arc<Deployer>,
-    operator: Operator,
+    principal: Principal,
     base_url: Arc<str>,
     key: Option<IdempotencyKey>,
     error: PhantomData<fn() -> E>,
 }
 
 impl<E: From<Refusal> + Send> Local<E> {
-    /// Returns the operations that `operator` may perform; webhook URLs begin with `base_url`.
-    pub fn new(deployer: Arc<Deployer>, operator: Operator, base_url: Arc<str>) -> Self {
-        Self { deployer, operator, base_url, key: None, error: PhantomData }
+    /// Returns the operations that `principal` may perform; webhook URLs begin with `base_url`.
+    pub fn new(deployer: Arc<Deployer>, principal: Principal, base_url: Arc<str>) -> Self {
+        Self { deployer, principal, base_url, key: None, error: PhantomData }
     }
 
     /// Returns the same operations, repeatable under this key. A key belongs to one request: it is for one operation.
@@ -105,7 +122,7 @@ impl<E: From<Refusal> + Send> Local<E> {
     /// # Errors
     /// As [`Deployer::open`].
     pub async fn open(&self, id: &AppId) -> Result<Authorized, Refusal> {
-        self.deployer.open(&self.operator, id).await
+        self.deployer.open(&self.principal, id).await
     }
 
     fn with_token(&self, id: &AppId, secret: &WebhookSecret) -> Webhook {
@@ -118,7 +135,7 @@ impl<E: From<Refusal> + Send> Operations for Local<E> {
     type Error = E;
 
     async fn create(&self, app: CreateApp) -> Result<Registered, E> {
-        let registered = self.deployer.register(&self.operator, app.parse()?, self.key.clone()).await?;
+        let registered = self.deployer.register(&self.principal, app.parse()?, self.key.clone()).await?;
         let state = registered.app;
         let deploy = registered.deploy.map(|deploy| Deploy::of(&state.app.id, &deploy, Standing::of(&state)));
         Ok(Registered { app: App::of(&state), deploy, adopted: registered.adopted })
@@ -126,7 +143,7 @@ impl<E: From<Refusal> + Send> Operations for Local<E> {
 
     async fn apps(&self, page: AppPage) -> Result<AppList, E> {
         let limit = page.limit;
-        let apps = self.deployer.apps(&self.operator, page).await?;
+        let apps = self.deployer.apps(&self.principal, page).await?;
         let id = |listed: &ListedApp| listed_id(listed).to_string();
         let next = apps.last().filter(|_| apps.len() == limit).map(id);
         let unreadable = apps.iter().filter(|listed| listed.is_err()).map(id).collect();
@@ -147,24 +164,24 @@ impl<E: From<Refusal> + Send> Operations for Local<E> {
     }
 
     async fn change(&self, id: &AppId, patch: AppPatch) -> Result<App, E> {
-        self.deployer.change(&self.operator, id, patch.policy.parse()?, patch.source.parse()?).await?;
+        self.deployer.change(&self.principal, id, patch.policy.parse()?, patch.source.parse()?).await?;
         self.app(id).await
     }
 
     async fn delete(&self, id: &AppId) -> Result<(), E> {
-        Ok(self.deployer.delete(&self.operator, id).await?)
+        Ok(self.deployer.delete(&self.principal, id).await?)
     }
 
     async fn enable_webhook(&self, id: &AppId) -> Result<Webhook, E> {
-        Ok(self.with_token(id, &self.deployer.enable_webhook(&self.operator, id).await?))
+        Ok(self.with_token(id, &self.deployer.enable_webhook(&self.principal, id).await?))
     }
 
     async fn webhook(&self, id: &AppId) -> Result<Webhook, E> {
-        Ok(self.with_token(id, &self.deployer.webhook(&self.operator, id).await?))
+        Ok(self.with_token(id, &self.deployer.webhook(&self.principal, id).await?))
     }
 
     async fn disable_webhook(&self, id: &AppId) -> Result<(), E> {
-        Ok(self.deployer.disable_webhook(&self.operator, id).await?)
+        Ok(self.deployer.disable_webhook(&self.principal, id).await?)
     }
 
     async fn history(&self, id: &AppId, before: Option<Revision>, limit: usize) -> Result<DeployList, E> {
@@ -196,7 +213,7 @@ impl<E: From<Refusal> + Send> Operations for Local<E> {
 
     async fn rebuild(&self, id: &AppId, rebuild: Rebuild) -> Result<DeployAnswer, E> {
         let commit = rebuild.parse()?;
-        let accepted = self.deployer.rebuild(&self.operator, id, commit, self.key.clone()).await?;
+        let accepted = self.deployer.rebuild(&self.principal, id, commit, self.key.clone()).await?;
         Ok(DeployAnswer::accepted(id, &accepted))
     }
 
@@ -206,22 +223,44 @@ impl<E: From<Refusal> + Send> Operations for Local<E> {
     }
 
     async fn cancel(&self, id: &AppId, revision: Revision) -> Result<Deploy, E> {
-        self.deployer.cancel(&self.operator, id, revision).await?;
+        self.deployer.cancel(&self.principal, id, revision).await?;
         self.entry(id, revision).await
     }
 
     async fn rollback(&self, id: &AppId, rollback: Rollback) -> Result<RollbackAnswer, E> {
         let request = rollback.parse(self.key.clone());
-        Ok(RollbackAnswer::of(id, &self.deployer.rollback(&self.operator, id, request).await?))
+        Ok(RollbackAnswer::of(id, &self.deployer.rollback(&self.principal, id, request).await?))
     }
 
     async fn promote(&self, id: &AppId, promote: Promote) -> Result<DeployAnswer, E> {
         let from = promote.parse(id)?;
-        let accepted = self.deployer.promote(&self.operator, id, &from, self.key.clone()).await?;
+        let accepted = self.deployer.promote(&self.principal, id, &from, self.key.clone()).await?;
         Ok(DeployAnswer::accepted(id, &accepted))
     }
 
     async fn release_hold(&self, id: &AppId) -> Result<App, E> {
-        Ok(App::of(&self.deployer.release_hold(&self.operator, id).await?))
+        Ok(App::of(&self.deployer.release_hold(&self.principal, id).await?))
+    }
+
+    async fn create_token(&self, token: CreateToken) -> Result<CreatedToken, E> {
+        let (api_token, token) = self.deployer.create_api_token(&self.principal, token.parse()?).await?;
+        Ok(CreatedToken::of(&api_token, &token))
+    }
+
+    async fn tokens(&self) -> Result<TokenList, E> {
+        let tokens = self.deployer.api_tokens(&self.principal).await?;
+        Ok(TokenList { tokens: tokens.iter().map(ApiToken::of).collect() })
+    }
+
+    async fn revoke_token(&self, name: &TokenName) -> Result<(), E> {
+        Ok(self.deployer.revoke_api_token(&self.principal, name).await?)
+    }
+
+    async fn audit(&self, after: Option<RecordPlace>, limit: usize) -> Result<AuditList, E> {
+        Ok(AuditList::of(&self.deployer.audited(&self.principal, after, limit).await?, limit))
+    }
+
+    async fn whoami(&self) -> Result<Whoami, E> {
+        Ok(Whoami::of(&self.principal))
     }
 }

@@ -109,6 +109,8 @@ kinds! {
     Malformed = "malformed", 400, "The request cannot be read";
     /// The credentials prove nothing.
     Unauthorized = "unauthorized", 401, "Not authorized";
+    /// The caller's roles do not allow it.
+    Forbidden = "forbidden", 403, "Not allowed";
     /// Nothing is at this path.
     NotFound = "not-found", 404, "Not found";
     /// No such app.
@@ -117,6 +119,8 @@ kinds! {
     RevisionNotFound = "revision-not-found", 404, "No such revision";
     /// There is no log of a build.
     NoBuildLog = "no-build-log", 404, "No build log";
+    /// No such API token.
+    TokenNotFound = "token-not-found", 404, "No such API token";
     /// The webhook is not enabled.
     NoWebhook = "no-webhook", 404, "The webhook is not enabled";
     /// The path does not take this method.
@@ -125,6 +129,8 @@ kinds! {
     SlowBody = "slow-body", 408, "The body came too slowly";
     /// The name is taken.
     AppExists = "app-exists", 409, "The app is registered already";
+    /// An API token has the name.
+    TokenExists = "token-exists", 409, "The API token exists already";
     /// The namespace is another pair's.
     NamespaceTaken = "namespace-taken", 409, "The namespace is taken";
     /// The call does not fit the app's kind.
@@ -188,6 +194,9 @@ impl Kind {
     pub fn of(refusal: &Refusal) -> Self {
         match refusal {
             Refusal::Unauthorized => Self::Unauthorized,
+            Refusal::Forbidden(_) => Self::Forbidden,
+            Refusal::TokenExists(_) => Self::TokenExists,
+            Refusal::TokenNotFound(_) => Self::TokenNotFound,
             Refusal::AppNotFound(_) | Refusal::AppNotFoundIn(_) => Self::AppNotFound,
             Refusal::RevisionNotFound(_) => Self::RevisionNotFound,
             Refusal::NoWebhook => Self::NoWebhook,

@@ -29,6 +29,24 @@ pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<
     parse(&text).ok_or_else(|| serde::de::Error::custom("not a time such as 2026-01-02T03:04:05.678Z"))
 }
 
+/// The same for a time that may be absent.
+pub(crate) mod maybe {
+    use super::*;
+
+    pub(crate) fn serialize<S: Serializer>(time: &Option<Timestamp>, serializer: S) -> Result<S::Ok, S::Error> {
+        match time {
+            Some(time) => super::serialize(time, serializer),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Timestamp>, D::Error> {
+        let text = Option::<String>::deserialize(deserializer)?;
+        let time = |text: String| parse(&text).ok_or_else(|| serde::de::Error::custom("not a time"));
+        text.map(time).transpose()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,7 +10,7 @@ use rollhook_core::{
     app::AppId,
     deploy::Revision,
     ledger::restore::{self, Owed},
-    service::{Deployer, Operator, Scope, StartError},
+    service::{Deployer, Principal, Scope, StartError},
 };
 use rollhook_wiring::{BuilderStop, DriverUrl};
 use tokio::{sync::oneshot, task::JoinHandle};
@@ -28,7 +28,7 @@ const RESTORE_POLL: Duration = Duration::from_millis(50);
 /// The deployer within this process.
 pub(crate) struct Direct {
     deployer: Arc<Deployer>,
-    operator: Operator,
+    principal: Principal,
     base_url: Arc<str>,
     driver: Option<DriverUrl>,
     engine: OnceLock<Engine>,
@@ -75,7 +75,7 @@ impl Direct {
         }
         Ok(Self {
             deployer: Arc::new(deployer),
-            operator: Operator::trusted(&user()),
+            principal: Principal::trusted(&user()),
             base_url: connection.base_url.as_str().into(),
             driver: settings.driver,
             engine: OnceLock::new(),
@@ -85,7 +85,7 @@ impl Direct {
 
     /// Returns the operations on this process's deployer.
     pub(crate) fn operations(&self) -> Local<CliError> {
-        Local::new(self.deployer.clone(), self.operator.clone(), self.base_url.clone())
+        Local::new(self.deployer.clone(), self.principal.clone(), self.base_url.clone())
     }
 
     /// Starts the engine, which drives deploys from now on.
@@ -116,7 +116,7 @@ impl Direct {
     /// Returns the newest unfinished revision of an app, which may be the restore of a failed one; `None` if no restore is
     /// owed either.
     pub(crate) async fn next_unfinished(&self, id: &AppId) -> Result<Option<Revision>, CliError> {
-        let access = self.deployer.open(&self.operator, id).await?;
+        let access = self.deployer.open(&self.principal, id).await?;
         let mut left = RESTORE_WITHIN;
         loop {
             let state = self.deployer.state(&access).await?;

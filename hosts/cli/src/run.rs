@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use crate::{
-    args::{AppCommand, Cli, Command, Connection, Webhook},
-    commands::{Session, apps, builds, deploys, webhook},
+    args::{AppCommand, Cli, Command, Connection, TokenCommand, Webhook},
+    commands::{Session, access, apps, builds, deploys, webhook},
     direct::Direct,
     exit::{CliError, Exit},
     output::{Output, message, print},
@@ -15,10 +15,10 @@ use crate::{
 pub(crate) fn run(cli: Cli) -> ExitCode {
     let ended = match cli.command {
         Command::Completions { shell } => completions(shell),
-        Command::App(command) => {
+        command => {
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
             match runtime {
-                Ok(runtime) => runtime.block_on(Box::pin(app(&cli.connection, Output::new(cli.output), command))),
+                Ok(runtime) => runtime.block_on(Box::pin(perform(&cli.connection, Output::new(cli.output), command))),
                 Err(error) => Err(CliError::Other(format!("The runtime does not start: {error}."))),
             }
         }
@@ -35,7 +35,7 @@ fn completions(shell: clap_complete::Shell) -> Result<(), CliError> {
     print(&String::from_utf8_lossy(&script))
 }
 
-async fn app(connection: &Connection, output: Output, command: AppCommand) -> Result<(), CliError> {
+async fn perform(connection: &Connection, output: Output, command: Command) -> Result<(), CliError> {
     if let Some(server) = connection.server.as_deref().filter(|server| !server.is_empty()) {
         let server = Server::new(server)?;
         return Box::pin(dispatch(&Session { operations: &server, direct: None, output }, command)).await;
@@ -64,7 +64,19 @@ fn log_warnings() {
     tracing_subscriber::registry().with(filter).with(layer).init();
 }
 
-async fn dispatch(session: &Session<'_>, command: AppCommand) -> Result<(), CliError> {
+async fn dispatch(session: &Session<'_>, command: Command) -> Result<(), CliError> {
+    match command {
+        Command::App(command) => app(session, command).await,
+        Command::Token(TokenCommand::Create(args)) => access::create(session, &args).await,
+        Command::Token(TokenCommand::List) => access::list(session).await,
+        Command::Token(TokenCommand::Revoke(args)) => access::revoke(session, &args).await,
+        Command::Audit(args) => access::audit(session, &args).await,
+        Command::Whoami => access::whoami(session).await,
+        Command::Completions { shell } => completions(shell),
+    }
+}
+
+async fn app(session: &Session<'_>, command: AppCommand) -> Result<(), CliError> {
     match command {
         AppCommand::Webhook(Webhook::Enable(target)) => webhook::enable(session, &target).await,
         AppCommand::Webhook(Webhook::Status(target)) => webhook::status(session, &target).await,

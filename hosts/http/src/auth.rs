@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use http::{HeaderMap, header::AUTHORIZATION};
 use rollhook_core::{
     request::Refusal,
-    service::{Deployer, Operator},
+    service::{Deployer, Principal},
     time::Timestamp,
     token::{Credential, Credentials, NotAToken, Signature, SignedMessage},
 };
@@ -60,7 +60,7 @@ pub(crate) fn wall_clock() -> Timestamp {
     SystemTime::now().into()
 }
 
-/// Returns whether the webhook's token is presented, and no management token.
+/// Returns whether the webhook's token is presented, and no API token.
 pub(crate) fn has_service_token(headers: &HeaderMap) -> bool {
     headers.contains_key(TOKEN) && !headers.contains_key(AUTHORIZATION)
 }
@@ -93,7 +93,7 @@ pub(crate) fn is_signed_message(headers: &HeaderMap) -> bool {
 pub(crate) fn is_recognized(deployer: &Deployer, target: &Target, headers: &HeaderMap, body: &[u8]) -> bool {
     match target {
         Target::App(app) => deployer.recognizes(app, &credentials(headers, wall_clock()), body),
-        Target::Management => deployer.recognizes_operator(presented(headers).as_bytes()),
+        Target::Management => deployer.recognizes_api_token(presented(headers).as_bytes()),
         Target::Nothing => false,
     }
 }
@@ -112,19 +112,19 @@ fn presented(headers: &HeaderMap) -> &str {
     once(headers, AUTHORIZATION.as_str()).and_then(Result::ok).and_then(bearer).unwrap_or_default()
 }
 
-/// Returns the operator that the call's bearer token proves.
+/// Returns the principal that the call's bearer token proves.
 ///
 /// # Errors
 /// 401, or 503 while the store is away.
-pub(crate) async fn operator(deployer: &Deployer, headers: &HeaderMap) -> Result<Operator, ErrorReply> {
+pub(crate) async fn principal(deployer: &Deployer, headers: &HeaderMap) -> Result<Principal, ErrorReply> {
     let presented = presented(headers);
     if presented.is_empty() {
         return Err(Refusal::Unauthorized.into());
     }
-    let name = headers.get(ACTOR).map(|name| String::from_utf8_lossy(name.as_bytes()));
-    let name = name.as_deref().map(str::trim).filter(|name| !name.is_empty()).unwrap_or("operator");
-    let operator = deployer.authorize_operator(presented.as_bytes(), name).await;
-    operator.map_err(|refusal| ErrorReply::from(refusal).redacted())
+    let claimed = headers.get(ACTOR).map(|name| String::from_utf8_lossy(name.as_bytes()));
+    let claimed = claimed.as_deref().map(str::trim).filter(|name| !name.is_empty());
+    let principal = deployer.authenticate(presented.as_bytes(), claimed).await;
+    principal.map_err(|refusal| ErrorReply::from(refusal).redacted())
 }
 
 fn bearer(text: &str) -> Option<&str> {

@@ -22,6 +22,7 @@
 //!
 //! The binary is [`run`]; a test or bench embeds [`Server`].
 
+mod access;
 mod answer;
 mod args;
 mod auth;

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode, Uri, request::Parts};
 use rollhook_api::{Kind, Local, openapi};
 use rollhook_core::{
+    access::TokenName,
     app::AppId,
     deploy::Revision,
     request::{IdempotencyKey, KeyHeader, Refusal},
@@ -16,7 +17,7 @@ use rollhook_core::{
 use serde::de::DeserializeOwned;
 
 use crate::{
-    auth,
+    access, auth,
     body::{self, Whole},
     build_log,
     connections::InCall,
@@ -52,6 +53,10 @@ pub(crate) enum Route {
     Hold,
     Promote,
     Rebuild,
+    Tokens,
+    Token,
+    Audit,
+    Whoami,
 }
 
 /// Each route with its path and methods.
@@ -73,6 +78,10 @@ pub(crate) const ROUTES: &[(Route, &str, &str)] = &[
     (Route::Hold, "/api/v1/apps/{namespace}/{app}/hold", "DELETE"),
     (Route::Promote, "/api/v1/apps/{namespace}/{app}/promote", "POST"),
     (Route::Rebuild, "/api/v1/apps/{namespace}/{app}/rebuild", "POST"),
+    (Route::Tokens, "/api/v1/tokens", "GET, HEAD, POST"),
+    (Route::Token, "/api/v1/tokens/{token}", "DELETE"),
+    (Route::Audit, "/api/v1/audit", "GET, HEAD"),
+    (Route::Whoami, "/api/v1/whoami", "GET, HEAD"),
 ];
 
 /// A call as it comes in.
@@ -148,6 +157,15 @@ impl Call {
     /// 404 if it is not an app's name.
     pub(crate) fn app(&self) -> Result<AppId, ErrorReply> {
         app(self.uri.path()).ok_or_else(|| ErrorReply::new(Kind::AppNotFound, "There is no app of this name."))
+    }
+
+    /// Returns the API token that the path names.
+    ///
+    /// # Errors
+    /// 404 if it is not a token's name.
+    pub(crate) fn token(&self) -> Result<TokenName, ErrorReply> {
+        let name = find(self.uri.path()).and_then(|matched| matched.parameters[0].parse().ok());
+        name.ok_or_else(|| ErrorReply::new(Kind::TokenNotFound, "There is no API token of this name."))
     }
 
     /// Returns the revision that the path names.
@@ -317,11 +335,11 @@ async fn answer(route: Option<Route>, call: &Call) -> Result<Reply, ErrorReply> 
     }
 }
 
-/// Answers a call that needs the management token.
+/// Answers a call that needs an API token.
 async fn managed(route: Option<Route>, call: &Call) -> Result<Reply, ErrorReply> {
-    let operator = auth::operator(&call.state.deployer, &call.headers).await?;
+    let principal = auth::principal(&call.state.deployer, &call.headers).await?;
     call.in_call.known();
-    let operations = Local::new(call.state.deployer.clone(), operator, call.state.base_url.clone());
+    let operations = Local::new(call.state.deployer.clone(), principal, call.state.base_url.clone());
     // Unknown paths need the token too, so that only operators learn which paths exist.
     let Some(route) = route else { return Err(ErrorReply::new(Kind::NotFound, "There is nothing at this path.")) };
     match route {
@@ -343,6 +361,11 @@ async fn managed(route: Option<Route>, call: &Call) -> Result<Reply, ErrorReply>
         Route::Promote => deploys::promote(call, operations).await,
         Route::Log => build_log::read(call, operations).await,
         Route::Rebuild => deploys::rebuild(call, operations).await,
+        Route::Tokens if call.reads() => access::tokens(call, operations).await,
+        Route::Tokens => access::create(call, operations).await,
+        Route::Token => access::revoke(call, operations).await,
+        Route::Audit => access::audit(call, operations).await,
+        Route::Whoami => access::whoami(call, operations).await,
         Route::Health | Route::Ready | Route::Metrics | Route::OpenApi | Route::Webhook => {
             Err(Refusal::Unauthorized.into())
         }
@@ -380,7 +403,11 @@ mod tests {
     #[test]
     fn every_route_is_found_by_its_own_path() {
         for (route, path, _) in ROUTES {
-            let path = path.replace("{namespace}", "shop-test").replace("{app}", "api").replace("{revision}", "7");
+            let path = path
+                .replace("{namespace}", "shop-test")
+                .replace("{app}", "api")
+                .replace("{revision}", "7")
+                .replace("{token}", "ci");
             assert_eq!(find(&path).map(|found| found.route), Some(*route), "{path}");
             assert_eq!(template(&path), entry(*route).0);
         }

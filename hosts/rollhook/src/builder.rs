@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rollhook_core::{
-    ports::{HistoryStore, RolloutDriver, TokenStore},
+    ports::{HistoryStore, RecordStore, RolloutDriver, TokenStore},
     service::{self, Deployer, Ports},
 };
 
@@ -32,13 +32,20 @@ impl Builder {
         rollouts: Arc<dyn RolloutDriver>,
     ) -> Self {
         let (clock, rng) = (Arc::new(TokioClock::start()), Arc::new(SystemRng));
-        let ports = Ports { tokens, history, rollouts, builder: None, clock, rng };
+        let ports = Ports { tokens, history, records: None, rollouts, builder: None, clock, rng };
         Self { ports, replica: machine(), min_poll: None }
     }
 
     /// Builds git apps with this builder; without one there are only image apps.
     pub fn builds(mut self, builder: service::Builder) -> Self {
         self.ports.builder = Some(builder);
+        self
+    }
+
+    /// Keeps API tokens, sessions and the audit in this store, which is the others' store: for a process that answers the
+    /// management API itself.
+    pub fn records(mut self, records: Arc<dyn RecordStore>) -> Self {
+        self.ports.records = Some(records);
         self
     }
 

@@ -40,7 +40,7 @@
 //!     memory::{MemoryStore, Script, SimulatedCluster},
 //!     ports::RolloutFailureKind,
 //!     request::{DeployRequest, Registration, RollbackRequest},
-//!     service::Operator,
+//!     service::Principal,
 //!     token::Credentials,
 //! };
 //!
@@ -54,7 +54,7 @@
 //! });
 //!
 //! // The platform has authenticated this person itself.
-//! let alice = Operator::trusted("alice");
+//! let alice = Principal::trusted("alice");
 //! let policy = Policy { settle: Duration::ZERO, ..Policy::default() };
 //! let wanted = Registration::new("shop".parse()?, "test".parse()?, "api".parse()?)
 //!     .image("registry.example.com/api:v1".parse()?)

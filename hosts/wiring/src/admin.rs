@@ -1,4 +1,4 @@
-//! The management token: made on the first start of a store that one process uses, else given in a file; replaced on
+//! The first API token, named `admin`, which may do everything: made on the first start of a store that one process uses, else given in a file; replaced on
 //! request only.
 
 use std::{
@@ -8,12 +8,17 @@ use std::{
     path::Path,
 };
 
-use rollhook_core::{ports::Rng, service::Deployer, token::Token};
+use rollhook_core::{
+    deploy::Actor,
+    ports::Rng,
+    service::{Deployer, replace_admin_token},
+    token::Token,
+};
 use zeroize::Zeroizing;
 
 use crate::{Created, Error, StoreSettings, StoreUrl, SystemRng, paths, store};
 
-/// Makes sure that the store knows a management token. Returns the file of the token if one was made.
+/// Makes sure that the store knows an admin token. Returns the file of the token if one was made.
 ///
 /// A store that knows none keeps the given file's token, or that of the data directory's file; the file is made if it is
 /// missing and only one process uses the store. A given file must hold the token that the store knows: an old file, which
@@ -23,7 +28,7 @@ use crate::{Created, Error, StoreSettings, StoreUrl, SystemRng, paths, store};
 /// If the file cannot be read or holds no token, or another one than the store knows, a shared store has none and none is
 /// given, or the store does not answer.
 pub async fn ensure(deployer: &Deployer, store: &StoreUrl, given: Option<&Path>) -> Result<Option<Created>, Error> {
-    let known = deployer.has_operator_token().await.map_err(Error::Admin)?;
+    let known = deployer.has_admin_token().await.map_err(Error::Admin)?;
     let file = match given {
         Some(file) => file.to_owned(),
         None if known => return Ok(None),
@@ -44,30 +49,30 @@ pub async fn ensure(deployer: &Deployer, store: &StoreUrl, given: Option<&Path>)
             other => other?,
         }
     }
-    if !deployer.adopt_operator_token(&read(&file)?).await.map_err(Error::Admin)? {
+    if !deployer.adopt_admin_token(&read(&file)?).await.map_err(Error::Admin)? {
         return Err(Error::OtherAdminToken(file));
     }
-    Ok(missing.then_some(Created { what: "management token", path: file }))
+    Ok(missing.then_some(Created { what: "admin token", path: file }))
 }
 
-/// Makes the file's token the store's management token; the former one is refused from then on, by every process.
+/// Makes the file's token the store's admin token; the former one is refused from then on, by every process.
 ///
 /// # Errors
 /// If the file cannot be read or holds no token, or the store cannot be opened or written.
 pub async fn set(settings: &StoreSettings, file: &Path) -> Result<(), Error> {
     let (url, token) = (settings.named()?, read(file)?);
     let opened = store::open_existing(&url, settings.key_dir.as_deref()).await?;
-    let written = opened.tokens.set_operator_hash(token.hash()).await;
-    written.map_err(|error| Error::backend("store to write the management token")(error.into()))
+    let written = replace_admin_token(&*opened.records, &token, &Actor::person("admin-token set")).await;
+    written.map_err(|error| Error::backend("store to write the admin token")(error.into()))
 }
 
-/// Makes a management token's file, mode 0600; an existing file is left as it is.
+/// Makes an admin token's file, mode 0600; an existing file is left as it is.
 ///
 /// # Errors
 /// If the file exists or cannot be written.
 pub fn create(file: &Path) -> Result<(), Error> {
     paths::make_parent(file)?;
-    let fail = |source| Error::File { doing: "write the management token to", path: file.to_owned(), source };
+    let fail = |source| Error::File { doing: "write the admin token to", path: file.to_owned(), source };
     let directory = match file.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         Some(_) | None => Path::new("."),
@@ -81,7 +86,7 @@ pub fn create(file: &Path) -> Result<(), Error> {
     fs::File::open(directory).and_then(|handle| handle.sync_all()).map_err(fail)
 }
 
-/// Reads a management token's file.
+/// Reads an admin token's file.
 ///
 /// # Errors
 /// If the file is missing or holds no token.
@@ -90,11 +95,11 @@ pub fn read(file: &Path) -> Result<Token, Error> {
         if source.kind() == ErrorKind::NotFound {
             Error::NoAdminToken(file.to_owned())
         } else {
-            Error::File { doing: "read the management token from", path: file.to_owned(), source }
+            Error::File { doing: "read the admin token from", path: file.to_owned(), source }
         }
     })?;
     if fs::metadata(file).is_ok_and(|metadata| metadata.permissions().mode() & 0o004 != 0) {
-        tracing::warn!(file = %file.display(), "every user of this machine can read the management token");
+        tracing::warn!(file = %file.display(), "every user of this machine can read the admin token");
     }
     text.trim().parse().map_err(|_| Error::NotAToken(file.to_owned()))
 }

@@ -38,9 +38,10 @@ pub async fn open(settings: &Settings) -> Result<Opened, Error> {
     let rollouts = self::driver(driver, clock.clone()).await?;
     let (builder, stop) = builder::open(&settings.builder, &driver, clock.clone()).await?;
     let mut created = Vec::new();
-    let Store { tokens, history, .. } = store::open(&url, settings.store.key_dir.as_deref(), &mut created).await?;
+    let Store { tokens, history, records, .. } =
+        store::open(&url, settings.store.key_dir.as_deref(), &mut created).await?;
     let rng = Arc::new(SystemRng);
-    let ports = Ports { tokens, history, rollouts, builder, clock, rng };
+    let ports = Ports { tokens, history, records: Some(records), rollouts, builder, clock, rng };
     Ok(Opened { ports, store: url, created, builder: stop })
 }
 

@@ -5,8 +5,9 @@ use schemars::{Schema, SchemaGenerator, generate::SchemaSettings, json_schema};
 use serde_json::{Value, json};
 
 use crate::{
-    App, AppList, AppPatch, CreateApp, Deploy, DeployAnswer, DeployList, DeployPost, Problem, Promote, PushAnswer,
-    Rebuild, Registered, Rollback, RollbackAnswer, Webhook,
+    ApiToken, App, AppList, AppPatch, AuditList, CreateApp, CreateToken, CreatedToken, Deploy, DeployAnswer,
+    DeployList, DeployPost, Problem, Promote, PushAnswer, Rebuild, Registered, Rollback, RollbackAnswer, TokenList,
+    Webhook, Whoami,
 };
 
 /// Returns every type by its name.
@@ -14,10 +15,11 @@ pub(super) fn schemas() -> Value {
     let settings =
         SchemaSettings::draft2020_12().with(|settings| settings.definitions_path = "/components/schemas".into());
     let mut requests = settings.clone().for_deserialize().into_generator();
-    requests.subschema_for::<(CreateApp, AppPatch, DeployPost, Rebuild, Rollback, Promote)>();
+    requests.subschema_for::<(CreateApp, AppPatch, DeployPost, Rebuild, Rollback, Promote, CreateToken)>();
     let mut answers = settings.for_serialize().into_generator();
     answers.subschema_for::<(App, AppList, Registered, Webhook, Deploy, DeployList)>();
     answers.subschema_for::<(DeployAnswer, RollbackAnswer, PushAnswer, Problem)>();
+    answers.subschema_for::<(ApiToken, CreatedToken, TokenList, AuditList, Whoami)>();
     let mut schemas = requests.take_definitions(true);
     schemas.extend(answers.take_definitions(true));
     schemas.into()
@@ -36,6 +38,10 @@ pub(crate) fn trigger(_: &mut SchemaGenerator) -> Schema {
 
 pub(crate) fn status(_: &mut SchemaGenerator) -> Schema {
     one_of(&["queued", "building", "rolling_out", "succeeded", "failed", "superseded", "cancelled"])
+}
+
+pub(crate) fn role(_: &mut SchemaGenerator) -> Schema {
+    one_of(&["viewer", "deployer", "admin"])
 }
 
 pub(crate) fn on_failure(_: &mut SchemaGenerator) -> Schema {

@@ -1,6 +1,7 @@
 //! The command line. Every flag that configures is an environment variable too; secrets are environment variables or files
 //! only.
 
+mod access;
 mod app;
 mod value;
 
@@ -13,6 +14,7 @@ use rollhook_wiring::Settings;
 
 use crate::exit::Exit;
 
+pub(crate) use access::{Audit, CreateToken, RevokeToken, TokenCommand};
 pub(crate) use app::{
     AppCommand, BuildLogs, Cancel, Create, Delete, Deploy, History, List, Promote, Rebuild, Rollback, Set, Target,
     Wait, Webhook,
@@ -45,7 +47,7 @@ const WITHOUT_SERVER: &str = "Without a server";
 pub(crate) struct Connection {
     /// URL of the rollhook server
     ///
-    /// The management token comes from ROLLHOOK_TOKEN, or from the file that ROLLHOOK_TOKEN_FILE names.
+    /// The API token comes from ROLLHOOK_TOKEN, or from the file that ROLLHOOK_TOKEN_FILE names.
     #[arg(long, env = "ROLLHOOK_SERVER", value_name = "URL")]
     pub(crate) server: Option<String>,
 
@@ -126,6 +128,13 @@ pub(crate) enum Command {
     /// Apps, their webhooks, deploys and rollbacks
     #[command(subcommand)]
     App(AppCommand),
+    /// API tokens: create, list, revoke
+    #[command(subcommand)]
+    Token(TokenCommand),
+    /// Show who managed what, and what was refused, newest first
+    Audit(Audit),
+    /// Show the caller and its roles
+    Whoami,
     /// Print a completion script for a shell
     Completions {
         /// The shell

@@ -1,5 +1,6 @@
 //! The commands: each performs an operation and prints the outcome.
 
+pub(crate) mod access;
 pub(crate) mod apps;
 pub(crate) mod builds;
 pub(crate) mod deploys;

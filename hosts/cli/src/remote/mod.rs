@@ -7,10 +7,16 @@ use std::time::Duration;
 use async_trait::async_trait;
 use http::Method;
 use rollhook_api::{
-    App, AppList, AppPatch, CreateApp, Deploy, DeployAnswer, DeployList, DeployPost, Operations, Promote, Rebuild,
-    Registered, Rollback, RollbackAnswer, Webhook, path,
+    App, AppList, AppPatch, AuditList, CreateApp, CreateToken, CreatedToken, Deploy, DeployAnswer, DeployList,
+    DeployPost, Operations, Promote, Rebuild, Registered, Rollback, RollbackAnswer, TokenList, Webhook, Whoami, access,
+    path,
 };
-use rollhook_core::{app::AppId, deploy::Revision, ports::AppPage};
+use rollhook_core::{
+    access::TokenName,
+    app::AppId,
+    deploy::Revision,
+    ports::{AppPage, RecordPlace},
+};
 
 pub(crate) use self::server::{Server, is_loopback};
 use crate::exit::CliError;
@@ -102,5 +108,30 @@ impl Operations for Server {
 
     async fn release_hold(&self, id: &AppId) -> Result<App, CliError> {
         self.read(&self.call(Method::DELETE, &format!("{}/hold", path::app(id)), None).await?)
+    }
+
+    async fn create_token(&self, token: CreateToken) -> Result<CreatedToken, CliError> {
+        self.send(Method::POST, "/api/v1/tokens", &token).await
+    }
+
+    async fn tokens(&self) -> Result<TokenList, CliError> {
+        self.get("/api/v1/tokens").await
+    }
+
+    async fn revoke_token(&self, name: &TokenName) -> Result<(), CliError> {
+        match self.counted(Method::DELETE, &format!("/api/v1/tokens/{name}"), None).await {
+            // An earlier attempt has revoked it, and its answer was lost.
+            Err((CliError::Problem(problem), 2..)) if problem.status == 404 => Ok(()),
+            other => other.map(drop).map_err(|(failure, _)| failure),
+        }
+    }
+
+    async fn audit(&self, after: Option<RecordPlace>, limit: usize) -> Result<AuditList, CliError> {
+        let after = after.map(|place| format!("&after={}", access::cursor(&place))).unwrap_or_default();
+        self.get(&format!("/api/v1/audit?limit={limit}{after}")).await
+    }
+
+    async fn whoami(&self) -> Result<Whoami, CliError> {
+        self.get("/api/v1/whoami").await
     }
 }

@@ -1,0 +1,303 @@
+//! Who may do what: principals, their grants, and the one table of actions and roles.
+//!
+//! A principal has roles, each on everything, on a project, or on one environment of a project. What no grant allows is
+//! refused. An embedding platform may use this table, or decide by its own and let its callers in with
+//! [`Principal::trusted`](crate::service::Principal::trusted).
+
+use std::{fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    app::{Environment, InvalidName, Project, label},
+    text::{checked_text, words},
+};
+
+/// The role of a principal. Each role may do what those before it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Reads apps, histories and logs, and no token.
+    Viewer,
+    /// Deploys, rolls back, promotes and cancels; enables webhooks, and reads their tokens.
+    Deployer,
+    /// Registers, changes and deletes apps; disables webhooks; makes API tokens and reads the audit.
+    Admin,
+}
+
+words! { Role:
+    Viewer = "viewer",
+    Deployer = "deployer",
+    Admin = "admin",
+}
+
+impl Role {
+    /// The roles, from the one that may least.
+    pub const ALL: [Self; 3] = [Self::Viewer, Self::Deployer, Self::Admin];
+
+    /// Returns whether the role may do this: the one table of actions and roles.
+    pub fn may(self, action: Action) -> bool {
+        self >= action.least_role()
+    }
+}
+
+impl FromStr for Role {
+    type Err = InvalidName;
+
+    fn from_str(text: &str) -> Result<Self, InvalidName> {
+        let found = Self::ALL.into_iter().find(|role| role.as_str() == text);
+        found.ok_or_else(|| InvalidName::new("role", text, "must be viewer, deployer or admin"))
+    }
+}
+
+macro_rules! actions {
+    ($($(#[$doc:meta])* $action:ident = $word:literal, $role:ident;)*) => {
+        /// An action that needs a permission.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[non_exhaustive]
+        pub enum Action {
+            $($(#[$doc])* $action,)*
+        }
+
+        impl Action {
+            /// The actions.
+            pub const ALL: &'static [Self] = &[$(Self::$action,)*];
+
+            /// The least role that may do it.
+            pub const fn least_role(self) -> Role {
+                match self {
+                    $(Self::$action => Role::$role,)*
+                }
+            }
+        }
+
+        words! { Action: $($action = $word,)* }
+    };
+}
+
+actions! {
+    /// Reads an app, its history, and the logs of its builds.
+    Read = "read", Viewer;
+    /// Deploys an image, or builds a commit.
+    Deploy = "deploy", Deployer;
+    /// Builds a commit again.
+    Rebuild = "rebuild", Deployer;
+    /// Deploys what another environment runs.
+    Promote = "promote", Deployer;
+    /// Rolls back.
+    Rollback = "roll back", Deployer;
+    /// Ends an unfinished deploy.
+    Cancel = "cancel", Deployer;
+    /// Releases the holds of rollbacks.
+    ReleaseHold = "release holds", Deployer;
+    /// Gives a webhook a new token, which is shown.
+    EnableWebhook = "enable the webhook", Deployer;
+    /// Reads a webhook's token.
+    ReadToken = "read the webhook's token", Deployer;
+    /// Disables a webhook.
+    DisableWebhook = "disable the webhook", Admin;
+    /// Registers an app.
+    Register = "register apps", Admin;
+    /// Changes an app's policy or source.
+    Change = "change policy and source", Admin;
+    /// Deletes an app.
+    Delete = "delete apps", Admin;
+    /// Makes, lists and revokes API tokens.
+    ManageTokens = "manage API tokens", Admin;
+    /// Reads the audit.
+    ReadAudit = "read the audit", Admin;
+}
+
+impl Action {
+    /// Returns whether the audit has the action. The others are in the app's history, or change nothing.
+    pub const fn is_audited(self) -> bool {
+        match self {
+            Self::Read | Self::Deploy | Self::Rebuild | Self::Promote | Self::Rollback | Self::Cancel => false,
+            Self::ReleaseHold
+            | Self::EnableWebhook
+            | Self::ReadToken
+            | Self::DisableWebhook
+            | Self::Register
+            | Self::Change
+            | Self::Delete
+            | Self::ManageTokens => true,
+            Self::ReadAudit => false,
+        }
+    }
+}
+
+/// The apps that a grant is for: the pair that an app was registered with counts, not the namespace that it spells.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "on")]
+pub enum Realm {
+    /// Every app.
+    Everything,
+    /// The apps of a project.
+    Project {
+        /// The project.
+        project: Project,
+    },
+    /// The apps of one environment of a project.
+    Environment {
+        /// The project.
+        project: Project,
+        /// The project's environment.
+        environment: Environment,
+    },
+}
+
+impl Realm {
+    /// Returns the realm of these names.
+    ///
+    /// # Errors
+    /// If an environment is named without its project.
+    pub fn of(project: Option<Project>, environment: Option<Environment>) -> Result<Self, InvalidName> {
+        match (project, environment) {
+            (None, None) => Ok(Self::Everything),
+            (Some(project), None) => Ok(Self::Project { project }),
+            (Some(project), Some(environment)) => Ok(Self::Environment { project, environment }),
+            (None, Some(environment)) => {
+                Err(InvalidName::new("environment", environment.as_str(), "needs the project that it belongs to"))
+            }
+        }
+    }
+
+    /// The project, unless the realm is everything.
+    pub const fn project(&self) -> Option<&Project> {
+        match self {
+            Self::Everything => None,
+            Self::Project { project } | Self::Environment { project, .. } => Some(project),
+        }
+    }
+
+    /// The environment, if the realm is one.
+    pub const fn environment(&self) -> Option<&Environment> {
+        match self {
+            Self::Everything | Self::Project { .. } => None,
+            Self::Environment { environment, .. } => Some(environment),
+        }
+    }
+
+    /// Returns whether everything in the other realm is in this one.
+    pub fn contains(&self, other: &Self) -> bool {
+        let is_project = self.project().is_none_or(|project| other.project() == Some(project));
+        is_project && self.environment().is_none_or(|environment| other.environment() == Some(environment))
+    }
+}
+
+impl fmt::Display for Realm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Everything => f.pad("everything"),
+            Self::Project { project } => write!(f, "project {project}"),
+            Self::Environment { project, environment } => write!(f, "project {project}, environment {environment}"),
+        }
+    }
+}
+
+/// A role on the apps of a realm.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Grant {
+    /// The role.
+    pub role: Role,
+    /// The apps that it is for.
+    #[serde(flatten)]
+    pub realm: Realm,
+}
+
+impl Grant {
+    /// The grant of everything.
+    pub const ALL: Self = Self { role: Role::Admin, realm: Realm::Everything };
+
+    /// Returns whether the grant allows the action on all of the realm.
+    pub fn allows(&self, action: Action, realm: &Realm) -> bool {
+        self.role.may(action) && self.realm.contains(realm)
+    }
+}
+
+impl fmt::Display for Grant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}", self.role, self.realm)
+    }
+}
+
+checked_text! {
+    /// The name of an API token: a DNS-1123 label, such as `ci-shop`.
+    TokenName, InvalidName, |text| label("token", text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn realm(text: &str) -> Realm {
+        let mut parts = text.split('/');
+        let project = parts.next().filter(|part| !part.is_empty()).map(|part| part.parse().unwrap());
+        Realm::of(project, parts.next().map(|part| part.parse().unwrap())).unwrap()
+    }
+
+    #[test]
+    fn the_table_says_cell_by_cell_what_each_role_may_do() {
+        let table = [
+            (Action::Read, [true, true, true]),
+            (Action::Deploy, [false, true, true]),
+            (Action::Rebuild, [false, true, true]),
+            (Action::Promote, [false, true, true]),
+            (Action::Rollback, [false, true, true]),
+            (Action::Cancel, [false, true, true]),
+            (Action::ReleaseHold, [false, true, true]),
+            (Action::EnableWebhook, [false, true, true]),
+            (Action::ReadToken, [false, true, true]),
+            (Action::DisableWebhook, [false, false, true]),
+            (Action::Register, [false, false, true]),
+            (Action::Change, [false, false, true]),
+            (Action::Delete, [false, false, true]),
+            (Action::ManageTokens, [false, false, true]),
+            (Action::ReadAudit, [false, false, true]),
+        ];
+        assert_eq!(table.map(|(action, _)| action).as_slice(), Action::ALL, "every action has its row");
+        for (action, may) in table {
+            assert_eq!(Role::ALL.map(|role| role.may(action)), may, "{action}");
+        }
+    }
+
+    #[test]
+    fn a_grant_reaches_no_further_than_its_realm() {
+        let realms = ["", "shop", "shop/test", "shop/prod", "shop-test", "blog/test"].map(realm);
+        let inside = [
+            [true, true, true, true, true, true],
+            [false, true, true, true, false, false],
+            [false, false, true, false, false, false],
+            [false, false, false, true, false, false],
+            [false, false, false, false, true, false],
+            [false, false, false, false, false, true],
+        ];
+        for (outer, row) in realms.iter().zip(inside) {
+            for (inner, expected) in realms.iter().zip(row) {
+                assert_eq!(outer.contains(inner), expected, "{outer} contains {inner}");
+            }
+        }
+    }
+
+    #[test]
+    fn pairs_that_spell_one_namespace_are_two_realms() {
+        let grant = Grant { role: Role::Admin, realm: realm("a/b-c") };
+        assert!(grant.allows(Action::Delete, &realm("a/b-c")));
+        assert!(!grant.allows(Action::Read, &realm("a-b/c")));
+    }
+
+    #[test]
+    fn an_environment_needs_its_project() {
+        assert!(Realm::of(None, Some("test".parse().unwrap())).is_err());
+        assert!("owner".parse::<Role>().is_err());
+    }
+
+    #[test]
+    fn grants_are_stored_by_their_words() {
+        let stored = |grant: &Grant| serde_json::to_string(grant).unwrap();
+        assert_eq!(stored(&Grant::ALL), r#"{"role":"admin","on":"everything"}"#);
+        let grant = Grant { role: Role::Deployer, realm: realm("shop/test") };
+        assert_eq!(stored(&grant), r#"{"role":"deployer","on":"environment","project":"shop","environment":"test"}"#);
+        assert_eq!(serde_json::from_str::<Grant>(&stored(&grant)).unwrap(), grant);
+    }
+}

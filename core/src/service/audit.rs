@@ -1,0 +1,150 @@
+//! The audit: who did what to apps' settings, webhooks and tokens, and what was refused to whom.
+//!
+//! An entry is written before the act, which does not happen if that fails: the audit may have an act too many, and none
+//! too few.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Deployer, Outcome, Principal, refused};
+use crate::{
+    access::{Action, Realm},
+    app::AppId,
+    deploy::Actor,
+    error::{Error, Result},
+    ports::{NewRecord, Record, RecordKind, RecordPlace, RecordStore},
+    request::Refusal,
+    time::Timestamp,
+};
+
+/// How long entries are kept.
+const KEPT_FOR: Duration = Duration::from_secs(400 * 24 * 3600);
+/// Entries per page while those of other realms are skipped.
+const PAGE: usize = 200;
+
+/// The thing that an action is done to.
+pub(super) struct Subject {
+    realm: Realm,
+    name: String,
+}
+
+impl Subject {
+    pub(super) fn app(id: &AppId, realm: Realm) -> Self {
+        Self { realm, name: format!("app {id}") }
+    }
+
+    pub(super) fn new(name: String, realm: Realm) -> Self {
+        Self { realm, name }
+    }
+}
+
+/// An entry of the audit as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditEntry {
+    /// The caller.
+    pub actor: Actor,
+    /// The action, in words.
+    pub action: String,
+    /// The thing that it was done to, such as `app shop-test/api`.
+    pub subject: String,
+    /// The realm that the thing is in.
+    #[serde(flatten)]
+    pub realm: Realm,
+    /// Whether the caller was allowed to; else nothing was done.
+    pub is_allowed: bool,
+}
+
+/// An entry of the audit, and its time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Audited {
+    /// The entry.
+    pub entry: AuditEntry,
+    /// The time of the entry, and its place in the audit.
+    pub place: RecordPlace,
+}
+
+impl Audited {
+    /// The time of the entry.
+    pub const fn at(&self) -> Timestamp {
+        self.place.created_at
+    }
+
+    fn of(record: &Record) -> Result<Self> {
+        let entry = serde_json::from_str(&record.document)
+            .map_err(|error| Error::corrupt(format!("the audit's entry {}", record.key), error))?;
+        Ok(Self { entry, place: record.place() })
+    }
+}
+
+impl Deployer {
+    /// Writes an entry, if the action is audited or refused.
+    ///
+    /// # Errors
+    /// [`Refusal::StoreUnavailable`] if an allowed action cannot be written down.
+    pub(super) async fn audit(
+        &self,
+        principal: &Principal,
+        action: Action,
+        subject: Subject,
+        is_allowed: bool,
+    ) -> Outcome<()> {
+        if is_allowed && !action.is_audited() {
+            return Ok(());
+        }
+        let actor = principal.actor();
+        tracing::info!(target: "rollhook::audit", %actor, %action, subject = subject.name, is_allowed, "audit");
+        let Some(records) = &self.ports.records else { return Ok(()) };
+        let (actor, action) = (actor.clone(), action.to_string());
+        let entry = AuditEntry { actor, action, subject: subject.name, realm: subject.realm, is_allowed };
+        match self.append(&**records, &entry).await {
+            Err(error) if is_allowed => Err(refused(error)),
+            Err(error) => {
+                tracing::warn!(error = %error.chain(), "writing a refusal to the audit failed");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    async fn append(&self, records: &dyn RecordStore, entry: &AuditEntry) -> Result<()> {
+        let key = format!("{:032x}", self.ports.rng.bits());
+        let key = key.parse().map_err(|error| Error::corrupt("a new record's key", error))?;
+        let document = serde_json::to_string(entry).map_err(|error| Error::corrupt("an entry of the audit", error))?;
+        let record = NewRecord { key, document, ttl: Some(KEPT_FOR) };
+        records.write(RecordKind::Audit, record, None).await.map(drop)
+    }
+
+    /// Returns at most `limit` entries after this place, newest first: those of the realms of which the principal may read
+    /// the audit.
+    ///
+    /// # Errors
+    /// [`Refusal::Forbidden`]; [`Refusal::StoreUnavailable`] while the store is away.
+    pub async fn audited(
+        &self,
+        principal: &Principal,
+        mut after: Option<RecordPlace>,
+        limit: usize,
+    ) -> Outcome<Vec<Audited>> {
+        if !principal.grants().iter().any(|grant| grant.role.may(Action::ReadAudit)) {
+            return Err(Refusal::Forbidden(Action::ReadAudit));
+        }
+        let Some(records) = &self.ports.records else { return Ok(Vec::new()) };
+        let mut found = Vec::new();
+        loop {
+            let page = records.list(RecordKind::Audit, after, PAGE).await.map_err(refused)?;
+            let is_last = page.len() < PAGE;
+            after = page.last().map(Record::place);
+            for record in &page {
+                let entry = Audited::of(record).map_err(refused)?;
+                if principal.may(Action::ReadAudit, &entry.entry.realm) {
+                    found.push(entry);
+                }
+            }
+            if is_last || found.len() >= limit {
+                found.truncate(limit);
+                return Ok(found);
+            }
+        }
+    }
+}

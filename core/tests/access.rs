@@ -1,0 +1,290 @@
+//! Principals: each does what its roles allow, and no more; API tokens and the audit.
+
+mod world;
+
+use std::{sync::Arc, time::Duration};
+
+use rollhook_core::{
+    access::{Action, Grant, Realm, Role},
+    app::{AppId, FullName, Policy},
+    deploy::Revision,
+    ports::{AppPage, Clock as _},
+    request::{DeployRequest, PolicyChange, Refusal, Registration, RollbackRequest},
+    service::{Deployer, NewApiToken, Outcome, Principal},
+    token::Token,
+};
+use world::World;
+
+const INSTANT: Duration = Duration::ZERO;
+
+fn realm(project: &str, environment: &str) -> Realm {
+    Realm::Environment { project: project.parse().unwrap(), environment: environment.parse().unwrap() }
+}
+
+fn principal(role: Role, realm: Realm) -> Principal {
+    Principal::new(&format!("a-{role}"), [Grant { role, realm }])
+}
+
+async fn register(world: &World, project: &str, environment: &str) -> AppId {
+    let app = world::registration("api", Policy::default());
+    let app = Registration { project: project.parse().unwrap(), environment: environment.parse().unwrap(), ..app };
+    world.deployer.register(&world.operator, app, None).await.unwrap().app.app.id.clone()
+}
+
+fn image() -> DeployRequest {
+    DeployRequest { image: Some("registry.example.com/api:2".parse().unwrap()), commit: None, key: None }
+}
+
+/// Tries an action, and returns the refusal for lack of a role, if it is that.
+async fn refusal(deployer: &Deployer, who: &Principal, id: &AppId, action: Action) -> Option<Refusal> {
+    fn of<T>(outcome: Outcome<T>) -> Option<Refusal> {
+        match outcome {
+            Err(refusal @ (Refusal::Forbidden(_) | Refusal::AppNotFound(_))) => Some(refusal),
+            _ => None,
+        }
+    }
+    let other = FullName {
+        project: "shop".parse().unwrap(),
+        environment: "prod".parse().unwrap(),
+        name: "api".parse().unwrap(),
+    };
+    match action {
+        Action::Read => of(deployer.open(who, id).await),
+        Action::Deploy => match deployer.open(who, id).await {
+            Ok(access) => of(deployer.submit(&access, image()).await),
+            refused => of(refused),
+        },
+        Action::Rebuild => of(deployer.rebuild(who, id, None, None).await),
+        Action::Promote => of(deployer.promote(who, id, &other, None).await),
+        Action::Rollback => of(deployer.rollback(who, id, RollbackRequest::default()).await),
+        Action::Cancel => of(deployer.cancel(who, id, Revision::FIRST).await),
+        Action::ReleaseHold => of(deployer.release_hold(who, id).await),
+        Action::EnableWebhook => of(deployer.enable_webhook(who, id).await),
+        Action::ReadToken => of(deployer.webhook(who, id).await),
+        Action::DisableWebhook => of(deployer.disable_webhook(who, id).await),
+        Action::Register => {
+            let app = world::registration("second", Policy::default());
+            of(deployer.register(who, app, None).await)
+        }
+        Action::Change => of(deployer.change_policy(who, id, PolicyChange::default()).await),
+        Action::ManageTokens => of(deployer.create_api_token(who, token("other", Role::Viewer)).await),
+        Action::ReadAudit => of(deployer.audited(who, None, 10).await),
+        Action::Delete => of(deployer.delete(who, id).await),
+        other => panic!("{other} has no call here"),
+    }
+}
+
+fn token(name: &str, role: Role) -> NewApiToken {
+    NewApiToken { name: name.parse().unwrap(), grant: Grant { role, realm: realm("shop", "test") }, ttl: None }
+}
+
+#[test]
+fn each_role_can_do_what_the_table_says_and_no_more() {
+    for role in Role::ALL {
+        // Deleting comes last, for nothing is left to act on then.
+        let (delete, others): (Vec<_>, Vec<_>) = Action::ALL.iter().partition(|action| **action == Action::Delete);
+        let world = World::new(INSTANT);
+        world.run(async {
+            let id = register(&world, "shop", "test").await;
+            let who = principal(role, realm("shop", "test"));
+            for action in others.into_iter().chain(delete).copied() {
+                let refused = refusal(&world.deployer, &who, &id, action).await;
+                let expected = (!role.may(action)).then_some(Refusal::Forbidden(action));
+                assert_eq!(refused, expected, "{role} may {action}");
+            }
+        });
+    }
+}
+
+#[test]
+fn app_outside_of_every_realm_is_unknown() {
+    let world = World::new(INSTANT);
+    world.run(async {
+        let id = register(&world, "a-b", "c").await;
+        // The other pair spells the same namespace.
+        for realm in [realm("a", "b-c"), realm("shop", "test"), Realm::Project { project: "a".parse().unwrap() }] {
+            let who = principal(Role::Admin, realm);
+            for action in Action::ALL.iter().filter(|action| !matches!(action, Action::Register | Action::ReadAudit)) {
+                let refused = refusal(&world.deployer, &who, &id, *action).await;
+                let expected = match action {
+                    Action::ManageTokens if who.may(Action::ManageTokens, &self::realm("shop", "test")) => None,
+                    Action::ManageTokens => Some(Refusal::Forbidden(Action::ManageTokens)),
+                    _ => Some(Refusal::AppNotFound(id.clone())),
+                };
+                assert_eq!(refused, expected, "{action}");
+            }
+        }
+        assert!(world.deployer.open(&world.operator, &id).await.is_ok(), "and it is still there");
+    });
+}
+
+#[test]
+fn list_shows_only_apps_of_the_callers_realms_in_whole_pages() {
+    let world = World::new(INSTANT);
+    world.run(async {
+        for project in ["blog", "shop", "wiki"] {
+            for environment in ["prod", "test"] {
+                register(&world, project, environment).await;
+            }
+        }
+        let who = principal(Role::Viewer, Realm::Project { project: "shop".parse().unwrap() });
+        let page = |after, limit| AppPage { namespace: None, after, limit };
+        let names = |listed: &[rollhook_core::ports::ListedApp]| -> Vec<String> {
+            listed.iter().flatten().map(|state| state.app.id.to_string()).collect()
+        };
+        let first = world.deployer.apps(&who, page(None, 1)).await.unwrap();
+        assert_eq!(names(&first), ["shop-prod/api"]);
+        let after = first[0].as_ref().unwrap().app.id.clone();
+        assert_eq!(names(&world.deployer.apps(&who, page(Some(after), 5)).await.unwrap()), ["shop-test/api"]);
+        assert_eq!(world.deployer.apps(&world.operator, page(None, 10)).await.unwrap().len(), 6);
+    });
+}
+
+#[test]
+fn promotion_from_an_app_that_the_caller_may_not_read_finds_none() {
+    let world = World::new(INSTANT);
+    world.run(async {
+        let id = register(&world, "shop", "test").await;
+        register(&world, "shop", "prod").await;
+        let from = FullName {
+            project: "shop".parse().unwrap(),
+            environment: "prod".parse().unwrap(),
+            name: "api".parse().unwrap(),
+        };
+        let who = principal(Role::Admin, realm("shop", "test"));
+        let refused = world.deployer.promote(&who, &id, &from, None).await.unwrap_err();
+        assert_eq!(refused, Refusal::AppNotFoundIn(from));
+    });
+}
+
+async fn made(deployer: &Deployer, who: &Principal, wanted: NewApiToken) -> Token {
+    deployer.create_api_token(who, wanted).await.unwrap().1
+}
+
+#[test]
+fn api_token_proves_its_name_and_role_on_every_replica() {
+    let world = World::new(INSTANT);
+    world.run(async {
+        let text = made(&world.deployer, &world.operator, token("ci", Role::Deployer)).await;
+        let other = world.replica("two", 7);
+        for deployer in [&world.deployer, &other] {
+            let proven = deployer.authenticate(text.expose().as_bytes(), Some("mallory")).await.unwrap();
+            assert_eq!(proven.actor().to_string(), "ci", "a claimed name counts for the shared token alone");
+            assert_eq!(proven.grants(), [token("ci", Role::Deployer).grant]);
+        }
+        assert!(other.recognizes_api_token(text.expose().as_bytes()));
+        let refused = world.deployer.authenticate(world.deployer.new_token().expose().as_bytes(), None).await;
+        assert_eq!(refused.unwrap_err(), Refusal::Unauthorized);
+
+        world.deployer.revoke_api_token(&world.operator, &"ci".parse().unwrap()).await.unwrap();
+        for deployer in [&world.deployer, &other] {
+            let refused = deployer.authenticate(text.expose().as_bytes(), None).await;
+            assert_eq!(refused.unwrap_err(), Refusal::Unauthorized);
+            assert!(!deployer.recognizes_api_token(text.expose().as_bytes()));
+        }
+        assert_eq!(world.deployer.api_tokens(&world.operator).await.unwrap(), []);
+        // The name is free again.
+        made(&world.deployer, &world.operator, token("ci", Role::Viewer)).await;
+    });
+}
+
+#[test]
+fn api_token_ends_with_its_time() {
+    let world = World::new(INSTANT);
+    world.run(async {
+        let wanted = NewApiToken { ttl: Some(Duration::from_secs(60)), ..token("ci", Role::Deployer) };
+        let text = made(&world.deployer, &world.operator, wanted).await;
+        world.clock.sleep(Duration::from_secs(59)).await;
+        // Its use is written down, which must not make it last longer.
+        assert!(world.deployer.authenticate(text.expose().as_bytes(), None).await.is_ok());
+        let listed = world.deployer.api_tokens(&world.operator).await.unwrap();
+        assert!(listed[0].last_used_at.is_some() && listed[0].expires_at.is_some());
+        world.clock.sleep(Duration::from_secs(2)).await;
+        let refused = world.deployer.authenticate(text.expose().as_bytes(), None).await;
+        assert_eq!(refused.unwrap_err(), Refusal::Unauthorized);
+    });
+}
+
+#[test]
+fn nobody_makes_or_sees_a_token_beyond_the_own_realm() {
+    let world = World::new(INSTANT);
+    world.run(async {
+        made(&world.deployer, &world.operator, NewApiToken { grant: Grant::ALL, ..token("root", Role::Admin) }).await;
+        let who = principal(Role::Admin, realm("shop", "test"));
+        made(&world.deployer, &who, token("ci", Role::Admin)).await;
+        for realm in [Realm::Everything, realm("shop", "prod"), Realm::Project { project: "shop".parse().unwrap() }] {
+            let wanted = NewApiToken { grant: Grant { role: Role::Viewer, realm }, ..token("more", Role::Viewer) };
+            let refused = world.deployer.create_api_token(&who, wanted).await.unwrap_err();
+            assert_eq!(refused, Refusal::Forbidden(Action::ManageTokens));
+        }
+        let seen = world.deployer.api_tokens(&who).await.unwrap();
+        assert_eq!(seen.iter().map(|token| token.name.as_str()).collect::<Vec<_>>(), ["ci"]);
+        let refused = world.deployer.revoke_api_token(&who, &"root".parse().unwrap()).await.unwrap_err();
+        assert_eq!(refused, Refusal::TokenNotFound("root".parse().unwrap()));
+        let taken = world.deployer.create_api_token(&world.operator, token("ci", Role::Viewer)).await.unwrap_err();
+        assert_eq!(taken, Refusal::TokenExists("ci".parse().unwrap()));
+    });
+}
+
+#[test]
+fn revoked_admin_token_is_not_adopted_again() {
+    let world = World::new(INSTANT);
+    world.run(async {
+        let (old, new) = (world.deployer.new_token(), world.deployer.new_token());
+        assert!(!world.deployer.has_admin_token().await.unwrap());
+        assert!(world.deployer.adopt_admin_token(&old).await.unwrap());
+        assert!(world.deployer.adopt_admin_token(&old).await.unwrap(), "a restart presents it again");
+        assert!(!world.deployer.adopt_admin_token(&new).await.unwrap(), "a file does not replace it");
+        let proven = world.deployer.authenticate(old.expose().as_bytes(), Some("alice")).await.unwrap();
+        assert_eq!(proven.actor().to_string(), "alice", "people share it, and name themselves");
+
+        let records = Arc::clone(&world.store) as Arc<dyn rollhook_core::ports::RecordStore>;
+        rollhook_core::service::replace_admin_token(&*records, &new, world.operator.actor()).await.unwrap();
+        assert!(world.deployer.authenticate(old.expose().as_bytes(), None).await.is_err());
+        assert!(world.deployer.authenticate(new.expose().as_bytes(), None).await.is_ok());
+        assert!(!world.deployer.adopt_admin_token(&old).await.unwrap(), "an old file does not bring it back");
+        world.deployer.revoke_api_token(&world.operator, &"admin".parse().unwrap()).await.unwrap();
+        assert!(!world.deployer.adopt_admin_token(&old).await.unwrap(), "not even if there is no other");
+    });
+}
+
+#[test]
+fn audit_has_every_act_of_management_and_every_refusal() {
+    let world = World::new(INSTANT);
+    world.run(async {
+        let id = register(&world, "shop", "test").await;
+        let other = register(&world, "blog", "test").await;
+        let (viewer, deployer) =
+            (principal(Role::Viewer, realm("shop", "test")), principal(Role::Deployer, realm("shop", "test")));
+        world.deployer.enable_webhook(&deployer, &id).await.unwrap();
+        world.deployer.webhook(&deployer, &id).await.unwrap();
+        world.deployer.webhook(&viewer, &id).await.unwrap_err();
+        world.deployer.rollback(&viewer, &id, RollbackRequest::default()).await.unwrap_err();
+        world.deployer.enable_webhook(&world.operator, &other).await.unwrap();
+        world.deployer.change_policy(&deployer, &id, PolicyChange::default()).await.unwrap_err();
+        let said = |entries: Vec<rollhook_core::service::Audited>| -> Vec<String> {
+            let said = |e: rollhook_core::service::AuditEntry| {
+                format!("{} {}: {}, {}", e.actor, e.action, e.subject, if e.is_allowed { "done" } else { "refused" })
+            };
+            let mut said: Vec<_> = entries.into_iter().map(|audited| said(audited.entry)).collect();
+            said.sort();
+            said
+        };
+        let admin = principal(Role::Admin, realm("shop", "test"));
+        let mine = world.deployer.audited(&admin, None, 100).await.unwrap();
+        assert_eq!(
+            said(mine),
+            [
+                "a-deployer change policy and source: app shop-test/api, refused",
+                "a-deployer enable the webhook: app shop-test/api, done",
+                "a-deployer read the webhook's token: app shop-test/api, done",
+                "a-viewer read the webhook's token: app shop-test/api, refused",
+                "a-viewer roll back: app shop-test/api, refused",
+                "alice register apps: app shop-test/api, done",
+            ]
+        );
+        assert_eq!(world.deployer.audited(&world.operator, None, 100).await.unwrap().len(), 8);
+        let refused = world.deployer.audited(&deployer, None, 100).await.unwrap_err();
+        assert_eq!(refused, Refusal::Forbidden(Action::ReadAudit));
+    });
+}

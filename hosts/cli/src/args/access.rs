@@ -1,0 +1,58 @@
+//! `rollhook token …`, `rollhook audit` and `rollhook whoami`.
+
+use clap::{Args, Subcommand};
+use rollhook_core::{
+    access::{Role, TokenName},
+    app::{Environment, Project},
+};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokenCommand {
+    /// Make an API token, and print it this once
+    Create(CreateToken),
+    /// List the API tokens
+    List,
+    /// Revoke an API token: it is refused from then on
+    Revoke(RevokeToken),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CreateToken {
+    /// The token's name, which the history and the audit show
+    #[arg(value_name = "NAME")]
+    pub(crate) name: TokenName,
+    /// What its holder may do: viewer, deployer or admin
+    #[arg(long)]
+    pub(crate) role: Role,
+    /// The project that the role is on [default: everything]
+    #[arg(long)]
+    pub(crate) project: Option<Project>,
+    /// The environment of the project that the role is on [default: all of them]
+    #[arg(long, requires = "project")]
+    pub(crate) environment: Option<Environment>,
+    /// The time for which the token is valid, such as 90d [default: until it is revoked]
+    #[arg(long, value_name = "TIME", value_parser = expires)]
+    pub(crate) expires: Option<String>,
+}
+
+/// Checks a token's time, and returns it as it was written.
+///
+/// # Errors
+/// The rule that the text breaks.
+fn expires(text: &str) -> Result<String, &'static str> {
+    rollhook_api::access::expires(text).map(|_| text.to_owned()).ok_or(rollhook_api::access::EXPIRES_RULE)
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RevokeToken {
+    /// The token's name
+    #[arg(value_name = "NAME")]
+    pub(crate) name: TokenName,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Audit {
+    /// At most this many entries
+    #[arg(long, value_name = "N", default_value_t = 50)]
+    pub(crate) limit: usize,
+}

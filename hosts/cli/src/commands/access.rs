@@ -1,0 +1,101 @@
+//! API tokens, the audit, and who the caller is.
+
+use rollhook_api::{ApiToken, AuditEntry, AuditList, CreateToken, Whoami, access::place, openapi::PAGE_MAX};
+use rollhook_core::text::escaped;
+
+use super::Session;
+use crate::{
+    args::{self, Audit, RevokeToken},
+    exit::CliError,
+    output::message,
+    table::{self, Cell, Column, Tint},
+    when,
+};
+
+pub(crate) async fn create(session: &Session<'_>, args: &args::CreateToken) -> Result<(), CliError> {
+    let request = CreateToken {
+        name: args.name.to_string(),
+        role: args.role.to_string(),
+        project: args.project.as_ref().map(ToString::to_string),
+        environment: args.environment.as_ref().map(ToString::to_string),
+        expires: args.expires.clone(),
+    };
+    let created = session.operations.create_token(request).await?;
+    let token = &created.api_token;
+    if !session.output.format.is_document() {
+        let realm = escaped(&token.grant.realm());
+        let end = token.expires_at.map_or_else(|| "it is revoked".to_owned(), when::absolute);
+        message(&format!(
+            "{} is {} of {realm}, until {end}. The token, which is shown this once:",
+            token.name, token.grant.role
+        ));
+    }
+    session.output.data(&created, || format!("{}\n", escaped(&created.token)))
+}
+
+pub(crate) async fn list(session: &Session<'_>) -> Result<(), CliError> {
+    let list = session.operations.tokens().await?;
+    session.output.data(&list, || {
+        let columns = ["NAME", "ROLE", "ON", "EXPIRES", "LAST USED", "MADE BY"].map(|heading| Column(heading, 0));
+        let rows: Vec<_> = list.tokens.iter().map(row).collect();
+        table::render(&columns, &rows, session.output.colour)
+    })
+}
+
+fn row(token: &ApiToken) -> Vec<Cell> {
+    let now = when::now();
+    vec![
+        Cell::new(&token.name),
+        Cell::new(token.grant.role.as_str()),
+        Cell::new(token.grant.realm()),
+        Cell::optional(token.expires_at.map(when::absolute)),
+        Cell::optional(token.last_used_at.map(|used| when::ago(used, now))),
+        Cell::new(&token.created_by),
+    ]
+}
+
+pub(crate) async fn revoke(session: &Session<'_>, args: &RevokeToken) -> Result<(), CliError> {
+    session.operations.revoke_token(&args.name).await?;
+    session.output.line(&format!("Revoked {}: it is refused from now on.", args.name))?;
+    session.document(&serde_json::json!({ "revoked": args.name }))
+}
+
+pub(crate) async fn audit(session: &Session<'_>, args: &Audit) -> Result<(), CliError> {
+    let mut list = AuditList { entries: Vec::new(), next: None };
+    loop {
+        let after = list.next.as_deref().and_then(place);
+        let limit = (args.limit - list.entries.len()).min(PAGE_MAX);
+        let page = session.operations.audit(after, limit).await?;
+        list.entries.extend(page.entries);
+        list.next = page.next;
+        if list.next.is_none() || list.entries.len() >= args.limit {
+            break;
+        }
+    }
+    session.output.data(&list, || {
+        let columns = ["WHEN", "WHO", "WHAT", "ON", ""].map(|heading| Column(heading, 0));
+        let rows: Vec<_> = list.entries.iter().map(act).collect();
+        table::render(&columns, &rows, session.output.colour)
+    })
+}
+
+fn act(entry: &AuditEntry) -> Vec<Cell> {
+    let refused = if entry.allowed { Cell::new("") } else { Cell::new("refused").tinted(Some(Tint::Bad)) };
+    vec![
+        Cell::new(when::absolute(entry.at)),
+        Cell::new(&entry.actor),
+        Cell::new(&entry.action),
+        Cell::new(&entry.subject),
+        refused,
+    ]
+}
+
+pub(crate) async fn whoami(session: &Session<'_>) -> Result<(), CliError> {
+    let whoami = session.operations.whoami().await?;
+    session.output.data(&whoami, || said(&whoami))
+}
+
+fn said(whoami: &Whoami) -> String {
+    let roles = whoami.roles.iter().map(|role| format!("  {} of {}\n", role.role, escaped(&role.realm())));
+    format!("{}\n{}", escaped(&whoami.actor), roles.collect::<String>())
+}
