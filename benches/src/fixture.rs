@@ -1,4 +1,4 @@
-//! The store of one bench, and a directory for the other files of its servers: keys, management token, logs.
+//! The store of one bench, and a directory for the other files of its servers: keys, admin token, logs.
 
 use std::{
     fs,
@@ -94,7 +94,7 @@ impl Fixture {
         })
     }
 
-    /// Makes the management token, and returns the text.
+    /// Makes the admin token, and returns the text.
     pub(crate) fn admin_token(&self, server: &Path) -> Result<String, Failure> {
         let file = self.path("admin-token");
         let made = Command::new(server).args(["admin-token", "new"]).arg(&file).output()?;

@@ -19,7 +19,7 @@ use serde_json::Value;
 /// The contents of the file.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Contents {
-    /// The SHA-256 of the management token.
+    /// The SHA-256 of the admin token.
     pub(crate) operator_hash: Option<[u8; 32]>,
     /// The identity of the rollout driver that the apps are deployed by.
     pub(crate) driver: Option<String>,

@@ -160,7 +160,7 @@ pub async fn stored_token_is_sealed(store: &dyn Stores) -> Can {
     Ok(())
 }
 
-/// The management token's hash is none at first, and then what was set last.
+/// The admin token's hash is none at first, and then what was set last.
 pub async fn operator_hash_round_trip(store: &dyn Stores) -> Can {
     let tokens = store.open().await.tokens;
     assert_eq!(tokens.operator_hash().await.unwrap(), None);

@@ -22,14 +22,14 @@ const AT_ONCE: usize = 1024;
 pub(crate) enum Lookup {
     /// The token of the app of this name.
     Token(AppId),
-    /// The hash of the management token.
+    /// The hash of the admin token.
     OperatorHash {},
 }
 
 /// A stored secret, as columns.
 #[derive(Clone)]
 pub(crate) struct StoredSecret {
-    /// The app's uid; empty for the management token.
+    /// The app's uid; empty for the admin token.
     pub(crate) app: String,
     /// The sealed token or the hash, in hexadecimal digits.
     pub(crate) bytes: String,

@@ -73,7 +73,7 @@ impl Token {
         SigningKey(Zeroizing::new(mac(self.0.as_bytes(), &[SIGNING])))
     }
 
-    /// Returns the SHA-256 of the text, which is all that is stored of a management token.
+    /// Returns the SHA-256 of the text, which is all that is stored of an admin token.
     pub fn hash(&self) -> [u8; 32] {
         Sha256::digest(self.0.as_bytes()).into()
     }

@@ -48,7 +48,7 @@ pub type TokenMatcher<'a, Secret> = &'a (dyn Fn(Option<&Secret>) -> bool + Send 
 /// - `put_for_a_gone_app_is_not_found`: `NotFound(App)`.
 /// - `stored_token_is_sealed`: where [`Sealing::Sealed`], the stored bytes hold neither the token's text nor its
 ///   base64, and a sealed value moved to another app is `Corrupt`, never a token.
-/// - `operator_hash_round_trip`: the management token's SHA-256 is the one that was set last.
+/// - `operator_hash_round_trip`: the admin token's SHA-256 is the one that was set last.
 /// - `operator_fitting_opens_by_what_is_stored`: as for apps, but a hash that was set elsewhere is accepted at once. A
 ///   refusal may take a second or so, and comes after the store has answered.
 #[async_trait]
@@ -72,16 +72,16 @@ pub trait TokenStore: Send + Sync {
     /// Removes the app's token: its webhook is disabled.
     async fn remove(&self, app: AppUid) -> Result<()>;
 
-    /// Returns the SHA-256 of the management token.
+    /// Returns the SHA-256 of the admin token.
     async fn operator_hash(&self) -> Result<Option<[u8; 32]>>;
 
-    /// Returns whether the management token's SHA-256 fits. Unauthenticated callers cause these calls, as in
+    /// Returns whether the admin token's SHA-256 fits. Unauthenticated callers cause these calls, as in
     /// [`TokenStore::find_fitting`].
     async fn operator_fitting(&self, fits: TokenMatcher<'_, [u8; 32]>) -> Result<bool> {
         Ok(fits(self.operator_hash().await?.as_ref()))
     }
 
-    /// Stores the management token's SHA-256.
+    /// Stores the admin token's SHA-256.
     async fn set_operator_hash(&self, hash: [u8; 32]) -> Result<()>;
 
     /// The protection of stored tokens.

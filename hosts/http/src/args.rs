@@ -26,7 +26,7 @@ pub enum Command {
     /// Keys that tokens are sealed with
     #[command(subcommand)]
     Keys(Keys),
-    /// The management token
+    /// The admin token
     #[command(subcommand)]
     AdminToken(AdminToken),
     /// The store
@@ -62,15 +62,15 @@ pub enum Store {
     Rebind(Box<Settings>),
 }
 
-/// The commands for the management token.
+/// The commands for the admin token.
 #[derive(Debug, Subcommand)]
 pub enum AdminToken {
-    /// Make a management token's file, for --admin-token-file
+    /// Make an admin token's file, for --admin-token-file
     New {
         /// The file; must not exist
         file: PathBuf,
     },
-    /// Replace the management token that the store knows by the file's: the former one is refused from then on
+    /// Replace the admin token that the store knows by the file's: the former one is refused from then on
     Set {
         /// The file of the new token
         file: PathBuf,
@@ -92,7 +92,7 @@ pub struct Serve {
     /// How CI reaches this server; webhook URLs begin with it [default: http://ADDRESS]
     #[arg(long, env = "ROLLHOOK_BASE_URL", value_name = "URL", value_parser = base_url)]
     pub base_url: Option<String>,
-    /// File of the management token that the store knows; a store that knows none keeps it [default: admin-token in the
+    /// File of the admin token that the store knows; a store that knows none keeps it [default: admin-token in the
     /// data directory]
     #[arg(long, env = "ROLLHOOK_ADMIN_TOKEN_FILE", value_name = "FILE")]
     pub admin_token_file: Option<PathBuf>,

@@ -75,7 +75,7 @@ impl ErrorReply {
         self
     }
 
-    /// Removes a store's message to its operator, which is for holders of the management token: the log has it.
+    /// Removes a store's message to its operator, which is for holders of the API token: the log has it.
     pub(crate) fn redacted(self) -> Self {
         if self.kind() != Kind::StoreRefused {
             return self;

@@ -37,12 +37,12 @@ pub fn run(args: Args) -> Result<(), Failure> {
         Some(Command::Keys(Keys::Status(store))) => runtime()?.block_on(show_keys(store)),
         Some(Command::AdminToken(AdminToken::New { file })) => {
             admin::create(&file)?;
-            print(&format!("made the management token in {}", file.display()))
+            print(&format!("made the admin token in {}", file.display()))
         }
         Some(Command::Store(Store::Rebind(settings))) => runtime()?.block_on(rebind(&settings)),
         Some(Command::AdminToken(AdminToken::Set { file, store })) => {
             runtime()?.block_on(admin::set(&store, &file))?;
-            print(&format!("the management token is the one in {} now", file.display()))
+            print(&format!("the admin token is the one in {} now", file.display()))
         }
         Some(Command::Manifests(manifests)) => print(manifests.yaml()?.trim_end()),
         None => {

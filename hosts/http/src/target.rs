@@ -5,7 +5,7 @@ use rollhook_core::app::AppId;
 /// The secret that a call's credentials are for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Target {
-    /// The management token.
+    /// An API token.
     Management,
     /// An app's token.
     App(AppId),

@@ -53,7 +53,7 @@ fn interrupted_first_start_is_completed_by_the_next() {
     }
     let changes = format!("mkdir,pwrite64,{FLUSH},rename,renameat2,link,linkat,unlink,ftruncate");
     // The how manieth of a thread's calls that change files; there are about 50 until it listens. Among the writes are
-    // those of the key and of the management token.
+    // those of the key and of the admin token.
     let points = [1, 2, 3, 4, 6, 10, 14, 20, 30, 42].map(|number| (changes.as_str(), number));
     for (calls, number) in points.into_iter().chain([1, 2, 3, 4].map(|number| ("write", number))) {
         let start = server!().unlimited();

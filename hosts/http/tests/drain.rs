@@ -37,7 +37,7 @@ fn a_restart_goes_on_where_the_last_one_stopped() {
     let accepted = server.post(&app, &image("v2")).header("idempotency-key", "k").expect(202).json();
     let admin = server.admin.clone();
     let server = server.kill().run();
-    assert_eq!(server.admin, admin, "the management token is kept");
+    assert_eq!(server.admin, admin, "the admin token is kept");
     let again = server.post(&app, &image("v2")).header("idempotency-key", "k").header("prefer", "wait=40").expect(200);
     assert_eq!(again.header("idempotent-replayed"), Some("true"));
     assert_eq!(again.json()["revision"], accepted["revision"]);

@@ -71,5 +71,5 @@ fn made_files_are_private() {
         assert_eq!(mode(key.unwrap().path()), 0o600);
     }
     let log = server.log();
-    assert!(log.contains("made the management token") && log.contains("NOTHING IS DEPLOYED"), "{log}");
+    assert!(log.contains("made the admin token") && log.contains("NOTHING IS DEPLOYED"), "{log}");
 }

@@ -93,7 +93,7 @@ fn another_management_token_is_refused_at_start_and_set_on_request() {
     assert!(!file.exists(), "no other token is made");
     let start = start.make("admin-token");
     let said = refusal(&start);
-    assert!(said.contains("another management token") && said.contains("admin-token set"), "{said}");
+    assert!(said.contains("another admin token") && said.contains("admin-token set"), "{said}");
     fs::rename(&file, start.file("new")).unwrap();
     fs::rename(&kept, &file).unwrap();
     let server = start.run();

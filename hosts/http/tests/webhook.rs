@@ -74,7 +74,7 @@ fn one_uniform_401() {
         ("repeated token", good().header("x-service-token", &app.token).header("x-service-token", &app.token)),
         ("repeated signature", good().sign(&app.token).sign(&app.token)),
         ("not ASCII", good().raw_header("x-service-token", b"rh_\xc3\xbc")),
-        ("the management token", good().header("x-service-token", &server.admin)),
+        ("the admin token", good().header("x-service-token", &server.admin)),
         ("as a bearer", good().header("authorization", &format!("Bearer {}", app.token))),
         ("in the query", server.call("POST", &format!("{}?token={}", app.hook, app.token)).json(&body)),
         ("bad content too", good().header("x-service-token", "x").header("content-type", "text/plain").body(b"{")),

@@ -28,31 +28,31 @@ pub enum Error {
          use with --key-dir; for a new store, make one with rollhook-server keys new DIR"
     )]
     NoKeyDirectory(&'static str),
-    /// A store that replicas share knows no management token, and none was given.
+    /// A store that replicas share knows no admin token, and none was given.
     #[error(
-        "the {0} store knows no management token yet: make one with rollhook-server admin-token new FILE, and name the \
+        "the {0} store knows no admin token yet: make one with rollhook-server admin-token new FILE, and name the \
          file with --admin-token-file"
     )]
     NoSharedAdminToken(&'static str),
-    /// A management token's file is missing.
-    #[error("there is no management token in {}; make one with: rollhook-server admin-token new {}", .0.display(), .0.display())]
+    /// An admin token's file is missing.
+    #[error("there is no admin token in {}; make one with: rollhook-server admin-token new {}", .0.display(), .0.display())]
     NoAdminToken(PathBuf),
-    /// The store knows a management token, and the file of it is missing.
+    /// The store knows an admin token, and the file of it is missing.
     #[error(
-        "there is no management token in {file}, and the store knows one: put the file back, or make a new one with \
+        "there is no admin token in {file}, and the store knows one: put the file back, or make a new one with \
          rollhook-server admin-token new {file}, and replace the stored one with rollhook-server admin-token set {file}",
         file = .0.display()
     )]
     AdminTokenLost(PathBuf),
-    /// A management token's file holds another one than the store knows.
+    /// An admin token's file holds another one than the store knows.
     #[error(
-        "{file} holds another management token than the store knows: name the file that the other processes use, or \
+        "{file} holds another admin token than the store knows: name the file that the other processes use, or \
          replace the stored token with rollhook-server admin-token set {file}",
         file = .0.display()
     )]
     OtherAdminToken(PathBuf),
-    /// A management token's file holds something else.
-    #[error("{} does not hold a management token; make one with: rollhook-server admin-token new FILE", .0.display())]
+    /// An admin token's file holds something else.
+    #[error("{} does not hold an admin token; make one with: rollhook-server admin-token new FILE", .0.display())]
     NotAToken(PathBuf),
     /// Two builders were named.
     #[error("builds run on this machine (--build-command) or in the cluster (--build-image): name one of the two")]
@@ -86,8 +86,8 @@ pub enum Error {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The store could not be read or written while the management token was set up.
-    #[error("cannot set up the management token: {0}")]
+    /// The store could not be read or written while the admin token was set up.
+    #[error("cannot set up the admin token: {0}")]
     Admin(rollhook_core::request::Refusal),
 }
 

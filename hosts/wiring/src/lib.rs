@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A host parses its arguments into [`StoreUrl`] and [`DriverUrl`], calls [`open`], may wrap the ports that it gets,
-//! and makes a `Deployer` of them. A server then makes sure that there is a management token: [`admin::ensure`].
+//! and makes a `Deployer` of them. A server then makes sure that there is an admin token: [`admin::ensure`].
 
 pub mod admin;
 mod backend_url;

@@ -20,7 +20,7 @@ pub enum Shared {
 const SERVERS: &str = "rollhook";
 const APPS: &str = "shop-test";
 
-/// Servers that share a store, keys and a management token, with a cluster or a PostgreSQL of their own. On a cluster they
+/// Servers that share a store, keys and an admin token, with a cluster or a PostgreSQL of their own. On a cluster they
 /// have the permissions that `rollhook-server manifests` prints, and no others.
 pub struct Fleet {
     start: Start,

@@ -33,7 +33,7 @@ macro_rules! server {
 pub struct Server {
     /// The address on which it listens.
     pub address: SocketAddr,
-    /// The management token.
+    /// The admin token.
     pub admin: String,
     start: Start,
     process: Running,

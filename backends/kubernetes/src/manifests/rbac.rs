@@ -3,7 +3,7 @@
 //! | bound | permissions for |
 //! |---|---|
 //! | in each namespace of apps | workloads, their pods, events and logs; the apps' Secrets; writes of our custom resources |
-//! | in the server's own namespace | Leases of replicas; the Secret with the management token's hash |
+//! | in the server's own namespace | Leases of replicas; the Secret with the admin token's hash |
 //! | everywhere | reads of our custom resources, which hold no secret, and of their definitions; single Leases by name; the
 //! | | namespace `kube-system`, whose uid is the identity of the cluster |
 

@@ -33,7 +33,7 @@ pub(super) fn about(namespace: &str, builds: Option<&str>) -> String {
     let mut about = format!(
         "An example: two replicas of rollhook's server behind one Service. Fill in the image, the URL by which CI reaches\n\
          the Service, and the network of the proxy in front of it (ROLLHOOK_TRUSTED_PROXY). Make the keys that tokens are\n\
-         sealed with, and the management token, once:\n\
+         sealed with, and the admin token, once:\n\
          \n\
          \x20 rollhook-server keys new keys && rollhook-server admin-token new admin-token\n\
          \x20 kubectl create secret generic {KEYS} --namespace {namespace} --from-file=keys\n\

@@ -86,7 +86,7 @@ pub struct KubernetesStore {
 
 impl KubernetesStore {
     /// Connects as `kubectl` would, or from inside a pod with its service account. Our own objects (Leases, and the
-    /// management token's hash) are in the namespace that this connection has by default. One installation per cluster
+    /// admin token's hash) are in the namespace that this connection has by default. One installation per cluster
     /// is meant, for apps are found in every namespace: its replicas, and command lines on the same store, should have
     /// one namespace here. Tokens are sealed with the ring's keys. The custom resources are installed where they are
     /// missing.

@@ -71,7 +71,7 @@ impl Server {
             return Err(CliError::Usage("--server: must be a URL without credentials and query.".to_owned()));
         }
         if plain && !is_loopback(&uri) {
-            message("warning: the management token goes to the server unencrypted; use https://");
+            message("warning: the API token goes to the server unencrypted; use https://");
         }
         let tls = HttpsConnectorBuilder::new().with_native_roots();
         let tls = tls.map_err(|error| CliError::Other(format!("The system's root certificates: {error}.")))?;
@@ -222,7 +222,7 @@ pub(crate) fn is_loopback(url: &Uri) -> bool {
     host == "localhost" || bare.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// Returns the header with the management token that the environment names.
+/// Returns the header with the API token that the environment names.
 fn bearer() -> Result<HeaderValue, CliError> {
     let token = match (env::var("ROLLHOOK_TOKEN"), env::var_os("ROLLHOOK_TOKEN_FILE")) {
         (Ok(token), _) if !token.is_empty() => token,
@@ -230,13 +230,13 @@ fn bearer() -> Result<HeaderValue, CliError> {
             .map_err(|error| CliError::Usage(format!("ROLLHOOK_TOKEN_FILE: {}: {error}.", file.display())))?,
         _ => {
             return Err(CliError::Usage(
-                "A server needs its management token: set ROLLHOOK_TOKEN, or ROLLHOOK_TOKEN_FILE to a file with it."
+                "A server needs an API token: set ROLLHOOK_TOKEN, or ROLLHOOK_TOKEN_FILE to a file with it."
                     .to_owned(),
             ));
         }
     };
     let mut value = HeaderValue::from_str(&format!("Bearer {}", token.trim()))
-        .map_err(|_| CliError::Usage("The management token is invalid: it has characters that no token has. Check ROLLHOOK_TOKEN and ROLLHOOK_TOKEN_FILE.".to_owned()))?;
+        .map_err(|_| CliError::Usage("The API token is invalid: it has characters that no token has. Check ROLLHOOK_TOKEN and ROLLHOOK_TOKEN_FILE.".to_owned()))?;
     value.set_sensitive(true);
     Ok(value)
 }

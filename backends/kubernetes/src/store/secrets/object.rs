@@ -90,7 +90,7 @@ pub(crate) fn bytes(object: &Secret) -> Result<&[u8]> {
     data.map(|sealed| sealed.0.as_slice()).ok_or_else(|| corrupt(object, "it has no sealed token"))
 }
 
-/// The management token's hash as an object of the server's own namespace.
+/// The admin token's hash as an object of the server's own namespace.
 pub(crate) fn operator(name: &str, hash: &[u8; 32]) -> Secret {
     let mut object = Secret {
         metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
@@ -106,7 +106,7 @@ pub(crate) fn operator(name: &str, hash: &[u8; 32]) -> Secret {
 pub(crate) fn operator_hash(object: &Secret) -> Result<[u8; 32]> {
     let data = object.data.as_ref().and_then(|data| data.get(HASH));
     let hash = data.and_then(|hash| hash.0.as_slice().try_into().ok());
-    hash.ok_or_else(|| corrupt(object, "the management token's hash is not 32 bytes"))
+    hash.ok_or_else(|| corrupt(object, "the admin token's hash is not 32 bytes"))
 }
 
 /// Whether this service made the Secret; it touches no other.

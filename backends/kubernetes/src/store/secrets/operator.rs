@@ -1,4 +1,4 @@
-//! The management token's hash, in a Secret of the server's own namespace.
+//! The admin token's hash, in a Secret of the server's own namespace.
 
 use std::{
     future::ready,
