@@ -1,0 +1,147 @@
+//! Roles, API tokens and the audit, against the real binary.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
+
+use rollhook_testing::{Call, Server, server};
+use serde_json::{Value, json};
+
+/// Makes an API token, and returns its text.
+fn token(server: &Server, body: &Value) -> String {
+    let made = server.manage("POST", "/api/v1/tokens").json(body).expect(201).json();
+    made["token"].as_str().unwrap().to_owned()
+}
+
+fn call(server: &Server, token: &str, method: &str, path: &str) -> Call {
+    Call::to(server.address, method, path).header("authorization", &format!("Bearer {token}"))
+}
+
+/// Each call of the API, the body that it is made with, and whether viewer, deployer and admin of the app may make it.
+fn calls() -> Vec<(&'static str, &'static str, Value, [bool; 3])> {
+    let (all, deployers, admins) = ([true, true, true], [false, true, true], [false, false, true]);
+    let app = "/api/v1/apps/shop-test/api";
+    let at = |rest: &str| -> &'static str { Box::leak(format!("{app}{rest}").into_boxed_str()) };
+    let image = json!({ "image": "r.example.com/api:2" });
+    let other = json!({ "project": "shop", "environment": "test", "app": "b", "image": "r.example.com/b:1" });
+    vec![
+        ("GET", at(""), Value::Null, all),
+        ("GET", at("/deploys"), Value::Null, all),
+        ("GET", at("/deploys/1"), Value::Null, all),
+        ("GET", at("/deploys/1/events"), Value::Null, all),
+        ("GET", at("/deploys/1/log"), Value::Null, all),
+        ("GET", "/api/v1/apps", Value::Null, all),
+        ("GET", "/api/v1/whoami", Value::Null, all),
+        ("POST", at("/deploys"), image, deployers),
+        ("POST", at("/rebuild"), json!({}), deployers),
+        ("POST", at("/deploys/1/cancel"), Value::Null, deployers),
+        ("POST", at("/rollback"), json!({}), deployers),
+        ("POST", at("/promote"), json!({ "from": { "project": "shop", "environment": "prod" } }), deployers),
+        ("DELETE", at("/hold"), Value::Null, deployers),
+        ("POST", at("/webhook"), Value::Null, deployers),
+        ("GET", at("/webhook"), Value::Null, deployers),
+        ("DELETE", at("/webhook"), Value::Null, admins),
+        ("POST", "/api/v1/apps", other, admins),
+        ("PATCH", at(""), json!({ "policy": { "settle": "1s" } }), admins),
+        ("GET", "/api/v1/tokens", Value::Null, admins),
+        ("GET", "/api/v1/audit", Value::Null, admins),
+        ("DELETE", "/api/v1/tokens/nothing", Value::Null, admins),
+        ("DELETE", at(""), Value::Null, admins),
+    ]
+}
+
+#[test]
+fn each_role_makes_the_calls_of_the_table_and_no_others() {
+    let server = server!().run();
+    for (index, role) in ["viewer", "deployer", "admin"].into_iter().enumerate() {
+        server.app("api");
+        let body = json!({ "name": role, "role": role, "project": "shop", "environment": "test" });
+        let token = token(&server, &body);
+        for (method, path, body, may) in calls() {
+            let call = call(&server, &token, method, path);
+            let reply = if body.is_null() { call.send() } else { call.json(&body).send() };
+            let is_refused = reply.status == 403;
+            assert_eq!(!is_refused, may[index], "{role}: {method} {path} is {}: {}", reply.status, reply.text());
+            assert!(reply.status < 500, "{role}: {method} {path}: {}", reply.text());
+            if is_refused {
+                assert_eq!(reply.problem(), "forbidden");
+            }
+        }
+        if !calls().last().unwrap().3[index] {
+            server.manage("DELETE", "/api/v1/apps/shop-test/api").expect(204);
+        }
+        let clean = |name: &str| server.manage("DELETE", &format!("/api/v1/apps/shop-test/{name}")).send();
+        drop(clean("b"));
+    }
+}
+
+#[test]
+fn token_of_another_project_finds_and_lists_nothing_of_this_one() {
+    let server = server!().run();
+    server.app("api");
+    let stranger = token(&server, &json!({ "name": "blog", "role": "admin", "project": "blog" }));
+    for (method, path, body, _) in calls().into_iter().filter(|(_, path, ..)| path.starts_with("/api/v1/apps/")) {
+        let call = call(&server, &stranger, method, path);
+        let reply = if body.is_null() { call.send() } else { call.json(&body).send() };
+        assert_eq!((reply.status, reply.problem().as_str()), (404, "app-not-found"), "{method} {path}");
+    }
+    let apps = call(&server, &stranger, "GET", "/api/v1/apps").expect(200).json();
+    assert_eq!(apps["apps"], json!([]));
+    let register = json!({ "project": "shop", "environment": "test", "app": "b", "image": "r.example.com/b:1" });
+    call(&server, &stranger, "POST", "/api/v1/apps").json(&register).expect(403);
+    let wider = json!({ "name": "more", "role": "viewer" });
+    call(&server, &stranger, "POST", "/api/v1/tokens").json(&wider).expect(403);
+    assert_eq!(call(&server, &stranger, "GET", "/api/v1/tokens").expect(200).json()["tokens"].as_array().unwrap().len(), 1);
+    assert_eq!(call(&server, &stranger, "GET", "/api/v1/audit").expect(200).json()["entries"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn token_is_the_actor_of_its_deploys_whatever_name_the_caller_claims() {
+    let server = server!().run();
+    let app = server.app("api");
+    let ci = token(&server, &json!({ "name": "ci-shop", "role": "deployer", "project": "shop" }));
+    let deploy = |token: &str| {
+        let posted = call(&server, token, "POST", &format!("{}/deploys", app.path())).header("x-rollhook-actor", "mallory");
+        let posted = posted.json(&json!({ "image": "r.example.com/api:2" })).expect(202).json();
+        let entry = call(&server, &server.admin, "GET", posted["url"].as_str().unwrap()).expect(200).json();
+        entry["actor"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(deploy(&ci), "ci-shop");
+    assert_eq!(deploy(&server.admin), "mallory", "people share the admin token, and name themselves");
+    let whoami = call(&server, &ci, "GET", "/api/v1/whoami").expect(200).json();
+    assert_eq!(whoami, json!({ "actor": "ci-shop", "roles": [{ "role": "deployer", "project": "shop" }] }));
+}
+
+#[test]
+fn revoked_or_unknown_token_is_401_and_no_answer_or_log_has_a_token() {
+    let mut server = server!().run();
+    let body = json!({ "name": "ci", "role": "viewer", "expires": "90d" });
+    let ci = token(&server, &body);
+    assert_eq!(server.manage("POST", "/api/v1/tokens").json(&body).expect(409).problem(), "token-exists");
+    call(&server, &ci, "GET", "/api/v1/apps").expect(200);
+    server.restart();
+    call(&server, &ci, "GET", "/api/v1/apps").expect(200);
+    let listed = server.manage("GET", "/api/v1/tokens").expect(200).json();
+    let shown = &listed["tokens"][0];
+    assert_eq!((&shown["name"], &shown["role"]), (&json!("ci"), &json!("viewer")));
+    assert!(shown["expires_at"].is_string() && shown["last_used_at"].is_string(), "{shown}");
+    server.manage("DELETE", "/api/v1/tokens/ci").expect(204);
+    assert_eq!(server.manage("DELETE", "/api/v1/tokens/ci").expect(404).problem(), "token-not-found");
+    assert_eq!(call(&server, &ci, "GET", "/api/v1/apps").expect(401).problem(), "unauthorized");
+    server.restart();
+    call(&server, &ci, "GET", "/api/v1/apps").expect(401);
+    let audit = server.manage("GET", "/api/v1/audit?limit=2").expect(200).json();
+    assert_eq!(audit["entries"].as_array().unwrap().len(), 2);
+    let next = audit["next"].as_str().unwrap();
+    let rest = server.manage("GET", &format!("/api/v1/audit?limit=2&after={next}")).expect(200).json();
+    assert_eq!(rest["entries"][0]["subject"], "API token ci", "{rest}");
+    let said = format!("{listed}{audit}{rest}{}", server.recipe().log());
+    assert!(!said.contains(&ci) && !said.contains(&server.admin));
+    assert!(said.contains("rollhook::audit"), "the log has the audit");
+    for (body, field) in [
+        (json!({ "name": "A", "role": "viewer" }), "name"),
+        (json!({ "name": "a", "role": "owner" }), "role"),
+        (json!({ "name": "a", "role": "viewer", "environment": "test" }), "environment"),
+        (json!({ "name": "a", "role": "viewer", "expires": "soon" }), "expires"),
+    ] {
+        assert_eq!(server.manage("POST", "/api/v1/tokens").json(&body).expect(422).json()["field"], field);
+    }
+    server.manage("GET", "/api/v1/audit?after=x").expect(400);
+}
