@@ -33,6 +33,7 @@ on_each_store! {
     a_paused_replica_that_wakes_up_changes_nothing,
     a_key_makes_one_deploy_whichever_replica_it_meets,
     the_old_token_is_refused_by_all_once_enable_returns,
+    api_token_counts_on_all_replicas_until_it_is_revoked_on_one,
     every_replica_reports_each_change,
 }
 
@@ -155,6 +156,24 @@ fn the_old_token_is_refused_by_all_once_enable_returns(shared: Shared, test: &st
     }
     fleet.manage(servers[1].address, "DELETE", &format!("{}/webhook", app.path)).expect(204);
     assert_eq!(post(servers[0].address, &app, "v3").send().status, 401);
+}
+
+fn api_token_counts_on_all_replicas_until_it_is_revoked_on_one(shared: Shared, test: &str) {
+    let Some(fleet) = Fleet::simulated(server!(), shared, test, "10ms") else { return };
+    let servers = ["first", "second"].map(|name| fleet.replica(name).run());
+    for round in 1..=5 {
+        let name = format!("ci-{round}");
+        let body = json!({ "name": name, "role": "viewer" });
+        let made = fleet.manage(servers[0].address, "POST", "/api/v1/tokens").json(&body).expect(201).json();
+        let bearer = format!("Bearer {}", made["token"].as_str().unwrap());
+        let call = |server: &Server| {
+            Call::to(server.address, "GET", "/api/v1/apps").header("authorization", &bearer).send().status
+        };
+        // A replica may learn of a token that another one has just made a moment later.
+        until("the token is known to both", || servers.iter().all(|server| call(server) == 200));
+        fleet.manage(servers[1].address, "DELETE", &format!("/api/v1/tokens/{name}")).expect(204);
+        assert_eq!(servers.each_ref().map(call), [401, 401], "round {round}");
+    }
 }
 
 fn every_replica_reports_each_change(shared: Shared, test: &str) {
