@@ -10,7 +10,7 @@ use rollhook_core::{
     deploy::Revision,
     ports::{AppPage, Clock as _},
     request::{DeployRequest, PolicyChange, Refusal, Registration, RollbackRequest},
-    service::{Deployer, NewApiToken, Outcome, Principal},
+    service::{Deployer, NewApiToken, Outcome, Principal, SESSION_IDLE, SESSION_MAX},
     token::Token,
 };
 use world::World;
@@ -286,5 +286,55 @@ fn audit_has_every_act_of_management_and_every_refusal() {
         assert_eq!(world.deployer.audited(&world.operator, None, 100).await.unwrap().len(), 8);
         let refused = world.deployer.audited(&deployer, None, 100).await.unwrap_err();
         assert_eq!(refused, Refusal::Forbidden(Action::ReadAudit));
+    });
+}
+
+#[test]
+fn session_stands_for_its_token_on_every_replica_and_ends_with_it() {
+    let world = World::new(INSTANT);
+    world.run(async {
+        let text = made(&world.deployer, &world.operator, token("ada", Role::Deployer)).await;
+        let other = world.replica("two", 7);
+        let begin = || world.deployer.begin_session(text.expose().as_bytes(), None);
+        let (one, two) = (begin().await.unwrap().0, begin().await.unwrap().0);
+        for deployer in [&world.deployer, &other] {
+            let principal = deployer.session(&one).await.unwrap();
+            assert_eq!((principal.actor().to_string(), principal.grants().len()), ("ada".to_owned(), 1));
+        }
+        let refused = |outcome: Outcome<Principal>| assert_eq!(outcome.unwrap_err(), Refusal::Unauthorized);
+        refused(other.session("0").await);
+        refused(other.session(text.expose()).await);
+        world.deployer.end_session(&one).await.unwrap();
+        refused(other.session(&one).await);
+        assert!(other.session(&two).await.is_ok());
+        let three = begin().await.unwrap().0;
+        other.end_sessions_like(&two).await.unwrap();
+        for ended in [&two, &three] {
+            refused(world.deployer.session(ended).await);
+        }
+        let last = begin().await.unwrap().0;
+        other.revoke_api_token(&world.operator, &"ada".parse().unwrap()).await.unwrap();
+        refused(world.deployer.session(&last).await);
+        assert!(world.deployer.begin_session(text.expose().as_bytes(), None).await.is_err());
+    });
+}
+
+#[test]
+fn session_ends_when_it_is_idle_and_after_a_week_in_any_case() {
+    let world = World::new(INSTANT);
+    world.alone(async {
+        let text = made(&world.deployer, &world.operator, token("ada", Role::Deployer)).await;
+        let begin = || world.deployer.begin_session(text.expose().as_bytes(), None);
+        let idle = begin().await.unwrap().0;
+        world.clock.sleep(SESSION_IDLE).await;
+        assert!(world.deployer.session(&idle).await.is_err());
+        let used = begin().await.unwrap().0;
+        let hours = SESSION_MAX.as_secs() / 3600;
+        for hour in 1..hours {
+            world.clock.sleep(Duration::from_secs(3600)).await;
+            assert!(world.deployer.session(&used).await.is_ok(), "hour {hour}");
+        }
+        world.clock.sleep(Duration::from_secs(3600)).await;
+        assert!(world.deployer.session(&used).await.is_err());
     });
 }

@@ -101,7 +101,7 @@ impl Stored {
     }
 }
 
-fn key_of(hash: [u8; 32]) -> Result<RecordKey> {
+pub(super) fn key_of(hash: [u8; 32]) -> Result<RecordKey> {
     let key: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
     key.parse().map_err(|error| Error::corrupt("the key of an API token", error))
 }
@@ -174,15 +174,21 @@ impl Deployer {
     /// # Errors
     /// [`Refusal::Unauthorized`]; [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn authenticate(&self, presented: &[u8], claimed: Option<&str>) -> Outcome<Principal> {
-        let hash: [u8; 32] = Sha256::digest(presented).into();
+        let key = key_of(Sha256::digest(presented).into()).map_err(refused)?;
+        self.principal_of(&key, claimed).await
+    }
+
+    /// Returns the principal of the API token with this record.
+    pub(super) async fn principal_of(&self, key: &RecordKey, claimed: Option<&str>) -> Outcome<Principal> {
         let Some(records) = &self.ports.records else { return Err(Refusal::Unauthorized) };
-        let found = match key_of(hash) {
-            Ok(key) => records.read(RecordKind::ApiToken, &key).await.map_err(refused)?,
-            Err(error) => return Err(refused(error)),
+        let read = async {
+            let record = records.read(RecordKind::ApiToken, key).await?;
+            record.map(|record| Stored::of(&record).map(|stored| (record, stored))).transpose()
         };
-        let read = found.map(|record| Stored::of(&record).map(|stored| (record, stored))).transpose();
-        let valid = read.map_err(refused)?.filter(|(_, stored)| stored.is_valid());
-        self.recognition.read_api_token(hash, valid.is_some());
+        let valid = read.await.map_err(refused)?.filter(|(_, stored)| stored.is_valid());
+        if let Some(hash) = hash_of(key) {
+            self.recognition.read_api_token(hash, valid.is_some());
+        }
         let (record, stored) = valid.ok_or(Refusal::Unauthorized)?;
         let claimed = claimed.filter(|_| stored.name.as_str() == ADMIN);
         let principal = Principal::new(claimed.unwrap_or(stored.name.as_str()), [stored.grant.clone()]);

@@ -21,6 +21,7 @@ mod register;
 mod retention;
 mod rollback;
 mod run;
+mod sessions;
 mod start;
 mod submit;
 mod work_queue;
@@ -38,6 +39,7 @@ pub use poll_results::{PollOutcome, Polled};
 pub use push::Pushed;
 pub use queries::Waited;
 pub use register::Registered;
+pub use sessions::{SESSION_IDLE, SESSION_MAX, SessionSecret};
 pub use start::StartError;
 pub use submit::Accepted;
 

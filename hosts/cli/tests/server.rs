@@ -125,7 +125,8 @@ fn tokens_are_made_listed_and_revoked_and_the_audit_tells_of_it() {
     bench.run("token revoke ci").ok();
     viewer.run("app history api").exits(4);
     let audit = bench.run("audit --limit 3 -o json").ok().json();
-    let said: Vec<_> = audit["entries"].as_array().unwrap().iter().map(|entry| entry["action"].as_str().unwrap()).collect();
+    let said: Vec<_> =
+        audit["entries"].as_array().unwrap().iter().map(|entry| entry["action"].as_str().unwrap()).collect();
     assert_eq!(said, ["manage API tokens", "manage API tokens", "manage API tokens"]);
     assert!(bench.run("audit").ok().out.contains("roll back"), "a refused act is in the audit");
 }

@@ -88,8 +88,14 @@ fn token_of_another_project_finds_and_lists_nothing_of_this_one() {
     call(&server, &stranger, "POST", "/api/v1/apps").json(&register).expect(403);
     let wider = json!({ "name": "more", "role": "viewer" });
     call(&server, &stranger, "POST", "/api/v1/tokens").json(&wider).expect(403);
-    assert_eq!(call(&server, &stranger, "GET", "/api/v1/tokens").expect(200).json()["tokens"].as_array().unwrap().len(), 1);
-    assert_eq!(call(&server, &stranger, "GET", "/api/v1/audit").expect(200).json()["entries"].as_array().unwrap().len(), 1);
+    assert_eq!(
+        call(&server, &stranger, "GET", "/api/v1/tokens").expect(200).json()["tokens"].as_array().unwrap().len(),
+        1
+    );
+    assert_eq!(
+        call(&server, &stranger, "GET", "/api/v1/audit").expect(200).json()["entries"].as_array().unwrap().len(),
+        1
+    );
 }
 
 #[test]
@@ -98,7 +104,8 @@ fn token_is_the_actor_of_its_deploys_whatever_name_the_caller_claims() {
     let app = server.app("api");
     let ci = token(&server, &json!({ "name": "ci-shop", "role": "deployer", "project": "shop" }));
     let deploy = |token: &str| {
-        let posted = call(&server, token, "POST", &format!("{}/deploys", app.path())).header("x-rollhook-actor", "mallory");
+        let posted =
+            call(&server, token, "POST", &format!("{}/deploys", app.path())).header("x-rollhook-actor", "mallory");
         let posted = posted.json(&json!({ "image": "r.example.com/api:2" })).expect(202).json();
         let entry = call(&server, &server.admin, "GET", posted["url"].as_str().unwrap()).expect(200).json();
         entry["actor"].as_str().unwrap().to_owned()

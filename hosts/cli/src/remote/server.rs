@@ -230,8 +230,7 @@ fn bearer() -> Result<HeaderValue, CliError> {
             .map_err(|error| CliError::Usage(format!("ROLLHOOK_TOKEN_FILE: {}: {error}.", file.display())))?,
         _ => {
             return Err(CliError::Usage(
-                "A server needs an API token: set ROLLHOOK_TOKEN, or ROLLHOOK_TOKEN_FILE to a file with it."
-                    .to_owned(),
+                "A server needs an API token: set ROLLHOOK_TOKEN, or ROLLHOOK_TOKEN_FILE to a file with it.".to_owned(),
             ));
         }
     };

@@ -1,0 +1,144 @@
+//! Sessions of the console: each stands for an API token, and ends with it.
+//!
+//! The store has a session's SHA-256 as the key of its record, so that no one who reads the store can take a session over.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use zeroize::Zeroizing;
+
+use super::{Deployer, Outcome, Principal, api_tokens, refused};
+use crate::{
+    error::{Error, Result},
+    ports::{NewRecord, Record, RecordKey, RecordKind, RecordStore},
+    request::Refusal,
+};
+
+/// The time without a call after which a session ends.
+pub const SESSION_IDLE: Duration = Duration::from_secs(8 * 3600);
+/// The longest time of a session.
+pub const SESSION_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+/// How often a session's use is written down at most.
+const USE_EVERY: Duration = Duration::from_secs(5 * 60);
+/// The records per page of the search through all sessions.
+const PAGE: usize = 200;
+/// The most pages that are searched.
+const PAGES: usize = 100;
+
+/// The secret by which a browser proves its session: 64 hexadecimal digits.
+pub type SessionSecret = Zeroizing<String>;
+
+/// The document of a session's record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Stored {
+    /// The record of the API token that the session stands for.
+    token: RecordKey,
+    /// The name that a holder of the shared token gave itself.
+    claimed: Option<String>,
+}
+
+impl Stored {
+    fn of(record: &Record) -> Result<Self> {
+        serde_json::from_str(&record.document).map_err(|error| Error::corrupt("the record of a session", error))
+    }
+
+    fn record(&self, key: RecordKey, ttl: Duration) -> Result<NewRecord> {
+        let document = serde_json::to_string(self).map_err(|error| Error::corrupt("the record of a session", error))?;
+        Ok(NewRecord { key, document, ttl: Some(ttl) })
+    }
+}
+
+fn key_of(secret: &str) -> Result<RecordKey> {
+    api_tokens::key_of(Sha256::digest(secret.as_bytes()).into())
+}
+
+impl Deployer {
+    /// Begins a session for an API token. `claimed` is the name that the caller gives itself, as in
+    /// [`Deployer::authenticate`].
+    ///
+    /// # Errors
+    /// As [`Deployer::authenticate`].
+    pub async fn begin_session(&self, presented: &[u8], claimed: Option<&str>) -> Outcome<(SessionSecret, Principal)> {
+        let principal = self.authenticate(presented, claimed).await?;
+        let Some(records) = &self.ports.records else { return Err(Refusal::Unauthorized) };
+        let mut bytes = Zeroizing::new([0; 32]);
+        self.ports.rng.fill(bytes.as_mut_slice());
+        let secret: SessionSecret = Zeroizing::new(bytes.iter().map(|byte| format!("{byte:02x}")).collect());
+        let written = async {
+            let token = api_tokens::key_of(Sha256::digest(presented).into())?;
+            let stored = Stored { token, claimed: claimed.map(str::to_owned) };
+            records.write(RecordKind::Session, stored.record(key_of(&secret)?, SESSION_IDLE)?, None).await
+        };
+        written.await.map_err(refused)?;
+        Ok((secret, principal))
+    }
+
+    /// Returns the principal of a session, as its API token is now.
+    ///
+    /// # Errors
+    /// [`Refusal::Unauthorized`] if the session or its token has ended; [`Refusal::StoreUnavailable`] while the store is
+    /// away.
+    pub async fn session(&self, secret: &str) -> Outcome<Principal> {
+        let Some(records) = &self.ports.records else { return Err(Refusal::Unauthorized) };
+        let read = async {
+            let record = records.read(RecordKind::Session, &key_of(secret)?).await?;
+            record.map(|record| Stored::of(&record).map(|stored| (record, stored))).transpose()
+        };
+        let (record, stored) = read.await.map_err(refused)?.ok_or(Refusal::Unauthorized)?;
+        let age = record.now.since(record.created_at);
+        if age >= SESSION_MAX {
+            return Err(Refusal::Unauthorized);
+        }
+        let principal = self.principal_of(&stored.token, stored.claimed.as_deref()).await?;
+        self.keep_session(&**records, record, &stored, SESSION_IDLE.min(SESSION_MAX - age)).await;
+        Ok(principal)
+    }
+
+    /// Writes down that a session was used, unless that was done lately. A failure is made up for by the next use.
+    async fn keep_session(&self, records: &dyn RecordStore, record: Record, stored: &Stored, ttl: Duration) {
+        let left = record.expires_at.map_or(Duration::ZERO, |end| end.since(record.now));
+        if left + USE_EVERY >= ttl {
+            return;
+        }
+        let Ok(kept) = stored.record(record.key, ttl) else { return };
+        if let Err(error) = records.write(RecordKind::Session, kept, Some(record.version)).await {
+            tracing::debug!(error = %error.chain(), "keeping a session failed");
+        }
+    }
+
+    /// Ends a session, on every replica.
+    ///
+    /// # Errors
+    /// [`Refusal::StoreUnavailable`] while the store is away.
+    pub async fn end_session(&self, secret: &str) -> Outcome<()> {
+        let Some(records) = &self.ports.records else { return Ok(()) };
+        let ended = async { records.remove(RecordKind::Session, &key_of(secret)?).await };
+        ended.await.map_err(refused)
+    }
+
+    /// Ends every session that stands for the same API token and the same claimed name as this one.
+    ///
+    /// # Errors
+    /// [`Refusal::StoreUnavailable`] while the store is away.
+    pub async fn end_sessions_like(&self, secret: &str) -> Outcome<()> {
+        let Some(records) = &self.ports.records else { return Ok(()) };
+        let ended = async {
+            let Some(record) = records.read(RecordKind::Session, &key_of(secret)?).await? else { return Ok(()) };
+            let (like, mut after) = (Stored::of(&record)?, None);
+            for _ in 0..PAGES {
+                let page = records.list(RecordKind::Session, after, PAGE).await?;
+                let is_last = page.len() < PAGE;
+                after = page.last().map(Record::place);
+                for record in page.iter().filter(|record| Stored::of(record).is_ok_and(|stored| stored == like)) {
+                    records.remove(RecordKind::Session, &record.key).await?;
+                }
+                if is_last {
+                    break;
+                }
+            }
+            Ok(())
+        };
+        ended.await.map_err(refused)
+    }
+}
