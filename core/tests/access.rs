@@ -322,7 +322,7 @@ fn session_stands_for_its_token_on_every_replica_and_ends_with_it() {
 #[test]
 fn session_ends_when_it_is_idle_and_after_a_week_in_any_case() {
     let world = World::new(INSTANT);
-    world.alone(async {
+    world.idle(async {
         let text = made(&world.deployer, &world.operator, token("ada", Role::Deployer)).await;
         let begin = || world.deployer.begin_session(text.expose().as_bytes(), None);
         let idle = begin().await.unwrap().0;

@@ -106,7 +106,7 @@ pub(super) fn key_of(hash: [u8; 32]) -> Result<RecordKey> {
     key.parse().map_err(|error| Error::corrupt("the key of an API token", error))
 }
 
-fn hash_of(key: &RecordKey) -> Option<[u8; 32]> {
+pub(super) fn hash_of(key: &RecordKey) -> Option<[u8; 32]> {
     let mut hash = [0; 32];
     for (byte, digits) in hash.iter_mut().zip(key.as_str().as_bytes().chunks(2)) {
         *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
@@ -187,7 +187,7 @@ impl Deployer {
         };
         let valid = read.await.map_err(refused)?.filter(|(_, stored)| stored.is_valid());
         if let Some(hash) = hash_of(key) {
-            self.recognition.read_api_token(hash, valid.is_some());
+            self.recognition.read_secret(hash, valid.is_some());
         }
         let (record, stored) = valid.ok_or(Refusal::Unauthorized)?;
         let claimed = claimed.filter(|_| stored.name.as_str() == ADMIN);
@@ -212,7 +212,7 @@ impl Deployer {
     /// Returns whether this is an API token that was valid when this process last read it, which proves nothing: see
     /// [`Deployer::authenticate`].
     pub fn recognizes_api_token(&self, presented: &[u8]) -> bool {
-        self.recognition.is_api_token(presented)
+        self.recognition.is_secret(presented)
     }
 
     /// Reads the newest API tokens, so that their callers are recognised.
@@ -221,7 +221,7 @@ impl Deployer {
         for record in records.list(RecordKind::ApiToken, None, PAGE).await.map_err(refused)? {
             let is_valid = Stored::of(&record).is_ok_and(|stored| stored.is_valid());
             if let Some(hash) = hash_of(&record.key) {
-                self.recognition.read_api_token(hash, is_valid);
+                self.recognition.read_secret(hash, is_valid);
             }
         }
         Ok(())

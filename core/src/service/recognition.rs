@@ -23,8 +23,8 @@ use crate::{
 
 /// The most apps of each of the table's two generations.
 const GENERATION: usize = 10_000;
-/// The most API tokens; once there are more, all are forgotten.
-const API_TOKENS: usize = 10_000;
+/// The most API tokens and sessions; once there are more, all are forgotten.
+const SECRETS: usize = 10_000;
 
 type Traces = HashMap<AppId, TokenTrace>;
 
@@ -33,8 +33,8 @@ pub(super) struct Recognition {
     key: TraceKey,
     /// Two generations bound the table: the older one is dropped once the newer is full.
     apps: Mutex<(Traces, Traces)>,
-    /// The hashes of API tokens.
-    api_tokens: Mutex<HashSet<[u8; 32]>>,
+    /// The hashes of API tokens and of sessions.
+    secrets: Mutex<HashSet<[u8; 32]>>,
     /// The trace that is compared if there is none, so that the work is the same.
     dummy: Option<TokenTrace>,
 }
@@ -45,7 +45,7 @@ impl Recognition {
         rng.fill(bytes.as_mut_slice());
         let key = TraceKey::from_random(*bytes);
         let dummy = Token::from_random(&NO_SECRET).map(|token| TokenTrace::new(&key, &token));
-        Self { key, apps: Mutex::default(), api_tokens: Mutex::default(), dummy }
+        Self { key, apps: Mutex::default(), secrets: Mutex::default(), dummy }
     }
 
     /// Remembers the app's token as it was just read.
@@ -77,22 +77,22 @@ impl Recognition {
         trace.is_some_and(|trace| credentials.fit_trace(trace, &self.key, body)) & known.is_some()
     }
 
-    /// Remembers whether the API token of this hash is valid, as it was just read.
-    pub(super) fn read_api_token(&self, hash: [u8; 32], is_valid: bool) {
-        let mut known = self.api_tokens.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Remembers whether the API token or session of this hash is valid, as it was just read.
+    pub(super) fn read_secret(&self, hash: [u8; 32], is_valid: bool) {
+        let mut known = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
         if !is_valid {
             known.remove(&hash);
             return;
         }
-        if known.len() >= API_TOKENS {
+        if known.len() >= SECRETS {
             known.clear();
         }
         known.insert(hash);
     }
 
-    /// Returns whether this is an API token that was valid when it was last read.
-    pub(super) fn is_api_token(&self, presented: &[u8]) -> bool {
+    /// Returns whether this is an API token or session that was valid when it was last read.
+    pub(super) fn is_secret(&self, presented: &[u8]) -> bool {
         let hash: [u8; 32] = Sha256::digest(presented).into();
-        self.api_tokens.lock().unwrap_or_else(PoisonError::into_inner).contains(&hash)
+        self.secrets.lock().unwrap_or_else(PoisonError::into_inner).contains(&hash)
     }
 }
