@@ -14,9 +14,9 @@ use rollhook_core::{
     image::ImageRef,
     ports::{
         self, AppChange, AppPage, AppRef, Applied, Binding, BranchReader, BuildSpec, BuildState, BuildTrigger, Clock,
-        Committed, DeployId, Drift, DriverIdentity, Heartbeat, HistoryStore, ListedApp, Loaded, Observation, Page,
-        RolloutDriver, RolloutFailure, RolloutSpec, Sealing, Started, StoreLimits, TargetRequest, TokenMatcher,
-        TokenStore, Validated, WebhookSecret,
+        Committed, DeployId, Drift, DriverIdentity, Heartbeat, HistoryStore, ListedApp, Loaded, NewRecord, Observation,
+        Page, Record, RecordKey, RecordKind, RecordPlace, RecordStore, RolloutDriver, RolloutFailure, RolloutSpec,
+        Sealing, Started, StoreLimits, TargetRequest, TokenMatcher, TokenStore, Validated, Version, WebhookSecret,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -112,6 +112,25 @@ impl<T: TokenStore + ?Sized> TokenStore for Faulty<T> {
 
     fn sealing(&self) -> Sealing {
         self.inner.sealing()
+    }
+}
+
+#[async_trait]
+impl<T: RecordStore + ?Sized> RecordStore for Faulty<T> {
+    async fn read(&self, kind: RecordKind, key: &RecordKey) -> Result<Option<Record>> {
+        self.call("records.read", self.inner.read(kind, key)).await
+    }
+
+    async fn write(&self, kind: RecordKind, record: NewRecord, version: Option<Version>) -> Result<Version> {
+        self.call("records.write", self.inner.write(kind, record, version)).await
+    }
+
+    async fn remove(&self, kind: RecordKind, key: &RecordKey) -> Result<()> {
+        self.call("records.remove", self.inner.remove(kind, key)).await
+    }
+
+    async fn list(&self, kind: RecordKind, after: Option<RecordPlace>, limit: usize) -> Result<Vec<Record>> {
+        self.call("records.list", self.inner.list(kind, after, limit)).await
     }
 }
 

@@ -29,7 +29,8 @@
 //! impl Stores for Fresh {
 //!     async fn open(&self) -> Handles {
 //!         // A store in a file or a database is opened anew here, as another replica opens it.
-//!         Handles { history: self.store.clone(), tokens: self.store.clone() }
+//!         let records = Some(self.store.clone() as _);
+//!         Handles { history: self.store.clone(), tokens: self.store.clone(), records }
 //!     }
 //!
 //!     async fn pause(&self, time: Duration) {
@@ -73,7 +74,7 @@
 //!
 //! The first argument drives a future to its end on the runtime that the store needs; [`block_on`] is one for stores that
 //! need none. The second may await. Every case becomes a `#[test]` of its own, such as `history::commit_keeps_keys`, on a
-//! store of its own; one more races commits of several threads ([`threads`]).
+//! store of its own; two more race the writes of several threads ([`threads`]). A store without records hands out `None`.
 //!
 //! Drivers of clusters run [`rollouts!`] in the same way, with a [`Clusters`], and builders [`builds!`] with a
 //! [`Builders`]; readers of branches run [`branches!`] with a [`Branches`].
@@ -92,6 +93,7 @@ pub mod builds;
 pub mod client;
 pub mod history;
 pub mod model;
+pub mod records;
 pub mod rollouts;
 pub mod samples;
 pub mod threads;

@@ -1,6 +1,6 @@
 //! One `#[test]` per case.
 
-/// Stamps the cases of `HistoryStore` and `TokenStore`, each on a store of its own.
+/// Stamps the cases of `HistoryStore`, `TokenStore` and `RecordStore`, each on a store of its own.
 ///
 /// The first argument drives a future to its end (`fn(impl Future<Output = T>) -> T`), also on other threads at the same
 /// time; the second is an expression, which may await, of type [`Can`](crate::Can) of a [`Stores`](crate::Stores).
@@ -37,6 +37,17 @@ macro_rules! stores {
             watch_follows_commits,
             corrupt_is_an_error,
         }
+        $crate::cases! { $block_on, $fresh, records:
+            write_then_read,
+            read_returns_what_is_stored,
+            kinds_are_apart,
+            write_is_compare_and_swap,
+            write_keeps_created_at,
+            remove_forgets,
+            versions_are_not_reused,
+            expired_is_gone,
+            list_is_newest_first,
+        }
 
         #[test]
         fn commits_on_threads_have_one_winner() {
@@ -45,6 +56,17 @@ macro_rules! stores {
                 $crate::threads::commits_have_one_winner(&harness, |thread| ($block_on)(thread)).await
             });
             let case = concat!(env!("CARGO_PKG_NAME"), "/", module_path!(), "::commits_on_threads_have_one_winner");
+            $crate::report(case, outcome);
+        }
+
+        #[test]
+        fn record_writes_on_threads_have_one_winner() {
+            let outcome = ($block_on)(async {
+                let harness = $fresh?;
+                $crate::threads::record_writes_have_one_winner(&harness, |thread| ($block_on)(thread)).await
+            });
+            let case =
+                concat!(env!("CARGO_PKG_NAME"), "/", module_path!(), "::record_writes_on_threads_have_one_winner");
             $crate::report(case, outcome);
         }
     };

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use rollhook_core::{
     app::AppUid,
     deploy::Revision,
-    ports::{HistoryStore, TokenStore},
+    ports::{HistoryStore, RecordStore, TokenStore},
 };
 
 use crate::report::Can;
@@ -18,6 +18,8 @@ pub struct Handles {
     pub history: Arc<dyn HistoryStore>,
     /// The store of tokens.
     pub tokens: Arc<dyn TokenStore>,
+    /// The store of the service's own records; `None` for a store that keeps none.
+    pub records: Option<Arc<dyn RecordStore>>,
 }
 
 /// A fresh store, and the means of a test to disturb it.

@@ -1,13 +1,18 @@
-//! Commits of several threads at once, each thread with an executor of its own.
+//! Writes of several threads at once, each thread with an executor of its own.
 //!
 //! The cases of the suites run on one thread, where calls of a store that never waits follow one another. Here they overlap,
 //! so that a store needs a lock, or a compare-and-swap, around checking the version and writing.
 
 use std::{
+    collections::BTreeSet,
     hint,
     panic::AssertUnwindSafe,
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     thread,
+    time::Duration,
 };
 
 use futures_util::{FutureExt, future::BoxFuture};
@@ -16,14 +21,21 @@ use rollhook_core::{
     app::AppUid,
     error::Entity,
     ledger::Change,
-    ports::{AppRef, Committed, HistoryStoreExt, Version},
+    ports::{AppRef, Committed, HistoryStoreExt, NewRecord, RecordKey, RecordKind, RecordStore, Version},
 };
 
-use crate::{client, report::Can, samples, stores::Stores};
+use crate::{
+    client,
+    report::{Can, Lack},
+    samples,
+    stores::Stores,
+};
 
 const THREADS: usize = 2;
 /// Each round costs a slow store one commit that is written, and one that is refused.
 const ROUNDS: usize = 400;
+/// The number of rounds of records, whose writers would not overlap by chance in each.
+const RECORD_ROUNDS: usize = 100;
 
 /// Of commits that threads make on one version at the same time, exactly one is written, round after round.
 ///
@@ -93,6 +105,76 @@ async fn commit_in_rounds(
         let failed =
             || Err(Error::Unavailable { what: "opening or loading failed, or panicked".to_owned(), cause: None });
         answers.push(caught(commit).await.flatten().unwrap_or_else(failed));
+    }
+    answers
+}
+
+/// Of writes that threads make on one version of a record at the same time, exactly one is made, round after round, and no
+/// version is used twice.
+///
+/// # Errors
+/// [`Lack`], if the store keeps no records.
+///
+/// # Panics
+/// If a round has another number of winners than one.
+pub async fn record_writes_have_one_winner(store: &dyn Stores, block_on: impl Fn(BoxFuture<'_, ()>) + Sync) -> Can {
+    let key: RecordKey = "race".parse().unwrap();
+    let first = store.open().await.records.ok_or(Lack::NotApplicable("the store keeps no records"))?;
+    first.write(RecordKind::Session, record(&key), None).await.unwrap();
+    let barrier = SpinBarrier::default();
+    let race = || {
+        let mut answers = Vec::new();
+        block_on(Box::pin(async { answers = write_in_rounds(store, &key, &barrier).await }));
+        answers
+    };
+    let answers: Vec<Vec<Result<Version>>> = thread::scope(|scope| {
+        let racers: Vec<_> = (0..THREADS).map(|_| scope.spawn(race)).collect();
+        racers.into_iter().map(|racer| racer.join().unwrap()).collect()
+    });
+
+    let mut versions = BTreeSet::new();
+    for round in 0..RECORD_ROUNDS {
+        let outcomes: Vec<_> = answers.iter().map(|answers| &answers[round]).collect();
+        let mut winners = outcomes.iter().filter_map(|outcome| outcome.as_ref().ok());
+        let winner = winners.next().filter(|_| winners.next().is_none());
+        let Some(winner) = winner else {
+            panic!("round {round}: one of the writes on a version is made: {outcomes:?}")
+        };
+        assert!(versions.insert(*winner), "round {round}: version {winner:?} was used before");
+        let is_refused = |outcome: &&&Result<Version>| matches!(outcome, Err(Error::Conflict(Entity::Version)));
+        assert_eq!(outcomes.iter().filter(is_refused).count(), THREADS - 1, "round {round}: {outcomes:?}");
+    }
+    Ok(())
+}
+
+/// The same record in each write: a store must not take it for the one that is stored.
+fn record(key: &RecordKey) -> NewRecord {
+    NewRecord { key: key.clone(), document: "{}".to_owned(), ttl: None }
+}
+
+/// Reads the record with the other threads, and writes it with them.
+async fn write_in_rounds(store: &dyn Stores, key: &RecordKey, barrier: &SpinBarrier) -> Vec<Result<Version>> {
+    let records: Option<Arc<dyn RecordStore>> = caught(store.open()).await.and_then(|handles| handles.records);
+    let mut answers = Vec::with_capacity(RECORD_ROUNDS);
+    for _ in 0..RECORD_ROUNDS {
+        barrier.wait();
+        let read = async {
+            let records = records.as_ref()?;
+            // A handle may take a moment to find what another one wrote.
+            for _ in 0..ROUNDS {
+                if let Some(stored) = records.read(RecordKind::Session, key).await.ok()? {
+                    return Some(records.write(RecordKind::Session, record(key), Some(stored.version)));
+                }
+                store.pause(Duration::from_millis(20)).await;
+            }
+            None
+        };
+        let write = caught(read).await.flatten();
+        barrier.wait();
+        let write = async { Some(write?.await) };
+        let failed =
+            || Err(Error::Unavailable { what: "opening or reading failed, or panicked".to_owned(), cause: None });
+        answers.push(caught(write).await.flatten().unwrap_or_else(failed));
     }
     answers
 }

@@ -53,7 +53,8 @@ fn read(path: &str) -> String {
 
 #[test]
 fn every_promise_has_its_case() {
-    let suites = [("tokens", "tokens"), ("history", "history"), ("rollout", "rollouts"), ("builds", "builds")];
+    let stores = [("tokens", "tokens"), ("history", "history"), ("records", "records")];
+    let suites = stores.into_iter().chain([("rollout", "rollouts"), ("builds", "builds")]);
     for (port, suite) in suites {
         let promised = promises(port);
         assert!(promised.len() > 5, "the promises of {port} were read: {promised:?}");

@@ -2,9 +2,9 @@
 //! simulated time.
 //!
 //! ```text
-//!   MemoryStore       HistoryStore · TokenStore     ── one lock, plain maps; time is a function handed in
-//!   SimulatedCluster  RolloutDriver                 ── workloads that follow scripts, by the Clock port
-//!   SimulatedBuilds   BuildTrigger · BranchReader   ── builds that follow scripts, likewise
+//!   MemoryStore       HistoryStore · TokenStore · RecordStore ── one lock, plain maps; time is a function handed in
+//!   SimulatedCluster  RolloutDriver                           ── workloads that follow scripts, by the Clock port
+//!   SimulatedBuilds   BuildTrigger · BranchReader             ── builds that follow scripts, likewise
 //! ```
 //!
 //! The contents of a [`MemoryStore`] end with the process. Otherwise it keeps every promise of the ports, and clones of one
@@ -14,6 +14,7 @@ mod builds;
 mod cluster;
 mod history;
 mod notifier;
+mod records;
 mod store;
 mod tokens;
 

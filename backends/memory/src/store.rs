@@ -15,9 +15,9 @@ use rollhook_core::{
     time::Timestamp,
 };
 
-use crate::notifier::Notifier;
+use crate::{notifier::Notifier, records::Records};
 
-/// Apps, their history and their secrets, in memory; clones of its `Arc` are handles on one store.
+/// Apps, their history, their secrets and records, in memory; clones of its `Arc` are handles on one store.
 pub struct MemoryStore {
     clock: WallClock,
     tables: Mutex<Tables>,
@@ -55,6 +55,7 @@ pub(crate) struct Tables {
     pub(crate) replicas: BTreeMap<String, Life>,
     pub(crate) operator_hash: Option<[u8; 32]>,
     pub(crate) driver: Option<DriverIdentity>,
+    pub(crate) records: Records,
     /// The number of commits, of which each makes a version.
     pub(crate) commits: u64,
 }

@@ -34,7 +34,8 @@ impl InMemory {
 #[async_trait]
 impl Stores for InMemory {
     async fn open(&self) -> Handles {
-        Handles { history: self.store.clone(), tokens: self.store.clone() }
+        let records = Some(self.store.clone() as _);
+        Handles { history: self.store.clone(), tokens: self.store.clone(), records }
     }
 
     async fn pause(&self, time: Duration) {

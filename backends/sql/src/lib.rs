@@ -1,4 +1,4 @@
-//! The form in which SQL stores keep states, deploys and idempotency keys, so that SQLite and PostgreSQL agree.
+//! The form in which SQL stores keep states, deploys, idempotency keys and records, so that SQLite and PostgreSQL agree.
 //!
 //! ```text
 //!   AppCommit ── CommitRows::encode ──▶ columns ── state, deploy, key_use ──▶ AppState, Deploy, KeyUse
@@ -8,11 +8,13 @@
 //! watchers of a store what was committed.
 
 mod hints;
+mod records;
 mod rows;
 #[cfg(test)]
 mod tests;
 
 pub use hints::Hints;
+pub use records::{RecordRow, place_columns, record_version};
 pub use rows::{CommitRows, DeployRow, KeyRow, PutRows, StateRow, deploy, header_number, key_use, listed, state};
 
 use rollhook_core::Error;

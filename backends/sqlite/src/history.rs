@@ -179,6 +179,6 @@ pub(crate) fn uid(row: &Row<'_>, column: usize) -> rusqlite::Result<AppUid> {
     row.get(column).map(u128::from_be_bytes).map(AppUid::from_bits)
 }
 
-fn limit(limit: usize) -> i64 {
+pub(crate) fn limit(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }

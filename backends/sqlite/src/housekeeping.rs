@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension};
 const SWEEPS: Duration = Duration::from_secs(10);
 /// The most rows of a kind that are deleted at once, so that calls wait only briefly.
 const ROWS: usize = 1000;
-/// The time for which an expired key is kept: no replica's clock is further behind.
+/// The time for which an expired key or record is kept: no replica's clock is further behind.
 const EXPIRED_FOR: Duration = Duration::from_secs(3600);
 
 /// The state after the last check.
@@ -33,7 +33,7 @@ impl Housekeeping {
     }
 }
 
-/// Deletes expired keys and what removed apps have left; returns whether there may be more.
+/// Deletes expired keys and records, and what removed apps have left; returns whether there may be more.
 fn sweep(connection: &Connection, now: Timestamp) -> rusqlite::Result<bool> {
     let expired_at = now.as_millis().saturating_sub(EXPIRED_FOR.as_millis() as i64);
     let keys = "DELETE FROM keys WHERE (app, header, key) IN \
@@ -43,6 +43,11 @@ fn sweep(connection: &Connection, now: Timestamp) -> rusqlite::Result<bool> {
     // The read before the write takes no lock if there is nothing to delete.
     if connection.prepare_cached(is_expired)?.exists([expired_at])? {
         more |= connection.prepare_cached(keys)?.execute((expired_at, ROWS as i64))? == ROWS;
+    }
+    let records = "DELETE FROM records WHERE id IN (SELECT id FROM records WHERE expires_at <= ?1 LIMIT ?2)";
+    let is_expired = "SELECT 1 FROM records WHERE expires_at <= ?1 LIMIT 1";
+    if connection.prepare_cached(is_expired)?.exists([expired_at])? {
+        more |= connection.prepare_cached(records)?.execute((expired_at, ROWS as i64))? == ROWS;
     }
     let app: Option<i64> =
         connection.prepare_cached("SELECT app FROM removed LIMIT 1")?.query_row([], |row| row.get(0)).optional()?;

@@ -1,8 +1,8 @@
-//! rollhook's stores on SQLite: apps, their archives and sealed tokens in one file.
+//! rollhook's stores on SQLite: apps, their archives, sealed tokens and records in one file.
 //!
 //! ```text
-//!          commit, put ─▶ channel ─▶ writer ─── one BEGIN IMMEDIATE … COMMIT for all calls that wait
-//!           load, find ─▶ channel ─▶ reader ─┐
+//!   commit, put, write ─▶ channel ─▶ writer ─── one BEGIN IMMEDIATE … COMMIT for all calls that wait
+//!     load, find, read ─▶ channel ─▶ reader ─┐
 //!     page, list, work ─▶ channel ─▶ reader ─┴─ one snapshot for all calls that wait
 //! ```
 //!
@@ -22,6 +22,7 @@ mod heartbeat;
 mod history;
 mod housekeeping;
 mod reader;
+mod records;
 mod schema;
 mod store;
 #[cfg(test)]

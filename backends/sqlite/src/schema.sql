@@ -36,6 +36,18 @@ CREATE INDEX keys_by_expiry ON keys (expires_at);
 
 CREATE TABLE tokens (app INTEGER PRIMARY KEY, sealed BLOB NOT NULL, created_at INTEGER NOT NULL) STRICT;
 
+CREATE TABLE records (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, -- the version: each write makes a row, whose id is never used again
+    kind TEXT NOT NULL,
+    key TEXT NOT NULL,
+    document TEXT NOT NULL, -- JSON
+    created_at INTEGER NOT NULL,
+    expires_at INTEGER,
+    UNIQUE (kind, key)
+) STRICT;
+CREATE INDEX records_by_age ON records (kind, created_at, key);
+CREATE INDEX records_by_expiry ON records (expires_at) WHERE expires_at IS NOT NULL;
+
 CREATE TABLE replicas (
     name TEXT PRIMARY KEY,
     boot INTEGER NOT NULL,

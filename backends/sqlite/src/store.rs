@@ -19,7 +19,7 @@ use rollhook_sql::{Hints, located};
 
 use crate::{call::Calls, connection, reader, writer::Writer};
 
-/// Apps, deploys and tokens in one SQLite file; clones share its connections.
+/// Apps, deploys, tokens and records in one SQLite file; clones share its connections.
 #[derive(Clone)]
 pub struct SqliteStore {
     pub(crate) writer: Calls,

@@ -51,7 +51,7 @@ impl Stores for Fresh {
         let clock = Arc::new(move || Timestamp::from_millis(now.load(Ordering::SeqCst)));
         let path = self.place.path().join("store.db");
         let store = Arc::new(SqliteStore::open_with_clock(path, Self::ring(), clock).await.unwrap());
-        Handles { tokens: store.clone(), history: store }
+        Handles { tokens: store.clone(), records: Some(store.clone()), history: store }
     }
 
     async fn pause(&self, time: Duration) {

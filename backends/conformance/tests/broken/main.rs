@@ -4,6 +4,7 @@
 #![allow(clippy::wildcard_enum_match_arm, reason = "a broken promise is the exception")]
 
 mod driver;
+mod records;
 #[path = "../simulated/mod.rs"]
 mod simulated;
 mod store;
@@ -15,7 +16,8 @@ use std::{
 
 use async_trait::async_trait;
 use driver::{Broken, Promise};
-use rollhook_conformance::{Can, Clusters, Sample, Stores, block_on, history, rollouts, threads};
+use records::{BrokenRecordStores, RecordPromise};
+use rollhook_conformance::{Can, Clusters, Sample, Stores, block_on, history, records as cases, rollouts, threads};
 use rollhook_core::{
     app::{AppId, Settings, Target},
     image::{Digest, ImageRef},
@@ -118,6 +120,13 @@ fn store_notices(promise: StorePromise, case: impl AsyncFn(&dyn Stores) -> Can, 
     let kept = BrokenStores(BrokenStore::new(StorePromise::Kept));
     assert_eq!(block_on(case(&kept)), Ok(()), "the store itself keeps its promises");
     let broken = BrokenStores(BrokenStore::new(promise));
+    assert_panics(|| block_on(case(&broken)), &format!("{promise:?}"), words);
+}
+
+/// Runs a case on records of which a promise is broken, which must fail with these words, and on such as keep them all.
+fn records_notice(promise: RecordPromise, case: impl AsyncFn(&dyn Stores) -> Can, words: &str) {
+    assert_eq!(block_on(case(&BrokenRecordStores::new(RecordPromise::Kept))), Ok(()), "the store keeps its promises");
+    let broken = BrokenRecordStores::new(promise);
     assert_panics(|| block_on(case(&broken)), &format!("{promise:?}"), words);
 }
 
@@ -229,4 +238,37 @@ fn keeping_that_ends_what_is_not_named_is_noticed() {
 #[test]
 fn validation_with_an_effect_is_noticed() {
     notices(Promise::ValidationReads, rollouts::validate_changes_nothing, "TargetRequest");
+}
+
+#[test]
+fn record_written_in_two_steps_is_noticed() {
+    let case =
+        async |store: &dyn Stores| threads::record_writes_have_one_winner(store, |thread| block_on(thread)).await;
+    records_notice(RecordPromise::WriteIsOneStep, case, "one of the writes on a version is made");
+}
+
+#[test]
+fn write_of_what_is_stored_that_is_left_out_is_noticed() {
+    let case = cases::write_is_compare_and_swap;
+    records_notice(RecordPromise::EachWriteCounts, case, "each write makes another version");
+}
+
+#[test]
+fn version_that_begins_anew_is_noticed() {
+    records_notice(RecordPromise::VersionsGrow, cases::versions_are_not_reused, "was used before");
+}
+
+#[test]
+fn removal_that_another_handle_does_not_see_is_noticed() {
+    records_notice(RecordPromise::ReadIsFresh, cases::read_returns_what_is_stored, "left == right");
+}
+
+#[test]
+fn expired_record_that_is_returned_is_noticed() {
+    records_notice(RecordPromise::ExpiredIsGone, cases::expired_is_gone, "left == right");
+}
+
+#[test]
+fn rewritten_record_that_moves_in_the_list_is_noticed() {
+    records_notice(RecordPromise::PlacesStay, cases::list_is_newest_first, "left == right");
 }

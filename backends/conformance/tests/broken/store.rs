@@ -173,7 +173,8 @@ pub(crate) struct BrokenStores(pub(crate) Arc<BrokenStore>);
 #[async_trait]
 impl Stores for BrokenStores {
     async fn open(&self) -> Handles {
-        Handles { history: self.0.clone(), tokens: self.0.memory.clone() }
+        let records = Some(self.0.memory.clone() as _);
+        Handles { history: self.0.clone(), tokens: self.0.memory.clone(), records }
     }
 
     async fn pause(&self, time: Duration) {

@@ -315,7 +315,7 @@ fn ring() -> KeyRing {
 impl Stores for Fresh {
     async fn open(&self) -> Handles {
         let store = self.handle().await;
-        Handles { history: Arc::new(Synced(store.clone())), tokens: Arc::new(store) }
+        Handles { history: Arc::new(Synced(store.clone())), tokens: Arc::new(store), records: None }
     }
 
     async fn pause(&self, time: Duration) {

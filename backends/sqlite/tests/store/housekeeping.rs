@@ -10,7 +10,11 @@ use std::{
 };
 
 use rollhook_conformance::{client, samples};
-use rollhook_core::{app::App, ports::HistoryStore, time::Timestamp};
+use rollhook_core::{
+    app::App,
+    ports::{HistoryStore, NewRecord, RecordKind, RecordStore},
+    time::Timestamp,
+};
 use rollhook_sqlite::SqliteStore;
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -95,4 +99,33 @@ async fn keys_are_deleted_an_hour_after_their_time() {
     while count(&file(&place), "keys") > 0 {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+}
+
+#[tokio::test]
+async fn expired_records_are_deleted_in_parts() {
+    const HOUR: i64 = 3600 * 1000;
+    let place = tempfile::tempdir().unwrap();
+    let (store, now) = by_hand(&place).await;
+    for number in 0..3 {
+        let ttl = (number > 0).then_some(Duration::from_secs(60));
+        let record = NewRecord { key: format!("r{number}").parse().unwrap(), document: "{}".to_owned(), ttl };
+        store.write(RecordKind::Session, record, None).await.unwrap();
+    }
+    // More than are deleted at once, by another program.
+    let many = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2500) \
+                INSERT INTO records (kind, key, document, created_at, expires_at) \
+                SELECT 'session', 'many' || i, '{}', 0, 1 FROM n";
+    Connection::open(file(&place)).unwrap().execute(many, []).unwrap();
+    now.fetch_add(60_000, Ordering::SeqCst);
+    while count(&file(&place), "records") > 3 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    now.fetch_add(HOUR / 2, Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(count(&file(&place), "records"), 3, "clocks of other processes may be behind");
+    now.fetch_add(HOUR, Ordering::SeqCst);
+    while count(&file(&place), "records") > 1 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(RecordStore::list(&store, RecordKind::Session, None, 10).await.unwrap().len(), 1);
 }
