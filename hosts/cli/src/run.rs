@@ -86,6 +86,8 @@ async fn app(session: &Session<'_>, command: AppCommand) -> Result<(), CliError>
         AppCommand::Create(args) => apps::create(session, &args).await,
         AppCommand::List(args) => apps::list(session, &args).await,
         AppCommand::Show(target) => apps::show(session, &target).await,
+        AppCommand::Status(target) => apps::status(session, &target).await,
+        AppCommand::Wait(args) => deploys::wait(session, &args).await,
         AppCommand::Set(args) => apps::set(session, &args).await,
         AppCommand::Deploy(args) => deploys::deploy(session, &args).await,
         AppCommand::Rebuild(args) => builds::rebuild(session, &args).await,

@@ -25,10 +25,10 @@ pub(crate) struct CreateToken {
     #[arg(long)]
     pub(crate) role: Role,
     /// The project that the role is on [default: everything]
-    #[arg(long)]
+    #[arg(short, long)]
     pub(crate) project: Option<Project>,
     /// The environment of the project that the role is on [default: all of them]
-    #[arg(long, requires = "project")]
+    #[arg(short, long, requires = "project")]
     pub(crate) environment: Option<Environment>,
     /// The time for which the token is valid, such as 90d [default: until it is revoked]
     #[arg(long, value_name = "TIME", value_parser = expires)]

@@ -23,9 +23,14 @@ pub(crate) enum AppCommand {
     /// Register an app
     Create(Box<Create>),
     /// List the apps
+    #[command(visible_alias = "ls")]
     List(List),
     /// Show an app
     Show(Target),
+    /// Show what an app runs, and what is under way
+    Status(Target),
+    /// Follow a deploy to its end, whoever made it
+    Wait(WaitFor),
     /// Change an app's policy or source
     Set(Box<Set>),
     /// Deploy an image
@@ -41,6 +46,7 @@ pub(crate) enum AppCommand {
     /// Let automation deploy again what was rolled back from
     ReleaseHold(Target),
     /// Remove an app with its token and history; its workload stays as it is
+    #[command(visible_alias = "rm")]
     Delete(Delete),
 }
 
@@ -61,10 +67,10 @@ pub(crate) struct Target {
     #[arg(value_name = "APP")]
     pub(crate) app: AppName,
     /// The app's project
-    #[arg(long, env = "ROLLHOOK_PROJECT", hide_env_values = true)]
+    #[arg(short, long, env = "ROLLHOOK_PROJECT", hide_env_values = true)]
     pub(crate) project: Project,
     /// The project's environment
-    #[arg(long, env = "ROLLHOOK_ENVIRONMENT", hide_env_values = true)]
+    #[arg(short, long, env = "ROLLHOOK_ENVIRONMENT", hide_env_values = true)]
     pub(crate) environment: Environment,
 }
 
@@ -90,6 +96,21 @@ pub(crate) struct History {
     /// At most this many deploys
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) limit: u32,
+    /// Show this entry alone, with the evidence of its failure
+    #[arg(long, value_name = "N", conflicts_with = "limit")]
+    pub(crate) revision: Option<Revision>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WaitFor {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// The revision [default: the newest]
+    #[arg(value_name = "REVISION")]
+    pub(crate) revision: Option<Revision>,
+    /// The longest time to wait, such as 15m
+    #[arg(long, value_name = "TIME", default_value = "15m", value_parser = duration)]
+    pub(crate) timeout: String,
 }
 
 #[derive(Debug, Args)]
@@ -279,10 +300,10 @@ impl PolicyFlags {
 pub(crate) struct List {
     // Not by environment variables: a person who has set them must still be able to list all apps.
     /// Only apps of this project
-    #[arg(long)]
+    #[arg(short, long)]
     pub(crate) project: Option<Project>,
     /// Only apps of this environment
-    #[arg(long)]
+    #[arg(short, long)]
     pub(crate) environment: Option<Environment>,
 }
 
@@ -324,13 +345,23 @@ pub(crate) struct Deploy {
     #[command(flatten)]
     pub(crate) target: Target,
     /// The image, with a tag or a digest
-    #[arg(long)]
-    pub(crate) image: ImageRef,
+    #[arg(value_name = "IMAGE", required_unless_present = "image")]
+    posted: Option<ImageRef>,
+    /// The same, as a flag
+    #[arg(long, conflicts_with = "posted")]
+    image: Option<ImageRef>,
     /// The commit that the image was built from, for the history
     #[arg(long)]
     pub(crate) commit: Option<Commit>,
     #[command(flatten)]
     pub(crate) wait: Wait,
+}
+
+impl Deploy {
+    /// The image to deploy.
+    pub(crate) fn image(&self) -> Option<&ImageRef> {
+        self.posted.as_ref().or(self.image.as_ref())
+    }
 }
 
 #[derive(Debug, Args)]

@@ -17,7 +17,7 @@ use crate::exit::Exit;
 pub(crate) use access::{Audit, CreateToken, RevokeToken, TokenCommand};
 pub(crate) use app::{
     AppCommand, BuildLogs, Cancel, Create, Delete, Deploy, History, List, Promote, Rebuild, Rollback, Set, Target,
-    Wait, Webhook,
+    Wait, WaitFor, Webhook,
 };
 
 /// Deploys images to apps, shows what was deployed, and rolls back.

@@ -14,7 +14,7 @@ use crate::{
     args::{Create, Delete, List, Set, Target},
     confirm::confirm,
     exit::CliError,
-    history::what,
+    history::{summary, what},
     output::message,
     when,
 };
@@ -111,6 +111,38 @@ pub(crate) async fn list(session: &Session<'_>, args: &List) -> Result<(), CliEr
 pub(crate) async fn show(session: &Session<'_>, target: &Target) -> Result<(), CliError> {
     let app = session.app(target).await?;
     session.output.data(&app, || apps::details(&app, when::now()))
+}
+
+/// Prints what the app runs, and a line for each deploy that is under way or failed on the cluster.
+pub(crate) async fn status(session: &Session<'_>, target: &Target) -> Result<(), CliError> {
+    let app = session.app(target).await?;
+    let id = target.id()?;
+    let mut revisions = app.unfinished.clone();
+    revisions.extend(app.on_cluster.as_ref().filter(|deploy| !deploy.current).map(|deploy| deploy.revision));
+    revisions.sort();
+    revisions.dedup();
+    let mut others = Vec::new();
+    for revision in revisions {
+        others.push(session.operations.entry(&id, revision).await?);
+    }
+    session.output.data(&app, || {
+        let now = when::now();
+        let runs = match &app.current {
+            Some(current) => {
+                format!(
+                    "{id} runs {} (revision {}, {})\n",
+                    what(current),
+                    current.revision,
+                    when::ago(current.created_at, now)
+                )
+            }
+            None => format!("{id} runs nothing that rollhook has deployed\n"),
+        };
+        let drift = app.drift.as_ref().map(|drift| format!("{}\n", escaped(&drift.message))).unwrap_or_default();
+        let others =
+            others.iter().map(|deploy| format!("{}, {}\n", summary(deploy), when::ago(deploy.created_at, now)));
+        format!("{runs}{drift}{}", others.collect::<String>())
+    })
 }
 
 pub(crate) async fn set(session: &Session<'_>, args: &Set) -> Result<(), CliError> {

@@ -1,16 +1,64 @@
 //! Deploys, rollbacks and the history.
 
-use rollhook_api::{Deploy, DeployAnswer, DeployList, DeployPost, Promote, PromoteFrom, Rollback, RollbackAnswer};
-use rollhook_core::{app::AppId, deploy::Status, text::escaped};
+use rollhook_api::{
+    Deploy, DeployAnswer, DeployList, DeployPost, Promote, PromoteFrom, Rollback, RollbackAnswer, duration,
+};
+use rollhook_core::{
+    app::AppId,
+    deploy::{Revision, Status},
+    text::escaped,
+};
 
 use super::{Session, outcome::succeeded};
-use crate::{args, confirm::confirm, exit::CliError, history, output::message, when};
+use crate::{args, confirm::confirm, exit::CliError, history, output::message, progress::watch, when};
 
 /// The number of entries per page.
 const PAGE: usize = 100;
 
+/// Follows a deploy to its end.
+pub(crate) async fn wait(session: &Session<'_>, args: &args::WaitFor) -> Result<(), CliError> {
+    let id = &session.find(&args.target).await?;
+    let revision = match args.revision {
+        Some(revision) => revision,
+        None => {
+            let newest = session.operations.history(id, None, 1).await?.deploys.into_iter().next();
+            newest.ok_or_else(|| CliError::Other(format!("{id} has no deploys yet.")))?.revision
+        }
+    };
+    let limit = duration::parse(&args.timeout).unwrap_or(duration::MAX);
+    let ended = tokio::time::timeout(limit, watch(session, id, revision)).await.map_err(|_| {
+        CliError::Other(format!("Revision {revision} has not ended within {}; it goes on.", args.timeout))
+    })??;
+    session.print_end(&ended)?;
+    session.document(&ended)?;
+    succeeded(Some(&ended))
+}
+
+/// Prints one entry with its evidence.
+async fn one(session: &Session<'_>, id: &AppId, revision: Revision) -> Result<(), CliError> {
+    let entry = session.operations.entry(id, revision).await?;
+    session.output.data(&entry, || {
+        let optional = |name: &str, text: Option<&str>| {
+            text.map(|text| format!("{name:10}{}\n", escaped(text))).unwrap_or_default()
+        };
+        let (made, who) = (when::absolute(entry.created_at), escaped(&entry.actor));
+        let ending: String = history::ending(&entry).iter().map(|line| format!("{line}\n")).collect();
+        format!(
+            "{ending}\n{}{}{}{:10}{} by {who}, {made}\n",
+            optional("Image", entry.image.as_deref()),
+            optional("Digest", entry.digest.as_deref()),
+            optional("Commit", entry.commit.as_deref()),
+            "Made",
+            entry.trigger,
+        )
+    })
+}
+
 pub(crate) async fn history(session: &Session<'_>, args: &args::History) -> Result<(), CliError> {
     let (id, limit) = (session.find(&args.target).await?, args.limit as usize);
+    if let Some(revision) = args.revision {
+        return one(session, &id, revision).await;
+    }
     let mut list = DeployList::default();
     loop {
         let missing = limit - list.deploys.len();
@@ -29,8 +77,8 @@ pub(crate) async fn history(session: &Session<'_>, args: &args::History) -> Resu
 
 pub(crate) async fn deploy(session: &Session<'_>, args: &args::Deploy) -> Result<(), CliError> {
     let id = &session.find(&args.target).await?;
-    let post =
-        DeployPost { image: Some(args.image.to_string()), commit: args.commit.as_ref().map(ToString::to_string) };
+    let (image_ref, commit) = (args.image().map(ToString::to_string), args.commit.as_ref().map(ToString::to_string));
+    let post = DeployPost { image: image_ref, commit };
     session.drive()?;
     let answer = session.operations.deploy(id, post).await?;
     session.output.line(&format!("Deploying {} to {id}: revision {}", image(&answer), answer.revision))?;

@@ -34,7 +34,7 @@ impl Session<'_> {
         Ok(Some(ended))
     }
 
-    fn print_end(&self, ended: &Deploy) -> Result<(), CliError> {
+    pub(super) fn print_end(&self, ended: &Deploy) -> Result<(), CliError> {
         if ended.status != Status::Succeeded {
             ending(ended).iter().for_each(|line| message(line));
             return Ok(());

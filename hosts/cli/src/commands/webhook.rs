@@ -48,7 +48,13 @@ pub(crate) async fn enable(session: &Session<'_>, target: &Target) -> Result<(),
 pub(crate) async fn status(session: &Session<'_>, target: &Target) -> Result<(), CliError> {
     let id = session.find(target).await?;
     let app = session.operations.app(&id).await?;
-    let webhook = session.operations.webhook(&id).await?;
+    let webhook = match session.operations.webhook(&id).await {
+        // A webhook that is disabled is an answer to the question, and no failure.
+        Err(CliError::Problem(problem)) if problem.slug() == "no-webhook" => {
+            return session.output.data(&serde_json::json!({ "enabled": false }), || "disabled\n".to_owned());
+        }
+        read => read?,
+    };
     session.output.data(&webhook, || {
         format!(
             "{}Made   {}\nStored {}\n{}",
