@@ -98,7 +98,7 @@ fn server_understands_every_other_command() {
     let page = bench.run("app history api --limit 2 -o json").ok().json();
     assert_eq!((page["deploys"].as_array().unwrap().len(), &page["next"]), (2, &page["deploys"][1]["revision"]));
     assert!(bench.run("app history api --revision 1").exits(2).err.contains("--revision"));
-    assert!(bench.run("app webhook status api").exits(1).err.contains("not enabled"));
+    assert_eq!(bench.run("app webhook status api").ok().out, "disabled\n");
     bench.run("app delete api --yes").ok();
     let gone = bench.run("app history api").exits(1);
     assert!(gone.err.contains("no app shop-test/api") && gone.err.contains("request "), "{gone:?}");
@@ -129,4 +129,25 @@ fn tokens_are_made_listed_and_revoked_and_the_audit_tells_of_it() {
         audit["entries"].as_array().unwrap().iter().map(|entry| entry["action"].as_str().unwrap()).collect();
     assert_eq!(said, ["manage API tokens", "manage API tokens", "manage API tokens"]);
     assert!(bench.run("audit").ok().out.contains("roll back"), "a refused act is in the audit");
+}
+
+#[test]
+fn a_deploy_is_followed_from_anywhere_and_a_failed_one_shows_its_evidence() {
+    let bench = Bench::start();
+    bench.run("app create api --image r.example.com/api:one --settle 0s --wait").ok();
+    assert!(bench.run("app status api").ok().out.starts_with("shop-test/api runs r.example.com/api:one (revision 1, "));
+    bench.run("app deploy api r.example.com/api:two").ok();
+    assert!(bench.run("app status api").ok().out.contains("\nRevision 2 "), "it is under way");
+    let waited = bench.run("app wait api").ok();
+    assert_eq!(waited.out, "Revision 2 succeeded: shop-test/api runs r.example.com/api:two\n");
+    bench.run("app wait api 1").ok();
+    bench.run("app wait api 9").exits(1);
+    let entry = bench.run("app history api --revision 2").ok();
+    for said in ["Revision 2 succeeded", "Image     r.example.com/api:two", "Made      manual by "] {
+        assert!(entry.out.contains(said), "{entry:?}");
+    }
+    bench.run("app deploy api r.example.com/api:two --image r.example.com/api:three").exits(2);
+    bench.run("app deploy api").exits(2);
+    assert_eq!(bench.run("app ls").ok().out, bench.run("app list").ok().out);
+    bench.run("app rm api --yes").ok();
 }
