@@ -180,6 +180,6 @@ fn heartbeat(rows: &[PgRow]) -> Result<Heartbeat> {
     Ok(heartbeat)
 }
 
-fn number(limit: usize) -> i64 {
+pub(crate) fn number(limit: usize) -> i64 {
     i64::try_from(limit).unwrap_or(i64::MAX)
 }

@@ -1,10 +1,10 @@
-//! rollhook's stores on PostgreSQL: apps, sealed tokens and history, for several replicas at once.
+//! rollhook's stores on PostgreSQL: apps, sealed tokens, history and records, for several replicas at once.
 //!
 //! ```text
 //!   commit ──────▶ writes ──── one statement per call: lock the apps in order → compare versions → write → NOTIFY
-//!   heartbeat ───▶ writes
+//!   heartbeat, write ──▶ writes
 //!   load, page, list, work ──▶ reads
-//!   find ────────▶ lookups ─── one statement for all that wait
+//!   find, read ──▶ lookups ─── one statement for all that wait
 //! ```
 //!
 //! One accept: [`HistoryStore::commit`](rollhook_core::ports::HistoryStore::commit) brings the states, idempotency keys and
@@ -31,6 +31,7 @@ mod keys;
 mod listen;
 mod literal;
 mod lookup;
+mod records;
 mod schema;
 mod statement;
 mod store;

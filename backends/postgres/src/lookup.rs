@@ -1,6 +1,7 @@
 //! Lookups that every request begins with: all that wait share a statement, so that many of them cost the server one.
 
-use rollhook_core::{Error, Result, app::AppId};
+use rollhook_core::{Error, Result, app::AppId, ports::RecordKey, time::Timestamp};
+use rollhook_sql::RecordRow;
 use serde::Serialize;
 use sqlx::postgres::PgRow;
 use tokio::sync::{mpsc, oneshot};
@@ -24,6 +25,8 @@ pub(crate) enum Lookup {
     Token(AppId),
     /// The hash of the admin token.
     OperatorHash {},
+    /// The record of this kind and key.
+    Record { kind: &'static str, key: RecordKey },
 }
 
 /// A stored secret, as columns.
@@ -36,7 +39,15 @@ pub(crate) struct StoredSecret {
     pub(crate) created_at: i64,
 }
 
-type Answer = Option<StoredSecret>;
+/// What a lookup finds.
+#[derive(Clone)]
+enum Found {
+    Secret(StoredSecret),
+    /// A record, and the time at which it was read.
+    Record(RecordRow, Timestamp),
+}
+
+type Answer = Option<Found>;
 type Call = (Lookup, oneshot::Sender<Result<Answer>>);
 
 /// Looks secrets up; clones share statements.
@@ -51,8 +62,23 @@ impl Lookups {
         Self(calls)
     }
 
-    /// Returns the answer of a statement that begins after this call.
-    pub(crate) async fn find(&self, lookup: Lookup) -> Result<Answer> {
+    /// Returns the secret that a statement finds which begins after this call.
+    pub(crate) async fn secret(&self, lookup: Lookup) -> Result<Option<StoredSecret>> {
+        match self.find(lookup).await? {
+            Some(Found::Secret(secret)) => Ok(Some(secret)),
+            Some(Found::Record(..)) | None => Ok(None),
+        }
+    }
+
+    /// Returns the record that a statement finds which begins after this call, and the time of that.
+    pub(crate) async fn record(&self, lookup: Lookup) -> Result<Option<(RecordRow, Timestamp)>> {
+        match self.find(lookup).await? {
+            Some(Found::Record(row, now)) => Ok(Some((row, now))),
+            Some(Found::Secret(_)) | None => Ok(None),
+        }
+    }
+
+    async fn find(&self, lookup: Lookup) -> Result<Answer> {
         let stopped = || Error::Unavailable { what: "the process is shutting down".to_owned(), cause: None };
         let (answering, answer) = oneshot::channel();
         self.0.send((lookup, answering)).await.map_err(|_| stopped())?;
@@ -81,31 +107,44 @@ async fn find(connections: &Connections, lookups: &[Lookup]) -> Result<Vec<Answe
     }
     let rows = connections.read(format!(
         "WITH i AS MATERIALIZED (
-            SELECT i.* FROM rows from (json_to_recordset({}) AS (namespace text, name text))
-            WITH ORDINALITY i (namespace, name, number)
-        )
-        SELECT i.number, t.app::text, encode(t.sealed, 'hex'), t.created_at FROM i
+            SELECT i.* FROM rows from (json_to_recordset({}) AS (namespace text, name text, kind text, key text))
+            WITH ORDINALITY i (namespace, name, kind, key, number)
+        ), c AS MATERIALIZED (SELECT rollhook.clock() AS now)
+        SELECT i.number, t.app::text, encode(t.sealed, 'hex'), t.created_at, NULL::bigint, NULL::bigint, NULL::bigint FROM i
         JOIN rollhook.apps a ON a.namespace = i.namespace AND a.name = i.name JOIN rollhook.tokens t ON t.app = a.uid
         UNION ALL
-        SELECT 0, '', encode(s.value, 'hex'), 0 FROM rollhook.settings s
-        WHERE s.name = 'operator-hash' AND EXISTS (SELECT FROM i WHERE i.name IS NULL)",
+        SELECT 0, '', encode(s.value, 'hex'), 0, NULL, NULL, NULL FROM rollhook.settings s
+        WHERE s.name = 'operator-hash' AND EXISTS (SELECT FROM i WHERE i.name IS NULL AND i.key IS NULL)
+        UNION ALL
+        SELECT i.number, r.key, r.document, r.created_at, r.version, r.expires_at, c.now FROM i
+        JOIN rollhook.records r ON r.kind = i.kind AND r.key = i.key CROSS JOIN c
+        WHERE r.expires_at IS NULL OR r.expires_at > c.now",
         literal::json(lookups)?,
     ));
     for row in &rows.await? {
-        let (number, secret) = (usize::try_from(column::<i64>(row, 0)?).unwrap_or_default(), secret(row)?);
+        let (number, found) = (usize::try_from(column::<i64>(row, 0)?).unwrap_or_default(), found(row)?);
         match number.checked_sub(1) {
-            Some(index) => answers.get_mut(index).into_iter().for_each(|answer| *answer = Some(secret.clone())),
+            Some(index) => answers.get_mut(index).into_iter().for_each(|answer| *answer = Some(found.clone())),
             // The hash is read once, and answers all lookups of it.
             None => {
                 let asked =
                     answers.iter_mut().zip(lookups).filter(|(_, lookup)| matches!(lookup, Lookup::OperatorHash {}));
-                asked.for_each(|(answer, _)| *answer = Some(secret.clone()));
+                asked.for_each(|(answer, _)| *answer = Some(found.clone()));
             }
         }
     }
     Ok(answers)
 }
 
-fn secret(row: &PgRow) -> Result<StoredSecret, SqlError> {
-    Ok(StoredSecret { app: column(row, 1)?, bytes: column(row, 2)?, created_at: column(row, 3)? })
+fn found(row: &PgRow) -> Result<Found, SqlError> {
+    Ok(match column(row, 4)? {
+        None => {
+            Found::Secret(StoredSecret { app: column(row, 1)?, bytes: column(row, 2)?, created_at: column(row, 3)? })
+        }
+        Some(version) => {
+            let (key, document, created_at) = (column(row, 1)?, column(row, 2)?, column(row, 3)?);
+            let row_of = RecordRow { version, key, document, created_at, expires_at: column(row, 5)? };
+            Found::Record(row_of, Timestamp::from_millis(column(row, 6)?))
+        }
+    })
 }

@@ -62,4 +62,18 @@ CREATE TABLE rollhook.tokens (
     created_at bigint NOT NULL
 );
 
+-- The service's own records. Each write takes a version from the sequence, so that none is used again.
+CREATE SEQUENCE rollhook.record_versions;
+CREATE TABLE rollhook.records (
+    kind text COLLATE "C" NOT NULL,
+    key text COLLATE "C" NOT NULL,
+    version bigint NOT NULL,
+    document text NOT NULL, -- JSON
+    created_at bigint NOT NULL,
+    expires_at bigint,
+    PRIMARY KEY (kind, key)
+);
+CREATE INDEX records_by_age ON rollhook.records (kind, created_at, key);
+CREATE INDEX records_by_expiry ON rollhook.records (expires_at) WHERE expires_at IS NOT NULL;
+
 CREATE TABLE rollhook.settings (name text PRIMARY KEY, value bytea NOT NULL);

@@ -35,7 +35,7 @@ impl TokenStore for PostgresStore {
     }
 
     async fn find(&self, app: &AppId) -> Result<Option<WebhookSecret>> {
-        let found = self.lookups.find(Lookup::Token(app.clone())).await?;
+        let found = self.lookups.secret(Lookup::Token(app.clone())).await?;
         found.map(|row| token::open(&self.ring, uid(&row.app)?, &unhex(&row.bytes)?, row.created_at)).transpose()
     }
 
@@ -45,7 +45,7 @@ impl TokenStore for PostgresStore {
     }
 
     async fn operator_hash(&self) -> Result<Option<[u8; 32]>> {
-        let found = self.lookups.find(Lookup::OperatorHash {}).await?;
+        let found = self.lookups.secret(Lookup::OperatorHash {}).await?;
         found.map(|row| token::operator_hash(&unhex(&row.bytes)?)).transpose()
     }
 

@@ -94,7 +94,10 @@ async fn expired_rows_are_deleted() {
         .run(&format!(
             "UPDATE rollhook.keys SET expires_at = {} WHERE key < 'run-10'; \
              UPDATE rollhook.keys SET expires_at = {} WHERE key BETWEEN 'run-10' AND 'run-14'; \
-             INSERT INTO rollhook.replicas VALUES ('gone', 8, {}, 1), ('returning', 9, {2}, 1), ('dead', 10, {}, 1)",
+             INSERT INTO rollhook.replicas VALUES ('gone', 8, {}, 1), ('returning', 9, {2}, 1), ('dead', 10, {}, 1); \
+             INSERT INTO rollhook.records SELECT 'session', 'old' || n, n, '{{}}', 0, {0} FROM generate_series(1, 2500) n; \
+             INSERT INTO rollhook.records SELECT 'session', 'new' || n, n, '{{}}', 0, {1} FROM generate_series(1, 5) n; \
+             INSERT INTO rollhook.records VALUES ('session', 'lasting', 1, '{{}}', 0, NULL)",
             hours_ago(1.1),
             hours_ago(0.9),
             hours_ago(25.0),
@@ -105,9 +108,10 @@ async fn expired_rows_are_deleted() {
     bed::run(&mut other, "BEGIN; UPDATE rollhook.replicas SET ttl = 2 WHERE name = 'returning'").await;
     // Another handle begins with it at once.
     let _other = database.store().await;
-    let left = "SELECT (SELECT count(*) FROM rollhook.keys) * 100 + (SELECT count(*) FROM rollhook.replicas)";
+    let left = "SELECT (SELECT count(*) FROM rollhook.keys) * 100 + (SELECT count(*) FROM rollhook.replicas) \
+                + (SELECT count(*) FROM rollhook.records) * 10000";
     for _ in 0..100 {
-        if database.number(left).await == 1002 {
+        if database.number(left).await == 61_002 {
             break;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -115,6 +119,8 @@ async fn expired_rows_are_deleted() {
     bed::run(&mut other, "COMMIT").await;
     let keys = database.rows("SELECT key FROM rollhook.keys ORDER BY key").await;
     assert_eq!((keys.len(), keys[0].get::<&str, _>(0)), (10, "run-10"), "those that expired an hour ago are deleted");
+    let kept = "SELECT count(*) FROM rollhook.records WHERE key LIKE 'new%' OR key = 'lasting'";
+    assert_eq!(database.number(kept).await, 6, "records that expired less than an hour ago are kept, as keys are");
     let names = database.rows("SELECT name FROM rollhook.replicas ORDER BY name").await;
     let names: Vec<&str> = names.iter().map(|row| row.get(0)).collect();
     assert_eq!(names, ["dead", "returning"], "one that is gone since yesterday is deleted, one that returns is left");

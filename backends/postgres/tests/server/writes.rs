@@ -9,7 +9,10 @@ use rollhook_core::{
     app::AppUid,
     error::Entity,
     ledger::Change,
-    ports::{AppChange, AppCommit, AppPage, AppRef, HistoryStore, HistoryStoreExt, Page, TokenStore},
+    ports::{
+        AppChange, AppCommit, AppPage, AppRef, HistoryStore, HistoryStoreExt, NewRecord, Page, RecordKind, RecordStore,
+        TokenStore,
+    },
 };
 use sqlx::Row;
 
@@ -126,7 +129,7 @@ async fn commit_survives_a_crash_of_a_server_that_need_not_wait_for_its_disk() {
     assert_eq!(seen, ["on", "on", "local"], "what an administrator has chosen above that is left");
 }
 
-/// Makes 100,000 apps, all of which have work that one replica does, and returns one of them.
+/// Makes 100,000 apps, all of which have work that one replica does, and as many records; returns one of the apps.
 async fn crowd(database: &Database) -> AppUid {
     let (store, app) = with_app(database).await;
     let key = samples::key("run-0", 1);
@@ -142,7 +145,10 @@ async fn crowd(database: &Database) -> AppUid {
              FROM rollhook.apps a, generate_series(1, 100000) n; \
              INSERT INTO rollhook.keys SELECT a.uid, 0, 'run-0', '', 1, rollhook.clock() + 3600000 FROM rollhook.apps a \
              ON CONFLICT DO NOTHING; \
-             INSERT INTO rollhook.deploys SELECT a.uid, 1, true, '{}' FROM rollhook.apps a",
+             INSERT INTO rollhook.deploys SELECT a.uid, 1, true, '{}' FROM rollhook.apps a; \
+             INSERT INTO rollhook.records \
+             SELECT k.kind, 'r' || n, nextval('rollhook.record_versions'), '{}', n, 9000000000000000 + n \
+             FROM generate_series(1, 50000) n, (VALUES ('session'), ('audit')) k (kind)",
         )
         .await;
     app
@@ -170,6 +176,15 @@ async fn costs_do_not_grow_with_the_number_of_apps() {
             store.commit_one(client::put(change, loaded.version)).await.unwrap();
             store.load(AppRef::Name(&loaded.state.app.id), None).await.unwrap().unwrap();
             assert!(TokenStore::find(&store, &loaded.state.app.id).await.unwrap().is_none());
+            let key = format!("r{}", 1000 + number).parse().unwrap();
+            let record = store.read(RecordKind::Session, &key).await.unwrap().unwrap();
+            let again = NewRecord { key, document: record.document.clone(), ttl: None };
+            store.write(RecordKind::Session, again.clone(), Some(record.version)).await.unwrap();
+            assert!(store.write(RecordKind::Session, again.clone(), None).await.is_err());
+            let listed = RecordStore::list(&store, RecordKind::Session, Some(record.place()), 5).await.unwrap();
+            assert_eq!(listed.len(), 5);
+            RecordStore::remove(&store, RecordKind::Session, &again.key).await.unwrap();
+            store.write(RecordKind::Session, again, None).await.unwrap();
             let page = Page { before: Some(samples::revision(1)), succeeded: true, limit: 10 };
             assert_eq!(store.page(app, page).await.unwrap(), []);
             assert_eq!(store.states(AppPage { limit: 1, ..AppPage::default() }).await.unwrap().len(), 1);
@@ -180,7 +195,7 @@ async fn costs_do_not_grow_with_the_number_of_apps() {
         drop(store);
         database.left_alone().await;
         let tables = "SELECT relname::text, seq_tup_read, idx_tup_fetch FROM pg_stat_user_tables \
-                      WHERE schemaname = 'rollhook' AND relname IN ('apps', 'deploys', 'keys', 'tokens')";
+                      WHERE schemaname = 'rollhook' AND relname IN ('apps', 'deploys', 'keys', 'tokens', 'records')";
         for row in database.rows(tables).await {
             let (table, whole, found): (&str, i64, i64) = (row.get(0), row.get(1), row.get(2));
             assert!(whole + found < 1000, "{count}: {table}: {whole} rows read, {found} found by index");
