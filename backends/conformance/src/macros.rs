@@ -24,6 +24,7 @@ macro_rules! stores {
             commit_then_load,
             register_taken_conflicts,
             register_namespace_of_another_pair_conflicts,
+            register_keeps_keys_and_ended,
             commit_on_another_version_conflicts,
             commit_keeps_keys,
             commit_archives_and_forgets,

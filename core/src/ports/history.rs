@@ -196,6 +196,8 @@ impl Default for StoreLimits {
 /// - `register_namespace_of_another_pair_conflicts`: one namespace belongs to one (project, environment) pair while an app
 ///   is in it; a registration by another pair that spells it is `Conflict(Namespace)`, unless the exact name or the uid is
 ///   taken as well, which is `Conflict(App)`.
+/// - `register_keeps_keys_and_ended`: the `keys` and the `ended` deploys of a registration are stored with its state, as
+///   those of any other change.
 /// - `commit_on_another_version_conflicts`: `Conflict(Version)`, and nothing of it is written; `NotFound(App)` if the uid
 ///   is gone. Of commits that race on one version, exactly one is written, also if they come from several threads.
 /// - `commit_keeps_keys`: a committed key is loaded with its use, per app, header and text; a commit whose key is in use and
@@ -214,8 +216,8 @@ impl Default for StoreLimits {
 /// - `heartbeat_names_the_living`: replicas whose last heartbeat is not older than its `ttl`, by the store's clock: one that
 ///   is exactly `ttl` old still counts. A heartbeat need not be stored within a third of its `ttl` after another of the same
 ///   boot and `ttl`. A new boot of a name replaces the one before at once; `ttl` zero releases the
-///   name if its stored boot is this one, and changes nothing otherwise. After the clock was set back, a stored heartbeat of the
-///   future counts as one made at the next heartbeat of any replica.
+///   name if its stored boot is this one, and changes nothing otherwise. After the clock was set back, a stored heartbeat
+///   of the future counts as one made at the next heartbeat of any replica.
 /// - `bind_driver_keeps_the_first`: of several identities, also ones that race, the first one stays for every handle until
 ///   it is replaced.
 /// - `watch_follows_commits`: a handle's stream has an item after each commit through that handle, and after those of other
