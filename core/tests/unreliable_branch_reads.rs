@@ -1,4 +1,5 @@
-//! Looks at a branch that cannot be taken at their word: answers that lag behind, heads of long ago, and no room to look.
+//! Looks at a branch that cannot be taken at their word: answers that lag behind, heads of long ago, and no room to
+//! look.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on ends")]
 

@@ -71,19 +71,19 @@
 //! rollhook_conformance::model!(block_on, Fresh::store(), 500);
 //! ```
 //!
-//! The first argument drives a future to its end on the runtime that the store needs; [`block_on`] is one for stores that
-//! need none. The second may await. Every case becomes a `#[test]` of its own, such as `history::commit_keeps_keys`, on a
-//! store of its own; one more races commits of several threads ([`threads`]).
+//! The first argument drives a future to its end on the runtime that the store needs; [`block_on`] is one for stores
+//! that need none. The second may await. Every case becomes a `#[test]` of its own, such as
+//! `history::commit_keeps_keys`, on a store of its own; one more races commits of several threads ([`threads`]).
 //!
 //! Drivers of clusters run [`rollouts!`] in the same way, with a [`Clusters`], and builders [`builds!`] with a
 //! [`Builders`]; readers of branches run [`branches!`] with a [`Branches`].
 //!
-//! A harness that cannot do something, such as setting back the store's clock, returns a [`Lack`]: the case that needs it is
-//! reported as skipped, and never passes silently.
+//! A harness that cannot do something, such as setting back the store's clock, returns a [`Lack`]: the case that needs
+//! it is reported as skipped, and never passes silently.
 //!
-//! Beside the cases: [`samples`] of apps and deploys; a [`ManualClock`]; [`Faulty`], which makes any port fail where a test
-//! wants it to; a [`client`] of one store, for a backend's own tests; and [`mod@model`], which compares the ledger on a store
-//! with a small model of both, over random sequences of changes.
+//! Beside the cases: [`samples`] of apps and deploys; a [`ManualClock`]; [`Faulty`], which makes any port fail where a
+//! test wants it to; a [`client`] of one store, for a backend's own tests; and [`mod@model`], which compares the ledger
+//! on a store with a small model of both, over random sequences of changes.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a case fails as tests do, by panicking")]
 

@@ -80,7 +80,8 @@ pub async fn find_reads_the_store(store: &dyn Stores) -> Can {
     Ok(())
 }
 
-/// A token that is accepted was read just now, whatever was remembered before; a refusal may be out of date for moments.
+/// A token that is accepted was read just now, whatever was remembered before; a refusal may be out of date for
+/// moments.
 pub async fn find_fitting_opens_by_what_is_stored(store: &dyn Stores) -> Can {
     let (one, app) = registered(store).await;
     let two = store.open().await;

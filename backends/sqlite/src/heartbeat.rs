@@ -34,8 +34,8 @@ impl Beat {
     }
 }
 
-/// Returns the answer to a heartbeat that need not be written, because the last one is less than a third of its ttl old.
-/// Each write costs a flush of the disk, and wakes the other processes on the same file.
+/// Returns the answer to a heartbeat that need not be written, because the last one is less than a third of its ttl
+/// old. Each write costs a flush of the disk, and wakes the other processes on the same file.
 pub(crate) fn fresh(session: &Session<'_>, replica: &ReplicaId, ttl: Duration) -> rusqlite::Result<Option<Heartbeat>> {
     let (ttl, beats) = (millis(ttl), beats(session)?);
     let is_fresh = |beat: &Beat| beat.replica == *replica && beat.ttl == ttl && beat.left > ttl - ttl / 3;

@@ -35,8 +35,8 @@ pub enum Sealing {
 /// none.
 pub type TokenMatcher<'a, Secret> = &'a (dyn Fn(Option<&Secret>) -> bool + Send + Sync);
 
-/// Keeps the secrets of the apps of one [`HistoryStore`](super::HistoryStore): it knows which apps are registered, and the
-/// removal of an app removes its token. Security: a token that is returned for one app must never open another.
+/// Keeps the secrets of the apps of one [`HistoryStore`](super::HistoryStore): it knows which apps are registered, and
+/// the removal of an app removes its token. Security: a token that is returned for one app must never open another.
 ///
 /// - `put_then_find`: found under the app's id, with the uid it was put for and the time of the `put`.
 /// - `put_replaces_at_once`: after `put` returned, only the new token is found, by every replica.

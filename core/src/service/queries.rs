@@ -44,8 +44,8 @@ impl Deployer {
         app.map(Snapshot::into_state).ok_or_else(|| Refusal::AppNotFound(access.id.clone()))
     }
 
-    /// Returns a part of the list of apps, sorted by namespace and name. An app that cannot be read is logged, and named in
-    /// its place.
+    /// Returns a part of the list of apps, sorted by namespace and name. An app that cannot be read is logged, and
+    /// named in its place.
     ///
     /// # Errors
     /// [`Refusal::StoreUnavailable`] while the store is away.
@@ -98,8 +98,8 @@ impl Deployer {
         read_entry(&*self.ports.history, state, revision).await
     }
 
-    /// Returns the entry once it is past `seen` steps, or as it is when `limit` is over, and the app's state at the same
-    /// point in time. Retries while the store is away.
+    /// Returns the entry once it is past `seen` steps, or as it is when `limit` is over, and the app's state at the
+    /// same point in time. Retries while the store is away.
     ///
     /// # Errors
     /// [`Refusal::RevisionNotFound`], also if the app is deleted meanwhile.
@@ -130,8 +130,8 @@ impl Deployer {
         }
     }
 
-    /// Returns one entry as this process has committed or just read it, past `seen` steps if it is, and the app's state of
-    /// that time. Callers of the same moment share one look.
+    /// Returns one entry as this process has committed or just read it, past `seen` steps if it is, and the app's state
+    /// of that time. Callers of the same moment share one look.
     async fn recent_entry(
         &self,
         access: &Authorized,

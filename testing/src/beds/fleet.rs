@@ -20,8 +20,8 @@ pub enum Shared {
 const SERVERS: &str = "rollhook";
 const APPS: &str = "shop-test";
 
-/// Servers that share a store, keys and a management token, with a cluster or a PostgreSQL of their own. On a cluster they
-/// have the permissions that `rollhook-server manifests` prints, and no others.
+/// Servers that share a store, keys and a management token, with a cluster or a PostgreSQL of their own. On a cluster
+/// they have the permissions that `rollhook-server manifests` prints, and no others.
 pub struct Fleet {
     start: Start,
     is_simulated: bool,
@@ -32,8 +32,8 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Servers of this recipe whose rollouts are simulated and take so long. Without their store the test is reported as
-    /// skipped.
+    /// Servers of this recipe whose rollouts are simulated and take so long. Without their store the test is reported
+    /// as skipped.
     pub fn simulated(start: Start, shared: Shared, test: &str, delay: &str) -> Option<Self> {
         let cluster = match shared {
             Shared::Postgres => None,

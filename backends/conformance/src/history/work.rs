@@ -177,7 +177,8 @@ pub async fn heartbeat_names_the_living(store: &dyn Stores) -> Can {
     heartbeat_of_the_future(store, &*one, &*two).await
 }
 
-/// After the clock was set back, a heartbeat of the future counts for its ttl from the next heartbeat on, and that is all.
+/// After the clock was set back, a heartbeat of the future counts for its ttl from the next heartbeat on, and that is
+/// all.
 async fn heartbeat_of_the_future(store: &dyn Stores, one: &dyn HistoryStore, two: &dyn HistoryStore) -> Can {
     let [a, b] = [samples::replica("a", 1), samples::replica("b", 2)];
     beat(one, &b, TTL).await;
@@ -194,8 +195,8 @@ async fn heartbeat_of_the_future(store: &dyn Stores, one: &dyn HistoryStore, two
     Ok(())
 }
 
-/// A heartbeat counts for the whole of its time. Its last moment is only met where the store's clock stands still between
-/// the calls.
+/// A heartbeat counts for the whole of its time. Its last moment is only met where the store's clock stands still
+/// between the calls.
 async fn last_moment_of_a_heartbeat(store: &dyn Stores, one: &dyn HistoryStore, two: &dyn HistoryStore) -> Can {
     let [observed, observer] = [samples::replica("observed", 7), samples::replica("observer", 8)];
     let end = one.heartbeat(&observed, TTL).await.unwrap().now.after(TTL);
