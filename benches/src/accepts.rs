@@ -1,5 +1,5 @@
-//! Accepted and driven deploys per second: 64 connections, 1,000 apps, SQLite, and the engine that drives each deploy to
-//! its end; beside a server that only answers, and beside SQLite alone.
+//! Accepted and driven deploys per second: 64 connections, 1,000 apps, SQLite, and the engine that drives each deploy
+//! to its end; beside a server that only answers, and beside SQLite alone.
 
 use std::{env, path::Path, time::Duration};
 

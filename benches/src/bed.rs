@@ -91,8 +91,8 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Runs a bench in a namespace of the cluster that `ROLLHOOK_TEST_CLUSTER` names, and removes the namespace. Returns
-    /// `None` if there is no such cluster.
+    /// Runs a bench in a namespace of the cluster that `ROLLHOOK_TEST_CLUSTER` names, and removes the namespace.
+    /// Returns `None` if there is no such cluster.
     pub(crate) async fn with_namespace<T>(
         name: &str,
         bench: impl AsyncFnOnce(&Self) -> Result<T, Failure>,

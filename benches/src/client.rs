@@ -1,5 +1,5 @@
-//! A minimal HTTP/1.1 client: it sends prepared bytes and returns the status. A full client would take more of the machine
-//! from the measured server.
+//! A minimal HTTP/1.1 client: it sends prepared bytes and returns the status. A full client would take more of the
+//! machine from the measured server.
 
 use std::{io, net::SocketAddr, time::Duration};
 

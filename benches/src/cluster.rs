@@ -1,4 +1,5 @@
-//! From the webhook's call to the Deployment's changed generation on a real API server, beside a bare patch of the image.
+//! From the webhook's call to the Deployment's changed generation on a real API server, beside a bare patch of the
+//! image.
 
 use std::{path::Path, time::Duration};
 

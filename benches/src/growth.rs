@@ -108,8 +108,8 @@ async fn on_sql(server: &Path, size: &Size, fixture: &Fixture, bed: Option<&Post
     Ok(costs)
 }
 
-/// Chooses apps for so many deploys, anywhere among all; each app belongs to one connection, so that no deploy supersedes
-/// another.
+/// Chooses apps for so many deploys, anywhere among all; each app belongs to one connection, so that no deploy
+/// supersedes another.
 fn spread(apps: &[SeededApp], deploys: usize) -> Vec<SeededApp> {
     let per_connection = apps.len() / CONNECTIONS;
     let app = |number: usize| &apps[number % CONNECTIONS + number / CONNECTIONS * 7919 % per_connection * CONNECTIONS];

@@ -1,5 +1,5 @@
-//! Accepted and driven deploys per second with the history in Kubernetes itself, beside bare creates on the same API server;
-//! and the server's resident memory after many deploys.
+//! Accepted and driven deploys per second with the history in Kubernetes itself, beside bare creates on the same API
+//! server; and the server's resident memory after many deploys.
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -103,7 +103,8 @@ impl Bare {
         Ok(Self { objects, content: serde_json::to_string(&done.ended)?, made: 0 })
     }
 
-    /// Creates objects for this long, as many at a time as the load has connections, and returns the creates per second.
+    /// Creates objects for this long, as many at a time as the load has connections, and returns the creates per
+    /// second.
     async fn create(&mut self, time: Duration) -> Result<f64, Failure> {
         let (start, objects, content, first) = (Instant::now(), &self.objects, &self.content, self.made);
         let workers = (0..CONNECTIONS).map(async |worker| {

@@ -7,8 +7,8 @@
 //!   growth    100,000 apps                                    beside   1,000 apps
 //! ```
 //!
-//! Each bench starts servers of its own on loopback, with files of its own, and stops them. A number of one machine says
-//! little about another; ratios travel better. The README beside the manifest explains each row.
+//! Each bench starts servers of its own on loopback, with files of its own, and stops them. A number of one machine
+//! says little about another; ratios travel better. The README beside the manifest explains each row.
 
 mod accepts;
 mod api_calls;

@@ -119,7 +119,8 @@ async fn hang(address: SocketAddr, apps: &[SeededApp]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Waits for a deploy again and again, and returns the number of answers. The last wait is dropped at the end of the bench.
+/// Waits for a deploy again and again, and returns the number of answers. The last wait is dropped at the end of the
+/// bench.
 async fn keep_waiting(address: SocketAddr, app: SeededApp, revision: u64, end: Instant) -> Result<u64, Failure> {
     let mut connection = Connection::open(address).await?;
     let path = format!("/api/v1/apps/{}/deploys/{revision}", app.id);

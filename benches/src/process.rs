@@ -122,8 +122,8 @@ struct Stat {
 impl Stat {
     fn read(process: &str) -> Result<Self, Failure> {
         let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
-        // The name, in parentheses, may hold spaces. After it, the 2nd field is the parent, and user and system time are
-        // the 12th and 13th, of ended children the 14th and 15th.
+        // The name, in parentheses, may hold spaces. After it, the 2nd field is the parent, and user and system time
+        // are the 12th and 13th, of ended children the 14th and 15th.
         let (_, rest) = stat.rsplit_once(')').ok_or("/proc is not as expected")?;
         let fields: Vec<u64> = rest.split_whitespace().map(|field| field.parse().unwrap_or(0)).collect();
         let [_, parent, .., user, system, children_user, children_system] =

@@ -1,5 +1,5 @@
-//! Fills stores before a server starts on them: apps, and long histories as copies of one deploy, by the ledger's changes
-//! and the store's commits.
+//! Fills stores before a server starts on them: apps, and long histories as copies of one deploy, by the ledger's
+//! changes and the store's commits.
 
 use std::{ops::Range, sync::Arc, time::Duration};
 
@@ -43,7 +43,8 @@ pub(crate) struct SeededApp {
     pub(crate) version: Version,
 }
 
-/// Registers `{project}-test/app-00000` and so on, with open webhooks; their deploys succeed as soon as they are rolled out.
+/// Registers `{project}-test/app-00000` and so on, with open webhooks; their deploys succeed as soon as they are rolled
+/// out.
 pub(crate) async fn apps(store: &dyn Store, project: &str, numbers: Range<usize>) -> Result<Vec<SeededApp>, Failure> {
     let names: Vec<String> = numbers.map(|number| format!("app-{number:05}")).collect();
     register(store, project, "test", &names).await
@@ -139,8 +140,8 @@ fn history(state: &AppState, revisions: Range<u32>) -> Result<Change, Failure> {
     Ok(change)
 }
 
-/// Returns the commits of one deploy, as a webhook's call and the engine make them: the deploy is accepted, rolls out, and
-/// succeeds.
+/// Returns the commits of one deploy, as a webhook's call and the engine make them: the deploy is accepted, rolls out,
+/// and succeeds.
 pub(crate) fn deploy(state: AppState, key: Option<String>) -> Result<[Change; 3], Failure> {
     let now = state.time(REGISTERED);
     let deploy = NewDeploy {

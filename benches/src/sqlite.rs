@@ -1,5 +1,5 @@
-//! SQLite alone: the rows of the store's commits, in the store's tables, by its statements and with its settings, without
-//! the store.
+//! SQLite alone: the rows of the store's commits, in the store's tables, by its statements and with its settings,
+//! without the store.
 
 use std::{fs::File, io::Read, path::Path, time::Duration};
 
@@ -93,8 +93,8 @@ fn commit(change: &Change) -> AppCommit {
     AppCommit::Update(Version(1), Box::new(change.clone()))
 }
 
-/// Returns the number of transactions that were written to a file in WAL mode, modulo 2³²: the `iChange` of the header of
-/// the shared index beside the file.
+/// Returns the number of transactions that were written to a file in WAL mode, modulo 2³²: the `iChange` of the header
+/// of the shared index beside the file.
 pub(crate) fn transactions(file: &Path) -> Result<u64, Failure> {
     let mut header = [0; 12];
     File::open(file.with_extension("db-shm"))?.read_exact(&mut header)?;

@@ -1,5 +1,5 @@
-//! The time from an accept to the deploy's end: on the replica that leases the app, on another one, and after the leasing
-//! replica was killed.
+//! The time from an accept to the deploy's end: on the replica that leases the app, on another one, and after the
+//! leasing replica was killed.
 
 use std::{path::Path, time::Duration};
 

@@ -20,7 +20,7 @@ use rollhook_core::{
     service::{Authorized, Deployer, PollOutcome},
     source::GitSource,
 };
-use world::{World, git, registration, sha};
+use world::{World, registration, sha};
 
 const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -44,11 +44,6 @@ fn entry(trigger: Trigger, digits: &str) -> (Trigger, String) {
 }
 
 impl World {
-    async fn git_app(&self, policy: Policy) -> Authorized {
-        let app = self.deployer.register(&self.operator, git("api", policy), None).await.unwrap().app;
-        self.deployer.open(&self.operator, &app.app.id).await.unwrap()
-    }
-
     /// A polled app that runs revision 1, found at `a1`.
     async fn polled_app(&self) -> Authorized {
         self.push("a1");
@@ -63,8 +58,7 @@ impl World {
     }
 
     async fn submit(&self, access: &Authorized, digits: &str) -> u64 {
-        let request = DeployRequest { image: None, commit: Some(sha(digits)), key: None };
-        self.deployer.submit(access, request).await.unwrap().deploy.revision.get()
+        self.deploy_commit(access, digits).await.unwrap().deploy.revision.get()
     }
 
     async fn change(&self, access: &Authorized, change: PolicyChange) {

@@ -15,15 +15,15 @@ use std::{
 use async_trait::async_trait;
 use rollhook_conformance::samples::git_source;
 use rollhook_core::{
-    app::{Policy, Source},
+    app::Policy,
     delivery::{Before, Delivery, Event, GitHost, Head, Push, RefUpdate, Reference},
     deploy::{Commit, Revision, Status, Trigger},
     ports::{BranchReader, Clock},
-    request::{DeployRequest, IdempotencyKey, KeyHeader, Refusal, Registration},
+    request::{DeployRequest, IdempotencyKey, KeyHeader, Refusal},
     service::{Accepted, Authorized, Deployer, Outcome, Pushed},
     source::GitSource,
 };
-use world::{World, hold_all, registration, sha};
+use world::{World, hold_all, sha};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -76,21 +76,15 @@ fn nothing(pushed: Outcome<Pushed>, words: &[&str]) {
 }
 
 impl World {
-    async fn git_app(&self, policy: Policy) -> Authorized {
-        let wanted = Registration { source: Source::Git(git_source()), image: None, ..registration("api", policy) };
-        let app = self.deployer.register(&self.operator, wanted, None).await.unwrap().app;
-        self.webhook(&app.app.id).await
+    /// The access that the webhook token of a git app gives.
+    async fn git_webhook(&self, policy: Policy) -> Authorized {
+        self.webhook(self.git_app(policy).await.app()).await
     }
 
     /// The branch is moved, and the host tells.
     async fn pushes(&self, access: &Authorized, digits: &str) -> Outcome<Pushed> {
         self.builds.set_head(&git_source(), Some(sha(digits)));
         self.deployer.push(access, &brings(digits), None).await
-    }
-
-    async fn ci(&self, access: &Authorized, digits: &str) -> Outcome<Accepted> {
-        let request = DeployRequest { image: None, commit: Some(sha(digits)), key: None };
-        self.deployer.submit(access, request).await
     }
 
     async fn revisions(&self, access: &Authorized) -> usize {
@@ -102,7 +96,7 @@ impl World {
 fn a_push_to_the_branch_builds_exactly_its_commit() {
     let world = World::new(SECOND);
     world.run(async {
-        let access = world.git_app(Policy::default()).await;
+        let access = world.git_webhook(Policy::default()).await;
         let first = accepted(world.pushes(&access, "a1").await);
         assert!(!first.replayed);
         let done = world.ended(&access, 1).await;
@@ -118,7 +112,7 @@ fn a_push_to_the_branch_builds_exactly_its_commit() {
 fn other_events_are_ignored_with_a_reason() {
     let world = World::new(SECOND);
     world.run(async {
-        let access = world.git_app(Policy::default()).await;
+        let access = world.git_webhook(Policy::default()).await;
         world.builds.set_head(&git_source(), Some(sha("a1")));
         let head = || Some(Head::new(sha("a1"), "x"));
         let other_branch = Reference::Branch("feature/\u{1b}[31m".to_owned());
@@ -144,7 +138,7 @@ fn other_events_are_ignored_with_a_reason() {
 fn of_several_branches_the_apps_own_counts() {
     let world = World::new(SECOND);
     world.run(async {
-        let access = world.git_app(Policy::default()).await;
+        let access = world.git_webhook(Policy::default()).await;
         world.builds.set_head(&git_source(), Some(sha("a1")));
         let change = |reference, digits: &str| RefUpdate {
             reference,
@@ -180,7 +174,7 @@ fn an_image_app_refuses_a_push_and_says_the_ways_out() {
 fn a_redelivery_makes_no_second_build() {
     let world = World::new(SECOND);
     world.run(async {
-        let access = world.git_app(Policy::default()).await;
+        let access = world.git_webhook(Policy::default()).await;
         world.builds.set_head(&git_source(), Some(sha("a1")));
         let push = async |delivery: Delivery, key| accepted(world.deployer.push(&access, &delivery, key).await);
         let first = push(brings("a1"), key("g")).await;
@@ -197,7 +191,7 @@ fn a_redelivery_makes_no_second_build() {
         assert_eq!((late.replayed, late.deploy.status()), (true, Status::Succeeded), "as it is by then");
         assert_eq!(world.revisions(&access).await, 1);
         // Two triggers of one push are two builds: CI's, and another host's.
-        world.ci(&access, "a1").await.unwrap();
+        world.deploy_commit(&access, "a1").await.unwrap();
         assert!(!push(by(GitHost::Gitlab, brings("a1")), None).await.replayed);
         assert!(push(brings("a1"), None).await.replayed);
         assert_eq!(world.revisions(&access).await, 3);
@@ -208,7 +202,7 @@ fn a_redelivery_makes_no_second_build() {
 fn a_branch_that_goes_back_and_forth_is_followed() {
     let world = World::new(SECOND);
     world.run(async {
-        let access = world.git_app(Policy::default()).await;
+        let access = world.git_webhook(Policy::default()).await;
         for (revision, digits) in (1..).zip(["a1", "b2", "a1", "b2"]) {
             let deploy = accepted(world.pushes(&access, digits).await).deploy;
             assert_eq!((deploy.revision.get(), deploy.commit), (revision, Some(sha(digits))));
@@ -221,7 +215,7 @@ fn a_branch_that_goes_back_and_forth_is_followed() {
 fn late_delivery_deploys_no_older_commit() {
     let world = World::new(SECOND);
     world.run(async {
-        let access = world.git_app(Policy::default()).await;
+        let access = world.git_webhook(Policy::default()).await;
         accepted(world.pushes(&access, "a1").await);
         accepted(world.pushes(&access, "b2").await);
         let late = async |digits: &str, key| world.deployer.push(&access, &brings(digits), key).await;
@@ -238,7 +232,7 @@ fn late_delivery_deploys_no_older_commit() {
 fn known_key_is_answered_with_its_deploy_wherever_the_branch_is() {
     let world = World::new(SECOND);
     world.run(async {
-        let access = world.git_app(Policy::default()).await;
+        let access = world.git_webhook(Policy::default()).await;
         world.builds.set_head(&git_source(), Some(sha("a1")));
         accepted(world.deployer.push(&access, &brings("a1"), key("first")).await);
         world.ended(&access, 1).await;
@@ -265,8 +259,8 @@ fn lagging_source_is_asked_again() {
     let then = |asked| (Duration::ZERO, if asked < 3 { sha("a1") } else { sha("b2") });
     let (slow, deployer) = with_heads(&world, then);
     world.idle(async {
-        let access = world.git_app(Policy::default()).await;
-        world.ci(&access, "a1").await.unwrap();
+        let access = world.git_webhook(Policy::default()).await;
+        world.deploy_commit(&access, "a1").await.unwrap();
         // Whatever the host says of where the branch was.
         let deploy = accepted(deployer.push(&access, &brings("b2"), None).await).deploy;
         assert_eq!((deploy.commit, slow.asked.load(Ordering::SeqCst)), (Some(sha("b2")), 4));
@@ -278,8 +272,8 @@ fn lagging_source_does_not_make_a_push_late() {
     for (head, before) in [(Some(sha("a1")), Before::At(sha("a1"))), (None, Before::Absent)] {
         let world = World::new(SECOND);
         world.run(async {
-            let access = world.git_app(Policy::default()).await;
-            world.ci(&access, "a1").await.unwrap();
+            let access = world.git_webhook(Policy::default()).await;
+            world.deploy_commit(&access, "a1").await.unwrap();
             world.ended(&access, 1).await;
             world.builds.set_head(&git_source(), head.clone());
             let push = async |before, digits| world.deployer.push(&access, &went(before, digits), None).await;
@@ -288,7 +282,7 @@ fn lagging_source_does_not_make_a_push_late() {
             assert!(world.clock.elapsed() - start < Duration::from_secs(5), "before the host gives up");
             assert_eq!(world.ended(&access, 2).await.commit, Some(sha("b2")));
             assert!(accepted(push(before.clone(), "b2").await).replayed, "told again");
-            world.ci(&access, "c3").await.unwrap();
+            world.deploy_commit(&access, "c3").await.unwrap();
             world.ended(&access, 3).await;
             let words = ["revision 2", "revision 3", sha("c3").as_str(), "before"].map(str::to_owned);
             nothing(push(before, "b2").await, &words.each_ref().map(String::as_str));
@@ -305,7 +299,7 @@ fn lagging_source_does_not_make_a_push_late() {
 fn history_decides_lateness_while_the_source_is_unavailable() {
     let world = World::new(SECOND);
     world.run(async {
-        let access = world.git_app(Policy::default()).await;
+        let access = world.git_webhook(Policy::default()).await;
         let push = async |digits: &str| world.deployer.push(&access, &brings(digits), None).await;
         // Nothing was said of the branch, so that it cannot be read.
         accepted(push("a1").await);
@@ -326,7 +320,7 @@ fn push_does_not_deploy_a_held_commit_but_ci_does() {
         let world = World::new(SECOND);
         let ci_is_held = policy == hold_all();
         world.run(async {
-            let access = world.git_app(policy).await;
+            let access = world.git_webhook(policy).await;
             accepted(world.pushes(&access, "a1").await);
             world.ended(&access, 1).await;
             accepted(world.pushes(&access, "b2").await);
@@ -336,7 +330,7 @@ fn push_does_not_deploy_a_held_commit_but_ci_does() {
             nothing(world.deployer.push(&access, &brings("b2"), key("new")).await, &["rollback 3"]);
             assert_eq!(world.revisions(&access).await, 3);
             let held = Err(Refusal::ImageHeld { by: Revision::new(3).unwrap(), what: sha("b2").to_string() });
-            match world.ci(&access, "b2").await {
+            match world.deploy_commit(&access, "b2").await {
                 Ok(accepted) => assert!(!ci_is_held && accepted.deploy.revision.get() == 4),
                 refused => assert!(ci_is_held && refused == held),
             }
@@ -350,7 +344,7 @@ fn push_does_not_deploy_a_held_commit_but_ci_does() {
 fn repeated_push_does_not_retry_a_failed_build() {
     let world = World::new(SECOND);
     world.run(async {
-        let access = world.git_app(Policy::default()).await;
+        let access = world.git_webhook(Policy::default()).await;
         accepted(world.pushes(&access, "500").await);
         assert_eq!(world.ended(&access, 1).await.status(), Status::Failed);
         let again = accepted(world.deployer.push(&access, &brings("500"), None).await);
@@ -362,7 +356,7 @@ fn repeated_push_does_not_retry_a_failed_build() {
 fn a_deleted_app_and_a_full_one_are_refused() {
     let world = World::new(SECOND);
     world.idle(async {
-        let access = world.git_app(Policy::default()).await;
+        let access = world.git_webhook(Policy::default()).await;
         for number in 0..100 {
             accepted(world.pushes(&access, &format!("a{number:03}")).await);
         }
@@ -415,7 +409,7 @@ fn hanging_source_is_given_up_before_the_git_host_gives_up() {
     let world = World::new(SECOND);
     let (slow, deployer) = with_heads(&world, |_| (Duration::from_secs(3600), sha("a1")));
     world.idle(async {
-        let access = world.git_app(Policy::default()).await;
+        let access = world.git_webhook(Policy::default()).await;
         let start = world.clock.elapsed();
         accepted(deployer.push(&access, &brings("a1"), None).await);
         assert_eq!(world.clock.elapsed() - start, Duration::from_secs(5));
@@ -428,7 +422,7 @@ fn push_is_decided_again_if_the_history_has_changed() {
     let world = World::new(SECOND);
     let (slow, deployer) = with_heads(&world, |asked| (Duration::ZERO, if asked == 0 { sha("a1") } else { sha("b2") }));
     world.idle(async {
-        let access = world.git_app(Policy::default()).await;
+        let access = world.git_webhook(Policy::default()).await;
         // While the source says that the branch is at a1, it is moved to b2, and that is accepted first.
         *slow.meanwhile.lock().unwrap() = Some((Arc::clone(&world.deployer), access.clone(), sha("b2")));
         nothing(deployer.push(&access, &brings("a1"), None).await, &[sha("b2").as_str(), "by now"]);
@@ -445,7 +439,7 @@ fn push_reported_twice_at_once_is_built_once() {
     let world = World::new(SECOND);
     let (slow, deployer) = with_heads(&world, |asked| (SECOND * u32::from(asked == 0), sha("a1")));
     world.idle(async {
-        let access = world.git_app(Policy::default()).await;
+        let access = world.git_webhook(Policy::default()).await;
         let push = brings("a1");
         let (one, two) =
             futures_util::join!(deployer.push(&access, &push, None), deployer.push(&access, &push, key("other")));

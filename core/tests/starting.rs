@@ -11,10 +11,10 @@ use rollhook_core::{
     app::Policy,
     deploy::{Deploy, Status},
     ports::{Binding, DriverIdentity, HistoryStore},
-    request::{DeployRequest, Refusal, RollbackRequest},
-    service::{Deployer, Ports, Scope, StartError},
+    request::{Refusal, RollbackRequest},
+    service::{Authorized, Deployer, Ports, Scope, StartError},
 };
-use world::{World, api, git, request, sha, statuses};
+use world::{World, api, request, statuses};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -27,6 +27,14 @@ impl World {
     /// A process without a builder.
     fn without_builder(&self, name: &str, seed: u64) -> Deployer {
         Deployer::new(Ports { builder: None, ..self.ports(seed) }, name)
+    }
+
+    /// A git app that runs revision 2, and has revision 1 to go back to.
+    async fn app_built_twice(&self, policy: Policy) -> Authorized {
+        let access = self.built_app(policy).await;
+        self.deploy_commit(&access, "b2").await.unwrap();
+        assert_eq!(self.ended(&access, 2).await.status(), Status::Succeeded);
+        access
     }
 
     /// Runs an engine for some seconds.
@@ -140,10 +148,8 @@ fn command_line_takes_its_app_over_from_a_server_that_died() {
 fn queued_build_is_left_to_a_replica_with_a_builder() {
     let world = World::new(SECOND);
     let access = world.idle(async {
-        let app = world.deployer.register(&world.operator, git("api", Policy::default()), None).await.unwrap().app;
-        let access = world.deployer.open(&world.operator, &app.app.id).await.unwrap();
-        let push = DeployRequest { image: None, commit: Some(sha("a1")), key: None };
-        world.deployer.submit(&access, push).await.unwrap();
+        let access = world.git_app(Policy::default()).await;
+        world.deploy_commit(&access, "a1").await.unwrap();
         world.engine(&world.without_builder("two", 2), 120).await;
         assert_eq!(world.entry(&access, 1).await.status(), Status::Queued);
         access
@@ -154,16 +160,7 @@ fn queued_build_is_left_to_a_replica_with_a_builder() {
 #[test]
 fn process_without_a_builder_refuses_to_build_and_still_rolls_back() {
     let world = World::new(SECOND);
-    let access = world.run(async {
-        let app = world.deployer.register(&world.operator, git("api", Policy::default()), None).await.unwrap().app;
-        let access = world.deployer.open(&world.operator, &app.app.id).await.unwrap();
-        for commit in ["a1", "b2"] {
-            let push = DeployRequest { image: None, commit: Some(sha(commit)), key: None };
-            let revision = world.deployer.submit(&access, push).await.unwrap().deploy.revision;
-            assert_eq!(world.ended(&access, revision.get()).await.status(), Status::Succeeded);
-        }
-        access
-    });
+    let access = world.run(world.app_built_twice(Policy::default()));
     let command = Arc::new(world.without_builder("cli-1", 2).with_scope(Scope::OwnCalls));
     world.run_beside(&command, async {
         let refused = command.rebuild(&world.operator, access.app(), None, None).await;
@@ -177,22 +174,12 @@ fn process_without_a_builder_refuses_to_build_and_still_rolls_back() {
 #[test]
 fn build_that_arrives_during_a_rollback_without_a_builder_is_left_to_a_server() {
     let world = World::new(Duration::from_secs(20));
-    let access = world.run(async {
-        let app = world.deployer.register(&world.operator, git("api", Policy::default()), None).await.unwrap().app;
-        let access = world.deployer.open(&world.operator, &app.app.id).await.unwrap();
-        for commit in ["a1", "b2"] {
-            let push = DeployRequest { image: None, commit: Some(sha(commit)), key: None };
-            let revision = world.deployer.submit(&access, push).await.unwrap().deploy.revision;
-            assert_eq!(world.ended(&access, revision.get()).await.status(), Status::Succeeded);
-        }
-        access
-    });
+    let access = world.run(world.app_built_twice(Policy::default()));
     let command = world.without_builder("cli-1", 2).with_scope(Scope::OwnCalls);
     world.run_beside(&command, async {
         command.rollback(&world.operator, access.app(), RollbackRequest::default()).await.unwrap();
         world.sleep(5).await;
-        let push = DeployRequest { image: None, commit: Some(sha("c3")), key: None };
-        world.deployer.submit(&access, push).await.unwrap();
+        world.deploy_commit(&access, "c3").await.unwrap();
         world.sleep(60).await;
         assert_eq!(world.entry(&access, 4).await.status(), Status::Queued);
     });
@@ -207,16 +194,7 @@ fn build_that_arrives_during_a_rollback_without_a_builder_is_left_to_a_server() 
 fn polled_app_is_rolled_back_by_a_process_without_a_builder() {
     let world = World::new(SECOND);
     let polled = Policy { poll: Some(Duration::from_secs(60)), ..Policy::default() };
-    let access = world.run(async {
-        let app = world.deployer.register(&world.operator, git("api", polled), None).await.unwrap().app;
-        let access = world.deployer.open(&world.operator, &app.app.id).await.unwrap();
-        for commit in ["a1", "b2"] {
-            let push = DeployRequest { image: None, commit: Some(sha(commit)), key: None };
-            let revision = world.deployer.submit(&access, push).await.unwrap().deploy.revision;
-            assert_eq!(world.ended(&access, revision.get()).await.status(), Status::Succeeded);
-        }
-        access
-    });
+    let access = world.run(world.app_built_twice(polled));
     let command = world.without_builder("cli-1", 2).with_scope(Scope::OwnCalls);
     world.run_beside(&command, async {
         world.sleep(60).await;
@@ -231,13 +209,11 @@ fn polled_app_is_rolled_back_by_a_process_without_a_builder() {
 fn rollout_under_way_is_finished_without_a_builder_and_the_build_behind_it_is_left() {
     let world = World::new(Duration::from_secs(60));
     let access = world.run(async {
-        let app = world.deployer.register(&world.operator, git("api", Policy::default()), None).await.unwrap().app;
-        let access = world.deployer.open(&world.operator, &app.app.id).await.unwrap();
-        let push = |commit| DeployRequest { image: None, commit: Some(sha(commit)), key: None };
-        world.deployer.submit(&access, push("a1")).await.unwrap();
+        let access = world.git_app(Policy::default()).await;
+        world.deploy_commit(&access, "a1").await.unwrap();
         world.sleep(40).await;
         assert_eq!(world.entry(&access, 1).await.status(), Status::RollingOut);
-        world.deployer.submit(&access, push("b2")).await.unwrap();
+        world.deploy_commit(&access, "b2").await.unwrap();
         access
     });
     world.run_beside(&world.without_builder("two", 2), async {

@@ -1,4 +1,5 @@
-//! Looks at a branch that cannot be taken at their word: answers that lag behind, heads of long ago, and no room to look.
+//! Looks at a branch that cannot be taken at their word: answers that lag behind, heads of long ago, and no room to
+//! look.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on ends")]
 
@@ -19,7 +20,7 @@ use rollhook_core::{
     service::{Authorized, Deployer, PollOutcome},
     source::GitSource,
 };
-use world::{World, git, sha};
+use world::{World, sha};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -69,8 +70,7 @@ impl World {
     /// An app that is looked at every so many seconds, and runs `a1`.
     async fn polled_app(&self, seconds: u64) -> Authorized {
         let policy = Policy { poll: Some(SECOND * u32::try_from(seconds).unwrap()), ..Policy::default() };
-        let app = self.deployer.register(&self.operator, git("api", policy), None).await.unwrap().app;
-        let access = self.deployer.open(&self.operator, &app.app.id).await.unwrap();
+        let access = self.git_app(policy).await;
         self.sleep(65).await;
         self.ended(&access, 1).await;
         access

@@ -55,8 +55,8 @@ impl Contents {
         }
     }
 
-    /// Writes a commit, and returns the app's new version. After an error the contents are half changed: the caller drops
-    /// them, so that nothing of a refused commit is stored.
+    /// Writes a commit, and returns the app's new version. After an error the contents are half changed: the caller
+    /// drops them, so that nothing of a refused commit is stored.
     pub(crate) fn commit(&mut self, commit: AppCommit) -> Result<Version> {
         let app = commit.app();
         let stored = self.apps.remove(&app);

@@ -7,8 +7,8 @@
 //!   tests.rs      the conformance suite, which says whether all of that is right
 //! ```
 //!
-//! The core decides and a store keeps: of an app's state it needs to know the names, the lease and the queue time. Every
-//! call reads the whole file and blocks its thread meanwhile; a store for many apps would not.
+//! The core decides and a store keeps: of an app's state it needs to know the names, the lease and the queue time.
+//! Every call reads the whole file and blocks its thread meanwhile; a store for many apps would not.
 //!
 //! `cargo run -p rollhook-examples --bin own_backend` deploys, drops everything but the file, and goes on from there.
 
@@ -56,8 +56,8 @@ async fn process(directory: &Path, image: &str) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Deploys an image, waits until the deploy has ended, and prints the app's history. An app that the store does not know
-/// is registered with the image.
+/// Deploys an image, waits until the deploy has ended, and prints the app's history. An app that the store does not
+/// know is registered with the image.
 async fn deploy(deployer: &Deployer, image: ImageRef) -> Result<(), Box<dyn Error>> {
     // The platform has authenticated this person itself.
     let (alice, app) = (Principal::trusted("alice"), "shop-test/api".parse()?);

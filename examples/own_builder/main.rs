@@ -10,7 +10,8 @@
 //! A builder must hold one promise above all: two builds of an app never run at once, whatever its callers believe, and
 //! across restarts. Here a file lock does that, which the processes of a build inherit.
 //!
-//! `cargo run -p rollhook-examples --bin own_builder` deploys a push, sees a commit that cannot be built, and rolls back.
+//! `cargo run -p rollhook-examples --bin own_builder` deploys a push, sees a commit that cannot be built, and rolls
+//! back.
 
 mod branches;
 mod builder;

@@ -1,5 +1,5 @@
-//! What a store reads back: an app in the first line, its entries in the others, as JSON. Each line is what it was, or an
-//! error; and whatever can be read, nothing that decides on it or shows it panics.
+//! What a store reads back: an app in the first line, its entries in the others, as JSON. Each line is what it was, or
+//! an error; and whatever can be read, nothing that decides on it or shows it panics.
 
 #![no_main]
 

@@ -1,5 +1,5 @@
-//! The webhook's body, which may be any other call's too: a request that is exactly what was posted and can be shown, or a refusal that gives nothing away
-//! and is the caller's to mend. Never a panic.
+//! The webhook's body, which may be any other call's too: a request that is exactly what was posted and can be shown,
+//! or a refusal that gives nothing away and is the caller's to mend. Never a panic.
 
 #![no_main]
 

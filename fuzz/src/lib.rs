@@ -1,7 +1,7 @@
 //! What the fuzz targets share: the HTTP host's parsing, which is private there, and what is told to be clean.
 //!
-//! The host's modules are compiled in from their own files, so that a target runs what the server runs and the host need
-//! not open anything for it. A module that is new there, and that one of these uses, must be named here.
+//! The host's modules are compiled in from their own files, so that a target runs what the server runs and the host
+//! need not open anything for it. A module that is new there, and that one of these uses, must be named here.
 
 #![allow(dead_code, reason = "the targets use a part of the host")]
 

@@ -2,7 +2,7 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`mod@server`] | the `rollhook-server` binary as a process: started, signalled, killed, restarted in its directory |
+//! | [`mod@server`] | the `rollhook-server` binary as a process: started, signalled, killed, restarted in its place |
 //! | [`client`] | the HTTP client: [`Call`], [`Reply`], and [`Connection`] for many calls |
 //! | [`mod@cli`] | the `rollhook` binary as people run it |
 //! | [`beds`] | lent clusters, nodes and PostgreSQL servers, and what tests start on them |
@@ -34,7 +34,8 @@ pub use server::{App, Server, Start, free_address};
 pub use skipped::{name_of, skip};
 pub use waiting::{Awaited, until, until_async};
 
-/// Returns how much of something a test does: the first value usually, the second one in the long form of the test command.
+/// Returns how much of something a test does: the first value usually, the second one in the long form of the test
+/// command.
 pub fn usually_or_long<T>(usually: T, long: T) -> T {
     if std::env::var_os("ROLLHOOK_LONG").is_some() { long } else { usually }
 }

@@ -40,8 +40,8 @@ pub fn without_settings(command: &mut Command) {
     }
 }
 
-/// Returns the user that builds of a test run as, and lets it enter this directory: another one where tests run as root,
-/// as which nothing is built; else `None`, the one who runs them.
+/// Returns the user that builds of a test run as, and lets it enter this directory: another one where tests run as
+/// root, as which nothing is built; else `None`, the one who runs them.
 pub fn build_user(directory: &Path) -> Option<String> {
     if !is_root() {
         return None;
@@ -61,8 +61,8 @@ pub fn is_installed(program: &str) -> bool {
     Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
-/// Returns the path of another package's program, which lies beside `program`. Cargo tells a test the programs of its own
-/// package only; that of another one is there if the whole workspace was built, and is built here otherwise.
+/// Returns the path of another package's program, which lies beside `program`. Cargo tells a test the programs of its
+/// own package only; that of another one is there if the whole workspace was built, and is built here otherwise.
 pub fn beside(program: impl AsRef<Path>, package: &str, name: &str) -> PathBuf {
     let wanted = program.as_ref().with_file_name(name);
     if !wanted.exists() {

@@ -10,8 +10,8 @@ const PATIENCE: Duration = Duration::from_secs(240);
 /// The time between two looks.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// The result of one look: a `bool`, an `Option` of the value that is waited for, or a `Result` whose error says what was
-/// seen instead.
+/// The result of one look: a `bool`, an `Option` of the value that is waited for, or a `Result` whose error says what
+/// was seen instead.
 pub trait Awaited {
     /// The value that the wait returns.
     type Value;

@@ -53,8 +53,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Returns settings with defaults for the rest: the server's own user, no credentials, the sources of other machines, ten minutes for each
-    /// step of git, and half a minute of silence.
+    /// Returns settings with defaults for the rest: the server's own user, no credentials, the sources of other
+    /// machines, ten minutes for each step of git, and half a minute of silence.
     pub fn new(program: PathBuf, directory: PathBuf) -> Self {
         Self {
             program,
@@ -280,8 +280,8 @@ impl Shared {
         Ok(Some(lock))
     }
 
-    /// Ends the builds of the app that an earlier process has left running, and removes their records, so that they begin
-    /// anew. The caller has the lock.
+    /// Ends the builds of the app that an earlier process has left running, and removes their records, so that they
+    /// begin anew. The caller has the lock.
     async fn reap(&self, app: AppUid) -> io::Result<()> {
         for record in self.records.builds(app)? {
             if let Some(run) = record.unfinished()? {

@@ -1,6 +1,7 @@
 //! Confines the build command: code of a repository runs in it, with whatever it may read and use up.
 //!
-//! `prlimit` and `setpriv` (util-linux) become the program, so that limits and user are set before its first instruction.
+//! `prlimit` and `setpriv` (util-linux) become the program, so that limits and user are set before its first
+//! instruction.
 
 use std::{
     ffi::{OsStr, OsString},
@@ -147,8 +148,8 @@ fn enterable(directory: &Path) -> io::Result<()> {
     fs::set_permissions(directory, fs::Permissions::from_mode(ENTERED_BY_OTHERS))
 }
 
-/// Gives a file or a tree to a user: a directory after all that is in it, so that nothing is replaced meanwhile by a link
-/// that leads elsewhere.
+/// Gives a file or a tree to a user: a directory after all that is in it, so that nothing is replaced meanwhile by a
+/// link that leads elsewhere.
 fn give(path: &Path, user: &User) -> io::Result<()> {
     if fs::symlink_metadata(path)?.is_dir() {
         for entry in fs::read_dir(path)? {

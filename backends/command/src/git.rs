@@ -1,7 +1,7 @@
 //! Checks out one commit of a source: resolved to its full SHA, fetched as that SHA, and verified.
 //!
-//! How git is started is [`rollhook_git`]'s to say. Every argument that came from outside is checked where it was parsed
-//! (`rollhook_core::source`), and stands behind `--` where git would read options.
+//! How git is started is [`rollhook_git`]'s to say. Every argument that came from outside is checked where it was
+//! parsed (`rollhook_core::source`), and stands behind `--` where git would read options.
 
 use std::{
     path::Path,
@@ -87,8 +87,8 @@ enum Stderr {
 }
 
 impl Git<'_> {
-    /// Returns the full SHA of the one commit of the source that begins with this one. A source that does not answer is read
-    /// again a few times.
+    /// Returns the full SHA of the one commit of the source that begins with this one. A source that does not answer is
+    /// read again a few times.
     pub(crate) async fn resolve(&mut self, commit: &Commit) -> Result<String, Failed> {
         for pause in PAUSES {
             match self.try_resolve(commit).await {

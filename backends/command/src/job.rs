@@ -1,5 +1,5 @@
-//! Makes one build in a container of its own, as a build Job runs it: the environment says what to build, the log goes to
-//! standard output, and the end to the termination message that Kubernetes hands back.
+//! Makes one build in a container of its own, as a build Job runs it: the environment says what to build, the log goes
+//! to standard output, and the end to the termination message that Kubernetes hands back.
 
 use std::{fs, io, path::PathBuf, sync::Arc};
 
@@ -21,8 +21,8 @@ use crate::{
     run::{Limits, Run, Variables},
 };
 
-/// The longest sentence in a termination message, in characters. Kubernetes keeps 4096 bytes of a message, and a sentence
-/// may quote git.
+/// The longest sentence in a termination message, in characters. Kubernetes keeps 4096 bytes of a message, and a
+/// sentence may quote git.
 const SENTENCE: usize = 2000;
 
 /// The paths in a build's container.
@@ -67,8 +67,8 @@ pub enum Outcome {
     Stopped,
 }
 
-/// Makes the build that the environment describes (`variable`), until `stop` resolves. The log goes to `output`, up to the
-/// size of any log: Kubernetes would start a new file at 10 MiB.
+/// Makes the build that the environment describes (`variable`), until `stop` resolves. The log goes to `output`, up to
+/// the size of any log: Kubernetes would start a new file at 10 MiB.
 ///
 /// # Errors
 /// If the termination message cannot be written.

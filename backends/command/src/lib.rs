@@ -14,23 +14,23 @@
 //! **The program** gets a checkout of exactly the commit as its working directory, and in its environment
 //! `ROLLHOOK_COMMIT` (in full), `ROLLHOOK_IMAGE` (the tag to push: repository and commit), `ROLLHOOK_IMAGE_REPOSITORY`,
 //! `ROLLHOOK_DOCKERFILE`, `ROLLHOOK_CONTEXT`, `ROLLHOOK_SOURCE_URL`, `ROLLHOOK_BRANCH`, `ROLLHOOK_APP` and
-//! `ROLLHOOK_REVISION`. It builds and pushes, and the last line that it writes to standard output is the image by digest,
-//! `REPOSITORY@sha256:…`. Of the server's own environment it gets `PATH`, `HOME` and `LANG`.
+//! `ROLLHOOK_REVISION`. It builds and pushes, and the last line that it writes to standard output is the image by
+//! digest, `REPOSITORY@sha256:…`. Of the server's own environment it gets `PATH`, `HOME` and `LANG`.
 //!
-//! **The program runs code of repositories**, so it is another user's ([`Settings::user`]) wherever the server is root, with
-//! limits on the size of a file and, for another user, on the number of processes. Code can read what that user can: no
-//! record and no credentials of this builder, but the checkouts of other builds that run at the same time.
+//! **The program runs code of repositories**, so it is another user's ([`Settings::user`]) wherever the server is root,
+//! with limits on the size of a file and, for another user, on the number of processes. Code can read what that user
+//! can: no record and no credentials of this builder, but the checkouts of other builds that run at the same time.
 //!
-//! **No build outlives its server unseen.** Whatever a build starts carries `ROLLHOOK_BUILD` with a number of its own in
-//! its environment. When a build ends, is cancelled, or its server stops, its process group and everything that carries
-//! the number is killed. After a crash, the next server on the same directory does so before anything else, and the
-//! build begins anew: the program may run again for the same revision. That needs Linux's `/proc`.
+//! **No build outlives its server unseen.** Whatever a build starts carries `ROLLHOOK_BUILD` with a number of its own
+//! in its environment. When a build ends, is cancelled, or its server stops, its process group and everything that
+//! carries the number is killed. After a crash, the next server on the same directory does so before anything else, and
+//! the build begins anew: the program may run again for the same revision. That needs Linux's `/proc`.
 //!
-//! [`job`] makes one such build in a container of its own, where the environment is the order: the program `rollhook-build`
-//! of the builder image.
+//! [`job`] makes one such build in a container of its own, where the environment is the order: the program
+//! `rollhook-build` of the builder image.
 //!
-//! One process at a time builds an app (a lock on the app's directory); processes that share a directory do not get into
-//! each other's way.
+//! One process at a time builds an app (a lock on the app's directory); processes that share a directory do not get
+//! into each other's way.
 
 mod builder;
 mod confinement;

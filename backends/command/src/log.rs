@@ -48,7 +48,8 @@ impl Log {
         Self { file, written: 0, per_line: 0, cut: false, tail: Tail::default() }
     }
 
-    /// Returns the log of a container. Its node puts the time and more before each line, and begins a new file at 10 MiB.
+    /// Returns the log of a container. Its node puts the time and more before each line, and begins a new file at 10
+    /// MiB.
     pub(crate) fn of_container(output: File) -> Self {
         Self { per_line: NODE_PREFIX, ..Self::to(output) }
     }

@@ -58,8 +58,8 @@ pub(crate) struct Owner {
     pub(crate) gid: u32,
 }
 
-/// Runs a process to its end, and ends all that it started. Its output is handed to `took`; the pipes for it belong to the
-/// owner, if there is one, who can open `/dev/stderr` then.
+/// Runs a process to its end, and ends all that it started. Its output is handed to `took`; the pipes for it belong to
+/// the owner, if there is one, who can open `/dev/stderr` then.
 ///
 /// # Errors
 /// If the process cannot be started.

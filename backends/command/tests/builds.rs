@@ -1,5 +1,5 @@
-//! What the suite does not ask of every builder: exactly the commit from a source that changes, a source that does not let
-//! in or does not answer, and nothing that is left running.
+//! What the suite does not ask of every builder: exactly the commit from a source that changes, a source that does not
+//! let in or does not answer, and nothing that is left running.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 

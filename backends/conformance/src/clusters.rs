@@ -59,7 +59,8 @@ pub trait Clusters: Send + Sync {
     /// deploy id, with instances of [`Sample::Good`]. Returns when they are ready.
     async fn prepare(&self, app: &AppId) -> Can;
 
-    /// Changes the target's image and nothing else, as another controller does. By default a driver is taken to tell no drift.
+    /// Changes the target's image and nothing else, as another controller does. By default a driver is taken to tell no
+    /// drift.
     async fn meddle(&self, _app: &AppId, _target: &Target, _image: &ImageRef) -> Can {
         Err(Lack::NotApplicable("the driver tells no drift"))
     }
@@ -82,8 +83,8 @@ pub trait Clusters: Send + Sync {
     /// A line that an instance of [`Sample::Crashing`], which is rolled out, has logged.
     async fn logged(&self, app: &AppId, target: &Target) -> Can<String>;
 
-    /// Returns the container that the driver names, in which [`Sample::Missing`] and [`Sample::Crashing`] fail; `None` if
-    /// its instances have no parts.
+    /// Returns the container that the driver names, in which [`Sample::Missing`] and [`Sample::Crashing`] fail; `None`
+    /// if its instances have no parts.
     fn container(&self) -> Option<&'static str>;
 
     /// Lets a quarter of a second pass for the cluster.

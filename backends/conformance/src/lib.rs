@@ -79,12 +79,12 @@
 //! Drivers of clusters run [`rollouts!`] in the same way, with a [`Clusters`], and builders [`builds!`] with a
 //! [`Builders`]; readers of branches run [`branches!`] with a [`Branches`].
 //!
-//! A harness that cannot do something, such as setting back the store's clock, returns a [`Lack`]: the case that needs it is
-//! reported as skipped, and never passes silently.
+//! A harness that cannot do something, such as setting back the store's clock, returns a [`Lack`]: the case that needs
+//! it is reported as skipped, and never passes silently.
 //!
-//! Beside the cases: [`samples`] of apps and deploys; a [`ManualClock`]; [`Faulty`], which makes any port fail where a test
-//! wants it to; a [`client`] of one store, for a backend's own tests; and [`mod@model`], which compares the ledger on a store
-//! with a small model of both, over random sequences of changes.
+//! Beside the cases: [`samples`] of apps and deploys; a [`ManualClock`]; [`Faulty`], which makes any port fail where a
+//! test wants it to; a [`client`] of one store, for a backend's own tests; and [`mod@model`], which compares the ledger
+//! on a store with a small model of both, over random sequences of changes.
 
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "a case fails as tests do, by panicking")]
 

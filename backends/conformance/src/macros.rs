@@ -2,8 +2,8 @@
 
 /// Stamps the cases of `HistoryStore`, `TokenStore` and `RecordStore`, each on a store of its own.
 ///
-/// The first argument drives a future to its end (`fn(impl Future<Output = T>) -> T`), also on other threads at the same
-/// time; the second is an expression, which may await, of type [`Can`](crate::Can) of a [`Stores`](crate::Stores).
+/// The first argument drives a future to its end (`fn(impl Future<Output = T>) -> T`), also on other threads at the
+/// same time; the second is an expression, which may await, of type [`Can`](crate::Can) of a [`Stores`](crate::Stores).
 #[macro_export]
 macro_rules! stores {
     ($block_on:expr, $fresh:expr $(,)?) => {
@@ -24,6 +24,7 @@ macro_rules! stores {
             commit_then_load,
             register_taken_conflicts,
             register_namespace_of_another_pair_conflicts,
+            register_keeps_keys_and_ended,
             commit_on_another_version_conflicts,
             commit_keeps_keys,
             commit_archives_and_forgets,
@@ -181,10 +182,10 @@ macro_rules! cases {
 
 /// Stamps one test that compares the ledger on a store with a model of both over random sequences of changes.
 ///
-/// The first two arguments are those of [`stores!`]; the third is the number of sequences, each on a fresh store and up to
-/// sixty operations long. 500 suit a store in memory and take seconds there. A store that flushes a disk or crosses a
-/// network at each commit gets a few dozen in everyday tests, and some hundred before a release. A failure is shrunk to a
-/// short sequence, which takes many more runs.
+/// The first two arguments are those of [`stores!`]; the third is the number of sequences, each on a fresh store and up
+/// to sixty operations long. 500 suit a store in memory and take seconds there. A store that flushes a disk or crosses
+/// a network at each commit gets a few dozen in everyday tests, and some hundred before a release. A failure is shrunk
+/// to a short sequence, which takes many more runs.
 #[macro_export]
 macro_rules! model {
     ($block_on:expr, $fresh:expr, $cases:expr $(,)?) => {

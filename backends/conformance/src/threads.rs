@@ -1,7 +1,7 @@
 //! Writes of several threads at once, each thread with an executor of its own.
 //!
-//! The cases of the suites run on one thread, where calls of a store that never waits follow one another. Here they overlap,
-//! so that a store needs a lock, or a compare-and-swap, around checking the version and writing.
+//! The cases of the suites run on one thread, where calls of a store that never waits follow one another. Here they
+//! overlap, so that a store needs a lock, or a compare-and-swap, around checking the version and writing.
 
 use std::{
     collections::BTreeSet,
@@ -80,8 +80,8 @@ pub async fn commits_have_one_winner(store: &dyn Stores, block_on: impl Fn(BoxFu
     Ok(())
 }
 
-/// Loads the app with the other threads, and commits a change of it with them. A call that panics has an answer too, so that
-/// the other threads do not wait for this one.
+/// Loads the app with the other threads, and commits a change of it with them. A call that panics has an answer too, so
+/// that the other threads do not wait for this one.
 async fn commit_in_rounds(
     store: &dyn Stores,
     app: AppUid,

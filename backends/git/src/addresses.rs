@@ -1,5 +1,5 @@
-//! The addresses of a source's host: resolved once, checked, and handed to git, so that no other answer of the name service
-//! leads it elsewhere.
+//! The addresses of a source's host: resolved once, checked, and handed to git, so that no other answer of the name
+//! service leads it elsewhere.
 
 use std::{io, net::IpAddr, time::Duration};
 
@@ -56,7 +56,8 @@ impl Addresses {
         Some(format!("{host}:{}:{}", port(url), addresses.join(",")))
     }
 
-    /// The options of ssh that name the address, and the host by whose name its key is known; `None`: ssh resolves the name.
+    /// The options of ssh that name the address, and the host by whose name its key is known; `None`: ssh resolves the
+    /// name.
     pub(crate) fn for_ssh(&self, url: &GitUrl) -> Option<String> {
         let (address, host) = (self.0.first()?, url.host()?.to_ascii_lowercase());
         let known = match url.port() {

@@ -200,8 +200,8 @@ fn reference(source: &GitSource) -> String {
     format!("refs/heads/{}", source.branch)
 }
 
-/// The branch's commit among the lines of an answer: git matches the end of names, so that it also names `a/refs/heads/b`
-/// where `b` is asked for.
+/// The branch's commit among the lines of an answer: git matches the end of names, so that it also names
+/// `a/refs/heads/b` where `b` is asked for.
 fn head_of(source: &GitSource, answer: &str) -> Result<Option<Commit>> {
     let wanted = reference(source);
     let found = answer.lines().find_map(|line| {

@@ -1,11 +1,11 @@
 //! Credentials that a source names: a file of that name in the operator's directory.
 //!
-//! For https the file holds lines as `git-credential-store` has them, `https://USER:PASSWORD@HOST/PATH`: a user and a password,
-//! and the URLs that they are for. For ssh it is a private key without a passphrase; the file `NAME.url` beside it has the URLs,
-//! `ssh://USER@HOST/PATH`. Credentials are sent to no other URL.
+//! For https the file holds lines as `git-credential-store` has them, `https://USER:PASSWORD@HOST/PATH`: a user and a
+//! password, and the URLs that they are for. For ssh it is a private key without a passphrase; the file `NAME.url`
+//! beside it has the URLs, `ssh://USER@HOST/PATH`. Credentials are sent to no other URL.
 //!
-//! Beside them may be the file `known_hosts`, with the keys of the hosts that ssh may talk to. No credentials have the name of
-//! such a file.
+//! Beside them may be the file `known_hosts`, with the keys of the hosts that ssh may talk to. No credentials have the
+//! name of such a file.
 
 use std::{
     fs::{self, File},
@@ -105,8 +105,8 @@ impl CredentialFiles {
 struct Named<'a> {
     name: &'a CredentialsName,
     source: &'a GitSource,
-    /// The path keeps its links: when a cluster replaces the files of a mounted Secret, the targets of the links go away, also
-    /// in the middle of a build.
+    /// The path keeps its links: when a cluster replaces the files of a mounted Secret, the targets of the links go
+    /// away, also in the middle of a build.
     file: PathBuf,
     text: String,
 }

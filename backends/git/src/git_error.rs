@@ -89,8 +89,8 @@ impl GitError {
         }
     }
 
-    /// Returns why a source cannot be read, in words of our own: those of git and ssh may hold the answer of a host that is
-    /// no git host.
+    /// Returns why a source cannot be read, in words of our own: those of git and ssh may hold the answer of a host
+    /// that is no git host.
     pub fn cause(lines: &[String]) -> String {
         let says = |words: &str| lines.iter().any(|line| line.contains(words));
         let status = lines.iter().find_map(|line| line.split_once("returned error: ")?.1.get(..3)?.parse::<u16>().ok());

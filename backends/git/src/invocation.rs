@@ -27,8 +27,8 @@ pub struct Invocation<'a> {
 }
 
 impl Invocation<'_> {
-    /// Returns a git command for this directory, configured by its environment, which other users of this machine cannot
-    /// read.
+    /// Returns a git command for this directory, configured by its environment, which other users of this machine
+    /// cannot read.
     ///
     /// Other configuration is ignored. git speaks the one protocol of the source's URL, follows no redirect and never
     /// prompts.
@@ -75,8 +75,8 @@ impl Invocation<'_> {
         command
     }
 
-    /// Returns the ssh command, as a shell reads it. Other configuration is ignored, and ssh never prompts: a host without a
-    /// known key is refused, and no known_hosts file is written.
+    /// Returns the ssh command, as a shell reads it. Other configuration is ignored, and ssh never prompts: a host
+    /// without a known key is refused, and no known_hosts file is written.
     fn ssh(&self) -> String {
         let silence = self.silence.as_secs().max(1);
         let mut ssh = format!(

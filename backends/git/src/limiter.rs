@@ -6,8 +6,9 @@
 //!   waiting: ───────────────────────────────────┘
 //! ```
 //!
-//! Reads that poll queue among themselves first. So a push, for which a caller waits, finds at most as many reads before it
-//! as run at the same time anyway; and polling never takes all permits, so that silent hosts do not delay pushes of others.
+//! Reads that poll queue among themselves first. So a push, for which a caller waits, finds at most as many reads
+//! before it as run at the same time anyway; and polling never takes all permits, so that silent hosts do not delay
+//! pushes of others.
 //!
 //! Builders, whose reads may take as long as a whole repository, limit the reads of each host alone.
 

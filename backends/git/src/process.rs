@@ -45,7 +45,8 @@ impl Drop for Group {
 /// Runs a command to its end; dropped before, it is killed with all that it started.
 ///
 /// # Errors
-/// `TimedOut` if it takes longer than the limit; `FileTooLarge` if its output is too long; others if it cannot be started.
+/// `TimedOut` if it takes longer than the limit; `FileTooLarge` if its output is too long; others if it cannot be
+/// started.
 pub(crate) async fn run(mut command: Command, limit: Duration) -> io::Result<Finished> {
     command.process_group(0).kill_on_drop(true).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let child = command.spawn()?;

@@ -1,5 +1,5 @@
-//! What the suite does not ask of every reader: credentials, local sources, hosts that are gone or keep silent, and nothing
-//! that is left running.
+//! What the suite does not ask of every reader: credentials, local sources, hosts that are gone or keep silent, and
+//! nothing that is left running.
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 

@@ -1,7 +1,8 @@
-//! What others changed on workloads at rest: one watch of metadata per namespace and kind of workload tells when to look, so
-//! that a look at an app that nothing has touched costs no call.
+//! What others changed on workloads at rest: one watch of metadata per namespace and kind of workload tells when to
+//! look, so that a look at an app that nothing has touched costs no call.
 //!
-//! A verdict holds for as long as the workload's generation and stamp are those that it was made of, and the watch runs.
+//! A verdict holds for as long as the workload's generation and stamp are those that it was made of, and the watch
+//! runs.
 
 use std::{
     collections::HashMap,

@@ -4,8 +4,8 @@
 //! webhook): then a deploy ends with the cluster's own sentence. [`classify`] turns every other failure into an error
 //! of the ports: a conflict, or a failure that may pass.
 //!
-//! An authorizer's 403 is of the latter kind, and so is a 401: an API server that has just started knows no role yet and
-//! denies everything, and a binding or a token that is replaced is away for a moment.
+//! An authorizer's 403 is of the latter kind, and so is a 401: an API server that has just started knows no role yet
+//! and denies everything, and a binding or a token that is replaced is away for a moment.
 
 use kube::{Error as KubeError, core::Status};
 use rollhook_core::{Error, error::Entity};

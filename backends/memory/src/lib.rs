@@ -7,8 +7,8 @@
 //!   SimulatedBuilds   BuildTrigger · BranchReader             ── builds that follow scripts, likewise
 //! ```
 //!
-//! The contents of a [`MemoryStore`] end with the process. Otherwise it keeps every promise of the ports, and clones of one
-//! `Arc` are replicas that share a store.
+//! The contents of a [`MemoryStore`] end with the process. Otherwise it keeps every promise of the ports, and clones of
+//! one `Arc` are replicas that share a store.
 
 mod builds;
 mod cluster;

@@ -8,7 +8,8 @@ use sqlx::{
     postgres::{PgConnectOptions, PgSslMode},
 };
 
-/// The parameters that may stand after the `?`; sqlx passes over others, `sslmod=require` too, with the value in the log.
+/// The parameters that may stand after the `?`; sqlx passes over others, `sslmod=require` too, with the value in the
+/// log.
 const PARAMETERS: &str = "sslmode, ssl-mode, sslrootcert, ssl-root-cert, ssl-ca, sslcert, ssl-cert, sslkey, ssl-key, \
                           host, hostaddr, port, dbname, user, password, application_name";
 
@@ -48,8 +49,8 @@ fn check(url: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns whether passwords and history may cross a network in the clear. `prefer`, the default, encrypts only if the server
-/// offers it, or whoever answers in its place.
+/// Returns whether passwords and history may cross a network in the clear. `prefer`, the default, encrypts only if the
+/// server offers it, or whoever answers in its place.
 pub(crate) fn may_be_plain(options: &PgConnectOptions) -> bool {
     let host = options.get_host();
     let is_path = options.get_socket().is_some() || host.starts_with('/');

@@ -56,7 +56,8 @@ impl PostgresStore {
         answers
     }
 
-    /// Writes commits of one kind. If the server refuses the statement for the sake of one of them, each is written alone.
+    /// Writes commits of one kind. If the server refuses the statement for the sake of one of them, each is written
+    /// alone.
     async fn write_batch(&self, batch: &[Item]) -> Answers {
         match self.attempt(batch, "").await {
             Ok(answers) => answers,

@@ -41,8 +41,8 @@ impl Connections {
         Self(Arc::new(Shared { options: Arc::clone(options), permits, unused }))
     }
 
-    /// Runs a statement, or several, once. They are a transaction of its own, which the server brings to its end even if the
-    /// caller goes away, so that no lock outlives it.
+    /// Runs a statement, or several, once. They are a transaction of its own, which the server brings to its end even
+    /// if the caller goes away, so that no lock outlives it.
     pub(crate) async fn write(&self, statement: String) -> Result<Vec<PgRow>, SqlError> {
         self.run([WRITE, &statement].concat().into()).await
     }

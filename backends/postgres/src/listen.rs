@@ -1,8 +1,8 @@
 //! Receives notifications of other processes' commits. Polling finds those that are not received.
 //!
-//! Through a pooler in transaction mode a `LISTEN` does harm: the session goes on listening when it is another client's, and
-//! the notifications mix with that client's answers. So the listener first checks that connections have sessions of their
-//! own.
+//! Through a pooler in transaction mode a `LISTEN` does harm: the session goes on listening when it is another
+//! client's, and the notifications mix with that client's answers. So the listener first checks that connections have
+//! sessions of their own.
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -88,8 +88,8 @@ impl Listener {
 }
 
 /// Returns whether each connection keeps its session: two connections never share one, and neither changes it. A pooler
-/// gives a statement the session that was used last, which makes two connections share it; or the one that was not used for
-/// the longest time, which makes one connection change it.
+/// gives a statement the session that was used last, which makes two connections share it; or the one that was not used
+/// for the longest time, which makes one connection change it.
 async fn has_own_sessions(options: &Arc<PgConnectOptions>) -> Result<bool, SqlError> {
     let connections = [Connections::new(options, 1), Connections::new(options, 1)];
     let mut seen = [const { BTreeSet::<i64>::new() }; 2];

@@ -1,8 +1,8 @@
 //! Values within statements, and columns within answers.
 //!
-//! Every statement is sent by the protocol's simple query: one message and one round trip, which leaves nothing behind in
-//! the server's session, so that a pooler may give each statement to another session. Statements with parameters take two
-//! trips, and a pooler may part those. So values stand in the text of the statement, all of them as JSON.
+//! Every statement is sent by the protocol's simple query: one message and one round trip, which leaves nothing behind
+//! in the server's session, so that a pooler may give each statement to another session. Statements with parameters
+//! take two trips, and a pooler may part those. So values stand in the text of the statement, all of them as JSON.
 
 use rollhook_core::{Error, Result, app::AppUid};
 use serde::Serialize;
@@ -12,8 +12,8 @@ use crate::error::SqlError;
 
 /// Returns the value as a constant of a statement, which the statement must take as `json` or `jsonb`.
 ///
-/// Between the two `$json$` there is no `$`: JSON has it within strings only, where it can be escaped. So nothing that was
-/// given from outside ends the constant.
+/// Between the two `$json$` there is no `$`: JSON has it within strings only, where it can be escaped. So nothing that
+/// was given from outside ends the constant.
 pub(crate) fn json<T: Serialize + ?Sized>(value: &T) -> Result<String, SqlError> {
     let text = serde_json::to_string(value).map_err(|error| sqlx::Error::Encode(Box::new(error)))?;
     Ok(format!("$json${}$json$", text.replace('$', "\\u0024")))

@@ -92,7 +92,8 @@ END FROM item i JOIN judged j USING (number) LEFT JOIN written w ON w.app = i.ap
     ))
 }
 
-/// One registration at a time, until the end of its transaction: that a namespace is free is told by no row to be locked.
+/// One registration at a time, until the end of its transaction: that a namespace is free is told by no row to be
+/// locked.
 const REGISTRATIONS: &str = "SELECT WHERE pg_advisory_xact_lock('rollhook.apps'::regclass::oid::bigint) IS NULL; ";
 
 const NEW: &str = "judged AS MATERIALIZED (

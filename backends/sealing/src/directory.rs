@@ -59,8 +59,8 @@ fn read_key(path: &Path) -> Result<Key, Error> {
     Key::from_text(&buffer[..length]).map_err(|why| Error::NotAKey { path: path.to_owned(), why })
 }
 
-/// Returns whether only the owner can read a file of this mode, with PostgreSQL's exception: a file that root owns may be
-/// read by a group, because that is how a service that is not root is given one (a Kubernetes Secret's `fsGroup`).
+/// Returns whether only the owner can read a file of this mode, with PostgreSQL's exception: a file that root owns may
+/// be read by a group, because that is how a service that is not root is given one (a Kubernetes Secret's `fsGroup`).
 fn is_private(mode: u32, owner: u32, us: Option<u32>) -> bool {
     let given_by_root = owner == 0 && us.is_some_and(|us| us != 0);
     let forbidden = if given_by_root { 0o037 } else { 0o077 };

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! [`KeyRing`] holds several keys: the newest seals, every one opens. So a key is replaced by adding one
-//! ([`KeyRing::create_key`]), sealing everything anew, and then deleting the old file. A store of webhook tokens seals by
-//! [`mod@token`].
+//! ([`KeyRing::create_key`]), sealing everything anew, and then deleting the old file. A store of webhook tokens seals
+//! by [`mod@token`].
 
 pub mod token;
 

@@ -140,8 +140,8 @@ impl KeyRing {
     /// Opens a value that was sealed for the same purpose with any key of the ring.
     ///
     /// # Errors
-    /// [`Error::UnknownKey`] if it was sealed with a key that the ring lacks; [`Error::Corrupt`] if it was changed, cut, or
-    /// sealed for another purpose.
+    /// [`Error::UnknownKey`] if it was sealed with a key that the ring lacks; [`Error::Corrupt`] if it was changed,
+    /// cut, or sealed for another purpose.
     pub fn open(&self, sealed: &[u8], associated_data: &[u8]) -> Result<Zeroizing<Vec<u8>>, Error> {
         let id = Self::key_of(sealed)?;
         let mut keys = self.keys();
@@ -185,8 +185,8 @@ fn header(id: &KeyId) -> Vec<u8> {
     header
 }
 
-/// Returns the data that is authenticated with the text. The header has a known length, so that no two pairs are joined to
-/// the same.
+/// Returns the data that is authenticated with the text. The header has a known length, so that no two pairs are joined
+/// to the same.
 fn bound(header: &[u8], associated_data: &[u8]) -> Vec<u8> {
     [header, associated_data].concat()
 }

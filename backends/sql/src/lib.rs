@@ -4,8 +4,8 @@
 //!   AppCommit ── CommitRows::encode ──▶ columns ── state, deploy, key_use ──▶ AppState, Deploy, KeyUse
 //! ```
 //!
-//! States and deploys are JSON documents; beside them stand the columns that a store's queries need. [`Hints`] tells the
-//! watchers of a store what was committed.
+//! States and deploys are JSON documents; beside them stand the columns that a store's queries need. [`Hints`] tells
+//! the watchers of a store what was committed.
 
 mod hints;
 mod records;

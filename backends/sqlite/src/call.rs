@@ -72,8 +72,8 @@ where
 pub(crate) struct Calls(pub(crate) mpsc::Sender<Box<dyn Call>>);
 
 impl Calls {
-    /// Has the thread do some work, and returns the output. The work's outer error undoes the transaction; its inner error
-    /// is the answer to this call alone, and the work must have changed nothing then.
+    /// Has the thread do some work, and returns the output. The work's outer error undoes the transaction; its inner
+    /// error is the answer to this call alone, and the work must have changed nothing then.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Session<'_>) -> rusqlite::Result<Result<T>> + Send + 'static,

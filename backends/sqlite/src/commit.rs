@@ -1,5 +1,5 @@
-//! Commits: each app's version and keys are checked before any of its rows is written, so that a conflict needs no undoing
-//! and leaves the other apps of the transaction alone.
+//! Commits: each app's version and keys are checked before any of its rows is written, so that a conflict needs no
+//! undoing and leaves the other apps of the transaction alone.
 
 use rollhook_core::{
     Error, Result,

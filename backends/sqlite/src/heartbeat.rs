@@ -9,6 +9,8 @@ use crate::call::Session;
 const ALL: &str = "SELECT name, boot, ttl, expires_at FROM replicas";
 const PUT: &str = "INSERT OR REPLACE INTO replicas (name, boot, ttl, expires_at) VALUES (?1, ?2, ?3, ?4)";
 const RELEASE: &str = "DELETE FROM replicas WHERE name = ?1 AND boot = ?2";
+/// After the clock was set back, a heartbeat of the future counts as one made now: it lasts no longer than its ttl.
+const MEND: &str = "UPDATE replicas SET expires_at = ?1 + ttl WHERE expires_at > ?1 + ttl";
 /// Names that do not come back, such as those of deleted pods.
 const FORGET: &str = "DELETE FROM replicas WHERE expires_at < ?1";
 const FORGOTTEN_AFTER_MILLIS: i64 = 24 * 3600 * 1000;
@@ -22,19 +24,22 @@ struct Beat {
 }
 
 impl Beat {
-    /// Returns whether the replica is alive. A heartbeat that seems to last longer than its ttl is from before the clock
-    /// was set back.
     fn is_alive(&self) -> bool {
-        (0..=self.ttl).contains(&self.left)
+        self.left >= 0
+    }
+
+    /// Returns whether the heartbeat is from before the clock was set back.
+    fn is_of_the_future(&self) -> bool {
+        self.left > self.ttl
     }
 }
 
-/// Returns the answer to a heartbeat that need not be written, because the last one is less than a third of its ttl old.
-/// Each write costs a flush of the disk, and wakes the other processes on the same file.
+/// Returns the answer to a heartbeat that need not be written, because the last one is less than a third of its ttl
+/// old. Each write costs a flush of the disk, and wakes the other processes on the same file.
 pub(crate) fn fresh(session: &Session<'_>, replica: &ReplicaId, ttl: Duration) -> rusqlite::Result<Option<Heartbeat>> {
     let (ttl, beats) = (millis(ttl), beats(session)?);
     let is_fresh = |beat: &Beat| beat.replica == *replica && beat.ttl == ttl && beat.left > ttl - ttl / 3;
-    let is_written = beats.iter().any(|beat| beat.is_alive() && is_fresh(beat));
+    let is_written = beats.iter().any(is_fresh) && !beats.iter().any(Beat::is_of_the_future);
     Ok(is_written.then(|| answer(session.now, beats)))
 }
 
@@ -42,6 +47,7 @@ pub(crate) fn fresh(session: &Session<'_>, replica: &ReplicaId, ttl: Duration) -
 pub(crate) fn write(session: &Session<'_>, replica: &ReplicaId, ttl: Duration) -> rusqlite::Result<Heartbeat> {
     let ReplicaId { name, boot } = replica;
     let boot = boot.cast_signed();
+    session.statement(MEND)?.execute([session.now.as_millis()])?;
     if ttl.is_zero() {
         session.statement(RELEASE)?.execute((name, boot))?;
     } else {

@@ -36,8 +36,8 @@ impl SqliteStore {
     /// Opens the file, which is created with mode 0600 if it is missing. The ring's keys seal the tokens.
     ///
     /// # Errors
-    /// `Unavailable` if the file cannot be opened, `Corrupt` if it is no database, `Invalid` if a newer version or another
-    /// program wrote it.
+    /// `Unavailable` if the file cannot be opened, `Corrupt` if it is no database, `Invalid` if a newer version or
+    /// another program wrote it.
     #[expect(clippy::disallowed_methods, reason = "a store's clock is the wall clock")]
     pub async fn open(path: impl AsRef<Path>, ring: KeyRing) -> Result<Self> {
         let start = Instant::now();
@@ -67,8 +67,8 @@ impl SqliteStore {
         Ok(Self { writer, reader, long_reader, hints, ring: Arc::new(ring), commits })
     }
 
-    /// Returns SQLite's `journal_mode` and `synchronous` of the writing connection: with `("wal", 2)`, a commit that was
-    /// answered survives a power loss.
+    /// Returns SQLite's `journal_mode` and `synchronous` of the writing connection: with `("wal", 2)`, a commit that
+    /// was answered survives a power loss.
     ///
     /// # Errors
     /// `Unavailable` if the file is out of reach or locked.

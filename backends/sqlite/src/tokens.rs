@@ -88,7 +88,8 @@ impl SqliteStore {
             .await
     }
 
-    /// Seals every token with the newest key, so that older keys can be deleted; returns how many were sealed with another.
+    /// Seals every token with the newest key, so that older keys can be deleted; returns how many were sealed with
+    /// another.
     ///
     /// # Errors
     /// `Denied` if a token was sealed with a key that the ring lacks, `Corrupt` if one was damaged; nothing is changed

@@ -1,4 +1,5 @@
-//! The one thread that writes: it takes all calls that wait, serves them in one transaction, and answers after the commit.
+//! The one thread that writes: it takes all calls that wait, serves them in one transaction, and answers after the
+//! commit.
 
 use std::{
     io,
@@ -49,7 +50,8 @@ impl Writer {
         Self { link: Link::writer(path), clock, hints, commits, housekeeping: Housekeeping::default() }
     }
 
-    /// Starts the thread, which ends with the last sender of its calls. The receiver tells whether the file can be used.
+    /// Starts the thread, which ends with the last sender of its calls. The receiver tells whether the file can be
+    /// used.
     pub(crate) fn start(self) -> io::Result<(Calls, oneshot::Receiver<Result<()>>)> {
         let (calls, waiting) = mpsc::channel();
         let (ready, opened) = oneshot::channel();
@@ -65,8 +67,8 @@ impl Writer {
         Ok((Calls(calls), opened))
     }
 
-    /// Opens the file and checks its tables. The change of a new file to WAL mode needs the file alone, and SQLite does not
-    /// wait for that by itself.
+    /// Opens the file and checks its tables. The change of a new file to WAL mode needs the file alone, and SQLite does
+    /// not wait for that by itself.
     fn prepare(&mut self, calls: &Receiver<Box<dyn Call>>) -> Result<()> {
         let mut waited = Duration::ZERO;
         loop {

@@ -296,8 +296,8 @@ fn next(state: &mut State, now: Timestamp) -> Effect {
 
 /// Returns the ready entries that will never run: those below the highest ready one, or below the one on the cluster.
 ///
-/// One that is still being built is none of them: the higher one is a restore, or was built before, and the build may be
-/// the fix. See [`Change::built`].
+/// One that is still being built is none of them: the higher one is a restore, or was built before, and the build may
+/// be the fix. See [`Change::built`].
 fn outdated(app_state: &AppState, rolling: Option<&Deploy>) -> Option<Vec<Deploy>> {
     let rolling = rolling.map(|deploy| deploy.revision);
     let mut outdated = Vec::new();
@@ -421,8 +421,8 @@ fn idle(state: &State, now: Timestamp) -> Effect {
     }
 }
 
-/// Returns the specification of the current deploy of an app at rest; `None` if another deploy is about to be or was last
-/// on the target.
+/// Returns the specification of the current deploy of an app at rest; `None` if another deploy is about to be or was
+/// last on the target.
 pub fn at_rest(app_state: &AppState) -> Option<RolloutSpec> {
     let current = app_state.current.as_ref()?;
     let is_newest = app_state.on_cluster().is_some_and(|deploy| deploy.revision == current.revision);

@@ -112,8 +112,8 @@ impl Change {
     /// Accepts a deploy: the next revision, `queued`. Every other outcome than [`Admitted::New`] leaves the change as
     /// it was.
     ///
-    /// A known key is answered first, whatever else has changed. A restore is never refused for the number of unfinished
-    /// deploys, nor is one that ends them.
+    /// A known key is answered first, whatever else has changed. A restore is never refused for the number of
+    /// unfinished deploys, nor is one that ends them.
     pub fn admit(&mut self, admission: Admission, lookup: KeyLookup, now: Timestamp) -> Admitted {
         match admission.key.as_ref().map_or(Ok(None), |key| self.replay_of(key, lookup, now)) {
             Ok(Some(revision)) => return Admitted::Replayed(revision),

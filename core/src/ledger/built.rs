@@ -19,9 +19,10 @@ pub struct Built {
 }
 
 impl Change {
-    /// Records the image of a deploy. Returns the revision of a new entry if a higher one, which is a restore or one that
-    /// was built before, took the cluster during the build: the lower revision must not reach the cluster any more, but
-    /// its image may be the fix. So the image is entered anew behind the restore, and the first entry ends `superseded`.
+    /// Records the image of a deploy. Returns the revision of a new entry if a higher one, which is a restore or one
+    /// that was built before, took the cluster during the build: the lower revision must not reach the cluster any
+    /// more, but its image may be the fix. So the image is entered anew behind the restore, and the first entry ends
+    /// `superseded`.
     ///
     /// The new entry counts as the first one: the number of unfinished deploys stays as it is, and does not matter.
     ///

@@ -8,10 +8,11 @@
 //!                                                                     ports::HistoryStore
 //! ```
 //!
-//! A state holds the unfinished deploys in full; a deploy that ends leaves it for the archive. [`admission`] decides what a
-//! caller's request is accepted as, [`push`] what a git host's call asks for, [`rollback`] which version a rollback means,
-//! [`restore`] whether a failed rollout is put right, [`retention`] which archived deploys may go, [`history`] joins state
-//! and archive, and [`check`] tells whether a history keeps the rules. Nothing else in the workspace knows these rules.
+//! A state holds the unfinished deploys in full; a deploy that ends leaves it for the archive. [`admission`] decides
+//! what a caller's request is accepted as, [`push`] what a git host's call asks for, [`rollback`] which version a
+//! rollback means, [`restore`] whether a failed rollout is put right, [`retention`] which archived deploys may go,
+//! [`history`] joins state and archive, and [`check`] tells whether a history keeps the rules. Nothing else in the
+//! workspace knows these rules.
 
 pub mod admission;
 pub mod check;

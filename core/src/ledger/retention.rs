@@ -9,8 +9,8 @@ use crate::{
     time::Timestamp,
 };
 
-/// How many versions, each of another image than the one before, stay available for rollbacks; the version that runs, or
-/// ran last, is the first of them.
+/// How many versions, each of another image than the one before, stay available for rollbacks; the version that runs,
+/// or ran last, is the first of them.
 const TARGETS: usize = 10;
 
 /// The number of surplus deploys that gather before retention reads the archive: one read serves many.
@@ -29,8 +29,8 @@ pub(super) fn kept_from(state: &AppState, more: u64) -> Revision {
 
 /// Returns the archived deploys that need not be kept. `archived` are all of the app's, newest first.
 ///
-/// Kept are the newest that the policy keeps, the current deploy and the one on the cluster, the targets of rollbacks from these, the
-/// last restore, and each deploy whose idempotency key may still be repeated.
+/// Kept are the newest that the policy keeps, the current deploy and the one on the cluster, the targets of rollbacks
+/// from these, the last restore, and each deploy whose idempotency key may still be repeated.
 pub fn surplus(state: &AppState, archived: &[Deploy], now: Timestamp) -> Vec<Revision> {
     let returned_to = [state.current.as_ref(), state.on_cluster()].into_iter().flatten().map(|deploy| deploy.effective);
     let mut kept: Vec<Revision> = targets(archived, u64::MAX);

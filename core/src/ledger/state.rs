@@ -85,8 +85,8 @@ impl AppState {
         self.lease.as_ref() == Some(replica)
     }
 
-    /// Returns whether only a process with a builder can do the app's work: commits wait for their builds or are built, or the
-    /// source is polled; and nothing is left to roll out or to restore.
+    /// Returns whether only a process with a builder can do the app's work: commits wait for their builds or are built,
+    /// or the source is polled; and nothing is left to roll out or to restore.
     pub fn needs_builder(&self) -> bool {
         let rolls_out = self.unfinished.iter().any(|deploy| deploy.image.is_some());
         let builds = self.is_polled() || self.unfinished.iter().any(|deploy| deploy.is_to_be_built());

@@ -106,8 +106,8 @@ impl FromStr for AppId {
     }
 }
 
-/// The full name of an app, as people give it. Two pairs of project and environment may spell the namespace of an [`AppId`],
-/// and only one of them is meant.
+/// The full name of an app, as people give it. Two pairs of project and environment may spell the namespace of an
+/// [`AppId`], and only one of them is meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FullName {
     /// The project that the app belongs to.

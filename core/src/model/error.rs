@@ -44,8 +44,8 @@ pub enum Error {
     /// The entity has changed or is taken: read again and decide again.
     #[error("conflict: {0}")]
     Conflict(Entity),
-    /// Our own credentials do not suffice, for now or for long: they may be renewed, and permissions granted. Nothing was
-    /// changed.
+    /// Our own credentials do not suffice, for now or for long: they may be renewed, and permissions granted. Nothing
+    /// was changed.
     #[error("denied: {what}")]
     Denied {
         /// The refused operation, in a sentence.

@@ -76,8 +76,8 @@ impl BuildState {
 /// Builds commits, one at a time per app. Safety: a build that is reported as built is exactly the specified commit,
 /// and two builds of one app never run at once, whatever the callers believe.
 ///
-/// - `start_then_observe_built`: a sound commit ends `Built`, with an image by digest in the source's repository, and the
-///   commit in full.
+/// - `start_then_observe_built`: a sound commit ends `Built`, with an image by digest in the source's repository, and
+///   the commit in full.
 /// - `start_is_idempotent`: repeated with the same specification, also after its end: `Known`, and nothing is built
 ///   again.
 /// - `start_while_another_runs_is_busy`: `Busy` names the other one, and nothing is started.

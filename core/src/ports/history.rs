@@ -41,8 +41,8 @@ pub struct Loaded {
     pub state: AppState,
     /// The version of the state.
     pub version: Version,
-    /// The stored use of the given idempotency key, also an expired one: a store does not judge that. `None` if the key is
-    /// unused, or none was given.
+    /// The stored use of the given idempotency key, also an expired one: a store does not judge that. `None` if the key
+    /// is unused, or none was given.
     pub key: Option<KeyUse>,
     /// The time by the store's clock.
     pub now: Timestamp,
@@ -50,8 +50,8 @@ pub struct Loaded {
 
 /// One write of one app: all of it or nothing.
 ///
-/// A change is written in full: its state is the app's next one, `ended` deploys are added to the archive, `keys` are stored,
-/// and `forgotten` deploys leave the archive.
+/// A change is written in full: its state is the app's next one, `ended` deploys are added to the archive, `keys` are
+/// stored, and `forgotten` deploys leave the archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AppCommit {
     /// The registration of an app, with its first state.
@@ -193,40 +193,42 @@ impl Default for StoreLimits {
 /// - `load_unknown_is_none`: for an unknown name or uid.
 /// - `commit_then_load`: a state is loaded by name and by uid as it was committed, with its version.
 /// - `register_taken_conflicts`: a registration is `Conflict(App)` if the name or the uid is taken.
-/// - `register_namespace_of_another_pair_conflicts`: one namespace belongs to one (project, environment) pair while an app
-///   is in it; a registration by another pair that spells it is `Conflict(Namespace)`, unless the exact name or the uid is
-///   taken as well, which is `Conflict(App)`.
-/// - `commit_on_another_version_conflicts`: `Conflict(Version)`, and nothing of it is written; `NotFound(App)` if the uid
-///   is gone. Of commits that race on one version, exactly one is written, also if they come from several threads.
-/// - `commit_keeps_keys`: a committed key is loaded with its use, per app, header and text; a commit whose key is in use and
-///   not marked to be replaced is `Conflict(IdempotencyKey)`, and nothing of it is written. A stored use counts until it is
-///   replaced, also after it has expired; the store may delete one that expired an hour ago or more, or whose deploy is
-///   forgotten, which retention does only after the use has expired.
+/// - `register_namespace_of_another_pair_conflicts`: one namespace belongs to one (project, environment) pair while an
+///   app is in it; a registration by another pair that spells it is `Conflict(Namespace)`, unless the exact name or the
+///   uid is taken as well, which is `Conflict(App)`.
+/// - `register_keeps_keys_and_ended`: the `keys` and the `ended` deploys of a registration are stored with its state,
+///   as those of any other change.
+/// - `commit_on_another_version_conflicts`: `Conflict(Version)`, and nothing of it is written; `NotFound(App)` if the
+///   uid is gone. Of commits that race on one version, exactly one is written, also if they come from several threads.
+/// - `commit_keeps_keys`: a committed key is loaded with its use, per app, header and text; a commit whose key is in
+///   use and not marked to be replaced is `Conflict(IdempotencyKey)`, and nothing of it is written. A stored use counts
+///   until it is replaced, also after it has expired; the store may delete one that expired an hour ago or more, or
+///   whose deploy is forgotten, which retention does only after the use has expired.
 /// - `commit_archives_and_forgets`: `ended` deploys are in the archive after the commit, `forgotten` ones are gone.
-/// - `commit_answers_each`: of several apps in one call each has its own answer, in order; one that is refused leaves the
-///   others as they are.
-/// - `remove_takes_everything`: state, archive, keys and token; name and uid are free, and an app that is registered under
-///   either starts empty.
+/// - `commit_answers_each`: of several apps in one call each has its own answer, in order; one that is refused leaves
+///   the others as they are.
+/// - `remove_takes_everything`: state, archive, keys and token; name and uid are free, and an app that is registered
+///   under either starts empty.
 /// - `page_is_newest_first`: `before`, `succeeded` and `limit` narrow it; an unknown app has no archive.
 /// - `list_is_sorted_and_paged`: by namespace, then name; `namespace` and `after` narrow it.
 /// - `work_is_what_no_living_replica_drives`: apps with `queued_at` whose lease none of the given replicas has, longest
 ///   waiting first, at most `limit`.
-/// - `heartbeat_names_the_living`: replicas whose last heartbeat is not older than its `ttl`, by the store's clock: one that
-///   is exactly `ttl` old still counts. A heartbeat need not be stored within a third of its `ttl` after another of the same
-///   boot and `ttl`. A new boot of a name replaces the one before at once; `ttl` zero releases the
-///   name if its stored boot is this one, and changes nothing otherwise. After the clock was set back, a stored heartbeat of the
-///   future counts as one made at the next heartbeat of any replica.
-/// - `bind_driver_keeps_the_first`: of several identities, also ones that race, the first one stays for every handle until
-///   it is replaced.
-/// - `watch_follows_commits`: a handle's stream has an item after each commit through that handle, and after those of other
-///   processes where the store hears of them. [`AppChange::Any`] may stand for every change; it costs more reads.
-/// - `corrupt_is_an_error`: a stored state or deploy that cannot be read is `Corrupt` to the call that needs it, never left
-///   out; `list` names the app. Other apps stay readable, and can be committed in one call with it, and so do pages without
-///   that deploy; `work` may still name the app, beside the others.
+/// - `heartbeat_names_the_living`: replicas whose last heartbeat is not older than its `ttl`, by the store's clock: one
+///   that is exactly `ttl` old still counts. A heartbeat need not be stored within a third of its `ttl` after another
+///   of the same boot and `ttl`. A new boot of a name replaces the one before at once; `ttl` zero releases the name if
+///   its stored boot is this one, and changes nothing otherwise. After the clock was set back, a stored heartbeat of
+///   the future counts as one made at the next heartbeat of any replica.
+/// - `bind_driver_keeps_the_first`: of several identities, also ones that race, the first one stays for every handle
+///   until it is replaced.
+/// - `watch_follows_commits`: a handle's stream has an item after each commit through that handle, and after those of
+///   other processes where the store hears of them. [`AppChange::Any`] may stand for every change; it costs more reads.
+/// - `corrupt_is_an_error`: a stored state or deploy that cannot be read is `Corrupt` to the call that needs it, never
+///   left out; `list` names the app. Other apps stay readable, and can be committed in one call with it, and so do
+///   pages without that deploy; `work` may still name the app, beside the others.
 ///
-/// A store keeps the serialized form of states and deploys as it is; JSON holds all of it. The parts above that its queries
-/// need stand beside the state, so that a state that cannot be read stops its own app only. `app` never changes its `id`,
-/// `project` and `environment`; every commit may change `lease` and `queued_at`.
+/// A store keeps the serialized form of states and deploys as it is; JSON holds all of it. The parts above that its
+/// queries need stand beside the state, so that a state that cannot be read stops its own app only. `app` never changes
+/// its `id`, `project` and `environment`; every commit may change `lease` and `queued_at`.
 #[async_trait]
 pub trait HistoryStore: Send + Sync {
     /// Loads an app's state, and the use of an idempotency key. Returns `None` if the app is unknown.

@@ -6,28 +6,31 @@
 //!
 //! A store implements [`HistoryStore`] and [`TokenStore`], usually on one type.
 //!
-//! - **Documents and columns.** States and deploys are kept as JSON, unread: an [`AppState`](crate::ledger::AppState) as one
-//!   document with its version, each archived deploy as one. Columns hold what queries need: of a state the uid,
-//!   `app.id.namespace`, `app.id.name`, `app.project`, `app.environment`, `queued_at` and `lease` (as text: `name#boot`); of a
-//!   deploy its revision, and whether it succeeded; of an idempotency key the app's uid, `header` (its serialized form) and
-//!   `key`, beside its [`KeyUse`](crate::ledger::KeyUse).
-//! - **Compare-and-swap.** A commit reads the app's version and writes all of its rows in one transaction, or under one lock,
-//!   that no other commit of the app gets into. Versions only grow until the app is removed; no two registrations have one uid.
+//! - **Documents and columns.** States and deploys are kept as JSON, unread: an [`AppState`](crate::ledger::AppState)
+//!   as one document with its version, each archived deploy as one. Columns hold what queries need: of a state the uid,
+//!   `app.id.namespace`, `app.id.name`, `app.project`, `app.environment`, `queued_at` and `lease` (as text:
+//!   `name#boot`); of a deploy its revision, and whether it succeeded; of an idempotency key the app's uid, `header`
+//!   (its serialized form) and `key`, beside its [`KeyUse`](crate::ledger::KeyUse).
+//! - **Compare-and-swap.** A commit reads the app's version and writes all of its rows in one transaction, or under one
+//!   lock, that no other commit of the app gets into. Versions only grow until the app is removed; no two registrations
+//!   have one uid.
 //! - **Order of checks.** The words in brackets are variants of [`Error`](crate::Error) and
-//!   [`Entity`](crate::error::Entity). A registration: uid and exact name (`Conflict(App)`), then the namespace (`Conflict(Namespace)`). An
-//!   update or a removal: the uid (`NotFound(App)`), the version (`Conflict(Version)`), then each key that is not
-//!   marked to be replaced (`Conflict(IdempotencyKey)`). The first check that fails is the answer, and nothing is written.
-//! - **When unsure.** `Unavailable` says that a commit may have been written; the service looks it up and repeats it. A store
-//!   whose answer was lost returns it, and never guesses a success or a conflict. A document that cannot be read is
-//!   `Corrupt` ([`Error::corrupt`](crate::Error::corrupt)); leaving it out, or starting empty, would lose history.
-//! - **Time.** `now` comes from one clock for all replicas: the database's, or a [`WallClock`] on a single machine, which should
-//!   be [`steady`].
+//!   [`Entity`](crate::error::Entity). A registration: uid and exact name (`Conflict(App)`), then the namespace
+//!   (`Conflict(Namespace)`). An update or a removal: the uid (`NotFound(App)`), the version (`Conflict(Version)`),
+//!   then each key that is not marked to be replaced (`Conflict(IdempotencyKey)`). The first check that fails is the
+//!   answer, and nothing is written.
+//! - **When unsure.** `Unavailable` says that a commit may have been written; the service looks it up and repeats it. A
+//!   store whose answer was lost returns it, and never guesses a success or a conflict. A document that cannot be read
+//!   is `Corrupt` ([`Error::corrupt`](crate::Error::corrupt)); leaving it out, or starting empty, would lose history.
+//! - **Time.** `now` comes from one clock for all replicas: the database's, or a [`WallClock`] on a single machine,
+//!   which should be [`steady`].
 //! - **Hints.** [`HistoryStore::watch`] may send [`AppChange::Any`] after every commit of the process. Other processes'
 //!   commits are found by polling.
-//! - **Secrets.** Tokens are sealed before they are stored, for the uid that they belong to (`rollhook_sealing::token`, in the facade `rollhook::sealing::token`).
-//! - **Proof.** `rollhook_conformance::stores!` generates one test per promise, and `rollhook_conformance::model!` compares random
-//!   histories with a model; that crate's documentation shows the harness. `examples/own_backend` is a whole store in a JSON
-//!   file.
+//! - **Secrets.** Tokens are sealed before they are stored, for the uid that they belong to (`rollhook_sealing::token`,
+//!   in the facade `rollhook::sealing::token`).
+//! - **Proof.** `rollhook_conformance::stores!` generates one test per promise, and `rollhook_conformance::model!`
+//!   compares random histories with a model; that crate's documentation shows the harness. `examples/own_backend` is a
+//!   whole store in a JSON file.
 
 mod branches;
 mod builds;

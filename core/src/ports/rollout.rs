@@ -46,8 +46,8 @@ impl FromStr for DeployId {
 
 /// What a driver deploys to, in a line: `simulated`, or the kind of a platform and the platform's own id.
 ///
-/// A store keeps it, so that a process with another driver, or another cluster, does not record failures of deploys that are
-/// not its own.
+/// A store keeps it, so that a process with another driver, or another cluster, does not record failures of deploys
+/// that are not its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriverIdentity(pub String);
 
@@ -85,7 +85,8 @@ pub enum Applied {
     Newer(Revision),
     /// The target must not or cannot be changed. Nothing was changed, and the deploy fails at once.
     Refused {
-        /// The code: [`Reason::FOREIGN_TARGET`], [`Reason::TARGET_MISSING`], [`Reason::REFUSED`], or the platform's word.
+        /// The code: [`Reason::FOREIGN_TARGET`], [`Reason::TARGET_MISSING`], [`Reason::REFUSED`], or the platform's
+        /// word.
         reason: Reason,
         /// A sentence that a person can act on.
         message: String,
@@ -107,19 +108,19 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 ///
 /// # Calls
 ///
-/// A call answers within [`ANSWER_WITHIN`] (10 s); a caller drops a call that takes much longer, and repeats it later. A
-/// call begins what takes longer and returns: fetching an image and starting instances is for
-/// [`observe`](Self::observe) to follow. A future may be dropped at any await. Its effect may then have happened or not,
-/// in part or as a whole, and may still happen for as long as a call may take; the next call, of this process or another
-/// one, must cope with either.
+/// A call answers within [`ANSWER_WITHIN`] (10 s); a caller drops a call that takes much longer, and repeats it later.
+/// A call begins what takes longer and returns: fetching an image and starting instances is for
+/// [`observe`](Self::observe) to follow. A future may be dropped at any await. Its effect may then have happened or
+/// not, in part or as a whole, and may still happen for as long as a call may take; the next call, of this process or
+/// another one, must cope with either.
 ///
-/// Failures say what the caller does next:
+/// The [`Error`](crate::Error) of a call says what its caller does next:
 ///
-/// | [`Error`](crate::Error) | meaning |
-/// |---|---|
-/// | `Unavailable`, `Conflict` | The call is repeated, with growing pauses; after 1 h the deploy fails. A change may have happened. |
-/// | `Denied` | The same, and the deploy's message names the permission that is missing. A registration fails with the error's text. |
-/// | `Invalid`, `NotFound`, `Corrupt` | The deploy, or the registration, fails with the error's text. |
+/// - `Unavailable`, `Conflict`: the call is repeated, with growing pauses; after 1 h the deploy fails. A change may
+///   have happened.
+/// - `Denied`: the same, and the deploy's message names the permission that is missing. A registration fails with the
+///   error's text.
+/// - `Invalid`, `NotFound`, `Corrupt`: the deploy, or the registration, fails with the error's text.
 ///
 /// # Promises
 ///
@@ -135,9 +136,9 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// - `validate_absent_is_created`: a target that does not exist is `Create`; with neither an image nor one to be built,
 ///   it is [`InvalidTarget::Unusable`].
 /// - `validate_names_an_invalid_setting`: an unknown or invalid setting is [`InvalidTarget::Setting`] with its name.
-/// - `validate_of_another_app_is_taken`: the target of another app of the request is [`InvalidTarget::Taken`] with its name,
-///   also if neither was deployed yet, unless the request allows to take over. Two registrations at the same time do not see
-///   each other: the deploy id on the target tells them apart once one is deployed.
+/// - `validate_of_another_app_is_taken`: the target of another app of the request is [`InvalidTarget::Taken`] with its
+///   name, also if neither was deployed yet, unless the request allows to take over. Two registrations at the same time
+///   do not see each other: the deploy id on the target tells them apart once one is deployed.
 /// - `validate_foreign_is_taken`: a target that carries the deploy id of another registration is
 ///   [`InvalidTarget::Taken`]; where the request allows to take over, it is `Adopt` and names that registration.
 ///
@@ -194,9 +195,9 @@ pub trait RolloutDriver: Send + Sync {
 
     /// Brings the target to the deploy, unless it carries a newer one.
     ///
-    /// Called once per deploy, and again after each restart, failed call and outage. Writes the deploy id and begins the
-    /// rollout; creates the target if it is missing and the settings say how. Changes nothing else of the target, and
-    /// nothing beside it.
+    /// Called once per deploy, and again after each restart, failed call and outage. Writes the deploy id and begins
+    /// the rollout; creates the target if it is missing and the settings say how. Changes nothing else of the target,
+    /// and nothing beside it.
     async fn apply(&self, spec: &RolloutSpec) -> Result<Applied>;
 
     /// Returns what is to be seen of the deploy now.
@@ -222,14 +223,14 @@ pub trait RolloutDriver: Send + Sync {
     /// Returns what others changed on the target since it was brought to this deploy, which has succeeded and is the
     /// newest; `None`: nothing, or the driver cannot tell.
     ///
-    /// Called when an app is shown, and for each app once and after each hint of [`drift_changes`](Self::drift_changes),
-    /// so that a driver answers from memory where it can. Has no effect.
+    /// Called when an app is shown, and for each app once and after each hint of
+    /// [`drift_changes`](Self::drift_changes), so that a driver answers from memory where it can. Has no effect.
     async fn drift(&self, _spec: &RolloutSpec) -> Result<Option<Drift>> {
         Ok(None)
     }
 
-    /// Returns hints of apps whose [`drift`](Self::drift) may be another than it was when it was asked last; `None`: this
-    /// driver tells no drift.
+    /// Returns hints of apps whose [`drift`](Self::drift) may be another than it was when it was asked last; `None`:
+    /// this driver tells no drift.
     ///
     /// Called once. A hint may be superfluous; one that is missing lets a change be noticed late.
     fn drift_changes(&self) -> Option<BoxStream<'static, AppUid>> {

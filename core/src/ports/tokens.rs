@@ -16,7 +16,7 @@ pub struct WebhookSecret {
     pub app: AppUid,
     /// The token.
     pub token: Token,
-    /// The time at which the token was made.
+    /// The time at which the token was stored, by the store's clock.
     pub created_at: Timestamp,
 }
 
@@ -35,10 +35,10 @@ pub enum Sealing {
 /// none.
 pub type TokenMatcher<'a, Secret> = &'a (dyn Fn(Option<&Secret>) -> bool + Send + Sync);
 
-/// Keeps the secrets of the apps of one [`HistoryStore`](super::HistoryStore): it knows which apps are registered, and the
-/// removal of an app removes its token. Security: a token that is returned for one app must never open another.
+/// Keeps the secrets of the apps of one [`HistoryStore`](super::HistoryStore): it knows which apps are registered, and
+/// the removal of an app removes its token. Security: a token that is returned for one app must never open another.
 ///
-/// - `put_then_find`: found under the app's id, with the uid it was put for.
+/// - `put_then_find`: found under the app's id, with the uid it was put for and the time of the `put`.
 /// - `put_replaces_at_once`: after `put` returned, only the new token is found, by every replica.
 /// - `find_unknown_is_none`: no such app, no token, token removed.
 /// - `find_reads_the_store`: a token that another handle on the same store put or removed is seen by the next `find`.

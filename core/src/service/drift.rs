@@ -1,5 +1,5 @@
-//! Drift of apps at rest: what runs instead of the current deploy, because others changed the target. It is told, and nothing
-//! is changed.
+//! Drift of apps at rest: what runs instead of the current deploy, because others changed the target. It is told, and
+//! nothing is changed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -107,8 +107,8 @@ impl Deployer {
         })
     }
 
-    /// Returns the drift that is known of an app without asking for it: of each app while [`Deployer::run`] is polled, as
-    /// far as the rollout driver tells of changes.
+    /// Returns the drift that is known of an app without asking for it: of each app while [`Deployer::run`] is polled,
+    /// as far as the rollout driver tells of changes.
     pub fn known_drift(&self, state: &AppState) -> Option<Drift> {
         engine::at_rest(state)?;
         self.drifts.lock().apps.get(&state.app.uid).cloned().flatten()
@@ -119,7 +119,8 @@ impl Deployer {
         self.drifts.lock().apps.values().flatten().count()
     }
 
-    /// Looks at each app once, and again when the rollout driver tells of a change, or a deploy ended here. Never returns.
+    /// Looks at each app once, and again when the rollout driver tells of a change, or a deploy ended here. Never
+    /// returns.
     pub(super) async fn watch_drift(&self) {
         let Some(changes) = self.ports.rollouts.drift_changes() else { return future::pending().await };
         let mut changes = changes.fuse();

@@ -15,7 +15,8 @@ impl Deployer {
     ///
     /// # Errors
     /// [`Refusal::AppNotFoundIn`], also if another pair of project and environment spells the namespace;
-    /// [`Refusal::InvalidField`] if `from` is the app itself; any other refusal. Nothing was recorded, unless it says that it may have been.
+    /// [`Refusal::InvalidField`] if `from` is the app itself; any other refusal. Nothing was recorded, unless it says
+    /// that it may have been.
     pub async fn promote(
         &self,
         principal: &Principal,

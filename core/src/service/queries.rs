@@ -110,8 +110,8 @@ impl Deployer {
         read_entry(&*self.ports.history, state, revision).await
     }
 
-    /// Returns the entry once it is past `seen` steps, or as it is when `limit` is over, and the app's state at the same
-    /// point in time. Retries while the store is away.
+    /// Returns the entry once it is past `seen` steps, or as it is when `limit` is over, and the app's state at the
+    /// same point in time. Retries while the store is away.
     ///
     /// # Errors
     /// [`Refusal::RevisionNotFound`], also if the app is deleted meanwhile.
@@ -142,8 +142,8 @@ impl Deployer {
         }
     }
 
-    /// Returns one entry as this process has committed or just read it, past `seen` steps if it is, and the app's state of
-    /// that time. Callers of the same moment share one look.
+    /// Returns one entry as this process has committed or just read it, past `seen` steps if it is, and the app's state
+    /// of that time. Callers of the same moment share one look.
     async fn recent_entry(
         &self,
         access: &Authorized,

@@ -75,11 +75,11 @@ struct Drivers<'a> {
 }
 
 impl Deployer {
-    /// Drives deploys until `shutdown` resolves, then releases its leases, so that another replica need not wait for them to
-    /// expire.
+    /// Drives deploys until `shutdown` resolves, then releases its leases, so that another replica need not wait for
+    /// them to expire.
     ///
-    /// Begins once the store is bound to this process's driver ([`Deployer::bind_driver`]); returns at once if the store is
-    /// another driver's.
+    /// Begins once the store is bound to this process's driver ([`Deployer::bind_driver`]); returns at once if the
+    /// store is another driver's.
     ///
     /// Polled by one task, it drives any number of apps: it never blocks, and spawns nothing.
     pub async fn run(&self, shutdown: impl Future<Output = ()> + Send) {
@@ -121,15 +121,15 @@ impl Deployer {
         }
     }
 
-    /// Returns whether [`Deployer::run`] turns: in the last 30 s it has gone on, whatever the store and the apps did. A new
-    /// deployer has as long to begin.
+    /// Returns whether [`Deployer::run`] turns: in the last 30 s it has gone on, whatever the store and the apps did. A
+    /// new deployer has as long to begin.
     pub fn is_driving(&self) -> bool {
         let now = self.ports.clock.elapsed();
         now.saturating_sub(self.work_queue.turned_at()) < STUCK_AFTER
     }
 
-    /// Takes an app's lease if no living replica has it, and drives the app. A panic ends this attempt alone: it is logged,
-    /// and the app is driven again after a pause, which grows with each panic.
+    /// Takes an app's lease if no living replica has it, and drives the app. A panic ends this attempt alone: it is
+    /// logged, and the app is driven again after a pause, which grows with each panic.
     ///
     /// Returns the reason why the lease could not be taken, if so.
     async fn take_and_drive(&self, app: AppUid, is_leased: bool) -> Option<String> {
@@ -176,8 +176,8 @@ impl Deployer {
         None
     }
 
-    /// Returns the apps that no living replica drives, and up to `own` apps of this replica; in [`Scope::OwnCalls`], the
-    /// `called` ones.
+    /// Returns the apps that no living replica drives, and up to `own` apps of this replica; in [`Scope::OwnCalls`],
+    /// the `called` ones.
     async fn search_for_work(&self, own: Option<usize>, called: Vec<AppUid>) -> Result<SearchResult> {
         let at = self.ports.clock.elapsed();
         let mut alive = self.journal.heartbeat(&self.replica, TTL).await?.alive;

@@ -61,8 +61,8 @@ impl Deployer {
         Ok(())
     }
 
-    /// Makes sure that no other living process on the store has this one's name; takes a few seconds if one of the name was
-    /// alive a moment ago, as after a crash. To be called before [`Deployer::run`].
+    /// Makes sure that no other living process on the store has this one's name; takes a few seconds if one of the name
+    /// was alive a moment ago, as after a crash. To be called before [`Deployer::run`].
     ///
     /// # Errors
     /// [`StartError::Twin`]; [`StartError::Unanswered`] while the store is away.

@@ -63,7 +63,8 @@ pub(crate) enum Ask {
     Post { tag: &'static str, key: Key, old_token: bool },
     /// A person deploys an image.
     Deploy { app: usize, tag: &'static str, key: Key },
-    /// A person rolls back: by default, or to a revision counted from the newest, perhaps only if what they expect is current.
+    /// A person rolls back: by default, or to a revision counted from the newest, perhaps only if what they expect is
+    /// current.
     Rollback { app: usize, back: Option<usize>, expects: Expects, key: Key },
     /// A person cancels a revision counted from the newest.
     Cancel { app: usize, back: usize },

@@ -15,8 +15,8 @@ use crate::images::{TAGS, image};
 /// How long a sound commit takes to be built.
 pub(crate) const BUILD: Duration = Duration::from_secs(3);
 
-/// How the commits begin that stand for the tags, in their order: the first three are sound; some are not built, each in
-/// its own way, and some are and do not run.
+/// How the commits begin that stand for the tags, in their order: the first three are sound; some are not built, each
+/// in its own way, and some are and do not run.
 const BEGINNINGS: [&str; TAGS.len()] =
     ["a01", "a02", "a03", "404", "510", "b01", "b02", "888", "b03", "300", "500", "b04", "520"];
 

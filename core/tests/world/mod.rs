@@ -1,142 +1,37 @@
 //! The whole service on memory and a simulated cluster, in one thread, under a clock that moves only when nothing else
 //! can.
 
-#![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
+#![allow(dead_code, unreachable_pub, unused_imports, reason = "each test binary uses its part")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on ends")]
 
+mod executor;
+mod values;
+
 use std::{
-    collections::BTreeMap,
     future::Future,
     pin::pin,
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    task::{Context, Poll, Wake, Waker},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
-use async_trait::async_trait;
 use futures_util::{FutureExt, select_biased};
-use rollhook_conformance::samples::{git_source, settings};
 use rollhook_core::{
-    app::{AppId, HoldPolicy, OnFailure, Policy, Source},
-    deploy::{Commit, Deploy, Revision, State, Status},
-    image::ImageRef,
+    app::{AppId, Policy},
+    deploy::{Deploy, Revision, Status},
     ledger::{AppState, Change, Record, check::check},
-    ports::{AppCommit, AppRef, BranchReader, Clock, HistoryStore, HistoryStoreExt, Page, Rng},
+    ports::{AppCommit, AppRef, BranchReader, Clock, HistoryStore, HistoryStoreExt, Page},
     request::{DeployRequest, Registration, RollbackRequest},
     service::{Accepted, Authorized, Builder, Deployer, Outcome, Ports, Principal},
     source::AllowedSources,
     time::Timestamp,
 };
 use rollhook_memory::{MemoryStore, SimulatedBuilds, SimulatedCluster};
-use serde_json::json;
+
+pub use executor::{SimClock, SimRng, block_on};
+pub use values::{api, git, hold_all, image, leave, reason, registration, request, sha, statuses, tag};
 
 /// How long a build takes.
 pub const BUILD: Duration = Duration::from_secs(30);
-
-/// A clock that the executor moves.
-#[derive(Default)]
-pub struct SimClock {
-    now: Mutex<Duration>,
-    sleepers: Mutex<BTreeMap<(Duration, u64), Waker>>,
-    slept: AtomicU64,
-}
-
-impl SimClock {
-    /// Moves to the next moment that somebody sleeps for; false where nobody does.
-    fn advance(&self) -> bool {
-        let Some(((at, _), waker)) = self.sleepers.lock().unwrap().pop_first() else { return false };
-        let mut now = self.now.lock().unwrap();
-        *now = at.max(*now);
-        drop(now);
-        waker.wake();
-        true
-    }
-}
-
-struct Sleep<'a> {
-    clock: &'a SimClock,
-    key: (Duration, u64),
-}
-
-impl Future for Sleep<'_> {
-    type Output = ();
-
-    fn poll(self: std::pin::Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        if *self.clock.now.lock().unwrap() >= self.key.0 {
-            return Poll::Ready(());
-        }
-        self.clock.sleepers.lock().unwrap().insert(self.key, context.waker().clone());
-        Poll::Pending
-    }
-}
-
-impl Drop for Sleep<'_> {
-    fn drop(&mut self) {
-        self.clock.sleepers.lock().unwrap().remove(&self.key);
-    }
-}
-
-#[async_trait]
-impl Clock for SimClock {
-    fn elapsed(&self) -> Duration {
-        *self.now.lock().unwrap()
-    }
-
-    async fn sleep(&self, duration: Duration) {
-        let at = self.elapsed() + duration;
-        let key = (at, self.slept.fetch_add(1, Ordering::Relaxed));
-        Sleep { clock: self, key }.await;
-    }
-}
-
-/// Randomness that is the same in every run.
-pub struct SimRng(AtomicU64);
-
-impl SimRng {
-    pub fn new(seed: u64) -> Self {
-        Self(AtomicU64::new(seed.wrapping_mul(0x1234_5678_9abc_def1)))
-    }
-}
-
-impl Rng for SimRng {
-    fn fill(&self, bytes: &mut [u8]) {
-        for byte in bytes {
-            // SplitMix64.
-            let seed = self.0.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
-            let mixed = (seed ^ (seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            *byte = (mixed >> 56) as u8;
-        }
-    }
-}
-
-struct Flag(AtomicBool);
-
-impl Wake for Flag {
-    fn wake(self: Arc<Self>) {
-        self.0.store(true, Ordering::SeqCst);
-    }
-}
-
-/// Runs a future to its end, moving the clock whenever it waits for nothing else.
-pub fn block_on<T>(clock: &SimClock, future: impl Future<Output = T>) -> T {
-    let mut future = pin!(future);
-    let flag = Arc::new(Flag(AtomicBool::new(true)));
-    let waker = Waker::from(Arc::clone(&flag));
-    for _ in 0..50_000_000 {
-        if flag.0.swap(false, Ordering::SeqCst) {
-            if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-                return value;
-            }
-        } else {
-            assert!(clock.advance(), "everybody waits, and nobody sleeps");
-        }
-    }
-    panic!("no end in sight");
-}
 
 /// The service and all that it acts on.
 pub struct World {
@@ -214,7 +109,23 @@ impl World {
     }
 
     pub async fn register(&self, name: &str, policy: Policy) -> Authorized {
-        let wanted = registration(name, policy);
+        self.registered(registration(name, policy)).await
+    }
+
+    /// Registers the git app `shop-test/api`, of which nothing runs.
+    pub async fn git_app(&self, policy: Policy) -> Authorized {
+        self.registered(git("api", policy)).await
+    }
+
+    /// Registers the git app `shop-test/api`, and waits until revision 1 runs, built from `a1`.
+    pub async fn built_app(&self, policy: Policy) -> Authorized {
+        let access = self.git_app(policy).await;
+        self.deploy_commit(&access, "a1").await.unwrap();
+        assert_eq!(self.ended(&access, 1).await.status(), Status::Succeeded);
+        access
+    }
+
+    async fn registered(&self, wanted: Registration) -> Authorized {
         let registered = self.deployer.register(&self.operator, wanted, None).await.unwrap();
         self.deployer.open(&self.operator, &registered.app.app.id).await.unwrap()
     }
@@ -228,6 +139,12 @@ impl World {
 
     pub async fn deploy(&self, access: &Authorized, image: &str) -> Outcome<Accepted> {
         self.deployer.submit(access, request(image)).await
+    }
+
+    /// Deploys the commit of these first digits.
+    pub async fn deploy_commit(&self, access: &Authorized, digits: &str) -> Outcome<Accepted> {
+        let request = DeployRequest { image: None, commit: Some(sha(digits)), key: None };
+        self.deployer.submit(access, request).await
     }
 
     /// Deploys and waits for the end.
@@ -314,6 +231,11 @@ impl World {
         panic!("it never gets quiet");
     }
 
+    /// The revisions whose build was begun, in order.
+    pub fn begun(&self) -> Vec<u64> {
+        self.builds.begun().iter().map(|begun| begun.stamp.revision.get()).collect()
+    }
+
     /// The revisions that changed the cluster, in order.
     pub fn effects(&self) -> Vec<u64> {
         self.cluster.effects().iter().map(|effect| effect.stamp.revision.get()).collect()
@@ -340,71 +262,4 @@ fn ports(
         clock: Arc::clone(clock) as _,
         rng: Arc::new(SimRng::new(seed)),
     }
-}
-
-pub fn registration(name: &str, policy: Policy) -> Registration {
-    Registration {
-        project: "shop".parse().unwrap(),
-        environment: "test".parse().unwrap(),
-        name: name.parse().unwrap(),
-        source: Source::Image,
-        target: settings(json!({ "template": { "replicas": 2 } })),
-        image: Some(image("registry.example.com/api:v1")),
-        policy,
-        take_over: false,
-    }
-}
-
-/// The registration of a git app, of the one source that the scenarios have.
-pub fn git(name: &str, policy: Policy) -> Registration {
-    Registration { source: Source::Git(git_source()), image: None, ..registration(name, policy) }
-}
-
-/// A commit of these first digits, in full.
-pub fn sha(digits: &str) -> Commit {
-    format!("{digits:0<40}").parse().unwrap()
-}
-
-pub fn image(text: &str) -> ImageRef {
-    text.parse().unwrap()
-}
-
-pub fn api(tag: &str) -> String {
-    format!("registry.example.com/api:{tag}")
-}
-
-/// Why an entry ended, as a code and a sentence.
-pub fn reason(deploy: &Deploy) -> (String, String) {
-    match &deploy.state {
-        State::Failed { reason, message, .. } | State::Cancelled { reason, message } => {
-            (reason.to_string(), message.clone())
-        }
-        State::Queued
-        | State::Building { .. }
-        | State::RollingOut { .. }
-        | State::Succeeded { .. }
-        | State::Superseded { .. } => panic!("{:?} has no reason", deploy.state),
-    }
-}
-
-pub fn request(text: &str) -> DeployRequest {
-    let commit: Commit = "abc123f".parse().unwrap();
-    DeployRequest { image: Some(image(text)), commit: Some(commit), key: None }
-}
-
-/// The last word of an image's tag.
-pub fn tag(deploy: &Deploy) -> String {
-    deploy.image.as_ref().and_then(|image| image.tag().map(str::to_owned)).unwrap_or_default()
-}
-
-pub fn statuses(history: &[Deploy]) -> Vec<(u64, Status)> {
-    history.iter().map(|deploy| (deploy.revision.get(), deploy.status())).collect()
-}
-
-pub fn leave() -> Policy {
-    Policy { on_failure: OnFailure::Leave, ..Policy::default() }
-}
-
-pub fn hold_all() -> Policy {
-    Policy { hold: HoldPolicy::All, ..Policy::default() }
 }

@@ -5,8 +5,8 @@
 //!          ╰──▶ what the cluster answers ──▶ engine::step ⇄ perform ──▶ the witness, which saw it all
 //! ```
 //!
-//! The store is the one that keeps every promise of its port; the cluster is a liar. What the engine says of a deploy is
-//! compared with a plain record of what the cluster answered, and what is decided with the whole history read by the
+//! The store is the one that keeps every promise of its port; the cluster is a liar. What the engine says of a deploy
+//! is compared with a plain record of what the cluster answered, and what is decided with the whole history read by the
 //! rules' own words. In the end the cluster is well, and everything ends.
 
 #![no_main]

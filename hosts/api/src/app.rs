@@ -56,7 +56,8 @@ pub struct CreateApp {
     pub take_over: bool,
 }
 
-/// The setting of a target that is a member of its own on the wire. Answers leave it out: it may be long, and hold secrets.
+/// The setting of a target that is a member of its own on the wire. Answers leave it out: it may be long, and hold
+/// secrets.
 const TEMPLATE: &str = "template";
 
 impl CreateApp {
@@ -214,7 +215,8 @@ fn invalid(name: Field, rule: &str) -> Refusal {
     Refusal::InvalidField(name, format!("{rule}."))
 }
 
-/// A change of an app, as a JSON merge patch (RFC 7396) of what `GET` shows: the body of `PATCH /api/v1/apps/{ns}/{app}`.
+/// A change of an app, as a JSON merge patch (RFC 7396) of what `GET` shows: the body of
+/// `PATCH /api/v1/apps/{ns}/{app}`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AppPatch {
@@ -257,8 +259,8 @@ pub struct App {
     /// The revisions that have not ended, ascending.
     #[schemars(with = "Vec<u64>")]
     pub unfinished: Vec<Revision>,
-    /// What runs instead of `current`, because another party changed the workload since; absent as far as nothing is known of
-    /// that. A deploy or a rollback to `current` puts it right.
+    /// What runs instead of `current`, because another party changed the workload since; absent as far as nothing is
+    /// known of that. A deploy or a rollback to `current` puts it right.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drift: Option<Drift>,
     /// The last reading of the app's branch, if the server that answers is the one that polls it.
@@ -362,8 +364,8 @@ pub struct Webhook {
     pub url: String,
     /// The secret token.
     pub token: String,
-    /// The signing key that follows from the token, `whsec_` and base64, for git hosts that sign as Standard Webhooks does.
-    /// The key is as secret as the token.
+    /// The signing key that follows from the token, `whsec_` and base64, for git hosts that sign as Standard Webhooks
+    /// does. The key is as secret as the token.
     #[serde(default)]
     pub signing_key: String,
     /// The time at which the token was made.

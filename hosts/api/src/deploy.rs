@@ -193,8 +193,8 @@ impl Standing {
         Self { current, on_cluster: state.on_cluster().map(|deploy| deploy.revision) }
     }
 
-    /// Reads an app's state and returns its standing, for an entry that was read before and has ended: any other one may
-    /// have moved on since.
+    /// Reads an app's state and returns its standing, for an entry that was read before and has ended: any other one
+    /// may have moved on since.
     ///
     /// # Errors
     /// [`Refusal::AppNotFound`] if the app was deleted; [`Refusal::StoreUnavailable`] while the store is away.
@@ -277,8 +277,8 @@ pub struct TakenFrom {
     /// The promoted app's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app: Option<String>,
-    /// The revision that was rolled back to (trigger `rollback`) or promoted (`promotion`); else the one that the image was
-    /// built as: a restore took the cluster during the build, so that the image was entered anew behind it.
+    /// The revision that was rolled back to (trigger `rollback`) or promoted (`promotion`); else the one that the image
+    /// was built as: a restore took the cluster during the build, so that the image was entered anew behind it.
     #[schemars(with = "u64")]
     pub revision: Revision,
 }

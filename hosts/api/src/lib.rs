@@ -10,8 +10,9 @@
 //!   JSON ⇄ Problem   ◀──of─────  rollhook_core::request::Refusal
 //! ```
 //!
-//! [`Operations`] is the management API as a trait. [`Local`] performs it on a `Deployer` in this process: the HTTP host
-//! uses it for each call, the command line without a server for itself, and a platform can use it for its own pages.
+//! [`Operations`] is the management API as a trait. [`Local`] performs it on a `Deployer` in this process: the HTTP
+//! host uses it for each call, the command line without a server for itself, and a platform can use it for its own
+//! pages.
 
 pub mod access;
 pub mod app;

@@ -19,8 +19,8 @@ use crate::{
     TokenList, Webhook, Whoami,
 };
 
-/// The operations on apps. Requests and answers are the wire's types, so that a program works the same on a server and on
-/// a deployer of its own.
+/// The operations on apps. Requests and answers are the wire's types, so that a program works the same on a server and
+/// on a deployer of its own.
 #[async_trait]
 pub trait Operations: Send + Sync {
     /// The reason why an operation failed.

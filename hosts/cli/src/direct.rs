@@ -91,8 +91,8 @@ impl Direct {
     /// Starts the engine, which drives deploys from now on.
     ///
     /// # Errors
-    /// [`CliError::Usage`] if no driver was named: the simulated one would record successes that never happened, in a store
-    /// whose apps run on a real cluster.
+    /// [`CliError::Usage`] if no driver was named: the simulated one would record successes that never happened, in a
+    /// store whose apps run on a real cluster.
     pub(crate) fn start(&self) -> Result<(), CliError> {
         let Some(driver) = self.driver else {
             return Err(CliError::Usage(
@@ -113,8 +113,8 @@ impl Direct {
         Ok(())
     }
 
-    /// Returns the newest unfinished revision of an app, which may be the restore of a failed one; `None` if no restore is
-    /// owed either.
+    /// Returns the newest unfinished revision of an app, which may be the restore of a failed one; `None` if no restore
+    /// is owed either.
     pub(crate) async fn next_unfinished(&self, id: &AppId) -> Result<Option<Revision>, CliError> {
         let access = self.deployer.open(&self.principal, id).await?;
         let mut left = RESTORE_WITHIN;

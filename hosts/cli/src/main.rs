@@ -8,8 +8,8 @@
 //!           history, apps, table ─▶ output (data: stdout)     progress, exit ─▶ messages (stderr)
 //! ```
 //!
-//! `rollhook app deploy` parses its arguments, performs the operation on the server or in this process, watches the entry
-//! until it has ended, and exits with a code that says how.
+//! `rollhook app deploy` parses its arguments, performs the operation on the server or in this process, watches the
+//! entry until it has ended, and exits with a code that says how.
 
 mod apps;
 mod args;

@@ -1,6 +1,7 @@
 //! Output: data on standard output, messages on standard error.
 //!
-//! A reader that closes its end (`| head`) does not fail the command, whose work is done: the rest of the output is dropped.
+//! A reader that closes its end (`| head`) does not fail the command, whose work is done: the rest of the output is
+//! dropped.
 
 use std::{
     env,

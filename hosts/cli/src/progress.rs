@@ -65,8 +65,8 @@ impl Drop for Progress {
     }
 }
 
-/// Returns the entry once it has ended. If a newer deploy superseded it, that one is followed, because it decides what runs;
-/// if a rollback did, it is not.
+/// Returns the entry once it has ended. If a newer deploy superseded it, that one is followed, because it decides what
+/// runs; if a rollback did, it is not.
 ///
 /// # Errors
 /// [`CliError::Interrupted`] if the person stops the command; others if the entry cannot be read.

@@ -58,8 +58,8 @@ fn log_warnings() {
     use tracing_subscriber::{EnvFilter, fmt, layer::SubscriberExt, util::SubscriberInitExt};
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("warn,kube_client=off"));
     let layer = fmt::layer().with_writer(std::io::stderr).with_ansi(false).without_time().with_target(false);
-    // Reporting a line that could not be written, on the same stderr, would panic: a reader that went away must not end the
-    // deploy that is driven here.
+    // Reporting a line that could not be written, on the same stderr, would panic: a reader that went away must not end
+    // the deploy that is driven here.
     let layer = layer.log_internal_errors(false);
     tracing_subscriber::registry().with(filter).with(layer).init();
 }

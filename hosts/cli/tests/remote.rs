@@ -31,8 +31,8 @@ impl Request {
     }
 }
 
-/// A server that shows the app, and gives these answers to all else in turn, and the last one ever after; and what else it
-/// was asked.
+/// A server that shows the app, and gives these answers to all else in turn, and the last one ever after; and what else
+/// it was asked.
 fn server(answers: Vec<Answer>) -> (Cli, Arc<Mutex<Vec<Request>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/deploys", listener.local_addr().unwrap());

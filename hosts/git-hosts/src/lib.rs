@@ -5,8 +5,8 @@
 //!   body ────▶ JSON, or a form with it ─┴─▶ Delivery { host, event: Ping · Push · Other }
 //! ```
 //!
-//! GitHub, GitLab, Gitea, Forgejo and Bitbucket (Cloud and Data Center) are understood. Authenticate the call before the
-//! body is read: this crate checks no credentials, and reports a malformed payload as its sender's mistake.
+//! GitHub, GitLab, Gitea, Forgejo and Bitbucket (Cloud and Data Center) are understood. Authenticate the call before
+//! the body is read: this crate checks no credentials, and reports a malformed payload as its sender's mistake.
 //!
 //! ```
 //! use http::{HeaderMap, HeaderValue, header::CONTENT_TYPE};
@@ -119,7 +119,8 @@ fn payload<'a>(headers: &HeaderMap, body: &'a [u8]) -> Result<Cow<'a, [u8]>, Err
     Ok(Cow::Owned(percent_decode_str(&field.replace('+', " ")).collect()))
 }
 
-/// Returns a text without UTF-8's byte order mark at its begin, which some senders of JSON write (RFC 8259 section 8.1).
+/// Returns a text without UTF-8's byte order mark at its begin, which some senders of JSON write (RFC 8259 section
+/// 8.1).
 pub fn without_bom(text: &[u8]) -> &[u8] {
     text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text)
 }

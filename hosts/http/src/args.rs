@@ -57,8 +57,8 @@ pub enum Keys {
 pub enum Store {
     /// Bind the store to the named driver and its cluster, after its apps have moved there
     ///
-    /// A store keeps what its apps are deployed by, and a server with another driver or cluster refuses to start on it. Stop
-    /// every server on the store first.
+    /// A store keeps what its apps are deployed by, and a server with another driver or cluster refuses to start on it.
+    /// Stop every server on the store first.
     Rebind(Box<Settings>),
 }
 

@@ -24,14 +24,14 @@ const SIGNATURE: &str = "x-hub-signature-256";
 const HUB_SIGNATURE: &str = "x-hub-signature";
 /// The signatures that are hexadecimal digits alone.
 const BARE_SIGNATURES: [&str; 2] = ["x-gitea-signature", "x-forgejo-signature"];
-/// The signature of Standard Webhooks, and the headers that are signed beside the body. Without a signature these are no
-/// credentials: callers may send `webhook-id` as an idempotency key.
+/// The signature of Standard Webhooks, and the headers that are signed beside the body. Without a signature these are
+/// no credentials: callers may send `webhook-id` as an idempotency key.
 const MESSAGE_SIGNATURE: &str = "webhook-signature";
 const MESSAGE_ID: &str = "webhook-id";
 const MESSAGE_TIME: &str = "webhook-timestamp";
 
-/// Returns the credentials of a webhook's caller; `now` is the wall clock's time. A header that is repeated, or not ASCII, is
-/// invalid, not absent.
+/// Returns the credentials of a webhook's caller; `now` is the wall clock's time. A header that is repeated, or not
+/// ASCII, is invalid, not absent.
 pub(crate) fn credentials(headers: &HeaderMap, now: Timestamp) -> Credentials {
     let token = |text: &str| Ok(Credential::Token(Zeroizing::new(text.as_bytes().to_vec())));
     let named = |text: &str| text.parse::<Signature>().map(Credential::Signature);

@@ -1,9 +1,9 @@
 //! The open connections, of which strangers hold a bounded number.
 //!
 //! A connection is a stranger's unless it serves a call of a known caller. Beyond the bounds, one is closed to make
-//! room, whatever it does: the oldest of those that brought a call that was refused, else the oldest of all, since a caller
-//! that authenticates itself does so soon after it connects. So a new caller gets in, however many connections others
-//! hold at the same address.
+//! room, whatever it does: the oldest of those that brought a call that was refused, else the oldest of all, since a
+//! caller that authenticates itself does so soon after it connects. So a new caller gets in, however many connections
+//! others hold at the same address.
 
 use std::{
     collections::{BTreeMap, HashMap},

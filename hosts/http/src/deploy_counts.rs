@@ -1,5 +1,5 @@
-//! Counts the deploys that this replica has accepted and ended, as they are stored: where the answer to a commit was lost, a
-//! later read of the app decides.
+//! Counts the deploys that this replica has accepted and ended, as they are stored: where the answer to a commit was
+//! lost, a later read of the app decides.
 
 use std::{
     collections::HashMap,
@@ -157,8 +157,8 @@ mod tests {
         })
     }
 
-    /// The counts after a deploy was accepted and ended by commits that meet this fault, each followed by a read; and what
-    /// they are in truth.
+    /// The counts after a deploy was accepted and ended by commits that meet this fault, each followed by a read; and
+    /// what they are in truth.
     async fn after(fault: Fault) -> ([u64; 2], [u64; 2]) {
         let store = Arc::new(MemoryStore::on_system_time());
         let app = client::register(&*store, samples::app("shop", "test", "api")).await.state.app.uid;

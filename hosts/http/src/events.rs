@@ -1,7 +1,7 @@
 //! A deploy's changes as server-sent events, until it has ended.
 //!
-//! An event's id is the revision and the entry's step. Both are in the entry itself, so that no event is skipped, and any
-//! replica can resume a stream that another one began.
+//! An event's id is the revision and the entry's step. Both are in the entry itself, so that no event is skipped, and
+//! any replica can resume a stream that another one began.
 
 use std::{sync::Arc, time::Duration};
 

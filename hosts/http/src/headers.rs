@@ -24,8 +24,8 @@ pub(crate) fn wait(headers: &HeaderMap) -> Option<Duration> {
     digits.then(|| Duration::from_secs(seconds.parse().unwrap_or(WAIT_MAX).min(WAIT_MAX)))
 }
 
-/// Refuses a call that does not name its host exactly once (RFC 9112 section 3.2): a proxy in front may have taken another
-/// one for it.
+/// Refuses a call that does not name its host exactly once (RFC 9112 section 3.2): a proxy in front may have taken
+/// another one for it.
 ///
 /// # Errors
 /// 400.

@@ -1,5 +1,5 @@
-//! Decorators of ports: a history store that counts and times calls and knows whether it can be written, a rollout driver and
-//! a branch reader whose answers are counted.
+//! Decorators of ports: a history store that counts and times calls and knows whether it can be written, a rollout
+//! driver and a branch reader whose answers are counted.
 
 use std::{
     sync::{
@@ -40,8 +40,8 @@ pub(crate) struct InstrumentedHistoryStore {
     writable: Writable,
 }
 
-/// Whether the store took the engine's last heartbeat. The engine sends one every second, so that a readiness check needs no
-/// write.
+/// Whether the store took the engine's last heartbeat. The engine sends one every second, so that a readiness check
+/// needs no write.
 #[derive(Clone)]
 pub(crate) struct Writable(Arc<AtomicBool>);
 

@@ -16,7 +16,8 @@
 //! push); `auth` takes the credentials out of the headers, and the core
 //! checks them over the raw body; only then the body is parsed, by `webhook` for CI and by `rollhook_git_hosts` for git
 //! hosts. The core accepts, which stores the entry, and `answer` renders it, or waits for the entry's end if the caller
-//! prefers that. Every failure on the way is one `error_reply::ErrorReply`, rendered as a problem in one place, `telemetry`.
+//! prefers that. Every failure on the way is one `error_reply::ErrorReply`, rendered as a problem in one place,
+//! `telemetry`.
 //!
 //! An operator's call takes the same way; its handler reads the request and calls an operation of `rollhook_api`.
 //!

@@ -10,7 +10,8 @@ use crate::args::LogFormat;
 pub(crate) fn init(format: LogFormat) -> Result<(), Box<dyn Error + Send + Sync>> {
     // The cluster's client names no call when it reports an outage; rollhook's own lines do.
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,kube_client=off"));
-    // A line that cannot be written is lost. Reporting that on the same stderr would panic: a full disk must not end calls.
+    // A line that cannot be written is lost. Reporting that on the same stderr would panic: a full disk must not end
+    // calls.
     let lines =
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).log_internal_errors(false);
     match format {

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::Parser;
 use mimalloc::MiMalloc;
 
-/// An accept is many small allocations on several threads, on which the allocator of the system spends a fifth of the time.
-/// Without transparent huge pages (`no_thp`), as these would hold a third more memory.
+/// An accept is many small allocations on several threads, on which the allocator of the system spends a fifth of the
+/// time. Without transparent huge pages (`no_thp`), as these would hold a third more memory.
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 

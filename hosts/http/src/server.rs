@@ -121,8 +121,9 @@ impl Server {
         self.listener.local_addr()
     }
 
-    /// Answers until `stop` resolves. Then it accepts no more connections, answers waiting calls with the present state, ends
-    /// event streams, lets other calls end, releases the engine's leases, and returns, after 15 s at the latest.
+    /// Answers until `stop` resolves. Then it accepts no more connections, answers waiting calls with the present
+    /// state, ends event streams, lets other calls end, releases the engine's leases, and returns, after 15 s at the
+    /// latest.
     ///
     /// # Errors
     /// If the engine ended by itself, which is a defect.

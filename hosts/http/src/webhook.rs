@@ -64,8 +64,8 @@ async fn repeated(
 
 /// Answers a git host.
 ///
-/// The key is the id under which the host repeats a delivery: GitHub redelivers under the same `X-GitHub-Delivery` ("Best
-/// practices for using webhooks"), GitLab retries under the same `Idempotency-Key` and `webhook-id` ("Delivery
+/// The key is the id under which the host repeats a delivery: GitHub redelivers under the same `X-GitHub-Delivery`
+/// ("Best practices for using webhooks"), GitLab retries under the same `Idempotency-Key` and `webhook-id` ("Delivery
 /// headers"). Gitea and Forgejo redeliver under another, and Bitbucket promises nothing of its `X-Request-UUID`: there
 /// the core knows a push by its commits.
 async fn push(call: &Call, access: Authorized, delivery: &Delivery) -> Result<Reply, ErrorReply> {
@@ -87,8 +87,8 @@ async fn answered(call: &Call, access: Authorized, accepted: &Accepted) -> Resul
     answer::accepted(call, answer, ready(Ok(access))).await
 }
 
-/// Returns the headers that may carry the call's key. Whoever observed a signed message could send it again with another
-/// `Idempotency-Key`, which would be another deploy.
+/// Returns the headers that may carry the call's key. Whoever observed a signed message could send it again with
+/// another `Idempotency-Key`, which would be another deploy.
 fn keys(call: &Call) -> &'static [KeyHeader] {
     if auth::is_signed_message(&call.headers) { SIGNED_KEY } else { KEYS }
 }

@@ -19,8 +19,8 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Returns a builder on this store and driver, with tokio's clock, the system's randomness, and the machine's name as the
-    /// replica's.
+    /// Returns a builder on this store and driver, with tokio's clock, the system's randomness, and the machine's name
+    /// as the replica's.
     pub fn new<S: TokenStore + HistoryStore + 'static>(store: Arc<S>, rollouts: Arc<dyn RolloutDriver>) -> Self {
         Self::with_stores(store.clone(), store, rollouts)
     }

@@ -12,10 +12,10 @@
 //!   memory · sqlite · postgres · kubernetes · git · command, or your own
 //! ```
 //!
-//! A deploy is accepted once it is stored, and then ends, with a status that says what the cluster was seen to run. After a
-//! failed one the service restores the version before; a person returns to any revision with one call; and all of it is in
-//! the history. [`Deployer::run`](service::Deployer::run) is one future that drives any number of apps: the platform polls it
-//! on any runtime.
+//! A deploy is accepted once it is stored, and then ends, with a status that says what the cluster was seen to run.
+//! After a failed one the service restores the version before; a person returns to any revision with one call; and all
+//! of it is in the history. [`Deployer::run`](service::Deployer::run) is one future that drives any number of apps: the
+//! platform polls it on any runtime.
 //!
 //! | feature | brings |
 //! |---|---|
@@ -100,8 +100,8 @@
 //! `rollhook-conformance` has a case for every promise.
 
 pub use rollhook_core::{
-    Error, Result, app, delivery, deploy, error, image, ledger, ports, replica, request, service, source, text, time,
-    token,
+    Error, Result, app, delivery, deploy, error, image, ledger, network, ports, replica, request, service, source,
+    text, time, token,
 };
 
 #[cfg(feature = "git")]

@@ -82,7 +82,8 @@ impl StopSignals {
     }
 }
 
-/// Returns this machine's name and the begin of its boot id, which tell replicas apart: cloned machines have one host name.
+/// Returns this machine's name and the begin of its boot id, which tell replicas apart: cloned machines have one host
+/// name.
 pub fn machine() -> String {
     let read = |path| fs::read_to_string(path).ok();
     let name = std::env::var("HOSTNAME").ok().or_else(|| read("/proc/sys/kernel/hostname")).unwrap_or_default();

@@ -20,13 +20,13 @@ use crate::{Created, Error, StoreSettings, StoreUrl, SystemRng, paths, store};
 
 /// Makes sure that the store knows an admin token. Returns the file of the token if one was made.
 ///
-/// A store that knows none keeps the given file's token, or that of the data directory's file; the file is made if it is
-/// missing and only one process uses the store. A given file must hold the token that the store knows: an old file, which
-/// may have leaked since, does not replace it. [`set`] does.
+/// A store that knows none keeps the given file's token, or that of the data directory's file; the file is made if it
+/// is missing and only one process uses the store. A given file must hold the token that the store knows: an old file,
+/// which may have leaked since, does not replace it. [`set`] does.
 ///
 /// # Errors
-/// If the file cannot be read or holds no token, or another one than the store knows, a shared store has none and none is
-/// given, or the store does not answer.
+/// If the file cannot be read or holds no token, or another one than the store knows, a shared store has none and none
+/// is given, or the store does not answer.
 pub async fn ensure(deployer: &Deployer, store: &StoreUrl, given: Option<&Path>) -> Result<Option<Created>, Error> {
     let known = deployer.has_admin_token().await.map_err(Error::Admin)?;
     let file = match given {
@@ -77,8 +77,8 @@ pub fn create(file: &Path) -> Result<(), Error> {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         Some(_) | None => Path::new("."),
     };
-    // The file is complete from the moment it has its name: a crash could otherwise leave an empty one, which no later start
-    // could use or replace.
+    // The file is complete from the moment it has its name: a crash could otherwise leave an empty one, which no later
+    // start could use or replace.
     let mut draft = tempfile::NamedTempFile::new_in(directory).map_err(fail)?;
     let text = Zeroizing::new(format!("{}\n", new_token().expose()));
     draft.write_all(text.as_bytes()).and_then(|()| draft.as_file().sync_all()).map_err(fail)?;

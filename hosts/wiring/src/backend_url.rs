@@ -18,7 +18,8 @@ pub enum StoreUrl {
     Sqlite(PathBuf),
     /// `postgres://USER@HOST/DATABASE`: a database.
     Postgres(DatabaseUrl),
-    /// `kubernetes`: custom resources and Secrets of the cluster that the process runs in, or that its kubeconfig names.
+    /// `kubernetes`: custom resources and Secrets of the cluster that the process runs in, or that its kubeconfig
+    /// names.
     Kubernetes,
 }
 
@@ -64,8 +65,8 @@ impl DatabaseUrl {
 impl fmt::Display for DatabaseUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rest = self.0.split_once("://").map_or("", |(_, rest)| rest);
-        // A password may stand before the `@`, and among the options. If these overlap, because one holds the other's sign
-        // unescaped, nothing is shown.
+        // A password may stand before the `@`, and among the options. If these overlap, because one holds the other's
+        // sign unescaped, nothing is shown.
         let shown = match (rest.rfind('@'), rest.find(['?', '#'])) {
             (Some(at), Some(options)) if options < at => "…",
             (at, options) => &rest[at.map_or(0, |at| at + 1)..options.unwrap_or(rest.len())],

@@ -14,8 +14,8 @@ pub struct Settings {
     /// The store and its keys.
     #[cfg_attr(feature = "clap", command(flatten))]
     pub store: StoreSettings,
-    /// The rollout driver: kubernetes; or, to try things out, simulated (the server's default) or simulated:DELAY, which
-    /// deploy nowhere
+    /// The rollout driver: kubernetes; or, to try things out, simulated (the server's default) or simulated:DELAY,
+    /// which deploy nowhere
     #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_DRIVER", value_name = "DRIVER"))]
     pub driver: Option<DriverUrl>,
     /// The builder of git apps.
@@ -27,7 +27,8 @@ pub struct Settings {
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "clap", derive(clap::Args))]
 pub struct StoreSettings {
-    /// memory, sqlite:FILE, postgres://USER@HOST/DATABASE or kubernetes [the server's default: sqlite in the data directory]
+    /// memory, sqlite:FILE, postgres://USER@HOST/DATABASE or kubernetes [the server's default: sqlite in the data
+    /// directory]
     // Text until it is used: clap repeats a value that it cannot parse, and a store's URL may hold a password.
     #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_STORE", value_name = "STORE", hide_env_values = true))]
     pub store: Option<String>,
@@ -86,12 +87,12 @@ pub struct ClusterSettings {
     /// How much memory a build may use; it is reserved for it [default: 4Gi]
     #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_BUILD_MEMORY", value_name = "AMOUNT"))]
     pub build_memory: Option<String>,
-    /// The confinement of builds: auto (userns where every node has user namespaces, else rootless), userns, rootless, or
-    /// privileged, with which anyone who can change a Dockerfile is root on the node [default: auto]
+    /// The confinement of builds: auto (userns where every node has user namespaces, else rootless), userns, rootless,
+    /// or privileged, with which anyone who can change a Dockerfile is root on the node [default: auto]
     #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_BUILD_PROFILE", value_name = "PROFILE"))]
     pub build_profile: Option<String>,
-    /// Docker's config.json with the credentials that images are pushed with; or a directory with a NAMESPACE.json for each
-    /// namespace
+    /// Docker's config.json with the credentials that images are pushed with; or a directory with a NAMESPACE.json for
+    /// each namespace
     #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_BUILD_REGISTRY_CONFIG", value_name = "PATH"))]
     pub build_registry_config: Option<PathBuf>,
     /// Registry (HOST or HOST:PORT) without encryption or with a certificate of an unknown authority; may be repeated

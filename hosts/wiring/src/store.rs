@@ -35,7 +35,8 @@ pub struct Created {
     pub path: PathBuf,
 }
 
-/// Opens a store that exists, for a command beside the servers: an empty one in its place would take what was meant for another.
+/// Opens a store that exists, for a command beside the servers: an empty one in its place would take what was meant for
+/// another.
 pub(crate) async fn open_existing(url: &StoreUrl, key_dir: Option<&Path>) -> Result<Store, Error> {
     if let StoreUrl::Sqlite(file) = url
         && !file.exists()

@@ -13,8 +13,8 @@ use crate::{Error, StoreUrl, paths};
 pub struct StoreLock(#[expect(dead_code, reason = "the lock is held as long as the file is open")] Option<File>);
 
 impl StoreLock {
-    /// Takes the store for this server. Only a SQLite file needs that: a store in memory is the process's own, and shared
-    /// ones are for several servers. Command lines may work on the file meanwhile.
+    /// Takes the store for this server. Only a SQLite file needs that: a store in memory is the process's own, and
+    /// shared ones are for several servers. Command lines may work on the file meanwhile.
     ///
     /// # Errors
     /// [`Error::SecondServer`] if another server has the store.

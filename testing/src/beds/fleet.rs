@@ -32,8 +32,8 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Servers of this recipe whose rollouts are simulated and take so long. Without their store the test is reported as
-    /// skipped.
+    /// Servers of this recipe whose rollouts are simulated and take so long. Without their store the test is reported
+    /// as skipped.
     pub fn simulated(start: Start, shared: Shared, test: &str, delay: &str) -> Option<Self> {
         let cluster = match shared {
             Shared::Postgres => None,

@@ -181,8 +181,8 @@ impl Drop for Watch {
     }
 }
 
-/// Returns a workload whose pods have one container, `app`, with a patch laid over its specification. A Deployment never goes
-/// below its number of pods.
+/// Returns a workload whose pods have one container, `app`, with a patch laid over its specification. A Deployment
+/// never goes below its number of pods.
 pub fn workload(kind: &str, name: &str, image: &str, patch: Value) -> Value {
     let labels = json!({ "app": name });
     let mut template = json!({

@@ -28,12 +28,14 @@ pub struct Bed {
 }
 
 impl Bed {
-    /// A namespace of the lent cluster, with a server of this recipe. Without a cluster the test is reported as skipped.
+    /// A namespace of the lent cluster, with a server of this recipe. Without a cluster the test is reported as
+    /// skipped.
     pub fn cluster(start: Start, test: &str) -> Option<Self> {
         Some(Self::at(Kind::Cluster.lent_for(test)?, start, |_| Vec::new()))
     }
 
-    /// A namespace of the lent node, with a server of this recipe and these arguments, which may depend on the namespace.
+    /// A namespace of the lent node, with a server of this recipe and these arguments, which may depend on the
+    /// namespace.
     pub fn node(start: Start, test: &str, arguments: impl FnOnce(&Kubectl) -> Vec<String>) -> Option<Self> {
         Some(Self::at(Kind::Node.lent_for(test)?, start, arguments))
     }

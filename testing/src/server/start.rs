@@ -19,11 +19,11 @@ use tempfile::TempDir;
 use super::Server;
 use crate::process::{build_user, without_settings};
 
-/// The recipe of a server. By default it listens on a free port of loopback, keeps everything in a directory of its own,
-/// on SQLite, and its rollouts take no time.
+/// The recipe of a server. By default it listens on a free port of loopback, keeps everything in a directory of its
+/// own, on SQLite, and its rollouts take no time.
 ///
-/// Clones share the address, of which a replica's name is made, and the directory, which is removed with the last of them
-/// and of their servers.
+/// Clones share the address, of which a replica's name is made, and the directory, which is removed with the last of
+/// them and of their servers.
 #[derive(Clone, Debug)]
 pub struct Start {
     program: PathBuf,
@@ -85,8 +85,8 @@ impl Start {
         self
     }
 
-    /// Builds git apps by this shell script, which lies beside the server's own files, from sources on this machine too; as
-    /// another user where tests run as root.
+    /// Builds git apps by this shell script, which lies beside the server's own files, from sources on this machine
+    /// too; as another user where tests run as root.
     pub fn builder(self, script: &str) -> Self {
         let (command, builds) = (self.file("build-command"), self.file("builds"));
         fs::write(&command, script).unwrap();
@@ -170,8 +170,8 @@ impl Start {
     }
 }
 
-/// Returns an address that is still free after a restart: below the ports that the kernel hands out, so that no other test
-/// is given it meanwhile.
+/// Returns an address that is still free after a restart: below the ports that the kernel hands out, so that no other
+/// test is given it meanwhile.
 pub fn free_address() -> SocketAddr {
     const FIRST: u16 = 20_000;
     const PORTS: u16 = 12_000;

@@ -107,8 +107,8 @@ pub async fn page_is_newest_first(store: &dyn Stores) -> Can {
     Ok(())
 }
 
-/// Archives deploys, every seventh of which succeeded and every fiftieth of which has evidence, and returns them, newest
-/// first; two more are unfinished.
+/// Archives deploys, every seventh of which succeeded and every fiftieth of which has evidence, and returns them,
+/// newest first; two more are unfinished.
 async fn fill(history: &dyn HistoryStore, uid: AppUid) -> Vec<Deploy> {
     let mut archived = Vec::new();
     while archived.len() < ARCHIVED as usize {

@@ -111,7 +111,8 @@ fn full_app() -> App {
         poll: Some(Duration::from_secs(60)),
         ..Policy::default()
     };
-    App { source: Source::Git(source), target, policy, holds: vec![samples::hold("bad")], ..app }
+    let (holds, created_at) = (vec![samples::hold("bad")], Timestamp::from_millis(1_234_567));
+    App { source: Source::Git(source), target, policy, holds, created_at, ..app }
 }
 
 /// As many unfinished deploys as an app may have, by all sorts of actors, one of which succeeded below them.

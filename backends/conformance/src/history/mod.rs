@@ -25,7 +25,10 @@ pub use archive::{commit_archives_and_forgets, corrupt_is_an_error, page_is_newe
 pub use commit::{commit_answers_each, commit_on_another_version_conflicts};
 pub use keys::commit_keeps_keys;
 pub use load::{commit_then_load, load_unknown_is_none};
-pub use register::{register_namespace_of_another_pair_conflicts, register_taken_conflicts, remove_takes_everything};
+pub use register::{
+    register_keeps_keys_and_ended, register_namespace_of_another_pair_conflicts, register_taken_conflicts,
+    remove_takes_everything,
+};
 pub use work::{bind_driver_keeps_the_first, heartbeat_names_the_living, work_is_what_no_living_replica_drives};
 
 /// Two handles on the store, and the uid of an app that is registered in it.

@@ -6,8 +6,9 @@ use futures_util::future::join_all;
 use rollhook_core::{
     Result,
     app::{App, AppUid},
+    deploy::Deploy,
     error::Entity,
-    ledger::Change,
+    ledger::{Change, Record},
     ports::{AppRef, Committed, HistoryStore, HistoryStoreExt},
 };
 
@@ -104,6 +105,33 @@ pub async fn register_namespace_of_another_pair_conflicts(store: &dyn Stores) ->
                 assert!(one.load(AppRef::Name(&app.id), None).await.unwrap().is_none(), "{}", app.id);
             }
         }
+    }
+    Ok(())
+}
+
+/// The keys and the ended deploys of a registration are stored with its state, for every handle.
+pub async fn register_keeps_keys_and_ended(store: &dyn Stores) -> Can {
+    let ([one, two], other) = registered(store).await;
+    let now = client::load(&*one, other).await.now;
+    let app = samples::app("shop", "prod", "api");
+    let keys = [samples::key("run-1", 1), samples::key("run-2", 2)];
+    let mut accepting = Change::register(app.clone());
+    let deploys =
+        keys.clone().map(|key| samples::admit(&mut accepting, samples::keyed(key, samples::deploy("v1")), now));
+    let mut change = Change::on(accepting.state);
+    (change.admitted, change.keys) = (accepting.admitted, accepting.keys);
+    change.record(Record { changes: vec![deploys[0].moved(samples::failed())], ..Record::default() }, now).unwrap();
+    let registered = change.clone();
+    one.commit_one(client::registration(change)).await.unwrap();
+    for history in [&*one, &*two, &*store.open().await.history] {
+        for write in &registered.keys {
+            let loaded = history.load(AppRef::Uid(app.uid), Some(&write.key)).await.unwrap().unwrap();
+            assert_eq!(loaded.state, registered.state);
+            assert_eq!(loaded.key, Some(write.made), "a registration's key is in use");
+        }
+        let archived = client::archive(history, app.uid).await;
+        let ended: Vec<Deploy> = registered.ended.iter().map(|deploy| (**deploy).clone()).collect();
+        assert_eq!(archived, ended, "a registration's ended deploys are in the archive");
     }
     Ok(())
 }

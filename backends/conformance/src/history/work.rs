@@ -14,6 +14,7 @@ use rollhook_core::{
 use crate::{client, report::Can, samples, stores::Stores};
 
 const TTL: Duration = Duration::from_secs(15);
+const HOUR: Duration = Duration::from_secs(3600);
 
 /// Apps with work are named in the order in which it came, but for those that a living replica drives.
 pub async fn work_is_what_no_living_replica_drives(store: &dyn Stores) -> Can {
@@ -173,18 +174,29 @@ pub async fn heartbeat_names_the_living(store: &dyn Stores) -> Can {
     assert_eq!(beat(&*one, &odd, TTL).await, names(&[&b, &restarted, &odd]));
     assert_eq!(beat(&*one, &odd, Duration::ZERO).await, names(&[&b, &restarted]));
     last_moment_of_a_heartbeat(store, &*one, &*two).await?;
+    heartbeat_of_the_future(store, &*one, &*two).await
+}
 
-    store.set_back(Duration::from_secs(3600)).await?;
-    assert_eq!(beat(&*two, &a, TTL).await.get("a#1"), Some(&"a#1".to_owned()));
-    beat(&*one, &a, TTL).await;
-    store.advance(TTL + Duration::from_secs(1)).await?;
-    assert_eq!(beat(&*two, &a, TTL).await, names(&[&a]), "a heartbeat lasts no longer after the clock was set back");
-    assert_eq!(beat(&*one, &a, TTL).await, names(&[&a]));
+/// After the clock was set back, a heartbeat of the future counts for its ttl from the next heartbeat on, and that is
+/// all.
+async fn heartbeat_of_the_future(store: &dyn Stores, one: &dyn HistoryStore, two: &dyn HistoryStore) -> Can {
+    let [a, b] = [samples::replica("a", 1), samples::replica("b", 2)];
+    beat(one, &b, TTL).await;
+    store.set_back(HOUR).await?;
+    for (history, time) in [(two, TTL - Duration::from_secs(5)), (one, Duration::from_secs(6))] {
+        let alive = beat(history, &a, TTL).await;
+        assert!(alive.is_superset(&names(&[&a, &b])), "a heartbeat of the future counts from now on: {alive:?}");
+        store.advance(time).await?;
+    }
+    assert_eq!(beat(two, &a, TTL).await, names(&[&a]), "a heartbeat lasts no longer after the clock was set back");
+    assert_eq!(beat(one, &a, TTL).await, names(&[&a]));
+    store.advance(HOUR - TTL).await?;
+    assert_eq!(beat(two, &a, TTL).await, names(&[&a]), "nor again when the clock is where it was");
     Ok(())
 }
 
-/// A heartbeat counts for the whole of its time. Its last moment is only met where the store's clock stands still between
-/// the calls.
+/// A heartbeat counts for the whole of its time. Its last moment is only met where the store's clock stands still
+/// between the calls.
 async fn last_moment_of_a_heartbeat(store: &dyn Stores, one: &dyn HistoryStore, two: &dyn HistoryStore) -> Can {
     let [observed, observer] = [samples::replica("observed", 7), samples::replica("observer", 8)];
     let end = one.heartbeat(&observed, TTL).await.unwrap().now.after(TTL);

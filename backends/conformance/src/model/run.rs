@@ -191,7 +191,8 @@ impl<'a> Run<'a> {
         (change, Attempt { done, now: loaded.now, on: loaded.version, made: None })
     }
 
-    /// Tells the model what was done, in the order of versions; what changed nothing comes after what it was decided on.
+    /// Tells the model what was done, in the order of versions; what changed nothing comes after what it was decided
+    /// on.
     fn follow(&mut self, mut attempts: Vec<(u8, Attempt)>) {
         attempts.sort_by_key(|(_, attempt)| (attempt.made.unwrap_or(attempt.on), attempt.made.is_none()));
         for (app, attempt) in attempts {

@@ -17,7 +17,9 @@ use std::{
 use async_trait::async_trait;
 use driver::{Broken, Promise};
 use records::{BrokenRecordStores, RecordPromise};
-use rollhook_conformance::{Can, Clusters, Sample, Stores, block_on, history, records as cases, rollouts, threads};
+use rollhook_conformance::{
+    Can, Clusters, Sample, Stores, block_on, history, records as cases, rollouts, threads, tokens,
+};
 use rollhook_core::{
     app::{AppId, Settings, Target},
     image::{Digest, ImageRef},
@@ -152,6 +154,34 @@ fn key_that_outlives_its_app_is_noticed() {
 fn heartbeat_without_its_last_moment_is_noticed() {
     let case = history::heartbeat_names_the_living;
     store_notices(StorePromise::WholeTtl, case, "alive while no older than its ttl");
+}
+
+#[test]
+fn heartbeat_of_the_future_that_does_not_count_is_noticed() {
+    let case = history::heartbeat_names_the_living;
+    store_notices(StorePromise::FutureCounts, case, "a heartbeat of the future counts from now on");
+}
+
+#[test]
+fn lost_keys_of_a_registration_are_noticed() {
+    let case = history::register_keeps_keys_and_ended;
+    store_notices(StorePromise::RegistrationKeepsKeys, case, "a registration's key is in use");
+}
+
+#[test]
+fn lost_ended_deploys_of_a_registration_are_noticed() {
+    let case = history::register_keeps_keys_and_ended;
+    store_notices(StorePromise::RegistrationKeepsEnded, case, "a registration's ended deploys are in the archive");
+}
+
+#[test]
+fn lost_time_of_a_registration_is_noticed() {
+    store_notices(StorePromise::RegistrationTime, history::commit_then_load, "loaded as it was committed");
+}
+
+#[test]
+fn token_without_its_time_is_noticed() {
+    store_notices(StorePromise::TokenTime, tokens::put_then_find, "is the store's time");
 }
 
 #[test]

@@ -14,17 +14,18 @@ use futures_util::stream::BoxStream;
 use rollhook_conformance::{Can, Handles, Lack, Stores};
 use rollhook_core::{
     Error, Result,
-    app::AppUid,
+    app::{AppId, AppUid},
     deploy::{Deploy, Revision},
     error::Entity,
     ledger::KeyUse,
     ports::{
         AppChange, AppCommit, AppPage, AppRef, Binding, Committed, DriverIdentity, Heartbeat, HistoryStore,
-        HistoryStoreExt, ListedApp, Loaded, Page, StoreLimits, Version,
+        HistoryStoreExt, ListedApp, Loaded, Page, Sealing, StoreLimits, TokenStore, Version, WebhookSecret,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
     time::Timestamp,
+    token::Token,
 };
 use rollhook_memory::MemoryStore;
 
@@ -41,6 +42,16 @@ pub(crate) enum StorePromise {
     WholeTtl,
     /// A taken name is told before a taken namespace: here it is the other way round.
     AppBeforeNamespace,
+    /// The keys of a registration are stored: here they are dropped.
+    RegistrationKeepsKeys,
+    /// The ended deploys of a registration are stored: here they are dropped.
+    RegistrationKeepsEnded,
+    /// An app's state is loaded as it was committed: here without the time of its registration.
+    RegistrationTime,
+    /// A heartbeat of the future counts from the next one on: here it does not count.
+    FutureCounts,
+    /// A token is stored with its time: here without.
+    TokenTime,
 }
 
 /// A store in memory with a clock that is moved by hand; handles share it.
@@ -103,6 +114,23 @@ impl BrokenStore {
         self.memory.commit_one(commit).await
     }
 
+    async fn commit_without_a_part(&self, mut commit: AppCommit) -> Result<Committed> {
+        if let AppCommit::Register(change) = &mut commit {
+            match self.promise {
+                StorePromise::RegistrationKeepsKeys => change.keys.clear(),
+                _ => change.ended.clear(),
+            }
+        }
+        self.memory.commit_one(commit).await
+    }
+
+    fn timed(&self, secret: WebhookSecret) -> WebhookSecret {
+        match self.promise {
+            StorePromise::TokenTime => WebhookSecret { created_at: Timestamp::default(), ..secret },
+            _ => secret,
+        }
+    }
+
     fn shift(&self, millis: i64) -> Can {
         self.millis.fetch_add(millis, Ordering::SeqCst);
         Ok(())
@@ -113,6 +141,9 @@ impl BrokenStore {
 impl HistoryStore for BrokenStore {
     async fn load(&self, app: AppRef<'_>, key: Option<&IdempotencyKey>) -> Result<Option<Loaded>> {
         let Some(mut loaded) = self.memory.load(app, key).await? else { return Ok(None) };
+        if self.promise == StorePromise::RegistrationTime {
+            Arc::make_mut(&mut loaded.state.app).created_at = Timestamp::default();
+        }
         if let (StorePromise::KeysGo, Some(key), None) = (self.promise, key, loaded.key) {
             loaded.key = self.keys.lock().unwrap().get(&(loaded.state.app.uid, key.key.clone())).copied();
         }
@@ -126,7 +157,10 @@ impl HistoryStore for BrokenStore {
                 StorePromise::CommitIsOneStep => self.commit_in_two_steps(commit).await,
                 StorePromise::KeysGo => self.commit_and_note_keys(commit).await,
                 StorePromise::AppBeforeNamespace => self.commit_namespace_first(commit).await,
-                StorePromise::Kept | StorePromise::WholeTtl => self.memory.commit_one(commit).await,
+                StorePromise::RegistrationKeepsKeys | StorePromise::RegistrationKeepsEnded => {
+                    self.commit_without_a_part(commit).await
+                }
+                _ => self.memory.commit_one(commit).await,
             });
         }
         answers
@@ -148,9 +182,12 @@ impl HistoryStore for BrokenStore {
         let Heartbeat { now, mut alive } = self.memory.heartbeat(replica, ttl).await?;
         let mut heartbeats = self.heartbeats.lock().unwrap();
         heartbeats.insert(replica.to_string(), (now, ttl));
-        if self.promise == StorePromise::WholeTtl {
-            alive.retain(|replica| heartbeats.get(&replica.to_string()).is_some_and(|(at, ttl)| now.since(*at) < *ttl));
-        }
+        let counts = |at: Timestamp, ttl: Duration| match self.promise {
+            StorePromise::WholeTtl => now.since(at) < ttl,
+            StorePromise::FutureCounts => at <= now,
+            _ => true,
+        };
+        alive.retain(|replica| heartbeats.get(&replica.to_string()).is_none_or(|(at, ttl)| counts(*at, *ttl)));
         Ok(Heartbeat { now, alive })
     }
 
@@ -167,6 +204,33 @@ impl HistoryStore for BrokenStore {
     }
 }
 
+#[async_trait]
+impl TokenStore for BrokenStore {
+    async fn put(&self, app: AppUid, token: &Token) -> Result<WebhookSecret> {
+        self.memory.put(app, token).await.map(|secret| self.timed(secret))
+    }
+
+    async fn find(&self, app: &AppId) -> Result<Option<WebhookSecret>> {
+        Ok(self.memory.find(app).await?.map(|secret| self.timed(secret)))
+    }
+
+    async fn remove(&self, app: AppUid) -> Result<()> {
+        self.memory.remove(app).await
+    }
+
+    async fn operator_hash(&self) -> Result<Option<[u8; 32]>> {
+        self.memory.operator_hash().await
+    }
+
+    async fn set_operator_hash(&self, hash: [u8; 32]) -> Result<()> {
+        self.memory.set_operator_hash(hash).await
+    }
+
+    fn sealing(&self) -> Sealing {
+        self.memory.sealing()
+    }
+}
+
 /// A fresh broken store.
 pub(crate) struct BrokenStores(pub(crate) Arc<BrokenStore>);
 
@@ -174,7 +238,7 @@ pub(crate) struct BrokenStores(pub(crate) Arc<BrokenStore>);
 impl Stores for BrokenStores {
     async fn open(&self) -> Handles {
         let records = Some(self.0.memory.clone() as _);
-        Handles { history: self.0.clone(), tokens: self.0.memory.clone(), records }
+        Handles { history: self.0.clone(), tokens: self.0.clone(), records }
     }
 
     async fn pause(&self, time: Duration) {

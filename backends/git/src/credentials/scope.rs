@@ -1,8 +1,8 @@
 //! The URLs that credentials are for.
 //!
-//! They are written as in the files of `git-credential-store`, `https://USER:PASSWORD@HOST[:PORT][/PATH]`, a line each, and
-//! matched as git matches `credential.<url>` with `useHttpPath`: the same protocol, host and port, and a path that is the
-//! same or lies below. An ssh key, whose file has no place for them, has them in a file beside it.
+//! They are written as in the files of `git-credential-store`, `https://USER:PASSWORD@HOST[:PORT][/PATH]`, a line each,
+//! and matched as git matches `credential.<url>` with `useHttpPath`: the same protocol, host and port, and a path that
+//! is the same or lies below. An ssh key, whose file has no place for them, has them in a file beside it.
 
 use percent_encoding::percent_decode_str;
 

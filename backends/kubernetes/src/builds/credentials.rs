@@ -62,7 +62,8 @@ pub(super) fn read(
     Ok(parts)
 }
 
-/// Returns the logins that the app's namespace may push with: those of its own file, if the operator has a directory of such.
+/// Returns the logins that the app's namespace may push with: those of its own file, if the operator has a directory of
+/// such.
 fn registry_logins(spec: &StoredSpec, settings: &Settings) -> Result<Vec<u8>, String> {
     let unreadable = "This server cannot read the registry's credentials (--build-registry-config).";
     let config = settings.registry_config.as_deref().ok_or(unreadable)?;

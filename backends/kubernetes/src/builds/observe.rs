@@ -5,7 +5,7 @@
 //! | ended by itself | the outcome that its builder reported, as far as that counts |
 //! | out of memory | failed, `OOMKilled` |
 //! | its node ran short of a resource | failed, `Evicted`: it would only happen again |
-//! | preempted, drained, its node lost | the Job's controller makes another pod once this one is really gone: nothing is wrong with the build |
+//! | preempted, drained, its node lost | goes on: the Job's controller makes another pod once this one is gone |
 //! | never began: image, configuration, no room, quota | failed once the operator's patience is over |
 //! | ran longer than a Job may | failed, `build-deadline-exceeded` |
 

@@ -2,12 +2,12 @@
 //!
 //! | entry of `auths` | builds that get it |
 //! |---|---|
-//! | of the registry that the build pushes to | the build whose repository its path fits best, under the registry's name, which is all that BuildKit asks for |
+//! | of the registry that the build pushes to | the build whose repository its path fits best |
 //! | of another registry, with a path | none: builds of that path push with it |
 //! | of another registry, without a path | all, to read base images with |
 //!
-//! The rest of the file is dropped: programs that hand out credentials (`credHelpers`, `credsStore`) are not in the
-//! builder image.
+//! The entry to push with has the registry's name alone in the build, because BuildKit asks by that name. The rest of
+//! the file is dropped: programs that hand out credentials (`credHelpers`, `credsStore`) are not in the builder image.
 
 use serde_json::{Map, Value, json};
 

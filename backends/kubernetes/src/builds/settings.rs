@@ -40,8 +40,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The default settings with this image: two builds at once, each with two processors and 4 GiB; no credentials, the
-    /// sources of other machines.
+    /// The default settings with this image: two builds at once, each with two processors and 4 GiB; no credentials,
+    /// the sources of other machines.
     pub fn new(image: PinnedImage, namespace: Namespace) -> Self {
         Self {
             image,

@@ -10,8 +10,8 @@ use crate::builds::{BUILDS_LABELS, SLOTS};
 
 /// The name of the roles and bindings that give the server its rights over builds.
 const BUILDS: &str = "rollhook-builds";
-/// The ports that a build, and a server that reads branches, may connect to: git hosts and registries, over https, ssh and, where the operator allows it,
-/// plain http.
+/// The ports that a build, and a server that reads branches, may connect to: git hosts and registries, over https, ssh
+/// and, where the operator allows it, plain http.
 pub(super) const PORTS: [u16; 3] = [443, 80, 22];
 
 pub(super) fn objects(server_namespace: &str, namespace: &str, registry_ports: &[u16]) -> Vec<Value> {

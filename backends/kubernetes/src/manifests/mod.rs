@@ -42,8 +42,9 @@ pub fn builds(namespace: &str, builds: &str, registry_ports: &[u16]) -> String {
     print(about, builds::objects(namespace, builds, registry_ports))
 }
 
-/// Two replicas of the server, as an example to start from, and what they may reach. `image` is where you keep its image;
-/// `builds` is the namespace of builds, where it has git apps built in the cluster, with the ports as in [`builds`].
+/// Two replicas of the server, as an example to start from, and what they may reach. `image` is where you keep its
+/// image; `builds` is the namespace of builds, where it has git apps built in the cluster, with the ports as in
+/// [`builds`].
 pub fn server(namespace: &str, image: &str, builds: Option<(&str, &[u16])>) -> String {
     let about = server::about(namespace, builds.map(|(namespace, _)| namespace));
     let builds = builds.map(|(namespace, ports)| server::Builds { namespace, ports });

@@ -1,13 +1,7 @@
 //! NetworkPolicies: the connections that the server and builds may make and take.
 
+use rollhook_core::source::METADATA_NETWORKS;
 use serde_json::{Value, json};
-
-/// The addresses at which clouds give out their instances' secrets. Amazon's, Google's and Azure's are link-local, as most
-/// are; Alibaba's is among those that its customers share. Azure's own, of its wire server, is where a node gets its
-/// extensions' settings and certificates; name resolution there, which it serves too, is the business of the cluster's DNS.
-const METADATA: [&str; 3] = ["169.254.0.0/16", "100.100.100.200/32", "168.63.129.16/32"];
-/// The same by IPv6: link-local ones, Amazon's and Google's; Azure has none.
-const METADATA_IPV6: [&str; 3] = ["fe80::/10", "fd00:ec2::/32", "fd20:ce::254/128"];
 
 /// A policy for the pods with these labels.
 pub(super) fn policy(namespace: &str, name: &str, selected: Value, spec: Value) -> Value {
@@ -36,10 +30,11 @@ pub(super) fn egress(ports: impl IntoIterator<Item = u16>) -> Value {
     ports.sort_unstable();
     ports.dedup();
     let ports: Vec<Value> = ports.into_iter().map(|port| json!({"protocol": "TCP", "port": port})).collect();
-    let anywhere = json!([
-        {"ipBlock": {"cidr": "0.0.0.0/0", "except": METADATA}},
-        {"ipBlock": {"cidr": "::/0", "except": METADATA_IPV6}},
-    ]);
+    let anywhere = [("0.0.0.0/0", true), ("::/0", false)].map(|(all, is_ipv4)| {
+        let metadata = METADATA_NETWORKS.iter().filter(|network| network.is_ipv4() == is_ipv4);
+        let except: Vec<String> = metadata.map(ToString::to_string).collect();
+        json!({"ipBlock": {"cidr": all, "except": except}})
+    });
     json!([{"ports": names, "to": name_servers}, {"ports": ports, "to": anywhere}])
 }
 
@@ -47,18 +42,12 @@ pub(super) fn egress(ports: impl IntoIterator<Item = u16>) -> Value {
 mod tests {
     use std::net::IpAddr;
 
+    use rollhook_core::network::Cidr;
+
     use super::*;
 
-    /// Whether a block of addresses has this one in it.
     fn covers(cidr: &str, address: IpAddr) -> bool {
-        let (network, length) = cidr.split_once('/').unwrap();
-        let bits = |address: IpAddr| match address {
-            IpAddr::V4(four) => (u128::from(four.to_bits()) << 96, true),
-            IpAddr::V6(six) => (six.to_bits(), false),
-        };
-        let ((network, four), (address, same)) = (bits(network.parse().unwrap()), bits(address));
-        let length: u32 = length.parse().unwrap();
-        four == same && (length == 0 || (network ^ address) >> (128 - length) == 0)
+        cidr.parse::<Cidr>().unwrap().contains(address)
     }
 
     /// Whether a connection to this address and port is allowed.
@@ -78,7 +67,9 @@ mod tests {
     #[test]
     fn no_port_reaches_the_metadata_of_a_cloud() {
         let egress = egress([80, 443]);
-        for cloud in ["169.254.169.254", "fd00:ec2::254", "fd20:ce::254", "168.63.129.16", "100.100.100.200"] {
+        for cloud in
+            ["169.254.169.254", "fd00:ec2::254", "fd20:ce::254", "168.63.129.16", "100.100.100.200", "192.0.0.192"]
+        {
             for port in [53, 80, 443] {
                 assert!(!is_allowed(&egress, cloud, port), "{cloud}:{port}");
             }

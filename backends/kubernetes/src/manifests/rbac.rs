@@ -4,8 +4,8 @@
 //! |---|---|
 //! | in each namespace of apps | workloads, their pods, events and logs; the apps' Secrets; writes of our custom resources |
 //! | in the server's own namespace | Leases of replicas; the Secret with the admin token's hash |
-//! | everywhere | reads of our custom resources, which hold no secret, and of their definitions; single Leases by name; the
-//! | | namespace `kube-system`, whose uid is the identity of the cluster |
+//! | everywhere | reads of our custom resources, which hold no secret, and their definitions; Leases by name |
+//! | everywhere | the namespace `kube-system`, whose uid is the identity of the cluster |
 
 use rollhook_core::app::Namespace;
 use serde_json::{Value, json};

@@ -79,7 +79,8 @@ pub(super) fn objects(namespace: &str, image: &str, builds: Option<Builds<'_>>) 
     [deployment, service, policy(namespace, "rollhook", labels, connections(builds))]
 }
 
-/// Calls, probes and collectors of metrics come in from anywhere. The server calls the cluster, and, where it has git apps built, git hosts.
+/// Calls, probes and collectors of metrics come in from anywhere. The server calls the cluster, and, where it has git
+/// apps built, git hosts.
 fn connections(builds: Option<Builds<'_>>) -> Value {
     let git_hosts = builds.iter().flat_map(|builds| PORTS.iter().chain(builds.ports));
     let ingress = [PORT, PROBE_PORT].map(|port| json!({"protocol": "TCP", "port": port}));

@@ -17,8 +17,8 @@
 //! token after a change, while at most [`FIRST_READS`] of those run. A token that could not be read is read again after
 //! a second.
 //!
-//! Refusals tell nothing of which apps there are: a caller of an app is refused no sooner than a caller of a name that no
-//! app has, a token that cannot be opened fits nobody, and while calls fail, all who are not let in are told so.
+//! Refusals tell nothing of which apps there are: a caller of an app is refused no sooner than a caller of a name that
+//! no app has, a token that cannot be opened fits nobody, and while calls fail, all who are not let in are told so.
 
 mod budget;
 mod memory;
@@ -206,8 +206,8 @@ impl Secrets {
             Tried::Refused => return Ok(None),
             Tried::RefusedByMemory => {}
         }
-        // Memory may be about to be corrected by the watch: another replica may just have registered the app, or enabled
-        // its webhook. The delay is the same for all that are refused so, and tells them nothing.
+        // Memory may be about to be corrected by the watch: another replica may just have registered the app, or
+        // enabled its webhook. The delay is the same for all that are refused so, and tells them nothing.
         tokio::time::sleep(self.clock.lag()).await;
         if let Tried::Fits(secret) = self.try_fitting(apps, id, fits).await? {
             return Ok(Some(secret));

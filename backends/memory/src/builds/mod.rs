@@ -99,7 +99,8 @@ impl SimulatedBuilds {
         self.lock().heads.remove(&branch(source));
     }
 
-    /// Makes the builder reachable or unreachable. While it is unreachable, every call is `Unavailable`, and builds go on.
+    /// Makes the builder reachable or unreachable. While it is unreachable, every call is `Unavailable`, and builds go
+    /// on.
     pub fn set_reachable(&self, reachable: bool) {
         self.lock().is_away = !reachable;
         self.changed.notify(usize::MAX);

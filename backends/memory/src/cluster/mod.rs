@@ -95,8 +95,8 @@ impl SimulatedCluster {
         Self { clock, delay, world: Mutex::default(), changed: Event::new(), drifted: Arc::default() }
     }
 
-    /// Sets the course of images whose reference without its digest contains `pattern`, or whose digest is `pattern`, also
-    /// in rollouts under way; a later script goes before an earlier one.
+    /// Sets the course of images whose reference without its digest contains `pattern`, or whose digest is `pattern`,
+    /// also in rollouts under way; a later script goes before an earlier one.
     pub fn script(&self, pattern: &str, script: Script) {
         self.lock().scripts.add(pattern, script);
         self.changed.notify(usize::MAX);
@@ -174,7 +174,8 @@ impl SimulatedCluster {
         gone
     }
 
-    /// Makes the cluster reachable or unreachable. While it is unreachable, every call is `Unavailable`, and rollouts go on.
+    /// Makes the cluster reachable or unreachable. While it is unreachable, every call is `Unavailable`, and rollouts
+    /// go on.
     pub fn set_reachable(&self, reachable: bool) {
         self.lock().is_away = !reachable;
         self.changed.notify(usize::MAX);

@@ -1,4 +1,5 @@
-//! On a real PostgreSQL, which `ROLLHOOK_TEST_POSTGRES` names: the directory of a server that `testbed/up.sh` has started.
+//! On a real PostgreSQL, which `ROLLHOOK_TEST_POSTGRES` names: the directory of a server that `testbed/up.sh` has
+//! started.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 

@@ -1,5 +1,5 @@
-//! The stores keep what the ports promise through PgBouncer in transaction mode, which gives each transaction to whichever
-//! of three sessions is free; its settings are its own defaults.
+//! The stores keep what the ports promise through PgBouncer in transaction mode, which gives each transaction to
+//! whichever of three sessions is free; its settings are its own defaults.
 
 use std::time::Duration;
 

@@ -111,8 +111,8 @@ fn allowed_repositories() {
     assert!(list(&["a b"]).is_err());
 }
 
-/// The cases of the distribution project's own tests (`reference_test.go`, `normalize_test.go`), read as container runtimes
-/// read them.
+/// The cases of the distribution project's own tests (`reference_test.go`, `normalize_test.go`), read as container
+/// runtimes read them.
 #[test]
 fn references_are_those_of_distributions_grammar() {
     let (sha256, sha512) = (format!("sha256:{}", "f".repeat(64)), format!("sha512:{}", "f".repeat(128)));

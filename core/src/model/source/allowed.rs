@@ -9,7 +9,7 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 use super::{GitUrl, url};
-use crate::{app::InvalidName, text::checked_text};
+use crate::{app::InvalidName, network::Cidr, text::checked_text};
 
 /// The sources that apps may be built from: by default, those on any other machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -73,8 +73,8 @@ impl AllowedSources {
         if bounded { Err(SourceRefused::Host) } else { Ok(()) }
     }
 
-    /// Returns the name whose addresses are to be checked before a connection to this URL is made; `None` if the check of
-    /// its text was enough.
+    /// Returns the name whose addresses are to be checked before a connection to this URL is made; `None` if the check
+    /// of its text was enough.
     pub fn name_to_resolve<'a>(&self, url: &'a GitUrl) -> Option<&'a str> {
         let host = url.host().filter(|_| !self.local)?;
         (!url::is_local_host(host) && host.parse::<IpAddr>().is_err()).then_some(host)
@@ -96,21 +96,26 @@ impl HostPattern {
     }
 }
 
-/// The addresses at which clouds serve the secrets of their instances, and that are not link-local.
-const METADATA: [IpAddr; 5] = [
-    // Alibaba, Azure, Oracle.
-    IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
-    IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
-    IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192)),
-    // AWS, Google.
-    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
-    IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)),
+/// The networks at which clouds serve the secrets of their instances. Most services are link-local; the others are
+/// listed beside those. In Azure's wire server a node finds its extensions' settings and certificates; it resolves
+/// names as well, which is the business of the cluster's DNS.
+pub const METADATA_NETWORKS: [Cidr; 7] = [
+    // Link-local: Amazon, Google, Azure and most others.
+    Cidr::of(IpAddr::V4(Ipv4Addr::new(169, 254, 0, 0)), 16),
+    // Alibaba, Azure's wire server, Oracle.
+    Cidr::of(IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)), 32),
+    Cidr::of(IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)), 32),
+    Cidr::of(IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192)), 32),
+    // Link-local; all of Amazon's services of a host; Google.
+    Cidr::of(IpAddr::V6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0)), 10),
+    Cidr::of(IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0)), 32),
+    Cidr::of(IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)), 128),
 ];
 
 /// Returns whether an address is this machine's, link-local, a cloud's metadata service, or no single host's. Private
 /// networks are none of these.
 pub fn is_local_address(address: IpAddr) -> bool {
-    METADATA.contains(&address)
+    METADATA_NETWORKS.iter().any(|network| network.contains(address))
         || match address {
             IpAddr::V4(address) => is_local_v4(address),
             IpAddr::V6(address) => match embedded_v4(address) {
@@ -122,16 +127,12 @@ pub fn is_local_address(address: IpAddr) -> bool {
 
 fn is_local_v4(address: Ipv4Addr) -> bool {
     // All of 0/8 is this host on some systems, not only 0.0.0.0.
-    address.is_loopback()
-        || address.is_link_local()
-        || address.octets()[0] == 0
-        || address.is_multicast()
-        || address.is_broadcast()
+    address.is_loopback() || address.octets()[0] == 0 || address.is_multicast() || address.is_broadcast()
 }
 
 fn is_local_v6(address: Ipv6Addr) -> bool {
     // The deprecated notation of IPv4 addresses holds this machine's too (RFC 4291).
-    address.segments()[..6] == [0, 0, 0, 0, 0, 0] || address.is_unicast_link_local() || address.is_multicast()
+    address.segments()[..6] == [0, 0, 0, 0, 0, 0] || address.is_multicast()
 }
 
 /// Returns the IPv4 address that is reached by this one (RFC 4291, RFC 6052).
@@ -209,6 +210,7 @@ mod tests {
             "fe80::1",
             "ff02::1",
             "fd00:ec2::254",
+            "fd00:ec2::23",
             "fd20:ce::254",
             "::ffff:127.0.0.1",
             "::ffff:168.63.129.16",

@@ -17,7 +17,7 @@ use crate::{
     text::checked_text,
 };
 
-pub use allowed::{AllowedSources, HostPattern, SourceRefused, is_local_address};
+pub use allowed::{AllowedSources, HostPattern, METADATA_NETWORKS, SourceRefused, is_local_address};
 pub use url::{GitUrl, URL_MAX};
 
 /// The greatest length of a branch or path, in bytes.

@@ -15,8 +15,8 @@ use crate::{app::InvalidName, text::checked_text};
 pub const URL_MAX: usize = 2048;
 
 checked_text! {
-    /// A repository's URL: `https://HOST/PATH` or `ssh://[USER@]HOST/PATH`; also `http://` and `file://`, which are local
-    /// ([`GitUrl::is_local`]), and `USER@HOST:PATH`, which is read as ssh.
+    /// A repository's URL: `https://HOST/PATH` or `ssh://[USER@]HOST/PATH`; also `http://` and `file://`, which are
+    /// local ([`GitUrl::is_local`]), and `USER@HOST:PATH`, which is read as ssh.
     ///
     /// It holds no password, no query and nothing that git would read as an option or as a program to start
     /// (`ext::`, `-u…`).

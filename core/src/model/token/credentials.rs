@@ -27,8 +27,8 @@ pub enum Credential {
 
 /// All credentials that a caller of a webhook presented; each one must be valid.
 ///
-/// A header that was present but could not be read at all, or was repeated, is `Err(NotAToken)`: it is invalid, which is
-/// not the same as absent.
+/// A header that was present but could not be read at all, or was repeated, is `Err(NotAToken)`: it is invalid, which
+/// is not the same as absent.
 #[derive(Clone, Default)]
 pub struct Credentials(Vec<Result<Credential, NotAToken>>);
 

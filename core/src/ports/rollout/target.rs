@@ -54,13 +54,13 @@ pub enum InvalidTarget {
         /// The name of the setting as people give it: in the API the settings are the member `workload`, so that the
         /// setting `directory` is `workload.directory`.
         name: String,
-        /// The rule that it breaks, as a sentence that follows the name, without the value, which may be a secret: "must
-        /// be an absolute path."
+        /// The rule that it breaks, as a sentence that follows the name, without the value, which may be a secret:
+        /// "must be an absolute path."
         rule: String,
     },
     /// The target cannot be deployed to as it is, or cannot be created: what is wrong and what to do, in a sentence.
     Unusable(String),
-    /// The target carries the deploy id of another registration or is another app's, and the request does not allow to take
-    /// it over: which one, in a sentence.
+    /// The target carries the deploy id of another registration or is another app's, and the request does not allow to
+    /// take it over: which one, in a sentence.
     Taken(String),
 }

@@ -58,8 +58,9 @@ impl States {
 
     /// Remembers a state, unless a newer one is known. Returns the newer of both.
     ///
-    /// A read that began before the newer state was known is outdated. One that began after it may have been answered by
-    /// what lags behind; the second of these in succession is believed: the store was set back, as by restoring a backup.
+    /// A read that began before the newer state was known is outdated. One that began after it may have been answered
+    /// by what lags behind; the second of these in succession is believed: the store was set back, as by restoring a
+    /// backup.
     pub(super) fn remember(&mut self, state: Arc<AppState>, version: Version, read_at: Duration) -> Arc<AppState> {
         let app = state.app.uid;
         let read_at = match self.known.get_mut(&app) {

@@ -1,5 +1,5 @@
-//! Builds: one at a time for each app, in the order of revisions, of exactly what was asked for; told to end once nobody
-//! waits for them. What runs is the builder's to say.
+//! Builds: one at a time for each app, in the order of revisions, of exactly what was asked for; told to end once
+//! nobody waits for them. What runs is the builder's to say.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -152,14 +152,15 @@ impl Rules {
         self.lanes.ordered.keys().map(|(app, _)| *app).collect()
     }
 
-    /// An app goes, and the builder did not hear that it was to end its build: that one ends by the builder's own limits.
+    /// An app goes, and the builder did not hear that it was to end its build: that one ends by the builder's own
+    /// limits.
     pub(super) fn leaves_build(&mut self, app: AppUid, journal: &Journal) {
         journal.count("rule 16: a build was left to a builder that did not hear");
         self.lanes.left.insert(app);
     }
 
-    /// Whether nobody can be blamed for a build that runs: its order came after its entry had ended, from one who cannot
-    /// know or lives no more, or the builder did not hear.
+    /// Whether nobody can be blamed for a build that runs: its order came after its entry had ended, from one who
+    /// cannot know or lives no more, or the builder did not hear.
     pub(crate) fn is_left(&self, app: AppUid, revision: Revision, lives: impl Fn(u64) -> bool) -> bool {
         let build = (app, revision);
         let late = self.lanes.late.get(&build).is_some_and(|by| {

@@ -50,8 +50,8 @@ impl Owners {
         self.changed.insert(app, moment.own);
         journal.log(&life.name, || format!("takes over {app} from {}", former.name));
         let restarted = former.name == life.name;
-        // Whether the former lived is decided by what the store said to a heartbeat; the commit that follows may be slow,
-        // and whoever was paused meanwhile finds another version.
+        // Whether the former lived is decided by what the store said to a heartbeat; the commit that follows may be
+        // slow, and whoever was paused meanwhile finds another version.
         let beats = |life: &Life| self.beats.get(&life.number).map_or(&[][..], Vec::as_slice);
         let silent_at = |asked: &Moment| {
             let before = beats(&former).iter().rev().find(|beat| beat.now <= asked.now);

@@ -1,5 +1,5 @@
-//! The types of the API as JSON Schema, derived from the types themselves. The functions describe the core's types and the
-//! Kubernetes driver's settings, for which nothing is derived.
+//! The types of the API as JSON Schema, derived from the types themselves. The functions describe the core's types and
+//! the Kubernetes driver's settings, for which nothing is derived.
 
 use schemars::{Schema, SchemaGenerator, generate::SchemaSettings, json_schema};
 use serde_json::{Value, json};

@@ -1,5 +1,5 @@
-//! The command line. Every flag that configures is an environment variable too; secrets are environment variables or files
-//! only.
+//! The command line. Every flag that configures is an environment variable too; secrets are environment variables or
+//! files only.
 
 mod access;
 mod app;

@@ -22,8 +22,8 @@ pub(crate) struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// Returns the id of the named app. Another pair of project and environment may spell the same namespace, and its apps
-    /// are not meant.
+    /// Returns the id of the named app. Another pair of project and environment may spell the same namespace, and its
+    /// apps are not meant.
     async fn find(&self, target: &Target) -> Result<AppId, CliError> {
         self.app(target).await?;
         Ok(target.id()?)

@@ -17,8 +17,8 @@ use crate::{
 };
 
 impl Session<'_> {
-    /// Waits for the deploy's end if `--wait` is given or this process drives it, prints the end, and returns the entry that
-    /// decided it: the deploy's own, or its last successor's.
+    /// Waits for the deploy's end if `--wait` is given or this process drives it, prints the end, and returns the entry
+    /// that decided it: the deploy's own, or its last successor's.
     pub(super) async fn wait_for_end(
         &self,
         id: &AppId,

@@ -129,8 +129,8 @@ fn posted(app: &App) -> Posted {
     }
 }
 
-/// Returns the repository that the app's images most likely come from. It is parsed, so that no answer can smuggle a command
-/// into a snippet.
+/// Returns the repository that the app's images most likely come from. It is parsed, so that no answer can smuggle a
+/// command into a snippet.
 fn repository(app: &App) -> String {
     let allowed = app.policy.repositories.iter().find(|entry| !entry.ends_with("/*")).cloned();
     let ran = || app.current.as_ref().or(app.on_cluster.as_ref())?.image.clone();

@@ -7,8 +7,8 @@ pub(crate) mod git_hosts;
 
 use serde::Serialize;
 
-/// The seconds that a pipeline waits for the end of a deploy, unless `DEPLOY_TIMEOUT` says otherwise: more than the default
-/// deadline of a rollout.
+/// The seconds that a pipeline waits for the end of a deploy, unless `DEPLOY_TIMEOUT` says otherwise: more than the
+/// default deadline of a rollout.
 const TIMEOUT: u32 = 900;
 
 /// The body that a snippet posts.

@@ -37,8 +37,8 @@ pub(crate) struct ArchiveCoverage {
 }
 
 impl KnownDeploy {
-    /// Whether this tells the deploy's status. An end that an app holds is final, while a status on the way to it may be
-    /// older than what is known.
+    /// Whether this tells the deploy's status. An end that an app holds is final, while a status on the way to it may
+    /// be older than what is known.
     pub(crate) fn shows(&self, deploy: &Deploy) -> bool {
         let status = deploy.status();
         self.status == status || !status.is_terminal() && (self.status.is_terminal() || self.status > status)

@@ -19,8 +19,8 @@ pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
 impl Log {
     /// Listens until the guard is dropped.
     pub(crate) fn listen(&self) -> DefaultGuard {
-        // While a process has a single subscriber, a place that logs for the first time on a thread without one is taken
-        // for unheard from then on, by every thread. With a second one it is not.
+        // While a process has a single subscriber, a place that logs for the first time on a thread without one is
+        // taken for unheard from then on, by every thread. With a second one it is not.
         static ANOTHER: OnceLock<Dispatch> = OnceLock::new();
         ANOTHER.get_or_init(|| Dispatch::new(Self::default()));
         tracing::subscriber::set_default(self.clone())
