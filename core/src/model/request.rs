@@ -5,7 +5,7 @@ use std::{fmt, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    access::{Action, TokenName},
+    access::{Action, Realm, TokenName},
     app::{AppId, Environment, FullName, Policy, Project, Settings, Source},
     deploy::{Actor, Commit, Revision, Trigger},
     image::ImageRef,
@@ -132,6 +132,11 @@ impl Registration {
             policy: Policy::default(),
             take_over: false,
         }
+    }
+
+    /// Returns the realm that the app is to be in.
+    pub fn realm(&self) -> Realm {
+        Realm::Environment { project: self.project.clone(), environment: self.environment.clone() }
     }
 
     /// Builds the app's images from git.

@@ -78,33 +78,36 @@ impl Audited {
 }
 
 impl Deployer {
-    /// Writes an entry, if the action is audited or refused.
+    /// Writes an entry, if the action is audited or refused, and returns `Ok` if it is allowed.
     ///
     /// # Errors
-    /// [`Refusal::StoreUnavailable`] if an allowed action cannot be written down.
-    pub(super) async fn audit(
-        &self,
-        principal: &Principal,
-        action: Action,
-        subject: Subject,
-        is_allowed: bool,
-    ) -> Outcome<()> {
+    /// [`Refusal::Forbidden`]; [`Refusal::StoreUnavailable`] if an allowed action cannot be written down.
+    pub(super) async fn audit(&self, actor: &Actor, action: Action, subject: Subject, is_allowed: bool) -> Outcome<()> {
         if is_allowed && !action.is_audited() {
             return Ok(());
         }
-        let actor = principal.actor();
         tracing::info!(target: "rollhook::audit", %actor, %action, subject = subject.name, is_allowed, "audit");
-        let Some(records) = &self.ports.records else { return Ok(()) };
+        let decided = if is_allowed { Ok(()) } else { Err(Refusal::Forbidden(action)) };
+        let Some(records) = &self.ports.records else { return decided };
         let (actor, action) = (actor.clone(), action.to_string());
         let entry = AuditEntry { actor, action, subject: subject.name, realm: subject.realm, is_allowed };
         match self.append(&**records, &entry).await {
             Err(error) if is_allowed => Err(refused(error)),
             Err(error) => {
                 tracing::warn!(error = %error.chain(), "writing a refusal to the audit failed");
-                Ok(())
+                decided
             }
-            Ok(()) => Ok(()),
+            Ok(()) => decided,
         }
+    }
+
+    /// Returns `Ok` if a grant of the principal allows the action somewhere.
+    pub(super) async fn permit_somewhere(&self, principal: &Principal, action: Action) -> Outcome<()> {
+        if principal.grants().iter().any(|grant| grant.role.may(action)) {
+            return Ok(());
+        }
+        let realm = principal.grants().first().map_or(Realm::Everything, |grant| grant.realm.clone());
+        self.audit(principal.actor(), action, Subject { name: realm.to_string(), realm }, false).await
     }
 
     async fn append(&self, records: &dyn RecordStore, entry: &AuditEntry) -> Result<()> {
@@ -126,9 +129,7 @@ impl Deployer {
         mut after: Option<RecordPlace>,
         limit: usize,
     ) -> Outcome<Vec<Audited>> {
-        if !principal.grants().iter().any(|grant| grant.role.may(Action::ReadAudit)) {
-            return Err(Refusal::Forbidden(Action::ReadAudit));
-        }
+        self.permit_somewhere(principal, Action::ReadAudit).await?;
         let Some(records) = &self.ports.records else { return Ok(Vec::new()) };
         let mut found = Vec::new();
         loop {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Deployer, Outcome, audit::Subject, journal::Snapshot, refused};
 use crate::{
     access::{Action, Grant, Realm, Role},
-    app::{App, AppId, AppUid},
+    app::{AppId, AppUid},
     deploy::{Actor, Trigger},
     ports::AppRef,
     request::{Cause, Refusal},
@@ -22,12 +22,12 @@ pub struct Authorized {
 }
 
 /// What an [`Authorized`] may do with its app.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
     /// The holder of the webhook's token: reads the app's deploys, and deploys.
     Webhook,
-    /// A principal with this role on the app.
-    Role(Role),
+    /// A principal with this role on the app, which is in this realm.
+    Role(Role, Realm),
 }
 
 impl Authorized {
@@ -43,14 +43,10 @@ impl Authorized {
 
     /// Returns whether the proof reaches as far as this action.
     pub fn may(&self, action: Action) -> bool {
-        match self.reach {
+        match &self.reach {
             Reach::Webhook => matches!(action, Action::Read | Action::Deploy),
-            Reach::Role(role) => role.may(action),
+            Reach::Role(role, _) => role.may(action),
         }
-    }
-
-    pub(super) fn require(&self, action: Action) -> Outcome<()> {
-        if self.may(action) { Ok(()) } else { Err(Refusal::Forbidden(action)) }
     }
 }
 
@@ -133,22 +129,33 @@ impl Deployer {
     /// # Errors
     /// [`Refusal::AppNotFound`]; [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn open(&self, principal: &Principal, id: &AppId) -> Outcome<Authorized> {
-        Ok(self.open_app(principal, id).await?.1)
-    }
-
-    async fn open_app(&self, principal: &Principal, id: &AppId) -> Outcome<(Arc<App>, Authorized)> {
         let app = self.find(id).await?.state.app.clone();
-        let role = principal.role_on(&app.realm()).ok_or_else(|| Refusal::AppNotFound(id.clone()))?;
-        let (id, cause, reach) = (app.id.clone(), principal.cause(Trigger::Manual), Reach::Role(role));
-        Ok((Arc::clone(&app), Authorized { id, uid: app.uid, cause, reach }))
+        let realm = app.realm();
+        let role = principal.role_on(&realm).ok_or_else(|| Refusal::AppNotFound(id.clone()))?;
+        let (id, cause, reach) = (app.id.clone(), principal.cause(Trigger::Manual), Reach::Role(role, realm));
+        Ok(Authorized { id, uid: app.uid, cause, reach })
     }
 
     /// Returns a principal's proof for one app, if it may do this there. The audit has it before it is done.
     pub(super) async fn open_for(&self, action: Action, principal: &Principal, id: &AppId) -> Outcome<Authorized> {
-        let (app, access) = self.open_app(principal, id).await?;
-        self.audit(principal, action, Subject::app(id, app.realm()), access.may(action)).await?;
-        access.require(action)?;
+        let access = self.open(principal, id).await?;
+        self.permit(&access, action).await?;
         Ok(access)
+    }
+
+    /// Returns `Ok` if the proof reaches as far as this action. The audit has it before it is done.
+    ///
+    /// # Errors
+    /// [`Refusal::Forbidden`]; [`Refusal::StoreUnavailable`] if an allowed action cannot be written down.
+    pub(super) async fn permit(&self, access: &Authorized, action: Action) -> Outcome<()> {
+        let realm = match &access.reach {
+            // The webhook's own calls are in the app's history.
+            Reach::Webhook if access.may(action) => return Ok(()),
+            Reach::Webhook => Realm::Everything,
+            Reach::Role(_, realm) => realm.clone(),
+        };
+        let subject = Subject::app(&access.id, realm);
+        self.audit(&access.cause.actor, action, subject, access.may(action)).await
     }
 
     /// Returns the app of this name, as it is stored.

@@ -57,7 +57,7 @@ impl Deployer {
     /// # Errors
     /// The refusal; nothing was recorded, unless it says that it may have been.
     pub async fn push(&self, access: &Authorized, delivery: &Delivery, key: Option<IdempotencyKey>) -> Outcome<Pushed> {
-        access.require(Action::Deploy)?;
+        self.permit(access, Action::Deploy).await?;
         // An earlier call's answer holds wherever the branch is by now.
         if let Some(key) = &key
             && let Some(accepted) = self.repeated(access, key).await?

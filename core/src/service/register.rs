@@ -7,7 +7,7 @@ use super::{
     unwritten,
 };
 use crate::{
-    access::{Action, Realm, Role},
+    access::{Action, Role},
     app::{App, AppId, AppUid, Namespace, POLL_MAX, Policy, Settings, Source},
     deploy::{Deploy, Trigger},
     error::{Entity, Error},
@@ -103,12 +103,9 @@ impl Deployer {
         let namespace = Namespace::of(&wanted.project, &wanted.environment)
             .map_err(|invalid| Refusal::InvalidField(Field::Environment, invalid.to_string()))?;
         let id = AppId { namespace, name: wanted.name.clone() };
-        let realm = Realm::Environment { project: wanted.project.clone(), environment: wanted.environment.clone() };
+        let realm = wanted.realm();
         let is_allowed = principal.may(Action::Register, &realm);
-        self.audit(principal, Action::Register, Subject::app(&id, realm), is_allowed).await?;
-        if !is_allowed {
-            return Err(Refusal::Forbidden(Action::Register));
-        }
+        self.audit(principal.actor(), Action::Register, Subject::app(&id, realm), is_allowed).await?;
         if let Some(app) = self.journal.load(AppRef::Name(&id)).await.map_err(refused)? {
             return self.registered(app, &wanted, key.as_ref()).await;
         }
@@ -177,7 +174,10 @@ impl Deployer {
         let (id, uid) = (app.state.app.id.clone(), app.state.app.uid);
         let Some(key) = key else { return Err(Refusal::AppExists(id)) };
         let cause = crate::request::Cause { trigger: Trigger::Manual, actor: crate::deploy::Actor::Service };
-        match self.replay(&Authorized { id: id.clone(), uid, cause, reach: Reach::Role(Role::Admin) }, key).await? {
+        match self
+            .replay(&Authorized { id: id.clone(), uid, cause, reach: Reach::Role(Role::Admin, wanted.realm()) }, key)
+            .await?
+        {
             (app, Some(deploy)) => Ok(Registered { adopted: deploy.adopted, app, deploy: Some(deploy) }),
             // No entry could carry the key: a call with equal contents counts as the same call.
             (app, None) if registration::waits_for_a_build(&app.app) && registration::made(&app.app, wanted) => {

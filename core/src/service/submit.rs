@@ -50,7 +50,7 @@ impl Deployer {
     /// # Errors
     /// The refusal; nothing was recorded, unless it says that it may have been.
     pub async fn submit(&self, access: &Authorized, request: DeployRequest) -> Outcome<Accepted> {
-        access.require(Action::Deploy)?;
+        self.permit(access, Action::Deploy).await?;
         let (id, cause, key) = (self.admission_id(), access.cause.clone(), request.key.clone());
         let accepted = self.admit(access, id, key, move |state: &AppState| {
             let decided = admission::deploy(&state.app, &request, &cause)?;

@@ -15,12 +15,13 @@ fn call(server: &Server, token: &str, method: &str, path: &str) -> Call {
 }
 
 /// Each call of the API, the body that it is made with, and whether viewer, deployer and admin of the app may make it.
-fn calls() -> Vec<(&'static str, &'static str, Value, [bool; 3])> {
+fn calls(name: &str) -> Vec<(&'static str, &'static str, Value, [bool; 3])> {
     let (all, deployers, admins) = ([true, true, true], [false, true, true], [false, false, true]);
-    let app = "/api/v1/apps/shop-test/api";
+    let app = format!("/api/v1/apps/shop-test/{name}");
     let at = |rest: &str| -> &'static str { Box::leak(format!("{app}{rest}").into_boxed_str()) };
     let image = json!({ "image": "r.example.com/api:2" });
-    let other = json!({ "project": "shop", "environment": "test", "app": "b", "image": "r.example.com/b:1" });
+    let other =
+        json!({ "project": "shop", "environment": "test", "app": format!("{name}-2"), "image": "r.example.com/b:1" });
     vec![
         ("GET", at(""), Value::Null, all),
         ("GET", at("/deploys"), Value::Null, all),
@@ -51,25 +52,27 @@ fn calls() -> Vec<(&'static str, &'static str, Value, [bool; 3])> {
 fn each_role_makes_the_calls_of_the_table_and_no_others() {
     let server = server!().run();
     for (index, role) in ["viewer", "deployer", "admin"].into_iter().enumerate() {
-        server.app("api");
-        let body = json!({ "name": role, "role": role, "project": "shop", "environment": "test" });
+        server.app(role);
+        let body = json!({ "name": format!("a-{role}"), "role": role, "project": "shop", "environment": "test" });
         let token = token(&server, &body);
-        for (method, path, body, may) in calls() {
+        for (method, path, body, may) in calls(role) {
             let call = call(&server, &token, method, path);
             let reply = if body.is_null() { call.send() } else { call.json(&body).send() };
-            let is_refused = reply.status == 403;
-            assert_eq!(!is_refused, may[index], "{role}: {method} {path} is {}: {}", reply.status, reply.text());
+            assert_eq!(reply.status != 403, may[index], "{role}: {method} {path}: {} {}", reply.status, reply.text());
             assert!(reply.status < 500, "{role}: {method} {path}: {}", reply.text());
-            if is_refused {
+            if reply.status == 403 {
                 assert_eq!(reply.problem(), "forbidden");
             }
         }
-        if !calls().last().unwrap().3[index] {
-            server.manage("DELETE", "/api/v1/apps/shop-test/api").expect(204);
-        }
-        let clean = |name: &str| server.manage("DELETE", &format!("/api/v1/apps/shop-test/{name}")).send();
-        drop(clean("b"));
     }
+    // Every refusal is in the audit.
+    let entries = server.manage("GET", "/api/v1/audit?limit=200").expect(200).json()["entries"].clone();
+    let refused = |who: &str| {
+        let entries = entries.as_array().unwrap().iter();
+        entries.filter(|entry| entry["actor"] == who && entry["allowed"] == false).count()
+    };
+    let expected = |role: usize| calls("api").iter().filter(|(.., may)| !may[role]).count();
+    assert_eq!([refused("a-viewer"), refused("a-deployer"), refused("a-admin")], [expected(0), expected(1), 0]);
 }
 
 #[test]
@@ -77,7 +80,7 @@ fn token_of_another_project_finds_and_lists_nothing_of_this_one() {
     let server = server!().run();
     server.app("api");
     let stranger = token(&server, &json!({ "name": "blog", "role": "admin", "project": "blog" }));
-    for (method, path, body, _) in calls().into_iter().filter(|(_, path, ..)| path.starts_with("/api/v1/apps/")) {
+    for (method, path, body, _) in calls("api").into_iter().filter(|(_, path, ..)| path.starts_with("/api/v1/apps/")) {
         let call = call(&server, &stranger, method, path);
         let reply = if body.is_null() { call.send() } else { call.json(&body).send() };
         assert_eq!((reply.status, reply.problem().as_str()), (404, "app-not-found"), "{method} {path}");
@@ -105,7 +108,7 @@ fn token_is_the_actor_of_its_deploys_whatever_name_the_caller_claims() {
     let ci = token(&server, &json!({ "name": "ci-shop", "role": "deployer", "project": "shop" }));
     let deploy = |token: &str| {
         let posted =
-            call(&server, token, "POST", &format!("{}/deploys", app.path())).header("x-rollhook-actor", "mallory");
+            call(&server, token, "POST", &format!("{}/deploys", app.path)).header("x-rollhook-actor", "mallory");
         let posted = posted.json(&json!({ "image": "r.example.com/api:2" })).expect(202).json();
         let entry = call(&server, &server.admin, "GET", posted["url"].as_str().unwrap()).expect(200).json();
         entry["actor"].as_str().unwrap().to_owned()
