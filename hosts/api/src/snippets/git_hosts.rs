@@ -2,7 +2,7 @@
 
 /// Returns the settings to enter at each git host, for an app that is built from this branch. The text names token and key,
 /// and shows neither.
-pub(crate) fn settings(branch: &str) -> String {
+pub fn settings(branch: &str) -> String {
     format!(
         "\
 --- Or without CI: the git host itself reports each push to {branch} ---
