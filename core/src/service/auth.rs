@@ -83,10 +83,18 @@ impl Deployer {
     /// [`Refusal::Unauthorized`]; [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn authorize_operator(&self, presented: &[u8], name: &str) -> Outcome<Operator> {
         use sha2::Digest as _;
-        let hash: [u8; 32] = sha2::Sha256::digest(presented).into();
+        self.confirm_operator(&sha2::Sha256::digest(presented).into(), name).await
+    }
+
+    /// Checks the management token of this hash: a host that has authenticated a person keeps the hash, and confirms each of
+    /// the person's calls by it, so that a token that was replaced ends the person's session.
+    ///
+    /// # Errors
+    /// As [`Deployer::authorize_operator`].
+    pub async fn confirm_operator(&self, hash: &[u8; 32], name: &str) -> Outcome<Operator> {
         let fits = |stored: Option<&[u8; 32]>| {
             self.recognition.read_operator(stored.copied());
-            stored.is_some_and(|stored| bool::from(stored.ct_eq(&hash)))
+            stored.is_some_and(|stored| bool::from(stored.ct_eq(hash)))
         };
         match self.ports.tokens.operator_fitting(&fits).await.map_err(refused)? {
             true => Ok(Operator::trusted(name)),
@@ -116,6 +124,12 @@ impl Deployer {
             Some(known) => Ok(known.ct_eq(&hash).into()),
             None => self.ports.tokens.set_operator_hash(hash).await.map(|()| true).map_err(refused),
         }
+    }
+
+    /// Returns whether this is the hash of the management token as this process last read it, which proves nothing: see
+    /// [`Deployer::confirm_operator`].
+    pub fn recognizes_operator_hash(&self, hash: &[u8; 32]) -> bool {
+        self.recognition.is_operator_hash(hash)
     }
 
     /// Returns whether a management token was ever set.

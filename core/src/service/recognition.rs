@@ -83,8 +83,12 @@ impl Recognition {
 
     /// Returns whether this is the management token as its hash was last read.
     pub(super) fn is_operator(&self, presented: &[u8]) -> bool {
-        let hash: [u8; 32] = Sha256::digest(presented).into();
+        self.is_operator_hash(&Sha256::digest(presented).into())
+    }
+
+    /// Returns whether this is the management token's hash as it was last read.
+    pub(super) fn is_operator_hash(&self, hash: &[u8; 32]) -> bool {
         let known = *self.operator.lock().unwrap_or_else(PoisonError::into_inner);
-        known.is_some_and(|known| known.ct_eq(&hash).into())
+        known.is_some_and(|known| known.ct_eq(hash).into())
     }
 }
