@@ -20,6 +20,8 @@
 //!
 //! An operator's call takes the same way; its handler reads the request and calls an operation of `rollhook_api`.
 //!
+//! A browser's call goes to `console`, which applies the same limits and hands it to `rollhook_console`.
+//!
 //! The binary is [`run`]; a test or bench embeds [`Server`].
 
 mod answer;
@@ -29,6 +31,7 @@ mod body;
 mod build_log;
 mod client_ip;
 mod connections;
+mod console;
 mod deploy_counts;
 mod deploys;
 mod error_reply;
