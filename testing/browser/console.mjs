@@ -57,6 +57,10 @@ const watch = (page) => {
 };
 watch(page);
 await context.addInitScript(() => {
+  window.moved = 0;
+  new PerformanceObserver((list) => {
+    for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.moved += entry.value;
+  }).observe({ type: 'layout-shift', buffered: true });
   document.addEventListener('securitypolicyviolation', (event) => {
     console.error(`policy violated: ${event.violatedDirective} ${event.blockedURI} ${event.sourceFile}:${event.lineNumber}`);
   });
@@ -72,7 +76,10 @@ const expecting = async (status, act) => {
 // The rules of WCAG 2.2 A and AA, and best practices, by axe-core.
 const check = async (name) => {
   if (!await page.evaluate(() => typeof window.axe === 'object')) await page.evaluate(axe);
-  const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }));
+  const { violations } = await page.evaluate(() => window.axe.run(document, {
+    resultTypes: ['violations'],
+    rules: { 'target-size': { enabled: true } },
+  }));
   for (const { id, help, nodes } of violations) {
     faults.push(`${name}: ${id}: ${help}: ${nodes.map((node) => `${node.html} ${node.failureSummary}`).join(' | ')}`);
   }
@@ -93,6 +100,14 @@ const picture = async (name) => {
   }
   await page.emulateMedia({ colorScheme: 'light', reducedMotion: 'no-preference' });
   await page.setViewportSize({ width: 1440, height: sizes[1440] });
+};
+
+// Loads a page anew; nothing in it may move once it is shown.
+const steady = async (path) => {
+  await page.goto(path);
+  await page.waitForLoadState('networkidle');
+  const moved = await page.evaluate(() => window.moved);
+  if (moved > 0) faults.push(`${path}: the layout shifts by ${moved}`);
 };
 
 const signIn = async () => {
@@ -245,7 +260,8 @@ try {
   await dialog.getByRole('button', { name: 'Make a new token' }).click();
   await page.getByText('This is the new token.').waitFor();
   if (await page.locator('#token').textContent() === first) fail('the token is the old one');
-  await page.goto(`${app}/settings`);
+  for (const path of ['/', `${app}/deploys/3`, `${app}/webhook`, '/apps/new']) await steady(path);
+  await steady(`${app}/settings`);
   await picture('settings');
   await page.goto(`${app}/delete`);
   await picture('delete');
@@ -253,7 +269,7 @@ try {
   step('search as one types, and by the keyboard alone');
   await page.goto('/');
   await picture('apps');
-  await page.keyboard.press('/');
+  await page.getByRole('searchbox').focus();
   await page.keyboard.type('nothing like it');
   await says(page.locator('#apps'), 'Nothing found');
   await picture('apps-nothing-found');

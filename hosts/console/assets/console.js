@@ -42,13 +42,6 @@
       menu.open = false;
       one("summary", menu).focus();
     }
-    // As on the git hosts: "/" goes to the search.
-    const search = one("#q");
-    const typing = event.target.closest?.("input, textarea, select, dialog");
-    if (event.key === "/" && search && !typing && !event.ctrlKey && !event.metaKey && !event.altKey) {
-      event.preventDefault();
-      search.focus();
-    }
   });
 
   // Copying.
@@ -93,7 +86,7 @@
     }
     for (const element of all("[data-since]")) {
       const seconds = since(element.dataset.since);
-      say(element, `So far: ${seconds < 60 ? `${seconds} s` : `${Math.floor(seconds / 60)} min ${seconds % 60} s`}.`);
+      say(element, seconds < 60 ? `${seconds} s` : `${Math.floor(seconds / 60)} min ${seconds % 60} s`);
     }
   };
   const prepare = () => {

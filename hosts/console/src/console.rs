@@ -61,7 +61,7 @@ impl Call<'_> {
     pub(crate) fn frame(&self) -> Frame {
         Frame {
             paths: assets::paths(),
-            name: Some(self.principal.name.clone()),
+            name: Some(rollhook_core::text::escaped(&self.principal.name)),
             may: self.access.permissions,
             now: self.console.host.now(),
         }
@@ -77,6 +77,15 @@ impl Console {
     /// Returns the console of a host.
     pub fn new(host: Arc<dyn Host>, sessions: Arc<dyn Sessions>) -> Self {
         Self { host, sessions }
+    }
+
+    /// Returns whether a call brings credentials that can be wrong.
+    pub fn brings_credentials(&self, request: &Request) -> bool {
+        match Route::of(&request.path) {
+            Route::Asset => false,
+            Route::SignIn => !request.reads(),
+            Route::Page(_) | Route::Unknown => session_id(&request.headers).is_some(),
+        }
     }
 
     /// Returns whether a call is let through although others have failed to authenticate from its address too often: it has a
@@ -148,7 +157,10 @@ impl Console {
     async fn signed_in(&self, request: &Request) -> Result<Option<(Principal, SessionHash, Access)>, Failure> {
         let Some(id) = session_id(&request.headers) else { return Ok(None) };
         let (principal, access) = self.confirm(id).await?;
-        self.sessions.touch(id, self.host.now()).await?;
+        // What a page reads by itself is no use of the session: an open tab would keep it for ever.
+        if !Route::of(&request.path).is_automatic() {
+            self.sessions.touch(id, self.host.now()).await?;
+        }
         Ok(Some((principal, id, access)))
     }
 

@@ -36,5 +36,8 @@ pub use console::Console;
 pub use host::{Access, CallerOperations, Failure, Host, Permissions, Principal, Watch};
 pub use reply::{Answer, Body, Caller, Parts};
 pub use request::Request;
-pub use route::{claims, is_open, is_sign_in, template};
+pub use route::{claims, is_sign_in, template};
 pub use sessions::{ABSOLUTE, IDLE, InMemory, Session, SessionHash, Sessions};
+
+#[cfg(test)]
+mod tests;

@@ -115,6 +115,11 @@ impl Route {
         }
     }
 
+    /// Returns whether pages read the path by themselves, without a person's doing.
+    pub(crate) fn is_automatic(&self) -> bool {
+        matches!(self, Self::Page(Page::App(_, AppPart::Live) | Page::Deploy(_, _, DeployPart::Log)))
+    }
+
     /// Returns the route as a label, from a fixed set.
     fn label(&self) -> &'static str {
         match self {
@@ -155,15 +160,6 @@ pub fn claims(path: &str) -> bool {
     matches!(Route::of(path), Route::Asset | Route::SignIn | Route::Page(_))
         || path == "/apps"
         || path.starts_with("/apps/")
-}
-
-/// Returns whether a path is one that anyone may read without credentials.
-pub fn is_open(path: &str, reads: bool) -> bool {
-    match Route::of(path) {
-        Route::Asset => true,
-        Route::SignIn => reads,
-        Route::Page(_) | Route::Unknown => false,
-    }
 }
 
 /// Returns whether a call brings its credentials in its body.

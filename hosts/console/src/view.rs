@@ -145,11 +145,6 @@ impl Image {
         };
         Self { full: escaped(image), before, name }
     }
-
-    /// Returns the reference as the command line shows it.
-    pub(crate) fn text(&self) -> String {
-        format!("{}{}", self.before, self.name)
-    }
 }
 
 /// A commit, with its page at the git host if that is known.

@@ -57,7 +57,7 @@ pub(crate) async fn answer(
     in_call: InCall,
 ) -> Reply {
     let early = headers::require_host(&parts).and_then(|()| body::require_identity(&parts.headers));
-    let (path, reads) = (parts.uri.path().to_owned(), matches!(parts.method.as_str(), "GET" | "HEAD"));
+    let path = parts.uri.path().to_owned();
     let mut request = Request {
         method: parts.method,
         query: parts.uri.query().unwrap_or_default().to_owned(),
@@ -74,8 +74,9 @@ pub(crate) async fn answer(
     if is_known {
         in_call.known();
     }
-    let is_open = rollhook_console::is_open(&request.path, reads);
-    let over = if is_open || is_known { None } else { state.limits.admit(client, &Target::Management).err() };
+    // A call without credentials is only led to the sign-in, and costs no read of the store.
+    let is_counted = !is_known && state.console.brings_credentials(&request);
+    let over = if is_counted { state.limits.admit(client, &Target::Management).err() } else { None };
     // A sign-in brings its token in the body, which is read first.
     let over = match over {
         Some(failure) if !rollhook_console::is_sign_in(&request.path) && !state.limits.spare(&Target::Management) => {
@@ -132,9 +133,10 @@ fn sent(answer: Answer, state: &State, in_call: InCall) -> Reply {
         Body::Stream(events) => {
             let drain = state.drain.clone();
             let events = events.take_until(async move { drain.begun().await });
-            reply::streamed(events.inspect(move |_| {
-                // Held until the stream is dropped.
-                let _ = &in_call;
+            reply::streamed(events.map(move |part| {
+                // The call lasts until the stream is dropped.
+                let _call = &in_call;
+                part
             }))
         }
     };

@@ -198,3 +198,48 @@ fn cell(app: &App, frame: &Frame) -> Cell {
         notes,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rollhook_core::time::Timestamp;
+
+    use super::*;
+    use crate::pages::tests::app;
+
+    fn in_environment(name: &str, environment: &str) -> App {
+        let namespace = format!("shop-{environment}");
+        app(serde_json::json!({ "app": name, "environment": environment, "namespace": namespace }))
+    }
+
+    fn page(all: &AppList, query: &str) -> String {
+        let frame = Frame::signed_out(Timestamp::from_millis(1_767_323_045_678));
+        AppsPart { list: &listed(all, query, &frame) }.render().unwrap()
+    }
+
+    #[test]
+    fn environments_stand_side_by_side_in_the_order_of_promotion() {
+        let names = ["prod", "eu-west", "test", "staging", "dev"];
+        let apps = names.iter().map(|name| in_environment("api", name)).chain([in_environment("web", "prod")]);
+        let all = AppList { apps: apps.collect(), ..AppList::default() };
+        let frame = Frame::signed_out(Timestamp::from_millis(0));
+        let list = listed(&all, "", &frame);
+        assert_eq!(list.projects[0].environments, ["dev", "test", "eu-west", "staging", "prod"]);
+        let present: Vec<Vec<bool>> =
+            list.projects[0].rows.iter().map(|row| row.cells.iter().map(Option::is_some).collect()).collect();
+        assert_eq!(present, [vec![true; 5], vec![false, false, false, false, true]]);
+    }
+
+    #[test]
+    fn drift_holds_and_unreadable_apps_are_named() {
+        let drift = serde_json::json!({ "image": "r.example.com/api:hot", "message": "kubectl" });
+        let drifted =
+            app(serde_json::json!({ "drift": drift, "holds": [{ "image": "r.example.com/api:bad", "by": 3 }] }));
+        let all = AppList { apps: vec![drifted], unreadable: vec!["shop-test/<b>".to_owned()], next: None };
+        let shown = page(&all, "");
+        for told in ["drift: api:hot runs", "hold", "shop-test/&#60;b&#62; cannot be read", "never deployed"] {
+            assert!(shown.contains(told), "{told}: {shown}");
+        }
+        assert!(page(&all, "API shop").contains("1 app found for API shop"));
+        assert!(page(&all, "web").contains("Nothing found"));
+    }
+}

@@ -59,6 +59,8 @@ pub(crate) struct Running {
     pub(crate) waits_for: String,
     pub(crate) steps: Vec<Step>,
     pub(crate) since: String,
+    /// The time that has passed since then.
+    pub(crate) so_far: String,
     /// The time at which the deploy fails at the latest.
     pub(crate) deadline: Option<When>,
 }
@@ -129,6 +131,10 @@ impl Running {
             waits_for,
             steps: steps(app, deploy),
             since: rollhook_api::time::absolute(deploy.updated_at),
+            so_far: match frame.now.since(deploy.updated_at).as_secs() {
+                seconds @ 0..60 => format!("{seconds} s"),
+                seconds => format!("{} min {} s", seconds / 60, seconds % 60),
+            },
             deadline: limit.map(|limit| When::until(deploy.updated_at.after(limit), frame.now)),
         }
     }

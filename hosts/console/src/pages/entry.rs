@@ -120,12 +120,14 @@ async fn build_log(
     deploy: &Deploy,
     from: u64,
 ) -> Result<Option<Log>, Failure> {
+    let goes_on = matches!(deploy.status, Status::Queued | Status::Building) && deploy.image.is_none();
     let bytes = match operations.build_log(id, deploy.revision, from).await {
         Ok(bytes) => bytes,
+        // The build may begin yet, and its builder come back.
+        Err(failure) if matches!(failure.kind, Kind::NoBuildLog | Kind::BuilderUnavailable) && goes_on => Vec::new(),
         Err(failure) if matches!(failure.kind, Kind::NoBuildLog | Kind::BuilderUnavailable) => return Ok(None),
         Err(failure) => return Err(failure),
     };
-    let goes_on = deploy.status == Status::Building && deploy.image.is_none();
     // While the build goes on, its last line may not be whole yet.
     let whole = match goes_on {
         true => bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1),

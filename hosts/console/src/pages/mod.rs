@@ -12,6 +12,9 @@ pub(crate) mod settings;
 pub(crate) mod sign_in;
 pub(crate) mod webhook;
 
+#[cfg(test)]
+mod tests;
+
 use crate::{
     console::Call,
     host::Failure,

@@ -126,6 +126,5 @@ pub(crate) async fn sign_out_everywhere(call: &Call<'_>) -> Result<Reply, Failur
 fn signed_out() -> Reply {
     let mut reply = reply::redirect("/sign-in?signed-out=1");
     reply::set_cookie(&mut reply, None);
-    reply.headers_mut().insert("clear-site-data", HeaderValue::from_static("\"cache\""));
     reply
 }

@@ -1,0 +1,211 @@
+//! The console with a host whose tokens can be replaced: sessions, their confirmation, and permissions.
+
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicU64, Ordering},
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use rollhook_api::Kind;
+use rollhook_core::{
+    app::AppId,
+    request::{IdempotencyKey, Refusal},
+    service::Operator,
+    time::Timestamp,
+};
+use sha2::{Digest, Sha256};
+use zeroize::Zeroizing;
+
+use crate::{
+    Access, Answer, Body, Caller, CallerOperations, Console, Failure, Host, InMemory, Permissions, Principal, Request,
+    Watch,
+};
+
+/// A host with one token.
+struct OneToken {
+    token: Mutex<&'static str>,
+    is_away: Mutex<bool>,
+    permissions: Permissions,
+    number: AtomicU64,
+}
+
+impl OneToken {
+    fn hash(&self) -> [u8; 32] {
+        Sha256::digest(self.token.lock().unwrap().as_bytes()).into()
+    }
+}
+
+#[async_trait]
+impl Host for OneToken {
+    async fn authenticate(&self, token: &str, name: &str) -> Result<Principal, Failure> {
+        let principal = Principal { token: Sha256::digest(token.as_bytes()).into(), name: name.to_owned() };
+        self.confirm(&principal).await.map(|_| principal)
+    }
+
+    async fn confirm(&self, principal: &Principal) -> Result<Access, Failure> {
+        if *self.is_away.lock().unwrap() {
+            return Err(Refusal::StoreUnavailable { maybe_recorded: false }.into());
+        }
+        if principal.token != self.hash() {
+            return Err(Refusal::Unauthorized.into());
+        }
+        Ok(Access { operator: Operator::trusted(&principal.name), permissions: self.permissions })
+    }
+
+    fn recognizes(&self, principal: &Principal) -> bool {
+        principal.token == self.hash()
+    }
+
+    fn operations(&self, _: &Access, _: Option<IdempotencyKey>) -> CallerOperations {
+        panic!("no page of these tests calls an operation")
+    }
+
+    async fn watch(&self, _: &Access, _: &AppId) -> Result<Box<dyn Watch>, Failure> {
+        Err(Failure::new(Kind::AppNotFound, "There is no app."))
+    }
+
+    fn base_url(&self) -> &str {
+        "https://deploys.example.com"
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millis(1_767_323_045_678)
+    }
+
+    fn random(&self) -> Zeroizing<String> {
+        Zeroizing::new(format!("session{}", self.number.fetch_add(1, Ordering::Relaxed)))
+    }
+}
+
+struct Bench {
+    host: Arc<OneToken>,
+    console: Arc<Console>,
+}
+
+impl Bench {
+    fn new(permissions: Permissions) -> Self {
+        let (token, is_away) = (Mutex::new("old"), Mutex::default());
+        let host = Arc::new(OneToken { token, is_away, permissions, number: AtomicU64::new(0) });
+        let console = Arc::new(Console::new(host.clone(), Arc::new(InMemory::default())));
+        Self { host, console }
+    }
+
+    fn call(&self, method: Method, path: &str, cookie: Option<&str>, body: &'static str) -> Answer {
+        let mut headers = HeaderMap::new();
+        headers.insert(HeaderName::from_static("sec-fetch-site"), HeaderValue::from_static("same-origin"));
+        headers.extend(cookie.map(|cookie| (http::header::COOKIE, HeaderValue::from_str(cookie).unwrap())));
+        let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        let request = Request {
+            method,
+            path: path.to_owned(),
+            query: query.to_owned(),
+            headers,
+            body: Bytes::from_static(body.as_bytes()),
+        };
+        self.console.answer(&request).now_or_never().unwrap()
+    }
+
+    fn sign_in(&self) -> String {
+        let answer = self.call(Method::POST, "/sign-in", None, "token=old&name=Ada");
+        assert_eq!((answer.response.status().as_u16(), answer.caller), (303, Caller::Known));
+        let cookie = answer.response.headers()["set-cookie"].to_str().unwrap();
+        cookie.split(';').next().unwrap().to_owned()
+    }
+
+    fn status(&self, method: Method, path: &str, cookie: &str) -> u16 {
+        self.call(method, path, Some(cookie), "").response.status().as_u16()
+    }
+}
+
+fn text(answer: &Answer) -> &str {
+    match answer.response.body() {
+        Body::Whole(text) => std::str::from_utf8(text).unwrap(),
+        Body::Stream(_) => panic!("a stream"),
+    }
+}
+
+#[test]
+fn a_replaced_token_ends_its_sessions_at_once() {
+    let bench = Bench::new(Permissions::ALL);
+    let cookie = bench.sign_in();
+    assert_eq!(bench.status(Method::GET, "/apps/new", &cookie), 200);
+    *bench.host.token.lock().unwrap() = "new";
+    let answer = bench.call(Method::GET, "/apps/new", Some(&cookie), "");
+    assert_eq!((answer.response.status().as_u16(), answer.caller), (303, Caller::Refused));
+    assert!(answer.response.headers()["set-cookie"].to_str().unwrap().contains("Max-Age=0"));
+    // A session that ended stays ended, whatever becomes of the token.
+    *bench.host.token.lock().unwrap() = "old";
+    assert_eq!(bench.status(Method::GET, "/apps/new", &cookie), 303);
+}
+
+#[test]
+fn a_store_that_is_away_ends_no_session() {
+    let bench = Bench::new(Permissions::ALL);
+    let cookie = bench.sign_in();
+    *bench.host.is_away.lock().unwrap() = true;
+    let answer = bench.call(Method::GET, "/apps/new", Some(&cookie), "");
+    assert_eq!((answer.response.status().as_u16(), answer.caller), (503, Caller::Unknown));
+    assert_eq!(answer.response.headers()["retry-after"], "2");
+    assert!(text(&answer).contains("The store is not available"));
+    let sign_in = bench.call(Method::POST, "/sign-in", None, "token=old");
+    assert_eq!(
+        (sign_in.response.status().as_u16(), sign_in.caller),
+        (503, Caller::Unknown),
+        "no failed authentication"
+    );
+    *bench.host.is_away.lock().unwrap() = false;
+    assert_eq!(bench.status(Method::GET, "/apps/new", &cookie), 200);
+}
+
+#[test]
+fn what_a_role_does_not_cover_is_refused_before_anything_is_called() {
+    let bench = Bench::new(Permissions::default());
+    let cookie = bench.sign_in();
+    for path in ["deploy", "rollback", "release-hold", "delete", "settings", "settings/source", "deploys/1/cancel"] {
+        assert_eq!(bench.status(Method::POST, &format!("/apps/shop-test/api/{path}"), &cookie), 403, "{path}");
+    }
+    for path in ["reveal", "enable", "disable"] {
+        assert_eq!(bench.status(Method::POST, &format!("/apps/shop-test/api/webhook/{path}"), &cookie), 403, "{path}");
+    }
+    let answer = bench.call(Method::GET, "/apps/new", Some(&cookie), "");
+    assert_eq!(answer.response.status(), 403);
+    assert!(text(&answer).contains("Your role does not cover this"));
+    assert_eq!(bench.status(Method::POST, "/sign-out", &cookie), 303, "leaving needs no role");
+}
+
+#[test]
+fn only_a_wrong_credential_counts_as_a_failure() {
+    let bench = Bench::new(Permissions::ALL);
+    let caller = |path, cookie, body: &'static str| {
+        let method = if body.is_empty() { Method::GET } else { Method::POST };
+        bench.call(method, path, cookie, body).caller
+    };
+    assert_eq!(caller("/", None, ""), Caller::Unknown);
+    assert_eq!(caller("/sign-in", None, ""), Caller::Unknown);
+    assert_eq!(caller("/", Some("__Host-rollhook=guess"), ""), Caller::Refused);
+    assert_eq!(caller("/sign-in", None, "token=guess"), Caller::Refused);
+    assert_eq!(caller("/sign-in", None, "name=Ada"), Caller::Refused);
+}
+
+#[test]
+fn a_new_sign_in_ends_the_session_that_the_browser_had() {
+    let bench = Bench::new(Permissions::ALL);
+    let first = bench.sign_in();
+    let answer = bench.call(Method::POST, "/sign-in", Some(&first), "token=old");
+    assert_eq!(answer.response.status(), 303);
+    assert_eq!(bench.status(Method::GET, "/apps/new", &first), 303);
+}
+
+#[test]
+fn a_person_s_name_is_shown_as_text() {
+    let bench = Bench::new(Permissions::ALL);
+    let answer = bench.call(Method::POST, "/sign-in", None, "token=old&name=%3Cscript%3E%1B%5B31m%E2%80%AE");
+    let cookie = answer.response.headers()["set-cookie"].to_str().unwrap().split(';').next().unwrap().to_owned();
+    let answer = bench.call(Method::GET, "/apps/new", Some(&cookie), "");
+    let page = text(&answer);
+    assert!(page.contains("&#60;script&#62;") && !page.contains("<script>"));
+    assert!(!page.contains('\u{1b}') && !page.contains('\u{202e}'));
+}
