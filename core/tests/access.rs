@@ -333,6 +333,7 @@ fn session_ends_when_it_is_idle_and_after_a_week_in_any_case() {
         for hour in 1..hours {
             world.clock.sleep(Duration::from_secs(3600)).await;
             assert!(world.deployer.session(&used).await.is_ok(), "hour {hour}");
+            world.deployer.keep_session(&used).await.unwrap();
         }
         world.clock.sleep(Duration::from_secs(3600)).await;
         assert!(world.deployer.session(&used).await.is_err());

@@ -183,6 +183,16 @@ impl Deployer {
         self.ports.tokens.find(id).await.map_err(super::refused)?.ok_or(Refusal::NoWebhook)
     }
 
+    /// Returns the time at which the app's webhook was enabled, without its token.
+    ///
+    /// # Errors
+    /// As [`Deployer::webhook`].
+    pub async fn webhook_enabled_at(&self, principal: &Principal, id: &AppId) -> Outcome<Timestamp> {
+        self.open_for(Action::Read, principal, id).await?;
+        let secret = self.ports.tokens.find(id).await.map_err(super::refused)?;
+        secret.map(|secret| secret.created_at).ok_or(Refusal::NoWebhook)
+    }
+
     /// Disables the app's webhook.
     ///
     /// # Errors

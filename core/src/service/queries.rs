@@ -142,8 +142,33 @@ impl Deployer {
         }
     }
 
-    /// Returns one entry as this process has committed or just read it, past `seen` steps if it is, and the app's state
-    /// of that time. Callers of the same moment share one look.
+    /// Returns the app's state once it is another than `seen`, or as it is when `limit` is over. Retries while the store is
+    /// away.
+    ///
+    /// # Errors
+    /// [`Refusal::AppNotFound`] if the app is deleted meanwhile.
+    pub async fn state_changed(&self, access: &Authorized, seen: &AppState, limit: Duration) -> Outcome<AppState> {
+        let end = self.ports.clock.elapsed() + limit;
+        let changes = self.waiters.subscribe(access.uid);
+        loop {
+            let change = changes.listen();
+            let left = end.saturating_sub(self.ports.clock.elapsed());
+            match self.journal.recent(access.uid, POLL).await.map_err(refused) {
+                Ok(Some(now)) if *now.state != *seen || left.is_zero() => return Ok(now.into_state()),
+                Ok(None) => return Err(Refusal::AppNotFound(access.id.clone())),
+                Err(Refusal::StoreUnavailable { .. } | Refusal::StoreRefused(_)) if !left.is_zero() => {}
+                Err(refusal) => return Err(refusal),
+                Ok(Some(_)) => {}
+            }
+            select_biased! {
+                () = change.fuse() => {}
+                () = self.ports.clock.sleep(POLL.min(left)).fuse() => {}
+            }
+        }
+    }
+
+    /// Returns one entry as this process has committed or just read it, past `seen` steps if it is, and the app's state of
+    /// that time. Callers of the same moment share one look.
     async fn recent_entry(
         &self,
         access: &Authorized,

@@ -11,8 +11,9 @@ use zeroize::Zeroizing;
 use super::{Deployer, Outcome, Principal, api_tokens, refused};
 use crate::{
     error::{Error, Result},
-    ports::{NewRecord, Record, RecordKey, RecordKind, RecordStore},
+    ports::{NewRecord, Record, RecordKey, RecordKind},
     request::Refusal,
+    time::Timestamp,
 };
 
 /// The time without a call after which a session ends.
@@ -85,36 +86,44 @@ impl Deployer {
             let record = records.read(RecordKind::Session, &key_of(secret)?).await?;
             record.map(|record| Stored::of(&record).map(|stored| (record, stored))).transpose()
         };
-        let age = |record: &Record| record.now.since(record.created_at);
-        let read = read.await.map_err(refused)?.filter(|(record, _)| age(record) < SESSION_MAX);
-        let proven = match &read {
+        let is_young = |record: &Record| record.now.since(record.created_at) < SESSION_MAX;
+        let proven = match read.await.map_err(refused)?.filter(|(record, _)| is_young(record)) {
             Some((_, stored)) => self.principal_of(&stored.token, stored.claimed.as_deref()).await,
             None => Err(Refusal::Unauthorized),
         };
         if proven.is_ok() || matches!(proven, Err(Refusal::Unauthorized)) {
             self.recognition.read_secret(Sha256::digest(secret.as_bytes()).into(), proven.is_ok());
         }
-        let (principal, (record, stored)) = (proven?, read.ok_or(Refusal::Unauthorized)?);
-        let age = age(&record);
-        self.keep_session(&**records, record, &stored, SESSION_IDLE.min(SESSION_MAX - age)).await;
-        Ok(principal)
+        proven
+    }
+
+    /// Lets a session last for [`SESSION_IDLE`] from now on, but no longer than [`SESSION_MAX`] in all: to be called when a
+    /// person does something. A use within five minutes of the last one is not written down.
+    ///
+    /// # Errors
+    /// [`Refusal::StoreUnavailable`] while the store is away.
+    pub async fn keep_session(&self, secret: &str) -> Outcome<()> {
+        let Some(records) = &self.ports.records else { return Ok(()) };
+        let kept = async {
+            let Some(record) = records.read(RecordKind::Session, &key_of(secret)?).await? else { return Ok(()) };
+            let left = |end: Timestamp| end.since(record.now);
+            let ttl = SESSION_IDLE.min(left(record.created_at.after(SESSION_MAX)));
+            if record.expires_at.map_or(Duration::ZERO, left) + USE_EVERY >= ttl {
+                return Ok(());
+            }
+            let kept = Stored::of(&record)?.record(record.key, ttl)?;
+            match records.write(RecordKind::Session, kept, Some(record.version)).await {
+                // Another call of the session has kept it, or it has ended.
+                Ok(_) | Err(Error::Conflict(_)) => Ok(()),
+                Err(error) => Err(error),
+            }
+        };
+        kept.await.map_err(refused)
     }
 
     /// Returns whether this was a session when this process last read it, which proves nothing: see [`Deployer::session`].
     pub fn recognizes_session(&self, secret: &str) -> bool {
         self.recognition.is_secret(secret.as_bytes())
-    }
-
-    /// Writes down that a session was used, unless that was done lately. A failure is made up for by the next use.
-    async fn keep_session(&self, records: &dyn RecordStore, record: Record, stored: &Stored, ttl: Duration) {
-        let left = record.expires_at.map_or(Duration::ZERO, |end| end.since(record.now));
-        if left + USE_EVERY >= ttl {
-            return;
-        }
-        let Ok(kept) = stored.record(record.key, ttl) else { return };
-        if let Err(error) = records.write(RecordKind::Session, kept, Some(record.version)).await {
-            tracing::debug!(error = %error.chain(), "keeping a session failed");
-        }
     }
 
     /// Ends a session, on every replica.

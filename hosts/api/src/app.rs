@@ -362,7 +362,7 @@ pub struct Registered {
 pub struct Webhook {
     /// The URL that CI posts to.
     pub url: String,
-    /// The secret token.
+    /// The secret token; empty where it is masked.
     pub token: String,
     /// The signing key that follows from the token, `whsec_` and base64, for git hosts that sign as Standard Webhooks
     /// does. The key is as secret as the token.
@@ -383,6 +383,15 @@ pub struct Webhook {
 impl Webhook {
     /// Returns a webhook as it is on the wire, for a server that is reached at `base_url`.
     pub fn of(base_url: &str, id: &AppId, secret: &WebhookSecret, sealing: Sealing) -> Self {
+        Self {
+            token: secret.token.expose().to_owned(),
+            signing_key: secret.token.signing_key().expose().to_string(),
+            ..Self::masked(base_url, id, secret.created_at, sealing)
+        }
+    }
+
+    /// Returns a webhook without its secrets.
+    pub fn masked(base_url: &str, id: &AppId, created_at: Timestamp, sealing: Sealing) -> Self {
         let (word, note) = match sealing {
             Sealing::Sealed => ("sealed", None),
             Sealing::Cluster => (
@@ -395,9 +404,9 @@ impl Webhook {
         };
         Self {
             url: format!("{}{}", base_url.trim_end_matches('/'), path::webhook(id)),
-            token: secret.token.expose().to_owned(),
-            signing_key: secret.token.signing_key().expose().to_string(),
-            created_at: secret.created_at,
+            token: String::new(),
+            signing_key: String::new(),
+            created_at,
             sealing: word.to_owned(),
             note: note.map(str::to_owned),
         }

@@ -24,8 +24,10 @@ pub mod path;
 pub mod polling;
 pub mod problem;
 pub mod push;
+pub mod snippets;
 pub mod source;
 pub mod time;
+pub mod words;
 
 pub use access::{ApiToken, AuditEntry, AuditList, CreateToken, CreatedToken, GrantedRole, TokenList, Whoami};
 pub use app::{App, AppList, AppPatch, CreateApp, Drift, Hold, Policy, PolicyPatch, Registered, Webhook};

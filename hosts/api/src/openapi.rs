@@ -90,7 +90,7 @@ fn paths() -> Value {
         (
             "/api/v1/apps/{namespace}/{app}/webhook",
             json!({
-                "get": call("Show the webhook and its token", 200, "Webhook"),
+                "get": with(call("Show the webhook and its token", 200, "Webhook"), &["masked"]),
                 "post": call("Enable the webhook with a new token", 200, "Webhook"),
                 "delete": empty("Disable the webhook")
             }),
@@ -279,6 +279,7 @@ fn parameters() -> Value {
         "webhookId": parameter("header", "webhook-id", key(), "Taken for the key where there is no Idempotency-Key; kept for 7 days."),
         "githubDelivery": parameter("header", "X-GitHub-Delivery", key(), "Taken for the key where there is no other; kept for 7 days."),
         "logFrom": parameter("query", "from", number(0), "Only what follows this many bytes."),
+        "masked": parameter("query", "masked", json!({ "type": "boolean" }), "Leave the token out: `token` and `signing_key` are empty. Needs the role of a viewer only."),
         "follow": parameter("query", "follow", json!({ "type": "boolean" }), "Answer with what is written until the build has ended."),
         "lastEventId": parameter("header", "Last-Event-ID", text(), "The id of the event that was seen last.")
     })

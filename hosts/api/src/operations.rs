@@ -47,6 +47,9 @@ pub trait Operations: Send + Sync {
     /// Returns an app's webhook with its token.
     async fn webhook(&self, id: &AppId) -> Result<Webhook, Self::Error>;
 
+    /// Returns an app's webhook without its token.
+    async fn masked_webhook(&self, id: &AppId) -> Result<Webhook, Self::Error>;
+
     /// Closes an app's webhook.
     async fn disable_webhook(&self, id: &AppId) -> Result<(), Self::Error>;
 
@@ -178,6 +181,11 @@ impl<E: From<Refusal> + Send> Operations for Local<E> {
 
     async fn webhook(&self, id: &AppId) -> Result<Webhook, E> {
         Ok(self.with_token(id, &self.deployer.webhook(&self.principal, id).await?))
+    }
+
+    async fn masked_webhook(&self, id: &AppId) -> Result<Webhook, E> {
+        let created_at = self.deployer.webhook_enabled_at(&self.principal, id).await?;
+        Ok(Webhook::masked(&self.base_url, id, created_at, self.deployer.sealing()))
     }
 
     async fn disable_webhook(&self, id: &AppId) -> Result<(), E> {

@@ -1,9 +1,9 @@
 //! The history and its entries as text.
 
+pub(crate) use rollhook_api::words::{mark, predicate, short_commit, short_image};
 use rollhook_api::{Deploy, TakenFrom};
 use rollhook_core::{
     deploy::{Status, Trigger},
-    image::{Digest, ImageRef},
     text::escaped,
     time::Timestamp,
 };
@@ -60,20 +60,6 @@ fn row(deploy: &Deploy, when: &str, image: fn(&str) -> String, commit: fn(&str) 
     ]
 }
 
-/// Returns the mark of an entry: its status, or "current"; `None` for a success that has been replaced.
-pub(crate) fn mark(deploy: &Deploy) -> Option<String> {
-    let word = match deploy.status {
-        Status::Succeeded => return deploy.current.then(|| "current".to_owned()),
-        Status::Queued => return Some("queued".to_owned()),
-        Status::Building => return Some("building".to_owned()),
-        Status::RollingOut => return Some("rolling out".to_owned()),
-        Status::Failed => "failed",
-        Status::Superseded => "superseded",
-        Status::Cancelled => "cancelled",
-    };
-    Some(if deploy.on_cluster { format!("{word}, on cluster") } else { word.to_owned() })
-}
-
 /// Returns the colour of an entry's mark.
 pub(crate) fn tint(deploy: &Deploy) -> Option<Tint> {
     match deploy.status {
@@ -81,22 +67,6 @@ pub(crate) fn tint(deploy: &Deploy) -> Option<Tint> {
         Status::Queued | Status::Building | Status::RollingOut => Some(Tint::Busy),
         Status::Failed => Some(Tint::Bad),
         Status::Superseded | Status::Cancelled => deploy.on_cluster.then_some(Tint::Bad),
-    }
-}
-
-/// Returns seven digits of a full commit hash, and anything else as it is.
-pub(crate) fn short_commit(commit: &str) -> String {
-    let hash = matches!(commit.len(), 40 | 64) && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if hash { commit[..7].to_owned() } else { commit.to_owned() }
-}
-
-/// Returns an image by its tag without the digest, or by the first twelve digits of its digest.
-pub(crate) fn short_image(image: &str) -> String {
-    let Ok(parsed) = image.parse::<ImageRef>() else { return image.to_owned() };
-    match (parsed.tag(), parsed.digest().map(Digest::as_str).and_then(|digest| digest.split_once(':'))) {
-        (Some(tag), _) => format!("{}:{tag}", parsed.repository()),
-        (None, Some((algorithm, hex))) => format!("{}@{algorithm}:{}", parsed.repository(), &hex[..12]),
-        (None, None) => image.to_owned(),
     }
 }
 
@@ -139,19 +109,6 @@ pub(crate) fn ending(deploy: &Deploy) -> Vec<String> {
         }
     }
     lines
-}
-
-/// Returns a status as the predicate of a sentence.
-pub(crate) const fn predicate(status: Status) -> &'static str {
-    match status {
-        Status::Queued => "is queued",
-        Status::Building => "is being built",
-        Status::RollingOut => "rolls out",
-        Status::Succeeded => "succeeded",
-        Status::Failed => "failed",
-        Status::Superseded => "was superseded",
-        Status::Cancelled => "was cancelled",
-    }
 }
 
 #[cfg(test)]

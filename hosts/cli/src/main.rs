@@ -22,7 +22,6 @@ mod output;
 mod progress;
 mod remote;
 mod run;
-mod snippets;
 mod table;
 mod when;
 

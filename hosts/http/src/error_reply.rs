@@ -88,6 +88,11 @@ impl ErrorReply {
         self.0.kind
     }
 
+    /// Returns kind and problem, for a page.
+    pub(crate) fn into_parts(self) -> (Kind, Problem) {
+        (self.0.kind, self.0.problem)
+    }
+
     /// The kind's slug, for a log line.
     pub(crate) fn slug(&self) -> &'static str {
         self.0.kind.parts().0

@@ -21,6 +21,8 @@
 //!
 //! An operator's call takes the same way; its handler reads the request and calls an operation of `rollhook_api`.
 //!
+//! A browser's call goes to `console`, which applies the same limits and hands it to `rollhook_console`.
+//!
 //! The binary is [`run`]; a test or bench embeds [`Server`].
 
 mod access;
@@ -31,6 +33,7 @@ mod body;
 mod build_log;
 mod client_ip;
 mod connections;
+mod console;
 mod deploy_counts;
 mod deploys;
 mod error_reply;

@@ -77,7 +77,10 @@ pub(crate) async fn enable(call: &Call, operations: Local<ErrorReply>) -> Result
 
 /// Answers `GET …/webhook`.
 pub(crate) async fn webhook(call: &Call, operations: Local<ErrorReply>) -> Result<Reply, ErrorReply> {
-    Ok(reply::json(StatusCode::OK, &operations.webhook(&call.app()?).await?))
+    let is_masked = Query::parse(call.uri.query(), &["masked"])?.get("masked")?.unwrap_or(false);
+    let (id, webhook) = (call.app()?, &operations);
+    let webhook = if is_masked { webhook.masked_webhook(&id).await? } else { webhook.webhook(&id).await? };
+    Ok(reply::json(StatusCode::OK, &webhook))
 }
 
 /// Answers `DELETE …/webhook`.

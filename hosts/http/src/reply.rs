@@ -30,21 +30,30 @@ pub(crate) fn json<T: Serialize>(status: StatusCode, value: &T) -> Reply {
 /// Returns an answer of this type and text.
 pub(crate) fn whole(status: StatusCode, media_type: &'static str, text: Bytes) -> Reply {
     let mut reply = empty(status);
-    *reply.body_mut() = Either::Left(Full::new(text));
+    *reply.body_mut() = full(text);
     reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     reply
 }
 
 /// Returns an answer that is sent part by part.
 pub(crate) fn stream(media_type: &'static str, parts: impl Stream<Item = Bytes> + Send + 'static) -> Reply {
-    let frames = parts.map(|part| Ok::<_, Infallible>(Frame::data(part)));
     let mut reply = empty(StatusCode::OK);
-    *reply.body_mut() = Either::Right(StreamBody::new(frames).boxed_unsync());
+    *reply.body_mut() = streamed(parts);
     let headers = reply.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     // Some proxies buffer answers unless this header forbids it.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     reply
+}
+
+/// Returns a body that is sent part by part.
+pub(crate) fn streamed(parts: impl Stream<Item = Bytes> + Send + 'static) -> Body {
+    Either::Right(StreamBody::new(parts.map(|part| Ok::<_, Infallible>(Frame::data(part)))).boxed_unsync())
+}
+
+/// Returns a body that is sent as a whole.
+pub(crate) fn full(text: Bytes) -> Body {
+    Either::Left(Full::new(text))
 }
 
 /// Returns an answer without content.

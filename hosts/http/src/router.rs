@@ -21,7 +21,7 @@ use crate::{
     body::{self, Whole},
     build_log,
     connections::InCall,
-    deploys,
+    console, deploys,
     error_reply::ErrorReply,
     events, headers, limits, manage,
     reply::{self, Reply},
@@ -130,7 +130,7 @@ fn entry(route: Route) -> (&'static str, &'static str) {
 
 /// Returns the path's route as a label, from a fixed set.
 pub(crate) fn template(path: &str) -> &'static str {
-    find(path).map_or("unknown", |found| entry(found.route).0)
+    find(path).map_or_else(|| rollhook_console::template(path), |found| entry(found.route).0)
 }
 
 /// A call with its whole body.
@@ -214,6 +214,9 @@ pub(crate) async fn dispatch(state: Arc<State>, call: Incoming) -> Result<Reply,
     let (parts, incoming) = request.into_parts();
     let route = find(parts.uri.path()).map(|found| found.route);
     let client = state.proxies.client_ip(source, &parts.headers);
+    if audience == Audience::Callers && route.is_none() && console::is_for(&parts) {
+        return Ok(Box::pin(console::answer(&state, parts, incoming, client, in_call)).await);
+    }
     let is_probe = matches!(route, Some(Route::Health | Route::Ready | Route::Metrics));
     let route = match audience {
         Audience::Probes if !is_probe => {
@@ -421,8 +424,7 @@ mod tests {
 
     #[test]
     fn other_paths_are_unknown() {
-        for path in
-            ["/", "", "*", "/healthz/", "/api/v1/apps/", "/api/v1/webhook/a", "/api/v1/webhook/a/b/", "/api/v2/apps"]
+        for path in ["", "*", "/healthz/", "/api/v1/apps/", "/api/v1/webhook/a", "/api/v1/webhook/a/b/", "/api/v2/apps"]
         {
             assert_eq!(template(path), "unknown", "{path}");
         }

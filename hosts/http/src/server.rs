@@ -27,6 +27,7 @@ use crate::{
     body,
     client_ip::{Cidr, Proxies},
     connections::{Connection, Connections, Share},
+    console,
     instrumented::{InstrumentedBranchReader, InstrumentedHistoryStore, InstrumentedRolloutDriver},
     limits::{self, Limits},
     metrics::Metrics,
@@ -86,9 +87,12 @@ impl Server {
         });
         let (begin_drain, drain) = Drain::new();
         let ports = Ports { history, rollouts, builder, ..ports };
+        let deployer = Arc::new(Deployer::new(ports, replica).with_min_poll(config.min_poll));
+        let base_url: Arc<str> = config.base_url.into();
         let state = State {
-            deployer: Arc::new(Deployer::new(ports, replica).with_min_poll(config.min_poll)),
-            base_url: config.base_url.into(),
+            console: console::of(deployer.clone(), base_url.clone()),
+            deployer,
+            base_url,
             limits: Limits::new(config.rate_limit, config.deploys_per_hour),
             proxies: Proxies::new(config.trusted_proxies),
             metrics,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rollhook_console::Console;
 use rollhook_core::service::Deployer;
 use tokio::sync::watch;
 
@@ -14,6 +15,7 @@ use crate::{
 pub(crate) struct State {
     pub(crate) deployer: Arc<Deployer>,
     pub(crate) base_url: Arc<str>,
+    pub(crate) console: Arc<Console>,
     pub(crate) limits: Limits,
     pub(crate) proxies: Proxies,
     pub(crate) metrics: Arc<Metrics>,

@@ -36,6 +36,7 @@ fn calls(name: &str) -> Vec<(&'static str, &'static str, Value, [bool; 3])> {
         ("POST", at("/rollback"), json!({}), deployers),
         ("POST", at("/promote"), json!({ "from": { "project": "shop", "environment": "prod" } }), deployers),
         ("DELETE", at("/hold"), Value::Null, deployers),
+        ("GET", at("/webhook?masked=true"), Value::Null, all),
         ("POST", at("/webhook"), Value::Null, deployers),
         ("GET", at("/webhook"), Value::Null, deployers),
         ("DELETE", at("/webhook"), Value::Null, admins),

@@ -1,18 +1,14 @@
 //! An app's webhook: URL, token and CI snippets.
 
-use rollhook_api::{App, Webhook};
-use rollhook_core::{app::Source, image::ImageRef, text::escaped};
+use rollhook_api::{
+    App, Webhook,
+    snippets::{Posted, Snippets, git_hosts, repository},
+};
+use rollhook_core::{app::Source, text::escaped};
 use serde::Serialize;
 
 use super::Session;
-use crate::{
-    args::Target,
-    exit::CliError,
-    output::message,
-    remote::is_loopback,
-    snippets::{Posted, Snippets, git_hosts},
-    when,
-};
+use crate::{args::Target, exit::CliError, output::message, remote::is_loopback, when};
 
 /// The document that enabling prints for programs.
 #[derive(Serialize)]
@@ -27,7 +23,7 @@ pub(crate) async fn enable(session: &Session<'_>, target: &Target) -> Result<(),
     // Read first: once the token is made, no failure may keep it from being printed.
     let app = session.operations.app(&id).await?;
     let webhook = session.operations.enable_webhook(&id).await?;
-    let snippets = Snippets::new(&posted(&app));
+    let snippets = Snippets::new(&Posted::of(&app));
     let document = Enabled { webhook: &webhook, snippets: &snippets };
     session.output.data(&document, || format!("{}{}", enabled(&webhook, &snippets), at_git_host(&app)))?;
     message("note: a token that the app had before is refused from now on");
@@ -120,22 +116,6 @@ minutes (DEPLOY_TIMEOUT, in seconds).
         snippets.github_actions,
         snippets.shell
     )
-}
-
-fn posted(app: &App) -> Posted {
-    match app.source {
-        Source::Image => Posted::Image(repository(app)),
-        Source::Git(_) => Posted::Commit,
-    }
-}
-
-/// Returns the repository that the app's images most likely come from. It is parsed, so that no answer can smuggle a
-/// command into a snippet.
-fn repository(app: &App) -> String {
-    let allowed = app.policy.repositories.iter().find(|entry| !entry.ends_with("/*")).cloned();
-    let ran = || app.current.as_ref().or(app.on_cluster.as_ref())?.image.clone();
-    let image = allowed.or_else(ran).and_then(|image| image.parse::<ImageRef>().ok());
-    image.map_or_else(|| format!("registry.example.com/{}", app.app), |image| image.repository().to_owned())
 }
 
 #[cfg(test)]

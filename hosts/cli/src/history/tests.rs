@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use rollhook_core::deploy::{Evidence, Revision, Trigger};
+use rollhook_core::deploy::{Evidence, Revision, Status, Trigger};
 
 use super::*;
 

@@ -63,6 +63,10 @@ impl Operations for Server {
         self.get(&format!("{}/webhook", path::app(id))).await
     }
 
+    async fn masked_webhook(&self, id: &AppId) -> Result<Webhook, CliError> {
+        self.get(&format!("{}/webhook?masked=true", path::app(id))).await
+    }
+
     async fn disable_webhook(&self, id: &AppId) -> Result<(), CliError> {
         self.call(Method::DELETE, &format!("{}/webhook", path::app(id)), None).await.map(drop)
     }

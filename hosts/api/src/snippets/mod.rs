@@ -3,33 +3,59 @@
 //! All of them run one loop: the same call with the same key, again and again, until the answer is not 202. The token
 //! comes from the environment and goes to curl by standard input, so that no process list shows it.
 
-pub(crate) mod git_hosts;
+pub mod git_hosts;
 
+use rollhook_core::{app::Source, image::ImageRef};
 use serde::Serialize;
 
-/// The seconds that a pipeline waits for the end of a deploy, unless `DEPLOY_TIMEOUT` says otherwise: more than the
-/// default deadline of a rollout.
+use crate::App;
+
+/// The seconds that a pipeline waits for the end of a deploy, unless `DEPLOY_TIMEOUT` says otherwise: more than the default
+/// deadline of a rollout.
 const TIMEOUT: u32 = 900;
 
 /// The body that a snippet posts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Posted {
+pub enum Posted {
     /// The image, of this repository, and its commit.
     Image(String),
     /// The commit alone.
     Commit,
 }
 
+impl Posted {
+    /// Returns the body that an app takes.
+    pub fn of(app: &App) -> Self {
+        match app.source {
+            Source::Image => Self::Image(repository(app)),
+            Source::Git(_) => Self::Commit,
+        }
+    }
+}
+
+/// Returns the repository that the app's images most likely come from. It is parsed, so that no answer can smuggle a command
+/// into a snippet.
+pub fn repository(app: &App) -> String {
+    let allowed = app.policy.repositories.iter().find(|entry| !entry.ends_with("/*")).cloned();
+    let ran = || app.current.as_ref().or(app.on_cluster.as_ref())?.image.clone();
+    let image = allowed.or_else(ran).and_then(|image| image.parse::<ImageRef>().ok());
+    image.map_or_else(|| format!("registry.example.com/{}", app.app), |image| image.repository().to_owned())
+}
+
 /// The snippets of an app, one for each CI system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(crate) struct Snippets {
-    pub(crate) gitlab_ci: String,
-    pub(crate) github_actions: String,
-    pub(crate) shell: String,
+pub struct Snippets {
+    /// A job of `.gitlab-ci.yml`.
+    pub gitlab_ci: String,
+    /// A workflow's job.
+    pub github_actions: String,
+    /// A script for anything else.
+    pub shell: String,
 }
 
 impl Snippets {
-    pub(crate) fn new(posted: &Posted) -> Self {
+    /// Returns the snippets that post this body.
+    pub fn new(posted: &Posted) -> Self {
         Self { gitlab_ci: gitlab(posted), github_actions: github(posted), shell: shell(posted) }
     }
 }

@@ -1,0 +1,51 @@
+//! The words in which the command line and the console say the same things.
+
+use rollhook_core::{
+    deploy::Status,
+    image::{Digest, ImageRef},
+};
+
+use crate::Deploy;
+
+/// Returns the mark of an entry: its status, or "current"; `None` for a success that has been replaced.
+pub fn mark(deploy: &Deploy) -> Option<String> {
+    let word = match deploy.status {
+        Status::Succeeded => return deploy.current.then(|| "current".to_owned()),
+        Status::Queued => return Some("queued".to_owned()),
+        Status::Building => return Some("building".to_owned()),
+        Status::RollingOut => return Some("rolling out".to_owned()),
+        Status::Failed => "failed",
+        Status::Superseded => "superseded",
+        Status::Cancelled => "cancelled",
+    };
+    Some(if deploy.on_cluster { format!("{word}, on cluster") } else { word.to_owned() })
+}
+
+/// Returns seven digits of a full commit hash, and anything else as it is.
+pub fn short_commit(commit: &str) -> String {
+    let hash = matches!(commit.len(), 40 | 64) && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if hash { commit[..7].to_owned() } else { commit.to_owned() }
+}
+
+/// Returns an image by its tag without the digest, or by the first twelve digits of its digest.
+pub fn short_image(image: &str) -> String {
+    let Ok(parsed) = image.parse::<ImageRef>() else { return image.to_owned() };
+    match (parsed.tag(), parsed.digest().map(Digest::as_str).and_then(|digest| digest.split_once(':'))) {
+        (Some(tag), _) => format!("{}:{tag}", parsed.repository()),
+        (None, Some((algorithm, hex))) => format!("{}@{algorithm}:{}", parsed.repository(), &hex[..12]),
+        (None, None) => image.to_owned(),
+    }
+}
+
+/// Returns a status as the predicate of a sentence.
+pub const fn predicate(status: Status) -> &'static str {
+    match status {
+        Status::Queued => "is queued",
+        Status::Building => "is being built",
+        Status::RollingOut => "rolls out",
+        Status::Succeeded => "succeeded",
+        Status::Failed => "failed",
+        Status::Superseded => "was superseded",
+        Status::Cancelled => "was cancelled",
+    }
+}

@@ -1,0 +1,80 @@
+//! Links from a commit to its page at the git host, as far as the source's URL tells it.
+
+use rollhook_core::app::Source;
+
+/// Returns the address of a commit's page; `None` for an image app, a host whose addresses are unknown, and a label that is
+/// no hash.
+pub(crate) fn commit(source: &Source, commit: &str) -> Option<String> {
+    let Source::Git(source) = source else { return None };
+    let is_hash = (7..=64).contains(&commit.len()) && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if !is_hash {
+        return None;
+    }
+    let (host, path) = repository(&source.url.to_string())?;
+    let page = match host.as_str() {
+        "bitbucket.org" => "commits",
+        host if host.contains("gitlab") => "-/commit",
+        // GitHub, Gitea, Forgejo and their own installations.
+        host if ["github", "gitea", "forgejo", "codeberg"].iter().any(|name| host.contains(name)) => "commit",
+        _ => return None,
+    };
+    Some(format!("https://{host}/{path}/{page}/{commit}"))
+}
+
+/// Returns host and path of `https://host/path.git` or `ssh://git@host:22/path.git`.
+fn repository(url: &str) -> Option<(String, String)> {
+    let (scheme, rest) = url.split_once("://")?;
+    let (authority, path) = rest.split_once('/')?;
+    let host = authority.rsplit('@').next()?;
+    let host = match scheme {
+        "https" => host,
+        // The port is ssh's own.
+        "ssh" => host.split(':').next()?,
+        _ => return None,
+    };
+    let path = path.trim_end_matches('/');
+    let path = path.strip_suffix(".git").unwrap_or(path);
+    let is_plain = |text: &str, more: &str| {
+        text.chars().all(|character| character.is_ascii_alphanumeric() || more.contains(character))
+    };
+    (is_plain(host, ".-:") && is_plain(path, "._-/~") && !path.is_empty())
+        .then(|| (host.to_lowercase(), path.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use rollhook_core::source::GitSource;
+
+    use super::*;
+
+    fn link(url: &str, sha: &str) -> Option<String> {
+        let source = GitSource {
+            url: url.parse().unwrap(),
+            branch: "main".parse().unwrap(),
+            dockerfile: "Dockerfile".parse().unwrap(),
+            context: ".".parse().unwrap(),
+            image_repository: "registry.example.com/shop/api".parse().unwrap(),
+            credentials: None,
+        };
+        commit(&Source::Git(source), sha)
+    }
+
+    #[test]
+    fn known_hosts_have_pages() {
+        let sha = "0123456789abcdef0123456789abcdef01234567";
+        for (url, page) in [
+            ("https://github.com/shop/api.git", "https://github.com/shop/api/commit/"),
+            ("ssh://git@github.com/shop/api.git", "https://github.com/shop/api/commit/"),
+            ("ssh://git@gitlab.example.com:2222/shop/web/api.git", "https://gitlab.example.com/shop/web/api/-/commit/"),
+            ("https://bitbucket.org/shop/api", "https://bitbucket.org/shop/api/commits/"),
+            ("https://codeberg.org/shop/api.git", "https://codeberg.org/shop/api/commit/"),
+        ] {
+            assert_eq!(link(url, sha), Some(format!("{page}{sha}")), "{url}");
+        }
+        assert_eq!(link("https://git.example.com/shop/api.git", sha), None, "its addresses are unknown");
+        for label in ["v1.2.3", "abc", "javascript:x", "0123456789abcdef\"onclick=x"] {
+            assert_eq!(link("https://github.com/shop/api.git", label), None, "{label}");
+        }
+        assert_eq!(commit(&Source::Image, sha), None);
+    }
+}

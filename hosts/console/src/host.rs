@@ -1,0 +1,144 @@
+//! The console's view of its host: authentication, operations, time and randomness.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use rollhook_api::{Kind, Operations, Problem};
+use rollhook_core::{
+    access::Action,
+    app::AppId,
+    request::{IdempotencyKey, Refusal},
+    service::{Principal, SessionSecret},
+    time::Timestamp,
+};
+use zeroize::Zeroizing;
+
+/// The operations of one caller, whose failures are shown in the server's own words.
+pub type CallerOperations = Box<dyn Operations<Error = Failure>>;
+
+/// The program that the console is part of.
+#[async_trait]
+pub trait Host: Send + Sync {
+    /// Begins a session for a token that a person has pasted. The history shows `name` if people share the token.
+    ///
+    /// # Errors
+    /// [`Kind::Unauthorized`], or that the store is away.
+    async fn begin_session(&self, token: &str, name: Option<&str>) -> Result<SessionSecret, Failure>;
+
+    /// Returns the person of a session, and what the store lets it do now.
+    ///
+    /// # Errors
+    /// [`Kind::Unauthorized`] once the session or its token has ended; or that the store is away.
+    async fn session(&self, secret: &str) -> Result<Access, Failure>;
+
+    /// Notes that a person uses a session, which ends if it is not used.
+    ///
+    /// # Errors
+    /// That the store is away.
+    async fn keep_session(&self, secret: &str) -> Result<(), Failure>;
+
+    /// Ends a session, or all that stand for the same token and name.
+    ///
+    /// # Errors
+    /// That the store is away.
+    async fn end_session(&self, secret: &str, which: Ended) -> Result<(), Failure>;
+
+    /// Returns whether this process knows the session as a valid one, without a read of the store.
+    fn recognizes(&self, secret: &str) -> bool;
+
+    /// Returns what a principal may do with an app.
+    ///
+    /// # Errors
+    /// That there is no such app, also if the principal has no role on it; or that the store is away.
+    async fn permissions(&self, principal: &Principal, id: &AppId) -> Result<Permissions, Failure>;
+
+    /// Returns the operations of a caller, repeatable under this key.
+    fn operations(&self, principal: &Principal, key: Option<IdempotencyKey>) -> CallerOperations;
+
+    /// Begins to watch an app.
+    ///
+    /// # Errors
+    /// That there is no such app, or that the store is away.
+    async fn watch(&self, principal: &Principal, id: &AppId) -> Result<Box<dyn Watch>, Failure>;
+
+    /// The address at which callers reach the server.
+    fn base_url(&self) -> &str;
+
+    /// Returns the wall clock's time.
+    fn now(&self) -> Timestamp;
+
+    /// Returns a new secret of at least 128 random bits in letters and digits.
+    fn random(&self) -> Zeroizing<String>;
+}
+
+/// A watched app.
+#[async_trait]
+pub trait Watch: Send + Sync {
+    /// Returns whether the app has changed since the last call, as soon as it has, or after `limit`.
+    ///
+    /// # Errors
+    /// That the app was deleted, or that the store is away.
+    async fn changed(&mut self, limit: Duration) -> Result<bool, Failure>;
+}
+
+/// The sessions that a sign-out ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The one of this browser.
+    This,
+    /// All of this person.
+    All,
+}
+
+/// A person who is signed in.
+#[derive(Clone, Debug)]
+pub struct Access {
+    /// The proof that the core's calls need.
+    pub principal: Principal,
+    /// What pages offer.
+    pub permissions: Permissions,
+}
+
+/// The actions that pages offer. The core decides; a page leaves out what would be refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Permissions {
+    /// Deploys, rebuilds, rolls back, cancels and releases holds.
+    pub may_deploy: bool,
+    /// Enables webhooks, and shows their tokens.
+    pub may_read_tokens: bool,
+    /// Registers, changes and deletes apps; disables webhooks.
+    pub may_administer: bool,
+}
+
+impl Permissions {
+    /// Returns what a proof or a role lets its holder do.
+    pub fn of(may: impl Fn(Action) -> bool) -> Self {
+        Self {
+            may_deploy: may(Action::Deploy),
+            may_read_tokens: may(Action::ReadToken),
+            may_administer: may(Action::Change),
+        }
+    }
+}
+
+/// The failure of an operation, in the server's words.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// The kind of the failure.
+    pub kind: Kind,
+    /// The problem as the API would answer it.
+    pub problem: Box<Problem>,
+}
+
+impl Failure {
+    /// Returns a failure of this kind.
+    pub fn new(kind: Kind, detail: impl Into<String>) -> Self {
+        Self { kind, problem: Box::new(Problem::new(kind, detail)) }
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Self {
+        Self { kind: Kind::of(&refusal), problem: Box::new(Problem::of(&refusal)) }
+    }
+}

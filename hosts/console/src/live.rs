@@ -1,0 +1,118 @@
+//! The history as it changes: server-sent events, each of which holds the changed part of the page.
+//!
+//! An event's id is a hash of what it shows. A browser that has lost its connection sends the last one, and gets the present
+//! state if that is another: nothing is skipped, and any replica can go on.
+
+use std::{fmt::Write as _, sync::Arc, time::Duration};
+
+use bytes::Bytes;
+use futures_util::stream;
+use rollhook_api::Kind;
+use rollhook_core::{app::AppId, service::SessionSecret};
+use sha2::{Digest, Sha256};
+
+use crate::{
+    assets,
+    console::{Call, Console},
+    host::{Access, Failure, Watch},
+    pages::deploys::{self, Read},
+    reply::{self, Reply},
+    view::Frame,
+};
+
+/// The time without a change after which a comment is sent, so that no proxy takes the connection for dead, and a session
+/// that has ended is noticed.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// Answers `GET …/live`.
+pub(crate) async fn stream(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
+    let watch = call.console.host.watch(&call.access.principal, id).await?;
+    let last = call.request.headers.get("last-event-id").and_then(|id| id.to_str().ok()).map(str::to_owned);
+    // Until the first event, what is seen is the page itself.
+    let seen = last.or_else(|| call.request.query("seen"));
+    let live = Live {
+        console: call.console.clone(),
+        session: call.session.clone(),
+        access: call.access.clone(),
+        id: id.clone(),
+        watch,
+        seen: seen.unwrap_or_default(),
+        is_first: true,
+    };
+    Ok(reply::events(Box::pin(stream::unfold(live, async |mut live| Some((live.next().await?, live))))))
+}
+
+/// The position of a stream.
+struct Live {
+    console: Arc<Console>,
+    session: SessionSecret,
+    access: Access,
+    id: AppId,
+    watch: Box<dyn Watch>,
+    /// The id of the last event.
+    seen: String,
+    is_first: bool,
+}
+
+impl Live {
+    /// Returns the next event or comment, or `None` at the end of the stream.
+    async fn next(&mut self) -> Option<Bytes> {
+        if self.is_first {
+            self.is_first = false;
+        } else {
+            match self.watch.changed(KEEP_ALIVE).await {
+                Ok(_) => {}
+                Err(failure) => return ends(&failure),
+            }
+            // The stream must not outlive its session, nor the session's permissions.
+            match self.confirm().await {
+                Ok(access) => self.access = access,
+                Err(failure) => return ends(&failure),
+            }
+        }
+        let operations = self.console.host.operations(&self.access.principal, None);
+        match deploys::read(&operations, &self.id, None).await {
+            Ok(read) => Some(self.event(&read)),
+            Err(failure) => ends(&failure),
+        }
+    }
+
+    async fn confirm(&self) -> Result<Access, Failure> {
+        let access = self.console.host.session(&self.session).await?;
+        let permissions = self.console.host.permissions(&access.principal, &self.id).await?;
+        Ok(Access { permissions, ..access })
+    }
+
+    fn event(&mut self, read: &Read) -> Bytes {
+        let id = fingerprint(read);
+        if id == self.seen {
+            return Bytes::from_static(b": still here\n\n");
+        }
+        let frame =
+            Frame { paths: assets::paths(), name: None, may: self.access.permissions, now: self.console.host.now() };
+        let mut event = format!("id: {id}\n");
+        for line in deploys::part(read, &frame).lines() {
+            let _ = writeln!(event, "data: {line}");
+        }
+        event.push('\n');
+        self.seen = id;
+        event.into()
+    }
+}
+
+/// Returns a comment if the store may be back by the next turn, and else the end.
+fn ends(failure: &Failure) -> Option<Bytes> {
+    let is_passing = matches!(failure.kind, Kind::StoreUnavailable | Kind::StoreRefused | Kind::Busy);
+    is_passing.then(|| Bytes::from_static(b": the store is away\n\n"))
+}
+
+/// Returns a hash of what the page shows, except for the time.
+pub(crate) fn fingerprint(read: &Read) -> String {
+    let app = rollhook_api::App { polling: None, ..read.app.clone() };
+    let shown = serde_json::to_vec(&(&app, &read.list)).unwrap_or_default();
+    let mut hex = String::new();
+    for byte in &Sha256::digest(shown)[..12] {
+        let _ = write!(hex, "{byte:02x}");
+    }
+    hex
+}

@@ -1,0 +1,279 @@
+//! An app's deploys: what runs, what is under way, and the history.
+
+use askama::Template;
+use http::StatusCode;
+use rollhook_api::{App, Deploy, DeployList, words::short_image};
+use rollhook_core::{
+    app::{AppId, HoldPolicy, Source},
+    deploy::{Revision, Status, Trigger},
+    text::escaped,
+    time::Timestamp,
+};
+
+use crate::{
+    console::Call,
+    host::{CallerOperations, Failure},
+    live,
+    reply::{self, Reply},
+    view::{Entry, Frame, Head, Mark, When, and},
+};
+
+/// The number of entries per page.
+const PAGE: usize = 20;
+
+#[derive(Template)]
+#[template(path = "deploys.html")]
+struct DeploysPage<'a> {
+    frame: &'a Frame,
+    head: &'a Head,
+    shown: &'a Shown,
+    /// The id of the event that would show the same.
+    seen: &'a str,
+}
+
+#[derive(Template)]
+#[template(path = "_deploys.html")]
+struct DeploysPart<'a> {
+    frame: &'a Frame,
+    head: &'a Head,
+    shown: &'a Shown,
+}
+
+/// What the page shows, and a stream renders again.
+pub(crate) struct Shown {
+    /// The newest success.
+    current: Option<Entry>,
+    running: Vec<Running>,
+    notices: Vec<Notice>,
+    rows: Vec<Row>,
+    next: Option<Revision>,
+    is_first: bool,
+    may_deploy: bool,
+    /// The sentence that assistive technology hears.
+    spoken: String,
+}
+
+/// A deploy that has not ended.
+pub(crate) struct Running {
+    pub(crate) entry: Entry,
+    pub(crate) waits_for: String,
+    pub(crate) steps: Vec<Step>,
+    pub(crate) since: String,
+    /// The time that has passed since then.
+    pub(crate) so_far: String,
+    /// The time at which the deploy fails at the latest.
+    pub(crate) deadline: Option<When>,
+}
+
+/// A step of a deploy.
+pub(crate) struct Step {
+    pub(crate) name: &'static str,
+    pub(crate) state: &'static str,
+}
+
+/// A fact about the app that a person should know.
+struct Notice {
+    tone: &'static str,
+    mark: Mark,
+    text: String,
+}
+
+/// An entry with what came of it.
+struct Row {
+    entry: Entry,
+    /// The restore that put a failed rollout right.
+    put_right: Option<Revision>,
+}
+
+impl Shown {
+    pub(crate) fn new(app: &App, list: &DeployList, unfinished: &[Deploy], is_first: bool, frame: &Frame) -> Self {
+        let rows = list
+            .deploys
+            .iter()
+            .map(|deploy| Row { entry: Entry::new(app, deploy, frame), put_right: restore_of(deploy, &list.deploys) });
+        let newest = list.deploys.first();
+        Self {
+            current: app.current.as_ref().map(|deploy| Entry::new(app, deploy, frame)),
+            running: unfinished.iter().rev().map(|deploy| Running::new(app, deploy, frame)).collect(),
+            notices: notices(app),
+            rows: rows.collect(),
+            next: list.next,
+            is_first,
+            may_deploy: frame.may.may_deploy,
+            spoken: newest.map(|deploy| Entry::new(app, deploy, frame).spoken).unwrap_or_default(),
+        }
+    }
+}
+
+impl Running {
+    pub(crate) fn new(app: &App, deploy: &Deploy, frame: &Frame) -> Self {
+        let policy = &app.policy;
+        let (waits_for, limit) = match deploy.status {
+            Status::Queued => ("It waits for its turn.".to_owned(), None),
+            Status::Building if deploy.image.is_some() => {
+                ("The image is built, and waits for its turn to roll out.".to_owned(), None)
+            }
+            Status::Building => ("Its image is being built.".to_owned(), Some(&policy.build_deadline)),
+            _ if policy.settle == "0s" => {
+                ("It waits until the pods of this revision are ready.".to_owned(), Some(&policy.rollout_deadline))
+            }
+            _ => (
+                format!(
+                    "It waits until the pods of this revision are ready, and have stayed ready for {}.",
+                    policy.settle
+                ),
+                Some(&policy.rollout_deadline),
+            ),
+        };
+        let limit = limit.and_then(|limit| rollhook_api::duration::parse(limit));
+        Self {
+            entry: Entry::new(app, deploy, frame),
+            waits_for,
+            steps: steps(app, deploy),
+            since: rollhook_api::time::absolute(deploy.updated_at),
+            so_far: match frame.now.since(deploy.updated_at).as_secs() {
+                seconds @ 0..60 => format!("{seconds} s"),
+                seconds => format!("{} min {} s", seconds / 60, seconds % 60),
+            },
+            deadline: limit.map(|limit| When::until(deploy.updated_at.after(limit), frame.now)),
+        }
+    }
+}
+
+fn steps(app: &App, deploy: &Deploy) -> Vec<Step> {
+    let is_built =
+        matches!(app.source, Source::Git(_)) && !matches!(deploy.trigger, Trigger::Rollback | Trigger::Promotion);
+    let at = match deploy.status {
+        Status::Queued => 0,
+        Status::Building => 1,
+        _ => 2,
+    };
+    let all = [("Accepted", 0), ("Build", 1), ("Roll out", 2), ("Current", 3)];
+    let named = all.into_iter().filter(|(name, _)| *name != "Build" || is_built);
+    named
+        .map(|(name, place)| Step {
+            name,
+            state: match place.cmp(&at) {
+                std::cmp::Ordering::Less => "done",
+                std::cmp::Ordering::Equal => "now",
+                std::cmp::Ordering::Greater => "later",
+            },
+        })
+        .collect()
+}
+
+/// Returns the restore that a failed or cancelled rollout led to, among the entries of the same page.
+pub(crate) fn restore_of(deploy: &Deploy, entries: &[Deploy]) -> Option<Revision> {
+    if !matches!(deploy.status, Status::Failed | Status::Cancelled) {
+        return None;
+    }
+    let later = entries.iter().filter(|entry| entry.revision > deploy.revision).min_by_key(|entry| entry.revision)?;
+    let is_restore = later.trigger == Trigger::Rollback && later.actor == "auto" && later.status == Status::Succeeded;
+    is_restore.then_some(later.revision)
+}
+
+fn notices(app: &App) -> Vec<Notice> {
+    let mut notices = Vec::new();
+    if let Some(drift) = &app.drift {
+        let image = drift.image.as_deref().map(|image| format!("{} runs instead. ", escaped(&short_image(image))));
+        notices.push(Notice {
+            tone: "warn",
+            mark: Mark::warning("The workload was changed from outside"),
+            text: format!(
+                "{}{} A deploy, or a rollback to the current revision, puts it right.",
+                image.unwrap_or_default(),
+                escaped(&drift.message)
+            ),
+        });
+    }
+    if let Some(last) = app.on_cluster.as_ref().filter(|deploy| !deploy.current && deploy.status.is_terminal()) {
+        notices.push(Notice {
+            tone: "bad",
+            mark: Mark {
+                word: format!("Revision {} is on the cluster, and did not succeed", last.revision),
+                ..Mark::of(last)
+            },
+            text: last.message.as_deref().map(escaped).unwrap_or_default(),
+        });
+    }
+    if !app.holds.is_empty() {
+        notices.push(Notice { tone: "held", mark: Mark::held("Held after a rollback"), text: held(app) });
+    }
+    if let Some(polling) = app.polling.as_ref().and_then(|polling| polling.error.as_deref()) {
+        notices.push(Notice { tone: "warn", mark: Mark::warning("The branch cannot be read"), text: escaped(polling) });
+    }
+    notices
+}
+
+fn held(app: &App) -> String {
+    let names: Vec<String> = app
+        .holds
+        .iter()
+        .map(|hold| {
+            let image = hold.image.as_ref().map(|image| short_image(&image.to_string()));
+            let what = image.or_else(|| hold.commit.as_ref().map(ToString::to_string)).unwrap_or_default();
+            format!("{} (since rollback #{})", escaped(&what), hold.by)
+        })
+        .collect();
+    format!("{}: {}", and(&names), held_from(app.policy.hold))
+}
+
+/// Returns whom a hold keeps from deploying.
+pub(crate) fn held_from(policy: HoldPolicy) -> &'static str {
+    match policy {
+        HoldPolicy::Automatic => "polling and git hosts do not bring it back; a call of CI and a person do.",
+        HoldPolicy::All => "polling, git hosts and CI do not bring it back; a person does.",
+    }
+}
+
+/// The app, a page of its history, and its unfinished deploys.
+pub(crate) struct Read {
+    pub(crate) app: App,
+    pub(crate) list: DeployList,
+    pub(crate) unfinished: Vec<Deploy>,
+}
+
+/// Reads what the page shows.
+pub(crate) async fn read(operations: &CallerOperations, id: &AppId, before: Option<Revision>) -> Result<Read, Failure> {
+    let app = operations.app(id).await?;
+    let list = operations.history(id, before, PAGE).await?;
+    let mut unfinished: Vec<Deploy> =
+        list.deploys.iter().filter(|deploy| !deploy.status.is_terminal()).cloned().collect();
+    unfinished.sort_by_key(|deploy| deploy.revision);
+    Ok(Read { app, list, unfinished })
+}
+
+/// Returns the part of the page that a stream renders again.
+pub(crate) fn part(read: &Read, frame: &Frame) -> String {
+    let shown = Shown::new(&read.app, &read.list, &read.unfinished, true, frame);
+    let head = Head::new(&read.app, "deploys");
+    DeploysPart { frame, head: &head, shown: &shown }.render().unwrap_or_default()
+}
+
+/// Answers `GET /apps/{namespace}/{app}`.
+pub(crate) async fn page(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
+    let before = call.request.query("before").and_then(|text| text.parse().ok());
+    let read = read(&call.operations(), id, before).await?;
+    let frame = call.frame();
+    let shown = Shown::new(&read.app, &read.list, &read.unfinished, before.is_none(), &frame);
+    let page = DeploysPage {
+        frame: &frame,
+        head: &Head::new(&read.app, "deploys"),
+        shown: &shown,
+        seen: &live::fingerprint(&read),
+    };
+    Ok(reply::html(StatusCode::OK, &page))
+}
+
+impl When {
+    /// Returns a time to come, relative.
+    pub(crate) fn until(time: Timestamp, now: Timestamp) -> Self {
+        let left = time.since(now).as_secs();
+        let text = match left {
+            0..60 => format!("{left} s"),
+            60..5400 => format!("{} min", left.div_ceil(60)),
+            _ => format!("{} h", left.div_ceil(3600)),
+        };
+        Self::with_text(time, text)
+    }
+}

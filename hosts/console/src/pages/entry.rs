@@ -1,0 +1,193 @@
+//! One entry of the history: its facts, its evidence, its build's log.
+
+use askama::Template;
+use http::StatusCode;
+use rollhook_api::{App, Deploy, Kind};
+use rollhook_core::{
+    app::{AppId, OnFailure, Source},
+    deploy::{Revision, Status},
+    text::escaped,
+};
+
+use super::{confirm::Question, deploys};
+use crate::{
+    ansi,
+    console::Call,
+    host::{CallerOperations, Failure},
+    reply::{self, Reply},
+    view::{Entry, Frame, Head, When, app_path},
+};
+
+/// The number of newer entries among which the restore of a failed one is looked for.
+const NEWER: usize = 5;
+
+#[derive(Template)]
+#[template(path = "entry.html")]
+struct EntryPage<'a> {
+    frame: &'a Frame,
+    head: &'a Head,
+    entry: &'a Entry,
+    digest: Option<String>,
+    ended: Option<When>,
+    running: Option<deploys::Running>,
+    evidence: Option<Evidence>,
+    outcome: Option<String>,
+    superseded_by: Option<Revision>,
+    log: Option<Log>,
+}
+
+/// The evidence of a failed rollout.
+struct Evidence {
+    facts: Vec<(&'static str, String)>,
+    events: Vec<String>,
+    log: Vec<String>,
+}
+
+/// A build's log.
+#[derive(Template)]
+#[template(path = "_log.html")]
+struct Log {
+    html: String,
+    /// The path of the log's continuation, while the build goes on.
+    next: Option<String>,
+}
+
+/// Answers `GET …/deploys/{revision}`.
+pub(crate) async fn page(call: &Call<'_>, id: &AppId, revision: Revision) -> Result<Reply, Failure> {
+    let operations = call.operations();
+    let app = operations.app(id).await?;
+    let deploy = operations.entry(id, revision).await?;
+    let frame = call.frame();
+    let log = match app.source {
+        Source::Git(_) => build_log(&operations, id, &deploy, 0).await?,
+        Source::Image => None,
+    };
+    let is_unfinished = !deploy.status.is_terminal();
+    let page = EntryPage {
+        head: &Head::new(&app, "deploys"),
+        entry: &Entry::new(&app, &deploy, &frame),
+        digest: deploy.digest.as_deref().map(escaped),
+        ended: (!is_unfinished).then(|| When::new(deploy.updated_at, frame.now)),
+        running: is_unfinished.then(|| deploys::Running::new(&app, &deploy, &frame)),
+        evidence: evidence(&deploy),
+        outcome: outcome(&operations, id, &app, &deploy).await?,
+        superseded_by: deploy.superseded_by,
+        log,
+        frame: &frame,
+    };
+    Ok(reply::html(StatusCode::OK, &page))
+}
+
+fn evidence(deploy: &Deploy) -> Option<Evidence> {
+    let evidence = deploy.evidence.as_ref()?;
+    let named = [("Pod", &evidence.pod), ("Container", &evidence.container), ("State", &evidence.state)];
+    let facts = named.iter().filter_map(|(name, value)| Some((*name, escaped(value.as_deref()?)))).collect();
+    let lines = |lines: &[String]| lines.iter().map(|line| ansi::html(line)).collect();
+    Some(Evidence { facts, events: lines(&evidence.events), log: lines(&evidence.log) })
+}
+
+/// Returns what came of a rollout that did not succeed.
+async fn outcome(
+    operations: &CallerOperations,
+    id: &AppId,
+    app: &App,
+    deploy: &Deploy,
+) -> Result<Option<String>, Failure> {
+    if !matches!(deploy.status, Status::Failed | Status::Cancelled) {
+        return Ok(None);
+    }
+    let before = (1..=NEWER).try_fold(deploy.revision, |revision, _| Revision::new(revision.get() + 1));
+    let Some(before) = before else { return Ok(None) };
+    let newer = operations.history(id, Some(before), NEWER).await?.deploys;
+    if let Some(restore) = deploys::restore_of(deploy, &newer) {
+        let image = newer.iter().find(|entry| entry.revision == restore).and_then(|entry| entry.image.as_deref());
+        let image = image.map(rollhook_api::words::short_image).unwrap_or_default();
+        return Ok(Some(format!("Put right by itself: revision {restore} rolled {} out again.", escaped(&image))));
+    }
+    if !deploy.on_cluster {
+        return Ok(None);
+    }
+    Ok(Some(match app.policy.on_failure {
+        OnFailure::Leave => "The cluster was left as it is: the policy on-failure is leave.".to_owned(),
+        OnFailure::Restore if app.current.is_none() => "There was no earlier version to restore.".to_owned(),
+        OnFailure::Restore => "The version before is to be rolled out again.".to_owned(),
+    }))
+}
+
+async fn build_log(
+    operations: &CallerOperations,
+    id: &AppId,
+    deploy: &Deploy,
+    from: u64,
+) -> Result<Option<Log>, Failure> {
+    let goes_on = matches!(deploy.status, Status::Queued | Status::Building) && deploy.image.is_none();
+    let bytes = match operations.build_log(id, deploy.revision, from).await {
+        Ok(bytes) => bytes,
+        // The build may begin yet, and its builder come back.
+        Err(failure) if matches!(failure.kind, Kind::NoBuildLog | Kind::BuilderUnavailable) && goes_on => Vec::new(),
+        Err(failure) if matches!(failure.kind, Kind::NoBuildLog | Kind::BuilderUnavailable) => return Ok(None),
+        Err(failure) => return Err(failure),
+    };
+    // While the build goes on, its last line may not be whole yet.
+    let whole = match goes_on {
+        true => bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1),
+        false => bytes.len(),
+    };
+    let path = format!("/apps/{}/{}/deploys/{}/log", id.namespace, id.name, deploy.revision);
+    Ok(Some(Log {
+        html: ansi::html(&String::from_utf8_lossy(&bytes[..whole])),
+        next: goes_on.then(|| format!("{path}?from={}", from + whole as u64)),
+    }))
+}
+
+/// Answers `GET …/deploys/{revision}/log`: the log's continuation from a byte on.
+pub(crate) async fn log(call: &Call<'_>, id: &AppId, revision: Revision) -> Result<Reply, Failure> {
+    let operations = call.operations();
+    let deploy = operations.entry(id, revision).await?;
+    let from = call.request.query("from").and_then(|from| from.parse().ok()).unwrap_or(0);
+    let log = build_log(&operations, id, &deploy, from).await?;
+    Ok(reply::html(StatusCode::OK, &log.unwrap_or(Log { html: String::new(), next: None })))
+}
+
+/// Answers `GET …/deploys/{revision}/cancel`.
+pub(crate) async fn confirm_cancel(call: &Call<'_>, id: &AppId, revision: Revision) -> Result<Reply, Failure> {
+    let operations = call.operations();
+    let app = operations.app(id).await?;
+    operations.entry(id, revision).await?;
+    Ok(question(&app, revision, &Head::new(&app, "deploys")).reply(call))
+}
+
+fn question<'a>(app: &App, revision: Revision, head: &'a Head) -> Question<'a> {
+    let path = app_path(app);
+    let on_cluster = app.on_cluster.as_ref().is_some_and(|deploy| deploy.revision == revision);
+    let then = match (on_cluster, app.policy.on_failure, &app.current) {
+        (true, OnFailure::Restore, Some(current)) => {
+            format!("It has touched the cluster: revision {} is rolled out again.", current.revision)
+        }
+        (true, _, _) => "It has touched the cluster, which stays as it is then.".to_owned(),
+        (false, _, _) => "It has not touched the cluster.".to_owned(),
+    };
+    Question {
+        head,
+        title: format!("Cancel revision {revision}?"),
+        consequences: vec!["It ends at once, as cancelled; a pipeline that waits for it fails.".to_owned(), then],
+        action: format!("{path}/deploys/{revision}/cancel"),
+        back: path,
+        button: format!("Cancel revision {revision}"),
+        typed: None,
+        error: None,
+    }
+}
+
+/// Answers `POST …/deploys/{revision}/cancel`.
+pub(crate) async fn cancel(call: &Call<'_>, id: &AppId, revision: Revision) -> Result<Reply, Failure> {
+    let operations = call.operations();
+    match operations.cancel(id, revision).await {
+        Ok(_) => Ok(reply::redirect(&format!("/apps/{}/{}", id.namespace, id.name))),
+        Err(failure) if failure.kind == Kind::AlreadyEnded => {
+            let app = operations.app(id).await?;
+            Ok(question(&app, revision, &Head::new(&app, "deploys")).refused(call, &failure))
+        }
+        Err(failure) => Err(failure),
+    }
+}

@@ -1,0 +1,63 @@
+//! The pages, one module each.
+
+pub(crate) mod apps;
+pub(crate) mod confirm;
+pub(crate) mod deploys;
+pub(crate) mod entry;
+pub(crate) mod errors;
+pub(crate) mod new_deploy;
+pub(crate) mod register;
+pub(crate) mod rollback;
+pub(crate) mod settings;
+pub(crate) mod sign_in;
+pub(crate) mod webhook;
+
+#[cfg(test)]
+mod tests;
+
+use crate::{
+    console::Call,
+    host::Failure,
+    live,
+    reply::Reply,
+    route::{AppPart, DeployPart, Page},
+};
+
+/// Answers a call of a person who is signed in and has the permission for the page.
+pub(crate) async fn answer(call: &Call<'_>, page: &Page) -> Result<Reply, Failure> {
+    let reads = call.request.reads();
+    match page {
+        Page::Apps => apps::page(call).await,
+        Page::Register if reads => Ok(register::page(call)),
+        Page::Register => register::submit(call).await,
+        Page::SignOut => sign_in::sign_out(call).await,
+        Page::SignOutEverywhere => sign_in::sign_out_everywhere(call).await,
+        Page::App(id, part) => match part {
+            AppPart::Deploys => deploys::page(call, id).await,
+            AppPart::Live => live::stream(call, id).await,
+            AppPart::NewDeploy if reads => new_deploy::page(call, id).await,
+            AppPart::NewDeploy => new_deploy::submit(call, id).await,
+            AppPart::Rollback if reads => rollback::page(call, id).await,
+            AppPart::Rollback => rollback::submit(call, id).await,
+            AppPart::Webhook => webhook::page(call, id).await,
+            AppPart::Reveal => webhook::reveal(call, id).await,
+            AppPart::Enable if reads => webhook::confirm_enable(call, id).await,
+            AppPart::Enable => webhook::enable(call, id).await,
+            AppPart::Disable if reads => webhook::confirm_disable(call, id).await,
+            AppPart::Disable => webhook::disable(call, id).await,
+            AppPart::Settings if reads => settings::page(call, id).await,
+            AppPart::Settings => settings::change_policy(call, id).await,
+            AppPart::Source => settings::change_source(call, id).await,
+            AppPart::ReleaseHold if reads => settings::confirm_release(call, id).await,
+            AppPart::ReleaseHold => settings::release(call, id).await,
+            AppPart::Delete if reads => settings::confirm_delete(call, id).await,
+            AppPart::Delete => settings::delete(call, id).await,
+        },
+        Page::Deploy(id, revision, part) => match part {
+            DeployPart::Entry => entry::page(call, id, *revision).await,
+            DeployPart::Log => entry::log(call, id, *revision).await,
+            DeployPart::Cancel if reads => entry::confirm_cancel(call, id, *revision).await,
+            DeployPart::Cancel => entry::cancel(call, id, *revision).await,
+        },
+    }
+}

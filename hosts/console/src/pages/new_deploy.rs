@@ -1,0 +1,97 @@
+//! A deploy by a person: an image, or a commit to build.
+
+use askama::Template;
+use http::StatusCode;
+use rollhook_api::{App, DeployPost, Rebuild, snippets};
+use rollhook_core::{
+    app::{AppId, Source},
+    text::escaped,
+};
+
+use crate::{
+    console::{Call, status},
+    host::Failure,
+    reply::{self, Reply},
+    view::{Frame, Head},
+};
+
+#[derive(Template)]
+#[template(path = "deploy.html")]
+struct DeployPage<'a> {
+    frame: &'a Frame,
+    form: &'a Form,
+}
+
+#[derive(Template)]
+#[template(path = "_deploy.html")]
+struct DeployPart<'a> {
+    form: &'a Form,
+}
+
+/// The form.
+struct Form {
+    head: Head,
+    is_git: bool,
+    branch: String,
+    image: String,
+    commit: String,
+    key: String,
+    error: Option<String>,
+}
+
+impl Form {
+    fn new(call: &Call<'_>, app: &App) -> Self {
+        let branch = match &app.source {
+            Source::Git(git) => escaped(git.branch.as_str()),
+            Source::Image => String::new(),
+        };
+        Self {
+            head: Head::new(app, "deploys"),
+            is_git: matches!(app.source, Source::Git(_)),
+            branch,
+            image: format!("{}:", snippets::repository(app)),
+            commit: String::new(),
+            key: call.new_key(),
+            error: None,
+        }
+    }
+
+    fn reply(&self, call: &Call<'_>, status: StatusCode) -> Reply {
+        match call.request.is_partial() {
+            true => reply::html(status, &DeployPart { form: self }),
+            false => reply::html(status, &DeployPage { frame: &call.frame(), form: self }),
+        }
+    }
+}
+
+/// Answers `GET …/deploy`.
+pub(crate) async fn page(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
+    let app = call.operations().app(id).await?;
+    Ok(Form::new(call, &app).reply(call, StatusCode::OK))
+}
+
+/// Answers `POST …/deploy`.
+pub(crate) async fn submit(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
+    let app = call.operations().app(id).await?;
+    let (image, commit) = (call.request.field("image"), call.request.field("commit"));
+    let accepted = match app.source {
+        Source::Image => {
+            let post = DeployPost { image: image.clone(), commit: commit.clone() };
+            call.keyed("deploy")?.deploy(id, post).await
+        }
+        Source::Git(_) => call.keyed("rebuild")?.rebuild(id, Rebuild { commit: commit.clone() }).await,
+    };
+    match accepted {
+        Ok(_) => Ok(reply::redirect(&format!("/apps/{}/{}", id.namespace, id.name))),
+        Err(failure) if (400..500).contains(&failure.problem.status) => {
+            let form = Form {
+                image: image.unwrap_or_default(),
+                commit: commit.unwrap_or_default(),
+                error: Some(escaped(&failure.problem.detail)),
+                ..Form::new(call, &app)
+            };
+            Ok(form.reply(call, status(&failure)))
+        }
+        Err(failure) => Err(failure),
+    }
+}

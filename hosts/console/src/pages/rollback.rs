@@ -1,0 +1,127 @@
+//! The rollback: from which image to which, what is held, and what ends.
+
+use askama::Template;
+use http::StatusCode;
+use rollhook_api::{App, Deploy, Kind, Rollback, words::short_image};
+use rollhook_core::{
+    app::{AppId, HoldPolicy},
+    deploy::{Revision, Status},
+    text::escaped,
+};
+
+use crate::{
+    console::{Call, status},
+    host::Failure,
+    reply::{self, Reply},
+    view::{Entry, Frame, Head, and},
+};
+
+#[derive(Template)]
+#[template(path = "rollback.html")]
+struct RollbackPage<'a> {
+    frame: &'a Frame,
+    plan: &'a Plan,
+}
+
+#[derive(Template)]
+#[template(path = "_rollback.html")]
+struct RollbackPart<'a> {
+    plan: &'a Plan,
+}
+
+/// What a rollback will do.
+struct Plan {
+    head: Head,
+    from: Option<Entry>,
+    to: Entry,
+    /// A reason to think twice.
+    caution: Option<String>,
+    held: Option<String>,
+    held_from: &'static str,
+    superseded: Option<String>,
+    is_current: bool,
+    if_current: Option<Revision>,
+    key: String,
+    error: Option<String>,
+}
+
+impl Plan {
+    fn new(call: &Call<'_>, app: &App, target: &Deploy) -> Self {
+        let frame = call.frame();
+        let from = app.on_cluster.as_ref().filter(|deploy| deploy.revision != target.revision);
+        let names: Vec<String> = app.unfinished.iter().map(|revision| format!("#{revision}")).collect();
+        Self {
+            head: Head::new(app, "deploys"),
+            from: from.map(|deploy| Entry::new(app, deploy, &frame)),
+            to: Entry::new(app, target, &frame),
+            caution: caution(target),
+            held: from.and_then(held),
+            held_from: match app.policy.hold {
+                HoldPolicy::Automatic => "polling and git hosts do not bring it back; a call of CI does",
+                HoldPolicy::All => "polling, git hosts and CI do not bring it back",
+            },
+            superseded: (!names.is_empty()).then(|| and(&names)),
+            is_current: target.current,
+            if_current: app.current.as_ref().map(|deploy| deploy.revision),
+            key: call.new_key(),
+            error: None,
+        }
+    }
+
+    fn reply(&self, call: &Call<'_>, status: StatusCode) -> Reply {
+        match call.request.is_partial() {
+            true => reply::html(status, &RollbackPart { plan: self }),
+            false => reply::html(status, &RollbackPage { frame: &call.frame(), plan: self }),
+        }
+    }
+}
+
+fn caution(target: &Deploy) -> Option<String> {
+    let why = match target.status {
+        Status::Succeeded => return None,
+        Status::Failed => "This revision failed",
+        Status::Queued | Status::Building | Status::RollingOut | Status::Superseded | Status::Cancelled => {
+            "This revision never succeeded"
+        }
+    };
+    let message = target.message.as_deref().map(|message| format!(": {}", escaped(message))).unwrap_or_default();
+    Some(format!("{why}{message}"))
+}
+
+fn held(from: &Deploy) -> Option<String> {
+    let image = from.image.as_deref().map(short_image);
+    Some(escaped(&image.or_else(|| from.commit.clone())?))
+}
+
+fn target(text: Option<String>) -> Result<Revision, Failure> {
+    let revision = text.and_then(|text| text.parse().ok());
+    revision.ok_or_else(|| Failure::new(Kind::RevisionNotFound, "There is no such revision of this app."))
+}
+
+/// Answers `GET …/rollback?to=N`.
+pub(crate) async fn page(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
+    let revision = target(call.request.query("to"))?;
+    let operations = call.operations();
+    let app = operations.app(id).await?;
+    let entry = operations.entry(id, revision).await?;
+    Ok(Plan::new(call, &app, &entry).reply(call, StatusCode::OK))
+}
+
+/// Answers `POST …/rollback`.
+pub(crate) async fn submit(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
+    let revision = target(call.request.field("to"))?;
+    let if_current = call.request.field("if_current").and_then(|text| text.parse().ok());
+    let rollback = Rollback { revision: Some(revision), if_current };
+    match call.keyed("rollback")?.rollback(id, rollback).await {
+        Ok(_) => Ok(reply::redirect(&format!("/apps/{}/{}", id.namespace, id.name))),
+        Err(failure) if matches!(failure.problem.status, 409 | 422) => {
+            let operations = call.operations();
+            let app = operations.app(id).await?;
+            let entry = operations.entry(id, revision).await?;
+            // The plan shows what is current by now: to submit it again is to have seen that.
+            let plan = Plan { error: Some(escaped(&failure.problem.detail)), ..Plan::new(call, &app, &entry) };
+            Ok(plan.reply(call, status(&failure)))
+        }
+        Err(failure) => Err(failure),
+    }
+}

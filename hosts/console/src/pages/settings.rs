@@ -1,0 +1,281 @@
+//! An app's settings: source, policy, holds, and its deletion.
+
+use askama::Template;
+use http::StatusCode;
+use rollhook_api::{App, AppPatch, Kind, Policy, PolicyPatch, SourcePatch, words::short_image};
+use rollhook_core::{
+    app::{AppId, HoldPolicy, OnFailure, Source},
+    text::escaped,
+};
+
+use super::{confirm::Question, deploys::held_from};
+use crate::{
+    console::{Call, status},
+    host::Failure,
+    reply::{self, Reply},
+    request::values,
+    view::{Frame, Head, When, and, app_path},
+};
+
+#[derive(Template)]
+#[template(path = "settings.html")]
+struct SettingsPage<'a> {
+    frame: &'a Frame,
+    head: &'a Head,
+    policy: Form,
+    source: Option<SourceForm>,
+    holds: Vec<String>,
+    held_from: &'static str,
+    registered: When,
+    uid: String,
+    namespace: String,
+    warning: Option<String>,
+    error: Option<String>,
+    source_error: Option<String>,
+    has_saved: bool,
+}
+
+/// The policy, each value by the policy's own name.
+#[derive(Default)]
+struct Form {
+    on_failure: String,
+    hold: String,
+    settle: String,
+    rollout_deadline: String,
+    build_deadline: String,
+    repositories: String,
+    keep: String,
+    poll: String,
+}
+
+/// A git app's source.
+struct SourceForm {
+    url: String,
+    branch: String,
+    dockerfile: String,
+    context: String,
+    image_repository: String,
+    credentials: String,
+}
+
+impl Form {
+    fn of(policy: &Policy) -> Self {
+        Self {
+            on_failure: match policy.on_failure {
+                OnFailure::Restore => "restore",
+                OnFailure::Leave => "leave",
+            }
+            .to_owned(),
+            hold: match policy.hold {
+                HoldPolicy::Automatic => "automatic",
+                HoldPolicy::All => "all",
+            }
+            .to_owned(),
+            settle: policy.settle.clone(),
+            rollout_deadline: policy.rollout_deadline.clone(),
+            build_deadline: policy.build_deadline.clone(),
+            repositories: policy.repositories.join("\n"),
+            keep: policy.keep.to_string(),
+            poll: policy.poll.clone(),
+        }
+    }
+
+    fn submitted(call: &Call<'_>) -> Self {
+        let text = |name| call.request.field(name).unwrap_or_default();
+        Self {
+            on_failure: text("on_failure"),
+            hold: text("hold"),
+            settle: text("settle"),
+            rollout_deadline: text("rollout_deadline"),
+            build_deadline: text("build_deadline"),
+            repositories: text("repositories"),
+            keep: text("keep"),
+            poll: text("poll"),
+        }
+    }
+
+    fn patch(&self) -> Result<PolicyPatch, Failure> {
+        let given = |text: &String| (!text.is_empty()).then(|| text.clone());
+        let keep = given(&self.keep).map(|text| text.parse().map_err(|_| invalid("keep must be a whole number.")));
+        let repositories = self.repositories.split([',', '\n']).map(str::trim).filter(|entry| !entry.is_empty());
+        Ok(PolicyPatch {
+            on_failure: given(&self.on_failure),
+            hold: given(&self.hold),
+            settle: given(&self.settle),
+            rollout_deadline: given(&self.rollout_deadline),
+            build_deadline: given(&self.build_deadline),
+            repositories: Some(repositories.map(str::to_owned).collect()),
+            keep: keep.transpose()?,
+            poll: given(&self.poll),
+        })
+    }
+}
+
+fn invalid(detail: &str) -> Failure {
+    Failure::new(Kind::InvalidField, detail)
+}
+
+impl SourceForm {
+    fn of(source: &Source) -> Option<Self> {
+        let Source::Git(git) = source else { return None };
+        Some(Self {
+            url: git.url.to_string(),
+            branch: git.branch.to_string(),
+            dockerfile: git.dockerfile.to_string(),
+            context: git.context.to_string(),
+            image_repository: git.image_repository.to_string(),
+            credentials: git.credentials.as_ref().map(ToString::to_string).unwrap_or_default(),
+        })
+    }
+}
+
+fn settings<'a>(app: &App, head: &'a Head, frame: &'a Frame) -> SettingsPage<'a> {
+    SettingsPage {
+        frame,
+        head,
+        policy: Form::of(&app.policy),
+        source: SourceForm::of(&app.source),
+        holds: app
+            .holds
+            .iter()
+            .map(|hold| {
+                let image = hold.image.as_ref().map(|image| short_image(&image.to_string()));
+                let what = image.or_else(|| hold.commit.as_ref().map(ToString::to_string)).unwrap_or_default();
+                format!("{}, since rollback #{}", escaped(&what), hold.by)
+            })
+            .collect(),
+        held_from: held_from(app.policy.hold),
+        registered: When::new(app.created_at, frame.now),
+        uid: escaped(&app.uid),
+        namespace: escaped(&app.namespace),
+        warning: app.warning.as_deref().map(escaped),
+        error: None,
+        source_error: None,
+        has_saved: false,
+    }
+}
+
+/// Answers `GET …/settings`.
+pub(crate) async fn page(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
+    let app = call.operations().app(id).await?;
+    let (frame, head) = (call.frame(), Head::new(&app, "settings"));
+    let page = SettingsPage { has_saved: call.request.query("saved").is_some(), ..settings(&app, &head, &frame) };
+    Ok(reply::html(StatusCode::OK, &page))
+}
+
+fn saved(id: &AppId) -> Reply {
+    reply::redirect(&format!("/apps/{}/{}/settings?saved=1", id.namespace, id.name))
+}
+
+/// Answers `POST …/settings`.
+pub(crate) async fn change_policy(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
+    let (operations, form) = (call.operations(), Form::submitted(call));
+    let changed = match form.patch() {
+        Ok(policy) => operations.change(id, AppPatch { policy, ..AppPatch::default() }).await,
+        Err(failure) => Err(failure),
+    };
+    match changed {
+        Ok(_) => Ok(saved(id)),
+        Err(failure) if failure.problem.status == 422 => {
+            let app = operations.app(id).await?;
+            let (frame, head) = (call.frame(), Head::new(&app, "settings"));
+            let error = Some(escaped(&failure.problem.detail));
+            let page = SettingsPage { policy: form, error, ..settings(&app, &head, &frame) };
+            Ok(reply::html(status(&failure), &page))
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Answers `POST …/settings/source`.
+pub(crate) async fn change_source(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
+    let operations = call.operations();
+    // A field that is sent empty is meant to be empty.
+    let text = |name| values(&call.request.body, name).into_iter().next();
+    let source = SourcePatch {
+        url: text("url"),
+        branch: text("branch"),
+        dockerfile: text("dockerfile"),
+        context: text("context"),
+        image_repository: text("image_repository"),
+        credentials: text("credentials"),
+    };
+    match operations.change(id, AppPatch { source, ..AppPatch::default() }).await {
+        Ok(_) => Ok(saved(id)),
+        Err(failure) if matches!(failure.problem.status, 409 | 422) => {
+            let app = operations.app(id).await?;
+            let (frame, head) = (call.frame(), Head::new(&app, "settings"));
+            let source_error = Some(escaped(&failure.problem.detail));
+            Ok(reply::html(status(&failure), &SettingsPage { source_error, ..settings(&app, &head, &frame) }))
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Answers `GET …/release-hold`.
+pub(crate) async fn confirm_release(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
+    let app = call.operations().app(id).await?;
+    let path = app_path(&app);
+    let names: Vec<String> = app
+        .holds
+        .iter()
+        .filter_map(|hold| hold.image.as_ref().map(|image| escaped(&short_image(&image.to_string()))))
+        .collect();
+    let held = if names.is_empty() { "What was held".to_owned() } else { and(&names) };
+    let question = Question {
+        head: &Head::new(&app, "deploys"),
+        title: "Release the hold?".to_owned(),
+        consequences: vec![
+            format!("{held} may be deployed again by polling, git hosts and CI."),
+            "Nothing is deployed by the release itself.".to_owned(),
+        ],
+        action: format!("{path}/release-hold"),
+        back: path,
+        button: "Release the hold".to_owned(),
+        typed: None,
+        error: None,
+    };
+    Ok(question.reply(call))
+}
+
+/// Answers `POST …/release-hold`.
+pub(crate) async fn release(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
+    call.operations().release_hold(id).await?;
+    Ok(reply::redirect(&format!("/apps/{}/{}", id.namespace, id.name)))
+}
+
+fn deletion<'a>(app: &App, head: &'a Head) -> Question<'a> {
+    let path = app_path(app);
+    Question {
+        head,
+        title: format!("Delete {} in {}?", escaped(&app.app), escaped(&app.environment)),
+        consequences: vec![
+            "Its history and its webhook's token are removed, and cannot be brought back.".to_owned(),
+            "Deploys that have not ended are cancelled.".to_owned(),
+            "The workload stays as it is, and goes on running.".to_owned(),
+        ],
+        action: format!("{path}/delete"),
+        back: format!("{path}/settings"),
+        button: "Delete this app".to_owned(),
+        typed: Some(escaped(&app.app)),
+        error: None,
+    }
+}
+
+/// Answers `GET …/delete`.
+pub(crate) async fn confirm_delete(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
+    let app = call.operations().app(id).await?;
+    Ok(deletion(&app, &Head::new(&app, "settings")).reply(call))
+}
+
+/// Answers `POST …/delete`.
+pub(crate) async fn delete(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
+    let operations = call.operations();
+    if call.request.field("typed").is_none_or(|typed| typed != id.name.as_str()) {
+        let app = operations.app(id).await?;
+        let failure = invalid("Type the app's name as it is written. Nothing was deleted.");
+        return Ok(deletion(&app, &Head::new(&app, "settings")).refused(call, &failure));
+    }
+    operations.delete(id).await?;
+    Ok(reply::redirect("/"))
+}

@@ -1,0 +1,119 @@
+//! Pages with what is hostile, absent or not permitted in them.
+
+use rollhook_api::{App, Deploy, DeployList};
+use rollhook_core::time::Timestamp;
+use serde_json::{Value, json};
+
+use super::deploys::{Read, part};
+use crate::{host::Permissions, view::Frame};
+
+const HOSTILE: &str = "<script>alert(1)</script>\u{1b}[31m\u{202e}\"'&";
+
+fn deploy(revision: u64, more: Value) -> Deploy {
+    let mut deploy = json!({
+        "namespace": "shop-test", "app": "api", "revision": revision, "image": "registry.example.com/shop/api:1.0.0",
+        "commit": "4f1a77b", "trigger": "webhook", "actor": "ci", "status": "succeeded", "current": false,
+        "on_cluster": false, "adopted": false, "effective": revision, "step": 2, "created_at": "2026-01-02T03:04:00.000Z",
+        "updated_at": "2026-01-02T03:04:01.000Z", "url": "/"
+    });
+    deploy.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    serde_json::from_value(deploy).unwrap()
+}
+
+pub(super) fn app(more: Value) -> App {
+    let mut app = json!({
+        "namespace": "shop-test", "app": "api", "project": "shop", "environment": "test", "uid": "1",
+        "source": { "kind": "image" }, "workload": { "kind": "Deployment", "name": "api" },
+        "policy": { "on_failure": "restore", "hold": "automatic", "settle": "10s", "rollout_deadline": "10m",
+            "build_deadline": "30m", "repositories": [] },
+        "holds": [], "current": null, "on_cluster": null, "unfinished": [], "created_at": "2026-01-02T03:00:00.000Z"
+    });
+    app["source"] = serde_json::to_value(rollhook_core::app::Source::Image).unwrap();
+    app.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    serde_json::from_value(app).unwrap()
+}
+
+fn rendered(app: App, deploys: Vec<Deploy>, may: Permissions) -> String {
+    let unfinished = deploys.iter().filter(|deploy| !deploy.status.is_terminal()).cloned().collect();
+    let read = Read { app, list: DeployList { deploys, next: None }, unfinished };
+    let now = Timestamp::from_millis(1_767_323_045_678);
+    part(&read, &Frame { may, ..Frame::signed_out(now) })
+}
+
+#[test]
+fn hostile_text_is_shown_as_text() {
+    let hostile = deploy(
+        2,
+        json!({ "image": HOSTILE, "commit": HOSTILE, "actor": HOSTILE, "status": "failed", "reason": HOSTILE,
+            "message": HOSTILE, "on_cluster": true }),
+    );
+    let drift = json!({ "image": HOSTILE, "message": HOSTILE });
+    let page = rendered(
+        app(json!({ "drift": drift, "on_cluster": hostile.clone(), "workload": { "kind": HOSTILE, "name": HOSTILE } })),
+        vec![hostile, deploy(1, json!({}))],
+        Permissions::of(|_| true),
+    );
+    for raw in ["<script", "\u{1b}", "\u{202e}", "\"'&\""] {
+        assert!(!page.contains(raw), "{raw:?}: {page}");
+    }
+    assert!(page.contains("&#60;script&#62;alert(1)&#60;/script&#62;\\u{1b}[31m\\u{202e}&#34;&#39;&#38;"), "{page}");
+}
+
+#[test]
+fn a_viewer_sees_the_history_and_no_actions() {
+    let deploys = || {
+        vec![
+            deploy(3, json!({ "status": "rolling_out", "on_cluster": true })),
+            deploy(2, json!({ "current": true })),
+            deploy(1, json!({})),
+        ]
+    };
+    let viewer = rendered(app(json!({ "unfinished": [3] })), deploys(), Permissions::default());
+    assert!(viewer.contains("id=\"r3\"") && viewer.contains("current"));
+    for action in ["rollback?to=", "/cancel", "/deploy\"", "release-hold"] {
+        assert!(!viewer.contains(action), "{action}: {viewer}");
+    }
+    let deployer = rendered(
+        app(json!({ "unfinished": [3] })),
+        deploys(),
+        Permissions { may_deploy: true, ..Permissions::default() },
+    );
+    for action in ["rollback?to=1", "rollback?to=2", "deploys/3/cancel", "/deploy\""] {
+        assert!(deployer.contains(action), "{action}");
+    }
+    assert!(!deployer.contains("rollback?to=3"));
+}
+
+#[test]
+fn the_marks_are_those_of_the_command_line() {
+    let page = rendered(
+        app(json!({})),
+        vec![
+            deploy(5, json!({ "status": "failed", "on_cluster": true, "reason": "CrashLoopBackOff" })),
+            deploy(4, json!({ "current": true, "trigger": "rollback", "actor": "auto", "from": { "revision": 2 } })),
+            deploy(3, json!({ "status": "failed", "reason": "ImagePullBackOff" })),
+            deploy(2, json!({ "status": "superseded", "reason": "superseded", "superseded_by": 3 })),
+            deploy(1, json!({ "status": "cancelled", "commit": null })),
+        ],
+        Permissions::of(|_| true),
+    );
+    for told in [
+        "on cluster",
+        "<span class=\"pill\">current</span>",
+        "to #2",
+        "ImagePullBackOff · put right by #4",
+        "by #3",
+        "title=\"2026-01-02 03:04:00 UTC\">5 sec ago</time>",
+    ] {
+        assert!(page.contains(told), "{told}: {page}");
+    }
+}
+
+#[test]
+fn a_rollout_says_what_it_waits_for_and_how_long_it_may_take() {
+    let under_way = |more| rendered(app(json!({})), vec![deploy(2, more)], Permissions::of(|_| true));
+    let page = under_way(json!({ "status": "rolling_out" }));
+    assert!(page.contains("have stayed ready for 10s") && page.contains(">10 min</time>"), "{page}");
+    assert!(under_way(json!({ "status": "queued" })).contains("It waits for its turn."));
+    assert!(under_way(json!({ "status": "building", "image": null })).contains("Its image is being built."));
+}

@@ -1,0 +1,180 @@
+//! An app's webhook: its URL, its token once it is asked for, and the snippets for CI.
+
+use askama::Template;
+use http::StatusCode;
+use rollhook_api::{
+    App, Kind, Webhook,
+    snippets::{Posted, Snippets, git_hosts},
+};
+use rollhook_core::{
+    app::{AppId, Source},
+    text::escaped,
+};
+use zeroize::Zeroizing;
+
+use super::confirm::Question;
+use crate::{
+    console::Call,
+    host::Failure,
+    reply::{self, Reply},
+    view::{Frame, Head, When, app_path},
+};
+
+#[derive(Template)]
+#[template(path = "webhook.html")]
+struct WebhookPage<'a> {
+    frame: &'a Frame,
+    head: &'a Head,
+    enabled: Option<Enabled>,
+    snippets: Snippets,
+    git_hosts: Option<String>,
+    repositories: Vec<String>,
+    takes_images: bool,
+}
+
+/// An enabled webhook.
+struct Enabled {
+    url: String,
+    /// The token and the signing key, where they were asked for.
+    secrets: Option<Secrets>,
+    has_key: bool,
+    made: When,
+    sealing: String,
+    note: Option<String>,
+    is_loopback: bool,
+    is_new: bool,
+}
+
+/// What only the answer to a reveal shows.
+struct Secrets {
+    token: Zeroizing<String>,
+    key: Zeroizing<String>,
+}
+
+/// Whether a page shows the token.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Token {
+    Masked,
+    Revealed,
+    New,
+}
+
+fn shown(call: &Call<'_>, app: &App, webhook: Option<Webhook>, token: Token) -> Reply {
+    let frame = call.frame();
+    let enabled = webhook.map(|webhook| {
+        let (secret, key) = (Zeroizing::new(webhook.token), Zeroizing::new(webhook.signing_key));
+        let host = webhook.url.split_once("://").map_or("", |(_, rest)| rest);
+        let is_loopback = ["127.", "localhost", "[::1]"].iter().any(|name| host.starts_with(name));
+        Enabled {
+            url: escaped(&webhook.url),
+            has_key: token == Token::Masked || !key.is_empty(),
+            secrets: (token != Token::Masked).then_some(Secrets { token: secret, key }),
+            made: When::new(webhook.created_at, frame.now),
+            sealing: escaped(&webhook.sealing),
+            note: webhook.note.as_deref().map(escaped),
+            is_loopback,
+            is_new: token == Token::New,
+        }
+    });
+    let page = WebhookPage {
+        head: &Head::new(app, "webhook"),
+        enabled,
+        snippets: Snippets::new(&Posted::of(app)),
+        git_hosts: match &app.source {
+            Source::Git(git) => Some(escaped_lines(&git_hosts::settings(git.branch.as_str()))),
+            Source::Image => None,
+        },
+        repositories: app.policy.repositories.iter().map(|entry| escaped(entry)).collect(),
+        takes_images: app.source == Source::Image,
+        frame: &frame,
+    };
+    let reply = reply::html(StatusCode::OK, &page);
+    if token == Token::Masked { reply } else { reply::with_secret(reply) }
+}
+
+fn escaped_lines(text: &str) -> String {
+    // The first line is the terminal's heading.
+    text.lines().skip(1).map(escaped).collect::<Vec<_>>().join("\n")
+}
+
+fn if_enabled(read: Result<Webhook, Failure>) -> Result<Option<Webhook>, Failure> {
+    match read {
+        Ok(webhook) => Ok(Some(webhook)),
+        Err(failure) if failure.kind == Kind::NoWebhook => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Answers `GET …/webhook`.
+pub(crate) async fn page(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
+    let operations = call.operations();
+    let app = operations.app(id).await?;
+    let webhook = if_enabled(operations.masked_webhook(id).await)?;
+    Ok(shown(call, &app, webhook, Token::Masked))
+}
+
+/// Answers `POST …/webhook/reveal`.
+pub(crate) async fn reveal(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
+    let operations = call.operations();
+    let app = operations.app(id).await?;
+    let webhook = if_enabled(operations.webhook(id).await)?;
+    Ok(shown(call, &app, webhook, Token::Revealed))
+}
+
+/// Answers `GET …/webhook/enable`.
+pub(crate) async fn confirm_enable(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
+    let app = call.operations().app(id).await?;
+    let path = format!("{}/webhook", app_path(&app));
+    let question = Question {
+        head: &Head::new(&app, "webhook"),
+        title: "Make a new token?".to_owned(),
+        consequences: vec![
+            "The token that CI uses now is refused at once, everywhere.".to_owned(),
+            "Pipelines fail with 401 until SERVICE_WEBHOOK_TOKEN is the new token.".to_owned(),
+            "The URL stays as it is.".to_owned(),
+        ],
+        action: format!("{path}/enable"),
+        back: path,
+        button: "Make a new token".to_owned(),
+        typed: None,
+        error: None,
+    };
+    Ok(question.reply(call))
+}
+
+/// Answers `POST …/webhook/enable`.
+pub(crate) async fn enable(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
+    let operations = call.operations();
+    // Read first: once the token is made, no failure may keep it from being shown.
+    let app = operations.app(id).await?;
+    let webhook = operations.enable_webhook(id).await?;
+    Ok(shown(call, &app, Some(webhook), Token::New))
+}
+
+/// Answers `GET …/webhook/disable`.
+pub(crate) async fn confirm_disable(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
+    let app = call.operations().app(id).await?;
+    let path = format!("{}/webhook", app_path(&app));
+    let question = Question {
+        head: &Head::new(&app, "webhook"),
+        title: "Disable the webhook?".to_owned(),
+        consequences: vec![
+            "The token is gone, and refused at once: every pipeline and git host that calls this webhook fails with 401."
+                .to_owned(),
+            "Deploys that were accepted go on. People still deploy and roll back.".to_owned(),
+            "Enabling it again makes another token.".to_owned(),
+        ],
+        action: format!("{path}/disable"),
+        back: path,
+        button: "Disable the webhook".to_owned(),
+        typed: None,
+        error: None,
+    };
+    Ok(question.reply(call))
+}
+
+/// Answers `POST …/webhook/disable`.
+pub(crate) async fn disable(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
+    call.operations().disable_webhook(id).await?;
+    Ok(reply::redirect(&format!("/apps/{}/{}/webhook", id.namespace, id.name)))
+}

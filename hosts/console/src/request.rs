@@ -1,0 +1,195 @@
+//! A call of a browser: its path, query, form and headers.
+
+use bytes::Bytes;
+use http::{
+    HeaderMap, Method,
+    header::{COOKIE, HOST, ORIGIN},
+};
+use rollhook_core::service::SessionSecret;
+use zeroize::Zeroizing;
+
+/// The cookie of a session. The prefix makes browsers insist on `Secure`, on the path `/`, and on this very host.
+pub(crate) const COOKIE_NAME: &str = "__Host-rollhook";
+
+/// A call with its whole body.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The method.
+    pub method: Method,
+    /// The path, as it was sent.
+    pub path: String,
+    /// The query string; empty if there is none.
+    pub query: String,
+    /// The headers.
+    pub headers: HeaderMap,
+    /// The body.
+    pub body: Bytes,
+}
+
+impl Request {
+    /// Returns whether the method only reads.
+    pub(crate) fn reads(&self) -> bool {
+        self.method == Method::GET || self.method == Method::HEAD
+    }
+
+    /// Returns a parameter of the query, trimmed; `None` if it is absent or empty.
+    pub(crate) fn query(&self, name: &str) -> Option<String> {
+        value(self.query.as_bytes(), name)
+    }
+
+    /// Returns a field of the form, trimmed; `None` if it is absent or empty.
+    pub(crate) fn field(&self, name: &str) -> Option<String> {
+        value(&self.body, name)
+    }
+
+    /// Returns the token that a sign-in brings.
+    pub fn sign_in_token(&self) -> Option<Zeroizing<String>> {
+        self.field("token").map(Zeroizing::new)
+    }
+
+    /// Returns whether htmx asks for a part of a page.
+    pub(crate) fn is_partial(&self) -> bool {
+        self.headers.get("hx-request").is_some_and(|value| value == "true")
+    }
+
+    /// Returns path and query, to return to after a sign-in.
+    pub(crate) fn target(&self) -> String {
+        if self.query.is_empty() { self.path.clone() } else { format!("{}?{}", self.path, self.query) }
+    }
+
+    fn header(&self, name: impl http::header::AsHeaderName) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    /// Returns whether the browser takes a cookie that is for secure pages only. Browsers send `Sec-Fetch-Site` to https
+    /// and to their own machine alone.
+    pub(crate) fn is_secure(&self) -> bool {
+        let host = self.header(HOST).unwrap_or_default();
+        let name = host.rsplit_once(':').map_or(host, |(name, port)| if port.ends_with(']') { host } else { name });
+        self.headers.contains_key("sec-fetch-site")
+            || self.header("x-forwarded-proto") == Some("https")
+            || matches!(name, "localhost" | "[::1]")
+            || name.ends_with(".localhost")
+            || name.starts_with("127.")
+    }
+
+    /// Returns whether a changing call comes from a page of this console. Another site can make a browser send the cookie;
+    /// it can forge neither of these headers.
+    pub(crate) fn is_same_origin(&self) -> bool {
+        if let Some(site) = self.headers.get("sec-fetch-site") {
+            return site == "same-origin" || site == "none";
+        }
+        let origin = self.header(ORIGIN).and_then(|origin| origin.split_once("://")).map(|(_, authority)| authority);
+        origin.is_some() && origin == self.header(HOST)
+    }
+}
+
+/// Returns the secret of the session that a call's cookie brings.
+pub(crate) fn session_secret(headers: &HeaderMap) -> Option<SessionSecret> {
+    let lines = headers.get_all(COOKIE).iter().filter_map(|line| line.to_str().ok());
+    let mut pairs = lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    let (_, secret) = pairs.find(|(name, _)| *name == COOKIE_NAME)?;
+    (!secret.is_empty()).then(|| Zeroizing::new(secret.to_owned()))
+}
+
+fn value(text: &[u8], name: &str) -> Option<String> {
+    let mut pairs = form_urlencoded::parse(text);
+    let (_, value) = pairs.find(|(known, _)| known == name)?;
+    let trimmed = value.trim();
+    (!trimmed.is_empty()).then(|| trimmed.to_owned())
+}
+
+/// Returns every value of a field of the form, trimmed.
+pub(crate) fn values(body: &[u8], name: &str) -> Vec<String> {
+    form_urlencoded::parse(body).filter(|(known, _)| known == name).map(|(_, value)| value.trim().to_owned()).collect()
+}
+
+/// Returns a path of this console to go to after a sign-in; anything else is the start page, so that no link to the
+/// sign-in leads away from here.
+pub(crate) fn local_path(wanted: Option<&str>) -> &str {
+    let is_local = |path: &str| {
+        path.starts_with('/')
+            && !path.starts_with("//")
+            && !path.starts_with("/sign-")
+            && path.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\')
+    };
+    wanted.filter(|path| is_local(path)).unwrap_or("/")
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderName, HeaderValue};
+
+    use super::*;
+
+    fn request(headers: &[(&str, &str)]) -> Request {
+        let headers = headers.iter().map(|(name, value)| {
+            (HeaderName::from_bytes(name.as_bytes()).unwrap(), HeaderValue::from_str(value).unwrap())
+        });
+        Request {
+            method: Method::POST,
+            path: "/".to_owned(),
+            query: String::new(),
+            headers: headers.collect(),
+            body: Bytes::new(),
+        }
+    }
+
+    #[test]
+    fn only_a_page_of_this_console_may_change_anything() {
+        let host = ("host", "deploys.example.com");
+        for (headers, allowed) in [
+            (&[host][..], false),
+            (&[host, ("sec-fetch-site", "same-origin")], true),
+            (&[host, ("sec-fetch-site", "none")], true),
+            (&[host, ("sec-fetch-site", "same-site")], false),
+            (&[host, ("sec-fetch-site", "cross-site")], false),
+            (&[host, ("sec-fetch-site", "cross-site"), ("origin", "https://deploys.example.com")], false),
+            (&[host, ("origin", "https://deploys.example.com")], true),
+            (&[host, ("origin", "https://deploys.example.com.evil.example")], false),
+            (&[host, ("origin", "https://deploys.example.com:8443")], false),
+            (&[host, ("origin", "null")], false),
+            (&[("origin", "https://deploys.example.com")], false),
+        ] {
+            assert_eq!(request(headers).is_same_origin(), allowed, "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn a_secure_page_is_one_to_which_browsers_send_secure_cookies() {
+        for (headers, secure) in [
+            (&[("host", "deploys.example.com")][..], false),
+            (&[("host", "10.0.0.5:8080")], false),
+            (&[("host", "127.0.0.1:8080")], true),
+            (&[("host", "localhost:8080")], true),
+            (&[("host", "localhost")], true),
+            (&[("host", "[::1]:8080")], true),
+            (&[("host", "[::1]")], true),
+            (&[("host", "deploys.example.com"), ("x-forwarded-proto", "https")], true),
+            (&[("host", "deploys.example.com"), ("sec-fetch-site", "none")], true),
+        ] {
+            assert_eq!(request(headers).is_secure(), secure, "{headers:?}");
+        }
+    }
+
+    #[test]
+    fn a_sign_in_leads_to_a_path_of_this_console_only() {
+        for path in ["/apps/shop-test/api", "/?q=api"] {
+            assert_eq!(local_path(Some(path)), path);
+        }
+        for path in ["", "https://evil.example", "//evil.example", "/\\evil.example", "/a b", "/a\nb", "/sign-in"] {
+            assert_eq!(local_path(Some(path)), "/", "{path}");
+        }
+        assert_eq!(local_path(None), "/");
+    }
+
+    #[test]
+    fn the_cookie_is_found_among_others() {
+        let secret =
+            |line: &str| session_secret(&request(&[("cookie", line)]).headers).map(|secret| secret.to_string());
+        assert_eq!(secret("a=b; __Host-rollhook=x; c=d").as_deref(), Some("x"));
+        for line in ["", "rollhook=x", "__Host-rollhook=", "a__Host-rollhook=x"] {
+            assert_eq!(secret(line), None, "{line}");
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! The console's paths.
+
+use rollhook_core::{app::AppId, deploy::Revision};
+
+/// What is at a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// A static file, for anyone.
+    Asset,
+    /// The sign-in, for anyone.
+    SignIn,
+    /// A page for people who are signed in.
+    Page(Page),
+    /// Nothing.
+    Unknown,
+}
+
+/// The pages for people who are signed in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Page {
+    Apps,
+    Register,
+    SignOut,
+    SignOutEverywhere,
+    App(AppId, AppPart),
+    Deploy(AppId, Revision, DeployPart),
+}
+
+/// The parts of an app's pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AppPart {
+    Deploys,
+    Live,
+    NewDeploy,
+    Rollback,
+    Webhook,
+    Reveal,
+    Enable,
+    Disable,
+    Settings,
+    Source,
+    ReleaseHold,
+    Delete,
+}
+
+/// The parts of a deploy's pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DeployPart {
+    Entry,
+    Log,
+    Cancel,
+}
+
+/// The permission that a page needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    Nothing,
+    Deploy,
+    Token,
+    Administer,
+}
+
+/// The parts of an app's pages: path below the app's, methods, label.
+const APP_PARTS: &[(AppPart, &str, &[&str], &str)] = &[
+    (AppPart::Deploys, "", READ, "/apps/{namespace}/{app}"),
+    (AppPart::Live, "live", READ, "/apps/{namespace}/{app}/live"),
+    (AppPart::NewDeploy, "deploy", BOTH, "/apps/{namespace}/{app}/deploy"),
+    (AppPart::Rollback, "rollback", BOTH, "/apps/{namespace}/{app}/rollback"),
+    (AppPart::Webhook, "webhook", READ, "/apps/{namespace}/{app}/webhook"),
+    (AppPart::Reveal, "webhook/reveal", WRITE, "/apps/{namespace}/{app}/webhook/reveal"),
+    (AppPart::Enable, "webhook/enable", BOTH, "/apps/{namespace}/{app}/webhook/enable"),
+    (AppPart::Disable, "webhook/disable", BOTH, "/apps/{namespace}/{app}/webhook/disable"),
+    (AppPart::Settings, "settings", BOTH, "/apps/{namespace}/{app}/settings"),
+    (AppPart::Source, "settings/source", WRITE, "/apps/{namespace}/{app}/settings/source"),
+    (AppPart::ReleaseHold, "release-hold", BOTH, "/apps/{namespace}/{app}/release-hold"),
+    (AppPart::Delete, "delete", BOTH, "/apps/{namespace}/{app}/delete"),
+];
+
+const DEPLOY_PARTS: &[(DeployPart, &str, &[&str], &str)] = &[
+    (DeployPart::Entry, "", READ, "/apps/{namespace}/{app}/deploys/{revision}"),
+    (DeployPart::Log, "log", READ, "/apps/{namespace}/{app}/deploys/{revision}/log"),
+    (DeployPart::Cancel, "cancel", BOTH, "/apps/{namespace}/{app}/deploys/{revision}/cancel"),
+];
+
+const READ: &[&str] = &["GET", "HEAD"];
+const WRITE: &[&str] = &["POST"];
+const BOTH: &[&str] = &["GET", "HEAD", "POST"];
+
+impl Route {
+    /// Returns what is at a path.
+    pub(crate) fn of(path: &str) -> Self {
+        if path.starts_with("/assets/") {
+            return Self::Asset;
+        }
+        match path {
+            "/sign-in" => return Self::SignIn,
+            "/" => return Self::Page(Page::Apps),
+            "/apps/new" => return Self::Page(Page::Register),
+            "/sign-out" => return Self::Page(Page::SignOut),
+            "/sign-out-everywhere" => return Self::Page(Page::SignOutEverywhere),
+            _ => {}
+        }
+        let page = path.strip_prefix("/apps/").and_then(below_apps);
+        page.map_or(Self::Unknown, Self::Page)
+    }
+
+    /// Returns the methods that the path takes.
+    pub(crate) fn methods(&self) -> &'static [&'static str] {
+        match self {
+            Self::SignIn | Self::Page(Page::Register) => BOTH,
+            Self::Page(Page::SignOut | Page::SignOutEverywhere) => WRITE,
+            Self::Asset | Self::Page(Page::Apps) | Self::Unknown => READ,
+            Self::Page(Page::App(_, part)) => methods(APP_PARTS, *part),
+            Self::Page(Page::Deploy(_, _, part)) => methods(DEPLOY_PARTS, *part),
+        }
+    }
+
+    /// Returns whether pages read the path by themselves, without a person's doing.
+    pub(crate) fn is_automatic(&self) -> bool {
+        matches!(self, Self::Page(Page::App(_, AppPart::Live) | Page::Deploy(_, _, DeployPart::Log)))
+    }
+
+    /// Returns the route as a label, from a fixed set.
+    fn label(&self) -> &'static str {
+        match self {
+            Self::Asset => "/assets",
+            Self::SignIn => "/sign-in",
+            Self::Page(Page::Apps) => "/",
+            Self::Page(Page::Register) => "/apps/new",
+            Self::Page(Page::SignOut) => "/sign-out",
+            Self::Page(Page::SignOutEverywhere) => "/sign-out-everywhere",
+            Self::Page(Page::App(_, part)) => label(APP_PARTS, *part),
+            Self::Page(Page::Deploy(_, _, part)) => label(DEPLOY_PARTS, *part),
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+impl Page {
+    /// The app that the page is of.
+    pub(crate) const fn app(&self) -> Option<&AppId> {
+        match self {
+            Self::App(id, _) | Self::Deploy(id, ..) => Some(id),
+            Self::Apps | Self::Register | Self::SignOut | Self::SignOutEverywhere => None,
+        }
+    }
+
+    /// Returns the permission that a call of the page needs.
+    pub(crate) fn need(&self, reads: bool) -> Need {
+        match self {
+            Self::Apps | Self::SignOut | Self::SignOutEverywhere => Need::Nothing,
+            Self::Register => Need::Administer,
+            Self::App(_, part) => match part {
+                AppPart::Deploys | AppPart::Live | AppPart::Webhook => Need::Nothing,
+                AppPart::Settings if reads => Need::Nothing,
+                AppPart::NewDeploy | AppPart::Rollback | AppPart::ReleaseHold => Need::Deploy,
+                AppPart::Reveal | AppPart::Enable => Need::Token,
+                AppPart::Disable | AppPart::Settings | AppPart::Source | AppPart::Delete => Need::Administer,
+            },
+            Self::Deploy(_, _, DeployPart::Cancel) => Need::Deploy,
+            Self::Deploy(_, _, DeployPart::Entry | DeployPart::Log) => Need::Nothing,
+        }
+    }
+}
+
+/// Returns whether a path is the console's by its first part.
+pub fn claims(path: &str) -> bool {
+    matches!(Route::of(path), Route::Asset | Route::SignIn | Route::Page(_))
+        || path == "/apps"
+        || path.starts_with("/apps/")
+}
+
+/// Returns whether a call brings its credentials in its body.
+pub fn is_sign_in(path: &str) -> bool {
+    Route::of(path) == Route::SignIn
+}
+
+/// Returns a path's route as a label, from a fixed set.
+pub fn template(path: &str) -> &'static str {
+    Route::of(path).label()
+}
+
+fn below_apps(rest: &str) -> Option<Page> {
+    let (namespace, rest) = rest.split_once('/')?;
+    let (name, below) = rest.split_once('/').unwrap_or((rest, ""));
+    let id = AppId { namespace: namespace.parse().ok()?, name: name.parse().ok()? };
+    if rest.ends_with('/') {
+        return None;
+    }
+    if let Some(below) = below.strip_prefix("deploys/") {
+        let (revision, below) = below.split_once('/').unwrap_or((below, ""));
+        let (part, ..) = DEPLOY_PARTS.iter().find(|(_, path, ..)| *path == below)?;
+        return Some(Page::Deploy(id, revision.parse().ok()?, *part));
+    }
+    let (part, ..) = APP_PARTS.iter().find(|(_, path, ..)| *path == below)?;
+    Some(Page::App(id, *part))
+}
+
+fn methods<P: PartialEq + Copy>(
+    parts: &[(P, &str, &'static [&'static str], &str)],
+    part: P,
+) -> &'static [&'static str] {
+    parts.iter().find(|(known, ..)| *known == part).map_or(READ, |(_, _, methods, _)| methods)
+}
+
+fn label<P: PartialEq + Copy>(parts: &[(P, &str, &[&str], &'static str)], part: P) -> &'static str {
+    parts.iter().find(|(known, ..)| *known == part).map_or("unknown", |(.., label)| label)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_is_found_by_its_own_path() {
+        let fill =
+            |label: &str| label.replace("{namespace}", "shop-test").replace("{app}", "api").replace("{revision}", "7");
+        for (part, .., label) in APP_PARTS {
+            assert!(matches!(Route::of(&fill(label)), Route::Page(Page::App(_, found)) if found == *part), "{label}");
+            assert_eq!(template(&fill(label)), *label);
+        }
+        for (part, .., label) in DEPLOY_PARTS {
+            let found = Route::of(&fill(label));
+            assert!(matches!(found, Route::Page(Page::Deploy(_, _, found)) if found == *part), "{label}");
+            assert_eq!(template(&fill(label)), *label);
+        }
+    }
+
+    #[test]
+    fn other_paths_are_unknown() {
+        for path in
+            ["/x", "", "/apps", "/apps/", "/apps/shop-test", "/apps/shop-test/api/", "/apps/Bad_/api", "/api/v1/apps"]
+        {
+            assert_eq!(Route::of(path), Route::Unknown, "{path}");
+        }
+        for path in ["/apps/shop-test/api/deploys/0", "/apps/shop-test/api/deploys/x", "/apps/shop-test/api/x"] {
+            assert_eq!(Route::of(path), Route::Unknown, "{path}");
+        }
+        assert!(!claims("/api/v1/apps") && !claims("/metrics") && claims("/apps/Bad_/api") && claims("/"));
+    }
+
+    #[test]
+    fn everything_that_changes_needs_a_permission() {
+        let id = || AppId { namespace: "shop-test".parse().unwrap(), name: "api".parse().unwrap() };
+        for (part, _, methods, label) in APP_PARTS {
+            if methods.contains(&"POST") {
+                assert_ne!(Page::App(id(), *part).need(false), Need::Nothing, "{label}");
+            }
+        }
+        assert_eq!(Page::Deploy(id(), Revision::FIRST, DeployPart::Cancel).need(false), Need::Deploy);
+        assert_eq!(Page::Register.need(false), Need::Administer);
+    }
+}

@@ -1,0 +1,227 @@
+//! The console with a host whose tokens can be replaced: sessions, their confirmation, and permissions.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::FutureExt;
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use rollhook_api::Kind;
+use rollhook_core::{
+    app::AppId,
+    request::{IdempotencyKey, Refusal},
+    service::{Principal, SessionSecret},
+    time::Timestamp,
+};
+use zeroize::Zeroizing;
+
+use crate::{
+    Access, Answer, Body, Caller, CallerOperations, Console, Ended, Failure, Host, Permissions, Request, Watch,
+};
+
+/// A host with one token.
+struct OneToken {
+    token: Mutex<&'static str>,
+    is_away: Mutex<bool>,
+    permissions: Permissions,
+    /// The sessions, each with the token that it stands for and its person's name.
+    sessions: Mutex<BTreeMap<String, (&'static str, String)>>,
+}
+
+#[async_trait]
+impl Host for OneToken {
+    async fn begin_session(&self, token: &str, name: Option<&str>) -> Result<SessionSecret, Failure> {
+        if *self.is_away.lock().unwrap() {
+            return Err(Refusal::StoreUnavailable { maybe_recorded: false }.into());
+        }
+        let known = *self.token.lock().unwrap();
+        if token != known {
+            return Err(Refusal::Unauthorized.into());
+        }
+        let mut sessions = self.sessions.lock().unwrap();
+        let secret = format!("session{}", sessions.len());
+        sessions.insert(secret.clone(), (known, name.unwrap_or("admin").to_owned()));
+        Ok(Zeroizing::new(secret))
+    }
+
+    async fn session(&self, secret: &str) -> Result<Access, Failure> {
+        if *self.is_away.lock().unwrap() {
+            return Err(Refusal::StoreUnavailable { maybe_recorded: false }.into());
+        }
+        let known = *self.token.lock().unwrap();
+        let session = self.sessions.lock().unwrap().get(secret).filter(|(token, _)| *token == known).cloned();
+        let (_, name) = session.ok_or(Refusal::Unauthorized)?;
+        Ok(Access { principal: Principal::trusted(&name), permissions: self.permissions })
+    }
+
+    async fn keep_session(&self, _: &str) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    async fn end_session(&self, secret: &str, _: Ended) -> Result<(), Failure> {
+        let ended = self.sessions.lock().unwrap().get_mut(secret).map(|session| session.0 = "no token");
+        drop(ended);
+        Ok(())
+    }
+
+    fn recognizes(&self, secret: &str) -> bool {
+        self.sessions.lock().unwrap().contains_key(secret)
+    }
+
+    async fn permissions(&self, _: &Principal, _: &AppId) -> Result<Permissions, Failure> {
+        Ok(self.permissions)
+    }
+
+    fn operations(&self, _: &Principal, _: Option<IdempotencyKey>) -> CallerOperations {
+        panic!("no page of these tests calls an operation")
+    }
+
+    async fn watch(&self, _: &Principal, _: &AppId) -> Result<Box<dyn Watch>, Failure> {
+        Err(Failure::new(Kind::AppNotFound, "There is no app."))
+    }
+
+    fn base_url(&self) -> &str {
+        "https://deploys.example.com"
+    }
+
+    fn now(&self) -> Timestamp {
+        Timestamp::from_millis(1_767_323_045_678)
+    }
+
+    fn random(&self) -> Zeroizing<String> {
+        Zeroizing::new("random".to_owned())
+    }
+}
+
+struct Bench {
+    host: Arc<OneToken>,
+    console: Arc<Console>,
+}
+
+impl Bench {
+    fn new(permissions: Permissions) -> Self {
+        let (token, is_away) = (Mutex::new("old"), Mutex::default());
+        let host = Arc::new(OneToken { token, is_away, permissions, sessions: Mutex::default() });
+        let console = Arc::new(Console::new(host.clone()));
+        Self { host, console }
+    }
+
+    fn call(&self, method: Method, path: &str, cookie: Option<&str>, body: &'static str) -> Answer {
+        let mut headers = HeaderMap::new();
+        headers.insert(HeaderName::from_static("sec-fetch-site"), HeaderValue::from_static("same-origin"));
+        headers.extend(cookie.map(|cookie| (http::header::COOKIE, HeaderValue::from_str(cookie).unwrap())));
+        let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        let request = Request {
+            method,
+            path: path.to_owned(),
+            query: query.to_owned(),
+            headers,
+            body: Bytes::from_static(body.as_bytes()),
+        };
+        self.console.answer(&request).now_or_never().unwrap()
+    }
+
+    fn sign_in(&self) -> String {
+        let answer = self.call(Method::POST, "/sign-in", None, "token=old&name=Ada");
+        assert_eq!((answer.response.status().as_u16(), answer.caller), (303, Caller::Known));
+        let cookie = answer.response.headers()["set-cookie"].to_str().unwrap();
+        cookie.split(';').next().unwrap().to_owned()
+    }
+
+    fn status(&self, method: Method, path: &str, cookie: &str) -> u16 {
+        self.call(method, path, Some(cookie), "").response.status().as_u16()
+    }
+}
+
+fn all() -> Permissions {
+    Permissions::of(|_| true)
+}
+
+fn text(answer: &Answer) -> &str {
+    match answer.response.body() {
+        Body::Whole(text) => std::str::from_utf8(text).unwrap(),
+        Body::Stream(_) => panic!("a stream"),
+    }
+}
+
+#[test]
+fn a_replaced_token_ends_its_sessions_at_once() {
+    let bench = Bench::new(all());
+    let cookie = bench.sign_in();
+    assert_eq!(bench.status(Method::GET, "/apps/new", &cookie), 200);
+    *bench.host.token.lock().unwrap() = "new";
+    let answer = bench.call(Method::GET, "/apps/new", Some(&cookie), "");
+    assert_eq!((answer.response.status().as_u16(), answer.caller), (303, Caller::Refused));
+    assert!(answer.response.headers()["set-cookie"].to_str().unwrap().contains("Max-Age=0"));
+}
+
+#[test]
+fn a_store_that_is_away_ends_no_session() {
+    let bench = Bench::new(all());
+    let cookie = bench.sign_in();
+    *bench.host.is_away.lock().unwrap() = true;
+    let answer = bench.call(Method::GET, "/apps/new", Some(&cookie), "");
+    assert_eq!((answer.response.status().as_u16(), answer.caller), (503, Caller::Unknown));
+    assert_eq!(answer.response.headers()["retry-after"], "2");
+    assert!(text(&answer).contains("The store is not available"));
+    let sign_in = bench.call(Method::POST, "/sign-in", None, "token=old");
+    assert_eq!(
+        (sign_in.response.status().as_u16(), sign_in.caller),
+        (503, Caller::Unknown),
+        "no failed authentication"
+    );
+    *bench.host.is_away.lock().unwrap() = false;
+    assert_eq!(bench.status(Method::GET, "/apps/new", &cookie), 200);
+}
+
+#[test]
+fn page_that_a_role_does_not_cover_is_not_offered() {
+    let bench = Bench::new(Permissions::default());
+    let cookie = bench.sign_in();
+    for path in
+        ["deploy", "rollback", "release-hold", "delete", "deploys/1/cancel", "webhook/enable", "webhook/disable"]
+    {
+        assert_eq!(bench.status(Method::GET, &format!("/apps/shop-test/api/{path}"), &cookie), 403, "{path}");
+    }
+    let answer = bench.call(Method::GET, "/apps/new", Some(&cookie), "");
+    assert_eq!(answer.response.status(), 403);
+    assert!(text(&answer).contains("Your role does not cover this"));
+    assert_eq!(bench.status(Method::POST, "/sign-out", &cookie), 303, "leaving needs no role");
+}
+
+#[test]
+fn only_a_wrong_credential_counts_as_a_failure() {
+    let bench = Bench::new(all());
+    let caller = |path, cookie, body: &'static str| {
+        let method = if body.is_empty() { Method::GET } else { Method::POST };
+        bench.call(method, path, cookie, body).caller
+    };
+    assert_eq!(caller("/", None, ""), Caller::Unknown);
+    assert_eq!(caller("/sign-in", None, ""), Caller::Unknown);
+    assert_eq!(caller("/", Some("__Host-rollhook=guess"), ""), Caller::Refused);
+    assert_eq!(caller("/sign-in", None, "token=guess"), Caller::Refused);
+    assert_eq!(caller("/sign-in", None, "name=Ada"), Caller::Refused);
+}
+
+#[test]
+fn a_new_sign_in_ends_the_session_that_the_browser_had() {
+    let bench = Bench::new(all());
+    let first = bench.sign_in();
+    let answer = bench.call(Method::POST, "/sign-in", Some(&first), "token=old");
+    assert_eq!(answer.response.status(), 303);
+    assert_eq!(bench.status(Method::GET, "/apps/new", &first), 303);
+}
+
+#[test]
+fn a_person_s_name_is_shown_as_text() {
+    let bench = Bench::new(all());
+    let answer = bench.call(Method::POST, "/sign-in", None, "token=old&name=%3Cscript%3E%1B%5B31m%E2%80%AE");
+    let cookie = answer.response.headers()["set-cookie"].to_str().unwrap().split(';').next().unwrap().to_owned();
+    let answer = bench.call(Method::GET, "/apps/new", Some(&cookie), "");
+    let page = text(&answer);
+    assert!(page.contains("&#60;script&#62;") && !page.contains("<script>"));
+    assert!(!page.contains('\u{1b}') && !page.contains('\u{202e}'));
+}

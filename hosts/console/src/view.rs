@@ -1,0 +1,282 @@
+//! The parts that pages share: the frame, times, marks of deploys, entries.
+
+use askama::Template;
+use rollhook_api::{
+    App, Deploy,
+    time::{absolute, ago},
+    words::{predicate, short_commit, short_image},
+};
+use rollhook_core::{
+    app::Source,
+    deploy::{Revision, Status, Trigger},
+    text::escaped,
+    time::Timestamp,
+};
+
+use crate::{
+    assets::{self, Paths},
+    git_link,
+    host::Permissions,
+};
+
+/// What the frame of every page needs.
+#[derive(Clone, Debug)]
+pub(crate) struct Frame {
+    pub(crate) paths: Paths,
+    /// The person's name; `None` if nobody is signed in.
+    pub(crate) name: Option<String>,
+    pub(crate) may: Permissions,
+    pub(crate) now: Timestamp,
+}
+
+impl Frame {
+    /// Returns the frame of a page for someone who is not signed in.
+    pub(crate) fn signed_out(now: Timestamp) -> Self {
+        Self { paths: assets::paths(), name: None, may: Permissions::default(), now }
+    }
+}
+
+/// A time: relative, with the full one beside it.
+#[derive(Clone, Debug, Template)]
+#[template(ext = "html", source = r#"<time datetime="{{ at }}" title="{{ full }}">{{ ago }}</time>"#)]
+pub(crate) struct When {
+    at: String,
+    full: String,
+    ago: String,
+}
+
+impl When {
+    pub(crate) fn new(time: Timestamp, now: Timestamp) -> Self {
+        Self::with_text(time, ago(time, now))
+    }
+
+    /// Returns a time that is shown as this text.
+    pub(crate) fn with_text(time: Timestamp, text: String) -> Self {
+        let at = absolute(time);
+        Self { full: at.replace('T', " ").replace('Z', " UTC"), ago: text, at }
+    }
+}
+
+impl When {
+    /// Returns the time in full.
+    pub(crate) fn full(&self) -> &str {
+        &self.full
+    }
+}
+
+/// A word with a shape and a colour, each of which would do alone.
+#[derive(Clone, Debug, Template)]
+#[template(ext = "html", source = r#"<span class="mark {{ tone }}">{{ shape|safe }}<span>{{ word }}</span></span>"#)]
+pub(crate) struct Mark {
+    pub(crate) tone: &'static str,
+    pub(crate) shape: &'static str,
+    pub(crate) word: String,
+}
+
+macro_rules! shape {
+    ($inner:literal) => {
+        concat!(r#"<svg class="shape" viewBox="0 0 16 16" aria-hidden="true">"#, $inner, "</svg>")
+    };
+}
+
+const CHECK: &str = shape!(r#"<circle cx="8" cy="8" r="7"/><path class="cut" d="m4.8 8.3 2.2 2.2 4.3-4.6"/>"#);
+const RING: &str =
+    shape!(r#"<circle class="line faint" cx="8" cy="8" r="6"/><path class="line turn" d="M8 2a6 6 0 0 1 6 6"/>"#);
+const DOTS: &str = shape!(r#"<circle class="line dashed" cx="8" cy="8" r="6"/>"#);
+const CROSS: &str = shape!(
+    r#"<path d="M5.1 1h5.8L15 5.1v5.8L10.900 15H5.100L1 10.900V5.100z"/><path class="cut" d="m5.600 5.600 4.800 4.800m0-4.800-4.800 4.800"/>"#
+);
+const SKIP: &str = shape!(r#"<path class="line" d="m4 4 4 4-4 4m5-8 4 4-4 4"/>"#);
+const SLASH: &str = shape!(r#"<circle class="line" cx="8" cy="8" r="6"/><path class="line" d="m4 12 8-8"/>"#);
+const TRIANGLE: &str = shape!(r#"<path d="M8 1.200 15.600 14.600H.4z"/><path class="cut" d="M8 6v4m0 2v.4"/>"#);
+const LOCK: &str = shape!(r#"<path d="M3 7h10v8H3z"/><path class="line" d="M5 7V4.500a3 3 0 0 1 6 0V7"/>"#);
+
+impl Mark {
+    /// Returns the mark of a status.
+    pub(crate) fn of(deploy: &Deploy) -> Self {
+        let (tone, shape, word) = match deploy.status {
+            Status::Queued => ("wait", DOTS, "queued"),
+            Status::Building => ("busy", RING, "building"),
+            Status::RollingOut => ("busy", RING, "rolling out"),
+            Status::Succeeded if deploy.current => ("good", CHECK, "succeeded"),
+            Status::Succeeded => ("past", CHECK, "succeeded"),
+            Status::Failed => ("bad", CROSS, "failed"),
+            Status::Superseded => ("past", SKIP, "superseded"),
+            Status::Cancelled => ("past", SLASH, "cancelled"),
+        };
+        Self { tone, shape, word: word.to_owned() }
+    }
+
+    pub(crate) fn busy(word: impl Into<String>) -> Self {
+        Self { tone: "busy", shape: RING, word: word.into() }
+    }
+
+    pub(crate) fn warning(word: impl Into<String>) -> Self {
+        Self { tone: "warn", shape: TRIANGLE, word: word.into() }
+    }
+
+    pub(crate) fn held(word: impl Into<String>) -> Self {
+        Self { tone: "held", shape: LOCK, word: word.into() }
+    }
+
+    pub(crate) fn nothing(word: impl Into<String>) -> Self {
+        Self { tone: "past", shape: DOTS, word: word.into() }
+    }
+}
+
+/// An image: its last part in the foreground, the whole reference at hand.
+#[derive(Clone, Debug, Template)]
+#[template(
+    ext = "html",
+    source = r#"<span class="image" title="{{ full }}"><span class="registry">{{ before }}</span><wbr><span class="name">{{ name }}</span></span>"#
+)]
+pub(crate) struct Image {
+    full: String,
+    before: String,
+    pub(crate) name: String,
+}
+
+impl Image {
+    pub(crate) fn new(image: &str) -> Self {
+        let short = escaped(&short_image(image));
+        let (before, name) = match short.rsplit_once('/') {
+            Some((before, name)) => (format!("{before}/"), name.to_owned()),
+            None => (String::new(), short),
+        };
+        Self { full: escaped(image), before, name }
+    }
+}
+
+/// A commit, with its page at the git host if that is known.
+#[derive(Clone, Debug)]
+pub(crate) struct Commit {
+    pub(crate) short: String,
+    pub(crate) full: String,
+    pub(crate) link: Option<String>,
+}
+
+impl Commit {
+    pub(crate) fn new(source: &Source, commit: &str) -> Self {
+        let link = git_link::commit(source, commit);
+        Self { short: escaped(&short_commit(commit)), full: escaped(commit), link }
+    }
+}
+
+/// An entry of the history.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) revision: Revision,
+    pub(crate) href: String,
+    pub(crate) mark: Mark,
+    pub(crate) is_current: bool,
+    /// Whether the entry is on the cluster without being current.
+    pub(crate) is_on_cluster: bool,
+    pub(crate) image: Option<Image>,
+    pub(crate) commit: Option<Commit>,
+    pub(crate) trigger: &'static str,
+    /// The revision or app that the image was taken from.
+    pub(crate) from: Option<String>,
+    pub(crate) actor: String,
+    pub(crate) when: When,
+    /// What the history says under the status.
+    pub(crate) remark: Option<String>,
+    pub(crate) reason: Option<String>,
+    pub(crate) message: Option<String>,
+    pub(crate) is_unfinished: bool,
+    pub(crate) has_failed: bool,
+    /// Whether the entry offers a rollback to it.
+    pub(crate) may_roll_back: bool,
+    /// The sentence that assistive technology hears of a change.
+    pub(crate) spoken: String,
+}
+
+impl Entry {
+    pub(crate) fn new(app: &App, deploy: &Deploy, frame: &Frame) -> Self {
+        let path = app_path(app);
+        let is_unfinished = !deploy.status.is_terminal();
+        let is_on_cluster = deploy.on_cluster && !deploy.current;
+        Self {
+            revision: deploy.revision,
+            href: format!("{path}/deploys/{}", deploy.revision),
+            mark: Mark::of(deploy),
+            is_current: deploy.current,
+            is_on_cluster,
+            image: deploy.image.as_deref().map(Image::new),
+            commit: deploy.commit.as_deref().map(|commit| Commit::new(&app.source, commit)),
+            trigger: deploy.trigger.as_str(),
+            from: origin(deploy),
+            actor: escaped(&deploy.actor),
+            when: When::new(deploy.created_at, frame.now),
+            remark: match (deploy.status, deploy.superseded_by) {
+                (Status::Superseded, Some(by)) => Some(format!("by #{by}")),
+                (_, _) => deploy.reason.as_deref().map(escaped),
+            },
+            reason: deploy.reason.as_deref().map(escaped),
+            message: deploy.message.as_deref().map(escaped),
+            is_unfinished,
+            has_failed: deploy.status == Status::Failed,
+            // What runs already is no target, unless it was changed from outside or another revision took its place.
+            may_roll_back: frame.may.may_deploy
+                && !is_unfinished
+                && deploy.image.is_some()
+                && (!deploy.on_cluster || app.drift.is_some()),
+            spoken: format!("Revision {} {}", deploy.revision, predicate(deploy.status)),
+        }
+    }
+}
+
+fn origin(deploy: &Deploy) -> Option<String> {
+    let from = deploy.from.as_ref()?;
+    Some(match (&from.namespace, &from.app) {
+        (Some(namespace), Some(app)) => escaped(&format!("from {namespace}/{app} #{}", from.revision)),
+        (Some(_) | None, _) if deploy.trigger == Trigger::Rollback => format!("to #{}", from.revision),
+        (Some(_) | None, _) => format!("built as #{}", from.revision),
+    })
+}
+
+/// Returns the path of an app's pages.
+pub(crate) fn app_path(app: &App) -> String {
+    format!("/apps/{}/{}", app.namespace, app.app)
+}
+
+/// The head of an app's pages: names and tabs.
+#[derive(Clone, Debug)]
+pub(crate) struct Head {
+    pub(crate) path: String,
+    pub(crate) app: String,
+    pub(crate) project: String,
+    pub(crate) environment: String,
+    pub(crate) workload: String,
+    pub(crate) tab: &'static str,
+}
+
+impl Head {
+    pub(crate) fn new(app: &App, tab: &'static str) -> Self {
+        Self {
+            path: app_path(app),
+            app: escaped(&app.app),
+            project: escaped(&app.project),
+            environment: escaped(&app.environment),
+            workload: workload(app),
+            tab,
+        }
+    }
+}
+
+/// Returns kind and name of the workload, or all settings if the rollout driver has others.
+fn workload(app: &App) -> String {
+    let text = |name: &str| app.workload.get(name).and_then(serde_json::Value::as_str);
+    escaped(&match (text("kind"), text("name")) {
+        (Some(kind), Some(name)) => format!("{kind} {name}"),
+        (_, _) => serde_json::Value::Object(app.workload.clone()).to_string(),
+    })
+}
+
+/// Returns the words of a list: "1", "1 and 2", "1, 2 and 3".
+pub(crate) fn and(items: &[String]) -> String {
+    match items {
+        [] => String::new(),
+        [one] => one.clone(),
+        [all @ .., last] => format!("{} and {last}", all.join(", ")),
+    }
+}

@@ -1,0 +1,231 @@
+//! The console's calls: the same limits as for every other call, then `rollhook_console`.
+
+use std::{net::IpAddr, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::StreamExt;
+use http::{Response, header::ACCEPT, request::Parts};
+use hyper::body::Incoming;
+use rollhook_api::{Local, Operations};
+use rollhook_console::{
+    Access, Answer, Body, Caller, CallerOperations, Console, Ended, Failure, Host, Permissions, Request, Watch,
+};
+use rollhook_core::{
+    app::AppId,
+    ledger::AppState,
+    request::{IdempotencyKey, Refusal},
+    service::{Authorized, Deployer, Principal, SessionSecret},
+    time::Timestamp,
+};
+use zeroize::Zeroizing;
+
+use crate::{
+    auth, body,
+    connections::InCall,
+    error_reply::ErrorReply,
+    headers, limits,
+    reply::{self, Reply},
+    state::State,
+    target::Target,
+};
+
+/// Returns the console of a deployer.
+pub(crate) fn of(deployer: Arc<Deployer>, base_url: Arc<str>) -> Arc<Console> {
+    Arc::new(Console::new(Arc::new(OnDeployer { deployer, base_url })))
+}
+
+/// Returns whether a call is the console's: one of its paths, or any other that a browser wants as a page. Paths of the API
+/// are the API's, whoever calls.
+pub(crate) fn is_for(parts: &Parts) -> bool {
+    let path = parts.uri.path();
+    let wants_page = || {
+        let mut accepted = parts.headers.get_all(ACCEPT).iter().filter_map(|line| line.to_str().ok());
+        !path.starts_with("/api/") && accepted.any(|line| line.contains("text/html"))
+    };
+    rollhook_console::claims(path) || wants_page()
+}
+
+/// Answers a call: checks its limits, reads the body, and hands it to the console, in this order.
+pub(crate) async fn answer(
+    state: &Arc<State>,
+    parts: Parts,
+    incoming: Incoming,
+    client: IpAddr,
+    in_call: InCall,
+) -> Reply {
+    let early = headers::require_host(&parts).and_then(|()| body::require_identity(&parts.headers));
+    let path = parts.uri.path().to_owned();
+    let mut request = Request {
+        method: parts.method,
+        query: parts.uri.query().unwrap_or_default().to_owned(),
+        path,
+        headers: parts.headers,
+        body: Bytes::new(),
+    };
+    if let Err(failure) = early {
+        body::discard(incoming, &request.headers);
+        return refused(state, &request, failure);
+    }
+    let is_known = state.console.recognizes(&request.headers);
+    let holder = if is_known { body::Holder::Known } else { body::Holder::Stranger(limits::network(client)) };
+    if is_known {
+        in_call.known();
+    }
+    // A call without credentials is only led to the sign-in, and costs no read of the store.
+    let is_counted = !is_known && state.console.brings_credentials(&request);
+    let over = if is_counted { state.limits.admit(client, &Target::Management).err() } else { None };
+    // A sign-in brings its token in the body, which is read first.
+    let over = match over {
+        Some(failure) if !rollhook_console::is_sign_in(&request.path) && !state.limits.spare(&Target::Management) => {
+            in_call.refused();
+            body::discard(incoming, &request.headers);
+            return refused(state, &request, failure);
+        }
+        over => over,
+    };
+    let whole = match body::read(incoming, &request.headers, &state.bodies, holder, body::Size::Usual).await {
+        Ok(whole) => whole,
+        Err(failure) => return refused(state, &request, failure),
+    };
+    request.body = whole.bytes.clone();
+    if let Some(failure) = over.filter(|_| rollhook_console::is_sign_in(&request.path))
+        && !is_let_through(state, &request)
+    {
+        in_call.refused();
+        return refused(state, &request, failure);
+    }
+    let answer = state.console.answer(&request).await;
+    match answer.caller {
+        Caller::Known => in_call.known(),
+        Caller::Unknown => {}
+        Caller::Refused => {
+            state.limits.failed(client, &Target::Management);
+            in_call.refused();
+        }
+    }
+    sent(answer, state, in_call)
+}
+
+/// Returns whether a sign-in is tried although others have failed too often from its address.
+fn is_let_through(state: &State, request: &Request) -> bool {
+    let Some(token) = request.sign_in_token() else { return false };
+    state.deployer.recognizes_api_token(token.as_bytes()) || state.limits.spare(&Target::Management)
+}
+
+fn refused(state: &State, request: &Request, failure: ErrorReply) -> Reply {
+    let (kind, problem) = failure.into_parts();
+    let answer = state.console.failure(request, &Failure { kind, problem: Box::new(problem) });
+    let (parts, body) = answer.response.into_parts();
+    match body {
+        Body::Whole(text) => Response::from_parts(parts, reply::full(text)),
+        Body::Stream(_) => reply::empty(parts.status),
+    }
+}
+
+/// Returns the answer as the server sends it. A stream ends when the server stops, and is its call's for as long.
+fn sent(answer: Answer, state: &State, in_call: InCall) -> Reply {
+    let (parts, body) = answer.response.into_parts();
+    let body = match body {
+        Body::Whole(text) => reply::full(text),
+        Body::Stream(events) => {
+            let drain = state.drain.clone();
+            let events = events.take_until(async move { drain.begun().await });
+            reply::streamed(events.map(move |part| {
+                // The call lasts until the stream is dropped.
+                let _call = &in_call;
+                part
+            }))
+        }
+    };
+    Response::from_parts(parts, body)
+}
+
+/// The console's host: a deployer in this process.
+struct OnDeployer {
+    deployer: Arc<Deployer>,
+    base_url: Arc<str>,
+}
+
+#[async_trait]
+impl Host for OnDeployer {
+    async fn begin_session(&self, token: &str, name: Option<&str>) -> Result<SessionSecret, Failure> {
+        let begun = self.deployer.begin_session(token.as_bytes(), name).await;
+        begun.map(|(secret, _)| secret).map_err(redacted)
+    }
+
+    async fn session(&self, secret: &str) -> Result<Access, Failure> {
+        let principal = self.deployer.session(secret).await.map_err(redacted)?;
+        let somewhere = |action| principal.grants().iter().any(|grant| grant.role.may(action));
+        Ok(Access { permissions: Permissions::of(somewhere), principal })
+    }
+
+    async fn keep_session(&self, secret: &str) -> Result<(), Failure> {
+        Ok(self.deployer.keep_session(secret).await?)
+    }
+
+    async fn end_session(&self, secret: &str, which: Ended) -> Result<(), Failure> {
+        Ok(match which {
+            Ended::This => self.deployer.end_session(secret).await?,
+            Ended::All => self.deployer.end_sessions_like(secret).await?,
+        })
+    }
+
+    fn recognizes(&self, secret: &str) -> bool {
+        self.deployer.recognizes_session(secret)
+    }
+
+    async fn permissions(&self, principal: &Principal, id: &AppId) -> Result<Permissions, Failure> {
+        let access = self.deployer.open(principal, id).await?;
+        Ok(Permissions::of(|action| access.may(action)))
+    }
+
+    fn operations(&self, principal: &Principal, key: Option<IdempotencyKey>) -> CallerOperations {
+        let local = Local::<Failure>::new(self.deployer.clone(), principal.clone(), self.base_url.clone());
+        let operations: Box<dyn Operations<Error = Failure>> = Box::new(local.with_key(key));
+        operations
+    }
+
+    async fn watch(&self, principal: &Principal, id: &AppId) -> Result<Box<dyn Watch>, Failure> {
+        let authorized = self.deployer.open(principal, id).await?;
+        let seen = self.deployer.state(&authorized).await?;
+        Ok(Box::new(Watched { deployer: self.deployer.clone(), authorized, seen }))
+    }
+
+    fn base_url(&self) -> &str {
+        &self.base_url
+    }
+
+    fn now(&self) -> Timestamp {
+        auth::wall_clock()
+    }
+
+    fn random(&self) -> Zeroizing<String> {
+        // A token's random part; its prefix would let scanners of secrets take it for one.
+        let token = self.deployer.new_token();
+        Zeroizing::new(token.expose().trim_start_matches("rh_").to_owned())
+    }
+}
+
+/// Returns the failure of a caller who is not authenticated yet: a store's message to its operator is left out.
+fn redacted(refusal: Refusal) -> Failure {
+    let (kind, problem) = ErrorReply::from(refusal).redacted().into_parts();
+    Failure { kind, problem: Box::new(problem) }
+}
+
+/// A watched app, as it was last seen.
+struct Watched {
+    deployer: Arc<Deployer>,
+    authorized: Authorized,
+    seen: AppState,
+}
+
+#[async_trait]
+impl Watch for Watched {
+    async fn changed(&mut self, limit: Duration) -> Result<bool, Failure> {
+        let now = self.deployer.state_changed(&self.authorized, &self.seen, limit).await?;
+        let has_changed = now != self.seen;
+        self.seen = now;
+        Ok(has_changed)
+    }
+}

@@ -1,0 +1,74 @@
+//! The console in a real browser: `testing/browser/console.mjs` drives Chromium against the real server, as a person would,
+//! and checks each page by axe-core at three sizes and in both themes. `.ci/setup` installs what it needs.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
+
+use std::{
+    env,
+    io::{BufRead, BufReader, Write},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use rollhook_testing::{Server, server, skip, test_name};
+use serde_json::json;
+
+/// The programs by which Debian and others name the browser.
+const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
+
+fn program(names: &[&str]) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    let paths: Vec<PathBuf> = env::split_paths(&path).collect();
+    names.iter().find_map(|name| paths.iter().map(|path| path.join(name)).find(|program| program.is_file()))
+}
+
+/// Returns the directory into which `.ci/setup` has installed the npm packages.
+fn packages() -> Option<PathBuf> {
+    let cache = env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .or_else(|| Some(Path::new(&env::var_os("HOME")?).join(".cache")))?;
+    let packages = cache.join("rollhook-tools/browser");
+    packages.join("node_modules/playwright-core").is_dir().then_some(packages)
+}
+
+#[test]
+fn a_person_deploys_watches_and_rolls_back_in_a_browser() {
+    let test = test_name!();
+    let Some(browser) = program(&BROWSERS) else { return skip(&test, "chromium is not installed") };
+    let Some(node) = program(&["node"]) else { return skip(&test, "node is not installed") };
+    let Some(modules) = packages() else { return skip(&test, "the npm packages are not installed: run .ci/setup") };
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    let server = server!().driver("simulated:1500ms").run();
+    let arguments = json!({
+        "address": server.address.to_string(),
+        "token": server.admin,
+        "screenshots": target.join("console-screenshots"),
+        "program": browser,
+        "modules": modules,
+    });
+    let mut command = Command::new(node);
+    command.arg(root.join("testing/browser/console.mjs")).arg(arguments.to_string());
+    // The browser's profile goes with the server's directory.
+    command.env("TMPDIR", server.file("")).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut script = command.spawn().unwrap();
+    let (mut answers, told) = (script.stdin.take().unwrap(), BufReader::new(script.stdout.take().unwrap()));
+    let mut server = Some(server);
+    let mut recipe = None;
+    let mut faults = Vec::new();
+    for line in told.lines().map_while(Result::ok) {
+        println!("{line}");
+        match line.as_str() {
+            "ask: stop" => {
+                recipe = server.take().map(Server::kill);
+                writeln!(answers, "stopped").unwrap();
+            }
+            "ask: start" => {
+                server = recipe.take().map(|recipe| recipe.run());
+                writeln!(answers, "started").unwrap();
+            }
+            other => faults.extend(other.strip_prefix("fault: ").map(str::to_owned)),
+        }
+    }
+    let ended = script.wait().unwrap();
+    assert!(ended.success() && faults.is_empty(), "{}", faults.join("\n"));
+}

@@ -1,0 +1,326 @@
+// Drives the console in a real browser. Arguments: JSON with the server's address, the management token, the directory for
+// screenshots, the browser's program, and the directory of the npm packages.
+//
+// The surrounding test restarts the server when this program asks for it on standard output, and answers on standard input.
+import { createRequire } from 'node:module';
+import { createInterface } from 'node:readline';
+import { mkdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+
+const { address, token, screenshots, program, modules } = JSON.parse(process.argv[2]);
+const require = createRequire(join(modules, 'package.json'));
+const { chromium } = require('playwright-core');
+const axe = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
+
+const base = `http://${address}`;
+const app = '/apps/shop-test/api';
+const sizes = { 360: 780, 768: 1024, 1440: 900 };
+const faults = [];
+const input = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
+
+const fail = (what) => { throw new Error(what); };
+const step = (name) => console.log(`step: ${name}`);
+const ask = async (what) => {
+  console.log(`ask: ${what}`);
+  const { value, done } = await input.next();
+  if (done) fail(`no answer to ${what}`);
+  return value;
+};
+
+mkdirSync(screenshots, { recursive: true });
+const browser = await chromium.launch({
+  executablePath: program,
+  args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
+    '--disable-component-update', '--disable-sync'],
+});
+const context = await browser.newContext({ baseURL: base, viewport: { width: 1440, height: sizes[1440] } });
+context.setDefaultTimeout(120_000);
+const page = await context.newPage();
+
+// Nothing may leave this machine, break the policy, or complain.
+let restarting = false;
+let expected = [];
+context.on('request', (request) => {
+  const url = new URL(request.url());
+  if (url.protocol !== 'data:' && url.host !== address) faults.push(`a request leaves the server: ${url}`);
+});
+const watch = (page) => {
+  page.on('console', (message) => {
+    if (!['error', 'warning'].includes(message.type())) return;
+    const text = `${message.text()} ${message.location().url}`;
+    // The browser itself reports answers that are no success, and connections that a restart breaks.
+    if (restarting && /Failed to load resource|net::ERR_|htmx:sse:error/.test(text)) return;
+    if (expected.some((status) => text.includes(`status of ${status}`))) return;
+    faults.push(`console: ${text}`);
+  });
+  page.on('pageerror', (error) => faults.push(`script: ${error.name} ${error.message} ${error.stack}`));
+};
+watch(page);
+await context.addInitScript(() => {
+  window.moved = 0;
+  new PerformanceObserver((list) => {
+    for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.moved += entry.value;
+  }).observe({ type: 'layout-shift', buffered: true });
+  document.addEventListener('securitypolicyviolation', (event) => {
+    console.error(`policy violated: ${event.violatedDirective} ${event.blockedURI} ${event.sourceFile}:${event.lineNumber}`);
+  });
+});
+const expecting = async (status, act) => {
+  expected.push(status);
+  await act();
+  // The report comes on a way of its own.
+  await page.evaluate(() => new Promise((done) => setTimeout(done, 100)));
+  expected = expected.filter((known) => known !== status);
+};
+
+// The rules of WCAG 2.2 A and AA, and best practices, by axe-core.
+const check = async (name) => {
+  if (!await page.evaluate(() => typeof window.axe === 'object')) await page.evaluate(axe);
+  const { violations } = await page.evaluate(() => window.axe.run(document, {
+    resultTypes: ['violations'],
+    rules: { 'target-size': { enabled: true } },
+  }));
+  for (const { id, help, nodes } of violations) {
+    faults.push(`${name}: ${id}: ${help}: ${nodes.map((node) => `${node.html} ${node.failureSummary}`).join(' | ')}`);
+  }
+};
+
+const themes = ['light', 'dark'];
+// A picture at each size and in both themes, each checked by axe-core; nothing may be wider than the page.
+const picture = async (name) => {
+  for (const colorScheme of themes) {
+    await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' });
+    for (const [width, height] of Object.entries(sizes)) {
+      await page.setViewportSize({ width: Number(width), height });
+      const over = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+      if (over > 0) faults.push(`${name}: ${over} pixels too wide at ${width}`);
+      await page.screenshot({ path: join(screenshots, `${name}-${width}-${colorScheme}.png`), fullPage: true });
+      await check(`${name} at ${width}, ${colorScheme}`);
+    }
+  }
+  await page.emulateMedia({ colorScheme: 'light', reducedMotion: 'no-preference' });
+  await page.setViewportSize({ width: 1440, height: sizes[1440] });
+};
+
+// Loads a page anew; nothing in it may move once it is shown.
+const steady = async (path) => {
+  await page.goto(path);
+  await page.waitForLoadState('networkidle');
+  const moved = await page.evaluate(() => window.moved);
+  if (moved > 0) faults.push(`${path}: the layout shifts by ${moved}`);
+};
+
+const signIn = async () => {
+  await page.goto('/');
+  await page.waitForURL(/\/sign-in/);
+  await page.getByLabel('Your name').fill('Ada');
+  await page.getByLabel('Token').fill(token);
+  await page.getByRole('button', { name: 'Sign in' }).click();
+};
+const row = (revision) => page.locator(`#r${revision}`);
+const says = async (locator, text) => {
+  await locator.filter({ hasText: text }).waitFor();
+};
+
+try {
+  step('signing in with a wrong token shows why');
+  await page.goto('/');
+  await picture('sign-in');
+  await page.getByLabel('Token').fill('rh_wrong');
+  await expecting(401, async () => {
+    await page.getByRole('button', { name: 'Sign in' }).click();
+    await page.getByRole('alert').waitFor();
+  });
+  await picture('sign-in-refused');
+  await signIn();
+  await page.waitForURL(`${base}/`);
+
+  step('from no apps to a deployed revision');
+  await says(page.locator('main'), 'No apps yet');
+  await picture('apps-empty');
+  await page.getByRole('link', { name: 'Register an app' }).first().click();
+  await page.getByLabel('Project').fill('shop');
+  await page.getByLabel('Environment').fill('test');
+  await page.getByLabel('Name', { exact: true }).fill('Api');
+  await page.getByLabel('Image').fill('registry.example.com/shop/api:1.0.0');
+  await expecting(422, async () => {
+    await page.getByRole('button', { name: 'Register' }).click();
+    await page.getByRole('alert').waitFor();
+  });
+  await picture('register-refused');
+  await page.getByLabel('Name', { exact: true }).fill('api');
+  await page.getByRole('button', { name: 'Register' }).click();
+  await page.waitForURL(`${base}${app}`);
+  await page.getByRole('link', { name: 'Settings' }).click();
+  await page.getByLabel('settle').fill('0s');
+  await page.getByRole('button', { name: 'Save the policy' }).click();
+  await says(page.getByRole('status'), 'Saved.');
+  await page.getByRole('link', { name: 'Deploys' }).click();
+  await says(row(1), 'current');
+
+  step('a deploy goes live without a reload');
+  await page.evaluate(() => { window.sameDocument = true; });
+  await page.keyboard.press('Tab');
+  await page.getByRole('link', { name: 'Deploy…' }).focus();
+  await page.keyboard.press('Enter');
+  const dialog = page.getByRole('dialog');
+  await dialog.getByLabel('Image').waitFor();
+  await check('the deploy dialog');
+  // The keyboard stays in the dialog, and leaves it by Escape to where it was.
+  for (let press = 0; press < 12; press++) {
+    await page.keyboard.press('Tab');
+    const inside = await page.evaluate(() => document.activeElement === document.body || document.querySelector('#dialog').contains(document.activeElement));
+    if (!inside) fail('the focus leaves the dialog');
+  }
+  await page.keyboard.press('Escape');
+  await dialog.waitFor({ state: 'hidden' });
+  const back = await page.evaluate(() => document.activeElement.textContent);
+  if (back !== 'Deploy…') fail(`the focus returns to "${back}"`);
+  const other = await context.newPage();
+  watch(other);
+  await other.goto(app);
+  await other.evaluate(() => { window.sameDocument = true; });
+  await page.keyboard.press('Enter');
+  await dialog.getByLabel('Image').fill('registry.example.com/shop/api:1.1.0');
+  await dialog.getByLabel('Commit').fill('4f1a77b');
+  await dialog.getByRole('button', { name: 'Deploy' }).click();
+  await page.waitForURL(`${base}${app}`);
+  await page.evaluate(() => { window.sameDocument = true; });
+  await says(page.locator('.running'), 'Revision 2');
+  await says(row(2), 'current');
+  await page.locator('.running').waitFor({ state: 'detached' });
+  await says(other.locator('#r2'), 'current');
+  for (const tab of [page, other]) {
+    if (!await tab.evaluate(() => window.sameDocument === true)) fail('the page was loaded again');
+  }
+  await other.close();
+
+  step('a deploy fails, and its evidence is readable');
+  await page.request.post(`${app}/deploy`, {
+    headers: { origin: base },
+    form: { image: 'registry.example.com/shop/api:1.2.0-crash', commit: 'bad0bad' },
+  });
+  await says(row(3), 'failed');
+  await says(row(4), 'current');
+  await says(row(3), 'put right by #4');
+  await picture('deploys');
+  await row(3).getByRole('link', { name: 'Revision 3', exact: true }).click();
+  await says(page.locator('main'), 'Put right by itself');
+  await picture('entry-failed');
+
+  step('back to an earlier revision by the dialog');
+  await page.getByRole('link', { name: 'Deploys' }).click();
+  await row(1).getByRole('link', { name: 'Roll back' }).click();
+  await says(dialog, 'Roll back to revision 1?');
+  await says(dialog, 'is held');
+  for (const colorScheme of themes) {
+    for (const width of [360, 1440]) {
+      await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' });
+      await page.setViewportSize({ width, height: sizes[width] });
+      await page.screenshot({ path: join(screenshots, `dialog-${width}-${colorScheme}.png`) });
+      await check(`the rollback dialog at ${width}, ${colorScheme}`);
+    }
+  }
+  await page.emulateMedia({ colorScheme: 'light', reducedMotion: 'no-preference' });
+  await dialog.getByRole('button', { name: 'Roll back to revision 1' }).click();
+  await says(row(5), 'current');
+  await says(row(5), 'Ada');
+  await says(page.locator('main'), 'Held after a rollback');
+  await page.goto(`${app}/rollback?to=2`);
+  await picture('rollback');
+
+  step('a rollout that hangs is watched and cancelled');
+  await page.request.post(`${app}/deploy`, { headers: { origin: base }, form: { image: 'registry.example.com/shop/api:1.3.0-hang' } });
+  await page.goto(app);
+  await says(page.locator('.running'), 'rolling out');
+  await picture('deploys-running');
+  await page.locator('.running').getByRole('link', { name: 'Cancel' }).click();
+  await dialog.getByRole('button', { name: 'Cancel revision 6' }).click();
+  await says(row(6), 'cancelled');
+  await says(row(7), 'current');
+
+  step('the webhook');
+  await page.getByRole('link', { name: 'Webhook' }).click();
+  await picture('webhook-disabled');
+  await page.getByRole('button', { name: 'Enable the webhook' }).click();
+  const first = await page.locator('#token').textContent();
+  if (!/^rh_\w{36}$/.test(first)) fail('no token is shown');
+  await page.goto(`${app}/webhook`);
+  if ((await page.content()).includes(first)) fail('the token is shown unasked');
+  await picture('webhook');
+  await page.getByRole('button', { name: 'Reveal' }).click();
+  if (await page.locator('#token').textContent() !== first) fail('another token is revealed');
+  await context.grantPermissions(['clipboard-read', 'clipboard-write'], { origin: base });
+  await page.getByRole('button', { name: 'Copy the token' }).click();
+  await says(page.locator('[data-copy="#token"]'), 'Copied');
+  if (await page.evaluate(() => navigator.clipboard.readText()) !== first) fail('another text is copied');
+  await page.getByRole('link', { name: 'Make a new token…' }).click();
+  await says(dialog, 'refused at once');
+  await check('the dialog of a new token');
+  await dialog.getByRole('button', { name: 'Make a new token' }).click();
+  await page.getByText('This is the new token.').waitFor();
+  if (await page.locator('#token').textContent() === first) fail('the token is the old one');
+  for (const path of ['/', `${app}/deploys/3`, `${app}/webhook`, '/apps/new']) await steady(path);
+  await steady(`${app}/settings`);
+  await picture('settings');
+  await page.goto(`${app}/delete`);
+  await picture('delete');
+
+  step('search as one types, and by the keyboard alone');
+  await page.goto('/');
+  await picture('apps');
+  await page.getByRole('searchbox').focus();
+  await page.keyboard.type('nothing like it');
+  await says(page.locator('#apps'), 'Nothing found');
+  await picture('apps-nothing-found');
+  await page.goto('/');
+  await page.keyboard.press('Tab');
+  if (await page.evaluate(() => document.activeElement.textContent) !== 'Skip to content') fail('no skip link');
+  await expecting(404, () => page.goto('/apps/shop-test/none'));
+  await picture('not-found');
+
+  step('a lost connection says so, and catches up');
+  await page.goto(app);
+  await says(row(7), 'current');
+  restarting = true;
+  await ask('stop');
+  await page.locator('#offline').waitFor({ state: 'visible' });
+  await picture('deploys-offline');
+  await ask('start');
+  // Sessions are kept in memory: the page leads to the sign-in by itself, and back.
+  await page.waitForURL(/\/sign-in/);
+  restarting = false;
+  await page.getByLabel('Token').fill(token);
+  await page.getByRole('button', { name: 'Sign in' }).click();
+  await page.waitForURL(`${base}${app}`);
+  await says(row(7), 'current');
+
+  step('without a script');
+  const plain = await browser.newContext({ javaScriptEnabled: false, baseURL: base });
+  const page2 = await plain.newPage();
+  await page2.goto(app);
+  await page2.getByLabel('Token').fill(token);
+  await page2.getByRole('button', { name: 'Sign in' }).click();
+  await page2.waitForURL(`${base}${app}`);
+  await page2.locator('#r2').getByRole('link', { name: 'Roll back' }).click();
+  await page2.getByRole('button', { name: 'Roll back to revision 2' }).click();
+  await page2.waitForURL(`${base}${app}`);
+  await page2.locator('#r8').waitFor();
+  await plain.close();
+  await says(row(8), 'current');
+
+  step('signing out');
+  await page.locator('.menu summary').click();
+  await picture('menu');
+  await page.getByRole('button', { name: 'Sign out', exact: true }).click();
+  await says(page.getByRole('status'), 'You are signed out.');
+  await page.goto(app);
+  await page.waitForURL(/\/sign-in\?next=/);
+} catch (error) {
+  await page.screenshot({ path: join(screenshots, 'failure.png'), fullPage: true }).catch(() => {});
+  faults.push(`${error.stack}\nat ${page.url()}`);
+}
+await browser.close();
+for (const fault of [...new Set(faults)]) console.log(`fault: ${fault}`);
+console.log('done');
+process.exit(faults.length === 0 ? 0 : 1);
