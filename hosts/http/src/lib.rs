@@ -26,6 +26,7 @@ mod answer;
 mod args;
 mod auth;
 mod body;
+mod budget;
 mod build_log;
 mod client_ip;
 mod connections;

@@ -24,7 +24,7 @@ use tokio::{
 
 use crate::{
     args::RateLimit,
-    body,
+    budget::Budget,
     client_ip::{Cidr, Proxies},
     connections::{Connection, Connections, Share},
     instrumented::{InstrumentedBranchReader, InstrumentedHistoryStore, InstrumentedRolloutDriver},
@@ -94,7 +94,7 @@ impl Server {
             metrics,
             writable,
             drain,
-            bodies: body::Budget::default(),
+            bodies: Budget::default(),
             waits: Waits::default(),
             readiness: Readiness::default(),
             has_probe_listener: false,
