@@ -118,7 +118,7 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// | [`Error`](crate::Error) | meaning |
 /// |---|---|
 /// | `Unavailable`, `Conflict` | The call is repeated, with growing pauses; after 1 h the deploy fails. A change may have happened. |
-/// | `Denied` | The same, and the deploy's message names the permission that is missing. A registration fails with the error's text. |
+/// | `Denied` | The same, and the deploy's message names the permission that is missing. A registration is refused for now, with the error's text. |
 /// | `Invalid`, `NotFound`, `Corrupt` | The deploy, or the registration, fails with the error's text. |
 ///
 /// # Promises
