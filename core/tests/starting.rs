@@ -7,6 +7,7 @@ mod world;
 use std::{sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, select_biased};
+use rollhook_conformance::samples;
 use rollhook_core::{
     app::Policy,
     deploy::{Deploy, Status},
@@ -71,6 +72,32 @@ fn first_driver_of_a_store_is_recorded() {
         world.deployer.bind_driver().await.unwrap();
         let other = DriverIdentity("kubernetes 7".to_owned());
         assert_eq!(world.store.bind_driver(&other, Binding::First).await.unwrap().0, "simulated");
+    });
+}
+
+#[test]
+fn engine_whose_store_is_bound_to_another_driver_meanwhile_stops() {
+    let world = World::new(SECOND);
+    let access = world.run(async { world.app("api", Policy::default()).await });
+    world.idle(async {
+        let mut engine = Box::pin(world.deployer.run(std::future::pending()).fuse());
+        let mut late = Box::pin(
+            async {
+                world.sleep(5).await;
+                world.bind("kubernetes 7").await;
+                world.sleep(15).await;
+            }
+            .fuse(),
+        );
+        select_biased! {
+            () = engine => {}
+            () = late => panic!("the engine goes on"),
+        }
+        let asks = samples::replica("asks", 7);
+        let alive = world.store.heartbeat(&asks, Duration::ZERO).await.unwrap().alive;
+        assert_eq!(alive, [], "its leases are released");
+        let deploy = world.deploy(&access, &api("v2")).await.unwrap().deploy;
+        assert_eq!(world.entry(&access, deploy.revision.get()).await.status(), Status::Queued);
     });
 }
 

@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     future,
     panic::AssertUnwindSafe,
-    sync::{Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -170,7 +170,7 @@ impl Deployer {
             return Ok(None);
         };
         // Another driver would look at another cluster.
-        if !self.is_bound.load(Ordering::Relaxed) {
+        if self.bound_to.get().is_none() {
             return Ok(None);
         }
         let drift = self.ports.rollouts.drift(&spec).await?;

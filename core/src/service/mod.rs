@@ -24,7 +24,7 @@ mod submit;
 mod work_queue;
 
 use std::{
-    sync::{Arc, atomic::AtomicBool},
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -40,7 +40,7 @@ pub use submit::Accepted;
 use crate::{
     app::{AppId, AppUid, POLL_MIN},
     error::Error,
-    ports::{BranchReader, BuildTrigger, Clock, HistoryStore, Rng, RolloutDriver, TokenStore},
+    ports::{BranchReader, BuildTrigger, Clock, DriverIdentity, HistoryStore, Rng, RolloutDriver, TokenStore},
     replica::ReplicaId,
     request::Refusal,
     source::AllowedSources,
@@ -105,8 +105,8 @@ pub struct Deployer {
     recognition: recognition::Recognition,
     min_poll: Duration,
     scope: Scope,
-    /// Whether the store's apps are known to be deployed by this process's driver.
-    is_bound: AtomicBool,
+    /// This process's driver, once the store's apps are known to be deployed by it.
+    bound_to: OnceLock<DriverIdentity>,
 }
 
 impl Deployer {
@@ -132,7 +132,7 @@ impl Deployer {
             drifts: drift::Drifts::default(),
             min_poll: POLL_MIN,
             scope: Scope::Store,
-            is_bound: AtomicBool::new(false),
+            bound_to: OnceLock::new(),
         }
     }
 
