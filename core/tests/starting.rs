@@ -9,11 +9,12 @@ use std::{sync::Arc, time::Duration};
 use futures_util::{FutureExt, select_biased};
 use rollhook_conformance::samples;
 use rollhook_core::{
-    app::Policy,
+    app::{AppId, Policy},
     deploy::{Deploy, Status},
     ports::{Binding, DriverIdentity, HistoryStore},
     request::{DeployRequest, Refusal, RollbackRequest},
     service::{Deployer, Ports, Scope, StartError},
+    token::Credentials,
 };
 use world::{World, api, git, request, sha, statuses};
 
@@ -98,6 +99,33 @@ fn engine_whose_store_is_bound_to_another_driver_meanwhile_stops() {
         assert_eq!(alive, [], "its leases are released");
         let deploy = world.deploy(&access, &api("v2")).await.unwrap().deploy;
         assert_eq!(world.entry(&access, deploy.revision.get()).await.status(), Status::Queued);
+    });
+}
+
+#[test]
+fn callers_of_every_app_are_recognised_soon_after_a_restart() {
+    let world = World::new(SECOND);
+    let ids: Vec<AppId> = (0..300).map(|index| format!("shop-test/app-{index}").parse().unwrap()).collect();
+    let mut known = Vec::new();
+    world.idle(async {
+        for id in &ids {
+            world.register(id.name.as_str(), Policy::default()).await;
+            let secret = world.deployer.enable_webhook(&world.operator, id).await.unwrap();
+            known.push(Credentials::token(secret.token.expose().as_bytes()));
+        }
+        let restarted = world.replica("one", 2);
+        let recognised = || ids.iter().zip(&known).filter(|(id, good)| restarted.recognizes(id, good, b"")).count();
+        assert_eq!(recognised(), 0);
+        let mut read = Box::pin(restarted.read_tokens().fuse());
+        let mut second = Box::pin(world.sleep(1).fuse());
+        select_biased! {
+            () = read => panic!("300 reads at once"),
+            () = second => assert!((1..=100).contains(&recognised())),
+        }
+        read.await;
+        assert_eq!(recognised(), 300);
+        let wrong = Credentials::token(b"rh_wrong");
+        assert!(!ids.iter().any(|id| restarted.recognizes(id, &wrong, b"")));
     });
 }
 

@@ -165,6 +165,15 @@ impl Server {
 
 fn spawn_engine(state: &State) -> JoinHandle<()> {
     let (deployer, drain) = (state.deployer.clone(), state.drain.clone());
+    if state.limits.are_on() {
+        let (deployer, drain) = (deployer.clone(), drain.clone());
+        tokio::spawn(async move {
+            tokio::select! {
+                () = deployer.read_tokens() => {}
+                () = drain.begun() => {}
+            }
+        });
+    }
     tokio::spawn(async move { deployer.run(async move { drain.begun().await }).await })
 }
 
