@@ -40,6 +40,7 @@ mod limits;
 mod log;
 mod manage;
 mod metrics;
+mod open_files;
 mod query;
 mod readiness;
 mod reply;

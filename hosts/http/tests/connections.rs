@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 
 use std::{
+    fs,
     io::{Read, Write},
     net::{Shutdown, TcpStream},
     time::Duration,
@@ -26,6 +27,21 @@ fn newcomer_gets_in_while_an_address_holds_more_than_its_share_of_connections() 
     held[1_099].set_read_timeout(Some(Duration::from_millis(1))).unwrap();
     assert!(held[1_099].read(&mut [0]).is_err(), "the newest connection is open");
     assert!(server.counted("rollhook_http_connections") <= 1_001);
+}
+
+#[test]
+fn good_call_is_answered_while_strangers_open_more_connections_than_files_are_left() {
+    let limits = "ulimit -Sn 300 && ulimit -Hn 700 && exec \"$@\"";
+    let server = server!().through(["sh", "-c", limits, "sh"]).run();
+    let app = server.app("api");
+    let limit = fs::read_to_string(format!("/proc/{}/limits", server.pid())).unwrap();
+    let limit = limit.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+    assert_eq!(limit.split_whitespace().next(), Some("700"), "the soft limit is raised");
+    assert_eq!(server.log().matches("few files may be open").count(), 1);
+    let held: Vec<TcpStream> = (0..800).map(|_| idle(&server)).collect();
+    server.post(&app, &image("v2")).expect(202);
+    assert!(!server.log().contains("accepting a connection failed"));
+    drop(held);
 }
 
 #[test]
