@@ -6,8 +6,11 @@ mod world;
 
 use std::time::Duration;
 
+use futures_util::{FutureExt, StreamExt};
 use rollhook_conformance::samples;
-use rollhook_core::{app::Policy, deploy::Status, ledger::AppState, request::RollbackRequest, service::Authorized};
+use rollhook_core::{
+    app::Policy, deploy::Status, ledger::AppState, ports::RolloutDriver, request::RollbackRequest, service::Authorized,
+};
 use world::World;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -55,6 +58,39 @@ fn image_that_another_set_is_told_and_the_current_one_can_be_deployed_again() {
             world.sleep(5).await;
             assert_eq!(told(&world, &access).await, None);
         }
+    });
+}
+
+#[test]
+fn start_looks_at_a_few_workloads_a_second() {
+    let world = World::new(SECOND);
+    let apps = world.run(async {
+        let mut apps = Vec::new();
+        for index in 0..40 {
+            let access = world.app(&format!("app-{index:02}"), Policy::default()).await;
+            apps.push(state(&world, &access).await.app);
+        }
+        apps
+    });
+    let mut hints = world.cluster.drift_changes().unwrap();
+    for app in &apps {
+        assert!(world.cluster.unstamp(&app.id, &app.target), "while nothing runs");
+    }
+    while hints.next().now_or_never().is_some() {}
+    drop(hints);
+    let restarted = world.replica("one", 2);
+    world.run_beside(&restarted, async {
+        world.sleep(2).await;
+        let told = restarted.drifted_apps();
+        assert!((1..=10).contains(&told), "{told} were looked at in 2 s");
+        // A change that is told does not wait for the others.
+        let last = &apps[39];
+        assert!(world.cluster.meddle(&last.id, &last.target, &samples::image("hotfix")));
+        world.sleep(1).await;
+        let access = world.webhook(&last.id).await;
+        assert!(restarted.known_drift(&state(&world, &access).await).is_some());
+        world.sleep(20).await;
+        assert_eq!(restarted.drifted_apps(), 40);
     });
 }
 

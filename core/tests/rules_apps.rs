@@ -49,6 +49,24 @@ fn token_is_checked_first_and_opens_one_app() {
 }
 
 #[test]
+fn registration_that_the_cluster_denies_permission_for_may_be_tried_again() {
+    let world = World::new(SECOND);
+    world.run(async {
+        world.cluster.set_permitted(false);
+        let register = async || {
+            world.deployer.register(&world.operator, registration("api", Policy::default()), None).await.map(drop)
+        };
+        let refusal = register().await.unwrap_err();
+        assert!(matches!(refusal, Refusal::ClusterDenied(_)), "{refusal:?}");
+        world.cluster.set_reachable(false);
+        assert_eq!(register().await, Err(Refusal::ClusterUnavailable));
+        world.cluster.set_reachable(true);
+        world.cluster.set_permitted(true);
+        assert_eq!(register().await, Ok(()));
+    });
+}
+
+#[test]
 fn deleting_an_app_ends_its_deploys_and_leaves_the_workload() {
     let world = World::new(SECOND);
     world.cluster.script("hang", Script::hangs());

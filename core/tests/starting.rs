@@ -7,12 +7,14 @@ mod world;
 use std::{sync::Arc, time::Duration};
 
 use futures_util::{FutureExt, select_biased};
+use rollhook_conformance::samples;
 use rollhook_core::{
-    app::Policy,
+    app::{AppId, Policy},
     deploy::{Deploy, Status},
     ports::{Binding, DriverIdentity, HistoryStore},
-    request::{Refusal, RollbackRequest},
+    request::{DeployRequest, Refusal, RollbackRequest},
     service::{Authorized, Deployer, Ports, Scope, StartError},
+    token::Credentials,
 };
 use world::{World, api, request, statuses};
 
@@ -79,6 +81,59 @@ fn first_driver_of_a_store_is_recorded() {
         world.deployer.bind_driver().await.unwrap();
         let other = DriverIdentity("kubernetes 7".to_owned());
         assert_eq!(world.store.bind_driver(&other, Binding::First).await.unwrap().0, "simulated");
+    });
+}
+
+#[test]
+fn engine_whose_store_is_bound_to_another_driver_meanwhile_stops() {
+    let world = World::new(SECOND);
+    let access = world.run(async { world.app("api", Policy::default()).await });
+    world.idle(async {
+        let mut engine = Box::pin(world.deployer.run(std::future::pending()).fuse());
+        let mut late = Box::pin(
+            async {
+                world.sleep(5).await;
+                world.bind("kubernetes 7").await;
+                world.sleep(15).await;
+            }
+            .fuse(),
+        );
+        select_biased! {
+            () = engine => {}
+            () = late => panic!("the engine goes on"),
+        }
+        let asks = samples::replica("asks", 7);
+        let alive = world.store.heartbeat(&asks, Duration::ZERO).await.unwrap().alive;
+        assert_eq!(alive, [], "its leases are released");
+        let deploy = world.deploy(&access, &api("v2")).await.unwrap().deploy;
+        assert_eq!(world.entry(&access, deploy.revision.get()).await.status(), Status::Queued);
+    });
+}
+
+#[test]
+fn callers_of_every_app_are_recognised_soon_after_a_restart() {
+    let world = World::new(SECOND);
+    let ids: Vec<AppId> = (0..300).map(|index| format!("shop-test/app-{index}").parse().unwrap()).collect();
+    let mut known = Vec::new();
+    world.idle(async {
+        for id in &ids {
+            world.register(id.name.as_str(), Policy::default()).await;
+            let secret = world.deployer.enable_webhook(&world.operator, id).await.unwrap();
+            known.push(Credentials::token(secret.token.expose().as_bytes()));
+        }
+        let restarted = world.replica("one", 2);
+        let recognised = || ids.iter().zip(&known).filter(|(id, good)| restarted.recognizes(id, good, b"")).count();
+        assert_eq!(recognised(), 0);
+        let mut read = Box::pin(restarted.read_tokens().fuse());
+        let mut second = Box::pin(world.sleep(1).fuse());
+        select_biased! {
+            () = read => panic!("300 reads at once"),
+            () = second => assert!((1..=100).contains(&recognised())),
+        }
+        read.await;
+        assert_eq!(recognised(), 300);
+        let wrong = Credentials::token(b"rh_wrong");
+        assert!(!ids.iter().any(|id| restarted.recognizes(id, &wrong, b"")));
     });
 }
 

@@ -2,24 +2,38 @@
 
 use std::sync::mpsc;
 
-use rollhook_core::{Result, ports::AppChange, time::Timestamp};
+use rollhook_core::{
+    Result,
+    ports::{AppChange, WallClock},
+    time::Timestamp,
+};
 use rusqlite::{CachedStatement, Connection};
 use tokio::sync::oneshot;
 
 use crate::error::SqlError;
+
+/// The clocks of the store.
+#[derive(Clone)]
+pub(crate) struct Clocks {
+    /// The clock of what is stored and expires.
+    pub(crate) stored: WallClock,
+    pub(crate) wall: WallClock,
+}
 
 /// A connection within a transaction, for the work of a call.
 pub(crate) struct Session<'a> {
     pub(crate) connection: &'a Connection,
     /// The store's clock, read within the transaction.
     pub(crate) now: Timestamp,
+    /// The wall clock, read with it: heartbeats are compared with those of other processes.
+    pub(crate) wall: Timestamp,
     /// The hints to send after the commit.
     pub(crate) changes: Vec<AppChange>,
 }
 
 impl<'a> Session<'a> {
-    pub(crate) fn new(connection: &'a Connection, now: Timestamp) -> Self {
-        Self { connection, now, changes: Vec::new() }
+    pub(crate) fn new(connection: &'a Connection, clocks: &Clocks) -> Self {
+        Self { connection, now: (clocks.stored)(), wall: (clocks.wall)(), changes: Vec::new() }
     }
 
     /// Returns a statement, which is prepared once per connection.

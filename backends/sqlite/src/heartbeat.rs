@@ -1,4 +1,4 @@
-//! Heartbeats: rows that say until when a replica lives.
+//! Heartbeats: rows that say until when a replica lives, by the wall clock, which all processes on the file share.
 
 use std::time::Duration;
 
@@ -51,8 +51,8 @@ pub(crate) fn write(session: &Session<'_>, replica: &ReplicaId, ttl: Duration) -
     if ttl.is_zero() {
         session.statement(RELEASE)?.execute((name, boot))?;
     } else {
-        session.statement(FORGET)?.execute([session.now.as_millis() - FORGOTTEN_AFTER_MILLIS])?;
-        session.statement(PUT)?.execute((name, boot, millis(ttl), session.now.after(ttl).as_millis()))?;
+        session.statement(FORGET)?.execute([session.wall.as_millis() - FORGOTTEN_AFTER_MILLIS])?;
+        session.statement(PUT)?.execute((name, boot, millis(ttl), session.wall.after(ttl).as_millis()))?;
     }
     Ok(answer(session.now, beats(session)?))
 }
@@ -62,7 +62,7 @@ fn answer(now: Timestamp, beats: Vec<Beat>) -> Heartbeat {
 }
 
 fn beats(session: &Session<'_>) -> rusqlite::Result<Vec<Beat>> {
-    let now = session.now.as_millis();
+    let now = session.wall.as_millis();
     let mut statement = session.statement(ALL)?;
     let beats = statement.query_map([], |row| {
         let replica = ReplicaId { name: row.get(0)?, boot: row.get::<_, i64>(1)?.cast_unsigned() };

@@ -7,10 +7,8 @@ use std::{
     thread,
 };
 
-use rollhook_core::ports::WallClock;
-
 use crate::{
-    call::{Call, Calls, Session},
+    call::{Call, Calls, Clocks, Session},
     connection::Link,
     error::SqlError,
 };
@@ -20,13 +18,13 @@ const TOGETHER: usize = 256;
 
 struct Reader {
     link: Link,
-    clock: WallClock,
+    clocks: Clocks,
 }
 
 /// Starts a reader, which ends with the last sender of its calls.
-pub(crate) fn start(path: &Path, clock: &WallClock) -> io::Result<Calls> {
+pub(crate) fn start(path: &Path, clocks: &Clocks) -> io::Result<Calls> {
     let (calls, waiting) = mpsc::channel();
-    let reader = Reader { link: Link::reader(path), clock: clock.clone() };
+    let reader = Reader { link: Link::reader(path), clocks: clocks.clone() };
     thread::Builder::new().name("sqlite-read".to_owned()).spawn(|| reader.run(waiting))?;
     Ok(Calls(calls))
 }
@@ -60,6 +58,6 @@ impl Reader {
         if connection.is_autocommit() {
             connection.prepare_cached("BEGIN")?.execute([])?;
         }
-        Ok(call.run(&mut Session::new(connection, (self.clock)()))?)
+        Ok(call.run(&mut Session::new(connection, &self.clocks))?)
     }
 }

@@ -17,7 +17,11 @@ use rollhook_core::{
 use rollhook_sealing::KeyRing;
 use rollhook_sql::{Hints, located};
 
-use crate::{call::Calls, connection, reader, writer::Writer};
+use crate::{
+    call::{Calls, Clocks},
+    connection, reader,
+    writer::Writer,
+};
 
 /// Apps, deploys, tokens and records in one SQLite file; clones share its connections.
 #[derive(Clone)]
@@ -41,8 +45,9 @@ impl SqliteStore {
     #[expect(clippy::disallowed_methods, reason = "a store's clock is the wall clock")]
     pub async fn open(path: impl AsRef<Path>, ring: KeyRing) -> Result<Self> {
         let start = Instant::now();
-        let clock = steady(Arc::new(|| SystemTime::now().into()), move || start.elapsed());
-        Self::open_with_clock(path, ring, clock).await
+        let wall: WallClock = Arc::new(|| SystemTime::now().into());
+        let stored = steady(wall.clone(), move || start.elapsed());
+        Self::open_with_clocks(path, ring, stored, wall).await
     }
 
     /// Opens the file with another clock than the machine's.
@@ -50,20 +55,34 @@ impl SqliteStore {
     /// # Errors
     /// As [`SqliteStore::open`].
     pub async fn open_with_clock(path: impl AsRef<Path>, ring: KeyRing, clock: WallClock) -> Result<Self> {
+        Self::open_with_clocks(path, ring, clock.clone(), clock).await
+    }
+
+    /// Opens the file with a clock for what is stored and expires, and one for heartbeats, which all processes on the file
+    /// must share.
+    ///
+    /// # Errors
+    /// As [`SqliteStore::open`].
+    pub async fn open_with_clocks(
+        path: impl AsRef<Path>,
+        ring: KeyRing,
+        stored: WallClock,
+        wall: WallClock,
+    ) -> Result<Self> {
         let path = path.as_ref();
-        let opened = Self::try_open(path, ring, clock).await;
+        let opened = Self::try_open(path, ring, Clocks { stored, wall }).await;
         opened.map_err(|error| located(&path.display().to_string(), error))
     }
 
-    async fn try_open(path: &Path, ring: KeyRing, clock: WallClock) -> Result<Self> {
+    async fn try_open(path: &Path, ring: KeyRing, clocks: Clocks) -> Result<Self> {
         connection::create(path)?;
         let (hints, commits) = (Hints::default(), Arc::<AtomicU64>::default());
         let no_thread = |error| Error::unavailable("a thread for the database cannot be started", error);
-        let writer = Writer::new(path, clock.clone(), hints.clone(), Arc::clone(&commits));
+        let writer = Writer::new(path, clocks.clone(), hints.clone(), Arc::clone(&commits));
         let (writer, opened) = writer.start().map_err(no_thread)?;
         opened.await.map_err(|error| Error::unavailable("the database cannot be opened", error))??;
-        let reader = reader::start(path, &clock).map_err(no_thread)?;
-        let long_reader = reader::start(path, &clock).map_err(no_thread)?;
+        let reader = reader::start(path, &clocks).map_err(no_thread)?;
+        let long_reader = reader::start(path, &clocks).map_err(no_thread)?;
         Ok(Self { writer, reader, long_reader, hints, ring: Arc::new(ring), commits })
     }
 

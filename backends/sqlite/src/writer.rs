@@ -13,15 +13,12 @@ use std::{
     time::Duration,
 };
 
-use rollhook_core::{
-    Result,
-    ports::{AppChange, WallClock},
-};
+use rollhook_core::{Result, ports::AppChange};
 use rollhook_sql::Hints;
 use tokio::sync::oneshot;
 
 use crate::{
-    call::{Call, Calls, Session},
+    call::{Call, Calls, Clocks, Session},
     connection::{BUSY_TIMEOUT, Link},
     error::SqlError,
     housekeeping::Housekeeping,
@@ -38,7 +35,7 @@ const RETRY: Duration = Duration::from_millis(50);
 /// The writing thread's state.
 pub(crate) struct Writer {
     pub(crate) link: Link,
-    pub(crate) clock: WallClock,
+    pub(crate) clocks: Clocks,
     pub(crate) hints: Hints,
     /// The number of transactions that were committed.
     pub(crate) commits: Arc<AtomicU64>,
@@ -46,8 +43,8 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn new(path: &Path, clock: WallClock, hints: Hints, commits: Arc<AtomicU64>) -> Self {
-        Self { link: Link::writer(path), clock, hints, commits, housekeeping: Housekeeping::default() }
+    pub(crate) fn new(path: &Path, clocks: Clocks, hints: Hints, commits: Arc<AtomicU64>) -> Self {
+        Self { link: Link::writer(path), clocks, hints, commits, housekeeping: Housekeeping::default() }
     }
 
     /// Starts the thread, which ends with the last sender of its calls. The receiver tells whether the file can be
@@ -122,8 +119,8 @@ impl Writer {
     fn write(&mut self, batch: &mut [Box<dyn Call>]) -> Result<Vec<AppChange>, SqlError> {
         let connection = self.link.get()?;
         connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
-        // The clock is read under the lock: the commits of other processes lie before.
-        let mut session = Session::new(connection, (self.clock)());
+        // The clocks are read under the lock: the commits of other processes lie before.
+        let mut session = Session::new(connection, &self.clocks);
         for call in batch {
             call.run(&mut session)?;
         }
@@ -133,7 +130,7 @@ impl Writer {
     }
 
     fn keep_house(&mut self) {
-        let now = (self.clock)();
+        let now = (self.clocks.stored)();
         let checked = self.link.get().and_then(|connection| Ok(self.housekeeping.run(connection, now)?));
         match checked {
             Ok(true) => self.hints.send(AppChange::Any),

@@ -36,11 +36,11 @@ pub struct ImageRef {
 }
 
 /// The longest path of a repository in bytes, without its host.
-const PATH_MAX: usize = 255;
+pub const PATH_MAX: usize = 255;
 /// The length of an image's id, which a name alone must not look like.
 const ID_LENGTH: usize = 64;
 /// The longest tag in bytes.
-const TAG_MAX: usize = 128;
+pub const TAG_MAX: usize = 128;
 
 impl ImageRef {
     /// The repository in the given spelling, such as `registry.example.com/api` or `nginx`.

@@ -414,6 +414,11 @@ pub enum Refusal {
     /// The cluster is unavailable and the answer needs it (registration only).
     #[error("The cluster cannot be reached, and registering an app needs a look at its workload.")]
     ClusterUnavailable,
+    /// The cluster does not grant a permission that the answer needs, for now or for long (registration only).
+    #[error(
+        "The cluster denies what registering an app needs: {0}. Grant it, or try again if the cluster has just started."
+    )]
+    ClusterDenied(String),
     /// The builder is unavailable and the answer needs it (logs only).
     #[error("The builder cannot be reached; try again.")]
     BuilderUnavailable,

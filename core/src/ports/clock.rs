@@ -26,14 +26,20 @@ pub type WallClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 const STEP_MAX: Duration = Duration::from_secs(3600);
 /// A steady clock that is behind gains this fraction of the time that passes.
 const GAIN: u32 = 10;
+/// The time after which a greater step is believed: the life of an idempotency key.
+const BELIEVED_AFTER: Duration = Duration::from_secs(24 * 3600);
 
 /// Returns the wall clock, but one that does not jump ahead by more than an hour: idempotency keys would expire early, and
 /// their calls would be accepted again. After a greater step it gains a tenth of the time that passes, by `elapsed`, until it
 /// is within an hour of the wall clock. A clock that is set back is followed at once, and so is one that returns from there.
 ///
-/// The first time is believed, as nothing tells of the time before.
+/// A step that lasts is believed after a day: keys that were in use before it have lived by then, and those of that day
+/// expire early. The first time is believed, as nothing tells of the time before.
+///
+/// This clock is for stored times and for what expires by them. Heartbeats need the wall clock itself: of two processes, the
+/// one that started after a step would take the other one for dead.
 pub fn steady(wall: WallClock, elapsed: impl Fn() -> Duration + Send + Sync + 'static) -> WallClock {
-    let line = Mutex::new(Line { time: wall(), at: elapsed(), is_ahead: false });
+    let line = Mutex::new(Line { time: wall(), at: elapsed(), step: None });
     Arc::new(move || line.lock().unwrap_or_else(PoisonError::into_inner).follow(wall(), elapsed()))
 }
 
@@ -42,8 +48,8 @@ struct Line {
     time: Timestamp,
     /// The process's time of `time`.
     at: Duration,
-    /// Whether the wall clock was too far ahead at the last look.
-    is_ahead: bool,
+    /// The step ahead that is not believed yet: the process's time and the wall clock's at the first look after it.
+    step: Option<(Duration, Timestamp)>,
 }
 
 impl Line {
@@ -51,20 +57,37 @@ impl Line {
     fn follow(&mut self, wall: Timestamp, now: Duration) -> Timestamp {
         let passed = now.saturating_sub(self.at);
         let (even, gained) = (self.time.after(passed), self.time.after(passed + passed / GAIN));
-        let is_ahead = wall > gained.after(STEP_MAX);
-        if is_ahead && !self.is_ahead {
-            let ahead_s = wall.since(gained).as_secs();
-            tracing::warn!(ahead_s, "the machine's clock was set far ahead: stored times follow it slowly");
-        }
-        self.is_ahead = is_ahead;
-        if is_ahead {
+        if wall > gained.after(STEP_MAX) && !self.believes(wall, now, gained) {
             return gained;
         }
+        self.step = None;
         // One that was set back keeps the line, so that it may return to it.
         if wall.after(STEP_MAX) >= even {
             (self.time, self.at) = (wall, now);
         }
         wall
+    }
+
+    /// Returns whether the step that the wall clock is ahead by has lasted: since then the clock was not set again.
+    fn believes(&mut self, wall: Timestamp, now: Duration, gained: Timestamp) -> bool {
+        let same = |(at, shown): &(Duration, Timestamp)| {
+            let expected = shown.after(now.saturating_sub(*at));
+            wall.since(expected).max(expected.since(wall)) <= STEP_MAX
+        };
+        let ahead_s = wall.since(gained).as_secs();
+        if let Some((at, _)) = self.step.filter(same) {
+            let is_believed = now.saturating_sub(at) >= BELIEVED_AFTER;
+            if is_believed {
+                tracing::warn!(
+                    ahead_s,
+                    "the machine's clock has been ahead for a day: stored times follow it from now on"
+                );
+            }
+            return is_believed;
+        }
+        tracing::warn!(ahead_s, "the machine's clock was set far ahead: stored times follow it slowly for a day");
+        self.step = Some((now, wall));
+        false
     }
 }
 
@@ -93,7 +116,7 @@ mod tests {
     /// The steady clock's time since the start, in seconds, after steps of this time and of these settings of the clock.
     fn shown(steps: &[(Duration, i64)]) -> Vec<u64> {
         let start = Timestamp::from_millis(1_700_000_000_000);
-        let mut line = Line { time: start, at: Duration::ZERO, is_ahead: false };
+        let mut line = Line { time: start, at: Duration::ZERO, step: None };
         let (mut now, mut set) = (Duration::ZERO, 0);
         let mut shown = Vec::new();
         for (passed, by) in steps {
@@ -118,14 +141,31 @@ mod tests {
     }
 
     #[test]
-    fn clock_that_jumps_a_day_ahead_is_followed_slowly() {
-        let jump = seconds(DAY);
-        assert_eq!(shown(&[(DAY, 0), (HOUR, jump), (HOUR, 0)]), [86_400, 86_400 + 3960, 86_400 + 7920]);
-        let looks: Vec<_> = std::iter::once((DAY, jump)).chain((0..300).map(|_| (HOUR, 0))).collect();
+    fn clock_that_jumps_ahead_for_less_than_a_day_makes_no_key_expire() {
+        let jump = seconds(10 * DAY);
+        let looks = [(DAY, 0), (HOUR, jump), (22 * HOUR, 0), (HOUR, -jump), (HOUR, 0)];
+        let day = 86_400;
+        assert_eq!(shown(&looks), [day, day + 3960, day + 23 * 3960, day + 24 * 3600, day + 25 * 3600]);
+    }
+
+    #[test]
+    fn step_ahead_is_followed_slowly_and_believed_once_it_has_lasted_a_day() {
+        let jump = seconds(400 * DAY);
+        let looks: Vec<_> = [(DAY, 0), (HOUR, jump)].into_iter().chain((0..25).map(|_| (HOUR, 0))).collect();
         let times = shown(&looks);
         assert!(times.is_sorted());
-        let day_later = times[24] - times[0];
-        assert!((86_400..=86_400 + 8640).contains(&day_later), "keys live for nearly as long: {day_later}");
-        assert_eq!(times[300], 86_400 + 300 * 3600 + 86_400, "and in the end the time is right");
+        let (day, ahead) = (86_400, 400 * 86_400);
+        assert_eq!(times[1..=24], (1..=24).map(|hour| day + hour * 3960).collect::<Vec<_>>(), "keys of before live");
+        assert_eq!(times[25..], [day + 25 * 3600 + ahead, day + 26 * 3600 + ahead], "then the time is right");
+    }
+
+    #[test]
+    fn clock_that_is_set_ahead_again_and_again_is_not_believed_sooner() {
+        let jump = seconds(DAY);
+        let looks: Vec<_> = (0..48).map(|hour| (HOUR, if hour % 12 == 0 { jump } else { 0 })).collect();
+        let times = shown(&looks);
+        assert_eq!(times[47], 48 * 3960);
+        let at_rest: Vec<_> = looks.into_iter().chain((0..13).map(|_| (HOUR, 0))).collect();
+        assert_eq!(shown(&at_rest)[60], 61 * 3600 + 4 * 86_400);
     }
 }

@@ -23,7 +23,7 @@
 //!   store whose answer was lost returns it, and never guesses a success or a conflict. A document that cannot be read
 //!   is `Corrupt` ([`Error::corrupt`](crate::Error::corrupt)); leaving it out, or starting empty, would lose history.
 //! - **Time.** `now` comes from one clock for all replicas: the database's, or a [`WallClock`] on a single machine,
-//!   which should be [`steady`].
+//!   which should be [`steady`]. Heartbeats of several processes are compared by the wall clock itself.
 //! - **Hints.** [`HistoryStore::watch`] may send [`AppChange::Any`] after every commit of the process. Other processes'
 //!   commits are found by polling.
 //! - **Secrets.** Tokens are sealed before they are stored, for the uid that they belong to (`rollhook_sealing::token`,

@@ -118,8 +118,8 @@ pub const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 ///
 /// - `Unavailable`, `Conflict`: the call is repeated, with growing pauses; after 1 h the deploy fails. A change may
 ///   have happened.
-/// - `Denied`: the same, and the deploy's message names the permission that is missing. A registration fails with the
-///   error's text.
+/// - `Denied`: the same, and the deploy's message names the permission that is missing. A registration is
+///   refused for now, with the error's text.
 /// - `Invalid`, `NotFound`, `Corrupt`: the deploy, or the registration, fails with the error's text.
 ///
 /// # Promises

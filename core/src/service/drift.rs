@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     future,
     panic::AssertUnwindSafe,
-    sync::{Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -25,6 +25,9 @@ use crate::{
 const RECENT: Duration = Duration::from_secs(1);
 /// The number of apps that are listed at once.
 const PAGE: usize = 200;
+/// The interval at which apps are looked at for the first time: the start of a process that drives thousands of apps does not
+/// flood the cluster.
+const FIRST_LOOKS: Duration = Duration::from_millis(250);
 /// The pause before apps are listed again after a failure.
 const RETRY: Duration = Duration::from_secs(5);
 
@@ -57,9 +60,13 @@ impl Drifts {
 
     /// Has an app looked at that was not looked at before.
     pub(super) fn put_new(&self, app: AppUid) {
-        if !self.lock().apps.contains_key(&app) {
+        if !self.is_known(app) {
             self.put(app);
         }
+    }
+
+    fn is_known(&self, app: AppUid) -> bool {
+        self.lock().apps.contains_key(&app)
     }
 
     fn listen(&self) -> EventListener {
@@ -119,16 +126,13 @@ impl Deployer {
         self.drifts.lock().apps.values().flatten().count()
     }
 
-    /// Looks at each app once, and again when the rollout driver tells of a change, or a deploy ended here. Never
-    /// returns.
+    /// Looks at each app once, a few in a second, and again when the rollout driver tells of a change, or a deploy ended
+    /// here. Never returns.
     pub(super) async fn watch_drift(&self) {
         let Some(changes) = self.ports.rollouts.drift_changes() else { return future::pending().await };
         let mut changes = changes.fuse();
         self.drifts.lock().watching = true;
-        while let Err(error) = self.look_at_all().await {
-            tracing::debug!(error = %error.chain(), "listing apps to look for drift failed");
-            self.ports.clock.sleep(RETRY).await;
-        }
+        let mut first_looks = self.look_at_all().boxed().fuse();
         loop {
             let arrived = self.drifts.listen();
             for app in self.drifts.take() {
@@ -137,22 +141,34 @@ impl Deployer {
             select_biased! {
                 app = changes.select_next_some() => self.drifts.put(app),
                 () = arrived.fuse() => {}
+                () = first_looks => {}
             }
         }
     }
 
-    async fn look_at_all(&self) -> Result<()> {
+    /// Looks at each app that was not looked at before.
+    async fn look_at_all(&self) {
         let mut after = None;
         loop {
-            let page = AppPage { after: after.take(), limit: PAGE, ..AppPage::default() };
-            let apps = self.ports.history.list(page).await?;
-            for state in apps.iter().flatten() {
-                guarded(self.drift(state)).await;
-            }
-            if apps.len() < PAGE {
-                return Ok(());
-            }
+            let page = AppPage { after: after.clone(), limit: PAGE, ..AppPage::default() };
+            let apps = match self.ports.history.list(page).await {
+                Ok(apps) => apps,
+                Err(error) => {
+                    tracing::debug!(error = %error.chain(), "listing apps to look for drift failed");
+                    self.ports.clock.sleep(RETRY).await;
+                    continue;
+                }
+            };
             after = apps.last().map(listed_id).cloned();
+            let is_last = apps.len() < PAGE;
+            let uids: Vec<AppUid> = apps.into_iter().flatten().map(|state| state.app.uid).collect();
+            for app in uids.into_iter().filter(|app| !self.drifts.is_known(*app)) {
+                guarded(self.look_at(app)).await;
+                self.ports.clock.sleep(FIRST_LOOKS).await;
+            }
+            if is_last {
+                return;
+            }
         }
     }
 
@@ -171,7 +187,7 @@ impl Deployer {
             return Ok(None);
         };
         // Another driver would look at another cluster.
-        if !self.is_bound.load(Ordering::Relaxed) {
+        if self.bound_to.get().is_none() {
             return Ok(None);
         }
         let drift = self.ports.rollouts.drift(&spec).await?;

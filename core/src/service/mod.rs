@@ -27,7 +27,7 @@ mod submit;
 mod work_queue;
 
 use std::{
-    sync::{Arc, atomic::AtomicBool},
+    sync::{Arc, OnceLock},
     time::Duration,
 };
 
@@ -46,7 +46,10 @@ pub use submit::Accepted;
 use crate::{
     app::{AppId, AppUid, POLL_MIN},
     error::Error,
-    ports::{AppPage, BranchReader, BuildTrigger, Clock, HistoryStore, RecordStore, Rng, RolloutDriver, TokenStore},
+    ports::{
+        AppPage, BranchReader, BuildTrigger, Clock, DriverIdentity, HistoryStore, RecordStore, Rng, RolloutDriver,
+        TokenStore,
+    },
     replica::ReplicaId,
     request::Refusal,
     source::AllowedSources,
@@ -114,8 +117,8 @@ pub struct Deployer {
     recognition: recognition::Recognition,
     min_poll: Duration,
     scope: Scope,
-    /// Whether the store's apps are known to be deployed by this process's driver.
-    is_bound: AtomicBool,
+    /// This process's driver, once the store's apps are known to be deployed by it.
+    bound_to: OnceLock<DriverIdentity>,
 }
 
 impl Deployer {
@@ -141,7 +144,7 @@ impl Deployer {
             drifts: drift::Drifts::default(),
             min_poll: POLL_MIN,
             scope: Scope::Store,
-            is_bound: AtomicBool::new(false),
+            bound_to: OnceLock::new(),
         }
     }
 

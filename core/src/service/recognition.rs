@@ -9,15 +9,18 @@ use std::{
     collections::{HashMap, HashSet},
     mem,
     sync::{Mutex, PoisonError},
+    time::Duration,
 };
 
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
-use super::auth::NO_SECRET;
+use futures_util::future::{BoxFuture, join_all};
+
+use super::{Deployer, auth::NO_SECRET};
 use crate::{
     app::AppId,
-    ports::Rng,
+    ports::{AppPage, Rng, listed_id},
     token::{Credentials, Token, TokenTrace, TraceKey},
 };
 
@@ -25,6 +28,14 @@ use crate::{
 const GENERATION: usize = 10_000;
 /// The most API tokens and sessions; once there are more, all are forgotten.
 const SECRETS: usize = 10_000;
+
+/// The number of tokens that [`Deployer::read_tokens`] reads in a second.
+const READS: usize = 50;
+const SECOND: Duration = Duration::from_secs(1);
+/// The number of apps that are listed at once.
+const PAGE: usize = 200;
+/// The pause before apps are listed again after a failure.
+const RETRY: Duration = Duration::from_secs(5);
 
 type Traces = HashMap<AppId, TokenTrace>;
 
@@ -37,6 +48,48 @@ pub(super) struct Recognition {
     secrets: Mutex<HashSet<[u8; 32]>>,
     /// The trace that is compared if there is none, so that the work is the same.
     dummy: Option<TokenTrace>,
+}
+
+impl Deployer {
+    /// Reads the token of each app once, fifty in a second, so that the callers of every app are recognised after a restart:
+    /// until then an app's first caller competes with all names that strangers make up.
+    pub async fn read_tokens(&self) {
+        let mut after = None;
+        loop {
+            let page = AppPage { after: after.clone(), limit: PAGE, ..AppPage::default() };
+            let apps = match self.ports.history.list(page).await {
+                Ok(apps) => apps,
+                Err(error) => {
+                    tracing::debug!(error = %error.chain(), "listing apps to read their tokens failed");
+                    self.ports.clock.sleep(RETRY).await;
+                    continue;
+                }
+            };
+            let names: Vec<AppId> = apps.iter().map(|app| listed_id(app).clone()).collect();
+            for some in names.chunks(READS) {
+                join_all(some.iter().map(|app| self.read_token(app))).await;
+                self.ports.clock.sleep(SECOND).await;
+            }
+            if apps.len() < PAGE {
+                return;
+            }
+            after = apps.last().map(listed_id).cloned();
+        }
+    }
+
+    /// Reads an app's token, as for a caller who is refused.
+    fn read_token<'a>(&'a self, app: &'a AppId) -> BoxFuture<'a, ()> {
+        Box::pin(async move {
+            let remembers = |secret: Option<&Token>| {
+                self.recognition.read(app, secret);
+                false
+            };
+            // A token that cannot be read now is read for its app's first caller.
+            if let Err(error) = self.ports.tokens.find_fitting(app, &remembers).await {
+                tracing::debug!(%app, error = %error.chain(), "reading a token failed");
+            }
+        })
+    }
 }
 
 impl Recognition {

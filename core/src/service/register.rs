@@ -121,7 +121,14 @@ impl Deployer {
         };
         let validated = self.ports.rollouts.validate(&request).await.map_err(|error| {
             tracing::warn!(app = %id, error = %error.chain(), "validating the target failed");
-            if error.is_unavailable() { Refusal::ClusterUnavailable } else { Refusal::Workload(error.to_string()) }
+            match error {
+                // Permissions may be granted, and an API server that has just started denies those that it will grant.
+                Error::Denied { what, .. } => Refusal::ClusterDenied(what),
+                Error::Unavailable { .. } | Error::Conflict(_) => Refusal::ClusterUnavailable,
+                Error::NotFound(_) | Error::Invalid { .. } | Error::Corrupt { .. } => {
+                    Refusal::Workload(error.to_string())
+                }
+            }
         })?;
         let adopted = matches!(validated, Validated::Adopt { .. });
         let (target, image) = registration::target(&wanted, validated)?;

@@ -78,8 +78,8 @@ impl Deployer {
     /// Drives deploys until `shutdown` resolves, then releases its leases, so that another replica need not wait for
     /// them to expire.
     ///
-    /// Begins once the store is bound to this process's driver ([`Deployer::bind_driver`]); returns at once if the
-    /// store is another driver's.
+    /// Begins once the store is bound to this process's driver ([`Deployer::bind_driver`]); returns if the store is
+    /// another driver's, then or later.
     ///
     /// Polled by one task, it drives any number of apps: it never blocks, and spawns nothing.
     pub async fn run(&self, shutdown: impl Future<Output = ()> + Send) {
@@ -87,7 +87,7 @@ impl Deployer {
         let mut bound = self.bound().boxed().fuse();
         let mut changes = self.ports.history.watch().fuse();
         let mut drivers = Drivers::new(self);
-        let mut drift = Fuse::terminated();
+        let (mut drift, mut unbound) = (Fuse::terminated(), Fuse::terminated());
         loop {
             self.work_queue.turned(self.ports.clock.elapsed());
             let arrived = self.work_queue.listen();
@@ -96,11 +96,13 @@ impl Deployer {
             }
             select_biased! {
                 () = shutdown => break,
+                () = unbound => break,
                 is_bound = bound => {
                     if !is_bound {
                         return;
                     }
                     drivers.start_search();
+                    unbound = self.unbound().boxed().fuse();
                     if self.scope == Scope::Store {
                         drift = self.watch_drift().boxed().fuse();
                     }

@@ -1,6 +1,6 @@
 //! Starting: whether this process may drive the store's apps.
 
-use std::{sync::atomic::Ordering, time::Duration};
+use std::time::Duration;
 
 use super::{Deployer, run::TTL};
 use crate::{
@@ -9,6 +9,8 @@ use crate::{
     ports::{Binding, DriverIdentity},
 };
 
+/// The interval at which the store is asked whether its driver is still this process's.
+const BINDING_INTERVAL: Duration = Duration::from_secs(10);
 /// The time in which a living process of the same name records its next heartbeat.
 const TWIN_TIME: Duration = Duration::from_secs(4);
 
@@ -57,7 +59,8 @@ impl Deployer {
         if stored != ours {
             return Err(StartError::OtherDriver { stored, ours });
         }
-        self.is_bound.store(true, Ordering::Relaxed);
+        // A later call finds the same identity.
+        let _ = self.bound_to.set(ours);
         Ok(())
     }
 
@@ -87,14 +90,11 @@ impl Deployer {
     /// Returns whether the store's apps are this process's driver's, once both have answered.
     pub(super) async fn bound(&self) -> bool {
         let (mut failures, mut logged) = (0, String::new());
-        while !self.is_bound.load(Ordering::Relaxed) {
+        while self.bound_to.get().is_none() {
             let error = match self.bind_driver().await {
                 Ok(()) => break,
                 Err(StartError::Unanswered(error)) => error.chain(),
-                Err(error) => {
-                    tracing::error!(error = %crate::error::chain(&error), "driving deploys is refused");
-                    return false;
-                }
+                Err(error) => return refused(&error),
             };
             if error != logged {
                 tracing::error!(error, "driving deploys is postponed until the store and the driver have answered");
@@ -105,4 +105,26 @@ impl Deployer {
         }
         true
     }
+
+    /// Returns once the store's apps are another driver's: the store was bound to that one while this process was taken for
+    /// dead.
+    pub(super) async fn unbound(&self) {
+        let Some(ours) = self.bound_to.get() else { return };
+        loop {
+            self.ports.clock.sleep(BINDING_INTERVAL).await;
+            // While the store is away, nothing is driven either.
+            if let Ok(stored) = self.ports.history.bind_driver(ours, Binding::First).await
+                && stored != *ours
+            {
+                refused(&StartError::OtherDriver { stored, ours: ours.clone() });
+                return;
+            }
+        }
+    }
+}
+
+/// Logs the reason why this process must not drive, and returns `false`.
+fn refused(error: &StartError) -> bool {
+    tracing::error!(error = %crate::error::chain(error), "driving deploys is refused");
+    false
 }

@@ -211,7 +211,7 @@ pub(crate) const fn word(refusal: &Refusal) -> &'static str {
         Refusal::Busy => "refused: busy",
         Refusal::StoreUnavailable { maybe_recorded: false } => "refused: the store is away",
         Refusal::StoreUnavailable { maybe_recorded: true } => "refused: may have been recorded",
-        Refusal::ClusterUnavailable => "refused: the cluster is away",
+        Refusal::ClusterUnavailable | Refusal::ClusterDenied(_) => "refused: the cluster is away",
         Refusal::BuilderUnavailable => "refused: the builder is away",
         Refusal::NoBuildLog(_) => "refused: no build log",
         Refusal::StoreRefused(_) => "refused: by the store",

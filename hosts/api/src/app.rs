@@ -4,7 +4,7 @@ use std::{fmt, str::FromStr};
 
 pub use rollhook_core::app::Hold;
 use rollhook_core::{
-    app::{self, AppId, HoldPolicy, LABEL_MAX, OnFailure, Settings, Source},
+    app::{self, AppId, HoldPolicy, KEEP, LABEL_MAX, OnFailure, Settings, Source},
     deploy::Revision,
     image::Repositories,
     ledger::AppState,
@@ -44,8 +44,9 @@ pub struct CreateApp {
     /// The workload that deploys change, in the settings of the server's rollout driver.
     #[schemars(schema_with = "schemas::workload")]
     pub workload: Settings,
-    /// The first image of a workload that does not exist yet.
+    /// The first image of a workload that does not exist yet; the path of its repository is at most 255 characters.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = schemas::image()))]
     pub image: Option<String>,
     /// The template of a workload that does not exist yet: the driver's setting `template`.
     #[schemars(schema_with = "schemas::template")]
@@ -158,23 +159,29 @@ pub struct PolicyPatch {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::hold_policy")]
     pub hold: Option<String>,
-    /// The time for which new pods must stay ready before a deploy succeeds, such as `10s`.
+    /// The time for which new pods must stay ready before a deploy succeeds, such as `10s`; below the rollout's deadline.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = schemas::DURATION))]
     pub settle: Option<String>,
-    /// The longest time that a rollout may take, such as `10m`.
+    /// The longest time that a rollout may take, such as `10m`; at most `168h`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = schemas::DURATION))]
     pub rollout_deadline: Option<String>,
-    /// The longest time that a build may take, such as `30m`.
+    /// The longest time that a build may take, such as `30m`; at most `168h`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = schemas::DURATION))]
     pub build_deadline: Option<String>,
     /// The image repositories that a webhook may deploy from; empty for any.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("items" = schemas::repositories()))]
     pub repositories: Option<Vec<String>>,
     /// The number of the newest deploys that stay in the history, from 10 to 10,000.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("minimum" = *KEEP.start(), "maximum" = *KEEP.end()))]
     pub keep: Option<u32>,
-    /// The interval at which a git app's branch is read, such as `5m`, or `off`.
+    /// The interval at which a git app's branch is read, such as `5m`, or `off`; at least what the server allows (`30s` by default), at most `24h`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = schemas::INTERVAL))]
     pub poll: Option<String>,
 }
 

@@ -21,12 +21,13 @@ use crate::{
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct DeployPost {
-    /// The full image reference, with a tag or a digest.
+    /// The full image reference, with a tag or a digest; the path of its repository is at most 255 characters.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = schemas::image()))]
     pub image: Option<String>,
     /// The commit to build; for an image app, a label.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("maxLength" = deploy::COMMIT_MAX))]
+    #[schemars(extend("minLength" = 1, "maxLength" = deploy::COMMIT_MAX, "pattern" = schemas::COMMIT))]
     pub commit: Option<String>,
 }
 
@@ -50,7 +51,7 @@ impl DeployPost {
 pub struct Rebuild {
     /// The commit; by default the current one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(extend("maxLength" = deploy::COMMIT_MAX))]
+    #[schemars(extend("minLength" = 1, "maxLength" = deploy::COMMIT_MAX, "pattern" = schemas::COMMIT))]
     pub commit: Option<String>,
 }
 

@@ -320,6 +320,57 @@ mod tests {
     }
 
     #[test]
+    fn stated_patterns_and_ranges_are_those_that_are_enforced() {
+        use rollhook_core::{
+            app::KEEP,
+            deploy::Commit,
+            image::{ImageRef, Repositories, TAG_MAX},
+            source::ImageRepository,
+        };
+        let document = document();
+        let enforced = |place: &str, accepts: &dyn Fn(&str) -> bool, good: &[&str], bad: &[&str]| {
+            let pattern = document.pointer(&format!("/components/schemas/{place}/pattern")).and_then(Value::as_str);
+            let pattern = regex::Regex::new(pattern.unwrap_or_else(|| panic!("{place} states no pattern"))).unwrap();
+            for (texts, is_good) in [(good, true), (bad, false)] {
+                for text in texts {
+                    assert_eq!((accepts(text), pattern.is_match(text)), (is_good, is_good), "{place}: {text}");
+                }
+            }
+        };
+        let (hex, longest) = ("a".repeat(64), format!("a:{}", "t".repeat(TAG_MAX)));
+        let too_long = format!("{longest}t");
+        let repositories =
+            ["nginx", "shop/api", "r.example.com/api", "localhost:5000/a/b__c", "[::1]:80/a.b---c", "R/a"];
+        let no_repositories = ["", "API", "a/", "/a", "a//b", "a_/b", "-a", "a b", "r.example.com:x/a", "a___b"];
+        let pinned = format!("r.example.com/api:v1@sha256:{hex}");
+        let images = [&repositories[..], &["nginx:1.27", &pinned, &longest]].concat();
+        let no_images = [&no_repositories[..], &["a:", "a:-b", &too_long, &pinned[1..80], "a@sha256:1"]].concat();
+        for place in ["DeployPost/properties/image", "CreateApp/properties/image"] {
+            enforced(place, &|text| text.parse::<ImageRef>().is_ok(), &images, &no_images);
+        }
+        for place in ["GitChoice/properties/image_repository", "SourcePatch/properties/image_repository"] {
+            let no_repositories = [&no_repositories[..], &["nginx:1.27"]].concat();
+            enforced(place, &|text| text.parse::<ImageRepository>().is_ok(), &repositories, &no_repositories);
+        }
+        let entries = [&repositories[..], &["r.example.com/*", "shop/*", "[::1]:80/*"]].concat();
+        let no_entries = [&no_repositories[..], &["*", "a/*/b", "nginx:1.27"]].concat();
+        let allows = |text: &str| Repositories::try_from(vec![text.to_owned()]).is_ok();
+        enforced("PolicyPatch/properties/repositories/items", &allows, &entries, &no_entries);
+        for place in ["DeployPost/properties/commit", "Rebuild/properties/commit"] {
+            enforced(place, &|text| text.parse::<Commit>().is_ok(), &["a", "def456a", "release 7"], &["", " a", "a "]);
+        }
+        let is_duration = |text: &str| crate::duration::parse(text).is_some();
+        for name in ["settle", "rollout_deadline", "build_deadline"] {
+            let place = format!("PolicyPatch/properties/{name}");
+            enforced(&place, &is_duration, &["0s", "500ms", "10m", "168h"], &["", "10", "1.5s", "1d", "1m30s"]);
+        }
+        let is_interval = |text: &str| text == "off" || is_duration(text);
+        enforced("PolicyPatch/properties/poll", &is_interval, &["off", "5m"], &["", "on", "5", "off5m"]);
+        let keep = &document["components"]["schemas"]["PolicyPatch"]["properties"]["keep"];
+        assert_eq!((&keep["minimum"], &keep["maximum"]), (&json!(KEEP.start()), &json!(KEEP.end())));
+    }
+
+    #[test]
     fn every_reference_resolves() {
         fn walk(value: &Value, document: &Value) {
             match value {

@@ -218,7 +218,7 @@ impl Kind {
             Refusal::Busy => Self::Busy,
             Refusal::StoreUnavailable { .. } => Self::StoreUnavailable,
             Refusal::StoreRefused(_) => Self::StoreRefused,
-            Refusal::ClusterUnavailable => Self::ClusterUnavailable,
+            Refusal::ClusterUnavailable | Refusal::ClusterDenied(_) => Self::ClusterUnavailable,
             Refusal::BuilderUnavailable => Self::BuilderUnavailable,
             Refusal::NoBuildLog(_) => Self::NoBuildLog,
             Refusal::Internal => Self::Internal,

@@ -1,13 +1,17 @@
 //! The sources of git apps.
 
 use rollhook_core::{
+    app::LABEL_MAX,
     request::{Field, Refusal, SourceChange},
     source::{GitSource, PART_MAX, URL_MAX},
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::app::{field, optional};
+use crate::{
+    app::{field, optional},
+    openapi::schemas,
+};
 
 /// The source of a new git app.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -27,9 +31,11 @@ pub struct GitChoice {
     #[schemars(extend("maxLength" = PART_MAX))]
     pub context: String,
     /// The repository that built images are pushed to.
+    #[schemars(extend("pattern" = schemas::repository()))]
     pub image_repository: String,
     /// The name of the credentials that the builder reads the source with.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = schemas::LABEL, "maxLength" = LABEL_MAX))]
     pub credentials: Option<String>,
 }
 
@@ -85,9 +91,11 @@ pub struct SourcePatch {
     pub context: Option<String>,
     /// The repository that built images are pushed to.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = schemas::repository()))]
     pub image_repository: Option<String>,
     /// The name of the credentials that the builder reads the source with; an empty name removes them.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("maxLength" = LABEL_MAX))]
     pub credentials: Option<String>,
 }
 

@@ -1,18 +1,13 @@
 //! Request bodies: bounded in size and time, and parsed once the caller is authenticated.
 
-use std::{
-    collections::HashMap,
-    net::IpAddr,
-    sync::{Arc, Mutex, PoisonError, Weak},
-    time::Duration,
-};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::{
     HeaderMap,
     header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, EXPECT},
 };
-use http_body::Body as _;
+use http_body::{Body as _, Frame};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use rollhook_api::{DeployPost, Kind, openapi};
@@ -22,41 +17,27 @@ use rollhook_core::{
 };
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
-use crate::error_reply::ErrorReply;
+use crate::{
+    budget::{Budget, Holder, Room},
+    error_reply::ErrorReply,
+};
 
 /// The largest body.
-const BODY_MAX: usize = openapi::BODY_MAX;
+pub(crate) const BODY_MAX: usize = openapi::BODY_MAX;
 /// The largest body of a git host's push, which is GitHub's own limit.
-const PUSH_MAX: usize = 25 * 1024 * 1024;
-/// The most bytes of pushes beyond 1 MiB that are held at once; others wait.
-const PUSHES: usize = PUSH_MAX + 3 * 1024 * 1024;
+pub(crate) const PUSH_MAX: usize = 25 * 1024 * 1024;
 /// The longest time of reading a body.
 const BODY_TIME: Duration = Duration::from_secs(10);
+/// The time in which a body that takes of the budget must bring one [`PARTS`]th of its length: in time, it would bring four.
+const PART_TIME: Duration = Duration::from_secs(2);
+const PARTS: usize = 20;
 /// The most bytes that are read of a refused body, so that its sender gets to read the answer.
 const DRAINED_MAX: usize = 32 * 1024 * 1024;
 
 /// The size beyond which a body takes of the budget: as much as a connection's own buffer.
 const FREE: usize = 8 * 1024;
-/// The most bytes of strangers' bodies that are held at once.
-const STRANGERS: usize = 24 * 1024 * 1024;
-/// The most of these of one address.
-const SHARE: usize = 6 * 1024 * 1024;
-/// The most bytes of the bodies of callers whose token this process recognises.
-const KNOWN: usize = 16 * 1024 * 1024;
-
-/// The bytes of bodies that the server may hold at once. A body for which there is no room waits.
-pub(crate) struct Budget {
-    pushes: Arc<Semaphore>,
-    /// The bytes of pushes from callers whose token this process recognises.
-    known_pushes: Arc<Semaphore>,
-    strangers: Arc<Semaphore>,
-    known: Arc<Semaphore>,
-    /// What is left of each address's share.
-    shares: Mutex<HashMap<IpAddr, Weak<Semaphore>>>,
-}
-
 /// How large a body may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Size {
@@ -90,68 +71,18 @@ pub(crate) fn is_large(body: &Incoming) -> bool {
     body.size_hint().exact().is_none_or(|length| length > BODY_MAX as u64)
 }
 
-/// Who sends a body.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Holder {
-    /// A caller of this network.
-    Stranger(IpAddr),
-    /// A caller whose token this process recognises.
-    Known,
-}
-
-impl Default for Budget {
-    fn default() -> Self {
-        let (strangers, known) = (Arc::new(Semaphore::new(STRANGERS)), Arc::new(Semaphore::new(KNOWN)));
-        let [pushes, known_pushes] = [(); 2].map(|()| Arc::new(Semaphore::new(PUSHES)));
-        Self { pushes, known_pushes, strangers, known, shares: Mutex::default() }
-    }
-}
-
-impl Budget {
-    /// Waits until there is room for a body of this length.
-    async fn take(&self, holder: Holder, length: usize) -> Vec<OwnedSemaphorePermit> {
-        let taken_of = match holder {
-            Holder::Known if length > BODY_MAX => vec![self.known_pushes.clone()],
-            Holder::Stranger(_) if length > BODY_MAX => vec![self.pushes.clone()],
-            Holder::Stranger(client) => vec![self.share(client), self.strangers.clone()],
-            Holder::Known => vec![self.known.clone()],
-        };
-        let bytes = u32::try_from(length).unwrap_or(u32::MAX);
-        let mut permits = Vec::new();
-        for semaphore in taken_of {
-            // The semaphores are never closed.
-            permits.extend(semaphore.acquire_many_owned(bytes).await);
-        }
-        permits
-    }
-
-    fn share(&self, client: IpAddr) -> Arc<Semaphore> {
-        let mut shares = self.shares.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(share) = shares.get(&client).and_then(Weak::upgrade) {
-            return share;
-        }
-        // Unused shares are removed when the number has doubled.
-        if shares.len() >= 64 && shares.len().is_power_of_two() {
-            shares.retain(|_, share| share.strong_count() > 0);
-        }
-        let share = Arc::new(Semaphore::new(SHARE));
-        shares.insert(client, Arc::downgrade(&share));
-        share
-    }
-}
-
 /// A whole body.
 #[derive(Default)]
 pub(crate) struct Whole {
     pub(crate) bytes: Bytes,
     /// What the body takes of the budget, for as long as the bytes are held.
-    permits: Vec<OwnedSemaphorePermit>,
+    room: Room,
 }
 
 /// Reads the whole body.
 ///
 /// # Errors
-/// 413 if it is larger than `size`, 408 if it takes longer than 10 s, 400 if it breaks off.
+/// 413 if it is larger than `size`, 408 if it takes longer than 10 s or stalls, 400 if it breaks off.
 pub(crate) async fn read(
     mut body: Incoming,
     headers: &HeaderMap,
@@ -165,12 +96,18 @@ pub(crate) async fn read(
     }
     match tokio::time::timeout(BODY_TIME, collect(&mut body, budget, holder, size)).await {
         Ok(Ok(whole)) => Ok(whole),
+        // The rest of a slow body would come as slowly.
+        Ok(Err(failure)) if failure.kind() == Kind::SlowBody => Err(failure),
         Ok(Err(failure)) => {
             discard(body, headers);
             Err(failure)
         }
-        Err(_) => Err(ErrorReply::new(Kind::SlowBody, "The body did not come within 10 seconds.")),
+        Err(_) => Err(slow()),
     }
+}
+
+fn slow() -> ErrorReply {
+    ErrorReply::new(Kind::SlowBody, "The body came too slowly: send it within 10 seconds, and without pauses.")
 }
 
 async fn collect(body: &mut Incoming, budget: &Budget, holder: Holder, size: Size) -> Result<Whole, ErrorReply> {
@@ -178,7 +115,8 @@ async fn collect(body: &mut Incoming, budget: &Budget, holder: Holder, size: Siz
     // Without a length, the body may be of any length that is allowed.
     let length = body.size_hint().exact().and_then(|length| usize::try_from(length).ok()).unwrap_or(size.bytes());
     let mut pieces = BytesMut::new();
-    while let Some(frame) = body.frame().await {
+    let mut pace = None;
+    while let Some(frame) = next_frame(body, pace.as_ref()).await? {
         let frame = frame.map_err(|_| ErrorReply::new(Kind::Malformed, "The body broke off."))?;
         let Ok(data) = frame.into_data() else { continue };
         let read = whole.bytes.len().max(pieces.len()) + data.len();
@@ -186,12 +124,16 @@ async fn collect(body: &mut Incoming, budget: &Budget, holder: Holder, size: Siz
             return Err(size.exceeded());
         }
         // All at once: bodies that hold a part and wait for more would wait for each other.
-        if read > FREE && whole.permits.is_empty() {
-            whole.permits = budget.take(holder, length).await;
+        if read > FREE && whole.room.is_none() {
+            whole.room = budget.take(holder, length).await;
+            pace = Some(Pace::new(length));
             if length > BODY_MAX {
                 // Growing by doubling would take twice as much as the budget has given.
                 pieces.reserve(length);
             }
+        }
+        if let Some(pace) = &mut pace {
+            pace.brought(data.len());
         }
         // Most bodies are one piece, which needs no copy.
         if whole.bytes.is_empty() && pieces.is_empty() {
@@ -207,6 +149,40 @@ async fn collect(body: &mut Incoming, budget: &Budget, holder: Holder, size: Siz
         whole.bytes = pieces.freeze();
     }
     Ok(whole)
+}
+
+/// Returns the next frame; 408 if the body falls behind the pace.
+async fn next_frame(
+    body: &mut Incoming,
+    pace: Option<&Pace>,
+) -> Result<Option<hyper::Result<Frame<Bytes>>>, ErrorReply> {
+    match pace {
+        Some(pace) => tokio::time::timeout_at(pace.due, body.frame()).await.map_err(|_| slow()),
+        None => Ok(body.frame().await),
+    }
+}
+
+/// The pace of a body that takes of the budget: others may wait for its room.
+struct Pace {
+    /// The bytes of one part.
+    part: usize,
+    /// The time at which the next part must have come.
+    due: Instant,
+    /// The bytes of it that have come.
+    brought: usize,
+}
+
+impl Pace {
+    fn new(length: usize) -> Self {
+        Self { part: length / PARTS, due: Instant::now() + PART_TIME, brought: 0 }
+    }
+
+    fn brought(&mut self, bytes: usize) {
+        self.brought += bytes;
+        if self.brought >= self.part {
+            *self = Self { due: Instant::now() + PART_TIME, brought: 0, ..*self };
+        }
+    }
 }
 
 /// Reads a refused body and drops it: closing a connection with unread data resets it, and the answer would be lost.

@@ -13,14 +13,44 @@ use std::{
 
 use futures_util::future::{AbortHandle, AbortRegistration};
 
-/// The most connections of strangers at one address.
-const SHARE: usize = 1_000;
-/// The most connections of strangers.
-const STRANGERS: usize = 2_000;
+/// The most connections of a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bounds {
+    /// The most of all; further ones wait in the kernel.
+    pub(crate) all: usize,
+    strangers: usize,
+    /// The most of strangers at one address.
+    share: usize,
+}
+
+/// The files that are left to everything else: stores, the cluster, builds, and the listener of probes.
+const OTHER_FILES: usize = 256;
+
+impl Bounds {
+    /// The bounds of the listener of callers if files abound.
+    pub(crate) const CALLERS: Self = Self { all: 10_000, strangers: 2_000, share: 1_000 };
+    /// The bounds of the listener of probes.
+    pub(crate) const PROBES: Self = Self { all: 128, strangers: 100, share: 100 };
+
+    /// Returns the bounds of the listener of callers for a process that may open this many files. Known callers always have
+    /// connections that strangers do not fill.
+    pub(crate) fn within(files: usize) -> Self {
+        let all = files.saturating_sub(OTHER_FILES).clamp(16, Self::CALLERS.all);
+        let strangers = (all * 4 / 5).min(Self::CALLERS.strangers);
+        Self { all, strangers, share: (strangers / 2).min(Self::CALLERS.share) }
+    }
+
+    /// Returns the number of open files that the bounds of [`Bounds::CALLERS`] need.
+    pub(crate) fn files_wanted() -> usize {
+        Self::CALLERS.all + OTHER_FILES
+    }
+}
 
 /// The connections of strangers.
-#[derive(Default)]
-pub(crate) struct Connections(Mutex<Strangers>);
+pub(crate) struct Connections {
+    bounds: Bounds,
+    strangers: Mutex<Strangers>,
+}
 
 #[derive(Default)]
 struct Strangers {
@@ -71,6 +101,10 @@ pub(crate) struct InCall(Arc<Ending>);
 struct Ending(Arc<Connection>);
 
 impl Connections {
+    pub(crate) fn new(bounds: Bounds) -> Self {
+        Self { bounds, strangers: Mutex::default() }
+    }
+
     /// Adds a connection of an address, which is closed through the registration.
     pub(crate) fn open(self: &Arc<Self>, source: IpAddr, share: Share) -> (Arc<Connection>, AbortRegistration) {
         let (close, registration) = AbortHandle::new_pair();
@@ -80,7 +114,7 @@ impl Connections {
     }
 
     fn lock(&self) -> MutexGuard<'_, Strangers> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.strangers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -94,7 +128,7 @@ impl Connection {
     fn enter(&self) {
         let mut place = self.place();
         if place.is_none() {
-            *place = Some(self.all.lock().add(self.source, self.share, self.close.clone()));
+            *place = Some(self.all.lock().add(self.all.bounds, self.source, self.share, self.close.clone()));
         }
     }
 
@@ -141,11 +175,11 @@ impl Drop for Ending {
 
 impl Strangers {
     /// Adds a connection, and closes another one if there are too many.
-    fn add(&mut self, source: IpAddr, share: Share, close: AbortHandle) -> Place {
+    fn add(&mut self, bounds: Bounds, source: IpAddr, share: Share, close: AbortHandle) -> Place {
         let held = self.sources.get(&source).map_or(0, BTreeMap::len);
-        if share == Share::One && held >= SHARE {
+        if share == Share::One && held >= bounds.share {
             self.close_first(source);
-        } else if self.number >= STRANGERS
+        } else if self.number >= bounds.strangers
             && let Some(most) = self.most()
         {
             self.close_first(most);
@@ -196,6 +230,9 @@ impl Strangers {
 mod tests {
     use super::*;
 
+    const SHARE: usize = Bounds::CALLERS.share;
+    const STRANGERS: usize = Bounds::CALLERS.strangers;
+
     fn source(last: u8) -> IpAddr {
         IpAddr::from([10, 0, 0, last])
     }
@@ -206,7 +243,7 @@ mod tests {
 
     #[test]
     fn beyond_its_share_an_address_loses_the_oldest_connection_of_a_stranger() {
-        let all = Arc::new(Connections::default());
+        let all = Arc::new(Connections::new(Bounds::CALLERS));
         let open = || all.open(source(1), Share::One).0;
         let (known, first, calling) = (open(), open(), open());
         let known_call = known.begin();
@@ -228,7 +265,7 @@ mod tests {
 
     #[test]
     fn connection_whose_call_was_refused_is_closed_before_older_ones() {
-        let all = Arc::new(Connections::default());
+        let all = Arc::new(Connections::new(Bounds::CALLERS));
         let held: Vec<_> = (0..SHARE).map(|_| all.open(source(1), Share::One).0).collect();
         held[2].begin().refused();
         held[1].begin().refused();
@@ -240,11 +277,22 @@ mod tests {
 
     #[test]
     fn beyond_all_shares_the_address_with_the_most_connections_loses_one() {
-        let all = Arc::new(Connections::default());
+        let all = Arc::new(Connections::new(Bounds::CALLERS));
         let one = all.open(source(1), Share::One).0;
         let proxy: Vec<_> = (1..STRANGERS).map(|_| all.open(source(2), Share::All).0).collect();
         assert!(proxy.iter().all(|connection| !is_closed(connection)), "a trusted proxy has no share");
         let next = all.open(source(3), Share::One).0;
         assert!(is_closed(&proxy[0]) && !is_closed(&proxy[1]) && !is_closed(&one) && !is_closed(&next));
+    }
+
+    #[test]
+    fn bounds_fit_the_open_files_and_leave_room_for_known_callers() {
+        for files in [0, 64, 300, 1_024, 4_096, Bounds::files_wanted(), usize::MAX] {
+            let Bounds { all, strangers, share } = Bounds::within(files);
+            assert!(0 < share && share < strangers && strangers < all, "{files}");
+            assert!(files < 300 || all + OTHER_FILES <= files, "{files}");
+        }
+        assert_eq!(Bounds::within(Bounds::files_wanted()), Bounds::CALLERS);
+        assert_ne!(Bounds::within(Bounds::files_wanted() - 1), Bounds::CALLERS);
     }
 }

@@ -3,7 +3,8 @@
 //! A client over the limit of failures costs no read of the store, except for callers whose credentials this process
 //! recognises by its last read of the token (`Deployer::recognizes`). A client gets over the limit of an app by calls
 //! that each made the process read that app's token; so an app's own callers are recognised, however many strangers
-//! share their address. A token that was replaced meanwhile, by another replica for example, is read anew by one
+//! share their address. After a restart each app's token is read once (`Deployer::read_tokens`), since strangers' made-up
+//! names may use up what follows. A token that was replaced meanwhile, by another replica for example, is read anew by one
 //! [`Limits::spare`] call per app and second, whoever makes it: the correct caller's next try is recognised.
 
 use std::{
@@ -53,6 +54,10 @@ struct Tables {
 impl Limits {
     pub(crate) fn new(limit: RateLimit, deploys_per_hour: NonZeroU32) -> Self {
         Self((limit == RateLimit::On).then(|| (Instant::now(), Tables::new(deploys_per_hour))))
+    }
+
+    pub(crate) fn are_on(&self) -> bool {
+        self.0.is_some()
     }
 
     /// Refuses a client that failed too often, before the store is read.

@@ -19,6 +19,7 @@ use serde::de::DeserializeOwned;
 use crate::{
     access, auth,
     body::{self, Whole},
+    budget::Holder,
     build_log,
     connections::InCall,
     console, deploys,
@@ -234,10 +235,10 @@ pub(crate) async fn dispatch(state: Arc<State>, call: Incoming) -> Result<Reply,
     }
     let target = target(route, &parts);
     let is_known = |target: &Target| auth::is_recognized(&state.deployer, target, &parts.headers, &[]);
-    let mut holder = body::Holder::Stranger(limits::network(client));
+    let mut holder = Holder::Stranger(limits::network(client));
     if target.as_ref().is_some_and(is_known) {
         in_call.known();
-        holder = body::Holder::Known;
+        holder = Holder::Known;
     }
     let mut over = target.as_ref().and_then(|target| state.limits.admit(client, target).err());
     // What signs the body is known only once the body was read.
@@ -259,15 +260,18 @@ pub(crate) async fn dispatch(state: Arc<State>, call: Incoming) -> Result<Reply,
         && size == body::Size::Push
         && body::is_large(&incoming)
         && !is_signed
-        && let Err(refusal) = state.deployer.authorize(app, &auth::presented_by_app(&parts.headers), &[]).await
     {
-        // A store that is away says nothing about the caller.
-        if refusal == Refusal::Unauthorized {
-            state.limits.failed(client, &Target::App(app.clone()));
-            in_call.refused();
+        if let Err(refusal) = state.deployer.authorize(app, &auth::presented_by_app(&parts.headers), &[]).await {
+            // A store that is away says nothing about the caller.
+            if refusal == Refusal::Unauthorized {
+                state.limits.failed(client, &Target::App(app.clone()));
+                in_call.refused();
+            }
+            body::discard(incoming, &parts.headers);
+            return Err(refusal.into());
         }
-        body::discard(incoming, &parts.headers);
-        return Err(refusal.into());
+        in_call.known();
+        holder = Holder::Known;
     }
     let body = body::read(incoming, &parts.headers, &state.bodies, holder, size).await?;
     if let (Some(target), Some(failure)) = (&target, over)

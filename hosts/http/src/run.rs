@@ -15,7 +15,7 @@ use tokio::{
 
 use crate::{
     args::{AdminToken, Args, Command, Keys, Serve, Store},
-    log,
+    log, open_files,
     server::{Config, Server},
 };
 
@@ -94,6 +94,7 @@ fn print(line: &str) -> Result<(), Failure> {
 }
 
 async fn serve(args: Serve) -> Result<(), Failure> {
+    open_files::raise_limit();
     let settings = args.backends;
     // An invalid store is refused before the address is bound.
     let store = settings.store.named()?;

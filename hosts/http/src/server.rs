@@ -24,13 +24,14 @@ use tokio::{
 
 use crate::{
     args::RateLimit,
-    body,
+    budget::Budget,
     client_ip::{Cidr, Proxies},
-    connections::{Connection, Connections, Share},
+    connections::{Bounds, Connection, Connections, Share},
     console,
     instrumented::{InstrumentedBranchReader, InstrumentedHistoryStore, InstrumentedRolloutDriver},
     limits::{self, Limits},
     metrics::Metrics,
+    open_files,
     readiness::Readiness,
     router::{Audience, Incoming},
     state::{Drain, State},
@@ -39,8 +40,6 @@ use crate::{
     waits::Waits,
 };
 
-/// The most connections; further ones wait in the kernel.
-const CONNECTIONS: usize = 10_000;
 /// The longest time of a call's headers, and of waiting for a kept connection's next call.
 const HEADER_TIME: Duration = Duration::from_secs(10);
 /// The largest size of headers; larger ones are answered 431. A connection may hold as much of what it reads ahead.
@@ -98,7 +97,7 @@ impl Server {
             metrics,
             writable,
             drain,
-            bodies: body::Budget::default(),
+            bodies: Budget::default(),
             waits: Waits::default(),
             readiness: Readiness::default(),
             has_probe_listener: false,
@@ -135,15 +134,16 @@ impl Server {
         let state = Arc::new(self.state);
         let mut engine = spawn_engine(&state);
         let graceful = GracefulShutdown::new();
+        let bounds = bounds();
         let probes = async {
             match &self.probes {
-                Some(probes) => accept(probes, &state, Audience::Probes, &graceful).await,
+                Some(probes) => accept(probes, Bounds::PROBES, &state, Audience::Probes, &graceful).await,
                 None => pending().await,
             }
         };
         let failed = tokio::select! {
             () = stop => false,
-            () = accept(&self.listener, &state, Audience::Callers, &graceful) => false,
+            () = accept(&self.listener, bounds, &state, Audience::Callers, &graceful) => false,
             () = probes => false,
             _ = &mut engine => true,
         };
@@ -170,11 +170,42 @@ impl Server {
 
 fn spawn_engine(state: &State) -> JoinHandle<()> {
     let (deployer, drain) = (state.deployer.clone(), state.drain.clone());
+    if state.limits.are_on() {
+        let (deployer, drain) = (deployer.clone(), drain.clone());
+        tokio::spawn(async move {
+            tokio::select! {
+                () = deployer.read_tokens() => {}
+                () = drain.begun() => {}
+            }
+        });
+    }
     tokio::spawn(async move { deployer.run(async move { drain.begun().await }).await })
 }
 
-async fn accept(listener: &TcpListener, state: &Arc<State>, audience: Audience, graceful: &GracefulShutdown) {
-    let (permits, connections) = (Arc::new(Semaphore::new(CONNECTIONS)), Arc::new(Connections::default()));
+/// Returns the most connections of callers, which are fewer if too few files may be open.
+fn bounds() -> Bounds {
+    let files = open_files::limit();
+    let bounds = Bounds::within(files);
+    if bounds != Bounds::CALLERS {
+        let (connections, wanted) = (bounds.all, Bounds::files_wanted());
+        tracing::warn!(
+            files,
+            connections,
+            wanted,
+            "few files may be open, and so few connections: raise the limit (ulimit -n)"
+        );
+    }
+    bounds
+}
+
+async fn accept(
+    listener: &TcpListener,
+    bounds: Bounds,
+    state: &Arc<State>,
+    audience: Audience,
+    graceful: &GracefulShutdown,
+) {
+    let (permits, connections) = (Arc::new(Semaphore::new(bounds.all)), Arc::new(Connections::new(bounds)));
     loop {
         let Ok(permit) = permits.clone().acquire_owned().await else { return };
         match listener.accept().await {

@@ -7,7 +7,7 @@ use rollhook_core::service::Deployer;
 use tokio::sync::watch;
 
 use crate::{
-    body, client_ip::Proxies, instrumented::Writable, limits::Limits, metrics::Metrics, readiness::Readiness,
+    budget::Budget, client_ip::Proxies, instrumented::Writable, limits::Limits, metrics::Metrics, readiness::Readiness,
     waits::Waits,
 };
 
@@ -21,7 +21,7 @@ pub(crate) struct State {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) writable: Writable,
     pub(crate) drain: Drain,
-    pub(crate) bodies: body::Budget,
+    pub(crate) bodies: Budget,
     pub(crate) waits: Waits,
     pub(crate) readiness: Readiness,
     /// Whether probes and metrics are answered on a listener of their own alone.

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 
 use std::{
+    fs,
     io::{Read, Write},
     net::{Shutdown, TcpStream},
     time::Duration,
@@ -26,6 +27,21 @@ fn newcomer_gets_in_while_an_address_holds_more_than_its_share_of_connections() 
     held[1_099].set_read_timeout(Some(Duration::from_millis(1))).unwrap();
     assert!(held[1_099].read(&mut [0]).is_err(), "the newest connection is open");
     assert!(server.counted("rollhook_http_connections") <= 1_001);
+}
+
+#[test]
+fn good_call_is_answered_while_strangers_open_more_connections_than_files_are_left() {
+    let limits = "ulimit -Sn 300 && ulimit -Hn 700 && exec \"$@\"";
+    let server = server!().through(["sh", "-c", limits, "sh"]).run();
+    let app = server.app("api");
+    let limit = fs::read_to_string(format!("/proc/{}/limits", server.pid())).unwrap();
+    let limit = limit.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+    assert_eq!(limit.split_whitespace().next(), Some("700"), "the soft limit is raised");
+    assert_eq!(server.log().matches("few files may be open").count(), 1);
+    let held: Vec<TcpStream> = (0..800).map(|_| idle(&server)).collect();
+    server.post(&app, &image("v2")).expect(202);
+    assert!(!server.log().contains("accepting a connection failed"));
+    drop(held);
 }
 
 #[test]
@@ -67,11 +83,53 @@ fn known_callers_large_body_is_read_while_strangers_hold_theirs() {
         .collect();
     let large = json!({ "image": "r.example.com/api:v3", "padding": "x".repeat(500_000) });
     server.post(&app, &large).expect(202);
-    let is_open = |stream: &TcpStream| {
-        stream.set_nonblocking(true).unwrap();
-        stream.peek(&mut [0]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
-    };
     assert!(held.iter().any(is_open), "the call was answered only after the strangers' bodies");
+}
+
+/// Whether nothing was answered, and the connection is open.
+fn is_open(stream: &TcpStream) -> bool {
+    stream.set_nonblocking(true).unwrap();
+    let peeked = stream.peek(&mut [0]);
+    stream.set_nonblocking(false).unwrap();
+    peeked.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+}
+
+/// Begins a call whose body of this length stalls after its first 100,000 bytes.
+fn stalled(server: &Server, call: &Call, length: usize) -> TcpStream {
+    let mut stream = idle(server);
+    stream.write_all(&call.head(length)).unwrap();
+    stream.write_all(&vec![b'x'; 100_000.min(length / 2)]).unwrap();
+    stream
+}
+
+#[test]
+fn signed_push_is_read_while_another_address_stalls_as_many_as_it_can() {
+    let server = server!().arguments(["--trusted-proxy", "127.0.0.0/8"]).run();
+    let git = json!({
+        "url": "https://github.com/Codertocat/Hello-World.git", "branch": "master",
+        "image_repository": "registry.example.com/hello"
+    });
+    let app = server.register("hello", &json!({ "git": git }));
+    let push = |from: &str| {
+        let call = server.call("POST", &app.hook).header("x-github-event", "push").header("x-github-delivery", from);
+        call.header("content-type", "application/json").header("x-forwarded-for", from)
+    };
+    let forged = push("192.0.2.1").header("x-hub-signature-256", &format!("sha256={}", "0".repeat(64)));
+    let held: Vec<TcpStream> = (0..20).map(|_| stalled(&server, &forged, 25 << 20)).collect();
+    let large = json!({ "ref": "refs/heads/master", "after": "a1".repeat(20), "padding": "x".repeat(8 << 20) });
+    push("192.0.2.2").body(large.to_string().as_bytes()).sign(&app.token).expect(202);
+    assert!(held.iter().any(is_open), "the push was answered only after the stranger's");
+}
+
+#[test]
+fn body_that_stalls_frees_its_room_before_the_time_of_a_small_slow_one_is_over() {
+    let server = server!().run();
+    let app = server.app("api");
+    let call = server.call("POST", &app.hook);
+    let slow = stalled(&server, &call, 100);
+    let reply = Reply::read(stalled(&server, &call, 1 << 20));
+    assert_eq!((reply.status, reply.problem().as_str()), (408, "slow-body"));
+    assert!(is_open(&slow), "a small body takes no room, and has its 10 s");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use std::{
 use rollhook_conformance::{client, samples};
 use rollhook_core::{
     app::App,
-    ports::{HistoryStore, NewRecord, RecordKind, RecordStore},
+    ports::{HistoryStore, NewRecord, RecordKind, RecordStore, WallClock, steady},
     time::Timestamp,
 };
 use rollhook_sqlite::SqliteStore;
@@ -34,6 +34,31 @@ async fn by_hand(place: &TempDir) -> (SqliteStore, Arc<AtomicI64>) {
         move || Timestamp::from_millis(now.load(Ordering::SeqCst))
     });
     (SqliteStore::open_with_clock(file(place), ring(1), clock).await.unwrap(), now)
+}
+
+#[tokio::test]
+async fn processes_from_before_and_after_a_step_of_the_clock_are_alive_to_each_other() {
+    let place = tempfile::tempdir().unwrap();
+    let (set, passed) = (Arc::new(AtomicI64::new(1_800_000_000_000)), Arc::new(AtomicI64::new(0)));
+    let open = async || {
+        let (set, now, elapsed) = (set.clone(), passed.clone(), passed.clone());
+        let wall: WallClock =
+            Arc::new(move || Timestamp::from_millis(set.load(Ordering::SeqCst) + now.load(Ordering::SeqCst)));
+        let stored = steady(wall.clone(), move || Duration::from_millis(elapsed.load(Ordering::SeqCst).unsigned_abs()));
+        SqliteStore::open_with_clocks(file(&place), ring(1), stored, wall).await.unwrap()
+    };
+    let (before, after) = (samples::replica("before", 1), samples::replica("after", 2));
+    let first = open().await;
+    set.fetch_add(24 * 3_600_000, Ordering::SeqCst);
+    let second = open().await;
+    for _ in 0..20 {
+        passed.fetch_add(1000, Ordering::SeqCst);
+        let heard = first.heartbeat(&before, Duration::from_secs(15)).await.unwrap();
+        let told = second.heartbeat(&after, Duration::from_secs(15)).await.unwrap();
+        assert!(told.alive.contains(&before) && told.alive.contains(&after));
+        assert!(heard.now < told.now, "stored times follow slowly");
+    }
+    assert_eq!(first.heartbeat(&before, Duration::from_secs(15)).await.unwrap().alive.len(), 2);
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! The types of the API as JSON Schema, derived from the types themselves. The functions describe the core's types and
 //! the Kubernetes driver's settings, for which nothing is derived.
 
+use rollhook_core::image::TAG_MAX;
 use schemars::{Schema, SchemaGenerator, generate::SchemaSettings, json_schema};
 use serde_json::{Value, json};
 
@@ -27,6 +28,36 @@ pub(super) fn schemas() -> Value {
 
 /// The pattern of a DNS-1123 label.
 pub(crate) const LABEL: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
+
+/// The pattern of a commit or label: no spaces around it.
+pub(crate) const COMMIT: &str = r"^\S(.*\S)?$";
+/// The pattern of a duration.
+pub(crate) const DURATION: &str = "^[0-9]+(ms|s|m|h)$";
+/// The pattern of an interval, or of none.
+pub(crate) const INTERVAL: &str = "^(off|[0-9]+(ms|s|m|h))$";
+
+/// A registry's host and port. Of the grammar, patterns leave out which first part of a path is taken for a host, the
+/// greatest port and the greatest length.
+const HOST: &str = r"(?:[A-Za-z0-9](?:[-A-Za-z0-9]*[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[-A-Za-z0-9]*[A-Za-z0-9])?)*|\[[0-9A-Fa-f:]+\])(?::[0-9]+)?";
+/// A part of a repository's path.
+const PART: &str = r"[a-z0-9]+(?:(?:\.|__?|-+)[a-z0-9]+)*";
+
+/// Returns the pattern of an image reference.
+pub(crate) fn image() -> String {
+    let tag = format!(r"(?::[A-Za-z0-9_][-A-Za-z0-9_.]{{0,{}}})?", TAG_MAX - 1);
+    let digest = "(?:@(?:sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}))?";
+    format!("^(?:{HOST}/)?{PART}(?:/{PART})*{tag}{digest}$")
+}
+
+/// Returns the pattern of an image repository.
+pub(crate) fn repository() -> String {
+    format!("^(?:{HOST}/)?{PART}(?:/{PART})*$")
+}
+
+/// Returns the schema of an entry of the repositories that a webhook may deploy from.
+pub(crate) fn repositories() -> Value {
+    json!({ "type": "string", "pattern": format!("^(?:(?:{HOST}/)?{PART}(?:/{PART})*(?:/\\*)?|{HOST}/\\*)$") })
+}
 
 fn one_of(words: &[&str]) -> Schema {
     json_schema!({ "type": "string", "enum": words })
