@@ -213,7 +213,7 @@ fn a_build_that_ended_before_its_entry_was_cancelled_rolls_nothing_out() {
         world.sleep(5).await;
         access
     });
-    // Nobody drives while the build ends and a person cancels.
+    // No replica drives while the build ends and a person cancels.
     world.idle(async {
         world.sleep(60).await;
         let revision = Revision::new(2).unwrap();
@@ -261,7 +261,7 @@ fn a_crash_at_any_moment_of_a_build_loses_nothing_and_doubles_nothing() {
             let mut engine = std::pin::pin!(other.run(std::future::pending()));
             let mut quiet = std::pin::pin!(world.quiet(&access));
             match futures_util::future::select(&mut engine, &mut quiet).await {
-                futures_util::future::Either::Left(_) => unreachable!("nobody shuts the engine down"),
+                futures_util::future::Either::Left(_) => unreachable!("nothing shuts the engine down"),
                 futures_util::future::Either::Right((history, _)) => history,
             }
         });

@@ -1,4 +1,4 @@
-//! What is read together is of one point in time, also if a deploy ends between two reads of the store.
+//! Parts of one answer are of one point in time, also if a deploy ends between two reads of the store.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on ends")]
 
@@ -70,7 +70,7 @@ fn succeeds(change: &mut Change, now: Timestamp) {
     moves(change, now, State::Succeeded { note: None });
 }
 
-/// What the state says of an entry is what the entry says.
+/// The state and the entry itself agree about an entry.
 #[track_caller]
 fn agree(state: &AppState, entry: &Deploy) {
     let is_current = state.current.as_ref().is_some_and(|current| current.revision == entry.revision);

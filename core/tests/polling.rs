@@ -1,4 +1,4 @@
-//! Changes that nobody told of: git apps whose branch is looked at, on the whole engine under simulated time.
+//! Polling: git apps whose branch is looked at, on the whole engine under simulated time.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that cannot go on ends")]
 
@@ -69,7 +69,7 @@ impl World {
         self.deployer.polled(access.uid()).map(|polled| polled.found)
     }
 
-    /// What has been read from the source so far.
+    /// The number of reads of the source so far.
     fn looks(&self) -> usize {
         self.builds.looks()
     }

@@ -286,7 +286,7 @@ fn lagging_source_does_not_make_a_push_late() {
             world.ended(&access, 3).await;
             let words = ["revision 2", "revision 3", sha("c3").as_str(), "before"].map(str::to_owned);
             nothing(push(before, "b2").await, &words.each_ref().map(String::as_str));
-            // A third commit is nobody's lag.
+            // A third commit is no host's lag.
             for before in [Before::Unreported, Before::At(sha("d4"))] {
                 nothing(push(before, "e5").await, &["Nothing was done"]);
             }
@@ -370,9 +370,9 @@ fn a_deleted_app_and_a_full_one_are_refused() {
 struct Slow {
     clock: Arc<dyn Clock>,
     asked: AtomicUsize,
-    /// What happens once it was asked: after how long which head is told.
+    /// The answer to each read: after how long, and which head.
     then: Box<dyn Fn(usize) -> (Duration, Commit) + Send + Sync>,
-    /// What happens before an answer.
+    /// The effect that precedes an answer.
     meanwhile: Mutex<Option<(Arc<Deployer>, Authorized, Commit)>>,
 }
 

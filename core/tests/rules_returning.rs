@@ -83,7 +83,7 @@ fn a_restore_that_gave_way_to_a_deploy_that_never_ran_is_made_again() {
         access
     });
     world.idle(async {
-        // As a slow engine leaves it: the restore has not begun when a deploy comes, and somebody cancels that one.
+        // As a slow engine leaves it: the restore has not begun when a deploy comes, and a person cancels that one.
         let view = world.view(&access).await;
         let cause = Cause { trigger: Trigger::Rollback, actor: Actor::Service };
         let restore = rollback::deploy(&view.current.unwrap(), &cause).unwrap();

@@ -25,7 +25,7 @@ pub(crate) struct Site {
     lock: PathBuf,
 }
 
-/// What was applied last.
+/// The deploy that was applied last.
 #[derive(Clone)]
 pub(crate) struct Record {
     pub(crate) deploy: DeployId,
@@ -33,7 +33,7 @@ pub(crate) struct Record {
     pub(crate) switched: bool,
 }
 
-/// What the server says of itself.
+/// The server's answer about itself.
 pub(crate) struct Served {
     /// The deploy that it serves; none before the first one.
     pub(crate) deploy: Option<DeployId>,
@@ -56,7 +56,7 @@ impl Site {
         Ok(file)
     }
 
-    /// What was applied last; none before the first deploy.
+    /// Returns the deploy that was applied last; `None` before the first one.
     pub(crate) fn record(&self) -> Result<Option<Record>> {
         let Some(text) = self.read("deploy")? else { return Ok(None) };
         let record = match text.split_whitespace().collect::<Vec<_>>()[..] {
@@ -98,7 +98,7 @@ impl Site {
         Ok(found(fs::canonicalize(self.directory.join("current")))?.map(|release| self.image(&release)))
     }
 
-    /// What the server says; none before it serves anything.
+    /// Returns the server's answer; `None` before it serves anything.
     pub(crate) fn served(&self) -> Result<Option<Served>> {
         let Some(text) = self.read("served")? else { return Ok(None) };
         let mut words = text.trim_end().splitn(4, ' ');

@@ -82,7 +82,7 @@ enum Stdout<'a> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stderr {
     Log,
-    /// None: it may hold the answer of a host that is no git host, which is not shown to those who chose the host.
+    /// Dropped: it may hold the answer of a host that is no git host, which is not shown to those who chose the host.
     Tail,
 }
 

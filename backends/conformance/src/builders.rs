@@ -7,22 +7,22 @@ use rollhook_core::{deploy::Commit, ports::BuildTrigger, source::GitSource};
 
 use crate::report::Can;
 
-/// The commits that the suite builds, by what becomes of them.
+/// The commits that the suite builds, by the outcome of their builds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Made {
-    /// Is built.
+    /// A commit that is built.
     Good,
     /// Another one that is built.
     Another,
     /// The first digits of one that is built, which no other commit has.
     Short,
-    /// Is none of the source's.
+    /// A commit that the source does not have.
     Missing,
-    /// The first digits of several.
+    /// The first digits of several commits.
     Ambiguous,
-    /// Fails, and logs the word `broken` before it does.
+    /// A commit whose build logs the word `broken` and fails.
     Failing,
-    /// Is not built before it is told to end.
+    /// A commit whose build runs until it is cancelled.
     Hanging,
 }
 
@@ -35,7 +35,7 @@ pub trait Builders: Send + Sync {
     /// The builder as another process opens it, after the one before is gone.
     async fn restarted(&self) -> Can<Arc<dyn BuildTrigger>>;
 
-    /// What is built from.
+    /// The source of the builds.
     fn source(&self) -> GitSource;
 
     /// A commit of the source.

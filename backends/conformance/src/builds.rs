@@ -119,14 +119,14 @@ pub async fn start_resolves_a_short_commit(builder: &dyn Builders) -> Can {
     Ok(())
 }
 
-/// What the source does not have is not built.
+/// A commit that the source does not have is not built.
 pub async fn unknown_commit_fails(builder: &dyn Builders) -> Can {
     let failure = failed(builder, &order(builder, 1, Made::Missing)?).await;
     assert_eq!(failure.reason.as_str(), Reason::COMMIT_NOT_FOUND, "{failure:?}");
     Ok(())
 }
 
-/// What may be several commits is not built.
+/// First digits that several commits have are not built.
 pub async fn ambiguous_commit_fails(builder: &dyn Builders) -> Can {
     let failure = failed(builder, &order(builder, 1, Made::Ambiguous)?).await;
     assert_eq!(failure.reason.as_str(), Reason::COMMIT_AMBIGUOUS, "{failure:?}");
@@ -165,7 +165,7 @@ pub async fn cancel_ends_and_frees(builder: &dyn Builders) -> Can {
     Ok(())
 }
 
-/// What was never started is unknown.
+/// A build that was never started is unknown.
 pub async fn observe_unknown_is_unknown(builder: &dyn Builders) -> Can {
     assert_eq!(builder.builds().observe(deploy_id(1)).await.unwrap(), BuildState::Unknown);
     Ok(())

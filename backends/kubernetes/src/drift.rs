@@ -1,5 +1,5 @@
-//! What others changed on workloads at rest: one watch of metadata per namespace and kind of workload tells when to
-//! look, so that a look at an app that nothing has touched costs no call.
+//! Drift of workloads at rest, which others changed: one watch of metadata per namespace and kind of workload tells
+//! when to look, so that a look at an app that nothing has touched costs no call.
 //!
 //! A verdict holds for as long as the workload's generation and stamp are those that it was made of, and the watch
 //! runs.
@@ -118,7 +118,7 @@ impl Drifts {
         lock(&self.hints).take()
     }
 
-    /// What others changed on the rollout's workload since: from memory if nothing has touched it.
+    /// Returns the drift of the rollout's workload: from memory if nothing has touched it.
     pub(crate) async fn look(&self, cluster: &Cluster, rollout: &Rollout) -> Result<Option<Drift>> {
         self.watch(place(rollout));
         if let Some(drift) = lock(&self.shared.state).verdict(rollout) {
@@ -260,7 +260,7 @@ mod tests {
         PartialObjectMeta { types: None, metadata, _phantom: std::marker::PhantomData }
     }
 
-    /// The Deployment at revision 5, and the same after somebody changed its image.
+    /// The Deployment at revision 5, and the same after another party changed its image.
     fn before_and_after() -> (Object, Object) {
         let before = stamped(samples::deployment(json!({})), &samples::rollout(5));
         let Object::Deployment(object) = before.clone() else { panic!("no Deployment") };

@@ -214,7 +214,7 @@ pub enum HoldPolicy {
     /// Deploys without a person's decision: changes found in git, late deliveries.
     #[default]
     Automatic,
-    /// Those of CI as well.
+    /// Deploys of CI as well.
     All,
 }
 

@@ -44,7 +44,7 @@ impl FromStr for DeployId {
     }
 }
 
-/// What a driver deploys to, in a line: `simulated`, or the kind of a platform and the platform's own id.
+/// The platform that a driver deploys to, in a line: `simulated`, or the kind of a platform and the platform's own id.
 ///
 /// A store keeps it, so that a process with another driver, or another cluster, does not record failures of deploys
 /// that are not its own.

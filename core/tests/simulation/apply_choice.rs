@@ -1,4 +1,4 @@
-//! What a choice does to a run.
+//! The effect of a choice on a run.
 
 use std::time::Duration;
 
@@ -221,7 +221,7 @@ impl Run {
         }
     }
 
-    /// What CI or a person brings to an app of its kind.
+    /// The deploy that CI or a person asks of an app of this kind.
     fn deploy(&self, app: usize, tag: &str, key: Option<IdempotencyKey>) -> DeployRequest {
         match self.kind(app) {
             Kind::Image => requests::deploy(tag, &self.callers.name(), key),
@@ -257,7 +257,7 @@ fn keyed(key: Key, name: &str) -> Option<IdempotencyKey> {
     (key != Key::None).then(|| requests::key(name))
 }
 
-/// What is asked, in a line.
+/// Returns a request in a line.
 pub(crate) fn told(wanted: &Request) -> String {
     match wanted {
         Request::Post(_, request) | Request::Deploy(_, request) => {

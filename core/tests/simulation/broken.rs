@@ -36,9 +36,9 @@ pub(crate) enum Promise {
     Target,
     /// A rollout settles at once.
     Settle,
-    /// Nobody knows that a restore was made.
+    /// The last restore is not recorded.
     LastRestore,
-    /// What a rollback supersedes ends before it is accepted.
+    /// The deploys that a rollback supersedes end before it is accepted.
     Supersede,
     /// A restore ends what is being built.
     BuildsBelowRestore,
@@ -58,23 +58,23 @@ pub(crate) enum Promise {
     OneBuild,
     /// A build that is told to end goes on.
     Cancelled,
-    /// Something else than the ordered commit is built, and goes by its name.
+    /// Another commit than the ordered one is built, and goes by its name.
     ThatCommit,
-    /// What was built is rolled out, whatever has become of its entry.
+    /// A built image is rolled out, whatever has become of its entry.
     LateBuild,
     /// A driver does not see that a source was changed.
     SourceChange,
     /// The newest entry is built first.
     FirstIn,
-    /// What another trigger has brought is not seen where a source is looked at.
+    /// Polling does not see commits that another trigger has brought.
     Brought,
-    /// What is held is not seen where a source is looked at.
+    /// Polling does not see holds.
     HoldOfFound,
-    /// A build's time begins anew with whoever looks at its entry.
+    /// A build's time begins anew with each replica that looks at its entry.
     BuildDeadline,
 }
 
-/// What one replica acts on.
+/// The backends of one replica.
 pub(crate) struct Backend {
     pub(crate) tokens: Arc<dyn TokenStore>,
     pub(crate) history: Arc<dyn HistoryStore>,
@@ -113,7 +113,7 @@ struct BrokenBackend {
     environment: Arc<Environment>,
     clock: Arc<dyn Clock>,
     token: Mutex<BTreeMap<AppId, WebhookSecret>>,
-    /// What was told of each app last.
+    /// The last answer about each app.
     last_shown: Mutex<BTreeMap<AppUid, store::Shown>>,
 }
 

@@ -1,4 +1,4 @@
-//! Those who call: they repeat what has a key, and hold the service to what it answered.
+//! Callers: they repeat calls that have a key, and hold the service to its answers.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -33,11 +33,11 @@ pub(crate) struct Call {
     accepted: Option<(AppUid, Revision)>,
     /// The turn in which it was made first.
     turn: u64,
-    /// What is known of the token that it brings.
+    /// The caller's knowledge of the token that the call brings.
     token: TokenIs,
 }
 
-/// What a caller knows of a token.
+/// A caller's knowledge of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TokenIs {
     /// The only one, as long as the webhook was not touched since this turn.
@@ -64,13 +64,13 @@ pub(crate) struct Callers {
     good_since: Option<u64>,
 }
 
-/// What the caller does after an answer.
+/// The caller's next act after an answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     Nothing,
-    /// It calls again.
+    /// The same call again.
     Again,
-    /// A new token is there: who brings an old one is not let in any more.
+    /// A new token is there: calls with an old one must be refused.
     Probe,
     /// The app is there, and its webhook is to be opened.
     Enable,
@@ -122,7 +122,7 @@ impl Callers {
         made
     }
 
-    /// What is known when a call is made first is what it is judged by.
+    /// Notes what is known when a call is made first: its answers are judged by that.
     fn first(&mut self, call: &mut Call) {
         self.turn += 1;
         call.turn = self.turn;
@@ -276,7 +276,7 @@ impl Callers {
         }
     }
 
-    /// Whatever was issued before this turn is let in no more.
+    /// Notes that tokens issued before this turn must be refused.
     fn buries(&mut self, turn: u64) {
         self.tokens.iter_mut().filter(|issued| issued.turn < turn).for_each(|issued| issued.dead = true);
     }

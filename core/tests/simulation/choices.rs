@@ -19,12 +19,12 @@ pub(crate) struct Scenario {
     pub(crate) hold_all: bool,
     /// Whether app 0 is polled from the beginning, where it is built.
     pub(crate) polled: bool,
-    /// What apps 0 and 2 are.
+    /// The kinds of apps 0 and 2.
     pub(crate) kinds: [Kind; 2],
     pub(crate) choices: Vec<Choice>,
 }
 
-/// What an app is deployed from.
+/// The source of an app's deploys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Images.
@@ -40,13 +40,13 @@ pub(crate) enum Kind {
 pub(crate) enum Choice {
     /// Lets time pass, in milliseconds.
     Pass(u32),
-    /// Somebody asks one of the replicas for something, where fault may wait for one of its next calls.
+    /// A caller asks one of the replicas; a fault may wait for one of its next calls.
     Ask { replica: usize, ask: Ask, struck: Option<(u8, InjectedFault)> },
     /// InjectedFault waits for one of a replica's calls (empty: any), after so many others.
     Fault { replica: usize, call: &'static str, nth: u8, fault: InjectedFault },
     /// A replica dies, or leaves in good order, and comes back after so many seconds, by its name or another.
     Restart { replica: usize, orderly: bool, after: u8, renamed: bool },
-    /// Somebody does something to the cluster.
+    /// A person or a cloud changes the cluster.
     Cluster(Meddling),
     /// The store's clock is set, by seconds.
     Clock(i32),
@@ -56,7 +56,7 @@ pub(crate) enum Choice {
     Order(usize),
 }
 
-/// What is asked for; apps are 0 (`shop-test/api`), 1 (`shop-prod/api`), and 2, which wants the workload of 0.
+/// A request of a caller; apps are 0 (`shop-test/api`), 1 (`shop-prod/api`), and 2, which wants the workload of 0.
 #[derive(Clone, Debug)]
 pub(crate) enum Ask {
     /// CI posts an image, with a token that may be an old one.
@@ -68,7 +68,7 @@ pub(crate) enum Ask {
     Rollback { app: usize, back: Option<usize>, expects: Expects, key: Key },
     /// A person cancels a revision counted from the newest.
     Cancel { app: usize, back: usize },
-    /// What app 0 runs is deployed as app 1.
+    /// The current image of app 0 is deployed as app 1.
     Promote { key: Key },
     /// The holds of app 0 are released.
     Release,
@@ -76,7 +76,7 @@ pub(crate) enum Ask {
     Policy { app: usize, leave: bool, hold_all: bool, settle: u8 },
     /// An app is polled from now on, or not any more.
     Poll { app: usize, on: bool },
-    /// What the branch of an app's source is at is brought by CI, where it was not before, or by a person.
+    /// The head of an app's branch is deployed by CI, unless CI did so before, or by a person.
     Head { app: usize, ci: bool, key: Key },
     /// A git host tells app 0 where the branch of its source is, or was so many moves ago.
     Tell { back: usize, key: Key },
@@ -94,11 +94,11 @@ pub(crate) enum Ask {
     Register { app: usize, take_over: bool },
 }
 
-/// What a person who rolls back expects to be current.
+/// The revision that a person who rolls back expects to be current.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expects {
     Anything,
-    /// What is current when they ask.
+    /// The current one when they ask.
     Current,
     /// The newest revision, whatever has become of it.
     Newest,
@@ -107,28 +107,28 @@ pub(crate) enum Expects {
 /// Whether a call has a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Key {
-    /// None: a call whose answer is lost is not repeated.
+    /// No key: a call whose answer is lost is not repeated.
     None,
-    /// One, under which the call is repeated until it is answered.
+    /// A key under which the call is repeated until it is answered.
     Repeated,
-    /// One, and the call is made twice at once, and again later.
+    /// A key under which the call is made twice at once, and again later.
     Twice,
 }
 
-/// What happens to the cluster.
+/// A change of the cluster by others.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Meddling {
-    /// It goes away, or comes back.
+    /// The cluster goes away, or comes back.
     Reach(bool),
     /// Other content is pushed under the tag that moves.
     Push,
-    /// Somebody sets another image.
+    /// A person sets another image.
     Image,
-    /// Somebody removes the workload of app 0.
+    /// A person removes the workload of app 0.
     Remove,
     /// The workload of app 0 cannot be rolled out any more, or can again.
     Unsupported(bool),
-    /// Somebody scales the workload of app 0.
+    /// A person scales the workload of app 0.
     Scale(u32),
     /// A branch, one of two, is moved.
     Head { branch: u8, step: Step },

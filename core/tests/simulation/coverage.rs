@@ -1,4 +1,4 @@
-//! What must have happened among all seeds: a rule that never met its case proves nothing.
+//! The events that must have happened among all seeds: a rule that never met its case proves nothing.
 
 /// Names of counts, none of which may be zero.
 pub(crate) const EXPECTED: &[&str] = &[

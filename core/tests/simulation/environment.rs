@@ -1,4 +1,4 @@
-//! What all replicas of a run share: the store, the cluster, time, and what is known to be true of them.
+//! The environment that all replicas of a run share: the store, the cluster, time, and the truth about them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

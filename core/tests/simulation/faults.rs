@@ -9,7 +9,7 @@ use rollhook_conformance::{Fault, Plan};
 
 use crate::environment::Environment;
 
-/// What may happen to a replica at one of its calls.
+/// A fault that may strike a replica at one of its calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InjectedFault {
     /// The call fails, and was not done.
@@ -69,7 +69,7 @@ impl InjectedFault {
     }
 }
 
-/// What the run is to do with a replica whose call was struck.
+/// The fate of a replica whose call was struck.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Signal {
     Crash,

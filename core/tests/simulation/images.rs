@@ -14,7 +14,7 @@ pub(crate) fn image(tag: &str) -> ImageRef {
     format!("registry.example.com/api:{tag}").parse().unwrap()
 }
 
-/// What images do that the cluster does not know by their name.
+/// The behaviour of images that the cluster does not know by their name.
 pub(crate) fn scripts() -> Vec<(&'static str, Script)> {
     let seconds = Duration::from_secs;
     vec![

@@ -1,4 +1,4 @@
-//! What happened in a run: lines for people, counts, and the first rule that broke.
+//! The journal of a run: lines for people, counts, and the first rule that broke.
 
 use std::{
     borrow::Cow,
@@ -31,7 +31,7 @@ impl Journal {
         Self { time, told, lines: Mutex::default(), tally: Mutex::default(), broken: Mutex::default(), is_broken }
     }
 
-    /// A line of the event log, which is only made where somebody will read it.
+    /// A line of the event log, which is only made if it will be read.
     pub(crate) fn log(&self, who: &str, line: impl FnOnce() -> String) {
         if self.told {
             let line = format!("{:>9.3} s  {who:<8}  {}", self.time.now().as_secs_f64(), line());
@@ -67,7 +67,7 @@ impl Journal {
         self.is_broken.load(Ordering::Relaxed)
     }
 
-    /// What came of it: the broken rule, the counts and the lines.
+    /// Returns the outcome: the broken rule, the counts and the lines.
     pub(crate) fn close(&self) -> (Option<String>, Tally, Vec<String>) {
         let take = |lines: &Mutex<Vec<String>>| std::mem::take(&mut *lines.lock().unwrap());
         (self.broken.lock().unwrap().take(), std::mem::take(&mut *self.tally.lock().unwrap()), take(&self.lines))

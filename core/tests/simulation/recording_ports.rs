@@ -39,13 +39,13 @@ pub(crate) struct Life {
     pub(crate) name: String,
 }
 
-/// What lies between a replica and its backends.
+/// The ports between a replica and its backends: they record calls and inject faults.
 pub(crate) struct RecordingPorts {
     pub(crate) environment: Arc<Environment>,
     pub(crate) life: Life,
     pub(crate) faults: Arc<Faults>,
     pub(crate) backend: Backend,
-    /// What was answered last, for stale reads.
+    /// The last answers, for stale reads.
     pub(crate) views: Mutex<BTreeMap<AppUid, Loaded>>,
 }
 

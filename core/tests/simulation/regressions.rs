@@ -153,7 +153,7 @@ fn poll_that_lags_behind_deploys_nothing_older() {
     assert!(older, "{}", ended.log.join("\n"));
 }
 
-/// What chance brings about in few seeds, and what every run is to have met.
+/// Sequences that few seeds contain, and that every run is to have met.
 pub(crate) fn rare() -> Vec<Scenario> {
     let of = |kind, leave, polled, choices| Scenario {
         replicas: 1,

@@ -76,7 +76,7 @@ impl Replica {
         Self { life, deployer, clock, faults, paused: false, able, engine: 0, leaves: Arc::default() }
     }
 
-    /// What drives its apps until it leaves.
+    /// Drives the replica's apps until it leaves.
     pub(crate) fn run(&self) -> impl Future<Output = ()> + Send + 'static {
         let (deployer, leaves) = (Arc::clone(&self.deployer), Arc::clone(&self.leaves));
         async move {

@@ -26,14 +26,14 @@ use crate::{
 const POLLS_MAX: u64 = 400_000;
 const NAMES: [&str; 3] = ["one", "two", "three"];
 
-/// What came of a run.
+/// The outcome of a run.
 pub(crate) struct Ended {
     pub(crate) broken: Option<String>,
     pub(crate) tally: Tally,
     pub(crate) log: Vec<String>,
 }
 
-/// What is to happen at a time.
+/// An event that is due at a time.
 enum Due {
     /// A paused life goes on.
     Resume(u64),
@@ -55,7 +55,7 @@ pub(crate) struct Run {
     kinds: [Kind; 2],
     /// How many commits were pushed.
     pub(crate) pushes: usize,
-    /// Those of them that CI has brought.
+    /// The commits of these that CI has deployed.
     pub(crate) posted: BTreeSet<Commit>,
     tasks: Executor,
     calling: BTreeMap<u64, u64>,
@@ -135,7 +135,7 @@ impl Run {
         }
     }
 
-    /// What an app is registered as.
+    /// The kind that an app is registered as.
     pub(crate) fn kind(&self, app: usize) -> Kind {
         match app {
             0 => self.kinds[0],
@@ -152,7 +152,7 @@ impl Run {
         self.environment.time.now()
     }
 
-    /// Lets everybody go on until this much time has passed, and nobody can go on.
+    /// Lets all replicas go on until this much time has passed and none of them can go on.
     pub(crate) fn pass(&mut self, span: Duration) {
         let end = self.now() + span;
         while !self.is_over() {
@@ -298,7 +298,7 @@ impl Run {
         self.calling.insert(task, call);
     }
 
-    /// Rule 6: work is never without an owner for long while somebody lives.
+    /// Rule 6: work is never without an owner for long while a replica lives.
     fn orphans(&mut self) {
         let alive = || self.slots.iter().flatten().filter(|replica| !replica.paused);
         let running: BTreeSet<u64> = alive().map(|replica| replica.life.number).collect();

@@ -25,7 +25,7 @@ const THREADS: usize = 2;
 /// How often a shorter scenario is tried.
 const SHRINKS: usize = 3_000;
 
-/// What came of many seeds.
+/// The outcome of many seeds.
 pub(crate) struct Played {
     /// The first that broke a rule.
     pub(crate) broken: Option<u64>,

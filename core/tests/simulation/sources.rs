@@ -1,4 +1,4 @@
-//! What git apps are built from, and what becomes of each commit.
+//! The sources of git apps, and the fate of each commit.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub(crate) const BUILD: Duration = Duration::from_secs(3);
 const BEGINNINGS: [&str; TAGS.len()] =
     ["a01", "a02", "a03", "404", "510", "b01", "b02", "888", "b03", "300", "500", "b04", "520"];
 
-/// What builds do that the builder does not know by their commit.
+/// The behaviour of builds that the builder does not know by their commit.
 pub(crate) fn build_scripts() -> Vec<(&'static str, BuildScript)> {
     let seconds = Duration::from_secs;
     vec![
@@ -30,7 +30,7 @@ pub(crate) fn build_scripts() -> Vec<(&'static str, BuildScript)> {
     ]
 }
 
-/// What the images do that commits are built to.
+/// The behaviour of the images that commits are built to.
 pub(crate) fn built_scripts() -> Vec<(&'static str, Script)> {
     vec![
         (":b01", Script::missing()),
@@ -72,7 +72,7 @@ pub(crate) fn pushed(tag: &str, number: usize) -> Commit {
     format!("{short:0<40}").parse().unwrap()
 }
 
-/// What a git host tells of a push by this person.
+/// A git host's report of a push by this person.
 pub(crate) fn delivery(pusher: &str, branch: String, commit: Commit) -> Delivery {
     let head = Some(Head { commit, skip: false });
     let updates = vec![RefUpdate { reference: Reference::Branch(branch), before: Before::Unreported, head }];

@@ -86,13 +86,13 @@ impl World {
             let mut engine = pin!(engine.run(std::future::pending()).fuse());
             let mut scenario = pin!(scenario.fuse());
             select_biased! {
-                () = engine => unreachable!("nobody shuts the engine down"),
+                () = engine => unreachable!("nothing shuts the engine down"),
                 value = scenario => value,
             }
         })
     }
 
-    /// Runs a scenario with nobody driving.
+    /// Runs a scenario without an engine.
     pub fn idle<T>(&self, scenario: impl Future<Output = T>) -> T {
         block_on(&self.clock, scenario)
     }

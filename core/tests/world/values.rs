@@ -1,4 +1,4 @@
-//! What the scenarios ask for, and what they read of its entries.
+//! The values of scenarios: requests, and the parts of entries that they compare.
 
 use rollhook_conformance::samples::{git_source, settings};
 use rollhook_core::{

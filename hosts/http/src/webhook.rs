@@ -3,7 +3,7 @@
 use std::future::ready;
 
 use http::StatusCode;
-use rollhook_api::{DeployAnswer, PushAnswer};
+use rollhook_api::{DeployAnswer, DeployPost, PushAnswer};
 use rollhook_core::{
     delivery::Delivery,
     request::{IdempotencyKey, KeyHeader, Refusal},
@@ -33,18 +33,34 @@ pub(crate) async fn entry(call: &Call) -> Result<Reply, ErrorReply> {
     entry.await.map_err(ErrorReply::redacted)
 }
 
+/// The request of a webhook call.
+enum Request {
+    /// A CI job deploys.
+    Deploy(DeployPost),
+    /// A git host reports a push.
+    Push(Delivery),
+}
+
 async fn accept(call: &Call) -> Result<Reply, ErrorReply> {
     let access = authorize(call, &call.body.bytes).await?;
     call.state.limits.call(access.uid())?;
-    if let Some(delivery) = rollhook_git_hosts::delivery(&call.headers, &call.body.bytes)? {
-        return push(call, access, &delivery).await;
-    }
-    let post = body::deploy_post(&call.headers, &call.body.bytes)?;
-    let key = headers::key(&call.headers, keys(call), "webhook", &call.body.bytes)?;
+    let (operation, request) = match rollhook_git_hosts::delivery(&call.headers, &call.body.bytes)? {
+        Some(delivery) => ("push", Request::Push(delivery)),
+        None => ("webhook", Request::Deploy(body::deploy_post(&call.headers, &call.body.bytes)?)),
+    };
+    let key = headers::key(&call.headers, keys(call), operation, &call.body.bytes)?;
     if let Err(refusal) = call.state.limits.deploy(access.uid()) {
         return repeated(call, access, key.as_ref(), refusal).await;
     }
-    let accepted = call.state.deployer.submit(&access, post.parse(key)?).await?;
+    let accepted = match request {
+        Request::Deploy(post) => call.state.deployer.submit(&access, post.parse(key)?).await?,
+        Request::Push(delivery) => match call.state.deployer.push(&access, &delivery, key).await? {
+            Pushed::Accepted(accepted) => *accepted,
+            Pushed::Ignored(why) => {
+                return Ok(reply::json(StatusCode::OK, &PushAnswer::nothing(access.app(), &why)));
+            }
+        },
+    };
     answered(call, access, &accepted).await
 }
 
@@ -62,23 +78,6 @@ async fn repeated(
     }
 }
 
-/// Answers a git host.
-///
-/// The key is the id under which the host repeats a delivery: GitHub redelivers under the same `X-GitHub-Delivery`
-/// ("Best practices for using webhooks"), GitLab retries under the same `Idempotency-Key` and `webhook-id` ("Delivery
-/// headers"). Gitea and Forgejo redeliver under another, and Bitbucket promises nothing of its `X-Request-UUID`: there
-/// the core knows a push by its commits.
-async fn push(call: &Call, access: Authorized, delivery: &Delivery) -> Result<Reply, ErrorReply> {
-    let key = headers::key(&call.headers, keys(call), "push", &call.body.bytes)?;
-    if let Err(refusal) = call.state.limits.deploy(access.uid()) {
-        return repeated(call, access, key.as_ref(), refusal).await;
-    }
-    match call.state.deployer.push(&access, delivery, key).await? {
-        Pushed::Accepted(accepted) => answered(call, access, &accepted).await,
-        Pushed::Ignored(why) => Ok(reply::json(StatusCode::OK, &PushAnswer::nothing(access.app(), &why))),
-    }
-}
-
 async fn answered(call: &Call, access: Authorized, accepted: &Accepted) -> Result<Reply, ErrorReply> {
     if !accepted.replayed {
         call.state.limits.deployed(access.uid());
@@ -87,8 +86,13 @@ async fn answered(call: &Call, access: Authorized, accepted: &Accepted) -> Resul
     answer::accepted(call, answer, ready(Ok(access))).await
 }
 
-/// Returns the headers that may carry the call's key. Whoever observed a signed message could send it again with
+/// Returns the headers that may carry the call's key. A signed message that was observed could be sent again with
 /// another `Idempotency-Key`, which would be another deploy.
+///
+/// The key of a push is the id under which the host repeats a delivery: GitHub redelivers under the same
+/// `X-GitHub-Delivery` ("Best practices for using webhooks"), GitLab retries under the same `Idempotency-Key` and
+/// `webhook-id` ("Delivery headers"). Gitea and Forgejo redeliver under another, and Bitbucket promises nothing of its
+/// `X-Request-UUID`: there the core knows a push by its commits.
 fn keys(call: &Call) -> &'static [KeyHeader] {
     if auth::is_signed_message(&call.headers) { SIGNED_KEY } else { KEYS }
 }

@@ -13,7 +13,7 @@ use super::{Call, PATIENCE, Reply};
 pub struct Connection(BufReader<TcpStream>);
 
 impl Connection {
-    /// Connects.
+    /// Opens a connection.
     ///
     /// # Errors
     /// If nothing listens.

@@ -65,13 +65,13 @@ impl Server {
         webhook["token"].as_str().unwrap().to_owned()
     }
 
-    /// CI's call.
+    /// The webhook call of a CI job.
     pub fn post(&self, app: &App, body: &Value) -> Call {
         self.call("POST", &app.hook).header("x-service-token", &app.token).json(body)
     }
 }
 
-/// What a registration says of a git app whose deploys need not settle.
+/// The members of a git app's registration; its deploys need not settle.
 pub fn git_source(url: &str) -> Value {
     json!({
         "policy": { "settle": "0s" },

@@ -22,35 +22,35 @@ pub enum Op {
     Race(Vec<Step>, Vec<Step>),
     /// A replica gives a heartbeat and takes all free work.
     Claim {
-        /// Which replica.
+        /// The replica's number.
         replica: u8,
     },
     /// A replica says that it lives no longer.
     Release {
-        /// Which replica.
+        /// The replica's number.
         replica: u8,
     },
     /// A replica's process is another from now on.
     Restart {
-        /// Which replica.
+        /// The replica's number.
         replica: u8,
     },
     /// The app is removed, and another of its name registered.
     Recreate {
-        /// Which app.
+        /// The app's number.
         app: u8,
         /// Whether it is polled.
         polled: bool,
     },
     /// A part of the history is read.
     Page {
-        /// Which app.
+        /// The app's number.
         app: u8,
-        /// Below which revision.
+        /// The revision that the part ends below.
         before: Option<u8>,
         /// Whether only deploys that succeeded.
         succeeded: bool,
-        /// How many.
+        /// The most deploys to read.
         limit: u8,
     },
     /// Time passes, for a store whose clock can be moved.
@@ -60,7 +60,7 @@ pub enum Op {
 /// One function of the ledger, on one app.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// Which app.
+    /// The app's number.
     pub app: u8,
     /// The function.
     pub what: What,
@@ -75,9 +75,9 @@ pub enum What {
     Record(Move),
     /// Records the image of a deploy that waits for one.
     Built {
-        /// Which deploy.
+        /// The deploy's number.
         deploy: u8,
-        /// By which replica.
+        /// The replica that records it.
         driver: u8,
     },
     /// Replaces source and policy.
@@ -107,9 +107,9 @@ pub struct Accept {
     pub supersede: bool,
     /// Whether it holds.
     pub hold: bool,
-    /// Which image.
+    /// The image's number.
     pub image: u8,
-    /// What it is.
+    /// The kind of the deploy.
     pub kind: Kind,
     /// The replica that drives the app if none does.
     pub driver: Option<u8>,
@@ -120,15 +120,15 @@ pub struct Accept {
 /// The newest revision that an accept expects.
 #[derive(Clone, Copy, Debug)]
 pub enum Expected {
-    /// Any.
+    /// None in particular.
     Any,
-    /// The one that is.
+    /// The newest one.
     Right,
     /// Another one.
     Wrong,
 }
 
-/// What an accept is.
+/// The kind of a deploy that is accepted.
 #[derive(Clone, Copy, Debug)]
 pub enum Kind {
     /// A webhook's deploy of an image.
@@ -137,16 +137,16 @@ pub enum Kind {
     Build,
     /// A person's rollback.
     Rollback,
-    /// The service's own.
+    /// The service's own rollback.
     Restore,
 }
 
 /// A record's choices.
 #[derive(Clone, Debug)]
 pub struct Move {
-    /// Deploys: which, how many steps on, and their states.
+    /// The deploys: number, steps to go on, next state.
     pub deploys: Vec<(u8, u8, Next)>,
-    /// By which replica.
+    /// The replica that records it.
     pub driver: Driver,
     /// Whether the oldest hold is released.
     pub release_hold: bool,
@@ -157,11 +157,11 @@ pub struct Move {
 /// The replica that records.
 #[derive(Clone, Copy, Debug)]
 pub enum Driver {
-    /// None: a person's cancel.
+    /// No replica: a person cancels.
     None,
-    /// The one that has the lease.
+    /// The replica that has the lease.
     Holder,
-    /// This one, whether it has the lease or not.
+    /// This replica, whether it has the lease or not.
     Replica(u8),
 }
 

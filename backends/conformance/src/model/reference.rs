@@ -231,7 +231,7 @@ impl Reference {
         }
     }
 
-    /// What was built is entered anew where a higher revision is ready or was on the cluster.
+    /// Records an image; it is entered anew if a higher revision is ready or was on the cluster.
     fn built(&mut self, built: &Built, now: Timestamp, changed: &mut BTreeSet<Revision>) -> Option<Revision> {
         let time = self.touch(now);
         self.queued_at.get_or_insert(time);

@@ -57,7 +57,7 @@ pub(super) struct Run<'a> {
     alive: BTreeMap<String, (u64, Timestamp)>,
 }
 
-/// What one client has done to one app, when, and on which version; the version that it made, if it changed anything.
+/// The steps of one client on one app, with their time and version, and the version that they made, if any.
 struct Attempt {
     done: Vec<Done>,
     now: Timestamp,

@@ -39,7 +39,7 @@ impl Done {
     }
 }
 
-/// What a step is performed with, beside the change.
+/// The input of a step, beside the change.
 pub(super) struct Given<'a> {
     pub(super) now: Timestamp,
     pub(super) replicas: &'a [ReplicaId],

@@ -90,7 +90,7 @@ pub async fn apply_missing_is_created_or_refused(cluster: &dyn Clusters) -> Can 
     Ok(())
 }
 
-/// Deploys change image and deploy id; what somebody has configured stays, also where one fails.
+/// Deploys change image and deploy id; other configuration stays, also if a deploy fails.
 pub async fn apply_keeps_the_configuration(cluster: &dyn Clusters) -> Can {
     let bench = Bench::new(cluster, "apply-config").await;
     bench.roll_out(&bench.order(OURS, 1, Sample::Good)?).await;
@@ -127,7 +127,7 @@ pub async fn adopt_changes_nothing(cluster: &dyn Clusters) -> Can {
     Ok(())
 }
 
-/// What is named as needed can be deployed again, and what runs goes on, named or not.
+/// An image that is named as needed can be deployed again, and a running one goes on, named or not.
 pub async fn keep_changes_nothing_that_runs(cluster: &dyn Clusters) -> Can {
     let bench = Bench::new(cluster, "keep").await;
     bench.roll_out(&bench.order(OURS, 1, Sample::Good)?).await;

@@ -1,4 +1,4 @@
-//! What others changed since a deploy.
+//! Drift: changes by others since a deploy.
 
 use futures_util::{
     StreamExt,

@@ -1,4 +1,4 @@
-//! What is wrong, and what is left to tell of it.
+//! Failures, and the evidence of them.
 
 use rollhook_core::{
     Error, Result,
@@ -24,7 +24,7 @@ pub async fn observe_reports_crash(cluster: &dyn Clusters) -> Can {
     failure_then_recovery(&bench, Sample::Crashing, RolloutFailureKind::Crash).await
 }
 
-/// What a failing instance has logged is in the evidence.
+/// The log of a failing instance is in the evidence.
 pub async fn evidence_has_the_log(cluster: &dyn Clusters) -> Can {
     let bench = Bench::new(cluster, "evidence-log").await;
     let order = bench.order(OURS, 1, Sample::Crashing)?;

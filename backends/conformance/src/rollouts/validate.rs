@@ -19,7 +19,7 @@ pub async fn identity_is_stable(cluster: &dyn Clusters) -> Can {
     Ok(())
 }
 
-/// Whatever is asked about a target, at any time, it stays as it is.
+/// Validating a target leaves it as it is, whatever is asked and whenever.
 pub async fn validate_changes_nothing(cluster: &dyn Clusters) -> Can {
     let bench = Bench::new(cluster, "validate-there").await;
     for revision in [1, 2] {

@@ -18,7 +18,7 @@
 //! a second.
 //!
 //! Refusals tell nothing of which apps there are: a caller of an app is refused no sooner than a caller of a name that
-//! no app has, a token that cannot be opened fits nobody, and while calls fail, all who are not let in are told so.
+//! no app has, a token that cannot be opened fits no caller, and while calls fail, all who are not let in are told so.
 
 mod budget;
 mod memory;
@@ -85,9 +85,9 @@ pub(crate) struct Secrets {
 
 /// The outcome of comparing a caller's token.
 enum Tried {
-    /// It fits a secret that was read.
+    /// The token fits a secret that was read.
     Fits(WebhookSecret),
-    /// It does not, and the caller is refused.
+    /// The token does not fit, and the caller is refused.
     Refused,
     /// The same, without a call, or sooner than other callers are refused.
     RefusedByMemory,

@@ -1,4 +1,4 @@
-//! What others changed on a workload since a deploy.
+//! Drift: changes of a workload by others since a deploy.
 
 use std::{
     collections::VecDeque,
@@ -47,7 +47,7 @@ impl Hints {
 }
 
 impl Running {
-    /// What others changed since this deploy, unless a newer one of its app took its place.
+    /// Returns the drift since this deploy, unless a newer one of its app took its place.
     pub(super) fn drift(&self, spec: &RolloutSpec) -> Option<Drift> {
         let is_newer = |id: &rollhook_core::ports::DeployId| id.app == spec.id.app && id.revision > spec.id.revision;
         if self.stamp.as_ref().is_some_and(is_newer) {

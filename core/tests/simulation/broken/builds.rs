@@ -42,7 +42,7 @@ impl BrokenBackend {
         state
     }
 
-    /// What a driver records of an entry that it was shown: where it was shown what is not so, as it is stored.
+    /// A driver's record of an entry that it was shown; of one that was shown wrongly, the stored one.
     pub(super) fn recorded(&self, changed: &Arc<Deploy>, stored: &Deploy) -> Arc<Deploy> {
         let lied = self.breaks(Promise::BuildDeadline) || self.breaks(Promise::SourceChange);
         match (&changed.state, &stored.state) {

@@ -21,7 +21,7 @@ use rollhook_core::{
 
 use super::{BrokenBackend, Promise};
 
-/// What was told of an app, and what is so.
+/// An answer about an app, and its true state.
 pub(super) struct Shown {
     version: Version,
     shown: AppState,
@@ -86,7 +86,7 @@ impl BrokenBackend {
         self.shown(state)
     }
 
-    /// Somebody else's turn, in the middle of what should be one write.
+    /// The turn of others, in the middle of a write that should be one step.
     async fn gap(&self) {
         self.environment.look();
         self.clock.sleep(Duration::from_millis(5)).await;

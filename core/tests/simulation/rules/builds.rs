@@ -1,5 +1,5 @@
 //! Builds: one at a time for each app, in the order of revisions, of exactly what was asked for; told to end once
-//! nobody waits for them. What runs is the builder's to say.
+//! no entry waits for them. The builder says which builds run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,14 +16,14 @@ use crate::journal::Journal;
 
 type Build = (AppUid, Revision);
 
-/// What is known of builds.
+/// The builds of a run.
 #[derive(Default)]
 pub(super) struct Lanes {
     /// How many builds were begun.
     begun: usize,
-    /// What each was ordered to be built from, last.
+    /// The last order of each build.
     ordered: BTreeMap<Build, BuildSpec>,
-    /// What came of those that ended well.
+    /// The results of those that ended well.
     built: BTreeMap<Build, (ImageRef, Commit)>,
     /// Those that were told to end.
     told: BTreeSet<Build>,
@@ -159,8 +159,8 @@ impl Rules {
         self.lanes.left.insert(app);
     }
 
-    /// Whether nobody can be blamed for a build that runs: its order came after its entry had ended, from one who
-    /// cannot know or lives no more, or the builder did not hear.
+    /// Whether a build may run without an entry: its order came after its entry had ended, from a replica
+    /// that cannot know or lives no more, or the builder did not hear.
     pub(crate) fn is_left(&self, app: AppUid, revision: Revision, lives: impl Fn(u64) -> bool) -> bool {
         let build = (app, revision);
         let late = self.lanes.late.get(&build).is_some_and(|by| {
@@ -172,7 +172,7 @@ impl Rules {
     }
 }
 
-/// What is built is what the entry says, and it is its turn.
+/// A build is of the commit that its entry names, and it is its turn.
 fn begins_right(known: &Known, entry: &Deploy, order: &BuildSpec, journal: &Journal) {
     let revision = entry.revision;
     let named = match &entry.state {

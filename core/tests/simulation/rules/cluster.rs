@@ -1,4 +1,4 @@
-//! What was done to the cluster: never backwards, and never by whom it does not belong to.
+//! Effects on the cluster: never backwards, and never by another app's registration.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,12 +13,12 @@ use crate::journal::Journal;
 
 type Place = (Namespace, String);
 
-/// What each workload carried, in the order in which it did.
+/// The deploy ids that each workload carried, in their order.
 #[derive(Default)]
 pub(super) struct Fences {
     judged: usize,
     carried: BTreeMap<Place, Vec<DeployId>>,
-    /// Workloads that somebody removed: with the stamp went what tells a late order from a new one.
+    /// Workloads that a person removed: with the deploy id went what tells a late order from a new one.
     removed: BTreeSet<Place>,
 }
 
@@ -31,14 +31,14 @@ impl Rules {
         self.fences.judged = effects.len();
     }
 
-    /// Somebody took the workload away.
+    /// Notes that a person removed the workload.
     pub(crate) fn workload_is_gone(&mut self, namespace: &Namespace, workload: &str) {
         let place = (namespace.clone(), workload.to_owned());
         self.fences.carried.remove(&place);
         self.fences.removed.insert(place);
     }
 
-    /// What a workload carries by what was done to it, where nobody removed it.
+    /// The deploy id that a workload carries by its effects; `None` if a person removed it.
     pub(crate) fn carried(&self, namespace: &Namespace, workload: &str) -> Option<DeployId> {
         let place = (namespace.clone(), workload.to_owned());
         let carried = self.fences.carried.get(&place).filter(|_| !self.fences.removed.contains(&place))?;
@@ -67,7 +67,7 @@ impl Rules {
         self.touched(app, effect, journal);
     }
 
-    /// What changes the cluster is recorded before.
+    /// An effect on the cluster is recorded before it happens.
     fn touched(&self, app: AppUid, effect: &Effect, journal: &Journal) {
         let Some(known) = self.known.get(&app) else {
             // The workload carries the stamp of the app that was deleted until another one's is there.

@@ -40,7 +40,7 @@ pub(crate) struct Moment {
     pub(crate) most: Duration,
 }
 
-/// What a replica saw of a revision on the cluster.
+/// A replica's observation of a revision on the cluster.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) by: u64,
@@ -52,7 +52,7 @@ pub(crate) struct Seen {
     pub(crate) progress: String,
 }
 
-/// What a person has asked of a rollback.
+/// A person's request for a rollback.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wish {
     pub(crate) revision: Option<Revision>,
@@ -65,11 +65,11 @@ pub(crate) struct Wish {
 pub(crate) struct Known {
     pub(crate) history: Vec<Deploy>,
     pub(crate) view: AppState,
-    /// What a plain rollback has meant since the newest revision was accepted: its effective revision and its image.
+    /// The meanings of a plain rollback since the newest revision was accepted: its effective revision and its image.
     meant: BTreeSet<(u64, Option<ImageRef>)>,
-    /// What has been on the cluster since then.
+    /// The deploys that have been on the cluster since then.
     tops: Vec<Deploy>,
-    /// What has been current since then.
+    /// The revisions that have been current since then.
     currents: BTreeSet<Option<Revision>>,
     /// When each rollout began.
     rolling: BTreeMap<Revision, Moment>,
@@ -84,7 +84,7 @@ pub(crate) struct Known {
     pub(crate) undecided: bool,
 }
 
-/// What is known of a run.
+/// The rules, and the facts of a run that they judge by.
 #[derive(Default)]
 pub(crate) struct Rules {
     pub(crate) known: BTreeMap<AppUid, Known>,
@@ -93,9 +93,9 @@ pub(crate) struct Rules {
     pub(crate) found: u64,
     /// How many changes of entries were recorded.
     pub(crate) writes: u64,
-    /// What people asked for, by their names.
+    /// The rollbacks that people asked for, by their names.
     pub(crate) wishes: BTreeMap<String, Wish>,
-    /// Apps that somebody is deleting or has deleted.
+    /// Apps that a person is deleting or has deleted.
     pub(crate) deleting: BTreeSet<AppId>,
     /// Whether a person has released holds.
     pub(crate) releasing: bool,
@@ -103,7 +103,7 @@ pub(crate) struct Rules {
     lanes: Lanes,
     /// Where each branch has been, in order.
     moves: BTreeMap<String, Vec<Option<Commit>>>,
-    /// Of how many of them somebody was told late.
+    /// The number of them that a git host reported late.
     lagged: BTreeMap<String, usize>,
     seen: BTreeMap<(AppUid, Revision), Vec<Seen>>,
 }
@@ -211,7 +211,7 @@ impl Known {
         }
     }
 
-    /// Whether somebody is to drive it.
+    /// Whether a replica is to drive the app.
     fn has_work(&self) -> bool {
         !self.view.unfinished.is_empty() || self.view.is_polled()
     }

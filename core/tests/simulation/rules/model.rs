@@ -1,4 +1,4 @@
-//! What the rules say, read off a whole history.
+//! A model of the rules, read off a whole history.
 
 use rollhook_core::{
     app::{OnFailure, Policy},
@@ -13,7 +13,7 @@ pub(crate) fn on_cluster(history: &[Deploy]) -> Option<&Deploy> {
     history.iter().rev().find(|entry| entry.touched)
 }
 
-/// What a rollback without a revision returns to (rule 10).
+/// The revision that a plain rollback returns to (rule 10).
 pub(crate) fn meant(history: &[Deploy]) -> Option<&Deploy> {
     let top = on_cluster(history)?;
     let rollback = top.trigger == Trigger::Rollback;
@@ -62,7 +62,7 @@ pub(crate) fn went_wrong(history: &[Deploy]) -> Option<&Deploy> {
     })
 }
 
-/// What is to be restored (rule 12).
+/// The restore that is owed (rule 12).
 pub(crate) fn owed<'a>(history: &'a [Deploy], policy: &Policy) -> Option<&'a Deploy> {
     let top = went_wrong(history)?;
     let ready = |entry: &Deploy| !entry.is_terminal() && entry.image.is_some();

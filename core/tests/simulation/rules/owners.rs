@@ -1,4 +1,4 @@
-//! Who drives what: one replica at a time, and never nobody for long.
+//! The owners of apps: one replica at a time, and an app with work is never without one for long.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,7 +12,7 @@ use crate::{journal::Journal, recording_ports::Life};
 
 /// How long a replica's leases last without another heartbeat.
 const LEASE: Duration = Duration::from_secs(15);
-/// How long work may be without an owner while somebody lives (rule 6).
+/// How long work may be without an owner while a replica lives (rule 6).
 const ORPHANED: Duration = Duration::from_secs(30);
 
 /// The owners as the store named them.
@@ -66,24 +66,25 @@ impl Owners {
         });
     }
 
-    /// It has given up everything.
+    /// Notes that the replica has given up all its apps.
     pub(crate) fn leaves(&mut self, life: &Life) {
         self.named.retain(|_, owner| owner.number != life.number);
     }
 
-    /// Whether the life may believe that the app is its own: whose lease has run out hears of it within that time.
+    /// Whether the life may believe that the app is its own: a replica whose lease has run out hears of it within that
+    /// time.
     pub(super) fn may_look(&self, life: &Life, app: AppUid, now: Duration) -> bool {
         let changed = self.changed.get(&app).copied().unwrap_or_default();
         self.named(app).is_none_or(|owner| owner == life.number) || now.saturating_sub(changed) < LEASE
     }
 
-    /// The app is nobody's.
+    /// Notes that the app has no owner.
     pub(super) fn forgets(&mut self, app: AppUid) {
         self.named.remove(&app);
         self.orphans.remove(&app);
     }
 
-    /// Judges how long apps with work have been without an owner that runs, where somebody could have taken them since
+    /// Judges how long apps with work have been without an owner that runs, where a replica could have taken them since
     /// `able`.
     pub(crate) fn overdue(
         &mut self,
