@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rollhook_core::{
-    ports::{Binding, Clock, DriverIdentity, RolloutDriver},
+    ports::{Binding, Clock, DriverIdentity, RecordStore, RolloutDriver},
     replica::ReplicaId,
     service::Ports,
 };
@@ -18,6 +18,8 @@ use crate::{
 pub struct Opened {
     /// The opened ports.
     pub ports: Ports,
+    /// The store's records: API tokens, sessions and the audit.
+    pub records: Arc<dyn RecordStore>,
     /// The store that was opened.
     pub store: StoreUrl,
     /// The files and directories that were missing, and were created.
@@ -38,10 +40,11 @@ pub async fn open(settings: &Settings) -> Result<Opened, Error> {
     let rollouts = self::driver(driver, clock.clone()).await?;
     let (builder, stop) = builder::open(&settings.builder, &driver, clock.clone()).await?;
     let mut created = Vec::new();
-    let Store { tokens, history, .. } = store::open(&url, settings.store.key_dir.as_deref(), &mut created).await?;
+    let key_dir = settings.store.key_dir.as_deref();
+    let Store { tokens, history, records, .. } = store::open(&url, key_dir, &mut created).await?;
     let rng = Arc::new(SystemRng);
     let ports = Ports { tokens, history, rollouts, builder, clock, rng };
-    Ok(Opened { ports, store: url, created, builder: stop })
+    Ok(Opened { ports, records, store: url, created, builder: stop })
 }
 
 async fn driver(url: DriverUrl, clock: Arc<dyn Clock>) -> Result<Arc<dyn RolloutDriver>, Error> {

@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use rollhook_core::ports::{HistoryStore, TokenStore};
+use rollhook_core::ports::{HistoryStore, RecordStore, TokenStore};
 use rollhook_memory::MemoryStore;
 
 use crate::{Error, StoreUrl, keys::StoreKeys};
@@ -14,15 +14,16 @@ use crate::{Error, StoreUrl, keys::StoreKeys};
 pub(crate) struct Store {
     pub(crate) tokens: Arc<dyn TokenStore>,
     pub(crate) history: Arc<dyn HistoryStore>,
+    pub(crate) records: Arc<dyn RecordStore>,
     /// The store's keys, if it seals.
     pub(crate) sealed: Option<Arc<dyn StoreKeys>>,
 }
 
 impl Store {
     #[cfg(any(feature = "sqlite", feature = "postgres", feature = "kubernetes"))]
-    fn sealing<S: TokenStore + HistoryStore + StoreKeys + 'static>(store: S) -> Self {
+    fn sealing<S: TokenStore + HistoryStore + RecordStore + StoreKeys + 'static>(store: S) -> Self {
         let store = Arc::new(store);
-        Self { tokens: store.clone(), history: store.clone(), sealed: Some(store) }
+        Self { tokens: store.clone(), history: store.clone(), records: store.clone(), sealed: Some(store) }
     }
 }
 
@@ -50,7 +51,7 @@ pub(crate) async fn open(url: &StoreUrl, key_dir: Option<&Path>, created: &mut V
     match url {
         StoreUrl::Memory => {
             let store = Arc::new(MemoryStore::on_system_time());
-            Ok(Store { tokens: store.clone(), history: store, sealed: None })
+            Ok(Store { tokens: store.clone(), history: store.clone(), records: store, sealed: None })
         }
         #[cfg(feature = "sqlite")]
         StoreUrl::Sqlite(file) => Ok(with_key_warnings(sqlite(file, key_dir, created).await?).await),
