@@ -4,7 +4,8 @@
 //!
 //! # How to write a store
 //!
-//! A store implements [`HistoryStore`] and [`TokenStore`], usually on one type.
+//! A store implements [`HistoryStore`] and [`TokenStore`], usually on one type; and [`RecordStore`], if people sign in to
+//! rollhook itself. A platform that authenticates them needs no records.
 //!
 //! - **Documents and columns.** States and deploys are kept as JSON, unread: an [`AppState`](crate::ledger::AppState)
 //!   as one document with its version, each archived deploy as one. Columns hold what queries need: of a state the uid,
@@ -24,6 +25,9 @@
 //!   is `Corrupt` ([`Error::corrupt`](crate::Error::corrupt)); leaving it out, or starting empty, would lose history.
 //! - **Time.** `now` comes from one clock for all replicas: the database's, or a [`WallClock`] on a single machine,
 //!   which should be [`steady`]. Heartbeats of several processes are compared by the wall clock itself.
+//! - **Records.** A version is a number that no write before had, such as a sequence's: a record that was removed and
+//!   written anew must not fit an old version. One that has expired is none to every call, whether its row is deleted
+//!   yet or not.
 //! - **Hints.** [`HistoryStore::watch`] may send [`AppChange::Any`] after every commit of the process. Other processes'
 //!   commits are found by polling.
 //! - **Secrets.** Tokens are sealed before they are stored, for the uid that they belong to (`rollhook_sealing::token`,

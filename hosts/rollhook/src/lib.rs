@@ -7,7 +7,7 @@
 //!   Deployer                 every rule: numbering, idempotency, serialised builds, restores, holds, leases
 //!        │ only through
 //!        ▼
-//!   TokenStore · HistoryStore · RolloutDriver · BuildTrigger · BranchReader · Clock · Rng
+//!   TokenStore · HistoryStore · RecordStore · RolloutDriver · BuildTrigger · BranchReader · Clock · Rng
 //!        ▲
 //!   memory · sqlite · postgres · kubernetes · git · command, or your own
 //! ```

@@ -4,7 +4,10 @@
 
 use std::{fs, path::Path};
 
-use rollhook_core::{ports::Sealing, service::Deployer};
+use rollhook_core::{
+    ports::{NewRecord, RecordKind, Sealing},
+    service::Deployer,
+};
 use rollhook_wiring::{BuilderSettings, Error, Opened, Settings, StoreSettings, admin, open};
 
 fn settings(directory: &Path) -> Settings {
@@ -43,6 +46,18 @@ async fn a_first_start_makes_what_is_missing_and_a_second_nothing() {
     assert_eq!(admin::ensure(&service, &second.store, None).await.unwrap(), None, "the store knows one");
     let presented = fs::read_to_string(&token).unwrap();
     assert!(service.authorize_operator(presented.trim().as_bytes(), "test").await.is_ok());
+}
+
+#[tokio::test]
+async fn records_are_those_of_the_store() {
+    let directory = tempfile::tempdir().unwrap();
+    let settings = settings(directory.path());
+    let key = "alice".parse().unwrap();
+    let record = NewRecord { key, document: "{}".to_owned(), ttl: None };
+    let kind = RecordKind::ApiToken;
+    let version = opened(&settings).await.records.write(kind, record.clone(), None).await.unwrap();
+    let stored = opened(&settings).await.records.read(kind, &record.key).await.unwrap();
+    assert_eq!(stored.map(|stored| stored.version), Some(version));
 }
 
 #[tokio::test]

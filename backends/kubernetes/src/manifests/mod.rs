@@ -22,7 +22,11 @@ pub const SERVICE_ACCOUNT: &str = "rollhook";
 /// The custom resources of the Kubernetes store.
 pub fn crds() -> String {
     let definitions = crd::definitions().map(|definition| serde_json::to_value(definition).unwrap_or_default());
-    print("rollhook's custom resources: `App`, and `AppDeploy`, one for each revision of an app.", definitions)
+    print(
+        "rollhook's custom resources: `App`; `AppDeploy`, one for each revision of an app; and `ServerRecord`, one for each\n\
+         of the server's own records.",
+        definitions,
+    )
 }
 
 /// The ServiceAccount of a server in this namespace, and its permissions: for its own objects, and for the apps in each

@@ -3,7 +3,7 @@
 //! | bound | permissions for |
 //! |---|---|
 //! | in each namespace of apps | workloads, their pods, events and logs; the apps' Secrets; writes of our custom resources |
-//! | in the server's own namespace | Leases of replicas; the Secret with the admin token's hash |
+//! | in the server's own namespace | Leases of replicas; the server's records |
 //! | everywhere | reads of our custom resources, which hold no secret, and their definitions; Leases by name |
 //! | everywhere | the namespace `kube-system`, whose uid is the identity of the cluster |
 
@@ -64,6 +64,7 @@ fn in_own_namespace() -> Vec<Value> {
     named["resourceNames"] = json!([OPERATOR_SECRET]);
     vec![
         rule("coordination.k8s.io", &["leases"], &["get", "list", "create", "update", "delete"]),
+        rule(GROUP, &["serverrecords"], &["get", "list", "watch", "create", "update", "delete"]),
         named,
         // A rule for creating cannot be limited to a name.
         rule("", &["secrets"], &["create"]),
@@ -157,6 +158,15 @@ mod tests {
                 Some(GROUP) => assert_eq!(rule["verbs"], json!(READ)),
                 _ => assert_eq!(rule["verbs"], json!(["get"])),
             }
+        }
+    }
+
+    #[test]
+    fn records_are_reached_in_the_servers_own_namespace_alone() {
+        for object in made() {
+            let reaches = rules(&object).any(|rule| has(&rule["resources"], "serverrecords"));
+            let is_own = object["kind"] == "Role" && object["metadata"]["namespace"] == "rollhook";
+            assert_eq!(reaches, is_own, "{object}");
         }
     }
 

@@ -26,10 +26,8 @@ use rollhook_core::{
 };
 use tokio::sync::watch;
 
-use self::{
-    deploys::{ArchiveCoverage, KnownDeploy},
-    table::Table,
-};
+use self::deploys::{ArchiveCoverage, KnownDeploy};
+pub(crate) use self::table::Table;
 use super::{
     StoreClock,
     app_record::{AppRecord, KeyHash, is_copy, version},

@@ -2,7 +2,7 @@
 //!
 //! An `App` is the state of one app: the registration in `spec`, the rest in `status`, replaced as one object. An
 //! `AppDeploy` is one revision of its history, for people to read and for the store to look up once the deploy has
-//! ended. Both hold the JSON that the core writes; the schema names only the fields that people look for, so that a
+//! ended. A `ServerRecord` is one of the service's own records, in the server's namespace. All hold the JSON that the core writes; the schema names only the fields that people look for, so that a
 //! field can be added within `v1`, and an object that is damaged leaves the others readable.
 
 use k8s_openapi::{
@@ -27,6 +27,11 @@ pub const KEY_ANNOTATION: &str = "rollhook.dev/idempotency-key";
 pub const FORM: &str = "rollhook.dev/form";
 /// The form of this version.
 pub const THIS_FORM: u32 = 1;
+
+/// The label of `ServerRecord`s that tells the record's kind.
+pub const RECORD_LABEL: &str = "rollhook.dev/record";
+/// The annotation of `ServerRecord`s that tells the end of the record's time, in milliseconds since the epoch.
+pub const EXPIRY_ANNOTATION: &str = "rollhook.dev/expires-at";
 
 /// The fields of a part of an object.
 pub type Fields = Map<String, Value>;
@@ -101,8 +106,27 @@ pub struct AppSpec(pub Fields);
 #[serde(transparent)]
 pub struct DeploySpec(pub Fields);
 
-/// The definitions of both resources, as the API server is told them.
-pub fn definitions() -> [CustomResourceDefinition; 2] {
+/// One of the service's own records: an API token's hash, a session, or an act of management.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "rollhook.dev",
+    version = "v1",
+    kind = "ServerRecord",
+    root = "RecordObject",
+    namespaced,
+    shortname = "rhrecord",
+    schema = "disabled",
+    derive = "Default",
+    printcolumn = r#"{"name":"Kind", "type":"string", "jsonPath":".spec.kind"}"#,
+    printcolumn = r#"{"name":"Key", "type":"string", "jsonPath":".spec.key"}"#,
+    printcolumn = r#"{"name":"Expires", "type":"string", "jsonPath":".spec.expires"}"#,
+    printcolumn = r#"{"name":"Age", "type":"date", "jsonPath":".metadata.creationTimestamp"}"#
+)]
+#[serde(transparent)]
+pub struct RecordSpec(pub Fields);
+
+/// The definitions of all resources, as the API server is told them.
+pub fn definitions() -> [CustomResourceDefinition; 3] {
     let app = schema(
         "An app that rollhook deploys: its registration, and the state of its deploys. Written by rollhook.",
         json!({
@@ -126,6 +150,18 @@ pub fn definitions() -> [CustomResourceDefinition; 2] {
             })),
         }),
     );
+    let record = schema(
+        "One of the records of rollhook's server: the hash of an API token, a session, or an act of management. Written by \
+         rollhook.",
+        json!({
+            "spec": fields("The record.", json!({
+                "kind": text("The kind of the record."),
+                "key": text("The key of the record, within its kind."),
+                "document": text("The content, as JSON; it holds no secret."),
+                "expires": text("When the record is forgotten."),
+            })),
+        }),
+    );
     let defined = |mut definition: CustomResourceDefinition, schema: &CustomResourceValidation| {
         definition.metadata.annotations.get_or_insert_default().insert(FORM.to_owned(), THIS_FORM.to_string());
         for version in &mut definition.spec.versions {
@@ -135,7 +171,7 @@ pub fn definitions() -> [CustomResourceDefinition; 2] {
         }
         definition
     };
-    [defined(AppObject::crd(), &app), defined(DeployObject::crd(), &deploy)]
+    [defined(AppObject::crd(), &app), defined(DeployObject::crd(), &deploy), defined(RecordObject::crd(), &record)]
 }
 
 fn schema(description: &str, properties: Value) -> CustomResourceValidation {

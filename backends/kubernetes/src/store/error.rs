@@ -7,7 +7,7 @@ use crate::error::classify as of_cluster;
 
 /// The advice where the cluster does not know the custom resources.
 pub(crate) const NO_RESOURCES: &str = "the cluster does not know rollhook's custom resources (apps.rollhook.dev, \
-    appdeploys.rollhook.dev); let a cluster administrator run: rollhook-server manifests \
+    appdeploys.rollhook.dev, serverrecords.rollhook.dev); let a cluster administrator run: rollhook-server manifests \
     --app-namespace NAMESPACE | kubectl apply -f - (for each namespace that apps are in)";
 
 /// The failure as an error of the ports: `NotFound` if one object is missing; if its kind or its namespace is, a

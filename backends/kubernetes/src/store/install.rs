@@ -10,7 +10,7 @@ use kube::{
 use rollhook_core::{Error, Result};
 
 use super::{
-    crd::{AppObject, DeployObject, FORM, THIS_FORM, definitions},
+    crd::{AppObject, DeployObject, FORM, RecordObject, THIS_FORM, definitions},
     error::{NO_RESOURCES, classify},
 };
 use crate::rules::object::MANAGER;
@@ -68,12 +68,13 @@ fn check_form(installed: &CustomResourceDefinition) -> Result<()> {
     )))
 }
 
-/// Whether both can be listed. A missing permission to list is reported later, by name.
+/// Whether all can be listed, records in the namespace of the connection. A missing permission to list is reported later, by name.
 async fn is_served(client: &Client) -> Result<bool> {
     let one = ListParams::default().limit(1);
     let apps = Api::<AppObject>::all(client.clone()).list_metadata(&one).await.map(drop);
     let deploys = Api::<DeployObject>::all(client.clone()).list_metadata(&one).await.map(drop);
-    for outcome in [apps, deploys] {
+    let records = Api::<RecordObject>::default_namespaced(client.clone()).list_metadata(&one).await.map(drop);
+    for outcome in [apps, deploys, records] {
         match outcome.map_err(classify) {
             Ok(()) | Err(Error::Denied { .. }) => {}
             Err(Error::Invalid { .. } | Error::NotFound(_)) => return Ok(false),

@@ -1,4 +1,4 @@
-//! Apps and their history in Kubernetes itself, as custom resources; webhook tokens in Secrets beside them.
+//! Apps, their history and records in Kubernetes itself, as custom resources; webhook tokens in Secrets beside them.
 //!
 //! ```text
 //!   commit ──▶ replace App (resourceVersion)    the whole state: one compare-and-swap
@@ -6,6 +6,7 @@
 //!   load  ◀── App, read anew                    idempotency keys of archived deploys: the cache, completed where it lags
 //!   page  ◀── App, then the AppDeploys that are asked for
 //!   list, work ◀── cache ◀── two watches       Apps, and the metadata of AppDeploys
+//!   write ──▶ create, replace ServerRecord     a third watch tells which records there are
 //!   heartbeat ─▶ Lease per replica
 //! ```
 //!
@@ -27,6 +28,7 @@ mod heartbeat;
 mod install;
 mod namespace_lock;
 mod read;
+mod records;
 mod secrets;
 mod sync;
 mod watches;
@@ -64,6 +66,7 @@ use archive::Archive;
 use cache::Cache;
 use foreign_owner::ForeignOwners;
 use heartbeat::Leases;
+use records::Records;
 use secrets::{Memory, Secrets};
 use watches::{Changes, Tasks};
 
@@ -81,12 +84,13 @@ pub struct KubernetesStore {
     leases: Arc<Leases>,
     foreign_owners: Arc<ForeignOwners>,
     secrets: Arc<Secrets>,
+    records: Arc<Records>,
     _tasks: Arc<Tasks>,
 }
 
 impl KubernetesStore {
-    /// Connects as `kubectl` would, or from inside a pod with its service account. Our own objects (Leases, and the
-    /// admin token's hash) are in the namespace that this connection has by default. One installation per cluster
+    /// Connects as `kubectl` would, or from inside a pod with its service account. Our own objects (Leases and records)
+    /// are in the namespace that this connection has by default. One installation per cluster
     /// is meant, for apps are found in every namespace: its replicas, and command lines on the same store, should have
     /// one namespace here. Tokens are sealed with the ring's keys. The custom resources are installed where they are
     /// missing.
@@ -96,7 +100,7 @@ impl KubernetesStore {
     pub async fn connect(ring: KeyRing) -> Result<Self> {
         let client = Cluster::connect_with_limit(QUIET).await?.into_client();
         if ensure_crds(&client).await? {
-            tracing::info!(group = crd::GROUP, "installed the custom resources App and AppDeploy");
+            tracing::info!(group = crd::GROUP, "installed the custom resources App, AppDeploy and ServerRecord");
         }
         let namespace = client.default_namespace().to_owned();
         Ok(Self::new(client, &namespace, ring))
@@ -120,9 +124,11 @@ impl KubernetesStore {
         let (cache, changes) = (Arc::new(Cache::new(clock.clone())), Changes::new());
         let archive = Arc::new(Archive::new(api.clone(), cache.clone()));
         let memory = Arc::<Memory>::default();
-        let tasks = Tasks::start(&api, &cache, &changes, &archive, &memory);
+        let records = Arc::new(Records::new(api.clone(), clock.clone()));
+        let tasks = Tasks::start(&api, &cache, &changes, &archive, &memory, &records);
         Self {
             secrets: Arc::new(Secrets::new(api.clone(), Arc::new(ring), clock.clone(), memory)),
+            records,
             api,
             clock,
             cache,

@@ -45,17 +45,17 @@ use rollhook_core::{
 use rollhook_sealing::KeyRing;
 use tokio::sync::Semaphore;
 
-use self::{
+pub(crate) use self::{
     budget::Budget,
+    memory::Memory,
+    outage::Outage,
+    registrations::{Registered, Registrations},
+};
+use self::{
     memory::{Recall, Stored},
     object::Maker,
     operator::Operator,
-    outage::Outage,
     shared::again,
-};
-pub(crate) use self::{
-    memory::Memory,
-    registrations::{Registered, Registrations},
 };
 use super::{
     KubernetesStore, StoreClock,

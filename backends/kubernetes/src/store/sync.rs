@@ -8,7 +8,7 @@ use super::{
     KubernetesStore,
     api::list,
     app_record::{is_copy, version},
-    crd::AppObject,
+    crd::{AppObject, RecordObject},
 };
 
 /// The time between two looks.
@@ -36,6 +36,15 @@ impl KubernetesStore {
         for record in apps {
             self.archive.complete(&record).await?;
         }
-        Ok(())
+        let seen = self.records.seen();
+        seen.listed().await;
+        loop {
+            let stored: Vec<RecordObject> = list(&self.api.own(), None).await?;
+            let is_seen = |record: &RecordObject| seen.version(&record.metadata) >= version(&record.metadata).ok();
+            if stored.iter().all(is_seen) {
+                return Ok(());
+            }
+            tokio::time::sleep(LOOK).await;
+        }
     }
 }

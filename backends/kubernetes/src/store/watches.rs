@@ -1,4 +1,4 @@
-//! The two watches that feed the cache: all that an idle store costs, however many apps there are.
+//! The three watches that feed what is known: all that an idle store costs, however many apps there are.
 
 use std::{fmt::Debug, pin::pin, sync::Arc, time::Duration};
 
@@ -16,6 +16,7 @@ use super::{
     api::ApiServer,
     archive::{Archive, OTHERS},
     cache::Cache,
+    records::Records,
     secrets::Memory,
 };
 
@@ -63,13 +64,14 @@ impl Drop for Tasks {
 }
 
 impl Tasks {
-    /// Starts to watch, and to archive.
+    /// Starts to watch, to archive, and to delete expired records.
     pub(crate) fn start(
         api: &ApiServer,
         cache: &Arc<Cache>,
         changes: &Changes,
         archive: &Arc<Archive>,
         memory: &Arc<Memory>,
+        records: &Arc<Records>,
     ) -> Self {
         let (apps, seen, told, settled) = (api.all(), cache.clone(), changes.clone(), archive.clone());
         let remembered = memory.clone();
@@ -90,12 +92,18 @@ impl Tasks {
             seen.apps_listed().await;
             follow(deploys, LIST, seen.relists(), |event| seen.deploy_event(event)).await;
         };
+        let (own, seen, relists) = (api.own(), records.seen().clone(), cache.relists());
+        let watched = async move { follow(own, LIST, relists, |event| seen.event(event)).await };
+        let records = records.clone();
+        let swept = async move { records.sweep().await };
         let archive = archive.clone();
         let archive = async move { archive.run().await };
         Self(vec![
             tokio::spawn(apps).abort_handle(),
             tokio::spawn(deploys).abort_handle(),
             tokio::spawn(archive).abort_handle(),
+            tokio::spawn(watched).abort_handle(),
+            tokio::spawn(swept).abort_handle(),
         ])
     }
 }

@@ -11,7 +11,7 @@ use rollhook_conformance::{Stores, client, samples};
 use rollhook_core::{
     app::AppUid,
     deploy::Deploy,
-    ports::{AppRef, HistoryStore, HistoryStoreExt, Page},
+    ports::{AppRef, HistoryStore, HistoryStoreExt, NewRecord, Page, RecordKey, RecordKind, RecordStore},
 };
 use rollhook_kubernetes::KubernetesStore;
 
@@ -45,7 +45,7 @@ impl Counter {
     }
 }
 
-const KINDS: [&str; 4] = ["apps", "appdeploys", "leases", "secrets"];
+const KINDS: [&str; 5] = ["apps", "appdeploys", "leases", "secrets", "serverrecords"];
 
 /// One deploy, on the state that is remembered, as the journal commits it.
 async fn deploy(fresh: &Fresh, store: &KubernetesStore, app: AppUid, number: u64) {
@@ -141,5 +141,26 @@ fn idle_apps_cost_nothing_and_a_replica_a_few_calls() {
         counter.taken();
         look().await;
         assert_eq!(counter.taken(), ["GET leases", "GET apps", "PUT leases"], "and whether commits can be written");
+    });
+}
+
+#[test]
+fn strangers_cost_one_read_of_a_record_per_second() {
+    test("strangers_cost_one_read_of_a_record_per_second", async |fresh: &Fresh| {
+        let counter = Counter::default();
+        let store = counter.handle(fresh).await;
+        let key = |text: String| -> RecordKey { text.parse().unwrap() };
+        for number in 0..200 {
+            assert_eq!(store.read(RecordKind::Session, &key(format!("r{number}"))).await.unwrap(), None);
+        }
+        assert_eq!(counter.taken(), ["GET serverrecords"], "within a second");
+
+        let record = || NewRecord { key: key("known".to_owned()), document: "{}".to_owned(), ttl: None };
+        let version = store.write(RecordKind::Session, record(), None).await.unwrap();
+        assert_eq!(counter.taken(), ["POST serverrecords"]);
+        assert!(store.read(RecordKind::Session, &record().key).await.unwrap().is_some());
+        assert_eq!(counter.taken(), ["GET serverrecords"], "what is returned was read");
+        store.write(RecordKind::Session, record(), Some(version)).await.unwrap();
+        assert_eq!(counter.taken(), ["GET serverrecords", "PUT serverrecords"]);
     });
 }

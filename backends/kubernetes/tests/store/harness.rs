@@ -37,7 +37,7 @@ use rollhook_core::{
 };
 use rollhook_kubernetes::{
     KubernetesStore, StoreClock,
-    crd::{AppObject, DeployObject, deploy_name},
+    crd::{AppObject, DeployObject, RecordObject, deploy_name},
     ensure_crds,
 };
 use rollhook_sealing::KeyRing;
@@ -299,6 +299,8 @@ async fn empty(client: &Client) {
         apps.delete_collection(&delete, &every).await.unwrap();
         let deploys: Api<DeployObject> = Api::namespaced(client.clone(), namespace);
         deploys.delete_collection(&delete, &every).await.unwrap();
+        let records: Api<RecordObject> = Api::namespaced(client.clone(), namespace);
+        records.delete_collection(&delete, &every).await.unwrap();
         let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
         leases.delete_collection(&delete, &every).await.unwrap();
         let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
@@ -315,7 +317,11 @@ fn ring() -> KeyRing {
 impl Stores for Fresh {
     async fn open(&self) -> Handles {
         let store = self.handle().await;
-        Handles { history: Arc::new(Synced(store.clone())), tokens: Arc::new(store), records: None }
+        Handles {
+            history: Arc::new(Synced(store.clone())),
+            tokens: Arc::new(store.clone()),
+            records: Some(Arc::new(store)),
+        }
     }
 
     async fn pause(&self, time: Duration) {
@@ -360,7 +366,8 @@ impl Stores for Fresh {
         let apps: Vec<AppObject> = Api::all(self.client.clone()).list(&every).await.unwrap().items;
         let deploys: Vec<DeployObject> = Api::all(self.client.clone()).list(&every).await.unwrap().items;
         let secrets: Vec<Secret> = Api::all(self.client.clone()).list(&every).await.unwrap().items;
-        let mut bytes = serde_json::to_vec(&(apps, deploys, &secrets)).unwrap();
+        let records: Vec<RecordObject> = Api::all(self.client.clone()).list(&every).await.unwrap().items;
+        let mut bytes = serde_json::to_vec(&(apps, deploys, records, &secrets)).unwrap();
         for value in secrets.into_iter().flat_map(|secret| secret.data.unwrap_or_default().into_values()) {
             bytes.extend(value.0);
         }

@@ -14,4 +14,5 @@ mod foreign_owner;
 mod harness;
 mod leftovers;
 mod permissions;
+mod records;
 mod stale;

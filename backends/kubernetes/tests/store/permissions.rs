@@ -8,7 +8,7 @@ use rollhook_conformance::{client, samples};
 use rollhook_core::{
     Error,
     ledger::Change,
-    ports::{AppPage, HistoryStore, HistoryStoreExt, TokenStore},
+    ports::{AppPage, HistoryStore, HistoryStoreExt, NewRecord, RecordKey, RecordKind, RecordStore, TokenStore},
 };
 use rollhook_kubernetes::{KubernetesStore, ensure_crds, manifests};
 
@@ -58,6 +58,19 @@ fn printed_permissions_are_enough() {
         client::remove(&store, app).await;
         assert!(TokenStore::find(&store, &state.app.id).await.unwrap().is_none());
         store.heartbeat(&replica, Duration::ZERO).await.unwrap();
+
+        let key: RecordKey = "alice".parse().unwrap();
+        let record = || NewRecord { key: key.clone(), document: "{}".to_owned(), ttl: None };
+        let version = store.write(RecordKind::ApiToken, record(), None).await.unwrap();
+        store.write(RecordKind::ApiToken, record(), Some(version)).await.unwrap();
+        store.sync().await.unwrap();
+        assert!(store.read(RecordKind::ApiToken, &key).await.unwrap().is_some());
+        assert_eq!(RecordStore::list(&store, RecordKind::ApiToken, None, 9).await.unwrap().len(), 1);
+        RecordStore::remove(&store, RecordKind::ApiToken, &key).await.unwrap();
+
+        let elsewhere = fresh.handle_in("shop-test", act_as_server).await;
+        let refused = elsewhere.write(RecordKind::ApiToken, record(), None).await.unwrap_err();
+        assert!(matches!(refused, Error::Denied { .. }), "only in the server's own namespace: {}", refused.chain());
 
         let unbound = client::registration(Change::register(samples::app("shop", "prod", "api")));
         let refused = store.commit_one(unbound).await.unwrap_err();

@@ -1,0 +1,214 @@
+//! Records, each a `ServerRecord` in our own namespace: replacing one with the resourceVersion that was read is the
+//! compare-and-swap.
+//!
+//! ```text
+//!   known to the watch ───────────────────────────── one read ─▶ the record, if its time is not over
+//!   unknown ── one read, if the budget allows ─▶ none, or the record
+//!            ╰ else: none, unless the watch brings it within its lag
+//! ```
+//!
+//! So what is returned was read by this very call, and strangers, whose keys no record has, cost the API server one call
+//! per second however many they are. Until the first list has been seen, each call reads, [`FIRST_READS`] at a time.
+//!
+//! Every replica deletes expired records, some at a time, an hour after their end.
+
+mod object;
+mod seen;
+
+use std::{cmp::Reverse, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use kube::api::ObjectMeta;
+use rollhook_core::{
+    Error, Result,
+    error::Entity,
+    ports::{NewRecord, Record, RecordKey, RecordKind, RecordPlace, RecordStore, Version},
+};
+use tokio::sync::Semaphore;
+
+use super::{
+    KubernetesStore, StoreClock,
+    api::{self, ApiServer, Written},
+    crd::{RECORD_LABEL, RecordObject},
+    secrets::{Budget, Outage},
+};
+use crate::bounded;
+
+use self::object::StoredRecord;
+pub(crate) use self::seen::SeenRecords;
+
+/// The number of attempts to write a record while others write it at the same time.
+const ATTEMPTS: usize = 5;
+/// The number of calls that read at the same time before the first list has been seen.
+const FIRST_READS: usize = 4;
+/// The time between two looks for expired records, and while there are more of them.
+const SWEEPS: Duration = Duration::from_secs(10);
+const MORE: Duration = Duration::from_secs(1);
+/// The most records that are deleted at once.
+const AT_ONCE: usize = 20;
+
+/// The records of one namespace, and what is known of them.
+pub(crate) struct Records {
+    api: ApiServer,
+    clock: StoreClock,
+    seen: Arc<SeenRecords>,
+    budget: Budget,
+    outage: Outage,
+    first_reads: Semaphore,
+}
+
+impl Records {
+    pub(crate) fn new(api: ApiServer, clock: StoreClock) -> Self {
+        Self {
+            api,
+            seen: Arc::default(),
+            budget: Budget::new(clock.clone()),
+            outage: Outage::default(),
+            first_reads: Semaphore::new(FIRST_READS),
+            clock,
+        }
+    }
+
+    /// What is known of the records.
+    pub(crate) fn seen(&self) -> &Arc<SeenRecords> {
+        &self.seen
+    }
+
+    async fn read(&self, kind: RecordKind, key: &RecordKey) -> Result<Option<Record>> {
+        let name = object::name(kind, key);
+        if !self.seen.is_listed() {
+            let _turn = self.first_reads.acquire().await;
+            return self.get(&name).await;
+        }
+        if self.seen.may_have(&name, self.clock.now()) || self.budget.take_now() {
+            return self.get(&name).await;
+        }
+        self.outage.check(self.clock.elapsed())?;
+        // Another replica may have written the record just now.
+        tokio::time::sleep(self.clock.lag()).await;
+        if self.seen.may_have(&name, self.clock.now()) {
+            return self.get(&name).await;
+        }
+        self.outage.check(self.clock.elapsed())?;
+        Ok(None)
+    }
+
+    /// Reads a record whose time is not over.
+    async fn get(&self, name: &str) -> Result<Option<Record>> {
+        Ok(self.stored(name).await?.and_then(|stored| stored.record(self.clock.now())))
+    }
+
+    /// Reads a record, whatever its time.
+    async fn stored(&self, name: &str) -> Result<Option<StoredRecord>> {
+        let found = api::get(&self.api.own::<RecordObject>(), name).await;
+        let found = self.outage.noted(found, self.clock.elapsed())?;
+        if let Some(object) = &found {
+            self.seen.note(&object.metadata, false);
+        }
+        found.map(StoredRecord::read).transpose()
+    }
+
+    async fn write(&self, kind: RecordKind, record: NewRecord, version: Option<Version>) -> Result<Version> {
+        match version {
+            None => self.create(kind, record).await,
+            Some(version) => self.replace(kind, record, version).await,
+        }
+    }
+
+    async fn create(&self, kind: RecordKind, record: NewRecord) -> Result<Version> {
+        let name = object::name(kind, &record.key);
+        for _ in 0..ATTEMPTS {
+            let new = StoredRecord::new(kind, record.clone(), self.clock.now());
+            if let Some(version) = self.done(api::create(&self.api.own(), &new.object()?).await?)? {
+                return Ok(version);
+            }
+            // Another record is there, or was until just now.
+            let Some(stored) = self.stored(&name).await? else { continue };
+            if !stored.is_over(self.clock.now()) {
+                return Err(Error::Conflict(Entity::Version));
+            }
+            let new = StoredRecord::new(kind, record.clone(), self.clock.now()).in_place_of(&stored);
+            if let Some(version) = self.done(api::replace(&self.api.own(), &new.object()?).await?)? {
+                return Ok(version);
+            }
+        }
+        Err(Error::Conflict(Entity::Version))
+    }
+
+    async fn replace(&self, kind: RecordKind, record: NewRecord, version: Version) -> Result<Version> {
+        let stored = self.stored(&object::name(kind, &record.key)).await?;
+        let fits = |stored: &StoredRecord| stored.version == version && !stored.is_over(self.clock.now());
+        let Some(stored) = stored.filter(fits) else { return Err(Error::Conflict(Entity::Version)) };
+        let created_at = stored.created_at();
+        let next = StoredRecord::new(kind, record, self.clock.now()).in_place_of(&stored).created(created_at);
+        let written = self.done(api::replace(&self.api.own(), &next.object()?).await?)?;
+        written.ok_or(Error::Conflict(Entity::Version))
+    }
+
+    /// Returns the version of a written record, which is known from then on.
+    fn done(&self, written: Written<RecordObject>) -> Result<Option<Version>> {
+        let Written::Done(object) = written else { return Ok(None) };
+        self.seen.note(&object.metadata, false);
+        super::app_record::version(&object.metadata).map(Some)
+    }
+
+    async fn remove(&self, kind: RecordKind, key: &RecordKey) -> Result<()> {
+        let named = ObjectMeta { name: Some(object::name(kind, key)), ..ObjectMeta::default() };
+        api::delete(&self.api.own::<RecordObject>(), &named).await.map(drop)
+    }
+
+    async fn list(&self, kind: RecordKind, after: Option<RecordPlace>, limit: usize) -> Result<Vec<Record>> {
+        let objects = api::list(&self.api.own::<RecordObject>(), Some(&format!("{RECORD_LABEL}={kind}"))).await?;
+        let now = self.clock.now();
+        let mut records = Vec::with_capacity(objects.len());
+        for object in objects {
+            records.extend(StoredRecord::read(object)?.record(now));
+        }
+        records.retain(|record| after.as_ref().is_none_or(|after| record.place() < *after));
+        records.sort_by_cached_key(|record| Reverse(record.place()));
+        records.truncate(limit);
+        Ok(records)
+    }
+
+    /// Deletes expired records for as long as the store lives.
+    pub(crate) async fn sweep(&self) {
+        let mut pause = SWEEPS;
+        loop {
+            tokio::time::sleep(pause).await;
+            let expired = self.seen.expired(self.clock.now(), AT_ONCE);
+            pause = if expired.len() == AT_ONCE { MORE } else { SWEEPS };
+            for (name, version) in expired {
+                let metadata = object::as_seen(&name, version);
+                match api::delete(&self.api.own::<RecordObject>(), &metadata).await {
+                    // Rewritten or deleted by another replica, which the watch will tell.
+                    Ok(Written::Conflict) => {}
+                    Ok(Written::Done(()) | Written::Gone) => self.seen.forget(&name, version),
+                    Err(error) => {
+                        tracing::debug!(record = name, error = error.chain(), "deleting an expired record failed");
+                        pause = SWEEPS;
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl RecordStore for KubernetesStore {
+    async fn read(&self, kind: RecordKind, key: &RecordKey) -> Result<Option<Record>> {
+        bounded(self.records.read(kind, key)).await
+    }
+
+    async fn write(&self, kind: RecordKind, record: NewRecord, version: Option<Version>) -> Result<Version> {
+        bounded(self.records.write(kind, record, version)).await
+    }
+
+    async fn remove(&self, kind: RecordKind, key: &RecordKey) -> Result<()> {
+        bounded(self.records.remove(kind, key)).await
+    }
+
+    async fn list(&self, kind: RecordKind, after: Option<RecordPlace>, limit: usize) -> Result<Vec<Record>> {
+        bounded(self.records.list(kind, after, limit)).await
+    }
+}
