@@ -12,7 +12,7 @@ use rollhook_core::{
     app::{AppId, Policy},
     deploy::{Deploy, Status},
     ports::{Binding, DriverIdentity, HistoryStore},
-    request::{DeployRequest, Refusal, RollbackRequest},
+    request::{Refusal, RollbackRequest},
     service::{Authorized, Deployer, Ports, Scope, StartError},
     token::Credentials,
 };

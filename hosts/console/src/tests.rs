@@ -62,8 +62,9 @@ impl Host for OneToken {
     }
 
     async fn end_session(&self, secret: &str, _: Ended) -> Result<(), Failure> {
-        let ended = self.sessions.lock().unwrap().get_mut(secret).map(|session| session.0 = "no token");
-        drop(ended);
+        if let Some(session) = self.sessions.lock().unwrap().get_mut(secret) {
+            session.0 = "no token";
+        }
         Ok(())
     }
 

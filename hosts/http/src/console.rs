@@ -22,6 +22,7 @@ use zeroize::Zeroizing;
 
 use crate::{
     auth, body,
+    budget::Holder,
     connections::InCall,
     error_reply::ErrorReply,
     headers, limits,
@@ -68,7 +69,7 @@ pub(crate) async fn answer(
         return refused(state, &request, failure);
     }
     let is_known = state.console.recognizes(&request.headers);
-    let holder = if is_known { body::Holder::Known } else { body::Holder::Stranger(limits::network(client)) };
+    let holder = if is_known { Holder::Known } else { Holder::Stranger(limits::network(client)) };
     if is_known {
         in_call.known();
     }

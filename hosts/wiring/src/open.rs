@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rollhook_core::{
-    ports::{Binding, Clock, DriverIdentity, RecordStore, RolloutDriver},
+    ports::{Binding, Clock, DriverIdentity, RolloutDriver},
     replica::ReplicaId,
     service::Ports,
 };
@@ -18,8 +18,6 @@ use crate::{
 pub struct Opened {
     /// The opened ports.
     pub ports: Ports,
-    /// The store's records: API tokens, sessions and the audit.
-    pub records: Arc<dyn RecordStore>,
     /// The store that was opened.
     pub store: StoreUrl,
     /// The files and directories that were missing, and were created.

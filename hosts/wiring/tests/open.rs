@@ -45,7 +45,7 @@ async fn a_first_start_makes_what_is_missing_and_a_second_nothing() {
     assert_eq!(admin::ensure(&service, &second.store, Some(&token)).await.unwrap(), None);
     assert_eq!(admin::ensure(&service, &second.store, None).await.unwrap(), None, "the store knows one");
     let presented = fs::read_to_string(&token).unwrap();
-    assert!(service.authorize_operator(presented.trim().as_bytes(), "test").await.is_ok());
+    assert!(service.authenticate(presented.trim().as_bytes(), None).await.is_ok());
 }
 
 #[tokio::test]
@@ -55,8 +55,8 @@ async fn records_are_those_of_the_store() {
     let key = "alice".parse().unwrap();
     let record = NewRecord { key, document: "{}".to_owned(), ttl: None };
     let kind = RecordKind::ApiToken;
-    let version = opened(&settings).await.records.write(kind, record.clone(), None).await.unwrap();
-    let stored = opened(&settings).await.records.read(kind, &record.key).await.unwrap();
+    let version = opened(&settings).await.ports.records.unwrap().write(kind, record.clone(), None).await.unwrap();
+    let stored = opened(&settings).await.ports.records.unwrap().read(kind, &record.key).await.unwrap();
     assert_eq!(stored.map(|stored| stored.version), Some(version));
 }
 
