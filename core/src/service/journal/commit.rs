@@ -6,7 +6,7 @@ use std::{
 };
 
 use event_listener::{Event, EventListener};
-use futures_util::FutureExt;
+use futures_util::{FutureExt, lock};
 
 use super::{CommitFuture, Decide, Decision, Journal, Snapshot};
 use crate::{
@@ -111,15 +111,24 @@ impl Request {
     }
 }
 
-/// Starts a commit of these apps: a future that its requests poll.
+/// Starts a commit of these apps: a future that its requests poll. It runs once all of them have joined it: a request
+/// that joined it after its answer would be lost to the next commit.
 pub(super) fn start(journal: &Arc<Journal>, batch: Vec<AppBatch>) {
     let requests: Vec<_> = batch.iter().flat_map(|app| &app.requests).cloned().collect();
     let apps = batch.iter().map(|app| app.app).collect();
     let guard = CommitGuard { journal: Arc::clone(journal), apps, is_dropped: true };
-    let commit_future = run(guard, batch).boxed().shared();
+    let gate = Arc::new(lock::Mutex::new(()));
+    let closed = gate.try_lock();
+    let opened = Arc::clone(&gate);
+    let commit_future = async move {
+        drop(opened.lock().await);
+        run(guard, batch).await;
+    };
+    let commit_future = commit_future.boxed().shared();
     for request in requests.iter().filter_map(Weak::upgrade) {
         request.join(Some(commit_future.clone()));
     }
+    drop(closed);
 }
 
 /// Makes room for the next commit when this one has ended, or was dropped because no caller waits for it.
