@@ -47,7 +47,7 @@ pub(crate) fn fresh(session: &Session<'_>, replica: &ReplicaId, ttl: Duration) -
 pub(crate) fn write(session: &Session<'_>, replica: &ReplicaId, ttl: Duration) -> rusqlite::Result<Heartbeat> {
     let ReplicaId { name, boot } = replica;
     let boot = boot.cast_signed();
-    session.statement(MEND)?.execute([session.now.as_millis()])?;
+    session.statement(MEND)?.execute([session.wall.as_millis()])?;
     if ttl.is_zero() {
         session.statement(RELEASE)?.execute((name, boot))?;
     } else {
