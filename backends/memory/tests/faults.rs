@@ -12,7 +12,7 @@ use rollhook_conformance::{Fault, Faulty, ManualClock, block_on, client, samples
 use rollhook_core::{
     app::AppUid,
     ledger::Change,
-    ports::{AppCommit, AppRef, HistoryStore, HistoryStoreExt},
+    ports::{AppCommit, AppRef, HistoryStore, HistoryStoreExt, NewRecord, RecordKind, RecordStore},
 };
 use rollhook_memory::MemoryStore;
 
@@ -100,4 +100,16 @@ fn a_plan_is_asked_by_name_for_every_call() {
     block_on(client::archive(&history, bench.app));
     assert!(changes.next().now_or_never().is_none(), "hints may be lost for ever");
     assert_eq!(*asked.lock().unwrap(), ["history.watch", "history.commit", "history.page"]);
+}
+
+#[test]
+fn lost_write_of_a_record_is_made() {
+    let bench = Bench::new();
+    let record = NewRecord { key: "alice".parse().unwrap(), document: "{}".to_owned(), ttl: None };
+    for (fault, is_written) in [(Fault::Before, false), (Fault::Lost, true)] {
+        let answer = block_on(bench.always(fault).write(RecordKind::ApiToken, record.clone(), None));
+        assert!(answer.is_err_and(|error| error.is_unavailable()));
+        let stored = block_on(bench.store.read(RecordKind::ApiToken, &record.key)).unwrap();
+        assert_eq!(stored.is_some(), is_written, "{fault:?}");
+    }
 }

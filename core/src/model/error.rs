@@ -13,7 +13,7 @@ pub enum Entity {
     App,
     /// A namespace, which belongs to another project and environment.
     Namespace,
-    /// The version of an app's state that a commit was made on.
+    /// The version of an app's state, or of a record, that a write was made on.
     Version,
     /// An idempotency key, which is in use.
     IdempotencyKey,
@@ -28,7 +28,7 @@ pub enum Entity {
 crate::text::words! { Entity:
     App = "app",
     Namespace = "namespace",
-    Version = "the app's state has changed in the meantime",
+    Version = "the stored state has changed in the meantime",
     IdempotencyKey = "the idempotency key is in use",
     Build = "build",
     Capacity = "too many calls of this kind at the same time",

@@ -29,7 +29,7 @@ pub(crate) enum RecordPromise {
     EachWriteCounts,
     /// No version is used twice: here each record counts its own.
     VersionsGrow,
-    /// What is returned was read from the store: here it is remembered.
+    /// A returned record was read from the store: here it is remembered.
     ReadIsFresh,
     /// A record is gone once its time is over: here a handle that has read it goes on to return it.
     ExpiredIsGone,
