@@ -72,9 +72,10 @@
 //! rollhook_conformance::model!(block_on, Fresh::store(), 500);
 //! ```
 //!
-//! The first argument drives a future to its end on the runtime that the store needs; [`block_on`] is one for stores that
-//! need none. The second may await. Every case becomes a `#[test]` of its own, such as `history::commit_keeps_keys`, on a
-//! store of its own; two more race the writes of several threads ([`threads`]). A store without records hands out `None`.
+//! The first argument drives a future to its end on the runtime that the store needs; [`block_on`] is one for stores
+//! that need none. The second may await. Every case becomes a `#[test]` of its own, such as
+//! `history::commit_keeps_keys`, on a store of its own; two more race the writes of several threads ([`threads`]). A
+//! store without records hands out `None`.
 //!
 //! Drivers of clusters run [`rollouts!`] in the same way, with a [`Clusters`], and builders [`builds!`] with a
 //! [`Builders`]; readers of branches run [`branches!`] with a [`Branches`].

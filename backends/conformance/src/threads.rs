@@ -109,8 +109,8 @@ async fn commit_in_rounds(
     answers
 }
 
-/// Of writes that threads make on one version of a record at the same time, exactly one is made, round after round, and no
-/// version is used twice.
+/// Of writes that threads make on one version of a record at the same time, exactly one is made, round after round, and
+/// no version is used twice.
 ///
 /// # Errors
 /// [`Lack`], if the store keeps no records.
@@ -179,7 +179,8 @@ async fn write_in_rounds(store: &dyn Stores, key: &RecordKey, barrier: &SpinBarr
     answers
 }
 
-/// Lets the threads go on together. A thread that sleeps until it is woken would be late by more than most commits take.
+/// Lets the threads go on together. A thread that sleeps until it is woken would be late by more than most commits
+/// take.
 #[derive(Default)]
 struct SpinBarrier(AtomicUsize);
 

@@ -29,8 +29,8 @@ pub(crate) async fn run(connections: [Connections; 3], mut closing: watch::Recei
     }
 }
 
-/// Deletes keys and records that expired an hour ago, and names of replicas that are gone since yesterday; returns how many
-/// keys or records, whichever are more. Rows that another process changes are left to it.
+/// Deletes keys and records that expired an hour ago, and names of replicas that are gone since yesterday; returns how
+/// many keys or records, whichever are more. Rows that another process changes are left to it.
 async fn sweep(writes: &Connections) -> Result<i64> {
     let rows = writes.write(format!(
         "DELETE FROM rollhook.replicas r WHERE r.name = ANY (ARRAY( \

@@ -62,8 +62,8 @@ impl RecordStore for PostgresStore {
     }
 }
 
-/// Returns the statement that writes a record if there is none. A writer that comes at the same time waits for the end of
-/// the other one, and then finds its row.
+/// Returns the statement that writes a record if there is none. A writer that comes at the same time waits for the end
+/// of the other one, and then finds its row.
 fn insert(kind: RecordKind, record: &NewRecord) -> Result<String, SqlError> {
     let NewRecord { key, document, ttl } = record;
     Ok(format!(
@@ -78,8 +78,8 @@ fn insert(kind: RecordKind, record: &NewRecord) -> Result<String, SqlError> {
     ))
 }
 
-/// Returns the statement that replaces the record of this version. A writer that comes at the same time waits for the end of
-/// the other one, and then compares the version anew.
+/// Returns the statement that replaces the record of this version. A writer that comes at the same time waits for the
+/// end of the other one, and then compares the version anew.
 fn update(kind: RecordKind, record: &NewRecord, version: Version) -> Result<String, SqlError> {
     let NewRecord { key, document, ttl } = record;
     Ok(format!(

@@ -19,8 +19,8 @@ use crate::{address, connections::Connections, housekeeping, lookup::Lookups, sc
 /// would be smaller, and so dearer.
 pub(crate) const COMMITS: usize = 2;
 
-/// Apps, tokens, history and records in one PostgreSQL database; clones share its connections. There are at most eleven, and those
-/// that are not used are closed.
+/// Apps, tokens, history and records in one PostgreSQL database; clones share its connections. There are at most
+/// eleven, and those that are not used are closed.
 #[derive(Clone)]
 pub struct PostgresStore {
     pub(crate) writes: Connections,

@@ -1,4 +1,5 @@
-//! The form in which SQL stores keep states, deploys, idempotency keys and records, so that SQLite and PostgreSQL agree.
+//! The form in which SQL stores keep states, deploys, idempotency keys and records, so that SQLite and PostgreSQL
+//! agree.
 //!
 //! ```text
 //!   AppCommit ── CommitRows::encode ──▶ columns ── state, deploy, key_use ──▶ AppState, Deploy, KeyUse

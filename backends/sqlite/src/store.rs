@@ -58,8 +58,8 @@ impl SqliteStore {
         Self::open_with_clocks(path, ring, clock.clone(), clock).await
     }
 
-    /// Opens the file with a clock for what is stored and expires, and one for heartbeats, which all processes on the file
-    /// must share.
+    /// Opens the file with a clock for what is stored and expires, and one for heartbeats, which all processes on the
+    /// file must share.
     ///
     /// # Errors
     /// As [`SqliteStore::open`].

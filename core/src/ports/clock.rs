@@ -29,15 +29,16 @@ const GAIN: u32 = 10;
 /// The time after which a greater step is believed: the life of an idempotency key.
 const BELIEVED_AFTER: Duration = Duration::from_secs(24 * 3600);
 
-/// Returns the wall clock, but one that does not jump ahead by more than an hour: idempotency keys would expire early, and
-/// their calls would be accepted again. After a greater step it gains a tenth of the time that passes, by `elapsed`, until it
-/// is within an hour of the wall clock. A clock that is set back is followed at once, and so is one that returns from there.
+/// Returns the wall clock, but one that does not jump ahead by more than an hour: idempotency keys would expire early,
+/// and their calls would be accepted again. After a greater step it gains a tenth of the time that passes, by
+/// `elapsed`, until it is within an hour of the wall clock. A clock that is set back is followed at once, and so is one
+/// that returns from there.
 ///
 /// A step that lasts is believed after a day: keys that were in use before it have lived by then, and those of that day
 /// expire early. The first time is believed, as nothing tells of the time before.
 ///
-/// This clock is for stored times and for what expires by them. Heartbeats need the wall clock itself: of two processes, the
-/// one that started after a step would take the other one for dead.
+/// This clock is for stored times and for what expires by them. Heartbeats need the wall clock itself: of two
+/// processes, the one that started after a step would take the other one for dead.
 pub fn steady(wall: WallClock, elapsed: impl Fn() -> Duration + Send + Sync + 'static) -> WallClock {
     let line = Mutex::new(Line { time: wall(), at: elapsed(), step: None });
     Arc::new(move || line.lock().unwrap_or_else(PoisonError::into_inner).follow(wall(), elapsed()))
@@ -113,7 +114,8 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
     const DAY: Duration = Duration::from_secs(24 * 3600);
 
-    /// The steady clock's time since the start, in seconds, after steps of this time and of these settings of the clock.
+    /// The steady clock's time since the start, in seconds, after steps of this time and of these settings of the
+    /// clock.
     fn shown(steps: &[(Duration, i64)]) -> Vec<u64> {
         let start = Timestamp::from_millis(1_700_000_000_000);
         let mut line = Line { time: start, at: Duration::ZERO, step: None };

@@ -4,8 +4,8 @@
 //!
 //! # How to write a store
 //!
-//! A store implements [`HistoryStore`] and [`TokenStore`], usually on one type; and [`RecordStore`], if people sign in to
-//! rollhook itself. A platform that authenticates them needs no records.
+//! A store implements [`HistoryStore`] and [`TokenStore`], usually on one type; and [`RecordStore`], if people sign in
+//! to rollhook itself. A platform that authenticates them needs no records.
 //!
 //! - **Documents and columns.** States and deploys are kept as JSON, unread: an [`AppState`](crate::ledger::AppState)
 //!   as one document with its version, each archived deploy as one. Columns hold what queries need: of a state the uid,

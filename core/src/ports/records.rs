@@ -32,8 +32,8 @@ words! { RecordKind:
 }
 
 checked_text! {
-    /// The key of a record: 1 to 128 lower-case letters, digits, hyphens and dots; the first and the last are letters or
-    /// digits.
+    /// The key of a record: 1 to 128 lower-case letters, digits, hyphens and dots; the first and the last are letters
+    /// or digits.
     RecordKey, InvalidName, record_key
 }
 
@@ -95,30 +95,31 @@ impl Record {
     }
 }
 
-/// Keeps small records that all replicas share; it knows nothing of what they mean. A platform that authenticates people
-/// itself needs none.
+/// Keeps small records that all replicas share; it knows nothing of what they mean. A platform that authenticates
+/// people itself needs none.
 ///
-/// - `write_then_read`: what was written is read, with `created_at` by the store's clock: at once by the handle that wrote
-///   it, soon by others. Every document of up to 16 KiB is returned unchanged, under every key.
+/// - `write_then_read`: what was written is read, with `created_at` by the store's clock: at once by the handle that
+///   wrote it, soon by others. Every document of up to 16 KiB is returned unchanged, under every key.
 /// - `read_returns_what_is_stored`: a returned record was read by this very call, so that another handle's removal or
-///   rewrite counts at once. The absence of a record may be answered from memory, so that callers without a good key cost
-///   the store little.
+///   rewrite counts at once. The absence of a record may be answered from memory, so that callers without a good key
+///   cost the store little.
 /// - `kinds_are_apart`: one key may stand in each kind.
-/// - `write_is_compare_and_swap`: a write with a version needs this version, a write without one needs that there is none;
-///   else `Conflict(Version)`, and nothing is written. Of several writers at the same time, one succeeds, also where they
-///   write what is stored already.
+/// - `write_is_compare_and_swap`: a write with a version needs this version, a write without one needs that there is
+///   none; else `Conflict(Version)`, and nothing is written. Of several writers at the same time, one succeeds, also
+///   where they write what is stored already.
 /// - `write_keeps_created_at` of the record that it replaces, and takes the new `ttl`.
 /// - `remove_forgets`; removing a missing record is no error, and a later write without a version succeeds.
 /// - `versions_are_not_reused`: a version that was read before a removal fits no record that is written after it.
-/// - `expired_is_gone`: from `expires_at` on, a record is neither read nor listed, its version fits no write, and a write
-///   without a version succeeds, as the first one of a new record.
-/// - `list_is_newest_first`: by `created_at` and then by key, both descending, in pages. Each record that stays is listed
-///   once, whatever is written meanwhile; a page shows what is stored, by any handle.
+/// - `expired_is_gone`: from `expires_at` on, a record is neither read nor listed, its version fits no write, and a
+///   write without a version succeeds, as the first one of a new record.
+/// - `list_is_newest_first`: by `created_at` and then by key, both descending, in pages. Each record that stays is
+///   listed once, whatever is written meanwhile; a page shows what is stored, by any handle.
 #[async_trait]
 pub trait RecordStore: Send + Sync {
     /// Returns the record.
     ///
-    /// Unauthenticated callers cause these calls. A store with expensive reads answers the absence of a record from memory.
+    /// Unauthenticated callers cause these calls. A store with expensive reads answers the absence of a record from
+    /// memory.
     async fn read(&self, kind: RecordKind, key: &RecordKey) -> Result<Option<Record>>;
 
     /// Writes the record if its version is still this one (`None`: if there is no record), and returns the new version.

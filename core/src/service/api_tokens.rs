@@ -168,8 +168,8 @@ pub async fn replace_admin_token(records: &dyn RecordStore, token: &Token, by: &
 }
 
 impl Deployer {
-    /// Returns the principal that an API token proves, by one read of the store. `claimed` is the name that the caller gives
-    /// itself, which counts for the token that people share alone.
+    /// Returns the principal that an API token proves, by one read of the store. `claimed` is the name that the caller
+    /// gives itself, which counts for the token that people share alone.
     ///
     /// # Errors
     /// [`Refusal::Unauthorized`]; [`Refusal::StoreUnavailable`] while the store is away.

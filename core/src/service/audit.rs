@@ -1,7 +1,7 @@
 //! The audit: who did what to apps' settings, webhooks and tokens, and what was refused to whom.
 //!
-//! An entry is written before the act, which does not happen if that fails: the audit may have an act too many, and none
-//! too few.
+//! An entry is written before the act, which does not happen if that fails: the audit may have an act too many, and
+//! none too few.
 
 use std::time::Duration;
 
@@ -118,8 +118,8 @@ impl Deployer {
         records.write(RecordKind::Audit, record, None).await.map(drop)
     }
 
-    /// Returns at most `limit` entries after this place, newest first: those of the realms of which the principal may read
-    /// the audit.
+    /// Returns at most `limit` entries after this place, newest first: those of the realms of which the principal may
+    /// read the audit.
     ///
     /// # Errors
     /// [`Refusal::Forbidden`]; [`Refusal::StoreUnavailable`] while the store is away.

@@ -12,7 +12,8 @@ use crate::{
     token::{Credentials, Token},
 };
 
-/// The proof that a caller may act on one app, and how far; only [`Deployer::authorize`] and [`Deployer::open`] make one.
+/// The proof that a caller may act on one app, and how far; only [`Deployer::authorize`] and [`Deployer::open`] make
+/// one.
 #[derive(Clone, Debug)]
 pub struct Authorized {
     pub(super) id: AppId,
@@ -58,8 +59,8 @@ pub struct Principal {
 }
 
 impl Principal {
-    /// Returns a principal that may do everything: for a platform that decides by itself, or a program that has the store
-    /// anyway.
+    /// Returns a principal that may do everything: for a platform that decides by itself, or a program that has the
+    /// store anyway.
     pub fn trusted(name: &str) -> Self {
         Self::new(name, [Grant::ALL])
     }

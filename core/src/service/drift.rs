@@ -25,8 +25,8 @@ use crate::{
 const RECENT: Duration = Duration::from_secs(1);
 /// The number of apps that are listed at once.
 const PAGE: usize = 200;
-/// The interval at which apps are looked at for the first time: the start of a process that drives thousands of apps does not
-/// flood the cluster.
+/// The interval at which apps are looked at for the first time: the start of a process that drives thousands of apps
+/// does not flood the cluster.
 const FIRST_LOOKS: Duration = Duration::from_millis(250);
 /// The pause before apps are listed again after a failure.
 const RETRY: Duration = Duration::from_secs(5);
@@ -126,8 +126,8 @@ impl Deployer {
         self.drifts.lock().apps.values().flatten().count()
     }
 
-    /// Looks at each app once, a few in a second, and again when the rollout driver tells of a change, or a deploy ended
-    /// here. Never returns.
+    /// Looks at each app once, a few in a second, and again when the rollout driver tells of a change, or a deploy
+    /// ended here. Never returns.
     pub(super) async fn watch_drift(&self) {
         let Some(changes) = self.ports.rollouts.drift_changes() else { return future::pending().await };
         let mut changes = changes.fuse();

@@ -68,8 +68,8 @@ pub struct Ports {
     pub tokens: Arc<dyn TokenStore>,
     /// Apps and their deploys.
     pub history: Arc<dyn HistoryStore>,
-    /// API tokens, sessions and the audit, of the same store; `None`: callers are authenticated by the platform, and the
-    /// audit is in the log alone.
+    /// API tokens, sessions and the audit, of the same store; `None`: callers are authenticated by the platform, and
+    /// the audit is in the log alone.
     pub records: Option<Arc<dyn RecordStore>>,
     /// The driver of rollouts.
     pub rollouts: Arc<dyn RolloutDriver>,

@@ -45,8 +45,8 @@ impl Deployer {
         app.map(Snapshot::into_state).ok_or_else(|| Refusal::AppNotFound(access.id.clone()))
     }
 
-    /// Returns a part of the list of the apps that the principal may read, sorted by namespace and name. An app that cannot be read is logged, and named in
-    /// its place.
+    /// Returns a part of the list of the apps that the principal may read, sorted by namespace and name. An app that
+    /// cannot be read is logged, and named in its place.
     ///
     /// # Errors
     /// [`Refusal::StoreUnavailable`] while the store is away.
@@ -142,8 +142,8 @@ impl Deployer {
         }
     }
 
-    /// Returns the app's state once it is another than `seen`, or as it is when `limit` is over. Retries while the store is
-    /// away.
+    /// Returns the app's state once it is another than `seen`, or as it is when `limit` is over. Retries while the
+    /// store is away.
     ///
     /// # Errors
     /// [`Refusal::AppNotFound`] if the app is deleted meanwhile.
@@ -167,8 +167,8 @@ impl Deployer {
         }
     }
 
-    /// Returns one entry as this process has committed or just read it, past `seen` steps if it is, and the app's state of
-    /// that time. Callers of the same moment share one look.
+    /// Returns one entry as this process has committed or just read it, past `seen` steps if it is, and the app's state
+    /// of that time. Callers of the same moment share one look.
     async fn recent_entry(
         &self,
         access: &Authorized,

@@ -51,8 +51,8 @@ pub(super) struct Recognition {
 }
 
 impl Deployer {
-    /// Reads the token of each app once, fifty in a second, so that the callers of every app are recognised after a restart:
-    /// until then an app's first caller competes with all names that strangers make up.
+    /// Reads the token of each app once, fifty in a second, so that the callers of every app are recognised after a
+    /// restart: until then an app's first caller competes with all names that strangers make up.
     pub async fn read_tokens(&self) {
         let mut after = None;
         loop {

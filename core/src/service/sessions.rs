@@ -1,6 +1,7 @@
 //! Sessions of the console: each stands for an API token, and ends with it.
 //!
-//! The store has a session's SHA-256 as the key of its record, so that no one who reads the store can take a session over.
+//! The store has a session's SHA-256 as the key of its record, so that no one who reads the store can take a session
+//! over.
 
 use std::time::Duration;
 
@@ -78,8 +79,8 @@ impl Deployer {
     /// Returns the principal of a session, as its API token is now.
     ///
     /// # Errors
-    /// [`Refusal::Unauthorized`] if the session or its token has ended; [`Refusal::StoreUnavailable`] while the store is
-    /// away.
+    /// [`Refusal::Unauthorized`] if the session or its token has ended; [`Refusal::StoreUnavailable`] while the store
+    /// is away.
     pub async fn session(&self, secret: &str) -> Outcome<Principal> {
         let Some(records) = &self.ports.records else { return Err(Refusal::Unauthorized) };
         let read = async {
@@ -97,8 +98,8 @@ impl Deployer {
         proven
     }
 
-    /// Lets a session last for [`SESSION_IDLE`] from now on, but no longer than [`SESSION_MAX`] in all: to be called when a
-    /// person does something. A use within five minutes of the last one is not written down.
+    /// Lets a session last for [`SESSION_IDLE`] from now on, but no longer than [`SESSION_MAX`] in all: to be called
+    /// when a person does something. A use within five minutes of the last one is not written down.
     ///
     /// # Errors
     /// [`Refusal::StoreUnavailable`] while the store is away.
@@ -121,7 +122,8 @@ impl Deployer {
         kept.await.map_err(refused)
     }
 
-    /// Returns whether this was a session when this process last read it, which proves nothing: see [`Deployer::session`].
+    /// Returns whether this was a session when this process last read it, which proves nothing: see
+    /// [`Deployer::session`].
     pub fn recognizes_session(&self, secret: &str) -> bool {
         self.recognition.is_secret(secret.as_bytes())
     }

@@ -106,8 +106,8 @@ impl Deployer {
         true
     }
 
-    /// Returns once the store's apps are another driver's: the store was bound to that one while this process was taken for
-    /// dead.
+    /// Returns once the store's apps are another driver's: the store was bound to that one while this process was taken
+    /// for dead.
     pub(super) async fn unbound(&self) {
         let Some(ours) = self.bound_to.get() else { return };
         loop {

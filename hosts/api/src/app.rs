@@ -159,7 +159,8 @@ pub struct PolicyPatch {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schemas::hold_policy")]
     pub hold: Option<String>,
-    /// The time for which new pods must stay ready before a deploy succeeds, such as `10s`; below the rollout's deadline.
+    /// The time for which new pods must stay ready before a deploy succeeds, such as `10s`; below the rollout's
+    /// deadline.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = schemas::DURATION))]
     pub settle: Option<String>,
@@ -179,7 +180,8 @@ pub struct PolicyPatch {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minimum" = *KEEP.start(), "maximum" = *KEEP.end()))]
     pub keep: Option<u32>,
-    /// The interval at which a git app's branch is read, such as `5m`, or `off`; at least what the server allows (`30s` by default), at most `24h`.
+    /// The interval at which a git app's branch is read, such as `5m`, or `off`; at least what the server allows (`30s`
+    /// by default), at most `24h`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = schemas::INTERVAL))]
     pub poll: Option<String>,

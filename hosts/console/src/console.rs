@@ -88,8 +88,8 @@ impl Console {
         }
     }
 
-    /// Returns whether a call is let through although others have failed to authenticate from its address too often: it has a
-    /// session that this process knows.
+    /// Returns whether a call is let through although others have failed to authenticate from its address too often: it
+    /// has a session that this process knows.
     pub fn recognizes(&self, headers: &http::HeaderMap) -> bool {
         session_secret(headers).is_some_and(|secret| self.host.recognizes(&secret))
     }
@@ -148,7 +148,8 @@ impl Console {
                 }
             }
         }
-        // A page that only asks is refused here; what is refused when it is done, the core refuses, and the audit has it.
+        // A page that only asks is refused here; what is refused when it is done, the core refuses, and the audit has
+        // it.
         if request.reads() && !permitted(&call, &page) {
             return (errors::Shown::forbidden().reply(&call.frame(), request.is_partial()), Caller::Known);
         }
@@ -157,8 +158,8 @@ impl Console {
         (reply, Caller::Known)
     }
 
-    /// Returns the call's session and its person, confirmed by what the store says of session and token; `None` if the call
-    /// has no session.
+    /// Returns the call's session and its person, confirmed by what the store says of session and token; `None` if the
+    /// call has no session.
     ///
     /// # Errors
     /// [`Kind::Unauthorized`] if the session is over, or its token has ended.

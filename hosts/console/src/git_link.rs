@@ -2,8 +2,8 @@
 
 use rollhook_core::app::Source;
 
-/// Returns the address of a commit's page; `None` for an image app, a host whose addresses are unknown, and a label that is
-/// no hash.
+/// Returns the address of a commit's page; `None` for an image app, a host whose addresses are unknown, and a label
+/// that is no hash.
 pub(crate) fn commit(source: &Source, commit: &str) -> Option<String> {
     let Source::Git(source) = source else { return None };
     let is_hash = (7..=64).contains(&commit.len()) && commit.bytes().all(|byte| byte.is_ascii_hexdigit());

@@ -16,8 +16,9 @@
 //! calls the operations that the API and the command line call, and renders what they return. A failure is shown in the
 //! server's own words.
 //!
-//! Every page works without a script. With one, htmx replaces parts of pages: the search's result, dialogs, and the history
-//! while it changes. Styles, scripts and icons are embedded; nothing is loaded from elsewhere, and nothing is inline.
+//! Every page works without a script. With one, htmx replaces parts of pages: the search's result, dialogs, and the
+//! history while it changes. Styles, scripts and icons are embedded; nothing is loaded from elsewhere, and nothing is
+//! inline.
 
 mod ansi;
 mod assets;

@@ -1,7 +1,7 @@
 //! The history as it changes: server-sent events, each of which holds the changed part of the page.
 //!
-//! An event's id is a hash of what it shows. A browser that has lost its connection sends the last one, and gets the present
-//! state if that is another: nothing is skipped, and any replica can go on.
+//! An event's id is a hash of what it shows. A browser that has lost its connection sends the last one, and gets the
+//! present state if that is another: nothing is skipped, and any replica can go on.
 
 use std::{fmt::Write as _, sync::Arc, time::Duration};
 
@@ -20,8 +20,8 @@ use crate::{
     view::Frame,
 };
 
-/// The time without a change after which a comment is sent, so that no proxy takes the connection for dead, and a session
-/// that has ended is noticed.
+/// The time without a change after which a comment is sent, so that no proxy takes the connection for dead, and a
+/// session that has ended is noticed.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// Answers `GET …/live`.

@@ -122,8 +122,8 @@ pub(crate) fn set_cookie(reply: &mut Reply, id: Option<&str>) {
 #[derive(Clone, Copy)]
 struct Plain;
 
-/// Keeps a page that shows a secret from being compressed: the size of what is compressed together with a stranger's text
-/// tells of the secret.
+/// Keeps a page that shows a secret from being compressed: the size of what is compressed together with a stranger's
+/// text tells of the secret.
 pub(crate) fn with_secret(mut reply: Reply) -> Reply {
     reply.extensions_mut().insert(Plain);
     reply

@@ -61,8 +61,8 @@ impl Request {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// Returns whether the browser takes a cookie that is for secure pages only. Browsers send `Sec-Fetch-Site` to https
-    /// and to their own machine alone.
+    /// Returns whether the browser takes a cookie that is for secure pages only. Browsers send `Sec-Fetch-Site` to
+    /// https and to their own machine alone.
     pub(crate) fn is_secure(&self) -> bool {
         let host = self.header(HOST).unwrap_or_default();
         let name = host.rsplit_once(':').map_or(host, |(name, port)| if port.ends_with(']') { host } else { name });
@@ -73,8 +73,8 @@ impl Request {
             || name.starts_with("127.")
     }
 
-    /// Returns whether a changing call comes from a page of this console. Another site can make a browser send the cookie;
-    /// it can forge neither of these headers.
+    /// Returns whether a changing call comes from a page of this console. Another site can make a browser send the
+    /// cookie; it can forge neither of these headers.
     pub(crate) fn is_same_origin(&self) -> bool {
         if let Some(site) = self.headers.get("sec-fetch-site") {
             return site == "same-origin" || site == "none";

@@ -30,7 +30,8 @@ pub(crate) const BODY_MAX: usize = openapi::BODY_MAX;
 pub(crate) const PUSH_MAX: usize = 25 * 1024 * 1024;
 /// The longest time of reading a body.
 const BODY_TIME: Duration = Duration::from_secs(10);
-/// The time in which a body that takes of the budget must bring one [`PARTS`]th of its length: in time, it would bring four.
+/// The time in which a body that takes of the budget must bring one [`PARTS`]th of its length: in time, it would bring
+/// four.
 const PART_TIME: Duration = Duration::from_secs(2);
 const PARTS: usize = 20;
 /// The most bytes that are read of a refused body, so that its sender gets to read the answer.
@@ -48,7 +49,8 @@ pub(crate) enum Size {
 }
 
 impl Size {
-    /// Returns how large the body of a webhook's call may be. A form's payload is copied to be read: it has the usual size.
+    /// Returns how large the body of a webhook's call may be. A form's payload is copied to be read: it has the usual
+    /// size.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         let is_push = rollhook_git_hosts::is_delivery(headers) && require_json(headers).is_ok();
         if is_push { Self::Push } else { Self::Usual }

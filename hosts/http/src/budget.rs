@@ -1,7 +1,7 @@
 //! The bytes of bodies that the server may hold at once.
 //!
-//! A body for which there is no room waits. Each address has a share of every pool of strangers, so that it never takes the
-//! room of another one: bodies beyond the share wait for each other.
+//! A body for which there is no room waits. Each address has a share of every pool of strangers, so that it never takes
+//! the room of another one: bodies beyond the share wait for each other.
 
 use std::{
     collections::HashMap,
@@ -98,8 +98,8 @@ impl Shared {
         Self { all: Arc::new(Semaphore::new(pool.all)), share: pool.share, shares: Mutex::default() }
     }
 
-    /// Returns what a body of this address takes of. The share comes first: bodies that wait for it hold nothing of the pool,
-    /// and have no place in its queue.
+    /// Returns what a body of this address takes of. The share comes first: bodies that wait for it hold nothing of the
+    /// pool, and have no place in its queue.
     fn of(&self, client: IpAddr) -> Vec<Arc<Semaphore>> {
         vec![self.share(client), self.all.clone()]
     }

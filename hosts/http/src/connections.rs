@@ -32,8 +32,8 @@ impl Bounds {
     /// The bounds of the listener of probes.
     pub(crate) const PROBES: Self = Self { all: 128, strangers: 100, share: 100 };
 
-    /// Returns the bounds of the listener of callers for a process that may open this many files. Known callers always have
-    /// connections that strangers do not fill.
+    /// Returns the bounds of the listener of callers for a process that may open this many files. Known callers always
+    /// have connections that strangers do not fill.
     pub(crate) fn within(files: usize) -> Self {
         let all = files.saturating_sub(OTHER_FILES).clamp(16, Self::CALLERS.all);
         let strangers = (all * 4 / 5).min(Self::CALLERS.strangers);

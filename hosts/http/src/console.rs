@@ -36,8 +36,8 @@ pub(crate) fn of(deployer: Arc<Deployer>, base_url: Arc<str>) -> Arc<Console> {
     Arc::new(Console::new(Arc::new(OnDeployer { deployer, base_url })))
 }
 
-/// Returns whether a call is the console's: one of its paths, or any other that a browser wants as a page. Paths of the API
-/// are the API's, whoever calls.
+/// Returns whether a call is the console's: one of its paths, or any other that a browser wants as a page. Paths of the
+/// API are the API's, whoever calls.
 pub(crate) fn is_for(parts: &Parts) -> bool {
     let path = parts.uri.path();
     let wants_page = || {

@@ -3,9 +3,10 @@
 //! A client over the limit of failures costs no read of the store, except for callers whose credentials this process
 //! recognises by its last read of the token (`Deployer::recognizes`). A client gets over the limit of an app by calls
 //! that each made the process read that app's token; so an app's own callers are recognised, however many strangers
-//! share their address. After a restart each app's token is read once (`Deployer::read_tokens`), since strangers' made-up
-//! names may use up what follows. A token that was replaced meanwhile, by another replica for example, is read anew by one
-//! [`Limits::spare`] call per app and second, whoever makes it: the correct caller's next try is recognised.
+//! share their address. After a restart each app's token is read once (`Deployer::read_tokens`), since strangers'
+//! made-up names may use up what follows. A token that was replaced meanwhile, by another replica for example, is read
+//! anew by one [`Limits::spare`] call per app and second, whoever makes it: the correct caller's next try is
+//! recognised.
 
 use std::{
     collections::HashMap,
@@ -170,16 +171,16 @@ struct Rate {
 }
 
 impl Rate {
-    /// Returns the time until one more event is allowed, for a key whose debt is paid off at `paid` (the generic cell rate
-    /// algorithm).
+    /// Returns the time until one more event is allowed, for a key whose debt is paid off at `paid` (the generic cell
+    /// rate algorithm).
     fn wait(self, paid: Duration, now: Duration) -> Duration {
         let debt = paid.saturating_sub(now);
         (debt + self.every).saturating_sub(self.every * self.burst)
     }
 }
 
-/// The time at which each key's debt is paid off. Two generations bound the table: the older is dropped as a whole once the
-/// newer is full, so that a flood of new keys costs neither memory nor a search for expired ones.
+/// The time at which each key's debt is paid off. Two generations bound the table: the older is dropped as a whole once
+/// the newer is full, so that a flood of new keys costs neither memory nor a search for expired ones.
 struct Table<K> {
     rate: Rate,
     generations: Mutex<(HashMap<K, Duration>, HashMap<K, Duration>)>,

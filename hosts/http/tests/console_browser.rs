@@ -1,5 +1,5 @@
-//! The console in a real browser: `testing/browser/console.mjs` drives Chromium against the real server, as a person would,
-//! and checks each page by axe-core at three sizes and in both themes. `.ci/setup` installs what it needs.
+//! The console in a real browser: `testing/browser/console.mjs` drives Chromium against the real server, as a person
+//! would, and checks each page by axe-core at three sizes and in both themes. `.ci/setup` installs what it needs.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 
 use std::{

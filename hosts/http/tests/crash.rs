@@ -219,7 +219,8 @@ fn a_kill_in_the_middle_of_a_rollout_ends_it_after_the_restart() {
     assert_eq!(replicas(&server.log()).len(), 2);
 }
 
-/// Shown on a copy of what the killed server left, whose clock stands still: no time passes, so that none is waited for.
+/// Shown on a copy of what the killed server left, whose clock stands still: no time passes, so that none is waited
+/// for.
 fn the_dead_lease_binds_others_only(directory: &Path, now: Timestamp) {
     let copy = tempfile::tempdir().unwrap();
     for name in ["rollhook.db", "rollhook.db-wal"] {

@@ -82,8 +82,8 @@ fn killed_at(calls: &str, server: Server, app: &App, label: &str) -> Server {
     start.run()
 }
 
-/// A strace that kills the server with SIGKILL before the first of these calls happens, and what listens to its words: a
-/// strace that nobody listens to any more ends early.
+/// A strace that kills the server with SIGKILL before the first of these calls happens, and what listens to its words:
+/// a strace that nobody listens to any more ends early.
 fn attach(server: &Server, calls: &str) -> (Child, BufReader<ChildStderr>) {
     let mut strace = Command::new("strace")
         .args(["-f", "-o", "/dev/null", "-e", &format!("trace={calls}")])

@@ -1,5 +1,5 @@
-//! Strangers who hold as many connections as they can, and guess tokens at full speed, beside a CI that posts: against the
-//! real binary. The long form of the test command holds 1,000 connections of each kind for a minute.
+//! Strangers who hold as many connections as they can, and guess tokens at full speed, beside a CI that posts: against
+//! the real binary. The long form of the test command holds 1,000 connections of each kind for a minute.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 
 use std::{

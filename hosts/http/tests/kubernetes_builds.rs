@@ -29,8 +29,8 @@ struct Parts {
     builder: String,
 }
 
-/// The parts of the lent node; the builder image is made of the `rollhook-build` that lies beside the server. It is made
-/// once for all tests of this process.
+/// The parts of the lent node; the builder image is made of the `rollhook-build` that lies beside the server. It is
+/// made once for all tests of this process.
 fn parts(kubectl: &Kubectl) -> &'static Parts {
     static PARTS: OnceLock<Parts> = OnceLock::new();
     PARTS.get_or_init(|| {
@@ -187,7 +187,8 @@ impl Bench {
         panic!("it does not end: {}", self.builds.story());
     }
 
-    /// Has the app's further pods count as soon as they are ready; what the app was made with is for apps that people use.
+    /// Has the app's further pods count as soon as they are ready; what the app was made with is for apps that people
+    /// use.
     fn hurry(&self) {
         let patch = json!({ "spec": { "minReadySeconds": 0 } }).to_string();
         self.bed.kubectl.run(&["patch", "deployment", "api", "--patch", &patch]);

@@ -1,4 +1,5 @@
-//! The real server on nothing but a cluster: its store is the cluster too, and it may do what the printed manifests say.
+//! The real server on nothing but a cluster: its store is the cluster too, and it may do what the printed manifests
+//! say.
 //!
 //! Each test has a cluster of its own, as it changes what the ServiceAccount may do.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]

@@ -21,7 +21,8 @@ sys.stdin.read()
 connection.execute('ROLLBACK')
 ";
 
-/// Holds all locks of the write-ahead log's index, bytes 120 to 127 of its file, as SQLite does while it recovers a log.
+/// Holds all locks of the write-ahead log's index, bytes 120 to 127 of its file, as SQLite does while it recovers a
+/// log.
 const NOBODY_READS: &str = "
 import fcntl, sys
 file = open(sys.argv[1] + '-shm', 'r+b')

@@ -1,5 +1,5 @@
-//! Change detection from end to end: a real git host, the real server with a build command, and nobody who tells it of a
-//! push.
+//! Change detection from end to end: a real git host, the real server with a build command, and nobody who tells it of
+//! a push.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may")]
 
 use std::{os::unix::fs::symlink, path::Path};

@@ -42,15 +42,15 @@ impl Builder {
         self
     }
 
-    /// Keeps API tokens, sessions and the audit in this store, which is the others' store: for a process that answers the
-    /// management API itself.
+    /// Keeps API tokens, sessions and the audit in this store, which is the others' store: for a process that answers
+    /// the management API itself.
     pub fn records(mut self, records: Arc<dyn RecordStore>) -> Self {
         self.ports.records = Some(records);
         self
     }
 
-    /// Gives the replica a name: no other living process on the same store may have it, and this one has it again after a
-    /// restart.
+    /// Gives the replica a name: no other living process on the same store may have it, and this one has it again after
+    /// a restart.
     pub fn replica(mut self, name: &str) -> Self {
         name.clone_into(&mut self.replica);
         self

@@ -1,5 +1,5 @@
-//! The first API token, named `admin`, which may do everything: made on the first start of a store that one process uses, else given in a file; replaced on
-//! request only.
+//! The first API token, named `admin`, which may do everything: made on the first start of a store that one process
+//! uses, else given in a file; replaced on request only.
 
 use std::{
     fs,

@@ -2,8 +2,9 @@
 //!
 //! An `App` is the state of one app: the registration in `spec`, the rest in `status`, replaced as one object. An
 //! `AppDeploy` is one revision of its history, for people to read and for the store to look up once the deploy has
-//! ended. A `ServerRecord` is one of the service's own records, in the server's namespace. All hold the JSON that the core writes; the schema names only the fields that people look for, so that a
-//! field can be added within `v1`, and an object that is damaged leaves the others readable.
+//! ended. A `ServerRecord` is one of the service's own records, in the server's namespace. All hold the JSON that the
+//! core writes; the schema names only the fields that people look for, so that a field can be added within `v1`, and an
+//! object that is damaged leaves the others readable.
 
 use k8s_openapi::{
     apiextensions_apiserver::pkg::apis::apiextensions::v1::{CustomResourceDefinition, CustomResourceValidation},

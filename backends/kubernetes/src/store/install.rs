@@ -68,7 +68,8 @@ fn check_form(installed: &CustomResourceDefinition) -> Result<()> {
     )))
 }
 
-/// Whether all can be listed, records in the namespace of the connection. A missing permission to list is reported later, by name.
+/// Whether all can be listed, records in the namespace of the connection. A missing permission to list is reported
+/// later, by name.
 async fn is_served(client: &Client) -> Result<bool> {
     let one = ListParams::default().limit(1);
     let apps = Api::<AppObject>::all(client.clone()).list_metadata(&one).await.map(drop);

@@ -1,7 +1,7 @@
 //! Instructions for git hosts, whose pushes deploy without a job in CI.
 
-/// Returns the settings to enter at each git host, for an app that is built from this branch. The text names token and key,
-/// and shows neither.
+/// Returns the settings to enter at each git host, for an app that is built from this branch. The text names token and
+/// key, and shows neither.
 pub fn settings(branch: &str) -> String {
     format!(
         "\

@@ -10,8 +10,8 @@ use serde::Serialize;
 
 use crate::App;
 
-/// The seconds that a pipeline waits for the end of a deploy, unless `DEPLOY_TIMEOUT` says otherwise: more than the default
-/// deadline of a rollout.
+/// The seconds that a pipeline waits for the end of a deploy, unless `DEPLOY_TIMEOUT` says otherwise: more than the
+/// default deadline of a rollout.
 const TIMEOUT: u32 = 900;
 
 /// The body that a snippet posts.
@@ -33,8 +33,8 @@ impl Posted {
     }
 }
 
-/// Returns the repository that the app's images most likely come from. It is parsed, so that no answer can smuggle a command
-/// into a snippet.
+/// Returns the repository that the app's images most likely come from. It is parsed, so that no answer can smuggle a
+/// command into a snippet.
 pub fn repository(app: &App) -> String {
     let allowed = app.policy.repositories.iter().find(|entry| !entry.ends_with("/*")).cloned();
     let ran = || app.current.as_ref().or(app.on_cluster.as_ref())?.image.clone();

@@ -1,5 +1,5 @@
-//! Rollouts under way while the server's permissions are away: for seconds after its start an API server knows no role and
-//! denies everything, and so does one whose RoleBinding is being replaced.
+//! Rollouts under way while the server's permissions are away: for seconds after its start an API server knows no role
+//! and denies everything, and so does one whose RoleBinding is being replaced.
 
 use rollhook_testing::{
     App, Call, Start,

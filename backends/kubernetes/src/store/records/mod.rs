@@ -7,8 +7,9 @@
 //!            ╰ else: none, unless the watch brings it within its lag
 //! ```
 //!
-//! So what is returned was read by this very call, and strangers, whose keys no record has, cost the API server one call
-//! per second however many they are. Until the first list has been seen, each call reads, [`FIRST_READS`] at a time.
+//! So what is returned was read by this very call, and strangers, whose keys no record has, cost the API server one
+//! call per second however many they are. Until the first list has been seen, each call reads, [`FIRST_READS`] at a
+//! time.
 //!
 //! Every replica deletes expired records, some at a time, an hour after their end.
 

@@ -120,8 +120,8 @@ pub(crate) fn name(kind: RecordKind, key: &RecordKey) -> String {
     spelled(kind.as_str(), key)
 }
 
-/// Kinds have no dots, and none ends in `-hashed`, so that no two records spell one name. A key whose parts are no names
-/// to Kubernetes is spelled by its hash.
+/// Kinds have no dots, and none ends in `-hashed`, so that no two records spell one name. A key whose parts are no
+/// names to Kubernetes is spelled by its hash.
 fn spelled(kind: &str, key: &RecordKey) -> String {
     let is_end = |byte: Option<&u8>| byte.is_some_and(|byte| *byte != b'-');
     let is_name = |part: &str| is_end(part.as_bytes().first()) && is_end(part.as_bytes().last());
