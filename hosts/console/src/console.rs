@@ -142,7 +142,7 @@ impl Console {
         };
         if let Some(id) = page.app() {
             match self.host.permissions(&call.access.principal, id).await {
-                Ok(permissions) => call.access.permissions = permissions,
+                Ok(permissions) => call.access.permissions = call.access.permissions.on_app(permissions),
                 Err(failure) => {
                     return (errors::failure(&call.frame(), request.is_partial(), &failure), Caller::Known);
                 }
@@ -183,6 +183,7 @@ fn permitted(call: &Call<'_>, page: &Page) -> bool {
         Need::Deploy => may.may_deploy,
         Need::Token => may.may_read_tokens,
         Need::Administer => may.may_administer,
+        Need::Access => may.may_see_access,
     }
 }
 

@@ -108,15 +108,23 @@ pub struct Permissions {
     pub may_read_tokens: bool,
     /// Registers, changes and deletes apps; disables webhooks.
     pub may_administer: bool,
+    /// Reads the audit, and manages the API tokens of some realm. Only known where no app is asked for.
+    pub may_see_access: bool,
 }
 
 impl Permissions {
+    /// Returns the permissions on an app, and what the person may do beside it.
+    pub(crate) fn on_app(self, app: Self) -> Self {
+        Self { may_see_access: self.may_see_access, ..app }
+    }
+
     /// Returns what a proof or a role lets its holder do.
     pub fn of(may: impl Fn(Action) -> bool) -> Self {
         Self {
             may_deploy: may(Action::Deploy),
             may_read_tokens: may(Action::ReadToken),
             may_administer: may(Action::Change),
+            may_see_access: may(Action::ReadAudit),
         }
     }
 }

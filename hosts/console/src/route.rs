@@ -1,6 +1,6 @@
 //! The console's paths.
 
-use rollhook_core::{app::AppId, deploy::Revision};
+use rollhook_core::{access::TokenName, app::AppId, deploy::Revision};
 
 /// What is at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +22,9 @@ pub(crate) enum Page {
     Register,
     SignOut,
     SignOutEverywhere,
+    Access,
+    NewToken,
+    Revoke(TokenName),
     App(AppId, AppPart),
     Deploy(AppId, Revision, DeployPart),
 }
@@ -58,6 +61,7 @@ pub(crate) enum Need {
     Deploy,
     Token,
     Administer,
+    Access,
 }
 
 /// The parts of an app's pages: path below the app's, methods, label.
@@ -98,7 +102,12 @@ impl Route {
             "/apps/new" => return Self::Page(Page::Register),
             "/sign-out" => return Self::Page(Page::SignOut),
             "/sign-out-everywhere" => return Self::Page(Page::SignOutEverywhere),
+            "/access" => return Self::Page(Page::Access),
+            "/access/tokens" => return Self::Page(Page::NewToken),
             _ => {}
+        }
+        if let Some(name) = path.strip_prefix("/access/tokens/").and_then(|rest| rest.strip_suffix("/revoke")) {
+            return name.parse().map_or(Self::Unknown, |name| Self::Page(Page::Revoke(name)));
         }
         let page = path.strip_prefix("/apps/").and_then(below_apps);
         page.map_or(Self::Unknown, Self::Page)
@@ -107,9 +116,9 @@ impl Route {
     /// Returns the methods that the path takes.
     pub(crate) fn methods(&self) -> &'static [&'static str] {
         match self {
-            Self::SignIn | Self::Page(Page::Register) => BOTH,
-            Self::Page(Page::SignOut | Page::SignOutEverywhere) => WRITE,
-            Self::Asset | Self::Page(Page::Apps) | Self::Unknown => READ,
+            Self::SignIn | Self::Page(Page::Register | Page::Revoke(_)) => BOTH,
+            Self::Page(Page::SignOut | Page::SignOutEverywhere | Page::NewToken) => WRITE,
+            Self::Asset | Self::Page(Page::Apps | Page::Access) | Self::Unknown => READ,
             Self::Page(Page::App(_, part)) => methods(APP_PARTS, *part),
             Self::Page(Page::Deploy(_, _, part)) => methods(DEPLOY_PARTS, *part),
         }
@@ -129,6 +138,9 @@ impl Route {
             Self::Page(Page::Register) => "/apps/new",
             Self::Page(Page::SignOut) => "/sign-out",
             Self::Page(Page::SignOutEverywhere) => "/sign-out-everywhere",
+            Self::Page(Page::Access) => "/access",
+            Self::Page(Page::NewToken) => "/access/tokens",
+            Self::Page(Page::Revoke(_)) => "/access/tokens/{token}/revoke",
             Self::Page(Page::App(_, part)) => label(APP_PARTS, *part),
             Self::Page(Page::Deploy(_, _, part)) => label(DEPLOY_PARTS, *part),
             Self::Unknown => "unknown",
@@ -142,6 +154,7 @@ impl Page {
         match self {
             Self::App(id, _) | Self::Deploy(id, ..) => Some(id),
             Self::Apps | Self::Register | Self::SignOut | Self::SignOutEverywhere => None,
+            Self::Access | Self::NewToken | Self::Revoke(_) => None,
         }
     }
 
@@ -150,6 +163,7 @@ impl Page {
         match self {
             Self::Apps | Self::SignOut | Self::SignOutEverywhere => Need::Nothing,
             Self::Register => Need::Administer,
+            Self::Access | Self::NewToken | Self::Revoke(_) => Need::Access,
             Self::App(_, part) => match part {
                 AppPart::Deploys | AppPart::Live | AppPart::Webhook => Need::Nothing,
                 AppPart::Settings if reads => Need::Nothing,

@@ -401,3 +401,71 @@ fn search_finds_by_all_words_and_answers_a_part_to_htmx() {
     );
     assert!(browser.page("/?q=nothing-like-it").contains("Nothing found"));
 }
+
+#[test]
+fn each_role_sees_and_does_in_the_console_what_it_may() {
+    let server = server!().run();
+    let app = server.app("api");
+    server.manage("POST", &format!("{API}/webhook")).expect(200);
+    let browser = |role: &str| {
+        let body = json!({ "name": format!("a-{role}"), "role": role, "project": "shop", "environment": "test" });
+        let made = server.manage("POST", "/api/v1/tokens").json(&body).expect(201).json();
+        let reply = sign_in(&server, made["token"].as_str().unwrap());
+        let cookie = reply.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
+        Browser { server: &server, cookie }
+    };
+    let browsers = ["viewer", "deployer", "admin"].map(browser);
+    // What a page offers, by viewer, deployer and admin.
+    let (deployers, admins) = ([false, true, true], [false, false, true]);
+    for (path, text, may) in [
+        ("", "/deploy\"", deployers),
+        ("", "Roll back<span", deployers),
+        ("", "href=\"/access\"", admins),
+        ("/webhook", "/webhook/reveal\"", deployers),
+        ("/webhook", "/webhook/enable\"", deployers),
+        ("/webhook", "/webhook/disable\"", admins),
+        ("/settings", "Save the policy", admins),
+        ("/settings", "Danger zone", admins),
+    ] {
+        let pages = browsers.each_ref().map(|browser| browser.page(&format!("{APP}{path}")));
+        assert_eq!(pages.each_ref().map(|page| page.contains(text)), may, "{path}: {text}");
+        assert!(pages.iter().all(|page| !page.contains(&app.token)), "no page shows a token");
+    }
+    // And what is done although no page offers it.
+    for (path, fields, may) in [
+        ("/webhook/reveal", &[][..], deployers),
+        ("/deploy", &[("image", "r.example.com/api:2")], deployers),
+        ("/settings", &[("settle", "0s")], admins),
+        ("/webhook/disable", &[], admins),
+    ] {
+        let done = browsers.each_ref().map(|browser| browser.post(&format!("{APP}{path}"), fields).send().status != 403);
+        assert_eq!(done, may, "{path}");
+    }
+    browsers[0].get("/access").expect(403);
+    let viewers = server.manage("GET", "/api/v1/audit?limit=200").expect(200).json()["entries"].clone();
+    let refused = viewers.as_array().unwrap().iter().filter(|entry| entry["actor"] == "a-viewer");
+    assert_eq!(refused.filter(|entry| entry["allowed"] == false).count(), 4, "{viewers}");
+}
+
+#[test]
+fn tokens_are_made_shown_once_and_revoked_on_a_page_with_the_audit() {
+    let server = server!().run();
+    let browser = Browser::signed_in(&server);
+    let wrong = browser.post("/access/tokens", &[("name", "ci"), ("role", "viewer"), ("environment", "test")]).expect(422);
+    assert!(wrong.text().contains("needs the project") && wrong.text().contains("value=\"test\""), "{}", wrong.text());
+    let fields = [("name", "ci"), ("role", "deployer"), ("project", "shop"), ("expires", "90d")];
+    let made = browser.post("/access/tokens", &fields).expect(201).text();
+    let begin = made.find(">rh_").unwrap() + 1;
+    let token = &made[begin..begin + made[begin..].find('<').unwrap()];
+    let whoami = server.call("GET", "/api/v1/whoami").header("authorization", &format!("Bearer {token}")).expect(200);
+    assert_eq!(whoami.json()["actor"], "ci");
+    let page = browser.page("/access");
+    assert!(!page.contains(token), "it is shown once");
+    assert!(page.contains("/access/tokens/ci/revoke") && page.contains("API token ci"), "{page}");
+    assert!(browser.page("/access/tokens/ci/revoke").contains("Revoke ci?"));
+    assert_eq!(browser.act("/access/tokens/ci/revoke", &[]), "/access");
+    server.call("GET", "/api/v1/whoami").header("authorization", &format!("Bearer {token}")).expect(401);
+    // Revoking one's own token ends the session with it.
+    browser.act("/access/tokens/admin/revoke", &[]);
+    assert_eq!(browser.get("/").expect(303).header("location"), Some("/sign-in"));
+}

@@ -1,5 +1,6 @@
 //! The pages, one module each.
 
+pub(crate) mod access;
 pub(crate) mod apps;
 pub(crate) mod confirm;
 pub(crate) mod deploys;
@@ -32,6 +33,10 @@ pub(crate) async fn answer(call: &Call<'_>, page: &Page) -> Result<Reply, Failur
         Page::Register => register::submit(call).await,
         Page::SignOut => sign_in::sign_out(call).await,
         Page::SignOutEverywhere => sign_in::sign_out_everywhere(call).await,
+        Page::Access => access::page(call).await,
+        Page::NewToken => access::create(call).await,
+        Page::Revoke(name) if reads => Ok(access::confirm_revoke(call, name)),
+        Page::Revoke(name) => access::revoke(call, name).await,
         Page::App(id, part) => match part {
             AppPart::Deploys => deploys::page(call, id).await,
             AppPart::Live => live::stream(call, id).await,

@@ -1,0 +1,195 @@
+//! API tokens and the audit.
+
+use askama::Template;
+use http::StatusCode;
+use rollhook_api::{ApiToken, AuditEntry, CreateToken, CreatedToken, access::place};
+use rollhook_core::{
+    access::{Role, TokenName},
+    text::escaped,
+};
+use serde_json::Value;
+use zeroize::Zeroizing;
+
+use crate::{
+    console::{Call, status},
+    host::Failure,
+    reply::{self, Reply},
+    view::{Frame, When},
+};
+
+/// The number of the audit's entries per page.
+const PAGE: usize = 50;
+
+#[derive(Template)]
+#[template(path = "access.html")]
+struct AccessPage {
+    frame: Frame,
+    tokens: Vec<Token>,
+    acts: Vec<Act>,
+    next: Option<String>,
+    form: Form,
+    made: Option<Made>,
+    error: Option<String>,
+}
+
+/// A token's row.
+struct Token {
+    name: String,
+    role: &'static str,
+    realm: String,
+    expires: Option<When>,
+    used: Option<When>,
+    maker: String,
+}
+
+/// An entry of the audit.
+struct Act {
+    when: When,
+    who: String,
+    what: String,
+    subject: String,
+    is_allowed: bool,
+}
+
+/// The values of the form for a new token.
+#[derive(Default)]
+struct Form {
+    name: String,
+    role: String,
+    project: String,
+    environment: String,
+    expires: String,
+    /// The field that the error is about.
+    field: String,
+}
+
+impl Form {
+    fn roles(&self) -> [&'static str; 3] {
+        Role::ALL.map(Role::as_str)
+    }
+
+    fn is_wrong(&self, field: &str) -> bool {
+        self.field == field
+    }
+}
+
+/// A token that was just made: the only page that has its text.
+struct Made {
+    name: String,
+    role: &'static str,
+    realm: String,
+    token: Zeroizing<String>,
+}
+
+impl Token {
+    fn of(token: &ApiToken, frame: &Frame) -> Self {
+        let end = |end| When::with_text(end, rollhook_api::time::absolute(end)[..10].to_owned());
+        Self {
+            name: escaped(&token.name),
+            role: token.grant.role.as_str(),
+            realm: escaped(&token.grant.realm()),
+            expires: token.expires_at.map(end),
+            used: token.last_used_at.map(|used| When::new(used, frame.now)),
+            maker: escaped(&token.created_by),
+        }
+    }
+}
+
+impl Act {
+    fn of(entry: &AuditEntry, frame: &Frame) -> Self {
+        Self {
+            when: When::new(entry.at, frame.now),
+            who: escaped(&entry.actor),
+            what: escaped(&entry.action),
+            subject: escaped(&entry.subject),
+            is_allowed: entry.allowed,
+        }
+    }
+}
+
+async fn read(call: &Call<'_>) -> Result<AccessPage, Failure> {
+    let (operations, frame) = (call.operations(), call.frame());
+    let after = call.request.query("after").as_deref().and_then(place);
+    let (tokens, audit) = (operations.tokens().await?, operations.audit(after, PAGE).await?);
+    Ok(AccessPage {
+        tokens: tokens.tokens.iter().map(|token| Token::of(token, &frame)).collect(),
+        acts: audit.entries.iter().map(|entry| Act::of(entry, &frame)).collect(),
+        next: audit.next,
+        frame,
+        form: Form::default(),
+        made: None,
+        error: None,
+    })
+}
+
+/// Answers `GET /access`.
+pub(crate) async fn page(call: &Call<'_>) -> Result<Reply, Failure> {
+    Ok(reply::html(StatusCode::OK, &read(call).await?))
+}
+
+/// Answers `POST /access/tokens`.
+pub(crate) async fn create(call: &Call<'_>) -> Result<Reply, Failure> {
+    let field = |name| call.request.field(name);
+    let text = |name| field(name).unwrap_or_default();
+    let wanted = CreateToken {
+        name: text("name"),
+        role: text("role"),
+        project: field("project"),
+        environment: field("environment"),
+        expires: field("expires"),
+    };
+    match call.operations().create_token(wanted).await {
+        Ok(CreatedToken { api_token, token }) => {
+            let made = Made {
+                name: escaped(&api_token.name),
+                role: api_token.grant.role.as_str(),
+                realm: escaped(&api_token.grant.realm()),
+                token: Zeroizing::new(token),
+            };
+            let page = AccessPage { made: Some(made), ..read(call).await? };
+            Ok(reply::with_secret(reply::html(StatusCode::CREATED, &page)))
+        }
+        Err(failure) if (400..500).contains(&failure.problem.status) => {
+            let about = failure.problem.members.get("field").and_then(Value::as_str).unwrap_or_default();
+            let form = Form {
+                name: text("name"),
+                role: text("role"),
+                project: text("project"),
+                environment: text("environment"),
+                expires: text("expires"),
+                field: about.to_owned(),
+            };
+            let page = AccessPage { form, error: Some(escaped(&failure.problem.detail)), ..read(call).await? };
+            Ok(reply::html(status(&failure), &page))
+        }
+        Err(failure) => Err(failure),
+    }
+}
+
+#[derive(Template)]
+#[template(path = "revoke.html")]
+struct RevokePage<'a> {
+    frame: &'a Frame,
+    name: &'a str,
+}
+
+#[derive(Template)]
+#[template(path = "_revoke.html")]
+struct RevokePart<'a> {
+    name: &'a str,
+}
+
+/// Answers `GET /access/tokens/{name}/revoke`.
+pub(crate) fn confirm_revoke(call: &Call<'_>, name: &TokenName) -> Reply {
+    let name = name.as_str();
+    match call.request.is_partial() {
+        true => reply::html(StatusCode::OK, &RevokePart { name }),
+        false => reply::html(StatusCode::OK, &RevokePage { frame: &call.frame(), name }),
+    }
+}
+
+/// Answers `POST /access/tokens/{name}/revoke`.
+pub(crate) async fn revoke(call: &Call<'_>, name: &TokenName) -> Result<Reply, Failure> {
+    call.operations().revoke_token(name).await?;
+    Ok(reply::redirect("/access"))
+}
