@@ -7,7 +7,7 @@ import { createInterface } from 'node:readline';
 import { mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 
-const { address, token, screenshots, program, modules } = JSON.parse(process.argv[2]);
+const { address, token, screenshots, program, modules, git, commit } = JSON.parse(process.argv[2]);
 const require = createRequire(join(modules, 'package.json'));
 const { chromium } = require('playwright-core');
 const axe = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
@@ -239,7 +239,33 @@ try {
   await says(row(6), 'cancelled');
   await says(row(7), 'current');
 
+  step('a build is watched, its log in colours');
+  const site = '/apps/shop-test/site';
+  const created = await page.request.post('/api/v1/apps', {
+    headers: { authorization: `Bearer ${token}` },
+    data: {
+      project: 'shop', environment: 'test', app: 'site', policy: { settle: '0s' },
+      git: { url: git, image_repository: 'registry.example.com/shop/site' },
+    },
+  });
+  if (created.status() !== 201) fail(await created.text());
+  await page.goto(`${site}/deploy`);
+  await page.getByLabel('Commit').fill(commit);
+  await page.getByRole('button', { name: 'Build and deploy' }).click();
+  await says(page.locator('.running'), 'Its image is being built.');
+  await page.goto(`${site}/deploys/1`);
+  await page.evaluate(() => { window.sameDocument = true; });
+  await says(page.locator('.log .a-2'), 'fetching');
+  await ask('build on');
+  await says(page.locator('.log .a-1'), '<script>alert(1)</script>');
+  await says(page.locator('#entry'), 'current');
+  await page.locator('.log .more').waitFor({ state: 'detached' });
+  if (!await page.evaluate(() => window.sameDocument === true)) fail('the page was loaded again');
+  if (await page.locator('.log a').count() > 0) fail('a build makes links');
+  await picture('entry-built');
+
   step('the webhook');
+  await page.goto(app);
   await page.getByRole('link', { name: 'Webhook' }).click();
   await picture('webhook-disabled');
   await page.getByRole('button', { name: 'Enable the webhook' }).click();

@@ -10,10 +10,16 @@
   const body = one("#dialog-body");
   document.addEventListener("htmx:after:swap", (event) => {
     const target = event.detail?.ctx?.target;
-    if (dialog && (target === body || target === "#dialog-body") && !dialog.open) dialog.showModal();
+    if (dialog && (target === body || target === "#dialog-body") && !dialog.open) {
+      dialog.setAttribute("aria-labelledby", "dialog-title");
+      dialog.showModal();
+    }
     prepare();
   });
-  dialog?.addEventListener("close", () => body.replaceChildren());
+  dialog?.addEventListener("close", () => {
+    body.replaceChildren();
+    dialog.removeAttribute("aria-labelledby");
+  });
   // A press on the backdrop is on the dialog itself.
   dialog?.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
   document.addEventListener("click", (event) => {

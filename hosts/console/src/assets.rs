@@ -16,8 +16,6 @@ use crate::reply::{self, Reply};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Paths {
     pub(crate) style: &'static str,
-    pub(crate) htmx: &'static str,
-    pub(crate) events: &'static str,
     pub(crate) script: &'static str,
     pub(crate) icon: &'static str,
 }
@@ -31,21 +29,24 @@ struct Asset {
 }
 
 static STYLE: LazyLock<Asset> =
-    LazyLock::new(|| Asset::new("console.css", "text/css; charset=utf-8", include_bytes!("../assets/console.css")));
-static SCRIPT: LazyLock<Asset> =
-    LazyLock::new(|| Asset::new("console.js", JAVASCRIPT, include_bytes!("../assets/console.js")));
-static HTMX: LazyLock<Asset> =
-    LazyLock::new(|| Asset::new("htmx.js", JAVASCRIPT, include_bytes!("../assets/vendor/htmx.min.js")));
-static EVENTS: LazyLock<Asset> =
-    LazyLock::new(|| Asset::new("hx-sse.js", JAVASCRIPT, include_bytes!("../assets/vendor/hx-sse.min.js")));
+    LazyLock::new(|| Asset::new("console.css", "text/css; charset=utf-8", include_str!("../assets/console.css")));
+/// One file: htmx begins its work in the first pause between two scripts, and an extension in a file of its own may come
+/// after that.
+static SCRIPT: LazyLock<Asset> = LazyLock::new(|| {
+    let parts = [
+        include_str!("../assets/vendor/htmx.min.js"),
+        include_str!("../assets/vendor/hx-sse.min.js"),
+        include_str!("../assets/console.js"),
+    ];
+    Asset::new("console.js", "text/javascript; charset=utf-8", parts.join(";\n").into_bytes())
+});
 static ICON: LazyLock<Asset> =
-    LazyLock::new(|| Asset::new("icon.svg", "image/svg+xml", include_bytes!("../assets/icon.svg")));
-
-const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
+    LazyLock::new(|| Asset::new("icon.svg", "image/svg+xml", include_str!("../assets/icon.svg")));
 
 impl Asset {
-    fn new(name: &str, media_type: &'static str, file: &'static [u8]) -> Self {
-        let hash = Sha256::digest(file);
+    fn new(name: &str, media_type: &'static str, file: impl Into<Bytes>) -> Self {
+        let file: Bytes = file.into();
+        let hash = Sha256::digest(&file);
         let mut hex = String::new();
         for byte in &hash[..8] {
             let _ = write!(hex, "{byte:02x}");
@@ -53,20 +54,20 @@ impl Asset {
         Self {
             path: format!("/assets/{hex}/{name}"),
             media_type,
-            plain: Bytes::from_static(file),
-            gzip: reply::gzip(file, Compression::best()),
+            gzip: reply::gzip(&file, Compression::best()),
+            plain: file,
         }
     }
 }
 
 /// Returns the paths of the files.
 pub(crate) fn paths() -> Paths {
-    Paths { style: &STYLE.path, htmx: &HTMX.path, events: &EVENTS.path, script: &SCRIPT.path, icon: &ICON.path }
+    Paths { style: &STYLE.path, script: &SCRIPT.path, icon: &ICON.path }
 }
 
 /// Returns the file of a path; of another version's path, nothing.
 pub(crate) fn find(path: &str, accepted: &HeaderMap) -> Option<Reply> {
-    let all: [&Asset; 5] = [&STYLE, &SCRIPT, &HTMX, &EVENTS, &ICON];
+    let all: [&Asset; 3] = [&STYLE, &SCRIPT, &ICON];
     let asset = all.into_iter().find(|asset| asset.path == path)?;
     let (text, is_small) = match &asset.gzip {
         Some(small) if reply::takes_gzip(accepted) => (small, true),
@@ -110,7 +111,7 @@ mod tests {
     fn files_are_kept_for_ever_and_other_paths_are_nothing() {
         let mut gzip = HeaderMap::new();
         gzip.insert("accept-encoding", HeaderValue::from_static("gzip, deflate, br"));
-        for path in [paths().style, paths().script, paths().htmx, paths().events, paths().icon] {
+        for path in [paths().style, paths().script, paths().icon] {
             let file = find(path, &gzip).unwrap();
             assert_eq!(file.headers()[CACHE_CONTROL], "public, max-age=31536000, immutable");
             assert_eq!(file.headers()[CONTENT_ENCODING], "gzip");
@@ -121,7 +122,7 @@ mod tests {
 
     #[test]
     fn all_files_together_are_small() {
-        let all: [&Asset; 5] = [&STYLE, &SCRIPT, &HTMX, &EVENTS, &ICON];
+        let all: [&Asset; 3] = [&STYLE, &SCRIPT, &ICON];
         let bytes: usize = all.iter().map(|asset| asset.gzip.as_ref().map_or(asset.plain.len(), Bytes::len)).sum();
         assert!(bytes < 40 * 1024, "{bytes} bytes");
     }

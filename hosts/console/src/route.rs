@@ -71,11 +71,11 @@ const APP_PARTS: &[(AppPart, &str, &[&str], &str)] = &[
     (AppPart::NewDeploy, "deploy", BOTH, "/apps/{namespace}/{app}/deploy"),
     (AppPart::Rollback, "rollback", BOTH, "/apps/{namespace}/{app}/rollback"),
     (AppPart::Webhook, "webhook", READ, "/apps/{namespace}/{app}/webhook"),
-    (AppPart::Reveal, "webhook/reveal", WRITE, "/apps/{namespace}/{app}/webhook/reveal"),
+    (AppPart::Reveal, "webhook/reveal", BOTH, "/apps/{namespace}/{app}/webhook/reveal"),
     (AppPart::Enable, "webhook/enable", BOTH, "/apps/{namespace}/{app}/webhook/enable"),
     (AppPart::Disable, "webhook/disable", BOTH, "/apps/{namespace}/{app}/webhook/disable"),
     (AppPart::Settings, "settings", BOTH, "/apps/{namespace}/{app}/settings"),
-    (AppPart::Source, "settings/source", WRITE, "/apps/{namespace}/{app}/settings/source"),
+    (AppPart::Source, "settings/source", BOTH, "/apps/{namespace}/{app}/settings/source"),
     (AppPart::ReleaseHold, "release-hold", BOTH, "/apps/{namespace}/{app}/release-hold"),
     (AppPart::Delete, "delete", BOTH, "/apps/{namespace}/{app}/delete"),
 ];
@@ -166,7 +166,7 @@ impl Page {
             Self::Access | Self::NewToken | Self::Revoke(_) => Need::Access,
             Self::App(_, part) => match part {
                 AppPart::Deploys | AppPart::Live | AppPart::Webhook => Need::Nothing,
-                AppPart::Settings if reads => Need::Nothing,
+                AppPart::Settings | AppPart::Source | AppPart::Reveal if reads => Need::Nothing,
                 AppPart::NewDeploy | AppPart::Rollback | AppPart::ReleaseHold => Need::Deploy,
                 AppPart::Reveal | AppPart::Enable => Need::Token,
                 AppPart::Disable | AppPart::Settings | AppPart::Source | AppPart::Delete => Need::Administer,

@@ -226,3 +226,24 @@ fn a_person_s_name_is_shown_as_text() {
     assert!(page.contains("&#60;script&#62;") && !page.contains("<script>"));
     assert!(!page.contains('\u{1b}') && !page.contains('\u{202e}'));
 }
+
+#[test]
+fn the_sign_in_says_where_the_cookie_cannot_work() {
+    let bench = Bench::new(Permissions::ALL);
+    let page = |headers: &[(&'static str, &'static str)]| {
+        let headers =
+            headers.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+        let request = Request {
+            method: Method::GET,
+            path: "/sign-in".to_owned(),
+            query: String::new(),
+            headers: headers.collect(),
+            body: Bytes::new(),
+        };
+        text(&bench.console.answer(&request).now_or_never().unwrap()).to_owned()
+    };
+    assert!(page(&[("host", "deploys.example.com")]).contains("You cannot sign in on this page."));
+    for headers in [&[("host", "localhost:8080")][..], &[("host", "deploys.example.com"), ("sec-fetch-site", "none")]] {
+        assert!(!page(headers).contains("You cannot sign in on this page."), "{headers:?}");
+    }
+}

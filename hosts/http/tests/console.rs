@@ -104,9 +104,6 @@ fn a_session_is_a_cookie_that_only_this_host_gets_and_no_script_reads() {
     for elsewhere in ["https://evil.example/", "//evil.example/", "/\\evil.example/"] {
         assert_eq!(next(elsewhere), "/");
     }
-    let insecure = server.call("GET", "/sign-in").header("host", "deploys.example.com");
-    // The client itself names the host; a second one is refused.
-    assert_eq!(insecure.send().status, 400);
 }
 
 #[test]
@@ -156,7 +153,7 @@ fn no_other_site_and_no_link_changes_anything() {
         call().header("origin", "https://evil.example").expect(403);
         call().expect(403);
         let read = browser.get(&path).send().status;
-        assert!(matches!(read, 200 | 405), "{path}: {read}");
+        assert!(matches!(read, 200 | 303), "{path}: {read}");
     }
     assert_eq!(server.manage("GET", API).expect(200).json(), before);
     assert_eq!(server.manage("GET", &format!("{API}/webhook")).expect(200).json(), webhook);

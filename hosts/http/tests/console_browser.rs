@@ -3,14 +3,22 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 
 use std::{
-    env,
+    env, fs,
     io::{BufRead, BufReader, Write},
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
-use rollhook_testing::{Server, server, skip, test_name};
+use rollhook_testing::{Server, fixtures::GitHost, server, skip, test_name};
 use serde_json::json;
+
+/// Writes in colours, waits until the test lets it go on, and writes what a hostile build would.
+const BUILD: &str = r#"#!/bin/sh
+printf '\033[32mfetching\033[0m the base image\n'
+while [ ! -e "$(dirname "$0")/go-on" ]; do sleep 0.1; done
+printf '\033[1;31m<script>alert(1)</script>\033[0m \033]8;;https://evil.example\007a link\033]8;;\007\n'
+echo "$ROLLHOOK_IMAGE_REPOSITORY@sha256:$(echo "$ROLLHOOK_COMMIT" | sha256sum | cut -c1-64)"
+"#;
 
 /// The programs by which Debian and others name the browser.
 const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
@@ -38,13 +46,17 @@ fn a_person_deploys_watches_and_rolls_back_in_a_browser() {
     let Some(modules) = packages() else { return skip(&test, "the npm packages are not installed: run .ci/setup") };
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    let server = server!().driver("simulated:1500ms").run();
+    let git = GitHost::start();
+    let commit = git.repository("site").push("main");
+    let server = server!().driver("simulated:1500ms").builder(BUILD).run();
     let arguments = json!({
         "address": server.address.to_string(),
         "token": server.admin,
         "screenshots": target.join("console-screenshots"),
         "program": browser,
         "modules": modules,
+        "git": git.url("site"),
+        "commit": commit,
     });
     let mut command = Command::new(node);
     command.arg(root.join("testing/browser/console.mjs")).arg(arguments.to_string());
@@ -58,6 +70,10 @@ fn a_person_deploys_watches_and_rolls_back_in_a_browser() {
     for line in told.lines().map_while(Result::ok) {
         println!("{line}");
         match line.as_str() {
+            "ask: build on" => {
+                fs::write(server.as_ref().unwrap().file("go-on"), "").unwrap();
+                writeln!(answers, "building").unwrap();
+            }
             "ask: stop" => {
                 recipe = server.take().map(Server::kill);
                 writeln!(answers, "stopped").unwrap();

@@ -114,16 +114,17 @@ impl Running {
                 ("The image is built, and waits for its turn to roll out.".to_owned(), None)
             }
             Status::Building => ("Its image is being built.".to_owned(), Some(&policy.build_deadline)),
-            _ if policy.settle == "0s" => {
+            Status::RollingOut if policy.settle == "0s" => {
                 ("It waits until the pods of this revision are ready.".to_owned(), Some(&policy.rollout_deadline))
             }
-            _ => (
+            Status::RollingOut => (
                 format!(
                     "It waits until the pods of this revision are ready, and have stayed ready for {}.",
                     policy.settle
                 ),
                 Some(&policy.rollout_deadline),
             ),
+            Status::Succeeded | Status::Failed | Status::Superseded | Status::Cancelled => (String::new(), None),
         };
         let limit = limit.and_then(|limit| rollhook_api::duration::parse(limit));
         Self {
@@ -146,7 +147,8 @@ fn steps(app: &App, deploy: &Deploy) -> Vec<Step> {
     let at = match deploy.status {
         Status::Queued => 0,
         Status::Building => 1,
-        _ => 2,
+        Status::RollingOut => 2,
+        Status::Succeeded | Status::Failed | Status::Superseded | Status::Cancelled => 3,
     };
     let all = [("Accepted", 0), ("Build", 1), ("Roll out", 2), ("Current", 3)];
     let named = all.into_iter().filter(|(name, _)| *name != "Build" || is_built);

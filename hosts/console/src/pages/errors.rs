@@ -67,6 +67,7 @@ impl Shown {
         Self { allowed: Some(allowed), ..shown }
     }
 
+    #[allow(clippy::wildcard_enum_match_arm, reason = "most problems need no hint, and a new one may")]
     fn of(failure: &Failure) -> Self {
         let problem = &failure.problem;
         let hint = match failure.kind {

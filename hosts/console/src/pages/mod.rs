@@ -20,7 +20,7 @@ use crate::{
     console::Call,
     host::Failure,
     live,
-    reply::Reply,
+    reply::{Reply, redirect},
     route::{AppPart, DeployPart, Page},
 };
 
@@ -45,6 +45,9 @@ pub(crate) async fn answer(call: &Call<'_>, page: &Page) -> Result<Reply, Failur
             AppPart::Rollback if reads => rollback::page(call, id).await,
             AppPart::Rollback => rollback::submit(call, id).await,
             AppPart::Webhook => webhook::page(call, id).await,
+            // The address that a form leaves in the browser, when it is entered again.
+            AppPart::Reveal if reads => Ok(redirect(&format!("/apps/{}/{}/webhook", id.namespace, id.name))),
+            AppPart::Source if reads => Ok(redirect(&format!("/apps/{}/{}/settings", id.namespace, id.name))),
             AppPart::Reveal => webhook::reveal(call, id).await,
             AppPart::Enable if reads => webhook::confirm_enable(call, id).await,
             AppPart::Enable => webhook::enable(call, id).await,

@@ -56,11 +56,9 @@ pub(crate) async fn page(console: &Console, request: &Request) -> Reply {
 }
 
 fn form(console: &Console, request: &Request, next: &str, name: &str, failure: Option<&Failure>) -> Reply {
-    let error = failure.map(|failure| match failure.kind {
-        Kind::Unauthorized => {
-            "This token is not valid. Check that it is whole, and that it was not replaced.".to_owned()
-        }
-        _ => escaped(&failure.problem.detail),
+    let error = failure.map(|failure| match failure.kind == Kind::Unauthorized {
+        true => "This token is not valid. Check that it is whole, and that it was not replaced.".to_owned(),
+        false => escaped(&failure.problem.detail),
     });
     let page = SignIn {
         frame: &Frame::signed_out(console.host.now()),
