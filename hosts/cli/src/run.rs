@@ -15,7 +15,7 @@ use crate::{
 pub(crate) fn run(cli: Cli) -> ExitCode {
     let ended = match cli.command {
         Command::Completions { shell } => completions(shell),
-        command => {
+        command @ (Command::App(_) | Command::Token(_) | Command::Audit(_) | Command::Whoami) => {
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
             match runtime {
                 Ok(runtime) => runtime.block_on(Box::pin(perform(&cli.connection, Output::new(cli.output), command))),

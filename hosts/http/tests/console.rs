@@ -434,7 +434,8 @@ fn each_role_sees_and_does_in_the_console_what_it_may() {
         ("/settings", &[("settle", "0s")], admins),
         ("/webhook/disable", &[], admins),
     ] {
-        let done = browsers.each_ref().map(|browser| browser.post(&format!("{APP}{path}"), fields).send().status != 403);
+        let done =
+            browsers.each_ref().map(|browser| browser.post(&format!("{APP}{path}"), fields).send().status != 403);
         assert_eq!(done, may, "{path}");
     }
     browsers[0].get("/access").expect(403);
@@ -447,7 +448,8 @@ fn each_role_sees_and_does_in_the_console_what_it_may() {
 fn tokens_are_made_shown_once_and_revoked_on_a_page_with_the_audit() {
     let server = server!().run();
     let browser = Browser::signed_in(&server);
-    let wrong = browser.post("/access/tokens", &[("name", "ci"), ("role", "viewer"), ("environment", "test")]).expect(422);
+    let wrong =
+        browser.post("/access/tokens", &[("name", "ci"), ("role", "viewer"), ("environment", "test")]).expect(422);
     assert!(wrong.text().contains("needs the project") && wrong.text().contains("value=\"test\""), "{}", wrong.text());
     let fields = [("name", "ci"), ("role", "deployer"), ("project", "shop"), ("expires", "90d")];
     let made = browser.post("/access/tokens", &fields).expect(201).text();
