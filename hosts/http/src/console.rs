@@ -166,10 +166,11 @@ impl Host for OnDeployer {
     }
 
     async fn end_session(&self, secret: &str, which: Ended) -> Result<(), Failure> {
-        Ok(match which {
-            Ended::This => self.deployer.end_session(secret).await?,
-            Ended::All => self.deployer.end_sessions_like(secret).await?,
-        })
+        let ended = match which {
+            Ended::This => self.deployer.end_session(secret).await,
+            Ended::All => self.deployer.end_sessions_like(secret).await,
+        };
+        Ok(ended?)
     }
 
     fn recognizes(&self, secret: &str) -> bool {
