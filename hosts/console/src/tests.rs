@@ -229,7 +229,7 @@ fn a_person_s_name_is_shown_as_text() {
 
 #[test]
 fn the_sign_in_says_where_the_cookie_cannot_work() {
-    let bench = Bench::new(Permissions::ALL);
+    let bench = Bench::new(all());
     let page = |headers: &[(&'static str, &'static str)]| {
         let headers =
             headers.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
