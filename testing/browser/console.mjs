@@ -1,4 +1,4 @@
-// Drives the console in a real browser. Arguments: JSON with the server's address, the management token, the directory for
+// Drives the console in a real browser. Arguments: JSON with the server's address, the admin token, the directory for
 // screenshots, the browser's program, and the directory of the npm packages.
 //
 // The surrounding test restarts the server when this program asks for it on standard output, and answers on standard input.
@@ -313,13 +313,26 @@ try {
   await page.locator('#offline').waitFor({ state: 'visible' });
   await picture('deploys-offline');
   await ask('start');
-  // Sessions are kept in memory: the page leads to the sign-in by itself, and back.
-  await page.waitForURL(/\/sign-in/);
+  // The session is in the store: the page goes on by itself.
+  await page.locator('#offline').waitFor({ state: 'hidden' });
   restarting = false;
-  await page.getByLabel('Token').fill(token);
-  await page.getByRole('button', { name: 'Sign in' }).click();
-  await page.waitForURL(`${base}${app}`);
   await says(row(7), 'current');
+
+  step('a token is made, shown once, and revoked, and the audit tells of it');
+  await page.getByRole('link', { name: 'Access' }).click();
+  await page.getByLabel('Name').fill('ci-shop');
+  await page.getByLabel('Role').selectOption('deployer');
+  await page.getByLabel('Project').fill('shop');
+  await page.getByLabel('Valid for').fill('90d');
+  await page.getByRole('button', { name: 'Make the token' }).click();
+  await says(page.getByRole('status'), 'ci-shop');
+  await page.locator('#token').filter({ hasText: /^rh_/ }).waitFor();
+  await page.goto('/access');
+  await picture('access');
+  await page.getByRole('link', { name: 'Revoke ci-shop' }).click();
+  await page.getByRole('button', { name: 'Revoke the token' }).click();
+  await says(page.locator('main'), 'API token ci-shop');
+  if (await page.getByRole('link', { name: 'Revoke ci-shop' }).count() > 0) fail('the token is still listed');
 
   step('without a script');
   const plain = await browser.newContext({ javaScriptEnabled: false, baseURL: base });
