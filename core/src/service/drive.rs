@@ -13,7 +13,7 @@ use super::{
     run::UNREADABLE_PAUSE,
 };
 use crate::{
-    app::AppUid,
+    app::{AppUid, Source},
     deploy::{self, Actor, Deploy, Revision, Trigger},
     engine::{
         CallError, Effect, Event, State,
@@ -232,7 +232,7 @@ impl Driver<'_> {
                 self.reading = Some(self.deployer.read_head(*source));
                 Next::step(Event::HeadReadStarted)
             }
-            Effect::Detect(finding) => self.detect(&finding).await,
+            Effect::Detect(finding) => self.detect(&finding, &state.app_state().app.source).await,
             Effect::Collect(spec, failure) => {
                 let evidence = rollouts.evidence(&spec, failure.as_ref()).await;
                 self.log_call(&spec, "collecting evidence of", &evidence);
@@ -436,8 +436,8 @@ impl Driver<'_> {
     }
 
     /// Accepts a branch's head if it is new.
-    async fn detect(&mut self, finding: &Finding) -> Next {
-        let detected = match self.deployer.detect(self.app, finding, self.time()).await {
+    async fn detect(&mut self, finding: &Finding, source: &Source) -> Next {
+        let detected = match self.deployer.detect(self.app, finding, source, self.time()).await {
             Ok(detected) => detected,
             Err(Error::NotFound(_)) => return Next::Stop,
             Err(error) => {

@@ -110,13 +110,20 @@ impl Deployer {
         None
     }
 
-    /// Decides on a head, and accepts it if no newer deploy was accepted.
-    pub(super) async fn detect(&self, app: AppUid, finding: &Finding, now: Timestamp) -> Result<Detected> {
+    /// Decides on a head of this source, and accepts it if no newer deploy was accepted.
+    pub(super) async fn detect(
+        &self,
+        app: AppUid,
+        finding: &Finding,
+        source: &Source,
+        now: Timestamp,
+    ) -> Result<Detected> {
         let head = &finding.head;
         for _ in 0..ATTEMPTS {
             let loaded = self.journal.load(AppRef::Uid(app)).await?;
             let app_state = loaded.ok_or(Error::NotFound(Entity::App))?.into_state();
-            if !app_state.is_polled() {
+            // The head of another source, or of a branch that the app left meanwhile, is no change of this one.
+            if !app_state.is_polled() || app_state.app.source != *source {
                 return Ok(Detected::Postponed);
             }
             let entries = self.entries_since(&app_state, head).await?;

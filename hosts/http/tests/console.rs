@@ -415,7 +415,6 @@ fn each_role_sees_and_does_in_the_console_what_it_may() {
     let (deployers, admins) = ([false, true, true], [false, false, true]);
     for (path, text, may) in [
         ("", "/deploy\"", deployers),
-        ("", "Roll back<span", deployers),
         ("", "href=\"/access\"", admins),
         ("/webhook", "/webhook/reveal\"", deployers),
         ("/webhook", "/webhook/enable\"", deployers),
