@@ -1,4 +1,4 @@
-// Drives the console in a real browser. Arguments: JSON with the server's address, the management token, the directory for
+// Drives the console in a real browser. Arguments: JSON with the server's address, the admin token, the directory for
 // screenshots, the browser's program, and the directory of the npm packages.
 //
 // The surrounding test restarts the server when this program asks for it on standard output, and answers on standard input.
