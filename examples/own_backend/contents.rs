@@ -19,8 +19,6 @@ use serde_json::Value;
 /// The contents of the file.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct Contents {
-    /// The SHA-256 of the admin token.
-    pub(crate) operator_hash: Option<[u8; 32]>,
     /// The identity of the rollout driver that the apps are deployed by.
     pub(crate) driver: Option<String>,
     /// The replicas that are alive, each with the `ttl` of its last heartbeat and the time at which that expires.

@@ -124,14 +124,6 @@ impl TokenStore for JsonStore {
         self.change(|contents, _| Ok(contents.apps.get_mut(&app).and_then(|record| record.token.take()))).map(drop)
     }
 
-    async fn operator_hash(&self) -> Result<Option<[u8; 32]>> {
-        Ok(self.read()?.operator_hash)
-    }
-
-    async fn set_operator_hash(&self, hash: [u8; 32]) -> Result<()> {
-        self.change(|contents, _| Ok(contents.operator_hash.replace(hash))).map(drop)
-    }
-
     fn sealing(&self) -> Sealing {
         Sealing::Sealed
     }

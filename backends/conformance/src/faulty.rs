@@ -90,24 +90,12 @@ impl<T: TokenStore + ?Sized> TokenStore for Faulty<T> {
         self.call("tokens.find", self.inner.find(app)).await
     }
 
-    async fn find_fitting(&self, app: &AppId, fits: TokenMatcher<'_, Token>) -> Result<Option<WebhookSecret>> {
+    async fn find_fitting(&self, app: &AppId, fits: TokenMatcher<'_>) -> Result<Option<WebhookSecret>> {
         self.call("tokens.find_fitting", self.inner.find_fitting(app, fits)).await
     }
 
     async fn remove(&self, app: AppUid) -> Result<()> {
         self.call("tokens.remove", self.inner.remove(app)).await
-    }
-
-    async fn operator_hash(&self) -> Result<Option<[u8; 32]>> {
-        self.call("tokens.operator_hash", self.inner.operator_hash()).await
-    }
-
-    async fn operator_fitting(&self, fits: TokenMatcher<'_, [u8; 32]>) -> Result<bool> {
-        self.call("tokens.operator_fitting", self.inner.operator_fitting(fits)).await
-    }
-
-    async fn set_operator_hash(&self, hash: [u8; 32]) -> Result<()> {
-        self.call("tokens.set_operator_hash", self.inner.set_operator_hash(hash)).await
     }
 
     fn sealing(&self) -> Sealing {

@@ -16,8 +16,6 @@ macro_rules! stores {
             remove_forgets,
             put_for_a_gone_app_is_not_found,
             stored_token_is_sealed,
-            operator_hash_round_trip,
-            operator_fitting_opens_by_what_is_stored,
         }
         $crate::cases! { $block_on, $fresh, history:
             load_unknown_is_none,

@@ -163,37 +163,6 @@ pub async fn stored_token_is_sealed(store: &dyn Stores) -> Can {
     Ok(())
 }
 
-/// The admin token's hash is none at first, and then what was set last.
-pub async fn operator_hash_round_trip(store: &dyn Stores) -> Can {
-    let tokens = store.open().await.tokens;
-    assert_eq!(tokens.operator_hash().await.unwrap(), None);
-    for hash in [[0; 32], [0xff; 32], std::array::from_fn(|at| u8::try_from(at).unwrap())] {
-        tokens.set_operator_hash(hash).await.unwrap();
-        assert_eq!(tokens.operator_hash().await.unwrap(), Some(hash));
-        assert_eq!(store.open().await.tokens.operator_hash().await.unwrap(), Some(hash));
-    }
-    Ok(())
-}
-
-/// A hash opens from when it was set until another was, on every replica, whatever one has remembered.
-pub async fn operator_fitting_opens_by_what_is_stored(store: &dyn Stores) -> Can {
-    let replicas = [store.open().await.tokens, store.open().await.tokens];
-    let opens = async |hash: [u8; 32]| {
-        let mut opened = Vec::new();
-        for tokens in &replicas {
-            opened.push(tokens.operator_fitting(&|stored| stored == Some(&hash)).await.unwrap());
-        }
-        opened
-    };
-    assert_eq!(opens([1; 32]).await, [false, false], "there is none");
-    for seed in 1..=3 {
-        replicas[0].set_operator_hash([seed; 32]).await.unwrap();
-        assert_eq!(opens([seed - 1; 32]).await, [false, false], "the one before");
-        assert_eq!(opens([seed; 32]).await, [true, true]);
-    }
-    Ok(())
-}
-
 /// The app's token, if it is this one, looked for as for a caller who presents it.
 async fn fitting(handles: &Handles, app: &AppId, seed: u8) -> Option<WebhookSecret> {
     let presented = samples::token(seed);

@@ -53,7 +53,6 @@ pub(crate) struct Tables {
     pub(crate) apps: BTreeMap<AppUid, Stored>,
     pub(crate) namespaces: BTreeMap<Namespace, BTreeMap<AppName, AppUid>>,
     pub(crate) replicas: BTreeMap<String, Life>,
-    pub(crate) operator_hash: Option<[u8; 32]>,
     pub(crate) driver: Option<DriverIdentity>,
     pub(crate) records: Records,
     /// The number of commits, of which each makes a version.

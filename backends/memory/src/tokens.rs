@@ -33,15 +33,6 @@ impl TokenStore for MemoryStore {
         Ok(())
     }
 
-    async fn operator_hash(&self) -> Result<Option<[u8; 32]>> {
-        Ok(self.lock().operator_hash)
-    }
-
-    async fn set_operator_hash(&self, hash: [u8; 32]) -> Result<()> {
-        self.lock().operator_hash = Some(hash);
-        Ok(())
-    }
-
     fn sealing(&self) -> Sealing {
         Sealing::Memory
     }

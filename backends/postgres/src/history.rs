@@ -130,13 +130,11 @@ impl HistoryStore for PostgresStore {
 
     async fn bind_driver(&self, driver: &DriverIdentity, binding: Binding) -> Result<DriverIdentity> {
         let value = literal::json(&[&driver.0])?;
-        let (value, on_conflict) = (
-            format!("convert_to({value}::json ->> 0, 'UTF8')"),
-            if binding == Binding::First { "DO NOTHING" } else { "(name) DO UPDATE SET value = excluded.value" },
-        );
+        let on_conflict =
+            if binding == Binding::First { "DO NOTHING" } else { "(name) DO UPDATE SET value = excluded.value" };
         let rows = self.writes.write(format!(
-            "INSERT INTO rollhook.settings (name, value) VALUES ('driver', {value}) ON CONFLICT {on_conflict}; \
-             SELECT convert_from(s.value, 'UTF8') FROM rollhook.settings s WHERE s.name = 'driver'"
+            "INSERT INTO rollhook.settings (name, value) VALUES ('driver', {value}::json ->> 0) ON CONFLICT {on_conflict}; \
+             SELECT s.value FROM rollhook.settings s WHERE s.name = 'driver'"
         ));
         let rows = rows.await?;
         let stored = rows.first().ok_or(SqlError::from(sqlx::Error::RowNotFound))?;

@@ -23,26 +23,22 @@ const AT_ONCE: usize = 1024;
 pub(crate) enum Lookup {
     /// The token of the app of this name.
     Token(AppId),
-    /// The hash of the admin token.
-    OperatorHash {},
     /// The record of this kind and key.
     Record { kind: &'static str, key: RecordKey },
 }
 
-/// A stored secret, as columns.
-#[derive(Clone)]
-pub(crate) struct StoredSecret {
-    /// The app's uid; empty for the admin token.
+/// A stored token, as columns.
+pub(crate) struct StoredToken {
+    /// The app's uid.
     pub(crate) app: String,
-    /// The sealed token or the hash, in hexadecimal digits.
-    pub(crate) bytes: String,
+    /// The sealed token, in hexadecimal digits.
+    pub(crate) sealed: String,
     pub(crate) created_at: i64,
 }
 
 /// What a lookup finds.
-#[derive(Clone)]
 enum Found {
-    Secret(StoredSecret),
+    Token(StoredToken),
     /// A record, and the time at which it was read.
     Record(RecordRow, Timestamp),
 }
@@ -50,7 +46,7 @@ enum Found {
 type Answer = Option<Found>;
 type Call = (Lookup, oneshot::Sender<Result<Answer>>);
 
-/// Looks secrets up; clones share statements.
+/// Looks tokens and records up; clones share statements.
 #[derive(Clone)]
 pub(crate) struct Lookups(mpsc::Sender<Call>);
 
@@ -62,10 +58,10 @@ impl Lookups {
         Self(calls)
     }
 
-    /// Returns the secret that a statement finds which begins after this call.
-    pub(crate) async fn secret(&self, lookup: Lookup) -> Result<Option<StoredSecret>> {
+    /// Returns the token that a statement finds which begins after this call.
+    pub(crate) async fn token(&self, lookup: Lookup) -> Result<Option<StoredToken>> {
         match self.find(lookup).await? {
-            Some(Found::Secret(secret)) => Ok(Some(secret)),
+            Some(Found::Token(token)) => Ok(Some(token)),
             Some(Found::Record(..)) | None => Ok(None),
         }
     }
@@ -74,7 +70,7 @@ impl Lookups {
     pub(crate) async fn record(&self, lookup: Lookup) -> Result<Option<(RecordRow, Timestamp)>> {
         match self.find(lookup).await? {
             Some(Found::Record(row, now)) => Ok(Some((row, now))),
-            Some(Found::Secret(_)) | None => Ok(None),
+            Some(Found::Token(_)) | None => Ok(None),
         }
     }
 
@@ -113,24 +109,16 @@ async fn find(connections: &Connections, lookups: &[Lookup]) -> Result<Vec<Answe
         SELECT i.number, t.app::text, encode(t.sealed, 'hex'), t.created_at, NULL::bigint, NULL::bigint, NULL::bigint FROM i
         JOIN rollhook.apps a ON a.namespace = i.namespace AND a.name = i.name JOIN rollhook.tokens t ON t.app = a.uid
         UNION ALL
-        SELECT 0, '', encode(s.value, 'hex'), 0, NULL, NULL, NULL FROM rollhook.settings s
-        WHERE s.name = 'operator-hash' AND EXISTS (SELECT FROM i WHERE i.name IS NULL AND i.key IS NULL)
-        UNION ALL
         SELECT i.number, r.key, r.document, r.created_at, r.version, r.expires_at, c.now FROM i
         JOIN rollhook.records r ON r.kind = i.kind AND r.key = i.key CROSS JOIN c
         WHERE r.expires_at IS NULL OR r.expires_at > c.now",
         literal::json(lookups)?,
     ));
     for row in &rows.await? {
-        let (number, found) = (usize::try_from(column::<i64>(row, 0)?).unwrap_or_default(), found(row)?);
-        match number.checked_sub(1) {
-            Some(index) => answers.get_mut(index).into_iter().for_each(|answer| *answer = Some(found.clone())),
-            // The hash is read once, and answers all lookups of it.
-            None => {
-                let asked =
-                    answers.iter_mut().zip(lookups).filter(|(_, lookup)| matches!(lookup, Lookup::OperatorHash {}));
-                asked.for_each(|(answer, _)| *answer = Some(found.clone()));
-            }
+        // `ORDINALITY` counts from 1.
+        let index = usize::try_from(column::<i64>(row, 0)? - 1).ok();
+        if let Some(answer) = index.and_then(|index| answers.get_mut(index)) {
+            *answer = Some(found(row)?);
         }
     }
     Ok(answers)
@@ -139,7 +127,7 @@ async fn find(connections: &Connections, lookups: &[Lookup]) -> Result<Vec<Answe
 fn found(row: &PgRow) -> Result<Found, SqlError> {
     Ok(match column(row, 4)? {
         None => {
-            Found::Secret(StoredSecret { app: column(row, 1)?, bytes: column(row, 2)?, created_at: column(row, 3)? })
+            Found::Token(StoredToken { app: column(row, 1)?, sealed: column(row, 2)?, created_at: column(row, 3)? })
         }
         Some(version) => {
             let (key, document, created_at) = (column(row, 1)?, column(row, 2)?, column(row, 3)?);

@@ -76,4 +76,4 @@ CREATE TABLE rollhook.records (
 CREATE INDEX records_by_age ON rollhook.records (kind, created_at, key);
 CREATE INDEX records_by_expiry ON rollhook.records (expires_at) WHERE expires_at IS NOT NULL;
 
-CREATE TABLE rollhook.settings (name text PRIMARY KEY, value bytea NOT NULL);
+CREATE TABLE rollhook.settings (name text PRIMARY KEY, value text NOT NULL);

@@ -35,28 +35,12 @@ impl TokenStore for PostgresStore {
     }
 
     async fn find(&self, app: &AppId) -> Result<Option<WebhookSecret>> {
-        let found = self.lookups.secret(Lookup::Token(app.clone())).await?;
-        found.map(|row| token::open(&self.ring, uid(&row.app)?, &unhex(&row.bytes)?, row.created_at)).transpose()
+        let found = self.lookups.token(Lookup::Token(app.clone())).await?;
+        found.map(|row| token::open(&self.ring, uid(&row.app)?, &unhex(&row.sealed)?, row.created_at)).transpose()
     }
 
     async fn remove(&self, app: AppUid) -> Result<()> {
         self.writes.write(format!("DELETE FROM rollhook.tokens t WHERE t.app = '{app}'")).await?;
-        Ok(())
-    }
-
-    async fn operator_hash(&self) -> Result<Option<[u8; 32]>> {
-        let found = self.lookups.secret(Lookup::OperatorHash {}).await?;
-        found.map(|row| token::operator_hash(&unhex(&row.bytes)?)).transpose()
-    }
-
-    async fn set_operator_hash(&self, hash: [u8; 32]) -> Result<()> {
-        self.writes
-            .write(format!(
-                "INSERT INTO rollhook.settings (name, value) VALUES ('operator-hash', decode('{}', 'hex')) \
-                 ON CONFLICT (name) DO UPDATE SET value = excluded.value",
-                hex(&hash),
-            ))
-            .await?;
         Ok(())
     }
 

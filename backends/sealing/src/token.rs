@@ -48,14 +48,6 @@ pub fn usage(sealed: impl IntoIterator<Item = (impl AsRef<[u8]>, u64)>) -> Resul
     Ok(counts.into_iter().collect())
 }
 
-/// Decodes the stored hash of the admin token.
-///
-/// # Errors
-/// `Corrupt` if it is no SHA-256.
-pub fn operator_hash(stored: &[u8]) -> Result<[u8; 32]> {
-    stored.try_into().map_err(|_| corrupt("the stored hash of the admin token is not 32 bytes"))
-}
-
 fn associated_data(app: AppUid) -> Vec<u8> {
     format!("webhook-token:{app}").into_bytes()
 }

@@ -43,9 +43,9 @@ WHERE queued_at IS NOT NULL AND (lease IS NULL OR lease NOT IN (SELECT value FRO
 ORDER BY queued_at LIMIT ?2";
 
 // Stored as bytes, as every setting is.
-const BIND: &str = "INSERT OR IGNORE INTO settings (name, value) VALUES ('driver', CAST(?1 AS BLOB))";
-const REBIND: &str = "INSERT OR REPLACE INTO settings (name, value) VALUES ('driver', CAST(?1 AS BLOB))";
-const DRIVER: &str = "SELECT CAST(value AS TEXT) FROM settings WHERE name = 'driver'";
+const BIND: &str = "INSERT OR IGNORE INTO settings (name, value) VALUES ('driver', ?1)";
+const REBIND: &str = "INSERT OR REPLACE INTO settings (name, value) VALUES ('driver', ?1)";
+const DRIVER: &str = "SELECT value FROM settings WHERE name = 'driver'";
 
 /// For a check of their plans.
 #[cfg(test)]

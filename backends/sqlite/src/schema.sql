@@ -55,6 +55,6 @@ CREATE TABLE replicas (
     expires_at INTEGER NOT NULL
 ) STRICT;
 
-CREATE TABLE settings (name TEXT PRIMARY KEY, value BLOB NOT NULL) STRICT;
+CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 
 CREATE TABLE removed (app INTEGER PRIMARY KEY) STRICT; -- apps whose deploys are deleted bit by bit

@@ -23,8 +23,6 @@ INSERT OR REPLACE INTO tokens (app, sealed, created_at) SELECT id, ?2, ?3 FROM a
 const REMOVE: &str = "DELETE FROM tokens WHERE app = (SELECT id FROM apps WHERE uid = ?1)";
 const ALL: &str = "SELECT a.uid, t.sealed, t.app FROM tokens t JOIN apps a ON a.id = t.app";
 const RESEAL: &str = "UPDATE tokens SET sealed = ?2 WHERE app = ?1";
-const OPERATOR_HASH: &str = "SELECT value FROM settings WHERE name = 'operator-hash'";
-const SET_OPERATOR_HASH: &str = "INSERT OR REPLACE INTO settings (name, value) VALUES ('operator-hash', ?1)";
 
 #[async_trait]
 impl TokenStore for SqliteStore {
@@ -52,19 +50,6 @@ impl TokenStore for SqliteStore {
         self.writer
             .run(move |session| session.statement(REMOVE)?.execute([app.as_bits().to_be_bytes()]).map(|_| Ok(())))
             .await
-    }
-
-    async fn operator_hash(&self) -> Result<Option<[u8; 32]>> {
-        let hash = self.reader.run(|session| {
-            let mut statement = session.statement(OPERATOR_HASH)?;
-            let stored = statement.query_row([], |row| Ok(token::operator_hash(row.get_ref(0)?.as_blob()?)));
-            Ok(stored.optional()?.transpose())
-        });
-        hash.await
-    }
-
-    async fn set_operator_hash(&self, hash: [u8; 32]) -> Result<()> {
-        self.writer.run(move |session| session.statement(SET_OPERATOR_HASH)?.execute([hash]).map(|_| Ok(()))).await
     }
 
     fn sealing(&self) -> Sealing {

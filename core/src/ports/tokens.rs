@@ -31,9 +31,9 @@ pub enum Sealing {
     Memory,
 }
 
-/// Returns whether a caller's credentials fit a stored secret; takes the same time and returns `false` if there is
+/// Returns whether a caller's credentials fit a stored token; takes the same time and returns `false` if there is
 /// none.
-pub type TokenMatcher<'a, Secret> = &'a (dyn Fn(Option<&Secret>) -> bool + Send + Sync);
+pub type TokenMatcher<'a> = &'a (dyn Fn(Option<&Token>) -> bool + Send + Sync);
 
 /// Keeps the secrets of the apps of one [`HistoryStore`](super::HistoryStore): it knows which apps are registered, and
 /// the removal of an app removes its token. Security: a token that is returned for one app must never open another.
@@ -48,9 +48,6 @@ pub type TokenMatcher<'a, Secret> = &'a (dyn Fn(Option<&Secret>) -> bool + Send 
 /// - `put_for_a_gone_app_is_not_found`: `NotFound(App)`.
 /// - `stored_token_is_sealed`: where [`Sealing::Sealed`], the stored bytes hold neither the token's text nor its
 ///   base64, and a sealed value moved to another app is `Corrupt`, never a token.
-/// - `operator_hash_round_trip`: the admin token's SHA-256 is the one that was set last.
-/// - `operator_fitting_opens_by_what_is_stored`: as for apps, but a hash that was set elsewhere is accepted at once. A
-///   refusal may take a second or so, and comes after the store has answered.
 #[async_trait]
 pub trait TokenStore: Send + Sync {
     /// Stores the app's only token.
@@ -63,7 +60,7 @@ pub trait TokenStore: Send + Sync {
     ///
     /// Unauthenticated callers cause these calls. A store with expensive reads answers refusals from memory. An
     /// implementation calls `fits(None)` if there is no token, so that both refusals take the same time.
-    async fn find_fitting(&self, app: &AppId, fits: TokenMatcher<'_, Token>) -> Result<Option<WebhookSecret>> {
+    async fn find_fitting(&self, app: &AppId, fits: TokenMatcher<'_>) -> Result<Option<WebhookSecret>> {
         let found = self.find(app).await?;
         let fit = fits(found.as_ref().map(|secret| &secret.token));
         Ok(found.filter(|_| fit))
@@ -71,18 +68,6 @@ pub trait TokenStore: Send + Sync {
 
     /// Removes the app's token: its webhook is disabled.
     async fn remove(&self, app: AppUid) -> Result<()>;
-
-    /// Returns the SHA-256 of the admin token.
-    async fn operator_hash(&self) -> Result<Option<[u8; 32]>>;
-
-    /// Returns whether the admin token's SHA-256 fits. Unauthenticated callers cause these calls, as in
-    /// [`TokenStore::find_fitting`].
-    async fn operator_fitting(&self, fits: TokenMatcher<'_, [u8; 32]>) -> Result<bool> {
-        Ok(fits(self.operator_hash().await?.as_ref()))
-    }
-
-    /// Stores the admin token's SHA-256.
-    async fn set_operator_hash(&self, hash: [u8; 32]) -> Result<()>;
 
     /// The protection of stored tokens.
     fn sealing(&self) -> Sealing;

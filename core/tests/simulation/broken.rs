@@ -190,14 +190,6 @@ impl TokenStore for BrokenBackend {
         TokenStore::remove(&*self.environment.store, app).await
     }
 
-    async fn operator_hash(&self) -> Result<Option<[u8; 32]>> {
-        self.environment.store.operator_hash().await
-    }
-
-    async fn set_operator_hash(&self, hash: [u8; 32]) -> Result<()> {
-        self.environment.store.set_operator_hash(hash).await
-    }
-
     fn sealing(&self) -> Sealing {
         self.environment.store.sealing()
     }

@@ -81,7 +81,7 @@ fn refusal(start: &Start) -> String {
 }
 
 #[test]
-fn another_management_token_is_refused_at_start_and_set_on_request() {
+fn another_admin_token_is_refused_at_start_and_set_on_request() {
     let server = server!().run();
     let app = server.app("api");
     let old = server.admin.clone();

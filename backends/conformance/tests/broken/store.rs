@@ -218,14 +218,6 @@ impl TokenStore for BrokenStore {
         self.memory.remove(app).await
     }
 
-    async fn operator_hash(&self) -> Result<Option<[u8; 32]>> {
-        self.memory.operator_hash().await
-    }
-
-    async fn set_operator_hash(&self, hash: [u8; 32]) -> Result<()> {
-        self.memory.set_operator_hash(hash).await
-    }
-
     fn sealing(&self) -> Sealing {
         self.memory.sealing()
     }

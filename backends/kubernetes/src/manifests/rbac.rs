@@ -11,10 +11,7 @@ use rollhook_core::app::Namespace;
 use serde_json::{Value, json};
 
 use super::SERVICE_ACCOUNT;
-use crate::store::{
-    OPERATOR_SECRET,
-    crd::{GROUP, definitions},
-};
+use crate::store::crd::{GROUP, definitions};
 
 const API: &str = "rbac.authorization.k8s.io";
 /// The ClusterRole that is bound in each namespace of apps.
@@ -60,14 +57,9 @@ fn in_app_namespaces() -> Vec<Value> {
 }
 
 fn in_own_namespace() -> Vec<Value> {
-    let mut named = rule("", &["secrets"], &["get", "update"]);
-    named["resourceNames"] = json!([OPERATOR_SECRET]);
     vec![
         rule("coordination.k8s.io", &["leases"], &["get", "list", "create", "update", "delete"]),
         rule(GROUP, &["serverrecords"], &["get", "list", "watch", "create", "update", "delete"]),
-        named,
-        // A rule for creating cannot be limited to a name.
-        rule("", &["secrets"], &["create"]),
     ]
 }
 
@@ -140,8 +132,8 @@ mod tests {
                 for verb in ["list", "watch", "deletecollection", "*"] {
                     assert!(!has(&rule["verbs"], verb), "{object}");
                 }
-                // The ClusterRole that may is bound by RoleBindings alone: see the next test.
-                assert!(object["kind"] == "Role" || object["metadata"]["name"] == APPS, "{object}");
+                // It is bound by RoleBindings alone: see the next test.
+                assert_eq!(object["metadata"]["name"], APPS, "{object}");
             }
         }
     }

@@ -58,7 +58,6 @@ use tokio::sync::broadcast::error::RecvError;
 
 pub use clock::StoreClock;
 pub use install::ensure_crds;
-pub(crate) use secrets::OPERATOR_SECRET;
 
 use crate::client::Cluster;
 use api::ApiServer;

@@ -23,7 +23,6 @@
 mod budget;
 mod memory;
 mod object;
-mod operator;
 mod outage;
 mod registrations;
 mod reseal;
@@ -54,7 +53,6 @@ pub(crate) use self::{
 use self::{
     memory::{Recall, Stored},
     object::Maker,
-    operator::Operator,
     shared::again,
 };
 use super::{
@@ -62,8 +60,6 @@ use super::{
     api::{self, ApiServer, Written},
 };
 use crate::bounded;
-
-pub(crate) use self::operator::NAME as OPERATOR_SECRET;
 
 /// The number of attempts to write a Secret that others write at the same time.
 const ATTEMPTS: u32 = 10;
@@ -80,7 +76,6 @@ pub(crate) struct Secrets {
     first_reads: Arc<Semaphore>,
     memory: Arc<Memory>,
     outage: Arc<Outage>,
-    operator: Operator,
 }
 
 /// The outcome of comparing a caller's token.
@@ -102,7 +97,6 @@ impl Secrets {
             first_reads: Arc::new(Semaphore::new(FIRST_READS)),
             memory,
             outage: Arc::default(),
-            operator: Operator::new(clock.clone()),
             clock,
         }
     }
@@ -199,7 +193,7 @@ impl Secrets {
         &self,
         apps: &dyn Registrations,
         id: &AppId,
-        fits: TokenMatcher<'_, Token>,
+        fits: TokenMatcher<'_>,
     ) -> Result<Option<WebhookSecret>> {
         match self.try_fitting(apps, id, fits).await? {
             Tried::Fits(secret) => return Ok(Some(secret)),
@@ -215,7 +209,7 @@ impl Secrets {
         Ok(None)
     }
 
-    async fn try_fitting(&self, apps: &dyn Registrations, id: &AppId, fits: TokenMatcher<'_, Token>) -> Result<Tried> {
+    async fn try_fitting(&self, apps: &dyn Registrations, id: &AppId, fits: TokenMatcher<'_>) -> Result<Tried> {
         let refuse = |secret: Option<&WebhookSecret>| !fits(secret.map(|secret| &secret.token));
         let (known, paid) = match apps.known(id).await? {
             None if self.budget.take_now() => (self.look_up(apps, id).await?, true),
@@ -310,27 +304,12 @@ impl TokenStore for KubernetesStore {
         bounded(self.secrets.find(self, app)).await
     }
 
-    async fn find_fitting(&self, app: &AppId, fits: TokenMatcher<'_, Token>) -> Result<Option<WebhookSecret>> {
+    async fn find_fitting(&self, app: &AppId, fits: TokenMatcher<'_>) -> Result<Option<WebhookSecret>> {
         bounded(self.secrets.find_fitting(self, app, fits)).await
     }
 
     async fn remove(&self, app: AppUid) -> Result<()> {
         bounded(self.secrets.remove(self, app)).await
-    }
-
-    async fn operator_hash(&self) -> Result<Option<[u8; 32]>> {
-        let secrets = &self.secrets;
-        bounded(secrets.operator.hash(&secrets.api)).await
-    }
-
-    async fn operator_fitting(&self, fits: TokenMatcher<'_, [u8; 32]>) -> Result<bool> {
-        let secrets = &self.secrets;
-        bounded(secrets.operator.fitting(&secrets.api, fits)).await
-    }
-
-    async fn set_operator_hash(&self, hash: [u8; 32]) -> Result<()> {
-        let secrets = &self.secrets;
-        bounded(secrets.operator.set(&secrets.api, hash)).await
     }
 
     fn sealing(&self) -> Sealing {

@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::join_all;
 use http::Request;
 use kube::client::Body;
 use rollhook_conformance::{Stores, client, samples};
@@ -162,5 +163,14 @@ fn strangers_cost_one_read_of_a_record_per_second() {
         assert_eq!(counter.taken(), ["GET serverrecords"], "what is returned was read");
         store.write(RecordKind::Session, record(), Some(version)).await.unwrap();
         assert_eq!(counter.taken(), ["GET serverrecords", "PUT serverrecords"]);
+
+        let read = async |text: String| store.read(RecordKind::Session, &key(text)).await;
+        let guessed = join_all((200..300).map(|number| read(format!("r{number}"))));
+        let known = join_all((0..20).map(|_| read("known".to_owned())));
+        let (guessed, known) = futures_util::join!(guessed, known);
+        assert!(guessed.into_iter().all(|read| read.unwrap().is_none()));
+        assert!(known.into_iter().all(|read| read.unwrap().is_some()), "strangers keep no valid key out");
+        let reads = counter.taken();
+        assert!((20..=21).contains(&reads.len()), "of the strangers at most one is looked for: {reads:?}");
     });
 }

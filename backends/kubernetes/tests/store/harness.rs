@@ -305,7 +305,6 @@ async fn empty(client: &Client) {
         leases.delete_collection(&delete, &every).await.unwrap();
         let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
         secrets.delete_collection(&delete, &ours).await.unwrap();
-        let _ = secrets.delete("rollhook-operator", &delete).await;
     }
 }
 

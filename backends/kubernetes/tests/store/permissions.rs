@@ -37,7 +37,6 @@ fn printed_permissions_are_enough() {
 
         ensure_crds(&fresh.client_through(act_as_server).await).await.unwrap();
         let store = as_server(fresh).await;
-        store.set_operator_hash([1; 32]).await.unwrap();
         let replica = samples::replica("pod-1", 1);
         let alive = store.heartbeat(&replica, Duration::from_secs(15)).await.unwrap().alive;
         let state = client::register(&store, samples::app("shop", "test", "api")).await.state;

@@ -71,24 +71,3 @@ fn enable_reaches_every_replica_by_the_watch() {
         assert!(replica.caller(&place.app.id, 5).await.is_none());
     });
 }
-
-#[test]
-fn wrong_management_tokens_share_one_call_per_second() {
-    bed::test("wrong_management_tokens_share_one_call_per_second", async |bed| {
-        let place = Place::of(bed).await;
-        place.store.set_operator_hash([1; 32]).await.unwrap();
-        let replica = Replica::of(bed).await;
-        let presents =
-            async |hash: [u8; 32]| replica.store.operator_fitting(&|stored| stored == Some(&hash)).await.unwrap();
-        replica.pass(SECOND);
-        assert!(presents([1; 32]).await);
-        replica.calls.take();
-        let mut wrong = std::pin::pin!(join_all((0..50).map(|_| presents([9; 32]))));
-        assert!(futures_util::poll!(wrong.as_mut()).is_pending(), "they wait for their turn");
-        assert!(presents([1; 32]).await, "and do not delay a valid token");
-        assert_eq!(replica.calls.take().len(), 1);
-        replica.pass(SECOND);
-        assert_eq!(wrong.await, [false; 50]);
-        assert_eq!(replica.calls.take().len(), 1);
-    });
-}

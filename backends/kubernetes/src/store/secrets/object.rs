@@ -1,7 +1,5 @@
 //! The Secret that holds an app's token: its form and its maker.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::{ByteString, api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use rollhook_core::{
     Error, Result,
@@ -22,7 +20,6 @@ use crate::{
 
 const CREATED_AT: &str = "rollhook.dev/created-at";
 const SEALED: &str = "sealed-token";
-const HASH: &str = "sha256";
 
 /// The maker of a Secret with a name of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,27 +87,8 @@ pub(crate) fn bytes(object: &Secret) -> Result<&[u8]> {
     data.map(|sealed| sealed.0.as_slice()).ok_or_else(|| corrupt(object, "it has no sealed token"))
 }
 
-/// The admin token's hash as an object of the server's own namespace.
-pub(crate) fn operator(name: &str, hash: &[u8; 32]) -> Secret {
-    let mut object = Secret {
-        metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
-        type_: Some("Opaque".to_owned()),
-        ..Secret::default()
-    };
-    label_as(&mut object, MANAGED_BY, MANAGER);
-    object.data = Some(BTreeMap::from([(HASH.to_owned(), ByteString(hash.to_vec()))]));
-    object
-}
-
-/// The hash in such an object.
-pub(crate) fn operator_hash(object: &Secret) -> Result<[u8; 32]> {
-    let data = object.data.as_ref().and_then(|data| data.get(HASH));
-    let hash = data.and_then(|hash| hash.0.as_slice().try_into().ok());
-    hash.ok_or_else(|| corrupt(object, "the admin token's hash is not 32 bytes"))
-}
-
 /// Whether this service made the Secret; it touches no other.
-pub(crate) fn is_ours(object: &Secret) -> bool {
+fn is_ours(object: &Secret) -> bool {
     label(object, MANAGED_BY) == Some(MANAGER)
 }
 
@@ -201,13 +179,5 @@ mod tests {
             assert_eq!(maker(&object), Maker::Other);
             assert!(open(&ring(), &object).unwrap().is_none());
         }
-    }
-
-    #[test]
-    fn the_management_token_s_hash_is_read_back() {
-        let object = operator("rollhook-operator", &[7; 32]);
-        assert!(is_ours(&object));
-        assert_eq!(operator_hash(&object).unwrap(), [7; 32]);
-        assert!(matches!(operator_hash(&Secret::default()), Err(Error::Corrupt { .. })));
     }
 }

@@ -4,22 +4,15 @@ mod world;
 
 use std::time::Duration;
 
-use rollhook_core::{
-    Error, Result,
-    app::AppUid,
-    error::Entity,
-    ports::{TokenMatcher, WebhookSecret},
-    token::Token,
-};
+use rollhook_core::{Error, Result, app::AppUid, error::Entity, ports::WebhookSecret, token::Token};
 use serde_json::json;
 
-use super::{Registered, Secrets, object, operator};
+use super::{Registered, Secrets, object};
 pub(crate) use world::{HandClock, registered, ring, token};
 use world::{World, another_ring};
 
 const SECRET: &str = "GET shop-test/secrets/api-webhook";
 const APP: &str = "GET app shop-test/api";
-const OPERATOR: &str = "GET rollhook/secrets/rollhook-operator";
 
 /// A caller who presents this token.
 async fn caller(world: &World, secrets: &Secrets, presented: u8) -> Result<Option<WebhookSecret>> {
@@ -128,20 +121,6 @@ async fn callers_that_hang_up_cost_one_read() {
 }
 
 #[tokio::test]
-async fn wrong_management_tokens_leave_webhooks_their_budget() {
-    let (world, one) = enabled().await;
-    let two = world.secrets();
-    caller(&world, &two, 1).await.unwrap().unwrap();
-    world.clock.advance(Duration::from_secs(1));
-    let wrong: TokenMatcher<'_, [u8; 32]> = &|_| false;
-    assert!(!two.operator.fitting(&two.api, wrong).await.unwrap());
-    let mut next = std::pin::pin!(two.operator.fitting(&two.api, wrong));
-    assert!(futures_util::poll!(next.as_mut()).is_pending(), "it waits for its turn");
-    one.put(&world, AppUid::from_bits(1), &token(2)).await.unwrap();
-    caller(&world, &two, 2).await.unwrap().unwrap();
-}
-
-#[tokio::test]
 async fn token_that_could_not_be_read_is_read_again_without_budget() {
     let (world, _) = enabled().await;
     let replica = world.secrets();
@@ -241,51 +220,13 @@ async fn secret_of_another_maker_stays() {
     world.register(registered(1, None));
     world.watch();
     let theirs = json!({"metadata": {"name": "api-webhook", "namespace": "shop-test"}, "data": {}});
-    for (path, name) in
-        [("shop-test/secrets/api-webhook", "api-webhook"), ("rollhook/secrets/rollhook-operator", operator::NAME)]
-    {
-        world.state.lock().unwrap().secrets.insert(path.to_owned(), theirs.clone());
-        let told = match name {
-            operator::NAME => secrets.operator.set(&secrets.api, [1; 32]).await.unwrap_err(),
-            _ => secrets.put(&world, AppUid::from_bits(1), &token(1)).await.unwrap_err(),
-        };
-        let told = told.to_string();
-        assert!(told.contains(&format!("kubectl delete secret {name} ")), "{told}");
-        secrets.remove(&world, AppUid::from_bits(1)).await.unwrap();
-        assert_eq!(world.state.lock().unwrap().secrets[path], theirs);
-    }
+    let path = "shop-test/secrets/api-webhook";
+    world.state.lock().unwrap().secrets.insert(path.to_owned(), theirs.clone());
+    let told = secrets.put(&world, AppUid::from_bits(1), &token(1)).await.unwrap_err().to_string();
+    assert!(told.contains("kubectl delete secret api-webhook "), "{told}");
+    secrets.remove(&world, AppUid::from_bits(1)).await.unwrap();
+    assert_eq!(world.state.lock().unwrap().secrets[path], theirs);
     assert_eq!(object::name(&registered(1, None).id), "api-webhook");
-}
-
-#[tokio::test]
-async fn wrong_management_tokens_cost_one_call_per_second_and_wait_for_it() {
-    let world = World::default();
-    let secrets = world.secrets();
-    secrets.operator.set(&secrets.api, [1; 32]).await.unwrap();
-    world.calls();
-    let presents = async |hash: [u8; 32]| {
-        let fits: TokenMatcher<'_, [u8; 32]> = &|stored| stored == Some(&hash);
-        secrets.operator.fitting(&secrets.api, fits).await.unwrap()
-    };
-    assert!(presents([1; 32]).await);
-    assert_eq!(world.calls(), [OPERATOR]);
-    assert!(!presents([9; 32]).await);
-    assert_eq!(world.calls(), [OPERATOR], "the first is looked after at once");
-    {
-        let mut many = std::pin::pin!(futures_util::future::join_all((0..50).map(|_| presents([9; 32]))));
-        assert!(futures_util::poll!(many.as_mut()).is_pending());
-        assert!(presents([1; 32]).await, "a valid token is not delayed by them");
-        assert_eq!(world.calls(), [OPERATOR]);
-        world.clock.advance(Duration::from_secs(1));
-        assert_eq!(many.await, [false; 50]);
-    }
-    assert_eq!(world.calls(), [OPERATOR], "all of them share one");
-    // Another replica sets another.
-    let other = world.secrets();
-    other.operator.set(&other.api, [2; 32]).await.unwrap();
-    assert!(!presents([1; 32]).await, "the old one is refused at once");
-    world.clock.advance(Duration::from_secs(1));
-    assert!(presents([2; 32]).await);
 }
 
 #[tokio::test]
