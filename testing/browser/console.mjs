@@ -258,7 +258,7 @@ try {
   await says(page.locator('.log .a-2'), 'fetching');
   await ask('build on');
   await says(page.locator('.log .a-1'), '<script>alert(1)</script>');
-  await says(page.locator('#entry'), 'current');
+  await says(page.locator('#entry .pill'), 'current');
   await page.locator('.log .more').waitFor({ state: 'detached' });
   if (!await page.evaluate(() => window.sameDocument === true)) fail('the page was loaded again');
   if (await page.locator('.log a').count() > 0) fail('a build makes links');

@@ -209,7 +209,7 @@ impl Entry {
             when: When::new(deploy.created_at, frame.now),
             remark: match (deploy.status, deploy.superseded_by) {
                 (Status::Superseded, Some(by)) => Some(format!("by #{by}")),
-                (_, _) => deploy.reason.as_deref().map(escaped),
+                (_, _) => deploy.reason.as_deref().filter(|reason| *reason != deploy.status.as_str()).map(escaped),
             },
             reason: deploy.reason.as_deref().map(escaped),
             message: deploy.message.as_deref().map(escaped),

@@ -385,6 +385,21 @@ fn a_stream_shows_a_deploy_until_its_end_and_resumes() {
 }
 
 #[test]
+fn a_stream_ends_with_its_session() {
+    let server = server!().run();
+    server.app("api");
+    let [watching, leaving] = [(); 2].map(|()| Browser::signed_in(&server));
+    let stream = watching.get(&format!("{APP}/live")).open();
+    let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.contains("id=\"r1\"")));
+    leaving.act("/sign-out-everywhere", &[]);
+    let deploy = server.manage("POST", &format!("{API}/deploys"));
+    deploy.json(&json!({ "image": "r.example.com/api:v2" })).expect(202);
+    let rest: Vec<String> = lines.collect();
+    assert!(rest.iter().all(|line| !line.contains("id=\"r2\"")), "{rest:?}");
+}
+
+#[test]
 fn search_finds_by_all_words_and_answers_a_part_to_htmx() {
     let server = server!().run();
     server.app("api");

@@ -81,16 +81,18 @@ struct Notice {
 /// An entry with what came of it.
 struct Row {
     entry: Entry,
-    /// The restore that put a failed rollout right.
-    put_right: Option<Revision>,
+    /// Why the deploy ended, and which restore put it right.
+    remark: Option<String>,
 }
 
 impl Shown {
     pub(crate) fn new(app: &App, list: &DeployList, unfinished: &[Deploy], is_first: bool, frame: &Frame) -> Self {
-        let rows = list
-            .deploys
-            .iter()
-            .map(|deploy| Row { entry: Entry::new(app, deploy, frame), put_right: restore_of(deploy, &list.deploys) });
+        let rows = list.deploys.iter().map(|deploy| {
+            let entry = Entry::new(app, deploy, frame);
+            let put_right = restore_of(deploy, &list.deploys).map(|restore| format!("put right by #{restore}"));
+            let remarks: Vec<String> = entry.remark.clone().into_iter().chain(put_right).collect();
+            Row { entry, remark: (!remarks.is_empty()).then(|| remarks.join(" · ")) }
+        });
         let newest = list.deploys.first();
         Self {
             current: app.current.as_ref().map(|deploy| Entry::new(app, deploy, frame)),
