@@ -252,7 +252,7 @@ try {
   await page.goto(`${site}/deploy`);
   await page.getByLabel('Commit').fill(commit);
   await page.getByRole('button', { name: 'Build and deploy' }).click();
-  await says(page.locator('.running'), 'Its image is being built.');
+  await says(page.locator('.running'), 'The image is being built.');
   await page.goto(`${site}/deploys/1`);
   await page.evaluate(() => { window.sameDocument = true; });
   await says(page.locator('.log .a-2'), 'fetching');

@@ -1,4 +1,4 @@
-// What the pages do beyond htmx: dialogs, copying, times that go on, and the state of the connection.
+// The pages' part beyond htmx: dialogs, copying, times that go on, and the state of the connection.
 // Without this file every page still works.
 (() => {
   "use strict";

@@ -157,7 +157,7 @@ impl Console {
     async fn signed_in(&self, request: &Request) -> Result<Option<(Principal, SessionHash, Access)>, Failure> {
         let Some(id) = session_id(&request.headers) else { return Ok(None) };
         let (principal, access) = self.confirm(id).await?;
-        // What a page reads by itself is no use of the session: an open tab would keep it for ever.
+        // Reads that a page makes by itself do not prolong the session: an open tab would keep it for ever.
         if !Route::of(&request.path).is_automatic() {
             self.sessions.touch(id, self.host.now()).await?;
         }

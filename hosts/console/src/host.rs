@@ -71,12 +71,12 @@ pub struct Principal {
     pub name: String,
 }
 
-/// What a caller may do.
+/// The rights of a caller.
 #[derive(Clone, Debug)]
 pub struct Access {
     /// The proof that the core's calls need.
     pub operator: Operator,
-    /// What pages offer.
+    /// The actions that pages offer.
     pub permissions: Permissions,
 }
 

@@ -83,7 +83,7 @@ pub trait Sessions: Send + Sync {
     /// Ends all sessions of a principal.
     async fn end_all(&self, principal: &Principal) -> Result<(), Failure>;
 
-    /// Returns the principal of a session that this process knows without a read of a store. It proves nothing: it only lets
+    /// Returns the principal of a session that this process knows without a read of a store. The result proves nothing: it only lets
     /// a call pass the limit of failed authentications.
     fn recognized(&self, id: SessionHash, now: Timestamp) -> Option<Principal>;
 }

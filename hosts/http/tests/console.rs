@@ -373,7 +373,7 @@ fn a_stream_shows_a_deploy_until_its_end_and_resumes() {
         seen = next();
     }
     assert!(!seen.1.contains("Under way"));
-    // What was seen is not sent again.
+    // A state that was seen is not sent again.
     let mut resumed = BufReader::new(browser.get(&live).header("last-event-id", &seen.0).open());
     let mut lines = std::iter::from_fn(|| {
         let mut line = String::new();

@@ -33,7 +33,7 @@ impl Posted {
     }
 }
 
-/// Returns the repository that the app's images most likely come from. It is parsed, so that no answer can smuggle a command
+/// Returns the repository that the app's images most likely come from. The text is parsed, so that no answer can smuggle a command
 /// into a snippet.
 pub fn repository(app: &App) -> String {
     let allowed = app.policy.repositories.iter().find(|entry| !entry.ends_with("/*")).cloned();
