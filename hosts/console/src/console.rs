@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use http::StatusCode;
 use rollhook_api::Kind;
-use rollhook_core::request::{IdempotencyKey, KeyHeader};
+use rollhook_core::{
+    app::AppId,
+    request::{IdempotencyKey, KeyHeader},
+};
 use sha2::{Digest, Sha256};
 
 use crate::{
@@ -156,22 +159,23 @@ impl Console {
     /// [`Kind::Unauthorized`] if the session is over, or its token was replaced, which ends it.
     async fn signed_in(&self, request: &Request) -> Result<Option<(Principal, SessionHash, Access)>, Failure> {
         let Some(id) = session_id(&request.headers) else { return Ok(None) };
-        let (principal, access) = self.confirm(id).await?;
+        let route = Route::of(&request.path);
+        let (principal, access) = self.confirm(id, route.app()).await?;
         // Reads that a page makes by itself do not prolong the session: an open tab would keep it for ever.
-        if !Route::of(&request.path).is_automatic() {
+        if !route.is_automatic() {
             self.sessions.touch(id, self.host.now()).await?;
         }
         Ok(Some((principal, id, access)))
     }
 
-    /// Returns a session's person, and what the store lets it do now.
+    /// Returns a session's person, and what the store lets it do now, to this app.
     ///
     /// # Errors
     /// As [`Console::signed_in`].
-    pub(crate) async fn confirm(&self, id: SessionHash) -> Result<(Principal, Access), Failure> {
+    pub(crate) async fn confirm(&self, id: SessionHash, app: Option<&AppId>) -> Result<(Principal, Access), Failure> {
         let over = || Failure::new(Kind::Unauthorized, "The session is over. Sign in again.");
         let session = self.sessions.find(id, self.host.now()).await?.ok_or_else(over)?;
-        match self.host.confirm(&session.principal).await {
+        match self.host.confirm(&session.principal, app).await {
             Ok(access) => Ok((session.principal, access)),
             Err(failure) => {
                 if failure.kind == Kind::Unauthorized {

@@ -24,11 +24,11 @@ pub trait Host: Send + Sync {
     /// [`Kind::Unauthorized`], or that the store is away.
     async fn authenticate(&self, token: &str, name: &str) -> Result<Principal, Failure>;
 
-    /// Returns what a principal may do by what the store says now.
+    /// Returns what a principal may do by what the store says now: to this app, or, without an app, to any.
     ///
     /// # Errors
     /// [`Kind::Unauthorized`] once the principal's token is gone; or that the store is away.
-    async fn confirm(&self, principal: &Principal) -> Result<Access, Failure>;
+    async fn confirm(&self, principal: &Principal, app: Option<&AppId>) -> Result<Access, Failure>;
 
     /// Returns whether this process knows the principal's token as a valid one, without a read of the store.
     fn recognizes(&self, principal: &Principal) -> bool;

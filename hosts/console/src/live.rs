@@ -66,7 +66,7 @@ impl Live {
                 Err(failure) => return ends(&failure),
             }
             // The stream must not outlive its session, nor the session's permissions.
-            match self.console.confirm(self.session).await {
+            match self.console.confirm(self.session, Some(&self.id)).await {
                 Ok((_, access)) => self.access = access,
                 Err(failure) => return ends(&failure),
             }

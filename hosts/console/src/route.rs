@@ -115,6 +115,15 @@ impl Route {
         }
     }
 
+    /// Returns the app that the path is about.
+    pub(crate) fn app(&self) -> Option<&AppId> {
+        match self {
+            Self::Page(Page::App(id, _) | Page::Deploy(id, ..)) => Some(id),
+            Self::Page(Page::Apps | Page::Register | Page::SignOut | Page::SignOutEverywhere) => None,
+            Self::Asset | Self::SignIn | Self::Unknown => None,
+        }
+    }
+
     /// Returns whether pages read the path by themselves, without a person's doing.
     pub(crate) fn is_automatic(&self) -> bool {
         matches!(self, Self::Page(Page::App(_, AppPart::Live) | Page::Deploy(_, _, DeployPart::Log)))

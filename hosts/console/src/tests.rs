@@ -42,17 +42,20 @@ impl OneToken {
 impl Host for OneToken {
     async fn authenticate(&self, token: &str, name: &str) -> Result<Principal, Failure> {
         let principal = Principal { token: Sha256::digest(token.as_bytes()).into(), name: name.to_owned() };
-        self.confirm(&principal).await.map(|_| principal)
+        self.confirm(&principal, None).await.map(|_| principal)
     }
 
-    async fn confirm(&self, principal: &Principal) -> Result<Access, Failure> {
+    async fn confirm(&self, principal: &Principal, app: Option<&AppId>) -> Result<Access, Failure> {
         if *self.is_away.lock().unwrap() {
             return Err(Refusal::StoreUnavailable { maybe_recorded: false }.into());
         }
         if principal.token != self.hash() {
             return Err(Refusal::Unauthorized.into());
         }
-        Ok(Access { operator: Operator::trusted(&principal.name), permissions: self.permissions })
+        // A role that is granted on one namespace ends there.
+        let is_granted = app.is_none_or(|app| app.namespace.as_str() == "shop-test");
+        let permissions = if is_granted { self.permissions } else { Permissions::default() };
+        Ok(Access { operator: Operator::trusted(&principal.name), permissions })
     }
 
     fn recognizes(&self, principal: &Principal) -> bool {
@@ -174,6 +177,15 @@ fn what_a_role_does_not_cover_is_refused_before_anything_is_called() {
     assert_eq!(answer.response.status(), 403);
     assert!(text(&answer).contains("Your role does not cover this"));
     assert_eq!(bench.status(Method::POST, "/sign-out", &cookie), 303, "leaving needs no role");
+}
+
+#[test]
+fn a_role_is_asked_for_by_app() {
+    let bench = Bench::new(Permissions::ALL);
+    let cookie = bench.sign_in();
+    assert_eq!(bench.status(Method::POST, "/apps/shop-prod/api/webhook/reveal", &cookie), 403);
+    assert_eq!(bench.status(Method::GET, "/apps/shop-prod/api/delete", &cookie), 403);
+    assert_eq!(bench.status(Method::GET, "/apps/new", &cookie), 200);
 }
 
 #[test]

@@ -157,7 +157,7 @@ impl Host for OnDeployer {
         Ok(Principal { token: Sha256::digest(token.as_bytes()).into(), name: name.to_owned() })
     }
 
-    async fn confirm(&self, principal: &Principal) -> Result<Access, Failure> {
+    async fn confirm(&self, principal: &Principal, _app: Option<&AppId>) -> Result<Access, Failure> {
         let operator = self.deployer.confirm_operator(&principal.token, &principal.name).await.map_err(redacted)?;
         // The one management token administers everything.
         Ok(Access { operator, permissions: Permissions::ALL })

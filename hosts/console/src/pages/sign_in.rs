@@ -52,7 +52,7 @@ pub(crate) async fn page(console: &Console, request: &Request) -> Reply {
     let next = request.query("next");
     let next = local_path(next.as_deref());
     if let Some(id) = session_id(&request.headers)
-        && console.confirm(id).await.is_ok()
+        && console.confirm(id, None).await.is_ok()
     {
         return reply::redirect(next);
     }
