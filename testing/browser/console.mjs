@@ -252,13 +252,13 @@ try {
   await page.goto(`${site}/deploy`);
   await page.getByLabel('Commit').fill(commit);
   await page.getByRole('button', { name: 'Build and deploy' }).click();
-  await says(page.locator('.running'), 'Its image is being built.');
+  await says(page.locator('.running'), 'The image is being built.');
   await page.goto(`${site}/deploys/1`);
   await page.evaluate(() => { window.sameDocument = true; });
   await says(page.locator('.log .a-2'), 'fetching');
   await ask('build on');
   await says(page.locator('.log .a-1'), '<script>alert(1)</script>');
-  await says(page.locator('#entry'), 'current');
+  await says(page.locator('#entry .pill'), 'current');
   await page.locator('.log .more').waitFor({ state: 'detached' });
   if (!await page.evaluate(() => window.sameDocument === true)) fail('the page was loaded again');
   if (await page.locator('.log a').count() > 0) fail('a build makes links');

@@ -329,6 +329,9 @@ pub enum Refusal {
     /// A valid API token has this name.
     #[error("There is an API token {0} already; revoke it, or choose another name.")]
     TokenExists(TokenName),
+    /// The store has as many API tokens as it may.
+    #[error("There are {0} API tokens; revoke some first.")]
+    TooManyTokens(usize),
     /// No valid API token of the caller's realms has this name.
     #[error("There is no API token {0}.")]
     TokenNotFound(TokenName),

@@ -1,20 +1,24 @@
 //! API tokens: the credentials of the management API, each with a role on a realm.
 //!
-//! The store has a token's SHA-256 as the key of its record, and nothing that opens anything. A revoked token's record
-//! stays for a time, so that a file that still has the token does not bring it back.
+//! The store has a token's SHA-256 as the key of its record, and nothing that opens anything. The record of a revoked token
+//! that could do everything stays, so that a file that still has the token does not bring it back.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{ATTEMPTS, Deployer, Outcome, Principal, audit::Subject, refused};
+use super::{
+    ATTEMPTS, Deployer, Outcome, Principal,
+    audit::{self, Subject},
+    refused,
+};
 use crate::{
     access::{Action, Grant, Realm, TokenName},
     deploy::Actor,
     error::{Entity, Error, Result},
     ports::{NewRecord, Record, RecordKey, RecordKind, RecordStore},
-    request::Refusal,
+    request::{Field, Refusal},
     time::Timestamp,
     token::Token,
 };
@@ -23,12 +27,12 @@ use crate::{
 const ADMIN: &str = "admin";
 /// The records per page of the search through all tokens.
 const PAGE: usize = 200;
-/// The most tokens that are listed.
+/// The most valid tokens of a store.
 const TOKENS_MAX: usize = 2000;
+/// Names that the history shows for others than holders of tokens.
+const RESERVED: [&str; 2] = ["auto", "ci"];
 /// How often the last use of a token is written down at most.
 const USE_EVERY: Duration = Duration::from_secs(3600);
-/// How long the record of a revoked token is kept.
-const REVOKED_FOR: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// A request to make an API token.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +43,17 @@ pub struct NewApiToken {
     pub grant: Grant,
     /// The time for which the token is valid; `None`: until it is revoked.
     pub ttl: Option<Duration>,
+}
+
+/// What a store says of a token that is to be its admin token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Adopted {
+    /// The token is valid, and may do everything.
+    Valid,
+    /// The token was revoked.
+    Revoked,
+    /// The store knows another one.
+    Other,
 }
 
 /// An API token, without what opens anything.
@@ -114,32 +129,37 @@ pub(super) fn hash_of(key: &RecordKey) -> Option<[u8; 32]> {
     Some(hash)
 }
 
-/// Returns every token that is valid, newest first.
+/// Returns every token that is valid, newest first. A record that cannot be read opens nothing; it is logged and left out.
 async fn valid(records: &dyn RecordStore) -> Result<Vec<(Record, Stored)>> {
     let (mut found, mut after) = (Vec::new(), None);
-    for _ in 0..TOKENS_MAX / PAGE {
+    loop {
         let page = records.list(RecordKind::ApiToken, after, PAGE).await?;
         let is_last = page.len() < PAGE;
         after = page.last().map(Record::place);
         for record in page {
-            let stored = Stored::of(&record)?;
-            if stored.is_valid() {
-                found.push((record, stored));
+            match Stored::of(&record) {
+                Ok(stored) if stored.is_valid() => found.push((record, stored)),
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::error!(record = %record.key, error = %error.chain(), "reading an API token failed");
+                }
             }
         }
         if is_last {
-            break;
+            return Ok(found);
         }
     }
-    Ok(found)
 }
 
 /// Revokes a token: from now on it is refused everywhere.
 async fn revoke(records: &dyn RecordStore, mut record: Record, mut stored: Stored, by: &Actor) -> Result<()> {
     for _ in 0..ATTEMPTS {
-        let left = record.expires_at.map_or(REVOKED_FOR, |end| end.since(record.now));
+        // Only a token that may do everything could be adopted again, from a file that still has it.
+        if stored.grant != Grant::ALL {
+            return records.remove(RecordKind::ApiToken, &record.key).await;
+        }
         let revoked = Stored { revoked_by: Some(by.clone()), ..stored };
-        let written = revoked.record(record.key.clone(), Some(left.max(Duration::from_secs(1))))?;
+        let written = revoked.record(record.key.clone(), None)?;
         match records.write(RecordKind::ApiToken, written, Some(record.version)).await {
             // Its last use was written meanwhile.
             Err(Error::Conflict(_)) => {}
@@ -154,11 +174,18 @@ async fn revoke(records: &dyn RecordStore, mut record: Record, mut stored: Store
 /// Makes this the admin token of a store in place of its former one, which is refused from then on.
 ///
 /// # Errors
-/// Those of the store.
+/// [`Error::Invalid`] for a token that was revoked; those of the store.
 pub async fn replace_admin_token(records: &dyn RecordStore, token: &Token, by: &Actor) -> Result<()> {
     let (key, admin) = (key_of(token.hash())?, Stored::admin(by.clone())?);
-    let known = records.read(RecordKind::ApiToken, &key).await?.map(|record| record.version);
+    let known = records.read(RecordKind::ApiToken, &key).await?;
+    if let Some(known) = &known
+        && !Stored::of(known)?.is_valid()
+    {
+        return Err(Error::invalid("this token was revoked, and stays so: make a new one"));
+    }
+    let known = known.map(|record| record.version);
     records.write(RecordKind::ApiToken, admin.record(key.clone(), None)?, known).await?;
+    audit::append(records, &key, by, "set the admin token").await?;
     for (record, stored) in valid(records).await? {
         if stored.name.as_str() == ADMIN && record.key != key {
             revoke(records, record, stored, by).await?;
@@ -191,9 +218,23 @@ impl Deployer {
         }
         let (record, stored) = valid.ok_or(Refusal::Unauthorized)?;
         let claimed = claimed.filter(|_| stored.name.as_str() == ADMIN && stored.grant == Grant::ALL);
-        let principal = Principal::new(claimed.unwrap_or(stored.name.as_str()), [stored.grant.clone()]);
+        // What a person says of itself stands beside what its token proves.
+        let name = claimed.map_or_else(|| stored.name.to_string(), |claimed| format!("{claimed} ({})", stored.name));
+        let principal = Principal::new(&name, [stored.grant.clone()]);
+        let principal = principal.proven_by(key.clone(), claimed);
         self.used(&**records, record, stored).await;
         Ok(principal)
+    }
+
+    /// Returns the principal as the store knows its token now: for a call that lasts, such as a stream.
+    ///
+    /// # Errors
+    /// As [`Deployer::authenticate`].
+    pub async fn confirm(&self, principal: &Principal) -> Outcome<Principal> {
+        match principal.proof() {
+            Some((key, claimed)) => self.principal_of(key, claimed.as_deref()).await,
+            None => Ok(principal.clone()),
+        }
     }
 
     /// Writes down that a token was used, unless that was done lately. A failure is made up for by the next use.
@@ -233,9 +274,19 @@ impl Deployer {
     /// [`Refusal::Forbidden`] unless the principal is an admin of all that the token is for; [`Refusal::TokenExists`];
     /// [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn create_api_token(&self, principal: &Principal, wanted: NewApiToken) -> Outcome<(ApiToken, Token)> {
-        self.may_manage(principal, &wanted.name, &wanted.grant.realm).await?;
+        let act = format!("made: {}", wanted.grant);
+        self.may_manage(principal, &wanted.name, &act, &wanted.grant.realm).await?;
         let records = self.ports.records.as_ref().ok_or(Refusal::Unauthorized)?;
+        let is_reserved =
+            RESERVED.contains(&wanted.name.as_str()) || (wanted.name.as_str() == ADMIN && wanted.grant != Grant::ALL);
+        if is_reserved {
+            let rule = "must be another one: the history shows this name for others".to_owned();
+            return Err(Refusal::InvalidField(Field::TokenName, format!("{rule}.")));
+        }
         let others = valid(&**records).await.map_err(refused)?;
+        if others.len() >= TOKENS_MAX {
+            return Err(Refusal::TooManyTokens(TOKENS_MAX));
+        }
         if others.iter().any(|(_, other)| other.name == wanted.name) {
             return Err(Refusal::TokenExists(wanted.name));
         }
@@ -247,13 +298,21 @@ impl Deployer {
             last_used_at: None,
             revoked_by: None,
         };
-        let written = async {
-            let key = key_of(token.hash())?;
-            records.write(RecordKind::ApiToken, stored.record(key.clone(), wanted.ttl)?, None).await?;
-            records.read(RecordKind::ApiToken, &key).await
+        let key = key_of(token.hash()).map_err(refused)?;
+        let written = stored.record(key.clone(), wanted.ttl).map_err(refused)?;
+        records.write(RecordKind::ApiToken, written, None).await.map_err(refused)?;
+        // Of two that were made under one name at the same time, the older one stays.
+        let named = valid(&**records).await.map_err(refused)?;
+        let oldest =
+            named.iter().filter(|(_, other)| other.name == stored.name).map(|(record, _)| record.place()).min();
+        let Some((record, _)) = named.iter().find(|(record, _)| record.key == key) else {
+            return Err(Refusal::Internal);
         };
-        let record = written.await.map_err(refused)?.ok_or(Refusal::Internal)?;
-        Ok((stored.shown(&record), token))
+        if oldest.is_some_and(|oldest| oldest.key != key) {
+            records.remove(RecordKind::ApiToken, &key).await.map_err(refused)?;
+            return Err(Refusal::TokenExists(stored.name));
+        }
+        Ok((stored.shown(record), token))
     }
 
     /// Returns the valid API tokens of the realms whose admin the principal is, newest first.
@@ -276,43 +335,45 @@ impl Deployer {
     pub async fn revoke_api_token(&self, principal: &Principal, name: &TokenName) -> Outcome<()> {
         let known = self.api_tokens(principal).await?.into_iter().find(|token| token.name == *name);
         let known = known.ok_or_else(|| Refusal::TokenNotFound(name.clone()))?;
-        self.may_manage(principal, name, &known.grant.realm).await?;
+        self.may_manage(principal, name, "revoked", &known.grant.realm).await?;
         let Some(records) = &self.ports.records else { return Ok(()) };
         for (record, stored) in valid(&**records).await.map_err(refused)? {
-            if stored.name == *name {
+            if stored.name == *name && principal.may(Action::ManageTokens, &stored.grant.realm) {
                 revoke(&**records, record, stored, principal.actor()).await.map_err(refused)?;
             }
         }
         Ok(())
     }
 
-    async fn may_manage(&self, principal: &Principal, name: &TokenName, realm: &Realm) -> Outcome<()> {
+    async fn may_manage(&self, principal: &Principal, name: &TokenName, act: &str, realm: &Realm) -> Outcome<()> {
         let is_allowed = principal.may(Action::ManageTokens, realm);
-        let subject = Subject::new(format!("API token {name}"), realm.clone());
+        let subject = Subject::new(format!("API token {name}, {act}"), realm.clone());
         self.audit(principal.actor(), Action::ManageTokens, subject, is_allowed).await
     }
 
-    /// Returns whether this is a valid token that may do everything; a store that knows no such token keeps this one. A
-    /// token that was revoked stays so.
+    /// Makes this the token that may do everything of a store that knows none. A token that was revoked stays so.
     ///
     /// # Errors
     /// [`Refusal::StoreUnavailable`] while the store is away.
-    pub async fn adopt_admin_token(&self, token: &Token) -> Outcome<bool> {
-        let Some(records) = &self.ports.records else { return Ok(false) };
+    pub async fn adopt_admin_token(&self, token: &Token) -> Outcome<Adopted> {
+        let Some(records) = &self.ports.records else { return Ok(Adopted::Other) };
         let adopted = async {
             let key = key_of(token.hash())?;
-            let known = records.read(RecordKind::ApiToken, &key).await?;
-            if let Some(known) = known {
+            if let Some(known) = records.read(RecordKind::ApiToken, &key).await? {
                 let stored = Stored::of(&known)?;
-                return Ok(stored.is_valid() && stored.grant == Grant::ALL);
+                return Ok(match stored.is_valid() {
+                    true if stored.grant == Grant::ALL => Adopted::Valid,
+                    true => Adopted::Other,
+                    false => Adopted::Revoked,
+                });
             }
             if has_admin(&**records).await? {
-                return Ok(false);
+                return Ok(Adopted::Other);
             }
             let admin = Stored::admin(Actor::Service)?.record(key, None)?;
             match records.write(RecordKind::ApiToken, admin, None).await {
                 // Another process that starts at the same time keeps the same file's token.
-                Ok(_) | Err(Error::Conflict(_)) => Ok(true),
+                Ok(_) | Err(Error::Conflict(_)) => Ok(Adopted::Valid),
                 Err(error) => Err(error),
             }
         };

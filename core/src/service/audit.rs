@@ -3,7 +3,11 @@
 //! An entry is written before the act, which does not happen if that fails: the audit may have an act too many, and
 //! none too few.
 
-use std::time::Duration;
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +17,7 @@ use crate::{
     app::AppId,
     deploy::Actor,
     error::{Error, Result},
-    ports::{NewRecord, Record, RecordKind, RecordPlace, RecordStore},
+    ports::{NewRecord, Record, RecordKey, RecordKind, RecordPlace, RecordStore},
     request::Refusal,
     time::Timestamp,
 };
@@ -22,6 +26,33 @@ use crate::{
 const KEPT_FOR: Duration = Duration::from_secs(400 * 24 * 3600);
 /// Entries per page while those of other realms are skipped.
 const PAGE: usize = 200;
+/// The most pages that one call reads.
+const PAGES: usize = 20;
+/// The most refusals of one caller that are written down in an hour; the others are in the log.
+const REFUSALS: u32 = 100;
+const HOUR: Duration = Duration::from_secs(3600);
+/// The most callers whose refusals are counted; once there are more, all counts begin anew.
+const CALLERS: usize = 10_000;
+
+/// The refusals of each caller, and the beginning of their hour.
+#[derive(Default)]
+pub(super) struct Refusals(Mutex<HashMap<Actor, (Duration, u32)>>);
+
+impl Refusals {
+    /// Counts a refusal, and returns whether it is written down.
+    fn is_written(&self, actor: &Actor, now: Duration) -> bool {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if counts.len() >= CALLERS {
+            counts.clear();
+        }
+        let (begin, count) = counts.entry(actor.clone()).or_insert((now, 0));
+        if now.saturating_sub(*begin) >= HOUR {
+            (*begin, *count) = (now, 0);
+        }
+        *count += 1;
+        *count <= REFUSALS
+    }
+}
 
 /// The thing that an action is done to.
 pub(super) struct Subject {
@@ -89,9 +120,16 @@ impl Deployer {
         tracing::info!(target: "rollhook::audit", %actor, %action, subject = subject.name, is_allowed, "audit");
         let decided = if is_allowed { Ok(()) } else { Err(Refusal::Forbidden(action)) };
         let Some(records) = &self.ports.records else { return decided };
+        if !is_allowed && !self.refusals.is_written(actor, self.ports.clock.elapsed()) {
+            return decided;
+        }
         let (actor, action) = (actor.clone(), action.to_string());
         let entry = AuditEntry { actor, action, subject: subject.name, realm: subject.realm, is_allowed };
-        match self.append(&**records, &entry).await {
+        let key = match format!("{:032x}", self.ports.rng.bits()).parse() {
+            Ok(key) => key,
+            Err(error) => return Err(refused(Error::corrupt("a new record's key", error))),
+        };
+        match write(&**records, key, &entry).await {
             Err(error) if is_allowed => Err(refused(error)),
             Err(error) => {
                 tracing::warn!(error = %error.chain(), "writing a refusal to the audit failed");
@@ -110,16 +148,8 @@ impl Deployer {
         self.audit(principal.actor(), action, Subject { name: realm.to_string(), realm }, false).await
     }
 
-    async fn append(&self, records: &dyn RecordStore, entry: &AuditEntry) -> Result<()> {
-        let key = format!("{:032x}", self.ports.rng.bits());
-        let key = key.parse().map_err(|error| Error::corrupt("a new record's key", error))?;
-        let document = serde_json::to_string(entry).map_err(|error| Error::corrupt("an entry of the audit", error))?;
-        let record = NewRecord { key, document, ttl: Some(KEPT_FOR) };
-        records.write(RecordKind::Audit, record, None).await.map(drop)
-    }
-
-    /// Returns at most `limit` entries after this place, newest first: those of the realms of which the principal may
-    /// read the audit.
+    /// Returns at most `limit` entries after this place, newest first, and the place that the next part begins after:
+    /// those of the realms of which the principal may read the audit. A part may have fewer entries, and not be the last.
     ///
     /// # Errors
     /// [`Refusal::Forbidden`]; [`Refusal::StoreUnavailable`] while the store is away.
@@ -128,24 +158,45 @@ impl Deployer {
         principal: &Principal,
         mut after: Option<RecordPlace>,
         limit: usize,
-    ) -> Outcome<Vec<Audited>> {
+    ) -> Outcome<(Vec<Audited>, Option<RecordPlace>)> {
         self.permit_somewhere(principal, Action::ReadAudit).await?;
-        let Some(records) = &self.ports.records else { return Ok(Vec::new()) };
+        let Some(records) = &self.ports.records else { return Ok((Vec::new(), None)) };
         let mut found = Vec::new();
-        loop {
-            let page = records.list(RecordKind::Audit, after, PAGE).await.map_err(refused)?;
+        for _ in 0..PAGES {
+            let page = records.list(RecordKind::Audit, after.clone(), PAGE).await.map_err(refused)?;
             let is_last = page.len() < PAGE;
-            after = page.last().map(Record::place);
             for record in &page {
-                let entry = Audited::of(record).map_err(refused)?;
-                if principal.may(Action::ReadAudit, &entry.entry.realm) {
-                    found.push(entry);
+                after = Some(record.place());
+                match Audited::of(record) {
+                    Ok(entry) if principal.may(Action::ReadAudit, &entry.entry.realm) => found.push(entry),
+                    Ok(_) => {}
+                    Err(error) => tracing::error!(error = %error.chain(), "reading the audit failed"),
+                }
+                if found.len() >= limit {
+                    return Ok((found, after));
                 }
             }
-            if is_last || found.len() >= limit {
-                found.truncate(limit);
-                return Ok(found);
+            if is_last {
+                return Ok((found, None));
             }
         }
+        Ok((found, after))
+    }
+}
+
+async fn write(records: &dyn RecordStore, key: RecordKey, entry: &AuditEntry) -> Result<()> {
+    let document = serde_json::to_string(entry).map_err(|error| Error::corrupt("an entry of the audit", error))?;
+    let record = NewRecord { key, document, ttl: Some(KEPT_FOR) };
+    records.write(RecordKind::Audit, record, None).await.map(drop)
+}
+
+/// Writes an entry about everything, once under this key: of a program that has the store.
+pub(super) async fn append(records: &dyn RecordStore, key: &RecordKey, actor: &Actor, action: &str) -> Result<()> {
+    let (realm, action) = (Realm::Everything, action.to_owned());
+    let entry =
+        AuditEntry { actor: actor.clone(), action, subject: "API token admin".to_owned(), realm, is_allowed: true };
+    match write(records, key.clone(), &entry).await {
+        Err(Error::Conflict(_)) => Ok(()),
+        other => other,
     }
 }

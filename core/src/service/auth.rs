@@ -7,7 +7,7 @@ use crate::{
     access::{Action, Grant, Realm, Role},
     app::{AppId, AppUid},
     deploy::{Actor, Trigger},
-    ports::AppRef,
+    ports::{AppRef, RecordKey},
     request::{Cause, Refusal},
     token::{Credentials, Token},
 };
@@ -56,6 +56,8 @@ impl Authorized {
 pub struct Principal {
     actor: Actor,
     grants: Arc<[Grant]>,
+    /// The record of the API token that proved it, and the name that the caller gave itself.
+    proof: Option<(RecordKey, Option<String>)>,
 }
 
 impl Principal {
@@ -69,7 +71,16 @@ impl Principal {
     pub fn new(name: &str, grants: impl IntoIterator<Item = Grant>) -> Self {
         // The history shows the service itself as `auto`.
         let name = if name == Actor::Service.to_string() { "a person named auto" } else { name };
-        Self { actor: Actor::person(name), grants: grants.into_iter().collect() }
+        Self { actor: Actor::person(name), grants: grants.into_iter().collect(), proof: None }
+    }
+
+    /// Returns the principal with the API token that proves it.
+    pub(super) fn proven_by(self, key: RecordKey, claimed: Option<&str>) -> Self {
+        Self { proof: Some((key, claimed.map(str::to_owned))), ..self }
+    }
+
+    pub(super) const fn proof(&self) -> Option<&(RecordKey, Option<String>)> {
+        self.proof.as_ref()
     }
 
     /// The actor that the history names.

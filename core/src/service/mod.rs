@@ -31,7 +31,7 @@ use std::{
     time::Duration,
 };
 
-pub use api_tokens::{ApiToken, NewApiToken, replace_admin_token};
+pub use api_tokens::{Adopted, ApiToken, NewApiToken, replace_admin_token};
 pub use audit::{AuditEntry, Audited};
 pub use auth::{Authorized, Principal};
 pub use builds::LogPart;
@@ -115,6 +115,7 @@ pub struct Deployer {
     poll_results: poll_results::PollResults,
     drifts: drift::Drifts,
     recognition: recognition::Recognition,
+    refusals: audit::Refusals,
     min_poll: Duration,
     scope: Scope,
     /// This process's driver, once the store's apps are known to be deployed by it.
@@ -135,6 +136,7 @@ impl Deployer {
             journal: journal::Journal::new(ports.history.clone(), ports.clock.clone()),
             work_queue: work_queue::WorkQueue::new(ports.clock.elapsed()),
             recognition: recognition::Recognition::new(&*ports.rng),
+            refusals: audit::Refusals::default(),
             ports,
             replica: ReplicaId { name: replica.to_owned(), boot },
             waiters: notifier::Notifier::default(),

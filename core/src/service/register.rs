@@ -106,6 +106,15 @@ impl Deployer {
         let realm = wanted.realm();
         let is_allowed = principal.may(Action::Register, &realm);
         self.audit(principal.actor(), Action::Register, Subject::app(&id, realm), is_allowed).await?;
+        // Apps of another pair that spells this namespace are none of the caller's business.
+        let page = AppPage { namespace: Some(id.namespace.clone()), after: None, limit: 1 };
+        let first = self.ports.history.list(page).await.map_err(refused)?;
+        if let Some(Ok(first)) = first.first()
+            && first.app.realm() != wanted.realm()
+            && !principal.may(Action::Read, &first.app.realm())
+        {
+            return Err(Refusal::Forbidden(Action::Register));
+        }
         if let Some(app) = self.journal.load(AppRef::Name(&id)).await.map_err(refused)? {
             return self.registered(app, &wanted, key.as_ref()).await;
         }

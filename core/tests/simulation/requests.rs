@@ -191,7 +191,7 @@ pub(crate) const fn word(refusal: &Refusal) -> &'static str {
     match refusal {
         Refusal::Unauthorized => "refused: unauthorized",
         Refusal::Forbidden(_) => "refused: forbidden",
-        Refusal::TokenExists(_) | Refusal::TokenNotFound(_) => "refused: the API token",
+        Refusal::TokenExists(_) | Refusal::TooManyTokens(_) | Refusal::TokenNotFound(_) => "refused: the API token",
         Refusal::AppNotFound(_) | Refusal::AppNotFoundIn(_) => "refused: no such app",
         Refusal::RevisionNotFound(_) => "refused: no such revision",
         Refusal::NoWebhook => "refused: no webhook",

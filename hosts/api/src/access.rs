@@ -213,10 +213,9 @@ pub struct AuditList {
 }
 
 impl AuditList {
-    /// Returns the answer of at most `limit` entries.
-    pub fn of(entries: &[Audited], limit: usize) -> Self {
-        let next = entries.last().filter(|_| entries.len() == limit).map(|last| cursor(&last.place));
-        Self { entries: entries.iter().map(AuditEntry::of).collect(), next }
+    /// Returns the answer of these entries, and of the place that the next part begins after.
+    pub fn of(entries: &[Audited], next: Option<&RecordPlace>) -> Self {
+        Self { entries: entries.iter().map(AuditEntry::of).collect(), next: next.map(cursor) }
     }
 }
 

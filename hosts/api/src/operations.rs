@@ -128,6 +128,15 @@ impl<E: From<Refusal> + Send> Local<E> {
         self.deployer.open(&self.principal, id).await
     }
 
+    /// Opens an app as [`Local::open`] does, to the caller as its token is now: for a call that lasts.
+    ///
+    /// # Errors
+    /// [`Refusal::Unauthorized`] once the token was revoked; as [`Deployer::open`].
+    pub async fn reopen(&self, id: &AppId) -> Result<Authorized, Refusal> {
+        let principal = self.deployer.confirm(&self.principal).await?;
+        self.deployer.open(&principal, id).await
+    }
+
     fn with_token(&self, id: &AppId, secret: &WebhookSecret) -> Webhook {
         Webhook::of(&self.base_url, id, secret, self.deployer.sealing())
     }
@@ -265,7 +274,8 @@ impl<E: From<Refusal> + Send> Operations for Local<E> {
     }
 
     async fn audit(&self, after: Option<RecordPlace>, limit: usize) -> Result<AuditList, E> {
-        Ok(AuditList::of(&self.deployer.audited(&self.principal, after, limit).await?, limit))
+        let (entries, next) = self.deployer.audited(&self.principal, after, limit).await?;
+        Ok(AuditList::of(&entries, next.as_ref()))
     }
 
     async fn whoami(&self) -> Result<Whoami, E> {

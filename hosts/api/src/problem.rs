@@ -195,7 +195,7 @@ impl Kind {
         match refusal {
             Refusal::Unauthorized => Self::Unauthorized,
             Refusal::Forbidden(_) => Self::Forbidden,
-            Refusal::TokenExists(_) => Self::TokenExists,
+            Refusal::TokenExists(_) | Refusal::TooManyTokens(_) => Self::TokenExists,
             Refusal::TokenNotFound(_) => Self::TokenNotFound,
             Refusal::AppNotFound(_) | Refusal::AppNotFoundIn(_) => Self::AppNotFound,
             Refusal::RevisionNotFound(_) => Self::RevisionNotFound,

@@ -108,21 +108,22 @@ fn server_understands_every_other_command() {
 fn tokens_are_made_listed_and_revoked_and_the_audit_tells_of_it() {
     let bench = Bench::start();
     bench.run("app create api --image r.example.com/api:one --settle 0s --wait").ok();
-    let made = bench.run("token create ci --role viewer --project shop --expires 90d").ok();
+    let made = bench.run("token create a-ci --role viewer --project shop --expires 90d").ok();
     let token = made.out.trim().to_owned();
-    assert!(token.starts_with("rh_") && made.err.contains("ci is viewer of shop, until 2"), "{made:?}");
+    assert!(token.starts_with("rh_") && made.err.contains("a-ci is viewer of shop, until 2"), "{made:?}");
     let viewer = bench.cli.clone().with("ROLLHOOK_TOKEN", &token);
-    assert_eq!(viewer.run("whoami").ok().out, "ci\n  viewer of shop\n");
+    assert_eq!(viewer.run("whoami").ok().out, "a-ci\n  viewer of shop\n");
     viewer.run("app history api").ok();
     let refused = viewer.run("app rollback api").exits(4);
     assert!(refused.err.contains("error: You may not roll back here: that takes the role deployer."), "{refused:?}");
     viewer.run("token list").exits(4);
     let listed = bench.run("token list").ok();
-    assert!(listed.out.contains("ci     viewer  shop"), "{listed:?}");
-    bench.run("token create ci --role viewer").exits(1);
+    assert!(listed.out.contains("a-ci   viewer  shop"), "{listed:?}");
+    bench.run("token create a-ci --role viewer").exits(1);
     bench.run("token create other --role viewer --environment test").exits(2);
     bench.run("token create other --role owner").exits(2);
-    bench.run("token revoke ci").ok();
+    bench.run("token revoke a-ci").exits(6);
+    bench.run("token revoke a-ci --yes").ok();
     viewer.run("app history api").exits(4);
     let audit = bench.run("audit --limit 3 -o json").ok().json();
     let said: Vec<_> =

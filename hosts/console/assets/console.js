@@ -1,4 +1,4 @@
-// What the pages do beyond htmx: dialogs, copying, times that go on, and the state of the connection.
+// The pages' part beyond htmx: dialogs, copying, times that go on, and the state of the connection.
 // Without this file every page still works.
 (() => {
   "use strict";
@@ -88,6 +88,8 @@
     const since = (text) => Math.max(0, Math.floor((now - Date.parse(text)) / 1000));
     for (const time of all("time")) {
       const ahead = time.closest("[data-until]");
+      // The end of a token's time, for example.
+      if (!ahead && Date.parse(time.dateTime) - now > 60000) continue;
       say(time, ahead ? left(Math.floor((Date.parse(time.dateTime) - now) / 1000)) : ago(since(time.dateTime)));
     }
     for (const element of all("[data-since]")) {

@@ -28,7 +28,7 @@ struct Shown {
 }
 
 impl Shown {
-    /// Adds a line. What a carriage return lets later text overwrite is left out, as of progress bars.
+    /// Adds a line. Text that a carriage return lets later text overwrite is left out, as of progress bars.
     fn line(&mut self, line: &str) {
         let (text, end) = match line.strip_suffix('\n') {
             Some(text) => (text.strip_suffix('\r').unwrap_or(text), "\n"),

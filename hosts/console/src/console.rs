@@ -130,9 +130,8 @@ impl Console {
             Ok(Some(signed_in)) => signed_in,
             Ok(None) => return (sign_in::wanted(request), Caller::Unknown),
             Err(failure) if failure.kind == Kind::Unauthorized => {
-                let mut reply = sign_in::wanted(request);
-                reply::set_cookie(&mut reply, None);
-                return (reply, Caller::Refused);
+                // The cookie stays: another replica may know a session that was just begun a moment before this one does.
+                return (sign_in::wanted(request), Caller::Refused);
             }
             Err(failure) => return (errors::failure(&frame(), request.is_partial(), &failure), Caller::Unknown),
         };
@@ -168,7 +167,7 @@ impl Console {
         let access = self.host.session(&secret).await?;
         // What a page reads by itself is no use of the session: an open tab would keep it for ever.
         if !Route::of(&request.path).is_automatic() {
-            self.host.keep_session(&secret).await?;
+            self.host.keep_session(&secret).await;
         }
         Ok(Some((secret, access)))
     }

@@ -33,7 +33,7 @@ pub enum Body {
     Stream(Parts),
 }
 
-/// What a host must know of a call beside its answer.
+/// The caller, as far as the host must know it beside the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
     /// The caller is signed in.
@@ -48,7 +48,7 @@ pub enum Caller {
 pub struct Answer {
     /// The response.
     pub response: Response<Body>,
-    /// What the call has shown of its caller.
+    /// The caller that the call has shown.
     pub caller: Caller,
 }
 

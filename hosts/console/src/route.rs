@@ -2,7 +2,7 @@
 
 use rollhook_core::{access::TokenName, app::AppId, deploy::Revision};
 
-/// What is at a path.
+/// The place that a path names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
     /// A static file, for anyone.

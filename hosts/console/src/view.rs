@@ -19,7 +19,7 @@ use crate::{
     host::Permissions,
 };
 
-/// What the frame of every page needs.
+/// The values that the frame of every page needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
     pub(crate) paths: Paths,
@@ -178,7 +178,7 @@ pub(crate) struct Entry {
     pub(crate) from: Option<String>,
     pub(crate) actor: String,
     pub(crate) when: When,
-    /// What the history says under the status.
+    /// The remark under the status in the history.
     pub(crate) remark: Option<String>,
     pub(crate) reason: Option<String>,
     pub(crate) message: Option<String>,
@@ -209,13 +209,13 @@ impl Entry {
             when: When::new(deploy.created_at, frame.now),
             remark: match (deploy.status, deploy.superseded_by) {
                 (Status::Superseded, Some(by)) => Some(format!("by #{by}")),
-                (_, _) => deploy.reason.as_deref().map(escaped),
+                (_, _) => deploy.reason.as_deref().filter(|reason| *reason != deploy.status.as_str()).map(escaped),
             },
             reason: deploy.reason.as_deref().map(escaped),
             message: deploy.message.as_deref().map(escaped),
             is_unfinished,
             has_failed: deploy.status == Status::Failed,
-            // What runs already is no target, unless it was changed from outside or another revision took its place.
+            // The revision that runs is no target, unless it was changed from outside or another revision took its place.
             may_roll_back: frame.may.may_deploy
                 && !is_unfinished
                 && deploy.image.is_some()

@@ -31,6 +31,7 @@ pub(crate) async fn read(call: &Call, operations: Local<ErrorReply>) -> Result<R
     let first = call.state.deployer.build_log(&access, revision, from, false).await?;
     let reading = Reading {
         state: call.state.clone(),
+        operations,
         access,
         revision,
         from,
@@ -48,6 +49,7 @@ pub(crate) async fn read(call: &Call, operations: Local<ErrorReply>) -> Result<R
 /// The position of a caller in the log.
 struct Reading {
     state: Arc<State>,
+    operations: Local<ErrorReply>,
     access: Authorized,
     revision: Revision,
     from: u64,
@@ -72,6 +74,8 @@ impl Reading {
                     }
                 }
             };
+            // A stream lasts no longer than its caller's token.
+            self.access = self.operations.reopen(self.access.app()).await.ok()?;
             if !part.bytes.is_empty() {
                 self.from += part.bytes.len() as u64;
                 return Some(part.bytes);

@@ -161,8 +161,10 @@ impl Host for OnDeployer {
         Ok(Access { permissions: Permissions::of(somewhere), principal })
     }
 
-    async fn keep_session(&self, secret: &str) -> Result<(), Failure> {
-        Ok(self.deployer.keep_session(secret).await?)
+    async fn keep_session(&self, secret: &str) {
+        if let Err(refusal) = self.deployer.keep_session(secret).await {
+            tracing::warn!(%refusal, "keeping a session failed");
+        }
     }
 
     async fn end_session(&self, secret: &str, which: Ended) -> Result<(), Failure> {

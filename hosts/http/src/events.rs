@@ -39,6 +39,7 @@ pub(crate) async fn stream(call: &Call, operations: Local<ErrorReply>) -> Result
     let first = (seen != Some(now.step)).then_some((Standing::of(&state), now));
     let watch = Watch {
         state: call.state.clone(),
+        operations,
         access,
         revision,
         seen: seen.unwrap_or(0),
@@ -59,6 +60,7 @@ fn last_seen(headers: &HeaderMap, revision: Revision) -> Option<u32> {
 /// The position of a stream.
 struct Watch {
     state: Arc<State>,
+    operations: Local<ErrorReply>,
     access: Authorized,
     revision: Revision,
     seen: u32,
@@ -82,6 +84,12 @@ impl Watch {
                     changed = self.state.deployer.changed(&self.access, self.revision, self.seen, KEEP_ALIVE) => changed,
                     () = drain.begun() => return None,
                 };
+                // A stream lasts no longer than its caller's token.
+                match self.operations.reopen(self.access.app()).await {
+                    Ok(access) => self.access = access,
+                    Err(Refusal::StoreUnavailable { .. }) => return Some(": still here\n\n".to_owned()),
+                    Err(_) => return None,
+                }
                 match changed {
                     Ok((state, entry)) if entry.step > self.seen || entry.is_terminal() => {
                         (Standing::of(&state), entry)

@@ -115,7 +115,7 @@ fn token_is_the_actor_of_its_deploys_whatever_name_the_caller_claims() {
         entry["actor"].as_str().unwrap().to_owned()
     };
     assert_eq!(deploy(&ci), "ci-shop");
-    assert_eq!(deploy(&server.admin), "mallory", "people share the admin token, and name themselves");
+    assert_eq!(deploy(&server.admin), "mallory (admin)", "people share the admin token, and name themselves");
     let whoami = call(&server, &ci, "GET", "/api/v1/whoami").expect(200).json();
     assert_eq!(whoami, json!({ "actor": "ci-shop", "roles": [{ "role": "deployer", "project": "shop" }] }));
 }
@@ -123,7 +123,7 @@ fn token_is_the_actor_of_its_deploys_whatever_name_the_caller_claims() {
 #[test]
 fn revoked_or_unknown_token_is_401_and_no_answer_or_log_has_a_token() {
     let mut server = server!().run();
-    let body = json!({ "name": "ci", "role": "viewer", "expires": "90d" });
+    let body = json!({ "name": "a-ci", "role": "viewer", "expires": "90d" });
     let ci = token(&server, &body);
     assert_eq!(server.manage("POST", "/api/v1/tokens").json(&body).expect(409).problem(), "token-exists");
     call(&server, &ci, "GET", "/api/v1/apps").expect(200);
@@ -131,10 +131,10 @@ fn revoked_or_unknown_token_is_401_and_no_answer_or_log_has_a_token() {
     call(&server, &ci, "GET", "/api/v1/apps").expect(200);
     let listed = server.manage("GET", "/api/v1/tokens").expect(200).json();
     let shown = &listed["tokens"][0];
-    assert_eq!((&shown["name"], &shown["role"]), (&json!("ci"), &json!("viewer")));
+    assert_eq!((&shown["name"], &shown["role"]), (&json!("a-ci"), &json!("viewer")));
     assert!(shown["expires_at"].is_string() && shown["last_used_at"].is_string(), "{shown}");
-    server.manage("DELETE", "/api/v1/tokens/ci").expect(204);
-    assert_eq!(server.manage("DELETE", "/api/v1/tokens/ci").expect(404).problem(), "token-not-found");
+    server.manage("DELETE", "/api/v1/tokens/a-ci").expect(204);
+    assert_eq!(server.manage("DELETE", "/api/v1/tokens/a-ci").expect(404).problem(), "token-not-found");
     assert_eq!(call(&server, &ci, "GET", "/api/v1/apps").expect(401).problem(), "unauthorized");
     server.restart();
     call(&server, &ci, "GET", "/api/v1/apps").expect(401);
@@ -142,7 +142,7 @@ fn revoked_or_unknown_token_is_401_and_no_answer_or_log_has_a_token() {
     assert_eq!(audit["entries"].as_array().unwrap().len(), 2);
     let next = audit["next"].as_str().unwrap();
     let rest = server.manage("GET", &format!("/api/v1/audit?limit=2&after={next}")).expect(200).json();
-    assert_eq!(rest["entries"][0]["subject"], "API token ci", "{rest}");
+    assert_eq!(rest["entries"][0]["subject"], "API token a-ci, made: viewer of everything", "{rest}");
     let said = format!("{listed}{audit}{rest}{}", server.recipe().log());
     assert!(!said.contains(&ci) && !said.contains(&server.admin));
     assert!(said.contains("rollhook::audit"), "the log has the audit");

@@ -373,7 +373,7 @@ fn a_stream_shows_a_deploy_until_its_end_and_resumes() {
         seen = next();
     }
     assert!(!seen.1.contains("Under way"));
-    // What was seen is not sent again.
+    // A state that was seen is not sent again.
     let mut resumed = BufReader::new(browser.get(&live).header("last-event-id", &seen.0).open());
     let mut lines = std::iter::from_fn(|| {
         let mut line = String::new();
@@ -382,6 +382,21 @@ fn a_stream_shows_a_deploy_until_its_end_and_resumes() {
     let comment = lines.find(|line| line.starts_with(':') || line.starts_with("data"));
     assert_eq!(comment.as_deref(), Some(": still here"));
     server.call("GET", &live).expect(303);
+}
+
+#[test]
+fn a_stream_ends_with_its_session() {
+    let server = server!().run();
+    server.app("api");
+    let [watching, leaving] = [(); 2].map(|()| Browser::signed_in(&server));
+    let stream = watching.get(&format!("{APP}/live")).open();
+    let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.contains("id=\"r1\"")));
+    leaving.act("/sign-out-everywhere", &[]);
+    let deploy = server.manage("POST", &format!("{API}/deploys"));
+    deploy.json(&json!({ "image": "r.example.com/api:v2" })).expect(202);
+    let rest: Vec<String> = lines.collect();
+    assert!(rest.iter().all(|line| !line.contains("id=\"r2\"")), "{rest:?}");
 }
 
 #[test]
@@ -448,19 +463,19 @@ fn tokens_are_made_shown_once_and_revoked_on_a_page_with_the_audit() {
     let server = server!().run();
     let browser = Browser::signed_in(&server);
     let wrong =
-        browser.post("/access/tokens", &[("name", "ci"), ("role", "viewer"), ("environment", "test")]).expect(422);
+        browser.post("/access/tokens", &[("name", "a-ci"), ("role", "viewer"), ("environment", "test")]).expect(422);
     assert!(wrong.text().contains("needs the project") && wrong.text().contains("value=\"test\""), "{}", wrong.text());
-    let fields = [("name", "ci"), ("role", "deployer"), ("project", "shop"), ("expires", "90d")];
+    let fields = [("name", "a-ci"), ("role", "deployer"), ("project", "shop"), ("expires", "90d")];
     let made = browser.post("/access/tokens", &fields).expect(201).text();
     let begin = made.find(">rh_").unwrap() + 1;
     let token = &made[begin..begin + made[begin..].find('<').unwrap()];
     let whoami = server.call("GET", "/api/v1/whoami").header("authorization", &format!("Bearer {token}")).expect(200);
-    assert_eq!(whoami.json()["actor"], "ci");
+    assert_eq!(whoami.json()["actor"], "a-ci");
     let page = browser.page("/access");
     assert!(!page.contains(token), "it is shown once");
-    assert!(page.contains("/access/tokens/ci/revoke") && page.contains("API token ci"), "{page}");
-    assert!(browser.page("/access/tokens/ci/revoke").contains("Revoke ci?"));
-    assert_eq!(browser.act("/access/tokens/ci/revoke", &[]), "/access");
+    assert!(page.contains("/access/tokens/a-ci/revoke") && page.contains("API token a-ci"), "{page}");
+    assert!(browser.page("/access/tokens/a-ci/revoke").contains("Revoke a-ci?"));
+    assert_eq!(browser.act("/access/tokens/a-ci/revoke", &[]), "/access");
     server.call("GET", "/api/v1/whoami").header("authorization", &format!("Bearer {token}")).expect(401);
     // Revoking one's own token ends the session with it.
     browser.act("/access/tokens/admin/revoke", &[]);

@@ -128,7 +128,7 @@ fn deploys_by_hand_are_in_the_history_with_their_actor() {
     assert_eq!((&first["trigger"], &first["revision"]), (&json!("manual"), &json!(2)));
     assert_eq!(post.expect(202).header("idempotent-replayed"), Some("true"));
     let entry = server.manage("GET", &format!("{}/deploys/2", app.path)).expect(200).json();
-    assert_eq!(entry["actor"], "alice");
+    assert_eq!(entry["actor"], "alice (admin)");
     let other = server.manage("POST", &format!("{}/rollback", app.path)).header("idempotency-key", "k").expect(422);
     assert_eq!(other.problem(), "idempotency-key-reused", "a key is for one operation");
     for call in ["rebuild", "deploys/2/log"] {

@@ -11,7 +11,7 @@ use std::{
 use rollhook_core::{
     deploy::Actor,
     ports::Rng,
-    service::{Deployer, replace_admin_token},
+    service::{Adopted, Deployer, replace_admin_token},
     token::Token,
 };
 use zeroize::Zeroizing;
@@ -49,8 +49,13 @@ pub async fn ensure(deployer: &Deployer, store: &StoreUrl, given: Option<&Path>)
             other => other?,
         }
     }
-    if !deployer.adopt_admin_token(&read(&file)?).await.map_err(Error::Admin)? {
-        return Err(Error::OtherAdminToken(file));
+    match deployer.adopt_admin_token(&read(&file)?).await.map_err(Error::Admin)? {
+        Adopted::Valid => {}
+        // Webhooks need no admin token, and others may have one.
+        Adopted::Revoked => {
+            tracing::warn!(file = %file.display(), "the admin token of this file was revoked, and opens nothing");
+        }
+        Adopted::Other => return Err(Error::OtherAdminToken(file)),
     }
     Ok(missing.then_some(Created { what: "admin token", path: file }))
 }

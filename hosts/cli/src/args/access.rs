@@ -11,8 +11,10 @@ pub(crate) enum TokenCommand {
     /// Make an API token, and print it this once
     Create(CreateToken),
     /// List the API tokens
+    #[command(visible_alias = "ls")]
     List,
     /// Revoke an API token: it is refused from then on
+    #[command(visible_alias = "rm")]
     Revoke(RevokeToken),
 }
 
@@ -48,6 +50,9 @@ pub(crate) struct RevokeToken {
     /// The token's name
     #[arg(value_name = "NAME")]
     pub(crate) name: TokenName,
+    /// Do not ask for confirmation
+    #[arg(long)]
+    pub(crate) yes: bool,
 }
 
 #[derive(Debug, Args)]

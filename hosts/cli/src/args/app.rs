@@ -105,7 +105,7 @@ pub(crate) struct History {
 pub(crate) struct WaitFor {
     #[command(flatten)]
     pub(crate) target: Target,
-    /// The revision [default: the newest]
+    /// The revision [default: the newest that is no restore]
     #[arg(value_name = "REVISION")]
     pub(crate) revision: Option<Revision>,
     /// The longest time to wait, such as 15m

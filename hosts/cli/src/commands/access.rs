@@ -6,6 +6,7 @@ use rollhook_core::text::escaped;
 use super::Session;
 use crate::{
     args::{self, Audit, RevokeToken},
+    confirm::confirm,
     exit::CliError,
     output::message,
     table::{self, Cell, Column, Tint},
@@ -55,6 +56,9 @@ fn row(token: &ApiToken) -> Vec<Cell> {
 }
 
 pub(crate) async fn revoke(session: &Session<'_>, args: &RevokeToken) -> Result<(), CliError> {
+    if !args.yes {
+        confirm(&format!("Revoke {}? Whoever uses it is refused at once.", args.name))?;
+    }
     session.operations.revoke_token(&args.name).await?;
     session.output.line(&format!("Revoked {}: it is refused from now on.", args.name))?;
     session.document(&serde_json::json!({ "revoked": args.name }))

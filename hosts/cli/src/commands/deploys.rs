@@ -5,7 +5,7 @@ use rollhook_api::{
 };
 use rollhook_core::{
     app::AppId,
-    deploy::{Revision, Status},
+    deploy::{Revision, Status, Trigger},
     text::escaped,
 };
 
@@ -21,8 +21,10 @@ pub(crate) async fn wait(session: &Session<'_>, args: &args::WaitFor) -> Result<
     let revision = match args.revision {
         Some(revision) => revision,
         None => {
-            let newest = session.operations.history(id, None, 1).await?.deploys.into_iter().next();
-            newest.ok_or_else(|| CliError::Other(format!("{id} has no deploys yet.")))?.revision
+            let newest = session.operations.history(id, None, PAGE).await?.deploys.into_iter();
+            // What was put right by itself is no deploy that anybody waits for.
+            let mut asked_for = newest.filter(|deploy| deploy.actor != "auto" || deploy.trigger != Trigger::Rollback);
+            asked_for.next().ok_or_else(|| CliError::Other(format!("{id} has no deploys yet.")))?.revision
         }
     };
     let limit = duration::parse(&args.timeout).unwrap_or(duration::MAX);

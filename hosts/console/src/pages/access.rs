@@ -138,6 +138,8 @@ pub(crate) async fn create(call: &Call<'_>) -> Result<Reply, Failure> {
         environment: field("environment"),
         expires: field("expires"),
     };
+    // Read first: once the token is made, no failure may keep it from being shown.
+    let page = read(call).await?;
     match call.operations().create_token(wanted).await {
         Ok(CreatedToken { api_token, token }) => {
             let made = Made {
@@ -146,7 +148,7 @@ pub(crate) async fn create(call: &Call<'_>) -> Result<Reply, Failure> {
                 realm: escaped(&api_token.grant.realm()),
                 token: Zeroizing::new(token),
             };
-            let page = AccessPage { made: Some(made), ..read(call).await? };
+            let page = AccessPage { made: Some(made), ..page };
             Ok(reply::with_secret(reply::html(StatusCode::CREATED, &page)))
         }
         Err(failure) if (400..500).contains(&failure.problem.status) => {
@@ -159,7 +161,7 @@ pub(crate) async fn create(call: &Call<'_>) -> Result<Reply, Failure> {
                 expires: text("expires"),
                 field: about.to_owned(),
             };
-            let page = AccessPage { form, error: Some(escaped(&failure.problem.detail)), ..read(call).await? };
+            let page = AccessPage { form, error: Some(escaped(&failure.problem.detail)), ..page };
             Ok(reply::html(status(&failure), &page))
         }
         Err(failure) => Err(failure),

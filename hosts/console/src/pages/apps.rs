@@ -59,7 +59,7 @@ struct AppsPart<'a> {
     list: &'a Listed,
 }
 
-/// What the page lists.
+/// The apps that match a search, by project.
 struct Listed {
     query: String,
     projects: Vec<Project>,

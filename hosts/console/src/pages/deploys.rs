@@ -39,7 +39,7 @@ struct DeploysPart<'a> {
     shown: &'a Shown,
 }
 
-/// What the page shows, and a stream renders again.
+/// The part of the page that a stream renders again.
 pub(crate) struct Shown {
     /// The newest success.
     current: Option<Entry>,
@@ -81,16 +81,18 @@ struct Notice {
 /// An entry with what came of it.
 struct Row {
     entry: Entry,
-    /// The restore that put a failed rollout right.
-    put_right: Option<Revision>,
+    /// Why the deploy ended, and which restore put it right.
+    remark: Option<String>,
 }
 
 impl Shown {
     pub(crate) fn new(app: &App, list: &DeployList, unfinished: &[Deploy], is_first: bool, frame: &Frame) -> Self {
-        let rows = list
-            .deploys
-            .iter()
-            .map(|deploy| Row { entry: Entry::new(app, deploy, frame), put_right: restore_of(deploy, &list.deploys) });
+        let rows = list.deploys.iter().map(|deploy| {
+            let entry = Entry::new(app, deploy, frame);
+            let put_right = restore_of(deploy, &list.deploys).map(|restore| format!("put right by #{restore}"));
+            let remarks: Vec<String> = entry.remark.clone().into_iter().chain(put_right).collect();
+            Row { entry, remark: (!remarks.is_empty()).then(|| remarks.join(" · ")) }
+        });
         let newest = list.deploys.first();
         Self {
             current: app.current.as_ref().map(|deploy| Entry::new(app, deploy, frame)),
@@ -109,17 +111,18 @@ impl Running {
     pub(crate) fn new(app: &App, deploy: &Deploy, frame: &Frame) -> Self {
         let policy = &app.policy;
         let (waits_for, limit) = match deploy.status {
-            Status::Queued => ("It waits for its turn.".to_owned(), None),
+            Status::Queued => ("The deploy waits for its turn.".to_owned(), None),
             Status::Building if deploy.image.is_some() => {
                 ("The image is built, and waits for its turn to roll out.".to_owned(), None)
             }
-            Status::Building => ("Its image is being built.".to_owned(), Some(&policy.build_deadline)),
-            Status::RollingOut if policy.settle == "0s" => {
-                ("It waits until the pods of this revision are ready.".to_owned(), Some(&policy.rollout_deadline))
-            }
+            Status::Building => ("The image is being built.".to_owned(), Some(&policy.build_deadline)),
+            Status::RollingOut if policy.settle == "0s" => (
+                "The rollout waits until the pods of this revision are ready.".to_owned(),
+                Some(&policy.rollout_deadline),
+            ),
             Status::RollingOut => (
                 format!(
-                    "It waits until the pods of this revision are ready, and have stayed ready for {}.",
+                    "The rollout waits until the pods of this revision are ready, and have stayed ready for {}.",
                     policy.settle
                 ),
                 Some(&policy.rollout_deadline),

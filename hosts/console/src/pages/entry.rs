@@ -162,15 +162,18 @@ fn question<'a>(app: &App, revision: Revision, head: &'a Head) -> Question<'a> {
     let on_cluster = app.on_cluster.as_ref().is_some_and(|deploy| deploy.revision == revision);
     let then = match (on_cluster, app.policy.on_failure, &app.current) {
         (true, OnFailure::Restore, Some(current)) => {
-            format!("It has touched the cluster: revision {} is rolled out again.", current.revision)
+            format!("The deploy has touched the cluster: revision {} is rolled out again.", current.revision)
         }
-        (true, _, _) => "It has touched the cluster, which stays as it is then.".to_owned(),
-        (false, _, _) => "It has not touched the cluster.".to_owned(),
+        (true, _, _) => "The deploy has touched the cluster, which stays as it is then.".to_owned(),
+        (false, _, _) => "The deploy has not touched the cluster.".to_owned(),
     };
     Question {
         head,
         title: format!("Cancel revision {revision}?"),
-        consequences: vec!["It ends at once, as cancelled; a pipeline that waits for it fails.".to_owned(), then],
+        consequences: vec![
+            "The deploy ends at once, as cancelled; a pipeline that waits for it fails.".to_owned(),
+            then,
+        ],
         action: format!("{path}/deploys/{revision}/cancel"),
         back: path,
         button: format!("Cancel revision {revision}"),

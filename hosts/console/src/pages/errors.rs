@@ -74,7 +74,7 @@ impl Shown {
             Kind::StoreUnavailable | Kind::ClusterUnavailable | Kind::BuilderUnavailable | Kind::Busy => {
                 "Nothing is lost: what was accepted goes on as soon as it can. Try again in a moment."
             }
-            Kind::AppNotFound => "It may have been deleted, or be in another environment.",
+            Kind::AppNotFound => "The app may have been deleted, or be in another environment.",
             Kind::RevisionNotFound => "Old revisions leave the history; the policy keep says how many stay.",
             Kind::CurrentChanged => "Look at the history, and decide again.",
             Kind::RateLimited => "Wait a moment, and try again.",

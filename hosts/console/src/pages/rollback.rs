@@ -29,7 +29,7 @@ struct RollbackPart<'a> {
     plan: &'a Plan,
 }
 
-/// What a rollback will do.
+/// The effects of a rollback, before it begins.
 struct Plan {
     head: Head,
     from: Option<Entry>,

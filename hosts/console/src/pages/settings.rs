@@ -221,7 +221,7 @@ pub(crate) async fn confirm_release(call: &Call<'_>, id: &AppId) -> Result<Reply
         .iter()
         .filter_map(|hold| hold.image.as_ref().map(|image| escaped(&short_image(&image.to_string()))))
         .collect();
-    let held = if names.is_empty() { "What was held".to_owned() } else { and(&names) };
+    let held = if names.is_empty() { "The held image".to_owned() } else { and(&names) };
     let question = Question {
         head: &Head::new(&app, "deploys"),
         title: "Release the hold?".to_owned(),

@@ -47,7 +47,8 @@ pub(crate) fn wanted(request: &Request) -> Reply {
 pub(crate) async fn page(console: &Console, request: &Request) -> Reply {
     let next = request.query("next");
     let next = local_path(next.as_deref());
-    if let Some(secret) = session_secret(&request.headers)
+    // Only a session that this process knows is worth a read of the store: anybody may ask for this page.
+    if let Some(secret) = session_secret(&request.headers).filter(|secret| console.host.recognizes(secret))
         && console.host.session(&secret).await.is_ok()
     {
         return reply::redirect(next);

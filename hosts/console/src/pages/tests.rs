@@ -114,6 +114,6 @@ fn a_rollout_says_what_it_waits_for_and_how_long_it_may_take() {
     let under_way = |more| rendered(app(json!({})), vec![deploy(2, more)], Permissions::of(|_| true));
     let page = under_way(json!({ "status": "rolling_out" }));
     assert!(page.contains("have stayed ready for 10s") && page.contains(">10 min</time>"), "{page}");
-    assert!(under_way(json!({ "status": "queued" })).contains("It waits for its turn."));
-    assert!(under_way(json!({ "status": "building", "image": null })).contains("Its image is being built."));
+    assert!(under_way(json!({ "status": "queued" })).contains("The deploy waits for its turn."));
+    assert!(under_way(json!({ "status": "building", "image": null })).contains("The image is being built."));
 }

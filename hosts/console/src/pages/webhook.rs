@@ -45,7 +45,7 @@ struct Enabled {
     is_new: bool,
 }
 
-/// What only the answer to a reveal shows.
+/// The secrets that only the answer to a reveal shows.
 struct Secrets {
     token: Zeroizing<String>,
     key: Zeroizing<String>,

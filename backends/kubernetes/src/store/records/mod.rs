@@ -163,7 +163,11 @@ impl Records {
         let now = self.clock.now();
         let mut records = Vec::with_capacity(objects.len());
         for object in objects {
-            records.extend(StoredRecord::read(object)?.record(now));
+            // One damaged object must not hide the others.
+            match StoredRecord::read(object) {
+                Ok(stored) => records.extend(stored.record(now)),
+                Err(error) => tracing::error!(error = %error.chain(), "reading a record failed"),
+            }
         }
         records.retain(|record| after.as_ref().is_none_or(|after| record.place() < *after));
         records.sort_by_cached_key(|record| Reverse(record.place()));
