@@ -333,6 +333,7 @@ try {
   await page.getByRole('button', { name: 'Revoke the token' }).click();
   await says(page.locator('main'), 'API token ci-shop');
   if (await page.getByRole('link', { name: 'Revoke ci-shop' }).count() > 0) fail('the token is still listed');
+  await page.goto(app);
 
   step('without a script');
   const plain = await browser.newContext({ javaScriptEnabled: false, baseURL: base });
