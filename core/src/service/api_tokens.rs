@@ -1,7 +1,7 @@
 //! API tokens: the credentials of the management API, each with a role on a realm.
 //!
-//! The store has a token's SHA-256 as the key of its record, and nothing that opens anything. The record of a revoked token
-//! that could do everything stays, so that a file that still has the token does not bring it back.
+//! The store has a token's SHA-256 as the key of its record, and nothing that opens anything. The record of a revoked
+//! token that could do everything stays, so that a file that still has the token does not bring it back.
 
 use std::time::Duration;
 
@@ -129,7 +129,8 @@ pub(super) fn hash_of(key: &RecordKey) -> Option<[u8; 32]> {
     Some(hash)
 }
 
-/// Returns every token that is valid, newest first. A record that cannot be read opens nothing; it is logged and left out.
+/// Returns every token that is valid, newest first. A record that cannot be read opens nothing; it is logged and left
+/// out.
 async fn valid(records: &dyn RecordStore) -> Result<Vec<(Record, Stored)>> {
     let (mut found, mut after) = (Vec::new(), None);
     loop {

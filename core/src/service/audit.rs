@@ -149,7 +149,8 @@ impl Deployer {
     }
 
     /// Returns at most `limit` entries after this place, newest first, and the place that the next part begins after:
-    /// those of the realms of which the principal may read the audit. A part may have fewer entries, and not be the last.
+    /// those of the realms of which the principal may read the audit. A part may have fewer entries, and not be the
+    /// last.
     ///
     /// # Errors
     /// [`Refusal::Forbidden`]; [`Refusal::StoreUnavailable`] while the store is away.

@@ -30,8 +30,8 @@ struct Asset {
 
 static STYLE: LazyLock<Asset> =
     LazyLock::new(|| Asset::new("console.css", "text/css; charset=utf-8", include_str!("../assets/console.css")));
-/// One file: htmx begins its work in the first pause between two scripts, and an extension in a file of its own may come
-/// after that.
+/// One file: htmx begins its work in the first pause between two scripts, and an extension in a file of its own may
+/// come after that.
 static SCRIPT: LazyLock<Asset> = LazyLock::new(|| {
     let parts = [
         include_str!("../assets/vendor/htmx.min.js"),

@@ -130,7 +130,8 @@ impl Console {
             Ok(Some(signed_in)) => signed_in,
             Ok(None) => return (sign_in::wanted(request), Caller::Unknown),
             Err(failure) if failure.kind == Kind::Unauthorized => {
-                // The cookie stays: another replica may know a session that was just begun a moment before this one does.
+                // The cookie stays: another replica may know a session that was just begun a moment before this one
+                // does.
                 return (sign_in::wanted(request), Caller::Refused);
             }
             Err(failure) => return (errors::failure(&frame(), request.is_partial(), &failure), Caller::Unknown),

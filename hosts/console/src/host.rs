@@ -31,7 +31,8 @@ pub trait Host: Send + Sync {
     /// [`Kind::Unauthorized`] once the session or its token has ended; or that the store is away.
     async fn session(&self, secret: &str) -> Result<Access, Failure>;
 
-    /// Notes that a person uses a session, which ends if it is not used. A failure is logged: the next use makes up for it.
+    /// Notes that a person uses a session, which ends if it is not used. A failure is logged: the next use makes up for
+    /// it.
     async fn keep_session(&self, secret: &str);
 
     /// Ends a session, or all that stand for the same token and name.

@@ -215,7 +215,8 @@ impl Entry {
             message: deploy.message.as_deref().map(escaped),
             is_unfinished,
             has_failed: deploy.status == Status::Failed,
-            // The revision that runs is no target, unless it was changed from outside or another revision took its place.
+            // The revision that runs is no target, unless it was changed from outside or another revision took its
+            // place.
             may_roll_back: frame.may.may_deploy
                 && !is_unfinished
                 && deploy.image.is_some()
