@@ -9,6 +9,8 @@
 mod auth;
 #[path = "../../hosts/http/src/body.rs"]
 mod body;
+#[path = "../../hosts/http/src/budget.rs"]
+mod budget;
 #[path = "../../hosts/http/src/error_reply.rs"]
 mod error_reply;
 #[path = "../../hosts/http/src/headers.rs"]
