@@ -36,7 +36,7 @@ pub(crate) struct StoredToken {
     pub(crate) created_at: i64,
 }
 
-/// What a lookup finds.
+/// The row that a lookup finds.
 enum Found {
     Token(StoredToken),
     /// A record, and the time at which it was read.

@@ -1,4 +1,4 @@
-//! Who may do what: principals, their grants, and the one table of actions and roles.
+//! Access: the roles of principals, and the one table of actions and roles.
 //!
 //! A principal has roles, each on everything, on a project, or on one environment of a project. What no grant allows is
 //! refused. An embedding platform may use this table, or decide by its own and let its callers in with
@@ -60,7 +60,7 @@ macro_rules! actions {
         }
 
         impl Action {
-            /// The actions.
+            /// Every action, in the order of the table.
             pub const ALL: &'static [Self] = &[$(Self::$action,)*];
 
             /// The least role that may do it.
@@ -84,7 +84,7 @@ actions! {
     Rebuild = "rebuild", Deployer;
     /// Deploys what another environment runs.
     Promote = "promote", Deployer;
-    /// Rolls back.
+    /// Returns an app to an earlier revision.
     Rollback = "roll back", Deployer;
     /// Ends an unfinished deploy.
     Cancel = "cancel", Deployer;
@@ -130,7 +130,7 @@ impl Action {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "on")]
 pub enum Realm {
-    /// Every app.
+    /// The apps of every project.
     Everything,
     /// The apps of a project.
     Project {
@@ -198,7 +198,7 @@ impl fmt::Display for Realm {
 /// A role on the apps of a realm.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Grant {
-    /// The role.
+    /// The role of the principal.
     pub role: Role,
     /// The apps that it is for.
     #[serde(flatten)]

@@ -37,6 +37,18 @@ checked_text! {
     RecordKey, InvalidName, record_key
 }
 
+impl RecordKey {
+    /// Returns the key of a hash: 64 hexadecimal digits.
+    pub fn of_hash(hash: [u8; 32]) -> Self {
+        Self(hash.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
+    /// Returns the key of random bits: 32 hexadecimal digits.
+    pub fn of_bits(bits: u128) -> Self {
+        Self(format!("{bits:032x}"))
+    }
+}
+
 /// The longest key of a record, in bytes.
 pub const RECORD_KEY_MAX: usize = 128;
 

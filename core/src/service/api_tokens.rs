@@ -11,13 +11,13 @@ use sha2::{Digest, Sha256};
 use super::{
     ATTEMPTS, Deployer, Outcome, Principal,
     audit::{self, Subject},
-    refused,
+    documents, refused,
 };
 use crate::{
     access::{Action, Grant, Realm, TokenName},
     deploy::Actor,
     error::{Entity, Error, Result},
-    ports::{NewRecord, Record, RecordKey, RecordKind, RecordStore},
+    ports::{Record, RecordKey, RecordKind, RecordStore},
     request::{Field, Refusal},
     time::Timestamp,
     token::Token,
@@ -25,7 +25,7 @@ use crate::{
 
 /// The name of the token of the first start. It is the one that people share: its callers name themselves.
 const ADMIN: &str = "admin";
-/// The records per page of the search through all tokens.
+/// The tokens whose callers are recognised without having called.
 const PAGE: usize = 200;
 /// The most valid tokens of a store.
 const TOKENS_MAX: usize = 2000;
@@ -45,7 +45,7 @@ pub struct NewApiToken {
     pub ttl: Option<Duration>,
 }
 
-/// What a store says of a token that is to be its admin token.
+/// The standing of a token that is to be a store's admin token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Adopted {
     /// The token is valid, and may do everything.
@@ -63,7 +63,7 @@ pub struct ApiToken {
     pub name: TokenName,
     /// The role and realm.
     pub grant: Grant,
-    /// The maker.
+    /// The party that made the token.
     pub created_by: Actor,
     /// The time at which it was made.
     pub created_at: Timestamp,
@@ -90,18 +90,8 @@ impl Stored {
         Ok(Self { name, grant: Grant::ALL, created_by, last_used_at: None, revoked_by: None })
     }
 
-    fn of(record: &Record) -> Result<Self> {
-        serde_json::from_str(&record.document).map_err(|error| Error::corrupt("the record of an API token", error))
-    }
-
     fn is_valid(&self) -> bool {
         self.revoked_by.is_none()
-    }
-
-    fn record(&self, key: RecordKey, ttl: Option<Duration>) -> Result<NewRecord> {
-        let document =
-            serde_json::to_string(self).map_err(|error| Error::corrupt("the record of an API token", error))?;
-        Ok(NewRecord { key, document, ttl })
     }
 
     fn shown(self, record: &Record) -> ApiToken {
@@ -116,40 +106,16 @@ impl Stored {
     }
 }
 
-pub(super) fn key_of(hash: [u8; 32]) -> Result<RecordKey> {
-    let key: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-    key.parse().map_err(|error| Error::corrupt("the key of an API token", error))
+/// Returns the key of the record of a token or a session.
+pub(super) fn key_of(secret: &[u8]) -> RecordKey {
+    RecordKey::of_hash(Sha256::digest(secret).into())
 }
 
-pub(super) fn hash_of(key: &RecordKey) -> Option<[u8; 32]> {
-    let mut hash = [0; 32];
-    for (byte, digits) in hash.iter_mut().zip(key.as_str().as_bytes().chunks(2)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
-    }
-    Some(hash)
-}
-
-/// Returns every token that is valid, newest first. A record that cannot be read opens nothing; it is logged and left
-/// out.
+/// Returns every token that is valid, newest first. A record that cannot be read opens nothing.
 async fn valid(records: &dyn RecordStore) -> Result<Vec<(Record, Stored)>> {
-    let (mut found, mut after) = (Vec::new(), None);
-    loop {
-        let page = records.list(RecordKind::ApiToken, after, PAGE).await?;
-        let is_last = page.len() < PAGE;
-        after = page.last().map(Record::place);
-        for record in page {
-            match Stored::of(&record) {
-                Ok(stored) if stored.is_valid() => found.push((record, stored)),
-                Ok(_) => {}
-                Err(error) => {
-                    tracing::error!(record = %record.key, error = %error.chain(), "reading an API token failed");
-                }
-            }
-        }
-        if is_last {
-            return Ok(found);
-        }
-    }
+    let mut tokens = documents::all(records, RecordKind::ApiToken).await?;
+    tokens.retain(|(_, stored): &(Record, Stored)| stored.is_valid());
+    Ok(tokens)
 }
 
 /// Revokes a token: from now on it is refused everywhere.
@@ -160,14 +126,15 @@ async fn revoke(records: &dyn RecordStore, mut record: Record, mut stored: Store
             return records.remove(RecordKind::ApiToken, &record.key).await;
         }
         let revoked = Stored { revoked_by: Some(by.clone()), ..stored };
-        let written = revoked.record(record.key.clone(), None)?;
+        let written = documents::encode(record.key.clone(), &revoked, None)?;
         match records.write(RecordKind::ApiToken, written, Some(record.version)).await {
             // Its last use was written meanwhile.
             Err(Error::Conflict(_)) => {}
             other => return other.map(drop),
         }
-        let Some(newer) = records.read(RecordKind::ApiToken, &record.key).await? else { return Ok(()) };
-        (stored, record) = (Stored::of(&newer)?, newer);
+        let newer = documents::read(records, RecordKind::ApiToken, &record.key).await?;
+        let Some(newer) = newer else { return Ok(()) };
+        (record, stored) = newer;
     }
     Err(Error::Conflict(Entity::Version))
 }
@@ -177,15 +144,13 @@ async fn revoke(records: &dyn RecordStore, mut record: Record, mut stored: Store
 /// # Errors
 /// [`Error::Invalid`] for a token that was revoked; those of the store.
 pub async fn replace_admin_token(records: &dyn RecordStore, token: &Token, by: &Actor) -> Result<()> {
-    let (key, admin) = (key_of(token.hash())?, Stored::admin(by.clone())?);
-    let known = records.read(RecordKind::ApiToken, &key).await?;
-    if let Some(known) = &known
-        && !Stored::of(known)?.is_valid()
-    {
+    let (key, admin) = (RecordKey::of_hash(token.hash()), Stored::admin(by.clone())?);
+    let known: Option<(Record, Stored)> = documents::read(records, RecordKind::ApiToken, &key).await?;
+    if known.as_ref().is_some_and(|(_, stored)| !stored.is_valid()) {
         return Err(Error::invalid("this token was revoked, and stays so: make a new one"));
     }
-    let known = known.map(|record| record.version);
-    records.write(RecordKind::ApiToken, admin.record(key.clone(), None)?, known).await?;
+    let known = known.map(|(record, _)| record.version);
+    records.write(RecordKind::ApiToken, documents::encode(key.clone(), &admin, None)?, known).await?;
     audit::append(records, &key, by, "set the admin token").await?;
     for (record, stored) in valid(records).await? {
         if stored.name.as_str() == ADMIN && record.key != key {
@@ -202,21 +167,15 @@ impl Deployer {
     /// # Errors
     /// [`Refusal::Unauthorized`]; [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn authenticate(&self, presented: &[u8], claimed: Option<&str>) -> Outcome<Principal> {
-        let key = key_of(Sha256::digest(presented).into()).map_err(refused)?;
-        self.principal_of(&key, claimed).await
+        self.principal_of(&key_of(presented), claimed).await
     }
 
     /// Returns the principal of the API token with this record.
     pub(super) async fn principal_of(&self, key: &RecordKey, claimed: Option<&str>) -> Outcome<Principal> {
         let Some(records) = &self.ports.records else { return Err(Refusal::Unauthorized) };
-        let read = async {
-            let record = records.read(RecordKind::ApiToken, key).await?;
-            record.map(|record| Stored::of(&record).map(|stored| (record, stored))).transpose()
-        };
-        let valid = read.await.map_err(refused)?.filter(|(_, stored)| stored.is_valid());
-        if let Some(hash) = hash_of(key) {
-            self.recognition.read_secret(hash, valid.is_some());
-        }
+        let read = documents::read(&**records, RecordKind::ApiToken, key).await.map_err(refused)?;
+        let valid = read.filter(|(_, stored): &(Record, Stored)| stored.is_valid());
+        self.recognition.read_secret(key, valid.is_some());
         let (record, stored) = valid.ok_or(Refusal::Unauthorized)?;
         let claimed = claimed.filter(|_| stored.name.as_str() == ADMIN && stored.grant == Grant::ALL);
         // What a person says of itself stands beside what its token proves.
@@ -245,8 +204,10 @@ impl Deployer {
         }
         let ttl = record.expires_at.map(|end| end.since(record.now));
         let used = Stored { last_used_at: Some(record.now), ..stored };
-        let Ok(used) = used.record(record.key, ttl) else { return };
-        if let Err(error) = records.write(RecordKind::ApiToken, used, Some(record.version)).await {
+        let write = async {
+            records.write(RecordKind::ApiToken, documents::encode(record.key, &used, ttl)?, Some(record.version)).await
+        };
+        if let Err(error) = write.await {
             tracing::debug!(error = %error.chain(), "writing the last use of an API token failed");
         }
     }
@@ -261,10 +222,8 @@ impl Deployer {
     pub(super) async fn recognize_api_tokens(&self) -> Outcome<()> {
         let Some(records) = &self.ports.records else { return Ok(()) };
         for record in records.list(RecordKind::ApiToken, None, PAGE).await.map_err(refused)? {
-            let is_valid = Stored::of(&record).is_ok_and(|stored| stored.is_valid());
-            if let Some(hash) = hash_of(&record.key) {
-                self.recognition.read_secret(hash, is_valid);
-            }
+            let is_valid = documents::decode(&record).is_ok_and(|stored: Stored| stored.is_valid());
+            self.recognition.read_secret(&record.key, is_valid);
         }
         Ok(())
     }
@@ -281,8 +240,8 @@ impl Deployer {
         let is_reserved =
             RESERVED.contains(&wanted.name.as_str()) || (wanted.name.as_str() == ADMIN && wanted.grant != Grant::ALL);
         if is_reserved {
-            let rule = "must be another one: the history shows this name for others".to_owned();
-            return Err(Refusal::InvalidField(Field::TokenName, format!("{rule}.")));
+            let rule = "must be another one: the history shows this name for others.";
+            return Err(Refusal::InvalidField(Field::TokenName, rule.to_owned()));
         }
         let others = valid(&**records).await.map_err(refused)?;
         if others.len() >= TOKENS_MAX {
@@ -299,8 +258,8 @@ impl Deployer {
             last_used_at: None,
             revoked_by: None,
         };
-        let key = key_of(token.hash()).map_err(refused)?;
-        let written = stored.record(key.clone(), wanted.ttl).map_err(refused)?;
+        let key = RecordKey::of_hash(token.hash());
+        let written = documents::encode(key.clone(), &stored, wanted.ttl).map_err(refused)?;
         records.write(RecordKind::ApiToken, written, None).await.map_err(refused)?;
         // Of two that were made under one name at the same time, the older one stays.
         let named = valid(&**records).await.map_err(refused)?;
@@ -334,14 +293,14 @@ impl Deployer {
     /// [`Refusal::TokenNotFound`], also for a token of another realm; [`Refusal::Forbidden`];
     /// [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn revoke_api_token(&self, principal: &Principal, name: &TokenName) -> Outcome<()> {
-        let known = self.api_tokens(principal).await?.into_iter().find(|token| token.name == *name);
-        let known = known.ok_or_else(|| Refusal::TokenNotFound(name.clone()))?;
+        self.permit_somewhere(principal, Action::ManageTokens).await?;
+        let Some(records) = &self.ports.records else { return Err(Refusal::TokenNotFound(name.clone())) };
+        let mut named = valid(&**records).await.map_err(refused)?;
+        named.retain(|(_, stored)| stored.name == *name && principal.may(Action::ManageTokens, &stored.grant.realm));
+        let (_, known) = named.first().ok_or_else(|| Refusal::TokenNotFound(name.clone()))?;
         self.may_manage(principal, name, "revoked", &known.grant.realm).await?;
-        let Some(records) = &self.ports.records else { return Ok(()) };
-        for (record, stored) in valid(&**records).await.map_err(refused)? {
-            if stored.name == *name && principal.may(Action::ManageTokens, &stored.grant.realm) {
-                revoke(&**records, record, stored, principal.actor()).await.map_err(refused)?;
-            }
+        for (record, stored) in named {
+            revoke(&**records, record, stored, principal.actor()).await.map_err(refused)?;
         }
         Ok(())
     }
@@ -359,9 +318,9 @@ impl Deployer {
     pub async fn adopt_admin_token(&self, token: &Token) -> Outcome<Adopted> {
         let Some(records) = &self.ports.records else { return Ok(Adopted::Other) };
         let adopted = async {
-            let key = key_of(token.hash())?;
-            if let Some(known) = records.read(RecordKind::ApiToken, &key).await? {
-                let stored = Stored::of(&known)?;
+            let key = RecordKey::of_hash(token.hash());
+            let known: Option<(Record, Stored)> = documents::read(&**records, RecordKind::ApiToken, &key).await?;
+            if let Some((_, stored)) = known {
                 return Ok(match stored.is_valid() {
                     true if stored.grant == Grant::ALL => Adopted::Valid,
                     true => Adopted::Other,
@@ -371,7 +330,7 @@ impl Deployer {
             if has_admin(&**records).await? {
                 return Ok(Adopted::Other);
             }
-            let admin = Stored::admin(Actor::Service)?.record(key, None)?;
+            let admin = documents::encode(key, &Stored::admin(Actor::Service)?, None)?;
             match records.write(RecordKind::ApiToken, admin, None).await {
                 // Another process that starts at the same time keeps the same file's token.
                 Ok(_) | Err(Error::Conflict(_)) => Ok(Adopted::Valid),

@@ -11,13 +11,13 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-use super::{Deployer, Outcome, Principal, refused};
+use super::{Deployer, Outcome, Principal, documents, refused};
 use crate::{
     access::{Action, Realm},
     app::AppId,
     deploy::Actor,
     error::{Error, Result},
-    ports::{NewRecord, Record, RecordKey, RecordKind, RecordPlace, RecordStore},
+    ports::{Record, RecordKey, RecordKind, RecordPlace, RecordStore},
     request::Refusal,
     time::Timestamp,
 };
@@ -73,7 +73,7 @@ impl Subject {
 /// An entry of the audit as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditEntry {
-    /// The caller.
+    /// The party that acted.
     pub actor: Actor,
     /// The action, in words.
     pub action: String,
@@ -89,7 +89,7 @@ pub struct AuditEntry {
 /// An entry of the audit, and its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Audited {
-    /// The entry.
+    /// The entry as it is stored.
     pub entry: AuditEntry,
     /// The time of the entry, and its place in the audit.
     pub place: RecordPlace,
@@ -102,9 +102,7 @@ impl Audited {
     }
 
     fn of(record: &Record) -> Result<Self> {
-        let entry = serde_json::from_str(&record.document)
-            .map_err(|error| Error::corrupt(format!("the audit's entry {}", record.key), error))?;
-        Ok(Self { entry, place: record.place() })
+        Ok(Self { entry: documents::decode(record)?, place: record.place() })
     }
 }
 
@@ -125,11 +123,7 @@ impl Deployer {
         }
         let (actor, action) = (actor.clone(), action.to_string());
         let entry = AuditEntry { actor, action, subject: subject.name, realm: subject.realm, is_allowed };
-        let key = match format!("{:032x}", self.ports.rng.bits()).parse() {
-            Ok(key) => key,
-            Err(error) => return Err(refused(Error::corrupt("a new record's key", error))),
-        };
-        match write(&**records, key, &entry).await {
+        match write(&**records, RecordKey::of_bits(self.ports.rng.bits()), &entry).await {
             Err(error) if is_allowed => Err(refused(error)),
             Err(error) => {
                 tracing::warn!(error = %error.chain(), "writing a refusal to the audit failed");
@@ -186,9 +180,7 @@ impl Deployer {
 }
 
 async fn write(records: &dyn RecordStore, key: RecordKey, entry: &AuditEntry) -> Result<()> {
-    let document = serde_json::to_string(entry).map_err(|error| Error::corrupt("an entry of the audit", error))?;
-    let record = NewRecord { key, document, ttl: Some(KEPT_FOR) };
-    records.write(RecordKind::Audit, record, None).await.map(drop)
+    records.write(RecordKind::Audit, documents::encode(key, entry, Some(KEPT_FOR))?, None).await.map(drop)
 }
 
 /// Writes an entry about everything, once under this key: of a program that has the store.

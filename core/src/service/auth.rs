@@ -22,7 +22,7 @@ pub struct Authorized {
     pub(super) reach: Reach,
 }
 
-/// What an [`Authorized`] may do with its app.
+/// The reach of an [`Authorized`]: the actions on its app that it proves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
     /// The holder of the webhook's token: reads the app's deploys, and deploys.

@@ -5,6 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     future,
     panic::AssertUnwindSafe,
+    pin::pin,
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -18,18 +19,14 @@ use crate::{
     engine,
     error::Result,
     ledger::AppState,
-    ports::{AppPage, Drift, listed_id},
+    ports::Drift,
 };
 
 /// The greatest age of a known state that a target is compared with.
 const RECENT: Duration = Duration::from_secs(1);
-/// The number of apps that are listed at once.
-const PAGE: usize = 200;
 /// The interval at which apps are looked at for the first time: the start of a process that drives thousands of apps
 /// does not flood the cluster.
 const FIRST_LOOKS: Duration = Duration::from_millis(250);
-/// The pause before apps are listed again after a failure.
-const RETRY: Duration = Duration::from_secs(5);
 
 /// The known drift, and the apps to be looked at.
 #[derive(Default)]
@@ -148,26 +145,12 @@ impl Deployer {
 
     /// Looks at each app that was not looked at before.
     async fn look_at_all(&self) {
-        let mut after = None;
-        loop {
-            let page = AppPage { after: after.clone(), limit: PAGE, ..AppPage::default() };
-            let apps = match self.ports.history.list(page).await {
-                Ok(apps) => apps,
-                Err(error) => {
-                    tracing::debug!(error = %error.chain(), "listing apps to look for drift failed");
-                    self.ports.clock.sleep(RETRY).await;
-                    continue;
-                }
-            };
-            after = apps.last().map(listed_id).cloned();
-            let is_last = apps.len() < PAGE;
+        let mut pages = pin!(self.all_apps());
+        while let Some(apps) = pages.next().await {
             let uids: Vec<AppUid> = apps.into_iter().flatten().map(|state| state.app.uid).collect();
             for app in uids.into_iter().filter(|app| !self.drifts.is_known(*app)) {
                 guarded(self.look_at(app)).await;
                 self.ports.clock.sleep(FIRST_LOOKS).await;
-            }
-            if is_last {
-                return;
             }
         }
     }

@@ -5,6 +5,7 @@ mod apps;
 mod audit;
 mod auth;
 mod builds;
+mod documents;
 mod drift;
 mod drive;
 mod journal;

@@ -2,12 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use futures_util::{FutureExt, select_biased};
+use futures_util::{FutureExt, Stream, select_biased, stream};
 
 use super::{Authorized, Deployer, Outcome, Principal, journal::Snapshot, looks::Look, refused};
 use crate::{
     access::{Action, Realm},
-    app::AppUid,
+    app::{AppId, AppUid},
     deploy::{Deploy, Revision, State},
     ledger::{AppState, history},
     ports::{AppPage, AppRef, HistoryStore, HistoryStoreExt, ListedApp, Page, UnreadableApp, listed_id},
@@ -32,6 +32,10 @@ impl Waited {
 
 /// The interval of reads of a waiting call: hints of changes may be lost.
 const POLL: Duration = Duration::from_secs(2);
+/// The number of apps per page of all apps.
+const ALL_PAGE: usize = 200;
+/// The pause before apps are listed again after a failure.
+const ALL_RETRY: Duration = Duration::from_secs(5);
 /// The number of attempts to read state and archive of the same point in time.
 const READS: u32 = 5;
 
@@ -67,6 +71,24 @@ impl Deployer {
             tracing::error!(app = %id, error = %error.chain(), "reading an app's state failed");
         }
         Ok(listed)
+    }
+
+    /// Returns all apps in pages, for work of the service itself. Asks again, with pauses, while the store is away.
+    pub(super) fn all_apps(&self) -> impl Stream<Item = Vec<ListedApp>> {
+        stream::unfold(Some(None), async |next| {
+            let after: Option<AppId> = next?;
+            let page = AppPage { after, limit: ALL_PAGE, ..AppPage::default() };
+            let apps = loop {
+                match self.ports.history.list(page.clone()).await {
+                    Ok(apps) => break apps,
+                    Err(error) => tracing::debug!(error = %error.chain(), "listing all apps failed"),
+                }
+                self.ports.clock.sleep(ALL_RETRY).await;
+            };
+            let is_last = apps.len() < ALL_PAGE;
+            let next = (!is_last).then(|| apps.last().map(listed_id).cloned());
+            Some((apps, next))
+        })
     }
 
     /// Returns a part of the app's history, newest first, and the app's state at the same point in time.

@@ -8,19 +8,21 @@
 use std::{
     collections::{HashMap, HashSet},
     mem,
+    pin::pin,
     sync::{Mutex, PoisonError},
     time::Duration,
 };
 
-use sha2::{Digest, Sha256};
+use futures_util::{
+    StreamExt,
+    future::{BoxFuture, join_all},
+};
 use zeroize::Zeroizing;
 
-use futures_util::future::{BoxFuture, join_all};
-
-use super::{Deployer, auth::NO_SECRET};
+use super::{Deployer, api_tokens::key_of, auth::NO_SECRET};
 use crate::{
     app::AppId,
-    ports::{AppPage, Rng, listed_id},
+    ports::{RecordKey, Rng, listed_id},
     token::{Credentials, Token, TokenTrace, TraceKey},
 };
 
@@ -32,10 +34,6 @@ const SECRETS: usize = 10_000;
 /// The number of tokens that [`Deployer::read_tokens`] reads in a second.
 const READS: usize = 50;
 const SECOND: Duration = Duration::from_secs(1);
-/// The number of apps that are listed at once.
-const PAGE: usize = 200;
-/// The pause before apps are listed again after a failure.
-const RETRY: Duration = Duration::from_secs(5);
 
 type Traces = HashMap<AppId, TokenTrace>;
 
@@ -44,8 +42,8 @@ pub(super) struct Recognition {
     key: TraceKey,
     /// Two generations bound the table: the older one is dropped once the newer is full.
     apps: Mutex<(Traces, Traces)>,
-    /// The hashes of API tokens and of sessions.
-    secrets: Mutex<HashSet<[u8; 32]>>,
+    /// The keys of the records of API tokens and of sessions.
+    secrets: Mutex<HashSet<RecordKey>>,
     /// The trace that is compared if there is none, so that the work is the same.
     dummy: Option<TokenTrace>,
 }
@@ -54,26 +52,12 @@ impl Deployer {
     /// Reads the token of each app once, fifty in a second, so that the callers of every app are recognised after a
     /// restart: until then an app's first caller competes with all names that strangers make up.
     pub async fn read_tokens(&self) {
-        let mut after = None;
-        loop {
-            let page = AppPage { after: after.clone(), limit: PAGE, ..AppPage::default() };
-            let apps = match self.ports.history.list(page).await {
-                Ok(apps) => apps,
-                Err(error) => {
-                    tracing::debug!(error = %error.chain(), "listing apps to read their tokens failed");
-                    self.ports.clock.sleep(RETRY).await;
-                    continue;
-                }
-            };
-            let names: Vec<AppId> = apps.iter().map(|app| listed_id(app).clone()).collect();
-            for some in names.chunks(READS) {
-                join_all(some.iter().map(|app| self.read_token(app))).await;
+        let mut pages = pin!(self.all_apps());
+        while let Some(apps) = pages.next().await {
+            for some in apps.chunks(READS) {
+                join_all(some.iter().map(|app| self.read_token(listed_id(app)))).await;
                 self.ports.clock.sleep(SECOND).await;
             }
-            if apps.len() < PAGE {
-                return;
-            }
-            after = apps.last().map(listed_id).cloned();
         }
     }
 
@@ -130,22 +114,21 @@ impl Recognition {
         trace.is_some_and(|trace| credentials.fit_trace(trace, &self.key, body)) & known.is_some()
     }
 
-    /// Remembers whether the API token or session of this hash is valid, as it was just read.
-    pub(super) fn read_secret(&self, hash: [u8; 32], is_valid: bool) {
+    /// Remembers whether the API token or session of this record is valid, as it was just read.
+    pub(super) fn read_secret(&self, key: &RecordKey, is_valid: bool) {
         let mut known = self.secrets.lock().unwrap_or_else(PoisonError::into_inner);
         if !is_valid {
-            known.remove(&hash);
+            known.remove(key);
             return;
         }
         if known.len() >= SECRETS {
             known.clear();
         }
-        known.insert(hash);
+        known.insert(key.clone());
     }
 
     /// Returns whether this is an API token or session that was valid when it was last read.
     pub(super) fn is_secret(&self, presented: &[u8]) -> bool {
-        let hash: [u8; 32] = Sha256::digest(presented).into();
-        self.secrets.lock().unwrap_or_else(PoisonError::into_inner).contains(&hash)
+        self.secrets.lock().unwrap_or_else(PoisonError::into_inner).contains(&key_of(presented))
     }
 }

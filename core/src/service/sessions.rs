@@ -6,13 +6,12 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
-use super::{Deployer, Outcome, Principal, api_tokens, refused};
+use super::{Deployer, Outcome, Principal, api_tokens::key_of, documents, refused};
 use crate::{
-    error::{Error, Result},
-    ports::{NewRecord, Record, RecordKey, RecordKind},
+    error::Error,
+    ports::{Record, RecordKey, RecordKind},
     request::Refusal,
     time::Timestamp,
 };
@@ -23,10 +22,6 @@ pub const SESSION_IDLE: Duration = Duration::from_secs(8 * 3600);
 pub const SESSION_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 /// How often a session's use is written down at most.
 const USE_EVERY: Duration = Duration::from_secs(5 * 60);
-/// The records per page of the search through all sessions.
-const PAGE: usize = 200;
-/// The most pages that are searched.
-const PAGES: usize = 100;
 
 /// The secret by which a browser proves its session: 64 hexadecimal digits.
 pub type SessionSecret = Zeroizing<String>;
@@ -38,21 +33,6 @@ struct Stored {
     token: RecordKey,
     /// The name that a holder of the shared token gave itself.
     claimed: Option<String>,
-}
-
-impl Stored {
-    fn of(record: &Record) -> Result<Self> {
-        serde_json::from_str(&record.document).map_err(|error| Error::corrupt("the record of a session", error))
-    }
-
-    fn record(&self, key: RecordKey, ttl: Duration) -> Result<NewRecord> {
-        let document = serde_json::to_string(self).map_err(|error| Error::corrupt("the record of a session", error))?;
-        Ok(NewRecord { key, document, ttl: Some(ttl) })
-    }
-}
-
-fn key_of(secret: &str) -> Result<RecordKey> {
-    api_tokens::key_of(Sha256::digest(secret.as_bytes()).into())
 }
 
 impl Deployer {
@@ -67,13 +47,13 @@ impl Deployer {
         let mut bytes = Zeroizing::new([0; 32]);
         self.ports.rng.fill(bytes.as_mut_slice());
         let secret: SessionSecret = Zeroizing::new(bytes.iter().map(|byte| format!("{byte:02x}")).collect());
+        let key = key_of(secret.as_bytes());
         let written = async {
-            let token = api_tokens::key_of(Sha256::digest(presented).into())?;
-            let stored = Stored { token, claimed: claimed.map(str::to_owned) };
-            records.write(RecordKind::Session, stored.record(key_of(&secret)?, SESSION_IDLE)?, None).await
+            let stored = Stored { token: key_of(presented), claimed: claimed.map(str::to_owned) };
+            records.write(RecordKind::Session, documents::encode(key.clone(), &stored, Some(SESSION_IDLE))?, None).await
         };
         written.await.map_err(refused)?;
-        self.recognition.read_secret(Sha256::digest(secret.as_bytes()).into(), true);
+        self.recognition.read_secret(&key, true);
         Ok((secret, principal))
     }
 
@@ -84,17 +64,16 @@ impl Deployer {
     /// is away.
     pub async fn session(&self, secret: &str) -> Outcome<Principal> {
         let Some(records) = &self.ports.records else { return Err(Refusal::Unauthorized) };
-        let read = async {
-            let record = records.read(RecordKind::Session, &key_of(secret)?).await?;
-            record.map(|record| Stored::of(&record).map(|stored| (record, stored))).transpose()
-        };
+        let key = key_of(secret.as_bytes());
+        let read: Option<(Record, Stored)> =
+            documents::read(&**records, RecordKind::Session, &key).await.map_err(refused)?;
         let is_young = |record: &Record| record.now.since(record.created_at) < SESSION_MAX;
-        let proven = match read.await.map_err(refused)?.filter(|(record, _)| is_young(record)) {
+        let proven = match read.filter(|(record, _)| is_young(record)) {
             Some((_, stored)) => self.principal_of(&stored.token, stored.claimed.as_deref()).await,
             None => Err(Refusal::Unauthorized),
         };
         if proven.is_ok() || matches!(proven, Err(Refusal::Unauthorized)) {
-            self.recognition.read_secret(Sha256::digest(secret.as_bytes()).into(), proven.is_ok());
+            self.recognition.read_secret(&key, proven.is_ok());
         }
         proven
     }
@@ -107,13 +86,15 @@ impl Deployer {
     pub async fn keep_session(&self, secret: &str) -> Outcome<()> {
         let Some(records) = &self.ports.records else { return Ok(()) };
         let kept = async {
-            let Some(record) = records.read(RecordKind::Session, &key_of(secret)?).await? else { return Ok(()) };
+            let key = key_of(secret.as_bytes());
+            let read: Option<(Record, Stored)> = documents::read(&**records, RecordKind::Session, &key).await?;
+            let Some((record, stored)) = read else { return Ok(()) };
             let left = |end: Timestamp| end.since(record.now);
             let ttl = SESSION_IDLE.min(left(record.created_at.after(SESSION_MAX)));
             if record.expires_at.map_or(Duration::ZERO, left) + USE_EVERY >= ttl {
                 return Ok(());
             }
-            let kept = Stored::of(&record)?.record(record.key, ttl)?;
+            let kept = documents::encode(key, &stored, Some(ttl))?;
             match records.write(RecordKind::Session, kept, Some(record.version)).await {
                 // Another call of the session has kept it, or it has ended.
                 Ok(_) | Err(Error::Conflict(_)) => Ok(()),
@@ -135,8 +116,7 @@ impl Deployer {
     /// [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn end_session(&self, secret: &str) -> Outcome<()> {
         let Some(records) = &self.ports.records else { return Ok(()) };
-        let ended = async { records.remove(RecordKind::Session, &key_of(secret)?).await };
-        ended.await.map_err(refused)
+        records.remove(RecordKind::Session, &key_of(secret.as_bytes())).await.map_err(refused)
     }
 
     /// Ends every session that stands for the same API token and the same claimed name as this one.
@@ -146,17 +126,12 @@ impl Deployer {
     pub async fn end_sessions_like(&self, secret: &str) -> Outcome<()> {
         let Some(records) = &self.ports.records else { return Ok(()) };
         let ended = async {
-            let Some(record) = records.read(RecordKind::Session, &key_of(secret)?).await? else { return Ok(()) };
-            let (like, mut after) = (Stored::of(&record)?, None);
-            for _ in 0..PAGES {
-                let page = records.list(RecordKind::Session, after, PAGE).await?;
-                let is_last = page.len() < PAGE;
-                after = page.last().map(Record::place);
-                for record in page.iter().filter(|record| Stored::of(record).is_ok_and(|stored| stored == like)) {
+            let key = key_of(secret.as_bytes());
+            let read: Option<(Record, Stored)> = documents::read(&**records, RecordKind::Session, &key).await?;
+            let Some((_, like)) = read else { return Ok(()) };
+            for (record, stored) in documents::all::<Stored>(&**records, RecordKind::Session).await? {
+                if stored == like {
                     records.remove(RecordKind::Session, &record.key).await?;
-                }
-                if is_last {
-                    break;
                 }
             }
             Ok(())

@@ -119,7 +119,7 @@ pub struct ApiToken {
     /// The role and realm.
     #[serde(flatten)]
     pub grant: GrantedRole,
-    /// The maker.
+    /// The party that made the token.
     pub created_by: String,
     /// The time at which it was made.
     #[serde(with = "crate::time")]
@@ -186,7 +186,7 @@ pub struct AuditEntry {
     #[serde(with = "crate::time")]
     #[schemars(schema_with = "schemas::time")]
     pub at: Timestamp,
-    /// The caller.
+    /// The party that acted.
     pub actor: String,
     /// The action, in words.
     pub action: String,

@@ -23,7 +23,7 @@ pub(crate) struct CreateToken {
     /// The token's name, which the history and the audit show
     #[arg(value_name = "NAME")]
     pub(crate) name: TokenName,
-    /// What its holder may do: viewer, deployer or admin
+    /// The role of the token's holder: viewer, deployer or admin
     #[arg(long)]
     pub(crate) role: Role,
     /// The project that the role is on [default: everything]

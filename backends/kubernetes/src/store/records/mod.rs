@@ -70,7 +70,7 @@ impl Records {
         }
     }
 
-    /// What is known of the records.
+    /// The records that the watch has shown.
     pub(crate) fn seen(&self) -> &Arc<SeenRecords> {
         &self.seen
     }

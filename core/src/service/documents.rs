@@ -1,0 +1,55 @@
+//! Records as documents: every kind of record is written, read and listed in the same way.
+
+use std::time::Duration;
+
+use serde::{Serialize, de::DeserializeOwned};
+
+use crate::{
+    error::{Error, Result},
+    ports::{NewRecord, Record, RecordKey, RecordKind, RecordStore},
+};
+
+/// The records per page.
+const PAGE: usize = 200;
+
+/// Returns the document of a record.
+pub(super) fn decode<T: DeserializeOwned>(record: &Record) -> Result<T> {
+    serde_json::from_str(&record.document)
+        .map_err(|error| Error::corrupt(format!("the document of the record {}", record.key), error))
+}
+
+/// Returns a record with this document.
+pub(super) fn encode<T: Serialize>(key: RecordKey, document: &T, ttl: Option<Duration>) -> Result<NewRecord> {
+    let document = serde_json::to_string(document)
+        .map_err(|error| Error::corrupt(format!("the document of the record {key}"), error))?;
+    Ok(NewRecord { key, document, ttl })
+}
+
+/// Returns a record and its document.
+pub(super) async fn read<T: DeserializeOwned>(
+    records: &dyn RecordStore,
+    kind: RecordKind,
+    key: &RecordKey,
+) -> Result<Option<(Record, T)>> {
+    let record = records.read(kind, key).await?;
+    record.map(|record| decode(&record).map(|document| (record, document))).transpose()
+}
+
+/// Returns every record of a kind, newest first, with its document. A document that cannot be read is logged and left out.
+pub(super) async fn all<T: DeserializeOwned>(records: &dyn RecordStore, kind: RecordKind) -> Result<Vec<(Record, T)>> {
+    let (mut found, mut after) = (Vec::new(), None);
+    loop {
+        let page = records.list(kind, after, PAGE).await?;
+        let is_last = page.len() < PAGE;
+        after = page.last().map(Record::place);
+        for record in page {
+            match decode(&record) {
+                Ok(document) => found.push((record, document)),
+                Err(error) => tracing::error!(%kind, error = %error.chain(), "reading a record failed"),
+            }
+        }
+        if is_last {
+            return Ok(found);
+        }
+    }
+}
