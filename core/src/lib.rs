@@ -31,4 +31,6 @@ pub mod service;
 mod tests;
 
 pub use error::{Error, Result};
-pub use model::{access, app, delivery, deploy, error, image, network, replica, request, source, text, time, token};
+pub use model::{
+    access, app, delivery, deploy, error, image, lock, network, replica, request, source, text, time, token,
+};

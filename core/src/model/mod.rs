@@ -7,6 +7,7 @@ pub mod deploy;
 pub mod error;
 mod host;
 pub mod image;
+pub mod lock;
 pub mod network;
 pub mod replica;
 pub mod request;

@@ -56,4 +56,4 @@ pub use rollout::{
     ANSWER_WITHIN, Applied, DeployId, Drift, DriverIdentity, InvalidTarget, Observation, Phase, RolloutDriver,
     RolloutFailure, RolloutFailureKind, RolloutSpec, TargetRequest, Validated,
 };
-pub use tokens::{Sealing, TokenMatcher, TokenStore, WebhookSecret};
+pub use tokens::{PreviousToken, Sealing, TokenMatcher, TokenStore, WebhookSecret};

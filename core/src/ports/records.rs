@@ -23,12 +23,15 @@ pub enum RecordKind {
     Session,
     /// The acts of management.
     Audit,
+    /// The locks of environments.
+    EnvironmentLock,
 }
 
 words! { RecordKind:
     ApiToken = "api-token",
     Session = "session",
     Audit = "audit",
+    EnvironmentLock = "environment-lock",
 }
 
 checked_text! {

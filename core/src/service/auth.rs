@@ -7,7 +7,8 @@ use crate::{
     access::{Action, Grant, Realm, Role},
     app::{AppId, AppUid},
     deploy::{Actor, Trigger},
-    ports::{AppRef, RecordKey},
+    lock::{LockReason, LockRule},
+    ports::{AppRef, RecordKey, WebhookSecret},
     request::{Cause, Refusal},
     token::{Credentials, Token},
 };
@@ -20,6 +21,7 @@ pub struct Authorized {
     pub(super) uid: AppUid,
     pub(super) cause: Cause,
     pub(super) reach: Reach,
+    pub(super) locks: LockRule,
 }
 
 /// The reach of an [`Authorized`]: the actions on its app that it proves.
@@ -119,15 +121,20 @@ impl Deployer {
     /// store is away.
     pub async fn authorize(&self, app: &AppId, credentials: &Credentials, body: &[u8]) -> Outcome<Authorized> {
         let dummy = Token::from_random(&NO_SECRET);
-        let fits = |secret: Option<&Token>| {
+        let now = self.journal.now();
+        let fits = |secret: Option<&WebhookSecret>| {
             self.recognition.read(app, secret);
-            let fit = secret.or(dummy.as_ref()).is_some_and(|token| credentials.fit(token, body));
-            fit & secret.is_some()
+            // Two tokens are compared, however many there are, so that the work is the same.
+            let fits = |token: Option<&Token>| {
+                token.or(dummy.as_ref()).is_some_and(|token| credentials.fit(token, body)) & token.is_some()
+            };
+            let previous = secret.zip(now).and_then(|(secret, now)| secret.previous_at(now));
+            fits(secret.map(|secret| &secret.token)) | fits(previous.map(|previous| &previous.token))
         };
         let secret = self.ports.tokens.find_fitting(app, &fits).await.map_err(refused)?;
         let uid = secret.ok_or(Refusal::Unauthorized)?.app;
         let cause = Cause { trigger: Trigger::Webhook, actor: Actor::Ci };
-        Ok(Authorized { id: app.clone(), uid, cause, reach: Reach::Webhook })
+        Ok(Authorized { id: app.clone(), uid, cause, reach: Reach::Webhook, locks: LockRule::Respected })
     }
 
     /// Returns whether these credentials fit the app's token as this process last read it: then they are worth a read
@@ -145,7 +152,7 @@ impl Deployer {
         let realm = app.realm();
         let role = principal.role_on(&realm).ok_or_else(|| Refusal::AppNotFound(id.clone()))?;
         let (id, cause, reach) = (app.id.clone(), principal.cause(Trigger::Manual), Reach::Role(role, realm));
-        Ok(Authorized { id, uid: app.uid, cause, reach })
+        Ok(Authorized { id, uid: app.uid, cause, reach, locks: LockRule::Respected })
     }
 
     /// Returns a principal's proof for one app, if it may do this there. The audit has it before it is done.
@@ -160,13 +167,23 @@ impl Deployer {
     /// # Errors
     /// [`Refusal::Forbidden`]; [`Refusal::StoreUnavailable`] if an allowed action cannot be written down.
     pub(super) async fn permit(&self, access: &Authorized, action: Action) -> Outcome<()> {
+        self.permit_because(access, action, None).await
+    }
+
+    /// Returns `Ok` as [`Deployer::permit`] does; the audit has the reason too.
+    pub(super) async fn permit_because(
+        &self,
+        access: &Authorized,
+        action: Action,
+        reason: Option<&LockReason>,
+    ) -> Outcome<()> {
         let realm = match &access.reach {
             // The webhook's own calls are in the app's history.
             Reach::Webhook if access.may(action) => return Ok(()),
             Reach::Webhook => Realm::Everything,
             Reach::Role(_, realm) => realm.clone(),
         };
-        let subject = Subject::app(&access.id, realm);
+        let subject = Subject::app(&access.id, realm).because(reason);
         self.audit(&access.cause.actor, action, subject, access.may(action)).await
     }
 
