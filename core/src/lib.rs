@@ -7,7 +7,7 @@
 //!   service::Deployer ── ledger (pure: accept, record) ── engine (pure: step) ⇄ perform
 //!        │ only through
 //!        ▼
-//!   ports: TokenStore · HistoryStore · RolloutDriver · BuildTrigger · BranchReader · Clock · Rng
+//!   ports: TokenStore · HistoryStore · RolloutDriver · BuildTrigger · BranchReader · IdentityVerifier · Clock · Rng
 //!        ▲
 //!   backends (memory, SQLite, PostgreSQL, Kubernetes, yours)
 //! ```
@@ -31,4 +31,6 @@ pub mod service;
 mod tests;
 
 pub use error::{Error, Result};
-pub use model::{access, app, delivery, deploy, error, image, network, replica, request, source, text, time, token};
+pub use model::{
+    access, app, delivery, deploy, error, identity, image, network, replica, request, source, text, time, token,
+};

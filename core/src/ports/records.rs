@@ -1,4 +1,5 @@
-//! The port that keeps the service's own small records: API tokens, sessions and the audit.
+//! The port that keeps the service's own small records: API tokens, sessions, the audit, trusted
+//! pipelines and used id_tokens.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -23,12 +24,23 @@ pub enum RecordKind {
     Session,
     /// The acts of management.
     Audit,
+    /// The pipelines that apps trust.
+    Trusts,
+    /// The id_tokens that were used.
+    IdToken,
+}
+
+impl RecordKind {
+    /// Every kind.
+    pub const ALL: [Self; 5] = [Self::ApiToken, Self::Session, Self::Audit, Self::Trusts, Self::IdToken];
 }
 
 words! { RecordKind:
     ApiToken = "api-token",
     Session = "session",
     Audit = "audit",
+    Trusts = "trusts",
+    IdToken = "id-token",
 }
 
 checked_text! {

@@ -190,10 +190,8 @@ impl Deployer {
         let (id, uid) = (app.state.app.id.clone(), app.state.app.uid);
         let Some(key) = key else { return Err(Refusal::AppExists(id)) };
         let cause = crate::request::Cause { trigger: Trigger::Manual, actor: crate::deploy::Actor::Service };
-        match self
-            .replay(&Authorized { id: id.clone(), uid, cause, reach: Reach::Role(Role::Admin, wanted.realm()) }, key)
-            .await?
-        {
+        let reach = Reach::Role(Role::Admin, wanted.realm());
+        match self.replay(&Authorized { id: id.clone(), uid, cause, reach, presented: None }, key).await? {
             (app, Some(deploy)) => Ok(Registered { adopted: deploy.adopted, app, deploy: Some(deploy) }),
             // No entry could carry the key: a call with equal contents counts as the same call.
             (app, None) if registration::waits_for_a_build(&app.app) && registration::made(&app.app, wanted) => {
