@@ -1,6 +1,6 @@
 //! Paths, relative to the server's base URL.
 
-use rollhook_core::{app::AppId, deploy::Revision};
+use rollhook_core::{app::AppId, deploy::Revision, identity::TrustId};
 
 /// Returns the path of an app.
 pub fn app(id: &AppId) -> String {
@@ -15,4 +15,14 @@ pub fn deploy(id: &AppId, revision: Revision) -> String {
 /// Returns the path of the app's webhook, as CI calls it.
 pub fn webhook(id: &AppId) -> String {
     format!("/api/v1/webhook/{}/{}", id.namespace, id.name)
+}
+
+/// Returns the path of the pipelines that the app trusts.
+pub fn trusts(id: &AppId) -> String {
+    format!("{}/webhook/trusts", app(id))
+}
+
+/// Returns the path of one of them.
+pub fn trust(id: &AppId, trust: &TrustId) -> String {
+    format!("{}/{trust}", trusts(id))
 }

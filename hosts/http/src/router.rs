@@ -12,6 +12,7 @@ use rollhook_core::{
     access::TokenName,
     app::AppId,
     deploy::Revision,
+    identity::TrustId,
     request::{IdempotencyKey, KeyHeader, Refusal},
 };
 use serde::de::DeserializeOwned;
@@ -28,7 +29,7 @@ use crate::{
     reply::{self, Reply},
     state::State,
     target::Target,
-    webhook,
+    trusts, webhook,
 };
 
 /// The description of the API, which takes long to make, and anyone may ask for.
@@ -45,6 +46,8 @@ pub(crate) enum Route {
     Apps,
     App,
     AppWebhook,
+    Trusts,
+    Trust,
     Deploys,
     Deploy,
     Events,
@@ -70,6 +73,8 @@ pub(crate) const ROUTES: &[(Route, &str, &str)] = &[
     (Route::Apps, "/api/v1/apps", "GET, HEAD, POST"),
     (Route::App, "/api/v1/apps/{namespace}/{app}", "GET, HEAD, PATCH, DELETE"),
     (Route::AppWebhook, "/api/v1/apps/{namespace}/{app}/webhook", "GET, HEAD, POST, DELETE"),
+    (Route::Trusts, "/api/v1/apps/{namespace}/{app}/webhook/trusts", "GET, HEAD, POST"),
+    (Route::Trust, "/api/v1/apps/{namespace}/{app}/webhook/trusts/{trust}", "DELETE"),
     (Route::Deploys, "/api/v1/apps/{namespace}/{app}/deploys", "GET, HEAD, POST"),
     (Route::Deploy, "/api/v1/apps/{namespace}/{app}/deploys/{revision}", "GET, HEAD"),
     (Route::Events, "/api/v1/apps/{namespace}/{app}/deploys/{revision}/events", "GET, HEAD"),
@@ -167,6 +172,15 @@ impl Call {
     pub(crate) fn token(&self) -> Result<TokenName, ErrorReply> {
         let name = find(self.uri.path()).and_then(|matched| matched.parameters[0].parse().ok());
         name.ok_or_else(|| ErrorReply::new(Kind::TokenNotFound, "There is no API token of this name."))
+    }
+
+    /// Returns the trust that the path names.
+    ///
+    /// # Errors
+    /// 404 if it is not a trust's id.
+    pub(crate) fn trust(&self) -> Result<TrustId, ErrorReply> {
+        let id = find(self.uri.path()).and_then(|matched| matched.parameters[2].parse().ok());
+        id.ok_or_else(|| ErrorReply::new(Kind::TrustNotFound, "The app has no trust of this id."))
     }
 
     /// Returns the revision that the path names.
@@ -358,6 +372,9 @@ async fn managed(route: Option<Route>, call: &Call) -> Result<Reply, ErrorReply>
         Route::AppWebhook if call.reads() => manage::webhook(call, operations).await,
         Route::AppWebhook if call.method == Method::POST => manage::enable(call, operations).await,
         Route::AppWebhook => manage::disable(call, operations).await,
+        Route::Trusts if call.reads() => trusts::list(call, operations).await,
+        Route::Trusts => trusts::add(call, operations).await,
+        Route::Trust => trusts::remove(call, operations).await,
         Route::Hold => manage::release(call, operations).await,
         Route::Deploys if call.reads() => deploys::list(call, operations).await,
         Route::Deploys => deploys::post(call, operations).await,

@@ -6,9 +6,9 @@ use schemars::{Schema, SchemaGenerator, generate::SchemaSettings, json_schema};
 use serde_json::{Value, json};
 
 use crate::{
-    ApiToken, App, AppList, AppPatch, AuditList, CreateApp, CreateToken, CreatedToken, Deploy, DeployAnswer,
+    AddTrust, ApiToken, App, AppList, AppPatch, AuditList, CreateApp, CreateToken, CreatedToken, Deploy, DeployAnswer,
     DeployList, DeployPost, Problem, Promote, PushAnswer, Rebuild, Registered, Rollback, RollbackAnswer, TokenList,
-    Webhook, Whoami,
+    Trust, TrustList, Webhook, Whoami,
 };
 
 /// Returns every type by its name.
@@ -17,10 +17,12 @@ pub(super) fn schemas() -> Value {
         SchemaSettings::draft2020_12().with(|settings| settings.definitions_path = "/components/schemas".into());
     let mut requests = settings.clone().for_deserialize().into_generator();
     requests.subschema_for::<(CreateApp, AppPatch, DeployPost, Rebuild, Rollback, Promote, CreateToken)>();
+    requests.subschema_for::<AddTrust>();
     let mut answers = settings.for_serialize().into_generator();
     answers.subschema_for::<(App, AppList, Registered, Webhook, Deploy, DeployList)>();
     answers.subschema_for::<(DeployAnswer, RollbackAnswer, PushAnswer, Problem)>();
     answers.subschema_for::<(ApiToken, CreatedToken, TokenList, AuditList, Whoami)>();
+    answers.subschema_for::<(Trust, TrustList)>();
     let mut schemas = requests.take_definitions(true);
     schemas.extend(answers.take_definitions(true));
     schemas.into()

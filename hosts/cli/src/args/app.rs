@@ -9,7 +9,10 @@ use rollhook_core::{
     source::{Branch, ImageRepository, RelativePath},
 };
 
-use super::value::{KeyValue, WorkloadName, duration, duration_or_off};
+use super::{
+    trust::TrustCommand,
+    value::{KeyValue, WorkloadName, duration, duration_or_off},
+};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AppCommand {
@@ -56,8 +59,11 @@ pub(crate) enum Webhook {
     Enable(Target),
     /// Show the URL and the token
     Status(Target),
-    /// Close the webhook
+    /// Close the webhook: its token is refused from then on, and no pipeline is trusted any more
     Disable(Target),
+    /// Pipelines that call the webhook by their id_tokens, without a secret: add, list, remove
+    #[command(subcommand)]
+    Trust(TrustCommand),
 }
 
 /// The app that a command works on.

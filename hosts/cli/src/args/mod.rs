@@ -3,6 +3,7 @@
 
 mod access;
 mod app;
+mod trust;
 mod value;
 
 use std::ffi::OsString;
@@ -19,6 +20,7 @@ pub(crate) use app::{
     AppCommand, BuildLogs, Cancel, Create, Delete, Deploy, History, List, Promote, Rebuild, Rollback, Set, Target,
     Wait, WaitFor, Webhook,
 };
+pub(crate) use trust::{AddTrustArgs, RemoveTrust, TrustCommand};
 
 /// Deploys images to apps, shows what was deployed, and rolls back.
 ///

@@ -5,6 +5,7 @@ pub(crate) mod apps;
 pub(crate) mod builds;
 pub(crate) mod deploys;
 mod outcome;
+pub(crate) mod trust;
 pub(crate) mod webhook;
 
 use rollhook_api::{App, Operations};
