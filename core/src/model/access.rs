@@ -102,6 +102,8 @@ actions! {
     ReadToken = "read the webhook's token", Deployer;
     /// Disables a webhook.
     DisableWebhook = "disable the webhook", Admin;
+    /// Changes the pipelines whose id_tokens open a webhook.
+    ChangeTrusts = "change trusted pipelines", Admin;
     /// Registers an app.
     Register = "register apps", Admin;
     /// Changes an app's policy or source.
@@ -126,6 +128,7 @@ impl Action {
             | Self::EnableWebhook
             | Self::ReadToken
             | Self::DisableWebhook
+            | Self::ChangeTrusts
             | Self::Register
             | Self::Change
             | Self::Delete

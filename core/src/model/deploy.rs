@@ -142,6 +142,17 @@ pub enum Actor {
         /// The user who pushed, as the host names them.
         pusher: Option<String>,
     },
+    /// A pipeline that proved itself by an id_token. Shown as `github shop/api run 4711 (ada)`.
+    Pipeline {
+        /// The issuer's short name: `github`, `gitlab`, or its host.
+        issuer: String,
+        /// The repository's name, as the issuer states it.
+        repository: String,
+        /// The run or pipeline.
+        run: Option<String>,
+        /// The person who started it.
+        person: Option<String>,
+    },
     /// A person or a platform, by name.
     Person {
         /// The name, with control characters escaped, at most 128 characters.
@@ -161,6 +172,12 @@ impl Actor {
         Self::GitHost { host, pusher }
     }
 
+    /// Returns a pipeline of this issuer; texts from outside are escaped and bounded.
+    pub fn pipeline(issuer: &str, repository: &str, run: Option<&str>, person: Option<&str>) -> Self {
+        let (run, person) = (run.map(bounded), person.map(bounded));
+        Self::Pipeline { issuer: bounded(issuer), repository: bounded(repository), run, person }
+    }
+
     /// Returns whether this is the service itself.
     pub const fn is_service(&self) -> bool {
         matches!(self, Self::Service)
@@ -178,6 +195,11 @@ impl fmt::Display for Actor {
             Self::Ci => f.pad("ci"),
             Self::GitHost { host, pusher: None } => host.fmt(f),
             Self::GitHost { host, pusher: Some(pusher) } => write!(f, "{host}: {pusher}"),
+            Self::Pipeline { issuer, repository, run, person } => {
+                write!(f, "{issuer} {repository}")?;
+                run.as_ref().map_or(Ok(()), |run| write!(f, " run {run}"))?;
+                person.as_ref().map_or(Ok(()), |person| write!(f, " ({person})"))
+            }
             Self::Person { name } => f.pad(name),
         }
     }

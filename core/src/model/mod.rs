@@ -6,6 +6,7 @@ pub mod delivery;
 pub mod deploy;
 pub mod error;
 mod host;
+pub mod identity;
 pub mod image;
 pub mod lock;
 pub mod network;

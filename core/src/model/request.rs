@@ -8,6 +8,7 @@ use crate::{
     access::{Action, Realm, TokenName},
     app::{AppId, Environment, FullName, Policy, Project, Settings, Source},
     deploy::{Actor, Commit, Revision, Trigger},
+    identity::{TRUSTS_MAX, TrustId},
     image::ImageRef,
     lock::Locked,
     source::{Branch, CredentialsName, GitSource, GitUrl, ImageRepository, RelativePath},
@@ -301,6 +302,9 @@ fields! {
     SourceContext = "source.context",
     SourceImageRepository = "source.image_repository",
     SourceCredentials = "source.credentials",
+    TrustIssuer = "issuer",
+    TrustAudience = "audience",
+    TrustClaims = "claims",
 }
 
 /// The reason why a request was refused: nothing was recorded and nothing was changed.
@@ -339,6 +343,15 @@ pub enum Refusal {
     /// No valid API token of the caller's realms has this name.
     #[error("There is no API token {0}.")]
     TokenNotFound(TokenName),
+    /// The app trusts as many pipelines as it may.
+    #[error("The app trusts {TRUSTS_MAX} pipelines; remove one first.")]
+    TooManyTrusts,
+    /// The app has no such trust.
+    #[error("The app has no trust {0}.")]
+    TrustNotFound(TrustId),
+    /// The issuer of the caller's id_token does not answer, so that the token cannot be verified now.
+    #[error("The issuer of the id_token cannot be reached; nothing was recorded. Try again.")]
+    IssuerUnavailable,
     /// Another project and environment spell the same namespace.
     #[error(
         "The namespace {} is project {project}, environment {environment} already; choose names that spell another one.",

@@ -40,6 +40,7 @@ mod branches;
 mod builds;
 mod clock;
 mod history;
+mod identities;
 mod records;
 mod rollout;
 mod tokens;
@@ -51,6 +52,7 @@ pub use history::{
     AppChange, AppCommit, AppPage, AppRef, Binding, Committed, Heartbeat, HistoryStore, HistoryStoreExt, ListedApp,
     Loaded, Page, StoreLimits, UnreadableApp, Version, listed_id,
 };
+pub use identities::IdentityVerifier;
 pub use records::{NewRecord, RECORD_KEY_MAX, Record, RecordKey, RecordKind, RecordPlace, RecordStore};
 pub use rollout::{
     ANSWER_WITHIN, Applied, DeployId, Drift, DriverIdentity, InvalidTarget, Observation, Phase, RolloutDriver,

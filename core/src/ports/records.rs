@@ -1,4 +1,5 @@
-//! The port that keeps the service's own small records: API tokens, sessions and the audit.
+//! The port that keeps the service's own small records: API tokens, sessions, the audit, trusted
+//! pipelines and used id_tokens.
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -25,6 +26,16 @@ pub enum RecordKind {
     Audit,
     /// The locks of environments.
     EnvironmentLock,
+    /// The pipelines that apps trust.
+    Trusts,
+    /// The id_tokens that were used.
+    IdToken,
+}
+
+impl RecordKind {
+    /// Every kind.
+    pub const ALL: [Self; 6] =
+        [Self::ApiToken, Self::Session, Self::Audit, Self::EnvironmentLock, Self::Trusts, Self::IdToken];
 }
 
 words! { RecordKind:
@@ -32,6 +43,8 @@ words! { RecordKind:
     Session = "session",
     Audit = "audit",
     EnvironmentLock = "environment-lock",
+    Trusts = "trusts",
+    IdToken = "id-token",
 }
 
 checked_text! {

@@ -103,6 +103,7 @@ impl Deployer {
     pub async fn delete(&self, principal: &Principal, id: &AppId) -> Outcome<()> {
         let access = self.open_for(Action::Delete, principal, id).await?;
         let app = self.state(&access).await?.app;
+        self.forget_trusts(&access).await?;
         self.ports.tokens.remove(access.uid).await.map_err(|error| unwritten(id, error))?;
         let message = format!("{} deleted the app.", principal.actor());
         self.end_and_remove(&access, message).await?;
@@ -212,12 +213,13 @@ impl Deployer {
         Ok((secret.created_at, secret.previous_at(self.time()).map(|previous| previous.until)))
     }
 
-    /// Disables the app's webhook.
+    /// Disables the app's webhook: its token is refused from then on, and no pipeline is trusted any more.
     ///
     /// # Errors
     /// [`Refusal::AppNotFound`]; [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn disable_webhook(&self, principal: &Principal, id: &AppId) -> Outcome<()> {
         let access = self.open_for(Action::DisableWebhook, principal, id).await?;
+        self.forget_trusts(&access).await?;
         self.ports.tokens.remove(access.uid).await.map_err(|error| unwritten(id, error))
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Deployer, Outcome, audit::Subject, journal::Snapshot, refused};
+use super::{Deployer, Outcome, audit::Subject, identities::Presented, journal::Snapshot, refused};
 use crate::{
     access::{Action, Grant, Realm, Role},
     app::{AppId, AppUid},
@@ -22,6 +22,8 @@ pub struct Authorized {
     pub(super) cause: Cause,
     pub(super) reach: Reach,
     pub(super) locks: LockRule,
+    /// The id_token that proves the caller: bound to one call before the call has an effect.
+    pub(super) presented: Option<Presented>,
 }
 
 /// The reach of an [`Authorized`]: the actions on its app that it proves.
@@ -114,12 +116,25 @@ impl Principal {
 pub(super) const NO_SECRET: [u8; Token::RANDOM_BYTES] = [0; Token::RANDOM_BYTES];
 
 impl Deployer {
-    /// Checks a webhook call's credentials over its raw body, by at most one read of the store.
+    /// Checks a webhook call's credentials over its raw body, by at most one read of the store; an id_token by one more,
+    /// and by another once its signature was verified.
     ///
     /// # Errors
     /// [`Refusal::Unauthorized`], the same for every fault of the credentials; [`Refusal::StoreUnavailable`] while the
-    /// store is away.
+    /// store is away; [`Refusal::IssuerUnavailable`] while an id_token that fits cannot be verified.
     pub async fn authorize(&self, app: &AppId, credentials: &Credentials, body: &[u8]) -> Outcome<Authorized> {
+        let Some(identity) = credentials.identity() else { return self.by_secrets(app, credentials, body).await };
+        let token = identity.as_ref().map_err(|_| Refusal::Unauthorized)?;
+        let by_secrets = match credentials.have_secrets() {
+            true => Some(self.by_secrets(app, credentials, body).await?),
+            false => None,
+        };
+        let by_identity = self.by_identity(app, token, body).await?;
+        let is_other = |proof: &Authorized| proof.uid != by_identity.uid;
+        if by_secrets.as_ref().is_some_and(is_other) { Err(Refusal::Unauthorized) } else { Ok(by_identity) }
+    }
+
+    async fn by_secrets(&self, app: &AppId, credentials: &Credentials, body: &[u8]) -> Outcome<Authorized> {
         let dummy = Token::from_random(&NO_SECRET);
         let now = self.journal.now();
         let fits = |secret: Option<&WebhookSecret>| {
@@ -134,13 +149,19 @@ impl Deployer {
         let secret = self.ports.tokens.find_fitting(app, &fits).await.map_err(refused)?;
         let uid = secret.ok_or(Refusal::Unauthorized)?.app;
         let cause = Cause { trigger: Trigger::Webhook, actor: Actor::Ci };
-        Ok(Authorized { id: app.clone(), uid, cause, reach: Reach::Webhook, locks: LockRule::Respected })
+        let (reach, locks) = (Reach::Webhook, LockRule::Respected);
+        Ok(Authorized { id: app.clone(), uid, cause, reach, locks, presented: None })
     }
 
-    /// Returns whether these credentials fit the app's token as this process last read it: then they are worth a read
-    /// of the store. They prove nothing: see [`Deployer::authorize`].
+    /// Returns whether these credentials fit the app's token, and the pipelines that it trusts, as this process last read
+    /// them: then they are worth a read of the store. They prove nothing: see [`Deployer::authorize`].
     pub fn recognizes(&self, app: &AppId, credentials: &Credentials, body: &[u8]) -> bool {
-        self.recognition.fits(app, credentials, body)
+        let fit = || self.recognition.fits(app, credentials, body);
+        match credentials.identity() {
+            None => fit(),
+            Some(Err(_)) => false,
+            Some(Ok(token)) => (!credentials.have_secrets() || fit()) && self.recognizes_identity(app, token),
+        }
     }
 
     /// Returns a principal's proof for one app. An app on which it has no role is unknown to it.
@@ -152,7 +173,7 @@ impl Deployer {
         let realm = app.realm();
         let role = principal.role_on(&realm).ok_or_else(|| Refusal::AppNotFound(id.clone()))?;
         let (id, cause, reach) = (app.id.clone(), principal.cause(Trigger::Manual), Reach::Role(role, realm));
-        Ok(Authorized { id, uid: app.uid, cause, reach, locks: LockRule::Respected })
+        Ok(Authorized { id, uid: app.uid, cause, reach, locks: LockRule::Respected, presented: None })
     }
 
     /// Returns a principal's proof for one app, if it may do this there. The audit has it before it is done.

@@ -8,6 +8,7 @@ mod builds;
 mod documents;
 mod drift;
 mod drive;
+mod identities;
 mod journal;
 mod lease;
 mod locks;
@@ -50,8 +51,8 @@ use crate::{
     app::{AppId, AppUid, POLL_MIN},
     error::Error,
     ports::{
-        AppPage, BranchReader, BuildTrigger, Clock, DriverIdentity, HistoryStore, RecordStore, Rng, RolloutDriver,
-        TokenStore,
+        AppPage, BranchReader, BuildTrigger, Clock, DriverIdentity, HistoryStore, IdentityVerifier, RecordStore, Rng,
+        RolloutDriver, TokenStore,
     },
     replica::ReplicaId,
     request::Refusal,
@@ -75,6 +76,8 @@ pub struct Ports {
     /// API tokens, sessions and the audit, of the same store; `None`: callers are authenticated by the platform, and
     /// the audit is in the log alone.
     pub records: Option<Arc<dyn RecordStore>>,
+    /// The verifier of pipelines' id_tokens; `None`: no pipeline is trusted. It needs `records`.
+    pub identities: Option<Arc<dyn IdentityVerifier>>,
     /// The driver of rollouts.
     pub rollouts: Arc<dyn RolloutDriver>,
     /// The builder of git apps; `None`: there are only image apps.
@@ -120,6 +123,7 @@ pub struct Deployer {
     drifts: drift::Drifts,
     recognition: recognition::Recognition,
     refusals: audit::Refusals,
+    trusts: identities::KnownTrusts,
     min_poll: Duration,
     scope: Scope,
     /// This process's driver, once the store's apps are known to be deployed by it.
@@ -141,6 +145,7 @@ impl Deployer {
             work_queue: work_queue::WorkQueue::new(ports.clock.elapsed()),
             recognition: recognition::Recognition::new(&*ports.rng),
             refusals: audit::Refusals::default(),
+            trusts: identities::KnownTrusts::default(),
             ports,
             replica: ReplicaId { name: replica.to_owned(), boot },
             waiters: notifier::Notifier::default(),

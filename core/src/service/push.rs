@@ -58,6 +58,7 @@ impl Deployer {
     /// The refusal; nothing was recorded, unless it says that it may have been.
     pub async fn push(&self, access: &Authorized, delivery: &Delivery, key: Option<IdempotencyKey>) -> Outcome<Pushed> {
         self.permit(access, Action::Deploy).await?;
+        let key = self.bind_call(access, key).await?;
         // An earlier call's answer holds wherever the branch is by now.
         if let Some(key) = &key
             && let Some(accepted) = self.repeated(access, key).await?

@@ -73,6 +73,7 @@ impl Deployer {
             if let Err(error) = self.ports.tokens.find_fitting(app, &remembers).await {
                 tracing::debug!(%app, error = %error.chain(), "reading a token failed");
             }
+            self.remember_trusts(app).await;
         })
     }
 }

@@ -51,6 +51,7 @@ impl Deployer {
     /// The refusal; nothing was recorded, unless it says that it may have been.
     pub async fn submit(&self, access: &Authorized, request: DeployRequest) -> Outcome<Accepted> {
         self.permit(access, Action::Deploy).await?;
+        let request = DeployRequest { key: self.bind_call(access, request.key).await?, ..request };
         let (id, cause, key) = (self.admission_id(), access.cause.clone(), request.key.clone());
         let accepted = self.admit(access, id, key, move |state: &AppState| {
             let decided = admission::deploy(&state.app, &request, &cause)?;
@@ -66,6 +67,7 @@ impl Deployer {
     /// [`Refusal::KeyReused`] if the earlier call was another request; [`Refusal::AppNotFound`];
     /// [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn repeated(&self, access: &Authorized, key: &IdempotencyKey) -> Outcome<Option<Accepted>> {
+        self.bind_call(access, Some(key.clone())).await?;
         Ok(self.replay(access, key).await?.1.map(replayed))
     }
 

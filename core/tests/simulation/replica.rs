@@ -62,6 +62,7 @@ impl Replica {
             tokens: Arc::new(Faulty::new(tokens, Arc::clone(&own), plan)),
             history: faulty.clone(),
             records: None,
+            identities: None,
             rollouts: faulty.clone(),
             builder: Some(Builder {
                 builds: faulty.clone(),

@@ -201,6 +201,8 @@ pub(crate) const fn word(refusal: &Refusal) -> &'static str {
         Refusal::Unauthorized => "refused: unauthorized",
         Refusal::Forbidden(_) => "refused: forbidden",
         Refusal::TokenExists(_) | Refusal::TooManyTokens(_) | Refusal::TokenNotFound(_) => "refused: the API token",
+        Refusal::TooManyTrusts | Refusal::TrustNotFound(_) => "refused: the trust",
+        Refusal::IssuerUnavailable => "refused: the issuer is away",
         Refusal::AppNotFound(_) | Refusal::AppNotFoundIn(_) => "refused: no such app",
         Refusal::RevisionNotFound(_) => "refused: no such revision",
         Refusal::NoWebhook => "refused: no webhook",

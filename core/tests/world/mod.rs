@@ -253,6 +253,7 @@ fn ports(
         tokens: Arc::clone(store) as _,
         history: Arc::clone(store) as _,
         records: Some(Arc::clone(store) as _),
+        identities: None,
         rollouts: Arc::clone(cluster) as _,
         builder: Some(Builder {
             builds: Arc::clone(builds) as _,

@@ -28,6 +28,7 @@ pub mod push;
 pub mod snippets;
 pub mod source;
 pub mod time;
+pub mod trusts;
 pub mod words;
 
 pub use access::{ApiToken, AuditEntry, AuditList, CreateToken, CreatedToken, GrantedRole, TokenList, Whoami};
@@ -42,3 +43,4 @@ pub use polling::Polling;
 pub use problem::{Kind, Problem};
 pub use push::PushAnswer;
 pub use source::{GitChoice, SourcePatch};
+pub use trusts::{AddTrust, Trust, TrustList};

@@ -42,6 +42,10 @@ fn security_schemes() -> Value {
         |name: &str, what: &str| json!({ "type": "apiKey", "in": "header", "name": name, "description": what });
     json!({
         "apiToken": { "type": "http", "scheme": "bearer", "description": "An API token, whose role on the app must allow the call." },
+        "idToken": {
+            "type": "http", "scheme": "bearer", "bearerFormat": "JWT",
+            "description": "An id_token of a pipeline that the app trusts."
+        },
         "serviceToken": header("X-Service-Token", "The app's webhook token."),
         "signature": header(
             "X-Hub-Signature-256",
@@ -92,12 +96,23 @@ fn paths() -> Value {
             json!({
                 "get": with(call("Show the webhook and its token", 200, "Webhook"), &["masked"]),
                 "post": call("Enable the webhook with a new token", 200, "Webhook"),
-                "delete": empty("Disable the webhook")
+                "delete": empty("Disable the webhook: token and trusts are gone")
             }),
         ),
         (
             "/api/v1/apps/{namespace}/{app}/webhook/rotate",
             json!({ "post": sends(call("Give the webhook a new token; the present one is let in for a time", 200, "Webhook"), "Rotate") }),
+        ),
+        (
+            "/api/v1/apps/{namespace}/{app}/webhook/trusts",
+            json!({
+                "get": call("List the pipelines that the webhook trusts", 200, "TrustList"),
+                "post": sends(call("Trust a pipeline's id_tokens", 200, "Trust"), "AddTrust")
+            }),
+        ),
+        (
+            "/api/v1/apps/{namespace}/{app}/webhook/trusts/{trust}",
+            json!({ "delete": empty("End the trust in a pipeline") }),
         ),
         (
             "/api/v1/apps/{namespace}/{app}/deploys",
@@ -196,9 +211,9 @@ fn webhook() -> Value {
         own events, recognised by X-GitHub-Event, X-Gitlab-Event, X-Gitea-Event, X-Forgejo-Event or X-Event-Key: a push to the \
         branch of a git app builds and deploys the commit that it brought. Each credential that is present must be valid."
         .into();
-    let schemes =
-        ["serviceToken", "signature", "gitlabToken", "standardWebhooks", "giteaSignature", "bitbucketSignature"];
-    operation["security"] = schemes.iter().map(|scheme| json!({ *scheme: [] })).collect();
+    let signatures = ["signature", "standardWebhooks", "giteaSignature", "bitbucketSignature"];
+    let schemes = ["serviceToken", "gitlabToken", "idToken"].into_iter().chain(signatures);
+    operation["security"] = schemes.map(|scheme| json!({ scheme: [] })).collect();
     operation["responses"]["200"] = json!({
         "description": "The deploy was waited for, and succeeded; or a git host's event deploys nothing.",
         "content": { "application/json": { "schema": {
@@ -290,6 +305,7 @@ fn parameters() -> Value {
         "project": parameter("path", "project", label(), "The project."),
         "environment": parameter("path", "environment", label(), "The project's environment."),
         "token": parameter("path", "token", label(), "The API token's name."),
+        "trust": parameter("path", "trust", json!({ "type": "string", "pattern": "^[0-9a-f]{16}$" }), "The trust's id."),
         "auditAfter": parameter("query", "after", text(), "Only entries after this one: `next` of the part before."),
         "revision": parameter("path", "revision", number(1), "The entry's number."),
         "limit": parameter("query", "limit", limit, "At most this many."),

@@ -7,6 +7,7 @@ use rollhook_core::{
     access::TokenName,
     app::{AppId, Environment, Project},
     deploy::Revision,
+    identity::TrustId,
     ledger::AppState,
     ports::{AppPage, ListedApp, Page, RecordPlace, WebhookSecret, listed_id},
     request::{IdempotencyKey, Refusal},
@@ -15,9 +16,9 @@ use rollhook_core::{
 };
 
 use crate::{
-    ApiToken, App, AppList, AppPatch, AuditList, CreateApp, CreateToken, CreatedToken, Deploy, DeployAnswer,
+    AddTrust, ApiToken, App, AppList, AppPatch, AuditList, CreateApp, CreateToken, CreatedToken, Deploy, DeployAnswer,
     DeployList, DeployPost, Drift, LockList, LockRequest, LockedEnvironment, Polling, Promote, Rebuild, Registered,
-    Rollback, RollbackAnswer, Rotate, Standing, TokenList, Webhook, Whoami,
+    Rollback, RollbackAnswer, Rotate, Standing, TokenList, Trust, TrustList, Webhook, Whoami,
 };
 
 /// The operations on apps. Requests and answers are the wire's types, so that a program works the same on a server and
@@ -56,6 +57,15 @@ pub trait Operations: Send + Sync {
 
     /// Closes an app's webhook.
     async fn disable_webhook(&self, id: &AppId) -> Result<(), Self::Error>;
+
+    /// Returns the pipelines that an app trusts.
+    async fn trusts(&self, id: &AppId) -> Result<TrustList, Self::Error>;
+
+    /// Lets a pipeline call an app's webhook by its id_tokens.
+    async fn add_trust(&self, id: &AppId, trust: AddTrust) -> Result<Trust, Self::Error>;
+
+    /// Ends the trust in a pipeline.
+    async fn remove_trust(&self, id: &AppId, trust: &TrustId) -> Result<(), Self::Error>;
 
     /// Returns at most `limit` entries older than `before`, newest first, without evidence.
     async fn history(&self, id: &AppId, before: Option<Revision>, limit: usize) -> Result<DeployList, Self::Error>;
@@ -238,6 +248,21 @@ impl<E: From<Refusal> + Send> Operations for Local<E> {
 
     async fn disable_webhook(&self, id: &AppId) -> Result<(), E> {
         Ok(self.deployer.disable_webhook(&self.principal, id).await?)
+    }
+
+    async fn trusts(&self, id: &AppId) -> Result<TrustList, E> {
+        Ok(TrustList::of(&self.base_url, id, &self.deployer.trusts(&self.principal, id).await?))
+    }
+
+    async fn add_trust(&self, id: &AppId, trust: AddTrust) -> Result<Trust, E> {
+        let trust = trust.parse(self.base_url.trim_end_matches('/'))?;
+        let added = Trust::of(&trust);
+        self.deployer.add_trust(&self.principal, id, trust).await?;
+        Ok(added)
+    }
+
+    async fn remove_trust(&self, id: &AppId, trust: &TrustId) -> Result<(), E> {
+        Ok(self.deployer.remove_trust(&self.principal, id, trust).await?)
     }
 
     async fn history(&self, id: &AppId, before: Option<Revision>, limit: usize) -> Result<DeployList, E> {

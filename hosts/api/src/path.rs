@@ -3,6 +3,7 @@
 use rollhook_core::{
     app::{AppId, Environment, Project},
     deploy::Revision,
+    identity::TrustId,
 };
 
 /// Returns the path of an app.
@@ -23,4 +24,14 @@ pub fn webhook(id: &AppId) -> String {
 /// Returns the path of an environment's lock.
 pub fn lock(project: &Project, environment: &Environment) -> String {
     format!("/api/v1/locks/{project}/{environment}")
+}
+
+/// Returns the path of the pipelines that the app trusts.
+pub fn trusts(id: &AppId) -> String {
+    format!("{}/webhook/trusts", app(id))
+}
+
+/// Returns the path of one of them.
+pub fn trust(id: &AppId, trust: &TrustId) -> String {
+    format!("{}/{trust}", trusts(id))
 }

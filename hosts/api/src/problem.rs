@@ -124,6 +124,8 @@ kinds! {
     NoBuildLog = "no-build-log", 404, "No build log";
     /// No such API token.
     TokenNotFound = "token-not-found", 404, "No such API token";
+    /// No such trust.
+    TrustNotFound = "trust-not-found", 404, "No such trust";
     /// The webhook is not enabled.
     NoWebhook = "no-webhook", 404, "The webhook is not enabled";
     /// The path does not take this method.
@@ -134,6 +136,8 @@ kinds! {
     AppExists = "app-exists", 409, "The app is registered already";
     /// An API token has the name.
     TokenExists = "token-exists", 409, "The API token exists already";
+    /// The app trusts as many pipelines as it may.
+    TooManyTrusts = "too-many-trusts", 409, "Too many trusts";
     /// The namespace is another pair's.
     NamespaceTaken = "namespace-taken", 409, "The namespace is taken";
     /// The call does not fit the app's kind.
@@ -190,6 +194,8 @@ kinds! {
     ClusterUnavailable = "cluster-unavailable", 503, "The cluster is not available";
     /// The builder is away.
     BuilderUnavailable = "builder-unavailable", 503, "The builder is not available";
+    /// The issuer of an id_token is away.
+    IssuerUnavailable = "issuer-unavailable", 503, "The issuer of the id_token is not available";
     /// The server stops.
     ShuttingDown = "shutting-down", 503, "The server is stopping";
 }
@@ -202,6 +208,9 @@ impl Kind {
             Refusal::Forbidden(_) => Self::Forbidden,
             Refusal::TokenExists(_) | Refusal::TooManyTokens(_) => Self::TokenExists,
             Refusal::TokenNotFound(_) => Self::TokenNotFound,
+            Refusal::TooManyTrusts => Self::TooManyTrusts,
+            Refusal::TrustNotFound(_) => Self::TrustNotFound,
+            Refusal::IssuerUnavailable => Self::IssuerUnavailable,
             Refusal::AppNotFound(_) | Refusal::AppNotFoundIn(_) => Self::AppNotFound,
             Refusal::RevisionNotFound(_) => Self::RevisionNotFound,
             Refusal::NoWebhook => Self::NoWebhook,

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use crate::{
-    args::{AppCommand, Cli, Command, Connection, EnvironmentCommand, TokenCommand, Webhook},
-    commands::{Session, access, apps, builds, deploys, lock, promotion, webhook},
+    args::{AppCommand, Cli, Command, Connection, EnvironmentCommand, TokenCommand, TrustCommand, Webhook},
+    commands::{Session, access, apps, builds, deploys, lock, promotion, trust, webhook},
     direct::Direct,
     exit::{CliError, Exit},
     output::{Output, message, print},
@@ -89,6 +89,11 @@ async fn app(session: &Session<'_>, command: AppCommand) -> Result<(), CliError>
         AppCommand::Webhook(Webhook::Rotate(args)) => webhook::rotate(session, &args).await,
         AppCommand::Webhook(Webhook::Status(target)) => webhook::status(session, &target).await,
         AppCommand::Webhook(Webhook::Disable(target)) => webhook::disable(session, &target).await,
+        AppCommand::Webhook(Webhook::Trust(command)) => match command {
+            TrustCommand::Add(args) => trust::add(session, &args).await,
+            TrustCommand::List(target) => trust::list(session, &target).await,
+            TrustCommand::Remove(args) => trust::remove(session, &args).await,
+        },
         AppCommand::History(args) => deploys::history(session, &args).await,
         AppCommand::Rollback(args) => deploys::rollback(session, &args).await,
         AppCommand::Create(args) => apps::create(session, &args).await,

@@ -40,6 +40,7 @@ pub(crate) enum AppPart {
     Reveal,
     Enable,
     Disable,
+    RemoveTrust,
     Settings,
     Source,
     ReleaseHold,
@@ -77,6 +78,7 @@ const APP_PARTS: &[(AppPart, &str, &[&str], &str)] = &[
     (AppPart::Reveal, "webhook/reveal", BOTH, "/apps/{namespace}/{app}/webhook/reveal"),
     (AppPart::Enable, "webhook/enable", BOTH, "/apps/{namespace}/{app}/webhook/enable"),
     (AppPart::Disable, "webhook/disable", BOTH, "/apps/{namespace}/{app}/webhook/disable"),
+    (AppPart::RemoveTrust, "webhook/remove-trust", BOTH, "/apps/{namespace}/{app}/webhook/remove-trust"),
     (AppPart::Settings, "settings", BOTH, "/apps/{namespace}/{app}/settings"),
     (AppPart::Source, "settings/source", BOTH, "/apps/{namespace}/{app}/settings/source"),
     (AppPart::ReleaseHold, "release-hold", BOTH, "/apps/{namespace}/{app}/release-hold"),
@@ -177,7 +179,8 @@ impl Page {
                     Need::Deploy
                 }
                 AppPart::Reveal | AppPart::Enable | AppPart::Rotate => Need::Token,
-                AppPart::Disable | AppPart::Settings | AppPart::Source | AppPart::Delete => Need::Administer,
+                AppPart::Disable | AppPart::RemoveTrust | AppPart::Settings => Need::Administer,
+                AppPart::Source | AppPart::Delete => Need::Administer,
             },
             Self::Deploy(_, _, DeployPart::Cancel) => Need::Deploy,
             Self::Deploy(_, _, DeployPart::Entry | DeployPart::Log) => Need::Nothing,

@@ -4,6 +4,7 @@ use std::time::SystemTime;
 
 use http::{HeaderMap, header::AUTHORIZATION};
 use rollhook_core::{
+    identity::IdToken,
     request::Refusal,
     service::{Deployer, Principal},
     time::Timestamp,
@@ -40,7 +41,15 @@ pub(crate) fn credentials(headers: &HeaderMap, now: Timestamp) -> Credentials {
     let named = [once(headers, SIGNATURE), hub_signature(headers)].into_iter().flatten().map(|t| t.and_then(named));
     let bare = BARE_SIGNATURES.iter().filter_map(|name| once(headers, name)).map(|text| text.and_then(bare));
     let message = once(headers, MESSAGE_SIGNATURE).map(|signature| signed_message(headers, signature?, now));
-    tokens.chain(named).chain(bare).chain(message).collect()
+    tokens.chain(named).chain(bare).chain(message).collect::<Credentials>().with_identity(identity(headers))
+}
+
+/// Returns the id_token of a pipeline. Another scheme than `Bearer` is no credential here: a proxy in front may want it.
+fn identity(headers: &HeaderMap) -> Option<Result<IdToken, NotAToken>> {
+    match once(headers, AUTHORIZATION.as_str())? {
+        Ok(text) => bearer(text).map(str::parse),
+        Err(repeated) => Some(Err(repeated)),
+    }
 }
 
 /// Returns `X-Hub-Signature` without its lines of SHA-1.
@@ -193,6 +202,18 @@ mod tests {
             assert_eq!(shown(lines), "[\"invalid\"]");
         }
         assert_eq!(shown(&[id, ("webhook-timestamp", b"1700000301"), signature]), "[\"invalid\"]", "stale");
+    }
+
+    #[test]
+    fn a_bearer_token_that_is_no_id_token_is_invalid_and_another_scheme_is_no_credential() {
+        assert_eq!(shown(&[("authorization", b"Basic YTpi")]), "[]");
+        assert_eq!(shown(&[("authorization", b"Bearer rh_x")]), "[\"invalid\"]");
+        assert_eq!(shown(&[("authorization", b"Basic YTpi"), ("authorization", b"Basic YTpi")]), "[\"invalid\"]");
+        // {"alg":"RS256","kid":"1"} and {}
+        let token = b"bearer eyJhbGciOiJSUzI1NiIsImtpZCI6IjEifQ.e30.AAAA";
+        assert_eq!(shown(&[("authorization", token)]), "[\"identity\"]");
+        assert_eq!(shown(&[("x-service-token", b"a"), ("authorization", token)]), "[\"token\", \"identity\"]");
+        assert_eq!(shown(&[("authorization", token), ("authorization", token)]), "[\"invalid\"]");
     }
 
     #[test]

@@ -57,6 +57,7 @@ mod state;
 mod stream;
 mod target;
 mod telemetry;
+mod trusts;
 mod waits;
 mod webhook;
 

@@ -12,6 +12,7 @@ use rollhook_core::{
     access::TokenName,
     app::{AppId, Environment, Project},
     deploy::Revision,
+    identity::TrustId,
     request::{IdempotencyKey, KeyHeader, Refusal},
 };
 use serde::de::DeserializeOwned;
@@ -28,7 +29,7 @@ use crate::{
     reply::{self, Reply},
     state::State,
     target::Target,
-    webhook,
+    trusts, webhook,
 };
 
 /// The description of the API, which takes long to make, and anyone may ask for.
@@ -46,6 +47,8 @@ pub(crate) enum Route {
     App,
     AppWebhook,
     RotateWebhook,
+    Trusts,
+    Trust,
     Deploys,
     Deploy,
     Events,
@@ -75,6 +78,8 @@ pub(crate) const ROUTES: &[(Route, &str, &str)] = &[
     (Route::App, "/api/v1/apps/{namespace}/{app}", "GET, HEAD, PATCH, DELETE"),
     (Route::AppWebhook, "/api/v1/apps/{namespace}/{app}/webhook", "GET, HEAD, POST, DELETE"),
     (Route::RotateWebhook, "/api/v1/apps/{namespace}/{app}/webhook/rotate", "POST"),
+    (Route::Trusts, "/api/v1/apps/{namespace}/{app}/webhook/trusts", "GET, HEAD, POST"),
+    (Route::Trust, "/api/v1/apps/{namespace}/{app}/webhook/trusts/{trust}", "DELETE"),
     (Route::Deploys, "/api/v1/apps/{namespace}/{app}/deploys", "GET, HEAD, POST"),
     (Route::Deploy, "/api/v1/apps/{namespace}/{app}/deploys/{revision}", "GET, HEAD"),
     (Route::Events, "/api/v1/apps/{namespace}/{app}/deploys/{revision}/events", "GET, HEAD"),
@@ -187,6 +192,15 @@ impl Call {
             Some((project.parse().ok()?, environment.parse().ok()?))
         });
         named.ok_or_else(|| ErrorReply::new(Kind::NotFound, "There is no environment of this name."))
+    }
+
+    /// Returns the trust that the path names.
+    ///
+    /// # Errors
+    /// 404 if it is not a trust's id.
+    pub(crate) fn trust(&self) -> Result<TrustId, ErrorReply> {
+        let id = find(self.uri.path()).and_then(|matched| matched.parameters[2].parse().ok());
+        id.ok_or_else(|| ErrorReply::new(Kind::TrustNotFound, "The app has no trust of this id."))
     }
 
     /// Returns the revision that the path names.
@@ -379,6 +393,9 @@ async fn managed(route: Option<Route>, call: &Call) -> Result<Reply, ErrorReply>
         Route::AppWebhook if call.method == Method::POST => manage::enable(call, operations).await,
         Route::AppWebhook => manage::disable(call, operations).await,
         Route::RotateWebhook => manage::rotate(call, operations).await,
+        Route::Trusts if call.reads() => trusts::list(call, operations).await,
+        Route::Trusts => trusts::add(call, operations).await,
+        Route::Trust => trusts::remove(call, operations).await,
         Route::Hold => manage::release(call, operations).await,
         Route::Lock => locks::of_app(call, operations).await,
         Route::Locks => locks::list(call, operations).await,

@@ -20,6 +20,7 @@ fn calls(name: &str) -> Vec<(&'static str, &'static str, Value, [bool; 3])> {
     let app = format!("/api/v1/apps/shop-test/{name}");
     let at = |rest: &str| -> &'static str { Box::leak(format!("{app}{rest}").into_boxed_str()) };
     let image = json!({ "image": "r.example.com/api:2" });
+    let trust = json!({ "issuer": "https://gitlab.com", "audience": "rollhook", "claims": { "project_id": "7" } });
     let other =
         json!({ "project": "shop", "environment": "test", "app": format!("{name}-2"), "image": "r.example.com/b:1" });
     vec![
@@ -46,6 +47,9 @@ fn calls(name: &str) -> Vec<(&'static str, &'static str, Value, [bool; 3])> {
         ("GET", at("/webhook?masked=true"), Value::Null, all),
         ("POST", at("/webhook"), Value::Null, deployers),
         ("GET", at("/webhook"), Value::Null, deployers),
+        ("GET", at("/webhook/trusts"), Value::Null, all),
+        ("POST", at("/webhook/trusts"), trust, admins),
+        ("DELETE", at("/webhook/trusts/0123456789abcdef"), Value::Null, admins),
         ("DELETE", at("/webhook"), Value::Null, admins),
         ("POST", "/api/v1/apps", other, admins),
         ("PATCH", at(""), json!({ "policy": { "settle": "1s" } }), admins),

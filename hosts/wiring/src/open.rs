@@ -8,6 +8,7 @@ use rollhook_core::{
     service::Ports,
 };
 use rollhook_memory::SimulatedCluster;
+use rollhook_oidc::{Fetch, OidcVerifier};
 
 use crate::{
     BuilderStop, Created, DriverUrl, Error, Settings, StoreLock, StoreUrl, SystemRng, TokioClock, builder,
@@ -41,7 +42,9 @@ pub async fn open(settings: &Settings) -> Result<Opened, Error> {
     let Store { tokens, history, records, .. } =
         store::open(&url, settings.store.key_dir.as_deref(), &mut created).await?;
     let rng = Arc::new(SystemRng);
-    let ports = Ports { tokens, history, records: Some(records), rollouts, builder, clock, rng };
+    let identities = OidcVerifier::new(Fetch::new(settings.allow_local_issuers), clock.clone());
+    let (records, identities) = (Some(records), Some(Arc::new(identities) as _));
+    let ports = Ports { tokens, history, records, identities, rollouts, builder, clock, rng };
     Ok(Opened { ports, store: url, created, builder: stop })
 }
 

@@ -18,6 +18,9 @@ pub struct Settings {
     /// which deploy nowhere
     #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_DRIVER", value_name = "DRIVER"))]
     pub driver: Option<DriverUrl>,
+    /// Let issuers of id_tokens be on this machine, at link-local addresses, and without encryption
+    #[cfg_attr(feature = "clap", arg(long, env = "ROLLHOOK_ALLOW_LOCAL_ISSUERS"))]
+    pub allow_local_issuers: bool,
     /// The builder of git apps.
     #[cfg_attr(feature = "clap", command(flatten))]
     pub builder: BuilderSettings,

@@ -15,6 +15,7 @@ fn settings(directory: &Path) -> Settings {
     Settings {
         store: StoreSettings { store: Some(store), key_dir: Some(directory.join("keys")) },
         driver: Some("simulated:0ms".parse().unwrap()),
+        allow_local_issuers: false,
         builder: BuilderSettings::default(),
     }
 }

@@ -8,7 +8,7 @@ use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
 use super::{NotAToken, Signature, Token, TokenTrace, TraceKey, base64, finished, keyed};
-use crate::time::Timestamp;
+use crate::{identity::IdToken, time::Timestamp};
 
 /// The greatest difference between a signed message's time and ours, as Standard Webhooks advises.
 pub const TOLERANCE: Duration = Duration::from_secs(5 * 60);
@@ -30,7 +30,10 @@ pub enum Credential {
 /// A header that was present but could not be read at all, or was repeated, is `Err(NotAToken)`: it is invalid, which
 /// is not the same as absent.
 #[derive(Clone, Default)]
-pub struct Credentials(Vec<Result<Credential, NotAToken>>);
+pub struct Credentials {
+    secrets: Vec<Result<Credential, NotAToken>>,
+    identity: Option<Result<IdToken, NotAToken>>,
+}
 
 impl Credentials {
     /// Returns credentials of one token.
@@ -38,7 +41,23 @@ impl Credentials {
         [Ok(Credential::Token(Zeroizing::new(presented.to_vec())))].into_iter().collect()
     }
 
-    /// Returns whether anything was presented and all of it fits the secret, over this body. All of it is checked, even
+    /// Adds the id_token that a caller presented.
+    #[must_use]
+    pub fn with_identity(self, identity: Option<Result<IdToken, NotAToken>>) -> Self {
+        Self { identity, ..self }
+    }
+
+    /// The id_token that was presented.
+    pub const fn identity(&self) -> Option<&Result<IdToken, NotAToken>> {
+        self.identity.as_ref()
+    }
+
+    /// Returns whether anything was presented that proves to hold the app's token.
+    pub fn have_secrets(&self) -> bool {
+        !self.secrets.is_empty()
+    }
+
+    /// Returns whether a secret was presented and each one fits this one, over this body. All of them are checked, even
     /// after a mismatch.
     pub fn fit(&self, secret: &Token, body: &[u8]) -> bool {
         let signatures = || keyed(secret.0.as_bytes());
@@ -46,15 +65,20 @@ impl Credentials {
         self.all_fit(|presented| secret.matches(presented), signatures, messages, body)
     }
 
-    /// Returns whether anything was presented and all of it fits the token of this trace, over this body.
+    /// Returns whether a secret was presented and each one fits the token of this trace, over this body.
     pub fn fit_trace(&self, trace: &TokenTrace, key: &TraceKey, body: &[u8]) -> bool {
         let matches = |presented: &[u8]| trace.matches(key, presented);
         self.all_fit(matches, || trace.signatures(), || trace.messages(), body)
     }
 
-    /// Returns whether the body is needed to check what was presented.
+    /// Returns whether the body is needed to check what was presented: a signature is over it, and an id_token is bound to
+    /// it.
     pub fn are_signatures(&self) -> bool {
-        self.0.iter().any(|presented| matches!(presented, Ok(Credential::Signature(_) | Credential::Message(_))))
+        self.identity.is_some()
+            || self
+                .secrets
+                .iter()
+                .any(|presented| matches!(presented, Ok(Credential::Signature(_) | Credential::Message(_))))
     }
 
     fn all_fit(
@@ -74,25 +98,26 @@ impl Credentials {
             Ok(Credential::Message(message)) => message.fits_keyed(messages(), body),
             Err(NotAToken) => false,
         };
-        !self.0.is_empty() & self.0.iter().map(fits).fold(true, |all, one| all & one)
+        !self.secrets.is_empty() & self.secrets.iter().map(fits).fold(true, |all, one| all & one)
     }
 }
 
 impl FromIterator<Result<Credential, NotAToken>> for Credentials {
     fn from_iter<T: IntoIterator<Item = Result<Credential, NotAToken>>>(presented: T) -> Self {
-        Self(presented.into_iter().collect())
+        Self { secrets: presented.into_iter().collect(), identity: None }
     }
 }
 
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kinds = self.0.iter().map(|presented| match presented {
+        let identity = self.identity.as_ref().map(|presented| if presented.is_ok() { "identity" } else { "invalid" });
+        let kinds = self.secrets.iter().map(|presented| match presented {
             Ok(Credential::Token(_)) => "token",
             Ok(Credential::Signature(_)) => "signature",
             Ok(Credential::Message(_)) => "message",
             Err(NotAToken) => "invalid",
         });
-        f.debug_list().entries(kinds).finish()
+        f.debug_list().entries(kinds).entries(identity).finish()
     }
 }
 

@@ -6,9 +6,9 @@ use schemars::{Schema, SchemaGenerator, generate::SchemaSettings, json_schema};
 use serde_json::{Value, json};
 
 use crate::{
-    ApiToken, App, AppList, AppPatch, AuditList, CreateApp, CreateToken, CreatedToken, Deploy, DeployAnswer,
+    AddTrust, ApiToken, App, AppList, AppPatch, AuditList, CreateApp, CreateToken, CreatedToken, Deploy, DeployAnswer,
     DeployList, DeployPost, LockList, LockRequest, LockedEnvironment, Problem, Promote, PushAnswer, Rebuild,
-    Registered, Rollback, RollbackAnswer, Rotate, TokenList, Webhook, Whoami,
+    Registered, Rollback, RollbackAnswer, Rotate, TokenList, Trust, TrustList, Webhook, Whoami,
 };
 
 /// Returns every type by its name.
@@ -18,11 +18,13 @@ pub(super) fn schemas() -> Value {
     let mut requests = settings.clone().for_deserialize().into_generator();
     requests.subschema_for::<(CreateApp, AppPatch, DeployPost, Rebuild, Rollback, Promote, CreateToken)>();
     requests.subschema_for::<(LockRequest, Rotate)>();
+    requests.subschema_for::<AddTrust>();
     let mut answers = settings.for_serialize().into_generator();
     answers.subschema_for::<(App, AppList, Registered, Webhook, Deploy, DeployList)>();
     answers.subschema_for::<(DeployAnswer, RollbackAnswer, PushAnswer, Problem)>();
     answers.subschema_for::<(ApiToken, CreatedToken, TokenList, AuditList, Whoami)>();
     answers.subschema_for::<(LockList, LockedEnvironment)>();
+    answers.subschema_for::<(Trust, TrustList)>();
     let mut schemas = requests.take_definitions(true);
     schemas.extend(answers.take_definitions(true));
     schemas.into()

@@ -5,7 +5,7 @@
 
 pub mod git_hosts;
 
-use rollhook_core::{app::Source, image::ImageRef};
+use rollhook_core::{app::Source, identity::is_audience, image::ImageRef};
 use serde::Serialize;
 
 use crate::App;
@@ -56,26 +56,96 @@ pub struct Snippets {
 impl Snippets {
     /// Returns the snippets that post this body.
     pub fn new(posted: &Posted) -> Self {
-        Self { gitlab_ci: gitlab(posted), github_actions: github(posted), shell: shell(posted) }
+        Self {
+            gitlab_ci: gitlab(posted, Proof::Token),
+            github_actions: github(posted, Proof::Token),
+            shell: shell(posted),
+        }
+    }
+}
+
+/// The snippets of an app that trusts its pipeline: without a secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct KeylessSnippets {
+    /// A job of `.gitlab-ci.yml`.
+    pub gitlab_ci: String,
+    /// A workflow's job.
+    pub github_actions: String,
+}
+
+impl KeylessSnippets {
+    /// Returns the snippets that post this body with id_tokens for this audience; `None` if the text is no audience, so
+    /// that no answer can smuggle a command into a snippet.
+    pub fn new(posted: &Posted, audience: &str) -> Option<Self> {
+        let (gitlab, github) = (Proof::GitlabIdToken(audience), Proof::GithubIdToken(audience));
+        is_audience(audience)
+            .then(|| Self { gitlab_ci: self::gitlab(posted, gitlab), github_actions: self::github(posted, github) })
+    }
+}
+
+/// The proof that a job sends.
+#[derive(Clone, Copy)]
+enum Proof<'a> {
+    /// The app's token, of the environment.
+    Token,
+    /// The id_token that GitLab hands to the job: it is valid for as long as the job may run.
+    GitlabIdToken(&'a str),
+    /// The id_token that GitHub makes for the job on its call: it is valid for minutes, so that each call has its own.
+    GithubIdToken(&'a str),
+}
+
+impl Proof<'_> {
+    /// The check of the environment.
+    const fn wanted(self) -> &'static str {
+        match self {
+            Self::Token => r#""${SERVICE_WEBHOOK_TOKEN:?}""#,
+            Self::GitlabIdToken(_) => r#""${ROLLHOOK_ID_TOKEN:?}""#,
+            Self::GithubIdToken(_) => {
+                r#""${ACTIONS_ID_TOKEN_REQUEST_URL:?the job needs the permission id-token: write}""#
+            }
+        }
+    }
+
+    /// The commands ahead of each call.
+    fn ahead(self) -> String {
+        let Self::GithubIdToken(audience) = self else { return String::new() };
+        format!(
+            r#"  id_token="$(printf 'Authorization: Bearer %s\n' "$ACTIONS_ID_TOKEN_REQUEST_TOKEN" |
+    curl --fail -sS --retry 5 --retry-connrefused --connect-timeout 10 --max-time 30 \
+      -H @- "$ACTIONS_ID_TOKEN_REQUEST_URL&audience={audience}" |
+    sed -n 's/.*"value" *: *"\([^"]*\)".*/\1/p')"
+  if [ -z "$id_token" ]; then echo "GitHub gave no id_token." >&2; exit 1; fi
+"#
+        )
+    }
+
+    /// The command that prints the header.
+    const fn header(self) -> &'static str {
+        match self {
+            Self::Token => r#"printf 'X-Service-Token: %s\n' "$SERVICE_WEBHOOK_TOKEN""#,
+            Self::GitlabIdToken(_) => r#"printf 'Authorization: Bearer %s\n' "$ROLLHOOK_ID_TOKEN""#,
+            Self::GithubIdToken(_) => r#"printf 'Authorization: Bearer %s\n' "$id_token""#,
+        }
     }
 }
 
 /// Returns the loop. `key` names this run and attempt; the shell evaluates it, and `before` ahead of it.
-fn script(posted: &Posted, before: &str, key: &str) -> String {
+fn script(posted: &Posted, proof: Proof<'_>, before: &str, key: &str) -> String {
+    let (wanted, ahead, header) = (proof.wanted(), proof.ahead(), proof.header());
     let body = match posted {
         Posted::Image(_) => r#"{\"image\":\"$IMAGE\",\"commit\":\"$COMMIT\"}"#,
         Posted::Commit => r#"{\"commit\":\"$COMMIT\"}"#,
     };
     format!(
         r#"set -eu
-{before}: "${{SERVICE_WEBHOOK_URL:?}}" "${{SERVICE_WEBHOOK_TOKEN:?}}"
+{before}: "${{SERVICE_WEBHOOK_URL:?}}" {wanted}
 key="{key}"
 body="{body}"
 end=$(($(date +%s) + ${{DEPLOY_TIMEOUT:-{TIMEOUT}}}))
 lost=0
 while :; do
-  code=0
-  answer="$(printf 'X-Service-Token: %s\n' "$SERVICE_WEBHOOK_TOKEN" |
+{ahead}  code=0
+  answer="$({header} |
     curl --fail-with-body -sS --retry 5 --retry-connrefused --connect-timeout 10 --max-time 90 \
       -H @- -H 'Content-Type: application/json' -H 'Prefer: wait=50' -H "Idempotency-Key: $key" \
       -d "$body" -w ' %{{http_code}}' "$SERVICE_WEBHOOK_URL")" || code=$?
@@ -104,19 +174,23 @@ fn indented(text: &str, by: usize) -> String {
 }
 
 /// A retried job has another `CI_JOB_ID`, so that it is another attempt.
-fn gitlab(posted: &Posted) -> String {
+fn gitlab(posted: &Posted, proof: Proof<'_>) -> String {
     let image = match posted {
         Posted::Image(repository) => {
             format!("    IMAGE: {repository}:$CI_COMMIT_SHA # what your build has pushed\n")
         }
         Posted::Commit => String::new(),
     };
-    let script = indented(&script(posted, "", "$CI_PIPELINE_ID-$CI_JOB_ID"), 6);
+    let script = indented(&script(posted, proof, "", "$CI_PIPELINE_ID-$CI_JOB_ID"), 6);
+    let id_tokens = match proof {
+        Proof::GitlabIdToken(audience) => format!("  id_tokens:\n    ROLLHOOK_ID_TOKEN:\n      aud: \"{audience}\"\n"),
+        Proof::Token | Proof::GithubIdToken(_) => String::new(),
+    };
     format!(
         r#"deploy:
   stage: deploy
   image: curlimages/curl
-  variables:
+{id_tokens}  variables:
 {image}    COMMIT: $CI_COMMIT_SHA
   script:
     - |
@@ -125,24 +199,29 @@ fn gitlab(posted: &Posted) -> String {
 }
 
 /// "Re-run jobs" keeps the run's id and counts up its attempt.
-fn github(posted: &Posted) -> String {
+fn github(posted: &Posted, proof: Proof<'_>) -> String {
     let image = match posted {
         Posted::Image(repository) => {
             format!("          IMAGE: {repository}:${{{{ github.sha }}}} # what your build has pushed\n")
         }
         Posted::Commit => String::new(),
     };
-    let script = indented(&script(posted, "", "$GITHUB_RUN_ID-$GITHUB_RUN_ATTEMPT-$GITHUB_JOB"), 10);
+    let script = indented(&script(posted, proof, "", "$GITHUB_RUN_ID-$GITHUB_RUN_ATTEMPT-$GITHUB_JOB"), 10);
+    let (permissions, token) = match proof {
+        Proof::GithubIdToken(_) => ("    permissions:\n      id-token: write\n", ""),
+        Proof::Token | Proof::GitlabIdToken(_) => {
+            ("", "          SERVICE_WEBHOOK_TOKEN: ${{ secrets.SERVICE_WEBHOOK_TOKEN }}\n")
+        }
+    };
     format!(
         r#"jobs:
   deploy:
     runs-on: ubuntu-latest
-    steps:
+{permissions}    steps:
       - name: Deploy
         env:
           SERVICE_WEBHOOK_URL: ${{{{ vars.SERVICE_WEBHOOK_URL }}}}
-          SERVICE_WEBHOOK_TOKEN: ${{{{ secrets.SERVICE_WEBHOOK_TOKEN }}}}
-{image}          COMMIT: ${{{{ github.sha }}}}
+{token}{image}          COMMIT: ${{{{ github.sha }}}}
         run: |
 {script}"#
     )
@@ -155,7 +234,7 @@ fn shell(posted: &Posted) -> String {
         Posted::Commit => String::new(),
     };
     let before = format!("COMMIT=\"${{COMMIT:-$(git rev-parse HEAD)}}\"\n{image}");
-    format!("#!/bin/sh\n{}", script(posted, &before, "$(date +%s)-$$"))
+    format!("#!/bin/sh\n{}", script(posted, Proof::Token, &before, "$(date +%s)-$$"))
 }
 
 #[cfg(test)]

@@ -12,6 +12,8 @@ use super::*;
 
 const TOKEN: &str = "rh_0123456789abcdefghijABCDEFGHIJ0000000";
 
+const AUDIENCE: &str = "https://deploys.example.com";
+
 fn posted() -> Posted {
     Posted::Image("registry.example.com/shop/api".to_owned())
 }
@@ -22,6 +24,9 @@ fn snippets_as_printed() {
     insta::assert_snapshot!("gitlab_ci", snippets.gitlab_ci);
     insta::assert_snapshot!("github_actions", snippets.github_actions);
     insta::assert_snapshot!("shell", snippets.shell);
+    let keyless = KeylessSnippets::new(&posted(), AUDIENCE).unwrap();
+    insta::assert_snapshot!("gitlab_ci_keyless", keyless.gitlab_ci);
+    insta::assert_snapshot!("github_actions_keyless", keyless.github_actions);
     let snippets = Snippets::new(&Posted::Commit);
     insta::assert_snapshot!("gitlab_ci_of_a_git_app", snippets.gitlab_ci);
     assert!(!snippets.github_actions.contains("IMAGE") && !snippets.shell.contains("IMAGE"));
@@ -231,5 +236,99 @@ fn a_missing_variable_is_red_before_any_call() {
         let output = run(&["sh"], &format!("{missing}\n{}", gitlab_script()), &url, "3");
         assert_ne!(output.status.code(), Some(0), "{missing}");
         assert!(seen.lock().unwrap().is_empty(), "{missing}");
+    }
+}
+
+fn keyless_gitlab_script() -> String {
+    let job: serde_json::Value = serde_saphyr::from_str(&keyless().gitlab_ci).unwrap();
+    assert_eq!(job["deploy"]["id_tokens"]["ROLLHOOK_ID_TOKEN"]["aud"], AUDIENCE);
+    job["deploy"]["script"][0].as_str().unwrap().to_owned()
+}
+
+fn keyless_github_script() -> String {
+    let jobs: serde_json::Value = serde_saphyr::from_str(&keyless().github_actions).unwrap();
+    assert_eq!(jobs["jobs"]["deploy"]["permissions"]["id-token"], "write");
+    let step = &jobs["jobs"]["deploy"]["steps"][0];
+    assert!(step["env"]["SERVICE_WEBHOOK_TOKEN"].is_null());
+    step["run"].as_str().unwrap().to_owned()
+}
+
+fn keyless() -> KeylessSnippets {
+    KeylessSnippets::new(&posted(), AUDIENCE).unwrap()
+}
+
+/// Runs a script without the app's token, as a CI system that makes id_tokens does.
+fn run_keyless(shell: &[&str], script: &str, webhook: &str, github: &str) -> Output {
+    let environment = format!(
+        "unset SERVICE_WEBHOOK_TOKEN\nROLLHOOK_ID_TOKEN=gitlab.id.token\nACTIONS_ID_TOKEN_REQUEST_TOKEN=of-the-run\n\
+         ACTIONS_ID_TOKEN_REQUEST_URL='{github}?api-version=2.0'\n"
+    );
+    run(shell, &format!("{environment}{script}"), webhook, "60")
+}
+
+/// Answers GitHub's call for a token, each time with another one.
+fn github() -> (String, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/token", listener.local_addr().unwrap());
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let record = Arc::clone(&seen);
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut reader = BufReader::new(stream.try_clone().unwrap());
+            let mut head = String::new();
+            while !head.ends_with("\r\n\r\n") {
+                assert!(reader.read_line(&mut head).unwrap() > 0);
+            }
+            let mut seen = record.lock().unwrap();
+            seen.push(head);
+            let text = format!(r#"{{"count":1984,"value":"github.id.{}"}}"#, seen.len());
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", text.len());
+            stream.write_all(format!("{head}{text}").as_bytes()).unwrap();
+        }
+    });
+    (url, seen)
+}
+
+#[test]
+fn keyless_jobs_prove_themselves_by_id_tokens_in_every_shell() {
+    for shell in shells() {
+        let (url, seen) = server(&[202, 200]);
+        let output = run_keyless(&shell, &keyless_gitlab_script(), &url, "http://127.0.0.1:1/");
+        assert_eq!(output.status.code(), Some(0), "{shell:?} {output:?}");
+        for (head, _) in seen.lock().unwrap().iter() {
+            assert_eq!(header(head, "authorization"), "Bearer gitlab.id.token");
+            assert_eq!(header(head, "idempotency-key"), "11-22");
+            assert_eq!(header(head, "x-service-token"), "");
+        }
+        let ((url, seen), (tokens, asked)) = (server(&[202, 200]), github());
+        let output = run_keyless(&shell, &keyless_github_script(), &url, &tokens);
+        assert_eq!(output.status.code(), Some(0), "{shell:?} {output:?}");
+        let sent: Vec<_> = seen.lock().unwrap().iter().map(|(head, _)| header(head, "authorization")).collect();
+        assert_eq!(sent, ["Bearer github.id.1", "Bearer github.id.2"], "each call has a token of its own");
+        for head in asked.lock().unwrap().iter() {
+            assert!(head.starts_with(&format!("GET /token?api-version=2.0&audience={AUDIENCE} ")), "{head}");
+            assert_eq!(header(head, "authorization"), "Bearer of-the-run");
+        }
+    }
+}
+
+#[test]
+fn a_keyless_job_without_a_token_is_red_before_any_call() {
+    let (url, seen) = server(&[200]);
+    for script in [keyless_gitlab_script(), keyless_github_script()] {
+        let unset = "unset ROLLHOOK_ID_TOKEN ACTIONS_ID_TOKEN_REQUEST_URL";
+        assert_ne!(run(&["sh"], &format!("{unset}\n{script}"), &url, "3").status.code(), Some(0));
+    }
+    let ((refused, _), script) = (server(&[403]), keyless_github_script());
+    let output = run_keyless(&["sh"], &script, &url, &refused);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(seen.lock().unwrap().is_empty());
+}
+
+#[test]
+fn an_audience_cannot_smuggle_a_command_into_a_snippet() {
+    for audience in ["", "a b", "\"; rm -rf /", "$(id)", "`id`", "a\nb", "a&b=c", "a'b"] {
+        assert!(KeylessSnippets::new(&posted(), audience).is_none(), "{audience}");
     }
 }

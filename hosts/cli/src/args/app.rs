@@ -12,6 +12,7 @@ use rollhook_core::{
 
 use super::{
     Lock,
+    trust::TrustCommand,
     value::{KeyValue, WorkloadName, duration, duration_or_off},
 };
 
@@ -66,8 +67,11 @@ pub(crate) enum Webhook {
     Rotate(Rotate),
     /// Show the URL and the token
     Status(Target),
-    /// Close the webhook
+    /// Close the webhook: its token is refused from then on, and no pipeline is trusted any more
     Disable(Target),
+    /// Pipelines that call the webhook by their id_tokens, without a secret: add, list, remove
+    #[command(subcommand)]
+    Trust(TrustCommand),
 }
 
 /// The app that a command works on.

@@ -4,6 +4,7 @@
 mod access;
 mod app;
 mod lock;
+mod trust;
 mod value;
 
 use std::ffi::OsString;
@@ -21,6 +22,7 @@ pub(crate) use app::{
     Target, Wait, WaitFor, Webhook,
 };
 pub(crate) use lock::{EnvironmentCommand, Lock, LockEnvironment, NewLock, Place};
+pub(crate) use trust::{AddTrustArgs, RemoveTrust, TrustCommand};
 
 /// Deploys images to apps, shows what was deployed, and rolls back.
 ///

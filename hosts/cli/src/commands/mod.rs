@@ -7,6 +7,7 @@ pub(crate) mod deploys;
 pub(crate) mod lock;
 mod outcome;
 pub(crate) mod promotion;
+pub(crate) mod trust;
 pub(crate) mod webhook;
 
 use rollhook_api::{App, Operations};

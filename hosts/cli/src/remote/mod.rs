@@ -7,14 +7,15 @@ use std::time::Duration;
 use async_trait::async_trait;
 use http::Method;
 use rollhook_api::{
-    App, AppList, AppPatch, AuditList, CreateApp, CreateToken, CreatedToken, Deploy, DeployAnswer, DeployList,
-    DeployPost, LockList, LockRequest, LockedEnvironment, Operations, Promote, Rebuild, Registered, Rollback,
-    RollbackAnswer, Rotate, TokenList, Webhook, Whoami, access, path,
+    AddTrust, App, AppList, AppPatch, AuditList, CreateApp, CreateToken, CreatedToken, Deploy, DeployAnswer,
+    DeployList, DeployPost, LockList, LockRequest, LockedEnvironment, Operations, Promote, Rebuild, Registered,
+    Rollback, RollbackAnswer, Rotate, TokenList, Trust, TrustList, Webhook, Whoami, access, path,
 };
 use rollhook_core::{
     access::TokenName,
     app::{AppId, Environment, Project},
     deploy::Revision,
+    identity::TrustId,
     ports::{AppPage, RecordPlace},
 };
 
@@ -73,6 +74,22 @@ impl Operations for Server {
 
     async fn disable_webhook(&self, id: &AppId) -> Result<(), CliError> {
         self.call(Method::DELETE, &format!("{}/webhook", path::app(id)), None).await.map(drop)
+    }
+
+    async fn trusts(&self, id: &AppId) -> Result<TrustList, CliError> {
+        self.get(&path::trusts(id)).await
+    }
+
+    async fn add_trust(&self, id: &AppId, trust: AddTrust) -> Result<Trust, CliError> {
+        self.send(Method::POST, &path::trusts(id), &trust).await
+    }
+
+    async fn remove_trust(&self, id: &AppId, trust: &TrustId) -> Result<(), CliError> {
+        match self.counted(Method::DELETE, &path::trust(id, trust), None).await {
+            // An earlier attempt has removed it, and its answer was lost.
+            Err((CliError::Problem(problem), 2..)) if problem.status == 404 => Ok(()),
+            other => other.map(drop).map_err(|(failure, _)| failure),
+        }
     }
 
     async fn history(&self, id: &AppId, before: Option<Revision>, limit: usize) -> Result<DeployList, CliError> {

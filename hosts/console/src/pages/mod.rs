@@ -54,6 +54,8 @@ pub(crate) async fn answer(call: &Call<'_>, page: &Page) -> Result<Reply, Failur
             AppPart::Enable => webhook::enable(call, id).await,
             AppPart::Disable if reads => webhook::confirm_disable(call, id).await,
             AppPart::Disable => webhook::disable(call, id).await,
+            AppPart::RemoveTrust if reads => webhook::confirm_remove_trust(call, id).await,
+            AppPart::RemoveTrust => webhook::remove_trust(call, id).await,
             AppPart::Settings if reads => settings::page(call, id).await,
             AppPart::Settings => settings::change_policy(call, id).await,
             AppPart::Source => settings::change_source(call, id).await,

@@ -3,11 +3,12 @@
 use askama::Template;
 use http::StatusCode;
 use rollhook_api::{
-    App, Kind, Rotate, Webhook,
-    snippets::{Posted, Snippets, git_hosts},
+    App, Kind, Rotate, TrustList, Webhook,
+    snippets::{KeylessSnippets, Posted, Snippets, git_hosts},
 };
 use rollhook_core::{
     app::{AppId, Source},
+    identity::TrustId,
     text::escaped,
 };
 use zeroize::Zeroizing;
@@ -28,6 +29,7 @@ struct WebhookPage<'a> {
     enabled: Option<Enabled>,
     snippets: Snippets,
     git_hosts: Option<String>,
+    keyless: Option<Keyless>,
     repositories: Vec<String>,
     takes_images: bool,
 }
@@ -47,6 +49,36 @@ struct Enabled {
     previous_until: Option<String>,
 }
 
+/// The pipelines that the app trusts.
+struct Keyless {
+    url: String,
+    trusts: Vec<Trusted>,
+    snippets: Option<KeylessSnippets>,
+}
+
+/// A trusted pipeline.
+struct Trusted {
+    id: String,
+    issuer: String,
+    audience: String,
+    claims: Vec<String>,
+}
+
+impl Keyless {
+    /// Returns what the page shows, or `None` if the app trusts no pipeline.
+    fn of(app: &App, list: TrustList) -> Option<Self> {
+        let first = list.trusts.first()?;
+        let trusted = |trust: &rollhook_api::Trust| Trusted {
+            id: trust.id.to_string(),
+            issuer: escaped(&trust.issuer),
+            audience: escaped(&trust.audience),
+            claims: trust.claims.iter().map(|(name, text)| escaped(&format!("{name} = {text}"))).collect(),
+        };
+        let snippets = KeylessSnippets::new(&Posted::of(app), &first.audience);
+        Some(Self { url: escaped(&list.url), trusts: list.trusts.iter().map(trusted).collect(), snippets })
+    }
+}
+
 /// The secrets that only the answer to a reveal shows.
 struct Secrets {
     token: Zeroizing<String>,
@@ -61,7 +93,7 @@ enum Token {
     New,
 }
 
-fn shown(call: &Call<'_>, app: &App, webhook: Option<Webhook>, token: Token) -> Reply {
+fn shown(call: &Call<'_>, app: &App, webhook: Option<Webhook>, trusts: TrustList, token: Token) -> Reply {
     let frame = call.frame();
     let enabled = webhook.map(|webhook| {
         let (secret, key) = (Zeroizing::new(webhook.token), Zeroizing::new(webhook.signing_key));
@@ -87,6 +119,7 @@ fn shown(call: &Call<'_>, app: &App, webhook: Option<Webhook>, token: Token) -> 
             Source::Git(git) => Some(escaped_lines(&git_hosts::settings(git.branch.as_str()))),
             Source::Image => None,
         },
+        keyless: Keyless::of(app, trusts),
         repositories: app.policy.repositories.iter().map(|entry| escaped(entry)).collect(),
         takes_images: app.source == Source::Image,
         frame: &frame,
@@ -113,15 +146,16 @@ pub(crate) async fn page(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> 
     let operations = call.operations();
     let app = operations.app(id).await?;
     let webhook = if_enabled(operations.masked_webhook(id).await)?;
-    Ok(shown(call, &app, webhook, Token::Masked))
+    Ok(shown(call, &app, webhook, operations.trusts(id).await?, Token::Masked))
 }
 
 /// Answers `POST …/webhook/reveal`.
 pub(crate) async fn reveal(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
     let operations = call.operations();
     let app = operations.app(id).await?;
+    let trusts = operations.trusts(id).await?;
     let webhook = if_enabled(operations.webhook(id).await)?;
-    Ok(shown(call, &app, webhook, Token::Revealed))
+    Ok(shown(call, &app, webhook, trusts, Token::Revealed))
 }
 
 /// Answers `GET …/webhook/enable`.
@@ -149,9 +183,9 @@ pub(crate) async fn confirm_enable(call: &Call<'_>, id: &AppId) -> Result<Reply,
 pub(crate) async fn enable(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
     let operations = call.operations();
     // Read first: once the token is made, no failure may keep it from being shown.
-    let app = operations.app(id).await?;
+    let (app, trusts) = (operations.app(id).await?, operations.trusts(id).await?);
     let webhook = operations.enable_webhook(id).await?;
-    Ok(shown(call, &app, Some(webhook), Token::New))
+    Ok(shown(call, &app, Some(webhook), trusts, Token::New))
 }
 
 /// Answers `GET …/webhook/rotate`.
@@ -178,9 +212,9 @@ pub(crate) async fn confirm_rotate(call: &Call<'_>, id: &AppId) -> Result<Reply,
 /// Answers `POST …/webhook/rotate`.
 pub(crate) async fn rotate(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
     let operations = call.operations();
-    let app = operations.app(id).await?;
+    let (app, trusts) = (operations.app(id).await?, operations.trusts(id).await?);
     let webhook = operations.rotate_webhook(id, Rotate::default()).await?;
-    Ok(shown(call, &app, Some(webhook), Token::New))
+    Ok(shown(call, &app, Some(webhook), trusts, Token::New))
 }
 
 /// Answers `GET …/webhook/disable`.
@@ -193,6 +227,7 @@ pub(crate) async fn confirm_disable(call: &Call<'_>, id: &AppId) -> Result<Reply
         consequences: vec![
             "The token is gone, and refused at once: every pipeline and git host that calls this webhook fails with 401."
                 .to_owned(),
+            "No pipeline is trusted any more.".to_owned(),
             "Deploys that were accepted go on. People still deploy and roll back.".to_owned(),
             "Enabling it again makes another token.".to_owned(),
         ],
@@ -208,5 +243,38 @@ pub(crate) async fn confirm_disable(call: &Call<'_>, id: &AppId) -> Result<Reply
 /// Answers `POST …/webhook/disable`.
 pub(crate) async fn disable(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
     call.operations().disable_webhook(id).await?;
+    Ok(reply::redirect(&format!("/apps/{}/{}/webhook", id.namespace, id.name)))
+}
+
+/// Returns the trust that the query names.
+fn trust_of(call: &Call<'_>) -> Result<TrustId, Failure> {
+    let id = call.request.query("trust").and_then(|text| text.parse().ok());
+    id.ok_or_else(|| Failure::new(Kind::TrustNotFound, "The app has no trust of this id."))
+}
+
+/// Answers `GET …/webhook/remove-trust?trust=ID`.
+pub(crate) async fn confirm_remove_trust(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
+    let trust = trust_of(call)?;
+    let app = call.operations().app(id).await?;
+    let path = format!("{}/webhook", app_path(&app));
+    let question = Question {
+        head: &Head::new(&app, "webhook"),
+        title: "End the trust in this pipeline?".to_owned(),
+        consequences: vec![
+            "Its id_tokens are refused at once, everywhere: its next deploy fails with 401.".to_owned(),
+            "Deploys that were accepted go on.".to_owned(),
+        ],
+        action: format!("{path}/remove-trust?trust={trust}"),
+        back: path,
+        button: "End the trust".to_owned(),
+        typed: None,
+        error: None,
+    };
+    Ok(question.reply(call))
+}
+
+/// Answers `POST …/webhook/remove-trust?trust=ID`.
+pub(crate) async fn remove_trust(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
+    call.operations().remove_trust(id, &trust_of(call)?).await?;
     Ok(reply::redirect(&format!("/apps/{}/{}/webhook", id.namespace, id.name)))
 }

@@ -1,0 +1,223 @@
+//! Reads documents over https: bounded in time, size and addresses, and never led elsewhere by a redirect.
+
+use std::{
+    future::Future,
+    io,
+    net::{IpAddr, SocketAddr},
+    pin::Pin,
+    sync::OnceLock,
+    task::{Context, Poll},
+    time::Duration,
+};
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode, Uri, header};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::{
+    client::legacy::{
+        Client,
+        connect::{HttpConnector, dns::Name},
+    },
+    rt::TokioExecutor,
+};
+use rollhook_core::source::is_local_address;
+use serde::de::DeserializeOwned;
+use tower::Service;
+
+/// The longest document, in bytes.
+const DOCUMENT_MAX: usize = 256 * 1024;
+/// The longest time of connecting.
+const CONNECT_TIME: Duration = Duration::from_secs(3);
+
+type Connector = HttpsConnector<HttpConnector<Resolver>>;
+
+/// A client that reads small documents. Redirects are failures.
+#[derive(Clone)]
+pub struct Fetch {
+    allows_local: bool,
+    client: OnceLock<Client<Connector, Full<Bytes>>>,
+}
+
+/// The reason why a document was not read.
+#[derive(Debug, thiserror::Error)]
+pub enum FetchError {
+    /// The URL cannot be read.
+    #[error("must be a URL with a host")]
+    Invalid,
+    /// The URL is not https.
+    #[error("must begin with https://, unless the operator allows local issuers (--allow-local-issuers)")]
+    Plain,
+    /// The address is one that only the operator may let a server call.
+    #[error(
+        "must not be on this machine, at a link-local address or a cloud's metadata service, unless the operator allows \
+         local issuers (--allow-local-issuers)"
+    )]
+    Local,
+    /// The system's root certificates cannot be read.
+    #[error("the system's root certificates cannot be read")]
+    Roots(#[source] io::Error),
+    /// The call failed.
+    #[error("calling {0} failed")]
+    Call(String, #[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The answer has another status than 200.
+    #[error("{0} answered {1}")]
+    Status(String, StatusCode),
+    /// The document is not the one that was expected.
+    #[error("the answer of {0} cannot be read")]
+    Document(String, #[source] serde_json::Error),
+    /// The description is another issuer's.
+    #[error("its description is of another issuer")]
+    OtherIssuer,
+    /// No answer came in time.
+    #[error("no answer came in time")]
+    TimedOut,
+}
+
+impl Fetch {
+    /// Returns a client; `allows_local` lets it call this machine, link-local addresses and plain http.
+    pub const fn new(allows_local: bool) -> Self {
+        Self { allows_local, client: OnceLock::new() }
+    }
+
+    /// Returns `Ok` if a URL may be called, as far as its text says.
+    ///
+    /// # Errors
+    /// The reason why it may not.
+    pub fn check(&self, url: &str) -> Result<(), FetchError> {
+        self.uri(url).map(drop)
+    }
+
+    fn uri(&self, url: &str) -> Result<Uri, FetchError> {
+        let uri: Uri = url.parse().map_err(|_| FetchError::Invalid)?;
+        let host = uri.host().filter(|host| !host.is_empty()).ok_or(FetchError::Invalid)?;
+        let host = host.trim_start_matches('[').trim_end_matches(']').trim_end_matches('.').to_ascii_lowercase();
+        if uri.authority().is_none_or(|authority| authority.as_str().contains('@')) {
+            return Err(FetchError::Invalid);
+        }
+        match uri.scheme_str() {
+            Some("https") => {}
+            Some("http") if self.allows_local => {}
+            Some("http") => return Err(FetchError::Plain),
+            Some(_) | None => return Err(FetchError::Invalid),
+        }
+        let is_local =
+            host == "localhost" || host.ends_with(".localhost") || host.parse::<IpAddr>().is_ok_and(is_local_address);
+        if is_local && !self.allows_local { Err(FetchError::Local) } else { Ok(uri) }
+    }
+
+    /// Returns the JSON document at a URL.
+    ///
+    /// # Errors
+    /// [`FetchError`].
+    pub async fn json<T: DeserializeOwned>(&self, url: &str) -> Result<T, FetchError> {
+        let request = Request::get(url).header(header::ACCEPT, "application/json").body(Vec::new());
+        let answer = self.send(request.map_err(|_| FetchError::Invalid)?).await?;
+        if answer.status() != StatusCode::OK {
+            return Err(FetchError::Status(url.to_owned(), answer.status()));
+        }
+        serde_json::from_slice(answer.body()).map_err(|error| FetchError::Document(url.to_owned(), error))
+    }
+
+    /// Makes one call.
+    ///
+    /// # Errors
+    /// [`FetchError`]; an answer of any status is none.
+    pub async fn send(&self, request: Request<Vec<u8>>) -> Result<Response<Vec<u8>>, FetchError> {
+        let uri = self.uri(&request.uri().to_string())?;
+        // A query may hold a secret; the place alone is told.
+        let place =
+            || format!("{}{}", uri.authority().map(http::uri::Authority::as_str).unwrap_or_default(), uri.path());
+        let failed = |error: Box<dyn std::error::Error + Send + Sync>| FetchError::Call(place(), error);
+        let mut request = request.map(|body| Full::new(Bytes::from(body)));
+        let agent = header::HeaderValue::from_static(concat!("rollhook/", env!("CARGO_PKG_VERSION")));
+        request.headers_mut().insert(header::USER_AGENT, agent);
+        let answer = self.client()?.request(request).await.map_err(|error| failed(error.into()))?;
+        let (parts, body) = answer.into_parts();
+        let body = Limited::new(body, DOCUMENT_MAX).collect().await.map_err(failed)?.to_bytes();
+        Ok(Response::from_parts(parts, body.into()))
+    }
+
+    fn client(&self) -> Result<&Client<Connector, Full<Bytes>>, FetchError> {
+        if let Some(client) = self.client.get() {
+            return Ok(client);
+        }
+        let mut http = HttpConnector::new_with_resolver(Resolver { allows_local: self.allows_local });
+        http.enforce_http(false);
+        http.set_connect_timeout(Some(CONNECT_TIME));
+        let tls = HttpsConnectorBuilder::new().with_native_roots().map_err(FetchError::Roots)?;
+        let connector = tls.https_or_http().enable_http1().wrap_connector(http);
+        // A kept connection would outlive the check of its address.
+        let client = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector);
+        Ok(self.client.get_or_init(|| client))
+    }
+}
+
+/// Resolves names, and refuses those that lead where only the operator may let a server call. The connection is made to
+/// the addresses that were checked.
+#[derive(Clone)]
+struct Resolver {
+    allows_local: bool,
+}
+
+impl Service<Name> for Resolver {
+    type Response = std::vec::IntoIter<SocketAddr>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, name: Name) -> Self::Future {
+        let allows_local = self.allows_local;
+        Box::pin(async move {
+            let found: Vec<_> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
+            if !allows_local && found.iter().any(|address| is_local_address(address.ip())) {
+                return Err(io::Error::other(FetchError::Local));
+            }
+            Ok(found.into_iter())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_https_elsewhere_is_called_unless_the_operator_allows_more() {
+        let (strict, open) = (Fetch::new(false), Fetch::new(true));
+        for url in ["https://gitlab.com", "https://10.0.0.7:8443/x", "https://[2001:db8::1]/"] {
+            assert!(strict.check(url).is_ok() && open.check(url).is_ok(), "{url}");
+        }
+        for url in [
+            "http://gitlab.com",
+            "https://localhost",
+            "https://LOCALHOST./x",
+            "https://a.localhost",
+            "https://127.0.0.1",
+            "https://169.254.169.254/latest",
+            "https://[::1]:8443",
+            "https://[::ffff:127.0.0.1]",
+            "https://[fd00:ec2::254]/",
+            "https://0.0.0.0",
+        ] {
+            assert!(strict.check(url).is_err() && open.check(url).is_ok(), "{url}");
+        }
+        for url in ["", "gitlab.com", "ftp://gitlab.com", "https://", "https://a@gitlab.com", "file:///etc/passwd"] {
+            assert!(strict.check(url).is_err() && open.check(url).is_err(), "{url}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_name_that_leads_to_this_machine_is_not_called() {
+        let name = |text: &str| text.parse::<Name>().unwrap();
+        // Resolvers read shortened addresses, which look like names.
+        for text in ["127.1", "localhost"] {
+            let mut strict = Resolver { allows_local: false };
+            assert!(strict.call(name(text)).await.is_err(), "{text}");
+        }
+        assert!(Resolver { allows_local: true }.call(name("localhost")).await.is_ok());
+    }
+}

@@ -1,0 +1,23 @@
+//! Verifies id_tokens by the keys that their issuers publish (OpenID Connect Discovery 1.0).
+//!
+//! ```text
+//!   verify(issuer, token)
+//!      │  keys.rs: is the key known, may the issuer be called?     pure
+//!      ▼
+//!   fetch.rs: {issuer}/.well-known/openid-configuration → jwks_uri   bounded in time, size and addresses
+//!      ▼
+//!   signature.rs: the key of the token's id, for the token's algorithm
+//! ```
+//!
+//! A verifier calls an issuer once a minute at most after a call that succeeded, and once in five seconds after one that
+//! failed, whatever tokens come in.
+
+mod fetch;
+mod keys;
+mod signature;
+#[cfg(test)]
+mod tests;
+mod verifier;
+
+pub use fetch::{Fetch, FetchError};
+pub use verifier::OidcVerifier;

@@ -1,0 +1,85 @@
+//! `rollhook app webhook trust …`.
+
+use std::collections::BTreeMap;
+
+use clap::{ArgGroup, Args, Subcommand};
+use rollhook_api::AddTrust;
+use rollhook_core::identity::{Issuer, TrustId};
+
+use super::Target;
+use crate::exit::CliError;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TrustCommand {
+    /// Trust the id_tokens of a pipeline, and print CI snippets without a secret
+    ///
+    /// For example: --github 74 --claim ref=refs/heads/main --claim environment=prod. The number is the repository's or
+    /// project's: gh api repos/OWNER/REPO --jq .id prints GitHub's; GitLab shows it on the project's page.
+    Add(Box<AddTrustArgs>),
+    /// List the trusted pipelines
+    #[command(visible_alias = "ls")]
+    List(Target),
+    /// End the trust in a pipeline: its id_tokens are refused from then on
+    #[command(visible_alias = "rm")]
+    Remove(RemoveTrust),
+}
+
+#[derive(Debug, Args)]
+#[command(group = ArgGroup::new("pipeline").required(true).multiple(true))]
+pub(crate) struct AddTrustArgs {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// Trust GitHub Actions in the repository of this number
+    #[arg(long, value_name = "REPOSITORY-ID", group = "pipeline", conflicts_with = "gitlab")]
+    github: Option<u64>,
+    /// Trust GitLab's pipelines in the project of this number
+    #[arg(long, value_name = "PROJECT-ID", group = "pipeline")]
+    gitlab: Option<u64>,
+    /// The issuer of the tokens, exactly as they have it [default: that of github.com or gitlab.com]
+    #[arg(long, value_name = "URL", group = "pipeline")]
+    issuer: Option<String>,
+    /// The audience of the tokens [default: the server's base URL]
+    #[arg(long)]
+    audience: Option<String>,
+    /// A claim that the tokens must have, and its exact text, such as ref=refs/heads/main; may be repeated
+    #[arg(long = "claim", value_name = "NAME=TEXT", value_parser = claim)]
+    claims: Vec<(String, String)>,
+}
+
+fn claim(text: &str) -> Result<(String, String), &'static str> {
+    let (name, text) = text.split_once('=').ok_or("must be NAME=TEXT")?;
+    Ok((name.to_owned(), text.to_owned()))
+}
+
+impl AddTrustArgs {
+    /// Returns the request.
+    ///
+    /// # Errors
+    /// [`CliError::Usage`] for a claim that is given twice, or a missing issuer.
+    pub(crate) fn request(&self) -> Result<AddTrust, CliError> {
+        let preset = match (self.github, self.gitlab) {
+            (Some(id), _) => Some((Issuer::GITHUB, "repository_id", id)),
+            (None, Some(id)) => Some((Issuer::GITLAB, "project_id", id)),
+            (None, None) => None,
+        };
+        let issuer = self.issuer.clone().or_else(|| preset.map(|(issuer, ..)| issuer.to_owned()));
+        let issuer = issuer.ok_or_else(|| CliError::Usage("--issuer: name the issuer of the tokens.".to_owned()))?;
+        let identifying = preset.map(|(_, name, id)| (name.to_owned(), id.to_string()));
+        let mut claims = BTreeMap::new();
+        for (name, text) in identifying.into_iter().chain(self.claims.iter().cloned()) {
+            if claims.insert(name.clone(), text).is_some() {
+                return Err(CliError::Usage(format!("--claim: {name} is given twice.")));
+            }
+        }
+        Ok(AddTrust { issuer, audience: self.audience.clone(), claims })
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RemoveTrust {
+    /// The trust's id, as the list shows it
+    #[arg(long, value_name = "ID")]
+    pub(crate) id: TrustId,
+    #[command(flatten)]
+    pub(crate) target: Target,
+}

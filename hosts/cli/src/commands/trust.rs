@@ -1,0 +1,91 @@
+//! The pipelines that an app trusts.
+
+use rollhook_api::{
+    Trust, TrustList,
+    snippets::{KeylessSnippets, Posted},
+};
+use rollhook_core::text::escaped;
+use serde::Serialize;
+
+use super::Session;
+use crate::{
+    args::{AddTrustArgs, RemoveTrust, Target},
+    exit::CliError,
+    output::message,
+    table::{self, Cell, Column},
+};
+
+/// The document that adding prints for programs.
+#[derive(Serialize)]
+struct Added<'a> {
+    #[serde(flatten)]
+    trust: &'a Trust,
+    url: &'a str,
+    snippets: Option<&'a KeylessSnippets>,
+}
+
+pub(crate) async fn add(session: &Session<'_>, args: &AddTrustArgs) -> Result<(), CliError> {
+    let request = args.request()?;
+    let id = session.find(&args.target).await?;
+    let app = session.operations.app(&id).await?;
+    let trust = session.operations.add_trust(&id, request).await?;
+    let url = session.operations.trusts(&id).await?.url;
+    let snippets = KeylessSnippets::new(&Posted::of(&app), &trust.audience);
+    let document = Added { trust: &trust, url: &url, snippets: snippets.as_ref() };
+    session.output.data(&document, || added(&trust, &url, snippets.as_ref()))?;
+    if !["ref", "environment", "ref_protected"].iter().any(|name| trust.claims.contains_key(*name)) {
+        message(
+            "tip: every branch of the repository may deploy; allow one branch or environment only, such as --claim \
+             ref=refs/heads/main (GitHub), --claim ref=main (GitLab) or --claim environment=prod",
+        );
+    }
+    Ok(())
+}
+
+fn added(trust: &Trust, url: &str, snippets: Option<&KeylessSnippets>) -> String {
+    let known = format!(
+        "Trust    {}\nURL      {}\nIssuer   {}\nAudience {}\nClaims   {}\n",
+        trust.id,
+        escaped(url),
+        escaped(&trust.issuer),
+        escaped(&trust.audience),
+        escaped(&trust.claims_line()),
+    );
+    let Some(snippets) = snippets else { return known };
+    format!(
+        "{known}
+Keep the URL in CI as SERVICE_WEBHOOK_URL; there is no secret to keep. Each of these
+deploys from a job, which fails unless the deploy has succeeded within 15 minutes
+(DEPLOY_TIMEOUT, in seconds).
+
+--- GitLab CI: .gitlab-ci.yml ---
+{}
+--- GitHub Actions: .github/workflows/deploy.yml ---
+{}",
+        snippets.gitlab_ci, snippets.github_actions
+    )
+}
+
+pub(crate) async fn list(session: &Session<'_>, target: &Target) -> Result<(), CliError> {
+    let id = session.find(target).await?;
+    let list = session.operations.trusts(&id).await?;
+    session.output.data(&list, || {
+        let columns = ["ID", "ISSUER", "AUDIENCE", "CLAIMS"].map(|heading| Column(heading, 0));
+        table::render(&columns, &rows(&list), session.output.colour)
+    })
+}
+
+fn rows(list: &TrustList) -> Vec<Vec<Cell>> {
+    let row = |trust: &Trust| {
+        let claims = Cell::new(trust.claims_line());
+        vec![Cell::new(trust.id.as_str()), Cell::new(&trust.issuer), Cell::new(&trust.audience), claims]
+    };
+    list.trusts.iter().map(row).collect()
+}
+
+pub(crate) async fn remove(session: &Session<'_>, args: &RemoveTrust) -> Result<(), CliError> {
+    let id = session.find(&args.target).await?;
+    session.operations.remove_trust(&id, &args.id).await?;
+    session.output.line(&format!("Ended the trust {} of {id}: its pipeline is refused from now on.", args.id))?;
+    session.document(&serde_json::json!({ "removed": args.id }))
+}
