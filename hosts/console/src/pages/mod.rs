@@ -7,6 +7,7 @@ pub(crate) mod deploys;
 pub(crate) mod entry;
 pub(crate) mod errors;
 pub(crate) mod new_deploy;
+pub(crate) mod provider;
 pub(crate) mod register;
 pub(crate) mod rollback;
 pub(crate) mod settings;
