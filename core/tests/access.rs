@@ -11,7 +11,10 @@ use rollhook_core::{
     deploy::Revision,
     ports::{AppPage, Clock as _},
     request::{DeployRequest, Field, PolicyChange, Refusal, Registration, RollbackRequest},
-    service::{Adopted, Deployer, NewApiToken, NewLock, Outcome, Principal, SESSION_IDLE, SESSION_MAX},
+    service::{
+        Adopted, Deployer, NewApiToken, NewLock, Outcome, PERSON_SESSION_MAX, Person, Principal, SESSION_IDLE,
+        SESSION_MAX,
+    },
     token::Token,
 };
 use world::World;
@@ -361,6 +364,67 @@ fn session_ends_when_it_is_idle_and_after_a_week_in_any_case() {
         }
         world.clock.sleep(Duration::from_secs(3600)).await;
         assert!(world.deployer.session(&used).await.is_err());
+    });
+}
+
+/// A person of the provider, with a role on the app's environment.
+fn person(subject: &str, name: &str, role: Role) -> Person {
+    let grants = vec![Grant { role, realm: realm("shop", "test") }];
+    Person { subject: subject.to_owned(), name: name.to_owned(), provider: "login.example.com".to_owned(), grants }
+}
+
+#[test]
+fn person_has_the_grants_of_the_sign_in_on_every_replica_for_twelve_hours_at_most() {
+    let world = World::new(INSTANT);
+    world.idle(async {
+        let id = register(&world, "shop", "test").await;
+        let other = world.replica("two", 7);
+        let secret = world.deployer.begin_person_session(person("1", "ada@example.com", Role::Viewer)).await.unwrap();
+        let principal = other.session(&secret).await.unwrap();
+        assert_eq!(principal.actor().to_string(), "ada@example.com via login.example.com");
+        assert!(other.open(&principal, &id).await.is_ok());
+        assert_eq!(other.webhook(&principal, &id).await.unwrap_err(), Refusal::Forbidden(Action::ReadToken));
+        assert!(other.confirm(&principal).await.is_ok());
+        for hour in 1..PERSON_SESSION_MAX.as_secs() / 3600 {
+            world.clock.sleep(Duration::from_secs(3600)).await;
+            world.deployer.keep_session(&secret).await.unwrap();
+            assert!(other.session(&secret).await.is_ok(), "hour {hour}");
+        }
+        world.clock.sleep(Duration::from_secs(3600)).await;
+        assert_eq!(other.session(&secret).await.unwrap_err(), Refusal::Unauthorized);
+        assert_eq!(other.confirm(&principal).await.unwrap_err(), Refusal::Unauthorized, "also for a call that lasts");
+    });
+}
+
+#[test]
+fn sign_out_everywhere_ends_the_sessions_of_the_person_whatever_its_roles_were() {
+    let world = World::new(INSTANT);
+    world.run(async {
+        let begin =
+            async |subject, name, role| world.deployer.begin_person_session(person(subject, name, role)).await.unwrap();
+        let before = begin("1", "ada@example.com", Role::Viewer).await;
+        let after = begin("1", "ada@new.example.com", Role::Admin).await;
+        let namesake = begin("2", "ada@example.com", Role::Viewer).await;
+        world.deployer.end_sessions_like(&after).await.unwrap();
+        for ended in [&before, &after] {
+            assert!(world.deployer.session(ended).await.is_err());
+        }
+        assert!(world.deployer.session(&namesake).await.is_ok());
+        let nobody = Person { grants: Vec::new(), ..person("3", "nora", Role::Viewer) };
+        assert_eq!(world.deployer.begin_person_session(nobody).await.unwrap_err(), Refusal::Unauthorized);
+    });
+}
+
+#[test]
+fn persons_name_is_taken_for_no_token_and_for_no_service() {
+    let world = World::new(INSTANT);
+    world.run(async {
+        for name in ["auto", "ci", "admin", "ada (admin)", "GitHub: ada", "a\u{1b}[2J\u{202e}", &"x".repeat(500)] {
+            let secret = world.deployer.begin_person_session(person("1", name, Role::Viewer)).await.unwrap();
+            let shown = world.deployer.session(&secret).await.unwrap().actor().to_string();
+            assert!(shown.ends_with(" via login.example.com"), "{shown}");
+            assert!(!shown.contains(char::is_control) && shown.chars().count() <= 128, "{shown}");
+        }
     });
 }
 

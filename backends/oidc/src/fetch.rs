@@ -5,7 +5,7 @@ use std::{
     io,
     net::{IpAddr, SocketAddr},
     pin::Pin,
-    sync::OnceLock,
+    sync::{Arc, OnceLock},
     task::{Context, Poll},
     time::Duration,
 };
@@ -36,7 +36,8 @@ type Connector = HttpsConnector<HttpConnector<Resolver>>;
 #[derive(Clone)]
 pub struct Fetch {
     allows_local: bool,
-    client: OnceLock<Client<Connector, Full<Bytes>>>,
+    /// Made for the first call, and shared by clones.
+    client: Arc<OnceLock<Client<Connector, Full<Bytes>>>>,
 }
 
 /// The reason why a document was not read.
@@ -76,8 +77,8 @@ pub enum FetchError {
 
 impl Fetch {
     /// Returns a client; `allows_local` lets it call this machine, link-local addresses and plain http.
-    pub const fn new(allows_local: bool) -> Self {
-        Self { allows_local, client: OnceLock::new() }
+    pub fn new(allows_local: bool) -> Self {
+        Self { allows_local, client: Arc::default() }
     }
 
     /// Returns `Ok` if a URL may be called, as far as its text says.

@@ -14,10 +14,12 @@
 
 mod fetch;
 mod keys;
+mod sign_in;
 mod signature;
 #[cfg(test)]
 mod tests;
 mod verifier;
 
 pub use fetch::{Fetch, FetchError};
+pub use sign_in::{OidcSignIn, SignInClient};
 pub use verifier::OidcVerifier;

@@ -227,6 +227,28 @@ impl Grant {
     }
 }
 
+/// A grant to every member of a group, as the provider of a sign-in names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupGrant {
+    /// The group's exact name.
+    pub group: String,
+    /// The role and realm of its members.
+    pub grant: Grant,
+}
+
+impl GroupGrant {
+    /// Returns the grants of a person who is in these groups, each once.
+    pub fn of_groups(all: &[Self], groups: &[String]) -> Vec<Grant> {
+        let mut grants: Vec<Grant> = Vec::new();
+        for granted in all.iter().filter(|granted| groups.contains(&granted.group)) {
+            if !grants.contains(&granted.grant) {
+                grants.push(granted.grant.clone());
+            }
+        }
+        grants
+    }
+}
+
 impl fmt::Display for Grant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} of {}", self.role, self.realm)
@@ -264,6 +286,7 @@ mod tests {
             (Action::EnableWebhook, [false, true, true]),
             (Action::ReadToken, [false, true, true]),
             (Action::DisableWebhook, [false, false, true]),
+            (Action::ChangeTrusts, [false, false, true]),
             (Action::Register, [false, false, true]),
             (Action::Change, [false, false, true]),
             (Action::Delete, [false, false, true]),
@@ -291,6 +314,29 @@ mod tests {
             for (inner, expected) in realms.iter().zip(row) {
                 assert_eq!(outer.contains(inner), expected, "{outer} contains {inner}");
             }
+        }
+    }
+
+    #[test]
+    fn a_person_has_the_grants_of_its_groups_each_once_and_of_no_other() {
+        let granted = |group: &str, role, place: &str| GroupGrant {
+            group: group.to_owned(),
+            grant: Grant { role, realm: realm(place) },
+        };
+        let all = [
+            granted("platform", Role::Admin, ""),
+            granted("shop", Role::Deployer, "shop/test"),
+            granted("shop", Role::Viewer, "shop/prod"),
+            granted("testers", Role::Deployer, "shop/test"),
+        ];
+        let of = |groups: &[&str]| {
+            let groups: Vec<_> = groups.iter().map(|group| (*group).to_owned()).collect();
+            GroupGrant::of_groups(&all, &groups).iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&["shop", "testers", "unknown"]).len(), 2, "one pair of role and realm is one grant");
+        assert_eq!(of(&["platform"]), [Grant::ALL.to_string()]);
+        for none in [&[][..], &["Platform"], &["platform "], &["plat"], &[""]] {
+            assert!(of(none).is_empty(), "{none:?}");
         }
     }
 

@@ -43,6 +43,7 @@ mod history;
 mod identities;
 mod records;
 mod rollout;
+mod sign_in;
 mod tokens;
 
 pub use branches::BranchReader;
@@ -58,4 +59,5 @@ pub use rollout::{
     ANSWER_WITHIN, Applied, DeployId, Drift, DriverIdentity, InvalidTarget, Observation, Phase, RolloutDriver,
     RolloutFailure, RolloutFailureKind, RolloutSpec, TargetRequest, Validated,
 };
+pub use sign_in::{SignInProvider, SignInRequest, SignedIn};
 pub use tokens::{PreviousToken, Sealing, TokenMatcher, TokenStore, WebhookSecret};

@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 use super::{
     ATTEMPTS, Deployer, Outcome, Principal,
     audit::{self, Subject},
+    auth::Proof,
     documents, refused,
 };
 use crate::{
@@ -181,18 +182,19 @@ impl Deployer {
         // What a person says of itself stands beside what its token proves.
         let name = claimed.map_or_else(|| stored.name.to_string(), |claimed| format!("{claimed} ({})", stored.name));
         let principal = Principal::new(&name, [stored.grant.clone()]);
-        let principal = principal.proven_by(key.clone(), claimed);
+        let principal = principal.proven_by(Proof::Token(key.clone(), claimed.map(str::to_owned)));
         self.used(&**records, record, stored).await;
         Ok(principal)
     }
 
-    /// Returns the principal as the store knows its token now: for a call that lasts, such as a stream.
+    /// Returns the principal as the store knows its token or session now: for a call that lasts, such as a stream.
     ///
     /// # Errors
     /// As [`Deployer::authenticate`].
     pub async fn confirm(&self, principal: &Principal) -> Outcome<Principal> {
         match principal.proof() {
-            Some((key, claimed)) => self.principal_of(key, claimed.as_deref()).await,
+            Some(Proof::Token(key, claimed)) => self.principal_of(key, claimed.as_deref()).await,
+            Some(Proof::Session(key)) => self.session_of(key).await,
             None => Ok(principal.clone()),
         }
     }

@@ -60,8 +60,16 @@ impl Authorized {
 pub struct Principal {
     actor: Actor,
     grants: Arc<[Grant]>,
-    /// The record of the API token that proved it, and the name that the caller gave itself.
-    proof: Option<(RecordKey, Option<String>)>,
+    proof: Option<Proof>,
+}
+
+/// The record that proved a principal.
+#[derive(Clone, Debug)]
+pub(super) enum Proof {
+    /// An API token's, and the name that the caller gave itself.
+    Token(RecordKey, Option<String>),
+    /// The session of a person.
+    Session(RecordKey),
 }
 
 impl Principal {
@@ -78,12 +86,12 @@ impl Principal {
         Self { actor: Actor::person(name), grants: grants.into_iter().collect(), proof: None }
     }
 
-    /// Returns the principal with the API token that proves it.
-    pub(super) fn proven_by(self, key: RecordKey, claimed: Option<&str>) -> Self {
-        Self { proof: Some((key, claimed.map(str::to_owned))), ..self }
+    /// Returns the principal with the record that proves it.
+    pub(super) fn proven_by(self, proof: Proof) -> Self {
+        Self { proof: Some(proof), ..self }
     }
 
-    pub(super) const fn proof(&self) -> Option<&(RecordKey, Option<String>)> {
+    pub(super) const fn proof(&self) -> Option<&Proof> {
         self.proof.as_ref()
     }
 

@@ -43,7 +43,7 @@ pub use poll_results::{PollOutcome, Polled};
 pub use push::Pushed;
 pub use queries::Waited;
 pub use register::Registered;
-pub use sessions::{SESSION_IDLE, SESSION_MAX, SessionSecret};
+pub use sessions::{PERSON_SESSION_MAX, Person, SESSION_IDLE, SESSION_MAX, SessionSecret};
 pub use start::StartError;
 pub use submit::Accepted;
 

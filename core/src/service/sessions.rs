@@ -1,4 +1,5 @@
-//! Sessions of the console: each stands for an API token, and ends with it.
+//! Sessions of the console: each stands for an API token, and ends with it; or for a person whom a provider has
+//! authenticated, with the grants of that moment.
 //!
 //! The store has a session's SHA-256 as the key of its record, so that no one who reads the store can take a session
 //! over.
@@ -8,11 +9,13 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use super::{Deployer, Outcome, Principal, api_tokens::key_of, documents, refused};
+use super::{Deployer, Outcome, Principal, api_tokens::key_of, auth::Proof, documents, refused};
 use crate::{
+    access::Grant,
     error::Error,
     ports::{Record, RecordKey, RecordKind},
     request::Refusal,
+    text::escaped,
     time::Timestamp,
 };
 
@@ -26,13 +29,72 @@ const USE_EVERY: Duration = Duration::from_secs(5 * 60);
 /// The secret by which a browser proves its session: 64 hexadecimal digits.
 pub type SessionSecret = Zeroizing<String>;
 
+/// The longest time of a session of a person whom a provider has authenticated: the grants are those of the sign-in.
+pub const PERSON_SESSION_MAX: Duration = Duration::from_secs(12 * 3600);
+
+/// A person whom a provider has authenticated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Person {
+    /// The provider's own key of the person.
+    pub subject: String,
+    /// The name, as the provider states it.
+    pub name: String,
+    /// The provider's host.
+    pub provider: String,
+    /// The grants of the person's groups.
+    pub grants: Vec<Grant>,
+}
+
+impl Person {
+    /// Returns the name that the history shows. Names of API tokens and those that their holders give themselves never
+    /// end like this.
+    fn shown(&self) -> String {
+        let name: String = escaped(&self.name).chars().take(NAME_MAX).collect();
+        format!("{name} via {}", self.provider)
+    }
+}
+
+/// The longest name of a person in the history, so that the provider's host stands behind it in any case.
+const NAME_MAX: usize = 80;
+
 /// The document of a session's record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Stored {
-    /// The record of the API token that the session stands for.
-    token: RecordKey,
-    /// The name that a holder of the shared token gave itself.
-    claimed: Option<String>,
+#[serde(untagged)]
+enum Stored {
+    /// A session of an API token.
+    Token {
+        /// The record of the API token that the session stands for.
+        token: RecordKey,
+        /// The name that a holder of the shared token gave itself.
+        claimed: Option<String>,
+    },
+    /// A session of a person.
+    Person {
+        /// The provider's host and its own key of the person.
+        subject: (String, String),
+        /// The name that the history shows.
+        person: String,
+        /// The grants at the sign-in.
+        grants: Vec<Grant>,
+    },
+}
+
+impl Stored {
+    /// Returns whether both are sessions of one token and name, or of one person.
+    fn is_like(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Person { subject: one, .. }, Self::Person { subject: two, .. }) => one == two,
+            _ => self == other,
+        }
+    }
+
+    /// The longest time of the session.
+    const fn longest(&self) -> Duration {
+        match self {
+            Self::Token { .. } => SESSION_MAX,
+            Self::Person { .. } => PERSON_SESSION_MAX,
+        }
+    }
 }
 
 impl Deployer {
@@ -43,18 +105,36 @@ impl Deployer {
     /// As [`Deployer::authenticate`].
     pub async fn begin_session(&self, presented: &[u8], claimed: Option<&str>) -> Outcome<(SessionSecret, Principal)> {
         let principal = self.authenticate(presented, claimed).await?;
+        let stored = Stored::Token { token: key_of(presented), claimed: claimed.map(str::to_owned) };
+        Ok((self.begin_stored(&stored).await?, principal))
+    }
+
+    /// Begins a session for a person whom a provider has authenticated.
+    ///
+    /// # Errors
+    /// [`Refusal::Unauthorized`] for a person without grants; [`Refusal::StoreUnavailable`] while the store is away.
+    pub async fn begin_person_session(&self, person: Person) -> Outcome<SessionSecret> {
+        if person.grants.is_empty() {
+            return Err(Refusal::Unauthorized);
+        }
+        let shown = person.shown();
+        tracing::info!(target: "rollhook::audit", actor = shown, "signed in");
+        let subject = (person.provider, person.subject);
+        self.begin_stored(&Stored::Person { subject, person: shown, grants: person.grants }).await
+    }
+
+    async fn begin_stored(&self, stored: &Stored) -> Outcome<SessionSecret> {
         let Some(records) = &self.ports.records else { return Err(Refusal::Unauthorized) };
         let mut bytes = Zeroizing::new([0; 32]);
         self.ports.rng.fill(bytes.as_mut_slice());
         let secret: SessionSecret = Zeroizing::new(bytes.iter().map(|byte| format!("{byte:02x}")).collect());
         let key = key_of(secret.as_bytes());
         let written = async {
-            let stored = Stored { token: key_of(presented), claimed: claimed.map(str::to_owned) };
-            records.write(RecordKind::Session, documents::encode(key.clone(), &stored, Some(SESSION_IDLE))?, None).await
+            records.write(RecordKind::Session, documents::encode(key.clone(), stored, Some(SESSION_IDLE))?, None).await
         };
         written.await.map_err(refused)?;
         self.recognition.read_secret(&key, true);
-        Ok((secret, principal))
+        Ok(secret)
     }
 
     /// Returns the principal of a session, as its API token is now.
@@ -63,22 +143,30 @@ impl Deployer {
     /// [`Refusal::Unauthorized`] if the session or its token has ended; [`Refusal::StoreUnavailable`] while the store
     /// is away.
     pub async fn session(&self, secret: &str) -> Outcome<Principal> {
+        self.session_of(&key_of(secret.as_bytes())).await
+    }
+
+    /// Returns the principal of the session with this record.
+    pub(super) async fn session_of(&self, key: &RecordKey) -> Outcome<Principal> {
         let Some(records) = &self.ports.records else { return Err(Refusal::Unauthorized) };
-        let key = key_of(secret.as_bytes());
         let read: Option<(Record, Stored)> =
-            documents::read(&**records, RecordKind::Session, &key).await.map_err(refused)?;
-        let is_young = |record: &Record| record.now.since(record.created_at) < SESSION_MAX;
-        let proven = match read.filter(|(record, _)| is_young(record)) {
-            Some((_, stored)) => self.principal_of(&stored.token, stored.claimed.as_deref()).await,
+            documents::read(&**records, RecordKind::Session, key).await.map_err(refused)?;
+        let is_young = |(record, stored): &(Record, Stored)| record.now.since(record.created_at) < stored.longest();
+        let proven = match read.filter(is_young) {
+            Some((_, Stored::Token { token, claimed })) => self.principal_of(&token, claimed.as_deref()).await,
+            Some((_, Stored::Person { person, grants, .. })) => {
+                Ok(Principal::new(&person, grants).proven_by(Proof::Session(key.clone())))
+            }
             None => Err(Refusal::Unauthorized),
         };
         if proven.is_ok() || matches!(proven, Err(Refusal::Unauthorized)) {
-            self.recognition.read_secret(&key, proven.is_ok());
+            self.recognition.read_secret(key, proven.is_ok());
         }
         proven
     }
 
-    /// Lets a session last for [`SESSION_IDLE`] from now on, but no longer than [`SESSION_MAX`] in all: to be called
+    /// Lets a session last for [`SESSION_IDLE`] from now on, but no longer than [`SESSION_MAX`] in all, or a
+    /// person's for [`PERSON_SESSION_MAX`]: to be called
     /// when a person does something. A use within five minutes of the last one is not written down.
     ///
     /// # Errors
@@ -90,7 +178,7 @@ impl Deployer {
             let read: Option<(Record, Stored)> = documents::read(&**records, RecordKind::Session, &key).await?;
             let Some((record, stored)) = read else { return Ok(()) };
             let left = |end: Timestamp| end.since(record.now);
-            let ttl = SESSION_IDLE.min(left(record.created_at.after(SESSION_MAX)));
+            let ttl = SESSION_IDLE.min(left(record.created_at.after(stored.longest())));
             if record.expires_at.map_or(Duration::ZERO, left) + USE_EVERY >= ttl {
                 return Ok(());
             }
@@ -119,7 +207,7 @@ impl Deployer {
         records.remove(RecordKind::Session, &key_of(secret.as_bytes())).await.map_err(refused)
     }
 
-    /// Ends every session that stands for the same API token and the same claimed name as this one.
+    /// Ends every session that stands for the same API token and the same claimed name, or the same person, as this one.
     ///
     /// # Errors
     /// [`Refusal::StoreUnavailable`] while the store is away.
@@ -130,7 +218,7 @@ impl Deployer {
             let read: Option<(Record, Stored)> = documents::read(&**records, RecordKind::Session, &key).await?;
             let Some((_, like)) = read else { return Ok(()) };
             for (record, stored) in documents::all::<Stored>(&**records, RecordKind::Session).await? {
-                if stored == like {
+                if stored.is_like(&like) {
                     records.remove(RecordKind::Session, &record.key).await?;
                 }
             }

@@ -196,6 +196,8 @@ kinds! {
     BuilderUnavailable = "builder-unavailable", 503, "The builder is not available";
     /// The issuer of an id_token is away.
     IssuerUnavailable = "issuer-unavailable", 503, "The issuer of the id_token is not available";
+    /// The provider of sign-ins is away.
+    ProviderUnavailable = "provider-unavailable", 503, "The provider of sign-ins is not available";
     /// The server stops.
     ShuttingDown = "shutting-down", 503, "The server is stopping";
 }

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use crate::{
     assets,
     host::{Access, CallerOperations, Failure, Host},
-    pages::{self, errors, sign_in},
+    pages::{self, errors, provider, sign_in},
     reply::{self, Answer, Caller, Reply},
     request::{Request, session_secret},
     route::{Page, Route},
@@ -82,7 +82,9 @@ impl Console {
     /// Returns whether a call brings credentials that can be wrong.
     pub fn brings_credentials(&self, request: &Request) -> bool {
         match Route::of(&request.path) {
-            Route::Asset => false,
+            Route::Asset | Route::ProviderStart => false,
+            // A code costs a call to the provider.
+            Route::ProviderCallback => true,
             Route::SignIn => !request.reads(),
             Route::Page(_) | Route::Unknown => session_secret(&request.headers).is_some(),
         }
@@ -119,6 +121,11 @@ impl Console {
         }
         if !route.methods().contains(&request.method.as_str()) {
             return (errors::Shown::method(&route).reply(&frame(), request.is_partial()), Caller::Unknown);
+        }
+        match route {
+            Route::ProviderStart => return (provider::start(self, request).await, Caller::Unknown),
+            Route::ProviderCallback => return provider::finish(self, request).await,
+            Route::SignIn | Route::Asset | Route::Page(_) | Route::Unknown => {}
         }
         if route == Route::SignIn {
             return match request.reads() {

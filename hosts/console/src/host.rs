@@ -7,6 +7,7 @@ use rollhook_api::{Kind, Operations, Problem};
 use rollhook_core::{
     access::Action,
     app::AppId,
+    ports::SignInRequest,
     request::{IdempotencyKey, Refusal},
     service::{Principal, SessionSecret},
     time::Timestamp,
@@ -24,6 +25,28 @@ pub trait Host: Send + Sync {
     /// # Errors
     /// [`Kind::Unauthorized`], or that the store is away.
     async fn begin_session(&self, token: &str, name: Option<&str>) -> Result<SessionSecret, Failure>;
+
+    /// The name of the provider at which people sign in; `None`: by tokens alone.
+    fn provider_name(&self) -> Option<&str> {
+        None
+    }
+
+    /// Begins a sign-in at the provider.
+    ///
+    /// # Errors
+    /// That the provider is away, or that there is none.
+    async fn begin_sign_in(&self) -> Result<SignInRequest, Failure> {
+        Err(Failure::new(Kind::NotFound, "This server has no provider of sign-ins."))
+    }
+
+    /// Begins a session for the person whom the provider's code stands for, by the secrets of the request.
+    ///
+    /// # Errors
+    /// [`Kind::Unauthorized`] if the code proves nothing; that the provider or the store is away.
+    async fn finish_sign_in(&self, code: &str, nonce: &str, verifier: &str) -> Result<Welcome, Failure> {
+        let _ = (code, nonce, verifier);
+        Err(Failure::new(Kind::NotFound, "This server has no provider of sign-ins."))
+    }
 
     /// Returns the person of a session, and what the store lets it do now.
     ///
@@ -77,6 +100,18 @@ pub trait Watch: Send + Sync {
     /// # Errors
     /// That the app was deleted, or that the store is away.
     async fn changed(&mut self, limit: Duration) -> Result<bool, Failure>;
+}
+
+/// The outcome of a sign-in at the provider.
+#[derive(Clone, Debug)]
+pub enum Welcome {
+    /// The secret of the person's session.
+    Session(SessionSecret),
+    /// None of the person's groups has a role.
+    NoRole {
+        /// The person's name, as the provider states it.
+        name: String,
+    },
 }
 
 /// The sessions that a sign-out ends.

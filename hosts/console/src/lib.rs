@@ -33,7 +33,7 @@ mod route;
 mod view;
 
 pub use console::Console;
-pub use host::{Access, CallerOperations, Ended, Failure, Host, Permissions, Watch};
+pub use host::{Access, CallerOperations, Ended, Failure, Host, Permissions, Watch, Welcome};
 pub use reply::{Answer, Body, Caller, Parts};
 pub use request::Request;
 pub use route::{claims, is_sign_in, template};

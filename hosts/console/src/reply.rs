@@ -118,6 +118,15 @@ pub(crate) fn set_cookie(reply: &mut Reply, id: Option<&str>) {
     reply.headers_mut().extend(HeaderValue::from_str(&cookie).map(|cookie| (SET_COOKIE, cookie)));
 }
 
+/// Sets another cookie for this many seconds; without a value, removes it.
+pub(crate) fn set_cookie_for(reply: &mut Reply, name: &str, value: Option<(&str, u32)>) {
+    let (value, age) = value.unwrap_or_default();
+    let cookie = format!("{name}={value}; Path=/; Secure; HttpOnly; SameSite=Lax; Max-Age={age}");
+    if let Ok(cookie) = HeaderValue::from_str(&cookie) {
+        reply.headers_mut().append(SET_COOKIE, cookie);
+    }
+}
+
 /// Marks an answer that is sent as it is.
 #[derive(Clone, Copy)]
 struct Plain;

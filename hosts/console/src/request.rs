@@ -95,10 +95,15 @@ impl Request {
 
 /// Returns the secret of the session that a call's cookie brings.
 pub(crate) fn session_secret(headers: &HeaderMap) -> Option<SessionSecret> {
+    cookie(headers, COOKIE_NAME)
+}
+
+/// Returns the value of a cookie.
+pub(crate) fn cookie(headers: &HeaderMap, name: &str) -> Option<Zeroizing<String>> {
     let lines = headers.get_all(COOKIE).iter().filter_map(|line| line.to_str().ok());
     let mut pairs = lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    let (_, secret) = pairs.find(|(name, _)| *name == COOKIE_NAME)?;
-    (!secret.is_empty()).then(|| Zeroizing::new(secret.to_owned()))
+    let (_, value) = pairs.find(|(known, _)| *known == name)?;
+    (!value.is_empty()).then(|| Zeroizing::new(value.to_owned()))
 }
 
 fn value(text: &[u8], name: &str) -> Option<String> {

@@ -9,6 +9,10 @@ pub(crate) enum Route {
     Asset,
     /// The sign-in, for anyone.
     SignIn,
+    /// The way to the provider of sign-ins, for anyone.
+    ProviderStart,
+    /// The way back from the provider.
+    ProviderCallback,
     /// A page for people who are signed in.
     Page(Page),
     /// Nothing.
@@ -106,6 +110,8 @@ impl Route {
         }
         match path {
             "/sign-in" => return Self::SignIn,
+            "/sign-in/start" => return Self::ProviderStart,
+            "/sign-in/callback" => return Self::ProviderCallback,
             "/" => return Self::Page(Page::Apps),
             "/apps/new" => return Self::Page(Page::Register),
             "/sign-out" => return Self::Page(Page::SignOut),
@@ -127,6 +133,7 @@ impl Route {
             Self::SignIn | Self::Page(Page::Register | Page::Revoke(_)) => BOTH,
             Self::Page(Page::SignOut | Page::SignOutEverywhere | Page::NewToken) => WRITE,
             Self::Asset | Self::Page(Page::Apps | Page::Access) | Self::Unknown => READ,
+            Self::ProviderStart | Self::ProviderCallback => &["GET"],
             Self::Page(Page::App(_, part)) => methods(APP_PARTS, *part),
             Self::Page(Page::Deploy(_, _, part)) => methods(DEPLOY_PARTS, *part),
         }
@@ -142,6 +149,8 @@ impl Route {
         match self {
             Self::Asset => "/assets",
             Self::SignIn => "/sign-in",
+            Self::ProviderStart => "/sign-in/start",
+            Self::ProviderCallback => "/sign-in/callback",
             Self::Page(Page::Apps) => "/",
             Self::Page(Page::Register) => "/apps/new",
             Self::Page(Page::SignOut) => "/sign-out",
@@ -190,9 +199,7 @@ impl Page {
 
 /// Returns whether a path is the console's by its first part.
 pub fn claims(path: &str) -> bool {
-    matches!(Route::of(path), Route::Asset | Route::SignIn | Route::Page(_))
-        || path == "/apps"
-        || path.starts_with("/apps/")
+    !matches!(Route::of(path), Route::Unknown) || path == "/apps" || path.starts_with("/apps/")
 }
 
 /// Returns whether a call brings its credentials in its body.

@@ -12,6 +12,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use rollhook_api::Kind;
 use rollhook_core::{
     app::AppId,
+    ports::SignInRequest,
     request::{IdempotencyKey, Refusal},
     service::{Principal, SessionSecret},
     time::Timestamp,
@@ -19,7 +20,7 @@ use rollhook_core::{
 use zeroize::Zeroizing;
 
 use crate::{
-    Access, Answer, Body, Caller, CallerOperations, Console, Ended, Failure, Host, Permissions, Request, Watch,
+    Access, Answer, Body, Caller, CallerOperations, Console, Ended, Failure, Host, Permissions, Request, Watch, Welcome,
 };
 
 /// A host with one token.
@@ -45,6 +46,25 @@ impl Host for OneToken {
         let secret = format!("session{}", sessions.len());
         sessions.insert(secret.clone(), (known, name.unwrap_or("admin").to_owned()));
         Ok(Zeroizing::new(secret))
+    }
+
+    fn provider_name(&self) -> Option<&str> {
+        Some("<Example>")
+    }
+
+    async fn begin_sign_in(&self) -> Result<SignInRequest, Failure> {
+        let text = |text: &str| Zeroizing::new(text.to_owned());
+        let url = "https://login.example.com/auth?client_id=x".to_owned();
+        Ok(SignInRequest { url, state: text("the-state"), nonce: text("the-nonce"), verifier: text("the-verifier") })
+    }
+
+    async fn finish_sign_in(&self, code: &str, nonce: &str, verifier: &str) -> Result<Welcome, Failure> {
+        assert_eq!((nonce, verifier), ("the-nonce", "the-verifier"));
+        match code {
+            "of-ada" => Ok(Welcome::Session(self.begin_session("old", Some("Ada")).await?)),
+            "of-nora" => Ok(Welcome::NoRole { name: "<b>nora".to_owned() }),
+            _ => Err(Failure::new(Kind::Unauthorized, "The provider's answer proves nothing; try again.")),
+        }
     }
 
     async fn session(&self, secret: &str) -> Result<Access, Failure> {
@@ -252,4 +272,73 @@ fn the_sign_in_says_where_the_cookie_cannot_work() {
     for headers in [&[("host", "localhost:8080")][..], &[("host", "deploys.example.com"), ("sec-fetch-site", "none")]] {
         assert!(!page(headers).contains("You cannot sign in on this page."), "{headers:?}");
     }
+}
+
+/// The cookies that an answer sets: name, value, and whether it is removed.
+fn cookies(answer: &Answer) -> Vec<(String, String, bool)> {
+    let lines = answer.response.headers().get_all("set-cookie").iter().map(|line| line.to_str().unwrap());
+    let cookie = |line: &str| {
+        assert!(line.starts_with("__Host-") && line.contains("; Path=/; Secure; HttpOnly; SameSite=Lax"), "{line}");
+        let (name, value) = line.split(';').next().unwrap().split_once('=').unwrap();
+        (name.to_owned(), value.to_owned(), line.contains("Max-Age=0"))
+    };
+    lines.map(cookie).collect()
+}
+
+/// Begins a sign-in at the provider, and returns its cookie.
+fn begun(bench: &Bench, next: &str) -> String {
+    let answer = bench.call(Method::GET, &format!("/sign-in/start?next={next}"), None, "");
+    assert_eq!((answer.response.status().as_u16(), answer.caller), (303, Caller::Unknown));
+    assert_eq!(answer.response.headers()["location"], "https://login.example.com/auth?client_id=x");
+    let (name, value, _) = cookies(&answer).remove(0);
+    format!("{name}={value}")
+}
+
+const RETURNED: &str = "/sign-in/callback?state=the-state&code=of-ada";
+
+#[test]
+fn a_sign_in_at_the_provider_begins_a_session_and_leads_back() {
+    let bench = Bench::new(all());
+    let page = bench.call(Method::GET, "/sign-in?next=/apps/shop-test/api", None, "");
+    assert!(text(&page).contains("/sign-in/start?next=%2Fapps%2Fshop-test%2Fapi"));
+    assert!(text(&page).contains("Sign in with &#60;Example&#62;"));
+    for (next, led) in
+        [("%2Fapps%2Fnew", "/apps/new"), ("https%3A%2F%2Fevil.example", "/"), ("%2F%2Fevil.example", "/")]
+    {
+        let answer = bench.call(Method::GET, RETURNED, Some(&begun(&bench, next)), "");
+        assert_eq!((answer.response.status().as_u16(), answer.caller), (303, Caller::Known));
+        assert_eq!(answer.response.headers()["location"], led);
+        let set = cookies(&answer);
+        let session = set.iter().find(|(name, ..)| name == "__Host-rollhook").unwrap();
+        assert_eq!(bench.status(Method::GET, "/apps/new", &format!("__Host-rollhook={}", session.1)), 200);
+        assert!(set.iter().any(|(name, _, is_gone)| name == "__Host-rollhook-sign-in" && *is_gone));
+    }
+}
+
+#[test]
+fn an_answer_that_the_browser_did_not_ask_for_begins_no_session() {
+    let bench = Bench::new(all());
+    let cookie = begun(&bench, "/");
+    let other = cookie.replace("the-state", "other");
+    for (path, cookie, status, caller) in [
+        (RETURNED, None, 400, Caller::Refused),
+        (RETURNED, Some("__Host-rollhook-sign-in=x"), 400, Caller::Refused),
+        (RETURNED, Some(other.as_str()), 400, Caller::Refused),
+        ("/sign-in/callback?code=of-ada", Some(&cookie), 400, Caller::Refused),
+        ("/sign-in/callback?state=the-state&code=guess", Some(&cookie), 401, Caller::Refused),
+        ("/sign-in/callback?state=the-state&error=%3Cb%3Eaccess_denied", Some(&cookie), 403, Caller::Unknown),
+        ("/sign-in/callback?state=the-state&code=of-nora", Some(&cookie), 403, Caller::Unknown),
+    ] {
+        let answer = bench.call(Method::GET, path, cookie, "");
+        assert_eq!((answer.response.status().as_u16(), answer.caller), (status, caller), "{path} {cookie:?}");
+        assert!(cookies(&answer).iter().all(|(name, _, is_gone)| name != "__Host-rollhook" && *is_gone), "{path}");
+        assert!(!text(&answer).contains("<b>"), "{path}");
+    }
+    assert!(bench.console.brings_credentials(&Request {
+        method: Method::GET,
+        path: "/sign-in/callback".to_owned(),
+        query: String::new(),
+        headers: HeaderMap::new(),
+        body: Bytes::new(),
+    }));
 }

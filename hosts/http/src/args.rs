@@ -89,6 +89,9 @@ pub struct Serve {
     /// Address and port of /healthz, /readyz and /metrics, which --listen answers then no longer
     #[arg(long, env = "ROLLHOOK_PROBE_LISTEN", value_name = "ADDRESS")]
     pub probe_listen: Option<SocketAddr>,
+    /// File that names the provider at which people sign in to the console, and the roles of its groups
+    #[arg(long, env = "ROLLHOOK_SIGN_IN", value_name = "FILE")]
+    pub sign_in: Option<PathBuf>,
     /// How CI reaches this server; webhook URLs begin with it [default: http://ADDRESS]
     #[arg(long, env = "ROLLHOOK_BASE_URL", value_name = "URL", value_parser = base_url)]
     pub base_url: Option<String>,

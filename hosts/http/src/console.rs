@@ -7,17 +7,22 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use http::{Response, header::ACCEPT, request::Parts};
 use hyper::body::Incoming;
-use rollhook_api::{Local, Operations};
+use rollhook_api::{Kind, Local, Operations};
 use rollhook_console::{
-    Access, Answer, Body, Caller, CallerOperations, Console, Ended, Failure, Host, Permissions, Request, Watch,
+    Access, Answer, Body, Caller, CallerOperations, Console, Ended, Failure, Host, Permissions, Request, Watch, Welcome,
 };
 use rollhook_core::{
+    Error,
+    access::GroupGrant,
     app::AppId,
     ledger::AppState,
+    ports::SignInRequest,
     request::{IdempotencyKey, Refusal},
-    service::{Authorized, Deployer, Principal, SessionSecret},
+    service::{Authorized, Deployer, Person, Principal, SessionSecret},
+    text::escaped,
     time::Timestamp,
 };
+use rollhook_wiring::SignIn;
 use zeroize::Zeroizing;
 
 use crate::{
@@ -32,8 +37,8 @@ use crate::{
 };
 
 /// Returns the console of a deployer.
-pub(crate) fn of(deployer: Arc<Deployer>, base_url: Arc<str>) -> Arc<Console> {
-    Arc::new(Console::new(Arc::new(OnDeployer { deployer, base_url })))
+pub(crate) fn of(deployer: Arc<Deployer>, base_url: Arc<str>, sign_in: Option<SignIn>) -> Arc<Console> {
+    Arc::new(Console::new(Arc::new(OnDeployer { deployer, base_url, sign_in })))
 }
 
 /// Returns whether a call is the console's: one of its paths, or any other that a browser wants as a page. Paths of the
@@ -146,6 +151,22 @@ fn sent(answer: Answer, state: &State, in_call: InCall) -> Reply {
 struct OnDeployer {
     deployer: Arc<Deployer>,
     base_url: Arc<str>,
+    sign_in: Option<SignIn>,
+}
+
+impl OnDeployer {
+    fn provider(&self) -> Result<&SignIn, Failure> {
+        self.sign_in.as_ref().ok_or_else(|| Failure::new(Kind::NotFound, "This server has no provider of sign-ins."))
+    }
+}
+
+/// Returns the failure of a provider; what it says is in the log alone.
+fn provider_failed(error: &Error) -> Failure {
+    tracing::warn!(error = %error.chain(), "a sign-in at the provider failed");
+    match error.is_unavailable() {
+        true => Failure::new(Kind::ProviderUnavailable, "The provider of sign-ins does not answer; try again."),
+        false => Failure::new(Kind::Unauthorized, "The provider's answer proves nothing; try again."),
+    }
 }
 
 #[async_trait]
@@ -153,6 +174,31 @@ impl Host for OnDeployer {
     async fn begin_session(&self, token: &str, name: Option<&str>) -> Result<SessionSecret, Failure> {
         let begun = self.deployer.begin_session(token.as_bytes(), name).await;
         begun.map(|(secret, _)| secret).map_err(redacted)
+    }
+
+    fn provider_name(&self) -> Option<&str> {
+        self.sign_in.as_ref().map(|sign_in| sign_in.provider.name())
+    }
+
+    async fn begin_sign_in(&self) -> Result<SignInRequest, Failure> {
+        self.provider()?.provider.begin().await.map_err(|error| provider_failed(&error))
+    }
+
+    async fn finish_sign_in(&self, code: &str, nonce: &str, verifier: &str) -> Result<Welcome, Failure> {
+        let sign_in = self.provider()?;
+        let person = sign_in.provider.finish(code, nonce, verifier).await.map_err(|error| provider_failed(&error))?;
+        let grants = GroupGrant::of_groups(&sign_in.grants, &person.groups);
+        if grants.is_empty() {
+            tracing::info!(
+                person = escaped(&person.name),
+                groups = person.groups.len(),
+                "no group of a person has a role"
+            );
+            return Ok(Welcome::NoRole { name: person.name });
+        }
+        let provider = sign_in.provider.host().to_owned();
+        let person = Person { subject: person.subject, name: person.name, provider, grants };
+        self.deployer.begin_person_session(person).await.map(Welcome::Session).map_err(redacted)
     }
 
     async fn session(&self, secret: &str) -> Result<Access, Failure> {

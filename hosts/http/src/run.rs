@@ -4,7 +4,7 @@ use std::{error::Error, io::Write, net::SocketAddr};
 
 use rollhook_core::{ports::Sealing, service::StartError};
 use rollhook_wiring::{
-    Created, DriverUrl, Rebound, Settings, StopSignals, StoreLock, StoreSettings, StoreUrl, admin,
+    Created, DriverUrl, Rebound, Settings, SignIn, StopSignals, StoreLock, StoreSettings, StoreUrl, admin,
     keys::{self, StoreKeys},
     machine,
 };
@@ -95,7 +95,7 @@ fn print(line: &str) -> Result<(), Failure> {
 
 async fn serve(args: Serve) -> Result<(), Failure> {
     open_files::raise_limit();
-    let settings = args.backends;
+    let (settings, sign_in) = (args.backends, args.sign_in);
     // An invalid store is refused before the address is bound.
     let store = settings.store.named()?;
     // The address is bound first: a second server that was started by mistake ends here, before it opens the store.
@@ -112,7 +112,13 @@ async fn serve(args: Serve) -> Result<(), Failure> {
         trusted_proxies: args.trusted_proxy,
         min_poll: args.min_poll,
     };
+    let sign_in =
+        sign_in.map(|file| SignIn::read(&file, &config.base_url, settings.allow_local_issuers)).transpose()?;
     let server = Server::new(listener, config, opened.ports, &replica);
+    let server = match sign_in {
+        Some(sign_in) => server.with_sign_in(sign_in),
+        None => server,
+    };
     let server = match probes {
         Some(probes) => server.with_probes(probes),
         None => server,

@@ -16,6 +16,7 @@ use hyper_util::{
     server::graceful::{GracefulConnection, GracefulShutdown},
 };
 use rollhook_core::service::{Builder, Deployer, Ports};
+use rollhook_wiring::SignIn;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::{OwnedSemaphorePermit, Semaphore},
@@ -89,7 +90,7 @@ impl Server {
         let deployer = Arc::new(Deployer::new(ports, replica).with_min_poll(config.min_poll));
         let base_url: Arc<str> = config.base_url.into();
         let state = State {
-            console: console::of(deployer.clone(), base_url.clone()),
+            console: console::of(deployer.clone(), base_url.clone(), None),
             deployer,
             base_url,
             limits: Limits::new(config.rate_limit, config.deploys_per_hour),
@@ -109,6 +110,14 @@ impl Server {
     #[must_use]
     pub fn with_probes(self, probes: TcpListener) -> Self {
         Self { probes: Some(probes), state: State { has_probe_listener: true, ..self.state }, ..self }
+    }
+
+    /// Lets people sign in to the console at this provider, beside API tokens.
+    #[must_use]
+    pub fn with_sign_in(mut self, sign_in: SignIn) -> Self {
+        let (deployer, base_url) = (self.state.deployer.clone(), self.state.base_url.clone());
+        self.state.console = console::of(deployer, base_url, Some(sign_in));
+        self
     }
 
     /// Returns the core's service.

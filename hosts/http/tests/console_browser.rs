@@ -2,6 +2,8 @@
 //! would, and checks each page by axe-core at three sizes and in both themes. `.ci/setup` installs what it needs.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 
+mod browser;
+
 use std::{
     env, fs,
     io::{BufRead, BufReader, Write},
@@ -12,6 +14,8 @@ use std::{
 use rollhook_testing::{Server, fixtures::GitHost, server, skip, test_name};
 use serde_json::json;
 
+use browser::Programs;
+
 /// Writes in colours, waits until the test lets it go on, and writes what a hostile build would.
 const BUILD: &str = r#"#!/bin/sh
 printf '\033[32mfetching\033[0m the base image\n'
@@ -20,30 +24,13 @@ printf '\033[1;31m<script>alert(1)</script>\033[0m \033]8;;https://evil.example\
 echo "$ROLLHOOK_IMAGE_REPOSITORY@sha256:$(echo "$ROLLHOOK_COMMIT" | sha256sum | cut -c1-64)"
 "#;
 
-/// The programs by which Debian and others name the browser.
-const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
-
-fn program(names: &[&str]) -> Option<PathBuf> {
-    let path = env::var_os("PATH")?;
-    let paths: Vec<PathBuf> = env::split_paths(&path).collect();
-    names.iter().find_map(|name| paths.iter().map(|path| path.join(name)).find(|program| program.is_file()))
-}
-
-/// Returns the directory into which `.ci/setup` has installed the npm packages.
-fn packages() -> Option<PathBuf> {
-    let cache = env::var_os("XDG_CACHE_HOME")
-        .map(PathBuf::from)
-        .or_else(|| Some(Path::new(&env::var_os("HOME")?).join(".cache")))?;
-    let packages = cache.join("rollhook-tools/browser");
-    packages.join("node_modules/playwright-core").is_dir().then_some(packages)
-}
-
 #[test]
 fn a_person_deploys_watches_and_rolls_back_in_a_browser() {
     let test = test_name!();
-    let Some(browser) = program(&BROWSERS) else { return skip(&test, "chromium is not installed") };
-    let Some(node) = program(&["node"]) else { return skip(&test, "node is not installed") };
-    let Some(modules) = packages() else { return skip(&test, "the npm packages are not installed: run .ci/setup") };
+    let Programs { browser, node, modules } = match Programs::find("playwright-core") {
+        Ok(found) => found,
+        Err(missing) => return skip(&test, missing),
+    };
     // Tests run in their package's directory; a path that is compiled in may be that of another checkout.
     let root = Path::new("../..");
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);

@@ -54,6 +54,14 @@ pub enum Error {
     /// An admin token's file holds something else.
     #[error("{} does not hold an admin token; make one with: rollhook-server admin-token new FILE", .0.display())]
     NotAToken(PathBuf),
+    /// The file of the sign-in cannot be used.
+    #[error("--sign-in {}: {what}", path.display())]
+    SignIn {
+        /// The file.
+        path: PathBuf,
+        /// The place in it, and what to do.
+        what: String,
+    },
     /// Two builders were named.
     #[error("builds run on this machine (--build-command) or in the cluster (--build-image): name one of the two")]
     TwoBuilders,

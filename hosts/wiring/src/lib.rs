@@ -20,6 +20,7 @@ mod manifests;
 mod open;
 mod paths;
 mod settings;
+mod sign_in;
 mod store;
 mod store_lock;
 
@@ -30,5 +31,6 @@ pub use manifests::Manifests;
 pub use open::{Opened, Rebound, open, rebind};
 pub use rollhook::{StopSignals, SystemRng, TokioClock, machine};
 pub use settings::{BuilderSettings, ClusterSettings, Settings, StoreSettings};
+pub use sign_in::{CALLBACK, SignIn};
 pub use store::Created;
 pub use store_lock::StoreLock;

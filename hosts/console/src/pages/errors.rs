@@ -47,6 +47,16 @@ impl Shown {
         Self { status, title, detail, hint, allowed: None, retry: None }
     }
 
+    /// Returns the page for a person none of whose groups has a role.
+    pub(crate) fn no_role(name: &str, provider: &str) -> Self {
+        let detail = format!(
+            "{provider} has signed you in as {name}. None of your groups has a role here, so there is nothing for you to see."
+        );
+        let hint =
+            "Ask whoever runs this server to give one of your groups a role in its sign-in file, then sign in again.";
+        Self::new(StatusCode::FORBIDDEN, "You have no role here", &detail, hint)
+    }
+
     /// Returns the failure of a changing call that another site has caused.
     pub(crate) fn foreign_origin() -> Self {
         let detail = "This call changes something, and does not come from a page of this console. Nothing was done.";

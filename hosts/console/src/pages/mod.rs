@@ -8,6 +8,7 @@ pub(crate) mod entry;
 pub(crate) mod errors;
 pub(crate) mod lock;
 pub(crate) mod new_deploy;
+pub(crate) mod provider;
 pub(crate) mod register;
 pub(crate) mod rollback;
 pub(crate) mod settings;

@@ -26,6 +26,8 @@ struct SignIn<'a> {
     name: &'a str,
     error: Option<&'a str>,
     is_secure: bool,
+    provider: Option<String>,
+    start: String,
     has_signed_out: bool,
 }
 
@@ -61,15 +63,30 @@ fn form(console: &Console, request: &Request, next: &str, name: &str, failure: O
         true => "This token is not valid. Check that it is whole, and that it was not replaced.".to_owned(),
         false => escaped(&failure.problem.detail),
     });
+    told(console, request, next, name, failure.map_or(StatusCode::OK, status), error)
+}
+
+/// Returns the sign-in with this status and error.
+pub(super) fn told(
+    console: &Console,
+    request: &Request,
+    next: &str,
+    name: &str,
+    status: StatusCode,
+    error: Option<String>,
+) -> Reply {
+    let encoded: String = form_urlencoded::byte_serialize(next.as_bytes()).collect();
     let page = SignIn {
         frame: &Frame::signed_out(console.host.now()),
         next,
         name,
         error: error.as_deref(),
         is_secure: request.is_secure(),
+        provider: console.host.provider_name().map(escaped),
+        start: format!("/sign-in/start?next={encoded}"),
         has_signed_out: request.reads() && request.query("signed-out").is_some(),
     };
-    reply::html(failure.map_or(StatusCode::OK, status), &page)
+    reply::html(status, &page)
 }
 
 /// Begins a session for a valid token.

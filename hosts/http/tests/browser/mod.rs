@@ -1,0 +1,48 @@
+//! The programs of tests in a real browser, which `.ci/setup` installs.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+};
+
+/// The programs by which Debian and others name the browser.
+const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
+
+/// The programs, and the directory of the npm packages.
+pub(crate) struct Programs {
+    /// The browser.
+    pub(crate) browser: PathBuf,
+    /// The program that runs the scripts.
+    pub(crate) node: PathBuf,
+    /// The directory of the npm packages.
+    pub(crate) modules: PathBuf,
+}
+
+impl Programs {
+    /// Returns the programs, if this npm package is installed too.
+    ///
+    /// # Errors
+    /// The reason why the test cannot run.
+    pub(crate) fn find(package: &str) -> Result<Self, &'static str> {
+        Ok(Self {
+            browser: program(&BROWSERS).ok_or("chromium is not installed")?,
+            node: program(&["node"]).ok_or("node is not installed")?,
+            modules: packages(package).ok_or("the npm packages are not installed: run .ci/setup")?,
+        })
+    }
+}
+
+fn program(names: &[&str]) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    let paths: Vec<PathBuf> = env::split_paths(&path).collect();
+    names.iter().find_map(|name| paths.iter().map(|path| path.join(name)).find(|program| program.is_file()))
+}
+
+/// Returns the directory into which `.ci/setup` has installed the npm packages.
+fn packages(package: &str) -> Option<PathBuf> {
+    let cache = env::var_os("XDG_CACHE_HOME")
+        .map(PathBuf::from)
+        .or_else(|| Some(Path::new(&env::var_os("HOME")?).join(".cache")))?;
+    let packages = cache.join("rollhook-tools/browser");
+    packages.join("node_modules").join(package).is_dir().then_some(packages)
+}
