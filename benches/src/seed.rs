@@ -91,6 +91,7 @@ fn new(project: &str, environment: &str, name: &str) -> Result<App, Failure> {
         target: app::Target { settings, ..Default::default() },
         policy: Policy { settle: Duration::ZERO, on_failure: OnFailure::Leave, ..Policy::default() },
         holds: Vec::new(),
+        locks: rollhook_core::lock::Locks::default(),
         created_at: REGISTERED,
     })
 }

@@ -32,5 +32,5 @@ mod tests;
 
 pub use error::{Error, Result};
 pub use model::{
-    access, app, delivery, deploy, error, identity, image, network, replica, request, source, text, time, token,
+    access, app, delivery, deploy, error, identity, image, lock, network, replica, request, source, text, time, token,
 };

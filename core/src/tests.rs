@@ -43,6 +43,7 @@ pub(crate) fn git_app(uid: u128, policy: Policy) -> App {
         target: Target::default(),
         policy,
         holds: Vec::new(),
+        locks: crate::lock::Locks::default(),
         created_at: NOW,
     }
 }

@@ -12,7 +12,8 @@ use rollhook_core::{
     ports::{AppPage, Clock as _},
     request::{DeployRequest, Field, PolicyChange, Refusal, Registration, RollbackRequest},
     service::{
-        Adopted, Deployer, NewApiToken, Outcome, PERSON_SESSION_MAX, Person, Principal, SESSION_IDLE, SESSION_MAX,
+        Adopted, Deployer, NewApiToken, NewLock, Outcome, PERSON_SESSION_MAX, Person, Principal, SESSION_IDLE,
+        SESSION_MAX,
     },
     token::Token,
 };
@@ -62,6 +63,12 @@ async fn refusal(deployer: &Deployer, who: &Principal, id: &AppId, action: Actio
         Action::Rollback => of(deployer.rollback(who, id, RollbackRequest::default()).await),
         Action::Cancel => of(deployer.cancel(who, id, Revision::FIRST).await),
         Action::ReleaseHold => of(deployer.release_hold(who, id).await),
+        Action::Lock => of(deployer.lock(who, id, lock()).await),
+        Action::Unlock => {
+            let _ = deployer.lock(&Principal::trusted("another"), id, lock()).await;
+            of(deployer.unlock(who, id).await)
+        }
+        Action::BreakGlass => of(deployer.break_glass(who, id, &lock().reason).await),
         Action::EnableWebhook => of(deployer.enable_webhook(who, id).await),
         Action::ReadToken => of(deployer.webhook(who, id).await),
         Action::DisableWebhook => of(deployer.disable_webhook(who, id).await),
@@ -75,6 +82,10 @@ async fn refusal(deployer: &Deployer, who: &Principal, id: &AppId, action: Actio
         Action::Delete => of(deployer.delete(who, id).await),
         other => panic!("{other} has no call here"),
     }
+}
+
+fn lock() -> NewLock {
+    NewLock { reason: "a freeze".parse().unwrap(), ttl: None }
 }
 
 fn token(name: &str, role: Role) -> NewApiToken {

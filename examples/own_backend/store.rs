@@ -105,11 +105,22 @@ impl HistoryStore for JsonStore {
 #[async_trait]
 impl TokenStore for JsonStore {
     async fn put(&self, app: AppUid, token: &Token) -> Result<WebhookSecret> {
-        let sealed = token::seal(&self.keys, app, token)?;
         self.change(|contents, created_at| {
             let record = contents.apps.get_mut(&app).ok_or(Error::NotFound(Entity::App))?;
-            record.token = Some((sealed, created_at));
-            Ok(WebhookSecret { app, token: token.clone(), created_at })
+            let secret = WebhookSecret::new(app, token.clone(), created_at);
+            record.token = Some((token::seal(&self.keys, &secret)?, created_at));
+            Ok(secret)
+        })
+    }
+
+    async fn rotate(&self, app: AppUid, token: &Token, until: Timestamp) -> Result<WebhookSecret> {
+        self.change(|contents, now| {
+            let record = contents.apps.get_mut(&app).ok_or(Error::NotFound(Entity::App))?;
+            let (sealed, at) = record.token.take().ok_or(Error::NotFound(Entity::Object))?;
+            let present = token::open(&self.keys, app, &sealed, at.as_millis())?;
+            let secret = present.rotated(token.clone(), until, now);
+            record.token = Some((token::seal(&self.keys, &secret)?, now));
+            Ok(secret)
         })
     }
 

@@ -21,6 +21,7 @@ use rollhook_core::{
     replica::ReplicaId,
     request::IdempotencyKey,
     source::GitSource,
+    time::Timestamp,
     token::Token,
 };
 
@@ -84,6 +85,10 @@ impl<T: ?Sized> Faulty<T> {
 impl<T: TokenStore + ?Sized> TokenStore for Faulty<T> {
     async fn put(&self, app: AppUid, token: &Token) -> Result<WebhookSecret> {
         self.call("tokens.put", self.inner.put(app, token)).await
+    }
+
+    async fn rotate(&self, app: AppUid, token: &Token, until: Timestamp) -> Result<WebhookSecret> {
+        self.call("tokens.rotate", self.inner.rotate(app, token, until)).await
     }
 
     async fn find(&self, app: &AppId) -> Result<Option<WebhookSecret>> {

@@ -13,6 +13,7 @@ macro_rules! stores {
             find_unknown_is_none,
             find_reads_the_store,
             find_fitting_opens_by_what_is_stored,
+            rotate_keeps_the_token_before,
             remove_forgets,
             put_for_a_gone_app_is_not_found,
             stored_token_is_sealed,

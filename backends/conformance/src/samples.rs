@@ -7,6 +7,7 @@ use rollhook_core::{
     deploy::{Actor, AdmissionId, Deploy, Evidence, Origin, Reason, Revision, State, Trigger},
     image::{Digest, ImageRef},
     ledger::{Admission, Admitted, Change, KeyLookup, NewDeploy},
+    lock::{Lock, Locks},
     replica::ReplicaId,
     request::{IdempotencyKey, KeyHeader},
     source::GitSource,
@@ -36,6 +37,7 @@ pub fn app(project: &str, environment: &str, name: &str) -> App {
         target: target(name),
         policy: Policy::default(),
         holds: Vec::new(),
+        locks: Locks::default(),
         created_at: Timestamp::default(),
     }
 }
@@ -49,6 +51,16 @@ pub fn git_source() -> GitSource {
         context: ".".parse().unwrap(),
         image_repository: "registry.example.com/shop/api".parse().unwrap(),
         credentials: None,
+    }
+}
+
+/// A lock of the person `ada`, until this time.
+pub fn lock(until: Option<i64>) -> Lock {
+    Lock {
+        reason: "no deploys before the fair".parse().unwrap(),
+        by: Actor::person("ada"),
+        at: Timestamp::from_millis(1_000),
+        until: until.map(Timestamp::from_millis),
     }
 }
 
@@ -187,7 +199,9 @@ pub fn hold(tag: &str) -> Hold {
 
 /// A webhook token that follows from this byte.
 pub fn token(seed: u8) -> Token {
-    let bytes: Vec<u8> = (0..Token::RANDOM_BYTES as u8).map(|at| seed.wrapping_mul(31).wrapping_add(at * 3)).collect();
+    let step = seed.wrapping_mul(2).wrapping_add(3);
+    let byte = |at: u8| seed.wrapping_mul(31).wrapping_add(at.wrapping_mul(step));
+    let bytes: Vec<u8> = (0..Token::RANDOM_BYTES as u8).map(byte).collect();
     Token::from_random(&bytes).unwrap()
 }
 

@@ -7,6 +7,7 @@ use rollhook_core::{
     app::{App, AppId, AppUid},
     error::Entity,
     ports::{Sealing, WebhookSecret},
+    time::Timestamp,
     token::Token,
 };
 
@@ -163,13 +164,64 @@ pub async fn stored_token_is_sealed(store: &dyn Stores) -> Can {
     Ok(())
 }
 
+/// A rotated token is found beside the one before it, by every handle; older ones are gone, and so is every one after a
+/// `put` or `remove`.
+pub async fn rotate_keeps_the_token_before(store: &dyn Stores) -> Can {
+    let (one, app) = registered(store).await;
+    let two = store.open().await;
+    let until = Timestamp::from_millis(4_000_000_000_000);
+    let early = one.tokens.rotate(app.uid, &samples::token(1), until).await;
+    assert!(matches!(early, Err(Error::NotFound(Entity::Object))), "there is no token to rotate: {early:?}");
+    let unknown = one.tokens.rotate(AppUid::from_bits(404), &samples::token(1), until).await;
+    assert!(matches!(unknown, Err(Error::NotFound(_))), "{unknown:?}");
+    one.tokens.put(app.uid, &samples::token(1)).await.unwrap();
+    for seed in 2..=4 {
+        let handles = if seed % 2 == 0 { &two } else { &one };
+        let rotated = handles.tokens.rotate(app.uid, &samples::token(seed), until).await.unwrap();
+        for found in [Some(rotated), one.tokens.find(&app.id).await.unwrap(), two.tokens.find(&app.id).await.unwrap()] {
+            assert_is(found.as_ref(), &app, &samples::token(seed));
+            let previous = found.and_then(|found| found.previous).expect("the token before");
+            assert_eq!(previous.token.expose(), samples::token(seed - 1).expose(), "rotation {seed}");
+            assert_eq!(previous.until, until);
+        }
+    }
+    for (seed, opens) in [(4, true), (3, true), (2, false), (1, false)] {
+        assert_eq!(soon_or_never(store, &two, &app.id, seed, opens).await, opens, "token {seed}");
+    }
+    let racing = [5, 6, 7].map(|seed| {
+        let (tokens, app) = (one.tokens.clone(), app.uid);
+        async move { tokens.rotate(app, &samples::token(seed), until).await.unwrap() }
+    });
+    let racing = futures_util::future::join_all(racing).await;
+    let last = one.tokens.find(&app.id).await.unwrap().unwrap();
+    let firsts = racing.iter().filter(|secret| {
+        secret.previous.as_ref().is_some_and(|previous| previous.token.expose() == samples::token(4).expose())
+    });
+    assert_eq!(firsts.count(), 1, "each rotation replaces what the one before it stored");
+    assert!(racing.iter().any(|secret| secret.token.expose() == last.token.expose()));
+    one.tokens.put(app.uid, &samples::token(8)).await.unwrap();
+    assert!(two.tokens.find(&app.id).await.unwrap().unwrap().previous.is_none(), "put takes both away");
+    assert!(fitting(&two, &app.id, 4).await.is_none());
+    Ok(())
+}
+
+/// Whether a token opens the webhook: as soon as it does, if it is to.
+async fn soon_or_never(store: &dyn Stores, handles: &Handles, app: &AppId, seed: u8, opens: bool) -> bool {
+    if opens { soon(store, handles, app, seed).await.is_some() } else { fitting(handles, app, seed).await.is_some() }
+}
+
 /// The app's token, if it is this one, looked for as for a caller who presents it.
 async fn fitting(handles: &Handles, app: &AppId, seed: u8) -> Option<WebhookSecret> {
     let presented = samples::token(seed);
-    let fits = |stored: Option<&Token>| stored.is_some_and(|stored| stored.expose() == presented.expose());
+    let is = |token: &Token| token.expose() == presented.expose();
+    let fits = |stored: Option<&WebhookSecret>| {
+        stored.is_some_and(|stored| {
+            is(&stored.token) | stored.previous.as_ref().is_some_and(|previous| is(&previous.token))
+        })
+    };
     let found = handles.tokens.find_fitting(app, &fits).await.unwrap();
     if let Some(found) = &found {
-        assert_eq!(found.token.expose(), presented.expose(), "what does not fit is not found");
+        assert!(fits(Some(found)), "what does not fit is not found");
     }
     found
 }

@@ -6,6 +6,7 @@ use rollhook_core::{
     app::{AppId, AppUid},
     error::Entity,
     ports::{AppRef, Sealing, TokenStore, WebhookSecret},
+    time::Timestamp,
     token::Token,
 };
 
@@ -17,7 +18,17 @@ impl TokenStore for MemoryStore {
         let now = self.now();
         let mut tables = self.lock();
         let stored = tables.apps.get_mut(&app).ok_or(Error::NotFound(Entity::App))?;
-        let secret = WebhookSecret { app, token: token.clone(), created_at: stored.state.time(now) };
+        let secret = WebhookSecret::new(app, token.clone(), stored.state.time(now));
+        stored.secret = Some(secret.clone());
+        Ok(secret)
+    }
+
+    async fn rotate(&self, app: AppUid, token: &Token, until: Timestamp) -> Result<WebhookSecret> {
+        let now = self.now();
+        let mut tables = self.lock();
+        let stored = tables.apps.get_mut(&app).ok_or(Error::NotFound(Entity::App))?;
+        let present = stored.secret.take().ok_or(Error::NotFound(Entity::Object))?;
+        let secret = present.rotated(token.clone(), until, stored.state.time(now));
         stored.secret = Some(secret.clone());
         Ok(secret)
     }

@@ -176,11 +176,11 @@ impl OidcSignIn {
         let exchange =
             provider.exchange_code(code).map_err(|error| denied("the provider has no token endpoint", error))?;
         let answer = exchange.set_pkce_verifier(verifier).request_async(&http).await;
-        let answer = answer.map_err(|error| match error {
-            openidconnect::RequestTokenError::Request(error) => {
-                Error::unavailable("asking the provider for the token", error)
+        let answer = answer.map_err(|error| {
+            if matches!(error, openidconnect::RequestTokenError::Request(_)) {
+                return Error::unavailable("asking the provider for the token", error);
             }
-            error => denied("the provider gave no token for the code", error),
+            denied("the provider gave no token for the code", error)
         })?;
         let token = answer.id_token().ok_or_else(|| denied("the provider gave no id_token", "openid is missing"))?;
         let nonce = Nonce::new(nonce.to_owned());

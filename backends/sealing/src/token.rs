@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use rollhook_core::{Error, Result, app::AppUid, ports::WebhookSecret, time::Timestamp, token::Token};
+use rollhook_core::{Error, Result, app::AppUid, ports::WebhookSecret, time::Timestamp};
 
 use crate::{KeyId, KeyRing};
 
-/// Seals an app's token with the ring's newest key.
+/// Seals an app's tokens with the ring's newest key.
 ///
 /// # Errors
 /// `Unavailable` if the system gives no random bytes.
-pub fn seal(ring: &KeyRing, app: AppUid, token: &Token) -> Result<Vec<u8>> {
-    Ok(ring.seal(token.expose().as_bytes(), &associated_data(app))?)
+pub fn seal(ring: &KeyRing, secret: &WebhookSecret) -> Result<Vec<u8>> {
+    Ok(ring.seal(secret.to_text().as_bytes(), &associated_data(secret.app))?)
 }
 
 /// Opens a stored token.
@@ -20,9 +20,9 @@ pub fn seal(ring: &KeyRing, app: AppUid, token: &Token) -> Result<Vec<u8>> {
 /// `Denied` if the ring lacks its key; `Corrupt` if it was damaged or sealed for another app.
 pub fn open(ring: &KeyRing, app: AppUid, sealed: &[u8], created_at: i64) -> Result<WebhookSecret> {
     let text = ring.open(sealed, &associated_data(app))?;
-    let token = std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok());
-    let token = token.ok_or_else(|| corrupt("a sealed text is no token"))?;
-    Ok(WebhookSecret { app, token, created_at: Timestamp::from_millis(created_at) })
+    let created_at = Timestamp::from_millis(created_at);
+    let secret = std::str::from_utf8(&text).ok().and_then(|text| WebhookSecret::from_text(app, text, created_at));
+    secret.ok_or_else(|| corrupt("a sealed text is no token"))
 }
 
 /// Seals a stored token anew; returns `None` if it is sealed with the newest key.

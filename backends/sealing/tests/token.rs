@@ -1,6 +1,6 @@
 //! A sealed token opens its own app, and no other.
 
-use rollhook_core::{Error, app::AppUid, token::Token};
+use rollhook_core::{Error, app::AppUid, ports::WebhookSecret, time::Timestamp, token::Token};
 use rollhook_sealing::{KeyRing, token};
 use zeroize::Zeroizing;
 
@@ -13,7 +13,7 @@ fn token_opens_its_own_app_and_is_resealed_once() {
         KeyRing::from_keys((1..=newest).map(key)).unwrap()
     };
     let secret = Token::from_random(&[5; Token::RANDOM_BYTES]).unwrap();
-    let old = token::seal(&ring(1), APP, &secret).unwrap();
+    let old = token::seal(&ring(1), &WebhookSecret::new(APP, secret.clone(), Timestamp::default())).unwrap();
     assert_eq!(token::open(&ring(1), APP, &old, 3).unwrap().token.expose(), secret.expose());
     assert!(matches!(token::open(&ring(1), AppUid::from_bits(8), &old, 3), Err(Error::Corrupt { .. })));
     assert!(token::reseal(&ring(1), APP, &old).unwrap().is_none());
@@ -28,7 +28,8 @@ fn token_opens_its_own_app_and_is_resealed_once() {
 #[test]
 fn ring_of_one_key_opens_what_a_ring_with_its_id_sealed() {
     let secret = Token::from_random(&[5; Token::RANDOM_BYTES]).unwrap();
-    let sealed = token::seal(&KeyRing::of_key([1; 32]), APP, &secret).unwrap();
+    let sealed =
+        token::seal(&KeyRing::of_key([1; 32]), &WebhookSecret::new(APP, secret.clone(), Timestamp::default())).unwrap();
     let keys = [1_u8, 2].map(|number| (format!("k{number:04}").parse().unwrap(), Zeroizing::new([number; 32])));
     let opened = token::open(&KeyRing::from_keys(keys).unwrap(), APP, &sealed, 3).unwrap();
     assert_eq!(opened.token.expose(), secret.expose());

@@ -28,6 +28,7 @@ fn registration() -> App {
         target: Target::default(),
         policy: Policy::default(),
         holds: Vec::new(),
+        locks: rollhook_core::lock::Locks::default(),
         created_at: Timestamp::from_millis(5),
     }
 }

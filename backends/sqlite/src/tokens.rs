@@ -8,6 +8,7 @@ use rollhook_core::{
     app::{AppId, AppUid},
     error::Entity,
     ports::{Sealing, TokenStore, WebhookSecret},
+    time::Timestamp,
     token::Token,
 };
 use rollhook_sealing::{KeyId, KeyRing, token};
@@ -20,6 +21,7 @@ SELECT a.uid, t.sealed, t.created_at FROM apps a JOIN tokens t ON t.app = a.id
 WHERE a.namespace = ?1 AND a.name = ?2";
 const PUT: &str = "
 INSERT OR REPLACE INTO tokens (app, sealed, created_at) SELECT id, ?2, ?3 FROM apps WHERE uid = ?1";
+const OF: &str = "SELECT t.sealed, t.created_at FROM tokens t JOIN apps a ON a.id = t.app WHERE a.uid = ?1";
 const REMOVE: &str = "DELETE FROM tokens WHERE app = (SELECT id FROM apps WHERE uid = ?1)";
 const ALL: &str = "SELECT a.uid, t.sealed, t.app FROM tokens t JOIN apps a ON a.id = t.app";
 const RESEAL: &str = "UPDATE tokens SET sealed = ?2 WHERE app = ?1";
@@ -27,14 +29,24 @@ const RESEAL: &str = "UPDATE tokens SET sealed = ?2 WHERE app = ?1";
 #[async_trait]
 impl TokenStore for SqliteStore {
     async fn put(&self, app: AppUid, token: &Token) -> Result<WebhookSecret> {
-        let sealed = token::seal(&self.ring, app, token)?;
-        let put = self.writer.run(move |session| {
-            let now = session.now;
-            let parameters = (app.as_bits().to_be_bytes(), sealed, now.as_millis());
-            let written = session.statement(PUT)?.execute(parameters)?;
-            Ok(if written == 0 { Err(Error::NotFound(Entity::App)) } else { Ok(now) })
+        let ring = Arc::clone(&self.ring);
+        let token = token.clone();
+        self.writer.run(move |session| write(session, &ring, WebhookSecret::new(app, token, session.now))).await
+    }
+
+    async fn rotate(&self, app: AppUid, token: &Token, until: Timestamp) -> Result<WebhookSecret> {
+        let ring = Arc::clone(&self.ring);
+        let token = token.clone();
+        let rotate = self.writer.run(move |session| {
+            let columns = |row: &Row<'_>| Ok((row.get::<_, Vec<u8>>(0)?, row.get(1)?));
+            let stored = session.statement(OF)?.query_row([app.as_bits().to_be_bytes()], columns).optional()?;
+            let Some((sealed, created_at)) = stored else { return Ok(Err(Error::NotFound(Entity::Object))) };
+            match token::open(&ring, app, &sealed, created_at) {
+                Ok(present) => write(session, &ring, present.rotated(token, until, session.now)),
+                Err(error) => Ok(Err(error)),
+            }
         });
-        Ok(WebhookSecret { app, token: token.clone(), created_at: put.await? })
+        rotate.await
     }
 
     async fn find(&self, app: &AppId) -> Result<Option<WebhookSecret>> {
@@ -97,6 +109,17 @@ impl SqliteStore {
             })
             .await
     }
+}
+
+/// Writes an app's tokens.
+fn write(session: &Session<'_>, ring: &KeyRing, secret: WebhookSecret) -> rusqlite::Result<Result<WebhookSecret>> {
+    let sealed = match token::seal(ring, &secret) {
+        Ok(sealed) => sealed,
+        Err(error) => return Ok(Err(error)),
+    };
+    let parameters = (secret.app.as_bits().to_be_bytes(), sealed, secret.created_at.as_millis());
+    let written = session.statement(PUT)?.execute(parameters)?;
+    Ok(if written == 0 { Err(Error::NotFound(Entity::App)) } else { Ok(secret) })
 }
 
 /// Returns every token as it is stored, with its app's uid and row.

@@ -7,6 +7,7 @@ use crate::{
     app::Hold,
     deploy::{Actor, AdmissionId, Commit, Deploy, Origin, Revision, State, Trigger},
     image::ImageRef,
+    lock::{LockRule, Locked},
     replica::ReplicaId,
     request::{Cause, IdempotencyKey, Refusal},
     time::Timestamp,
@@ -65,6 +66,8 @@ pub struct Admission {
     pub expected: ExpectedLatest,
     /// The effect on the unfinished deploys.
     pub others: OtherDeploys,
+    /// The effect of the app's locks.
+    pub locks: LockRule,
     /// The hold to set; its `by` is set to the new revision.
     pub hold: Option<Hold>,
     /// The replica that leases the app if it is idle.
@@ -89,6 +92,8 @@ pub enum Admitted {
     Outdated,
     /// [`UNFINISHED_MAX`] deploys are unfinished.
     Full,
+    /// A lock refuses new deploys.
+    Locked(Box<Locked>),
     /// Another part of this change has changed a deploy that this one ends: it needs a commit of its own.
     NextCommit,
 }
@@ -102,6 +107,7 @@ impl Admission {
             deploy,
             expected: ExpectedLatest::Any,
             others: OtherDeploys::GoOn,
+            locks: LockRule::Respected,
             hold: None,
             driver: None,
         }
@@ -113,7 +119,7 @@ impl Change {
     /// it was.
     ///
     /// A known key is answered first, whatever else has changed. A restore is never refused for the number of
-    /// unfinished deploys, nor is one that ends them.
+    /// unfinished deploys, nor is one that ends them; a lock refuses no rollback.
     pub fn admit(&mut self, admission: Admission, lookup: KeyLookup, now: Timestamp) -> Admitted {
         match admission.key.as_ref().map_or(Ok(None), |key| self.replay_of(key, lookup, now)) {
             Ok(Some(revision)) => return Admitted::Replayed(revision),
@@ -126,6 +132,13 @@ impl Change {
             && expected != self.state.latest
         {
             return Admitted::Outdated;
+        }
+        // By the store's clock: the app's own time may be ahead, and a lock would end early by it.
+        if admission.locks == LockRule::Respected
+            && admission.deploy.trigger != Trigger::Rollback
+            && let Some(locked) = self.state.app.locks.refusing(now)
+        {
+            return Admitted::Locked(Box::new(locked));
         }
         let supersedes = admission.others == OtherDeploys::EndSuperseded;
         let restores = admission.deploy.trigger == Trigger::Rollback && admission.deploy.actor.is_service();

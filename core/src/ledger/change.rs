@@ -8,6 +8,7 @@ use super::{AppState, retention};
 use crate::{
     app::{App, Policy, Source},
     deploy::{Deploy, Revision, Status},
+    lock::{Lock, LockScope},
     replica::ReplicaId,
     request::IdempotencyKey,
     time::Timestamp,
@@ -116,6 +117,14 @@ impl Change {
         if !self.state.app.holds.is_empty() {
             self.touch(now);
             Arc::make_mut(&mut self.state.app).holds.clear();
+        }
+    }
+
+    /// Sets the lock of this scope, or ends it.
+    pub fn lock(&mut self, scope: LockScope, lock: Option<Lock>, now: Timestamp) {
+        if *Arc::make_mut(&mut self.state.app).locks.of(scope) != lock {
+            self.touch(now);
+            *Arc::make_mut(&mut self.state.app).locks.of(scope) = lock;
         }
     }
 

@@ -2,7 +2,7 @@
 //! written here.
 //!
 //! ```text
-//!   AppState ── Change::on ──▶ admit · record · built · configure · lease · forget ──▶ Change: the new state, and what to write
+//!   AppState ── Change::on ──▶ admit · record · built · configure · lock · lease · forget ──▶ Change: the new state, and what to write
 //!                                                                                │ one commit, valid for one version
 //!                                                                                ▼
 //!                                                                     ports::HistoryStore

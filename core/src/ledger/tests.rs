@@ -81,6 +81,7 @@ fn new(change: &mut Change, admission: Admission, now: Timestamp) -> Arc<Deploy>
         | Admitted::KeyReused
         | Admitted::Outdated
         | Admitted::Full
+        | Admitted::Locked(_)
         | Admitted::NextCommit) => panic!("not accepted: {other:?}"),
     }
 }

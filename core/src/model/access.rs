@@ -19,7 +19,7 @@ use crate::{
 pub enum Role {
     /// Reads apps, histories and logs, and no token.
     Viewer,
-    /// Deploys, rolls back, promotes and cancels; enables webhooks, and reads their tokens.
+    /// Deploys, rolls back, promotes, cancels and locks; enables webhooks, and reads their tokens.
     Deployer,
     /// Registers, changes and deletes apps; disables webhooks; makes API tokens and reads the audit.
     Admin,
@@ -90,6 +90,12 @@ actions! {
     Cancel = "cancel", Deployer;
     /// Releases the holds of rollbacks.
     ReleaseHold = "release holds", Deployer;
+    /// Locks an app or an environment, and ends or changes its own lock.
+    Lock = "lock deploys", Deployer;
+    /// Ends or changes another party's lock.
+    Unlock = "end another's lock", Admin;
+    /// Deploys in spite of a lock.
+    BreakGlass = "deploy in spite of a lock", Admin;
     /// Gives a webhook a new token, which is shown.
     EnableWebhook = "enable the webhook", Deployer;
     /// Reads a webhook's token.
@@ -116,6 +122,9 @@ impl Action {
         match self {
             Self::Read | Self::Deploy | Self::Rebuild | Self::Promote | Self::Rollback | Self::Cancel => false,
             Self::ReleaseHold
+            | Self::Lock
+            | Self::Unlock
+            | Self::BreakGlass
             | Self::EnableWebhook
             | Self::ReadToken
             | Self::DisableWebhook
@@ -271,6 +280,9 @@ mod tests {
             (Action::Rollback, [false, true, true]),
             (Action::Cancel, [false, true, true]),
             (Action::ReleaseHold, [false, true, true]),
+            (Action::Lock, [false, true, true]),
+            (Action::Unlock, [false, false, true]),
+            (Action::BreakGlass, [false, false, true]),
             (Action::EnableWebhook, [false, true, true]),
             (Action::ReadToken, [false, true, true]),
             (Action::DisableWebhook, [false, false, true]),

@@ -8,6 +8,7 @@ use crate::{
     access::Realm,
     deploy::{Commit, Revision},
     image::{Digest, ImageRef, Repositories},
+    lock::Locks,
     source::GitSource,
     text::{checked_text, text_conversions},
     time::{Timestamp, maybe_millis, millis},
@@ -316,6 +317,8 @@ pub struct App {
     pub policy: Policy,
     /// The held images and commits, oldest first.
     pub holds: Vec<Hold>,
+    /// The locks that refuse new deploys.
+    pub locks: Locks,
     /// The time of the registration.
     pub created_at: Timestamp,
 }

@@ -8,6 +8,7 @@ pub mod error;
 mod host;
 pub mod identity;
 pub mod image;
+pub mod lock;
 pub mod network;
 pub mod replica;
 pub mod request;

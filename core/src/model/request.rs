@@ -10,6 +10,7 @@ use crate::{
     deploy::{Actor, Commit, Revision, Trigger},
     identity::{TRUSTS_MAX, TrustId},
     image::ImageRef,
+    lock::Locked,
     source::{Branch, CredentialsName, GitSource, GitUrl, ImageRepository, RelativePath},
     text::words,
 };
@@ -270,7 +271,10 @@ macro_rules! fields {
 fields! {
     TokenName = "name",
     TokenRole = "role",
-    TokenExpires = "expires",
+    Expires = "expires",
+    LockReason = "reason",
+    BreakGlass = "break_glass",
+    Overlap = "overlap",
     Project = "project",
     Environment = "environment",
     App = "app",
@@ -389,6 +393,9 @@ pub enum Refusal {
         /// The held image or commit, in a person's words.
         what: String,
     },
+    /// A lock refuses new deploys.
+    #[error("{0}")]
+    Locked(Box<Locked>),
     /// The key was used for another request.
     #[error("The idempotency key was used for another request; use a new one.")]
     KeyReused,

@@ -60,4 +60,4 @@ pub use rollout::{
     RolloutFailure, RolloutFailureKind, RolloutSpec, TargetRequest, Validated,
 };
 pub use sign_in::{SignInProvider, SignInRequest, SignedIn};
-pub use tokens::{Sealing, TokenMatcher, TokenStore, WebhookSecret};
+pub use tokens::{PreviousToken, Sealing, TokenMatcher, TokenStore, WebhookSecret};

@@ -24,6 +24,8 @@ pub enum RecordKind {
     Session,
     /// The acts of management.
     Audit,
+    /// The locks of environments.
+    EnvironmentLock,
     /// The pipelines that apps trust.
     Trusts,
     /// The id_tokens that were used.
@@ -32,13 +34,15 @@ pub enum RecordKind {
 
 impl RecordKind {
     /// Every kind.
-    pub const ALL: [Self; 5] = [Self::ApiToken, Self::Session, Self::Audit, Self::Trusts, Self::IdToken];
+    pub const ALL: [Self; 6] =
+        [Self::ApiToken, Self::Session, Self::Audit, Self::EnvironmentLock, Self::Trusts, Self::IdToken];
 }
 
 words! { RecordKind:
     ApiToken = "api-token",
     Session = "session",
     Audit = "audit",
+    EnvironmentLock = "environment-lock",
     Trusts = "trusts",
     IdToken = "id-token",
 }

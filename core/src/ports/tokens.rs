@@ -1,6 +1,7 @@
 //! The port that keeps secrets.
 
 use async_trait::async_trait;
+use zeroize::Zeroizing;
 
 use crate::{
     app::{AppId, AppUid},
@@ -16,8 +17,57 @@ pub struct WebhookSecret {
     pub app: AppUid,
     /// The token.
     pub token: Token,
+    /// The token before, which opens the webhook until its time is over.
+    pub previous: Option<PreviousToken>,
     /// The time at which the token was stored, by the store's clock.
     pub created_at: Timestamp,
+}
+
+/// A token that a rotation replaced.
+#[derive(Clone, Debug)]
+pub struct PreviousToken {
+    /// The token.
+    pub token: Token,
+    /// The time until which it opens the webhook.
+    pub until: Timestamp,
+}
+
+impl WebhookSecret {
+    /// Returns the secret of an app with one token.
+    pub fn new(app: AppUid, token: Token, created_at: Timestamp) -> Self {
+        Self { app, token, previous: None, created_at }
+    }
+
+    /// Returns the secret after a rotation: its token opens the webhook until then, beside the new one.
+    #[must_use]
+    pub fn rotated(self, token: Token, until: Timestamp, created_at: Timestamp) -> Self {
+        Self { app: self.app, token, previous: Some(PreviousToken { token: self.token, until }), created_at }
+    }
+
+    /// Returns the tokens as one text, which a store seals.
+    pub fn to_text(&self) -> Zeroizing<String> {
+        Zeroizing::new(match &self.previous {
+            None => self.token.expose().to_owned(),
+            Some(PreviousToken { token, until }) => {
+                format!("{} {} {}", self.token.expose(), token.expose(), until.as_millis())
+            }
+        })
+    }
+
+    /// Returns the secret of a text that [`WebhookSecret::to_text`] made; `None` for any other.
+    pub fn from_text(app: AppUid, text: &str, created_at: Timestamp) -> Option<Self> {
+        let mut parts = text.split(' ');
+        let secret = Self::new(app, parts.next()?.parse().ok()?, created_at);
+        let Some(previous) = parts.next() else { return Some(secret) };
+        let until = Timestamp::from_millis(parts.next()?.parse().ok()?);
+        let previous = Some(PreviousToken { token: previous.parse().ok()?, until });
+        parts.next().is_none().then_some(Self { previous, ..secret })
+    }
+
+    /// Returns the previous token while it still opens the webhook.
+    pub fn previous_at(&self, now: Timestamp) -> Option<&PreviousToken> {
+        self.previous.as_ref().filter(|previous| now < previous.until)
+    }
 }
 
 /// The protection of stored tokens.
@@ -31,9 +81,9 @@ pub enum Sealing {
     Memory,
 }
 
-/// Returns whether a caller's credentials fit a stored token; takes the same time and returns `false` if there is
+/// Returns whether a caller's credentials fit a stored secret; takes the same time and returns `false` if there is
 /// none.
-pub type TokenMatcher<'a> = &'a (dyn Fn(Option<&Token>) -> bool + Send + Sync);
+pub type TokenMatcher<'a> = &'a (dyn Fn(Option<&WebhookSecret>) -> bool + Send + Sync);
 
 /// Keeps the secrets of the apps of one [`HistoryStore`](super::HistoryStore): it knows which apps are registered, and
 /// the removal of an app removes its token. Security: a token that is returned for one app must never open another.
@@ -46,12 +96,18 @@ pub type TokenMatcher<'a> = &'a (dyn Fn(Option<&Token>) -> bool + Send + Sync);
 ///   from memory, so that callers without a good token cost the store little. A token put elsewhere is accepted soon.
 /// - `remove_forgets`; removing a missing token is no error.
 /// - `put_for_a_gone_app_is_not_found`: `NotFound(App)`.
+/// - `rotate_keeps_the_token_before`: the new token and the one before are found from then on, and no older one; a
+///   `put` or `remove` takes both away. Without a token, `NotFound(Object)`. Of rotations and puts at the same time,
+///   each replaces what the one before it stored.
 /// - `stored_token_is_sealed`: where [`Sealing::Sealed`], the stored bytes hold neither the token's text nor its
 ///   base64, and a sealed value moved to another app is `Corrupt`, never a token.
 #[async_trait]
 pub trait TokenStore: Send + Sync {
     /// Stores the app's only token.
     async fn put(&self, app: AppUid, token: &Token) -> Result<WebhookSecret>;
+
+    /// Stores a new token, and keeps the present one beside it until then.
+    async fn rotate(&self, app: AppUid, token: &Token, until: Timestamp) -> Result<WebhookSecret>;
 
     /// Returns the token of the app of this name.
     async fn find(&self, app: &AppId) -> Result<Option<WebhookSecret>>;
@@ -62,7 +118,7 @@ pub trait TokenStore: Send + Sync {
     /// implementation calls `fits(None)` if there is no token, so that both refusals take the same time.
     async fn find_fitting(&self, app: &AppId, fits: TokenMatcher<'_>) -> Result<Option<WebhookSecret>> {
         let found = self.find(app).await?;
-        let fit = fits(found.as_ref().map(|secret| &secret.token));
+        let fit = fits(found.as_ref());
         Ok(found.filter(|_| fit))
     }
 

@@ -5,7 +5,7 @@ use crate::{
     access::Action,
     app::{AppId, KEEP, Policy, Source},
     deploy::{Deploy, Reason, Revision, State, Status},
-    error::Error,
+    error::{Entity, Error},
     ledger::{AppState, Change, Record, Refused},
     ports::WebhookSecret,
     request::{Field, PolicyChange, Refusal, SourceChange},
@@ -79,7 +79,7 @@ impl Deployer {
     }
 
     /// Changes an app, or returns the refusal.
-    async fn update_app(
+    pub(super) async fn update_app(
         &self,
         access: &Authorized,
         mut change: impl FnMut(&mut Change, Timestamp) -> Outcome<()> + Send + 'static,
@@ -175,6 +175,24 @@ impl Deployer {
         self.ports.tokens.put(access.uid, &self.new_token()).await.map_err(|error| unwritten(id, error))
     }
 
+    /// Gives the app's webhook a new token; the old one opens it too until the overlap is over.
+    ///
+    /// # Errors
+    /// [`Refusal::AppNotFound`], [`Refusal::NoWebhook`]; [`Refusal::StoreUnavailable`] while the store is away.
+    pub async fn rotate_webhook(
+        &self,
+        principal: &Principal,
+        id: &AppId,
+        overlap: std::time::Duration,
+    ) -> Outcome<WebhookSecret> {
+        let access = self.open_for(Action::EnableWebhook, principal, id).await?;
+        let until = self.store_time().await?.after(overlap);
+        match self.ports.tokens.rotate(access.uid, &self.new_token(), until).await {
+            Err(Error::NotFound(Entity::Object)) => Err(Refusal::NoWebhook),
+            rotated => rotated.map_err(|error| unwritten(id, error)),
+        }
+    }
+
     /// The app's webhook secret.
     ///
     /// # Errors
@@ -184,14 +202,15 @@ impl Deployer {
         self.ports.tokens.find(id).await.map_err(super::refused)?.ok_or(Refusal::NoWebhook)
     }
 
-    /// Returns the time at which the app's webhook was enabled, without its token.
+    /// Returns the time at which the app's webhook was enabled, and the end of the previous token's time.
     ///
     /// # Errors
     /// As [`Deployer::webhook`].
-    pub async fn webhook_enabled_at(&self, principal: &Principal, id: &AppId) -> Outcome<Timestamp> {
+    pub async fn webhook_times(&self, principal: &Principal, id: &AppId) -> Outcome<(Timestamp, Option<Timestamp>)> {
         self.open_for(Action::Read, principal, id).await?;
         let secret = self.ports.tokens.find(id).await.map_err(super::refused)?;
-        secret.map(|secret| secret.created_at).ok_or(Refusal::NoWebhook)
+        let secret = secret.ok_or(Refusal::NoWebhook)?;
+        Ok((secret.created_at, secret.previous_at(self.time()).map(|previous| previous.until)))
     }
 
     /// Disables the app's webhook: its token is refused from then on, and no pipeline is trusted any more.

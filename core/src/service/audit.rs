@@ -17,6 +17,7 @@ use crate::{
     app::AppId,
     deploy::Actor,
     error::{Error, Result},
+    lock::LockReason,
     ports::{Record, RecordKey, RecordKind, RecordPlace, RecordStore},
     request::Refusal,
     time::Timestamp,
@@ -67,6 +68,14 @@ impl Subject {
 
     pub(super) fn new(name: String, realm: Realm) -> Self {
         Self { realm, name }
+    }
+
+    /// Returns the subject with the reason that the caller gave.
+    pub(super) fn because(self, reason: Option<&LockReason>) -> Self {
+        match reason {
+            Some(reason) => Self { name: format!("{}: {reason}", self.name), ..self },
+            None => self,
+        }
     }
 }
 

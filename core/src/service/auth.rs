@@ -7,7 +7,8 @@ use crate::{
     access::{Action, Grant, Realm, Role},
     app::{AppId, AppUid},
     deploy::{Actor, Trigger},
-    ports::{AppRef, RecordKey},
+    lock::{LockReason, LockRule},
+    ports::{AppRef, RecordKey, WebhookSecret},
     request::{Cause, Refusal},
     token::{Credentials, Token},
 };
@@ -22,6 +23,7 @@ pub struct Authorized {
     pub(super) reach: Reach,
     /// The id_token that proves the caller: bound to one call before the call has an effect.
     pub(super) presented: Option<Presented>,
+    pub(super) locks: LockRule,
 }
 
 /// The reach of an [`Authorized`]: the actions on its app that it proves.
@@ -142,15 +144,21 @@ impl Deployer {
 
     async fn by_secrets(&self, app: &AppId, credentials: &Credentials, body: &[u8]) -> Outcome<Authorized> {
         let dummy = Token::from_random(&NO_SECRET);
-        let fits = |secret: Option<&Token>| {
+        let now = self.journal.now();
+        let fits = |secret: Option<&WebhookSecret>| {
             self.recognition.read(app, secret);
-            let fit = secret.or(dummy.as_ref()).is_some_and(|token| credentials.fit(token, body));
-            fit & secret.is_some()
+            // Two tokens are compared, however many there are, so that the work is the same.
+            let fits = |token: Option<&Token>| {
+                token.or(dummy.as_ref()).is_some_and(|token| credentials.fit(token, body)) & token.is_some()
+            };
+            let previous = secret.zip(now).and_then(|(secret, now)| secret.previous_at(now));
+            fits(secret.map(|secret| &secret.token)) | fits(previous.map(|previous| &previous.token))
         };
         let secret = self.ports.tokens.find_fitting(app, &fits).await.map_err(refused)?;
         let uid = secret.ok_or(Refusal::Unauthorized)?.app;
         let cause = Cause { trigger: Trigger::Webhook, actor: Actor::Ci };
-        Ok(Authorized { id: app.clone(), uid, cause, reach: Reach::Webhook, presented: None })
+        let (reach, locks) = (Reach::Webhook, LockRule::Respected);
+        Ok(Authorized { id: app.clone(), uid, cause, reach, presented: None, locks })
     }
 
     /// Returns whether these credentials fit the app's token, and the pipelines that it trusts, as this process last read
@@ -173,7 +181,7 @@ impl Deployer {
         let realm = app.realm();
         let role = principal.role_on(&realm).ok_or_else(|| Refusal::AppNotFound(id.clone()))?;
         let (id, cause, reach) = (app.id.clone(), principal.cause(Trigger::Manual), Reach::Role(role, realm));
-        Ok(Authorized { id, uid: app.uid, cause, reach, presented: None })
+        Ok(Authorized { id, uid: app.uid, cause, reach, presented: None, locks: LockRule::Respected })
     }
 
     /// Returns a principal's proof for one app, if it may do this there. The audit has it before it is done.
@@ -188,13 +196,23 @@ impl Deployer {
     /// # Errors
     /// [`Refusal::Forbidden`]; [`Refusal::StoreUnavailable`] if an allowed action cannot be written down.
     pub(super) async fn permit(&self, access: &Authorized, action: Action) -> Outcome<()> {
+        self.permit_because(access, action, None).await
+    }
+
+    /// Returns `Ok` as [`Deployer::permit`] does; the audit has the reason too.
+    pub(super) async fn permit_because(
+        &self,
+        access: &Authorized,
+        action: Action,
+        reason: Option<&LockReason>,
+    ) -> Outcome<()> {
         let realm = match &access.reach {
             // The webhook's own calls are in the app's history.
             Reach::Webhook if access.may(action) => return Ok(()),
             Reach::Webhook => Realm::Everything,
             Reach::Role(_, realm) => realm.clone(),
         };
-        let subject = Subject::app(&access.id, realm);
+        let subject = Subject::app(&access.id, realm).because(reason);
         self.audit(&access.cause.actor, action, subject, access.may(action)).await
     }
 

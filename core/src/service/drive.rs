@@ -56,6 +56,8 @@ struct Driver<'a> {
     changes: Subscription,
     /// The store's clock at the last read, and this process's own.
     read_at: (Timestamp, Duration),
+    /// The store's clock before and after each load since the last step: it may have been set meanwhile.
+    loads: Vec<(Timestamp, Timestamp)>,
     failures: u32,
     /// The pending answer of the app's source.
     reading: Option<PendingHead>,
@@ -85,6 +87,7 @@ impl Deployer {
             name,
             changes,
             read_at: Default::default(),
+            loads: Vec::new(),
             failures: 0,
             reading: None,
             observed_at: None,
@@ -107,14 +110,14 @@ impl Driver<'_> {
         }
         let mut event = Event::Loaded(Box::new(app_state));
         loop {
+            self.loads.drain(..).for_each(|(was, is)| state.clock_set(was, is));
             let (after, effect) = step(state, event, self.time());
             state = after;
             match self.perform(&state, effect, &mut change).await {
                 Next::Step(next) => event = *next,
                 Next::Reload => {
                     change = self.changes.listen();
-                    let Some((app_state, was)) = self.load().await else { return };
-                    state.clock_set(was, self.read_at.0);
+                    let Some(app_state) = self.load().await else { return };
                     event = Event::Loaded(Box::new(app_state));
                 }
                 Next::Stop => return,
@@ -133,7 +136,7 @@ impl Driver<'_> {
                 self.read(&app);
                 Some(app.into_state())
             }
-            Ok(_) | Err(_) => self.load().await.map(|(app_state, _)| app_state),
+            Ok(_) | Err(_) => self.load().await,
         }
     }
 
@@ -146,9 +149,9 @@ impl Driver<'_> {
         self.name = app.state.app.id.to_string();
     }
 
-    /// Loads the app, retrying as long as the store is away, and returns the time until which that lasted. Returns
-    /// `None` if the app is deleted, not leased to this replica, or left to one that has a builder.
-    async fn load(&mut self) -> Option<(AppState, Timestamp)> {
+    /// Loads the app, retrying as long as the store is away. Returns `None` if the app is deleted, not leased to this
+    /// replica, or left to one that has a builder.
+    async fn load(&mut self) -> Option<AppState> {
         loop {
             match self.deployer.journal.load(AppRef::Uid(self.app)).await {
                 Ok(Some(app)) => {
@@ -156,8 +159,9 @@ impl Driver<'_> {
                     self.store_failure.take_if(|(call, _)| *call == StoreCall::Load);
                     let was = self.time();
                     self.read(&app);
+                    self.loads.push((was, self.read_at.0));
                     if self.may_drive(&app.state) {
-                        return Some((app.into_state(), was));
+                        return Some(app.into_state());
                     }
                     if self.deployer.lacks_builder()(&app.state)
                         && let Err(error) = self.deployer.leave(self.app).await
@@ -299,7 +303,7 @@ impl Driver<'_> {
                 () = look.fuse() => {}
             }
             *change = self.changes.listen();
-            let Some((app_state, _)) = self.load().await else { return Next::Stop };
+            let Some(app_state) = self.load().await else { return Next::Stop };
             let stalled = deployer.ports.clock.elapsed().saturating_sub(begun) >= STALL_TIMEOUT;
             let newer = app_state.unfinished.iter().rfind(|deploy| deploy.image.is_some());
             let newer = newer.filter(|deploy| deploy.revision > spec.id.revision);

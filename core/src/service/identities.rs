@@ -22,6 +22,7 @@ use crate::{
     deploy::{Actor, Trigger},
     error::Error,
     identity::{self, Claims, IdToken, LEEWAY, Mismatch, TRUSTS_MAX, Trust, TrustId},
+    lock::LockRule,
     ports::{AppRef, Record, RecordKey, RecordKind, RecordStore},
     request::{Cause, IdempotencyKey, KeyHeader, Refusal},
     time::Timestamp,
@@ -161,7 +162,7 @@ impl Deployer {
         let presented = Presented { key, left, body: Sha256::digest(body).into() };
         let cause = Cause { trigger: Trigger::Webhook, actor: actor(trust, claims) };
         let (id, uid, presented) = (app.clone(), stored.app, Some(presented));
-        Ok(Authorized { id, uid, cause, reach: Reach::Webhook, presented })
+        Ok(Authorized { id, uid, cause, reach: Reach::Webhook, presented, locks: LockRule::Respected })
     }
 
     /// Binds the id_token of a proof to the call with this key, and returns the key under which the call is made: a call

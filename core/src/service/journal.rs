@@ -53,7 +53,9 @@ impl Decision<Admitted> {
         match admitted {
             Admitted::New { .. } => Self::Commit(admitted),
             Admitted::NextCommit => Self::NextCommit,
-            Admitted::Replayed(_) | Admitted::KeyReused | Admitted::Outdated | Admitted::Full => Self::Answer(admitted),
+            Admitted::Replayed(_) | Admitted::KeyReused | Admitted::Outdated | Admitted::Full | Admitted::Locked(_) => {
+                Self::Answer(admitted)
+            }
         }
     }
 }

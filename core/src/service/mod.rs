@@ -11,6 +11,7 @@ mod drive;
 mod identities;
 mod journal;
 mod lease;
+mod locks;
 mod looks;
 mod notifier;
 mod poll_results;
@@ -37,6 +38,7 @@ pub use api_tokens::{Adopted, ApiToken, NewApiToken, replace_admin_token};
 pub use audit::{AuditEntry, Audited};
 pub use auth::{Authorized, Principal};
 pub use builds::LogPart;
+pub use locks::{EnvironmentLock, NewLock};
 pub use poll_results::{PollOutcome, Polled};
 pub use push::Pushed;
 pub use queries::Waited;
@@ -55,6 +57,7 @@ use crate::{
     replica::ReplicaId,
     request::Refusal,
     source::AllowedSources,
+    time::Timestamp,
 };
 
 /// The number of attempts of a decision whose basis has changed.
@@ -167,6 +170,11 @@ impl Deployer {
         self.waiters.notify(app);
         self.drivers.notify(app);
         self.work_queue.put(app);
+    }
+
+    /// The store's clock as this process knows it; 0 before its first answer.
+    pub fn time(&self) -> Timestamp {
+        self.journal.now().unwrap_or_default()
     }
 
     /// Returns `Ok` if the store answers.

@@ -199,7 +199,8 @@ impl Deployer {
                 self.waiters.notify(app_state.app.uid);
                 Some(Detected::Accepted(revision))
             }
-            Admitted::Full => Some(Detected::Postponed),
+            // The head is decided again once the lock has ended.
+            Admitted::Full | Admitted::Locked(_) => Some(Detected::Postponed),
             Admitted::Outdated | Admitted::NextCommit | Admitted::Replayed(_) | Admitted::KeyReused => None,
         })
     }

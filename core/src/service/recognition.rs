@@ -22,7 +22,7 @@ use zeroize::Zeroizing;
 use super::{Deployer, api_tokens::key_of, auth::NO_SECRET};
 use crate::{
     app::AppId,
-    ports::{RecordKey, Rng, listed_id},
+    ports::{RecordKey, Rng, WebhookSecret, listed_id},
     token::{Credentials, Token, TokenTrace, TraceKey},
 };
 
@@ -35,7 +35,8 @@ const SECRETS: usize = 10_000;
 const READS: usize = 50;
 const SECOND: Duration = Duration::from_secs(1);
 
-type Traces = HashMap<AppId, TokenTrace>;
+/// The traces of each app's token, and of the one before.
+type Traces = HashMap<AppId, (TokenTrace, Option<TokenTrace>)>;
 
 /// The memory of tokens that were read.
 pub(super) struct Recognition {
@@ -64,7 +65,7 @@ impl Deployer {
     /// Reads an app's token, as for a caller who is refused.
     fn read_token<'a>(&'a self, app: &'a AppId) -> BoxFuture<'a, ()> {
         Box::pin(async move {
-            let remembers = |secret: Option<&Token>| {
+            let remembers = |secret: Option<&WebhookSecret>| {
                 self.recognition.read(app, secret);
                 false
             };
@@ -87,22 +88,32 @@ impl Recognition {
     }
 
     /// Remembers the app's token as it was just read.
-    pub(super) fn read(&self, app: &AppId, token: Option<&Token>) {
+    pub(super) fn read(&self, app: &AppId, secret: Option<&WebhookSecret>) {
         let mut generations = self.apps.lock().unwrap_or_else(PoisonError::into_inner);
         let (newer, older) = &mut *generations;
-        let Some(token) = token else {
+        let Some(secret) = secret else {
             newer.remove(app);
             older.remove(app);
             return;
         };
-        if newer.get(app).is_some_and(|known| known.matches(&self.key, token.expose().as_bytes())) {
+        let is = |trace: &TokenTrace, token: &Token| trace.matches(&self.key, token.expose().as_bytes());
+        let previous = secret.previous.as_ref().map(|previous| &previous.token);
+        let is_known = newer.get(app).is_some_and(|(newest, before)| {
+            is(newest, &secret.token)
+                && match (before, previous) {
+                    (Some(before), Some(previous)) => is(before, previous),
+                    (before, previous) => before.is_none() && previous.is_none(),
+                }
+        });
+        if is_known {
             return;
         }
         if newer.len() >= GENERATION {
             *older = mem::take(newer);
         }
         older.remove(app);
-        newer.insert(app.clone(), TokenTrace::new(&self.key, token));
+        let trace = |token: &Token| TokenTrace::new(&self.key, token);
+        newer.insert(app.clone(), (trace(&secret.token), previous.map(trace)));
     }
 
     /// Returns whether the credentials fit the app's token as it was last read.
@@ -111,8 +122,12 @@ impl Recognition {
             let generations = self.apps.lock().unwrap_or_else(PoisonError::into_inner);
             generations.0.get(app).or_else(|| generations.1.get(app)).cloned()
         };
-        let trace = known.as_ref().or(self.dummy.as_ref());
-        trace.is_some_and(|trace| credentials.fit_trace(trace, &self.key, body)) & known.is_some()
+        let fits = |trace: Option<&TokenTrace>| {
+            let compared = trace.or(self.dummy.as_ref());
+            compared.is_some_and(|trace| credentials.fit_trace(trace, &self.key, body)) & trace.is_some()
+        };
+        let (newest, before) = known.map_or((None, None), |(newest, before)| (Some(newest), before));
+        fits(newest.as_ref()) | fits(before.as_ref())
     }
 
     /// Remembers whether the API token or session of this record is valid, as it was just read.

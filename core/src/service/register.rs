@@ -13,6 +13,7 @@ use crate::{
     error::{Entity, Error},
     image::ImageRef,
     ledger::{Admission, Admitted, Change, KeyLookup, NewDeploy, registration},
+    lock::{LockRule, Locks},
     ports::{AppPage, AppRef, TargetRequest, Validated, listed_id},
     request::{Field, IdempotencyKey, Refusal, Registration},
     service::run::TTL,
@@ -118,6 +119,7 @@ impl Deployer {
         if let Some(app) = self.journal.load(AppRef::Name(&id)).await.map_err(refused)? {
             return self.registered(app, &wanted, key.as_ref()).await;
         }
+        self.registration_lock(&wanted.project, &wanted.environment).await?;
         let wanted = Registration { policy: checked(wanted.policy)?, ..wanted };
         rules.pollable(&wanted.policy, &wanted.source)?;
         let request = TargetRequest {
@@ -150,6 +152,7 @@ impl Deployer {
             target,
             policy: wanted.policy.clone(),
             holds: Vec::new(),
+            locks: Locks::default(),
             created_at: self.store_time().await?,
         };
         self.create(principal, app, (image, adopted), &wanted, key).await
@@ -173,7 +176,7 @@ impl Deployer {
     }
 
     /// Returns the store's clock.
-    async fn store_time(&self) -> Outcome<Timestamp> {
+    pub(super) async fn store_time(&self) -> Outcome<Timestamp> {
         match self.journal.now() {
             Some(now) => Ok(now),
             None => Ok(self.journal.heartbeat(&self.replica, TTL).await.map_err(refused)?.now),
@@ -190,8 +193,8 @@ impl Deployer {
         let (id, uid) = (app.state.app.id.clone(), app.state.app.uid);
         let Some(key) = key else { return Err(Refusal::AppExists(id)) };
         let cause = crate::request::Cause { trigger: Trigger::Manual, actor: crate::deploy::Actor::Service };
-        let reach = Reach::Role(Role::Admin, wanted.realm());
-        match self.replay(&Authorized { id: id.clone(), uid, cause, reach, presented: None }, key).await? {
+        let (reach, locks) = (Reach::Role(Role::Admin, wanted.realm()), LockRule::Respected);
+        match self.replay(&Authorized { id: id.clone(), uid, cause, reach, presented: None, locks }, key).await? {
             (app, Some(deploy)) => Ok(Registered { adopted: deploy.adopted, app, deploy: Some(deploy) }),
             // No entry could carry the key: a call with equal contents counts as the same call.
             (app, None) if registration::waits_for_a_build(&app.app) && registration::made(&app.app, wanted) => {
@@ -229,6 +232,7 @@ impl Deployer {
             Err(error) => return Err(unwritten(&id, error)),
         };
         tracing::info!(app = %id, uid = %app.uid, adopted, "registered");
+        self.lock_registered(&app).await?;
         self.changed_here(app.uid);
         Ok(Registered { app: state, deploy, adopted })
     }

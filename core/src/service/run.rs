@@ -104,7 +104,12 @@ impl Deployer {
                     drivers.start_search();
                     unbound = self.unbound().boxed().fuse();
                     if self.scope == Scope::Store {
-                        drift = self.watch_drift().boxed().fuse();
+                        drift = async {
+                            self.copy_locks().await;
+                            self.watch_drift().await;
+                        }
+                        .boxed()
+                        .fuse();
                     }
                 }
                 result = &mut drivers.search => drivers.search_ended(result),

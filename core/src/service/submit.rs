@@ -85,6 +85,7 @@ impl Deployer {
         mut decide: impl FnMut(&AppState) -> Decided<T> + Send + 'static,
     ) -> Outcome<Option<(Accepted, Option<T>)>> {
         let (driver, used, lacks_builder) = (self.driver(), key.clone(), self.lacks_builder());
+        let locks = access.locks;
         let has_builder = self.ports.builder.is_some();
         let admitted =
             self.journal.update(access.uid, key.as_ref(), move |change, lookup, now| match decide(&change.state) {
@@ -93,9 +94,9 @@ impl Deployer {
                         return refuse(change, used.as_ref(), lookup, now, Refusal::WrongKind(NO_BUILDER.to_owned()));
                     }
                     let driver = driver.clone().filter(|_| !lacks_builder(&change.state));
-                    let admission = Admission { key: used.clone(), driver, ..admission };
+                    let admission = Admission { key: used.clone(), driver, locks, ..admission };
                     let admitted = change.admit(admission, lookup, now);
-                    let is_refused = matches!(admitted, Admitted::Full | Admitted::Outdated);
+                    let is_refused = matches!(admitted, Admitted::Full | Admitted::Outdated | Admitted::Locked(_));
                     if is_refused && used.is_some() && lookup == KeyLookup::Unread {
                         // A known key is answered first.
                         return Decision::ReadKey;
@@ -121,6 +122,7 @@ impl Deployer {
             Admitted::Replayed(revision) => replayed(self.entry(access, revision).await?),
             Admitted::KeyReused => return Err(Refusal::KeyReused),
             Admitted::Full => return Err(Refusal::TooManyUnfinished),
+            Admitted::Locked(locked) => return Err(Refusal::Locked(locked)),
             Admitted::Outdated | Admitted::NextCommit => return Ok(None),
         };
         Ok(Some((accepted, extra)))

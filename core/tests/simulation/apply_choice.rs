@@ -179,6 +179,7 @@ impl Run {
                 self.environment.rules.lock().unwrap().releasing = true;
                 Some((Request::Release, Key::None))
             }
+            Ask::Lock { app, lock } => Some((Request::Lock(id(*app), lock.map(requests::lock)), Key::None)),
             Ask::Policy { app, leave, hold_all, settle } => {
                 Some((Request::Policy(id(*app), requests::policy(*leave, *hold_all, *settle)), Key::None))
             }
@@ -274,6 +275,8 @@ pub(crate) fn told(wanted: &Request) -> String {
         Request::Rebuild(id, commit, _) => format!("build {commit:?} of {id} again"),
         Request::Source(id, change) => format!("change the source of {id}: {change:?}"),
         Request::Release => "release the holds".to_owned(),
+        Request::Lock(id, Some(lock)) => format!("lock {id} for {:?}", lock.ttl),
+        Request::Lock(id, None) => format!("unlock {id}"),
         Request::Policy(id, change) => format!("change the policy of {id}: {change:?}"),
         Request::Enable => "a new token".to_owned(),
         Request::Disable => "close the webhook".to_owned(),

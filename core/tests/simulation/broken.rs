@@ -18,6 +18,7 @@ use rollhook_core::{
         Applied, BranchReader, BuildTrigger, Clock, DriverIdentity, HistoryStore, Observation, Phase, RolloutDriver,
         RolloutFailure, RolloutSpec, Sealing, TargetRequest, TokenStore, Validated, WebhookSecret,
     },
+    time::Timestamp,
     token::Token,
 };
 
@@ -172,6 +173,10 @@ impl RolloutDriver for BrokenBackend {
 impl TokenStore for BrokenBackend {
     async fn put(&self, app: AppUid, token: &Token) -> Result<WebhookSecret> {
         self.environment.store.put(app, token).await
+    }
+
+    async fn rotate(&self, app: AppUid, token: &Token, until: Timestamp) -> Result<WebhookSecret> {
+        self.environment.store.rotate(app, token, until).await
     }
 
     async fn find(&self, app: &AppId) -> Result<Option<WebhookSecret>> {

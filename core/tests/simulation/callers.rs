@@ -297,6 +297,7 @@ fn touches_webhook(request: &Request) -> bool {
         | Request::Release
         | Request::Rebuild(..)
         | Request::Source(..)
+        | Request::Lock(..)
         | Request::Policy(..) => false,
     }
 }

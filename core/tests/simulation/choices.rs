@@ -72,6 +72,8 @@ pub(crate) enum Ask {
     Promote { key: Key },
     /// The holds of app 0 are released.
     Release,
+    /// New deploys of an app are refused, for so many seconds or until the lock is ended; or the lock is ended.
+    Lock { app: usize, lock: Option<Option<u8>> },
     /// Policy: leave failures as they are, hold against CI too, settle for so many seconds.
     Policy { app: usize, leave: bool, hold_all: bool, settle: u8 },
     /// An app is polled from now on, or not any more.
@@ -224,6 +226,8 @@ fn ask() -> impl Strategy<Value = Ask> {
         3 => (app(), 0..3usize).prop_map(|(app, back)| Ask::Cancel { app, back }),
         2 => key().prop_map(|key| Ask::Promote { key }),
         1 => Just(Ask::Release),
+        2 => (app(), proptest::option::weighted(0.5, proptest::option::weighted(0.7, select(&[2u8, 20]))))
+            .prop_map(|(app, lock)| Ask::Lock { app, lock }),
         2 => policy.prop_map(|(app, leave, hold_all, settle)| Ask::Policy { app, leave, hold_all, settle }),
         2 => (app(), proptest::option::weighted(0.6, 0..3usize), key())
             .prop_map(|(app, back, key)| Ask::Rebuild { app, back, key }),

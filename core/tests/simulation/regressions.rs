@@ -182,3 +182,11 @@ pub(crate) fn rare() -> Vec<Scenario> {
         a_poll_that_lags_behind(),
     ]
 }
+
+#[test]
+fn clock_that_is_set_ahead_during_an_apply_lets_no_newer_deploy_take_over() {
+    let late = InjectedFault::Late(Duration::from_secs(4));
+    let late = Choice::Fault { replica: 0, call: "history.commit", nth: 2, fault: late };
+    let away = Choice::Cluster(Meddling::Reach(false));
+    holds(vec![Choice::Order(3), away, late, post("v1"), Choice::Pass(0), Choice::Clock(40), post("v1")]);
+}

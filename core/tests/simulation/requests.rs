@@ -11,7 +11,7 @@ use rollhook_core::{
     request::{
         DeployRequest, IdempotencyKey, KeyHeader, PolicyChange, Refusal, Registration, RollbackRequest, SourceChange,
     },
-    service::{Accepted, Deployer, Outcome, Principal, Pushed},
+    service::{Accepted, Deployer, NewLock, Outcome, Principal, Pushed},
     token::{Credentials, Token},
 };
 use serde_json::json;
@@ -54,6 +54,8 @@ pub(crate) enum Request {
     Release,
     Rebuild(AppId, Option<Commit>, Option<IdempotencyKey>),
     Source(AppId, SourceChange),
+    /// Locks an app, or ends its lock.
+    Lock(AppId, Option<NewLock>),
     Policy(AppId, PolicyChange),
     Enable,
     Disable,
@@ -123,6 +125,8 @@ impl Request {
                 deployer.change(&person, &id, PolicyChange::default(), change).await.map(|_| Answer::Changed)
             }
             Self::Release => deployer.release_hold(&person, &first).await.map(|_| Answer::Changed),
+            Self::Lock(id, Some(lock)) => deployer.lock(&person, &id, lock).await.map(|_| Answer::Changed),
+            Self::Lock(id, None) => deployer.unlock(&person, &id).await.map(|_| Answer::Changed),
             Self::Policy(id, change) => deployer.change_policy(&person, &id, change).await.map(|_| Answer::Changed),
             Self::Enable => deployer.enable_webhook(&person, &first).await.map(Answer::Token),
             Self::Disable => deployer.disable_webhook(&person, &first).await.map(|()| Answer::Done),
@@ -143,6 +147,11 @@ fn credentials(token: &Token) -> Credentials {
 pub(crate) fn deploy(tag: &str, name: &str, key: Option<IdempotencyKey>) -> DeployRequest {
     let commit: Commit = name.parse().unwrap();
     DeployRequest { image: Some(image(tag)), commit: Some(commit), key }
+}
+
+/// A lock for so many seconds.
+pub(crate) fn lock(seconds: Option<u8>) -> NewLock {
+    NewLock { reason: "a freeze".parse().unwrap(), ttl: seconds.map(|seconds| Duration::from_secs(seconds.into())) }
 }
 
 /// The key of a call, which always asks for the same.
@@ -203,6 +212,7 @@ pub(crate) const fn word(refusal: &Refusal) -> &'static str {
         Refusal::InvalidField(..) | Refusal::InvalidSetting(..) => "refused: invalid field",
         Refusal::ImageNotAllowed { .. } => "refused: image not allowed",
         Refusal::ImageHeld { .. } => "refused: image held",
+        Refusal::Locked(_) => "refused: locked",
         Refusal::KeyReused => "refused: key reused",
         Refusal::TooManyUnfinished => "refused: too many unfinished",
         Refusal::NothingToRollBackTo(_) => "refused: nothing to roll back to",

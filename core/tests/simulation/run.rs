@@ -184,7 +184,7 @@ impl Run {
         for slot in 0..self.slots.len() {
             let Some(replica) = &mut self.slots[slot] else { continue };
             if let Some(time) = replica.faults.disturbed() {
-                replica.able = self.environment.time.now() + time;
+                replica.able = replica.able.max(self.environment.time.now() + time);
             }
             match replica.faults.signal() {
                 Some(Signal::Crash) => self.crash(slot, Duration::from_secs(2), false),

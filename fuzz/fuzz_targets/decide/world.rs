@@ -148,6 +148,7 @@ fn app(rules: Rules) -> App {
         target: Target::default(),
         policy: policy(rules),
         holds: Vec::new(),
+        locks: rollhook_core::lock::Locks::default(),
         created_at: Timestamp::default(),
     }
 }

@@ -60,11 +60,7 @@ impl CreateToken {
             realm: field(Field::Environment, Realm::of(project, environment))?,
         };
         let ttl = self.expires.map(|text| expires(&text).ok_or(EXPIRES_RULE)).transpose();
-        Ok(NewApiToken {
-            name: field(Field::TokenName, self.name.parse())?,
-            grant,
-            ttl: field(Field::TokenExpires, ttl)?,
-        })
+        Ok(NewApiToken { name: field(Field::TokenName, self.name.parse())?, grant, ttl: field(Field::Expires, ttl)? })
     }
 }
 
@@ -296,7 +292,7 @@ mod tests {
         assert_eq!(faulty(request("owner", None, None, None)), Field::TokenRole);
         assert_eq!(faulty(request("admin", None, Some("test"), None)), Field::Environment);
         assert_eq!(faulty(request("admin", Some("A"), None, None)), Field::Project);
-        assert_eq!(faulty(request("admin", None, None, Some("soon"))), Field::TokenExpires);
+        assert_eq!(faulty(request("admin", None, None, Some("soon"))), Field::Expires);
     }
 
     #[test]

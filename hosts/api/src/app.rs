@@ -1,6 +1,6 @@
 //! Apps: registering, showing and changing them, and their webhooks.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, str::FromStr, time::Duration};
 
 pub use rollhook_core::app::Hold;
 use rollhook_core::{
@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use crate::{
     deploy::{Deploy, Standing},
     duration,
+    lock::Lock,
     openapi::schemas,
     path,
     polling::Polling,
@@ -261,6 +262,9 @@ pub struct App {
     /// The images and commits that people rolled away from, oldest first; automation does not bring them back.
     #[schemars(schema_with = "schemas::holds")]
     pub holds: Vec<Hold>,
+    /// The locks that refuse new deploys.
+    #[serde(default)]
+    pub locks: Vec<Lock>,
     /// The newest deploy that succeeded.
     pub current: Option<Deploy>,
     /// The newest deploy that touched the cluster; not `current` if that deploy has not succeeded.
@@ -285,8 +289,9 @@ pub struct App {
 }
 
 impl App {
-    /// Returns the app of a state. Its entries lack their evidence, which is shown one entry at a time.
-    pub fn of(state: &AppState) -> Self {
+    /// Returns the app of a state, with the locks that are in force now. Its entries lack their evidence, which is shown
+    /// one entry at a time.
+    pub fn of(state: &AppState, now: Timestamp) -> Self {
         let app = &state.app;
         let standing = Standing::of(state);
         let entry = |deploy: &std::sync::Arc<rollhook_core::deploy::Deploy>| {
@@ -302,6 +307,7 @@ impl App {
             workload: shown(&app.target.settings),
             policy: Policy::of(&app.policy),
             holds: app.holds.clone(),
+            locks: app.locks.in_force(now).map(|(scope, lock)| Lock::of(scope, lock)).collect(),
             current: state.current.as_ref().map(entry),
             on_cluster: state.on_cluster().map(entry),
             unfinished: state.unfinished.iter().map(|deploy| deploy.revision).collect(),
@@ -366,6 +372,32 @@ pub struct Registered {
     pub adopted: bool,
 }
 
+/// A request for a new token beside the present one: the body of `POST …/webhook/rotate`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Rotate {
+    /// The time for which the present token is let in too, such as `1h`, which is the default; at most `168h`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = schemas::DURATION))]
+    pub overlap: Option<String>,
+}
+
+/// The overlap of a rotation that names none.
+const OVERLAP: Duration = Duration::from_secs(3600);
+
+impl Rotate {
+    /// Returns the overlap.
+    ///
+    /// # Errors
+    /// [`Refusal::InvalidField`].
+    pub fn parse(&self) -> Result<Duration, Refusal> {
+        match &self.overlap {
+            None => Ok(OVERLAP),
+            Some(text) => duration::parse(text).ok_or_else(|| invalid(Field::Overlap, duration::RULE)),
+        }
+    }
+}
+
 /// An app's webhook with its secret; `Debug` does not show it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Webhook {
@@ -381,6 +413,10 @@ pub struct Webhook {
     #[serde(with = "crate::time")]
     #[schemars(schema_with = "schemas::time")]
     pub created_at: Timestamp,
+    /// The time until which the token before is let in too, after a rotation.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "crate::time::maybe")]
+    #[schemars(schema_with = "schemas::time")]
+    pub previous_until: Option<Timestamp>,
     /// The protection of the stored token: `sealed`, `cluster` or `memory`.
     #[schemars(schema_with = "schemas::sealing")]
     pub sealing: String,
@@ -391,16 +427,22 @@ pub struct Webhook {
 
 impl Webhook {
     /// Returns a webhook as it is on the wire, for a server that is reached at `base_url`.
-    pub fn of(base_url: &str, id: &AppId, secret: &WebhookSecret, sealing: Sealing) -> Self {
+    pub fn of(base_url: &str, id: &AppId, secret: &WebhookSecret, sealing: Sealing, now: Timestamp) -> Self {
+        let times = (secret.created_at, secret.previous_at(now).map(|previous| previous.until));
         Self {
             token: secret.token.expose().to_owned(),
             signing_key: secret.token.signing_key().expose().to_string(),
-            ..Self::masked(base_url, id, secret.created_at, sealing)
+            ..Self::masked(base_url, id, times, sealing)
         }
     }
 
-    /// Returns a webhook without its secrets.
-    pub fn masked(base_url: &str, id: &AppId, created_at: Timestamp, sealing: Sealing) -> Self {
+    /// Returns a webhook without its secrets; the times are that of the token, and the end of the one before.
+    pub fn masked(
+        base_url: &str,
+        id: &AppId,
+        (created_at, previous_until): (Timestamp, Option<Timestamp>),
+        sealing: Sealing,
+    ) -> Self {
         let (word, note) = match sealing {
             Sealing::Sealed => ("sealed", None),
             Sealing::Cluster => (
@@ -416,6 +458,7 @@ impl Webhook {
             token: String::new(),
             signing_key: String::new(),
             created_at,
+            previous_until,
             sealing: word.to_owned(),
             note: note.map(str::to_owned),
         }

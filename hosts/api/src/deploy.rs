@@ -4,6 +4,7 @@ use rollhook_core::{
     app::{AppId, Environment, FullName, Project},
     deploy::{self, Evidence, Origin, Revision, State, Status, Trigger},
     ledger::AppState,
+    lock::{LockReason, REASON_MAX},
     request::{self, Field, IdempotencyKey, Refusal},
     service::{Accepted, Authorized, Deployer},
     time::Timestamp,
@@ -29,6 +30,10 @@ pub struct DeployPost {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("minLength" = 1, "maxLength" = deploy::COMMIT_MAX, "pattern" = schemas::COMMIT))]
     pub commit: Option<String>,
+    /// The reason for deploying in spite of a lock: an admin's, for a deploy by hand. The audit keeps it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("minLength" = 1, "maxLength" = REASON_MAX))]
+    pub break_glass: Option<String>,
 }
 
 impl DeployPost {
@@ -42,6 +47,14 @@ impl DeployPost {
             commit: optional(Field::Commit, self.commit.as_deref())?,
             key,
         })
+    }
+
+    /// Returns the reason for deploying in spite of a lock.
+    ///
+    /// # Errors
+    /// [`Refusal::InvalidField`].
+    pub fn break_glass(&self) -> Result<Option<LockReason>, Refusal> {
+        optional(Field::BreakGlass, self.break_glass.as_deref())
     }
 }
 

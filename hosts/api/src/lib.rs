@@ -18,6 +18,7 @@ pub mod access;
 pub mod app;
 pub mod deploy;
 pub mod duration;
+pub mod lock;
 pub mod openapi;
 pub mod operations;
 pub mod path;
@@ -31,11 +32,12 @@ pub mod trusts;
 pub mod words;
 
 pub use access::{ApiToken, AuditEntry, AuditList, CreateToken, CreatedToken, GrantedRole, TokenList, Whoami};
-pub use app::{App, AppList, AppPatch, CreateApp, Drift, Hold, Policy, PolicyPatch, Registered, Webhook};
+pub use app::{App, AppList, AppPatch, CreateApp, Drift, Hold, Policy, PolicyPatch, Registered, Rotate, Webhook};
 pub use deploy::{
     Deploy, DeployAnswer, DeployList, DeployPost, Promote, PromoteFrom, Rebuild, Rollback, RollbackAnswer,
     RolledBackTo, Standing, TakenFrom,
 };
+pub use lock::{Lock, LockList, LockRequest, LockedEnvironment};
 pub use operations::{Local, Operations};
 pub use polling::Polling;
 pub use problem::{Kind, Problem};

@@ -100,6 +100,10 @@ fn paths() -> Value {
             }),
         ),
         (
+            "/api/v1/apps/{namespace}/{app}/webhook/rotate",
+            json!({ "post": sends(call("Give the webhook a new token; the present one is let in for a time", 200, "Webhook"), "Rotate") }),
+        ),
+        (
             "/api/v1/apps/{namespace}/{app}/webhook/trusts",
             json!({
                 "get": call("List the pipelines that the webhook trusts", 200, "TrustList"),
@@ -152,6 +156,21 @@ fn paths() -> Value {
             json!({ "get": with(call("The audit, newest first", 200, "AuditList"), &["limit", "auditAfter"]) }),
         ),
         ("/api/v1/whoami", json!({ "get": call("The caller and its roles", 200, "Whoami") })),
+        (
+            "/api/v1/apps/{namespace}/{app}/lock",
+            json!({
+                "put": sends(call("Lock the app: new deploys are refused, except rollbacks", 200, "App"), "LockRequest"),
+                "delete": call("End the app's own lock", 200, "App")
+            }),
+        ),
+        ("/api/v1/locks", json!({ "get": call("The locked environments", 200, "LockList") })),
+        (
+            "/api/v1/locks/{project}/{environment}",
+            json!({
+                "put": sends(call("Lock all apps of an environment", 200, "LockedEnvironment"), "LockRequest"),
+                "delete": empty("End the lock of an environment")
+            }),
+        ),
         ("/api/v1/apps/{namespace}/{app}/hold", json!({ "delete": call("Release all holds of the app", 200, "App") })),
     ];
     operations.into_iter().map(|(path, item)| (path.to_owned(), located(path, item))).collect::<Map<_, _>>().into()
@@ -224,7 +243,8 @@ fn empty(summary: &str) -> Value {
 
 fn sends(mut operation: Value, schema: &str) -> Value {
     let content = json!({ "application/json": { "schema": reference("schemas", schema) } });
-    operation["requestBody"] = json!({ "required": !matches!(schema, "Rollback" | "Rebuild"), "content": content });
+    operation["requestBody"] =
+        json!({ "required": !matches!(schema, "Rollback" | "Rebuild" | "Rotate"), "content": content });
     operation
 }
 
@@ -282,6 +302,8 @@ fn parameters() -> Value {
     json!({
         "namespace": parameter("path", "namespace", label(), "Project and environment, joined by a hyphen."),
         "app": parameter("path", "app", label(), "The app's name."),
+        "project": parameter("path", "project", label(), "The project."),
+        "environment": parameter("path", "environment", label(), "The project's environment."),
         "token": parameter("path", "token", label(), "The API token's name."),
         "trust": parameter("path", "trust", json!({ "type": "string", "pattern": "^[0-9a-f]{16}$" }), "The trust's id."),
         "auditAfter": parameter("query", "after", text(), "Only entries after this one: `next` of the part before."),

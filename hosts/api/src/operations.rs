@@ -5,19 +5,20 @@ use std::{marker::PhantomData, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use rollhook_core::{
     access::TokenName,
-    app::AppId,
+    app::{AppId, Environment, Project},
     deploy::Revision,
     identity::TrustId,
     ledger::AppState,
     ports::{AppPage, ListedApp, Page, RecordPlace, WebhookSecret, listed_id},
     request::{IdempotencyKey, Refusal},
     service::{Authorized, Deployer, Principal},
+    time::Timestamp,
 };
 
 use crate::{
     AddTrust, ApiToken, App, AppList, AppPatch, AuditList, CreateApp, CreateToken, CreatedToken, Deploy, DeployAnswer,
-    DeployList, DeployPost, Drift, Polling, Promote, Rebuild, Registered, Rollback, RollbackAnswer, Standing,
-    TokenList, Trust, TrustList, Webhook, Whoami,
+    DeployList, DeployPost, Drift, LockList, LockRequest, LockedEnvironment, Polling, Promote, Rebuild, Registered,
+    Rollback, RollbackAnswer, Rotate, Standing, TokenList, Trust, TrustList, Webhook, Whoami,
 };
 
 /// The operations on apps. Requests and answers are the wire's types, so that a program works the same on a server and
@@ -44,6 +45,9 @@ pub trait Operations: Send + Sync {
 
     /// Gives an app's webhook a new token.
     async fn enable_webhook(&self, id: &AppId) -> Result<Webhook, Self::Error>;
+
+    /// Gives an app's webhook a new token, and lets the present one in for a time.
+    async fn rotate_webhook(&self, id: &AppId, rotate: Rotate) -> Result<Webhook, Self::Error>;
 
     /// Returns an app's webhook with its token.
     async fn webhook(&self, id: &AppId) -> Result<Webhook, Self::Error>;
@@ -92,6 +96,26 @@ pub trait Operations: Send + Sync {
 
     /// Releases all holds of an app.
     async fn release_hold(&self, id: &AppId) -> Result<App, Self::Error>;
+
+    /// Locks an app: new deploys are refused, except rollbacks.
+    async fn lock(&self, id: &AppId, lock: LockRequest) -> Result<App, Self::Error>;
+
+    /// Ends an app's own lock.
+    async fn unlock(&self, id: &AppId) -> Result<App, Self::Error>;
+
+    /// Locks all apps of an environment.
+    async fn lock_environment(
+        &self,
+        project: &Project,
+        environment: &Environment,
+        lock: LockRequest,
+    ) -> Result<LockedEnvironment, Self::Error>;
+
+    /// Ends the lock of an environment.
+    async fn unlock_environment(&self, project: &Project, environment: &Environment) -> Result<(), Self::Error>;
+
+    /// Returns the locked environments.
+    async fn locked_environments(&self) -> Result<LockList, Self::Error>;
 
     /// Makes an API token.
     async fn create_token(&self, token: CreateToken) -> Result<CreatedToken, Self::Error>;
@@ -147,8 +171,12 @@ impl<E: From<Refusal> + Send> Local<E> {
         self.deployer.open(&principal, id).await
     }
 
+    fn shown(&self, state: &AppState) -> App {
+        App::of(state, self.deployer.time())
+    }
+
     fn with_token(&self, id: &AppId, secret: &WebhookSecret) -> Webhook {
-        Webhook::of(&self.base_url, id, secret, self.deployer.sealing())
+        Webhook::of(&self.base_url, id, secret, self.deployer.sealing(), self.deployer.time())
     }
 }
 
@@ -160,18 +188,24 @@ impl<E: From<Refusal> + Send> Operations for Local<E> {
         let registered = self.deployer.register(&self.principal, app.parse()?, self.key.clone()).await?;
         let state = registered.app;
         let deploy = registered.deploy.map(|deploy| Deploy::of(&state.app.id, &deploy, Standing::of(&state)));
-        Ok(Registered { app: App::of(&state), deploy, adopted: registered.adopted })
+        Ok(Registered { app: self.shown(&state), deploy, adopted: registered.adopted })
     }
 
     async fn apps(&self, page: AppPage) -> Result<AppList, E> {
         let limit = page.limit;
         let apps = self.deployer.apps(&self.principal, page).await?;
+        // A first load tells the store's clock, by which locks end.
+        if self.deployer.time() == Timestamp::default()
+            && let Some(Ok(first)) = apps.first()
+        {
+            self.open(&first.app.id).await?;
+        }
         let id = |listed: &ListedApp| listed_id(listed).to_string();
         let next = apps.last().filter(|_| apps.len() == limit).map(id);
         let unreadable = apps.iter().filter(|listed| listed.is_err()).map(id).collect();
         let app = |state: &AppState| {
             let drift = self.deployer.known_drift(state).as_ref().map(Drift::of);
-            App { drift, ..App::of(state) }
+            App { drift, ..self.shown(state) }
         };
         Ok(AppList { apps: apps.iter().flatten().map(app).collect(), unreadable, next })
     }
@@ -182,7 +216,7 @@ impl<E: From<Refusal> + Send> Operations for Local<E> {
         let polling = self.deployer.polled(access.uid()).as_ref().map(Polling::of);
         let warning = self.deployer.warning(&access, &state.app).await?;
         let drift = self.deployer.drift(&state).await.as_ref().map(Drift::of);
-        Ok(App { drift, polling, warning, ..App::of(&state) })
+        Ok(App { drift, polling, warning, ..self.shown(&state) })
     }
 
     async fn change(&self, id: &AppId, patch: AppPatch) -> Result<App, E> {
@@ -198,13 +232,18 @@ impl<E: From<Refusal> + Send> Operations for Local<E> {
         Ok(self.with_token(id, &self.deployer.enable_webhook(&self.principal, id).await?))
     }
 
+    async fn rotate_webhook(&self, id: &AppId, rotate: Rotate) -> Result<Webhook, E> {
+        let overlap = rotate.parse()?;
+        Ok(self.with_token(id, &self.deployer.rotate_webhook(&self.principal, id, overlap).await?))
+    }
+
     async fn webhook(&self, id: &AppId) -> Result<Webhook, E> {
         Ok(self.with_token(id, &self.deployer.webhook(&self.principal, id).await?))
     }
 
     async fn masked_webhook(&self, id: &AppId) -> Result<Webhook, E> {
-        let created_at = self.deployer.webhook_enabled_at(&self.principal, id).await?;
-        Ok(Webhook::masked(&self.base_url, id, created_at, self.deployer.sealing()))
+        let times = self.deployer.webhook_times(&self.principal, id).await?;
+        Ok(Webhook::masked(&self.base_url, id, times, self.deployer.sealing()))
     }
 
     async fn disable_webhook(&self, id: &AppId) -> Result<(), E> {
@@ -249,8 +288,12 @@ impl<E: From<Refusal> + Send> Operations for Local<E> {
     }
 
     async fn deploy(&self, id: &AppId, post: DeployPost) -> Result<DeployAnswer, E> {
-        let access = self.open(id).await?;
-        Ok(DeployAnswer::accepted(id, &self.deployer.submit(&access, post.parse(self.key.clone())?).await?))
+        let request = post.parse(self.key.clone())?;
+        let access = match post.break_glass()? {
+            Some(reason) => self.deployer.break_glass(&self.principal, id, &reason).await?,
+            None => self.open(id).await?,
+        };
+        Ok(DeployAnswer::accepted(id, &self.deployer.submit(&access, request).await?))
     }
 
     async fn rebuild(&self, id: &AppId, rebuild: Rebuild) -> Result<DeployAnswer, E> {
@@ -281,7 +324,34 @@ impl<E: From<Refusal> + Send> Operations for Local<E> {
     }
 
     async fn release_hold(&self, id: &AppId) -> Result<App, E> {
-        Ok(App::of(&self.deployer.release_hold(&self.principal, id).await?))
+        Ok(self.shown(&self.deployer.release_hold(&self.principal, id).await?))
+    }
+
+    async fn lock(&self, id: &AppId, lock: LockRequest) -> Result<App, E> {
+        Ok(self.shown(&self.deployer.lock(&self.principal, id, lock.parse()?).await?))
+    }
+
+    async fn unlock(&self, id: &AppId) -> Result<App, E> {
+        Ok(self.shown(&self.deployer.unlock(&self.principal, id).await?))
+    }
+
+    async fn lock_environment(
+        &self,
+        project: &Project,
+        environment: &Environment,
+        lock: LockRequest,
+    ) -> Result<LockedEnvironment, E> {
+        let locked = self.deployer.lock_environment(&self.principal, project, environment, lock.parse()?).await?;
+        Ok(LockedEnvironment::of(&locked))
+    }
+
+    async fn unlock_environment(&self, project: &Project, environment: &Environment) -> Result<(), E> {
+        Ok(self.deployer.unlock_environment(&self.principal, project, environment).await?)
+    }
+
+    async fn locked_environments(&self) -> Result<LockList, E> {
+        let locks = self.deployer.environment_locks(&self.principal).await?;
+        Ok(LockList { locks: locks.iter().map(LockedEnvironment::of).collect() })
     }
 
     async fn create_token(&self, token: CreateToken) -> Result<CreatedToken, E> {

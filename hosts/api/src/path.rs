@@ -1,6 +1,10 @@
 //! Paths, relative to the server's base URL.
 
-use rollhook_core::{app::AppId, deploy::Revision, identity::TrustId};
+use rollhook_core::{
+    app::{AppId, Environment, Project},
+    deploy::Revision,
+    identity::TrustId,
+};
 
 /// Returns the path of an app.
 pub fn app(id: &AppId) -> String {
@@ -15,6 +19,11 @@ pub fn deploy(id: &AppId, revision: Revision) -> String {
 /// Returns the path of the app's webhook, as CI calls it.
 pub fn webhook(id: &AppId) -> String {
     format!("/api/v1/webhook/{}/{}", id.namespace, id.name)
+}
+
+/// Returns the path of an environment's lock.
+pub fn lock(project: &Project, environment: &Environment) -> String {
+    format!("/api/v1/locks/{project}/{environment}")
 }
 
 /// Returns the path of the pipelines that the app trusts.

@@ -7,6 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
+use crate::Lock;
+
 /// A problem's body, `application/problem+json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Problem {
@@ -66,6 +68,7 @@ impl Problem {
 fn members(refusal: &Refusal) -> Map<String, Value> {
     let members = match refusal {
         Refusal::ImageHeld { by, .. } => json!({ "held_by": by }),
+        Refusal::Locked(locked) => json!({ "lock": Lock::of(locked.scope, &locked.lock) }),
         Refusal::CurrentChanged { expected, current } => json!({ "expected": expected, "current": current }),
         Refusal::InvalidField(field, _) => json!({ "field": field.as_str() }),
         Refusal::InvalidSetting(setting, _) => json!({ "field": setting }),
@@ -167,6 +170,8 @@ kinds! {
     KeyReused = "idempotency-key-reused", 422, "The idempotency key was used for another request";
     /// The workload cannot be used as it is.
     InvalidWorkload = "invalid-workload", 422, "The workload cannot be used";
+    /// A lock refuses new deploys.
+    Locked = "locked", 423, "Deploys are locked";
     /// The deploy that was waited for ended otherwise than well.
     DeployFailed = "deploy-failed", 424, "The deploy failed";
     /// The deploy that was waited for was rolled back.
@@ -219,6 +224,7 @@ impl Kind {
             Refusal::InvalidField(..) | Refusal::InvalidSetting(..) => Self::InvalidField,
             Refusal::ImageNotAllowed { .. } => Self::ImageNotAllowed,
             Refusal::ImageHeld { .. } => Self::ImageHeld,
+            Refusal::Locked(_) => Self::Locked,
             Refusal::KeyReused => Self::KeyReused,
             Refusal::TooManyUnfinished => Self::TooManyUnfinished,
             Refusal::NothingToRollBackTo(_) => Self::NothingToRollBackTo,
@@ -245,6 +251,8 @@ impl Kind {
     pub fn retry_after(self) -> Option<Duration> {
         let seconds = match self.parts() {
             ("too-many-unfinished", ..) => 10,
+            // Where the lock has no end of its own.
+            (_, 423, _) => 300,
             (_, 429, _) => 1,
             (_, 503, _) => 2,
             _ => return None,

@@ -11,6 +11,7 @@ use rollhook_core::{
     app::{self, AppId, AppUid, OnFailure, Source},
     deploy::{Actor, AdmissionId, Evidence, Origin, Outage, Reason, Revision, State, Trigger},
     ledger::AppState,
+    lock::{Lock, Locks},
     ports::{Sealing, WebhookSecret},
     request::{Field, Refusal},
     service::Accepted,
@@ -101,6 +102,7 @@ fn view() -> AppState {
             digest: None,
             commit: Some("badbad1".parse().unwrap()),
         }],
+        locks: Locks { app: Some(lock()), environment: None },
         created_at: Timestamp::from_millis(1_767_000_000_000),
     };
     let rolling = entry(5, State::RollingOut { since, outage: Outage::default() });
@@ -114,16 +116,30 @@ fn view() -> AppState {
     }
 }
 
+fn lock() -> Lock {
+    Lock {
+        reason: "release freeze".parse().unwrap(),
+        by: Actor::person("ada"),
+        at: Timestamp::from_millis(1_767_000_000_000),
+        until: Some(Timestamp::from_millis(1_767_003_600_000)),
+    }
+}
+
 fn webhook() -> Webhook {
     let token = Token::from_random(&[61; Token::RANDOM_BYTES]).unwrap();
-    let secret =
-        WebhookSecret { app: AppUid::from_bits(7), token, created_at: Timestamp::from_millis(1_767_000_000_000) };
-    Webhook::of("https://rollhook.example.com/", &id(), &secret, Sealing::Memory)
+    let secret = WebhookSecret::new(AppUid::from_bits(7), token, Timestamp::from_millis(1_767_000_000_000));
+    Webhook::of(
+        "https://rollhook.example.com/",
+        &id(),
+        &secret,
+        Sealing::Memory,
+        Timestamp::from_millis(1_767_000_000_000),
+    )
 }
 
 #[test]
 fn apps() {
-    let app = App::of(&view());
+    let app = App::of(&view(), Timestamp::from_millis(1_767_000_000_000));
     insta::assert_json_snapshot!("app", app);
     insta::assert_json_snapshot!(
         "app_list",
@@ -159,7 +175,10 @@ fn requests() {
     let given = CreateApp { workload: settings(json!({ "name": "web" })), template, ..create };
     let target = given.parse().unwrap().target;
     assert_eq!(target, settings(json!({ "name": "web", "template": { "replicas": 2 } })));
-    insta::assert_json_snapshot!("deploy_post", DeployPost { image: Some("a:b".to_owned()), commit: None });
+    insta::assert_json_snapshot!(
+        "deploy_post",
+        DeployPost { image: Some("a:b".to_owned()), commit: None, break_glass: None }
+    );
     insta::assert_json_snapshot!("rollback", Rollback { revision: None, if_current: Some(revision(3)) });
     let from = PromoteFrom { project: "shop".to_owned(), environment: "test".to_owned() };
     insta::assert_json_snapshot!("promote", Promote { from });
@@ -229,7 +248,7 @@ fn every_kind_of_problem() {
 
 #[test]
 fn what_is_sent_is_read_back() {
-    let app = App::of(&view());
+    let app = App::of(&view(), Timestamp::from_millis(1_767_000_000_000));
     assert_eq!(serde_json::from_value::<App>(serde_json::to_value(&app).unwrap()).unwrap(), app);
     let accepted = Accepted { deploy: rollback(), replayed: false, superseded: vec![revision(5)], ignored: Vec::new() };
     let answer = RollbackAnswer::of(&id(), &accepted);
@@ -246,7 +265,7 @@ fn the_description_knows_every_member() {
             assert!(properties.get(name).is_some(), "{schema}.{name}");
         }
     };
-    known("App", serde_json::to_value(App::of(&view())).unwrap());
+    known("App", serde_json::to_value(App::of(&view(), Timestamp::from_millis(1_767_000_000_000))).unwrap());
     known("Deploy", serde_json::to_value(Deploy::of(&id(), &failed(), Standing::default())).unwrap());
     known("Deploy", serde_json::to_value(Deploy::of(&id(), &rollback(), Standing::default())).unwrap());
     known("Webhook", serde_json::to_value(webhook()).unwrap());

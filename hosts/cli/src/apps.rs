@@ -9,6 +9,7 @@ use rollhook_core::{
 use serde_json::Value;
 
 use crate::{
+    commands::lock::described,
     history::{mark, short_commit, short_image, tint, what},
     table::{self, Cell, Colour, Column},
     when,
@@ -73,6 +74,9 @@ fn marks(app: &App) -> Vec<String> {
     if let Some(deploy) = app.on_cluster.as_ref().filter(|deploy| !deploy.current) {
         marks.push(format!("{} {}", deploy.revision, mark(deploy).unwrap_or_default()));
     }
+    if !app.locks.is_empty() {
+        marks.push("locked".to_owned());
+    }
     if let Some(drift) = &app.drift {
         marks.push(
             drift
@@ -107,6 +111,7 @@ pub(crate) fn details(app: &App, now: Timestamp) -> String {
         let unfinished: Vec<_> = app.unfinished.iter().map(ToString::to_string).collect();
         lines.push(("Unfinished", unfinished.join(", ")));
     }
+    lines.extend(app.locks.iter().map(|lock| ("Locked", described(lock))));
     lines.extend(app.holds.iter().map(|hold| ("Held", held(hold))));
     lines.extend(app.polling.as_ref().map(|polling| ("Polling", polled(polling, now))));
     lines.extend(app.warning.clone().map(|warning| ("Warning", warning)));

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use crate::{
-    args::{AppCommand, Cli, Command, Connection, TokenCommand, TrustCommand, Webhook},
-    commands::{Session, access, apps, builds, deploys, trust, webhook},
+    args::{AppCommand, Cli, Command, Connection, EnvironmentCommand, TokenCommand, TrustCommand, Webhook},
+    commands::{Session, access, apps, builds, deploys, lock, promotion, trust, webhook},
     direct::Direct,
     exit::{CliError, Exit},
     output::{Output, message, print},
@@ -15,7 +15,11 @@ use crate::{
 pub(crate) fn run(cli: Cli) -> ExitCode {
     let ended = match cli.command {
         Command::Completions { shell } => completions(shell),
-        command @ (Command::App(_) | Command::Token(_) | Command::Audit(_) | Command::Whoami) => {
+        command @ (Command::App(_)
+        | Command::Environment(_)
+        | Command::Token(_)
+        | Command::Audit(_)
+        | Command::Whoami) => {
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
             match runtime {
                 Ok(runtime) => runtime.block_on(Box::pin(perform(&cli.connection, Output::new(cli.output), command))),
@@ -67,6 +71,9 @@ fn log_warnings() {
 async fn dispatch(session: &Session<'_>, command: Command) -> Result<(), CliError> {
     match command {
         Command::App(command) => app(session, command).await,
+        Command::Environment(EnvironmentCommand::Lock(args)) => lock::lock_environment(session, &args).await,
+        Command::Environment(EnvironmentCommand::Unlock(place)) => lock::unlock_environment(session, &place).await,
+        Command::Environment(EnvironmentCommand::Locks) => lock::locked_environments(session).await,
         Command::Token(TokenCommand::Create(args)) => access::create(session, &args).await,
         Command::Token(TokenCommand::List) => access::list(session).await,
         Command::Token(TokenCommand::Revoke(args)) => access::revoke(session, &args).await,
@@ -79,6 +86,7 @@ async fn dispatch(session: &Session<'_>, command: Command) -> Result<(), CliErro
 async fn app(session: &Session<'_>, command: AppCommand) -> Result<(), CliError> {
     match command {
         AppCommand::Webhook(Webhook::Enable(target)) => webhook::enable(session, &target).await,
+        AppCommand::Webhook(Webhook::Rotate(args)) => webhook::rotate(session, &args).await,
         AppCommand::Webhook(Webhook::Status(target)) => webhook::status(session, &target).await,
         AppCommand::Webhook(Webhook::Disable(target)) => webhook::disable(session, &target).await,
         AppCommand::Webhook(Webhook::Trust(command)) => match command {
@@ -98,8 +106,10 @@ async fn app(session: &Session<'_>, command: AppCommand) -> Result<(), CliError>
         AppCommand::Rebuild(args) => builds::rebuild(session, &args).await,
         AppCommand::BuildLogs(args) => builds::logs(session, &args).await,
         AppCommand::Cancel(args) => deploys::cancel(session, &args).await,
-        AppCommand::Promote(args) => deploys::promote(session, &args).await,
+        AppCommand::Promote(args) => promotion::promote(session, &args).await,
         AppCommand::ReleaseHold(target) => apps::release_hold(session, &target).await,
+        AppCommand::Lock(args) => lock::lock(session, &args).await,
+        AppCommand::Unlock(target) => lock::unlock(session, &target).await,
         AppCommand::Delete(args) => apps::delete(session, &args).await,
     }
 }

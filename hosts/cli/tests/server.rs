@@ -105,6 +105,64 @@ fn server_understands_every_other_command() {
 }
 
 #[test]
+fn locks_refuse_deploys_until_they_are_ended() {
+    let bench = Bench::start();
+    bench.run("app create api --image r.example.com/api:one --settle 0s --wait").ok();
+    let locked = bench.run("app lock api --reason fair --expires 2h").ok();
+    assert!(locked.out.contains("Locked shop-test/api until"), "{locked:?}");
+    let refused = bench.run("app deploy api r.example.com/api:two").exits(1);
+    assert!(refused.err.contains("\"fair\"") && refused.err.contains("--break-glass"), "{refused:?}");
+    for command in ["app status api", "app show api", "app list"] {
+        assert!(bench.run(command).ok().out.to_lowercase().contains("locked"), "{command}");
+    }
+    bench.run("app deploy api r.example.com/api:two --break-glass outage --wait").ok();
+    assert!(bench.run("audit").ok().out.contains("app shop-test/api: outage"));
+    bench.run("environment lock --reason freeze").ok();
+    let unlocked = bench.run("app unlock api").ok();
+    assert!(unlocked.out.contains("but its environment is locked"), "{unlocked:?}");
+    assert!(bench.run("environment locks").ok().out.contains("freeze"));
+    bench.run("app deploy api r.example.com/api:three").exits(1);
+    bench.run("environment unlock").ok();
+    bench.run("app deploy api r.example.com/api:three --wait").ok();
+}
+
+#[test]
+fn webhook_is_rotated_without_an_outage() {
+    let bench = Bench::start();
+    bench.run("app create api --image r.example.com/api:one --settle 0s --wait").ok();
+    bench.run("app webhook rotate api").exits(1);
+    bench.run("app webhook enable api").ok();
+    let rotated = bench.run("app webhook rotate api --overlap 30m").ok();
+    assert!(rotated.out.contains("Token  rh_") && rotated.err.contains("is let in until"), "{rotated:?}");
+    assert!(bench.run("app webhook status api").ok().out.contains("Old    the token before is let in until"));
+}
+
+#[test]
+fn all_apps_of_an_environment_are_promoted_with_an_answer_for_each() {
+    let bench = Bench::start();
+    for app in ["api", "web", "new"] {
+        bench.run(&format!("app create {app} --image r.example.com/{app}:two --settle 0s --wait")).ok();
+    }
+    for (app, tag) in [("api", "one"), ("web", "two")] {
+        bench.run(&format!("app create {app} -e prod --image r.example.com/{app}:{tag} --settle 0s --wait")).ok();
+    }
+    let all = "app promote --all --from-environment test --to-environment prod";
+    let planned = bench.run(&format!("{all} --dry-run")).ok().out;
+    assert!(planned.contains("would be promoted") && planned.contains("the same image runs already"), "{planned}");
+    assert!(planned.contains("there is no such app to promote to"), "{planned}");
+    assert!(bench.run("app show api -e prod").ok().out.contains("api:one"), "a dry run changes nothing");
+    let promoted = bench.run(&format!("{all} --wait -o json")).ok().json();
+    let outcomes: Vec<_> = promoted["apps"].as_array().unwrap().iter().map(|app| app["outcome"].clone()).collect();
+    assert_eq!(outcomes, ["accepted", "skipped", "skipped"]);
+    assert_eq!(promoted["apps"][0]["status"], "succeeded");
+    bench.run("app promote --all --from-environment test -e test").exits(2);
+    bench.run("app lock web -e prod --reason fair").ok();
+    bench.run("app deploy web r.example.com/web:three --wait").ok();
+    let refused = bench.run(all).exits(1);
+    assert!(refused.out.contains("locked") && refused.err.contains("1 of 3 apps were not promoted"), "{refused:?}");
+}
+
+#[test]
 fn tokens_are_made_listed_and_revoked_and_the_audit_tells_of_it() {
     let bench = Bench::start();
     bench.run("app create api --image r.example.com/api:one --settle 0s --wait").ok();
@@ -151,4 +209,32 @@ fn a_deploy_is_followed_from_anywhere_and_a_failed_one_shows_its_evidence() {
     bench.run("app deploy api").exits(2);
     assert_eq!(bench.run("app ls").ok().out, bench.run("app list").ok().out);
     bench.run("app rm api --yes").ok();
+}
+
+#[test]
+fn pipeline_is_trusted_listed_and_trusted_no_longer() {
+    let bench = Bench::start();
+    bench.run("app create api --image r.example.com/api:one --settle 0s --wait").ok();
+    let add = "app webhook trust add api --github 74 --claim ref=refs/heads/main --audience deploys";
+    let added = bench.run(&format!("{add} -o json")).ok().json();
+    assert_eq!(added["issuer"], "https://token.actions.githubusercontent.com");
+    assert_eq!(added["claims"], serde_json::json!({ "ref": "refs/heads/main", "repository_id": "74" }));
+    assert!(added["url"].as_str().unwrap().ends_with("/api/v1/webhook/shop-test/api"));
+    let job = added["snippets"]["github_actions"].as_str().unwrap();
+    assert!(
+        job.contains("id-token: write") && job.contains("&audience=deploys") && !job.contains("SERVICE_WEBHOOK_TOKEN")
+    );
+    let every_branch = bench.run("app webhook trust add api --gitlab 7").ok();
+    assert!(every_branch.err.contains("every branch") && every_branch.out.contains("project_id=7"), "{every_branch:?}");
+    let list = bench.run("app webhook trust list api").ok();
+    let id = added["id"].as_str().unwrap();
+    assert!(list.out.contains(id) && list.out.contains("ref=refs/heads/main repository_id=74"), "{list:?}");
+    bench.run(&format!("app webhook trust remove api --id {id}")).ok();
+    bench.run(&format!("app webhook trust remove api --id {id}")).exits(1);
+    assert!(!bench.run("app webhook trust list api").ok().out.contains(id));
+    let refused =
+        bench.run("app webhook trust add api --issuer https://gitlab.com --claim project_path=shop/api").exits(1);
+    assert!(refused.err.contains("project_id"), "{refused:?}");
+    bench.run("app webhook trust add api --github 74 --claim repository_id=75").exits(2);
+    bench.run("app webhook trust add api").exits(2);
 }

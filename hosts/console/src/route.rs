@@ -48,6 +48,9 @@ pub(crate) enum AppPart {
     Settings,
     Source,
     ReleaseHold,
+    Rotate,
+    Lock,
+    Unlock,
     Delete,
 }
 
@@ -83,6 +86,9 @@ const APP_PARTS: &[(AppPart, &str, &[&str], &str)] = &[
     (AppPart::Settings, "settings", BOTH, "/apps/{namespace}/{app}/settings"),
     (AppPart::Source, "settings/source", BOTH, "/apps/{namespace}/{app}/settings/source"),
     (AppPart::ReleaseHold, "release-hold", BOTH, "/apps/{namespace}/{app}/release-hold"),
+    (AppPart::Rotate, "webhook/rotate", BOTH, "/apps/{namespace}/{app}/webhook/rotate"),
+    (AppPart::Lock, "lock", BOTH, "/apps/{namespace}/{app}/lock"),
+    (AppPart::Unlock, "unlock", BOTH, "/apps/{namespace}/{app}/unlock"),
     (AppPart::Delete, "delete", BOTH, "/apps/{namespace}/{app}/delete"),
 ];
 
@@ -178,8 +184,10 @@ impl Page {
             Self::App(_, part) => match part {
                 AppPart::Deploys | AppPart::Live | AppPart::Webhook => Need::Nothing,
                 AppPart::Settings | AppPart::Source | AppPart::Reveal if reads => Need::Nothing,
-                AppPart::NewDeploy | AppPart::Rollback | AppPart::ReleaseHold => Need::Deploy,
-                AppPart::Reveal | AppPart::Enable => Need::Token,
+                AppPart::NewDeploy | AppPart::Rollback | AppPart::ReleaseHold | AppPart::Lock | AppPart::Unlock => {
+                    Need::Deploy
+                }
+                AppPart::Reveal | AppPart::Enable | AppPart::Rotate => Need::Token,
                 AppPart::Disable | AppPart::RemoveTrust | AppPart::Settings => Need::Administer,
                 AppPart::Source | AppPart::Delete => Need::Administer,
             },

@@ -2,7 +2,7 @@
 
 use askama::Template;
 use rollhook_api::{
-    App, Deploy,
+    App, Deploy, Lock,
     time::{absolute, ago},
     words::{predicate, short_commit, short_image},
 };
@@ -52,8 +52,7 @@ impl When {
 
     /// Returns a time that is shown as this text.
     pub(crate) fn with_text(time: Timestamp, text: String) -> Self {
-        let at = absolute(time);
-        Self { full: at.replace('T', " ").replace('Z', " UTC"), ago: text, at }
+        Self { full: full(time), ago: text, at: absolute(time) }
     }
 }
 
@@ -62,6 +61,11 @@ impl When {
     pub(crate) fn full(&self) -> &str {
         &self.full
     }
+}
+
+/// Returns a time in full.
+fn full(time: Timestamp) -> String {
+    absolute(time).replace('T', " ").replace('Z', " UTC")
 }
 
 /// A word with a shape and a colour, each of which would do alone.
@@ -249,6 +253,31 @@ pub(crate) struct Head {
     pub(crate) environment: String,
     pub(crate) workload: String,
     pub(crate) tab: &'static str,
+    pub(crate) locks: Vec<Locked>,
+}
+
+/// A lock that refuses deploys of the app.
+#[derive(Clone, Debug)]
+pub(crate) struct Locked {
+    pub(crate) mark: Mark,
+    /// The apps that the lock is on: `app` or `environment`.
+    pub(crate) on: String,
+    pub(crate) by: String,
+    pub(crate) until: String,
+    pub(crate) reason: String,
+}
+
+impl Locked {
+    fn of(lock: &Lock) -> Self {
+        let what = if lock.on == "environment" { "The environment is locked" } else { "Deploys are locked" };
+        Self {
+            mark: Mark::held(what),
+            on: escaped(&lock.on),
+            by: escaped(&lock.by),
+            until: lock.until.map_or_else(|| "it is unlocked".to_owned(), full),
+            reason: escaped(&lock.reason),
+        }
+    }
 }
 
 impl Head {
@@ -260,6 +289,7 @@ impl Head {
             environment: escaped(&app.environment),
             workload: workload(app),
             tab,
+            locks: app.locks.iter().map(Locked::of).collect(),
         }
     }
 }

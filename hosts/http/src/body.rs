@@ -259,6 +259,8 @@ pub(crate) fn deploy_post(headers: &HeaderMap, body: &[u8]) -> Result<DeployPost
         image: Value,
         #[serde(default)]
         commit: Value,
+        #[serde(default)]
+        break_glass: Value,
     }
     let text = |field, value: Value| match value.as_str() {
         None if !value.is_null() => Err(Refusal::InvalidField(field, "must be a string.".to_owned())),
@@ -266,7 +268,11 @@ pub(crate) fn deploy_post(headers: &HeaderMap, body: &[u8]) -> Result<DeployPost
     };
     require_json(headers)?;
     let posted: Posted = object(body)?;
-    Ok(DeployPost { image: text(Field::Image, posted.image)?, commit: text(Field::Commit, posted.commit)? })
+    Ok(DeployPost {
+        image: text(Field::Image, posted.image)?,
+        commit: text(Field::Commit, posted.commit)?,
+        break_glass: text(Field::BreakGlass, posted.break_glass)?,
+    })
 }
 
 /// Returns the refusal of a body that is not the expected JSON.
@@ -334,7 +340,7 @@ mod tests {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let parse = |body: &[u8]| deploy_post(&headers, body);
         let post = parse(br#"{"image":"r.example.com/a:1","commit":null,"pusher":{"name":[1]}}"#).unwrap();
-        assert_eq!(post, DeployPost { image: Some("r.example.com/a:1".to_owned()), commit: None });
+        assert_eq!(post, DeployPost { image: Some("r.example.com/a:1".to_owned()), commit: None, break_glass: None });
         for (body, kind) in [
             (r#"{"image":7}"#, Kind::InvalidImage),
             (r#"{"image":["a"]}"#, Kind::InvalidImage),

@@ -112,7 +112,13 @@ impl ErrorReply {
 
 impl From<Refusal> for ErrorReply {
     fn from(refusal: Refusal) -> Self {
-        Self::of(Kind::of(&refusal), Problem::of(&refusal))
+        let reply = Self::of(Kind::of(&refusal), Problem::of(&refusal));
+        if let Refusal::Locked(locked) = &refusal
+            && let Some(left) = locked.left
+        {
+            return reply.header(RETRY_AFTER, &left.as_millis().div_ceil(1000).max(1).to_string());
+        }
+        reply
     }
 }
 

@@ -42,6 +42,7 @@ mod events;
 mod headers;
 mod instrumented;
 mod limits;
+mod locks;
 mod log;
 mod manage;
 mod metrics;

@@ -75,6 +75,12 @@ pub(crate) async fn enable(call: &Call, operations: Local<ErrorReply>) -> Result
     Ok(reply::json(StatusCode::OK, &operations.enable_webhook(&call.app()?).await?))
 }
 
+/// Answers `POST …/webhook/rotate`.
+pub(crate) async fn rotate(call: &Call, operations: Local<ErrorReply>) -> Result<Reply, ErrorReply> {
+    let (id, rotate) = (call.app()?, call.json_or_default()?);
+    Ok(reply::json(StatusCode::OK, &operations.rotate_webhook(&id, rotate).await?))
+}
+
 /// Answers `GET …/webhook`.
 pub(crate) async fn webhook(call: &Call, operations: Local<ErrorReply>) -> Result<Reply, ErrorReply> {
     let is_masked = Query::parse(call.uri.query(), &["masked"])?.get("masked")?.unwrap_or(false);

@@ -10,7 +10,7 @@ use http::{HeaderMap, Method, Request, StatusCode, Uri, request::Parts};
 use rollhook_api::{Kind, Local, openapi};
 use rollhook_core::{
     access::TokenName,
-    app::AppId,
+    app::{AppId, Environment, Project},
     deploy::Revision,
     identity::TrustId,
     request::{IdempotencyKey, KeyHeader, Refusal},
@@ -25,7 +25,7 @@ use crate::{
     connections::InCall,
     console, deploys,
     error_reply::ErrorReply,
-    events, headers, limits, manage,
+    events, headers, limits, locks, manage,
     reply::{self, Reply},
     state::State,
     target::Target,
@@ -46,6 +46,7 @@ pub(crate) enum Route {
     Apps,
     App,
     AppWebhook,
+    RotateWebhook,
     Trusts,
     Trust,
     Deploys,
@@ -55,6 +56,9 @@ pub(crate) enum Route {
     Cancel,
     Rollback,
     Hold,
+    Lock,
+    Locks,
+    EnvironmentLock,
     Promote,
     Rebuild,
     Tokens,
@@ -73,6 +77,7 @@ pub(crate) const ROUTES: &[(Route, &str, &str)] = &[
     (Route::Apps, "/api/v1/apps", "GET, HEAD, POST"),
     (Route::App, "/api/v1/apps/{namespace}/{app}", "GET, HEAD, PATCH, DELETE"),
     (Route::AppWebhook, "/api/v1/apps/{namespace}/{app}/webhook", "GET, HEAD, POST, DELETE"),
+    (Route::RotateWebhook, "/api/v1/apps/{namespace}/{app}/webhook/rotate", "POST"),
     (Route::Trusts, "/api/v1/apps/{namespace}/{app}/webhook/trusts", "GET, HEAD, POST"),
     (Route::Trust, "/api/v1/apps/{namespace}/{app}/webhook/trusts/{trust}", "DELETE"),
     (Route::Deploys, "/api/v1/apps/{namespace}/{app}/deploys", "GET, HEAD, POST"),
@@ -82,6 +87,9 @@ pub(crate) const ROUTES: &[(Route, &str, &str)] = &[
     (Route::Cancel, "/api/v1/apps/{namespace}/{app}/deploys/{revision}/cancel", "POST"),
     (Route::Rollback, "/api/v1/apps/{namespace}/{app}/rollback", "POST"),
     (Route::Hold, "/api/v1/apps/{namespace}/{app}/hold", "DELETE"),
+    (Route::Lock, "/api/v1/apps/{namespace}/{app}/lock", "PUT, DELETE"),
+    (Route::Locks, "/api/v1/locks", "GET, HEAD"),
+    (Route::EnvironmentLock, "/api/v1/locks/{project}/{environment}", "PUT, DELETE"),
     (Route::Promote, "/api/v1/apps/{namespace}/{app}/promote", "POST"),
     (Route::Rebuild, "/api/v1/apps/{namespace}/{app}/rebuild", "POST"),
     (Route::Tokens, "/api/v1/tokens", "GET, HEAD, POST"),
@@ -107,7 +115,7 @@ pub(crate) enum Audience {
     Probes,
 }
 
-/// A path's route, and the values of its parameters: namespace, app, revision.
+/// A path's route, and the values of its parameters, such as namespace, app and revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Matched<'a> {
     route: Route,
@@ -181,6 +189,18 @@ impl Call {
     pub(crate) fn trust(&self) -> Result<TrustId, ErrorReply> {
         let id = find(self.uri.path()).and_then(|matched| matched.parameters[2].parse().ok());
         id.ok_or_else(|| ErrorReply::new(Kind::TrustNotFound, "The app has no trust of this id."))
+    }
+
+    /// Returns the environment that the path names.
+    ///
+    /// # Errors
+    /// 404 if it is not one's name.
+    pub(crate) fn environment(&self) -> Result<(Project, Environment), ErrorReply> {
+        let named = find(self.uri.path()).and_then(|matched| {
+            let [project, environment, _] = matched.parameters;
+            Some((project.parse().ok()?, environment.parse().ok()?))
+        });
+        named.ok_or_else(|| ErrorReply::new(Kind::NotFound, "There is no environment of this name."))
     }
 
     /// Returns the revision that the path names.
@@ -372,10 +392,14 @@ async fn managed(route: Option<Route>, call: &Call) -> Result<Reply, ErrorReply>
         Route::AppWebhook if call.reads() => manage::webhook(call, operations).await,
         Route::AppWebhook if call.method == Method::POST => manage::enable(call, operations).await,
         Route::AppWebhook => manage::disable(call, operations).await,
+        Route::RotateWebhook => manage::rotate(call, operations).await,
         Route::Trusts if call.reads() => trusts::list(call, operations).await,
         Route::Trusts => trusts::add(call, operations).await,
         Route::Trust => trusts::remove(call, operations).await,
         Route::Hold => manage::release(call, operations).await,
+        Route::Lock => locks::of_app(call, operations).await,
+        Route::Locks => locks::list(call, operations).await,
+        Route::EnvironmentLock => locks::of_environment(call, operations).await,
         Route::Deploys if call.reads() => deploys::list(call, operations).await,
         Route::Deploys => deploys::post(call, operations).await,
         Route::Deploy => deploys::show(call, operations).await,

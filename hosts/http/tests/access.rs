@@ -37,6 +37,13 @@ fn calls(name: &str) -> Vec<(&'static str, &'static str, Value, [bool; 3])> {
         ("POST", at("/rollback"), json!({}), deployers),
         ("POST", at("/promote"), json!({ "from": { "project": "shop", "environment": "prod" } }), deployers),
         ("DELETE", at("/hold"), Value::Null, deployers),
+        ("PUT", at("/lock"), json!({ "reason": "a freeze" }), deployers),
+        ("DELETE", at("/lock"), Value::Null, deployers),
+        ("PUT", "/api/v1/locks/shop/test", json!({ "reason": "a freeze" }), deployers),
+        ("DELETE", "/api/v1/locks/shop/test", Value::Null, deployers),
+        ("GET", "/api/v1/locks", Value::Null, all),
+        ("POST", at("/deploys"), json!({ "image": "r.example.com/api:3", "break_glass": "an outage" }), admins),
+        ("POST", at("/webhook/rotate"), json!({ "overlap": "1m" }), deployers),
         ("GET", at("/webhook?masked=true"), Value::Null, all),
         ("POST", at("/webhook"), Value::Null, deployers),
         ("GET", at("/webhook"), Value::Null, deployers),
@@ -159,4 +166,71 @@ fn revoked_or_unknown_token_is_401_and_no_answer_or_log_has_a_token() {
         assert_eq!(server.manage("POST", "/api/v1/tokens").json(&body).expect(422).json()["field"], field);
     }
     server.manage("GET", "/api/v1/audit?after=x").expect(400);
+}
+
+#[test]
+fn locked_app_answers_423_with_the_reason_and_the_time_to_wait() {
+    let server = server!().run();
+    let app = server.app("api");
+    let hook = |tag: &str| {
+        let image = json!({ "image": format!("r.example.com/api:{tag}") });
+        server.call("POST", &app.hook).header("x-service-token", &app.token).json(&image)
+    };
+    let lock = format!("{}/lock", app.path);
+    for bad in
+        [json!({}), json!({ "reason": "" }), json!({ "reason": "a\nb" }), json!({ "reason": "a", "expires": "soon" })]
+    {
+        assert_eq!(server.manage("PUT", &lock).json(&bad).expect(422).problem(), "invalid-field", "{bad}");
+    }
+    let until = json!({ "reason": "release freeze", "expires": "2h" });
+    let locked = server.manage("PUT", &lock).json(&until).expect(200).json();
+    assert_eq!((&locked["locks"][0]["on"], &locked["locks"][0]["reason"]), (&json!("app"), &json!("release freeze")));
+    let refused = hook("2").expect(423);
+    assert_eq!(refused.problem(), "locked");
+    let wait: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert!((7_000..=7_200).contains(&wait), "{wait}");
+    let problem = refused.json();
+    assert_eq!(problem["lock"]["reason"], "release freeze");
+    assert!(problem["detail"].as_str().unwrap().contains("\"release freeze\""), "{problem}");
+    // A webhook has no glass to break.
+    let image = json!({ "image": "r.example.com/api:2", "break_glass": "please" });
+    server.call("POST", &app.hook).header("x-service-token", &app.token).json(&image).expect(423);
+    server.manage("POST", &format!("{}/rollback", app.path)).json(&json!({ "revision": 1 })).expect(202);
+    let glass = json!({ "image": "r.example.com/api:3", "break_glass": "the shop is down" });
+    server.manage("POST", &format!("{}/deploys", app.path)).json(&glass).expect(202);
+    let audit = server.manage("GET", "/api/v1/audit").expect(200).text();
+    assert!(audit.contains("app shop-test/api: the shop is down"), "{audit}");
+    server.manage("DELETE", &lock).expect(200);
+    hook("4").expect(202);
+
+    server.manage("PUT", "/api/v1/locks/shop/test").json(&json!({ "reason": "fair" })).expect(200);
+    assert_eq!(hook("5").expect(423).header("retry-after").unwrap(), "300");
+    let create = json!({ "project": "shop", "environment": "test", "app": "late", "image": "r.example.com/b:1" });
+    server.manage("POST", "/api/v1/apps").json(&create).expect(423);
+    let locks = server.manage("GET", "/api/v1/locks").expect(200).json();
+    assert_eq!((&locks["locks"][0]["project"], &locks["locks"][0]["on"]), (&json!("shop"), &json!("environment")));
+    let viewer = token(&server, &json!({ "name": "blog", "role": "admin", "project": "blog" }));
+    assert_eq!(call(&server, &viewer, "GET", "/api/v1/locks").expect(200).json()["locks"], json!([]));
+    server.manage("DELETE", "/api/v1/locks/shop/test").expect(204);
+    hook("5").expect(202);
+}
+
+#[test]
+fn rotated_token_and_the_one_before_are_let_in() {
+    let server = server!().run();
+    let app = server.app("api");
+    let opens = |token: &str| {
+        let image = json!({ "image": "r.example.com/api:2" });
+        server.call("POST", &app.hook).header("x-service-token", token).json(&image).send().status
+    };
+    let rotate = format!("{}/webhook/rotate", app.path);
+    server.manage("POST", &rotate).json(&json!({ "overlap": "200h" })).expect(422);
+    let rotated = server.manage("POST", &rotate).expect(200).json();
+    let new = rotated["token"].as_str().unwrap().to_owned();
+    assert!(rotated["previous_until"].is_string(), "{rotated}");
+    assert_eq!([opens(&app.token), opens(&new), opens("rh_nothing")], [202, 202, 401]);
+    let masked = server.manage("GET", &format!("{}/webhook?masked=true", app.path)).expect(200).json();
+    assert_eq!((&masked["token"], &masked["previous_until"]), (&json!(""), &rotated["previous_until"]));
+    let last = server.manage("POST", &rotate).json(&json!({ "overlap": "0s" })).expect(200).json();
+    assert_eq!([opens(&app.token), opens(&new), opens(last["token"].as_str().unwrap())], [401, 401, 202]);
 }

@@ -107,6 +107,27 @@ fn a_session_is_a_cookie_that_only_this_host_gets_and_no_script_reads() {
 }
 
 #[test]
+fn the_webhooks_page_shows_trusted_pipelines_and_ends_a_trust() {
+    let server = server!().run();
+    server.app("api");
+    let browser = Browser::signed_in(&server);
+    assert!(browser.page("/apps/shop-test/api/webhook").contains("rollhook app webhook trust add"));
+    let claims = serde_json::json!({ "project_id": "7", "ref": "<b>main" });
+    let trust = serde_json::json!({ "issuer": "https://gitlab.com", "audience": "deploys", "claims": claims });
+    let added = server.manage("POST", &format!("{API}/webhook/trusts")).json(&trust).expect(200).json();
+    let page = browser.page("/apps/shop-test/api/webhook");
+    assert!(
+        page.contains("https://gitlab.com") && page.contains("project_id = 7") && page.contains("ROLLHOOK_ID_TOKEN")
+    );
+    assert!(page.contains("ref = &#60;b&#62;main") && !page.contains("<b>main"));
+    let remove = format!("/apps/shop-test/api/webhook/remove-trust?trust={}", added["id"].as_str().unwrap());
+    assert!(browser.page(&remove).contains("End the trust in this pipeline?"));
+    browser.act(&remove, &[]);
+    assert!(!browser.page("/apps/shop-test/api/webhook").contains("project_id = 7"));
+    assert_eq!(browser.get("/apps/shop-test/api/webhook/remove-trust?trust=x").send().status, 404);
+}
+
+#[test]
 fn sessions_end_by_signing_out_here_or_everywhere() {
     let server = server!().run();
     let [first, second, third] = [(); 3].map(|()| Browser::signed_in(&server));
@@ -480,4 +501,36 @@ fn tokens_are_made_shown_once_and_revoked_on_a_page_with_the_audit() {
     // Revoking one's own token ends the session with it.
     browser.act("/access/tokens/admin/revoke", &[]);
     assert_eq!(browser.get("/").expect(303).header("location"), Some("/sign-in"));
+}
+
+#[test]
+fn deploys_are_locked_and_unlocked_by_forms() {
+    let server = server!().run();
+    let app = server.app("api");
+    let console = Browser::signed_in(&server);
+    let page = |rest: &str| format!("/apps/shop-test/api{rest}");
+    assert!(console.page(&page("/settings")).contains("Lock deploys…"));
+    assert!(console.page(&page("/lock")).contains("all apps of shop in test"));
+    let empty = console.post(&page("/lock"), &[("reason", ""), ("on", "app"), ("expires", "1h")]).expect(422).text();
+    assert!(empty.contains("role=\"alert\""), "{empty}");
+    console.act(&page("/lock"), &[("reason", "fair <b>"), ("on", "app"), ("expires", "1h")]);
+    let shown = console.page(&page(""));
+    assert!(shown.contains("Deploys are locked") && shown.contains("fair &#60;b&#62;"), "{shown}");
+    assert!(console.page("/").contains("locked"));
+    let form = console.page(&page("/deploy"));
+    assert!(form.contains("in spite of the lock"), "{form}");
+    let key = form.split("name=\"key\" value=\"").nth(1).unwrap().split('"').next().unwrap();
+    let fields = [("image", "r.example.com/api:2"), ("commit", ""), ("key", key)];
+    let refused = console.post(&page("/deploy"), &fields).expect(423).text();
+    assert!(refused.contains("Deploys of this app are locked"), "{refused}");
+    let reasoned = [fields[0], fields[1], fields[2], ("break_glass", "an outage")];
+    console.act(&page("/deploy"), &reasoned);
+    console.act(&page("/unlock?on=app"), &[]);
+    console.act(&page("/lock"), &[("reason", "fair"), ("on", "environment"), ("expires", "")]);
+    assert!(console.page(&page("")).contains("The environment is locked"));
+    console.act(&page("/unlock?on=environment"), &[]);
+    let image = json!({ "image": "r.example.com/api:3" });
+    server.call("POST", &app.hook).header("x-service-token", &app.token).json(&image).expect(202);
+    let rotated = console.post(&page("/webhook/rotate"), &[]).expect(200).text();
+    assert!(rotated.contains("the token before is let in until"), "{rotated}");
 }

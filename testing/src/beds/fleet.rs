@@ -107,7 +107,12 @@ impl Fleet {
 
     /// Registers an app through one of the servers, waits until it runs, and enables its webhook.
     pub fn app(&self, address: SocketAddr, name: &str) -> App {
-        let path = self.register(address, name);
+        self.app_with(address, name, &json!({ "settle": "0s" }))
+    }
+
+    /// Registers an app with this policy, waits until it runs, and enables its webhook.
+    pub fn app_with(&self, address: SocketAddr, name: &str, policy: &Value) -> App {
+        let path = self.register_with(address, name, policy);
         let first = self.manage(address, "GET", &format!("{path}/deploys/1")).header("prefer", "wait=50");
         assert_eq!(first.expect(200).json()["status"], "succeeded");
         App::new("shop-test", name, self.enable(address, &path))
@@ -115,7 +120,11 @@ impl Fleet {
 
     /// Registers `shop-test/{name}`, whose deploys need not settle; on a cluster, it adopts a Deployment that is there.
     pub fn register(&self, address: SocketAddr, name: &str) -> String {
-        let mut further = json!({ "policy": { "settle": "0s" } });
+        self.register_with(address, name, &json!({ "settle": "0s" }))
+    }
+
+    fn register_with(&self, address: SocketAddr, name: &str, policy: &Value) -> String {
+        let mut further = json!({ "policy": policy });
         if self.is_simulated {
             further["image"] = json!(FIRST);
         } else {

@@ -64,6 +64,11 @@ impl Server {
         self.recipe()
     }
 
+    /// Kills the server, which stays away until [`Server::restart`].
+    pub fn down(&mut self) {
+        self.process.kill();
+    }
+
     /// Kills the server and starts it again in its directory.
     pub fn restart(&mut self) {
         self.process.kill();

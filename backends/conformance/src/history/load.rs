@@ -7,6 +7,7 @@ use rollhook_core::{
     delivery::GitHost,
     deploy::{Actor, Deploy, Origin, Outage, Paused, Reason, State, Trigger},
     ledger::{Admission, AppState, Change, NewDeploy, OtherDeploys, Record, UNFINISHED_MAX},
+    lock::Locks,
     ports::{AppRef, HistoryStore, HistoryStoreExt, Version},
     time::Timestamp,
 };
@@ -112,7 +113,9 @@ fn full_app() -> App {
         ..Policy::default()
     };
     let (holds, created_at) = (vec![samples::hold("bad")], Timestamp::from_millis(1_234_567));
-    App { source: Source::Git(source), target, policy, holds, created_at, ..app }
+    // They are over by now.
+    let locks = Locks { app: Some(samples::lock(Some(1))), environment: Some(samples::lock(Some(0))) };
+    App { source: Source::Git(source), target, policy, holds, locks, created_at, ..app }
 }
 
 /// As many unfinished deploys as an app may have, by all sorts of actors, one of which succeeded below them.

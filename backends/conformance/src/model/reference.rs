@@ -8,6 +8,7 @@ use rollhook_core::{
     ledger::{
         Admission, Admitted, Built, ExpectedLatest, HOLDS_MAX, KeyUse, OtherDeploys, Record, Refused, UNFINISHED_MAX,
     },
+    lock::{Lock, LockScope, Locked},
     ports::Page,
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -131,6 +132,16 @@ impl Reference {
                     self.touch(now);
                     self.app.holds.clear();
                 }
+                Done::Lock(scope, lock) => {
+                    let place = match scope {
+                        LockScope::App => &mut self.app.locks.app,
+                        LockScope::Environment => &mut self.app.locks.environment,
+                    };
+                    if place != lock {
+                        place.clone_from(lock);
+                        self.touch(now);
+                    }
+                }
                 Done::Forget(keep, forgotten) => {
                     self.touch(now);
                     self.app.policy.keep = *keep;
@@ -159,9 +170,12 @@ impl Reference {
         if matches!(admission.expected, ExpectedLatest::Exactly(expected) if expected != self.latest()) {
             return Admitted::Outdated;
         }
+        let is_rollback = admission.deploy.trigger == Trigger::Rollback;
+        if !is_rollback && let Some(locked) = self.locked(now) {
+            return Admitted::Locked(Box::new(locked));
+        }
         let unfinished = self.unfinished();
         let supersedes = admission.others == OtherDeploys::EndSuperseded;
-        let is_rollback = admission.deploy.trigger == Trigger::Rollback;
         let is_restore = is_rollback && admission.deploy.actor.is_service();
         if unfinished.len() >= UNFINISHED_MAX && !supersedes && !is_restore {
             return Admitted::Full;
@@ -194,6 +208,25 @@ impl Reference {
         self.deploys.push(deploy.clone());
         let superseded = superseded.iter().map(|deploy| deploy.revision).collect();
         Admitted::New { deploy: deploy.into(), superseded }
+    }
+
+    /// The lock that refuses deploys, of two the one that ends last, and of equals the environment's.
+    fn locked(&self, now: Timestamp) -> Option<Locked> {
+        let is_over = |lock: &&Lock| lock.until.is_some_and(|until| until <= now);
+        let app = self.app.locks.app.as_ref().filter(|lock| !is_over(lock));
+        let environment = self.app.locks.environment.as_ref().filter(|lock| !is_over(lock));
+        let (scope, lock) = match (app, environment) {
+            (None, None) => return None,
+            (Some(app), None) => (LockScope::App, app),
+            (None, Some(environment)) => (LockScope::Environment, environment),
+            (Some(app), Some(environment)) => match (app.until, environment.until) {
+                (None, Some(_)) => (LockScope::App, app),
+                (Some(one), Some(other)) if one > other => (LockScope::App, app),
+                _ => (LockScope::Environment, environment),
+            },
+        };
+        let left = lock.until.map(|until| until.since(now));
+        Some(Locked { scope, lock: lock.clone(), left })
     }
 
     /// Every reason for which the record must not be made.

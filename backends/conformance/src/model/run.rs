@@ -180,6 +180,7 @@ impl<'a> Run<'a> {
             | What::Built { .. }
             | What::Configure { .. }
             | What::ReleaseHolds
+            | What::Lock { .. }
             | What::Forget { .. } => None,
         });
         let (loaded, keys) = load_with_keys(history, uid, wanted.collect()).await;

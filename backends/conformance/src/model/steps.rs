@@ -9,6 +9,7 @@ use rollhook_core::{
         Admission, Admitted, Built, Change, ExpectedLatest, KeyLookup, KeyUse, OtherDeploys, Record, Refused,
         UNFINISHED_MAX, retention,
     },
+    lock::{Lock, LockScope},
     replica::ReplicaId,
     request::IdempotencyKey,
     time::Timestamp,
@@ -27,6 +28,7 @@ pub(super) enum Done {
     Lease(ReplicaId),
     Configure(Policy),
     ReleaseHolds,
+    Lock(LockScope, Option<Lock>),
     /// The number of kept deploys, and the revisions that are forgotten.
     Forget(u32, Vec<Revision>),
 }
@@ -34,8 +36,10 @@ pub(super) enum Done {
 impl Done {
     /// Whether a deploy was refused that its key, if it is in use, would have answered.
     pub(super) fn depends_on_its_key(&self) -> bool {
-        let refusals = [Admitted::Outdated, Admitted::Full, Admitted::NextCommit];
-        matches!(self, Self::Admit(admission, answer) if admission.key.is_some() && refusals.contains(answer))
+        let is_refused = |answer: &Admitted| {
+            matches!(answer, Admitted::Outdated | Admitted::Full | Admitted::Locked(_) | Admitted::NextCommit)
+        };
+        matches!(self, Self::Admit(admission, answer) if admission.key.is_some() && is_refused(answer))
     }
 }
 
@@ -80,6 +84,14 @@ pub(super) fn perform(change: &mut Change, what: &What, given: &Given<'_>) -> Ve
         What::ReleaseHolds => {
             change.release_holds(given.now);
             vec![Done::ReleaseHolds]
+        }
+        What::Lock { environment, minutes } => {
+            let scope = if *environment { LockScope::Environment } else { LockScope::App };
+            let end = |minutes: &u8| given.now.after(Duration::from_secs(60 * u64::from(*minutes)));
+            let until = minutes.as_ref().filter(|minutes| **minutes > 0).map(end);
+            let lock = minutes.map(|_| Lock { at: given.now, ..samples::lock(until.map(Timestamp::as_millis)) });
+            change.lock(scope, lock.clone(), given.now);
+            vec![Done::Lock(scope, lock)]
         }
         What::Forget { keep } => {
             let keep = u32::from(*keep);

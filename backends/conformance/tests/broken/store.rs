@@ -210,6 +210,10 @@ impl TokenStore for BrokenStore {
         self.memory.put(app, token).await.map(|secret| self.timed(secret))
     }
 
+    async fn rotate(&self, app: AppUid, token: &Token, until: Timestamp) -> Result<WebhookSecret> {
+        self.memory.rotate(app, token, until).await
+    }
+
     async fn find(&self, app: &AppId) -> Result<Option<WebhookSecret>> {
         Ok(self.memory.find(app).await?.map(|secret| self.timed(secret)))
     }

@@ -108,15 +108,36 @@ impl Secrets {
 
     async fn put(&self, apps: &dyn Registrations, app: AppUid, token: &Token) -> Result<WebhookSecret> {
         let app = apps.read(app).await?.ok_or(Error::NotFound(Entity::App))?;
-        let secret = WebhookSecret {
-            app: app.uid,
-            token: token.clone(),
-            created_at: Timestamp::max(self.clock.now(), app.created_at),
-        };
+        let created_at = Timestamp::max(self.clock.now(), app.created_at);
+        let secret = WebhookSecret::new(app.uid, token.clone(), created_at);
         let version = self.write(&app, &secret).await?;
         // A replica may refuse by an outdated token from now on, until its watch shows this.
         apps.announce(&app, Some(&version)).await?;
         Ok(secret)
+    }
+
+    async fn rotate(
+        &self,
+        apps: &dyn Registrations,
+        app: AppUid,
+        token: &Token,
+        until: Timestamp,
+    ) -> Result<WebhookSecret> {
+        let app = apps.read(app).await?.ok_or(Error::NotFound(Entity::App))?;
+        for _ in 0..ATTEMPTS {
+            let stored = self.object(&app.id).await?;
+            let ours = stored.filter(|secret| object::maker(secret) == Maker::Rollhook(app.uid));
+            let mut object = ours.ok_or(Error::NotFound(Entity::Object))?;
+            let present = object::open(&self.ring, &object)?.ok_or(Error::NotFound(Entity::Object))?;
+            let created_at = present.created_at.max(self.clock.now());
+            let secret = present.rotated(token.clone(), until, created_at);
+            object::fill(&self.ring, &mut object, &secret)?;
+            if let Written::Done(written) = api::replace(&self.within(&app.id), &object).await? {
+                apps.announce(&app, written.metadata.resource_version.as_deref()).await?;
+                return Ok(secret);
+            }
+        }
+        Err(Error::Conflict(Entity::Object))
     }
 
     /// Writes the Secret, and returns its version.
@@ -210,7 +231,7 @@ impl Secrets {
     }
 
     async fn try_fitting(&self, apps: &dyn Registrations, id: &AppId, fits: TokenMatcher<'_>) -> Result<Tried> {
-        let refuse = |secret: Option<&WebhookSecret>| !fits(secret.map(|secret| &secret.token));
+        let refuse = |secret: Option<&WebhookSecret>| !fits(secret);
         let (known, paid) = match apps.known(id).await? {
             None if self.budget.take_now() => (self.look_up(apps, id).await?, true),
             known => (known, false),
@@ -298,6 +319,10 @@ impl Secrets {
 impl TokenStore for KubernetesStore {
     async fn put(&self, app: AppUid, token: &Token) -> Result<WebhookSecret> {
         bounded(self.secrets.put(self, app, token)).await
+    }
+
+    async fn rotate(&self, app: AppUid, token: &Token, until: Timestamp) -> Result<WebhookSecret> {
+        bounded(self.secrets.rotate(self, app, token, until)).await
     }
 
     async fn find(&self, app: &AppId) -> Result<Option<WebhookSecret>> {

@@ -14,7 +14,6 @@ use rollhook_core::{
     app::{App, AppId},
     ports::{TokenStore, WebhookSecret},
     time::Timestamp,
-    token::Token,
 };
 use rollhook_kubernetes::{KubernetesStore, StoreClock, ensure_crds};
 use rollhook_sealing::{KEY_BYTES, KeyRing};
@@ -74,7 +73,9 @@ impl Replica {
     /// A caller who presents this token.
     pub(crate) async fn caller(&self, app: &AppId, seed: u8) -> Option<WebhookSecret> {
         let presented = samples::token(seed);
-        let fits = |stored: Option<&Token>| stored.is_some_and(|stored| stored.matches(presented.expose().as_bytes()));
+        let fits = |stored: Option<&WebhookSecret>| {
+            stored.is_some_and(|stored| stored.token.matches(presented.expose().as_bytes()))
+        };
         self.store.find_fitting(app, &fits).await.unwrap()
     }
 

@@ -19,6 +19,7 @@ fn app() -> App {
         target: Target::default(),
         policy: Policy::default(),
         holds: Vec::new(),
+        locks: crate::lock::Locks::default(),
         created_at: at(0),
     }
 }

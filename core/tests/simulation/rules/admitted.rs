@@ -31,6 +31,12 @@ impl Rules {
             return;
         }
         journal.count(format!("effect: accepted, {}", new.trigger));
+        // The entry's time is no earlier than the store's, by which a lock ends.
+        let is_locked = known.view.app.locks.in_force(new.created_at).next().is_some();
+        journal.expect(!is_locked || new.trigger == Trigger::Rollback, || {
+            format!("revision {revision} was accepted in spite of a lock")
+        });
+        journal.count_if(is_locked, "lock: a rollback went on");
         let mine = |entry: &&Deploy| entry.actor == new.actor && entry.commit == new.commit;
         let built = view.app.source != Source::Image && new.from.is_none() && revision != Revision::FIRST;
         journal.expect(!built || (new.image.is_none() && new.commit.is_some()), || {
@@ -102,8 +108,11 @@ impl Rules {
         let expected = wish.if_current.is_none_or(|expected| known.currents.contains(&Some(expected)));
         journal.expect(expected, || format!("revision {revision}: {:?} was not current", wish.if_current));
         for entry in before.iter().filter(|entry| !entry.is_terminal()) {
-            let state = history.get(entry.revision.get() as usize - 1).map(|entry| &entry.state);
-            let ended = matches!(state, Some(State::Superseded { by, rollback: true }) if *by == revision);
+            let ended = history.get(entry.revision.get() as usize - 1).is_some_and(|entry| {
+                let is_another = matches!(entry.state, State::Superseded { by, .. } if by != revision);
+                // Another change of the same write may have ended it first.
+                entry.is_terminal() && !is_another
+            });
             journal.expect(ended, || format!("revision {} went on beside rollback {revision}", entry.revision));
         }
     }

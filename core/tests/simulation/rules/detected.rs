@@ -80,7 +80,8 @@ impl Rules {
             let moves = self.moves.get(source.branch.as_str()).map_or(&[][..], Vec::as_slice);
             let Some(Some(head)) = moves.last() else { return false };
             let held = app.holds.iter().any(|hold| hold.covers(None, Some(head)));
-            known.view.is_polled() && !held && !known.history.iter().any(|entry| is_of(entry, head))
+            let is_locked = app.locks.app.as_ref().is_some_and(|lock| lock.until.is_none());
+            known.view.is_polled() && !held && !is_locked && !known.history.iter().any(|entry| is_of(entry, head))
         };
         self.known
             .values()

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::{
     AddTrust, ApiToken, App, AppList, AppPatch, AuditList, CreateApp, CreateToken, CreatedToken, Deploy, DeployAnswer,
-    DeployList, DeployPost, Problem, Promote, PushAnswer, Rebuild, Registered, Rollback, RollbackAnswer, TokenList,
-    Trust, TrustList, Webhook, Whoami,
+    DeployList, DeployPost, LockList, LockRequest, LockedEnvironment, Problem, Promote, PushAnswer, Rebuild,
+    Registered, Rollback, RollbackAnswer, Rotate, TokenList, Trust, TrustList, Webhook, Whoami,
 };
 
 /// Returns every type by its name.
@@ -17,12 +17,12 @@ pub(super) fn schemas() -> Value {
         SchemaSettings::draft2020_12().with(|settings| settings.definitions_path = "/components/schemas".into());
     let mut requests = settings.clone().for_deserialize().into_generator();
     requests.subschema_for::<(CreateApp, AppPatch, DeployPost, Rebuild, Rollback, Promote, CreateToken)>();
-    requests.subschema_for::<AddTrust>();
+    requests.subschema_for::<(LockRequest, Rotate, AddTrust)>();
     let mut answers = settings.for_serialize().into_generator();
     answers.subschema_for::<(App, AppList, Registered, Webhook, Deploy, DeployList)>();
     answers.subschema_for::<(DeployAnswer, RollbackAnswer, PushAnswer, Problem)>();
     answers.subschema_for::<(ApiToken, CreatedToken, TokenList, AuditList, Whoami)>();
-    answers.subschema_for::<(Trust, TrustList)>();
+    answers.subschema_for::<(LockList, LockedEnvironment, Trust, TrustList)>();
     let mut schemas = requests.take_definitions(true);
     schemas.extend(answers.take_definitions(true));
     schemas.into()
@@ -75,6 +75,10 @@ pub(crate) fn status(_: &mut SchemaGenerator) -> Schema {
 
 pub(crate) fn role(_: &mut SchemaGenerator) -> Schema {
     one_of(&["viewer", "deployer", "admin"])
+}
+
+pub(crate) fn lock_scope(_: &mut SchemaGenerator) -> Schema {
+    one_of(&["app", "environment"])
 }
 
 pub(crate) fn on_failure(_: &mut SchemaGenerator) -> Schema {

@@ -21,6 +21,7 @@ pub(crate) fn app() -> App {
         source: Source::Image,
         workload: settings(json!({ "kind": "Deployment", "name": "api", "containers": ["api", "worker"] })),
         policy: Policy::of(&rollhook_core::app::Policy::default()),
+        locks: Vec::new(),
         holds: vec![Hold {
             by: Revision::new(3).unwrap(),
             image: Some("registry.example.com/api:badbad1".parse().unwrap()),

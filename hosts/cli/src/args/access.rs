@@ -6,6 +6,8 @@ use rollhook_core::{
     app::{Environment, Project},
 };
 
+use super::value::expires;
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenCommand {
     /// Make an API token, and print it this once
@@ -35,14 +37,6 @@ pub(crate) struct CreateToken {
     /// The time for which the token is valid, such as 90d [default: until it is revoked]
     #[arg(long, value_name = "TIME", value_parser = expires)]
     pub(crate) expires: Option<String>,
-}
-
-/// Checks a token's time, and returns it as it was written.
-///
-/// # Errors
-/// The rule that the text breaks.
-fn expires(text: &str) -> Result<String, &'static str> {
-    rollhook_api::access::expires(text).map(|_| text.to_owned()).ok_or(rollhook_api::access::EXPIRES_RULE)
 }
 
 #[derive(Debug, Args)]

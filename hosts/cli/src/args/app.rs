@@ -6,10 +6,12 @@ use rollhook_core::{
     app::{AppId, AppName, Environment, FullName, InvalidName, Project},
     deploy::{Commit, Revision},
     image::ImageRef,
+    lock::LockReason,
     source::{Branch, ImageRepository, RelativePath},
 };
 
 use super::{
+    Lock,
     trust::TrustCommand,
     value::{KeyValue, WorkloadName, duration, duration_or_off},
 };
@@ -48,6 +50,10 @@ pub(crate) enum AppCommand {
     Promote(Promote),
     /// Let automation deploy again what was rolled back from
     ReleaseHold(Target),
+    /// Refuse new deploys, except rollbacks
+    Lock(Lock),
+    /// End the app's lock
+    Unlock(Target),
     /// Remove an app with its token and history; its workload stays as it is
     #[command(visible_alias = "rm")]
     Delete(Delete),
@@ -57,6 +63,8 @@ pub(crate) enum AppCommand {
 pub(crate) enum Webhook {
     /// Make a new token, and print it with the URL and CI snippets; the old token is refused from then on
     Enable(Target),
+    /// Make a new token; the old one is let in too for a time, so that no CI job fails meanwhile
+    Rotate(Rotate),
     /// Show the URL and the token
     Status(Target),
     /// Close the webhook: its token is refused from then on, and no pipeline is trusted any more
@@ -93,6 +101,15 @@ impl Target {
     pub(crate) fn full_name(&self) -> FullName {
         FullName { project: self.project.clone(), environment: self.environment.clone(), name: self.app.clone() }
     }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Rotate {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// How long the old token is let in too, such as 1h, at most 168h
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = duration)]
+    pub(crate) overlap: String,
 }
 
 #[derive(Debug, Args)]
@@ -359,6 +376,9 @@ pub(crate) struct Deploy {
     /// The commit that the image was built from, for the history
     #[arg(long)]
     pub(crate) commit: Option<Commit>,
+    /// Deploy in spite of a lock, for this reason, which the audit keeps (takes the role admin)
+    #[arg(long, value_name = "REASON")]
+    pub(crate) break_glass: Option<LockReason>,
     #[command(flatten)]
     pub(crate) wait: Wait,
 }
@@ -381,14 +401,27 @@ pub(crate) struct Cancel {
 
 #[derive(Debug, Args)]
 pub(crate) struct Promote {
-    #[command(flatten)]
-    pub(crate) target: Target,
+    /// The app's name, which is the same in both environments
+    #[arg(value_name = "APP", required_unless_present = "all")]
+    pub(crate) app: Option<AppName>,
+    /// Promote all apps of the environment that are in both
+    #[arg(long, conflicts_with = "app")]
+    all: bool,
+    /// The project
+    #[arg(short, long, env = "ROLLHOOK_PROJECT", hide_env_values = true)]
+    pub(crate) project: Project,
+    /// The environment to promote to
+    #[arg(short, long, visible_alias = "to-environment", env = "ROLLHOOK_ENVIRONMENT", hide_env_values = true)]
+    pub(crate) environment: Environment,
     /// The project to promote from; default: the same project
     #[arg(long, value_name = "PROJECT")]
     pub(crate) from_project: Option<Project>,
     /// The environment to promote from
     #[arg(long, value_name = "ENVIRONMENT")]
     pub(crate) from_environment: Environment,
+    /// Show what would be promoted, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
     #[command(flatten)]
     pub(crate) wait: Wait,
 }

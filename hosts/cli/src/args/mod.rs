@@ -3,6 +3,7 @@
 
 mod access;
 mod app;
+mod lock;
 mod trust;
 mod value;
 
@@ -17,9 +18,10 @@ use crate::exit::Exit;
 
 pub(crate) use access::{Audit, CreateToken, RevokeToken, TokenCommand};
 pub(crate) use app::{
-    AppCommand, BuildLogs, Cancel, Create, Delete, Deploy, History, List, Promote, Rebuild, Rollback, Set, Target,
-    Wait, WaitFor, Webhook,
+    AppCommand, BuildLogs, Cancel, Create, Delete, Deploy, History, List, Promote, Rebuild, Rollback, Rotate, Set,
+    Target, Wait, WaitFor, Webhook,
 };
+pub(crate) use lock::{EnvironmentCommand, Lock, LockEnvironment, NewLock, Place};
 pub(crate) use trust::{AddTrustArgs, RemoveTrust, TrustCommand};
 
 /// Deploys images to apps, shows what was deployed, and rolls back.
@@ -130,6 +132,9 @@ pub(crate) enum Command {
     /// Apps, their webhooks, deploys and rollbacks
     #[command(subcommand)]
     App(AppCommand),
+    /// Environments: lock all of their apps, and unlock them
+    #[command(subcommand)]
+    Environment(EnvironmentCommand),
     /// API tokens: create, list, revoke
     #[command(subcommand)]
     Token(TokenCommand),

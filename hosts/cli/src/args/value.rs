@@ -60,3 +60,10 @@ pub(super) fn duration(text: &str) -> Result<String, &'static str> {
 pub(super) fn duration_or_off(text: &str) -> Result<String, &'static str> {
     if text == "off" { Ok(text.to_owned()) } else { duration(text) }
 }
+/// Checks the time of a token or a lock, and returns it as it was written.
+///
+/// # Errors
+/// The rule that the text breaks.
+pub(crate) fn expires(text: &str) -> Result<String, &'static str> {
+    rollhook_api::access::expires(text).map(|_| text.to_owned()).ok_or(rollhook_api::access::EXPIRES_RULE)
+}

@@ -8,7 +8,7 @@ use rollhook_core::{
 };
 use serde_json::Value;
 
-use super::{Session, outcome::succeeded};
+use super::{Session, lock::described, outcome::succeeded};
 use crate::{
     apps,
     args::{Create, Delete, List, Set, Target},
@@ -139,9 +139,10 @@ pub(crate) async fn status(session: &Session<'_>, target: &Target) -> Result<(),
             None => format!("{id} runs nothing that rollhook has deployed\n"),
         };
         let drift = app.drift.as_ref().map(|drift| format!("{}\n", escaped(&drift.message))).unwrap_or_default();
+        let locks = app.locks.iter().map(|lock| format!("Locked {}\n", escaped(&described(lock))));
         let others =
             others.iter().map(|deploy| format!("{}, {}\n", summary(deploy), when::ago(deploy.created_at, now)));
-        format!("{runs}{drift}{}", others.collect::<String>())
+        format!("{runs}{drift}{}{}", locks.collect::<String>(), others.collect::<String>())
     })
 }
 

@@ -1,8 +1,6 @@
 //! Deploys, rollbacks and the history.
 
-use rollhook_api::{
-    Deploy, DeployAnswer, DeployList, DeployPost, Promote, PromoteFrom, Rollback, RollbackAnswer, duration,
-};
+use rollhook_api::{Deploy, DeployAnswer, DeployList, DeployPost, Rollback, RollbackAnswer, duration};
 use rollhook_core::{
     app::AppId,
     deploy::{Revision, Status, Trigger},
@@ -80,23 +78,11 @@ pub(crate) async fn history(session: &Session<'_>, args: &args::History) -> Resu
 pub(crate) async fn deploy(session: &Session<'_>, args: &args::Deploy) -> Result<(), CliError> {
     let id = &session.find(&args.target).await?;
     let (image_ref, commit) = (args.image().map(ToString::to_string), args.commit.as_ref().map(ToString::to_string));
-    let post = DeployPost { image: image_ref, commit };
+    let break_glass = args.break_glass.as_ref().map(ToString::to_string);
+    let post = DeployPost { image: image_ref, commit, break_glass };
     session.drive()?;
     let answer = session.operations.deploy(id, post).await?;
     session.output.line(&format!("Deploying {} to {id}: revision {}", image(&answer), answer.revision))?;
-    conclude(session, id, answer, args.wait).await
-}
-
-pub(crate) async fn promote(session: &Session<'_>, args: &args::Promote) -> Result<(), CliError> {
-    let id = &session.find(&args.target).await?;
-    let project = args.from_project.as_ref().unwrap_or(&args.target.project);
-    let from = PromoteFrom { project: project.to_string(), environment: args.from_environment.to_string() };
-    let promote = Promote { from };
-    let source = promote.parse(id)?.id()?;
-    session.drive()?;
-    let answer = session.operations.promote(id, promote).await?;
-    let (image, revision) = (image(&answer), answer.revision);
-    session.output.line(&format!("Promoting {image} from {source} to {id}: revision {revision}"))?;
     conclude(session, id, answer, args.wait).await
 }
 

@@ -4,12 +4,17 @@ pub(crate) mod access;
 pub(crate) mod apps;
 pub(crate) mod builds;
 pub(crate) mod deploys;
+pub(crate) mod lock;
 mod outcome;
+pub(crate) mod promotion;
 pub(crate) mod trust;
 pub(crate) mod webhook;
 
 use rollhook_api::{App, Operations};
-use rollhook_core::{app::AppId, request::Refusal};
+use rollhook_core::{
+    app::{AppId, FullName},
+    request::Refusal,
+};
 use serde::Serialize;
 
 use crate::{args::Target, direct::Direct, exit::CliError, output::Output};
@@ -32,11 +37,16 @@ impl Session<'_> {
 
     /// Returns the named app: see [`Session::find`].
     async fn app(&self, target: &Target) -> Result<App, CliError> {
-        let app = self.operations.app(&target.id()?).await?;
-        if (app.project.as_str(), app.environment.as_str()) == (target.project.as_str(), target.environment.as_str()) {
+        self.named(&target.full_name()).await
+    }
+
+    /// Returns the app of this full name: see [`Session::find`].
+    async fn named(&self, name: &FullName) -> Result<App, CliError> {
+        let app = self.operations.app(&name.id()?).await?;
+        if (app.project.as_str(), app.environment.as_str()) == (name.project.as_str(), name.environment.as_str()) {
             return Ok(app);
         }
-        Err(Refusal::AppNotFoundIn(target.full_name()).into())
+        Err(Refusal::AppNotFoundIn(name.clone()).into())
     }
 
     /// Starts the engine of this process, if it has one; to be called before an operation that makes or ends a deploy.

@@ -1,14 +1,20 @@
 //! An app's webhook: URL, token and CI snippets.
 
 use rollhook_api::{
-    App, Webhook,
+    App, Rotate, Webhook,
     snippets::{Posted, Snippets, git_hosts, repository},
 };
 use rollhook_core::{app::Source, text::escaped};
 use serde::Serialize;
 
 use super::Session;
-use crate::{args::Target, exit::CliError, output::message, remote::is_loopback, when};
+use crate::{
+    args::{self, Target},
+    exit::CliError,
+    output::message,
+    remote::is_loopback,
+    when,
+};
 
 /// The document that enabling prints for programs.
 #[derive(Serialize)]
@@ -41,6 +47,18 @@ pub(crate) async fn enable(session: &Session<'_>, target: &Target) -> Result<(),
     Ok(())
 }
 
+pub(crate) async fn rotate(session: &Session<'_>, args: &args::Rotate) -> Result<(), CliError> {
+    let id = session.find(&args.target).await?;
+    let rotate = Rotate { overlap: Some(args.overlap.clone()) };
+    let webhook = session.operations.rotate_webhook(&id, rotate).await?;
+    session.output.data(&webhook, || credentials(&webhook))?;
+    if let Some(until) = webhook.previous_until {
+        message(&format!("note: the token before is let in until {}; any older one is refused", when::absolute(until)));
+    }
+    note(&webhook);
+    Ok(())
+}
+
 pub(crate) async fn status(session: &Session<'_>, target: &Target) -> Result<(), CliError> {
     let id = session.find(target).await?;
     let app = session.operations.app(&id).await?;
@@ -53,9 +71,12 @@ pub(crate) async fn status(session: &Session<'_>, target: &Target) -> Result<(),
     };
     session.output.data(&webhook, || {
         format!(
-            "{}Made   {}\nStored {}\n{}",
+            "{}Made   {}\n{}Stored {}\n{}",
             credentials(&webhook),
             when::absolute(webhook.created_at),
+            webhook.previous_until.map_or_else(String::new, |until| {
+                format!("Old    the token before is let in until {}\n", when::absolute(until))
+            }),
             escaped(&webhook.sealing),
             at_git_host(&app)
         )

@@ -8,12 +8,12 @@ use async_trait::async_trait;
 use http::Method;
 use rollhook_api::{
     AddTrust, App, AppList, AppPatch, AuditList, CreateApp, CreateToken, CreatedToken, Deploy, DeployAnswer,
-    DeployList, DeployPost, Operations, Promote, Rebuild, Registered, Rollback, RollbackAnswer, TokenList, Trust,
-    TrustList, Webhook, Whoami, access, path,
+    DeployList, DeployPost, LockList, LockRequest, LockedEnvironment, Operations, Promote, Rebuild, Registered,
+    Rollback, RollbackAnswer, Rotate, TokenList, Trust, TrustList, Webhook, Whoami, access, path,
 };
 use rollhook_core::{
     access::TokenName,
-    app::AppId,
+    app::{AppId, Environment, Project},
     deploy::Revision,
     identity::TrustId,
     ports::{AppPage, RecordPlace},
@@ -58,6 +58,10 @@ impl Operations for Server {
 
     async fn enable_webhook(&self, id: &AppId) -> Result<Webhook, CliError> {
         self.read(&self.call(Method::POST, &format!("{}/webhook", path::app(id)), None).await?)
+    }
+
+    async fn rotate_webhook(&self, id: &AppId, rotate: Rotate) -> Result<Webhook, CliError> {
+        self.once(Method::POST, &format!("{}/webhook/rotate", path::app(id)), &rotate).await
     }
 
     async fn webhook(&self, id: &AppId) -> Result<Webhook, CliError> {
@@ -129,6 +133,31 @@ impl Operations for Server {
 
     async fn release_hold(&self, id: &AppId) -> Result<App, CliError> {
         self.read(&self.call(Method::DELETE, &format!("{}/hold", path::app(id)), None).await?)
+    }
+
+    async fn lock(&self, id: &AppId, lock: LockRequest) -> Result<App, CliError> {
+        self.send(Method::PUT, &format!("{}/lock", path::app(id)), &lock).await
+    }
+
+    async fn unlock(&self, id: &AppId) -> Result<App, CliError> {
+        self.read(&self.call(Method::DELETE, &format!("{}/lock", path::app(id)), None).await?)
+    }
+
+    async fn lock_environment(
+        &self,
+        project: &Project,
+        environment: &Environment,
+        lock: LockRequest,
+    ) -> Result<LockedEnvironment, CliError> {
+        self.send(Method::PUT, &path::lock(project, environment), &lock).await
+    }
+
+    async fn unlock_environment(&self, project: &Project, environment: &Environment) -> Result<(), CliError> {
+        self.call(Method::DELETE, &path::lock(project, environment), None).await.map(drop)
+    }
+
+    async fn locked_environments(&self) -> Result<LockList, CliError> {
+        self.get("/api/v1/locks").await
     }
 
     async fn create_token(&self, token: CreateToken) -> Result<CreatedToken, CliError> {

@@ -205,6 +205,18 @@ impl Server {
         self.read(&self.call(method, path, Some(body.into())).await?)
     }
 
+    /// Makes a call whose effect must not be repeated if its answer is lost.
+    pub(super) async fn once<B: Serialize + Sync, T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: &B,
+    ) -> Result<T, CliError> {
+        let body = serde_json::to_vec(body).map_err(|error| CliError::Other(format!("The request: {error}.")))?;
+        let answer = self.attempt(&method, path, Some(body.into()), None).await;
+        self.read(&answer.map_err(|failed| failed.failure)?)
+    }
+
     pub(super) fn read<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T, CliError> {
         serde_json::from_slice(body).map_err(|error| {
             CliError::Other(format!(

@@ -185,6 +185,9 @@ fn cell(app: &App, frame: &Frame) -> Cell {
             None => "drift: changed by another".to_owned(),
         }));
     }
+    if !app.locks.is_empty() {
+        notes.push(Mark::held("locked"));
+    }
     if !app.holds.is_empty() {
         notes.push(Mark::held("hold"));
     }

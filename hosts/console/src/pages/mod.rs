@@ -6,6 +6,7 @@ pub(crate) mod confirm;
 pub(crate) mod deploys;
 pub(crate) mod entry;
 pub(crate) mod errors;
+pub(crate) mod lock;
 pub(crate) mod new_deploy;
 pub(crate) mod provider;
 pub(crate) mod register;
@@ -61,6 +62,12 @@ pub(crate) async fn answer(call: &Call<'_>, page: &Page) -> Result<Reply, Failur
             AppPart::Source => settings::change_source(call, id).await,
             AppPart::ReleaseHold if reads => settings::confirm_release(call, id).await,
             AppPart::ReleaseHold => settings::release(call, id).await,
+            AppPart::Rotate if reads => webhook::confirm_rotate(call, id).await,
+            AppPart::Rotate => webhook::rotate(call, id).await,
+            AppPart::Lock if reads => lock::page(call, id).await,
+            AppPart::Lock => lock::lock(call, id).await,
+            AppPart::Unlock if reads => lock::confirm_unlock(call, id).await,
+            AppPart::Unlock => lock::unlock(call, id).await,
             AppPart::Delete if reads => settings::confirm_delete(call, id).await,
             AppPart::Delete => settings::delete(call, id).await,
         },

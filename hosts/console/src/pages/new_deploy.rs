@@ -36,6 +36,9 @@ struct Form {
     image: String,
     commit: String,
     key: String,
+    /// Whether a lock refuses deploys that give no reason.
+    is_locked: bool,
+    break_glass: String,
     error: Option<String>,
 }
 
@@ -52,6 +55,8 @@ impl Form {
             image: format!("{}:", snippets::repository(app)),
             commit: String::new(),
             key: call.new_key(),
+            is_locked: !app.locks.is_empty() && call.access.permissions.may_administer,
+            break_glass: String::new(),
             error: None,
         }
     }
@@ -74,9 +79,14 @@ pub(crate) async fn page(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> 
 pub(crate) async fn submit(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
     let app = call.operations().app(id).await?;
     let (image, commit) = (call.request.field("image"), call.request.field("commit"));
+    let reason = call.request.field("break_glass").filter(|reason| !reason.is_empty());
     let accepted = match app.source {
         Source::Image => {
-            let post = DeployPost { image: image.clone(), commit: commit.clone() };
+            let post = DeployPost { image: image.clone(), commit: commit.clone(), break_glass: reason.clone() };
+            call.keyed("deploy")?.deploy(id, post).await
+        }
+        Source::Git(_) if reason.is_some() => {
+            let post = DeployPost { image: None, commit: commit.clone(), break_glass: reason.clone() };
             call.keyed("deploy")?.deploy(id, post).await
         }
         Source::Git(_) => call.keyed("rebuild")?.rebuild(id, Rebuild { commit: commit.clone() }).await,
@@ -87,6 +97,7 @@ pub(crate) async fn submit(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure
             let form = Form {
                 image: image.unwrap_or_default(),
                 commit: commit.unwrap_or_default(),
+                break_glass: reason.unwrap_or_default(),
                 error: Some(escaped(&failure.problem.detail)),
                 ..Form::new(call, &app)
             };

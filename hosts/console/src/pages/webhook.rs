@@ -3,7 +3,7 @@
 use askama::Template;
 use http::StatusCode;
 use rollhook_api::{
-    App, Kind, TrustList, Webhook,
+    App, Kind, Rotate, TrustList, Webhook,
     snippets::{KeylessSnippets, Posted, Snippets, git_hosts},
 };
 use rollhook_core::{
@@ -45,6 +45,8 @@ struct Enabled {
     note: Option<String>,
     is_loopback: bool,
     is_new: bool,
+    /// The end of the time of the token before.
+    previous_until: Option<String>,
 }
 
 /// The pipelines that the app trusts.
@@ -106,6 +108,7 @@ fn shown(call: &Call<'_>, app: &App, webhook: Option<Webhook>, trusts: TrustList
             note: webhook.note.as_deref().map(escaped),
             is_loopback,
             is_new: token == Token::New,
+            previous_until: webhook.previous_until.map(|until| When::new(until, frame.now).full().to_owned()),
         }
     });
     let page = WebhookPage {
@@ -182,6 +185,35 @@ pub(crate) async fn enable(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure
     // Read first: once the token is made, no failure may keep it from being shown.
     let (app, trusts) = (operations.app(id).await?, operations.trusts(id).await?);
     let webhook = operations.enable_webhook(id).await?;
+    Ok(shown(call, &app, Some(webhook), trusts, Token::New))
+}
+
+/// Answers `GET …/webhook/rotate`.
+pub(crate) async fn confirm_rotate(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
+    let app = call.operations().app(id).await?;
+    let path = format!("{}/webhook", app_path(&app));
+    let question = Question {
+        head: &Head::new(&app, "webhook"),
+        title: "Rotate the token?".to_owned(),
+        consequences: vec![
+            "The new token counts at once, and the token that CI uses now is let in for one more hour.".to_owned(),
+            "Pipelines fail with 401 after that, until SERVICE_WEBHOOK_TOKEN is the new token.".to_owned(),
+            "A token that an earlier rotation left is refused at once.".to_owned(),
+        ],
+        action: format!("{path}/rotate"),
+        back: path,
+        button: "Rotate the token".to_owned(),
+        typed: None,
+        error: None,
+    };
+    Ok(question.reply(call))
+}
+
+/// Answers `POST …/webhook/rotate`.
+pub(crate) async fn rotate(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
+    let operations = call.operations();
+    let (app, trusts) = (operations.app(id).await?, operations.trusts(id).await?);
+    let webhook = operations.rotate_webhook(id, Rotate::default()).await?;
     Ok(shown(call, &app, Some(webhook), trusts, Token::New))
 }
 

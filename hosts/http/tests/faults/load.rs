@@ -14,6 +14,9 @@ use rollhook_testing::{App, Call as Request, Connection, until};
 use serde_json::json;
 
 pub const APPS: usize = 10;
+/// The deploys that each app keeps, the most that a policy allows. The clients' pace bounds an app's posts to 16 per
+/// second, so this is enough for ten minutes.
+pub const KEPT: usize = 10_000;
 const CLIENTS: usize = 16;
 /// Between two posts of a client.
 const PACE: Duration = Duration::from_millis(100);

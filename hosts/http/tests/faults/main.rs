@@ -8,18 +8,20 @@
 mod load;
 mod pausing;
 mod permissions;
+mod randomly;
 mod stamps;
 mod verdict;
 mod wire;
 
 use std::{net::SocketAddr, sync::Arc, thread, time::Duration};
 
-use load::{APPS, Load};
+use load::{APPS, KEPT, Load};
 use rollhook_testing::{
     App, Start,
     beds::{Fleet, Shared},
     server, test_name, until, usually_or_long,
 };
+use serde_json::json;
 use stamps::Stamps;
 use wire::Wire;
 
@@ -36,6 +38,11 @@ mod postgres {
     #[test]
     fn servers_are_stopped_past_their_lease() {
         super::servers_are_stopped_past_their_lease(Postgres, &test_name!());
+    }
+
+    #[test]
+    fn three_servers_are_killed_and_paused_at_random() {
+        super::randomly::three_servers_are_killed_and_paused_at_random(Postgres, &test_name!());
     }
 
     #[test]
@@ -60,6 +67,11 @@ mod kubernetes {
     #[test]
     fn servers_are_stopped_past_their_lease() {
         super::servers_are_stopped_past_their_lease(Kubernetes, &test_name!());
+    }
+
+    #[test]
+    fn three_servers_are_killed_and_paused_at_random() {
+        super::randomly::three_servers_are_killed_and_paused_at_random(Kubernetes, &test_name!());
     }
 
     #[test]
@@ -177,9 +189,10 @@ struct Run {
 }
 
 impl Run {
-    /// Each server gets its share of the apps to drive.
-    fn begin(fleet: &Fleet, servers: [SocketAddr; 2]) -> Self {
-        let app = |number: usize| fleet.app(servers[number * servers.len() / APPS], &format!("app{number}"));
+    /// Each server gets its share of the apps to drive. Their histories keep every deploy of the run.
+    fn begin<const N: usize>(fleet: &Fleet, servers: [SocketAddr; N]) -> Self {
+        let policy = json!({ "settle": "0s", "keep": KEPT });
+        let app = |number: usize| fleet.app_with(servers[number * N / APPS], &format!("app{number}"), &policy);
         let apps: Arc<Vec<App>> = Arc::new((0..APPS).map(app).collect());
         let stamps = Stamps::watch(fleet.kubectl());
         let load = Load::start(servers.to_vec(), apps.clone());

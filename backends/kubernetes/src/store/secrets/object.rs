@@ -61,7 +61,7 @@ pub(crate) fn sealed(ring: &KeyRing, app: &Registered, secret: &WebhookSecret) -
 
 /// Puts another token in place of the one that is in there; what others wrote beside it stays.
 pub(crate) fn fill(ring: &KeyRing, object: &mut Secret, secret: &WebhookSecret) -> Result<()> {
-    let sealed = ring.seal(secret.token.expose().as_bytes(), &purpose(object, secret.app))?;
+    let sealed = ring.seal(secret.to_text().as_bytes(), &purpose(object, secret.app))?;
     let annotations = object.metadata.annotations.get_or_insert_default();
     annotations.insert(CREATED_AT.to_owned(), calendar(secret.created_at).to_string());
     object.data.get_or_insert_default().insert(SEALED.to_owned(), ByteString(sealed));
@@ -72,13 +72,13 @@ pub(crate) fn fill(ring: &KeyRing, object: &mut Secret, secret: &WebhookSecret) 
 pub(crate) fn open(ring: &KeyRing, object: &Secret) -> Result<Option<WebhookSecret>> {
     let Maker::Rollhook(app) = maker(object) else { return Ok(None) };
     let text = ring.open(bytes(object)?, &purpose(object, app))?;
-    let token = std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok());
-    let token = token.ok_or_else(|| corrupt(object, "the sealed text is not a token"))?;
     let created_at = object.metadata.annotations.as_ref().and_then(|all| all.get(CREATED_AT));
     let created_at = created_at.and_then(|text| text.parse::<jiff::Timestamp>().ok());
     let created_at =
         created_at.ok_or_else(|| corrupt(object, "its annotation rollhook.dev/created-at is not a time"))?;
-    Ok(Some(WebhookSecret { app, token, created_at: Timestamp::from_millis(created_at.as_millisecond()) }))
+    let created_at = Timestamp::from_millis(created_at.as_millisecond());
+    let secret = std::str::from_utf8(&text).ok().and_then(|text| WebhookSecret::from_text(app, text, created_at));
+    secret.ok_or_else(|| corrupt(object, "the sealed text is not a token")).map(Some)
 }
 
 /// The sealed bytes.
@@ -130,7 +130,7 @@ mod tests {
     use crate::store::secrets::tests::{registered, ring, token};
 
     fn secret(app: &Registered) -> WebhookSecret {
-        WebhookSecret { app: app.uid, token: token(1), created_at: Timestamp::from_millis(1_795_250_000_123) }
+        WebhookSecret::new(app.uid, token(1), Timestamp::from_millis(1_795_250_000_123))
     }
 
     #[test]

@@ -4,7 +4,7 @@ mod world;
 
 use std::time::Duration;
 
-use rollhook_core::{Error, Result, app::AppUid, error::Entity, ports::WebhookSecret, token::Token};
+use rollhook_core::{Error, Result, app::AppUid, error::Entity, ports::WebhookSecret};
 use serde_json::json;
 
 use super::{Registered, Secrets, object};
@@ -21,7 +21,9 @@ async fn caller(world: &World, secrets: &Secrets, presented: u8) -> Result<Optio
 
 async fn caller_of(world: &World, secrets: &Secrets, app: &str, presented: u8) -> Result<Option<WebhookSecret>> {
     let presented = token(presented);
-    let fits = |stored: Option<&Token>| stored.is_some_and(|stored| stored.matches(presented.expose().as_bytes()));
+    let fits = |stored: Option<&WebhookSecret>| {
+        stored.is_some_and(|stored| stored.token.matches(presented.expose().as_bytes()))
+    };
     secrets.find_fitting(world, &app.parse().unwrap(), &fits).await
 }
 

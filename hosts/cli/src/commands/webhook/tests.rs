@@ -8,6 +8,7 @@ const KEY: &str = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=";
 
 fn webhook() -> Webhook {
     Webhook {
+        previous_until: None,
         url: "https://deploys.example.com/api/v1/webhook/shop-test/api".to_owned(),
         token: TOKEN.to_owned(),
         signing_key: KEY.to_owned(),

@@ -1,0 +1,293 @@
+//! Locks of apps and of environments, and deploys in spite of them.
+//!
+//! An app's state has the locks that it obeys, so that the ledger decides by them. The lock of an environment is a
+//! record, which is copied into the state of each of the environment's apps: when it is set or ended, when an app is
+//! registered, and, if a replica was stopped meanwhile, at the next start.
+
+use std::time::Duration;
+
+use futures_util::future::try_join_all;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::{
+    ATTEMPTS, Authorized, Deployer, Outcome, Principal, audit::Subject, documents, journal::Decision, refused,
+    unwritten,
+};
+use crate::{
+    access::{Action, Realm},
+    app::{App, AppId, Environment, Namespace, Project},
+    deploy::Actor,
+    error::Error,
+    ledger::AppState,
+    lock::{Lock, LockReason, LockRule, LockScope, Locked},
+    ports::{AppPage, Record, RecordKey, RecordKind, RecordStore, Version, listed_id},
+    request::{Field, Refusal},
+    time::Timestamp,
+};
+
+/// The apps per page while a lock is copied.
+const PAGE: usize = 200;
+
+/// A request for a lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewLock {
+    /// The reason, for those whose deploys are refused.
+    pub reason: LockReason,
+    /// The time after which it ends by itself; `None`: it is ended by hand.
+    pub ttl: Option<Duration>,
+}
+
+impl NewLock {
+    fn set(self, by: Actor, now: Timestamp) -> Lock {
+        Lock { reason: self.reason, by, at: now, until: self.ttl.map(|ttl| now.after(ttl)) }
+    }
+}
+
+/// The lock of an environment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EnvironmentLock {
+    /// The project.
+    pub project: Project,
+    /// The project's environment.
+    pub environment: Environment,
+    /// The lock on all of its apps.
+    #[serde(flatten)]
+    pub lock: Lock,
+}
+
+/// An environment, as its lock's record names it.
+#[derive(Clone)]
+struct Place {
+    project: Project,
+    environment: Environment,
+    namespace: Namespace,
+}
+
+impl Place {
+    fn new(project: &Project, environment: &Environment) -> Outcome<Self> {
+        let namespace = Namespace::of(project, environment)
+            .map_err(|invalid| Refusal::InvalidField(Field::Environment, invalid.to_string()))?;
+        Ok(Self { project: project.clone(), environment: environment.clone(), namespace })
+    }
+
+    fn realm(&self) -> Realm {
+        Realm::Environment { project: self.project.clone(), environment: self.environment.clone() }
+    }
+
+    fn key(&self) -> RecordKey {
+        // Names have no slash.
+        RecordKey::of_hash(Sha256::digest(format!("{}/{}", self.project, self.environment)).into())
+    }
+
+    /// Returns the lock of the environment, and the version of its record.
+    async fn lock(&self, records: &dyn RecordStore) -> Outcome<(Option<Lock>, Option<Version>)> {
+        let read: Option<(Record, EnvironmentLock)> =
+            documents::read(records, RecordKind::EnvironmentLock, &self.key()).await.map_err(refused)?;
+        Ok(read.map_or((None, None), |(record, stored)| (Some(stored.lock), Some(record.version))))
+    }
+}
+
+/// Returns the action of setting or ending a lock: what another party has locked takes more.
+fn action(present: Option<&Lock>, by: &Actor, now: Timestamp) -> Action {
+    match present.filter(|lock| lock.is_in_force(now) && lock.by != *by) {
+        Some(_) => Action::Unlock,
+        None => Action::Lock,
+    }
+}
+
+impl Deployer {
+    /// Locks an app: new deploys are refused, except rollbacks. Deploys that were accepted before go on.
+    ///
+    /// # Errors
+    /// [`Refusal::AppNotFound`]; [`Refusal::Forbidden`], for a deployer if another party has locked the app;
+    /// [`Refusal::Busy`]; [`Refusal::StoreUnavailable`] while the store is away.
+    pub async fn lock(&self, principal: &Principal, id: &AppId, wanted: NewLock) -> Outcome<AppState> {
+        self.set_lock(principal, id, Some(wanted)).await
+    }
+
+    /// Ends an app's own lock.
+    ///
+    /// # Errors
+    /// As [`Deployer::lock`].
+    pub async fn unlock(&self, principal: &Principal, id: &AppId) -> Outcome<AppState> {
+        self.set_lock(principal, id, None).await
+    }
+
+    async fn set_lock(&self, principal: &Principal, id: &AppId, wanted: Option<NewLock>) -> Outcome<AppState> {
+        let access = self.open(principal, id).await?;
+        let read = self.state(&access).await?.app.locks.app.clone();
+        let action = action(read.as_ref(), principal.actor(), self.store_time().await?);
+        self.permit_because(&access, action, wanted.as_ref().map(|lock| &lock.reason)).await?;
+        let by = principal.actor().clone();
+        let updated = self.update_app(&access, move |change, now| {
+            if change.state.app.locks.app != read {
+                return Err(Refusal::Busy);
+            }
+            change.lock(LockScope::App, wanted.clone().map(|lock| lock.set(by.clone(), now)), now);
+            Ok(())
+        });
+        let state = updated.await?;
+        self.changed_here(access.uid);
+        Ok(state)
+    }
+
+    /// Returns the proof for deploys to an app in spite of its locks. The audit has the reason.
+    ///
+    /// # Errors
+    /// [`Refusal::AppNotFound`], [`Refusal::Forbidden`]; [`Refusal::StoreUnavailable`] while the store is away.
+    pub async fn break_glass(&self, principal: &Principal, id: &AppId, reason: &LockReason) -> Outcome<Authorized> {
+        let access = self.open(principal, id).await?;
+        self.permit_because(&access, Action::BreakGlass, Some(reason)).await?;
+        Ok(Authorized { locks: LockRule::Overridden, ..access })
+    }
+
+    /// Locks all apps of an environment, and those that are registered while the lock lasts.
+    ///
+    /// # Errors
+    /// [`Refusal::Forbidden`], for a deployer if another party has locked the environment; [`Refusal::Busy`];
+    /// [`Refusal::StoreRefused`] without a store of records; [`Refusal::StoreUnavailable`], after which some apps may
+    /// be locked: repeat the call.
+    pub async fn lock_environment(
+        &self,
+        principal: &Principal,
+        project: &Project,
+        environment: &Environment,
+        wanted: NewLock,
+    ) -> Outcome<EnvironmentLock> {
+        let (place, records, version) =
+            self.open_environment(principal, project, environment, Some(&wanted.reason)).await?;
+        let ttl = wanted.ttl;
+        let lock = wanted.set(principal.actor().clone(), self.store_time().await?);
+        let stored = EnvironmentLock { project: place.project.clone(), environment: place.environment.clone(), lock };
+        let record = documents::encode(place.key(), &stored, ttl).map_err(refused)?;
+        records.write(RecordKind::EnvironmentLock, record, version).await.map_err(refused)?;
+        self.copy_lock(records, &place).await?;
+        Ok(stored)
+    }
+
+    /// Ends the lock of an environment; the locks of its apps alone stay.
+    ///
+    /// # Errors
+    /// As [`Deployer::lock_environment`].
+    pub async fn unlock_environment(
+        &self,
+        principal: &Principal,
+        project: &Project,
+        environment: &Environment,
+    ) -> Outcome<()> {
+        let (place, records, _) = self.open_environment(principal, project, environment, None).await?;
+        records.remove(RecordKind::EnvironmentLock, &place.key()).await.map_err(refused)?;
+        self.copy_lock(records, &place).await
+    }
+
+    /// Returns the locks of the environments that the principal may read, newest first.
+    ///
+    /// # Errors
+    /// [`Refusal::StoreUnavailable`] while the store is away.
+    pub async fn environment_locks(&self, principal: &Principal) -> Outcome<Vec<EnvironmentLock>> {
+        let Some(records) = &self.ports.records else { return Ok(Vec::new()) };
+        let locks = documents::all(&**records, RecordKind::EnvironmentLock).await.map_err(refused)?;
+        let locks = locks.into_iter().map(|(_, lock): (Record, EnvironmentLock)| lock);
+        let realm = |lock: &EnvironmentLock| Realm::Environment {
+            project: lock.project.clone(),
+            environment: lock.environment.clone(),
+        };
+        Ok(locks.filter(|lock| principal.may(Action::Read, &realm(lock))).collect())
+    }
+
+    /// Returns the environment, if the principal may set and end its lock, and the version of the present lock.
+    async fn open_environment(
+        &self,
+        principal: &Principal,
+        project: &Project,
+        environment: &Environment,
+        reason: Option<&LockReason>,
+    ) -> Outcome<(Place, &dyn RecordStore, Option<Version>)> {
+        let place = Place::new(project, environment)?;
+        let Some(records) = self.ports.records.as_deref() else {
+            let why = "Locking an environment needs a store of records, and this service has none.";
+            return Err(Refusal::StoreRefused(why.to_owned()));
+        };
+        let (present, version) = place.lock(records).await?;
+        let action = action(present.as_ref(), principal.actor(), self.store_time().await?);
+        let realm = place.realm();
+        let subject = Subject::new(realm.to_string(), realm.clone()).because(reason);
+        self.audit(principal.actor(), action, subject, principal.may(action, &realm)).await?;
+        Ok((place, records, version))
+    }
+
+    /// Copies an environment's lock into the states of its apps, until it is the same before and after.
+    async fn copy_lock(&self, records: &dyn RecordStore, place: &Place) -> Outcome<()> {
+        for _ in 0..ATTEMPTS {
+            let (lock, version) = place.lock(records).await?;
+            let mut after = None;
+            loop {
+                let page = AppPage { namespace: Some(place.namespace.clone()), after, limit: PAGE };
+                let listed = self.ports.history.list(page).await.map_err(refused)?;
+                after = listed.last().map(listed_id).cloned();
+                let is_last = listed.len() < PAGE;
+                let apps = listed.into_iter().flatten().map(|state| state.app);
+                let theirs = apps.filter(|app| app.realm() == place.realm() && app.locks.environment != lock);
+                try_join_all(theirs.map(|app| self.copy_to(app.id.clone(), app.uid, lock.clone()))).await?;
+                if is_last {
+                    break;
+                }
+            }
+            if place.lock(records).await?.1 == version {
+                return Ok(());
+            }
+        }
+        Err(Refusal::Busy)
+    }
+
+    async fn copy_to(&self, id: AppId, uid: crate::app::AppUid, lock: Option<Lock>) -> Outcome<()> {
+        let copied = self.journal.update(uid, None, move |change, _, now| {
+            change.lock(LockScope::Environment, lock.clone(), now);
+            Decision::Commit(())
+        });
+        match copied.await {
+            // It was deleted meanwhile.
+            Err(Error::NotFound(_)) => Ok(()),
+            Err(error) => Err(unwritten(&id, error)),
+            Ok(_) => {
+                self.changed_here(uid);
+                Ok(())
+            }
+        }
+    }
+
+    /// Returns the lock that refuses the registration of an app in this environment.
+    pub(super) async fn registration_lock(&self, project: &Project, environment: &Environment) -> Outcome<()> {
+        let Some(records) = &self.ports.records else { return Ok(()) };
+        let (lock, _) = Place::new(project, environment)?.lock(&**records).await?;
+        let Some(lock) = lock else { return Ok(()) };
+        let left = lock.until.zip(self.journal.now()).map(|(until, now)| until.since(now));
+        Err(Refusal::Locked(Box::new(Locked { scope: LockScope::Environment, lock, left })))
+    }
+
+    /// Locks an app that was registered while its environment was being locked.
+    pub(super) async fn lock_registered(&self, app: &App) -> Outcome<()> {
+        let Some(records) = &self.ports.records else { return Ok(()) };
+        let (lock, _) = Place::new(&app.project, &app.environment)?.lock(&**records).await?;
+        match lock {
+            Some(lock) => self.copy_to(app.id.clone(), app.uid, Some(lock)).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Copies the locks of all environments: a replica may have been stopped while it did so.
+    pub(super) async fn copy_locks(&self) {
+        let Some(records) = &self.ports.records else { return };
+        let copied = async {
+            let locks = documents::all(&**records, RecordKind::EnvironmentLock).await.map_err(refused)?;
+            for (_, EnvironmentLock { project, environment, .. }) in locks {
+                self.copy_lock(&**records, &Place::new(&project, &environment)?).await?;
+            }
+            Ok::<_, Refusal>(())
+        };
+        if let Err(refusal) = copied.await {
+            tracing::warn!(%refusal, "copying the locks of environments failed");
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Locks of apps and environments.
+
+use rollhook_api::{Lock, LockRequest, LockedEnvironment};
+use rollhook_core::text::escaped;
+
+use super::Session;
+use crate::{
+    args::{self, LockEnvironment, NewLock, Place, Target},
+    exit::CliError,
+    table::{self, Cell, Column},
+    when,
+};
+
+fn request(lock: &NewLock) -> LockRequest {
+    LockRequest { reason: lock.reason.to_string(), expires: lock.expires.clone() }
+}
+
+/// Returns the end of a lock, in words.
+fn end(lock: &Lock) -> String {
+    lock.until.map_or_else(|| "it is unlocked".to_owned(), when::absolute)
+}
+
+/// Returns a lock, in words.
+pub(crate) fn described(lock: &Lock) -> String {
+    let on = if lock.on == "environment" { " (all apps of the environment)" } else { "" };
+    format!("by {} until {}: {}{on}", lock.by, end(lock), lock.reason)
+}
+
+pub(crate) async fn lock(session: &Session<'_>, args: &args::Lock) -> Result<(), CliError> {
+    let id = session.find(&args.target).await?;
+    let app = session.operations.lock(&id, request(&args.lock)).await?;
+    let until = app.locks.iter().find(|lock| lock.on == "app").map(end).unwrap_or_default();
+    session.output.data(&app, || {
+        format!(
+            "Locked {id} until {until}: new deploys are refused, except rollbacks; those that are under way go on\n"
+        )
+    })
+}
+
+pub(crate) async fn unlock(session: &Session<'_>, target: &Target) -> Result<(), CliError> {
+    let id = session.find(target).await?;
+    let app = session.operations.unlock(&id).await?;
+    session.output.data(&app, || match app.locks.first() {
+        Some(lock) => format!("Unlocked {id}, but its environment is locked {}\n", escaped(&described(lock))),
+        None => format!("Unlocked {id}\n"),
+    })
+}
+
+pub(crate) async fn lock_environment(session: &Session<'_>, args: &LockEnvironment) -> Result<(), CliError> {
+    let Place { project, environment } = &args.place;
+    let locked = session.operations.lock_environment(project, environment, request(&args.lock)).await?;
+    session.output.data(&locked, || {
+        let until = end(&locked.lock);
+        format!("Locked all apps of project {project}, environment {environment}, until {until}\n")
+    })
+}
+
+pub(crate) async fn unlock_environment(session: &Session<'_>, place: &Place) -> Result<(), CliError> {
+    let Place { project, environment } = place;
+    session.operations.unlock_environment(project, environment).await?;
+    session.output.line(&format!("Unlocked project {project}, environment {environment}"))?;
+    session.document(&serde_json::json!({ "project": project, "environment": environment, "locked": false }))
+}
+
+pub(crate) async fn locked_environments(session: &Session<'_>) -> Result<(), CliError> {
+    let list = session.operations.locked_environments().await?;
+    let row = |locked: &LockedEnvironment| {
+        vec![
+            Cell::new(&locked.project),
+            Cell::new(&locked.environment),
+            Cell::new(&locked.lock.by),
+            Cell::optional(locked.lock.until.map(when::absolute)),
+            Cell::new(&locked.lock.reason),
+        ]
+    };
+    session.output.data(&list, || {
+        let columns = ["PROJECT", "ENVIRONMENT", "BY", "UNTIL", "REASON"].map(|heading| Column(heading, 0));
+        let rows: Vec<_> = list.locks.iter().map(row).collect();
+        table::render(&columns, &rows, session.output.colour)
+    })
+}
