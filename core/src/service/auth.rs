@@ -21,9 +21,9 @@ pub struct Authorized {
     pub(super) uid: AppUid,
     pub(super) cause: Cause,
     pub(super) reach: Reach,
-    pub(super) locks: LockRule,
     /// The id_token that proves the caller: bound to one call before the call has an effect.
     pub(super) presented: Option<Presented>,
+    pub(super) locks: LockRule,
 }
 
 /// The reach of an [`Authorized`]: the actions on its app that it proves.
@@ -158,7 +158,7 @@ impl Deployer {
         let uid = secret.ok_or(Refusal::Unauthorized)?.app;
         let cause = Cause { trigger: Trigger::Webhook, actor: Actor::Ci };
         let (reach, locks) = (Reach::Webhook, LockRule::Respected);
-        Ok(Authorized { id: app.clone(), uid, cause, reach, locks, presented: None })
+        Ok(Authorized { id: app.clone(), uid, cause, reach, presented: None, locks })
     }
 
     /// Returns whether these credentials fit the app's token, and the pipelines that it trusts, as this process last read
@@ -181,7 +181,7 @@ impl Deployer {
         let realm = app.realm();
         let role = principal.role_on(&realm).ok_or_else(|| Refusal::AppNotFound(id.clone()))?;
         let (id, cause, reach) = (app.id.clone(), principal.cause(Trigger::Manual), Reach::Role(role, realm));
-        Ok(Authorized { id, uid: app.uid, cause, reach, locks: LockRule::Respected, presented: None })
+        Ok(Authorized { id, uid: app.uid, cause, reach, presented: None, locks: LockRule::Respected })
     }
 
     /// Returns a principal's proof for one app, if it may do this there. The audit has it before it is done.

@@ -210,3 +210,31 @@ fn a_deploy_is_followed_from_anywhere_and_a_failed_one_shows_its_evidence() {
     assert_eq!(bench.run("app ls").ok().out, bench.run("app list").ok().out);
     bench.run("app rm api --yes").ok();
 }
+
+#[test]
+fn pipeline_is_trusted_listed_and_trusted_no_longer() {
+    let bench = Bench::start();
+    bench.run("app create api --image r.example.com/api:one --settle 0s --wait").ok();
+    let add = "app webhook trust add api --github 74 --claim ref=refs/heads/main --audience deploys";
+    let added = bench.run(&format!("{add} -o json")).ok().json();
+    assert_eq!(added["issuer"], "https://token.actions.githubusercontent.com");
+    assert_eq!(added["claims"], serde_json::json!({ "ref": "refs/heads/main", "repository_id": "74" }));
+    assert!(added["url"].as_str().unwrap().ends_with("/api/v1/webhook/shop-test/api"));
+    let job = added["snippets"]["github_actions"].as_str().unwrap();
+    assert!(
+        job.contains("id-token: write") && job.contains("&audience=deploys") && !job.contains("SERVICE_WEBHOOK_TOKEN")
+    );
+    let every_branch = bench.run("app webhook trust add api --gitlab 7").ok();
+    assert!(every_branch.err.contains("every branch") && every_branch.out.contains("project_id=7"), "{every_branch:?}");
+    let list = bench.run("app webhook trust list api").ok();
+    let id = added["id"].as_str().unwrap();
+    assert!(list.out.contains(id) && list.out.contains("ref=refs/heads/main repository_id=74"), "{list:?}");
+    bench.run(&format!("app webhook trust remove api --id {id}")).ok();
+    bench.run(&format!("app webhook trust remove api --id {id}")).exits(1);
+    assert!(!bench.run("app webhook trust list api").ok().out.contains(id));
+    let refused =
+        bench.run("app webhook trust add api --issuer https://gitlab.com --claim project_path=shop/api").exits(1);
+    assert!(refused.err.contains("project_id"), "{refused:?}");
+    bench.run("app webhook trust add api --github 74 --claim repository_id=75").exits(2);
+    bench.run("app webhook trust add api").exits(2);
+}

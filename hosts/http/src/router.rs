@@ -182,6 +182,15 @@ impl Call {
         name.ok_or_else(|| ErrorReply::new(Kind::TokenNotFound, "There is no API token of this name."))
     }
 
+    /// Returns the trust that the path names.
+    ///
+    /// # Errors
+    /// 404 if it is not a trust's id.
+    pub(crate) fn trust(&self) -> Result<TrustId, ErrorReply> {
+        let id = find(self.uri.path()).and_then(|matched| matched.parameters[2].parse().ok());
+        id.ok_or_else(|| ErrorReply::new(Kind::TrustNotFound, "The app has no trust of this id."))
+    }
+
     /// Returns the environment that the path names.
     ///
     /// # Errors
@@ -192,15 +201,6 @@ impl Call {
             Some((project.parse().ok()?, environment.parse().ok()?))
         });
         named.ok_or_else(|| ErrorReply::new(Kind::NotFound, "There is no environment of this name."))
-    }
-
-    /// Returns the trust that the path names.
-    ///
-    /// # Errors
-    /// 404 if it is not a trust's id.
-    pub(crate) fn trust(&self) -> Result<TrustId, ErrorReply> {
-        let id = find(self.uri.path()).and_then(|matched| matched.parameters[2].parse().ok());
-        id.ok_or_else(|| ErrorReply::new(Kind::TrustNotFound, "The app has no trust of this id."))
     }
 
     /// Returns the revision that the path names.

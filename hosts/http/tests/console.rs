@@ -107,6 +107,27 @@ fn a_session_is_a_cookie_that_only_this_host_gets_and_no_script_reads() {
 }
 
 #[test]
+fn the_webhooks_page_shows_trusted_pipelines_and_ends_a_trust() {
+    let server = server!().run();
+    server.app("api");
+    let browser = Browser::signed_in(&server);
+    assert!(browser.page("/apps/shop-test/api/webhook").contains("rollhook app webhook trust add"));
+    let claims = serde_json::json!({ "project_id": "7", "ref": "<b>main" });
+    let trust = serde_json::json!({ "issuer": "https://gitlab.com", "audience": "deploys", "claims": claims });
+    let added = server.manage("POST", &format!("{API}/webhook/trusts")).json(&trust).expect(200).json();
+    let page = browser.page("/apps/shop-test/api/webhook");
+    assert!(
+        page.contains("https://gitlab.com") && page.contains("project_id = 7") && page.contains("ROLLHOOK_ID_TOKEN")
+    );
+    assert!(page.contains("ref = &#60;b&#62;main") && !page.contains("<b>main"));
+    let remove = format!("/apps/shop-test/api/webhook/remove-trust?trust={}", added["id"].as_str().unwrap());
+    assert!(browser.page(&remove).contains("End the trust in this pipeline?"));
+    browser.act(&remove, &[]);
+    assert!(!browser.page("/apps/shop-test/api/webhook").contains("project_id = 7"));
+    assert_eq!(browser.get("/apps/shop-test/api/webhook/remove-trust?trust=x").send().status, 404);
+}
+
+#[test]
 fn sessions_end_by_signing_out_here_or_everywhere() {
     let server = server!().run();
     let [first, second, third] = [(); 3].map(|()| Browser::signed_in(&server));

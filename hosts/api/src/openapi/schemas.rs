@@ -17,14 +17,12 @@ pub(super) fn schemas() -> Value {
         SchemaSettings::draft2020_12().with(|settings| settings.definitions_path = "/components/schemas".into());
     let mut requests = settings.clone().for_deserialize().into_generator();
     requests.subschema_for::<(CreateApp, AppPatch, DeployPost, Rebuild, Rollback, Promote, CreateToken)>();
-    requests.subschema_for::<(LockRequest, Rotate)>();
-    requests.subschema_for::<AddTrust>();
+    requests.subschema_for::<(LockRequest, Rotate, AddTrust)>();
     let mut answers = settings.for_serialize().into_generator();
     answers.subschema_for::<(App, AppList, Registered, Webhook, Deploy, DeployList)>();
     answers.subschema_for::<(DeployAnswer, RollbackAnswer, PushAnswer, Problem)>();
     answers.subschema_for::<(ApiToken, CreatedToken, TokenList, AuditList, Whoami)>();
-    answers.subschema_for::<(LockList, LockedEnvironment)>();
-    answers.subschema_for::<(Trust, TrustList)>();
+    answers.subschema_for::<(LockList, LockedEnvironment, Trust, TrustList)>();
     let mut schemas = requests.take_definitions(true);
     schemas.extend(answers.take_definitions(true));
     schemas.into()
