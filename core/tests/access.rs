@@ -9,6 +9,7 @@ use rollhook_core::{
     access::{Action, Grant, Realm, Role},
     app::{AppId, FullName, Policy},
     deploy::Revision,
+    identity::Trust,
     ports::{AppPage, Clock as _},
     request::{DeployRequest, Field, PolicyChange, Refusal, Registration, RollbackRequest},
     service::{
@@ -72,6 +73,7 @@ async fn refusal(deployer: &Deployer, who: &Principal, id: &AppId, action: Actio
         Action::EnableWebhook => of(deployer.enable_webhook(who, id).await),
         Action::ReadToken => of(deployer.webhook(who, id).await),
         Action::DisableWebhook => of(deployer.disable_webhook(who, id).await),
+        Action::ChangeTrusts => of(deployer.add_trust(who, id, trust()).await),
         Action::Register => {
             let app = world::registration("second", Policy::default());
             of(deployer.register(who, app, None).await)
@@ -82,6 +84,11 @@ async fn refusal(deployer: &Deployer, who: &Principal, id: &AppId, action: Actio
         Action::Delete => of(deployer.delete(who, id).await),
         other => panic!("{other} has no call here"),
     }
+}
+
+fn trust() -> Trust {
+    let claims = [("project_id".to_owned(), "7".to_owned())].into();
+    Trust::new("https://gitlab.com".parse().unwrap(), "deploys", claims).unwrap()
 }
 
 fn lock() -> NewLock {

@@ -66,7 +66,9 @@ impl SignIn {
     /// [`Error::SignIn`], with the place and what to do; if the file, or that of the secret, cannot be read.
     pub fn read(path: &Path, base_url: &str, allows_local: bool) -> Result<Self, Error> {
         let fail = |what: String| Error::SignIn { path: path.to_owned(), what };
-        let file: File = serde_saphyr::from_str(&text(path)?).map_err(|error| fail(error.to_string()))?;
+        // Without the lines around the fault, which may have the secret.
+        let fault = |error: serde_saphyr::Error| fail(error.without_snippet().to_string());
+        let file: File = serde_saphyr::from_str(&text(path)?).map_err(fault)?;
         let secret = match (file.client_secret, &file.client_secret_file) {
             (Some(_), Some(_)) => {
                 return Err(fail("give client_secret or client_secret_file, not both".to_owned()));
