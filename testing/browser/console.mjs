@@ -155,7 +155,7 @@ try {
   await page.getByLabel('settle').fill('0s');
   await page.getByRole('button', { name: 'Save the policy' }).click();
   await says(page.getByRole('status'), 'Saved.');
-  await page.getByRole('link', { name: 'Deploys' }).click();
+  await page.getByRole('link', { name: 'Deploys', exact: true }).click();
   await says(row(1), 'current');
 
   step('a deploy goes live without a reload');
@@ -209,7 +209,7 @@ try {
   await picture('entry-failed');
 
   step('back to an earlier revision by the dialog');
-  await page.getByRole('link', { name: 'Deploys' }).click();
+  await page.getByRole('link', { name: 'Deploys', exact: true }).click();
   await row(1).getByRole('link', { name: 'Roll back' }).click();
   await says(dialog, 'Roll back to revision 1?');
   await says(dialog, 'is held');
@@ -291,6 +291,21 @@ try {
   await picture('settings');
   await page.goto(`${app}/delete`);
   await picture('delete');
+
+  step('deploys are locked, and unlocked');
+  await page.goto(app);
+  await page.getByRole('link', { name: 'Settings' }).click();
+  await page.getByRole('link', { name: 'Lock deploys…' }).click();
+  await dialog.getByLabel('Reason').fill('the fair is on');
+  await check('the lock dialog');
+  await dialog.getByRole('button', { name: 'Lock' }).click();
+  await page.getByText('Deploys are locked').waitFor();
+  await page.getByText('the fair is on').waitFor();
+  await check('a locked app');
+  await picture('locked');
+  await page.getByRole('link', { name: 'End the lock…' }).click();
+  await dialog.getByRole('button', { name: 'End the lock' }).click();
+  await page.getByText('Deploys are locked').waitFor({ state: 'detached' });
 
   step('search as one types, and by the keyboard alone');
   await page.goto('/');
