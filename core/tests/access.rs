@@ -9,12 +9,11 @@ use rollhook_core::{
     access::{Action, Grant, Realm, Role},
     app::{AppId, FullName, Policy},
     deploy::Revision,
-    identity::Trust,
     ports::{AppPage, Clock as _},
     request::{DeployRequest, Field, PolicyChange, Refusal, Registration, RollbackRequest},
     service::{
-        Adopted, Deployer, NewApiToken, NewLock, Outcome, PERSON_SESSION_MAX, Person, Principal, SESSION_IDLE,
-        SESSION_MAX,
+        Adopted, Deployer, LOGIN_MAX, NewApiToken, NewLock, Outcome, PERSON_SESSION_MAX, Person, Principal,
+        SESSION_IDLE, SESSION_MAX,
     },
     token::Token,
 };
@@ -73,7 +72,7 @@ async fn refusal(deployer: &Deployer, who: &Principal, id: &AppId, action: Actio
         Action::EnableWebhook => of(deployer.enable_webhook(who, id).await),
         Action::ReadToken => of(deployer.webhook(who, id).await),
         Action::DisableWebhook => of(deployer.disable_webhook(who, id).await),
-        Action::ChangeTrusts => of(deployer.add_trust(who, id, trust()).await),
+        Action::ChangeTrusts => of(deployer.remove_trust(who, id, &"0123456789abcdef".parse().unwrap()).await),
         Action::Register => {
             let app = world::registration("second", Policy::default());
             of(deployer.register(who, app, None).await)
@@ -84,11 +83,6 @@ async fn refusal(deployer: &Deployer, who: &Principal, id: &AppId, action: Actio
         Action::Delete => of(deployer.delete(who, id).await),
         other => panic!("{other} has no call here"),
     }
-}
-
-fn trust() -> Trust {
-    let claims = [("project_id".to_owned(), "7".to_owned())].into();
-    Trust::new("https://gitlab.com".parse().unwrap(), "deploys", claims).unwrap()
 }
 
 fn lock() -> NewLock {
@@ -461,5 +455,55 @@ fn refusals_of_one_caller_do_not_fill_the_audit() {
         }
         let entries = world.deployer.audited(&world.operator, None, 1000).await.unwrap().0;
         assert_eq!(entries.iter().filter(|audited| !audited.entry.is_allowed).count(), 100);
+    });
+}
+
+#[test]
+fn command_line_borrows_a_session_by_a_code_that_counts_once_for_the_holder_of_its_secret() {
+    let world = World::new(INSTANT);
+    world.idle(async {
+        let (deployer, other) = (&world.deployer, world.replica("two", 7));
+        let session = deployer.begin_person_session(person("1", "ada@example.com", Role::Viewer)).await.unwrap();
+        // SHA-256 of "verifier".
+        let challenge = "88c9eae68eb300b2971a2bec9e5a26ff4179fd661d6b7d861e4c6557b9aaee14".parse().unwrap();
+        let code = deployer.lend_session(&session, &challenge).await.unwrap();
+        let (token, principal) = other.redeem_code(&code, "verifier").await.unwrap();
+        assert_eq!(principal.actor().to_string(), "ada@example.com via login.example.com");
+        let unauthorized = Refusal::Unauthorized;
+        assert_eq!(other.redeem_code(&code, "verifier").await.unwrap_err(), unauthorized, "once");
+        let code = deployer.lend_session(&session, &challenge).await.unwrap();
+        assert_eq!(other.redeem_code(&code, "guess").await.unwrap_err(), unauthorized);
+        assert_eq!(other.redeem_code(&code, "verifier").await.unwrap_err(), unauthorized, "a guess uses it up");
+        let late = deployer.lend_session(&session, &challenge).await.unwrap();
+        world.clock.sleep(Duration::from_secs(60)).await;
+        assert_eq!(other.redeem_code(&late, "verifier").await.unwrap_err(), unauthorized, "a minute later");
+
+        assert!(other.authenticate(token.as_bytes(), None).await.is_ok());
+        assert!(other.authenticate(session.as_bytes(), None).await.is_err(), "a browser's secret is no bearer token");
+        deployer.end_session(&session).await.unwrap();
+        assert!(other.authenticate(token.as_bytes(), None).await.is_ok(), "the browser's own sign-out");
+        deployer.end_sessions_like(&token).await.unwrap();
+        assert_eq!(other.authenticate(token.as_bytes(), None).await.unwrap_err(), unauthorized);
+    });
+}
+
+#[test]
+fn command_lines_session_of_a_token_ends_with_the_token_and_after_half_a_day() {
+    let world = World::new(INSTANT);
+    world.idle(async {
+        let text = made(&world.deployer, &world.operator, token("ada", Role::Deployer)).await;
+        let challenge = "88c9eae68eb300b2971a2bec9e5a26ff4179fd661d6b7d861e4c6557b9aaee14".parse().unwrap();
+        let login = async || {
+            let session = world.deployer.begin_session(text.expose().as_bytes(), None).await.unwrap().0;
+            let code = world.deployer.lend_session(&session, &challenge).await.unwrap();
+            world.deployer.redeem_code(&code, "verifier").await.unwrap().0
+        };
+        let first = login().await;
+        world.clock.sleep(LOGIN_MAX).await;
+        assert!(world.deployer.authenticate(first.as_bytes(), None).await.is_err());
+        let second = login().await;
+        assert!(world.deployer.authenticate(second.as_bytes(), None).await.is_ok());
+        world.deployer.revoke_api_token(&world.operator, &"ada".parse().unwrap()).await.unwrap();
+        assert!(world.deployer.authenticate(second.as_bytes(), None).await.is_err());
     });
 }

@@ -30,12 +30,21 @@ pub enum RecordKind {
     Trusts,
     /// The id_tokens that were used.
     IdToken,
+    /// The codes by which command lines sign in.
+    LoginCode,
 }
 
 impl RecordKind {
     /// Every kind.
-    pub const ALL: [Self; 6] =
-        [Self::ApiToken, Self::Session, Self::Audit, Self::EnvironmentLock, Self::Trusts, Self::IdToken];
+    pub const ALL: [Self; 7] = [
+        Self::ApiToken,
+        Self::Session,
+        Self::Audit,
+        Self::EnvironmentLock,
+        Self::Trusts,
+        Self::IdToken,
+        Self::LoginCode,
+    ];
 }
 
 words! { RecordKind:
@@ -45,6 +54,7 @@ words! { RecordKind:
     EnvironmentLock = "environment-lock",
     Trusts = "trusts",
     IdToken = "id-token",
+    LoginCode = "login-code",
 }
 
 checked_text! {

@@ -12,7 +12,7 @@ use super::{
     ATTEMPTS, Deployer, Outcome, Principal,
     audit::{self, Subject},
     auth::Proof,
-    documents, refused,
+    documents, logins, refused,
 };
 use crate::{
     access::{Action, Grant, Realm, TokenName},
@@ -162,13 +162,18 @@ pub async fn replace_admin_token(records: &dyn RecordStore, token: &Token, by: &
 }
 
 impl Deployer {
-    /// Returns the principal that an API token proves, by one read of the store. `claimed` is the name that the caller
+    /// Returns the principal that an API token, or a command line's session, proves, by one read of the store; a session of
+    /// a token by one more. `claimed` is the name that the caller
     /// gives itself, which counts for the token that people share alone.
     ///
     /// # Errors
     /// [`Refusal::Unauthorized`]; [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn authenticate(&self, presented: &[u8], claimed: Option<&str>) -> Outcome<Principal> {
-        self.principal_of(&key_of(presented), claimed).await
+        let key = key_of(presented);
+        if presented.starts_with(logins::PREFIX.as_bytes()) {
+            return self.session_of(&key).await;
+        }
+        self.principal_of(&key, claimed).await
     }
 
     /// Returns the principal of the API token with this record.

@@ -60,7 +60,7 @@ const NAME_MAX: usize = 80;
 /// The document of a session's record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-enum Stored {
+pub(super) enum Stored {
     /// A session of an API token.
     Token {
         /// The record of the API token that the session stands for.
@@ -106,7 +106,7 @@ impl Deployer {
     pub async fn begin_session(&self, presented: &[u8], claimed: Option<&str>) -> Outcome<(SessionSecret, Principal)> {
         let principal = self.authenticate(presented, claimed).await?;
         let stored = Stored::Token { token: key_of(presented), claimed: claimed.map(str::to_owned) };
-        Ok((self.begin_stored(&stored).await?, principal))
+        Ok((self.begin_stored(&stored, "", SESSION_IDLE).await?, principal))
     }
 
     /// Begins a session for a person whom a provider has authenticated.
@@ -120,21 +120,26 @@ impl Deployer {
         let shown = person.shown();
         tracing::info!(target: "rollhook::audit", actor = shown, "signed in");
         let subject = (person.provider, person.subject);
-        self.begin_stored(&Stored::Person { subject, person: shown, grants: person.grants }).await
+        self.begin_stored(&Stored::Person { subject, person: shown, grants: person.grants }, "", SESSION_IDLE).await
     }
 
-    async fn begin_stored(&self, stored: &Stored) -> Outcome<SessionSecret> {
+    /// Begins a session, whose secret begins like this.
+    pub(super) async fn begin_stored(&self, stored: &Stored, prefix: &str, ttl: Duration) -> Outcome<SessionSecret> {
         let Some(records) = &self.ports.records else { return Err(Refusal::Unauthorized) };
-        let mut bytes = Zeroizing::new([0; 32]);
-        self.ports.rng.fill(bytes.as_mut_slice());
-        let secret: SessionSecret = Zeroizing::new(bytes.iter().map(|byte| format!("{byte:02x}")).collect());
+        let secret = self.new_secret(prefix);
         let key = key_of(secret.as_bytes());
-        let written = async {
-            records.write(RecordKind::Session, documents::encode(key.clone(), stored, Some(SESSION_IDLE))?, None).await
-        };
-        written.await.map_err(refused)?;
+        let record = documents::encode(key.clone(), stored, Some(ttl)).map_err(refused)?;
+        records.write(RecordKind::Session, record, None).await.map_err(refused)?;
         self.recognition.read_secret(&key, true);
         Ok(secret)
+    }
+
+    /// Returns a new secret: the prefix and 64 hexadecimal digits.
+    pub(super) fn new_secret(&self, prefix: &str) -> SessionSecret {
+        let mut bytes = Zeroizing::new([0; 32]);
+        self.ports.rng.fill(bytes.as_mut_slice());
+        let digits: SessionSecret = Zeroizing::new(bytes.iter().map(|byte| format!("{byte:02x}")).collect());
+        Zeroizing::new(format!("{prefix}{}", *digits))
     }
 
     /// Returns the principal of a session, as its API token is now.

@@ -175,6 +175,25 @@ pub struct TokenList {
     pub tokens: Vec<ApiToken>,
 }
 
+/// A request to sign a command line in: the body of `POST /api/v1/login`.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Login {
+    /// The code that the console has handed out.
+    pub code: String,
+    /// The secret whose SHA-256 the console was shown.
+    pub verifier: String,
+}
+
+/// A command line that is signed in: the only answer that has its token.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LoggedIn {
+    /// The token, as `Authorization: Bearer` takes it, for 12 hours.
+    pub token: String,
+    /// The name that the history shows.
+    pub actor: String,
+}
+
 /// An entry of the audit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AuditEntry {

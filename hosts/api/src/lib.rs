@@ -31,7 +31,9 @@ pub mod time;
 pub mod trusts;
 pub mod words;
 
-pub use access::{ApiToken, AuditEntry, AuditList, CreateToken, CreatedToken, GrantedRole, TokenList, Whoami};
+pub use access::{
+    ApiToken, AuditEntry, AuditList, CreateToken, CreatedToken, GrantedRole, LoggedIn, Login, TokenList, Whoami,
+};
 pub use app::{App, AppList, AppPatch, CreateApp, Drift, Hold, Policy, PolicyPatch, Registered, Rotate, Webhook};
 pub use deploy::{
     Deploy, DeployAnswer, DeployList, DeployPost, Promote, PromoteFrom, Rebuild, Rollback, RollbackAnswer,

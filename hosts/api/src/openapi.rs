@@ -155,6 +155,7 @@ fn paths() -> Value {
             "/api/v1/audit",
             json!({ "get": with(call("The audit, newest first", 200, "AuditList"), &["limit", "auditAfter"]) }),
         ),
+        ("/api/v1/login", json!({ "post": login() })),
         ("/api/v1/whoami", json!({ "get": call("The caller and its roles", 200, "Whoami") })),
         (
             "/api/v1/apps/{namespace}/{app}/lock",
@@ -190,6 +191,13 @@ fn entry() -> Value {
     let mut show = with(call("One entry with its evidence", 200, "Deploy"), &["prefer"]);
     show["security"] = json!([{ "apiToken": [] }, { "serviceToken": [] }]);
     show
+}
+
+fn login() -> Value {
+    let mut login =
+        sends(call("Sign a command line in, by a code that the console has handed out", 200, "LoggedIn"), "Login");
+    login["security"] = json!([]);
+    login
 }
 
 fn events() -> Value {

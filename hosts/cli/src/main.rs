@@ -15,6 +15,7 @@ mod apps;
 mod args;
 mod commands;
 mod confirm;
+mod contexts;
 mod direct;
 mod exit;
 mod history;

@@ -4,7 +4,8 @@ use std::process::ExitCode;
 
 use crate::{
     args::{AppCommand, Cli, Command, Connection, EnvironmentCommand, TokenCommand, TrustCommand, Webhook},
-    commands::{Session, access, apps, builds, deploys, lock, promotion, trust, webhook},
+    commands::{Session, access, apps, builds, deploys, lock, login, promotion, trust, webhook},
+    contexts::Contexts,
     direct::Direct,
     exit::{CliError, Exit},
     output::{Output, message, print},
@@ -19,6 +20,8 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
         | Command::Environment(_)
         | Command::Token(_)
         | Command::Audit(_)
+        | Command::Login(_)
+        | Command::Context(_)
         | Command::Whoami) => {
             let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
             match runtime {
@@ -40,9 +43,29 @@ fn completions(shell: clap_complete::Shell) -> Result<(), CliError> {
 }
 
 async fn perform(connection: &Connection, output: Output, command: Command) -> Result<(), CliError> {
+    match &command {
+        Command::Login(args) => return Box::pin(login::login(&output, args)).await,
+        Command::Context(command) => return login::context(&output, command),
+        Command::App(_) | Command::Environment(_) | Command::Token(_) => {}
+        Command::Audit(_) | Command::Whoami | Command::Completions { .. } => {}
+    }
     if let Some(server) = connection.server.as_deref().filter(|server| !server.is_empty()) {
         let server = Server::new(server)?;
         return Box::pin(dispatch(&Session { operations: &server, direct: None, output }, command)).await;
+    }
+    // A store or driver that is named is meant; else the server that the person has signed in to.
+    if !connection.names_backends()
+        && let Some(context) = Contexts::read()?.current()
+    {
+        let server = Server::new(&context.server)?;
+        let session = Session { operations: &server, direct: None, output };
+        let ended = Box::pin(dispatch(&session, command)).await;
+        if let Err(CliError::Problem(problem)) = &ended
+            && problem.status == 401
+        {
+            message(&format!("note: the login may have ended; sign in again with rollhook login {}", context.server));
+        }
+        return ended;
     }
     log_warnings();
     let direct = Direct::open(connection).await?;
@@ -80,6 +103,8 @@ async fn dispatch(session: &Session<'_>, command: Command) -> Result<(), CliErro
         Command::Audit(args) => access::audit(session, &args).await,
         Command::Whoami => access::whoami(session).await,
         Command::Completions { shell } => completions(shell),
+        Command::Login(args) => login::login(&session.output, &args).await,
+        Command::Context(command) => login::context(&session.output, &command),
     }
 }
 

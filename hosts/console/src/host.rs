@@ -7,7 +7,7 @@ use rollhook_api::{Kind, Operations, Problem};
 use rollhook_core::{
     access::Action,
     app::AppId,
-    ports::SignInRequest,
+    ports::{RecordKey, SignInRequest},
     request::{IdempotencyKey, Refusal},
     service::{Principal, SessionSecret},
     time::Timestamp,
@@ -47,6 +47,12 @@ pub trait Host: Send + Sync {
         let _ = (code, nonce, verifier);
         Err(Failure::new(Kind::NotFound, "This server has no provider of sign-ins."))
     }
+
+    /// Returns a code that buys a command line a session like this one; `challenge` is the SHA-256 of its secret.
+    ///
+    /// # Errors
+    /// [`Kind::Unauthorized`] once the session has ended; or that the store is away.
+    async fn lend_session(&self, secret: &str, challenge: &RecordKey) -> Result<SessionSecret, Failure>;
 
     /// Returns the person of a session, and what the store lets it do now.
     ///

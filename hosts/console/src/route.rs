@@ -26,6 +26,7 @@ pub(crate) enum Page {
     Register,
     SignOut,
     SignOutEverywhere,
+    CommandLine,
     Access,
     NewToken,
     Revoke(TokenName),
@@ -116,6 +117,7 @@ impl Route {
             "/apps/new" => return Self::Page(Page::Register),
             "/sign-out" => return Self::Page(Page::SignOut),
             "/sign-out-everywhere" => return Self::Page(Page::SignOutEverywhere),
+            "/command-line" => return Self::Page(Page::CommandLine),
             "/access" => return Self::Page(Page::Access),
             "/access/tokens" => return Self::Page(Page::NewToken),
             _ => {}
@@ -130,7 +132,7 @@ impl Route {
     /// Returns the methods that the path takes.
     pub(crate) fn methods(&self) -> &'static [&'static str] {
         match self {
-            Self::SignIn | Self::Page(Page::Register | Page::Revoke(_)) => BOTH,
+            Self::SignIn | Self::Page(Page::Register | Page::CommandLine | Page::Revoke(_)) => BOTH,
             Self::Page(Page::SignOut | Page::SignOutEverywhere | Page::NewToken) => WRITE,
             Self::Asset | Self::Page(Page::Apps | Page::Access) | Self::Unknown => READ,
             Self::ProviderStart | Self::ProviderCallback => &["GET"],
@@ -155,6 +157,7 @@ impl Route {
             Self::Page(Page::Register) => "/apps/new",
             Self::Page(Page::SignOut) => "/sign-out",
             Self::Page(Page::SignOutEverywhere) => "/sign-out-everywhere",
+            Self::Page(Page::CommandLine) => "/command-line",
             Self::Page(Page::Access) => "/access",
             Self::Page(Page::NewToken) => "/access/tokens",
             Self::Page(Page::Revoke(_)) => "/access/tokens/{token}/revoke",
@@ -170,7 +173,7 @@ impl Page {
     pub(crate) const fn app(&self) -> Option<&AppId> {
         match self {
             Self::App(id, _) | Self::Deploy(id, ..) => Some(id),
-            Self::Apps | Self::Register | Self::SignOut | Self::SignOutEverywhere => None,
+            Self::Apps | Self::Register | Self::SignOut | Self::SignOutEverywhere | Self::CommandLine => None,
             Self::Access | Self::NewToken | Self::Revoke(_) => None,
         }
     }
@@ -178,7 +181,7 @@ impl Page {
     /// Returns the permission that a call of the page needs.
     pub(crate) fn need(&self, reads: bool) -> Need {
         match self {
-            Self::Apps | Self::SignOut | Self::SignOutEverywhere => Need::Nothing,
+            Self::Apps | Self::SignOut | Self::SignOutEverywhere | Self::CommandLine => Need::Nothing,
             Self::Register => Need::Administer,
             Self::Access | Self::NewToken | Self::Revoke(_) => Need::Access,
             Self::App(_, part) => match part {

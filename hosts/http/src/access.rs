@@ -1,7 +1,7 @@
 //! API tokens, the audit, and who the caller is.
 
 use http::StatusCode;
-use rollhook_api::{Kind, Local, Operations, access::place, openapi};
+use rollhook_api::{Kind, Local, LoggedIn, Login, Operations, access::place, openapi};
 
 use crate::{
     error_reply::ErrorReply,
@@ -38,6 +38,16 @@ pub(crate) async fn audit(call: &Call, operations: Local<ErrorReply>) -> Result<
         .get::<String>("after")?
         .map(|text| place(&text).ok_or_else(|| ErrorReply::new(Kind::Malformed, "The query's after cannot be read.")));
     Ok(reply::json(StatusCode::OK, &operations.audit(after.transpose()?, limit).await?))
+}
+
+/// Answers `POST /login`: by a code, and no other credential.
+pub(crate) async fn login(call: &Call) -> Result<Reply, ErrorReply> {
+    let Login { code, verifier } = call.json()?;
+    let redeemed = call.state.deployer.redeem_code(&code, &verifier).await;
+    let (token, principal) = redeemed.map_err(|refusal| ErrorReply::from(refusal).redacted())?;
+    call.in_call.known();
+    let logged_in = LoggedIn { token: token.to_string(), actor: principal.actor().to_string() };
+    Ok(reply::json(StatusCode::OK, &logged_in))
 }
 
 /// Answers `GET /whoami`.

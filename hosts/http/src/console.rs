@@ -16,7 +16,7 @@ use rollhook_core::{
     access::GroupGrant,
     app::AppId,
     ledger::AppState,
-    ports::SignInRequest,
+    ports::{RecordKey, SignInRequest},
     request::{IdempotencyKey, Refusal},
     service::{Authorized, Deployer, Person, Principal, SessionSecret},
     text::escaped,
@@ -199,6 +199,10 @@ impl Host for OnDeployer {
         let provider = sign_in.provider.host().to_owned();
         let person = Person { subject: person.subject, name: person.name, provider, grants };
         self.deployer.begin_person_session(person).await.map(Welcome::Session).map_err(redacted)
+    }
+
+    async fn lend_session(&self, secret: &str, challenge: &RecordKey) -> Result<SessionSecret, Failure> {
+        self.deployer.lend_session(secret, challenge).await.map_err(redacted)
     }
 
     async fn session(&self, secret: &str) -> Result<Access, Failure> {

@@ -65,6 +65,7 @@ pub(crate) enum Route {
     Token,
     Audit,
     Whoami,
+    Login,
 }
 
 /// Each route with its path and methods.
@@ -96,6 +97,7 @@ pub(crate) const ROUTES: &[(Route, &str, &str)] = &[
     (Route::Token, "/api/v1/tokens/{token}", "DELETE"),
     (Route::Audit, "/api/v1/audit", "GET, HEAD"),
     (Route::Whoami, "/api/v1/whoami", "GET, HEAD"),
+    (Route::Login, "/api/v1/login", "POST"),
 ];
 
 /// A call as it comes in.
@@ -371,6 +373,7 @@ async fn answer(route: Option<Route>, call: &Call) -> Result<Reply, ErrorReply> 
         }
         Some(Route::OpenApi) => Ok(reply::whole(StatusCode::OK, "application/json", DESCRIPTION.clone())),
         Some(Route::Webhook) => webhook::post(call).await,
+        Some(Route::Login) => access::login(call).await,
         Some(Route::Deploy) if auth::has_service_token(&call.headers) => webhook::entry(call).await,
         other => managed(other, call).await,
     }
@@ -414,7 +417,7 @@ async fn managed(route: Option<Route>, call: &Call) -> Result<Reply, ErrorReply>
         Route::Token => access::revoke(call, operations).await,
         Route::Audit => access::audit(call, operations).await,
         Route::Whoami => access::whoami(call, operations).await,
-        Route::Health | Route::Ready | Route::Metrics | Route::OpenApi | Route::Webhook => {
+        Route::Health | Route::Ready | Route::Metrics | Route::OpenApi | Route::Webhook | Route::Login => {
             Err(Refusal::Unauthorized.into())
         }
     }

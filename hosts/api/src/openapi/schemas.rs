@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::{
     AddTrust, ApiToken, App, AppList, AppPatch, AuditList, CreateApp, CreateToken, CreatedToken, Deploy, DeployAnswer,
-    DeployList, DeployPost, LockList, LockRequest, LockedEnvironment, Problem, Promote, PushAnswer, Rebuild,
-    Registered, Rollback, RollbackAnswer, Rotate, TokenList, Trust, TrustList, Webhook, Whoami,
+    DeployList, DeployPost, LockList, LockRequest, LockedEnvironment, LoggedIn, Login, Problem, Promote, PushAnswer,
+    Rebuild, Registered, Rollback, RollbackAnswer, Rotate, TokenList, Trust, TrustList, Webhook, Whoami,
 };
 
 /// Returns every type by its name.
@@ -17,12 +17,12 @@ pub(super) fn schemas() -> Value {
         SchemaSettings::draft2020_12().with(|settings| settings.definitions_path = "/components/schemas".into());
     let mut requests = settings.clone().for_deserialize().into_generator();
     requests.subschema_for::<(CreateApp, AppPatch, DeployPost, Rebuild, Rollback, Promote, CreateToken)>();
-    requests.subschema_for::<(LockRequest, Rotate, AddTrust)>();
+    requests.subschema_for::<(LockRequest, Rotate, AddTrust, Login)>();
     let mut answers = settings.for_serialize().into_generator();
     answers.subschema_for::<(App, AppList, Registered, Webhook, Deploy, DeployList)>();
     answers.subschema_for::<(DeployAnswer, RollbackAnswer, PushAnswer, Problem)>();
     answers.subschema_for::<(ApiToken, CreatedToken, TokenList, AuditList, Whoami)>();
-    answers.subschema_for::<(LockList, LockedEnvironment, Trust, TrustList)>();
+    answers.subschema_for::<(LockList, LockedEnvironment, Trust, TrustList, LoggedIn)>();
     let mut schemas = requests.take_definitions(true);
     schemas.extend(answers.take_definitions(true));
     schemas.into()

@@ -4,6 +4,7 @@
 mod access;
 mod app;
 mod lock;
+mod login;
 mod trust;
 mod value;
 
@@ -22,6 +23,7 @@ pub(crate) use app::{
     Target, Wait, WaitFor, Webhook,
 };
 pub(crate) use lock::{EnvironmentCommand, Lock, LockEnvironment, NewLock, Place};
+pub(crate) use login::{ContextCommand, LoginArgs};
 pub(crate) use trust::{AddTrustArgs, RemoveTrust, TrustCommand};
 
 /// Deploys images to apps, shows what was deployed, and rolls back.
@@ -51,7 +53,7 @@ const WITHOUT_SERVER: &str = "Without a server";
 pub(crate) struct Connection {
     /// URL of the rollhook server
     ///
-    /// The API token comes from ROLLHOOK_TOKEN, or from the file that ROLLHOOK_TOKEN_FILE names.
+    /// The API token comes from ROLLHOOK_TOKEN, from the file that ROLLHOOK_TOKEN_FILE names, or from rollhook login.
     #[arg(long, env = "ROLLHOOK_SERVER", value_name = "URL")]
     pub(crate) server: Option<String>,
 
@@ -68,6 +70,13 @@ pub(crate) struct Connection {
         help_heading = WITHOUT_SERVER
     )]
     pub(crate) base_url: String,
+}
+
+impl Connection {
+    /// Returns whether a store or a driver is named, to work without a server.
+    pub(crate) const fn names_backends(&self) -> bool {
+        self.backends.store.store.is_some() || self.backends.driver.is_some()
+    }
 }
 
 /// How data is printed.
@@ -135,6 +144,11 @@ pub(crate) enum Command {
     /// Environments: lock all of their apps, and unlock them
     #[command(subcommand)]
     Environment(EnvironmentCommand),
+    /// Sign in to a server: commands that name none work on it from then on
+    Login(LoginArgs),
+    /// Servers that you are signed in to: list, use
+    #[command(subcommand)]
+    Context(ContextCommand),
     /// API tokens: create, list, revoke
     #[command(subcommand)]
     Token(TokenCommand),

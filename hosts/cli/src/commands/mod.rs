@@ -5,6 +5,7 @@ pub(crate) mod apps;
 pub(crate) mod builds;
 pub(crate) mod deploys;
 pub(crate) mod lock;
+pub(crate) mod login;
 mod outcome;
 pub(crate) mod promotion;
 pub(crate) mod trust;

@@ -19,7 +19,7 @@ use rollhook_core::{
     ports::{AppPage, RecordPlace},
 };
 
-pub(crate) use self::server::{Server, is_loopback};
+pub(crate) use self::server::{Server, is_loopback, random_hex};
 use crate::exit::CliError;
 
 /// The pause between two readings of a deploy.

@@ -12,11 +12,12 @@ use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
     rt::TokioExecutor,
 };
-use rollhook_api::{Kind, Problem};
+use rollhook_api::{Kind, LoggedIn, Login, Problem};
 use rollhook_core::text::escaped;
 use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
+    contexts::{Context, Contexts},
     exit::CliError,
     output::{message, user},
 };
@@ -36,7 +37,7 @@ const ANSWER_MAX: usize = 64 << 20;
 pub(crate) struct Server {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     base: String,
-    authorization: HeaderValue,
+    authorization: Option<HeaderValue>,
     actor: HeaderValue,
 }
 
@@ -58,6 +59,32 @@ impl Server {
     /// # Errors
     /// [`CliError::Usage`] if URL or token are missing or invalid.
     pub(crate) fn new(server: &str) -> Result<Self, CliError> {
+        let client = Self::anonymous(server)?;
+        let authorization = Some(bearer(&client.base)?);
+        Ok(Self { authorization, ..client })
+    }
+
+    /// Returns a client of the server at this URL, with this token.
+    ///
+    /// # Errors
+    /// As [`Server::new`].
+    pub(crate) fn with_token(server: &str, token: &str) -> Result<Self, CliError> {
+        Ok(Self { authorization: Some(header_of(token)?), ..Self::anonymous(server)? })
+    }
+
+    /// Redeems the code of a login.
+    ///
+    /// # Errors
+    /// The server's refusal, or that it cannot be reached.
+    pub(crate) async fn login(&self, login: &Login) -> Result<LoggedIn, CliError> {
+        self.send(Method::POST, "/api/v1/login", login).await
+    }
+
+    /// Returns a client of the server at this URL, without a credential.
+    ///
+    /// # Errors
+    /// As [`Server::new`].
+    pub(crate) fn anonymous(server: &str) -> Result<Self, CliError> {
         let base = server.trim_end_matches('/').to_owned();
         let uri: Uri = base.parse().map_err(|_| CliError::Usage("--server: must be a URL.".to_owned()))?;
         let plain = match uri.scheme_str() {
@@ -82,7 +109,7 @@ impl Server {
         let client = Client::builder(TokioExecutor::new()).build(connector);
         let actor = HeaderValue::from_bytes(escaped(&user()).as_bytes());
         let actor = actor.unwrap_or_else(|_| HeaderValue::from_static("cli"));
-        Ok(Self { client, base, authorization: bearer()?, actor })
+        Ok(Self { client, base, authorization: None, actor })
     }
 
     /// Makes a call, and returns the body of its answer.
@@ -124,10 +151,12 @@ impl Server {
         let mut request = Request::builder()
             .method(method)
             .uri(format!("{}{path}", self.base))
-            .header(header::AUTHORIZATION, &self.authorization)
             .header("x-rollhook-actor", &self.actor)
             .header(header::ACCEPT, "application/json, text/plain")
             .header(header::USER_AGENT, concat!("rollhook/", env!("CARGO_PKG_VERSION")));
+        if let Some(authorization) = &self.authorization {
+            request = request.header(header::AUTHORIZATION, authorization);
+        }
         if let Some(key) = key {
             request = request.header("idempotency-key", key);
         }
@@ -234,22 +263,41 @@ pub(crate) fn is_loopback(url: &Uri) -> bool {
     host == "localhost" || bare.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// Returns the header with the API token that the environment names.
-fn bearer() -> Result<HeaderValue, CliError> {
+/// Returns the header with the token that the environment names, or that of a login at this server.
+fn bearer(server: &str) -> Result<HeaderValue, CliError> {
     let token = match (env::var("ROLLHOOK_TOKEN"), env::var_os("ROLLHOOK_TOKEN_FILE")) {
         (Ok(token), _) if !token.is_empty() => token,
         (_, Some(file)) if !file.is_empty() => fs::read_to_string(&file)
             .map_err(|error| CliError::Usage(format!("ROLLHOOK_TOKEN_FILE: {}: {error}.", file.display())))?,
         _ => {
-            return Err(CliError::Usage(
-                "A server needs an API token: set ROLLHOOK_TOKEN, or ROLLHOOK_TOKEN_FILE to a file with it.".to_owned(),
-            ));
+            let contexts = Contexts::read()?;
+            let at_server = |context: &&Context| context.server == server;
+            let current = contexts.current().into_iter().chain(contexts.contexts.values()).find(at_server);
+            current.map(Context::token).transpose()?.ok_or_else(|| {
+                CliError::Usage(
+                    "A server needs an API token: set ROLLHOOK_TOKEN, or ROLLHOOK_TOKEN_FILE to a file with it; or sign \
+                     in with rollhook login URL."
+                        .to_owned(),
+                )
+            })?
         }
     };
+    header_of(&token)
+}
+
+fn header_of(token: &str) -> Result<HeaderValue, CliError> {
     let mut value = HeaderValue::from_str(&format!("Bearer {}", token.trim()))
         .map_err(|_| CliError::Usage("The API token is invalid: it has characters that no token has. Check ROLLHOOK_TOKEN and ROLLHOOK_TOKEN_FILE.".to_owned()))?;
     value.set_sensitive(true);
     Ok(value)
+}
+
+/// Returns 64 random hexadecimal digits.
+pub(crate) fn random_hex() -> Result<String, CliError> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| CliError::Other(format!("The system gives no random bytes: {error}.")))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// Returns a random idempotency key.

@@ -2,6 +2,7 @@
 
 pub(crate) mod access;
 pub(crate) mod apps;
+pub(crate) mod command_line;
 pub(crate) mod confirm;
 pub(crate) mod deploys;
 pub(crate) mod entry;
@@ -35,6 +36,8 @@ pub(crate) async fn answer(call: &Call<'_>, page: &Page) -> Result<Reply, Failur
         Page::Register => register::submit(call).await,
         Page::SignOut => sign_in::sign_out(call).await,
         Page::SignOutEverywhere => sign_in::sign_out_everywhere(call).await,
+        Page::CommandLine if reads => command_line::page(call),
+        Page::CommandLine => command_line::allow(call).await,
         Page::Access => access::page(call).await,
         Page::NewToken => access::create(call).await,
         Page::Revoke(name) if reads => Ok(access::confirm_revoke(call, name)),
