@@ -9,7 +9,7 @@ use rollhook_core::{
     access::{Grant, Realm, Role},
     app::{Environment, Policy, Project},
     deploy::{Status, Trigger},
-    lock::LockScope,
+    lock::{LockScope, Locks},
     ports::{RecordKind, RecordStore},
     request::{DeployRequest, IdempotencyKey, KeyHeader, Refusal, Registration},
     service::{NewLock, Principal},
@@ -213,7 +213,7 @@ fn lock_that_a_stopped_replica_copied_in_part_is_copied_at_the_next_start() {
         let (project, environment) = place("test");
         world.deployer.lock_environment(&world.operator, &project, &environment, freeze(None)).await.unwrap();
         // As if the copy had not come to this app.
-        world.commit(&web, |change, now| change.lock(LockScope::Environment, None, now)).await;
+        world.commit(&web, |change, _| Arc::make_mut(&mut change.state.app).locks = Locks::default()).await;
         (api, web)
     });
     let next = world.replica("two", 2);
@@ -272,5 +272,22 @@ fn rotated_token_lets_the_one_before_in_until_the_overlap_is_over() {
         let fourth = world.deployer.enable_webhook(&world.operator, id).await.unwrap().token;
         assert!(opens(&fourth).await, "enable regenerates");
         assert!(!opens(&third).await && !opens(&second).await, "and takes both away at once");
+    });
+}
+
+#[test]
+fn late_copy_of_an_older_lock_changes_nothing() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app("api", Policy::default()).await;
+        let (project, environment) = place("test");
+        let lock =
+            async || world.deployer.lock_environment(&world.operator, &project, &environment, freeze(None)).await;
+        lock().await.unwrap();
+        world.deployer.unlock_environment(&world.operator, &project, &environment).await.unwrap();
+        lock().await.unwrap();
+        // A replica that was paused copies the end of the first lock.
+        world.commit(&access, |change, now| change.copy_lock(None, 2, now)).await;
+        assert_eq!(locked(world.deploy(&access, "api:v2").await), LockScope::Environment);
     });
 }

@@ -95,7 +95,7 @@ const vera = await person();
 await vera.page.goto('/sign-in?next=https://evil.example/');
 await signIn(vera.page, 'vera');
 check(vera.page.url() === `${base}/`, `led to ${vera.page.url()}`);
-check((await vera.page.textContent('body')).includes('vera via 127.0.0.1'), 'an unverified address is no name');
+check((await vera.page.textContent('body')).includes('vera (unverified) via 127.0.0.1'), 'an unverified address is no name');
 await vera.page.goto(app);
 check(await vera.page.locator(`a[href="${app}/deploy"]`).count() === 0, 'no deploy is offered');
 const form = { image: 'r.example.com/api:v3' };

@@ -37,6 +37,8 @@ const FRESH: Duration = Duration::from_secs(600);
 const REFRESH: Duration = Duration::from_secs(30);
 /// The most calls to the provider at the same time.
 const CALLS: usize = 8;
+/// The pause after a failed reading of the description.
+const PAUSE: Duration = Duration::from_secs(5);
 /// The algorithms of the provider's signatures: those with a public key.
 const ALGORITHMS: [CoreJwsSigningAlgorithm; 6] = [
     CoreJwsSigningAlgorithm::RsaSsaPkcs1V15Sha256,
@@ -112,6 +114,8 @@ pub struct OidcSignIn {
     clock: Arc<dyn Clock>,
     /// The provider as it was last described, and when.
     described: Mutex<Option<(Arc<Described>, Duration)>>,
+    /// Held while the description is read, with the time of the last failure.
+    reading: tokio::sync::Mutex<Option<Duration>>,
     calls: Semaphore,
 }
 
@@ -126,7 +130,16 @@ impl OidcSignIn {
             IssuerUrl::new(settings.issuer.clone()).map_err(|error| Error::invalid(format!("issuer: {error}")))?;
         let redirect = RedirectUrl::new(settings.redirect_url.clone());
         let redirect = redirect.map_err(|error| Error::invalid(format!("--base-url: {error}")))?;
-        Ok(Self { settings, issuer, redirect, fetch, clock, described: Mutex::default(), calls: Semaphore::new(CALLS) })
+        Ok(Self {
+            settings,
+            issuer,
+            redirect,
+            fetch,
+            clock,
+            described: Mutex::default(),
+            reading: Default::default(),
+            calls: Semaphore::new(CALLS),
+        })
     }
 
     /// Returns the client as `openidconnect` wants it.
@@ -148,17 +161,31 @@ impl OidcSignIn {
         ended.unwrap_or_else(|late| Err(Error::unavailable("the provider of sign-ins did not answer", late)))
     }
 
+    fn known(&self, age: Duration) -> Option<Arc<Described>> {
+        let known = self.described.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        known.filter(|(_, at)| self.clock.elapsed().saturating_sub(*at) < age).map(|(described, _)| described)
+    }
+
     /// Returns the provider as it was described, at most `age` ago.
     async fn described(&self, age: Duration) -> Result<Arc<Described>> {
-        let known = self.described.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some((described, at)) = known
-            && self.clock.elapsed().saturating_sub(at) < age
-        {
-            return Ok(described);
+        if let Some(known) = self.known(age) {
+            return Ok(known);
         }
+        // One call at a time, and after a failure none for a while: anyone may begin a sign-in.
+        let mut failed_at = self.reading.lock().await;
+        if let Some(known) = self.known(age) {
+            return Ok(known);
+        }
+        if failed_at.is_some_and(|at| self.clock.elapsed().saturating_sub(at) < PAUSE) {
+            let what = "the provider of sign-ins did not answer a moment ago".to_owned();
+            return Err(Error::Unavailable { what, cause: None });
+        }
+        // Also if this call is given up before its answer.
+        *failed_at = Some(self.clock.elapsed());
         let http = self.http();
         let metadata = CoreProviderMetadata::discover_async(self.issuer.clone(), &http).await;
         let metadata = metadata.map_err(|error| Error::unavailable("reading the provider's description", error))?;
+        *failed_at = None;
         let secret = self.settings.client_secret.as_ref().map(|secret| ClientSecret::new(secret.to_string()));
         let client_id = ClientId::new(self.settings.client_id.clone());
         let described = Client::from_provider_metadata(metadata, client_id, secret);
@@ -177,17 +204,22 @@ impl OidcSignIn {
             provider.exchange_code(code).map_err(|error| denied("the provider has no token endpoint", error))?;
         let answer = exchange.set_pkce_verifier(verifier).request_async(&http).await;
         let answer = answer.map_err(|error| {
-            if matches!(error, openidconnect::RequestTokenError::Request(_)) {
-                return Error::unavailable("asking the provider for the token", error);
+            // Any other answer than a refusal as OAuth has it is a fault of the provider, and none of the person.
+            if matches!(error, openidconnect::RequestTokenError::ServerResponse(_)) {
+                return denied("the provider gave no token for the code", error);
             }
-            denied("the provider gave no token for the code", error)
+            Error::unavailable("asking the provider for the token", error)
         })?;
         let token = answer.id_token().ok_or_else(|| denied("the provider gave no id_token", "openid is missing"))?;
         let nonce = Nonce::new(nonce.to_owned());
-        let claims = match self.verified(&provider, token, &nonce) {
-            Ok(claims) => claims,
+        let (provider, claims) = match self.verified(&provider, token, &nonce) {
+            Ok(claims) => (provider, claims),
             // The key may be newer than what is known of the provider.
-            Err(_) => self.verified(&*self.described(REFRESH).await?, token, &nonce)?,
+            Err(_) => {
+                let newer = self.described(REFRESH).await?;
+                let claims = self.verified(&newer, token, &nonce)?;
+                (newer, claims)
+            }
         };
         if let Some(expected) = claims.access_token_hash() {
             let verifier = provider.id_token_verifier();
@@ -276,8 +308,11 @@ impl Stated {
     }
 
     fn person(self) -> SignedIn {
-        let text = [self.email, self.name].into_iter().flatten().find(|text| !text.trim().is_empty());
-        let name = text.unwrap_or_else(|| self.subject.clone());
+        // At many providers people choose this name themselves: it must not look like another's verified address.
+        let chosen =
+            self.name.filter(|name| !name.trim().is_empty()).map(|name| format!("{} (unverified)", name.trim()));
+        let verified = self.email.filter(|email| !email.trim().is_empty());
+        let name = verified.or(chosen).unwrap_or_else(|| self.subject.clone());
         SignedIn { subject: self.subject, name, groups: self.groups.unwrap_or_default() }
     }
 }
@@ -302,7 +337,10 @@ impl SignInProvider for OidcSignIn {
     }
 
     async fn begin(&self) -> Result<SignInRequest> {
-        let provider = self.call(self.described(FRESH)).await?;
+        let provider = match self.known(FRESH) {
+            Some(known) => known,
+            None => self.call(self.described(FRESH)).await?,
+        };
         let (challenge, verifier) = PkceCodeChallenge::new_random_sha256();
         let flow = CoreAuthenticationFlow::AuthorizationCode;
         let request = provider.authorize_url(flow, CsrfToken::new_random, Nonce::new_random);

@@ -8,7 +8,7 @@ use super::{AppState, retention};
 use crate::{
     app::{App, Policy, Source},
     deploy::{Deploy, Revision, Status},
-    lock::{Lock, LockScope},
+    lock::Lock,
     replica::ReplicaId,
     request::IdempotencyKey,
     time::Timestamp,
@@ -120,11 +120,20 @@ impl Change {
         }
     }
 
-    /// Sets the lock of this scope, or ends it.
-    pub fn lock(&mut self, scope: LockScope, lock: Option<Lock>, now: Timestamp) {
-        if *Arc::make_mut(&mut self.state.app).locks.of(scope) != lock {
+    /// Sets the app's own lock, or ends it.
+    pub fn lock(&mut self, lock: Option<Lock>, now: Timestamp) {
+        if self.state.app.locks.app != lock {
             self.touch(now);
-            *Arc::make_mut(&mut self.state.app).locks.of(scope) = lock;
+            Arc::make_mut(&mut self.state.app).locks.app = lock;
+        }
+    }
+
+    /// Copies the lock of the app's environment, unless a later change of it was copied before.
+    pub fn copy_lock(&mut self, lock: Option<Lock>, sequence: u64, now: Timestamp) {
+        if sequence > self.state.app.locks.sequence {
+            self.touch(now);
+            let locks = &mut Arc::make_mut(&mut self.state.app).locks;
+            (locks.environment, locks.sequence) = (lock, sequence);
         }
     }
 

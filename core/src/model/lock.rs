@@ -68,17 +68,11 @@ pub struct Locks {
     pub app: Option<Lock>,
     /// The lock of the app's environment.
     pub environment: Option<Lock>,
+    /// The number of the environment's change that `environment` is a copy of: a late copy of an older one is ignored.
+    pub sequence: u64,
 }
 
 impl Locks {
-    /// Returns the place of the lock of this scope.
-    pub fn of(&mut self, scope: LockScope) -> &mut Option<Lock> {
-        match scope {
-            LockScope::App => &mut self.app,
-            LockScope::Environment => &mut self.environment,
-        }
-    }
-
     /// Returns the locks that refuse deploys now.
     pub fn in_force(&self, now: Timestamp) -> impl Iterator<Item = (LockScope, &Lock)> {
         let own = self.app.iter().map(|lock| (LockScope::App, lock));
@@ -160,7 +154,7 @@ mod tests {
 
     #[test]
     fn the_lock_that_lasts_longest_is_told() {
-        let locks = Locks { app: Some(lock(Some(3_600_000))), environment: Some(lock(Some(60_000))) };
+        let locks = Locks { app: Some(lock(Some(3_600_000))), environment: Some(lock(Some(60_000))), sequence: 1 };
         let told = |locks: &Locks, now| locks.refusing(Timestamp::from_millis(now)).map(|locked| locked.scope);
         assert_eq!(told(&locks, 0), Some(LockScope::App));
         assert_eq!(told(&locks, 60_000), Some(LockScope::App));

@@ -331,6 +331,12 @@ pub enum Refusal {
     /// The webhook is disabled.
     #[error("The app's webhook is not enabled; enable makes a token.")]
     NoWebhook,
+    /// The token before is still let in: a second rotation would end it early.
+    #[error(
+        "The token was rotated a moment ago, and the one before is still let in; read the new token (rollhook app webhook \
+         status), or make another at once (rollhook app webhook enable)."
+    )]
+    RotatedAlready,
     /// An app of this name is registered already.
     #[error("The app {0} is registered already.")]
     AppExists(AppId),

@@ -35,6 +35,14 @@ pub enum RecordKind {
 }
 
 impl RecordKind {
+    /// Returns whether callers who are not authenticated cause reads of this kind.
+    pub const fn is_for_strangers(self) -> bool {
+        match self {
+            Self::ApiToken | Self::Session | Self::Trusts | Self::IdToken | Self::LoginCode => true,
+            Self::Audit | Self::EnvironmentLock => false,
+        }
+    }
+
     /// Every kind.
     pub const ALL: [Self; 7] = [
         Self::ApiToken,
@@ -139,8 +147,8 @@ impl Record {
 /// - `write_then_read`: what was written is read, with `created_at` by the store's clock: at once by the handle that
 ///   wrote it, soon by others. Every document of up to 16 KiB is returned unchanged, under every key.
 /// - `read_returns_what_is_stored`: a returned record was read by this very call, so that another handle's removal or
-///   rewrite counts at once. The absence of a record may be answered from memory, so that callers without a good key
-///   cost the store little.
+///   rewrite counts at once. The absence of a record of a kind that [strangers ask for](RecordKind::is_for_strangers) may
+///   be answered from memory, so that callers without a good key cost the store little.
 /// - `kinds_are_apart`: one key may stand in each kind.
 /// - `write_is_compare_and_swap`: a write with a version needs this version, a write without one needs that there is
 ///   none; else `Conflict(Version)`, and nothing is written. Of several writers at the same time, one succeeds, also

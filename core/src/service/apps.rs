@@ -178,7 +178,8 @@ impl Deployer {
     /// Gives the app's webhook a new token; the old one opens it too until the overlap is over.
     ///
     /// # Errors
-    /// [`Refusal::AppNotFound`], [`Refusal::NoWebhook`]; [`Refusal::StoreUnavailable`] while the store is away.
+    /// [`Refusal::AppNotFound`], [`Refusal::NoWebhook`]; [`Refusal::RotatedAlready`] while an earlier overlap lasts;
+    /// [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn rotate_webhook(
         &self,
         principal: &Principal,
@@ -186,7 +187,13 @@ impl Deployer {
         overlap: std::time::Duration,
     ) -> Outcome<WebhookSecret> {
         let access = self.open_for(Action::EnableWebhook, principal, id).await?;
-        let until = self.store_time().await?.after(overlap);
+        let now = self.store_time().await?;
+        // A repeated call, whose answer was lost, would end the token that CI has for one that nobody has seen.
+        let present = self.ports.tokens.find(id).await.map_err(super::refused)?.ok_or(Refusal::NoWebhook)?;
+        if present.previous_at(now).is_some() {
+            return Err(Refusal::RotatedAlready);
+        }
+        let until = now.after(overlap);
         match self.ports.tokens.rotate(access.uid, &self.new_token(), until).await {
             Err(Error::NotFound(Entity::Object)) => Err(Refusal::NoWebhook),
             rotated => rotated.map_err(|error| unwritten(id, error)),

@@ -28,6 +28,8 @@ use crate::{
     time::Timestamp,
 };
 
+/// The most bytes of the claims of all of an app's trusts.
+const CLAIMS_TOTAL: usize = 8 * 1024;
 /// The most apps whose trusts are remembered; once there are more, all are forgotten.
 const REMEMBERED: usize = 10_000;
 
@@ -242,7 +244,11 @@ impl Deployer {
             if trusts.contains(&trust) {
                 return Ok(());
             }
-            if trusts.len() >= TRUSTS_MAX {
+            // All of them are one record.
+            let length =
+                |trust: &Trust| trust.claims().iter().map(|(name, text)| name.len() + text.len()).sum::<usize>();
+            let all = trusts.iter().map(length).sum::<usize>() + length(&trust);
+            if trusts.len() >= TRUSTS_MAX || all > CLAIMS_TOTAL {
                 return Err(Refusal::TooManyTrusts);
             }
             trusts.push(trust.clone());

@@ -6,22 +6,21 @@
 
 use std::time::Duration;
 
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::{
-    ATTEMPTS, Authorized, Deployer, Outcome, Principal, audit::Subject, documents, journal::Decision, refused,
-    unwritten,
+    Authorized, Deployer, Outcome, Principal, audit::Subject, documents, journal::Decision, refused, unwritten,
 };
 use crate::{
     access::{Action, Realm},
-    app::{App, AppId, Environment, Namespace, Project},
+    app::{App, AppId, AppUid, Environment, Namespace, Project},
     deploy::Actor,
     error::Error,
     ledger::AppState,
     lock::{Lock, LockReason, LockRule, LockScope, Locked},
-    ports::{AppPage, Record, RecordKey, RecordKind, RecordStore, Version, listed_id},
+    ports::{AppPage, Record, RecordKey, RecordKind, RecordStore, listed_id},
     request::{Field, Refusal},
     time::Timestamp,
 };
@@ -45,15 +44,23 @@ impl NewLock {
 }
 
 /// The lock of an environment.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EnvironmentLock {
     /// The project.
     pub project: Project,
     /// The project's environment.
     pub environment: Environment,
     /// The lock on all of its apps.
-    #[serde(flatten)]
     pub lock: Lock,
+}
+
+/// The document of an environment's record, which stays when the lock has ended: each change has a higher number.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Stored {
+    project: Project,
+    environment: Environment,
+    lock: Option<Lock>,
+    sequence: u64,
 }
 
 /// An environment, as its lock's record names it.
@@ -80,11 +87,9 @@ impl Place {
         RecordKey::of_hash(Sha256::digest(format!("{}/{}", self.project, self.environment)).into())
     }
 
-    /// Returns the lock of the environment, and the version of its record.
-    async fn lock(&self, records: &dyn RecordStore) -> Outcome<(Option<Lock>, Option<Version>)> {
-        let read: Option<(Record, EnvironmentLock)> =
-            documents::read(records, RecordKind::EnvironmentLock, &self.key()).await.map_err(refused)?;
-        Ok(read.map_or((None, None), |(record, stored)| (Some(stored.lock), Some(record.version))))
+    /// Returns the record of the environment.
+    async fn read(&self, records: &dyn RecordStore) -> Outcome<Option<(Record, Stored)>> {
+        documents::read(records, RecordKind::EnvironmentLock, &self.key()).await.map_err(refused)
     }
 }
 
@@ -124,7 +129,7 @@ impl Deployer {
             if change.state.app.locks.app != read {
                 return Err(Refusal::Busy);
             }
-            change.lock(LockScope::App, wanted.clone().map(|lock| lock.set(by.clone(), now)), now);
+            change.lock(wanted.clone().map(|lock| lock.set(by.clone(), now)), now);
             Ok(())
         });
         let state = updated.await?;
@@ -155,15 +160,9 @@ impl Deployer {
         environment: &Environment,
         wanted: NewLock,
     ) -> Outcome<EnvironmentLock> {
-        let (place, records, version) =
-            self.open_environment(principal, project, environment, Some(&wanted.reason)).await?;
-        let ttl = wanted.ttl;
-        let lock = wanted.set(principal.actor().clone(), self.store_time().await?);
-        let stored = EnvironmentLock { project: place.project.clone(), environment: place.environment.clone(), lock };
-        let record = documents::encode(place.key(), &stored, ttl).map_err(refused)?;
-        records.write(RecordKind::EnvironmentLock, record, version).await.map_err(refused)?;
-        self.copy_lock(records, &place).await?;
-        Ok(stored)
+        let lock = self.change_environment(principal, project, environment, Some(wanted)).await?;
+        let (project, environment) = (project.clone(), environment.clone());
+        lock.map(|lock| EnvironmentLock { project, environment, lock }).ok_or(Refusal::Internal)
     }
 
     /// Ends the lock of an environment; the locks of its apps alone stay.
@@ -176,9 +175,7 @@ impl Deployer {
         project: &Project,
         environment: &Environment,
     ) -> Outcome<()> {
-        let (place, records, _) = self.open_environment(principal, project, environment, None).await?;
-        records.remove(RecordKind::EnvironmentLock, &place.key()).await.map_err(refused)?;
-        self.copy_lock(records, &place).await
+        self.change_environment(principal, project, environment, None).await.map(drop)
     }
 
     /// Returns the locks of the environments that the principal may read, newest first.
@@ -187,67 +184,75 @@ impl Deployer {
     /// [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn environment_locks(&self, principal: &Principal) -> Outcome<Vec<EnvironmentLock>> {
         let Some(records) = &self.ports.records else { return Ok(Vec::new()) };
-        let locks = documents::all(&**records, RecordKind::EnvironmentLock).await.map_err(refused)?;
-        let locks = locks.into_iter().map(|(_, lock): (Record, EnvironmentLock)| lock);
-        let realm = |lock: &EnvironmentLock| Realm::Environment {
-            project: lock.project.clone(),
-            environment: lock.environment.clone(),
-        };
-        Ok(locks.filter(|lock| principal.may(Action::Read, &realm(lock))).collect())
+        let now = self.store_time().await?;
+        let stored: Vec<(Record, Stored)> =
+            documents::all(&**records, RecordKind::EnvironmentLock).await.map_err(refused)?;
+        let locked = stored.into_iter().filter_map(|(_, Stored { project, environment, lock, .. })| {
+            let lock = lock.filter(|lock| lock.is_in_force(now))?;
+            let realm = Realm::Environment { project: project.clone(), environment: environment.clone() };
+            principal.may(Action::Read, &realm).then_some(EnvironmentLock { project, environment, lock })
+        });
+        Ok(locked.collect())
     }
 
-    /// Returns the environment, if the principal may set and end its lock, and the version of the present lock.
-    async fn open_environment(
+    /// Sets or ends the lock of an environment, if the principal may, and copies it into each of its apps.
+    async fn change_environment(
         &self,
         principal: &Principal,
         project: &Project,
         environment: &Environment,
-        reason: Option<&LockReason>,
-    ) -> Outcome<(Place, &dyn RecordStore, Option<Version>)> {
+        wanted: Option<NewLock>,
+    ) -> Outcome<Option<Lock>> {
         let place = Place::new(project, environment)?;
         let Some(records) = self.ports.records.as_deref() else {
             let why = "Locking an environment needs a store of records, and this service has none.";
             return Err(Refusal::StoreRefused(why.to_owned()));
         };
-        let (present, version) = place.lock(records).await?;
-        let action = action(present.as_ref(), principal.actor(), self.store_time().await?);
-        let realm = place.realm();
+        let (present, now) = (place.read(records).await?, self.store_time().await?);
+        let before = present.as_ref().and_then(|(_, stored)| stored.lock.as_ref());
+        let (action, realm) = (action(before, principal.actor(), now), place.realm());
+        let reason = wanted.as_ref().map(|lock| &lock.reason);
         let subject = Subject::new(realm.to_string(), realm.clone()).because(reason);
         self.audit(principal.actor(), action, subject, principal.may(action, &realm)).await?;
-        Ok((place, records, version))
+        let lock = wanted.map(|lock| lock.set(principal.actor().clone(), now));
+        let sequence = present.as_ref().map_or(1, |(_, stored)| stored.sequence + 1);
+        let (project, environment) = (place.project.clone(), place.environment.clone());
+        let stored = Stored { project, environment, lock: lock.clone(), sequence };
+        let version = present.map(|(record, _)| record.version);
+        let record = documents::encode(place.key(), &stored, None).map_err(refused)?;
+        // Decided on this version: a lock that another party has set meanwhile stays.
+        records.write(RecordKind::EnvironmentLock, record, version).await.map_err(refused)?;
+        self.copy_lock(&place, &stored).await?;
+        Ok(lock)
     }
 
-    /// Copies an environment's lock into the states of its apps, until it is the same before and after.
-    async fn copy_lock(&self, records: &dyn RecordStore, place: &Place) -> Outcome<()> {
-        for _ in 0..ATTEMPTS {
-            let (lock, version) = place.lock(records).await?;
-            let mut after = None;
-            loop {
-                let page = AppPage { namespace: Some(place.namespace.clone()), after, limit: PAGE };
-                let listed = self.ports.history.list(page).await.map_err(refused)?;
-                after = listed.last().map(listed_id).cloned();
-                let is_last = listed.len() < PAGE;
-                let apps = listed.into_iter().flatten().map(|state| state.app);
-                let theirs = apps.filter(|app| app.realm() == place.realm() && app.locks.environment != lock);
-                try_join_all(theirs.map(|app| self.copy_to(app.id.clone(), app.uid, lock.clone()))).await?;
-                if is_last {
-                    break;
-                }
-            }
-            if place.lock(records).await?.1 == version {
-                return Ok(());
+    /// Copies an environment's lock into the states of its apps, as far as no later one was copied.
+    async fn copy_lock(&self, place: &Place, stored: &Stored) -> Outcome<()> {
+        let (mut after, mut failed) = (None, None);
+        loop {
+            let page = AppPage { namespace: Some(place.namespace.clone()), after, limit: PAGE };
+            let listed = self.ports.history.list(page).await.map_err(refused)?;
+            after = listed.last().map(listed_id).cloned();
+            let is_last = listed.len() < PAGE;
+            let apps = listed.into_iter().flatten().map(|state| state.app);
+            let theirs = apps.filter(|app| app.realm() == place.realm());
+            let copied = join_all(theirs.map(|app| self.copy_to(app.id.clone(), app.uid, stored))).await;
+            // One app that cannot be written keeps no other from being locked.
+            failed = failed.or(copied.into_iter().find_map(Result::err));
+            if is_last {
+                return failed.map_or(Ok(()), Err);
             }
         }
-        Err(Refusal::Busy)
     }
 
-    async fn copy_to(&self, id: AppId, uid: crate::app::AppUid, lock: Option<Lock>) -> Outcome<()> {
+    async fn copy_to(&self, id: AppId, uid: AppUid, stored: &Stored) -> Outcome<()> {
+        let (lock, sequence) = (stored.lock.clone(), stored.sequence);
         let copied = self.journal.update(uid, None, move |change, _, now| {
-            change.lock(LockScope::Environment, lock.clone(), now);
+            change.copy_lock(lock.clone(), sequence, now);
             Decision::Commit(())
         });
         match copied.await {
-            // It was deleted meanwhile.
+            // The app was deleted meanwhile.
             Err(Error::NotFound(_)) => Ok(()),
             Err(error) => Err(unwritten(&id, error)),
             Ok(_) => {
@@ -257,32 +262,32 @@ impl Deployer {
         }
     }
 
-    /// Returns the lock that refuses the registration of an app in this environment.
+    /// Returns the refusal of a registration in a locked environment.
     pub(super) async fn registration_lock(&self, project: &Project, environment: &Environment) -> Outcome<()> {
         let Some(records) = &self.ports.records else { return Ok(()) };
-        let (lock, _) = Place::new(project, environment)?.lock(&**records).await?;
-        let Some(lock) = lock else { return Ok(()) };
-        let left = lock.until.zip(self.journal.now()).map(|(until, now)| until.since(now));
+        let Some((record, stored)) = Place::new(project, environment)?.read(&**records).await? else { return Ok(()) };
+        let Some(lock) = stored.lock.filter(|lock| lock.is_in_force(record.now)) else { return Ok(()) };
+        let left = lock.until.map(|until| until.since(record.now));
         Err(Refusal::Locked(Box::new(Locked { scope: LockScope::Environment, lock, left })))
     }
 
     /// Locks an app that was registered while its environment was being locked.
     pub(super) async fn lock_registered(&self, app: &App) -> Outcome<()> {
         let Some(records) = &self.ports.records else { return Ok(()) };
-        let (lock, _) = Place::new(&app.project, &app.environment)?.lock(&**records).await?;
-        match lock {
-            Some(lock) => self.copy_to(app.id.clone(), app.uid, Some(lock)).await,
+        match Place::new(&app.project, &app.environment)?.read(&**records).await? {
+            Some((_, stored)) => self.copy_to(app.id.clone(), app.uid, &stored).await,
             None => Ok(()),
         }
     }
 
-    /// Copies the locks of all environments: a replica may have been stopped while it did so.
+    /// Copies the locks of all environments, and the ends of locks: a replica may have been stopped while it did so.
     pub(super) async fn copy_locks(&self) {
         let Some(records) = &self.ports.records else { return };
         let copied = async {
-            let locks = documents::all(&**records, RecordKind::EnvironmentLock).await.map_err(refused)?;
-            for (_, EnvironmentLock { project, environment, .. }) in locks {
-                self.copy_lock(&**records, &Place::new(&project, &environment)?).await?;
+            let all: Vec<(Record, Stored)> =
+                documents::all(&**records, RecordKind::EnvironmentLock).await.map_err(refused)?;
+            for (_, stored) in all {
+                self.copy_lock(&Place::new(&stored.project, &stored.environment)?, &stored).await?;
             }
             Ok::<_, Refusal>(())
         };

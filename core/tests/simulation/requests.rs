@@ -205,6 +205,7 @@ pub(crate) const fn word(refusal: &Refusal) -> &'static str {
         Refusal::IssuerUnavailable => "refused: the issuer is away",
         Refusal::AppNotFound(_) | Refusal::AppNotFoundIn(_) => "refused: no such app",
         Refusal::RevisionNotFound(_) => "refused: no such revision",
+        Refusal::RotatedAlready => "refused: rotated already",
         Refusal::NoWebhook => "refused: no webhook",
         Refusal::AppExists(_) => "refused: the app exists",
         Refusal::NamespaceTaken { .. } => "refused: the namespace is taken",

@@ -146,6 +146,8 @@ kinds! {
     ImageHeld = "image-held", 409, "The image is held";
     /// There is no version to return to, or to promote.
     NothingToRollBackTo = "nothing-to-roll-back-to", 409, "Nothing to roll back to";
+    /// The token before is still let in.
+    RotatedAlready = "rotated-already", 409, "The token was rotated already";
     /// Another revision is current than the caller believed.
     CurrentChanged = "current-changed", 409, "Another revision is current";
     /// The deploy has ended.
@@ -216,6 +218,7 @@ impl Kind {
             Refusal::AppNotFound(_) | Refusal::AppNotFoundIn(_) => Self::AppNotFound,
             Refusal::RevisionNotFound(_) => Self::RevisionNotFound,
             Refusal::NoWebhook => Self::NoWebhook,
+            Refusal::RotatedAlready => Self::RotatedAlready,
             Refusal::AppExists(_) => Self::AppExists,
             Refusal::NamespaceTaken { .. } => Self::NamespaceTaken,
             Refusal::WrongKind(_) => Self::WrongKind,

@@ -102,7 +102,7 @@ fn view() -> AppState {
             digest: None,
             commit: Some("badbad1".parse().unwrap()),
         }],
-        locks: Locks { app: Some(lock()), environment: None },
+        locks: Locks { app: Some(lock()), ..Locks::default() },
         created_at: Timestamp::from_millis(1_767_000_000_000),
     };
     let rolling = entry(5, State::RollingOut { since, outage: Outage::default() });

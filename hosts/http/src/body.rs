@@ -259,8 +259,6 @@ pub(crate) fn deploy_post(headers: &HeaderMap, body: &[u8]) -> Result<DeployPost
         image: Value,
         #[serde(default)]
         commit: Value,
-        #[serde(default)]
-        break_glass: Value,
     }
     let text = |field, value: Value| match value.as_str() {
         None if !value.is_null() => Err(Refusal::InvalidField(field, "must be a string.".to_owned())),
@@ -271,8 +269,27 @@ pub(crate) fn deploy_post(headers: &HeaderMap, body: &[u8]) -> Result<DeployPost
     Ok(DeployPost {
         image: text(Field::Image, posted.image)?,
         commit: text(Field::Commit, posted.commit)?,
-        break_glass: text(Field::BreakGlass, posted.break_glass)?,
+        break_glass: None,
     })
+}
+
+/// Returns the reason that a person's deploy gives for breaking a lock.
+///
+/// # Errors
+/// 400 or 422.
+pub(crate) fn break_glass(body: &[u8]) -> Result<Option<String>, ErrorReply> {
+    #[derive(Deserialize)]
+    struct Posted {
+        #[serde(default)]
+        break_glass: Value,
+    }
+    match object::<Posted>(body)?.break_glass {
+        Value::Null => Ok(None),
+        Value::String(reason) => Ok(Some(reason)),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            Err(Refusal::InvalidField(Field::BreakGlass, "must be a string.".to_owned()).into())
+        }
+    }
 }
 
 /// Returns the refusal of a body that is not the expected JSON.

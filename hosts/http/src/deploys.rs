@@ -1,7 +1,7 @@
 //! Deploys by an operator: the history, and every operation that adds an entry to it.
 
 use http::StatusCode;
-use rollhook_api::{Deploy, Local, Operations, Promote, Rebuild, Rollback, Standing, openapi};
+use rollhook_api::{Deploy, DeployPost, Local, Operations, Promote, Rebuild, Rollback, Standing, openapi};
 use rollhook_core::{deploy::Revision, service::Authorized};
 
 use crate::{
@@ -50,6 +50,7 @@ pub(crate) async fn entry(call: &Call, access: &Authorized) -> Result<Reply, Err
 /// Answers `POST …/deploys`.
 pub(crate) async fn post(call: &Call, operations: Local<ErrorReply>) -> Result<Reply, ErrorReply> {
     let (id, post) = (call.app()?, body::deploy_post(&call.headers, &call.body.bytes)?);
+    let post = DeployPost { break_glass: body::break_glass(&call.body.bytes)?, ..post };
     let operations = operations.with_key(call.key("deploy")?);
     answer::accepted(call, operations.deploy(&id, post).await?, operations.open(&id)).await
 }

@@ -193,8 +193,10 @@ fn locked_app_answers_423_with_the_reason_and_the_time_to_wait() {
     assert_eq!(problem["lock"]["reason"], "release freeze");
     assert!(problem["detail"].as_str().unwrap().contains("\"release freeze\""), "{problem}");
     // A webhook has no glass to break.
-    let image = json!({ "image": "r.example.com/api:2", "break_glass": "please" });
-    server.call("POST", &app.hook).header("x-service-token", &app.token).json(&image).expect(423);
+    for reason in [json!("please"), json!(true)] {
+        let image = json!({ "image": "r.example.com/api:2", "break_glass": reason });
+        server.call("POST", &app.hook).header("x-service-token", &app.token).json(&image).expect(423);
+    }
     server.manage("POST", &format!("{}/rollback", app.path)).json(&json!({ "revision": 1 })).expect(202);
     let glass = json!({ "image": "r.example.com/api:3", "break_glass": "the shop is down" });
     server.manage("POST", &format!("{}/deploys", app.path)).json(&glass).expect(202);
@@ -231,6 +233,7 @@ fn rotated_token_and_the_one_before_are_let_in() {
     assert_eq!([opens(&app.token), opens(&new), opens("rh_nothing")], [202, 202, 401]);
     let masked = server.manage("GET", &format!("{}/webhook?masked=true", app.path)).expect(200).json();
     assert_eq!((&masked["token"], &masked["previous_until"]), (&json!(""), &rotated["previous_until"]));
-    let last = server.manage("POST", &rotate).json(&json!({ "overlap": "0s" })).expect(200).json();
-    assert_eq!([opens(&app.token), opens(&new), opens(last["token"].as_str().unwrap())], [401, 401, 202]);
+    // A call that is repeated because its answer was lost ends no token that CI has.
+    assert_eq!(server.manage("POST", &rotate).expect(409).problem(), "rotated-already");
+    assert_eq!([opens(&app.token), opens(&new)], [202, 202]);
 }

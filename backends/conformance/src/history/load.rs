@@ -114,7 +114,7 @@ fn full_app() -> App {
     };
     let (holds, created_at) = (vec![samples::hold("bad")], Timestamp::from_millis(1_234_567));
     // They are over by now.
-    let locks = Locks { app: Some(samples::lock(Some(1))), environment: Some(samples::lock(Some(0))) };
+    let locks = Locks { app: Some(samples::lock(Some(1))), environment: Some(samples::lock(Some(0))), sequence: 7 };
     App { source: Source::Git(source), target, policy, holds, locks, created_at, ..app }
 }
 

@@ -91,8 +91,8 @@ pub enum What {
     ReleaseHolds,
     /// Sets or ends a lock.
     Lock {
-        /// Whether the lock is the environment's.
-        environment: bool,
+        /// The number of the environment's change, if the lock is the environment's.
+        environment: Option<u8>,
         /// `None`: the lock ends; else its time in minutes, without an end if that is 0.
         minutes: Option<u8>,
     },
@@ -241,7 +241,7 @@ fn step() -> impl Strategy<Value = Step> {
         3 => (any::<u8>(), 0..REPLICAS).prop_map(|(deploy, driver)| What::Built { deploy, driver }),
         1 => (weighted(0.3), weighted(0.7)).prop_map(|(polled, restore)| What::Configure { polled, restore }),
         1 => Just(What::ReleaseHolds),
-        1 => (any::<bool>(), option::weighted(0.4, 0..3_u8))
+        1 => (option::of(0..6_u8), option::weighted(0.4, 0..3_u8))
             .prop_map(|(environment, minutes)| What::Lock { environment, minutes }),
         1 => (0..4_u8).prop_map(|keep| What::Forget { keep }),
     ];

@@ -132,15 +132,16 @@ impl Reference {
                     self.touch(now);
                     self.app.holds.clear();
                 }
-                Done::Lock(scope, lock) => {
-                    let place = match scope {
-                        LockScope::App => &mut self.app.locks.app,
-                        LockScope::Environment => &mut self.app.locks.environment,
-                    };
-                    if place != lock {
-                        place.clone_from(lock);
-                        self.touch(now);
-                    }
+                Done::Lock(None, lock) if self.app.locks.app == *lock => {}
+                Done::Lock(None, lock) => {
+                    self.app.locks.app.clone_from(lock);
+                    self.touch(now);
+                }
+                Done::Lock(Some(sequence), _) if *sequence <= self.app.locks.sequence => {}
+                Done::Lock(Some(sequence), lock) => {
+                    self.app.locks.environment.clone_from(lock);
+                    self.app.locks.sequence = *sequence;
+                    self.touch(now);
                 }
                 Done::Forget(keep, forgotten) => {
                     self.touch(now);

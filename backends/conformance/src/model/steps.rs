@@ -9,7 +9,7 @@ use rollhook_core::{
         Admission, Admitted, Built, Change, ExpectedLatest, KeyLookup, KeyUse, OtherDeploys, Record, Refused,
         UNFINISHED_MAX, retention,
     },
-    lock::{Lock, LockScope},
+    lock::Lock,
     replica::ReplicaId,
     request::IdempotencyKey,
     time::Timestamp,
@@ -28,7 +28,8 @@ pub(super) enum Done {
     Lease(ReplicaId),
     Configure(Policy),
     ReleaseHolds,
-    Lock(LockScope, Option<Lock>),
+    /// The number of the environment's change, if the lock is the environment's.
+    Lock(Option<u64>, Option<Lock>),
     /// The number of kept deploys, and the revisions that are forgotten.
     Forget(u32, Vec<Revision>),
 }
@@ -86,12 +87,15 @@ pub(super) fn perform(change: &mut Change, what: &What, given: &Given<'_>) -> Ve
             vec![Done::ReleaseHolds]
         }
         What::Lock { environment, minutes } => {
-            let scope = if *environment { LockScope::Environment } else { LockScope::App };
             let end = |minutes: &u8| given.now.after(Duration::from_secs(60 * u64::from(*minutes)));
             let until = minutes.as_ref().filter(|minutes| **minutes > 0).map(end);
             let lock = minutes.map(|_| Lock { at: given.now, ..samples::lock(until.map(Timestamp::as_millis)) });
-            change.lock(scope, lock.clone(), given.now);
-            vec![Done::Lock(scope, lock)]
+            let sequence = environment.map(u64::from);
+            match sequence {
+                Some(sequence) => change.copy_lock(lock.clone(), sequence, given.now),
+                None => change.lock(lock.clone(), given.now),
+            }
+            vec![Done::Lock(sequence, lock)]
         }
         What::Forget { keep } => {
             let keep = u32::from(*keep);

@@ -49,6 +49,8 @@ enum Outcome {
     Skipped { message: String },
     /// The promotion was accepted; the status is that of its end, if it was waited for.
     Accepted { revision: Revision, status: Status },
+    /// The promotion was accepted, and its end is not known, for this reason.
+    Unknown { revision: Revision, message: String },
     /// The promotion was refused.
     Refused { message: String },
 }
@@ -112,9 +114,17 @@ async fn all(session: &Session<'_>, args: &args::Promote, from: Place<'_>, to: P
             let Outcome::Accepted { revision, status } = &mut app.outcome else { continue };
             if args.wait.wait || session.direct.is_some() {
                 let id = AppId { namespace: Namespace::of(to.0, to.1)?, name: app.app.parse()? };
-                let ended = watch(session, &id, *revision).await?;
-                session.finish_restores(&id).await?;
-                (*revision, *status) = (ended.revision, ended.status);
+                let ended = match watch(session, &id, *revision).await {
+                    Ok(ended) => session.finish_restores(&id).await.map(|()| ended),
+                    failed => failed,
+                };
+                match ended {
+                    Ok(ended) => (*revision, *status) = (ended.revision, ended.status),
+                    Err(failure @ CliError::Interrupted(_)) => return Err(failure),
+                    Err(failure) => {
+                        app.outcome = Outcome::Unknown { revision: *revision, message: failure.lines().join(" ") }
+                    }
+                }
             }
         }
     }
@@ -124,6 +134,9 @@ async fn all(session: &Session<'_>, args: &args::Promote, from: Place<'_>, to: P
         return Err(CliError::Other(format!("{refused} of {} apps were not promoted.", promoted.len())));
     }
     let ended_badly = |app: &Promoted| matches!(app.outcome, Outcome::Accepted { status, .. } if status.is_terminal() && status != Status::Succeeded);
+    if promoted.iter().any(|app| matches!(app.outcome, Outcome::Unknown { .. })) {
+        return Err(CliError::Unreachable("The end of some promotions is not known; see app status.".to_owned()));
+    }
     if promoted.iter().any(ended_badly) { Err(CliError::Unsuccessful) } else { Ok(()) }
 }
 
@@ -152,6 +165,10 @@ fn planned(name: &str, source: Option<&App>, target: Option<&App>) -> Promoted {
     let running = |app: Option<&App>| app.and_then(|app| app.current.clone());
     let (from, to) = (running(source), running(target));
     let image = |deploy: &Option<rollhook_api::Deploy>| deploy.as_ref().and_then(|deploy| deploy.image.clone());
+    // What runs may be another one than the current deploy, and what is under way will be.
+    let is_steady = target.is_some_and(|app| {
+        app.unfinished.is_empty() && app.drift.is_none() && app.on_cluster.as_ref().is_none_or(|deploy| deploy.current)
+    });
     let is_same = from.as_ref().zip(to.as_ref()).is_some_and(|(from, to)| match (&from.digest, &to.digest) {
         (Some(from), Some(to)) => from == to,
         _ => from.image == to.image,
@@ -160,7 +177,7 @@ fn planned(name: &str, source: Option<&App>, target: Option<&App>) -> Promoted {
         (None, _) => Some("there is no such app to promote to"),
         (_, None) => Some("nothing that could be promoted runs"),
         (Some(target), _) if target.source != Source::Image => Some("the app is built from git"),
-        _ if is_same => Some("the same image runs already"),
+        _ if is_same && is_steady => Some("the same image runs already"),
         _ => None,
     };
     let outcome = reason.map_or(Outcome::Planned, |why| Outcome::Skipped { message: why.to_owned() });
@@ -180,6 +197,9 @@ fn print(session: &Session<'_>, promoted: &[Promoted]) -> Result<(), CliError> {
                     Status::Failed | Status::Superseded | Status::Cancelled => Some(Tint::Bad),
                 };
                 (format!("revision {revision}, {status}"), tint)
+            }
+            Outcome::Unknown { revision, message } => {
+                (format!("revision {revision}, its end is not known: {}", escaped(message)), Some(Tint::Bad))
             }
             Outcome::Refused { message } => (escaped(message), Some(Tint::Bad)),
         };

@@ -90,7 +90,8 @@ async fn finished(console: &Arc<Console>, request: &Request) -> (Reply, Caller) 
     let state = request.query("state").unwrap_or_default();
     let Some(pending) = Pending::of(request).filter(|pending| pending.is_answered_by(&state)) else {
         let error = "The sign-in took longer than ten minutes, or was begun in another browser. Try again.";
-        return told("/", StatusCode::BAD_REQUEST, error, Caller::Refused);
+        // It costs nothing, and other sites can have a browser call it: no failure of this address.
+        return told("/", StatusCode::BAD_REQUEST, error, Caller::Unknown);
     };
     let next = local_path(Some(&pending.next));
     let Some(code) = request.query("code").map(Zeroizing::new) else {
