@@ -88,7 +88,7 @@ fn uses(app: App, history: &[Deploy]) {
             read::<rollhook_api::Deploy>(&shown).expect("our own clients read it");
         }
     }
-    let shown = rollhook_api::App::of(&view);
+    let shown = rollhook_api::App::of(&view, view.app.created_at);
     serde_json::to_vec(&shown).expect("an answer");
     drives(view);
 }

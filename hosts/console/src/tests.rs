@@ -325,10 +325,10 @@ fn an_answer_that_the_browser_did_not_ask_for_begins_no_session() {
     let cookie = begun(&bench, "/");
     let other = cookie.replace("the-state", "other");
     for (path, cookie, status, caller) in [
-        (RETURNED, None, 400, Caller::Refused),
-        (RETURNED, Some("__Host-rollhook-sign-in=x"), 400, Caller::Refused),
-        (RETURNED, Some(other.as_str()), 400, Caller::Refused),
-        ("/sign-in/callback?code=of-ada", Some(&cookie), 400, Caller::Refused),
+        (RETURNED, None, 400, Caller::Unknown),
+        (RETURNED, Some("__Host-rollhook-sign-in=x"), 400, Caller::Unknown),
+        (RETURNED, Some(other.as_str()), 400, Caller::Unknown),
+        ("/sign-in/callback?code=of-ada", Some(&cookie), 400, Caller::Unknown),
         ("/sign-in/callback?state=the-state&code=guess", Some(&cookie), 401, Caller::Refused),
         ("/sign-in/callback?state=the-state&error=%3Cb%3Eaccess_denied", Some(&cookie), 403, Caller::Unknown),
         ("/sign-in/callback?state=the-state&code=of-nora", Some(&cookie), 403, Caller::Unknown),
