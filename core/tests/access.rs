@@ -6,14 +6,14 @@ mod world;
 use std::{sync::Arc, time::Duration};
 
 use rollhook_core::{
-    access::{Action, Grant, Realm, Role},
+    access::{Action, Grant, GroupGrant, Realm, Role},
     app::{AppId, FullName, Policy},
     deploy::Revision,
     ports::{AppPage, Clock as _},
     request::{DeployRequest, Field, PolicyChange, Refusal, Registration, RollbackRequest},
     service::{
         Adopted, Deployer, LOGIN_MAX, NewApiToken, NewLock, Outcome, PERSON_SESSION_MAX, Person, Principal,
-        SESSION_IDLE, SESSION_MAX,
+        SESSION_IDLE, SESSION_MAX, SignInGrants,
     },
     token::Token,
 };
@@ -370,8 +370,18 @@ fn session_ends_when_it_is_idle_and_after_a_week_in_any_case() {
 
 /// A person of the provider, with a role on the app's environment.
 fn person(subject: &str, name: &str, role: Role) -> Person {
-    let grants = vec![Grant { role, realm: realm("shop", "test") }];
-    Person { subject: subject.to_owned(), name: name.to_owned(), provider: "login.example.com".to_owned(), grants }
+    let (provider, groups) = ("login.example.com".to_owned(), vec!["everybody".to_owned(), role.to_string()]);
+    Person { subject: subject.to_owned(), name: name.to_owned(), provider, groups }
+}
+
+/// Lets people in, with a role by a group of its name.
+fn let_people_in(deployer: &Deployer, roles: &[Role]) {
+    let grant = |role: &Role| GroupGrant {
+        group: role.to_string(),
+        grant: Grant { role: *role, realm: realm("shop", "test") },
+    };
+    let grants = roles.iter().map(grant).collect();
+    deployer.let_people_in(SignInGrants { provider: "login.example.com".to_owned(), grants });
 }
 
 #[test]
@@ -380,6 +390,7 @@ fn person_has_the_grants_of_the_sign_in_on_every_replica_for_twelve_hours_at_mos
     world.idle(async {
         let id = register(&world, "shop", "test").await;
         let other = world.replica("two", 7);
+        [&*world.deployer, &*other].into_iter().for_each(|deployer| let_people_in(deployer, &Role::ALL));
         let secret = world.deployer.begin_person_session(person("1", "ada@example.com", Role::Viewer)).await.unwrap();
         let principal = other.session(&secret).await.unwrap();
         assert_eq!(principal.actor().to_string(), "ada@example.com via login.example.com");
@@ -398,9 +409,26 @@ fn person_has_the_grants_of_the_sign_in_on_every_replica_for_twelve_hours_at_mos
 }
 
 #[test]
+fn role_that_the_operator_takes_from_a_group_is_gone_after_the_restart() {
+    let world = World::new(INSTANT);
+    world.idle(async {
+        let_people_in(&world.deployer, &Role::ALL);
+        let begin =
+            async |role| world.deployer.begin_person_session(person("1", "eve@example.com", role)).await.unwrap();
+        let (admin, viewer) = (begin(Role::Admin).await, begin(Role::Viewer).await);
+        let restarted = world.replica("two", 7);
+        assert!(restarted.session(&viewer).await.is_err(), "the server has no provider of sign-ins any more");
+        let_people_in(&restarted, &[Role::Viewer]);
+        assert_eq!(restarted.session(&admin).await.unwrap_err(), Refusal::Unauthorized);
+        assert!(restarted.session(&viewer).await.is_ok());
+    });
+}
+
+#[test]
 fn sign_out_everywhere_ends_the_sessions_of_the_person_whatever_its_roles_were() {
     let world = World::new(INSTANT);
     world.run(async {
+        let_people_in(&world.deployer, &Role::ALL);
         let begin =
             async |subject, name, role| world.deployer.begin_person_session(person(subject, name, role)).await.unwrap();
         let before = begin("1", "ada@example.com", Role::Viewer).await;
@@ -411,7 +439,7 @@ fn sign_out_everywhere_ends_the_sessions_of_the_person_whatever_its_roles_were()
             assert!(world.deployer.session(ended).await.is_err());
         }
         assert!(world.deployer.session(&namesake).await.is_ok());
-        let nobody = Person { grants: Vec::new(), ..person("3", "nora", Role::Viewer) };
+        let nobody = Person { groups: vec!["everybody".to_owned()], ..person("3", "nora", Role::Viewer) };
         assert_eq!(world.deployer.begin_person_session(nobody).await.unwrap_err(), Refusal::Unauthorized);
     });
 }
@@ -420,6 +448,7 @@ fn sign_out_everywhere_ends_the_sessions_of_the_person_whatever_its_roles_were()
 fn persons_name_is_taken_for_no_token_and_for_no_service() {
     let world = World::new(INSTANT);
     world.run(async {
+        let_people_in(&world.deployer, &Role::ALL);
         for name in ["auto", "ci", "admin", "ada (admin)", "GitHub: ada", "a\u{1b}[2J\u{202e}", &"x".repeat(500)] {
             let secret = world.deployer.begin_person_session(person("1", name, Role::Viewer)).await.unwrap();
             let shown = world.deployer.session(&secret).await.unwrap().actor().to_string();
@@ -463,6 +492,7 @@ fn command_line_borrows_a_session_by_a_code_that_counts_once_for_the_holder_of_i
     let world = World::new(INSTANT);
     world.idle(async {
         let (deployer, other) = (&world.deployer, world.replica("two", 7));
+        [&**deployer, &*other].into_iter().for_each(|deployer| let_people_in(deployer, &Role::ALL));
         let session = deployer.begin_person_session(person("1", "ada@example.com", Role::Viewer)).await.unwrap();
         // SHA-256 of "verifier".
         let challenge = "88c9eae68eb300b2971a2bec9e5a26ff4179fd661d6b7d861e4c6557b9aaee14".parse().unwrap();

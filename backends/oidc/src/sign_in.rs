@@ -60,7 +60,7 @@ pub struct SignInClient {
     pub client_secret: Option<Zeroizing<String>>,
     /// The URL to which the provider returns people: exactly as it is registered there.
     pub redirect_url: String,
-    /// What is asked for beside `openid`.
+    /// The scopes that are requested beside `openid`.
     pub scopes: Vec<String>,
     /// The claim that has a person's groups.
     pub groups_claim: String,
@@ -265,7 +265,7 @@ fn denied(what: &str, cause: impl Into<rollhook_core::error::Cause>) -> Error {
     Error::Denied { what: what.to_owned(), cause: Some(cause.into()) }
 }
 
-/// What a provider states of a person, in one of its answers.
+/// The claims of a person in one of the provider's answers.
 struct Stated {
     subject: String,
     email: Option<String>,

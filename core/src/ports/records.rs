@@ -1,4 +1,4 @@
-//! The port that keeps the service's own small records: API tokens, sessions, the audit, trusted
+//! The port that keeps the service's own small records: API tokens, sessions, the audit, locks of environments, trusted
 //! pipelines and used id_tokens.
 
 use std::{fmt, str::FromStr, time::Duration};

@@ -3,7 +3,7 @@
 //! A caller's token is judged from cheap to dear: by the trusts of the app that the call names, by its own claims, and
 //! only then by a signature, for which an issuer may have to be called. Nothing is written before all of it fits.
 //!
-//! Whoever sees a token could send it again. So the first call that has an effect binds it to its app, idempotency key
+//! A stolen token could be sent again. So the first call that has an effect binds it to its app, idempotency key
 //! and body: the same call may be repeated until the token's end, and every other one is refused.
 
 use std::{

@@ -65,13 +65,13 @@ struct Stored {
 
 /// An environment, as its lock's record names it.
 #[derive(Clone)]
-struct Place {
+struct EnvironmentName {
     project: Project,
     environment: Environment,
     namespace: Namespace,
 }
 
-impl Place {
+impl EnvironmentName {
     fn new(project: &Project, environment: &Environment) -> Outcome<Self> {
         let namespace = Namespace::of(project, environment)
             .map_err(|invalid| Refusal::InvalidField(Field::Environment, invalid.to_string()))?;
@@ -203,39 +203,39 @@ impl Deployer {
         environment: &Environment,
         wanted: Option<NewLock>,
     ) -> Outcome<Option<Lock>> {
-        let place = Place::new(project, environment)?;
+        let name = EnvironmentName::new(project, environment)?;
         let Some(records) = self.ports.records.as_deref() else {
             let why = "Locking an environment needs a store of records, and this service has none.";
             return Err(Refusal::StoreRefused(why.to_owned()));
         };
-        let (present, now) = (place.read(records).await?, self.store_time().await?);
+        let (present, now) = (name.read(records).await?, self.store_time().await?);
         let before = present.as_ref().and_then(|(_, stored)| stored.lock.as_ref());
-        let (action, realm) = (action(before, principal.actor(), now), place.realm());
+        let (action, realm) = (action(before, principal.actor(), now), name.realm());
         let reason = wanted.as_ref().map(|lock| &lock.reason);
         let subject = Subject::new(realm.to_string(), realm.clone()).because(reason);
         self.audit(principal.actor(), action, subject, principal.may(action, &realm)).await?;
         let lock = wanted.map(|lock| lock.set(principal.actor().clone(), now));
         let sequence = present.as_ref().map_or(1, |(_, stored)| stored.sequence + 1);
-        let (project, environment) = (place.project.clone(), place.environment.clone());
+        let (project, environment) = (name.project.clone(), name.environment.clone());
         let stored = Stored { project, environment, lock: lock.clone(), sequence };
         let version = present.map(|(record, _)| record.version);
-        let record = documents::encode(place.key(), &stored, None).map_err(refused)?;
+        let record = documents::encode(name.key(), &stored, None).map_err(refused)?;
         // Decided on this version: a lock that another party has set meanwhile stays.
         records.write(RecordKind::EnvironmentLock, record, version).await.map_err(refused)?;
-        self.copy_lock(&place, &stored).await?;
+        self.copy_lock(&name, &stored).await?;
         Ok(lock)
     }
 
     /// Copies an environment's lock into the states of its apps, as far as no later one was copied.
-    async fn copy_lock(&self, place: &Place, stored: &Stored) -> Outcome<()> {
+    async fn copy_lock(&self, name: &EnvironmentName, stored: &Stored) -> Outcome<()> {
         let (mut after, mut failed) = (None, None);
         loop {
-            let page = AppPage { namespace: Some(place.namespace.clone()), after, limit: PAGE };
+            let page = AppPage { namespace: Some(name.namespace.clone()), after, limit: PAGE };
             let listed = self.ports.history.list(page).await.map_err(refused)?;
             after = listed.last().map(listed_id).cloned();
             let is_last = listed.len() < PAGE;
             let apps = listed.into_iter().flatten().map(|state| state.app);
-            let theirs = apps.filter(|app| app.realm() == place.realm());
+            let theirs = apps.filter(|app| app.realm() == name.realm());
             let copied = join_all(theirs.map(|app| self.copy_to(app.id.clone(), app.uid, stored))).await;
             // One app that cannot be written keeps no other from being locked.
             failed = failed.or(copied.into_iter().find_map(Result::err));
@@ -265,7 +265,9 @@ impl Deployer {
     /// Returns the refusal of a registration in a locked environment.
     pub(super) async fn registration_lock(&self, project: &Project, environment: &Environment) -> Outcome<()> {
         let Some(records) = &self.ports.records else { return Ok(()) };
-        let Some((record, stored)) = Place::new(project, environment)?.read(&**records).await? else { return Ok(()) };
+        let Some((record, stored)) = EnvironmentName::new(project, environment)?.read(&**records).await? else {
+            return Ok(());
+        };
         let Some(lock) = stored.lock.filter(|lock| lock.is_in_force(record.now)) else { return Ok(()) };
         let left = lock.until.map(|until| until.since(record.now));
         Err(Refusal::Locked(Box::new(Locked { scope: LockScope::Environment, lock, left })))
@@ -274,7 +276,7 @@ impl Deployer {
     /// Locks an app that was registered while its environment was being locked.
     pub(super) async fn lock_registered(&self, app: &App) -> Outcome<()> {
         let Some(records) = &self.ports.records else { return Ok(()) };
-        match Place::new(&app.project, &app.environment)?.read(&**records).await? {
+        match EnvironmentName::new(&app.project, &app.environment)?.read(&**records).await? {
             Some((_, stored)) => self.copy_to(app.id.clone(), app.uid, &stored).await,
             None => Ok(()),
         }
@@ -287,7 +289,7 @@ impl Deployer {
             let all: Vec<(Record, Stored)> =
                 documents::all(&**records, RecordKind::EnvironmentLock).await.map_err(refused)?;
             for (_, stored) in all {
-                self.copy_lock(&Place::new(&stored.project, &stored.environment)?, &stored).await?;
+                self.copy_lock(&EnvironmentName::new(&stored.project, &stored.environment)?, &stored).await?;
             }
             Ok::<_, Refusal>(())
         };

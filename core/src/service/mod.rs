@@ -45,7 +45,7 @@ pub use poll_results::{PollOutcome, Polled};
 pub use push::Pushed;
 pub use queries::Waited;
 pub use register::Registered;
-pub use sessions::{PERSON_SESSION_MAX, Person, SESSION_IDLE, SESSION_MAX, SessionSecret};
+pub use sessions::{PERSON_SESSION_MAX, Person, SESSION_IDLE, SESSION_MAX, SessionSecret, SignInGrants};
 pub use start::StartError;
 pub use submit::Accepted;
 
@@ -128,6 +128,8 @@ pub struct Deployer {
     trusts: identities::KnownTrusts,
     min_poll: Duration,
     scope: Scope,
+    /// The provider of sign-ins, if there is one.
+    sign_in: OnceLock<sessions::SignInGrants>,
     /// This process's driver, once the store's apps are known to be deployed by it.
     bound_to: OnceLock<DriverIdentity>,
 }
@@ -157,6 +159,7 @@ impl Deployer {
             drifts: drift::Drifts::default(),
             min_poll: POLL_MIN,
             scope: Scope::Store,
+            sign_in: OnceLock::new(),
             bound_to: OnceLock::new(),
         }
     }

@@ -1,17 +1,17 @@
 //! Sessions of the console: each stands for an API token, and ends with it; or for a person whom a provider has
-//! authenticated, with the grants of that moment.
+//! authenticated, with the grants that the person's groups have now.
 //!
 //! The store has a session's SHA-256 as the key of its record, so that no one who reads the store can take a session
 //! over.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use super::{Deployer, Outcome, Principal, api_tokens::key_of, auth::Proof, documents, refused};
 use crate::{
-    access::Grant,
+    access::{Grant, GroupGrant},
     error::Error,
     ports::{Record, RecordKey, RecordKind},
     request::Refusal,
@@ -29,7 +29,7 @@ const USE_EVERY: Duration = Duration::from_secs(5 * 60);
 /// The secret by which a browser proves its session: 64 hexadecimal digits.
 pub type SessionSecret = Zeroizing<String>;
 
-/// The longest time of a session of a person whom a provider has authenticated: the grants are those of the sign-in.
+/// The longest time of a session of a person whom a provider has authenticated: the groups are those of the sign-in.
 pub const PERSON_SESSION_MAX: Duration = Duration::from_secs(12 * 3600);
 
 /// A person whom a provider has authenticated.
@@ -41,8 +41,24 @@ pub struct Person {
     pub name: String,
     /// The provider's host.
     pub provider: String,
-    /// The grants of the person's groups.
-    pub grants: Vec<Grant>,
+    /// The person's groups.
+    pub groups: Vec<String>,
+}
+
+/// The provider that authenticates people, and what their groups may do.
+#[derive(Clone, Debug)]
+pub struct SignInGrants {
+    /// The provider's host.
+    pub provider: String,
+    /// The grants of groups.
+    pub grants: Arc<[GroupGrant]>,
+}
+
+impl SignInGrants {
+    /// Returns the grants of a person of this provider who is in these groups.
+    fn of(&self, provider: &str, groups: &[String]) -> Vec<Grant> {
+        if self.provider == provider { GroupGrant::of_groups(&self.grants, groups) } else { Vec::new() }
+    }
 }
 
 impl Person {
@@ -74,8 +90,8 @@ pub(super) enum Stored {
         subject: (String, String),
         /// The name that the history shows.
         person: String,
-        /// The grants at the sign-in.
-        grants: Vec<Grant>,
+        /// The groups at the sign-in, of those that had a grant.
+        groups: Vec<String>,
     },
 }
 
@@ -109,18 +125,26 @@ impl Deployer {
         Ok((self.begin_stored(&stored, "", SESSION_IDLE).await?, principal))
     }
 
+    /// Lets people of a provider in, with the grants of their groups. Only the first call counts.
+    pub fn let_people_in(&self, sign_in: SignInGrants) {
+        let _ = self.sign_in.set(sign_in);
+    }
+
     /// Begins a session for a person whom a provider has authenticated.
     ///
     /// # Errors
     /// [`Refusal::Unauthorized`] for a person without grants; [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn begin_person_session(&self, person: Person) -> Outcome<SessionSecret> {
-        if person.grants.is_empty() {
+        let Some(sign_in) = self.sign_in.get() else { return Err(Refusal::Unauthorized) };
+        if sign_in.of(&person.provider, &person.groups).is_empty() {
             return Err(Refusal::Unauthorized);
         }
+        let has_grant = |group: &String| sign_in.grants.iter().any(|granted| granted.group == *group);
+        let groups = person.groups.iter().filter(|group| has_grant(group)).cloned().collect();
         let shown = person.shown();
         tracing::info!(target: "rollhook::audit", actor = shown, "signed in");
         let subject = (person.provider, person.subject);
-        self.begin_stored(&Stored::Person { subject, person: shown, grants: person.grants }, "", SESSION_IDLE).await
+        self.begin_stored(&Stored::Person { subject, person: shown, groups }, "", SESSION_IDLE).await
     }
 
     /// Begins a session, whose secret begins like this.
@@ -159,8 +183,13 @@ impl Deployer {
         let is_young = |(record, stored): &(Record, Stored)| record.now.since(record.created_at) < stored.longest();
         let proven = match read.filter(is_young) {
             Some((_, Stored::Token { token, claimed })) => self.principal_of(&token, claimed.as_deref()).await,
-            Some((_, Stored::Person { person, grants, .. })) => {
-                Ok(Principal::new(&person, grants).proven_by(Proof::Session(key.clone())))
+            // What the person's groups may do is asked anew: an operator who takes it away need not wait for the end.
+            Some((_, Stored::Person { subject: (provider, _), person, groups })) => {
+                let grants = self.sign_in.get().map(|sign_in| sign_in.of(&provider, &groups)).unwrap_or_default();
+                match grants.is_empty() {
+                    true => Err(Refusal::Unauthorized),
+                    false => Ok(Principal::new(&person, grants).proven_by(Proof::Session(key.clone()))),
+                }
             }
             None => Err(Refusal::Unauthorized),
         };
@@ -171,8 +200,7 @@ impl Deployer {
     }
 
     /// Lets a session last for [`SESSION_IDLE`] from now on, but no longer than [`SESSION_MAX`] in all, or a
-    /// person's for [`PERSON_SESSION_MAX`]: to be called
-    /// when a person does something. A use within five minutes of the last one is not written down.
+    /// person's for [`PERSON_SESSION_MAX`]: to be called when a person does something. A use within five minutes of the last one is not written down.
     ///
     /// # Errors
     /// [`Refusal::StoreUnavailable`] while the store is away.

@@ -95,7 +95,7 @@ async fn dispatch(session: &Session<'_>, command: Command) -> Result<(), CliErro
     match command {
         Command::App(command) => app(session, command).await,
         Command::Environment(EnvironmentCommand::Lock(args)) => lock::lock_environment(session, &args).await,
-        Command::Environment(EnvironmentCommand::Unlock(place)) => lock::unlock_environment(session, &place).await,
+        Command::Environment(EnvironmentCommand::Unlock(name)) => lock::unlock_environment(session, &name).await,
         Command::Environment(EnvironmentCommand::Locks) => lock::locked_environments(session).await,
         Command::Token(TokenCommand::Create(args)) => access::create(session, &args).await,
         Command::Token(TokenCommand::List) => access::list(session).await,

@@ -197,7 +197,7 @@ impl Host for OnDeployer {
             return Ok(Welcome::NoRole { name: person.name });
         }
         let provider = sign_in.provider.host().to_owned();
-        let person = Person { subject: person.subject, name: person.name, provider, grants };
+        let person = Person { subject: person.subject, name: person.name, provider, groups: person.groups };
         self.deployer.begin_person_session(person).await.map(Welcome::Session).map_err(redacted)
     }
 

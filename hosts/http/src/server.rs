@@ -15,7 +15,7 @@ use hyper_util::{
     rt::{TokioIo, TokioTimer},
     server::graceful::{GracefulConnection, GracefulShutdown},
 };
-use rollhook_core::service::{Builder, Deployer, Ports};
+use rollhook_core::service::{Builder, Deployer, Ports, SignInGrants};
 use rollhook_wiring::SignIn;
 use tokio::{
     net::{TcpListener, TcpStream},
@@ -116,6 +116,8 @@ impl Server {
     #[must_use]
     pub fn with_sign_in(mut self, sign_in: SignIn) -> Self {
         let (deployer, base_url) = (self.state.deployer.clone(), self.state.base_url.clone());
+        let (provider, grants) = (sign_in.provider.host().to_owned(), sign_in.grants.clone());
+        deployer.let_people_in(SignInGrants { provider, grants });
         self.state.console = console::of(deployer, base_url, Some(sign_in));
         self
     }

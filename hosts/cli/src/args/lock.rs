@@ -32,14 +32,14 @@ pub(crate) enum EnvironmentCommand {
     /// Refuse new deploys of all its apps, except rollbacks
     Lock(LockEnvironment),
     /// End its lock; the locks of its apps alone stay
-    Unlock(Place),
+    Unlock(EnvironmentName),
     /// List the locked environments
     Locks,
 }
 
 /// An environment of a project.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct Place {
+pub(crate) struct EnvironmentName {
     /// The project
     #[arg(short, long, env = "ROLLHOOK_PROJECT", hide_env_values = true)]
     pub(crate) project: Project,
@@ -51,7 +51,7 @@ pub(crate) struct Place {
 #[derive(Debug, Args)]
 pub(crate) struct LockEnvironment {
     #[command(flatten)]
-    pub(crate) place: Place,
+    pub(crate) name: EnvironmentName,
     #[command(flatten)]
     pub(crate) lock: NewLock,
 }

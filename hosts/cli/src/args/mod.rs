@@ -22,7 +22,7 @@ pub(crate) use app::{
     AppCommand, BuildLogs, Cancel, Create, Delete, Deploy, History, List, Promote, Rebuild, Rollback, Rotate, Set,
     Target, Wait, WaitFor, Webhook,
 };
-pub(crate) use lock::{EnvironmentCommand, Lock, LockEnvironment, NewLock, Place};
+pub(crate) use lock::{EnvironmentCommand, EnvironmentName, Lock, LockEnvironment, NewLock};
 pub(crate) use login::{ContextCommand, LoginArgs};
 pub(crate) use trust::{AddTrustArgs, RemoveTrust, TrustCommand};
 

@@ -5,7 +5,7 @@ use rollhook_core::text::escaped;
 
 use super::Session;
 use crate::{
-    args::{self, LockEnvironment, NewLock, Place, Target},
+    args::{self, EnvironmentName, LockEnvironment, NewLock, Target},
     exit::CliError,
     table::{self, Cell, Column},
     when,
@@ -47,7 +47,7 @@ pub(crate) async fn unlock(session: &Session<'_>, target: &Target) -> Result<(),
 }
 
 pub(crate) async fn lock_environment(session: &Session<'_>, args: &LockEnvironment) -> Result<(), CliError> {
-    let Place { project, environment } = &args.place;
+    let EnvironmentName { project, environment } = &args.name;
     let locked = session.operations.lock_environment(project, environment, request(&args.lock)).await?;
     session.output.data(&locked, || {
         let until = end(&locked.lock);
@@ -55,8 +55,8 @@ pub(crate) async fn lock_environment(session: &Session<'_>, args: &LockEnvironme
     })
 }
 
-pub(crate) async fn unlock_environment(session: &Session<'_>, place: &Place) -> Result<(), CliError> {
-    let Place { project, environment } = place;
+pub(crate) async fn unlock_environment(session: &Session<'_>, name: &EnvironmentName) -> Result<(), CliError> {
+    let EnvironmentName { project, environment } = name;
     session.operations.unlock_environment(project, environment).await?;
     session.output.line(&format!("Unlocked project {project}, environment {environment}"))?;
     session.document(&serde_json::json!({ "project": project, "environment": environment, "locked": false }))

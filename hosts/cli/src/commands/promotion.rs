@@ -27,9 +27,9 @@ use crate::{
 const PAGE: usize = 100;
 
 /// An environment of a project.
-type Place<'a> = (&'a Project, &'a Environment);
+type EnvironmentOf<'a> = (&'a Project, &'a Environment);
 
-/// What a promotion of all apps does, or did, to one of them.
+/// The promotion of one app, planned or done.
 #[derive(Serialize)]
 struct Promoted {
     app: String,
@@ -68,8 +68,8 @@ async fn one(
     session: &Session<'_>,
     args: &args::Promote,
     app: &AppName,
-    from: Place<'_>,
-    to: Place<'_>,
+    from: EnvironmentOf<'_>,
+    to: EnvironmentOf<'_>,
 ) -> Result<(), CliError> {
     let target = args::Target { app: app.clone(), project: to.0.clone(), environment: to.1.clone() };
     let id = &session.find(&target).await?;
@@ -88,7 +88,12 @@ async fn one(
     conclude(session, id, answer, args.wait).await
 }
 
-async fn all(session: &Session<'_>, args: &args::Promote, from: Place<'_>, to: Place<'_>) -> Result<(), CliError> {
+async fn all(
+    session: &Session<'_>,
+    args: &args::Promote,
+    from: EnvironmentOf<'_>,
+    to: EnvironmentOf<'_>,
+) -> Result<(), CliError> {
     if from == to {
         return Err(CliError::Usage(
             "--from-environment: name another environment than the one to promote to.".to_owned(),
@@ -140,12 +145,15 @@ async fn all(session: &Session<'_>, args: &args::Promote, from: Place<'_>, to: P
     if promoted.iter().any(ended_badly) { Err(CliError::Unsuccessful) } else { Ok(()) }
 }
 
-fn request((project, environment): Place<'_>) -> Promote {
+fn request((project, environment): EnvironmentOf<'_>) -> Promote {
     Promote { from: PromoteFrom { project: project.to_string(), environment: environment.to_string() } }
 }
 
 /// Returns the apps of an environment by their names.
-async fn apps(session: &Session<'_>, (project, environment): Place<'_>) -> Result<BTreeMap<String, App>, CliError> {
+async fn apps(
+    session: &Session<'_>,
+    (project, environment): EnvironmentOf<'_>,
+) -> Result<BTreeMap<String, App>, CliError> {
     let namespace = Some(Namespace::of(project, environment)?);
     let (mut apps, mut after) = (BTreeMap::new(), None);
     loop {
