@@ -186,6 +186,9 @@ fn admin_deploys_in_spite_of_a_lock_for_a_reason_that_the_audit_keeps() {
         let subject = "app shop-test/api: the shop is down";
         assert!(told.contains(&(subject, true)) && told.contains(&(subject, false)), "{told:?}");
         assert!(told.contains(&("app shop-test/api: no deploys before the fair", true)), "{told:?}");
+        world.deployer.unlock(&world.operator, access.app()).await.unwrap();
+        let (audited, _) = world.deployer.audited(&world.operator, None, 1).await.unwrap();
+        assert_eq!(audited[0].entry.subject, "app shop-test/api: the lock is ended");
     });
 }
 

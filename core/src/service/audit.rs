@@ -17,7 +17,6 @@ use crate::{
     app::AppId,
     deploy::Actor,
     error::{Error, Result},
-    lock::LockReason,
     ports::{Record, RecordKey, RecordKind, RecordPlace, RecordStore},
     request::Refusal,
     time::Timestamp,
@@ -70,8 +69,8 @@ impl Subject {
         Self { realm, name }
     }
 
-    /// Returns the subject with the reason that the caller gave.
-    pub(super) fn because(self, reason: Option<&LockReason>) -> Self {
+    /// Returns the subject with a remark, such as the reason that the caller gave.
+    pub(super) fn because(self, reason: Option<&str>) -> Self {
         match reason {
             Some(reason) => Self { name: format!("{}: {reason}", self.name), ..self },
             None => self,

@@ -7,7 +7,7 @@ use crate::{
     access::{Action, Grant, Realm, Role},
     app::{AppId, AppUid},
     deploy::{Actor, Trigger},
-    lock::{LockReason, LockRule},
+    lock::LockRule,
     ports::{AppRef, RecordKey, WebhookSecret},
     request::{Cause, Refusal},
     token::{Credentials, Token},
@@ -204,7 +204,7 @@ impl Deployer {
         &self,
         access: &Authorized,
         action: Action,
-        reason: Option<&LockReason>,
+        reason: Option<&str>,
     ) -> Outcome<()> {
         let realm = match &access.reach {
             // The webhook's own calls are in the app's history.

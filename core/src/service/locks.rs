@@ -101,6 +101,11 @@ fn action(present: Option<&Lock>, by: &Actor, now: Timestamp) -> Action {
     }
 }
 
+/// Returns what the audit says of a change of a lock.
+fn remark(wanted: Option<&NewLock>) -> &str {
+    wanted.map_or("the lock is ended", |lock| lock.reason.as_str())
+}
+
 impl Deployer {
     /// Locks an app: new deploys are refused, except rollbacks. Deploys that were accepted before go on.
     ///
@@ -123,7 +128,7 @@ impl Deployer {
         let access = self.open(principal, id).await?;
         let read = self.state(&access).await?.app.locks.app.clone();
         let action = action(read.as_ref(), principal.actor(), self.store_time().await?);
-        self.permit_because(&access, action, wanted.as_ref().map(|lock| &lock.reason)).await?;
+        self.permit_because(&access, action, Some(remark(wanted.as_ref()))).await?;
         let by = principal.actor().clone();
         let updated = self.update_app(&access, move |change, now| {
             if change.state.app.locks.app != read {
@@ -143,7 +148,7 @@ impl Deployer {
     /// [`Refusal::AppNotFound`], [`Refusal::Forbidden`]; [`Refusal::StoreUnavailable`] while the store is away.
     pub async fn break_glass(&self, principal: &Principal, id: &AppId, reason: &LockReason) -> Outcome<Authorized> {
         let access = self.open(principal, id).await?;
-        self.permit_because(&access, Action::BreakGlass, Some(reason)).await?;
+        self.permit_because(&access, Action::BreakGlass, Some(reason.as_str())).await?;
         Ok(Authorized { locks: LockRule::Overridden, ..access })
     }
 
@@ -211,8 +216,7 @@ impl Deployer {
         let (present, now) = (name.read(records).await?, self.store_time().await?);
         let before = present.as_ref().and_then(|(_, stored)| stored.lock.as_ref());
         let (action, realm) = (action(before, principal.actor(), now), name.realm());
-        let reason = wanted.as_ref().map(|lock| &lock.reason);
-        let subject = Subject::new(realm.to_string(), realm.clone()).because(reason);
+        let subject = Subject::new(realm.to_string(), realm.clone()).because(Some(remark(wanted.as_ref())));
         self.audit(principal.actor(), action, subject, principal.may(action, &realm)).await?;
         let lock = wanted.map(|lock| lock.set(principal.actor().clone(), now));
         let sequence = present.as_ref().map_or(1, |(_, stored)| stored.sequence + 1);
