@@ -31,7 +31,8 @@ static APPS: LazyLock<[App; 2]> = LazyLock::new(|| {
             "id": {"namespace": "shop-test", "name": "api"}, "uid": "0".repeat(32), "project": "shop",
             "environment": "test", "source": source,
             "target": {"settings": {"kind": "Deployment", "name": "api", "containers": ["api"]}},
-            "policy": {"repositories": ["registry.example.com/*", "nginx"]}, "holds": [], "created_at": 0,
+            "policy": {"repositories": ["registry.example.com/*", "nginx"]}, "holds": [],
+            "locks": {"app": null, "environment": null, "sequence": 0}, "created_at": 0,
         });
         serde_json::from_value(app).expect("an app")
     };

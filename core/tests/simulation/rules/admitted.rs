@@ -45,7 +45,7 @@ impl Rules {
         let once = new.actor.is_service() || before.iter().filter(mine).count() == 0;
         journal.expect(once, || format!("revision {revision}: one call made two entries"));
         match new.trigger {
-            Trigger::Rollback if new.actor.is_service() => self.restore(before, view, new, journal),
+            Trigger::Rollback if new.actor.is_service() => self.restore(known, before, view, new, journal),
             Trigger::Rollback => self.rollback(known, before, history, new, journal),
             Trigger::Webhook if GitHost::Github.made(new) => self.told_of(known, before, new, journal),
             Trigger::Webhook => {
@@ -74,9 +74,11 @@ impl Rules {
     }
 
     /// Rule 12: owed, of what is current, and only once.
-    fn restore(&self, before: &[Deploy], view: &AppState, new: &Deploy, journal: &Journal) {
+    fn restore(&self, known: &Known, before: &[Deploy], view: &AppState, new: &Deploy, journal: &Journal) {
         journal.count("rule 12: a restore was made");
-        let owed = model::owed(before, &view.app.policy);
+        // The policy may have been changed in the same write, before it or after it.
+        let by_policy = |policy| model::owed(before, policy);
+        let owed = by_policy(&known.view.app.policy).or_else(|| by_policy(&view.app.policy));
         let right = owed.is_some_and(|owed| owed.effective == new.effective && owed.pinned_image() == new.image);
         journal.expect(right, || {
             format!("revision {} restores {}; owed was {:?}", new.revision, new.effective, owed.map(|it| it.revision))
