@@ -273,25 +273,27 @@ struct Stated {
     groups: Option<Vec<String>>,
 }
 
-impl Stated {
-    fn of(claims: &IdTokenClaims<Others, CoreGenderClaim>, groups: &str) -> Self {
+/// Returns the claims of a person in an id_token or in an answer of user info, which share names and no trait.
+macro_rules! stated {
+    ($claims:expr, $groups:expr) => {{
+        let claims = $claims;
         let is_verified = claims.email_verified() == Some(true);
-        Self {
+        Stated {
             subject: claims.subject().to_string(),
             email: claims.email().filter(|_| is_verified).map(|email| email.to_string()),
             name: claims.preferred_username().map(|name| name.to_string()),
-            groups: texts(&claims.additional_claims().0, groups),
+            groups: texts(&claims.additional_claims().0, $groups),
         }
+    }};
+}
+
+impl Stated {
+    fn of(claims: &IdTokenClaims<Others, CoreGenderClaim>, groups: &str) -> Self {
+        stated!(claims, groups)
     }
 
     fn of_user_info(claims: &UserInfoClaims<Others, CoreGenderClaim>, groups: &str) -> Self {
-        let is_verified = claims.email_verified() == Some(true);
-        Self {
-            subject: claims.subject().to_string(),
-            email: claims.email().filter(|_| is_verified).map(|email| email.to_string()),
-            name: claims.preferred_username().map(|name| name.to_string()),
-            groups: texts(&claims.additional_claims().0, groups),
-        }
+        stated!(claims, groups)
     }
 
     const fn is_whole(&self) -> bool {

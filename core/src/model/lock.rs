@@ -45,6 +45,12 @@ impl Lock {
     pub fn is_in_force(&self, now: Timestamp) -> bool {
         self.until.is_none_or(|until| now < until)
     }
+
+    /// Returns the lock as the one that refuses a deploy, while it is in force.
+    pub(crate) fn refusing(&self, scope: LockScope, now: Timestamp) -> Option<Locked> {
+        let left = self.until.map(|until| until.since(now));
+        self.is_in_force(now).then(|| Locked { scope, lock: self.clone(), left })
+    }
 }
 
 /// The apps that a lock is on.
@@ -84,7 +90,7 @@ impl Locks {
     pub fn refusing(&self, now: Timestamp) -> Option<Locked> {
         let end = |(_, lock): &(LockScope, &Lock)| lock.until.map_or(i64::MAX, Timestamp::as_millis);
         let (scope, lock) = self.in_force(now).max_by_key(end)?;
-        Some(Locked { scope, left: lock.until.map(|until| until.since(now)), lock: lock.clone() })
+        lock.refusing(scope, now)
     }
 }
 

@@ -53,6 +53,14 @@ impl Authorized {
             Reach::Role(role, _) => role.may(action),
         }
     }
+
+    /// Returns the realm of the app, as far as the proof tells it.
+    pub(super) fn realm(&self) -> Realm {
+        match &self.reach {
+            Reach::Webhook => Realm::Everything,
+            Reach::Role(_, realm) => realm.clone(),
+        }
+    }
 }
 
 /// A caller of the management API who was authenticated, with its grants.
@@ -206,13 +214,11 @@ impl Deployer {
         action: Action,
         reason: Option<&str>,
     ) -> Outcome<()> {
-        let realm = match &access.reach {
-            // The webhook's own calls are in the app's history.
-            Reach::Webhook if access.may(action) => return Ok(()),
-            Reach::Webhook => Realm::Everything,
-            Reach::Role(_, realm) => realm.clone(),
-        };
-        let subject = Subject::app(&access.id, realm).because(reason);
+        // The webhook's own calls are in the app's history.
+        if access.reach == Reach::Webhook && access.may(action) {
+            return Ok(());
+        }
+        let subject = Subject::app(&access.id, access.realm()).because(reason);
         self.audit(&access.cause.actor, action, subject, access.may(action)).await
     }
 

@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 
 use super::{ATTEMPTS, Authorized, Deployer, Outcome, Principal, audit::Subject, auth::Reach, documents, refused};
 use crate::{
-    access::{Action, Realm},
+    access::Action,
     app::{AppId, AppUid},
     deploy::{Actor, Trigger},
     error::Error,
@@ -281,11 +281,7 @@ impl Deployer {
     /// made.
     async fn open_trusts(&self, principal: &Principal, id: &AppId, act: &str, trust: &TrustId) -> Outcome<Authorized> {
         let access = self.open(principal, id).await?;
-        let realm = match &access.reach {
-            Reach::Role(_, realm) => realm.clone(),
-            Reach::Webhook => Realm::Everything,
-        };
-        let subject = Subject::new(format!("app {id}, trust {trust} {act}"), realm);
+        let subject = Subject::new(format!("app {id}, trust {trust} {act}"), access.realm());
         let is_allowed = access.may(Action::ChangeTrusts);
         self.audit(principal.actor(), Action::ChangeTrusts, subject, is_allowed).await?;
         Ok(access)

@@ -4,9 +4,9 @@
 //! record, which is copied into the state of each of the environment's apps: when it is set or ended, when an app is
 //! registered, and, if a replica was stopped meanwhile, at the next start.
 
-use std::time::Duration;
+use std::{pin::pin, time::Duration};
 
-use futures_util::future::join_all;
+use futures_util::{TryStreamExt, future::join_all};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -19,14 +19,11 @@ use crate::{
     deploy::Actor,
     error::Error,
     ledger::AppState,
-    lock::{Lock, LockReason, LockRule, LockScope, Locked},
-    ports::{AppPage, Record, RecordKey, RecordKind, RecordStore, listed_id},
+    lock::{Lock, LockReason, LockRule, LockScope},
+    ports::{Record, RecordKey, RecordKind, RecordStore},
     request::{Field, Refusal},
     time::Timestamp,
 };
-
-/// The apps per page while a lock is copied.
-const PAGE: usize = 200;
 
 /// A request for a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -232,21 +229,16 @@ impl Deployer {
 
     /// Copies an environment's lock into the states of its apps, as far as no later one was copied.
     async fn copy_lock(&self, name: &EnvironmentName, stored: &Stored) -> Outcome<()> {
-        let (mut after, mut failed) = (None, None);
-        loop {
-            let page = AppPage { namespace: Some(name.namespace.clone()), after, limit: PAGE };
-            let listed = self.ports.history.list(page).await.map_err(refused)?;
-            after = listed.last().map(listed_id).cloned();
-            let is_last = listed.len() < PAGE;
+        let mut failed = None;
+        let mut pages = pin!(self.apps_of(&name.namespace));
+        while let Some(listed) = pages.try_next().await? {
             let apps = listed.into_iter().flatten().map(|state| state.app);
             let theirs = apps.filter(|app| app.realm() == name.realm());
             let copied = join_all(theirs.map(|app| self.copy_to(app.id.clone(), app.uid, stored))).await;
             // One app that cannot be written keeps no other from being locked.
             failed = failed.or(copied.into_iter().find_map(Result::err));
-            if is_last {
-                return failed.map_or(Ok(()), Err);
-            }
         }
+        failed.map_or(Ok(()), Err)
     }
 
     async fn copy_to(&self, id: AppId, uid: AppUid, stored: &Stored) -> Outcome<()> {
@@ -272,9 +264,8 @@ impl Deployer {
         let Some((record, stored)) = EnvironmentName::new(project, environment)?.read(&**records).await? else {
             return Ok(());
         };
-        let Some(lock) = stored.lock.filter(|lock| lock.is_in_force(record.now)) else { return Ok(()) };
-        let left = lock.until.map(|until| until.since(record.now));
-        Err(Refusal::Locked(Box::new(Locked { scope: LockScope::Environment, lock, left })))
+        let refusing = stored.lock.and_then(|lock| lock.refusing(LockScope::Environment, record.now));
+        refusing.map_or(Ok(()), |locked| Err(Refusal::Locked(Box::new(locked))))
     }
 
     /// Locks an app that was registered while its environment was being locked.

@@ -7,7 +7,7 @@ use futures_util::{FutureExt, Stream, select_biased, stream};
 use super::{Authorized, Deployer, Outcome, Principal, journal::Snapshot, looks::Look, refused};
 use crate::{
     access::{Action, Realm},
-    app::{AppId, AppUid},
+    app::{AppId, AppUid, Namespace},
     deploy::{Deploy, Revision, State},
     ledger::{AppState, history},
     ports::{AppPage, AppRef, HistoryStore, HistoryStoreExt, ListedApp, Page, UnreadableApp, listed_id},
@@ -32,7 +32,7 @@ impl Waited {
 
 /// The interval of reads of a waiting call: hints of changes may be lost.
 const POLL: Duration = Duration::from_secs(2);
-/// The number of apps per page of all apps.
+/// The number of apps per page, where more than one page is read.
 const ALL_PAGE: usize = 200;
 /// The pause before apps are listed again after a failure.
 const ALL_RETRY: Duration = Duration::from_secs(5);
@@ -85,9 +85,17 @@ impl Deployer {
                 }
                 self.ports.clock.sleep(ALL_RETRY).await;
             };
-            let is_last = apps.len() < ALL_PAGE;
-            let next = (!is_last).then(|| apps.last().map(listed_id).cloned());
-            Some((apps, next))
+            Some(following(apps))
+        })
+    }
+
+    /// Returns the apps of a namespace in pages, until the first failure.
+    pub(super) fn apps_of(&self, namespace: &Namespace) -> impl Stream<Item = Outcome<Vec<ListedApp>>> {
+        stream::try_unfold(Some(None), async move |next| {
+            let Some(after) = next else { return Ok(None) };
+            let page = AppPage { namespace: Some(namespace.clone()), after, limit: ALL_PAGE };
+            let apps = self.ports.history.list(page).await.map_err(refused)?;
+            Ok(Some(following(apps)))
         })
     }
 
@@ -262,6 +270,12 @@ impl Deployer {
 fn may_read(principal: &Principal, listed: &ListedApp) -> bool {
     let realm = listed.as_ref().map_or(Realm::Everything, |state| state.app.realm());
     principal.may(Action::Read, &realm)
+}
+
+/// Returns a page of apps, and where the next one begins: after its last app, or nowhere if it is the last page.
+fn following(apps: Vec<ListedApp>) -> (Vec<ListedApp>, Option<Option<AppId>>) {
+    let next = (apps.len() >= ALL_PAGE).then(|| apps.last().map(listed_id).cloned());
+    (apps, next)
 }
 
 /// Returns one entry of an app that was just read.

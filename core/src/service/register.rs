@@ -1,6 +1,8 @@
 //! Registering apps: the registration and its first deploy are one commit.
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
+
+use futures_util::TryStreamExt;
 
 use super::{
     Authorized, Deployer, Outcome, Principal, apps::checked, audit::Subject, auth::Reach, journal::Snapshot, refused,
@@ -14,15 +16,12 @@ use crate::{
     image::ImageRef,
     ledger::{Admission, Admitted, Change, KeyLookup, NewDeploy, registration},
     lock::{LockRule, Locks},
-    ports::{AppPage, AppRef, TargetRequest, Validated, listed_id},
+    ports::{AppPage, AppRef, TargetRequest, Validated},
     request::{Field, IdempotencyKey, Refusal, Registration},
     service::run::TTL,
     source::{AllowedSources, SourceRefused},
     time::Timestamp,
 };
-
-/// The number of apps per page of the search for those of a namespace.
-const OTHERS_PAGE: usize = 200;
 
 /// A registered app.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -161,18 +160,12 @@ impl Deployer {
     /// Returns the other apps of a namespace, with the settings of their targets.
     async fn others(&self, id: &AppId) -> Outcome<Vec<(AppId, Settings)>> {
         let mut others = Vec::new();
-        let mut after = None;
-        loop {
-            let page = AppPage { namespace: Some(id.namespace.clone()), after, limit: OTHERS_PAGE };
-            let listed = self.ports.history.list(page).await.map_err(refused)?;
-            after = listed.last().map(listed_id).cloned();
-            let is_last = listed.len() < OTHERS_PAGE;
+        let mut pages = pin!(self.apps_of(&id.namespace));
+        while let Some(listed) = pages.try_next().await? {
             let apps = listed.into_iter().flatten().map(|state| state.app);
             others.extend(apps.map(|app| (app.id.clone(), app.target.settings.clone())));
-            if is_last {
-                return Ok(others);
-            }
         }
+        Ok(others)
     }
 
     /// Returns the store's clock.

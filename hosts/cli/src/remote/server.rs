@@ -230,8 +230,7 @@ impl Server {
         path: &str,
         body: &B,
     ) -> Result<T, CliError> {
-        let body = serde_json::to_vec(body).map_err(|error| CliError::Other(format!("The request: {error}.")))?;
-        self.read(&self.call(method, path, Some(body.into())).await?)
+        self.read(&self.call(method, path, Some(encode(body)?)).await?)
     }
 
     /// Makes a call whose effect must not be repeated if its answer is lost.
@@ -241,8 +240,7 @@ impl Server {
         path: &str,
         body: &B,
     ) -> Result<T, CliError> {
-        let body = serde_json::to_vec(body).map_err(|error| CliError::Other(format!("The request: {error}.")))?;
-        let answer = self.attempt(&method, path, Some(body.into()), None).await;
+        let answer = self.attempt(&method, path, Some(encode(body)?), None).await;
         self.read(&answer.map_err(|failed| failed.failure)?)
     }
 
@@ -254,6 +252,11 @@ impl Server {
             ))
         })
     }
+}
+
+fn encode<B: Serialize>(body: &B) -> Result<Bytes, CliError> {
+    let body = serde_json::to_vec(body).map_err(|error| CliError::Other(format!("The request: {error}.")))?;
+    Ok(body.into())
 }
 
 /// Returns whether only this machine can reach the URL.

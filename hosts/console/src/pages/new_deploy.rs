@@ -81,15 +81,14 @@ pub(crate) async fn submit(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure
     let (image, commit) = (call.request.field("image"), call.request.field("commit"));
     let reason = call.request.field("break_glass").filter(|reason| !reason.is_empty());
     let accepted = match app.source {
-        Source::Image => {
-            let post = DeployPost { image: image.clone(), commit: commit.clone(), break_glass: reason.clone() };
+        Source::Git(_) if reason.is_none() => {
+            call.keyed("rebuild")?.rebuild(id, Rebuild { commit: commit.clone() }).await
+        }
+        Source::Image | Source::Git(_) => {
+            let image = image.clone().filter(|_| app.source == Source::Image);
+            let post = DeployPost { image, commit: commit.clone(), break_glass: reason.clone() };
             call.keyed("deploy")?.deploy(id, post).await
         }
-        Source::Git(_) if reason.is_some() => {
-            let post = DeployPost { image: None, commit: commit.clone(), break_glass: reason.clone() };
-            call.keyed("deploy")?.deploy(id, post).await
-        }
-        Source::Git(_) => call.keyed("rebuild")?.rebuild(id, Rebuild { commit: commit.clone() }).await,
     };
     match accepted {
         Ok(_) => Ok(reply::redirect(&format!("/apps/{}/{}", id.namespace, id.name))),

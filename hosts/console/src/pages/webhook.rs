@@ -158,25 +158,43 @@ pub(crate) async fn reveal(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure
     Ok(shown(call, &app, webhook, trusts, Token::Revealed))
 }
 
-/// Answers `GET …/webhook/enable`.
-pub(crate) async fn confirm_enable(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
+/// The words of a question.
+struct Words<'a> {
+    title: &'a str,
+    button: &'a str,
+    /// The consequences, a sentence each.
+    consequences: &'a [&'a str],
+}
+
+/// Returns the question whether this change of the webhook is wanted; the change is the last part of its path.
+async fn ask(call: &Call<'_>, id: &AppId, change: &str, words: &Words<'_>) -> Result<Reply, Failure> {
     let app = call.operations().app(id).await?;
     let path = format!("{}/webhook", app_path(&app));
     let question = Question {
         head: &Head::new(&app, "webhook"),
-        title: "Make a new token?".to_owned(),
-        consequences: vec![
-            "The token that CI uses now is refused at once, everywhere.".to_owned(),
-            "Pipelines fail with 401 until SERVICE_WEBHOOK_TOKEN is the new token.".to_owned(),
-            "The URL stays as it is.".to_owned(),
-        ],
-        action: format!("{path}/enable"),
+        title: words.title.to_owned(),
+        consequences: words.consequences.iter().map(ToString::to_string).collect(),
+        action: format!("{path}/{change}"),
         back: path,
-        button: "Make a new token".to_owned(),
+        button: words.button.to_owned(),
         typed: None,
         error: None,
     };
     Ok(question.reply(call))
+}
+
+/// Answers `GET …/webhook/enable`.
+pub(crate) async fn confirm_enable(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
+    let words = Words {
+        title: "Make a new token?",
+        button: "Make a new token",
+        consequences: &[
+            "The token that CI uses now is refused at once, everywhere.",
+            "Pipelines fail with 401 until SERVICE_WEBHOOK_TOKEN is the new token.",
+            "The URL stays as it is.",
+        ],
+    };
+    ask(call, id, "enable", &words).await
 }
 
 /// Answers `POST …/webhook/enable`.
@@ -190,23 +208,16 @@ pub(crate) async fn enable(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure
 
 /// Answers `GET …/webhook/rotate`.
 pub(crate) async fn confirm_rotate(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
-    let app = call.operations().app(id).await?;
-    let path = format!("{}/webhook", app_path(&app));
-    let question = Question {
-        head: &Head::new(&app, "webhook"),
-        title: "Rotate the token?".to_owned(),
-        consequences: vec![
-            "The new token counts at once, and the token that CI uses now is let in for one more hour.".to_owned(),
-            "Pipelines fail with 401 after that, until SERVICE_WEBHOOK_TOKEN is the new token.".to_owned(),
-            "A token that an earlier rotation left is refused at once.".to_owned(),
+    let words = Words {
+        title: "Rotate the token?",
+        button: "Rotate the token",
+        consequences: &[
+            "The new token counts at once, and the token that CI uses now is let in for one more hour.",
+            "Pipelines fail with 401 after that, until SERVICE_WEBHOOK_TOKEN is the new token.",
+            "For that hour, the token cannot be rotated again.",
         ],
-        action: format!("{path}/rotate"),
-        back: path,
-        button: "Rotate the token".to_owned(),
-        typed: None,
-        error: None,
     };
-    Ok(question.reply(call))
+    ask(call, id, "rotate", &words).await
 }
 
 /// Answers `POST …/webhook/rotate`.
@@ -219,25 +230,17 @@ pub(crate) async fn rotate(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure
 
 /// Answers `GET …/webhook/disable`.
 pub(crate) async fn confirm_disable(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
-    let app = call.operations().app(id).await?;
-    let path = format!("{}/webhook", app_path(&app));
-    let question = Question {
-        head: &Head::new(&app, "webhook"),
-        title: "Disable the webhook?".to_owned(),
-        consequences: vec![
-            "The token is gone, and refused at once: every pipeline and git host that calls this webhook fails with 401."
-                .to_owned(),
-            "No pipeline is trusted any more.".to_owned(),
-            "Deploys that were accepted go on. People still deploy and roll back.".to_owned(),
-            "Enabling it again makes another token.".to_owned(),
+    let words = Words {
+        title: "Disable the webhook?",
+        button: "Disable the webhook",
+        consequences: &[
+            "The token is gone, and refused at once: every pipeline and git host that calls this webhook fails with 401.",
+            "No pipeline is trusted any more.",
+            "Deploys that were accepted go on. People still deploy and roll back.",
+            "Enabling it again makes another token.",
         ],
-        action: format!("{path}/disable"),
-        back: path,
-        button: "Disable the webhook".to_owned(),
-        typed: None,
-        error: None,
     };
-    Ok(question.reply(call))
+    ask(call, id, "disable", &words).await
 }
 
 /// Answers `POST …/webhook/disable`.
@@ -255,22 +258,15 @@ fn trust_of(call: &Call<'_>) -> Result<TrustId, Failure> {
 /// Answers `GET …/webhook/remove-trust?trust=ID`.
 pub(crate) async fn confirm_remove_trust(call: &Call<'_>, id: &AppId) -> Result<Reply, Failure> {
     let trust = trust_of(call)?;
-    let app = call.operations().app(id).await?;
-    let path = format!("{}/webhook", app_path(&app));
-    let question = Question {
-        head: &Head::new(&app, "webhook"),
-        title: "End the trust in this pipeline?".to_owned(),
-        consequences: vec![
-            "Its id_tokens are refused at once, everywhere: its next deploy fails with 401.".to_owned(),
-            "Deploys that were accepted go on.".to_owned(),
+    let words = Words {
+        title: "End the trust in this pipeline?",
+        button: "End the trust",
+        consequences: &[
+            "Its id_tokens are refused at once, everywhere: its next deploy fails with 401.",
+            "Deploys that were accepted go on.",
         ],
-        action: format!("{path}/remove-trust?trust={trust}"),
-        back: path,
-        button: "End the trust".to_owned(),
-        typed: None,
-        error: None,
     };
-    Ok(question.reply(call))
+    ask(call, id, &format!("remove-trust?trust={trust}"), &words).await
 }
 
 /// Answers `POST …/webhook/remove-trust?trust=ID`.
