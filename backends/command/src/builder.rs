@@ -286,7 +286,7 @@ impl Shared {
         for record in self.records.builds(app)? {
             if let Some(run) = record.unfinished()? {
                 if !run.is_empty() {
-                    tracing::warn!(%app, "ending a build that an earlier process has left; it begins anew");
+                    tracing::warn!(uid = %app, "ending a build that an earlier process has left; it begins anew");
                     reaper::end(&run, None).await;
                 }
                 record.forget()?;
@@ -319,7 +319,7 @@ impl Shared {
         if running.closing {
             return Err(locked());
         }
-        let (shared, build) = (self.clone(), spec.id);
+        let (shared, build, name) = (self.clone(), spec.id, spec.app.clone());
         let task = tokio::spawn(async move {
             let end = Box::pin(run.run()).await;
             let stored = match &end {
@@ -327,7 +327,7 @@ impl Shared {
                 None => record.forget(),
             };
             if let Err(error) = stored {
-                tracing::error!(%error, "storing a build's end failed; it is kept in memory");
+                tracing::error!(app = %name, revision = %build.revision, %error, "storing a build's end failed; it is kept in memory");
                 let unstored = end.map(|end| ((build.app, build.revision), end));
                 shared.lock().unstored.extend(unstored);
             }

@@ -80,9 +80,11 @@ impl Drifts {
         match (before, drift) {
             (before, Some(drift)) if before.as_ref() != Some(drift) => {
                 let image = drift.image.as_ref().map(ToString::to_string);
-                tracing::warn!(app = %app.id, image, message = drift.message, "the target was changed by another");
+                tracing::warn!(app = %app.id, image, detail = drift.message, "found drift: another party changed the target");
             }
-            (Some(_), None) => tracing::info!(app = %app.id, "the target is as its current deploy left it again"),
+            (Some(_), None) => {
+                tracing::info!(app = %app.id, "drift ended: the target is as its current deploy left it")
+            }
             (_, Some(_)) | (None, None) => {}
         }
     }
@@ -160,7 +162,9 @@ impl Deployer {
             Ok(Some(snapshot)) => drop(self.drift(&snapshot.state).await),
             Ok(None) => self.drifts.forget(app),
             // Its deploys, if any, look at it again.
-            Err(error) => tracing::debug!(%app, error = %error.chain(), "reading an app to look for drift failed"),
+            Err(error) => {
+                tracing::debug!(app = self.name_of(app), error = %error.chain(), "reading an app to look for drift failed")
+            }
         }
     }
 

@@ -1,5 +1,7 @@
 //! The driver of one app: step ⇄ perform, until no work is left.
 
+mod log;
+
 use std::{future::Future, time::Duration};
 
 use event_listener::EventListener;
@@ -14,7 +16,7 @@ use super::{
 };
 use crate::{
     app::{AppUid, Source},
-    deploy::{self, Actor, Deploy, Revision, Trigger},
+    deploy::{Actor, Deploy, Revision, Status, Trigger},
     engine::{
         CallError, Effect, Event, State,
         polling::{Detected, Finding},
@@ -28,7 +30,7 @@ use crate::{
         restore::{self, Owed},
         rollback,
     },
-    ports::{AppRef, BuildTrigger, RolloutSpec},
+    ports::{AppRef, BuildTrigger, HistoryStoreExt, RolloutSpec},
     request::Cause,
     time::Timestamp,
 };
@@ -63,8 +65,9 @@ struct Driver<'a> {
     reading: Option<PendingHead>,
     /// The time of the last observation.
     observed_at: Option<Duration>,
-    /// The permission that the last call to the cluster lacked, which was logged.
-    denied: Option<String>,
+    calls: log::CallLog,
+    /// Ended deploys whose record's answer was lost: they are logged once they are found in the archive.
+    unconfirmed: Vec<Deploy>,
     /// The store's call that failed last, and its failure, which was logged.
     store_failure: Option<(StoreCall, String)>,
 }
@@ -91,7 +94,8 @@ impl Deployer {
             failures: 0,
             reading: None,
             observed_at: None,
-            denied: None,
+            calls: log::CallLog::default(),
+            unconfirmed: Vec::new(),
             store_failure: None,
         }
         .run()
@@ -160,6 +164,7 @@ impl Driver<'_> {
                     let was = self.time();
                     self.read(&app);
                     self.loads.push((was, self.read_at.0));
+                    self.log_unconfirmed(&app.state).await;
                     if self.may_drive(&app.state) {
                         return Some(app.into_state());
                     }
@@ -185,6 +190,23 @@ impl Driver<'_> {
         }
     }
 
+    /// Logs the failures that were stored although the answer to their record was lost.
+    async fn log_unconfirmed(&mut self, state: &AppState) {
+        for deploy in std::mem::take(&mut self.unconfirmed) {
+            if state.unfinished(deploy.revision).is_some() {
+                continue;
+            }
+            match self.deployer.ports.history.archived(self.app, deploy.revision).await {
+                Ok(Some(archived)) if archived.id == deploy.id && archived.state == deploy.state => {
+                    log::recorded(&self.name, &deploy);
+                }
+                // Another replica has ended it, and logs it.
+                Ok(_) => {}
+                Err(_) => self.unconfirmed.push(deploy),
+            }
+        }
+    }
+
     /// Pauses after a failed call; the failure is logged once until such a call succeeds.
     async fn pause(&mut self, call: StoreCall, error: &Error) {
         let failure = Some((call, error.chain()));
@@ -206,7 +228,7 @@ impl Driver<'_> {
             Effect::Observe(spec) => {
                 self.observed_at = Some(deployer.ports.clock.elapsed());
                 let seen = rollouts.observe(&spec).await;
-                self.log_call(&spec, "observing", &seen);
+                self.calls.called(&spec, "observing", &seen);
                 Next::step(Event::Observed(seen.map_err(call_error)))
             }
             Effect::Watch(spec, until) => self.watch(&spec, until, state, change).await,
@@ -239,7 +261,7 @@ impl Driver<'_> {
             Effect::Detect(finding) => self.detect(&finding, &state.app_state().app.source).await,
             Effect::Collect(spec, failure) => {
                 let evidence = rollouts.evidence(&spec, failure.as_ref()).await;
-                self.log_call(&spec, "collecting evidence of", &evidence);
+                self.calls.called(&spec, "collecting evidence of", &evidence);
                 Next::step(Event::Collected(evidence.ok()))
             }
             Effect::Restore(current) => self.restore(state.app_state(), &current).await,
@@ -266,27 +288,6 @@ impl Driver<'_> {
         })
     }
 
-    /// Logs a failed call to the cluster; a denied permission once, until a call succeeds.
-    fn log_call<T>(&mut self, spec: &RolloutSpec, what: &'static str, result: &Result<T>) {
-        let (app, revision) = (&spec.app, spec.id.revision);
-        let denied = match result {
-            Ok(_) => None,
-            Err(Error::Denied { what: denied, .. }) => Some(denied.clone()),
-            Err(error) => {
-                tracing::warn!(%app, %revision, error = %error.chain(), "{what} a rollout failed");
-                return;
-            }
-        };
-        match (&denied, &self.denied) {
-            (Some(denied), last) if Some(denied) != last.as_ref() => {
-                tracing::warn!(%app, %revision, denied, "{what} a rollout waits for a permission");
-            }
-            (None, Some(denied)) => tracing::info!(%app, %revision, denied, "the permission is granted again"),
-            (Some(_), _) | (None, None) => {}
-        }
-        self.denied = denied;
-    }
-
     /// Applies a revision. A slow call is dropped for a newer revision that need not wait.
     async fn apply(&mut self, spec: &RolloutSpec, change: &mut EventListener) -> Next {
         let deployer = self.deployer;
@@ -296,7 +297,7 @@ impl Driver<'_> {
             let look = deployer.ports.clock.sleep(STALL_TIMEOUT).fuse();
             select_biased! {
                 applied = applying => {
-                    self.log_call(spec, "applying", &applied);
+                    self.calls.called(spec, "applying", &applied);
                     return Next::step(Event::Applied(applied.map_err(call_error)));
                 }
                 () = change.fuse() => {}
@@ -316,10 +317,16 @@ impl Driver<'_> {
 
     async fn record(&mut self, changes: Vec<Deploy>, release_holds: Vec<Revision>, idle: bool) -> Next {
         let recorded = changes.clone();
+        // A failure is logged also if the answer of this commit is lost.
+        self.unconfirmed = changes.iter().filter(|deploy| deploy.status() == Status::Failed).cloned().collect();
         let driver = Some(self.deployer.replica.clone());
         let record = Record { driver, changes, release_holds, idle };
         let make = move |change: &mut Change, now| change.record(record.clone(), now);
-        self.commit(make, |driver, ()| recorded.iter().for_each(|deploy| driver.log_recorded(deploy))).await
+        let log = |driver: &mut Self, ()| {
+            driver.unconfirmed.clear();
+            recorded.iter().for_each(|deploy| log::recorded(&driver.name, deploy));
+        };
+        self.commit(make, log).await
     }
 
     /// Records the image of a build that ended well.
@@ -327,21 +334,14 @@ impl Driver<'_> {
         let (driver, id, revision) = (self.deployer.replica.clone(), self.deployer.admission_id(), deploy.revision);
         let built = Built { driver, deploy, id };
         let make = move |change: &mut Change, now| change.built(built.clone(), now);
-        self.commit(make, |driver, anew| {
-            let app = &driver.name;
-            match anew {
-                Some(anew) => tracing::info!(app, %revision, %anew, "entered a built image anew, behind a restore"),
-                None => tracing::info!(app, %revision, "recorded a built image"),
-            }
-        })
-        .await
+        self.commit(make, |driver, anew| log::built(&driver.name, revision, anew)).await
     }
 
     /// Commits a change of the app's deploys, and logs its answer.
     async fn commit<T: Send + 'static>(
         &mut self,
         mut make: impl FnMut(&mut Change, Timestamp) -> Result<T, Refused> + Send + 'static,
-        log: impl FnOnce(&Self, T),
+        log: impl FnOnce(&mut Self, T),
     ) -> Next {
         let update = self.deployer.journal.update(self.app, None, move |change, _, now| match make(change, now) {
             Ok(answer) => Decision::Commit(Ok(answer)),
@@ -362,15 +362,6 @@ impl Driver<'_> {
                 self.pause(StoreCall::Write, &error).await;
                 Next::Reload
             }
-        }
-    }
-
-    fn log_recorded(&self, deploy: &Deploy) {
-        let (app, revision) = (&self.name, deploy.revision);
-        if let deploy::State::Failed { reason, message, .. } = &deploy.state {
-            tracing::warn!(app, %revision, %reason, message, "deploying failed");
-        } else {
-            tracing::info!(app, %revision, status = %deploy.status(), "recorded a deploy's status");
         }
     }
 

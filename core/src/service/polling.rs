@@ -137,7 +137,7 @@ impl Deployer {
                     return Ok(Detected::Known);
                 }
                 HeadDecision::Unconfirmed => {
-                    tracing::info!(app = %app_state.app.id, commit = %head, "the branch seems to be reset, polling again");
+                    tracing::debug!(app = %app_state.app.id, commit = %head, "confirming that a branch was reset by polling it again");
                     return Ok(Detected::Unconfirmed);
                 }
                 HeadDecision::Held(by) => {

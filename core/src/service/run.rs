@@ -160,7 +160,7 @@ impl Deployer {
     }
 
     /// Returns an app's name for logs; its uid if this process does not know it.
-    fn name_of(&self, app: AppUid) -> String {
+    pub(super) fn name_of(&self, app: AppUid) -> String {
         self.journal.remembered(app).map_or_else(|| app.to_string(), |state| state.app.id.to_string())
     }
 

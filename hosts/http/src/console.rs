@@ -162,7 +162,7 @@ impl OnDeployer {
 
 /// Returns the failure of a provider; what it says is in the log alone.
 fn provider_failed(error: &Error) -> Failure {
-    tracing::warn!(error = %error.chain(), "a sign-in at the provider failed");
+    tracing::warn!(error = %error.chain(), "signing in at the provider failed");
     match error.is_unavailable() {
         true => Failure::new(Kind::ProviderUnavailable, "The provider of sign-ins does not answer; try again."),
         false => Failure::new(Kind::Unauthorized, "The provider's answer proves nothing; try again."),
@@ -192,7 +192,7 @@ impl Host for OnDeployer {
             tracing::info!(
                 person = escaped(&person.name),
                 groups = person.groups.len(),
-                "no group of a person has a role"
+                "refused a sign-in: no group of the person has a role"
             );
             return Ok(Welcome::NoRole { name: person.name });
         }

@@ -126,7 +126,7 @@ async fn serve(args: Serve) -> Result<(), Failure> {
     match server.deployer().bind_driver().await {
         // While the cluster is away, calls are accepted all the same.
         Err(StartError::Unanswered(error)) if error.is_unavailable() => {
-            tracing::warn!(error = %error.chain(), "deploys are accepted, and driven later");
+            tracing::warn!(error = %error.chain(), "reaching the driver failed: deploys are accepted, and driven later");
         }
         bound => bound?,
     }

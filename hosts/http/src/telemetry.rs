@@ -3,7 +3,7 @@
 use std::{convert::Infallible, panic::AssertUnwindSafe, sync::Arc};
 
 use futures_util::FutureExt;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use rollhook_api::Kind;
 use tokio::time::Instant;
 use tracing::Instrument;
@@ -33,8 +33,18 @@ pub(crate) async fn answer(state: Arc<State>, incoming: Incoming) -> Result<Repl
     reply.headers_mut().extend(HeaderValue::from_str(&id).map(|id| (REQUEST_ID, id)));
     let (status, took) = (reply.status().as_u16(), start.elapsed());
     state.metrics.answered(route, &method, status, took);
-    span.in_scope(|| tracing::info!(status, problem = kind, ms = took.as_secs_f64() * 1000.0, "answered"));
+    let ms = took.as_secs_f64() * 1000.0;
+    span.in_scope(|| match is_routine(&method, status) {
+        true => tracing::debug!(status, ms, "answered a call"),
+        false => tracing::info!(status, problem = kind, ms, "answered a call"),
+    });
     Ok(reply)
+}
+
+/// Returns whether a call only read, and was answered: probes, scrapes and waiting clients make such calls by the
+/// second, and a line for each would hide the others.
+fn is_routine(method: &Method, status: u16) -> bool {
+    matches!(*method, Method::GET | Method::HEAD) && status < 400
 }
 
 /// Returns the id that the caller gave the call, if it is fit for a log line.

@@ -34,7 +34,7 @@ fn image_that_a_person_set_is_told_and_put_right_by_a_deploy_of_the_current_one(
     let told = bed.cli().run("app show api").ok().out;
     assert!(told.contains("hotfix"), "{told}");
     assert!(bed.cli().run("app list").ok().out.contains("hotfix runs instead"));
-    assert_eq!(bed.server().log().matches("the target was changed by another").count(), 1, "one line");
+    assert_eq!(bed.server().log().matches("found drift").count(), 1, "one line");
     let generation = bed.kubectl.generation("deployment/api");
     // A process that was not there at the change finds it.
     bed.kill_and_restart();
