@@ -5,14 +5,15 @@ mod world;
 
 use std::{sync::Arc, time::Duration};
 
+use rollhook_conformance::{Fault, Faulty, Plan};
 use rollhook_core::{
-    access::{Grant, Realm, Role},
+    access::{Grant, PrincipalKey, Realm, Role},
     app::{Environment, Policy, Project},
     deploy::{Status, Trigger},
     lock::{LockScope, Locks},
-    ports::{RecordKind, RecordStore},
+    ports::{Clock, HistoryStore, RecordKind, RecordStore},
     request::{DeployRequest, IdempotencyKey, KeyHeader, Refusal, Registration},
-    service::{NewLock, Principal},
+    service::{Deployer, NewLock, Ports, Principal},
     token::{Credentials, Token},
 };
 use rollhook_memory::Script;
@@ -170,6 +171,22 @@ fn deployer_ends_its_own_lock_and_no_others() {
 }
 
 #[test]
+fn lock_belongs_to_a_principal_and_not_to_its_name() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app("api", Policy::default()).await;
+        let of_provider = |subject: &str| {
+            somebody("ada", Role::Deployer).known_as(PrincipalKey::of("person", &["id.example.com", subject]))
+        };
+        let (ada, other) = (of_provider("1"), of_provider("2"));
+        world.deployer.lock(&ada, access.app(), freeze(None)).await.unwrap();
+        let refused = world.deployer.unlock(&other, access.app()).await;
+        assert!(matches!(refused, Err(Refusal::Forbidden(_))), "{refused:?}");
+        world.deployer.unlock(&of_provider("1"), access.app()).await.unwrap();
+    });
+}
+
+#[test]
 fn admin_deploys_in_spite_of_a_lock_for_a_reason_that_the_audit_keeps() {
     let world = World::new(SECOND);
     world.run(async {
@@ -229,6 +246,31 @@ fn lock_that_a_stopped_replica_copied_in_part_is_copied_at_the_next_start() {
 }
 
 #[test]
+fn lock_whose_copying_failed_reaches_the_apps_within_minutes() {
+    let world = World::new(SECOND);
+    let clock = Arc::clone(&world.clock);
+    // The store answers no list of apps for a while.
+    let plan: Plan = Arc::new(move |call| match call {
+        "history.list" if (20 * SECOND..90 * SECOND).contains(&clock.elapsed()) => Fault::Before,
+        _ => Fault::None,
+    });
+    let history: Arc<dyn HistoryStore> = world.store.clone();
+    let history = Arc::new(Faulty::new(history, Arc::clone(&world.clock) as Arc<dyn Clock>, plan));
+    let deployer = Deployer::new(Ports { history, ..world.ports(9) }, "two");
+    world.run_beside(&deployer, async {
+        let registered =
+            deployer.register(&world.operator, registration("api", Policy::default()), None).await.unwrap();
+        let access = deployer.open(&world.operator, &registered.app.app.id).await.unwrap();
+        let (project, environment) = place("test");
+        world.sleep(20).await;
+        let told = deployer.lock_environment(&world.operator, &project, &environment, freeze(None)).await;
+        assert!(matches!(told, Err(Refusal::StoreUnavailable { .. })), "{told:?}");
+        world.sleep(150).await;
+        assert_eq!(locked(deployer.submit(&access, request("api:v2")).await), LockScope::Environment);
+    });
+}
+
+#[test]
 fn damaged_lock_of_an_environment_lets_no_app_be_registered() {
     let world = World::new(SECOND);
     world.run(async {
@@ -275,6 +317,25 @@ fn rotated_token_lets_the_one_before_in_until_the_overlap_is_over() {
         let fourth = world.deployer.enable_webhook(&world.operator, id).await.unwrap().token;
         assert!(opens(&fourth).await, "enable regenerates");
         assert!(!opens(&third).await && !opens(&second).await, "and takes both away at once");
+    });
+}
+
+#[test]
+fn previous_token_is_refused_as_unavailable_until_the_stores_clock_is_known() {
+    let world = World::new(SECOND);
+    world.run(async {
+        let access = world.app("api", Policy::default()).await;
+        let first = world.deployer.enable_webhook(&world.operator, access.app()).await.unwrap().token;
+        let overlap = Duration::from_secs(HOUR);
+        let second = world.deployer.rotate_webhook(&world.operator, access.app(), overlap).await.unwrap().token;
+        let started = world.replica("two", 2);
+        let call = async |token: &Token| {
+            let credentials = Credentials::token(token.expose().as_bytes());
+            started.authorize(access.app(), &credentials, b"{}").await.map(drop)
+        };
+        assert_eq!(call(&second).await, Ok(()));
+        assert_eq!(call(&first).await, Err(Refusal::StoreUnavailable { maybe_recorded: false }));
+        assert_eq!(call(&world.deployer.new_token()).await, Err(Refusal::Unauthorized));
     });
 }
 

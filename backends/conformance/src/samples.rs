@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rollhook_core::{
+    access::PrincipalKey,
     app::{App, AppId, AppUid, Hold, Policy, Settings, Source, Target},
     deploy::{Actor, AdmissionId, Deploy, Evidence, Origin, Reason, Revision, State, Trigger},
     image::{Digest, ImageRef},
@@ -59,6 +60,7 @@ pub fn lock(until: Option<i64>) -> Lock {
     Lock {
         reason: "no deploys before the fair".parse().unwrap(),
         by: Actor::person("ada"),
+        owner: PrincipalKey::of("name", &["ada"]),
         at: Timestamp::from_millis(1_000),
         until: until.map(Timestamp::from_millis),
     }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     app::{Environment, InvalidName, Project, label},
-    text::{checked_text, words},
+    text::{checked_text, hash_of, hex, words},
 };
 
 /// The role of a principal. Each role may do what those before it may.
@@ -135,6 +135,18 @@ impl Action {
             | Self::ManageTokens => true,
             Self::ReadAudit => false,
         }
+    }
+}
+
+/// The key of a principal, by which it is recognised: names are for people, and two principals may share one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct PrincipalKey(String);
+
+impl PrincipalKey {
+    /// Returns the key of a principal of this kind that these parts name together, as a hash: it tells nothing of them.
+    pub fn of(kind: &str, parts: &[&str]) -> Self {
+        let parts = std::iter::once(kind).chain(parts.iter().copied());
+        Self(hex(&hash_of(parts)))
     }
 }
 

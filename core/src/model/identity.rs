@@ -6,4 +6,4 @@ mod trust;
 
 pub use decision::{LEEWAY, LIFE_MAX, Mismatch, fitting};
 pub use id_token::{Algorithm, Claims, IdToken, TOKEN_MAX};
-pub use trust::{CLAIMS_MAX, IDENTIFYING, Issuer, TEXT_MAX, TRUSTS_MAX, Trust, TrustId, is_audience};
+pub use trust::{CLAIMS_BYTES_MAX, CLAIMS_MAX, IDENTIFYING, Issuer, TEXT_MAX, TRUSTS_MAX, Trust, TrustId, is_audience};

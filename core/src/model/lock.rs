@@ -5,6 +5,7 @@ use std::{fmt, str::FromStr, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    access::PrincipalKey,
     app::InvalidName,
     deploy::Actor,
     text::{checked_text, words},
@@ -32,8 +33,10 @@ fn reason(text: &str) -> Result<String, InvalidName> {
 pub struct Lock {
     /// The reason, for those whose deploys are refused.
     pub reason: LockReason,
-    /// The party that set the lock.
+    /// The party that set the lock, as it is shown.
     pub by: Actor,
+    /// The principal that set the lock, and may end it as a deployer. A name may be given twice; this is not.
+    pub owner: PrincipalKey,
     /// The time at which it was set.
     pub at: Timestamp,
     /// The time at which it ends by itself; `None`: it is ended by hand.
@@ -138,7 +141,8 @@ mod tests {
 
     fn lock(until: Option<i64>) -> Lock {
         let (reason, at) = ("release \u{1b}[2J freeze".replace('\u{1b}', ""), Timestamp::from_millis(0));
-        Lock { reason: reason.parse().unwrap(), by: Actor::person("ada"), at, until: until.map(Timestamp::from_millis) }
+        let (by, owner) = (Actor::person("ada"), PrincipalKey::of("name", &["ada"]));
+        Lock { reason: reason.parse().unwrap(), by, owner, at, until: until.map(Timestamp::from_millis) }
     }
 
     #[test]

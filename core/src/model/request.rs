@@ -8,7 +8,7 @@ use crate::{
     access::{Action, Realm, TokenName},
     app::{AppId, Environment, FullName, Policy, Project, Settings, Source},
     deploy::{Actor, Commit, Revision, Trigger},
-    identity::{TRUSTS_MAX, TrustId},
+    identity::{CLAIMS_BYTES_MAX, TRUSTS_MAX, TrustId},
     image::ImageRef,
     lock::Locked,
     source::{Branch, CredentialsName, GitSource, GitUrl, ImageRepository, RelativePath},
@@ -350,7 +350,9 @@ pub enum Refusal {
     #[error("There is no API token {0}.")]
     TokenNotFound(TokenName),
     /// The app trusts as many pipelines as it may.
-    #[error("The app trusts {TRUSTS_MAX} pipelines; remove one first.")]
+    #[error(
+        "An app trusts at most {TRUSTS_MAX} pipelines, with {CLAIMS_BYTES_MAX} bytes of claims in all; remove one first."
+    )]
     TooManyTrusts,
     /// The app has no such trust.
     #[error("The app has no trust {0}.")]

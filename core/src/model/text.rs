@@ -1,6 +1,23 @@
 //! Text from outside, made safe to show.
 
+use sha2::{Digest, Sha256};
+
 use crate::token::{SigningKey, Token};
+
+/// Returns the SHA-256 of texts together. Each one's length goes before it, so that no two lists of texts read the same.
+pub(crate) fn hash_of<'a>(texts: impl IntoIterator<Item = &'a str>) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    for text in texts {
+        hash.update(u64::try_from(text.len()).unwrap_or(u64::MAX).to_be_bytes());
+        hash.update(text);
+    }
+    hash.finalize().into()
+}
+
+/// Returns bytes as hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
 
 /// Implements a type's serialized form as a text that is parsed again.
 macro_rules! text_conversions {

@@ -10,7 +10,7 @@ use super::Version;
 use crate::{
     app::InvalidName,
     error::Result,
-    text::{checked_text, words},
+    text::{checked_text, hex, words},
     time::Timestamp,
 };
 
@@ -74,7 +74,7 @@ checked_text! {
 impl RecordKey {
     /// Returns the key of a hash: 64 hexadecimal digits.
     pub fn of_hash(hash: [u8; 32]) -> Self {
-        Self(hash.iter().map(|byte| format!("{byte:02x}")).collect())
+        Self(hex(&hash))
     }
 
     /// Returns the key of random bits: 32 hexadecimal digits.

@@ -15,7 +15,7 @@ use super::{
     documents, logins, refused,
 };
 use crate::{
-    access::{Action, Grant, Realm, TokenName},
+    access::{Action, Grant, PrincipalKey, Realm, TokenName},
     deploy::Actor,
     error::{Entity, Error, Result},
     ports::{Record, RecordKey, RecordKind, RecordStore},
@@ -186,7 +186,8 @@ impl Deployer {
         let claimed = claimed.filter(|_| stored.name.as_str() == ADMIN && stored.grant == Grant::ALL);
         // What a person says of itself stands beside what its token proves.
         let name = claimed.map_or_else(|| stored.name.to_string(), |claimed| format!("{claimed} ({})", stored.name));
-        let principal = Principal::new(&name, [stored.grant.clone()]);
+        let principal =
+            Principal::new(&name, [stored.grant.clone()]).known_as(PrincipalKey::of("token", &[key.as_str()]));
         let principal = principal.proven_by(Proof::Token(key.clone(), claimed.map(str::to_owned)));
         self.used(&**records, record, stored).await;
         Ok(principal)

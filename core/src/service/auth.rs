@@ -1,10 +1,13 @@
 //! Authentication and permissions: the only place that makes a proof of them.
 
-use std::sync::Arc;
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use super::{Deployer, Outcome, audit::Subject, identities::Presented, journal::Snapshot, refused};
 use crate::{
-    access::{Action, Grant, Realm, Role},
+    access::{Action, Grant, PrincipalKey, Realm, Role},
     app::{AppId, AppUid},
     deploy::{Actor, Trigger},
     lock::LockRule,
@@ -67,6 +70,7 @@ impl Authorized {
 #[derive(Clone, Debug)]
 pub struct Principal {
     actor: Actor,
+    key: PrincipalKey,
     grants: Arc<[Grant]>,
     proof: Option<Proof>,
 }
@@ -91,7 +95,14 @@ impl Principal {
     pub fn new(name: &str, grants: impl IntoIterator<Item = Grant>) -> Self {
         // The history shows the service itself as `auto`.
         let name = if name == Actor::Service.to_string() { "a person named auto" } else { name };
-        Self { actor: Actor::person(name), grants: grants.into_iter().collect(), proof: None }
+        let key = PrincipalKey::of("name", &[name]);
+        Self { actor: Actor::person(name), key, grants: grants.into_iter().collect(), proof: None }
+    }
+
+    /// Returns the principal under a key of its own: for callers whose names two of them may have.
+    #[must_use]
+    pub fn known_as(self, key: PrincipalKey) -> Self {
+        Self { key, ..self }
     }
 
     /// Returns the principal with the record that proves it.
@@ -106,6 +117,11 @@ impl Principal {
     /// The actor that the history names.
     pub fn actor(&self) -> &Actor {
         &self.actor
+    }
+
+    /// The key that no other principal has.
+    pub const fn key(&self) -> &PrincipalKey {
+        &self.key
     }
 
     /// The roles, and what they are for.
@@ -153,16 +169,25 @@ impl Deployer {
     async fn by_secrets(&self, app: &AppId, credentials: &Credentials, body: &[u8]) -> Outcome<Authorized> {
         let dummy = Token::from_random(&NO_SECRET);
         let now = self.journal.now();
+        // Until the store's clock was read, nobody can say whether the previous token's time is over.
+        let is_undecided = AtomicBool::new(false);
         let fits = |secret: Option<&WebhookSecret>| {
             self.recognition.read(app, secret);
             // Two tokens are compared, however many there are, so that the work is the same.
             let fits = |token: Option<&Token>| {
                 token.or(dummy.as_ref()).is_some_and(|token| credentials.fit(token, body)) & token.is_some()
             };
-            let previous = secret.zip(now).and_then(|(secret, now)| secret.previous_at(now));
-            fits(secret.map(|secret| &secret.token)) | fits(previous.map(|previous| &previous.token))
+            let is_current = fits(secret.map(|secret| &secret.token));
+            let previous = secret.and_then(|secret| secret.previous.as_ref());
+            let is_previous = fits(previous.map(|previous| &previous.token));
+            is_undecided.store(is_previous && now.is_none(), Ordering::Relaxed);
+            let lasts = secret.zip(now).is_some_and(|(secret, now)| secret.previous_at(now).is_some());
+            is_current | (is_previous & lasts)
         };
         let secret = self.ports.tokens.find_fitting(app, &fits).await.map_err(refused)?;
+        if secret.is_none() && is_undecided.into_inner() {
+            return Err(Refusal::StoreUnavailable { maybe_recorded: false });
+        }
         let uid = secret.ok_or(Refusal::Unauthorized)?.app;
         let cause = Cause { trigger: Trigger::Webhook, actor: Actor::Ci };
         let (reach, locks) = (Reach::Webhook, LockRule::Respected);

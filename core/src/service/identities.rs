@@ -21,15 +21,14 @@ use crate::{
     app::{AppId, AppUid},
     deploy::{Actor, Trigger},
     error::Error,
-    identity::{self, Claims, IdToken, LEEWAY, Mismatch, TRUSTS_MAX, Trust, TrustId},
+    identity::{self, CLAIMS_BYTES_MAX, Claims, IdToken, LEEWAY, Mismatch, TRUSTS_MAX, Trust, TrustId},
     lock::LockRule,
     ports::{AppRef, Record, RecordKey, RecordKind, RecordStore},
     request::{Cause, IdempotencyKey, KeyHeader, Refusal},
+    text::{hash_of, hex},
     time::Timestamp,
 };
 
-/// The most bytes of the claims of all of an app's trusts.
-const CLAIMS_TOTAL: usize = 8 * 1024;
 /// The most apps whose trusts are remembered; once there are more, all are forgotten.
 const REMEMBERED: usize = 10_000;
 
@@ -79,23 +78,13 @@ impl Presented {
 
     /// Returns what the token is bound to.
     fn call(&self, app: AppUid, key: &IdempotencyKey) -> RecordKey {
-        RecordKey::of_hash(digest(&[&app.to_string(), key.header.as_str(), &key.key], &self.body))
+        let body = hex(&self.body);
+        RecordKey::of_hash(hash_of([&*app.to_string(), key.header.as_str(), &key.key, &body]))
     }
-}
-
-/// Returns the hash of texts, whatever characters are in them, and of a hash.
-fn digest(texts: &[&str], hash: &[u8]) -> [u8; 32] {
-    let mut all = Sha256::new();
-    for text in texts {
-        all.update(u64::try_from(text.len()).unwrap_or(u64::MAX).to_be_bytes());
-        all.update(text);
-    }
-    all.update(hash);
-    all.finalize().into()
 }
 
 fn trusts_key(app: &AppId) -> RecordKey {
-    RecordKey::of_hash(digest(&[&app.to_string()], &[]))
+    RecordKey::of_hash(hash_of([&*app.to_string()]))
 }
 
 /// Returns the pipeline that these claims state. GitHub and GitLab name the same things differently.
@@ -159,7 +148,7 @@ impl Deployer {
         let (Some(jti), Some(end)) = (claims.text("jti"), claims.time("exp")) else {
             return Err(Refusal::Unauthorized);
         };
-        let key = RecordKey::of_hash(digest(&[trust.issuer().as_str(), &jti], &[]));
+        let key = RecordKey::of_hash(hash_of([trust.issuer().as_str(), &*jti]));
         let left = end.after(LEEWAY).since(record.now).max(Duration::from_millis(1));
         let presented = Presented { key, left, body: Sha256::digest(body).into() };
         let cause = Cause { trigger: Trigger::Webhook, actor: actor(trust, claims) };
@@ -248,7 +237,7 @@ impl Deployer {
             let length =
                 |trust: &Trust| trust.claims().iter().map(|(name, text)| name.len() + text.len()).sum::<usize>();
             let all = trusts.iter().map(length).sum::<usize>() + length(&trust);
-            if trusts.len() >= TRUSTS_MAX || all > CLAIMS_TOTAL {
+            if trusts.len() >= TRUSTS_MAX || all > CLAIMS_BYTES_MAX {
                 return Err(Refusal::TooManyTrusts);
             }
             trusts.push(trust.clone());

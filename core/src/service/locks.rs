@@ -4,7 +4,7 @@
 //! record, which is copied into the state of each of the environment's apps: when it is set or ended, when an app is
 //! registered, and, if a replica was stopped meanwhile, at the next start.
 
-use std::{pin::pin, time::Duration};
+use std::{collections::HashMap, pin::pin, time::Duration};
 
 use futures_util::{TryStreamExt, future::join_all};
 use serde::{Deserialize, Serialize};
@@ -16,7 +16,6 @@ use super::{
 use crate::{
     access::{Action, Realm},
     app::{App, AppId, AppUid, Environment, Namespace, Project},
-    deploy::Actor,
     error::Error,
     ledger::AppState,
     lock::{Lock, LockReason, LockRule, LockScope},
@@ -35,8 +34,9 @@ pub struct NewLock {
 }
 
 impl NewLock {
-    fn set(self, by: Actor, now: Timestamp) -> Lock {
-        Lock { reason: self.reason, by, at: now, until: self.ttl.map(|ttl| now.after(ttl)) }
+    fn set(self, principal: &Principal, now: Timestamp) -> Lock {
+        let (by, owner) = (principal.actor().clone(), principal.key().clone());
+        Lock { reason: self.reason, by, owner, at: now, until: self.ttl.map(|ttl| now.after(ttl)) }
     }
 }
 
@@ -58,6 +58,18 @@ struct Stored {
     environment: Environment,
     lock: Option<Lock>,
     sequence: u64,
+}
+
+/// How often each change of an environment's lock is copied by each replica.
+const COPIES: u8 = 2;
+/// The time between two copies.
+const COPY_INTERVAL: Duration = Duration::from_secs(60);
+
+/// The change of an environment's lock that this process copied last, and how often.
+#[derive(Default)]
+struct Copied {
+    sequence: u64,
+    times: u8,
 }
 
 /// An environment, as its lock's record names it.
@@ -91,8 +103,8 @@ impl EnvironmentName {
 }
 
 /// Returns the action of setting or ending a lock: what another party has locked takes more.
-fn action(present: Option<&Lock>, by: &Actor, now: Timestamp) -> Action {
-    match present.filter(|lock| lock.is_in_force(now) && lock.by != *by) {
+fn action(present: Option<&Lock>, principal: &Principal, now: Timestamp) -> Action {
+    match present.filter(|lock| lock.is_in_force(now) && lock.owner != *principal.key()) {
         Some(_) => Action::Unlock,
         None => Action::Lock,
     }
@@ -124,14 +136,14 @@ impl Deployer {
     async fn set_lock(&self, principal: &Principal, id: &AppId, wanted: Option<NewLock>) -> Outcome<AppState> {
         let access = self.open(principal, id).await?;
         let read = self.state(&access).await?.app.locks.app.clone();
-        let action = action(read.as_ref(), principal.actor(), self.store_time().await?);
+        let action = action(read.as_ref(), principal, self.store_time().await?);
         self.permit_because(&access, action, Some(remark(wanted.as_ref()))).await?;
-        let by = principal.actor().clone();
+        let by = principal.clone();
         let updated = self.update_app(&access, move |change, now| {
             if change.state.app.locks.app != read {
                 return Err(Refusal::Busy);
             }
-            change.lock(wanted.clone().map(|lock| lock.set(by.clone(), now)), now);
+            change.lock(wanted.clone().map(|lock| lock.set(&by, now)), now);
             Ok(())
         });
         let state = updated.await?;
@@ -212,10 +224,10 @@ impl Deployer {
         };
         let (present, now) = (name.read(records).await?, self.store_time().await?);
         let before = present.as_ref().and_then(|(_, stored)| stored.lock.as_ref());
-        let (action, realm) = (action(before, principal.actor(), now), name.realm());
+        let (action, realm) = (action(before, principal, now), name.realm());
         let subject = Subject::new(realm.to_string(), realm.clone()).because(Some(remark(wanted.as_ref())));
         self.audit(principal.actor(), action, subject, principal.may(action, &realm)).await?;
-        let lock = wanted.map(|lock| lock.set(principal.actor().clone(), now));
+        let lock = wanted.map(|lock| lock.set(principal, now));
         let sequence = present.as_ref().map_or(1, |(_, stored)| stored.sequence + 1);
         let (project, environment) = (name.project.clone(), name.environment.clone());
         let stored = Stored { project, environment, lock: lock.clone(), sequence };
@@ -277,19 +289,35 @@ impl Deployer {
         }
     }
 
-    /// Copies the locks of all environments, and the ends of locks: a replica may have been stopped while it did so.
-    pub(super) async fn copy_locks(&self) {
+    /// Copies the locks of all environments, and the ends of locks: a replica may have been stopped while it did so. Each
+    /// change is copied once more after a minute, because a store's list of apps may have lagged behind a registration.
+    pub(super) async fn watch_locks(&self) {
         let Some(records) = &self.ports.records else { return };
-        let copied = async {
-            let all: Vec<(Record, Stored)> =
-                documents::all(&**records, RecordKind::EnvironmentLock).await.map_err(refused)?;
-            for (_, stored) in all {
-                self.copy_lock(&EnvironmentName::new(&stored.project, &stored.environment)?, &stored).await?;
+        let mut copied: HashMap<RecordKey, Copied> = HashMap::new();
+        loop {
+            let all = documents::all::<Stored>(&**records, RecordKind::EnvironmentLock).await.map_err(refused);
+            let all = all.unwrap_or_else(|refusal| {
+                tracing::warn!(%refusal, "reading the locks of environments failed");
+                Vec::new()
+            });
+            for (record, stored) in all {
+                let known = copied.entry(record.key).or_default();
+                if known.sequence == stored.sequence && known.times == COPIES {
+                    continue;
+                }
+                let written = async {
+                    self.copy_lock(&EnvironmentName::new(&stored.project, &stored.environment)?, &stored).await
+                };
+                match written.await {
+                    Ok(()) if known.sequence == stored.sequence => known.times += 1,
+                    Ok(()) => *known = Copied { sequence: stored.sequence, times: 1 },
+                    Err(refusal) => {
+                        let Stored { project, environment, .. } = &stored;
+                        tracing::warn!(%project, %environment, %refusal, "copying the lock of an environment failed");
+                    }
+                }
             }
-            Ok::<_, Refusal>(())
-        };
-        if let Err(refusal) = copied.await {
-            tracing::warn!(%refusal, "copying the locks of environments failed");
+            self.ports.clock.sleep(COPY_INTERVAL).await;
         }
     }
 }

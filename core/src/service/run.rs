@@ -12,7 +12,7 @@ use std::{
 
 use futures_util::{
     FutureExt, StreamExt,
-    future::{BoxFuture, Fuse, FusedFuture},
+    future::{BoxFuture, Fuse, FusedFuture, join},
     select_biased,
     stream::FuturesUnordered,
 };
@@ -87,7 +87,7 @@ impl Deployer {
         let mut bound = self.bound().boxed().fuse();
         let mut changes = self.ports.history.watch().fuse();
         let mut drivers = Drivers::new(self);
-        let (mut drift, mut unbound) = (Fuse::terminated(), Fuse::terminated());
+        let (mut background, mut unbound) = (Fuse::terminated(), Fuse::terminated());
         loop {
             self.work_queue.turned(self.ports.clock.elapsed());
             let arrived = self.work_queue.listen();
@@ -104,12 +104,7 @@ impl Deployer {
                     drivers.start_search();
                     unbound = self.unbound().boxed().fuse();
                     if self.scope == Scope::Store {
-                        drift = async {
-                            self.copy_locks().await;
-                            self.watch_drift().await;
-                        }
-                        .boxed()
-                        .fuse();
+                        background = join(self.watch_locks(), self.watch_drift()).boxed().fuse();
                     }
                 }
                 result = &mut drivers.search => drivers.search_ended(result),
@@ -118,10 +113,10 @@ impl Deployer {
                 () = arrived.fuse() => {}
                 () = &mut drivers.tick => drivers.start_search(),
                 () = &mut drivers.pulse => drivers.pulse = self.ports.clock.sleep(PULSE_INTERVAL).fuse(),
-                () = drift => {}
+                _ = background => {}
             }
         }
-        drop((drivers, drift));
+        drop((drivers, background));
         self.work_queue.set_alive(None);
         if let Err(error) = self.journal.heartbeat(&self.replica, Duration::ZERO).await {
             tracing::warn!(error = %error.chain(), "releasing the leases failed: they expire");

@@ -11,11 +11,11 @@ use zeroize::Zeroizing;
 
 use super::{Deployer, Outcome, Principal, api_tokens::key_of, auth::Proof, documents, refused};
 use crate::{
-    access::{Grant, GroupGrant},
+    access::{Grant, GroupGrant, PrincipalKey},
     error::Error,
     ports::{Record, RecordKey, RecordKind},
     request::Refusal,
-    text::escaped,
+    text::{escaped, hex},
     time::Timestamp,
 };
 
@@ -162,7 +162,7 @@ impl Deployer {
     pub(super) fn new_secret(&self, prefix: &str) -> SessionSecret {
         let mut bytes = Zeroizing::new([0; 32]);
         self.ports.rng.fill(bytes.as_mut_slice());
-        let digits: SessionSecret = Zeroizing::new(bytes.iter().map(|byte| format!("{byte:02x}")).collect());
+        let digits: SessionSecret = Zeroizing::new(hex(bytes.as_slice()));
         Zeroizing::new(format!("{prefix}{}", *digits))
     }
 
@@ -184,11 +184,13 @@ impl Deployer {
         let proven = match read.filter(is_young) {
             Some((_, Stored::Token { token, claimed })) => self.principal_of(&token, claimed.as_deref()).await,
             // What the person's groups may do is asked anew: an operator who takes it away need not wait for the end.
-            Some((_, Stored::Person { subject: (provider, _), person, groups })) => {
+            Some((_, Stored::Person { subject: (provider, subject), person, groups })) => {
                 let grants = self.sign_in.get().map(|sign_in| sign_in.of(&provider, &groups)).unwrap_or_default();
                 match grants.is_empty() {
                     true => Err(Refusal::Unauthorized),
-                    false => Ok(Principal::new(&person, grants).proven_by(Proof::Session(key.clone()))),
+                    false => Ok(Principal::new(&person, grants)
+                        .known_as(PrincipalKey::of("person", &[&provider, &subject]))
+                        .proven_by(Proof::Session(key.clone()))),
                 }
             }
             None => Err(Refusal::Unauthorized),

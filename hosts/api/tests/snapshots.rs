@@ -8,6 +8,7 @@ use rollhook_api::{
     Promote, PromoteFrom, Registered, Rollback, RollbackAnswer, SourcePatch, Standing, Webhook,
 };
 use rollhook_core::{
+    access::PrincipalKey,
     app::{self, AppId, AppUid, OnFailure, Source},
     deploy::{Actor, AdmissionId, Evidence, Origin, Outage, Reason, Revision, State, Trigger},
     ledger::AppState,
@@ -120,6 +121,7 @@ fn lock() -> Lock {
     Lock {
         reason: "release freeze".parse().unwrap(),
         by: Actor::person("ada"),
+        owner: PrincipalKey::of("name", &["ada"]),
         at: Timestamp::from_millis(1_767_000_000_000),
         until: Some(Timestamp::from_millis(1_767_003_600_000)),
     }

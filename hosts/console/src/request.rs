@@ -122,7 +122,9 @@ pub(crate) fn values(body: &[u8], name: &str) -> Vec<String> {
 /// sign-in leads away from here.
 pub(crate) fn local_path(wanted: Option<&str>) -> &str {
     let is_local = |path: &str| {
-        path.starts_with('/')
+        // A cookie keeps the path during a sign-in, and browsers drop cookies over 4 KB.
+        path.len() <= 2048
+            && path.starts_with('/')
             && !path.starts_with("//")
             && !path.starts_with("/sign-")
             && path.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\')
@@ -194,6 +196,7 @@ mod tests {
         for path in ["", "https://evil.example", "//evil.example", "/\\evil.example", "/a b", "/a\nb", "/sign-in"] {
             assert_eq!(local_path(Some(path)), "/", "{path}");
         }
+        assert_eq!(local_path(Some(&format!("/{}", "a".repeat(2048)))), "/", "no cookie keeps it");
         assert_eq!(local_path(None), "/");
     }
 

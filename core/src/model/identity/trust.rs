@@ -3,18 +3,19 @@
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use crate::{
     app::InvalidName,
     request::{Field, Refusal},
-    text::checked_text,
+    text::{checked_text, hash_of, hex},
 };
 
 /// The most trusts of an app.
 pub const TRUSTS_MAX: usize = 8;
 /// The most claims of a trust.
 pub const CLAIMS_MAX: usize = 10;
+/// The most bytes of the claims of all of an app's trusts: they are one record.
+pub const CLAIMS_BYTES_MAX: usize = 8 * 1024;
 /// The longest audience, name of a claim and text of a claim, in characters.
 pub const TEXT_MAX: usize = 256;
 /// The claims that tell a pipeline's repository or project by a number that no other one ever gets: GitHub's and
@@ -145,14 +146,9 @@ impl Trust {
 
     /// Returns the id, which two trusts share only if they are the same.
     pub fn id(&self) -> TrustId {
-        let mut hash = Sha256::new();
         let claims = self.claims.iter().flat_map(|(name, text)| [name.as_str(), text.as_str()]);
-        // No text has a control character.
-        [self.issuer.as_str(), self.audience.as_str()].into_iter().chain(claims).for_each(|part| {
-            hash.update(part);
-            hash.update([0]);
-        });
-        TrustId(hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect())
+        let parts = [self.issuer.as_str(), self.audience.as_str()].into_iter().chain(claims);
+        TrustId(hex(&hash_of(parts)[..8]))
     }
 }
 

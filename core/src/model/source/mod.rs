@@ -9,12 +9,11 @@ mod url;
 use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
-use sha2::Digest as _;
 
 use crate::{
     app::{InvalidName, label},
     image::ImageRef,
-    text::checked_text,
+    text::{checked_text, hash_of, hex},
 };
 
 pub use allowed::{AllowedSources, HostPattern, METADATA_NETWORKS, SourceRefused, is_local_address};
@@ -61,7 +60,6 @@ pub struct GitSource {
 impl GitSource {
     /// Returns the fingerprint of the source, which differs whenever any part of it does.
     pub fn fingerprint(&self) -> Fingerprint {
-        let mut hash = sha2::Sha256::new();
         let parts = [
             self.url.as_str(),
             self.branch.as_str(),
@@ -70,11 +68,7 @@ impl GitSource {
             self.image_repository.as_str(),
             self.credentials.as_ref().map_or("", CredentialsName::as_str),
         ];
-        for part in parts {
-            hash.update(part.len().to_le_bytes());
-            hash.update(part);
-        }
-        Fingerprint(hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect())
+        Fingerprint(hex(&hash_of(parts)[..8]))
     }
 }
 

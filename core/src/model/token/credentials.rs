@@ -164,14 +164,11 @@ impl SignedMessage {
 #[cfg(test)]
 mod tests {
     use super::{super::mac, *};
+    use crate::text::hex;
 
     fn token(seed: u8) -> Token {
         let bytes: Vec<u8> = (0..64).map(|index| seed.wrapping_mul(31).wrapping_add(index * 3)).collect();
         Token::from_random(&bytes).unwrap()
-    }
-
-    fn hex(bytes: &[u8]) -> String {
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     fn at(seconds: i64) -> Timestamp {

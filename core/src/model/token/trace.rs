@@ -78,6 +78,7 @@ mod tests {
     use std::slice;
 
     use super::*;
+    use crate::text::hex;
     use crate::time::Timestamp;
     use crate::token::{Credential, Credentials, NotAToken, Signature, SignedMessage, base64};
 
@@ -92,7 +93,7 @@ mod tests {
         let (ours, other, body) = (token(1), token(2), b"{}");
         let trace = TokenTrace::new(&key, &ours);
         let of = |secret: &Token| {
-            let hex: String = mac(secret.0.as_bytes(), &[body]).iter().map(|byte| format!("{byte:02x}")).collect();
+            let hex = hex(&mac(secret.0.as_bytes(), &[body]));
             let signed = base64(&mac(secret.signing_key().as_bytes(), &[b"id.1700000000.", body]));
             let now = Timestamp::from_millis(1_700_000_000_000);
             [
