@@ -38,6 +38,7 @@ mod client;
 mod drift;
 mod error;
 mod evidence;
+mod installation;
 pub mod manifests;
 mod observe;
 mod rules;
@@ -68,6 +69,7 @@ use rollhook_core::{
 
 use tokio::sync::mpsc::UnboundedReceiver;
 
+pub use installation::InstallationSecrets;
 pub use store::{KubernetesStore, StoreClock, crd, ensure_crds};
 pub use workload::{Template, Workload, WorkloadKind};
 

@@ -4,7 +4,7 @@ use std::{net::SocketAddr, num::NonZeroU32, path::PathBuf, time::Duration};
 
 use clap::{Args as ClapArgs, Parser, Subcommand, ValueEnum};
 use rollhook_api::duration;
-use rollhook_wiring::{Manifests, Settings, StoreSettings};
+use rollhook_wiring::{Installation, Manifests, Settings, StoreSettings};
 
 use crate::client_ip::Cidr;
 
@@ -34,6 +34,21 @@ pub enum Command {
     Store(Store),
     /// Print the manifests that a cluster needs before rollhook runs in it, for kubectl apply -f -
     Manifests(Manifests),
+    /// Make the Secrets of a server in a cluster, keys and admin token, unless they exist
+    Secrets(Installation),
+    /// Ask the server on this machine whether it is healthy; fails unless it is
+    Healthcheck(Healthcheck),
+}
+
+/// The addresses of the server, given as the server has them.
+#[derive(Clone, Copy, Debug, ClapArgs)]
+pub struct Healthcheck {
+    /// Address and port that the server listens on
+    #[arg(long, env = "ROLLHOOK_LISTEN", default_value = "127.0.0.1:8080", value_name = "ADDRESS")]
+    pub listen: SocketAddr,
+    /// Address and port of /healthz, if it has one of its own
+    #[arg(long, env = "ROLLHOOK_PROBE_LISTEN", value_name = "ADDRESS")]
+    pub probe_listen: Option<SocketAddr>,
 }
 
 /// The commands for keys.

@@ -40,6 +40,7 @@ mod deploys;
 mod error_reply;
 mod events;
 mod headers;
+mod healthcheck;
 mod instrumented;
 mod limits;
 mod locks;

@@ -4,7 +4,8 @@ use std::{error::Error, io::Write, net::SocketAddr};
 
 use rollhook_core::{ports::Sealing, service::StartError};
 use rollhook_wiring::{
-    Created, DriverUrl, Rebound, Settings, SignIn, StopSignals, StoreLock, StoreSettings, StoreUrl, admin,
+    Created, DriverUrl, Installation, Rebound, Settings, SignIn, StopSignals, StoreLock, StoreSettings, StoreUrl,
+    admin,
     keys::{self, StoreKeys},
     machine,
 };
@@ -15,7 +16,7 @@ use tokio::{
 
 use crate::{
     args::{AdminToken, Args, Command, Keys, Serve, Store},
-    log, open_files,
+    healthcheck, log, open_files,
     server::{Config, Server},
 };
 
@@ -44,6 +45,8 @@ pub fn run(args: Args) -> Result<(), Failure> {
             runtime()?.block_on(admin::set(&store, &file))?;
             print(&format!("the admin token is the one in {} now", file.display()))
         }
+        Some(Command::Secrets(installation)) => runtime()?.block_on(make_secrets(&installation)),
+        Some(Command::Healthcheck(server)) => Ok(healthcheck::ask(server.probe_listen.unwrap_or(server.listen))?),
         Some(Command::Manifests(manifests)) => print(manifests.yaml()?.trim_end()),
         None => {
             log::init(args.serve.log_format)?;
@@ -84,6 +87,18 @@ async fn rebind(settings: &Settings) -> Result<(), Failure> {
         true => format!("the store was bound to {to} already"),
         false => format!("the store is bound to {to}, and no longer to {from}"),
     })
+}
+
+async fn make_secrets(installation: &Installation) -> Result<(), Failure> {
+    for secret in installation.make().await? {
+        let name = secret.name;
+        print(&if secret.made {
+            format!("made the Secret {name}")
+        } else {
+            format!("the Secret {name} exists: unchanged")
+        })?;
+    }
+    Ok(())
 }
 
 /// Prints a line on stdout, where a program that started this one reads it.

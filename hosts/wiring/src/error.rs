@@ -51,6 +51,18 @@ pub enum Error {
         file = .0.display()
     )]
     OtherAdminToken(PathBuf),
+    /// The Secret of an installation's keys is missing, while that of its admin token is there.
+    #[error(
+        "there is a Secret {admin_token}, and no Secret {keys} with the keys that tokens are sealed with: put it back \
+         from your copy; if the keys are lost, make new ones (rollhook-server keys new DIR, kubectl create secret generic \
+         {keys} --from-file=DIR) and enable each webhook anew"
+    )]
+    KeysLost {
+        /// The Secret of the keys.
+        keys: String,
+        /// The Secret of the admin token.
+        admin_token: String,
+    },
     /// An admin token's file holds something else.
     #[error("{} does not hold an admin token; make one with: rollhook-server admin-token new FILE", .0.display())]
     NotAToken(PathBuf),

@@ -8,7 +8,7 @@ DIR=${NODE_BIN:-${XDG_CACHE_HOME:-$HOME/.cache}/rollhook-cluster/node-$key}
 mkdir -p "$DIR"; exec 9> "$DIR/.lock"; flock 9
 if [ ! -e "$DIR/.done" ]; then
   export CGO_ENABLED=0 GOFLAGS="-buildvcs=false -trimpath"
-  for program in pause crash dies gitd; do go build -ldflags '-s -w' -o "$DIR/$program" ./$program; done
+  for program in pause crash dies gitd forward; do go build -ldflags '-s -w' -o "$DIR/$program" ./$program; done
   for v in v1 v2 v3; do go build -ldflags "-s -w -X main.version=$v" -o "$DIR/app-$v" ./app; done
   touch "$DIR/.done"
 fi

@@ -5,7 +5,7 @@
 set -u
 . "$(dirname "$0")/../lib.sh"; D=$(realpath -m "$1"); BRIDGE=rollhook0
 
-for name in kubelet scheduler controller-manager apiserver etcd registry private-registry gitd containerd; do stop $name; done
+for name in buildkitd forward kubelet scheduler controller-manager apiserver etcd registry private-registry gitd containerd; do stop $name; done
 for process in /proc/[0-9]*; do # the shims outlive containerd on purpose; ours name its socket
   tr '\0' ' ' < "$process/cmdline" | grep -q "containerd-shim.* -address $D/containerd.sock" && kill -KILL "${process#/proc/}"
 done 2> /dev/null

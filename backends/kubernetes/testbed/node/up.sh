@@ -5,12 +5,12 @@
 # time on a machine (bridge, cgroup). Stop it with down.sh STATE_DIR.
 # In the registry: app:v1 app:v2 app:v3 (HTTP on :8080, /healthz, and a gate: src/app), app:crash (exits 1), app:dies
 # (serves, and exits 1 after 3 s). app:nosuch does not exist. push.sh adds images and moves tags; builder-image.sh adds
-# what builds git apps. The private registry is empty, and accepts only ada with the password hunter2. A bare repository in
+# what builds git apps; image.sh adds rollhook's own images. The private registry is empty, and accepts only ada with the password hunter2. A bare repository in
 # STATE_DIR/git is served as GIT_URL/<name>, and takes pushes; those below private/ are ada's too.
-# Pods reach each other and the node, nothing else; there are no Service addresses and no DNS.
+# Pods reach each other and the node, nothing else; there is no DNS, and no Service address but the API server's.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd); . "$here/../lib.sh"
-NODE=node-1 BRIDGE=rollhook0 GATEWAY=10.77.0.1 SUBNET=10.77.0.0/24
+NODE=node-1 BRIDGE=rollhook0 GATEWAY=10.77.0.1 SUBNET=10.77.0.0/24 API_SERVICE=10.96.0.1
 
 [ "$(id -u)" = 0 ] || { echo "up.sh: a real node needs root" >&2; exit 1; }
 for c in containerd runc ctr docker-registry git ip; do
@@ -26,7 +26,8 @@ fi
 claim "$1"; mkdir cni git manifests; : > resolv.conf
 read -r registry_port private_port git_port kubelet_port health_port < <(ports 5)
 REGISTRY=$GATEWAY:$registry_port PRIVATE_REGISTRY=$GATEWAY:$private_port
-ip link add $BRIDGE type bridge; ip link set $BRIDGE alias "$D"; ip addr add $GATEWAY/24 dev $BRIDGE; ip link set $BRIDGE up
+ip link add $BRIDGE type bridge; ip link set $BRIDGE alias "$D"; ip addr add $GATEWAY/24 dev $BRIDGE
+ip addr add $API_SERVICE/32 dev $BRIDGE; ip link set $BRIDGE up
 for key in vm.overcommit_memory vm.panic_on_oom kernel.panic kernel.panic_on_oops kernel.keys.root_maxkeys \
   kernel.keys.root_maxbytes net.ipv4.ip_forward; do # the kubelet changes these, and down.sh puts them back
   echo "$key=$(sysctl -n $key)"
@@ -85,6 +86,7 @@ openssl req -x509 -newkey rsa:2048 -nodes -keyout client.key -out client.crt -da
   -subj /O=system:masters/CN=apiserver-kubelet-client 2>/dev/null
 control_plane "$bin" --advertise-address=$GATEWAY --authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction \
   --allow-privileged=true --kubelet-client-certificate=client.crt --kubelet-client-key=client.key --kubelet-preferred-address-types=InternalIP
+start forward "$programs/forward" $API_SERVICE:443 "127.0.0.1:$API_PORT" # what kube-proxy does, for this one Service
 printf 'export REGISTRY=%q PRIVATE_REGISTRY=%q GIT_URL=%q PROGRAMS=%q\n' "$REGISTRY" "$PRIVATE_REGISTRY" \
   "http://$GATEWAY:$git_port" "$programs" >> env
 write_kubeconfig kubelet.kubeconfig "$API_PORT" "$token"
