@@ -34,6 +34,8 @@ on_each_store! {
     a_key_makes_one_deploy_whichever_replica_it_meets,
     the_old_token_is_refused_by_all_once_enable_returns,
     api_token_counts_on_all_replicas_until_it_is_revoked_on_one,
+    session_counts_on_all_replicas_until_it_is_ended_on_one,
+    lock_counts_on_all_replicas_at_once_and_so_does_its_end,
     every_replica_reports_each_change,
 }
 
@@ -173,6 +175,44 @@ fn api_token_counts_on_all_replicas_until_it_is_revoked_on_one(shared: Shared, t
         until("the token is known to both", || servers.iter().all(|server| call(server) == 200));
         fleet.manage(servers[1].address, "DELETE", &format!("/api/v1/tokens/{name}")).expect(204);
         assert_eq!(servers.each_ref().map(call), [401, 401], "round {round}");
+    }
+}
+
+fn session_counts_on_all_replicas_until_it_is_ended_on_one(shared: Shared, test: &str) {
+    let Some(fleet) = Fleet::simulated(server!(), shared, test, "10ms") else { return };
+    let servers = ["first", "second"].map(|name| fleet.replica(name).run());
+    let form = |server: &Server, path: &str| {
+        let call = server.call("POST", path).header("sec-fetch-site", "same-origin");
+        call.header("content-type", "application/x-www-form-urlencoded")
+    };
+    for (round, end) in ["/sign-out", "/sign-out-everywhere"].into_iter().cycle().take(6).enumerate() {
+        let token = format!("token={}", servers[0].admin);
+        let begun = form(&servers[0], "/sign-in").body(token.as_bytes()).expect(303);
+        let cookie = begun.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
+        let page = |server: &Server| server.call("GET", "/").header("cookie", &cookie).send().status;
+        until("the session is known to both", || servers.iter().all(|server| page(server) == 200));
+        form(&servers[1], end).header("cookie", &cookie).expect(303);
+        assert_eq!(servers.each_ref().map(page), [303, 303], "round {round}");
+    }
+}
+
+fn lock_counts_on_all_replicas_at_once_and_so_does_its_end(shared: Shared, test: &str) {
+    let Some(fleet) = Fleet::simulated(server!(), shared, test, "0ms") else { return };
+    let servers = ["first", "second"].map(|name| fleet.replica(name).run());
+    let app = fleet.app(servers[0].address, "api");
+    let known = fleet.manage(servers[0].address, "GET", &app.path).expect(200).json();
+    let [project, environment] = ["project", "environment"].map(|name| known[name].as_str().unwrap());
+    let (of_app, of_environment) = (format!("{}/lock", app.path), format!("/api/v1/locks/{project}/{environment}"));
+    let answers = || servers.each_ref().map(|server| post(server.address, &app, "v2").send().status);
+    for round in 0..3 {
+        let [one, other] = [&servers[round % 2], &servers[(round + 1) % 2]].map(|server| server.address);
+        for lock in [&of_app, &of_environment] {
+            assert_eq!(answers(), [202, 202], "round {round}");
+            fleet.manage(one, "PUT", lock).json(&json!({ "reason": "a freeze" })).expect(200);
+            assert_eq!(answers(), [423, 423], "round {round} {lock}");
+            let ended = fleet.manage(other, "DELETE", lock).send().status;
+            assert!([200, 204].contains(&ended), "{ended}");
+        }
     }
 }
 
