@@ -5,9 +5,8 @@
 mod browser;
 
 use std::{
-    env, fs,
+    fs,
     io::{BufRead, BufReader, Write},
-    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
@@ -27,27 +26,24 @@ echo "$ROLLHOOK_IMAGE_REPOSITORY@sha256:$(echo "$ROLLHOOK_COMMIT" | sha256sum | 
 #[test]
 fn a_person_deploys_watches_and_rolls_back_in_a_browser() {
     let test = test_name!();
-    let Programs { browser, node, modules } = match Programs::find("playwright-core") {
+    let Programs { browser: program, node, modules } = match Programs::find("playwright-core") {
         Ok(found) => found,
         Err(missing) => return skip(&test, missing),
     };
-    // Tests run in their package's directory; a path that is compiled in may be that of another checkout.
-    let root = Path::new("../..");
-    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let git = GitHost::start();
     let commit = git.repository("site").push("main");
     let server = server!().driver("simulated:1500ms").builder(BUILD).run();
     let arguments = json!({
         "address": server.address.to_string(),
         "token": server.admin,
-        "screenshots": target.join("console-screenshots"),
-        "program": browser,
+        "screenshots": browser::pictures(),
+        "program": program,
         "modules": modules,
         "git": git.url("site"),
         "commit": commit,
     });
     let mut command = Command::new(node);
-    command.arg(root.join("testing/browser/console.mjs")).arg(arguments.to_string());
+    command.arg(browser::script("console.mjs")).arg(arguments.to_string());
     // The browser's profile goes with the server's directory.
     command.env("TMPDIR", server.file("")).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut script = command.spawn().unwrap();

@@ -5,10 +5,9 @@
 mod browser;
 
 use std::{
-    env, fs,
+    fs,
     io::{BufRead, BufReader},
     os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
 };
 
@@ -33,17 +32,15 @@ impl Drop for Provider {
 #[test]
 fn people_sign_in_at_a_provider_with_the_roles_of_their_groups() {
     let test = test_name!();
-    let Programs { browser, node, modules } = match Programs::find("oidc-provider") {
+    let Programs { browser: program, node, modules } = match Programs::find("oidc-provider") {
         Ok(found) => found,
         Err(missing) => return skip(&test, missing),
     };
-    let root = Path::new("../..");
-    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let (address, issuer) = (free_address(), format!("http://{}", free_address()));
     let redirect = format!("http://{address}/sign-in/callback");
     let arguments = json!({ "issuer": issuer, "redirect": redirect, "modules": modules });
     let mut provider = Command::new(&node);
-    provider.arg(root.join("testing/browser/provider.mjs")).arg(arguments.to_string());
+    provider.arg(browser::script("provider.mjs")).arg(arguments.to_string());
     let mut provider = Provider(provider.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap());
     // Kept open: a program that writes into a closed pipe ends.
     let mut told = BufReader::new(provider.0.stdout.take().unwrap()).lines().map_while(Result::ok);
@@ -66,11 +63,11 @@ fn people_sign_in_at_a_provider_with_the_roles_of_their_groups() {
     server.app("api");
 
     let arguments = json!({
-        "address": address.to_string(), "screenshots": target.join("console-screenshots"), "program": browser,
+        "address": address.to_string(), "screenshots": browser::pictures(), "program": program,
         "modules": modules,
     });
     let mut script = Command::new(node);
-    script.arg(root.join("testing/browser/sign_in.mjs")).arg(arguments.to_string());
+    script.arg(browser::script("sign_in.mjs")).arg(arguments.to_string());
     let ended = script.env("TMPDIR", server.file("")).output().unwrap();
     let told = String::from_utf8_lossy(&ended.stdout).into_owned();
     assert!(ended.status.success(), "{told}\n{}", String::from_utf8_lossy(&ended.stderr));

@@ -46,3 +46,18 @@ fn packages(package: &str) -> Option<PathBuf> {
     let packages = cache.join("rollhook-tools/browser");
     packages.join("node_modules").join(package).is_dir().then_some(packages)
 }
+
+/// Returns the script of this name in `testing/browser`.
+pub(crate) fn script(name: &str) -> PathBuf {
+    root().join("testing/browser").join(name)
+}
+
+/// Returns the directory in which the pictures of pages are kept.
+pub(crate) fn pictures() -> PathBuf {
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from).join("console-screenshots")
+}
+
+/// The repository. Tests run in their package's directory; a path that is compiled in may be that of another checkout.
+fn root() -> &'static Path {
+    Path::new("../..")
+}
