@@ -142,7 +142,7 @@ try {
   await page.getByLabel('Project').fill('shop');
   await page.getByLabel('Environment').fill('test');
   await page.getByLabel('Name', { exact: true }).fill('Api');
-  await page.getByLabel('Image').fill('registry.example.com/shop/api:1.0.0');
+  await page.getByLabel('Image (if').fill('registry.example.com/shop/api:1.0.0');
   await expecting(422, async () => {
     await page.getByRole('button', { name: 'Register' }).click();
     await page.getByRole('alert').waitFor();
@@ -241,14 +241,28 @@ try {
 
   step('a build is watched, its log in colours');
   const site = '/apps/shop-test/site';
-  const created = await page.request.post('/api/v1/apps', {
-    headers: { authorization: `Bearer ${token}` },
-    data: {
-      project: 'shop', environment: 'test', app: 'site', policy: { settle: '0s' },
-      git: { url: git, image_repository: 'registry.example.com/shop/site' },
-    },
+  await page.goto('/apps/new');
+  await page.getByLabel('Project').fill('shop');
+  await page.getByLabel('Environment').fill('test');
+  await page.getByLabel('Name', { exact: true }).fill('site');
+  if (await page.getByLabel('Branch').isVisible()) fail('a source that was not chosen is shown');
+  await page.getByLabel('Git').check();
+  await page.getByLabel('URL').fill('no url');
+  await expecting(422, async () => {
+    await page.getByRole('button', { name: 'Register' }).click();
+    await page.getByRole('alert').waitFor();
   });
-  if (created.status() !== 201) fail(await created.text());
+  await picture('register-git');
+  await page.getByLabel('URL').fill(git);
+  await page.getByLabel('Images are pushed to').fill('registry.example.com/shop/site');
+  await page.getByRole('button', { name: 'Register' }).click();
+  await page.waitForURL(`${base}${site}`);
+  await says(page.locator('main'), 'No deploys yet');
+  await picture('deploys-empty');
+  await page.goto(`${site}/settings`);
+  await page.getByLabel('settle').fill('0s');
+  await page.getByRole('button', { name: 'Save the policy' }).click();
+  await says(page.getByRole('status'), 'Saved.');
   await page.goto(`${site}/deploy`);
   await page.getByLabel('Commit').fill(commit);
   await page.getByRole('button', { name: 'Build and deploy' }).click();
@@ -286,6 +300,18 @@ try {
   await dialog.getByRole('button', { name: 'Make a new token' }).click();
   await page.getByText('This is the new token.').waitFor();
   if (await page.locator('#token').textContent() === first) fail('the token is the old one');
+  await page.getByRole('link', { name: 'Trust a pipeline…' }).click();
+  await page.getByLabel('Number of the repository').fill('shop/api');
+  await expecting(422, async () => {
+    await page.getByRole('button', { name: 'Trust it' }).click();
+    await page.getByRole('alert').waitFor();
+  });
+  await picture('trust');
+  await page.getByLabel('Number of the repository').fill('74');
+  await page.getByRole('button', { name: 'Trust it' }).click();
+  await says(page.locator('main'), 'repository_id = 74');
+  await says(page.locator('main'), 'every branch may deploy');
+  await picture('webhook-trusts');
   for (const path of ['/', `${app}/deploys/3`, `${app}/webhook`, '/apps/new']) await steady(path);
   await steady(`${app}/settings`);
   await picture('settings');
@@ -306,6 +332,61 @@ try {
   await page.getByRole('link', { name: 'End the lock…' }).click();
   await dialog.getByRole('button', { name: 'End the lock' }).click();
   await page.getByText('Deploys are locked').waitFor({ state: 'detached' });
+
+  step('what lags behind is promoted, from a cell and as a whole');
+  const api = async (method, path, data) => {
+    const answer = await page.request.fetch(path, { method, headers: { authorization: `Bearer ${token}` }, data });
+    if (!answer.ok()) fail(`${path}: ${await answer.text()}`);
+    return answer.json();
+  };
+  const images = { api: '1.0.0', web: '4.1.0', search: '1.9.3', worker: '2.0.0', 'a-service-with-a-long-name': '2026.11.22-rc.1' };
+  for (const [name, tag] of Object.entries(images)) {
+    for (const environment of name === 'worker' ? ['prod'] : ['prod', 'test']) {
+      if (environment === 'test' && name === 'api') continue;
+      const image = `registry.example.com/shop/${name}:${environment === 'test' ? `${tag}-next` : tag}`;
+      await api('POST', '/api/v1/apps', { project: 'shop', environment, app: name, image, policy: { settle: '0s' } });
+    }
+  }
+  await page.goto('/');
+  const cell = (name, environment) => page.locator('tr', { has: page.locator(`th:text-is("${name}")`) }).locator(`[data-environment="${environment}"]`);
+  for (const name of ['web', 'search', 'a-service-with-a-long-name']) {
+    await api('GET', `/api/v1/apps/shop-test/${name}/deploys/1`);
+    for (let turn = 0; !await cell(name, 'prod').getByText('behind test').isVisible(); turn++) {
+      if (turn > 100) fail(`${name} is not behind`);
+      await page.waitForTimeout(200);
+      await page.goto('/');
+    }
+  }
+  await picture('apps-matrix');
+  await cell('web', 'prod').getByRole('link', { name: 'Promote' }).click();
+  await says(dialog, 'Promote web to prod?');
+  for (const colorScheme of themes) {
+    for (const width of [360, 1440]) {
+      await page.emulateMedia({ colorScheme, reducedMotion: 'reduce' });
+      await page.setViewportSize({ width, height: sizes[width] });
+      await page.screenshot({ path: join(screenshots, `promote-dialog-${width}-${colorScheme}.png`) });
+      await check(`the dialog of a promotion at ${width}, ${colorScheme}`);
+    }
+  }
+  await page.emulateMedia({ colorScheme: 'light', reducedMotion: 'no-preference' });
+  await dialog.getByRole('button', { name: 'Promote to prod' }).click();
+  await page.waitForURL(`${base}/apps/shop-prod/web`);
+  await says(row(2), 'current');
+  await page.goto('/');
+  await page.getByRole('link', { name: 'Promote in shop' }).click();
+  await says(page.locator('main'), 'What test runs, to prod');
+  await says(page.locator('main'), 'the same image runs already');
+  await picture('promote');
+  await steady('/projects/shop/promote');
+  await page.getByRole('button', { name: 'Promote to prod' }).click();
+  await says(page.locator('main'), 'Promoted from test to prod');
+  await page.evaluate(() => { window.sameDocument = true; });
+  await page.locator('.line .mark.good').nth(1).waitFor();
+  if (!await page.evaluate(() => window.sameDocument === true)) fail('the page was loaded again');
+  await picture('promoted');
+  await expecting(422, () => page.goto('/projects/shop/promote?from=test&to=test'));
+  await says(page.getByRole('alert'), 'not promoted to itself');
+  await picture('promote-refused');
 
   step('search as one types, and by the keyboard alone');
   await page.goto('/');

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rollhook_core::{
     app::AppId,
-    identity::{self, TEXT_MAX, TrustId},
+    identity::{self, Issuer, TEXT_MAX, TrustId},
     request::{Field, Refusal},
 };
 use schemars::JsonSchema;
@@ -27,7 +27,56 @@ pub struct AddTrust {
     pub claims: BTreeMap<String, String>,
 }
 
+/// A CI system whose pipelines prove themselves by id_tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pipeline {
+    /// GitHub Actions.
+    Github,
+    /// GitLab CI.
+    Gitlab,
+}
+
+impl Pipeline {
+    /// The issuer of the tokens at the system's own site.
+    pub const fn issuer(self) -> &'static str {
+        match self {
+            Self::Github => Issuer::GITHUB,
+            Self::Gitlab => Issuer::GITLAB,
+        }
+    }
+
+    /// The claim that has the number of a repository, which is never given out again.
+    pub const fn identifying_claim(self) -> &'static str {
+        match self {
+            Self::Github => "repository_id",
+            Self::Gitlab => "project_id",
+        }
+    }
+}
+
 impl AddTrust {
+    /// Returns the request to trust the pipelines of the repository of this number, with further claims; the issuer is
+    /// that of the system unless another one is named.
+    ///
+    /// # Errors
+    /// The name of a claim that is given twice.
+    pub fn new(
+        pipeline: Option<(Pipeline, u64)>,
+        issuer: Option<String>,
+        audience: Option<String>,
+        claims: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<Self, String> {
+        let issuer = issuer.or_else(|| pipeline.map(|(system, _)| system.issuer().to_owned())).unwrap_or_default();
+        let identifying = pipeline.map(|(system, id)| (system.identifying_claim().to_owned(), id.to_string()));
+        let mut all = BTreeMap::new();
+        for (name, text) in identifying.into_iter().chain(claims) {
+            if all.insert(name.clone(), text).is_some() {
+                return Err(name);
+            }
+        }
+        Ok(Self { issuer, audience, claims: all })
+    }
+
     /// Returns the trust; `base_url` is the audience of one that names none.
     ///
     /// # Errors
@@ -61,6 +110,11 @@ impl Trust {
             audience: trust.audience().to_owned(),
             claims: trust.claims().clone(),
         }
+    }
+
+    /// Returns whether a claim keeps other branches and environments of the repository from deploying.
+    pub fn is_narrowed(&self) -> bool {
+        ["ref", "environment", "ref_protected"].iter().any(|name| self.claims.contains_key(*name))
     }
 
     /// Returns the claims in one line, for people.

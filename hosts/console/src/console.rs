@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use http::StatusCode;
-use rollhook_api::Kind;
+use rollhook_api::{App, Kind};
 use rollhook_core::{
+    access::{Action, Realm},
     request::{IdempotencyKey, KeyHeader},
     service::SessionSecret,
 };
@@ -37,6 +38,12 @@ impl Call<'_> {
     /// Returns the operations of the caller.
     pub(crate) fn operations(&self) -> CallerOperations {
         self.console.host.operations(&self.access.principal, None)
+    }
+
+    /// Returns whether the caller may promote to the environment of this app.
+    pub(crate) fn may_promote_to(&self, app: &App) -> bool {
+        let realm = Realm::of(app.project.parse().ok(), app.environment.parse().ok());
+        realm.is_ok_and(|realm| self.access.principal.may(Action::Promote, &realm))
     }
 
     /// Returns the operations under the key of the submitted form, so that a form that is sent twice acts once.

@@ -1,6 +1,10 @@
 //! The console's paths.
 
-use rollhook_core::{access::TokenName, app::AppId, deploy::Revision};
+use rollhook_core::{
+    access::TokenName,
+    app::{AppId, Project},
+    deploy::Revision,
+};
 
 /// The place that a path names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +28,7 @@ pub(crate) enum Route {
 pub(crate) enum Page {
     Apps,
     Register,
+    Promote(Project),
     SignOut,
     SignOutEverywhere,
     CommandLine,
@@ -45,6 +50,7 @@ pub(crate) enum AppPart {
     Reveal,
     Enable,
     Disable,
+    AddTrust,
     RemoveTrust,
     Settings,
     Source,
@@ -59,6 +65,7 @@ pub(crate) enum AppPart {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeployPart {
     Entry,
+    Status,
     Log,
     Cancel,
 }
@@ -83,6 +90,7 @@ const APP_PARTS: &[(AppPart, &str, &[&str], &str)] = &[
     (AppPart::Reveal, "webhook/reveal", BOTH, "/apps/{namespace}/{app}/webhook/reveal"),
     (AppPart::Enable, "webhook/enable", BOTH, "/apps/{namespace}/{app}/webhook/enable"),
     (AppPart::Disable, "webhook/disable", BOTH, "/apps/{namespace}/{app}/webhook/disable"),
+    (AppPart::AddTrust, "webhook/trust", BOTH, "/apps/{namespace}/{app}/webhook/trust"),
     (AppPart::RemoveTrust, "webhook/remove-trust", BOTH, "/apps/{namespace}/{app}/webhook/remove-trust"),
     (AppPart::Settings, "settings", BOTH, "/apps/{namespace}/{app}/settings"),
     (AppPart::Source, "settings/source", BOTH, "/apps/{namespace}/{app}/settings/source"),
@@ -95,6 +103,7 @@ const APP_PARTS: &[(AppPart, &str, &[&str], &str)] = &[
 
 const DEPLOY_PARTS: &[(DeployPart, &str, &[&str], &str)] = &[
     (DeployPart::Entry, "", READ, "/apps/{namespace}/{app}/deploys/{revision}"),
+    (DeployPart::Status, "status", READ, "/apps/{namespace}/{app}/deploys/{revision}/status"),
     (DeployPart::Log, "log", READ, "/apps/{namespace}/{app}/deploys/{revision}/log"),
     (DeployPart::Cancel, "cancel", BOTH, "/apps/{namespace}/{app}/deploys/{revision}/cancel"),
 ];
@@ -125,6 +134,9 @@ impl Route {
         if let Some(name) = path.strip_prefix("/access/tokens/").and_then(|rest| rest.strip_suffix("/revoke")) {
             return name.parse().map_or(Self::Unknown, |name| Self::Page(Page::Revoke(name)));
         }
+        if let Some(project) = path.strip_prefix("/projects/").and_then(|rest| rest.strip_suffix("/promote")) {
+            return project.parse().map_or(Self::Unknown, |project| Self::Page(Page::Promote(project)));
+        }
         let page = path.strip_prefix("/apps/").and_then(below_apps);
         page.map_or(Self::Unknown, Self::Page)
     }
@@ -132,7 +144,7 @@ impl Route {
     /// Returns the methods that the path takes.
     pub(crate) fn methods(&self) -> &'static [&'static str] {
         match self {
-            Self::SignIn | Self::Page(Page::Register | Page::CommandLine | Page::Revoke(_)) => BOTH,
+            Self::SignIn | Self::Page(Page::Register | Page::Promote(_) | Page::CommandLine | Page::Revoke(_)) => BOTH,
             Self::Page(Page::SignOut | Page::SignOutEverywhere | Page::NewToken) => WRITE,
             Self::Asset | Self::Page(Page::Apps | Page::Access) | Self::Unknown => READ,
             Self::ProviderStart | Self::ProviderCallback => &["GET"],
@@ -143,7 +155,10 @@ impl Route {
 
     /// Returns whether pages read the path by themselves, without a person's doing.
     pub(crate) fn is_automatic(&self) -> bool {
-        matches!(self, Self::Page(Page::App(_, AppPart::Live) | Page::Deploy(_, _, DeployPart::Log)))
+        matches!(
+            self,
+            Self::Page(Page::App(_, AppPart::Live) | Page::Deploy(_, _, DeployPart::Log | DeployPart::Status))
+        )
     }
 
     /// Returns the route as a label, from a fixed set.
@@ -155,6 +170,7 @@ impl Route {
             Self::ProviderCallback => "/sign-in/callback",
             Self::Page(Page::Apps) => "/",
             Self::Page(Page::Register) => "/apps/new",
+            Self::Page(Page::Promote(_)) => "/projects/{project}/promote",
             Self::Page(Page::SignOut) => "/sign-out",
             Self::Page(Page::SignOutEverywhere) => "/sign-out-everywhere",
             Self::Page(Page::CommandLine) => "/command-line",
@@ -173,7 +189,8 @@ impl Page {
     pub(crate) const fn app(&self) -> Option<&AppId> {
         match self {
             Self::App(id, _) | Self::Deploy(id, ..) => Some(id),
-            Self::Apps | Self::Register | Self::SignOut | Self::SignOutEverywhere | Self::CommandLine => None,
+            Self::Apps | Self::Register | Self::Promote(_) | Self::CommandLine => None,
+            Self::SignOut | Self::SignOutEverywhere => None,
             Self::Access | Self::NewToken | Self::Revoke(_) => None,
         }
     }
@@ -183,6 +200,7 @@ impl Page {
         match self {
             Self::Apps | Self::SignOut | Self::SignOutEverywhere | Self::CommandLine => Need::Nothing,
             Self::Register => Need::Administer,
+            Self::Promote(_) => Need::Deploy,
             Self::Access | Self::NewToken | Self::Revoke(_) => Need::Access,
             Self::App(_, part) => match part {
                 AppPart::Deploys | AppPart::Live | AppPart::Webhook => Need::Nothing,
@@ -191,11 +209,11 @@ impl Page {
                     Need::Deploy
                 }
                 AppPart::Reveal | AppPart::Enable | AppPart::Rotate => Need::Token,
-                AppPart::Disable | AppPart::RemoveTrust | AppPart::Settings => Need::Administer,
+                AppPart::Disable | AppPart::AddTrust | AppPart::RemoveTrust | AppPart::Settings => Need::Administer,
                 AppPart::Source | AppPart::Delete => Need::Administer,
             },
             Self::Deploy(_, _, DeployPart::Cancel) => Need::Deploy,
-            Self::Deploy(_, _, DeployPart::Entry | DeployPart::Log) => Need::Nothing,
+            Self::Deploy(_, _, DeployPart::Entry | DeployPart::Status | DeployPart::Log) => Need::Nothing,
         }
     }
 }
@@ -258,6 +276,16 @@ mod tests {
             let found = Route::of(&fill(label));
             assert!(matches!(found, Route::Page(Page::Deploy(_, _, found)) if found == *part), "{label}");
             assert_eq!(template(&fill(label)), *label);
+        }
+    }
+
+    #[test]
+    fn promotion_is_a_project_s() {
+        let Route::Page(Page::Promote(project)) = Route::of("/projects/shop/promote") else { panic!("no promotion") };
+        assert_eq!((project.as_str(), template("/projects/shop/promote")), ("shop", "/projects/{project}/promote"));
+        assert_eq!(Page::Promote(project).need(true), Need::Deploy);
+        for path in ["/projects/shop", "/projects/Shop/promote", "/projects//promote", "/projects/a/b/promote"] {
+            assert_eq!(Route::of(path), Route::Unknown, "{path}");
         }
     }
 

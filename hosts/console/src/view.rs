@@ -93,6 +93,7 @@ const CROSS: &str = shape!(
 const SKIP: &str = shape!(r#"<path class="line" d="m4 4 4 4-4 4m5-8 4 4-4 4"/>"#);
 const SLASH: &str = shape!(r#"<circle class="line" cx="8" cy="8" r="6"/><path class="line" d="m4 12 8-8"/>"#);
 const TRIANGLE: &str = shape!(r#"<path d="M8 1.200 15.600 14.600H.4z"/><path class="cut" d="M8 6v4m0 2v.4"/>"#);
+const ARROW: &str = shape!(r#"<path class="line" d="M2.500 8h10.500m-4.200-4.200L13 8l-4.200 4.200"/>"#);
 const LOCK: &str = shape!(r#"<path d="M3 7h10v8H3z"/><path class="line" d="M5 7V4.500a3 3 0 0 1 6 0V7"/>"#);
 
 impl Mark {
@@ -121,6 +122,10 @@ impl Mark {
 
     pub(crate) fn held(word: impl Into<String>) -> Self {
         Self { tone: "held", shape: LOCK, word: word.into() }
+    }
+
+    pub(crate) fn behind(word: impl Into<String>) -> Self {
+        Self { tone: "past", shape: ARROW, word: word.into() }
     }
 
     pub(crate) fn nothing(word: impl Into<String>) -> Self {

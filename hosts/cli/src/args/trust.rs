@@ -1,10 +1,8 @@
 //! `rollhook app webhook trust …`.
 
-use std::collections::BTreeMap;
-
 use clap::{ArgGroup, Args, Subcommand};
-use rollhook_api::AddTrust;
-use rollhook_core::identity::{Issuer, TrustId};
+use rollhook_api::{AddTrust, Pipeline};
+use rollhook_core::identity::TrustId;
 
 use super::Target;
 use crate::exit::CliError;
@@ -57,21 +55,14 @@ impl AddTrustArgs {
     /// # Errors
     /// [`CliError::Usage`] for a claim that is given twice, or a missing issuer.
     pub(crate) fn request(&self) -> Result<AddTrust, CliError> {
-        let preset = match (self.github, self.gitlab) {
-            (Some(id), _) => Some((Issuer::GITHUB, "repository_id", id)),
-            (None, Some(id)) => Some((Issuer::GITLAB, "project_id", id)),
-            (None, None) => None,
+        let pipeline = match (self.github, self.gitlab) {
+            (Some(id), _) => Some((Pipeline::Github, id)),
+            (None, Some(id)) => Some((Pipeline::Gitlab, id)),
+            (None, None) if self.issuer.is_some() => None,
+            (None, None) => return Err(CliError::Usage("--issuer: name the issuer of the tokens.".to_owned())),
         };
-        let issuer = self.issuer.clone().or_else(|| preset.map(|(issuer, ..)| issuer.to_owned()));
-        let issuer = issuer.ok_or_else(|| CliError::Usage("--issuer: name the issuer of the tokens.".to_owned()))?;
-        let identifying = preset.map(|(_, name, id)| (name.to_owned(), id.to_string()));
-        let mut claims = BTreeMap::new();
-        for (name, text) in identifying.into_iter().chain(self.claims.iter().cloned()) {
-            if claims.insert(name.clone(), text).is_some() {
-                return Err(CliError::Usage(format!("--claim: {name} is given twice.")));
-            }
-        }
-        Ok(AddTrust { issuer, audience: self.audience.clone(), claims })
+        AddTrust::new(pipeline, self.issuer.clone(), self.audience.clone(), self.claims.iter().cloned())
+            .map_err(|name| CliError::Usage(format!("--claim: {name} is given twice.")))
     }
 }
 

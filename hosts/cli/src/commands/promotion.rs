@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use rollhook_api::{App, Promote, PromoteFrom};
+use rollhook_api::{App, Promote, PromoteFrom, promotion::Plan};
 use rollhook_core::{
-    app::{AppId, AppName, Environment, FullName, Namespace, Project, Source},
+    app::{AppId, AppName, Environment, FullName, Namespace, Project},
     deploy::{Revision, Status},
     ports::AppPage,
     text::escaped,
@@ -32,10 +32,8 @@ type EnvironmentOf<'a> = (&'a Project, &'a Environment);
 /// The promotion of one app, planned or done.
 #[derive(Serialize)]
 struct Promoted {
-    app: String,
-    /// The image that is promoted, and the one that runs in its place.
-    image: Option<String>,
-    present: Option<String>,
+    #[serde(flatten)]
+    plan: Plan,
     #[serde(flatten)]
     outcome: Outcome,
 }
@@ -108,7 +106,7 @@ async fn all(
     if !args.dry_run {
         session.drive()?;
         for app in promoted.iter_mut().filter(|app| matches!(app.outcome, Outcome::Planned)) {
-            let id = AppId { namespace: Namespace::of(to.0, to.1)?, name: app.app.parse()? };
+            let id = AppId { namespace: Namespace::of(to.0, to.1)?, name: app.plan.app.parse()? };
             app.outcome = match session.operations.promote(&id, request(from)).await {
                 Ok(answer) => Outcome::Accepted { revision: answer.revision, status: answer.status },
                 Err(failure) => Outcome::Refused { message: failure.lines().join(" ") },
@@ -118,7 +116,7 @@ async fn all(
         for app in &mut promoted {
             let Outcome::Accepted { revision, status } = &mut app.outcome else { continue };
             if args.wait.wait || session.direct.is_some() {
-                let id = AppId { namespace: Namespace::of(to.0, to.1)?, name: app.app.parse()? };
+                let id = AppId { namespace: Namespace::of(to.0, to.1)?, name: app.plan.app.parse()? };
                 let ended = match watch(session, &id, *revision).await {
                     Ok(ended) => session.finish_restores(&id).await.map(|()| ended),
                     failed => failed,
@@ -170,26 +168,9 @@ async fn apps(
 }
 
 fn planned(name: &str, source: Option<&App>, target: Option<&App>) -> Promoted {
-    let running = |app: Option<&App>| app.and_then(|app| app.current.clone());
-    let (from, to) = (running(source), running(target));
-    let image = |deploy: &Option<rollhook_api::Deploy>| deploy.as_ref().and_then(|deploy| deploy.image.clone());
-    // What runs may be another one than the current deploy, and what is under way will be.
-    let is_steady = target.is_some_and(|app| {
-        app.unfinished.is_empty() && app.drift.is_none() && app.on_cluster.as_ref().is_none_or(|deploy| deploy.current)
-    });
-    let is_same = from.as_ref().zip(to.as_ref()).is_some_and(|(from, to)| match (&from.digest, &to.digest) {
-        (Some(from), Some(to)) => from == to,
-        _ => from.image == to.image,
-    });
-    let reason = match (target, &from) {
-        (None, _) => Some("there is no such app to promote to"),
-        (_, None) => Some("nothing that could be promoted runs"),
-        (Some(target), _) if target.source != Source::Image => Some("the app is built from git"),
-        _ if is_same && is_steady => Some("the same image runs already"),
-        _ => None,
-    };
-    let outcome = reason.map_or(Outcome::Planned, |why| Outcome::Skipped { message: why.to_owned() });
-    Promoted { app: name.to_owned(), image: image(&from), present: image(&to), outcome }
+    let plan = Plan::of(name, source, target);
+    let outcome = plan.skipped.map_or(Outcome::Planned, |why| Outcome::Skipped { message: why.to_owned() });
+    Promoted { plan, outcome }
 }
 
 fn print(session: &Session<'_>, promoted: &[Promoted]) -> Result<(), CliError> {
@@ -211,7 +192,7 @@ fn print(session: &Session<'_>, promoted: &[Promoted]) -> Result<(), CliError> {
             }
             Outcome::Refused { message } => (escaped(message), Some(Tint::Bad)),
         };
-        vec![Cell::new(&app.app), shown(&app.image), shown(&app.present), Cell::new(told).tinted(tint)]
+        vec![Cell::new(&app.plan.app), shown(&app.plan.image), shown(&app.plan.present), Cell::new(told).tinted(tint)]
     };
     let columns = ["APP", "IMAGE", "IN PLACE OF", ""].map(|heading| Column(heading, 0));
     let rows: Vec<_> = promoted.iter().map(row).collect();

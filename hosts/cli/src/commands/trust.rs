@@ -33,7 +33,7 @@ pub(crate) async fn add(session: &Session<'_>, args: &AddTrustArgs) -> Result<()
     let snippets = KeylessSnippets::new(&Posted::of(&app), &trust.audience);
     let document = Added { trust: &trust, url: &url, snippets: snippets.as_ref() };
     session.output.data(&document, || added(&trust, &url, snippets.as_ref()))?;
-    if !["ref", "environment", "ref_protected"].iter().any(|name| trust.claims.contains_key(*name)) {
+    if !trust.is_narrowed() {
         message(
             "tip: every branch of the repository may deploy; allow one branch or environment only, such as --claim \
              ref=refs/heads/main (GitHub), --claim ref=main (GitLab) or --claim environment=prod",

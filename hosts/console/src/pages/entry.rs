@@ -5,11 +5,11 @@ use http::StatusCode;
 use rollhook_api::{App, Deploy, Kind};
 use rollhook_core::{
     app::{AppId, OnFailure, Source},
-    deploy::{Revision, Status},
+    deploy::{self, Revision},
     text::escaped,
 };
 
-use super::{confirm::Question, deploys};
+use super::{confirm::Question, deploys, promote::Status};
 use crate::{
     ansi,
     console::Call,
@@ -93,7 +93,7 @@ async fn outcome(
     app: &App,
     deploy: &Deploy,
 ) -> Result<Option<String>, Failure> {
-    if !matches!(deploy.status, Status::Failed | Status::Cancelled) {
+    if !matches!(deploy.status, deploy::Status::Failed | deploy::Status::Cancelled) {
         return Ok(None);
     }
     let before = (1..=NEWER).try_fold(deploy.revision, |revision, _| Revision::new(revision.get() + 1));
@@ -120,7 +120,7 @@ async fn build_log(
     deploy: &Deploy,
     from: u64,
 ) -> Result<Option<Log>, Failure> {
-    let goes_on = matches!(deploy.status, Status::Queued | Status::Building) && deploy.image.is_none();
+    let goes_on = matches!(deploy.status, deploy::Status::Queued | deploy::Status::Building) && deploy.image.is_none();
     let bytes = match operations.build_log(id, deploy.revision, from).await {
         Ok(bytes) => bytes,
         // The build may begin yet, and its builder come back.
@@ -138,6 +138,13 @@ async fn build_log(
         html: ansi::html(&String::from_utf8_lossy(&bytes[..whole])),
         next: goes_on.then(|| format!("{path}?from={}", from + whole as u64)),
     }))
+}
+
+/// Answers `GET …/deploys/{revision}/status`: the part of a page that follows a deploy to its end.
+pub(crate) async fn status(call: &Call<'_>, id: &AppId, revision: Revision) -> Result<Reply, Failure> {
+    let deploy = call.operations().entry(id, revision).await?;
+    let path = format!("/apps/{}/{}", id.namespace, id.name);
+    Ok(reply::html(StatusCode::OK, &Status::of(&path, &deploy)))
 }
 
 /// Answers `GET …/deploys/{revision}/log`: the log's continuation from a byte on.

@@ -8,12 +8,15 @@ pub(crate) mod deploys;
 pub(crate) mod entry;
 pub(crate) mod errors;
 pub(crate) mod lock;
+pub(crate) mod matrix;
 pub(crate) mod new_deploy;
+pub(crate) mod promote;
 pub(crate) mod provider;
 pub(crate) mod register;
 pub(crate) mod rollback;
 pub(crate) mod settings;
 pub(crate) mod sign_in;
+pub(crate) mod trust;
 pub(crate) mod webhook;
 
 #[cfg(test)]
@@ -34,6 +37,8 @@ pub(crate) async fn answer(call: &Call<'_>, page: &Page) -> Result<Reply, Failur
         Page::Apps => apps::page(call).await,
         Page::Register if reads => Ok(register::page(call)),
         Page::Register => register::submit(call).await,
+        Page::Promote(project) if reads => promote::page(call, project).await,
+        Page::Promote(project) => promote::submit(call, project).await,
         Page::SignOut => sign_in::sign_out(call).await,
         Page::SignOutEverywhere => sign_in::sign_out_everywhere(call).await,
         Page::CommandLine if reads => command_line::page(call),
@@ -58,6 +63,8 @@ pub(crate) async fn answer(call: &Call<'_>, page: &Page) -> Result<Reply, Failur
             AppPart::Enable => webhook::enable(call, id).await,
             AppPart::Disable if reads => webhook::confirm_disable(call, id).await,
             AppPart::Disable => webhook::disable(call, id).await,
+            AppPart::AddTrust if reads => trust::page(call, id).await,
+            AppPart::AddTrust => trust::submit(call, id).await,
             AppPart::RemoveTrust if reads => webhook::confirm_remove_trust(call, id).await,
             AppPart::RemoveTrust => webhook::remove_trust(call, id).await,
             AppPart::Settings if reads => settings::page(call, id).await,
@@ -76,6 +83,7 @@ pub(crate) async fn answer(call: &Call<'_>, page: &Page) -> Result<Reply, Failur
         },
         Page::Deploy(id, revision, part) => match part {
             DeployPart::Entry => entry::page(call, id, *revision).await,
+            DeployPart::Status => entry::status(call, id, *revision).await,
             DeployPart::Log => entry::log(call, id, *revision).await,
             DeployPart::Cancel if reads => entry::confirm_cancel(call, id, *revision).await,
             DeployPart::Cancel => entry::cancel(call, id, *revision).await,

@@ -1,8 +1,8 @@
-//! Registering an app whose images CI builds.
+//! Registering an app: one whose images CI builds, or one that is built from git.
 
 use askama::Template;
 use http::StatusCode;
-use rollhook_api::CreateApp;
+use rollhook_api::{CreateApp, GitChoice};
 use rollhook_core::{app::Settings, text::escaped};
 use serde_json::Value;
 
@@ -27,10 +27,38 @@ struct RegisterPage {
     kind: String,
     workload: String,
     container: String,
+    is_git: bool,
+    git: GitFields,
     key: String,
     /// The field that the error is about, as the form names it.
     field: String,
     error: Option<String>,
+}
+
+/// The source of a git app.
+struct GitFields {
+    url: String,
+    branch: String,
+    dockerfile: String,
+    context: String,
+    image_repository: String,
+    credentials: String,
+}
+
+impl GitFields {
+    fn new(value: &impl Fn(&str) -> Option<String>) -> Self {
+        let default = GitChoice::default();
+        // A password that stands in the URL by mistake is not shown again.
+        let has_password = |url: &String| url.starts_with("http") && url.contains('@');
+        Self {
+            url: value("url").filter(|url| !has_password(url)).unwrap_or_default(),
+            branch: value("branch").unwrap_or(default.branch),
+            dockerfile: value("dockerfile").unwrap_or(default.dockerfile),
+            context: value("context").unwrap_or(default.context),
+            image_repository: value("image_repository").unwrap_or_default(),
+            credentials: value("credentials").unwrap_or_default(),
+        }
+    }
 }
 
 impl RegisterPage {
@@ -46,6 +74,8 @@ impl RegisterPage {
             kind: text("kind"),
             workload: text("workload"),
             container: text("container"),
+            is_git: is_git(&value),
+            git: GitFields::new(&value),
             key: call.new_key(),
             field: String::new(),
             error: None,
@@ -61,6 +91,23 @@ impl RegisterPage {
     }
 }
 
+fn is_git(value: &impl Fn(&str) -> Option<String>) -> bool {
+    value("source").is_some_and(|source| source == "git")
+}
+
+/// Returns the source of a git app that the form has, or `None` for an app whose images are posted.
+fn source(field: &impl Fn(&str) -> Option<String>) -> Option<GitChoice> {
+    let default = GitChoice::default();
+    is_git(field).then(|| GitChoice {
+        url: field("url").unwrap_or_default(),
+        branch: field("branch").unwrap_or(default.branch),
+        dockerfile: field("dockerfile").unwrap_or(default.dockerfile),
+        context: field("context").unwrap_or(default.context),
+        image_repository: field("image_repository").unwrap_or_default(),
+        credentials: field("credentials"),
+    })
+}
+
 /// Answers `GET /apps/new`.
 pub(crate) fn page(call: &Call<'_>) -> Reply {
     let page = RegisterPage::new(call, |name| call.request.query(name));
@@ -69,7 +116,7 @@ pub(crate) fn page(call: &Call<'_>) -> Reply {
 
 /// Answers `POST /apps/new`.
 pub(crate) async fn submit(call: &Call<'_>) -> Result<Reply, Failure> {
-    let field = |name| call.request.field(name);
+    let field = |name: &str| call.request.field(name);
     let text = |name| field(name).unwrap_or_default();
     let mut workload = Settings::new();
     // Only what differs from the defaults is sent: they are the driver's to fill in.
@@ -81,7 +128,9 @@ pub(crate) async fn submit(call: &Call<'_>) -> Result<Reply, Failure> {
         project: text("project"),
         environment: text("environment"),
         app: text("app"),
-        image: field("image"),
+        // A git app's workload is made with its first image.
+        image: field("image").filter(|_| !is_git(&field)),
+        git: source(&field),
         workload,
         ..CreateApp::default()
     };

@@ -9,7 +9,7 @@ use crate::{host::Permissions, view::Frame};
 
 const HOSTILE: &str = "<script>alert(1)</script>\u{1b}[31m\u{202e}\"'&";
 
-fn deploy(revision: u64, more: Value) -> Deploy {
+pub(super) fn deploy(revision: u64, more: Value) -> Deploy {
     let mut deploy = json!({
         "namespace": "shop-test", "app": "api", "revision": revision, "image": "registry.example.com/shop/api:1.0.0",
         "commit": "4f1a77b", "trigger": "webhook", "actor": "ci", "status": "succeeded", "current": false,

@@ -62,6 +62,7 @@ struct Trusted {
     issuer: String,
     audience: String,
     claims: Vec<String>,
+    is_narrowed: bool,
 }
 
 impl Keyless {
@@ -73,6 +74,7 @@ impl Keyless {
             issuer: escaped(&trust.issuer),
             audience: escaped(&trust.audience),
             claims: trust.claims.iter().map(|(name, text)| escaped(&format!("{name} = {text}"))).collect(),
+            is_narrowed: trust.is_narrowed(),
         };
         let snippets = KeylessSnippets::new(&Posted::of(app), &first.audience);
         Some(Self { url: escaped(&list.url), trusts: list.trusts.iter().map(trusted).collect(), snippets })

@@ -1,6 +1,10 @@
 //! The console over HTTP, as a browser calls it: sessions, the guard of changing calls, limits, secrets, and each page.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test may")]
 
+mod promotion;
+mod registration;
+mod webhook;
+
 use std::io::{BufRead, BufReader};
 
 use rollhook_testing::{Call, Reply, Server, image, server, until};
@@ -34,6 +38,16 @@ impl<'a> Browser<'a> {
         assert_eq!((reply.status, reply.header("location")), (303, Some("/")));
         let cookie = reply.header("set-cookie").unwrap();
         Self { server, cookie: cookie.split(';').next().unwrap().to_owned() }
+    }
+
+    /// Signs in by a new token of this role on an environment of the shop.
+    fn of_role(server: &'a Server, role: &str, environment: &str) -> Self {
+        let name = format!("{role}-of-{environment}");
+        let body = json!({ "name": name, "role": role, "project": "shop", "environment": environment });
+        let made = server.manage("POST", "/api/v1/tokens").json(&body).expect(201).json();
+        let reply = sign_in(server, made["token"].as_str().unwrap());
+        let cookie = reply.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
+        Self { server, cookie }
     }
 
     fn get(&self, path: &str) -> Call {
@@ -104,27 +118,6 @@ fn a_session_is_a_cookie_that_only_this_host_gets_and_no_script_reads() {
     for elsewhere in ["https://evil.example/", "//evil.example/", "/\\evil.example/"] {
         assert_eq!(next(elsewhere), "/");
     }
-}
-
-#[test]
-fn the_webhooks_page_shows_trusted_pipelines_and_ends_a_trust() {
-    let server = server!().run();
-    server.app("api");
-    let browser = Browser::signed_in(&server);
-    assert!(browser.page("/apps/shop-test/api/webhook").contains("rollhook app webhook trust add"));
-    let claims = serde_json::json!({ "project_id": "7", "ref": "<b>main" });
-    let trust = serde_json::json!({ "issuer": "https://gitlab.com", "audience": "deploys", "claims": claims });
-    let added = server.manage("POST", &format!("{API}/webhook/trusts")).json(&trust).expect(200).json();
-    let page = browser.page("/apps/shop-test/api/webhook");
-    assert!(
-        page.contains("https://gitlab.com") && page.contains("project_id = 7") && page.contains("ROLLHOOK_ID_TOKEN")
-    );
-    assert!(page.contains("ref = &#60;b&#62;main") && !page.contains("<b>main"));
-    let remove = format!("/apps/shop-test/api/webhook/remove-trust?trust={}", added["id"].as_str().unwrap());
-    assert!(browser.page(&remove).contains("End the trust in this pipeline?"));
-    browser.act(&remove, &[]);
-    assert!(!browser.page("/apps/shop-test/api/webhook").contains("project_id = 7"));
-    assert_eq!(browser.get("/apps/shop-test/api/webhook/remove-trust?trust=x").send().status, 404);
 }
 
 #[test]
@@ -439,14 +432,7 @@ fn search_finds_by_all_words_and_answers_a_part_to_htmx() {
 fn each_role_sees_and_does_in_the_console_what_it_may() {
     let server = server!().run();
     let app = server.app("api");
-    let browser = |role: &str| {
-        let body = json!({ "name": format!("a-{role}"), "role": role, "project": "shop", "environment": "test" });
-        let made = server.manage("POST", "/api/v1/tokens").json(&body).expect(201).json();
-        let reply = sign_in(&server, made["token"].as_str().unwrap());
-        let cookie = reply.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
-        Browser { server: &server, cookie }
-    };
-    let browsers = ["viewer", "deployer", "admin"].map(browser);
+    let browsers = ["viewer", "deployer", "admin"].map(|role| Browser::of_role(&server, role, "test"));
     // What a page offers, by viewer, deployer and admin.
     let (deployers, admins) = ([false, true, true], [false, false, true]);
     for (path, text, may) in [
@@ -475,7 +461,7 @@ fn each_role_sees_and_does_in_the_console_what_it_may() {
     }
     browsers[0].get("/access").expect(403);
     let viewers = server.manage("GET", "/api/v1/audit?limit=200").expect(200).json()["entries"].clone();
-    let refused = viewers.as_array().unwrap().iter().filter(|entry| entry["actor"] == "a-viewer");
+    let refused = viewers.as_array().unwrap().iter().filter(|entry| entry["actor"] == "viewer-of-test");
     assert_eq!(refused.filter(|entry| entry["allowed"] == false).count(), 4, "{viewers}");
 }
 

@@ -1,0 +1,54 @@
+//! The plan of a promotion: the image that an app gets, the one that it replaces, or why the app stays as it is.
+
+use rollhook_core::app::Source;
+use serde::Serialize;
+
+use crate::{App, Deploy};
+
+/// The plan for one app of an environment that is promoted to another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Plan {
+    /// The app's name, which is the same in both environments.
+    pub app: String,
+    /// The image that is promoted.
+    pub image: Option<String>,
+    /// The image that runs in its place now.
+    pub present: Option<String>,
+    /// Why the app stays as it is; `None`: the image is deployed.
+    #[serde(skip)]
+    pub skipped: Option<&'static str>,
+}
+
+impl Plan {
+    /// Returns the plan for the app of this name, as it is in both environments.
+    pub fn of(name: &str, source: Option<&App>, target: Option<&App>) -> Self {
+        let (from, to) = (running(source), running(target));
+        let image = |deploy: Option<&Deploy>| deploy.and_then(|deploy| deploy.image.clone());
+        // What runs may be another one than the current deploy, and what is under way will be.
+        let is_steady = target.is_some_and(|app| {
+            app.unfinished.is_empty()
+                && app.drift.is_none()
+                && app.on_cluster.as_ref().is_none_or(|deploy| deploy.current)
+        });
+        let skipped = match (target, from) {
+            (None, _) => Some("there is no such app to promote to"),
+            (_, None) => Some("nothing that could be promoted runs"),
+            (Some(target), _) if target.source != Source::Image => Some("the app is built from git"),
+            _ if is_steady && run_the_same(source, target) => Some("the same image runs already"),
+            _ => None,
+        };
+        Self { app: name.to_owned(), image: image(from), present: image(to), skipped }
+    }
+}
+
+/// Returns whether both apps run the same image, as far as their current deploys tell it: by digest, if both are known.
+pub fn run_the_same(one: Option<&App>, other: Option<&App>) -> bool {
+    running(one).zip(running(other)).is_some_and(|(one, other)| match (&one.digest, &other.digest) {
+        (Some(one), Some(other)) => one == other,
+        _ => one.image == other.image,
+    })
+}
+
+fn running(app: Option<&App>) -> Option<&Deploy> {
+    app.and_then(|app| app.current.as_ref())
+}

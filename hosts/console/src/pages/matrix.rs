@@ -1,0 +1,286 @@
+//! The matrix of a project: its apps with the environments side by side, and what lags behind.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rollhook_api::{App, promotion, words::short_image};
+use rollhook_core::{app::Source, deploy::Status, text::escaped, time::Timestamp};
+
+use crate::view::{Image, Mark, When, app_path};
+
+/// Names of environments in the order in which versions usually pass them; others come between, by name.
+const FIRST: [&str; 6] = ["dev", "development", "ci", "test", "testing", "int"];
+const LAST: [&str; 6] = ["qa", "stage", "staging", "preprod", "prod", "production"];
+
+/// A project with its apps.
+pub(crate) struct Project {
+    pub(crate) name: String,
+    pub(crate) environments: Vec<Column>,
+    pub(crate) rows: Vec<Row>,
+}
+
+/// An environment of a project.
+pub(crate) struct Column {
+    pub(crate) name: String,
+    /// The page that promotes to it, if there is another environment and the caller may promote.
+    pub(crate) promote: Option<String>,
+}
+
+/// An app in the environments of its project.
+pub(crate) struct Row {
+    pub(crate) name: String,
+    pub(crate) cells: Vec<Option<Cell>>,
+}
+
+/// An app in one environment.
+pub(crate) struct Cell {
+    pub(crate) environment: String,
+    pub(crate) href: String,
+    pub(crate) label: String,
+    pub(crate) image: Option<Image>,
+    pub(crate) mark: Mark,
+    pub(crate) when: Option<When>,
+    pub(crate) notes: Vec<Mark>,
+    pub(crate) lag: Option<Lag>,
+}
+
+/// The difference of an app from the environment before.
+pub(crate) struct Lag {
+    pub(crate) mark: Mark,
+    pub(crate) title: String,
+    /// The page that promotes what the environment before runs, if the caller may.
+    pub(crate) promote: Option<String>,
+    pub(crate) label: String,
+}
+
+impl Project {
+    /// The page that promotes between environments of the project, if the caller may promote to one of them.
+    pub(crate) fn promote(&self) -> Option<&String> {
+        self.environments.iter().rev().find_map(|column| column.promote.as_ref())
+    }
+}
+
+/// The maker of the matrices of one page.
+pub(crate) struct Matrix<'a> {
+    /// All apps of each project and name, in the order of promotion: also those that a search leaves out.
+    stages: BTreeMap<(&'a str, &'a str), Vec<&'a App>>,
+    now: Timestamp,
+    may_promote_to: &'a dyn Fn(&App) -> bool,
+}
+
+impl<'a> Matrix<'a> {
+    pub(crate) fn new(all: &'a [App], now: Timestamp, may_promote_to: &'a dyn Fn(&App) -> bool) -> Self {
+        let mut stages: BTreeMap<_, Vec<&App>> = BTreeMap::new();
+        for app in all {
+            stages.entry((app.project.as_str(), app.app.as_str())).or_default().push(app);
+        }
+        for apps in stages.values_mut() {
+            apps.sort_by_key(|app| stage(&app.environment));
+        }
+        Self { stages, now, may_promote_to }
+    }
+
+    /// Returns the matrix of these apps of a project.
+    pub(crate) fn project(&self, name: &str, apps: &[&App]) -> Project {
+        let all = self.stages.iter().filter(|((project, _), _)| *project == name).flat_map(|(_, apps)| apps);
+        let are_several = environments(all.copied()).len() > 1;
+        let environments = environments(apps.iter().copied());
+        let names: BTreeSet<&str> = apps.iter().map(|app| app.app.as_str()).collect();
+        let found = |app: &str, environment: &str| {
+            apps.iter().copied().find(|known| known.app == app && known.environment == environment)
+        };
+        let row = |app: &&str| Row {
+            name: escaped(app),
+            cells: environments.iter().map(|environment| found(app, environment).map(|app| self.cell(app))).collect(),
+        };
+        let may_promote = |environment: &str| {
+            are_several && apps.iter().any(|app| app.environment == environment && (self.may_promote_to)(app))
+        };
+        let column = |environment: &&str| Column {
+            name: escaped(environment),
+            promote: may_promote(environment).then(|| format!("/projects/{name}/promote?to={environment}")),
+        };
+        Project {
+            name: escaped(name),
+            rows: names.iter().map(row).collect(),
+            environments: environments.iter().map(column).collect(),
+        }
+    }
+
+    fn cell(&self, app: &App) -> Cell {
+        let running = app.current.as_ref();
+        let last = app.on_cluster.as_ref().filter(|deploy| !deploy.current);
+        Cell {
+            environment: escaped(&app.environment),
+            href: app_path(app),
+            label: escaped(&format!("{} in {}", app.app, app.environment)),
+            image: running.and_then(|deploy| deploy.image.as_deref()).map(Image::new),
+            mark: mark(app),
+            when: last.or(running).map(|deploy| When::new(deploy.created_at, self.now)),
+            notes: notes(app),
+            lag: self.lag(app),
+        }
+    }
+
+    /// Returns how the app differs from the nearest environment before that runs something.
+    fn lag(&self, app: &App) -> Option<Lag> {
+        let stages = self.stages.get(&(app.project.as_str(), app.app.as_str()))?;
+        let place = stages.iter().position(|known| known.environment == app.environment)?;
+        let before = stages[..place].iter().rev().find(|known| known.current.is_some())?;
+        if app.source != Source::Image || promotion::run_the_same(Some(before), Some(app)) {
+            return None;
+        }
+        let (theirs, ours) = (before.current.as_ref()?, app.current.as_ref());
+        let (from, to) = (&before.environment, &app.environment);
+        // What was deployed here later, such as a repair, is no older version.
+        let is_behind = ours.is_none_or(|ours| ours.created_at < theirs.created_at);
+        let word = if is_behind { format!("behind {}", escaped(from)) } else { format!("not as in {}", escaped(from)) };
+        let image = theirs.image.as_deref().map(short_image).unwrap_or_default();
+        let path = format!("/projects/{}/promote?from={from}&to={to}&app={}", app.project, app.app);
+        Some(Lag {
+            mark: Mark::behind(word),
+            title: escaped(&format!("{from} runs {image}")),
+            promote: (self.may_promote_to)(app).then_some(path),
+            label: escaped(&format!("{} from {from} to {to}", app.app)),
+        })
+    }
+}
+
+/// Returns the names of the environments of these apps, in the order of promotion.
+pub(crate) fn environments<'a>(apps: impl IntoIterator<Item = &'a App>) -> Vec<&'a str> {
+    let mut names: Vec<&str> = apps.into_iter().map(|app| app.environment.as_str()).collect();
+    names.sort_by_key(|name| stage(name));
+    names.dedup();
+    names
+}
+
+/// Returns an environment's place in the order of promotion.
+fn stage(environment: &str) -> (usize, &str) {
+    let first = FIRST.iter().position(|name| *name == environment);
+    let last = LAST.iter().position(|name| *name == environment).map(|place| FIRST.len() + 1 + place);
+    (first.or(last).unwrap_or(FIRST.len()), environment)
+}
+
+fn mark(app: &App) -> Mark {
+    let running = app.current.as_ref();
+    let last = app.on_cluster.as_ref().filter(|deploy| !deploy.current);
+    let beside =
+        app.unfinished.iter().filter(|revision| Some(**revision) != last.map(|deploy| deploy.revision)).count();
+    match (last, running) {
+        (Some(last), _) => {
+            let mark = Mark::of(last);
+            let place = if last.status == Status::Failed { " on cluster" } else { "" };
+            Mark { word: format!("#{} {}{place}", last.revision, mark.word), ..mark }
+        }
+        (None, _) if beside > 0 => Mark::busy(match app.unfinished.last() {
+            Some(revision) => format!("#{revision} on its way"),
+            None => "on its way".to_owned(),
+        }),
+        (None, Some(running)) => Mark { word: format!("#{} current", running.revision), ..Mark::of(running) },
+        (None, None) => Mark::nothing("never deployed"),
+    }
+}
+
+/// Returns what keeps an app from running what was deployed last, or from being deployed.
+pub(crate) fn notes(app: &App) -> Vec<Mark> {
+    let drift = app.drift.as_ref().map(|drift| {
+        Mark::warning(match drift.image.as_deref() {
+            Some(image) => format!("drift: {} runs", Image::new(&short_image(image)).name),
+            None => "drift: changed by another".to_owned(),
+        })
+    });
+    let locked = (!app.locks.is_empty()).then(|| Mark::held("locked"));
+    let hold = (!app.holds.is_empty()).then(|| Mark::held("hold"));
+    drift.into_iter().chain(locked).chain(hold).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::pages::tests::{app, deploy};
+
+    const NOW: Timestamp = Timestamp::from_millis(1_767_323_045_678);
+
+    fn in_environment(name: &str, environment: &str, more: Value) -> App {
+        let namespace = format!("shop-{environment}");
+        let mut fields = json!({ "app": name, "environment": environment, "namespace": namespace });
+        fields.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        app(fields)
+    }
+
+    fn runs(environment: &str, tag: &str, minute: u32) -> App {
+        let (image, at) = (format!("r.example.com/api:{tag}"), format!("2026-01-02T03:{minute:02}:00.000Z"));
+        let current = deploy(1, json!({ "image": image, "created_at": at, "current": true, "on_cluster": true }));
+        in_environment("api", environment, json!({ "current": current, "on_cluster": current }))
+    }
+
+    fn matrix(apps: &[App], may: bool) -> Project {
+        Matrix::new(apps, NOW, &|_| may).project("shop", &apps.iter().collect::<Vec<_>>())
+    }
+
+    /// The words of the lags of the only row, and whether each offers a promotion.
+    fn lags(apps: &[App], may: bool) -> Vec<Option<(String, bool)>> {
+        let row = matrix(apps, may).rows.remove(0);
+        let lag = |lag: Lag| (lag.mark.word, lag.promote.is_some());
+        row.cells.into_iter().map(|cell| cell.and_then(|cell| cell.lag).map(lag)).collect()
+    }
+
+    #[test]
+    fn environments_stand_side_by_side_in_the_order_of_promotion() {
+        let names = ["prod", "eu-west", "test", "staging", "dev"];
+        let others = names.iter().map(|name| in_environment("api", name, json!({})));
+        let apps: Vec<App> = others.chain([in_environment("web", "prod", json!({}))]).collect();
+        let project = matrix(&apps, true);
+        let columns: Vec<&str> = project.environments.iter().map(|column| column.name.as_str()).collect();
+        assert_eq!(columns, ["dev", "test", "eu-west", "staging", "prod"]);
+        let present: Vec<Vec<bool>> =
+            project.rows.iter().map(|row| row.cells.iter().map(Option::is_some).collect()).collect();
+        assert_eq!(present, [vec![true; 5], vec![false, false, false, false, true]]);
+    }
+
+    #[test]
+    fn a_cell_says_behind_which_environment_it_is() {
+        let behind = |word: &str| Some((word.to_owned(), true));
+        let stages = [runs("dev", "3", 30), runs("test", "2", 20), runs("prod", "2", 10)];
+        assert_eq!(lags(&stages, true), [None, behind("behind dev"), None]);
+        let repaired = [runs("test", "2", 10), runs("prod", "1.1", 20)];
+        assert_eq!(lags(&repaired, true), [None, behind("not as in test")], "what is newer is not behind");
+        let gap = [runs("dev", "3", 30), in_environment("api", "test", json!({})), runs("prod", "2", 10)];
+        assert_eq!(lags(&gap, true), [None, behind("behind dev"), behind("behind dev")], "test runs nothing");
+        assert_eq!(lags(&stages, false)[1], Some(("behind dev".to_owned(), false)), "a viewer sees it, and no button");
+    }
+
+    #[test]
+    fn the_same_digest_is_no_lag_and_a_git_app_gets_no_promotion() {
+        let with_digest = |environment, tag, digest: &str| {
+            let app = runs(environment, tag, 10);
+            let current = app.current.map(|deploy| rollhook_api::Deploy { digest: Some(digest.to_owned()), ..deploy });
+            App { current, ..app }
+        };
+        let stages = [with_digest("test", "2", "sha256:aa"), with_digest("prod", "latest", "sha256:aa")];
+        assert_eq!(lags(&stages, true), [None, None]);
+        let git: rollhook_core::app::Source = serde_json::from_value(json!({
+            "kind": "git", "url": "https://git.example.com/api.git", "branch": "main", "dockerfile": "Dockerfile",
+            "context": ".", "image_repository": "r.example.com/api"
+        }))
+        .unwrap();
+        assert_eq!(lags(&[runs("test", "2", 20), App { source: git, ..runs("prod", "1", 10) }], true), [None, None]);
+    }
+
+    #[test]
+    fn promotion_is_offered_where_there_is_another_environment_and_the_role_allows_it() {
+        let offered = |apps: &[App], may| {
+            let project = matrix(apps, may);
+            project.environments.iter().map(|column| column.promote.is_some()).collect::<Vec<_>>()
+        };
+        let stages = [runs("test", "2", 20), runs("prod", "1", 10)];
+        assert_eq!(offered(&stages, true), [true, true]);
+        assert_eq!(offered(&stages, false), [false, false]);
+        assert_eq!(offered(&stages[..1], true), [false]);
+        let all = &Matrix::new(&stages, NOW, &|_| true);
+        let searched = all.project("shop", &[&stages[1]]);
+        assert!(searched.environments[0].promote.is_some(), "a search for prod leaves test out, and hides nothing");
+        assert!(searched.rows[0].cells[0].as_ref().unwrap().lag.is_some());
+    }
+}

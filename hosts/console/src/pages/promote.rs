@@ -1,0 +1,295 @@
+//! Promotion from one environment of a project to another: the plan, and what came of it, app by app.
+
+use std::collections::BTreeMap;
+
+use askama::Template;
+use http::StatusCode;
+use rollhook_api::{App, Deploy, Kind, Promote, PromoteFrom, promotion};
+use rollhook_core::{
+    app::{AppId, Project},
+    deploy::Revision,
+    text::escaped,
+};
+
+use super::{
+    apps, errors,
+    matrix::{environments, notes},
+};
+use crate::{
+    console::{Call, status},
+    host::Failure,
+    reply::{self, Reply},
+    request::values,
+    view::{Frame, Image, Mark, app_path},
+};
+
+#[derive(Template)]
+#[template(path = "promote.html")]
+struct PromotePage<'a> {
+    frame: &'a Frame,
+    plan: &'a Plan,
+}
+
+#[derive(Template)]
+#[template(path = "promote_one.html")]
+struct OnePage<'a> {
+    frame: &'a Frame,
+    plan: &'a Plan,
+}
+
+#[derive(Template)]
+#[template(path = "_promote_one.html")]
+struct OnePart<'a> {
+    plan: &'a Plan,
+}
+
+#[derive(Template)]
+#[template(path = "promoted.html")]
+struct PromotedPage<'a> {
+    frame: &'a Frame,
+    plan: &'a Plan,
+    results: Vec<Outcome>,
+}
+
+/// The plan of a promotion.
+struct Plan {
+    project: String,
+    /// The environments that the project has, and those that the caller may promote to.
+    sources: Vec<String>,
+    targets: Vec<String>,
+    from: String,
+    to: String,
+    rows: Vec<Row>,
+    key: String,
+    error: Option<String>,
+}
+
+/// The plan for one app.
+struct Row {
+    app: String,
+    image: Option<Image>,
+    present: Option<Image>,
+    /// The source's revision that the plan shows.
+    revision: Option<Revision>,
+    skipped: Option<&'static str>,
+    notes: Vec<Mark>,
+    /// Where the app is in the environment to promote to.
+    target: Option<String>,
+}
+
+/// The outcome of the promotion of one app.
+struct Outcome {
+    app: String,
+    href: Option<String>,
+    status: Option<Status>,
+    refused: Option<String>,
+}
+
+/// How far a deploy is, as it is shown until it has ended.
+#[derive(Template)]
+#[template(path = "_status.html")]
+pub(crate) struct Status {
+    href: String,
+    mark: Mark,
+    revision: Revision,
+    reason: Option<String>,
+    is_unfinished: bool,
+}
+
+impl Status {
+    /// Returns the status of a deploy of the app at this path.
+    pub(crate) fn of(path: &str, deploy: &Deploy) -> Self {
+        let has_reason = |reason: &&str| *reason != deploy.status.as_str();
+        Self {
+            href: format!("{path}/deploys/{}", deploy.revision),
+            mark: Mark::of(deploy),
+            revision: deploy.revision,
+            reason: deploy.reason.as_deref().filter(has_reason).map(escaped),
+            is_unfinished: !deploy.status.is_terminal(),
+        }
+    }
+}
+
+/// The environments of a call, and the project's apps.
+struct Asked {
+    project: String,
+    from: String,
+    to: String,
+    apps: Vec<App>,
+}
+
+impl Asked {
+    /// Reads the project's apps. Without names, the last environment that the caller may promote to is meant, and the
+    /// one before it.
+    async fn read(call: &Call<'_>, project: &Project, named: impl Fn(&str) -> Option<String>) -> Result<Self, Failure> {
+        let mut apps = apps::all(&call.operations()).await?.apps;
+        apps.retain(|app| app.project == project.as_str());
+        if apps.is_empty() {
+            return Err(Failure::new(Kind::NotFound, format!("There are no apps in project {project}.")));
+        }
+        let stages = environments(&apps);
+        let to = named("to").or_else(|| targets(call, &apps).last().cloned()).unwrap_or_default();
+        let place = stages.iter().position(|stage| *stage == to);
+        let beside = place.and_then(|place| stages.get(if place == 0 { 1 } else { place - 1 }));
+        let from = named("from").unwrap_or_else(|| beside.unwrap_or(&"").to_string());
+        Ok(Self { project: project.to_string(), from, to, apps })
+    }
+
+    fn named(&self, environment: &str) -> BTreeMap<&str, &App> {
+        let named = self.apps.iter().filter(|app| app.environment == environment);
+        named.map(|app| (app.app.as_str(), app)).collect()
+    }
+
+    /// Returns whether the caller may promote to the environment, which has apps.
+    fn is_permitted(&self, call: &Call<'_>) -> bool {
+        let targets = self.named(&self.to);
+        !targets.is_empty() && targets.values().all(|app| call.may_promote_to(app))
+    }
+
+    /// Returns why there is nothing to plan.
+    fn fault(&self) -> Option<(Kind, String)> {
+        let missing = [&self.from, &self.to].into_iter().find(|environment| self.named(environment).is_empty());
+        if self.from == self.to {
+            let rule = "An environment is not promoted to itself: choose another one to promote from.";
+            return Some((Kind::InvalidField, rule.to_owned()));
+        }
+        let missing = missing?;
+        Some((Kind::NotFound, format!("There are no apps in project {}, environment {missing}.", self.project)))
+    }
+
+    /// Returns the plan for these apps, or for all.
+    fn plan(&self, call: &Call<'_>, only: Option<&str>) -> Plan {
+        let (sources, targets_of) = (self.named(&self.from), self.named(&self.to));
+        let wanted = sources.iter().filter(|(name, _)| only.is_none_or(|only| **name == only));
+        let fault = self.fault();
+        Plan {
+            project: escaped(&self.project),
+            sources: environments(&self.apps).into_iter().map(escaped).collect(),
+            targets: targets(call, &self.apps),
+            from: escaped(&self.from),
+            to: escaped(&self.to),
+            rows: match fault {
+                Some(_) => Vec::new(),
+                None => wanted.map(|(name, source)| row(name, source, targets_of.get(name).copied())).collect(),
+            },
+            key: call.new_key(),
+            error: fault.map(|(_, text)| escaped(&text)),
+        }
+    }
+}
+
+/// Returns the environments that the caller may promote to.
+fn targets(call: &Call<'_>, apps: &[App]) -> Vec<String> {
+    let permitted = apps.iter().filter(|app| call.may_promote_to(app));
+    environments(permitted).into_iter().map(escaped).collect()
+}
+
+fn row(name: &str, source: &App, target: Option<&App>) -> Row {
+    let plan = promotion::Plan::of(name, Some(source), target);
+    Row {
+        app: escaped(name),
+        image: plan.image.as_deref().map(Image::new),
+        present: plan.present.as_deref().map(Image::new),
+        revision: source.current.as_ref().map(|deploy| deploy.revision),
+        skipped: plan.skipped,
+        notes: target.map(notes).unwrap_or_default(),
+        target: target.map(app_path),
+    }
+}
+
+impl Plan {
+    /// The number of apps that are to be promoted.
+    fn promoted(&self) -> usize {
+        self.rows.iter().filter(|row| row.skipped.is_none()).count()
+    }
+
+    fn reply(&self, call: &Call<'_>, status: StatusCode, one: bool) -> Reply {
+        match (one, call.request.is_partial()) {
+            (true, true) => reply::html(status, &OnePart { plan: self }),
+            (true, false) => reply::html(status, &OnePage { frame: &call.frame(), plan: self }),
+            (false, _) => reply::html(status, &PromotePage { frame: &call.frame(), plan: self }),
+        }
+    }
+}
+
+/// Answers `GET /projects/{project}/promote?from=…&to=…`, for one app with `app=…`.
+pub(crate) async fn page(call: &Call<'_>, project: &Project) -> Result<Reply, Failure> {
+    let asked = Asked::read(call, project, |name| call.request.query(name)).await?;
+    if !asked.is_permitted(call) && asked.fault().is_none_or(|(kind, _)| kind == Kind::InvalidField) {
+        return Ok(errors::Shown::forbidden().reply(&call.frame(), call.request.is_partial()));
+    }
+    let only = call.request.query("app");
+    let plan = asked.plan(call, only.as_deref());
+    if let Some((kind, text)) = asked.fault() {
+        return Ok(plan.reply(call, status(&Failure::new(kind, text)), false));
+    }
+    if let Some(only) = only.filter(|_| plan.rows.is_empty()) {
+        let detail = format!("There is no app {only} in project {project}, environment {}.", asked.from);
+        return Err(Failure::new(Kind::AppNotFound, detail));
+    }
+    let one = call.request.query("app").is_some();
+    Ok(plan.reply(call, StatusCode::OK, one))
+}
+
+/// Answers `POST /projects/{project}/promote`: promotes the chosen apps, each by itself.
+pub(crate) async fn submit(call: &Call<'_>, project: &Project) -> Result<Reply, Failure> {
+    let asked = Asked::read(call, project, |name| call.request.field(name)).await?;
+    if let Some((kind, text)) = asked.fault() {
+        let plan = asked.plan(call, None);
+        return Ok(plan.reply(call, status(&Failure::new(kind, text)), false));
+    }
+    let chosen = values(&call.request.body, "app");
+    if chosen.is_empty() {
+        let error = Some("Choose at least one app. Nothing was promoted.".to_owned());
+        let plan = Plan { error, ..asked.plan(call, None) };
+        return Ok(plan.reply(call, StatusCode::UNPROCESSABLE_ENTITY, false));
+    }
+    let mut results = Vec::new();
+    for choice in &chosen {
+        let (name, revision) = choice.split_once('@').unwrap_or((choice, ""));
+        results.push((name, promote(call, &asked, name, revision).await));
+    }
+    if let [(_, Ok(done))] = results.as_slice() {
+        return Ok(reply::redirect(&format!("/apps/{}/{}", done.namespace, done.app)));
+    }
+    let failed = results.iter().find_map(|(_, result)| result.as_ref().err());
+    let code = match (failed, results.iter().any(|(_, result)| result.is_ok())) {
+        (Some(failure), false) => status(failure),
+        (_, _) => StatusCode::OK,
+    };
+    let plan = asked.plan(call, None);
+    let results = results.into_iter().map(|(name, result)| outcome(&asked, name, result)).collect();
+    Ok(reply::html(code, &PromotedPage { frame: &call.frame(), plan: &plan, results }))
+}
+
+/// Promotes one app, unless what it is promoted from is no longer what the plan has shown.
+async fn promote(call: &Call<'_>, asked: &Asked, name: &str, revision: &str) -> Result<Deploy, Failure> {
+    let (sources, targets) = (asked.named(&asked.from), asked.named(&asked.to));
+    let (source, target) = (sources.get(name), targets.get(name));
+    let (Some(source), Some(target)) = (source, target) else {
+        return Err(Failure::new(Kind::AppNotFound, "The app is not in both environments."));
+    };
+    let id: AppId = format!("{}/{}", target.namespace, target.app)
+        .parse()
+        .map_err(|_| Failure::new(Kind::AppNotFound, "There is no app of this name."))?;
+    let operations = call.keyed("promote")?;
+    let seen = revision.parse().ok();
+    if seen.is_none() || seen != source.current.as_ref().map(|deploy| deploy.revision) {
+        let detail = format!("{} runs another revision by now. Look at the plan again.", asked.from);
+        return Err(Failure::new(Kind::CurrentChanged, detail));
+    }
+    let from = PromoteFrom { project: asked.project.clone(), environment: asked.from.clone() };
+    let answer = operations.promote(&id, Promote { from }).await?;
+    operations.entry(&id, answer.revision).await
+}
+
+fn outcome(asked: &Asked, name: &str, result: Result<Deploy, Failure>) -> Outcome {
+    let targets = asked.named(&asked.to);
+    let path = targets.get(name).map(|app| app_path(app));
+    let (status, refused) = match (result, &path) {
+        (Ok(deploy), Some(path)) => (Some(Status::of(path, &deploy)), None),
+        (Ok(_), None) => (None, None),
+        (Err(failure), _) => (None, Some(escaped(&failure.problem.detail))),
+    };
+    Outcome { app: escaped(name), href: path, status, refused }
+}
