@@ -16,7 +16,7 @@ pub(super) const PORTS: [u16; 3] = [443, 80, 22];
 
 pub(super) fn objects(server_namespace: &str, namespace: &str, registry_ports: &[u16]) -> Vec<Value> {
     let ports = PORTS.into_iter().chain(registry_ports.iter().copied());
-    let mut nodes = role("ClusterRole", BUILDS, None, vec![rule("", &["nodes"], &["list"])]);
+    let mut nodes = role("ClusterRole", BUILDS, None, everywhere());
     nodes["metadata"]["labels"] = labels();
     vec![
         // BuildKit needs more than the stricter profiles of Pod Security allow; each Job says how much of it a build
@@ -34,11 +34,16 @@ pub(super) fn objects(server_namespace: &str, namespace: &str, registry_ports: &
     ]
 }
 
-fn labels() -> Value {
+pub(super) fn labels() -> Value {
     BUILDS_LABELS.into_iter().map(|(name, value)| (name.to_owned(), Value::from(value))).collect()
 }
 
-fn rules() -> Vec<Value> {
+/// Whether the nodes have user namespaces is read from their descriptions.
+pub(super) fn everywhere() -> Vec<Value> {
+    vec![rule("", &["nodes"], &["list"])]
+}
+
+pub(super) fn rules() -> Vec<Value> {
     let mut slots = rule("", &["configmaps"], &["get", "update"]);
     slots["resourceNames"] = json!([SLOTS]);
     vec![

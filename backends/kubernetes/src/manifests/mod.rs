@@ -9,7 +9,7 @@ mod rbac;
 mod server;
 
 use rollhook_core::app::Namespace;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::store::crd;
 
@@ -53,6 +53,20 @@ pub fn server(namespace: &str, image: &str, builds: Option<(&str, &[u16])>) -> S
     let about = server::about(namespace, builds.map(|(namespace, _)| namespace));
     let builds = builds.map(|(namespace, ports)| server::Builds { namespace, ports });
     print(&about, server::objects(namespace, image, builds))
+}
+
+/// The permissions and connections of server and builds, as data for the templates of the Helm chart.
+pub fn chart() -> String {
+    let about = "The permissions and connections of server and builds. Generated: see templates/rbac.yaml.";
+    let data = json!({
+        "apps": rbac::in_app_namespaces(),
+        "everywhere": rbac::everywhere(),
+        "own": rbac::in_own_namespace(),
+        "builds": {"labels": builds::labels(), "namespace": builds::rules(), "everywhere": builds::everywhere()},
+        "egress": {"names": network::names(), "anywhere": network::anywhere()},
+        "ports": {"apiServers": server::API_SERVERS, "gitHosts": builds::PORTS},
+    });
+    print(about, [data])
 }
 
 /// The documents, with a comment before them.

@@ -17,7 +17,16 @@ pub(super) fn policy(namespace: &str, name: &str, selected: Value, spec: Value) 
 /// Outgoing connections: to the cluster's own name servers; otherwise to these ports alone, and not to the addresses at
 /// which clouds give out their instances' secrets.
 pub(super) fn egress(ports: impl IntoIterator<Item = u16>) -> Value {
-    let names = ["UDP", "TCP"].map(|protocol| json!({"protocol": protocol, "port": 53}));
+    let mut ports: Vec<u16> = ports.into_iter().collect();
+    ports.sort_unstable();
+    ports.dedup();
+    let ports: Vec<Value> = ports.into_iter().map(|port| json!({"protocol": "TCP", "port": port})).collect();
+    json!([names(), {"ports": ports, "to": anywhere()}])
+}
+
+/// The rule for the cluster's own name servers.
+pub(super) fn names() -> Value {
+    let ports = ["UDP", "TCP"].map(|protocol| json!({"protocol": protocol, "port": 53}));
     let name_servers = json!([
         {
             "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
@@ -26,16 +35,17 @@ pub(super) fn egress(ports: impl IntoIterator<Item = u16>) -> Value {
         // The node's own cache of them, by NodeLocal DNSCache's convention.
         {"ipBlock": {"cidr": "169.254.20.10/32"}},
     ]);
-    let mut ports: Vec<u16> = ports.into_iter().collect();
-    ports.sort_unstable();
-    ports.dedup();
-    let ports: Vec<Value> = ports.into_iter().map(|port| json!({"protocol": "TCP", "port": port})).collect();
-    let anywhere = [("0.0.0.0/0", true), ("::/0", false)].map(|(all, is_ipv4)| {
+    json!({"ports": ports, "to": name_servers})
+}
+
+/// All addresses but those at which clouds give out their instances' secrets.
+pub(super) fn anywhere() -> Value {
+    let blocks = [("0.0.0.0/0", true), ("::/0", false)].map(|(all, is_ipv4)| {
         let metadata = METADATA_NETWORKS.iter().filter(|network| network.is_ipv4() == is_ipv4);
         let except: Vec<String> = metadata.map(ToString::to_string).collect();
         json!({"ipBlock": {"cidr": all, "except": except}})
     });
-    json!([{"ports": names, "to": name_servers}, {"ports": ports, "to": anywhere}])
+    json!(blocks)
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 //! | everywhere | the namespace `kube-system`, whose uid is the identity of the cluster |
 
 use rollhook_core::app::Namespace;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::SERVICE_ACCOUNT;
@@ -26,8 +27,8 @@ pub(super) fn objects(namespace: &str, app_namespaces: &[Namespace]) -> Vec<Valu
     });
     let mut objects = vec![
         account,
-        role("ClusterRole", APPS, None, in_app_namespaces()),
-        role("ClusterRole", OWN, None, everywhere()),
+        role("ClusterRole", APPS, None, in_app_namespaces().all()),
+        role("ClusterRole", OWN, None, everywhere().all()),
         binding("ClusterRoleBinding", None, "ClusterRole", OWN, namespace),
         role("Role", OWN, Some(namespace), in_own_namespace()),
         binding("RoleBinding", Some(namespace), "Role", OWN, namespace),
@@ -37,10 +38,23 @@ pub(super) fn objects(namespace: &str, app_namespaces: &[Namespace]) -> Vec<Valu
     objects
 }
 
+/// Rules, by the part of the server that needs them: a store elsewhere needs none.
+#[derive(Serialize)]
+pub(super) struct Rules {
+    driver: Vec<Value>,
+    store: Vec<Value>,
+}
+
+impl Rules {
+    fn all(self) -> Vec<Value> {
+        [self.driver, self.store].concat()
+    }
+}
+
 /// The objects that a rollout reads and changes, and those that are stored beside the apps.
-fn in_app_namespaces() -> Vec<Value> {
-    vec![
-        // The driver: one guarded patch per rollout. Workloads are created where an app is registered with an image.
+pub(super) fn in_app_namespaces() -> Rules {
+    let driver = vec![
+        // One guarded patch per rollout. Workloads are created where an app is registered with an image.
         rule("apps", &["deployments", "statefulsets", "daemonsets"], &["get", "list", "watch", "patch"]),
         rule("apps", &["deployments"], &["create"]),
         rule("batch", &["cronjobs"], &["get", "list", "watch", "patch"]),
@@ -49,34 +63,37 @@ fn in_app_namespaces() -> Vec<Value> {
         rule("", &["pods"], &["list", "watch", "delete"]),
         rule("", &["pods/log"], &["get"]),
         rule("", &["events"], &["list"]),
-        // The store. Secrets are read by name, never listed or watched.
+    ];
+    let store = vec![
+        // Secrets are read by name, never listed or watched.
         rule("", &["secrets"], &["get", "create", "update", "delete"]),
         rule(GROUP, &["apps"], &["create", "update", "patch", "delete"]),
         rule(GROUP, &["appdeploys"], &["create", "update", "delete", "deletecollection"]),
-    ]
+    ];
+    Rules { driver, store }
 }
 
-fn in_own_namespace() -> Vec<Value> {
+pub(super) fn in_own_namespace() -> Vec<Value> {
     vec![
         rule("coordination.k8s.io", &["leases"], &["get", "list", "create", "update", "delete"]),
         rule(GROUP, &["serverrecords"], &["get", "list", "watch", "create", "update", "delete"]),
     ]
 }
 
-fn everywhere() -> Vec<Value> {
+pub(super) fn everywhere() -> Rules {
     // Read at start, to check that their form is the one that this version writes.
     let mut own = rule("apiextensions.k8s.io", &["customresourcedefinitions"], &["get"]);
     own["resourceNames"] = definitions().map(|definition| definition.metadata.name).to_vec().into();
     // Its uid is the identity of the cluster.
     let mut system = rule("", &["namespaces"], &["get"]);
     system["resourceNames"] = json!(["kube-system"]);
-    vec![
+    let store = vec![
         rule(GROUP, &["apps", "appdeploys"], &READ),
         own,
-        system,
         // Read to learn whether the driver of an app still lives, if that is a process of another namespace.
         rule("coordination.k8s.io", &["leases"], &["get"]),
-    ]
+    ];
+    Rules { driver: vec![system], store }
 }
 
 pub(super) fn rule(group: &str, resources: &[&str], verbs: &[&str]) -> Value {

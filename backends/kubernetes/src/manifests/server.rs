@@ -16,7 +16,7 @@ const REGISTRY: &str = "rollhook-build-registry";
 const TEMPORARY: &str = "/tmp";
 const PORT: u16 = 8080;
 /// The ports at which API servers are reached: through their Service, and at their own addresses.
-const API_SERVERS: [u16; 2] = [443, 6443];
+pub(super) const API_SERVERS: [u16; 2] = [443, 6443];
 const PROBE_PORT: u16 = 8081;
 /// A number that no user has: the server needs no user of its own.
 const USER: u32 = 65532;

@@ -1,4 +1,4 @@
-//! The committed manifests are what the code prints.
+//! The committed manifests, and the generated files of the Helm chart, are what the code prints.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::{fs, path::Path};
@@ -16,8 +16,12 @@ fn committed_manifests_are_those_that_the_code_prints() {
         ("builds.yaml", manifests::builds(manifests::NAMESPACE, builds::NAMESPACE, &[])),
         ("server.yaml", manifests::server(manifests::NAMESPACE, IMAGE, None)),
     ];
-    for (name, text) in printed {
-        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests").join(name);
+    let manifests = printed.map(|(name, text)| (Path::new("manifests").join(name), text));
+    let chart = Path::new("../../packaging/helm/rollhook/generated");
+    let generated = [("crds.yaml", manifests::crds()), ("access.yaml", manifests::chart())];
+    let generated = generated.map(|(name, text)| (chart.join(name), text));
+    for (path, text) in manifests.into_iter().chain(generated) {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(path);
         if std::env::var_os("ROLLHOOK_PRINT_MANIFESTS").is_some() {
             fs::write(&file, &text).unwrap();
         }

@@ -84,7 +84,7 @@ fn server_image_runs_as_nobodys_root_with_git_ssh_and_certificates() {
     let refused = execute(&["sh", "-c", "echo > /usr/bin/x"]);
     assert!(String::from_utf8_lossy(&refused.stderr).contains("Read-only file system"));
 
-    // git reads over https, and trusts by the image's certificates: an address that nobody has is not reached.
+    // git reads over https, and trusts by the image's certificates: this address is never reached.
     let unreached = execute(&["git", "ls-remote", "https://192.0.2.1:1/x.git"]);
     let told = String::from_utf8_lossy(&unreached.stderr).into_owned();
     assert!(told.contains("192.0.2.1") && !told.contains("CAfile") && !told.contains("remote-https"), "{told}");

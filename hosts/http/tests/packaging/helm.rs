@@ -1,0 +1,58 @@
+//! The real helm on the repository's chart.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+};
+
+use rollhook_testing::{beds::Kubectl, skip};
+
+/// The chart.
+pub(crate) fn chart() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/helm/rollhook")
+}
+
+/// helm on one cluster.
+pub(crate) struct Helm {
+    program: PathBuf,
+    state: PathBuf,
+}
+
+impl Helm {
+    /// Without helm the test is reported as skipped.
+    pub(crate) fn on(kubectl: &Kubectl, test: &str) -> Option<Self> {
+        let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+        let cache = cache.unwrap_or_else(|| env::home_dir().unwrap_or_default().join(".cache"));
+        let program = cache.join("rollhook-tools/bin/helm");
+        if !program.exists() {
+            skip(test, "helm is not installed (.ci/setup builds it)");
+            return None;
+        }
+        Some(Self { program, state: kubectl.state.clone() })
+    }
+
+    /// A helm command; its own files are beside the cluster's.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(arguments).env("KUBECONFIG", self.state.join("kubeconfig")).stdin(Stdio::null());
+        for place in ["HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"] {
+            command.env(place, self.state.join(place));
+        }
+        command
+    }
+
+    /// Returns what a command prints; it must succeed.
+    pub(crate) fn run(&self, arguments: &[&str]) -> String {
+        let Output { status, stdout, stderr } = self.command(arguments).output().unwrap();
+        assert!(status.success(), "helm {arguments:?}: {}", String::from_utf8_lossy(&stderr));
+        String::from_utf8(stdout).unwrap()
+    }
+
+    /// Returns what a command says when it fails, which it must.
+    pub(crate) fn fails(&self, arguments: &[&str]) -> String {
+        let Output { status, stderr, .. } = self.command(arguments).output().unwrap();
+        assert!(!status.success(), "helm {arguments:?}");
+        String::from_utf8_lossy(&stderr).into_owned()
+    }
+}

@@ -1,0 +1,42 @@
+//! The files for a single machine: the systemd unit and the compose file.
+
+use std::{env, fs, path::PathBuf, process::Command};
+
+use rollhook_testing::{process::is_installed, skip, test_name};
+
+fn file(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../packaging").join(name)
+}
+
+#[test]
+fn systemd_unit_is_valid_and_confined() {
+    if !is_installed("systemd-analyze") {
+        return skip(&test_name!(), "systemd is not installed");
+    }
+    // Its program is not installed where tests run.
+    let unit = fs::read_to_string(file("systemd/rollhook-server.service")).unwrap();
+    let unit = unit.replace("ExecStart=/usr/local/bin/rollhook-server", "ExecStart=/bin/true");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("rollhook-server.service");
+    fs::write(&path, unit).unwrap();
+    for arguments in [&["verify"][..], &["security", "--offline=true", "--threshold=20", "--no-pager"]] {
+        let output = Command::new("systemd-analyze").args(arguments).arg(&path).output().unwrap();
+        let told = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert!(output.status.success(), "{arguments:?}: {told}");
+        assert!(arguments != ["verify"] || told.is_empty(), "{told}");
+    }
+}
+
+#[test]
+fn compose_file_follows_the_specification() {
+    let cache = env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.unwrap_or_else(|| env::home_dir().unwrap_or_default().join(".cache"));
+    let check = cache.join("rollhook-tools/python/bin/check-jsonschema");
+    if !check.exists() {
+        return skip(&test_name!(), "check-jsonschema is not installed (.ci/setup does it)");
+    }
+    let checked =
+        Command::new(check).args(["--builtin-schema", "vendor.compose-spec"]).arg(file("compose.yaml")).output();
+    let checked = checked.unwrap();
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stdout));
+}
