@@ -6,6 +6,7 @@
 //! | [`client`] | the HTTP client: [`Call`], [`Reply`], and [`Connection`] for many calls |
 //! | [`mod@cli`] | the `rollhook` binary as people run it |
 //! | [`beds`] | lent clusters, nodes and PostgreSQL servers, and what tests start on them |
+//! | [`documents`] | the README and the book: their pages, and the commands that they show |
 //! | [`fixtures`] | a git host, an sshd, payload bodies |
 //! | [`until()`], [`until_async`] | bounded waiting |
 //! | [`usually_or_long`] | the extent of tests that `.ci/test long` extends |
@@ -20,6 +21,7 @@
 pub mod beds;
 pub mod cli;
 pub mod client;
+pub mod documents;
 pub mod fixtures;
 pub mod process;
 pub mod server;

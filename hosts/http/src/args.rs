@@ -166,3 +166,19 @@ fn base_url(text: &str) -> Result<String, String> {
         Some(_) | None => Err("must be http(s)://HOST[:PORT][/PATH], without a user, query or fragment".to_owned()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_in_the_documents_is_read() {
+        let commands = rollhook_testing::documents::commands("rollhook-server");
+        assert!(commands.len() > 5, "{commands:?}");
+        for (page, words) in commands {
+            // An ellipsis stands for what other commands show.
+            let read = Args::try_parse_from(words.iter().filter(|word| *word != "…"));
+            assert!(read.is_ok(), "{page}: {words:?}: {}", read.unwrap_err());
+        }
+    }
+}

@@ -50,6 +50,21 @@ fn commands_are_read_as_the_contract_spells_them() {
 }
 
 #[test]
+fn every_command_in_the_documents_is_read() {
+    let commands = rollhook_testing::documents::commands("rollhook");
+    assert!(commands.len() > 10, "{commands:?}");
+    for (page, words) in commands {
+        let names_project = words.iter().any(|word| word == "--project" || word == "-p");
+        // Pages name the project once, by the environment.
+        let project = if names_project { [].as_slice() } else { &["--project", "shop", "--environment", "test"] };
+        let named = words.iter().map(String::as_str).chain(project.iter().copied());
+        if let Err(error) = Cli::read(words.iter()) {
+            assert!(Cli::read(named).is_ok(), "{page}: {words:?}: {error}");
+        }
+    }
+}
+
+#[test]
 fn what_cannot_be_meant_is_a_usage_error() {
     let app = "api --project shop --environment test";
     for line in [

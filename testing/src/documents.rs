@@ -1,0 +1,97 @@
+//! The commands that the documents show, so that tests can hold the documents to what the programs take.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// The root of the repository.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// The README and the pages of the book, with their paths from the root of the repository.
+pub fn pages() -> Vec<(String, String)> {
+    let mut found = vec!["README.md".to_owned()];
+    let mut folders = vec!["docs".to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(root().join(&folder)).unwrap() {
+            let entry = entry.unwrap();
+            let path = format!("{folder}/{}", entry.file_name().to_str().unwrap());
+            if entry.file_type().unwrap().is_dir() {
+                folders.push(path);
+            } else if path.ends_with(".md") {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    found.into_iter().map(|path| (path.clone(), fs::read_to_string(root().join(path)).unwrap())).collect()
+}
+
+/// The commands of a program in the shell blocks of all pages, as words, each with the page that shows it.
+pub fn commands(program: &str) -> Vec<(String, Vec<String>)> {
+    let mut found = Vec::new();
+    for (path, text) in pages() {
+        for block in text.split("```sh\n").skip(1) {
+            let block = block.split("```").next().unwrap_or_default().replace("\\\n", " ");
+            let simple = block.lines().flat_map(simple_commands);
+            let ours = simple.filter(|words| words.first().is_some_and(|word| word == program));
+            found.extend(ours.map(|words| (path.clone(), words)));
+        }
+    }
+    found
+}
+
+/// Returns the simple commands of a line of shell, as words without quotes, up to a redirection or a comment.
+fn simple_commands(line: &str) -> Vec<Vec<String>> {
+    let (mut commands, mut words, mut word) = (Vec::new(), Vec::new(), None::<String>);
+    let mut quote = None;
+    let mut end = |words: &mut Vec<String>| commands.push(std::mem::take(words));
+    for character in line.chars() {
+        match (quote, character) {
+            (Some(open), _) if character == open => quote = None,
+            (Some(_), _) => word.get_or_insert_default().push(character),
+            (None, '"' | '\'') => {
+                word.get_or_insert_default();
+                quote = Some(character);
+            }
+            (None, '#') if word.is_none() => break,
+            (None, '>') => {
+                // What is left is the name of a file.
+                word = None;
+                break;
+            }
+            (None, '|' | ';' | '&') => {
+                words.extend(word.take());
+                end(&mut words);
+            }
+            (None, _) if character.is_whitespace() => words.extend(word.take()),
+            (None, _) => word.get_or_insert_default().push(character),
+        }
+    }
+    words.extend(word);
+    end(&mut words);
+    commands.retain(|words| !words.is_empty());
+    commands
+}
+
+#[cfg(test)]
+mod tests {
+    use super::simple_commands;
+
+    #[test]
+    fn commands_are_split_as_a_shell_splits_them() {
+        let of = |line: &str| simple_commands(line).iter().map(|words| words.join("·")).collect::<Vec<_>>();
+        assert_eq!(
+            of("rollhook app lock api --reason \"the fair\" # why"),
+            ["rollhook·app·lock·api·--reason·the fair"]
+        );
+        assert_eq!(
+            of("rollhook-server manifests | kubectl apply -f -"),
+            ["rollhook-server·manifests", "kubectl·apply·-f·-"]
+        );
+        assert_eq!(of("rollhook-server > server.log 2>&1 &  # comment"), ["rollhook-server"]);
+        assert_eq!(of("# nothing"), Vec::<String>::new());
+    }
+}
