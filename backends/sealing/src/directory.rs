@@ -6,6 +6,7 @@ use std::{
     io::{self, ErrorKind, Read, Write},
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
+    time::SystemTime,
 };
 
 use zeroize::Zeroizing;
@@ -97,6 +98,11 @@ pub(crate) fn add(directory: &Path, id: &KeyId, key: &Key) -> Result<bool, Error
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
         Err(error) => Err(fail(error)),
     }
+}
+
+/// Returns the time at which a key's file was written, if the system tells it.
+pub(crate) fn written(directory: &Path, id: &KeyId) -> Option<SystemTime> {
+    fs::metadata(file(directory, id)).ok()?.modified().ok()
 }
 
 fn write_private(path: &Path, text: &[u8]) -> io::Result<()> {

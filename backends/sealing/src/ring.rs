@@ -5,6 +5,7 @@ use std::{
     fmt,
     path::{Path, PathBuf},
     sync::{Arc, PoisonError, RwLock},
+    time::SystemTime,
 };
 
 use zeroize::Zeroizing;
@@ -115,6 +116,11 @@ impl KeyRing {
     /// Returns the key that seals.
     pub fn primary(&self) -> KeyId {
         self.keys().primary.clone()
+    }
+
+    /// Returns the time at which the file of the key that seals was written; `None` if it is not known.
+    pub fn primary_written(&self) -> Option<SystemTime> {
+        directory::written(self.directory.as_deref()?, &self.primary())
     }
 
     /// Returns whether there is a key of this id.

@@ -115,7 +115,7 @@ impl Deployer {
             Ok::<_, Error>(())
         };
         if let Err(error) = ended.await {
-            tracing::warn!(app = self.name_of(app), error = %error.chain(), "cancelling a build of a deleted app failed");
+            tracing::warn!(app = %self.name_of(app), error = %error.chain(), "cancelling a build of a deleted app failed");
         }
     }
 }

@@ -163,7 +163,7 @@ impl Deployer {
             Ok(None) => self.drifts.forget(app),
             // Its deploys, if any, look at it again.
             Err(error) => {
-                tracing::debug!(app = self.name_of(app), error = %error.chain(), "reading an app to look for drift failed")
+                tracing::debug!(app = %self.name_of(app), error = %error.chain(), "reading an app to look for drift failed")
             }
         }
     }

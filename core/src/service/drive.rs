@@ -171,7 +171,7 @@ impl Driver<'_> {
                     if self.deployer.lacks_builder()(&app.state)
                         && let Err(error) = self.deployer.leave(self.app).await
                     {
-                        tracing::warn!(app = self.name, error = %error.chain(), "releasing an app's lease failed");
+                        tracing::warn!(app = %self.name, error = %error.chain(), "releasing an app's lease failed");
                     }
                     return None;
                 }
@@ -182,7 +182,7 @@ impl Driver<'_> {
                 }
                 Err(error) if error.is_transient() => self.pause(StoreCall::Load, &error).await,
                 Err(error) => {
-                    tracing::error!(app = self.name, error = %error.chain(), "reading an app's state failed");
+                    tracing::error!(app = %self.name, error = %error.chain(), "reading an app's state failed");
                     self.deployer.ports.clock.sleep(UNREADABLE_PAUSE).await;
                     return None;
                 }
@@ -211,7 +211,7 @@ impl Driver<'_> {
     async fn pause(&mut self, call: StoreCall, error: &Error) {
         let failure = Some((call, error.chain()));
         if failure != self.store_failure {
-            tracing::warn!(app = self.name, error = %error.chain(), "calling the store failed, trying again");
+            tracing::warn!(app = %self.name, error = %error.chain(), "calling the store failed, trying again");
             self.store_failure = failure;
         }
         self.deployer.ports.clock.sleep(retry::backoff(self.failures)).await;
@@ -246,7 +246,7 @@ impl Driver<'_> {
                 Next::step(Event::BuildObserved(seen))
             }
             Effect::CancelBuild(build) => {
-                tracing::info!(app = self.name, revision = %build.revision, "cancelling a build that is no longer needed");
+                tracing::info!(app = %self.name, revision = %build.revision, "cancelling a build that is no longer needed");
                 let answer = Self::build(deployer, "cancelling", &self.name, |builds| builds.cancel(build)).await;
                 Next::step(Event::BuildCancelled(answer))
             }

@@ -126,8 +126,12 @@ impl Deployer {
     /// Returns whether [`Deployer::run`] turns: in the last 30 s it has gone on, whatever the store and the apps did. A
     /// new deployer has as long to begin.
     pub fn is_driving(&self) -> bool {
-        let now = self.ports.clock.elapsed();
-        now.saturating_sub(self.work_queue.turned_at()) < STUCK_AFTER
+        self.since_last_turn() < STUCK_AFTER
+    }
+
+    /// Returns the time since [`Deployer::run`] turned last; while it is polled, at most a few seconds.
+    pub fn since_last_turn(&self) -> Duration {
+        self.ports.clock.elapsed().saturating_sub(self.work_queue.turned_at())
     }
 
     /// Takes an app's lease if no living replica has it, and drives the app. A panic ends this attempt alone: it is
@@ -148,7 +152,7 @@ impl Deployer {
             let name = self.name_of(app);
             let (panic, pause_s) = (crate::text::escaped(message(&*panic)), pause.as_secs());
             // The panic hook has the place, and a backtrace.
-            tracing::error!(app = name, panic, pause_s, "driving an app panicked, trying again");
+            tracing::error!(app = %name, panic, pause_s, "driving an app panicked, trying again");
             self.ports.clock.sleep(pause).await;
             pause = (pause * 2).min(PANIC_PAUSE_MAX);
         }
@@ -239,7 +243,7 @@ impl<'a> Drivers<'a> {
         let logged = self.untaken.remove(&app);
         if let Some(error) = untaken {
             if logged.as_ref() != Some(&error) {
-                tracing::warn!(app = self.deployer.name_of(app), error, "taking an app's lease failed, trying again");
+                tracing::warn!(app = %self.deployer.name_of(app), error, "taking an app's lease failed, trying again");
             }
             self.untaken.insert(app, error);
         }

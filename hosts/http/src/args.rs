@@ -126,6 +126,9 @@ pub struct Serve {
     /// The shortest interval at which the branches of apps are read (their policy's poll)
     #[arg(long, env = "ROLLHOOK_MIN_POLL", default_value = "30s", value_name = "TIME", value_parser = length)]
     pub min_poll: Duration,
+    /// The most apps with metrics of their own; the others share the label value _other. 0: no metrics by app
+    #[arg(long, env = "ROLLHOOK_METRICS_PER_APP", default_value = "0", value_name = "APPS")]
+    pub metrics_per_app: usize,
     /// How log lines are written to stderr; RUST_LOG says which
     #[arg(long, env = "ROLLHOOK_LOG_FORMAT", default_value = "text", value_name = "FORMAT")]
     pub log_format: LogFormat,

@@ -8,7 +8,7 @@ use std::{
 
 use rollhook_core::{
     Error, Result,
-    app::AppUid,
+    app::{AppId, AppUid},
     deploy::Deploy,
     ports::{AppCommit, Committed, HistoryStore, HistoryStoreExt, Loaded, Version},
 };
@@ -26,6 +26,7 @@ pub(crate) struct DeployCounts {
 
 /// The part of a commit that is counted.
 struct Counted {
+    app: AppId,
     /// The version that the commit was made on; `None` for a registration.
     on: Option<Version>,
     accepted: Vec<Arc<Deploy>>,
@@ -55,13 +56,13 @@ impl DeployCounts {
             for deploy in &commit.accepted {
                 let same = |stored: &Deploy| stored.id == deploy.id;
                 if is_stored(store, loaded, deploy, same).await {
-                    self.metrics.accepted(deploy.trigger);
+                    self.metrics.accepted(&commit.app, loaded.state.app.uid, deploy);
                 }
             }
             for deploy in &commit.ended {
                 // Another replica may have ended it, and has counted it then.
                 if is_stored(store, loaded, deploy, |stored| stored == &**deploy).await {
-                    self.metrics.ended(deploy.status(), 1);
+                    self.metrics.ended(&commit.app, loaded.state.app.uid, deploy);
                 }
             }
         }
@@ -78,9 +79,9 @@ impl DeployCounts {
         decidable
     }
 
-    fn count(&self, commit: &Counted) {
-        commit.accepted.iter().for_each(|deploy| self.metrics.accepted(deploy.trigger));
-        commit.ended.iter().for_each(|deploy| self.metrics.ended(deploy.status(), 1));
+    fn count(&self, uid: AppUid, commit: &Counted) {
+        commit.accepted.iter().for_each(|deploy| self.metrics.accepted(&commit.app, uid, deploy));
+        commit.ended.iter().for_each(|deploy| self.metrics.ended(&commit.app, uid, deploy));
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<AppUid, Vec<Counted>>> {
@@ -94,7 +95,8 @@ impl Counted {
         let change = commit.change()?;
         let known = change.state.unfinished.iter().chain(&change.ended);
         let accepted = known.filter(|deploy| change.admitted.contains(&deploy.revision)).cloned().collect();
-        let counted = Self { on: commit.version(), accepted, ended: change.ended.clone() };
+        let app = change.state.app.id.clone();
+        let counted = Self { app, on: commit.version(), accepted, ended: change.ended.clone() };
         (!counted.accepted.is_empty() || !counted.ended.is_empty()).then_some(counted)
     }
 }
@@ -105,7 +107,7 @@ impl UnderWay<'_> {
             return;
         }
         let commit = self.commit.take().filter(|_| answer.is_ok());
-        commit.iter().for_each(|commit| self.counts.count(commit));
+        commit.iter().for_each(|commit| self.counts.count(self.app, commit));
     }
 }
 
@@ -150,7 +152,7 @@ mod tests {
 
     /// The counted accepts and ends.
     fn counted(metrics: &Metrics) -> [u64; 2] {
-        let text = metrics.text();
+        let (_, text) = metrics.text("");
         ["rollhook_deploys_accepted_total", "rollhook_deploys_ended_total"].map(|name| {
             let lines = text.lines().filter(|line| line.starts_with(name));
             lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
@@ -164,7 +166,7 @@ mod tests {
         let app = client::register(&*store, samples::app("shop", "test", "api")).await.state.app.uid;
         let plan = Arc::new(move |name: &str| if name == "history.commit" { fault } else { Fault::None });
         let faulty = Arc::new(Faulty::new(store.clone(), Arc::new(ManualClock::default()), plan));
-        let metrics = Arc::<Metrics>::default();
+        let metrics = Arc::new(Metrics::new("one", 0));
         let counting = InstrumentedHistoryStore::new(faulty, metrics.clone());
         let load = async || counting.load(AppRef::Uid(app), None).await.unwrap().unwrap();
 

@@ -16,6 +16,7 @@ use rollhook_core::{
     app::{App, AppUid},
     deploy::{Commit as GitCommit, Deploy, Evidence},
     image::ImageRef,
+    ledger::AppState,
     ports::{
         AppChange, AppCommit, AppPage, AppRef, Applied, Binding, BranchReader, Committed, Drift, DriverIdentity,
         Heartbeat, HistoryStore, ListedApp, Loaded, Observation, Page, RolloutDriver, RolloutFailure, RolloutSpec,
@@ -31,6 +32,9 @@ use crate::{
     deploy_counts::{DeployCounts, UnderWay},
     metrics::Metrics,
 };
+
+/// The begin of every server's name as a replica, unlike that of a command line.
+pub(crate) const SERVER: &str = "server-";
 
 /// The decorator of the history store.
 pub(crate) struct InstrumentedHistoryStore {
@@ -67,6 +71,34 @@ impl InstrumentedHistoryStore {
         self.metrics.store(call, &result, start.elapsed());
         result
     }
+
+    fn written(&self, written: Written) {
+        match written {
+            Written::Changed { state, ended } => self.seen(&state, &ended),
+            Written::Removed(app) => self.metrics.removed(app),
+        }
+    }
+
+    fn seen(&self, state: &AppState, ended: &[Arc<Deploy>]) {
+        for phase in self.metrics.progress().seen(state, ended) {
+            self.metrics.phase_ended(phase);
+        }
+    }
+}
+
+/// The part of a commit that shows how deploys go on.
+enum Written {
+    Changed { state: Box<AppState>, ended: Vec<Arc<Deploy>> },
+    Removed(AppUid),
+}
+
+impl Written {
+    fn of(commit: &AppCommit) -> Self {
+        match commit.change() {
+            Some(change) => Self::Changed { state: Box::new(change.state.clone()), ended: change.ended.clone() },
+            None => Self::Removed(commit.app()),
+        }
+    }
 }
 
 #[async_trait]
@@ -74,6 +106,7 @@ impl HistoryStore for InstrumentedHistoryStore {
     async fn load(&self, app: AppRef<'_>, key: Option<&IdempotencyKey>) -> Result<Option<Loaded>> {
         let loaded = self.timed("load", self.inner.load(app, key)).await;
         if let Ok(Some(loaded)) = &loaded {
+            self.seen(&loaded.state, &[]);
             self.deploys.loaded(&*self.inner, loaded).await;
         }
         loaded
@@ -81,11 +114,15 @@ impl HistoryStore for InstrumentedHistoryStore {
 
     async fn commit(&self, commits: Vec<AppCommit>) -> Vec<Result<Committed>> {
         let under_way: Vec<UnderWay<'_>> = commits.iter().map(|commit| self.deploys.begin(commit)).collect();
+        let written: Vec<Written> = commits.iter().map(Written::of).collect();
         let start = Instant::now();
         let answers = self.inner.commit(commits).await;
-        for (commit, answer) in under_way.into_iter().zip(&answers) {
+        for ((commit, written), answer) in under_way.into_iter().zip(written).zip(&answers) {
             self.metrics.store("commit", answer, start.elapsed());
             commit.answered(answer);
+            if answer.is_ok() {
+                self.written(written);
+            }
         }
         answers
     }
@@ -105,6 +142,8 @@ impl HistoryStore for InstrumentedHistoryStore {
     async fn heartbeat(&self, replica: &ReplicaId, ttl: Duration) -> Result<Heartbeat> {
         let heartbeat = self.timed("heartbeat", self.inner.heartbeat(replica, ttl)).await;
         self.writable.0.store(heartbeat.is_ok(), Ordering::Relaxed);
+        let servers = |heartbeat: &Heartbeat| heartbeat.alive.iter().filter(|it| it.name.starts_with(SERVER)).count();
+        self.metrics.heartbeat(heartbeat.as_ref().ok().map(servers));
         heartbeat
     }
 
@@ -161,26 +200,33 @@ impl InstrumentedRolloutDriver {
     pub(crate) fn new(inner: Arc<dyn RolloutDriver>, metrics: Arc<Metrics>) -> Self {
         Self { inner, metrics }
     }
+
+    async fn timed<T>(&self, call: &'static str, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let start = Instant::now();
+        let result = work.await;
+        self.metrics.driver(call, &result, start.elapsed());
+        result
+    }
 }
 
 #[async_trait]
 impl RolloutDriver for InstrumentedRolloutDriver {
     async fn identity(&self) -> Result<DriverIdentity> {
-        self.inner.identity().await
+        self.timed("identity", self.inner.identity()).await
     }
 
     async fn validate(&self, request: &TargetRequest) -> Result<Validated> {
-        self.inner.validate(request).await
+        self.timed("validate", self.inner.validate(request)).await
     }
 
     async fn apply(&self, spec: &RolloutSpec) -> Result<Applied> {
-        let applied = self.inner.apply(spec).await;
+        let applied = self.timed("apply", self.inner.apply(spec)).await;
         self.metrics.applied(&applied);
         applied
     }
 
     async fn observe(&self, spec: &RolloutSpec) -> Result<Observation> {
-        self.inner.observe(spec).await
+        self.timed("observe", self.inner.observe(spec)).await
     }
 
     async fn changed(&self, spec: &RolloutSpec) {
@@ -188,11 +234,11 @@ impl RolloutDriver for InstrumentedRolloutDriver {
     }
 
     async fn evidence(&self, spec: &RolloutSpec, failure: Option<&RolloutFailure>) -> Result<Evidence> {
-        self.inner.evidence(spec, failure).await
+        self.timed("evidence", self.inner.evidence(spec, failure)).await
     }
 
     async fn drift(&self, spec: &RolloutSpec) -> Result<Option<Drift>> {
-        self.inner.drift(spec).await
+        self.timed("drift", self.inner.drift(spec)).await
     }
 
     fn drift_changes(&self) -> Option<BoxStream<'static, AppUid>> {
@@ -200,10 +246,10 @@ impl RolloutDriver for InstrumentedRolloutDriver {
     }
 
     async fn keep(&self, app: &App, images: &[ImageRef]) -> Result<()> {
-        self.inner.keep(app, images).await
+        self.timed("keep", self.inner.keep(app, images)).await
     }
 
     async fn forget(&self, app: &App) -> Result<()> {
-        self.inner.forget(app).await
+        self.timed("forget", self.inner.forget(app)).await
     }
 }

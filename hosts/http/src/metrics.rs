@@ -1,90 +1,159 @@
-//! Metrics for Prometheus. Labels come from fixed sets, so that callers cannot create series.
+//! Metrics for Prometheus. Labels come from fixed sets, so that callers cannot create series; those of apps are bounded.
+//!
+//! `docs/metrics.md` lists them, which a test holds equal to `/metrics`.
+
+mod apps;
+mod progress;
+mod text;
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use http::Method;
 use prometheus_client::{
-    encoding::text::encode,
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
-    registry::{Registry, Unit},
+    registry::{Metric, Registry, Unit},
 };
 use rollhook_core::{
     Error, Result,
-    deploy::{Status, Trigger},
+    app::{AppId, AppUid},
+    deploy::{Deploy, Status, Trigger},
     ports::{Applied, Rng},
+    service::Deployer,
 };
 use rollhook_wiring::SystemRng;
 
+use self::apps::Apps;
+pub(crate) use self::{
+    progress::{Phase, Progress},
+    text::MediaType,
+};
+
 const CALL_BUCKETS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0];
 const STORE_BUCKETS: [f64; 9] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0, 5.0];
+const DRIVER_BUCKETS: [f64; 8] = [0.005, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0, 60.0];
+/// From a second to an hour.
+const DEPLOY_BUCKETS: [f64; 11] = [1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0];
+const TRIGGERS: [Trigger; 5] = [Trigger::Webhook, Trigger::Manual, Trigger::Promotion, Trigger::Rollback, Trigger::Git];
+const ENDS: [Status; 4] = [Status::Succeeded, Status::Failed, Status::Superseded, Status::Cancelled];
+const UNFINISHED: [Status; 3] = [Status::Queued, Status::Building, Status::RollingOut];
 
 /// Labels and their values.
 type Labels<const N: usize> = [(&'static str, &'static str); N];
+type Counters<const N: usize> = Family<Labels<N>, Counter>;
+type Histograms<const N: usize> = Family<Labels<N>, Histogram>;
 
 /// The metrics of this process.
 pub(crate) struct Metrics {
     registry: Registry,
-    calls: Family<Labels<3>, Counter>,
-    durations: Family<Labels<1>, Histogram>,
-    accepted: Family<Labels<1>, Counter>,
-    ended: Family<Labels<1>, Counter>,
-    store: Family<Labels<2>, Histogram>,
-    applies: Family<Labels<1>, Counter>,
-    sources: Family<Labels<1>, Counter>,
+    calls: Counters<3>,
+    durations: Histograms<1>,
+    webhook_answers: Family<[(&'static str, u16); 1], Counter>,
+    auth_failures: Counters<1>,
+    accepted: Counters<1>,
+    ended: Counters<2>,
+    restores: Counter,
+    queued: Histogram,
+    built: Histograms<1>,
+    rolled_out: Histograms<1>,
+    store: Histograms<2>,
+    driver: Histograms<2>,
+    applies: Counters<1>,
+    sources: Counters<1>,
     connections: Gauge,
-    drifted: Gauge,
+    gauges: Gauges,
+    apps: Apps,
+    progress: Progress,
     /// The begin of the ids of this process's calls.
     prefix: u32,
     calls_begun: AtomicU64,
 }
 
-impl Default for Metrics {
-    fn default() -> Self {
-        let mut registry = Registry::with_prefix("rollhook");
-        let (calls, accepted, ended) = (Family::default(), Family::default(), Family::default());
-        let (applies, sources) = (Family::default(), Family::default());
-        let (connections, drifted) = (Gauge::default(), Gauge::default());
-        let durations = Family::new_with_constructor((|| Histogram::new(CALL_BUCKETS)) as fn() -> Histogram);
-        let store = Family::new_with_constructor((|| Histogram::new(STORE_BUCKETS)) as fn() -> Histogram);
-        registry.register("http_requests", "HTTP calls answered", calls.clone());
-        registry.register_with_unit("http_request_duration", "Time to answer", Unit::Seconds, durations.clone());
-        registry.register("deploys_accepted", "Deploys accepted by this replica", accepted.clone());
-        registry.register("deploys_ended", "Deploys whose end this replica recorded", ended.clone());
-        registry.register_with_unit(
-            "store_call_duration",
-            "Time of calls to the history",
-            Unit::Seconds,
-            store.clone(),
-        );
-        registry.register("rollout_applies", "Answers of the rollout driver to applies", applies.clone());
-        registry.register("source_reads", "Branches that were read at their source", sources.clone());
-        registry.register("http_connections", "Open connections", connections.clone());
-        let help = "Apps whose workload another party changed since their current deploy";
-        registry.register("apps_drifted", help, drifted.clone());
-        let mut prefix = [0; 4];
-        SystemRng.fill(&mut prefix);
-        let (prefix, calls_begun) = (u32::from_le_bytes(prefix), AtomicU64::default());
-        Self {
-            registry,
-            calls,
-            durations,
-            accepted,
-            ended,
-            store,
-            applies,
-            sources,
-            connections,
-            drifted,
-            prefix,
-            calls_begun,
-        }
-    }
+/// The metrics that are read when they are asked for.
+struct Gauges {
+    unfinished: Family<Labels<1>, Gauge>,
+    oldest: Seconds,
+    builds_waiting: Gauge,
+    drifted: Gauge,
+    writable: Gauge,
+    replicas: Gauge,
+    engine: Seconds,
+    key: Family<Labels<0>, Seconds>,
 }
 
+/// A number of seconds.
+type Seconds = Gauge<f64, AtomicU64>;
+
 impl Metrics {
+    /// Returns the metrics of a replica of this name, of which at most `apps` apps have metrics of their own.
+    pub(crate) fn new(replica: &str, apps: usize) -> Self {
+        let mut registry = Registry::with_prefix("rollhook");
+        let r = &mut registry;
+        let version: Family<Labels<1>, Gauge> = Family::default();
+        version.get_or_create(&[("version", env!("CARGO_PKG_VERSION"))]).set(1);
+        put(r, "build_info", "1, labelled with the version of this server", &version);
+        let metrics = Self {
+            calls: put(r, "http_requests", "HTTP calls answered", &Family::default()),
+            durations: timed(r, "http_request_duration", "Time to answer", buckets_of_calls),
+            webhook_answers: put(r, "webhook_answers", "Answers to webhook calls by status code", &Family::default()),
+            auth_failures: put(r, "auth_failures", "Calls that were answered 401", &Family::default()),
+            accepted: put(r, "deploys_accepted", "Deploys accepted by this replica", &Family::default()),
+            ended: put(r, "deploys_ended", "Deploys whose end this replica recorded", &Family::default()),
+            restores: put(
+                r,
+                "restores",
+                "Rollbacks by which this replica began to put failed rollouts right",
+                &Counter::default(),
+            ),
+            queued: {
+                let queued = Histogram::new(DEPLOY_BUCKETS);
+                let help = "Time from a deploy's accept until its build or rollout begins";
+                r.register_with_unit("deploy_queue_duration", help, Unit::Seconds, queued.clone());
+                queued
+            },
+            built: timed(
+                r,
+                "deploy_build_duration",
+                "Time of builds, without waiting for a build slot",
+                buckets_of_deploys,
+            ),
+            rolled_out: timed(
+                r,
+                "deploy_rollout_duration",
+                "Time of rollouts until their end was recorded",
+                buckets_of_deploys,
+            ),
+            store: timed(r, "store_call_duration", "Time of calls to the history", buckets_of_store),
+            driver: timed(r, "driver_call_duration", "Time of calls to the rollout driver", buckets_of_driver),
+            applies: put(r, "rollout_applies", "Answers of the rollout driver to applies", &Family::default()),
+            sources: put(r, "source_reads", "Branches that were read at their source", &Family::default()),
+            connections: put(r, "http_connections", "Open connections", &Gauge::default()),
+            gauges: Gauges::new(r),
+            apps: Apps::new(r, apps),
+            progress: Progress::new(replica),
+            prefix: random(),
+            calls_begun: AtomicU64::default(),
+            registry,
+        };
+        metrics.begin_at_zero();
+        metrics
+    }
+
+    /// Makes the series that alerts look at: an increase from nothing to 1 is none to Prometheus.
+    fn begin_at_zero(&self) {
+        for trigger in TRIGGERS {
+            drop(self.accepted.get_or_create(&[("trigger", trigger.as_str())]));
+            for status in ENDS {
+                drop(self.ended.get_or_create(&[("trigger", trigger.as_str()), ("status", status.as_str())]));
+            }
+        }
+        for outcome in ["done", "newer", "refused", "error"] {
+            drop(self.applies.get_or_create(&[("outcome", outcome)]));
+        }
+    }
+
     /// Returns an id that no other call of any replica has.
     pub(crate) fn new_request_id(&self) -> String {
         format!("{:08x}-{:x}", self.prefix, self.calls_begun.fetch_add(1, Ordering::Relaxed))
@@ -102,17 +171,61 @@ impl Metrics {
         self.durations.get_or_create(&[("route", route)]).observe(took.as_secs_f64());
     }
 
-    pub(crate) fn accepted(&self, trigger: Trigger) {
-        self.accepted.get_or_create(&[("trigger", trigger.as_str())]).inc();
+    /// Counts an answer to a webhook call.
+    pub(crate) fn webhook_answered(&self, status: u16) {
+        self.webhook_answers.get_or_create(&[("code", status)]).inc();
     }
 
-    pub(crate) fn ended(&self, status: Status, number: usize) {
-        self.ended.get_or_create(&[("status", status.as_str())]).inc_by(number as u64);
+    pub(crate) fn auth_failed(&self, route: &'static str) {
+        self.auth_failures.get_or_create(&[("route", route)]).inc();
+    }
+
+    pub(crate) fn accepted(&self, app: &AppId, uid: AppUid, deploy: &Deploy) {
+        self.accepted.get_or_create(&[("trigger", deploy.trigger.as_str())]).inc();
+        if deploy.is_restore() {
+            self.restores.inc();
+        }
+        self.apps.accepted(app, uid);
+    }
+
+    pub(crate) fn ended(&self, app: &AppId, uid: AppUid, deploy: &Deploy) {
+        let (trigger, status) = (deploy.trigger.as_str(), deploy.status().as_str());
+        self.ended.get_or_create(&[("trigger", trigger), ("status", status)]).inc();
+        self.apps.ended(app, uid, deploy);
+    }
+
+    /// Forgets the metrics of an app that was removed.
+    pub(crate) fn removed(&self, app: AppUid) {
+        self.apps.removed(app);
+        self.progress.removed(app);
+    }
+
+    /// The deploys that are under way, and how long their phases take.
+    pub(crate) fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    /// Counts a phase of a deploy that is over.
+    pub(crate) fn phase_ended(&self, phase: Phase) {
+        match phase {
+            Phase::Queued(took) => self.queued.observe(took.as_secs_f64()),
+            Phase::Built(status, took) => {
+                self.built.get_or_create(&[("status", status.as_str())]).observe(took.as_secs_f64());
+            }
+            Phase::RolledOut(status, took) => {
+                self.rolled_out.get_or_create(&[("status", status.as_str())]).observe(took.as_secs_f64());
+            }
+        }
     }
 
     pub(crate) fn store<T>(&self, call: &'static str, result: &Result<T>, took: Duration) {
         let outcome = if result.is_ok() { "ok" } else { "error" };
         self.store.get_or_create(&[("call", call), ("outcome", outcome)]).observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn driver<T>(&self, call: &'static str, result: &Result<T>, took: Duration) {
+        let outcome = if result.is_ok() { "ok" } else { "error" };
+        self.driver.get_or_create(&[("call", call), ("outcome", outcome)]).observe(took.as_secs_f64());
     }
 
     /// Counts an answer of the rollout driver to an apply; `newer`: the workload carried a later revision, so that
@@ -145,17 +258,115 @@ impl Metrics {
         self.connections.dec();
     }
 
-    pub(crate) fn drifted(&self, apps: usize) {
-        self.drifted.set(i64::try_from(apps).unwrap_or(i64::MAX));
+    /// Notes the answer to a heartbeat: whether the store can be written, and the number of living servers.
+    pub(crate) fn heartbeat(&self, servers: Option<usize>) {
+        self.gauges.writable.set(servers.is_some().into());
+        if let Some(servers) = servers {
+            self.gauges.replicas.set(number(servers));
+        }
     }
 
-    /// Returns all metrics in the OpenMetrics text format.
-    pub(crate) fn text(&self) -> String {
-        let mut text = String::new();
-        // Writing to a string does not fail.
-        let _ = encode(&mut text, &self.registry);
-        text
+    /// Notes when the file of the key that seals was written.
+    pub(crate) fn key_written(&self, at: SystemTime) {
+        let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        self.gauges.key.get_or_create(&[]).set(since.as_secs_f64());
     }
+
+    /// Reads what is known of apps and the engine now.
+    pub(crate) fn look(&self, deployer: &Deployer) {
+        let under_way = self.progress.under_way(deployer.time());
+        for status in UNFINISHED {
+            let deploys = under_way.statuses.iter().filter(|known| **known == status).count();
+            self.gauges.unfinished.get_or_create(&[("status", status.as_str())]).set(number(deploys));
+        }
+        self.gauges.oldest.set(under_way.oldest.as_secs_f64());
+        self.gauges.builds_waiting.set(number(under_way.builds_waiting));
+        self.gauges.drifted.set(number(deployer.drifted_apps()));
+        self.gauges.engine.set(deployer.since_last_turn().as_secs_f64());
+    }
+
+    /// Returns all metrics as a scraper that accepts these media types reads them.
+    pub(crate) fn text(&self, accept: &str) -> (MediaType, String) {
+        text::render(&self.registry, accept)
+    }
+}
+
+impl Gauges {
+    fn new(r: &mut Registry) -> Self {
+        let seconds = |r: &mut Registry, name: &str, help: &str| {
+            let gauge = Seconds::default();
+            r.register_with_unit(name, help, Unit::Seconds, gauge.clone());
+            gauge
+        };
+        Self {
+            unfinished: put(r, "deploys_unfinished", "Unfinished deploys that this replica drives", &Family::default()),
+            oldest: seconds(
+                r,
+                "deploys_oldest_unfinished_age",
+                "Age of the oldest unfinished deploy that this replica drives; 0 if there is none",
+            ),
+            builds_waiting: put(
+                r,
+                "builds_waiting",
+                "Commits that wait for their build to begin or for a build slot",
+                &Gauge::default(),
+            ),
+            drifted: put(
+                r,
+                "apps_drifted",
+                "Apps whose workload another party changed since their current deploy",
+                &Gauge::default(),
+            ),
+            writable: put(r, "store_writable", "1 if the store took the last heartbeat, else 0", &Gauge::default()),
+            replicas: put(r, "replicas", "Living servers on this store, this one included", &Gauge::default()),
+            engine: seconds(r, "engine_last_step_age", "Time since the engine went on; a healthy one goes on each 5 s"),
+            key: {
+                let key = Family::<Labels<0>, Seconds>::default();
+                let help = "Time at which the file of the newest key was written, as seconds since 1970";
+                r.register_with_unit("key_written_timestamp", help, Unit::Seconds, key.clone());
+                key
+            },
+        }
+    }
+}
+
+/// Registers a metric, and returns it.
+fn put<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: &M) -> M {
+    registry.register(name, help, metric.clone());
+    metric.clone()
+}
+
+/// Registers histograms of seconds, and returns them.
+fn timed<const N: usize>(registry: &mut Registry, name: &str, help: &str, buckets: fn() -> Histogram) -> Histograms<N> {
+    let histograms = Family::new_with_constructor(buckets);
+    registry.register_with_unit(name, help, Unit::Seconds, histograms.clone());
+    histograms
+}
+
+fn buckets_of_calls() -> Histogram {
+    Histogram::new(CALL_BUCKETS)
+}
+
+fn buckets_of_store() -> Histogram {
+    Histogram::new(STORE_BUCKETS)
+}
+
+fn buckets_of_driver() -> Histogram {
+    Histogram::new(DRIVER_BUCKETS)
+}
+
+fn buckets_of_deploys() -> Histogram {
+    Histogram::new(DEPLOY_BUCKETS)
+}
+
+fn random() -> u32 {
+    let mut bytes = [0; 4];
+    SystemRng.fill(&mut bytes);
+    u32::from_le_bytes(bytes)
+}
+
+fn number(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 /// Returns the method's name, or "other" for an unknown one.
@@ -171,26 +382,4 @@ fn known(method: &Method) -> &'static str {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_made_up_method_makes_no_series() {
-        let metrics = Metrics::default();
-        for method in ["BREW", "PUT", "X-1"] {
-            metrics.answered("/healthz", &Method::from_bytes(method.as_bytes()).unwrap(), 405, Duration::ZERO);
-        }
-        let text = metrics.text();
-        let series = text.lines().filter(|line| line.starts_with("rollhook_http_requests_total"));
-        assert_eq!(
-            series.collect::<Vec<_>>(),
-            [r#"rollhook_http_requests_total{route="/healthz",method="other",status="4xx"} 3"#]
-        );
-    }
-
-    #[test]
-    fn ids_are_all_different() {
-        let metrics = Metrics::default();
-        assert_ne!(metrics.new_request_id(), metrics.new_request_id());
-    }
-}
+mod tests;

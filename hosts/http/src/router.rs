@@ -6,7 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, StatusCode, Uri, request::Parts};
+use http::{HeaderMap, Method, Request, StatusCode, Uri, header::ACCEPT, request::Parts};
 use rollhook_api::{Kind, Local, openapi};
 use rollhook_core::{
     access::TokenName,
@@ -147,6 +147,11 @@ fn entry(route: Route) -> (&'static str, &'static str) {
 /// Returns the path's route as a label, from a fixed set.
 pub(crate) fn template(path: &str) -> &'static str {
     find(path).map_or_else(|| rollhook_console::template(path), |found| entry(found.route).0)
+}
+
+/// Returns whether a label is that of the webhook's route.
+pub(crate) fn is_webhook(template: &str) -> bool {
+    template == entry(Route::Webhook).0
 }
 
 /// A call with its whole body.
@@ -366,9 +371,9 @@ async fn answer(route: Option<Route>, call: &Call) -> Result<Reply, ErrorReply> 
         Some(Route::Health) => Ok(health(call.state.deployer.is_driving())),
         Some(Route::Ready) => ready(&call.state).await,
         Some(Route::Metrics) => {
-            call.state.metrics.drifted(call.state.deployer.drifted_apps());
-            let text = call.state.metrics.text();
-            let media_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            call.state.metrics.look(&call.state.deployer);
+            let accept = call.headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+            let (media_type, text) = call.state.metrics.text(accept);
             Ok(reply::whole(StatusCode::OK, media_type, text.into()))
         }
         Some(Route::OpenApi) => Ok(reply::whole(StatusCode::OK, "application/json", DESCRIPTION.clone())),

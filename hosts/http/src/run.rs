@@ -16,7 +16,9 @@ use tokio::{
 
 use crate::{
     args::{AdminToken, Args, Command, Keys, Serve, Store},
-    healthcheck, log, open_files,
+    healthcheck,
+    instrumented::SERVER,
+    log, open_files,
     server::{Config, Server},
 };
 
@@ -119,13 +121,14 @@ async fn serve(args: Serve) -> Result<(), Failure> {
     let address = listener.local_addr()?;
     let _lock = StoreLock::take(&store)?;
     let opened = rollhook_wiring::open(&settings).await?;
-    let replica = format!("server-{}-{address}", machine());
+    let replica = format!("{SERVER}{}-{address}", machine());
     let config = Config {
         base_url: args.base_url.unwrap_or_else(|| format!("http://{address}")),
         rate_limit: args.rate_limit,
         deploys_per_hour: args.deploys_per_hour,
         trusted_proxies: args.trusted_proxy,
         min_poll: args.min_poll,
+        metrics_per_app: args.metrics_per_app,
     };
     let sign_in =
         sign_in.map(|file| SignIn::read(&file, &config.base_url, settings.allow_local_issuers)).transpose()?;
@@ -136,6 +139,10 @@ async fn serve(args: Serve) -> Result<(), Failure> {
     };
     let server = match probes {
         Some(probes) => server.with_probes(probes),
+        None => server,
+    };
+    let server = match opened.key_written {
+        Some(at) => server.with_key_written(at),
         None => server,
     };
     match server.deployer().bind_driver().await {

@@ -6,7 +6,7 @@ use std::{
     net::{IpAddr, SocketAddr},
     num::NonZeroU32,
     sync::Arc,
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 use futures_util::future::{Abortable, Aborted};
@@ -63,6 +63,8 @@ pub struct Config {
     pub trusted_proxies: Vec<Cidr>,
     /// The shortest interval at which an app's branch is read.
     pub min_poll: Duration,
+    /// The most apps that have metrics of their own; 0 for none.
+    pub metrics_per_app: usize,
 }
 
 /// A server on a bound address, which answers while [`Server::serve`] runs.
@@ -76,7 +78,7 @@ pub struct Server {
 impl Server {
     /// Returns a server of these ports on a bound address. `replica` is the argument of `Deployer::new`.
     pub fn new(listener: TcpListener, config: Config, ports: Ports, replica: &str) -> Self {
-        let metrics = Arc::new(Metrics::default());
+        let metrics = Arc::new(Metrics::new(replica, config.metrics_per_app));
         let history = InstrumentedHistoryStore::new(ports.history.clone(), metrics.clone());
         let writable = history.writable();
         let history = Arc::new(history);
@@ -110,6 +112,13 @@ impl Server {
     #[must_use]
     pub fn with_probes(self, probes: TcpListener) -> Self {
         Self { probes: Some(probes), state: State { has_probe_listener: true, ..self.state }, ..self }
+    }
+
+    /// Tells in the metrics when the key that seals was written.
+    #[must_use]
+    pub fn with_key_written(self, at: SystemTime) -> Self {
+        self.state.metrics.key_written(at);
+        self
     }
 
     /// Lets people sign in to the console at this provider, beside API tokens.

@@ -3,7 +3,7 @@
 use std::{convert::Infallible, panic::AssertUnwindSafe, sync::Arc};
 
 use futures_util::FutureExt;
-use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use rollhook_api::Kind;
 use tokio::time::Instant;
 use tracing::Instrument;
@@ -33,6 +33,12 @@ pub(crate) async fn answer(state: Arc<State>, incoming: Incoming) -> Result<Repl
     reply.headers_mut().extend(HeaderValue::from_str(&id).map(|id| (REQUEST_ID, id)));
     let (status, took) = (reply.status().as_u16(), start.elapsed());
     state.metrics.answered(route, &method, status, took);
+    if router::is_webhook(route) {
+        state.metrics.webhook_answered(status);
+    }
+    if reply.status() == StatusCode::UNAUTHORIZED {
+        state.metrics.auth_failed(route);
+    }
     let ms = took.as_secs_f64() * 1000.0;
     span.in_scope(|| match is_routine(&method, status) {
         true => tracing::debug!(status, ms, "answered a call"),

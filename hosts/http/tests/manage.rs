@@ -241,13 +241,15 @@ fn probes_and_numbers_are_open_and_bounded() {
     assert_eq!(server.call("GET", "/healthz").expect(200).text(), "ok\n");
     assert_eq!(server.call("GET", "/readyz").expect(200).text(), "ready\n");
     let metrics = server.call("GET", "/metrics").expect(200);
-    assert!(metrics.header("content-type").unwrap().starts_with("application/openmetrics-text"));
+    assert!(metrics.header("content-type").unwrap().starts_with("text/plain; version=0.0.4"));
+    let asks = server.call("GET", "/metrics").header("accept", "application/openmetrics-text;version=1.0.0,*/*;q=0.1");
+    assert!(asks.expect(200).header("content-type").unwrap().starts_with("application/openmetrics-text"));
     let text = metrics.text();
     for line in [
         r#"rollhook_http_requests_total{route="/api/v1/webhook/{namespace}/{app}",method="POST",status="2xx"} 1"#,
         r#"rollhook_http_requests_total{route="unknown",method="GET",status="4xx"} 1"#,
         r#"rollhook_deploys_accepted_total{trigger="webhook"} 1"#,
-        r#"rollhook_deploys_ended_total{status="succeeded"} 2"#,
+        r#"rollhook_deploys_ended_total{trigger="webhook",status="succeeded"} 1"#,
         r#"rollhook_rollout_applies_total{outcome="done"} 2"#,
     ] {
         assert!(text.contains(line), "{line}\n{text}");

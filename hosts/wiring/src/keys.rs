@@ -1,6 +1,6 @@
 //! The keys that tokens are sealed with: new ones, their replacement and their use.
 
-use std::{path::Path, sync::Arc};
+use std::{path::Path, sync::Arc, time::SystemTime};
 
 use async_trait::async_trait;
 use rollhook_core::Result as PortResult;
@@ -26,6 +26,9 @@ pub trait StoreKeys: Send + Sync {
 
     /// Returns the keys in use; other keys may be deleted.
     async fn usage(&self) -> PortResult<Vec<KeyUse>>;
+
+    /// Returns the time at which the file of the newest key was written, if it is known.
+    fn key_written(&self) -> Option<SystemTime>;
 }
 
 macro_rules! store_keys {
@@ -41,6 +44,10 @@ macro_rules! store_keys {
                 let held = |id: &_| self.ring().has(id);
                 let used = self.keys_in_use().await?.into_iter();
                 Ok(used.map(|(id, tokens)| KeyUse { held: held(&id), key: id.to_string(), tokens }).collect())
+            }
+
+            fn key_written(&self) -> Option<SystemTime> {
+                self.ring().primary_written()
             }
         }
     };

@@ -1,6 +1,9 @@
 //! Opens the named backends and puts them together as ports.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use rollhook_core::{
     ports::{Binding, Clock, DriverIdentity, RolloutDriver},
@@ -23,6 +26,8 @@ pub struct Opened {
     pub store: StoreUrl,
     /// The files and directories that were missing, and were created.
     pub created: Vec<Created>,
+    /// The time at which the file of the key that seals was written; `None`: the store seals nothing.
+    pub key_written: Option<SystemTime>,
     /// Stops the builder; to be called after the engine has ended.
     pub builder: BuilderStop,
 }
@@ -39,13 +44,14 @@ pub async fn open(settings: &Settings) -> Result<Opened, Error> {
     let rollouts = self::driver(driver, clock.clone()).await?;
     let (builder, stop) = builder::open(&settings.builder, &driver, clock.clone()).await?;
     let mut created = Vec::new();
-    let Store { tokens, history, records, .. } =
+    let Store { tokens, history, records, sealed } =
         store::open(&url, settings.store.key_dir.as_deref(), &mut created).await?;
     let rng = Arc::new(SystemRng);
     let identities = OidcVerifier::new(Fetch::new(settings.allow_local_issuers), clock.clone());
     let (records, identities) = (Some(records), Some(Arc::new(identities) as _));
     let ports = Ports { tokens, history, records, identities, rollouts, builder, clock, rng };
-    Ok(Opened { ports, store: url, created, builder: stop })
+    let key_written = sealed.and_then(|sealed| sealed.key_written());
+    Ok(Opened { ports, store: url, created, key_written, builder: stop })
 }
 
 async fn driver(url: DriverUrl, clock: Arc<dyn Clock>) -> Result<Arc<dyn RolloutDriver>, Error> {

@@ -52,16 +52,16 @@ pub(super) fn recorded(app: &str, deploy: &Deploy) {
     let revision = deploy.revision;
     if let State::Failed { reason, message, .. } = &deploy.state {
         // `message` is the line's own field.
-        tracing::warn!(app, %revision, %reason, detail = message, "deploying failed");
+        tracing::warn!(%app, %revision, %reason, detail = message, "deploying failed");
     } else {
-        tracing::info!(app, %revision, status = %deploy.status(), "recorded a deploy's status");
+        tracing::info!(%app, %revision, status = %deploy.status(), "recorded a deploy's status");
     }
 }
 
 /// Logs a built image.
 pub(super) fn built(app: &str, revision: Revision, anew: Option<Revision>) {
     match anew {
-        Some(anew) => tracing::info!(app, %revision, %anew, "entered a built image anew, behind a restore"),
-        None => tracing::info!(app, %revision, "recorded a built image"),
+        Some(anew) => tracing::info!(%app, %revision, %anew, "entered a built image anew, behind a restore"),
+        None => tracing::info!(%app, %revision, "recorded a built image"),
     }
 }

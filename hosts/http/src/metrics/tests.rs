@@ -1,0 +1,135 @@
+use std::{collections::BTreeMap, fs, path::Path};
+
+use rollhook_conformance::samples;
+use rollhook_core::{
+    deploy::{Revision, State},
+    ledger::{AppState, Change, Record},
+    time::Timestamp,
+};
+
+use super::*;
+
+fn text(metrics: &Metrics) -> String {
+    metrics.text("").1
+}
+
+#[test]
+fn a_made_up_method_makes_no_series() {
+    let metrics = Metrics::new("one", 0);
+    for method in ["BREW", "PUT", "X-1"] {
+        metrics.answered("/healthz", &Method::from_bytes(method.as_bytes()).unwrap(), 405, Duration::ZERO);
+    }
+    let text = text(&metrics);
+    let series = text.lines().filter(|line| line.starts_with("rollhook_http_requests_total"));
+    assert_eq!(
+        series.collect::<Vec<_>>(),
+        [r#"rollhook_http_requests_total{route="/healthz",method="other",status="4xx"} 3"#]
+    );
+}
+
+#[test]
+fn ids_are_all_different() {
+    let metrics = Metrics::new("one", 0);
+    assert_ne!(metrics.new_request_id(), metrics.new_request_id());
+}
+
+/// An app with one accepted deploy of this image, driven by a replica of this name.
+fn accepted(replica: &str) -> (Change, Deploy) {
+    let app = samples::app("shop", "test", "api");
+    let created_at = app.created_at;
+    let mut change = Change::on(AppState::new(app));
+    let deploy = samples::admit(&mut change, samples::admission(samples::deploy("v1")), created_at);
+    change.state.lease = Some(samples::replica(replica, 1));
+    (change, deploy)
+}
+
+fn recorded(change: Change, state: State, now: Timestamp) -> Change {
+    let mut change = Change::on(change.state);
+    let moved = change.state.unfinished[0].moved(state);
+    change.record(Record { changes: vec![moved], ..Record::default() }, now).unwrap();
+    change
+}
+
+#[test]
+fn the_phases_of_a_deploy_are_timed_where_it_is_driven() {
+    let after = |seconds: u64| samples::app("shop", "test", "api").created_at.after(Duration::from_secs(seconds));
+    let rolling_out = || State::RollingOut { since: after(5), outage: Default::default() };
+    let phases = |replica: &str| {
+        let progress = Progress::new("one");
+        let (change, deploy) = accepted(replica);
+        let mut phases = progress.seen(&change.state, &[]);
+        let change = recorded(change, rolling_out(), after(5));
+        phases.extend(progress.seen(&change.state, &change.ended));
+        let under_way = progress.under_way(deploy.created_at.after(Duration::from_secs(60)));
+        let change = recorded(change, samples::succeeded(), after(65));
+        phases.extend(progress.seen(&change.state, &change.ended));
+        assert_eq!(progress.under_way(after(100)).statuses, Vec::new());
+        (phases, under_way.statuses, under_way.oldest)
+    };
+    let (waited, rolled_out) = (Duration::from_secs(5), Duration::from_secs(60));
+    assert_eq!(
+        phases("one"),
+        (
+            vec![Phase::Queued(waited), Phase::RolledOut(Status::Succeeded, rolled_out)],
+            vec![Status::RollingOut],
+            Duration::from_secs(60)
+        )
+    );
+    assert_eq!(phases("two"), (Vec::new(), Vec::new(), Duration::ZERO), "the other replica tells it");
+}
+
+/// A replica that has seen everything once.
+fn of_everything() -> Metrics {
+    let metrics = Metrics::new("one", 1);
+    let (took, done) = (Duration::from_secs(1), Ok(Applied::Done));
+    metrics.answered("/metrics", &Method::GET, 200, took);
+    metrics.webhook_answered(202);
+    metrics.auth_failed("/api/v1/apps");
+    metrics.store("commit", &Ok(()), took);
+    metrics.driver("apply", &done, took);
+    metrics.source_read(&Ok(()));
+    metrics.key_written(SystemTime::UNIX_EPOCH + took);
+    for phase in [Phase::Queued(took), Phase::Built(Status::Succeeded, took), Phase::RolledOut(Status::Succeeded, took)]
+    {
+        metrics.phase_ended(phase);
+    }
+    let (change, deploy) = accepted("one");
+    metrics.accepted(&change.state.app.id, change.state.app.uid, &deploy);
+    metrics.ended(&change.state.app.id, change.state.app.uid, &deploy.moved(samples::succeeded()));
+    drop(metrics.gauges.unfinished.get_or_create(&[("status", "queued")]));
+    assert_eq!(deploy.revision, Revision::FIRST);
+    metrics
+}
+
+/// The rows of a table of all metrics: name, type, labels and help.
+fn rows(text: &str) -> Vec<String> {
+    let mut kinds = BTreeMap::new();
+    let mut helps = BTreeMap::new();
+    for line in text.lines() {
+        if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' ')) {
+            kinds.insert(name, kind);
+        } else if let Some((name, help)) = line.strip_prefix("# HELP ").and_then(|rest| rest.split_once(' ')) {
+            helps.insert(name, help.trim_end_matches('.'));
+        }
+    }
+    let row =
+        |(name, kind): (&&str, &&str)| format!("| `{name}` | {kind} | {} | {} |", labels_of(text, name), helps[name]);
+    kinds.iter().map(row).collect()
+}
+
+/// The label names of a metric's first sample.
+fn labels_of(text: &str, name: &str) -> String {
+    let sample = text.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+    let labels = sample.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map_or("", |(labels, _)| labels);
+    let names = labels.split("\",").filter_map(|label| label.split_once('=')).map(|(name, _)| name);
+    names.filter(|name| *name != "le").map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
+
+#[test]
+fn the_table_in_the_documentation_lists_all_metrics() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md");
+    let page = fs::read_to_string(file).unwrap();
+    let documented: Vec<&str> = page.lines().filter(|line| line.starts_with("| `rollhook_")).collect();
+    let rows = rows(&text(&of_everything()));
+    assert_eq!(documented, rows, "the table should be:\n{}", rows.join("\n"));
+}
