@@ -10,7 +10,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use futures_util::stream::BoxStream;
+use futures_util::{StreamExt, stream::BoxStream};
 use rollhook_core::{
     Result,
     app::{App, AppUid},
@@ -20,7 +20,7 @@ use rollhook_core::{
     ports::{
         AppChange, AppCommit, AppPage, AppRef, Applied, Binding, BranchReader, Committed, Drift, DriverIdentity,
         Heartbeat, HistoryStore, ListedApp, Loaded, Observation, Page, RolloutDriver, RolloutFailure, RolloutSpec,
-        StoreLimits, TargetRequest, Validated,
+        StoreLimits, TargetRequest, Validated, Version,
     },
     replica::ReplicaId,
     request::IdempotencyKey,
@@ -143,7 +143,7 @@ impl HistoryStore for InstrumentedHistoryStore {
         let heartbeat = self.timed("heartbeat", self.inner.heartbeat(replica, ttl)).await;
         self.writable.0.store(heartbeat.is_ok(), Ordering::Relaxed);
         let servers = |heartbeat: &Heartbeat| heartbeat.alive.iter().filter(|it| it.name.starts_with(SERVER)).count();
-        self.metrics.heartbeat(heartbeat.as_ref().ok().map(servers));
+        self.metrics.gauges().heartbeat(heartbeat.as_ref().ok().map(servers));
         heartbeat
     }
 
@@ -152,7 +152,13 @@ impl HistoryStore for InstrumentedHistoryStore {
     }
 
     fn watch(&self) -> BoxStream<'static, AppChange> {
-        self.inner.watch()
+        let metrics = self.metrics.clone();
+        let forget = move |change: &AppChange| {
+            if let AppChange::App(app, Version::REMOVED) = change {
+                metrics.removed(*app);
+            }
+        };
+        self.inner.watch().inspect(forget).boxed()
     }
 
     fn limits(&self) -> StoreLimits {

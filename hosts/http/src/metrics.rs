@@ -3,18 +3,20 @@
 //! `docs/metrics.md` lists them, which a test holds equal to `/metrics`.
 
 mod apps;
+mod gauges;
 mod progress;
+mod register;
 mod text;
 
 use std::{
     sync::atomic::{AtomicU64, Ordering},
-    time::{Duration, SystemTime},
+    time::Duration,
 };
 
 use http::Method;
 use prometheus_client::{
     metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
-    registry::{Metric, Registry, Unit},
+    registry::Registry,
 };
 use rollhook_core::{
     Error, Result,
@@ -25,20 +27,18 @@ use rollhook_core::{
 };
 use rollhook_wiring::SystemRng;
 
-use self::apps::Apps;
+use self::{
+    apps::Apps,
+    gauges::Gauges,
+    register::{buckets_of_calls, buckets_of_deploys, buckets_of_driver, buckets_of_store, put, timed},
+};
 pub(crate) use self::{
     progress::{Phase, Progress},
     text::MediaType,
 };
 
-const CALL_BUCKETS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0];
-const STORE_BUCKETS: [f64; 9] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0, 5.0];
-const DRIVER_BUCKETS: [f64; 8] = [0.005, 0.025, 0.1, 0.25, 1.0, 2.5, 10.0, 60.0];
-/// From a second to an hour.
-const DEPLOY_BUCKETS: [f64; 11] = [1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0];
 const TRIGGERS: [Trigger; 5] = [Trigger::Webhook, Trigger::Manual, Trigger::Promotion, Trigger::Rollback, Trigger::Git];
 const ENDS: [Status; 4] = [Status::Succeeded, Status::Failed, Status::Superseded, Status::Cancelled];
-const UNFINISHED: [Status; 3] = [Status::Queued, Status::Building, Status::RollingOut];
 
 /// Labels and their values.
 type Labels<const N: usize> = [(&'static str, &'static str); N];
@@ -55,7 +55,7 @@ pub(crate) struct Metrics {
     accepted: Counters<1>,
     ended: Counters<2>,
     restores: Counter,
-    queued: Histogram,
+    queued: Histograms<0>,
     built: Histograms<1>,
     rolled_out: Histograms<1>,
     store: Histograms<2>,
@@ -70,21 +70,6 @@ pub(crate) struct Metrics {
     prefix: u32,
     calls_begun: AtomicU64,
 }
-
-/// The metrics that are read when they are asked for.
-struct Gauges {
-    unfinished: Family<Labels<1>, Gauge>,
-    oldest: Seconds,
-    builds_waiting: Gauge,
-    drifted: Gauge,
-    writable: Gauge,
-    replicas: Gauge,
-    engine: Seconds,
-    key: Family<Labels<0>, Seconds>,
-}
-
-/// A number of seconds.
-type Seconds = Gauge<f64, AtomicU64>;
 
 impl Metrics {
     /// Returns the metrics of a replica of this name, of which at most `apps` apps have metrics of their own.
@@ -107,12 +92,12 @@ impl Metrics {
                 "Rollbacks by which this replica began to put failed rollouts right",
                 &Counter::default(),
             ),
-            queued: {
-                let queued = Histogram::new(DEPLOY_BUCKETS);
-                let help = "Time from a deploy's accept until its build or rollout begins";
-                r.register_with_unit("deploy_queue_duration", help, Unit::Seconds, queued.clone());
-                queued
-            },
+            queued: timed(
+                r,
+                "deploy_queue_duration",
+                "Time from a deploy's accept until its build or rollout begins",
+                buckets_of_deploys,
+            ),
             built: timed(
                 r,
                 "deploy_build_duration",
@@ -208,7 +193,7 @@ impl Metrics {
     /// Counts a phase of a deploy that is over.
     pub(crate) fn phase_ended(&self, phase: Phase) {
         match phase {
-            Phase::Queued(took) => self.queued.observe(took.as_secs_f64()),
+            Phase::Queued(took) => self.queued.get_or_create(&[]).observe(took.as_secs_f64()),
             Phase::Built(status, took) => {
                 self.built.get_or_create(&[("status", status.as_str())]).observe(took.as_secs_f64());
             }
@@ -250,6 +235,11 @@ impl Metrics {
         self.sources.get_or_create(&[("outcome", outcome)]).inc();
     }
 
+    /// The metrics that are read when they are asked for.
+    pub(crate) fn gauges(&self) -> &Gauges {
+        &self.gauges
+    }
+
     pub(crate) fn connected(&self) {
         self.connections.inc();
     }
@@ -258,31 +248,10 @@ impl Metrics {
         self.connections.dec();
     }
 
-    /// Notes the answer to a heartbeat: whether the store can be written, and the number of living servers.
-    pub(crate) fn heartbeat(&self, servers: Option<usize>) {
-        self.gauges.writable.set(servers.is_some().into());
-        if let Some(servers) = servers {
-            self.gauges.replicas.set(number(servers));
-        }
-    }
-
-    /// Notes when the file of the key that seals was written.
-    pub(crate) fn key_written(&self, at: SystemTime) {
-        let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        self.gauges.key.get_or_create(&[]).set(since.as_secs_f64());
-    }
-
     /// Reads what is known of apps and the engine now.
     pub(crate) fn look(&self, deployer: &Deployer) {
-        let under_way = self.progress.under_way(deployer.time());
-        for status in UNFINISHED {
-            let deploys = under_way.statuses.iter().filter(|known| **known == status).count();
-            self.gauges.unfinished.get_or_create(&[("status", status.as_str())]).set(number(deploys));
-        }
-        self.gauges.oldest.set(under_way.oldest.as_secs_f64());
-        self.gauges.builds_waiting.set(number(under_way.builds_waiting));
-        self.gauges.drifted.set(number(deployer.drifted_apps()));
-        self.gauges.engine.set(deployer.since_last_turn().as_secs_f64());
+        self.gauges.look(deployer);
+        self.gauges.under_way(&self.progress.under_way(deployer.time()));
     }
 
     /// Returns all metrics as a scraper that accepts these media types reads them.
@@ -291,82 +260,10 @@ impl Metrics {
     }
 }
 
-impl Gauges {
-    fn new(r: &mut Registry) -> Self {
-        let seconds = |r: &mut Registry, name: &str, help: &str| {
-            let gauge = Seconds::default();
-            r.register_with_unit(name, help, Unit::Seconds, gauge.clone());
-            gauge
-        };
-        Self {
-            unfinished: put(r, "deploys_unfinished", "Unfinished deploys that this replica drives", &Family::default()),
-            oldest: seconds(
-                r,
-                "deploys_oldest_unfinished_age",
-                "Age of the oldest unfinished deploy that this replica drives; 0 if there is none",
-            ),
-            builds_waiting: put(
-                r,
-                "builds_waiting",
-                "Commits that wait for their build to begin or for a build slot",
-                &Gauge::default(),
-            ),
-            drifted: put(
-                r,
-                "apps_drifted",
-                "Apps whose workload another party changed since their current deploy",
-                &Gauge::default(),
-            ),
-            writable: put(r, "store_writable", "1 if the store took the last heartbeat, else 0", &Gauge::default()),
-            replicas: put(r, "replicas", "Living servers on this store, this one included", &Gauge::default()),
-            engine: seconds(r, "engine_last_step_age", "Time since the engine went on; a healthy one goes on each 5 s"),
-            key: {
-                let key = Family::<Labels<0>, Seconds>::default();
-                let help = "Time at which the file of the newest key was written, as seconds since 1970";
-                r.register_with_unit("key_written_timestamp", help, Unit::Seconds, key.clone());
-                key
-            },
-        }
-    }
-}
-
-/// Registers a metric, and returns it.
-fn put<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, metric: &M) -> M {
-    registry.register(name, help, metric.clone());
-    metric.clone()
-}
-
-/// Registers histograms of seconds, and returns them.
-fn timed<const N: usize>(registry: &mut Registry, name: &str, help: &str, buckets: fn() -> Histogram) -> Histograms<N> {
-    let histograms = Family::new_with_constructor(buckets);
-    registry.register_with_unit(name, help, Unit::Seconds, histograms.clone());
-    histograms
-}
-
-fn buckets_of_calls() -> Histogram {
-    Histogram::new(CALL_BUCKETS)
-}
-
-fn buckets_of_store() -> Histogram {
-    Histogram::new(STORE_BUCKETS)
-}
-
-fn buckets_of_driver() -> Histogram {
-    Histogram::new(DRIVER_BUCKETS)
-}
-
-fn buckets_of_deploys() -> Histogram {
-    Histogram::new(DEPLOY_BUCKETS)
-}
-
 fn random() -> u32 {
     let mut bytes = [0; 4];
     SystemRng.fill(&mut bytes);
     u32::from_le_bytes(bytes)
-}
-
-fn number(count: usize) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 /// Returns the method's name, or "other" for an unknown one.

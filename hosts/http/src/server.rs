@@ -117,7 +117,7 @@ impl Server {
     /// Tells in the metrics when the key that seals was written.
     #[must_use]
     pub fn with_key_written(self, at: SystemTime) -> Self {
-        self.state.metrics.key_written(at);
+        self.state.metrics.gauges().key_written(at);
         self
     }
 

@@ -35,7 +35,7 @@ impl Apps {
     /// Registers the metrics, if there may be any.
     pub(super) fn new(registry: &mut Registry, most: usize) -> Self {
         let ended = Family::<StatusLabels, Counter>::default();
-        let durations = Family::<AppLabels, Histogram>::new_with_constructor(super::buckets_of_deploys);
+        let durations = Family::<AppLabels, Histogram>::new_with_constructor(super::register::buckets_of_deploys);
         if most > 0 {
             let help = "Deploys of each app whose end this replica recorded";
             registry.register("app_deploys_ended", help, ended.clone());

@@ -1,4 +1,4 @@
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{collections::BTreeMap, fs, path::Path, time::SystemTime};
 
 use rollhook_conformance::samples;
 use rollhook_core::{
@@ -7,7 +7,7 @@ use rollhook_core::{
     time::Timestamp,
 };
 
-use super::*;
+use super::{progress::DeploysUnderWay, *};
 
 fn text(metrics: &Metrics) -> String {
     metrics.text("").1
@@ -88,7 +88,7 @@ fn of_everything() -> Metrics {
     metrics.store("commit", &Ok(()), took);
     metrics.driver("apply", &done, took);
     metrics.source_read(&Ok(()));
-    metrics.key_written(SystemTime::UNIX_EPOCH + took);
+    metrics.gauges().key_written(SystemTime::UNIX_EPOCH + took);
     for phase in [Phase::Queued(took), Phase::Built(Status::Succeeded, took), Phase::RolledOut(Status::Succeeded, took)]
     {
         metrics.phase_ended(phase);
@@ -96,7 +96,7 @@ fn of_everything() -> Metrics {
     let (change, deploy) = accepted("one");
     metrics.accepted(&change.state.app.id, change.state.app.uid, &deploy);
     metrics.ended(&change.state.app.id, change.state.app.uid, &deploy.moved(samples::succeeded()));
-    drop(metrics.gauges.unfinished.get_or_create(&[("status", "queued")]));
+    metrics.gauges().under_way(&DeploysUnderWay::default());
     assert_eq!(deploy.revision, Revision::FIRST);
     metrics
 }

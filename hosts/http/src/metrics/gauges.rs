@@ -1,0 +1,104 @@
+//! The metrics that tell a present state, read when they are asked for.
+
+use std::{sync::atomic::AtomicU64, time::SystemTime};
+
+use prometheus_client::{
+    metrics::{family::Family, gauge::Gauge},
+    registry::{Registry, Unit},
+};
+use rollhook_core::{deploy::Status, service::Deployer};
+
+use super::{Labels, progress::DeploysUnderWay, register::put};
+
+const UNFINISHED: [Status; 3] = [Status::Queued, Status::Building, Status::RollingOut];
+
+/// The metrics that are read when they are asked for.
+pub(crate) struct Gauges {
+    unfinished: Family<Labels<1>, Gauge>,
+    oldest: Seconds,
+    builds_waiting: Gauge,
+    drifted: Gauge,
+    writable: Gauge,
+    replicas: Gauge,
+    engine: Seconds,
+    key: Family<Labels<0>, Seconds>,
+}
+
+/// A number of seconds.
+type Seconds = Gauge<f64, AtomicU64>;
+
+impl Gauges {
+    /// Registers the metrics. A server that has just started has reached its store.
+    pub(super) fn new(r: &mut Registry) -> Self {
+        let seconds = |r: &mut Registry, name: &str, help: &str| {
+            let gauge = Seconds::default();
+            r.register_with_unit(name, help, Unit::Seconds, gauge.clone());
+            gauge
+        };
+        let gauges = Self {
+            unfinished: put(r, "deploys_unfinished", "Unfinished deploys that this replica drives", &Family::default()),
+            oldest: seconds(
+                r,
+                "deploys_oldest_unfinished_age",
+                "Age of the oldest unfinished deploy that this replica drives; 0 if there is none",
+            ),
+            builds_waiting: put(
+                r,
+                "builds_waiting",
+                "Commits that wait for their build to begin or for a build slot",
+                &Gauge::default(),
+            ),
+            drifted: put(
+                r,
+                "apps_drifted",
+                "Apps whose workload another party changed since their current deploy",
+                &Gauge::default(),
+            ),
+            writable: put(r, "store_writable", "1 if the store took the last heartbeat, else 0", &Gauge::default()),
+            replicas: put(r, "replicas", "Living servers on this store, this one included", &Gauge::default()),
+            engine: seconds(r, "engine_last_step_age", "Time since the engine went on; a healthy one goes on each 5 s"),
+            key: {
+                let key = Family::<Labels<0>, Seconds>::default();
+                let help = "Time at which the file of the newest key was written, as seconds since 1970";
+                r.register_with_unit("key_written_timestamp", help, Unit::Seconds, key.clone());
+                key
+            },
+        };
+        gauges.writable.set(1);
+        gauges
+    }
+
+    /// Notes the answer to a heartbeat: whether the store can be written, and the number of living servers.
+    pub(crate) fn heartbeat(&self, servers: Option<usize>) {
+        self.writable.set(servers.is_some().into());
+        if let Some(servers) = servers {
+            self.replicas.set(number(servers));
+        }
+    }
+
+    /// Notes when the file of the key that seals was written.
+    pub(crate) fn key_written(&self, at: SystemTime) {
+        let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        self.key.get_or_create(&[]).set(since.as_secs_f64());
+    }
+
+    /// Takes in what is known of apps and the engine now.
+    pub(super) fn look(&self, deployer: &Deployer) {
+        self.drifted.set(number(deployer.drifted_apps()));
+        self.engine.set(deployer.since_last_turn().as_secs_f64());
+    }
+
+    /// Takes in the deploys that are under way now.
+    pub(super) fn under_way(&self, under_way: &DeploysUnderWay) {
+        for status in UNFINISHED {
+            let deploys = under_way.statuses.iter().filter(|known| **known == status).count();
+            self.unfinished.get_or_create(&[("status", status.as_str())]).set(number(deploys));
+        }
+        self.oldest.set(under_way.oldest.as_secs_f64());
+        self.builds_waiting.set(number(under_way.builds_waiting));
+    }
+}
+
+fn number(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
