@@ -1,9 +1,11 @@
 //! Deploys: requests, answers and the history.
 
+use std::time::Duration;
+
 use rollhook_core::{
-    app::{AppId, Environment, FullName, Project},
+    app::{self, AppId, Environment, FullName, Project},
     deploy::{self, Evidence, Origin, Revision, State, Status, Trigger},
-    ledger::AppState,
+    ledger::{self, AppState, restore::Owed},
     lock::{LockReason, REASON_MAX},
     request::{self, Field, IdempotencyKey, Refusal},
     service::{Accepted, Authorized, Deployer},
@@ -117,6 +119,10 @@ pub struct DeployAnswer {
     /// The reason of the end, as a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// The seconds from its accept within which the deploy ends, by the app's policy; in the answer 202 to a call that
+    /// waited. Outages of the cluster and waits for a build slot are not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ends_within: Option<u64>,
     /// Whether an earlier call under the same key made the entry; on the wire, the header `Idempotent-Replayed`.
     #[serde(skip)]
     pub replayed: bool,
@@ -140,6 +146,7 @@ impl DeployAnswer {
             ignored: Vec::new(),
             reason: ending.reason,
             message: ending.message,
+            ends_within: None,
             replayed: false,
         }
     }
@@ -151,6 +158,51 @@ impl DeployAnswer {
             ignored: accepted.ignored.iter().map(ToString::to_string).collect(),
             replayed: accepted.replayed,
             ..Self::of(id, &accepted.deploy)
+        }
+    }
+}
+
+/// Returns the seconds within which a deploy of this app ends: its deadlines, that of the build included where there is
+/// one.
+pub fn ends_within(app: &app::App) -> u64 {
+    let build = match app.source {
+        app::Source::Image => Duration::ZERO,
+        app::Source::Git(_) => app.policy.build_deadline,
+    };
+    let whole = build + app.policy.rollout_deadline;
+    whole.as_secs() + u64::from(whole.subsec_nanos() > 0)
+}
+
+/// The restore that puts a failed rollout right: the member `restore` of the problem `deploy-failed`, where the app's
+/// policy has one made. A repeated call has its present state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Restore {
+    /// The restore's own revision; absent while the restore is owed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<Revision>,
+    /// The revision that it returns to.
+    pub to: Revision,
+    /// The image that it rolls out.
+    pub image: Option<String>,
+    /// The status of the restore; absent while the restore is owed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<Status>,
+}
+
+impl Restore {
+    /// Returns the restore of this revision, which ended without success: the one that is owed to the app, or `next`,
+    /// the entry after it, if that is one.
+    pub fn of(state: &AppState, failed: Revision, next: Option<&deploy::Deploy>) -> Option<Self> {
+        let image = |entry: &deploy::Deploy| entry.image.as_ref().map(ToString::to_string);
+        if let Some(entry) = next.filter(|entry| entry.is_restore()) {
+            let status = Some(entry.status());
+            return Some(Self { revision: Some(entry.revision), to: entry.effective, image: image(entry), status });
+        }
+        match ledger::restore::owed(state) {
+            Owed::Restore(to) if state.on_cluster().is_some_and(|deploy| deploy.revision == failed) => {
+                Some(Self { revision: None, to: to.effective, image: image(&to), status: None })
+            }
+            Owed::Restore(_) | Owed::Nothing | Owed::NothingToRestore => None,
         }
     }
 }

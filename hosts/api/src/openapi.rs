@@ -75,6 +75,7 @@ fn paths() -> Value {
         ("/readyz", json!({ "get": open("The store answers") })),
         ("/metrics", json!({ "get": open("Numbers for Prometheus") })),
         ("/api/v1/openapi.json", json!({ "get": open("This description") })),
+        ("/api/v1/deploy.sh", json!({ "get": open("The shell script by which a job of any CI system deploys") })),
         ("/api/v1/webhook/{namespace}/{app}", json!({ "post": webhook() })),
         (
             "/api/v1/apps",

@@ -24,7 +24,7 @@ pub struct Problem {
     /// The id of the call in the server's log.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub request_id: String,
-    /// Further members, such as `held_by`, `current`, `expected` or `deploy`.
+    /// Further members, such as `held_by`, `current`, `expected`, `deploy` or `restore`.
     #[serde(flatten)]
     pub members: Map<String, Value>,
 }

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header::LOCATION};
-use rollhook_api::{Deploy, DeployAnswer, Kind, Standing};
+use rollhook_api::{Deploy, DeployAnswer, Kind, Restore, Standing, ends_within};
 use rollhook_core::{
-    deploy::State,
+    deploy::{Revision, State},
     request::Refusal,
-    service::{Authorized, Waited},
+    service::{Authorized, Deployer, Waited},
 };
 
 use crate::{
@@ -90,14 +90,34 @@ async fn ended(call: &Call, answer: DeployAnswer, access: Authorized, limit: Dur
         State::Queued
         | State::Building { .. }
         | State::RollingOut { .. }
-        | State::Superseded { rollback: false, .. } => return Ok(reply::json(StatusCode::ACCEPTED, &now)),
+        | State::Superseded { rollback: false, .. } => {
+            // A state that cannot be read leaves the time out.
+            now.ends_within = deployer.state(&access).await.ok().map(|state| ends_within(&state.app));
+            return Ok(reply::json(StatusCode::ACCEPTED, &now));
+        }
         State::Superseded { rollback: true, .. } => (Kind::DeployRolledBack, "was rolled back"),
         State::Cancelled { .. } => (Kind::DeployFailed, "was cancelled"),
         State::Failed { .. } => (Kind::DeployFailed, "failed"),
     };
-    // If the state cannot be read, the marks are left out, and the failure is still answered.
-    let standing = Standing::read(deployer, &access).await.unwrap_or_default();
-    Err(failed(kind, what, &waited, Deploy::of(access.app(), waited.last(), standing)))
+    let (standing, restore) = afterwards(deployer, &access, waited.last().revision).await;
+    let failure = failed(kind, what, &waited, Deploy::of(access.app(), waited.last(), standing));
+    Err(match restore.and_then(|restore| serde_json::to_value(restore).ok()) {
+        Some(restore) => failure.with("restore", restore),
+        None => failure,
+    })
+}
+
+/// Returns the app's standing after the end of this revision, and the restore that puts the rollout right. What cannot
+/// be read is left out: the failure is still answered.
+async fn afterwards(deployer: &Deployer, access: &Authorized, ended: Revision) -> (Standing, Option<Restore>) {
+    let Ok(state) = deployer.state(access).await else { return (Standing::default(), None) };
+    if state.latest <= Some(ended) {
+        return (Standing::of(&state), Restore::of(&state, ended, None));
+    }
+    match deployer.entry_and_state(access, ended.next()).await {
+        Ok((state, next)) => (Standing::of(&state), Restore::of(&state, ended, Some(&next))),
+        Err(_) => (Standing::of(&state), None),
+    }
 }
 
 /// Returns the problem of a deploy that did not succeed, or whose successor did not; `deploy` is the last of them.

@@ -35,6 +35,9 @@ use crate::{
 /// The description of the API, which takes long to make, and anyone may ask for.
 static DESCRIPTION: LazyLock<Bytes> = LazyLock::new(|| openapi::document().to_string().into());
 
+/// The script by which a job of any CI system deploys; it is the one that all our CI components run.
+const SCRIPT: &str = include_str!("deploy.sh");
+
 /// The routes of the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
@@ -42,6 +45,7 @@ pub(crate) enum Route {
     Ready,
     Metrics,
     OpenApi,
+    Script,
     Webhook,
     Apps,
     App,
@@ -74,6 +78,7 @@ pub(crate) const ROUTES: &[(Route, &str, &str)] = &[
     (Route::Ready, "/readyz", "GET, HEAD"),
     (Route::Metrics, "/metrics", "GET, HEAD"),
     (Route::OpenApi, "/api/v1/openapi.json", "GET, HEAD"),
+    (Route::Script, "/api/v1/deploy.sh", "GET, HEAD"),
     (Route::Webhook, "/api/v1/webhook/{namespace}/{app}", "POST"),
     (Route::Apps, "/api/v1/apps", "GET, HEAD, POST"),
     (Route::App, "/api/v1/apps/{namespace}/{app}", "GET, HEAD, PATCH, DELETE"),
@@ -363,7 +368,7 @@ fn allowed(route: Route, method: &Method) -> Result<(), ErrorReply> {
 
 /// Returns whether the route needs no authentication.
 fn is_open(route: Option<Route>) -> bool {
-    matches!(route, Some(Route::Health | Route::Ready | Route::Metrics | Route::OpenApi))
+    matches!(route, Some(Route::Health | Route::Ready | Route::Metrics | Route::OpenApi | Route::Script))
 }
 
 async fn answer(route: Option<Route>, call: &Call) -> Result<Reply, ErrorReply> {
@@ -377,6 +382,9 @@ async fn answer(route: Option<Route>, call: &Call) -> Result<Reply, ErrorReply> 
             Ok(reply::whole(StatusCode::OK, media_type, text.into()))
         }
         Some(Route::OpenApi) => Ok(reply::whole(StatusCode::OK, "application/json", DESCRIPTION.clone())),
+        Some(Route::Script) => {
+            Ok(reply::whole(StatusCode::OK, "text/x-shellscript; charset=utf-8", Bytes::from_static(SCRIPT.as_bytes())))
+        }
         Some(Route::Webhook) => webhook::post(call).await,
         Some(Route::Login) => access::login(call).await,
         Some(Route::Deploy) if auth::has_service_token(&call.headers) => webhook::entry(call).await,
@@ -422,9 +430,13 @@ async fn managed(route: Option<Route>, call: &Call) -> Result<Reply, ErrorReply>
         Route::Token => access::revoke(call, operations).await,
         Route::Audit => access::audit(call, operations).await,
         Route::Whoami => access::whoami(call, operations).await,
-        Route::Health | Route::Ready | Route::Metrics | Route::OpenApi | Route::Webhook | Route::Login => {
-            Err(Refusal::Unauthorized.into())
-        }
+        Route::Health
+        | Route::Ready
+        | Route::Metrics
+        | Route::OpenApi
+        | Route::Script
+        | Route::Webhook
+        | Route::Login => Err(Refusal::Unauthorized.into()),
     }
 }
 

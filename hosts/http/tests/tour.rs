@@ -98,19 +98,19 @@ fn deploys_and_fails(server: &Server, kind: Kind) {
     let (url, token) = (value(&enabled, "URL"), value(&enabled, "Token"));
     assert!(!job.script.contains(token), "{}", job.script);
 
-    let out = job.run(url, token, "good").ok().out;
-    assert!(out.contains("\"status\":\"succeeded\""), "{out}");
-    let Ended { out, err, .. } = job.run(url, token, "missing").exits(1);
-    assert!(out.contains("/problems/deploy-failed") && err.contains("The deploy did not succeed."), "{out}{err}");
-    let Ended { out, err, .. } = job.run(url, "rh_wrong", "other").exits(1);
-    assert!(out.contains("/problems/unauthorized"), "{out}{err}");
+    let out = job.run(url, token, "good000").ok().out;
+    assert!(out.contains("Revision 2 succeeded"), "{out}");
+    let Ended { out, err, .. } = job.run(url, token, "missing").exits(3);
+    assert!(format!("{out}{err}").contains("Revision 3 failed"), "{out}{err}");
+    let Ended { out, err, .. } = job.run(url, "rh_wrong", "other00").exits(4);
+    assert_eq!(out, "", "{err}");
 
     let history = run(format!("app history {app}"));
     let lines: Vec<_> = history.lines().skip(1).collect();
     // The version before is put back by itself, which may still go on.
     let deploys = &lines[lines.len() - 3..];
     assert!(deploys[0].contains(&image("missing")) && deploys[0].contains("(failed"), "{history}");
-    assert!(deploys[1].contains(&image("good")), "{history}");
+    assert!(deploys[1].contains(&image("good000")), "{history}");
     let back = run(format!("app rollback {app} --revision 1 --wait"));
     assert!(back.contains("revision 1") && back.contains(&image("first")), "{back}");
     let history = run(format!("app history {app}"));
@@ -128,15 +128,16 @@ struct Job {
 impl Job {
     /// Out of what `webhook enable` printed.
     fn read(kind: Kind, enabled: &str) -> Self {
-        let sections: Vec<&str> = enabled.split("\n--- ").collect();
-        let (title, margin, begin) = match kind {
-            Kind::GitLab => ("GitLab CI", 6, "    - |\n"),
-            Kind::GitHub => ("GitHub Actions", 10, "        run: |\n"),
-            Kind::Shell => ("Anything else", 0, " ---\n"),
+        let sections: Vec<_> = enabled.split("\n--- ").collect();
+        let (title, begin, mark) = match kind {
+            Kind::GitLab => ("GitLab CI", "  script:\n", "    - "),
+            Kind::GitHub => ("GitHub Actions", "        run: |\n", "          "),
+            Kind::Shell => ("Anything else", " ---\n", ""),
         };
         let section = sections.iter().find(|section| section.starts_with(title)).unwrap();
         let (head, script) = section.split_once(begin).unwrap();
-        let script: String = script.lines().map(|line| format!("{}\n", line.get(margin..).unwrap_or(""))).collect();
+        let script: String =
+            script.lines().map_while(|line| line.strip_prefix(mark)).map(|line| format!("{line}\n")).collect();
         let variable = |line: &str| {
             let (name, value) = line.split(" #").next()?.trim().split_once(": ")?;
             name.chars().all(|letter| letter.is_ascii_uppercase() || letter == '_').then(|| (name.into(), value.into()))
@@ -146,27 +147,25 @@ impl Job {
 
     /// With the variables that the pipeline's service sets, and its own.
     fn run(&self, url: &str, token: &str, commit: &str) -> Ended {
-        let mut command = match self.kind {
-            Kind::GitLab | Kind::Shell => clean("sh"),
-            Kind::GitHub => clean("bash"),
-        };
+        let directory = tempfile::tempdir().unwrap();
+        let mut command = clean(if let Kind::GitHub = self.kind { "bash" } else { "sh" });
         if let Kind::GitHub = self.kind {
             command.args(["--noprofile", "--norc", "-eo", "pipefail"]);
         }
-        command.args(["-c", &self.script]);
+        // GitLab ends a job at the first line that fails.
+        command.args(["-e", "-c", &self.script]).current_dir(directory.path());
         command.env("SERVICE_WEBHOOK_URL", url).env("SERVICE_WEBHOOK_TOKEN", token);
         for (name, value) in &self.variables {
             if name.starts_with("SERVICE_") {
                 assert_eq!(value.split('.').nth(1), Some(format!("{name} }}}}").as_str()), "{value}");
                 continue;
             }
-            command.env(name, value.replace("$CI_COMMIT_SHA", commit).replace("${{ github.sha }}", commit));
+            command.env(name, value.replace("$CI_COMMIT_SHORT_SHA", commit));
         }
         match self.kind {
-            Kind::GitLab => command.envs([("CI_PIPELINE_ID", "7"), ("CI_JOB_ID", commit)]),
-            Kind::GitHub => {
-                command.envs([("GITHUB_RUN_ID", commit), ("GITHUB_RUN_ATTEMPT", "1"), ("GITHUB_JOB", "deploy")])
-            }
+            Kind::GitLab => command.envs([("CI_PIPELINE_ID", "7"), ("CI_JOB_ID", commit), ("CI_COMMIT_SHA", commit)]),
+            // The tag is the first seven digits.
+            Kind::GitHub => command.envs([("GITHUB_RUN_ID", commit), ("GITHUB_SHA", &format!("{commit}89abcdef"))]),
             Kind::Shell => command.env("COMMIT", commit),
         };
         command.output().unwrap().into()

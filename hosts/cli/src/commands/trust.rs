@@ -2,7 +2,7 @@
 
 use rollhook_api::{
     Trust, TrustList,
-    snippets::{KeylessSnippets, Posted},
+    snippets::{Job, KeylessSnippets},
 };
 use rollhook_core::text::escaped;
 use serde::Serialize;
@@ -30,7 +30,7 @@ pub(crate) async fn add(session: &Session<'_>, args: &AddTrustArgs) -> Result<()
     let app = session.operations.app(&id).await?;
     let trust = session.operations.add_trust(&id, request).await?;
     let url = session.operations.trusts(&id).await?.url;
-    let snippets = KeylessSnippets::new(&Posted::of(&app), &trust.audience);
+    let snippets = KeylessSnippets::new(&Job::of(&app), &trust.audience);
     let document = Added { trust: &trust, url: &url, snippets: snippets.as_ref() };
     session.output.data(&document, || added(&trust, &url, snippets.as_ref()))?;
     if !trust.is_narrowed() {
@@ -55,8 +55,8 @@ fn added(trust: &Trust, url: &str, snippets: Option<&KeylessSnippets>) -> String
     format!(
         "{known}
 Keep the URL in CI as SERVICE_WEBHOOK_URL; there is no secret to keep. Each of these
-deploys from a job, which fails unless the deploy has succeeded within 15 minutes
-(DEPLOY_TIMEOUT, in seconds).
+deploys from a job, which fails unless the deploy has succeeded within the app's own
+deadlines (or DEPLOY_TIMEOUT, in seconds).
 
 --- GitLab CI: .gitlab-ci.yml ---
 {}

@@ -2,7 +2,7 @@
 
 use rollhook_api::{
     App, Rotate, Webhook,
-    snippets::{Posted, Snippets, git_hosts, repository},
+    snippets::{Job, Snippets, git_hosts, repository},
 };
 use rollhook_core::{app::Source, text::escaped};
 use serde::Serialize;
@@ -29,7 +29,7 @@ pub(crate) async fn enable(session: &Session<'_>, target: &Target) -> Result<(),
     // Read first: once the token is made, no failure may keep it from being printed.
     let app = session.operations.app(&id).await?;
     let webhook = session.operations.enable_webhook(&id).await?;
-    let snippets = Snippets::new(&Posted::of(&app));
+    let snippets = Snippets::new(&Job::of(&app));
     let document = Enabled { webhook: &webhook, snippets: &snippets };
     session.output.data(&document, || format!("{}{}", enabled(&webhook, &snippets), at_git_host(&app)))?;
     message("note: a token that the app had before is refused from now on");
@@ -123,14 +123,14 @@ fn enabled(webhook: &Webhook, snippets: &Snippets) -> String {
     format!(
         "{}
 Keep them in CI as SERVICE_WEBHOOK_URL and, masked, SERVICE_WEBHOOK_TOKEN. Each of
-these deploys from a job, which fails unless the deploy has succeeded within 15
-minutes (DEPLOY_TIMEOUT, in seconds).
+these deploys from a job, which fails unless the deploy has succeeded within the
+app's own deadlines (or DEPLOY_TIMEOUT, in seconds).
 
 --- GitLab CI: .gitlab-ci.yml ---
 {}
 --- GitHub Actions: .github/workflows/deploy.yml ---
 {}
---- Anything else: sh and curl 7.76 or newer ---
+--- Anything else: sh and curl 7.55 or newer ---
 {}",
         credentials(webhook),
         snippets.gitlab_ci,

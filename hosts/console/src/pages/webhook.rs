@@ -4,7 +4,7 @@ use askama::Template;
 use http::StatusCode;
 use rollhook_api::{
     App, Kind, Rotate, TrustList, Webhook,
-    snippets::{KeylessSnippets, Posted, Snippets, git_hosts},
+    snippets::{Job, KeylessSnippets, Snippets, git_hosts},
 };
 use rollhook_core::{
     app::{AppId, Source},
@@ -76,7 +76,7 @@ impl Keyless {
             claims: trust.claims.iter().map(|(name, text)| escaped(&format!("{name} = {text}"))).collect(),
             is_narrowed: trust.is_narrowed(),
         };
-        let snippets = KeylessSnippets::new(&Posted::of(app), &first.audience);
+        let snippets = KeylessSnippets::new(&Job::of(app), &first.audience);
         Some(Self { url: escaped(&list.url), trusts: list.trusts.iter().map(trusted).collect(), snippets })
     }
 }
@@ -116,7 +116,7 @@ fn shown(call: &Call<'_>, app: &App, webhook: Option<Webhook>, trusts: TrustList
     let page = WebhookPage {
         head: &Head::new(app, "webhook"),
         enabled,
-        snippets: Snippets::new(&Posted::of(app)),
+        snippets: Snippets::new(&Job::of(app)),
         git_hosts: match &app.source {
             Source::Git(git) => Some(escaped_lines(&git_hosts::settings(git.branch.as_str()))),
             Source::Image => None,

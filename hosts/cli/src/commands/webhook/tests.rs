@@ -20,7 +20,7 @@ fn webhook() -> Webhook {
 
 #[test]
 fn enable_prints_url_token_and_snippets_without_the_token() {
-    let snippets = Snippets::new(&Posted::of(&app()));
+    let snippets = Snippets::new(&Job::of(&app()));
     let text = enabled(&webhook(), &snippets);
     insta::assert_snapshot!("enable", text);
     assert_eq!(text.matches(TOKEN).count(), 1);
