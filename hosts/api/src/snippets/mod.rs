@@ -60,7 +60,7 @@ pub fn repository(app: &App) -> String {
 pub struct Snippets {
     /// A job of `.gitlab-ci.yml`.
     pub gitlab_ci: String,
-    /// A workflow.
+    /// A workflow of GitHub Actions.
     pub github_actions: String,
     /// A script for anything else.
     pub shell: String,
@@ -78,7 +78,7 @@ impl Snippets {
 pub struct KeylessSnippets {
     /// A job of `.gitlab-ci.yml`.
     pub gitlab_ci: String,
-    /// A workflow.
+    /// A workflow of GitHub Actions.
     pub github_actions: String,
 }
 
