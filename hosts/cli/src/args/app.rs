@@ -66,12 +66,22 @@ pub(crate) enum Webhook {
     /// Make a new token; the old one is let in too for a time, so that no CI job fails meanwhile
     Rotate(Rotate),
     /// Show the URL and the token
-    Status(Target),
+    Status(WebhookStatus),
     /// Close the webhook: its token is refused from then on, and no pipeline is trusted any more
     Disable(Target),
     /// Pipelines that call the webhook by their id_tokens, without a secret: add, list, remove
     #[command(subcommand)]
     Trust(TrustCommand),
+}
+
+/// What `app webhook status` shows.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct WebhookStatus {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// Print the token alone, for a variable of the shell
+    #[arg(long)]
+    pub(crate) token: bool,
 }
 
 /// The app that a command works on.

@@ -20,7 +20,7 @@ use crate::exit::Exit;
 pub(crate) use access::{Audit, CreateToken, RevokeToken, TokenCommand};
 pub(crate) use app::{
     AppCommand, BuildLogs, Cancel, Create, Delete, Deploy, History, List, Promote, Rebuild, Rollback, Rotate, Set,
-    Target, Wait, WaitFor, Webhook,
+    Target, Wait, WaitFor, Webhook, WebhookStatus,
 };
 pub(crate) use lock::{EnvironmentCommand, EnvironmentName, Lock, LockEnvironment, NewLock};
 pub(crate) use login::{ContextCommand, LoginArgs};

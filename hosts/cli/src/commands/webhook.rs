@@ -59,8 +59,12 @@ pub(crate) async fn rotate(session: &Session<'_>, args: &args::Rotate) -> Result
     Ok(())
 }
 
-pub(crate) async fn status(session: &Session<'_>, target: &Target) -> Result<(), CliError> {
-    let id = session.find(target).await?;
+pub(crate) async fn status(session: &Session<'_>, args: &args::WebhookStatus) -> Result<(), CliError> {
+    let id = session.find(&args.target).await?;
+    if args.token {
+        let token = session.operations.webhook(&id).await?.token;
+        return session.output.data(&serde_json::json!({ "token": token }), || format!("{}\n", escaped(&token)));
+    }
     let app = session.operations.app(&id).await?;
     let webhook = match session.operations.webhook(&id).await {
         // A webhook that is disabled is an answer to the question, and no failure.
